@@ -1,0 +1,51 @@
+// Where the bytes of files come from. A store is a small table of host operations; `nil` and `mem` exist beside the real ones
+// so that cache and service can be measured and tested alone, and tests derive slow and failing stores from them.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gpufs/service/abi.hpp"
+
+namespace gpufs::store {
+
+// What a store says of a file it has opened.
+struct file_info {
+  std::int64_t nbytes = 0;
+  std::uint64_t device = 0, inode = 0;            // identity; (device, inode) of the file system
+  std::uint64_t mtime_ns = 0, ctime_ns = 0;       // version; an equal (nbytes, mtime, ctime) is the same version
+  bool settled = true;                            // false: changed so recently that an equal version proves nothing
+  std::uint32_t mode = 0;
+  service::source_kind kind = service::source_kind::staged;
+  const std::byte* pull_base = nullptr;           // device-visible address of byte 0 (kind == pull)
+  std::string reason;                             // why this kind: one sentence for `gpufs doctor` and fstat users
+};
+
+// One open file of a store. Destroying it closes it; must not wait for running kernels.
+class open_file {
+ public:
+  virtual ~open_file() = default;
+  virtual const file_info& info() const = 0;
+  // Reads up to dst.size() bytes at offset into pinned staging memory. Bytes read (short only at the end of the file) or
+  // -errno; -ESTALE when the file is no longer the version that was opened. Called by several workers at once.
+  virtual std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) = 0;
+  // The descriptor to read from directly (batched submission), or -1 when only pread() serves.
+  virtual int descriptor() const { return -1; }
+  // 0 while the file still is the version that was opened, else -ESTALE (checked once per batch beside direct reads).
+  virtual int check_version() const { return 0; }
+};
+
+class store {
+ public:
+  virtual ~store() = default;
+  // Opens a path relative to the store's root. On failure returns nullptr and sets *error to a negative errno. Called by
+  // several workers at once.
+  virtual std::unique_ptr<open_file> open(std::string_view path, int flags, int* error) = 0;
+  virtual std::string_view name() const = 0;
+  // Gives back what closed files still hold (registered mappings): waits for running kernels, so only the host calls it.
+  virtual void trim() {}
+};
+
+}  // namespace gpufs::store
