@@ -1,0 +1,71 @@
+// Where frames come from: many rings, each a two-handed clock over its own frames. The front hand evicts `ahead` frames before
+// the back hand allocates, so that a frame is free before it is needed; a page that was hit since the front hand last
+// came by gets a second chance, a pinned one is passed over. One atomic add moves both hands.
+// After SYSTOR'16, sections 4.3 and 5 (many rings, eviction before a ring is dry), with a clock in place of its FIFO.
+#pragma once
+#include "gpufs/cache/frames.hpp"
+
+namespace gpufs::cache {
+inline namespace GPUFS_MACHINE {
+
+class clock_rings {
+ public:
+  GPUFS_HOST_DEVICE explicit clock_rings(const ring_storage& storage) : storage_(storage) {}
+
+  struct result {
+    frame_index frame;  // claimed, when `found`
+    bool found;
+    bool transient;  // a frame was seen that is about to change (filling, or claimed by a running group)
+  };
+
+  // Looks for a frame in one ring (`attempt` walks the rings, starting at the caller's own) and returns after at most
+  // max_steps frames. Waits for nobody. Calls erase(frame) to take an evicted page out of the page table.
+  template <class Erase>
+  GPUFS_DEVICE result allocate(const frames& pages, std::uint32_t start, std::uint32_t attempt, Erase erase) const {
+    clock_ring& ring = storage_.rings[(start + attempt) % storage_.nrings];
+    const std::uint32_t n = ring.nframes;
+    bool transient = false;
+    const std::uint32_t steps = n < max_steps / 2 ? 2 * n : max_steps;
+    for (std::uint32_t i = 0; i < steps; ++i) {
+      const std::uint32_t position = simt::atomic_ref<std::uint32_t>(ring.hand).fetch_add(1, std::memory_order_relaxed);
+      evict(pages, ring, frame_index{ring.first + (position + ring.ahead) % n}, erase);
+      const frame_index f{ring.first + position % n};
+      const std::uint32_t now = pages.state(f).load(std::memory_order_relaxed);
+      if ((now & frame_state::free) != 0 && pages.take_free(f)) {
+        simt::atomic_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
+        return {f, true, false};
+      }
+      transient |= (now & (frame_state::filling | frame_state::claimed)) != 0;
+    }
+    return {frame_index{}, false, transient};
+  }
+
+  // How many attempts look at every frame twice: after these without a transient frame, all are pinned.
+  GPUFS_DEVICE std::uint32_t attempts_for_all(const frames& pages) const {
+    return storage_.nrings + 2 * (pages.count() / (max_steps / 2) + 1);
+  }
+
+ private:
+  static constexpr std::uint32_t max_steps = 64;
+
+  template <class Erase>
+  GPUFS_DEVICE static void evict(const frames& pages, clock_ring& ring, frame_index f, Erase erase) {
+    const std::uint32_t now = pages.state(f).load(std::memory_order_relaxed);
+    if ((now & (frame_state::pin_mask | frame_state::filling | frame_state::claimed)) != 0) return;
+    if ((now & frame_state::referenced) != 0) {
+      pages.state(f).fetch_and(~frame_state::referenced, std::memory_order_relaxed);
+      return;
+    }
+    if (!pages.claim(f, now)) return;
+    if ((now & frame_state::failed) == 0) {
+      erase(f);
+      simt::atomic_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
+    }
+    pages.release(f);
+  }
+
+  ring_storage storage_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::cache

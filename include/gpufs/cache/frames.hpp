@@ -1,0 +1,118 @@
+// Frames: pins and the state word. Knows nothing of the page table or of where bytes come from.
+#pragma once
+#include <cerrno>
+
+#include "gpufs/cache/layout.hpp"
+#include "gpufs/simt/simt.hpp"
+
+namespace gpufs::cache {
+inline namespace GPUFS_MACHINE {
+
+class frames {
+ public:
+  GPUFS_HOST_DEVICE explicit frames(const frame_storage& storage) : storage_(storage) {}
+
+  GPUFS_DEVICE std::byte* data(frame_index f) const {
+    return storage_.data + (static_cast<std::size_t>(f) << storage_.page_shift);
+  }
+  GPUFS_DEVICE frame_meta& meta(frame_index f) const { return storage_.meta[static_cast<std::uint32_t>(f)]; }
+  GPUFS_DEVICE std::uint32_t count() const { return storage_.nframes; }
+  GPUFS_DEVICE std::uint32_t page_shift() const { return storage_.page_shift; }
+  GPUFS_DEVICE std::uint32_t page_nbytes() const { return 1u << storage_.page_shift; }
+
+  GPUFS_DEVICE simt::atomic_ref<std::uint32_t> state(frame_index f) const {
+    return simt::atomic_ref<std::uint32_t>(meta(f).state);
+  }
+
+  // What a pin found. `held` says whether the caller now holds a pin.
+  struct pin_result {
+    bool held;
+    bool filling;
+  };
+
+  // Pins the frame if it holds `key`: pin first, then look again, since the page may have been evicted in between.
+  // The acquire meets the release in `end_fill`, so that the page's bytes are seen.
+  GPUFS_DEVICE pin_result pin(frame_index f, page_key key) const {
+    auto word = state(f);
+    const std::uint32_t before = word.fetch_add(1, std::memory_order_acquire);
+    if ((before & (frame_state::claimed | frame_state::failed)) == 0 && load_key(f) == key) {
+      if ((before & frame_state::referenced) == 0) {
+        word.fetch_or(frame_state::referenced, std::memory_order_relaxed);
+      }
+      return {true, (before & frame_state::filling) != 0};
+    }
+    word.fetch_sub(1, std::memory_order_relaxed);
+    return {false, false};
+  }
+
+  // Gives one pin back. False (and no change) when there was none: a page unmapped twice.
+  // The release meets the acquire of the group that claims the frame next: our reads happen before its writes.
+  GPUFS_DEVICE bool unpin(frame_index f) const { return unpin(meta(f)); }
+  GPUFS_DEVICE static bool unpin(frame_meta& frame) {
+    simt::atomic_ref<std::uint32_t> word(frame.state);
+    const std::uint32_t before = word.fetch_sub(1, std::memory_order_release);
+    if ((before & frame_state::pin_mask) != 0) return true;
+    word.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+
+  // Waits, holding a pin, until the group that fills the frame is done. 0, the fill's error, or -ETIMEDOUT; keeps the pin.
+  GPUFS_DEVICE int wait_filled(frame_index f, const simt::deadline& until) const {
+    simt::backoff pause;
+    for (;;) {
+      const std::uint32_t now = state(f).load(std::memory_order_acquire);  // meets end_fill's release
+      if ((now & frame_state::filling) == 0) {
+        return (now & frame_state::failed) != 0 ? meta(f).error : 0;
+      }
+      if (until.expired()) return -ETIMEDOUT;
+      pause();
+    }
+  }
+
+  // free -> claimed. True for exactly one caller.
+  GPUFS_DEVICE bool take_free(frame_index f) const {
+    return (state(f).fetch_and(~frame_state::free, std::memory_order_acquire) & frame_state::free) != 0;
+  }
+
+  // claimed -> free.
+  GPUFS_DEVICE void release(frame_index f) const {
+    state(f).fetch_or(frame_state::free, std::memory_order_release);
+  }
+
+  // resident or failed, unpinned, seen as `seen` -> claimed. The acquire meets the last unpin's release.
+  GPUFS_DEVICE bool claim(frame_index f, std::uint32_t seen) const {
+    return state(f).compare_exchange(seen, frame_state::claimed, std::memory_order_acq_rel);
+  }
+
+  // claimed -> filling, with one pin for the filler. The release makes the key visible to whoever pins next.
+  GPUFS_DEVICE void begin_fill(frame_index f, page_key key) const {
+    frame_meta& frame = meta(f);
+    frame.error = 0;
+    simt::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t&>(frame.key))
+        .store(static_cast<std::uint64_t>(key), std::memory_order_relaxed);
+    state(f).fetch_add(frame_state::filling - frame_state::claimed + 1, std::memory_order_release);
+  }
+
+  // filling -> resident, or failed when error is negative (the page table no longer names the frame then). The release
+  // publishes the bytes that the whole group wrote before its sync; it meets pin's and wait_filled's acquires.
+  GPUFS_DEVICE void end_fill(frame_index f, int error) const {
+    if (error == 0) {
+      state(f).fetch_and(~frame_state::filling, std::memory_order_release);
+    } else {
+      meta(f).error = error;
+      state(f).fetch_add(frame_state::failed - frame_state::filling, std::memory_order_release);
+    }
+  }
+
+  GPUFS_DEVICE page_key load_key(frame_index f) const {
+    return page_key{
+        simt::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t&>(meta(f).key))
+            .load(std::memory_order_relaxed)};
+  }
+
+ private:
+  frame_storage storage_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::cache

@@ -1,0 +1,120 @@
+// The page table: one concurrent hash table for all files of a mount, (cache id, page number) -> frame.
+// Look-ups take no lock and read one 32-byte sector as a rule; inserts lock the key's home bucket; removals lock nothing.
+// After "Supporting data-driven I/O on GPUs using GPUfs" (SYSTOR'16), section 4.1, with a fixed 32-byte bucket in place of chains and
+// probing on (counted in the passed bucket's header) where a bucket is full.
+#pragma once
+#include "gpufs/cache/frames.hpp"
+
+namespace gpufs::cache {
+inline namespace GPUFS_MACHINE {
+
+class hash_table {
+ public:
+  GPUFS_HOST_DEVICE explicit hash_table(const table_storage& storage) : storage_(storage) {}
+
+  // Calls visit(frame) for each entry that may be `key`'s (equal tag; the caller compares the frame's key) until it
+  // returns true. A miss is only certain under the key's lock.
+  template <class Visit>
+  GPUFS_DEVICE bool find(page_key key, Visit visit) const {
+    const std::uint64_t h = hash(key);
+    std::uint32_t index = home(h);
+    for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
+      const bucket& b = storage_.buckets[index];
+      const simt::vec16 low = simt::load_relaxed_16(&b);
+      const simt::vec16 high = simt::load_relaxed_16(&b.slots[3]);
+      const std::uint32_t slots[7] = {low.word[1],  low.word[2],  low.word[3], high.word[0],
+                                      high.word[1], high.word[2], high.word[3]};
+#pragma unroll
+      for (int i = 0; i < 7; ++i) {
+        if (slots[i] != 0 && (slots[i] >> storage_.frame_bits) == tag(h)) {
+          if (visit(frame_of(slots[i]))) return true;
+        }
+      }
+      if ((low.word[0] & passed_mask) == 0) return false;
+      index = (index + 1) & storage_.bucket_mask;
+    }
+    return false;
+  }
+
+  // Locks the key's home bucket against other inserts of the same key. False when `until` expired first. The holder
+  // waits for nobody while it holds it. The acquire meets unlock's release.
+  GPUFS_DEVICE bool lock(page_key key, const simt::deadline& until) const {
+    auto header = header_of(home(hash(key)));
+    simt::backoff pause;
+    while ((header.fetch_or(lock_bit, std::memory_order_acquire) & lock_bit) != 0) {
+      if (until.expired()) return false;
+      pause();
+    }
+    return true;
+  }
+
+  GPUFS_DEVICE void unlock(page_key key) const {
+    header_of(home(hash(key))).fetch_and(~lock_bit, std::memory_order_release);
+  }
+
+  // Enters key -> frame; the caller holds the key's lock and has found no entry. There are twice as many slots as
+  // frames, so there is room somewhere. The release publishes the frame's state to `find`'s readers, who pin before use.
+  GPUFS_DEVICE void insert(page_key key, frame_index f) const {
+    const std::uint64_t h = hash(key);
+    for (std::uint32_t index = home(h);; index = (index + 1) & storage_.bucket_mask) {
+      bucket& b = storage_.buckets[index];
+      for (std::uint32_t& slot : b.slots) {
+        std::uint32_t expected = 0;
+        simt::atomic_ref<std::uint32_t> ref(slot);
+        if (ref.load(std::memory_order_relaxed) == 0 &&
+            ref.compare_exchange(expected, entry(h, f), std::memory_order_release)) {
+          return;
+        }
+      }
+      header_of(index).fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+
+  // Removes key -> frame. The caller owns the frame (claimed, or filling and failed), so nobody else removes it.
+  GPUFS_DEVICE void erase(page_key key, frame_index f) const {
+    const std::uint64_t h = hash(key);
+    const std::uint32_t wanted = entry(h, f);
+    std::uint32_t index = home(h);
+    for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
+      for (std::uint32_t& slot : storage_.buckets[index].slots) {
+        simt::atomic_ref<std::uint32_t> ref(slot);
+        if (ref.load(std::memory_order_relaxed) == wanted) {
+          ref.store(0, std::memory_order_release);
+          for (std::uint32_t i = home(h); i != index; i = (i + 1) & storage_.bucket_mask) {
+            header_of(i).fetch_sub(1, std::memory_order_relaxed);
+          }
+          return;
+        }
+      }
+      index = (index + 1) & storage_.bucket_mask;
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t lock_bit = 1u << 31;
+  static constexpr std::uint32_t passed_mask = lock_bit - 1;
+
+  // splitmix64's finalizer: a bijection, so distinct keys stay distinct.
+  GPUFS_DEVICE static std::uint64_t hash(page_key key) {
+    std::uint64_t x = static_cast<std::uint64_t>(key);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+  }
+  GPUFS_DEVICE std::uint32_t home(std::uint64_t h) const { return static_cast<std::uint32_t>(h) & storage_.bucket_mask; }
+  GPUFS_DEVICE std::uint32_t tag(std::uint64_t h) const { return static_cast<std::uint32_t>(h >> 32) >> storage_.frame_bits; }
+  GPUFS_DEVICE std::uint32_t entry(std::uint64_t h, frame_index f) const {
+    return (tag(h) << storage_.frame_bits) | (static_cast<std::uint32_t>(f) + 1);
+  }
+  GPUFS_DEVICE frame_index frame_of(std::uint32_t slot) const {
+    return frame_index{(slot & ((1u << storage_.frame_bits) - 1)) - 1};
+  }
+  GPUFS_DEVICE simt::atomic_ref<std::uint32_t> header_of(std::uint32_t index) const {
+    return simt::atomic_ref<std::uint32_t>(storage_.buckets[index].header);
+  }
+
+  table_storage storage_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::cache

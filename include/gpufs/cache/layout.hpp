@@ -1,0 +1,77 @@
+// The page cache's data in memory, as the host lays it out and the device uses it. No machine, no files: words only.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace gpufs::cache {
+
+enum class frame_index : std::uint32_t {};  // which frame of the mount's cache
+enum class page_key : std::uint64_t {};     // cache id (28 bits) and page number (36 bits): one page of one file version
+
+inline constexpr unsigned page_number_bits = 36;
+inline constexpr std::uint32_t max_cache_id = (1u << 28) - 1;
+
+constexpr page_key make_key(std::uint32_t cache_id, std::uint64_t page_number) {
+  return page_key{(std::uint64_t{cache_id} << page_number_bits) | page_number};
+}
+
+// A frame's state word. Every transition is an atomic add, and, or or compare-exchange that keeps the pin count, because
+// a look-up may add a pin to any frame at any moment (and take it back when it sees that it must not).
+//
+//   free --take--> claimed --publish--> filling --ok--> resident --evict--> claimed --release--> free
+//                                          \--error--> failed --evict--> claimed
+namespace frame_state {
+inline constexpr std::uint32_t pin_mask = (1u << 23) - 1;
+inline constexpr std::uint32_t referenced = 1u << 23;  // hit since the clock's hand last passed (second chance)
+inline constexpr std::uint32_t dirty = 1u << 24;       // reserved for writing
+inline constexpr std::uint32_t failed = 1u << 25;      // the fill failed; not in the page table; waiters read `error`
+inline constexpr std::uint32_t filling = 1u << 26;     // exactly one group brings the page in; others wait
+inline constexpr std::uint32_t claimed = 1u << 27;     // owned by one group: being evicted or prepared; must not be pinned
+inline constexpr std::uint32_t free = 1u << 28;        // with `claimed`: nobody's
+}  // namespace frame_state
+
+struct alignas(16) frame_meta {
+  page_key key;          // changes only while claimed
+  std::uint32_t state;   // frame_state
+  std::int32_t error;    // negative errno of a failed fill
+};
+static_assert(sizeof(frame_meta) == 16 && offsetof(frame_meta, state) == 8);
+
+// A bucket of the page table is one 32-byte sector: a header (bit 31: lock for inserts; below: how many entries probed past
+// this bucket because it was full) and seven slots. A slot is 0 or (tag << frame_bits) | (frame + 1).
+struct alignas(32) bucket {
+  std::uint32_t header;
+  std::uint32_t slots[7];
+};
+static_assert(sizeof(bucket) == 32);
+
+struct table_storage {
+  bucket* buckets;
+  std::uint32_t bucket_mask;  // number of buckets - 1, a power of two - 1
+  std::uint32_t frame_bits;   // low bits of a slot that hold frame + 1
+};
+
+// One allocation ring: the clock's hand over frames [first, first + nframes), and what it counted.
+struct alignas(64) clock_ring {
+  std::uint32_t hand;
+  std::uint32_t first;
+  std::uint32_t nframes;
+  std::uint32_t ahead;  // eviction runs this many frames before allocation
+  std::uint64_t evictions;
+  std::uint64_t allocations;
+};
+static_assert(sizeof(clock_ring) == 64);
+
+struct ring_storage {
+  clock_ring* rings;
+  std::uint32_t nrings;
+};
+
+struct frame_storage {
+  frame_meta* meta;
+  std::byte* data;  // frame i at data + (i << page_shift)
+  std::uint32_t nframes;
+  std::uint32_t page_shift;
+};
+
+}  // namespace gpufs::cache

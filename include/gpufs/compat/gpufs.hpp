@@ -1,0 +1,92 @@
+// The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2) over gpufs. As there, gopen and friends are called by all threads of
+// a block with equal arguments, the _warp forms by all lanes of a warp. Unlike there, the mount is named (there are no
+// process-wide device globals), and failures are negative errnos.
+#pragma once
+#include "gpufs/gpufs.hpp"
+
+namespace gpufs::compat {
+inline namespace GPUFS_MACHINE {
+
+namespace detail {
+
+template <class Group>
+GPUFS_DEVICE int gopen(Group group, const mount_ref& fs, const char* path, int flags) {
+  return static_cast<int>(open(group, fs, path, flags).number());
+}
+
+// A mapping's address names its frame, so that gmunmap needs no more than the address. NULL when the page cannot be mapped;
+// *error (if given) then says why.
+template <class Group>
+GPUFS_DEVICE const volatile void* gmmap(Group group, const mount_ref& fs, std::size_t size, int fd, std::int64_t offset,
+                                        int* error) {
+  const page mapped = map_page(group, file(fs, file_number{fd}), offset);
+  int result = mapped.error();
+  page given = mapped;
+  if (result == 0 && mapped.nbytes() < size) {  // the papers map within one page, too
+    result = -EINVAL;
+    unmap_page(group, given);
+  }
+  if (error != nullptr) *error = result;
+  return result == 0 ? mapped.data() : nullptr;
+}
+
+template <class Group>
+GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* address) {
+  const auto& pages = fs.pages().pages();
+  const auto at = reinterpret_cast<std::uintptr_t>(const_cast<const void*>(address));
+  const auto base = reinterpret_cast<std::uintptr_t>(pages.data(cache::frame_index{0}));
+  const std::uint64_t frame = (at - base) >> pages.page_shift();
+  if (at < base || frame >= pages.count()) return -EINVAL;
+  group.sync();  // all lanes have read
+  return gpufs::detail::by_leader(group, [&] {
+    if (!fs.pages().unpin(cache::frame_index{static_cast<std::uint32_t>(frame)})) {
+      gpufs::detail::count(fs.layout().words->unpin_errors, 1);
+      return -EINVAL;
+    }
+    gpufs::detail::count(fs.layout().words->mapped_pages, ~std::uint64_t{0});
+    return 0;
+  });
+}
+
+}  // namespace detail
+
+GPUFS_DEVICE int gopen(const mount_ref& fs, const char* path, int flags) {
+  return detail::gopen(this_block(), fs, path, flags);
+}
+GPUFS_DEVICE int gopen_warp(const mount_ref& fs, const char* path, int flags) {
+  return detail::gopen(this_warp(), fs, path, flags);
+}
+GPUFS_DEVICE int gclose(const mount_ref& fs, int fd) { return close(this_block(), file(fs, file_number{fd})); }
+GPUFS_DEVICE int gclose_warp(const mount_ref& fs, int fd) { return close(this_warp(), file(fs, file_number{fd})); }
+
+GPUFS_DEVICE std::int64_t gread(const mount_ref& fs, int fd, std::int64_t offset, std::size_t size, void* buffer) {
+  return pread(this_block(), file(fs, file_number{fd}), buffer, size, offset);
+}
+GPUFS_DEVICE std::int64_t gread_warp(const mount_ref& fs, int fd, std::int64_t offset, std::size_t size, void* buffer) {
+  return pread(this_warp(), file(fs, file_number{fd}), buffer, size, offset);
+}
+
+GPUFS_DEVICE const volatile void* gmmap(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset,
+                                        int* error = nullptr) {
+  return detail::gmmap(this_block(), fs, size, fd, offset, error);
+}
+GPUFS_DEVICE const volatile void* gmmap_warp(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset,
+                                             int* error = nullptr) {
+  return detail::gmmap(this_warp(), fs, size, fd, offset, error);
+}
+GPUFS_DEVICE int gmunmap(const mount_ref& fs, const volatile void* address) {
+  return detail::gmunmap(this_block(), fs, address);
+}
+GPUFS_DEVICE int gmunmap_warp(const mount_ref& fs, const volatile void* address) {
+  return detail::gmunmap(this_warp(), fs, address);
+}
+
+GPUFS_DEVICE int gfstat(const mount_ref& fs, int fd, file_status* out) {
+  return fstat(this_block(), file(fs, file_number{fd}), out);
+}
+GPUFS_DEVICE int gfstat_warp(const mount_ref& fs, int fd, file_status* out) {
+  return fstat(this_warp(), file(fs, file_number{fd}), out);
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::compat

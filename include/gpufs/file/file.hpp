@@ -1,0 +1,412 @@
+// Files, for a group of threads: open, close, pread, map_page, unmap_page, fstat.
+//
+// Every call names its group first (gpufs::this_thread(), this_warp(), this_tile<N>(), this_block()); all lanes of the group call,
+// with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value.
+// Waits are bounded: mount_options::io_timeout for the host (-ETIMEDOUT), frame_timeout while every frame is
+// pinned (-ENOMEM). After GPUfs (CACM'14), section 3, and SYSTOR'16, section 4.2 (calls for warps).
+#pragma once
+#include <sys/stat.h>
+
+#include "gpufs/cache/page_cache.hpp"
+#include "gpufs/file/file_table.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+using simt::this_block;
+using simt::this_thread;
+using simt::this_tile;
+using simt::this_warp;
+
+// A mount as kernels see it: trivially copyable, passed by value, valid while the mount lives. `Cache` is a policy so that bench/
+// can plug in other designs.
+template <class Cache>
+class basic_mount_ref {
+ public:
+  GPUFS_HOST_DEVICE basic_mount_ref(const mount_layout& layout, const Cache& cache) : layout_(layout), cache_(cache) {}
+  GPUFS_HOST_DEVICE explicit basic_mount_ref(const mount_layout& layout)
+      : layout_(layout), cache_(layout.frames, cache::hash_table(layout.table), cache::clock_rings(layout.rings)) {}
+
+  GPUFS_HOST_DEVICE const mount_layout& layout() const { return layout_; }
+  GPUFS_HOST_DEVICE const Cache& pages() const { return cache_; }
+
+ private:
+  mount_layout layout_;
+  Cache cache_;
+};
+using mount_ref = basic_mount_ref<cache::page_cache<>>;
+
+// An open file, or why it is not open. A view: copying it opens nothing; only the number needs to be kept.
+template <class Mount>
+class basic_file {
+ public:
+  GPUFS_HOST_DEVICE basic_file(const Mount& mount, file_number number) : mount_(mount), number_(number) {}
+
+  GPUFS_HOST_DEVICE file_number number() const { return number_; }
+  // 0, or the negative errno of the open that made it.
+  GPUFS_HOST_DEVICE int error() const { return static_cast<int>(number_) < 0 ? static_cast<int>(number_) : 0; }
+  GPUFS_HOST_DEVICE const Mount& mount() const { return mount_; }
+
+ private:
+  Mount mount_;
+  file_number number_;
+};
+using file = basic_file<mount_ref>;
+
+// A mapped page: it stays where it is until unmap_page. Plain loads through data() are allowed. Made by map_page.
+class page {
+ public:
+  GPUFS_DEVICE int error() const { return error_; }
+  // The byte at the offset asked for, and how many bytes follow it in this page and in the file.
+  GPUFS_DEVICE const std::byte* data() const { return data_; }
+  GPUFS_DEVICE std::uint32_t nbytes() const { return nbytes_; }
+
+ private:
+  template <class Group, class Mount>
+  friend GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& file, std::int64_t offset);
+  template <class Group>
+  friend GPUFS_DEVICE int unmap_page(Group group, page& mapped);
+
+  const std::byte* data_;
+  cache::frame_meta* frame_;
+  mount_words* words_;
+  std::uint32_t nbytes_;
+  std::int32_t error_;
+};
+
+struct file_status {
+  std::int64_t nbytes;
+  std::uint64_t inode;
+  std::uint64_t mtime_ns;
+  std::uint32_t mode;
+  std::uint32_t cache_id;      // names this version of the file within the mount
+  service::source_kind source;  // where its bytes come from
+};
+
+namespace detail {
+
+// Runs `work` in one lane and gives its result to all.
+template <class Group, class Work>
+GPUFS_DEVICE auto by_leader(Group group, Work work) {
+  decltype(work()) result{};
+  if (group.leader()) result = work();
+  return group.broadcast(result);
+}
+
+// Spreads groups over rings.
+GPUFS_DEVICE inline std::uint32_t ring_hint() {
+  return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id();
+}
+
+template <class Mount>
+GPUFS_DEVICE file_counters& counters_of(const Mount& mount, std::uint32_t slot) {
+  return mount.layout().counters[slot * file_counter_shards + simt::processor_id() % file_counter_shards];
+}
+
+GPUFS_DEVICE inline void count(std::uint64_t& counter, std::uint64_t n) {
+  simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n);
+}
+
+template <class Mount>
+GPUFS_DEVICE int count_error(const Mount& mount, const file_view& view, int error) {
+  count(counters_of(mount, view.slot).errors, 1);
+  return error;
+}
+
+// Reads one page by a host worker through a staging slot. All lanes call.
+template <class Group, class Mount>
+GPUFS_DEVICE int fill_staged(Group group, const Mount& mount, const file_view& view, std::uint64_t offset, std::byte* frame,
+                             std::uint32_t nbytes) {
+  struct answer {
+    service::requests::ticket ticket;
+    std::int32_t error;
+    bool held;
+  };
+  const service::requests rings(mount.layout());
+  const answer got = by_leader(group, [&]() -> answer {
+    const simt::deadline until(mount.layout().io_timeout_ns);
+    answer a{rings.take(ring_hint(), until), -ETIMEDOUT, false};
+    if (a.ticket.index != service::requests::no_slot) {
+      service::request ask{};
+      ask.op = service::opcode::read;
+      ask.handle = view.handle;
+      ask.offset = static_cast<std::int64_t>(offset);
+      ask.nbytes = nbytes;
+      service::reply reply;
+      if (rings.call(a.ticket, ask, reply, until) == 0) {
+        a.held = true;
+        // Fewer bytes than the file had at open: it was truncated.
+        a.error = reply.result < 0 ? static_cast<int>(reply.result) : reply.result < nbytes ? -ESTALE : 0;
+      }
+    }
+    if (!a.held) count(mount.layout().words->io_timeouts, 1);
+    return a;
+  });
+  int error = got.error;
+  if (error == 0) error = simt::copy_from_host(group, frame, rings.payload(got.ticket), nbytes);
+  group.sync();
+  if (got.held && group.leader()) rings.give_back(got.ticket);
+  return error;
+}
+
+// Brings one page of the file into the frame; bytes beyond the end of the file read as zero. All lanes call.
+template <class Group, class Mount>
+GPUFS_DEVICE int fill(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
+  const std::uint32_t page_nbytes = mount.pages().pages().page_nbytes();
+  const std::uint64_t offset = page_number * page_nbytes;
+  const std::uint64_t left = static_cast<std::uint64_t>(view.nbytes) - offset;
+  const std::uint32_t nbytes = left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes;
+  int error = 0;
+  switch (view.kind) {
+    case service::source_kind::nil:
+      return 0;
+    case service::source_kind::pull:
+      error = view.stale ? -ESTALE
+                         : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
+      break;
+    case service::source_kind::staged:
+      error = fill_staged(group, mount, view, offset, frame, nbytes);
+      break;
+    default:
+      return -EIO;
+  }
+  for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
+  return error;
+}
+
+struct pinned_page {
+  cache::frame_index frame;
+  std::int32_t error;
+};
+
+// Pins the page, filling it when it is missing. All lanes call.
+template <class Group, class Mount>
+GPUFS_DEVICE pinned_page pin_page(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number) {
+  const auto& pages = mount.pages();
+  using role = typename std::remove_reference_t<decltype(pages)>::role;
+  const cache::page_key key = cache::make_key(view.cache_id, page_number);
+  auto got = by_leader(group, [&] {
+    return pages.acquire(key, ring_hint(), {2 * mount.layout().io_timeout_ns, mount.layout().frame_timeout_ns});
+  });
+  if (got.what == role::fill) {
+    got.error = fill(group, mount, view, page_number, pages.pages().data(got.frame));
+    group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
+    if (group.leader()) pages.end_fill(key, got.frame, got.error);
+    group.sync();
+  }
+  if (group.leader()) {
+    file_counters& counters = counters_of(mount, view.slot);
+    if (got.what == role::hit) count(counters.hits, 1);
+    if (got.what == role::waited) count(counters.waits, 1);
+    if (got.what == role::fill && got.error == 0) {
+      count(counters.faults, 1);
+      count(counters.bytes_filled, pages.pages().page_nbytes());
+    }
+  }
+  return {got.frame, got.error};
+}
+
+template <class Group, class Mount>
+GPUFS_DEVICE void unpin_page(Group group, const Mount& mount, cache::frame_index frame) {
+  group.sync();  // all lanes have read
+  if (group.leader()) mount.pages().unpin(frame);
+}
+
+// Checks a range as pread(2) does and clips it to the file: the bytes to read, 0 at or beyond the end, or a negative errno.
+GPUFS_DEVICE inline std::int64_t clip(const file_view& view, const void* dst, std::size_t nbytes, std::int64_t offset) {
+  constexpr std::uint64_t most = ~std::uint64_t{0} >> 1;
+  if (offset < 0) return -EINVAL;
+  if (nbytes > most || nbytes > most - static_cast<std::uint64_t>(offset)) return -EOVERFLOW;
+  if (nbytes == 0 || offset >= view.nbytes) return 0;
+  if (dst == nullptr) return -EFAULT;
+  const auto left = static_cast<std::uint64_t>(view.nbytes - offset);
+  return static_cast<std::int64_t>(nbytes < left ? nbytes : left);
+}
+
+// Reads the part of [offset, offset + total) that lies in one page. All lanes call.
+template <class Group, class Mount>
+GPUFS_DEVICE int read_in_page(Group group, const Mount& mount, const file_view& view, std::byte* dst, std::int64_t offset,
+                              std::uint64_t page_number, std::uint64_t total) {
+  const std::uint32_t page_nbytes = mount.pages().pages().page_nbytes();
+  const auto first = static_cast<std::uint64_t>(offset);
+  const std::uint64_t page_begin = page_number * page_nbytes;
+  const std::uint64_t begin = first > page_begin ? first : page_begin;
+  const std::uint64_t end = first + total < page_begin + page_nbytes ? first + total : page_begin + page_nbytes;
+  const pinned_page pinned = pin_page(group, mount, view, page_number);
+  if (pinned.error != 0) return pinned.error;
+  simt::copy_bytes(group, dst + (begin - first), mount.pages().pages().data(pinned.frame) + (begin - page_begin), end - begin);
+  unpin_page(group, mount, pinned.frame);
+  return 0;
+}
+
+// Bytes read before the page that failed, or the error when there are none.
+GPUFS_DEVICE inline std::int64_t bytes_before(std::int64_t offset, std::uint64_t failed_page, std::uint32_t page_shift, int error) {
+  const auto end = static_cast<std::int64_t>(failed_page << page_shift);
+  return end > offset ? end - offset : error;
+}
+
+template <class Group, class Mount>
+GPUFS_DEVICE std::int64_t read_pages(Group group, const Mount& mount, const file_view& view, std::byte* dst, std::uint64_t total,
+                                     std::int64_t offset) {
+  const std::uint32_t shift = mount.pages().pages().page_shift();
+  const std::uint64_t last = (static_cast<std::uint64_t>(offset) + total - 1) >> shift;
+  for (std::uint64_t p = static_cast<std::uint64_t>(offset) >> shift; p <= last; ++p) {
+    const int error = read_in_page(group, mount, view, dst, offset, p, total);
+    if (error != 0) return bytes_before(offset, p, shift, error);
+  }
+  return static_cast<std::int64_t>(total);
+}
+
+// A block spreads the pages over its warps; the first page that failed decides.
+template <class Mount>
+GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, const file_view& view, std::byte* dst,
+                                     std::uint64_t total, std::int64_t offset) {
+  struct failure {
+    std::uint64_t page_and_error;  // page number relative to the first << 16 | -error; all ones: none
+  };
+  auto& first_failure = simt::shared<failure>();
+  simt::atomic_ref<std::uint64_t, simt::scope::block> word(first_failure.page_and_error);
+  group.sync();  // the last call's readers are done
+  if (group.leader()) word.store(~std::uint64_t{0}, std::memory_order_relaxed);
+  group.sync();
+  const std::uint32_t shift = mount.pages().pages().page_shift();
+  const std::uint64_t first = static_cast<std::uint64_t>(offset) >> shift;
+  const std::uint64_t last = (static_cast<std::uint64_t>(offset) + total - 1) >> shift;
+  const auto warp = group.warp();
+  for (std::uint64_t p = first + simt::warp_rank(); p <= last; p += group.nwarps()) {
+    const int error = read_in_page(warp, mount, view, dst, offset, p, total);
+    if (error != 0) {
+      if (warp.leader()) {
+        const std::uint64_t mine = ((p - first) << 16) | static_cast<std::uint32_t>(-error);
+        std::uint64_t seen = word.load(std::memory_order_relaxed);
+        while (mine < seen && !word.compare_exchange(seen, mine, std::memory_order_relaxed)) {
+        }
+      }
+      break;
+    }
+  }
+  group.sync();
+  const std::uint64_t failed = word.load(std::memory_order_relaxed);
+  if (failed == ~std::uint64_t{0}) return static_cast<std::int64_t>(total);
+  return bytes_before(offset, first + (failed >> 16), shift, -static_cast<int>(failed & 0xffff));
+}
+
+}  // namespace detail
+
+// Opens a file below the mount's root for reading: `path` is relative to the root, NUL-terminated, at most 4095 bytes, in memory
+// that the device can read. Waits for the host unless the path is open already. The file's error() is 0 or: -ENOENT, -EISDIR,
+// -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EROFS (flags that write), -ENFILE (mount_options::max_open_files), what
+// store/posix_store.hpp lists, -ETIMEDOUT.
+template <class Group, class Mount>
+GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
+  const std::int32_t number = detail::by_leader(
+      group, [&] { return file_table(mount.layout()).open(path, flags, detail::ring_hint()); });
+  return basic_file<Mount>(mount, file_number{number});
+}
+
+// Gives the open back; the last close of a path closes it on the host. Its pages stay in the cache. 0 or -EBADF.
+template <class Group, class Mount>
+GPUFS_DEVICE int close(Group group, const basic_file<Mount>& file) {
+  group.sync();  // no lane still uses it
+  return detail::by_leader(group,
+                           [&] { return file_table(file.mount().layout()).close(file.number(), detail::ring_hint()); });
+}
+
+// Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file, or
+// before a page that could not be read; or -EBADF, -EINVAL (offset < 0), -EOVERFLOW, -EFAULT, -EIO, -ESTALE (the file
+// changed since it was opened), -ENOMEM, -ETIMEDOUT.
+template <class Group, class Mount>
+GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& file, void* dst, std::size_t nbytes, std::int64_t offset) {
+  const Mount& mount = file.mount();
+  const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view(file.number()); });
+  if (view.error != 0) return view.error;
+  std::int64_t result = detail::clip(view, dst, nbytes, offset);
+  if (result > 0) {
+    result = detail::read_pages(group, mount, view, static_cast<std::byte*>(dst), static_cast<std::uint64_t>(result), offset);
+  }
+  if (group.leader()) {
+    if (result < 0) {
+      detail::count_error(mount, view, static_cast<int>(result));
+    } else {
+      detail::count(detail::counters_of(mount, view.slot).bytes_read, static_cast<std::uint64_t>(result));
+    }
+  }
+  group.sync();
+  return result;
+}
+
+// Maps the page that holds `offset`: it is pinned in the cache, and does not move, until unmap_page. The page's error() is 0
+// or as pread's, and -ENXIO at or beyond the end of the file. A group that maps more pages than the cache has frames gets
+// -ENOMEM after frame_timeout.
+template <class Group, class Mount>
+GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& file, std::int64_t offset) {
+  const Mount& mount = file.mount();
+  const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view(file.number()); });
+  page result{};
+  result.error_ = view.error;
+  if (result.error_ == 0 && offset < 0) result.error_ = -EINVAL;
+  if (result.error_ == 0 && offset >= view.nbytes) result.error_ = -ENXIO;
+  if (result.error_ == 0) {
+    const std::uint32_t shift = mount.pages().pages().page_shift();
+    const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
+    const detail::pinned_page pinned = detail::pin_page(group, mount, view, page_number);
+    result.error_ = pinned.error;
+    if (pinned.error == 0) {
+      const auto in_page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
+      const std::int64_t left = view.nbytes - offset;
+      const std::uint32_t here = mount.pages().pages().page_nbytes() - in_page;
+      result.data_ = mount.pages().pages().data(pinned.frame) + in_page;
+      result.frame_ = &mount.pages().pages().meta(pinned.frame);
+      result.words_ = mount.layout().words;
+      result.nbytes_ = left < here ? static_cast<std::uint32_t>(left) : here;
+    }
+  }
+  if (group.leader() && view.error == 0) {
+    if (result.error_ != 0) {
+      detail::count_error(mount, view, result.error_);
+    } else {
+      detail::count(detail::counters_of(mount, view.slot).maps, 1);
+      detail::count(mount.layout().words->mapped_pages, 1);
+    }
+  }
+  return result;
+}
+
+// Gives a mapped page back; its data() must not be used after. 0, or -EINVAL when the page is not mapped (any more).
+template <class Group>
+GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
+  if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
+  group.sync();  // all lanes have read
+  const int error = detail::by_leader(group, [&] {
+    if (!cache::frames::unpin(*mapped.frame_)) {
+      detail::count(mapped.words_->unpin_errors, 1);
+      return -EINVAL;
+    }
+    detail::count(mapped.words_->mapped_pages, ~std::uint64_t{0});
+    return 0;
+  });
+  mapped.data_ = nullptr;
+  return error;
+}
+
+// What was known of the file when it was opened: no host call. Each lane's *out is written. 0, or -EBADF, -EFAULT.
+template <class Group, class Mount>
+GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& file, file_status* out) {
+  if (out == nullptr) return -EFAULT;
+  struct answer {
+    file_status status;
+    int error;
+  };
+  const answer got = detail::by_leader(group, [&]() -> answer {
+    const file_table table(file.mount().layout());
+    const file_view view = table.view(file.number());
+    if (view.error != 0) return {{}, view.error};
+    const file_slot& slot = table.slot(view.slot);
+    return {{slot.file_nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, slot.kind}, 0};
+  });
+  if (got.error == 0) *out = got.status;
+  return got.error;
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

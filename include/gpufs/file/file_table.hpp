@@ -1,0 +1,397 @@
+// The device-side table of open files: repeated opens of one path are a count, without a host call. A path is known by two
+// polynomial hashes modulo 2^61 - 1 at points drawn secretly for each mount: two different paths of up to 4095 bytes agree with
+// probability below 2^-103, so no path is kept in GPU memory. After GPUfs (CACM'14), section 4.2: the open-file table.
+#pragma once
+#include <fcntl.h>
+
+#include "gpufs/file/request.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+// What a call needs to know of an open file; error != 0: it is not open.
+struct file_view {
+  std::int64_t nbytes;
+  std::uint64_t pull_base;
+  std::uint32_t cache_id;
+  service::source_kind kind;
+  std::uint32_t handle;
+  std::uint32_t slot;
+  std::int32_t error;
+  bool stale;
+};
+
+class file_table {
+ public:
+  GPUFS_DEVICE explicit file_table(const mount_layout& mount) : mount_(mount) {}
+
+  // Opens `path` (NUL-terminated, readable by the device) for reading. One lane calls; waits for the host where the path is not
+  // open yet, at most io_timeout_ns. A file number or a negative errno.
+  GPUFS_DEVICE std::int32_t open(const char* path, int flags, std::uint32_t start) const {
+    const std::int32_t result = try_open(path, flags, start);
+    if (result < 0) simt::atomic_ref<std::uint64_t>(mount_.words->open_errors).add_relaxed(1);
+    return result;
+  }
+
+  // Gives one open back; the last one closes the file on the host. One lane calls. 0 or a negative errno.
+  GPUFS_DEVICE int close(file_number number, std::uint32_t start) const {
+    const file_view open_file = view(number);
+    if (open_file.error != 0) return open_file.error;
+    drop(open_file.slot, start);
+    return 0;
+  }
+
+  // Reads the slot behind a number, and again its generation: a slot that was closed meanwhile says -EBADF.
+  GPUFS_DEVICE file_view view(file_number number) const {
+    const auto raw = static_cast<std::uint32_t>(number);
+    const std::uint32_t index = raw & ((1u << slot_bits) - 1);
+    file_view v{};
+    v.slot = index;
+    v.error = -EBADF;
+    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.nslots) {
+      count_bad_number();
+      return v;
+    }
+    file_slot& slot = mount_.slots[index];
+    const std::uint32_t wanted = word_of(raw >> slot_bits, slot_state::open);
+    // Meets the opener's release: the fields are there.
+    if (simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_acquire) != wanted) {
+      count_bad_number();
+      return v;
+    }
+    v.nbytes = slot.file_nbytes;
+    v.pull_base = slot.pull_base;
+    v.cache_id = slot.cache_id;
+    v.kind = slot.kind;
+    v.handle = slot.handle;
+    v.stale = simt::atomic_ref<std::uint32_t>(slot.stale).load(std::memory_order_relaxed) == v.handle;
+    v.error = 0;
+    return v;
+  }
+
+  GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.slots[index]; }
+
+ private:
+  struct path_name {
+    std::uint64_t hash[2];
+    std::uint32_t nbytes;
+    std::int32_t error;
+  };
+
+  GPUFS_DEVICE static std::uint32_t word_of(std::uint32_t generation, slot_state state) {
+    return ((generation & generation_mask) << 3) | static_cast<std::uint32_t>(state);
+  }
+  GPUFS_DEVICE static slot_state state_of(std::uint32_t word) { return slot_state{word & 7u}; }
+  GPUFS_DEVICE static std::int32_t number_of(std::uint32_t index, std::uint32_t word) {
+    return static_cast<std::int32_t>(((word >> 3) << slot_bits) | index);
+  }
+  GPUFS_DEVICE void count_bad_number() const {
+    simt::atomic_ref<std::uint64_t>(mount_.words->bad_numbers).add_relaxed(1);
+  }
+
+  GPUFS_DEVICE static std::uint64_t multiply_mod_mersenne61(std::uint64_t a, std::uint64_t b) {
+    __extension__ using wide = unsigned __int128;
+    const wide product = static_cast<wide>(a) * b;
+    constexpr std::uint64_t p = (std::uint64_t{1} << 61) - 1;
+    const std::uint64_t sum = (static_cast<std::uint64_t>(product) & p) + static_cast<std::uint64_t>(product >> 61);
+    return sum >= p ? sum - p : sum;
+  }
+
+  GPUFS_DEVICE path_name name_of(const char* path) const {
+    path_name name{{1, 1}, 0, 0};
+    if (path == nullptr) {
+      name.error = -EFAULT;
+      return name;
+    }
+    std::uint64_t chunk = 0;
+    std::uint32_t n = 0;
+    for (; path[n] != '\0'; ++n) {
+      if (n == service::max_path_nbytes) {
+        name.error = -ENAMETOOLONG;
+        return name;
+      }
+      chunk = (chunk << 8) | static_cast<unsigned char>(path[n]);
+      if (n % 7 == 6) {
+        add_chunk(name, chunk);
+        chunk = 0;
+      }
+    }
+    add_chunk(name, chunk);
+    add_chunk(name, n);
+    name.nbytes = n;
+    if (n == 0) name.error = -ENOENT;
+    return name;
+  }
+  GPUFS_DEVICE void add_chunk(path_name& name, std::uint64_t chunk) const {
+    for (int i = 0; i < 2; ++i) {
+      // Below 2^61 - 1 + 2^56 < 2^62; the product's reduction brings it back.
+      name.hash[i] = multiply_mod_mersenne61(name.hash[i] + chunk, mount_.hash_points[i]);
+    }
+  }
+
+  GPUFS_DEVICE std::int32_t try_open(const char* path, int flags, std::uint32_t start) const {
+    if ((flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC | O_APPEND)) != 0) return -EROFS;
+    const path_name name = name_of(path);
+    if (name.error != 0) return name.error;
+    const simt::deadline until(mount_.io_timeout_ns);
+    path_bucket& chain = mount_.paths[name.hash[0] & mount_.path_mask];
+
+    std::uint32_t index = join(chain, name, 64);
+    bool ours = false;
+    if (index == none) {
+      if (!lock(chain, until)) return -ETIMEDOUT;
+      index = join(chain, name, mount_.nslots);
+      if (index == none) {
+        index = take_slot();
+        if (index == none) {
+          unlock(chain);
+          return -ENFILE;
+        }
+        link(chain, index, name);
+        ours = true;
+      }
+      unlock(chain);
+    }
+    file_slot& slot = mount_.slots[index];
+    simt::atomic_ref<std::uint64_t>(mount_.counters[index * file_counter_shards].opens).add_relaxed(1);
+    const int error = ours ? ask_host(slot, index, path, name, flags, start, until) : wait_open(slot);
+    if (error != 0) {
+      if (ours) fail(chain, slot, index, error);
+      drop(index, start);
+      return error;
+    }
+    // We hold the slot, so its word stays.
+    return number_of(index, simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
+  }
+
+  static constexpr std::uint32_t none = ~0u;
+
+  // Looks for a live slot of this path and takes a reference, as a look-up pins a page. Without the chain's lock the chain may
+  // change under us; then the walk strays and ends after max_steps, and the caller looks again under the lock.
+  GPUFS_DEVICE std::uint32_t join(path_bucket& chain, const path_name& name, std::uint32_t max_steps) const {
+    std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire);
+    for (std::uint32_t steps = 0; next != 0 && steps < max_steps; ++steps) {
+      const std::uint32_t index = next - 1;
+      file_slot& slot = mount_.slots[index];
+      if (same_path(slot, name)) {
+        const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
+        if ((before & slot_live) != 0 && same_path(slot, name)) return index;
+        drop(index, index);
+        return none;
+      }
+      next = simt::atomic_ref<std::uint32_t>(slot.next).load(std::memory_order_acquire);
+    }
+    return none;
+  }
+
+  GPUFS_DEVICE path_bucket& chain_of(file_slot& slot) const {
+    return mount_.paths[simt::atomic_ref<std::uint64_t>(slot.hash[0]).load(std::memory_order_relaxed) & mount_.path_mask];
+  }
+
+  GPUFS_DEVICE static bool same_path(file_slot& slot, const path_name& name) {
+    return simt::atomic_ref<std::uint64_t>(slot.hash[0]).load(std::memory_order_relaxed) == name.hash[0] &&
+           simt::atomic_ref<std::uint64_t>(slot.hash[1]).load(std::memory_order_relaxed) == name.hash[1];
+  }
+
+  GPUFS_DEVICE bool lock(path_bucket& chain, const simt::deadline& until) const {
+    simt::backoff pause;
+    while (simt::atomic_ref<std::uint32_t>(chain.lock).exchange(1, std::memory_order_acquire) != 0) {  // meets unlock
+      if (until.expired()) return false;
+      pause();
+    }
+    return true;
+  }
+  GPUFS_DEVICE void unlock(path_bucket& chain) const {
+    simt::atomic_ref<std::uint32_t>(chain.lock).store(0, std::memory_order_release);
+  }
+
+  // Pops the free list; the tag in the top half tells a top that came back from one that never left.
+  GPUFS_DEVICE std::uint32_t take_slot() const {
+    simt::atomic_ref<std::uint64_t> top(mount_.words->free_slots);
+    std::uint64_t seen = top.load(std::memory_order_acquire);
+    for (;;) {
+      const auto first = static_cast<std::uint32_t>(seen);
+      if (first == 0) return none;
+      const std::uint32_t next = simt::atomic_ref<std::uint32_t>(mount_.slots[first - 1].next).load(std::memory_order_relaxed);
+      const std::uint64_t wanted = (((seen >> 32) + 1) << 32) | next;
+      if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) return first - 1;
+    }
+  }
+
+  GPUFS_DEVICE void push_slot(std::uint32_t index) const {
+    simt::atomic_ref<std::uint64_t> top(mount_.words->free_slots);
+    std::uint64_t seen = top.load(std::memory_order_relaxed);
+    for (;;) {
+      simt::atomic_ref<std::uint32_t>(mount_.slots[index].next)
+          .store(static_cast<std::uint32_t>(seen), std::memory_order_relaxed);
+      const std::uint64_t wanted = (((seen >> 32) + 1) << 32) | (index + 1);
+      if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) return;
+    }
+  }
+
+  // Puts a fresh slot, held once by us, at the head of the chain; the caller holds the chain's lock.
+  GPUFS_DEVICE void link(path_bucket& chain, std::uint32_t index, const path_name& name) const {
+    file_slot& slot = mount_.slots[index];
+    simt::atomic_ref<std::uint32_t> word(slot.word);
+    word.store(word_of(word.load(std::memory_order_relaxed) >> 3, slot_state::opening), std::memory_order_relaxed);
+    simt::atomic_ref<std::uint64_t>(slot.hash[0]).store(name.hash[0], std::memory_order_relaxed);
+    simt::atomic_ref<std::uint64_t>(slot.hash[1]).store(name.hash[1], std::memory_order_relaxed);
+    // An add, not a store: a stray look-up may hold a reference for a moment. Its release meets join's acquire.
+    simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(slot_live + 1, std::memory_order_release);
+    simt::atomic_ref<std::uint32_t>(slot.next)
+        .store(simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed), std::memory_order_relaxed);
+    simt::atomic_ref<std::uint32_t>(chain.head).store(index + 1, std::memory_order_release);
+  }
+
+  // Takes the slot out of its chain; the caller holds the chain's lock.
+  GPUFS_DEVICE void unlink(path_bucket& chain, std::uint32_t index) const {
+    std::uint32_t* at = &chain.head;
+    for (;;) {
+      simt::atomic_ref<std::uint32_t> ref(*at);
+      const std::uint32_t here = ref.load(std::memory_order_relaxed);
+      if (here == 0) return;
+      std::uint32_t& next = mount_.slots[here - 1].next;
+      if (here - 1 == index) {
+        ref.store(simt::atomic_ref<std::uint32_t>(next).load(std::memory_order_relaxed), std::memory_order_release);
+        return;
+      }
+      at = &next;
+    }
+  }
+
+  GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const char* path, const path_name& name, int flags,
+                            std::uint32_t start, const simt::deadline& until) const {
+    const service::requests rings(mount_);
+    const auto ticket = rings.take(start, until);
+    if (ticket.index == service::requests::no_slot) return count_timeout();
+    copy_path(rings.payload(ticket), path, name.nbytes);
+    service::request ask{};
+    ask.op = service::opcode::open;
+    ask.nbytes = name.nbytes;
+    ask.flags = static_cast<std::uint32_t>(flags);
+    ask.offset = index;  // a hint for marking the slot stale; the host checks it
+    service::reply answer;
+    if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
+    rings.give_back(ticket);
+    if (answer.result < 0) return static_cast<int>(answer.result);
+    slot.file_nbytes = answer.file_nbytes;
+    slot.pull_base = answer.pull_base;
+    slot.inode = answer.inode;
+    slot.mtime_ns = answer.mtime_ns;
+    slot.cache_id = answer.cache_id;
+    slot.kind = answer.kind;
+    slot.handle = answer.handle;
+    slot.mode = answer.mode;
+    simt::atomic_ref<std::uint32_t> word(slot.word);
+    // The release publishes the fields; it meets the acquires in view() and wait_open().
+    word.store(word_of(word.load(std::memory_order_relaxed) >> 3, slot_state::open), std::memory_order_release);
+    return 0;
+  }
+
+  GPUFS_DEVICE static void copy_path(std::byte* payload, const char* path, std::uint32_t nbytes) {
+    // Eight bytes a store: the payload lies behind the bus.
+    for (std::uint32_t i = 0; i < nbytes; i += 8) {
+      std::uint64_t word = 0;
+      for (std::uint32_t k = 0; k < 8 && i + k < nbytes; ++k) {
+        word |= static_cast<std::uint64_t>(static_cast<unsigned char>(path[i + k])) << (8 * k);
+      }
+      *reinterpret_cast<std::uint64_t*>(payload + i) = word;
+    }
+  }
+
+  GPUFS_DEVICE int wait_open(file_slot& slot) const {
+    const simt::deadline until(2 * mount_.io_timeout_ns);
+    simt::backoff pause;
+    for (;;) {
+      const std::uint32_t word = simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_acquire);
+      if (state_of(word) == slot_state::open) return 0;
+      if (state_of(word) == slot_state::dead) return slot.error;
+      if (until.expired()) return -ETIMEDOUT;
+      pause();
+    }
+  }
+
+  // Opening failed: nobody can join any more, and those who wait get the error.
+  GPUFS_DEVICE void fail(path_bucket& chain, file_slot& slot, std::uint32_t index, int error) const {
+    lock_surely(chain);
+    unlink(chain, index);
+    simt::atomic_ref<std::uint32_t>(slot.refs).fetch_and(~slot_live, std::memory_order_relaxed);
+    slot.error = error;
+    simt::atomic_ref<std::uint32_t> word(slot.word);
+    word.store(word_of(word.load(std::memory_order_relaxed) >> 3, slot_state::dead), std::memory_order_release);
+    unlock(chain);
+  }
+
+  // Locks where failing is no choice. The lock's holders run and wait for nobody, so an hour is for ever.
+  GPUFS_DEVICE void lock_surely(path_bucket& chain) const { lock(chain, simt::deadline(3'600'000'000'000u)); }
+
+  // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it.
+  GPUFS_DEVICE void drop(std::uint32_t index, std::uint32_t start) const {
+    file_slot& slot = mount_.slots[index];
+    const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel);
+    if (before == (slot_live | 1)) {
+      retire(slot, index, start);
+    } else if (before == 1) {
+      recycle(slot, index);
+    }
+  }
+
+  GPUFS_DEVICE void retire(file_slot& slot, std::uint32_t index, std::uint32_t start) const {
+    path_bucket& chain = chain_of(slot);
+    lock_surely(chain);
+    if (&chain != &chain_of(slot)) {  // closed by another and taken for another path meanwhile
+      unlock(chain);
+      return;
+    }
+    std::uint32_t unused = slot_live;
+    // Fails when somebody opened the path again meanwhile: then theirs is the last reference.
+    const bool ours = simt::atomic_ref<std::uint32_t>(slot.refs).compare_exchange(unused, 0, std::memory_order_acq_rel);
+    const std::uint32_t handle = slot.handle;
+    if (ours) {
+      unlink(chain, index);
+      simt::atomic_ref<std::uint32_t> word(slot.word);
+      word.store(word_of(word.load(std::memory_order_relaxed) >> 3, slot_state::dead), std::memory_order_release);
+    }
+    unlock(chain);
+    if (!ours) return;
+    recycle(slot, index);
+    close_on_host(handle, start);
+  }
+
+  // dead -> free, once; a new generation makes old numbers invalid.
+  GPUFS_DEVICE void recycle(file_slot& slot, std::uint32_t index) const {
+    simt::atomic_ref<std::uint32_t> word(slot.word);
+    std::uint32_t seen = word.load(std::memory_order_acquire);
+    if (state_of(seen) != slot_state::dead) return;
+    if (word.compare_exchange(seen, word_of((seen >> 3) + 1, slot_state::free), std::memory_order_acq_rel)) push_slot(index);
+  }
+
+  GPUFS_DEVICE void close_on_host(std::uint32_t handle, std::uint32_t start) const {
+    const simt::deadline until(mount_.io_timeout_ns);
+    const service::requests rings(mount_);
+    const auto ticket = rings.take(start, until);
+    if (ticket.index == service::requests::no_slot) {
+      count_timeout();
+      return;
+    }
+    service::request ask{};
+    ask.op = service::opcode::close;
+    ask.handle = handle;
+    service::reply answer;
+    if (rings.call(ticket, ask, answer, until) != 0) {
+      count_timeout();
+      return;
+    }
+    rings.give_back(ticket);
+  }
+
+  GPUFS_DEVICE int count_timeout() const {
+    simt::atomic_ref<std::uint64_t>(mount_.words->io_timeouts).add_relaxed(1);
+    return -ETIMEDOUT;
+  }
+
+  const mount_layout& mount_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,93 @@
+// A mount's file table and request rings in memory, as the host lays them out and the device uses them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "gpufs/cache/layout.hpp"
+#include "gpufs/service/abi.hpp"
+
+namespace gpufs {
+
+// An open file's number: slot (20 bits) and generation (11 bits), so a closed or forged number is told from an open one.
+// Negative values are errnos.
+enum class file_number : std::int32_t {};
+
+inline constexpr unsigned slot_bits = 20;
+inline constexpr std::uint32_t generation_mask = (1u << 11) - 1;
+
+// `file_slot::word`: generation << 3 | state.
+enum class slot_state : std::uint32_t { free = 0, opening = 1, open = 2, dead = 3 };
+
+// `file_slot::refs`: bit 31 while the slot may be joined by further opens of its path, below it how many opens hold it.
+inline constexpr std::uint32_t slot_live = 1u << 31;
+
+struct alignas(128) file_slot {
+  std::uint32_t word;
+  std::uint32_t refs;
+  std::uint32_t next;   // path chain or free list: slot + 1, 0 ends it
+  std::int32_t error;   // why opening failed
+  std::uint64_t hash[2];
+  // Set by the opener before `word` says open; then constant until the slot is dead.
+  std::int64_t file_nbytes;
+  std::uint64_t pull_base;
+  std::uint64_t inode;
+  std::uint64_t mtime_ns;
+  std::uint32_t cache_id;
+  service::source_kind kind;
+  std::uint32_t handle;
+  std::uint32_t mode;
+  std::uint32_t stale;  // written by the host: equals `handle` once the file has changed underneath
+  std::uint32_t reserved[7];
+};
+static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, stale) == 80);
+
+// What is counted per file, in file_counter_shards copies to spread the adds; a mount's counts are the sums. Never reset
+// while the mount lives: a slot that is reused goes on counting, and `opened` remembers where it started.
+struct alignas(64) file_counters {
+  std::uint64_t hits;          // pages found in the cache
+  std::uint64_t faults;        // pages filled by us
+  std::uint64_t waits;         // pages that another group was filling
+  std::uint64_t errors;        // calls that returned a negative errno
+  std::uint64_t bytes_read;    // bytes given to callers of pread
+  std::uint64_t bytes_filled;  // bytes brought into the cache
+  std::uint64_t maps;          // pages mapped
+  std::uint64_t opens;         // opens, also those that cost no host call
+};
+static_assert(sizeof(file_counters) == 64);
+inline constexpr std::uint32_t file_counter_shards = 4;
+
+struct alignas(8) path_bucket {
+  std::uint32_t lock;
+  std::uint32_t head;  // slot + 1
+};
+
+// Words the device shares with itself only.
+struct alignas(64) mount_words {
+  std::uint64_t free_slots;      // top of the free list: tag << 32 | slot + 1
+  std::uint64_t open_errors;     // opens that failed
+  std::uint64_t bad_numbers;     // calls with a closed or forged file number
+  std::uint64_t io_timeouts;     // requests that the host did not answer in time
+  std::uint64_t unpin_errors;    // pages unmapped twice
+  std::uint64_t mapped_pages;    // pages mapped now: leaks show here
+};
+
+// Everything a mount_ref carries into a kernel.
+struct mount_layout {
+  cache::frame_storage frames;
+  cache::table_storage table;
+  cache::ring_storage rings;
+  file_slot* slots;
+  file_counters* counters;  // [slot][shard]
+  path_bucket* paths;
+  std::uint32_t nslots;
+  std::uint32_t path_mask;
+  service::ring_view requests;
+  std::uint32_t* request_tails;  // per request ring: the next ticket
+  std::uint32_t* request_turns;  // per request slot: how often it was used; see request.hpp
+  mount_words* words;
+  std::uint64_t hash_points[2];  // secret points of the path hash
+  std::uint64_t io_timeout_ns;
+  std::uint64_t frame_timeout_ns;
+};
+
+}  // namespace gpufs

@@ -1,0 +1,105 @@
+// The device's side of the request rings (service/abi.hpp): a group's leader takes a slot, writes a request and waits for the
+// host's answer. A slot that is free is taken by compare-exchange on the ring's tail, so nobody holds a place in a ring that
+// it cannot use, and a request that timed out blocks one slot, not the mount.
+#pragma once
+#include <cerrno>
+
+#include "gpufs/file/layout.hpp"
+#include "gpufs/simt/simt.hpp"
+
+namespace gpufs::service {
+inline namespace GPUFS_MACHINE {
+
+class requests {
+ public:
+  GPUFS_DEVICE explicit requests(const mount_layout& mount)
+      : view_(mount.requests), tails_(mount.request_tails), turns_(mount.request_turns) {}
+
+  // A slot held by the caller between take() and give_back().
+  struct ticket {
+    std::uint32_t index;   // of the slot in all rings; no_slot when none came in time
+    std::uint32_t number;  // the ring's ticket
+  };
+  static constexpr std::uint32_t no_slot = ~0u;
+
+  // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use.
+  GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const {
+    simt::backoff pause;
+    for (std::uint32_t attempt = 0;; ++attempt) {
+      const std::uint32_t ring = (start + attempt) % view_.nrings;
+      simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
+      std::uint32_t number = tail.load(std::memory_order_relaxed);
+      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
+      // The acquire meets give_back's release: the last user has read its answer before we ask anew.
+      const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
+      if (turn == turn_of(number)) {
+        if (tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
+        continue;
+      }
+      if (turn == (turn_of(number - view_.nslots) | abandoned)) reclaim(index, turn, number);
+      if (attempt % view_.nrings == view_.nrings - 1) {
+        if (until.expired()) return {no_slot, 0};
+        pause();
+      }
+    }
+  }
+
+  GPUFS_DEVICE std::byte* payload(ticket t) const {
+    return view_.payload + static_cast<std::size_t>(t.index) * view_.payload_nbytes;
+  }
+
+  // Sends the request (its fields but `sequence`) and waits for the answer. One lane calls. 0 or -ETIMEDOUT, and then the
+  // slot is not ours any more.
+  GPUFS_DEVICE int call(ticket t, const request& what, reply& answer, const simt::deadline& until) const {
+    request& out = view_.requests[t.index];
+    out.op = what.op;
+    out.handle = what.handle;
+    out.offset = what.offset;
+    out.nbytes = what.nbytes;
+    out.flags = what.flags;
+    // Meets the host's acquire load of `sequence`: it then sees the fields and the payload.
+    host_word(out.sequence).store(t.number + 1, std::memory_order_release);
+    const reply& in = view_.replies[t.index];
+    simt::backoff pause;
+    // Meets the host's release store: we then see its fields and the payload.
+    while (host_word(const_cast<std::uint32_t&>(in.sequence)).load(std::memory_order_acquire) != t.number + 1) {
+      if (until.expired()) {
+        simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number) | abandoned, std::memory_order_release);
+        return -ETIMEDOUT;
+      }
+      pause();
+    }
+    answer = in;
+    return 0;
+  }
+
+  // Gives the slot back after the group has read the payload (and met in a sync). One lane calls.
+  GPUFS_DEVICE void give_back(ticket t) const {
+    simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number + view_.nslots), std::memory_order_release);
+  }
+
+ private:
+  static constexpr std::uint32_t abandoned = 1u << 31;
+
+  // How often the slot of ticket `number` was used before it.
+  GPUFS_DEVICE std::uint32_t turn_of(std::uint32_t number) const { return (number / view_.nslots) & (abandoned - 1); }
+
+  // A slot whose caller gave up is free again once the host has answered it after all.
+  GPUFS_DEVICE void reclaim(std::uint32_t index, std::uint32_t turn, std::uint32_t number) const {
+    reply& in = view_.replies[index];
+    if (host_word(in.sequence).load(std::memory_order_acquire) == number - view_.nslots + 1) {
+      simt::atomic_ref<std::uint32_t>(turns_[index]).compare_exchange(turn, turn_of(number), std::memory_order_acq_rel);
+    }
+  }
+
+  GPUFS_DEVICE static simt::atomic_ref<std::uint32_t, simt::scope::system> host_word(std::uint32_t& word) {
+    return simt::atomic_ref<std::uint32_t, simt::scope::system>(word);
+  }
+
+  const ring_view& view_;
+  std::uint32_t* tails_;
+  std::uint32_t* turns_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::service

@@ -1,0 +1,20 @@
+// gpufs: files for code that runs on GPUs. Everything a kernel and its host program need.
+#pragma once
+#include "gpufs/file/file.hpp"
+#include "gpufs/mount.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+// Owner of a mount for the machine this translation unit is compiled for. Move-only. Throws gpufs::error.
+class mount : public host_mount {
+ public:
+  explicit mount(const std::string& root, const mount_options& options = {})
+      : host_mount(simt::this_platform(), root, options) {}
+
+  // What kernels get, by value; valid while the mount lives.
+  mount_ref ref() const { return mount_ref(layout()); }
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

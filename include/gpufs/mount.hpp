@@ -1,0 +1,83 @@
+// A mount: one directory seen by kernels, with its own page cache, request rings and host threads.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gpufs/file/layout.hpp"
+#include "gpufs/simt/platform.hpp"
+#include "gpufs/store/store.hpp"
+
+namespace gpufs {
+
+// What every host call throws; what() says what was asked, what went wrong and what to do.
+class error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class store_kind {
+  automatic,  // mapped where the pin budget allows, else posix; each open file says which and why
+  posix,      // host threads read into pinned staging slots
+  mapped,     // the GPU pulls from a registered mapping; what cannot be mapped does not open
+};
+
+struct mount_options {
+  std::uint64_t cache_nbytes = 0;       // 0: a quarter of the device's free memory, at most 16 GiB (CPU machine: 64 MiB)
+  std::uint32_t page_nbytes = 4096;     // a power of two, 512 B to 2 MiB
+  store_kind store = store_kind::automatic;
+  std::shared_ptr<store::store> custom_store;  // takes the place of `store` (mem, nil, a test's own)
+  std::uint32_t max_open_files = 65536;        // open at once on the device, at most 2^20
+  std::uint64_t pin_nbytes = 0;         // host memory that mapped files may pin; 0: half of what is available
+  std::uint32_t nworkers = 0;           // host threads; 0: one a core, at most 16
+  std::uint32_t nrings = 0;             // allocation rings; 0: 64 or more, fewer in small caches
+  std::uint32_t request_rings = 0;      // 0: 32
+  std::uint32_t request_slots = 0;      // a ring, a power of two; 0: 64, fewer for large pages
+  std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);        // the host's answer to one request
+  std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);  // for a frame while all are pinned
+};
+
+// A mount's counts since it was made. Readable while kernels run; sums over words that change meanwhile.
+struct mount_counters {
+  std::uint64_t hits = 0, faults = 0, waits = 0, errors = 0;
+  std::uint64_t bytes_read = 0, bytes_filled = 0, maps = 0, opens = 0;
+  std::uint64_t allocations = 0, evictions = 0;
+  std::uint64_t open_errors = 0, bad_file_numbers = 0, io_timeouts = 0, unpin_errors = 0;
+  std::uint64_t mapped_pages = 0;  // now
+  std::uint64_t pinned_frames = 0, free_frames = 0;  // now
+  std::uint64_t host_opens = 0, host_closes = 0, host_reads = 0, host_batches = 0, host_errors = 0;
+};
+
+struct file_report {
+  std::string path;
+  std::int64_t nbytes = 0;
+  service::source_kind source{};
+  std::string reason;  // why its bytes come this way
+  file_counters counters{};  // of this slot since the mount was made
+};
+
+// The host side, the same for both machines. Use gpufs::mount, which picks the machine of the translation unit.
+class host_mount {
+ public:
+  host_mount(simt::platform& machine, const std::string& root, const mount_options& options);
+  ~host_mount();  // kernels that use the mount must have ended
+  host_mount(host_mount&&) noexcept;
+  host_mount& operator=(host_mount&&) noexcept;
+
+  const mount_layout& layout() const;
+  const mount_options& options() const;  // with the defaults filled in
+  mount_counters counters() const;
+  std::vector<file_report> open_files() const;
+  std::vector<std::string> log() const;  // recent errors, oldest first
+  // Releases what closed files keep registered. Waits for running kernels.
+  void trim();
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace gpufs
