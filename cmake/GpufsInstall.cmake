@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+include(CMakePackageConfigHelpers)
+set(gpufs_config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/gpufs")
+
+install(DIRECTORY include/ "${CMAKE_CURRENT_BINARY_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(TARGETS gpufs EXPORT gpufsTargets)
+install(EXPORT gpufsTargets NAMESPACE gpufs:: DESTINATION "${gpufs_config_dir}")
+if(GPUFS_HAVE_CUDA)
+  install(TARGETS gpufs_cuda EXPORT gpufsCudaTargets)
+  install(EXPORT gpufsCudaTargets NAMESPACE gpufs:: DESTINATION "${gpufs_config_dir}")
+endif()
+
+configure_package_config_file(cmake/gpufsConfig.cmake.in "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfig.cmake"
+                              INSTALL_DESTINATION "${gpufs_config_dir}")
+write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/gpufsConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfigVersion.cmake"
+              cmake/GpufsDependencies.cmake cmake/GpufsCuda20.cmake DESTINATION "${gpufs_config_dir}")
