@@ -41,9 +41,7 @@ struct mount_options {
 };
 
 // A mount's counts since it was made. Readable while kernels run; sums over words that change meanwhile.
-struct mount_counters {
-  std::uint64_t hits = 0, faults = 0, waits = 0, errors = 0;
-  std::uint64_t bytes_read = 0, bytes_filled = 0, maps = 0, opens = 0;
+struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums over all files, also closed ones
   std::uint64_t allocations = 0, evictions = 0;
   std::uint64_t open_errors = 0, bad_file_numbers = 0, io_timeouts = 0, unpin_errors = 0;
   std::uint64_t mapped_pages = 0;  // now

@@ -8,6 +8,10 @@
 namespace gpufs::cache {
 inline namespace GPUFS_MACHINE {
 
+GPUFS_HOST_DEVICE constexpr page_key make_key(std::uint32_t cache_id, std::uint64_t page_number) {
+  return page_key{(std::uint64_t{cache_id} << page_number_bits) | page_number};
+}
+
 class frames {
  public:
   GPUFS_HOST_DEVICE explicit frames(const frame_storage& storage) : storage_(storage) {}
@@ -62,7 +66,7 @@ class frames {
     for (;;) {
       const std::uint32_t now = state(f).load(std::memory_order_acquire);  // meets end_fill's release
       if ((now & frame_state::filling) == 0) {
-        return (now & frame_state::failed) != 0 ? meta(f).error : 0;
+        return (now & frame_state::failed) != 0 ? error_of(f).load(std::memory_order_relaxed) : 0;
       }
       if (until.expired()) return -ETIMEDOUT;
       pause();
@@ -87,7 +91,7 @@ class frames {
   // claimed -> filling, with one pin for the filler. The release makes the key visible to whoever pins next.
   GPUFS_DEVICE void begin_fill(frame_index f, page_key key) const {
     frame_meta& frame = meta(f);
-    frame.error = 0;
+    error_of(f).store(0, std::memory_order_relaxed);
     simt::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t&>(frame.key))
         .store(static_cast<std::uint64_t>(key), std::memory_order_relaxed);
     state(f).fetch_add(frame_state::filling - frame_state::claimed + 1, std::memory_order_release);
@@ -99,7 +103,7 @@ class frames {
     if (error == 0) {
       state(f).fetch_and(~frame_state::filling, std::memory_order_release);
     } else {
-      meta(f).error = error;
+      error_of(f).store(error, std::memory_order_relaxed);
       state(f).fetch_add(frame_state::failed - frame_state::filling, std::memory_order_release);
     }
   }
@@ -111,6 +115,10 @@ class frames {
   }
 
  private:
+  GPUFS_DEVICE simt::atomic_ref<std::int32_t> error_of(frame_index f) const {
+    return simt::atomic_ref<std::int32_t>(meta(f).error);
+  }
+
   frame_storage storage_;
 };
 

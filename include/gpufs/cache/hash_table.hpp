@@ -24,7 +24,6 @@ class hash_table {
       const simt::vec16 high = simt::load_relaxed_16(&b.slots[3]);
       const std::uint32_t slots[7] = {low.word[1],  low.word[2],  low.word[3], high.word[0],
                                       high.word[1], high.word[2], high.word[3]};
-#pragma unroll
       for (int i = 0; i < 7; ++i) {
         if (slots[i] != 0 && (slots[i] >> storage_.frame_bits) == tag(h)) {
           if (visit(frame_of(slots[i]))) return true;

@@ -11,10 +11,6 @@ enum class page_key : std::uint64_t {};     // cache id (28 bits) and page numbe
 inline constexpr unsigned page_number_bits = 36;
 inline constexpr std::uint32_t max_cache_id = (1u << 28) - 1;
 
-constexpr page_key make_key(std::uint32_t cache_id, std::uint64_t page_number) {
-  return page_key{(std::uint64_t{cache_id} << page_number_bits) | page_number};
-}
-
 // A frame's state word. Every transition is an atomic add, and, or or compare-exchange that keeps the pin count, because
 // a look-up may add a pin to any frame at any moment (and take it back when it sees that it must not).
 //

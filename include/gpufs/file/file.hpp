@@ -63,7 +63,7 @@ class page {
 
  private:
   template <class Group, class Mount>
-  friend GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& file, std::int64_t offset);
+  friend GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::int64_t offset);
   template <class Group>
   friend GPUFS_DEVICE int unmap_page(Group group, page& mapped);
 
@@ -94,7 +94,7 @@ GPUFS_DEVICE auto by_leader(Group group, Work work) {
 }
 
 // Spreads groups over rings.
-GPUFS_DEVICE inline std::uint32_t ring_hint() {
+GPUFS_DEVICE std::uint32_t ring_hint() {
   return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id();
 }
 
@@ -103,7 +103,7 @@ GPUFS_DEVICE file_counters& counters_of(const Mount& mount, std::uint32_t slot) 
   return mount.layout().counters[slot * file_counter_shards + simt::processor_id() % file_counter_shards];
 }
 
-GPUFS_DEVICE inline void count(std::uint64_t& counter, std::uint64_t n) {
+GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) {
   simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n);
 }
 
@@ -213,7 +213,7 @@ GPUFS_DEVICE void unpin_page(Group group, const Mount& mount, cache::frame_index
 }
 
 // Checks a range as pread(2) does and clips it to the file: the bytes to read, 0 at or beyond the end, or a negative errno.
-GPUFS_DEVICE inline std::int64_t clip(const file_view& view, const void* dst, std::size_t nbytes, std::int64_t offset) {
+GPUFS_DEVICE std::int64_t clip(const file_view& view, const void* dst, std::size_t nbytes, std::int64_t offset) {
   constexpr std::uint64_t most = ~std::uint64_t{0} >> 1;
   if (offset < 0) return -EINVAL;
   if (nbytes > most || nbytes > most - static_cast<std::uint64_t>(offset)) return -EOVERFLOW;
@@ -240,7 +240,7 @@ GPUFS_DEVICE int read_in_page(Group group, const Mount& mount, const file_view& 
 }
 
 // Bytes read before the page that failed, or the error when there are none.
-GPUFS_DEVICE inline std::int64_t bytes_before(std::int64_t offset, std::uint64_t failed_page, std::uint32_t page_shift, int error) {
+GPUFS_DEVICE std::int64_t bytes_before(std::int64_t offset, std::uint64_t failed_page, std::uint32_t page_shift, int error) {
   const auto end = static_cast<std::int64_t>(failed_page << page_shift);
   return end > offset ? end - offset : error;
 }
@@ -306,19 +306,19 @@ GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char*
 
 // Gives the open back; the last close of a path closes it on the host. Its pages stay in the cache. 0 or -EBADF.
 template <class Group, class Mount>
-GPUFS_DEVICE int close(Group group, const basic_file<Mount>& file) {
+GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
   group.sync();  // no lane still uses it
   return detail::by_leader(group,
-                           [&] { return file_table(file.mount().layout()).close(file.number(), detail::ring_hint()); });
+                           [&] { return file_table(opened.mount().layout()).close(opened.number(), detail::ring_hint()); });
 }
 
 // Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file, or
 // before a page that could not be read; or -EBADF, -EINVAL (offset < 0), -EOVERFLOW, -EFAULT, -EIO, -ESTALE (the file
 // changed since it was opened), -ENOMEM, -ETIMEDOUT.
 template <class Group, class Mount>
-GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& file, void* dst, std::size_t nbytes, std::int64_t offset) {
-  const Mount& mount = file.mount();
-  const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view(file.number()); });
+GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
+  const Mount& mount = opened.mount();
+  const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view(opened.number()); });
   if (view.error != 0) return view.error;
   std::int64_t result = detail::clip(view, dst, nbytes, offset);
   if (result > 0) {
@@ -339,9 +339,9 @@ GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& file, void
 // or as pread's, and -ENXIO at or beyond the end of the file. A group that maps more pages than the cache has frames gets
 // -ENOMEM after frame_timeout.
 template <class Group, class Mount>
-GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& file, std::int64_t offset) {
-  const Mount& mount = file.mount();
-  const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view(file.number()); });
+GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::int64_t offset) {
+  const Mount& mount = opened.mount();
+  const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view(opened.number()); });
   page result{};
   result.error_ = view.error;
   if (result.error_ == 0 && offset < 0) result.error_ = -EINVAL;
@@ -391,15 +391,15 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
 
 // What was known of the file when it was opened: no host call. Each lane's *out is written. 0, or -EBADF, -EFAULT.
 template <class Group, class Mount>
-GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& file, file_status* out) {
+GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& opened, file_status* out) {
   if (out == nullptr) return -EFAULT;
   struct answer {
     file_status status;
     int error;
   };
   const answer got = detail::by_leader(group, [&]() -> answer {
-    const file_table table(file.mount().layout());
-    const file_view view = table.view(file.number());
+    const file_table table(opened.mount().layout());
+    const file_view view = table.view(opened.number());
     if (view.error != 0) return {{}, view.error};
     const file_slot& slot = table.slot(view.slot);
     return {{slot.file_nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, slot.kind}, 0};

@@ -42,7 +42,7 @@ struct alignas(128) file_slot {
 static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, stale) == 80);
 
 // What is counted per file, in file_counter_shards copies to spread the adds; a mount's counts are the sums. Never reset
-// while the mount lives: a slot that is reused goes on counting, and `opened` remembers where it started.
+// while the mount lives: a slot that is reused goes on counting.
 struct alignas(64) file_counters {
   std::uint64_t hits;          // pages found in the cache
   std::uint64_t faults;        // pages filled by us
@@ -52,6 +52,18 @@ struct alignas(64) file_counters {
   std::uint64_t bytes_filled;  // bytes brought into the cache
   std::uint64_t maps;          // pages mapped
   std::uint64_t opens;         // opens, also those that cost no host call
+
+  file_counters& operator+=(const file_counters& other) {
+    hits += other.hits;
+    faults += other.faults;
+    waits += other.waits;
+    errors += other.errors;
+    bytes_read += other.bytes_read;
+    bytes_filled += other.bytes_filled;
+    maps += other.maps;
+    opens += other.opens;
+    return *this;
+  }
 };
 static_assert(sizeof(file_counters) == 64);
 inline constexpr std::uint32_t file_counter_shards = 4;

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host side of a mount: lays out the cache, the file table and the request rings, and owns the service.
+#include "gpufs/mount.hpp"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "gpufs/service/service.hpp"
+#include "gpufs/store/auto_store.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs {
+namespace {
+
+constexpr std::uint32_t min_page_nbytes = 512, max_page_nbytes = 2u << 20;
+constexpr std::uint64_t staging_budget_nbytes = 256u << 20;
+
+[[noreturn]] void refuse(const std::string& what) { throw error("gpufs::mount: " + what); }
+
+std::uint64_t available_host_nbytes() {
+  const long pages = sysconf(_SC_AVPHYS_PAGES);
+  const long page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 1u << 30;
+}
+
+std::uint32_t frames_of(const mount_options& options) {
+  const std::uint64_t n = options.cache_nbytes / options.page_nbytes;
+  if (n < 1) refuse("cache_nbytes is smaller than one page");
+  if (n > (1u << 28)) refuse("cache_nbytes / page_nbytes is over 2^28 frames; use larger pages");
+  return static_cast<std::uint32_t>(n);
+}
+
+mount_options filled_in(mount_options o, const simt::platform& machine) {
+  if (!std::has_single_bit(o.page_nbytes) || o.page_nbytes < min_page_nbytes || o.page_nbytes > max_page_nbytes) {
+    refuse("page_nbytes is " + std::to_string(o.page_nbytes) + "; it must be a power of two from 512 to 2 MiB");
+  }
+  if (o.cache_nbytes == 0) {
+    o.cache_nbytes = machine.is_cuda() ? std::min<std::uint64_t>(machine.memory_nbytes() / 4, 16ull << 30) : 64u << 20;
+  }
+  if (o.max_open_files == 0 || o.max_open_files > (1u << slot_bits)) {
+    refuse("max_open_files is " + std::to_string(o.max_open_files) + "; it must be from 1 to 2^20");
+  }
+  if (o.pin_nbytes == 0) o.pin_nbytes = available_host_nbytes() / 2;
+  if (o.nworkers == 0) o.nworkers = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+  const std::uint32_t nframes = frames_of(o);
+  if (o.nrings == 0) o.nrings = std::clamp(nframes / 64, 1u, 256u);
+  o.nrings = std::min(o.nrings, nframes);
+  if (o.request_rings == 0) o.request_rings = 32;
+  if (o.request_slots == 0) {
+    const std::uint64_t payload = std::max<std::uint64_t>(o.page_nbytes, service::max_path_nbytes + 1);
+    const std::uint64_t fit = staging_budget_nbytes / (payload * o.request_rings);
+    o.request_slots = std::bit_floor(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 4, 64)));
+  }
+  if (!std::has_single_bit(o.request_slots) || o.request_slots < 2) refuse("request_slots must be a power of two, at least 2");
+  if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0) refuse("timeouts must be positive");
+  return o;
+}
+
+std::shared_ptr<store::store> make_store(simt::platform& machine, const std::string& root, const mount_options& o) {
+  if (o.custom_store) return o.custom_store;
+  std::error_code status;
+  if (!std::filesystem::is_directory(root, status)) {
+    refuse("root '" + root + "' is not a directory" + (status ? ": " + status.message() : std::string()));
+  }
+  switch (o.store) {
+    case store_kind::posix:
+      return std::make_shared<store::posix_store>(root);
+    case store_kind::mapped:
+      return std::make_shared<store::mapped_store>(machine, root, o.pin_nbytes);
+    case store_kind::automatic:
+      break;
+  }
+  return std::make_shared<store::auto_store>(machine, root, o.pin_nbytes);
+}
+
+// Device memory that is given back with the mount.
+class device_memory {
+ public:
+  explicit device_memory(simt::platform& machine) : machine_(machine) {}
+  ~device_memory() {
+    for (void* ptr : owned_) machine_.deallocate_device(ptr);
+  }
+  device_memory(const device_memory&) = delete;
+  device_memory& operator=(const device_memory&) = delete;
+
+  template <class T>
+  T* allocate(std::size_t n) {
+    void* ptr = machine_.allocate_device(n * sizeof(T));
+    owned_.push_back(ptr);
+    machine_.zero_device(ptr, n * sizeof(T));
+    return static_cast<T*>(ptr);
+  }
+  template <class T>
+  T* allocate(const std::vector<T>& initial) {
+    T* ptr = allocate<T>(initial.size());
+    machine_.copy_to_device(ptr, initial.data(), initial.size() * sizeof(T));
+    return ptr;
+  }
+
+ private:
+  simt::platform& machine_;
+  std::vector<void*> owned_;
+};
+
+cache::frame_storage make_frames(device_memory& memory, const mount_options& o) {
+  const std::uint32_t n = frames_of(o);
+  const std::vector<cache::frame_meta> meta(
+      n, {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free, 0});
+  return {memory.allocate(meta), memory.allocate<std::byte>(static_cast<std::size_t>(n) * o.page_nbytes), n,
+          static_cast<std::uint32_t>(std::countr_zero(o.page_nbytes))};
+}
+
+cache::table_storage make_table(device_memory& memory, std::uint32_t nframes) {
+  // At least two slots a frame: a bucket of seven overflows rarely then, and a free slot always exists.
+  const std::uint32_t nbuckets = std::bit_ceil(nframes * 2 / 7 + 1);
+  return {memory.allocate<cache::bucket>(nbuckets), nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(nframes))};
+}
+
+cache::ring_storage make_rings(device_memory& memory, std::uint32_t nframes, std::uint32_t nrings) {
+  std::vector<cache::clock_ring> rings(nrings);
+  std::uint32_t first = 0;
+  for (std::uint32_t i = 0; i < nrings; ++i) {
+    const std::uint32_t n = nframes / nrings + (i < nframes % nrings ? 1 : 0);
+    rings[i] = {.hand = 0, .first = first, .nframes = n, .ahead = std::min(n / 8, 32u), .evictions = 0, .allocations = 0};
+    first += n;
+  }
+  return {memory.allocate(rings), nrings};
+}
+
+std::uint64_t secret_point() {
+  std::uint64_t x = 0;
+  if (getrandom(&x, sizeof x, 0) != sizeof x) refuse("getrandom failed");
+  return x % ((std::uint64_t{1} << 61) - 2) + 1;
+}
+
+}  // namespace
+
+struct host_mount::impl {
+  simt::platform& machine;
+  mount_options options;
+  std::shared_ptr<store::store> files;
+  service::service host;
+  device_memory memory;
+  mount_layout layout{};
+
+  impl(simt::platform& m, const std::string& root, const mount_options& asked)
+      : machine(m),
+        options(filled_in(asked, m)),
+        files(make_store(m, root, options)),
+        host(m, files,
+             {.nrings = options.request_rings,
+              .nslots = options.request_slots,
+              .payload_nbytes = std::max(options.page_nbytes, service::max_path_nbytes + 1),
+              .nworkers = options.nworkers,
+              .max_open_files = options.max_open_files}),
+        memory(m) {
+    layout.frames = make_frames(memory, options);
+    layout.table = make_table(memory, layout.frames.nframes);
+    layout.rings = make_rings(memory, layout.frames.nframes, options.nrings);
+
+    std::vector<file_slot> slots(options.max_open_files);
+    for (std::uint32_t i = 0; i + 1 < options.max_open_files; ++i) slots[i].next = i + 2;
+    layout.slots = memory.allocate(slots);
+    layout.nslots = options.max_open_files;
+    layout.counters = memory.allocate<file_counters>(std::size_t{options.max_open_files} * file_counter_shards);
+    const std::uint32_t npaths = std::bit_ceil(options.max_open_files);
+    layout.paths = memory.allocate<path_bucket>(npaths);
+    layout.path_mask = npaths - 1;
+
+    layout.requests = host.rings();
+    layout.request_tails = memory.allocate<std::uint32_t>(options.request_rings);
+    layout.request_turns = memory.allocate<std::uint32_t>(std::size_t{options.request_rings} * options.request_slots);
+    layout.words = memory.allocate(std::vector<mount_words>(1, {.free_slots = 1}));
+    for (std::uint64_t& point : layout.hash_points) point = secret_point();
+    layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
+    layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
+
+    host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { mark_stale(slot, handle); });
+  }
+
+  // The file has changed underneath: the next page that a kernel wants to pull from it gives -ESTALE. The slot number came
+  // from the device, so it is only a hint; the word says which handle is meant.
+  void mark_stale(std::uint32_t slot, std::uint32_t handle) {
+    if (slot >= layout.nslots) return;
+    std::uint32_t& word = layout.slots[slot].stale;
+    if (machine.is_cuda()) {
+      machine.copy_to_device(&word, &handle, sizeof handle);
+    } else {
+      std::atomic_ref<std::uint32_t>(word).store(handle, std::memory_order_relaxed);
+    }
+  }
+
+  // A copy of device memory. On the CPU machine kernels may write while we read, word by word.
+  template <class T>
+  std::vector<T> read(const T* device, std::size_t n) const {
+    std::vector<T> out(n);
+    if (machine.is_cuda()) {
+      machine.copy_from_device(out.data(), device, n * sizeof(T));
+    } else {
+      static_assert(sizeof(T) % sizeof(std::uint64_t) == 0);
+      auto* to = reinterpret_cast<std::uint64_t*>(out.data());
+      auto* from = reinterpret_cast<std::uint64_t*>(const_cast<T*>(device));
+      for (std::size_t i = 0; i < n * sizeof(T) / sizeof(std::uint64_t); ++i) {
+        to[i] = std::atomic_ref<std::uint64_t>(from[i]).load(std::memory_order_relaxed);
+      }
+    }
+    return out;
+  }
+};
+
+host_mount::host_mount(simt::platform& machine, const std::string& root, const mount_options& options)
+    : impl_(std::make_unique<impl>(machine, root, options)) {}
+host_mount::~host_mount() = default;
+host_mount::host_mount(host_mount&&) noexcept = default;
+host_mount& host_mount::operator=(host_mount&&) noexcept = default;
+
+const mount_layout& host_mount::layout() const { return impl_->layout; }
+const mount_options& host_mount::options() const { return impl_->options; }
+
+mount_counters host_mount::counters() const {
+  mount_counters sum{};
+  const mount_layout& l = impl_->layout;
+  for (const file_counters& c : impl_->read(l.counters, std::size_t{l.nslots} * file_counter_shards)) sum += c;
+  for (const cache::clock_ring& r : impl_->read(l.rings.rings, l.rings.nrings)) {
+    sum.allocations += r.allocations;
+    sum.evictions += r.evictions;
+  }
+  for (const cache::frame_meta& f : impl_->read(l.frames.meta, l.frames.nframes)) {
+    sum.pinned_frames += (f.state & cache::frame_state::pin_mask) != 0;
+    sum.free_frames += (f.state & cache::frame_state::free) != 0;
+  }
+  const mount_words words = impl_->read(l.words, 1)[0];
+  sum.open_errors = words.open_errors;
+  sum.bad_file_numbers = words.bad_numbers;
+  sum.io_timeouts = words.io_timeouts;
+  sum.unpin_errors = words.unpin_errors;
+  sum.mapped_pages = words.mapped_pages;
+  const service::service_counters host = impl_->host.counters();
+  sum.host_opens = host.opens;
+  sum.host_closes = host.closes;
+  sum.host_reads = host.reads;
+  sum.host_batches = host.batches;
+  sum.host_errors = host.errors;
+  return sum;
+}
+
+std::vector<file_report> host_mount::open_files() const {
+  const mount_layout& l = impl_->layout;
+  const auto slots = impl_->read(l.slots, l.nslots);
+  const auto counters = impl_->read(l.counters, std::size_t{l.nslots} * file_counter_shards);
+  std::vector<file_report> reports;
+  for (std::uint32_t i = 0; i < l.nslots; ++i) {
+    if ((slots[i].word & 7u) != static_cast<std::uint32_t>(slot_state::open)) continue;
+    file_report report;
+    const auto known = impl_->host.describe(slots[i].handle);
+    if (!known) continue;  // closed since we read the slot
+    report.path = known->path;
+    report.reason = known->reason;
+    report.nbytes = slots[i].file_nbytes;
+    report.source = slots[i].kind;
+    for (std::uint32_t s = 0; s < file_counter_shards; ++s) report.counters += counters[i * file_counter_shards + s];
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+std::vector<std::string> host_mount::log() const { return impl_->host.log(); }
+
+void host_mount::trim() { impl_->files->trim(); }
+
+}  // namespace gpufs
