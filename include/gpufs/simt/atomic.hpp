@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Atomic accesses and fences, with a scope and an order each. On the CPU machine each one is a preemption point.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "gpufs/simt/config.hpp"
+#include "gpufs/simt/types.hpp"
+#include "gpufs/simt/wait.hpp"
+#if GPUFS_ON_CUDA
+#include "gpufs/simt/detail/cuda_atomic.hpp"
+#endif
+
+namespace gpufs::simt {
+inline namespace GPUFS_MACHINE {
+
+// Refers to a T of 4 or 8 bytes at its natural alignment. Host code may use it too (a TU of either compiler); to meet a
+// kernel on a GPU, host and device use scope::system, and only one side writes a word: there are no PCIe atomics.
+template <class T, scope S = scope::device>
+class atomic_ref {
+  static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
+  using bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+
+ public:
+  GPUFS_HOST_DEVICE explicit atomic_ref(T& object) : object_(&object) {}
+
+  GPUFS_HOST_DEVICE T load(std::memory_order order) const {
+#ifdef __CUDA_ARCH__
+    return from_bits(detail::ptx_load<S>(address(), order));
+#else
+    preempt();
+    return host().load(order);
+#endif
+  }
+  GPUFS_HOST_DEVICE void store(T value, std::memory_order order) const {
+#ifdef __CUDA_ARCH__
+    detail::ptx_store<S>(address(), to_bits(value), order);
+#else
+    preempt_before_write();
+    host().store(value, order);
+#endif
+  }
+  GPUFS_HOST_DEVICE T exchange(T value, std::memory_order order) const {
+#ifdef __CUDA_ARCH__
+    return from_bits(detail::ptx_exchange<S>(address(), to_bits(value), order));
+#else
+    preempt_before_write();
+    return host().exchange(value, order);
+#endif
+  }
+  // Never fails spuriously; compares bytes. A failure leaves what was found in `expected`, and is an acquire if `success` is.
+  GPUFS_HOST_DEVICE bool compare_exchange(T& expected, T desired, std::memory_order success) const {
+#ifdef __CUDA_ARCH__
+    const bits wanted = to_bits(expected);
+    const bits found = detail::ptx_compare_exchange<S>(address(), wanted, to_bits(desired), success);
+    expected = from_bits(found);
+    return found == wanted;
+#else
+    preempt();
+    const bool acquires = success != std::memory_order_relaxed && success != std::memory_order_release;
+    const bool done = host().compare_exchange_strong(expected, desired, success,
+                                                     acquires ? std::memory_order_acquire : std::memory_order_relaxed);
+    if (done) note_progress();
+    return done;
+#endif
+  }
+  GPUFS_HOST_DEVICE T fetch_add(T value, std::memory_order order) const
+    requires std::is_integral_v<T>
+  {
+#ifdef __CUDA_ARCH__
+    return from_bits(detail::ptx_fetch_add<S>(address(), to_bits(value), order));
+#else
+    preempt_before_write();
+    return host().fetch_add(value, order);
+#endif
+  }
+  GPUFS_HOST_DEVICE T fetch_sub(T value, std::memory_order order) const
+    requires std::is_integral_v<T>
+  {
+#ifdef __CUDA_ARCH__
+    return from_bits(detail::ptx_fetch_add<S>(address(), static_cast<bits>(0 - to_bits(value)), order));
+#else
+    preempt_before_write();
+    return host().fetch_sub(value, order);
+#endif
+  }
+  GPUFS_HOST_DEVICE T fetch_or(T value, std::memory_order order) const
+    requires std::is_integral_v<T>
+  {
+#ifdef __CUDA_ARCH__
+    return from_bits(detail::ptx_fetch_or<S>(address(), to_bits(value), order));
+#else
+    preempt_before_write();
+    return host().fetch_or(value, order);
+#endif
+  }
+  GPUFS_HOST_DEVICE T fetch_and(T value, std::memory_order order) const
+    requires std::is_integral_v<T>
+  {
+#ifdef __CUDA_ARCH__
+    return from_bits(detail::ptx_fetch_and<S>(address(), to_bits(value), order));
+#else
+    preempt_before_write();
+    return host().fetch_and(value, order);
+#endif
+  }
+  // Adds without asking what was there: for counters.
+  GPUFS_HOST_DEVICE void add_relaxed(T value) const
+    requires std::is_integral_v<T>
+  {
+#ifdef __CUDA_ARCH__
+    detail::ptx_add_relaxed<S>(address(), to_bits(value));
+#else
+    preempt_before_write();
+    host().fetch_add(value, std::memory_order_relaxed);
+#endif
+  }
+
+ private:
+  using plain = std::remove_cv_t<T>;
+  GPUFS_HOST_DEVICE static bits to_bits(const plain& value) {
+    bits b;
+    std::memcpy(&b, &value, sizeof b);
+    return b;
+  }
+  GPUFS_HOST_DEVICE static plain from_bits(bits b) {
+    plain value;
+    std::memcpy(&value, &b, sizeof b);
+    return value;
+  }
+  GPUFS_HOST_DEVICE bits* address() const { return reinterpret_cast<bits*>(const_cast<plain*>(object_)); }
+  std::atomic_ref<plain> host() const { return std::atomic_ref<plain>(*const_cast<plain*>(object_)); }
+
+  T* object_;
+};
+
+// The halves of a synchronisation whose accesses are relaxed; release, acquire, acq_rel or seq_cst.
+GPUFS_HOST_DEVICE void fence([[maybe_unused]] std::memory_order order, [[maybe_unused]] scope s) {
+#ifdef __CUDA_ARCH__
+  detail::ptx_fence(order, s);
+#elif defined(__SANITIZE_THREAD__) && !GPUFS_ON_CUDA
+  preempt();
+  runtime::cpu_fence(order != std::memory_order_release, order != std::memory_order_acquire);
+#else
+  preempt();
+  std::atomic_thread_fence(order);
+#endif
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::simt

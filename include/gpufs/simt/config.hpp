@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which machine this translation unit is compiled for. nvcc sees the CUDA machine, any other compiler the CPU machine.
+#pragma once
+
+#if defined(__CUDACC__)
+#define GPUFS_ON_CUDA 1
+#define GPUFS_MACHINE cuda_machine
+#define GPUFS_DEVICE __device__ inline
+#define GPUFS_HOST_DEVICE __host__ __device__ inline
+#else
+#define GPUFS_ON_CUDA 0
+#define GPUFS_MACHINE cpu_machine
+#define GPUFS_DEVICE inline
+#define GPUFS_HOST_DEVICE inline
+#endif
+
+// What depends on the machine lives in this inline namespace, so that the objects of both compilers link into one program.
+// Templates that use it must carry it in their names too, so they live in it or take one of its types as an argument.
+namespace gpufs::simt {
+inline namespace GPUFS_MACHINE {}
+}  // namespace gpufs::simt

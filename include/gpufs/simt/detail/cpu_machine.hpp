@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the headers need from the CPU machine's runtime (src/simt/). Lanes are fibers; an OS thread runs one at a time.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "gpufs/simt/schedule.hpp"
+
+namespace gpufs::simt::runtime {
+
+enum class cpu_op : std::uint8_t {
+  sync, ballot, any, all, shfl, broadcast, match_any, reduce_add, reduce_min_signed, reduce_min_unsigned, reduce_max_signed,
+  reduce_max_unsigned
+};
+
+// A lane, as inline code sees it. Host threads outside a launch see one that looks like lane 0 of a launch of one thread.
+struct cpu_lane {
+  std::uint32_t lane_id = 0, warp_rank = 0, thread_rank = 0, block_size = 1, block_rank = 0, grid_size = 1, processor = 0;
+  std::uint32_t countdown = 0;  // preemption points to pass before the next switch; 0: not a lane
+  bool progress = false;        // it has written something atomically since it last backed off
+};
+
+extern constinit thread_local cpu_lane* cpu_current;
+
+void cpu_preempt();  // this lane's countdown has ended
+void cpu_backoff(std::uint64_t cap_ns);
+// A collective of the lanes of `mask` (absolute lane numbers); value and result: nwords 8-byte words each, not overlapping,
+// valid until it returns. arg: the absolute source lane. Orders memory among these lanes.
+void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std::uint32_t arg, const std::uint64_t* value,
+              std::uint64_t* result);
+// The same for all threads of the block; arg: the source thread's rank.
+void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result);
+void* cpu_shared(const void* key, std::size_t nbytes, std::size_t alignment);
+std::uint64_t cpu_clock_ns();
+// Copies from memory that may be truncated or unmapped meanwhile: 0 or -EIO, never a signal.
+int cpu_copy_from_host(void* dst, const void* src, std::size_t nbytes);
+void cpu_fence(bool acquire, bool release);  // only where ThreadSanitizer cannot follow std::atomic_thread_fence
+void cpu_launch(const launch_config& config, void (*body)(const void*), const void* kernel);
+
+}  // namespace gpufs::simt::runtime

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "gpufs/simt/atomic.hpp"
+#include "gpufs/simt/config.hpp"
+#include "gpufs/simt/detail/cpu_machine.hpp"
+#include "gpufs/simt/types.hpp"
+
+namespace gpufs::simt {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+using namespace simt::runtime;
+
+// Word by word, with a preemption point before each: what is not one atomic load shall not look like one.
+inline vec16 load_relaxed_16(const void* p) {
+  auto* word = static_cast<std::uint32_t*>(const_cast<void*>(p));
+  vec16 v;
+  for (int i = 0; i < 4; ++i) v.word[i] = atomic_ref<std::uint32_t>(word[i]).load(std::memory_order_relaxed);
+  return v;
+}
+inline vec16 load_host_16(const void* p) { return load_relaxed_16(p); }
+
+template <class Group>
+int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nbytes) {
+  return group.broadcast(group.leader() ? cpu_copy_from_host(dst, host_src, nbytes) : 0);
+}
+template <class Group>
+void copy_bytes(Group group, void* dst, const void* src, std::size_t nbytes) {
+  if (group.leader() && nbytes != 0) std::memcpy(dst, src, nbytes);
+  group.sync();
+}
+
+template <class T>
+struct shared_key {
+  static inline const char address = 0;
+};
+template <class T>
+T& block_shared() {
+  return *static_cast<T*>(cpu_shared(&shared_key<T>::address, sizeof(T), alignof(T)));
+}
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::simt

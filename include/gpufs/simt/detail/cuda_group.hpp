@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of the CUDA machine. Masks are always named. A warp collective starts with __syncwarp: alone among them it
+// orders memory (shuffles and votes do not), and within a warp it costs no more than an instruction.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "gpufs/simt/config.hpp"
+
+namespace gpufs::simt {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+__device__ inline void warp_sync(std::uint32_t mask) { __syncwarp(mask); }
+__device__ inline std::uint32_t warp_ballot(std::uint32_t mask, bool predicate) {
+  __syncwarp(mask);
+  return __ballot_sync(mask, predicate) & mask;
+}
+__device__ inline bool warp_any(std::uint32_t mask, bool predicate) {
+  __syncwarp(mask);
+  return __any_sync(mask, predicate) != 0;
+}
+__device__ inline bool warp_all(std::uint32_t mask, bool predicate) {
+  __syncwarp(mask);
+  return __all_sync(mask, predicate) != 0;
+}
+__device__ inline std::uint32_t warp_match_any(std::uint32_t mask, std::uint32_t bits) {
+  __syncwarp(mask);
+  return __match_any_sync(mask, bits);
+}
+__device__ inline std::uint32_t warp_match_any(std::uint32_t mask, std::uint64_t bits) {
+  __syncwarp(mask);
+  return __match_any_sync(mask, static_cast<unsigned long long>(bits));
+}
+
+template <unsigned N, class T>
+__device__ inline void warp_shfl(std::uint32_t mask, unsigned /*base*/, T* value, unsigned src_rank) {
+  __syncwarp(mask);
+  constexpr unsigned nwords = (sizeof(T) + 3) / 4;
+  std::uint32_t word[nwords];
+  word[nwords - 1] = 0;
+  std::memcpy(word, value, sizeof(T));
+#pragma unroll
+  for (unsigned i = 0; i < nwords; ++i) word[i] = __shfl_sync(mask, word[i], static_cast<int>(src_rank), N);
+  std::memcpy(static_cast<void*>(value), word, sizeof(T));
+}
+template <unsigned N, class T>
+__device__ inline void warp_broadcast(std::uint32_t mask, unsigned base, T* value, unsigned src_rank) {
+  warp_shfl<N>(mask, base, value, src_rank);
+}
+
+struct add_op {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+  }
+};
+struct min_op {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
+};
+struct max_op {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
+};
+
+// For 8-byte values, which redux.sync does not take.
+template <unsigned N, class T, class Op>
+__device__ inline T warp_butterfly(std::uint32_t mask, T value, Op op) {
+#pragma unroll
+  for (unsigned distance = N / 2; distance > 0; distance /= 2) {
+    using wide = std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>;
+    value = op(value, static_cast<T>(__shfl_xor_sync(mask, static_cast<wide>(value), static_cast<int>(distance), N)));
+  }
+  return value;
+}
+
+template <class T>
+using reduce_word = std::conditional_t<std::is_signed_v<T>, int, unsigned>;
+
+template <unsigned N, class T>
+__device__ inline T warp_reduce_add(std::uint32_t mask, T value) {
+  __syncwarp(mask);
+  if constexpr (sizeof(T) <= 4) {
+    return static_cast<T>(__reduce_add_sync(mask, static_cast<unsigned>(value)));
+  } else {
+    return warp_butterfly<N>(mask, value, add_op{});
+  }
+}
+template <unsigned N, class T>
+__device__ inline T warp_reduce_min(std::uint32_t mask, T value) {
+  __syncwarp(mask);
+  if constexpr (sizeof(T) <= 4) {
+    return static_cast<T>(__reduce_min_sync(mask, static_cast<reduce_word<T>>(value)));
+  } else {
+    return warp_butterfly<N>(mask, value, min_op{});
+  }
+}
+template <unsigned N, class T>
+__device__ inline T warp_reduce_max(std::uint32_t mask, T value) {
+  __syncwarp(mask);
+  if constexpr (sizeof(T) <= 4) {
+    return static_cast<T>(__reduce_max_sync(mask, static_cast<reduce_word<T>>(value)));
+  } else {
+    return warp_butterfly<N>(mask, value, max_op{});
+  }
+}
+
+__device__ inline void block_sync() { __syncthreads(); }
+__device__ inline bool block_any(bool predicate) { return __syncthreads_or(predicate) != 0; }
+__device__ inline bool block_all(bool predicate) { return __syncthreads_and(predicate) != 0; }
+
+// Sixteen words for all broadcasts of a kernel, whatever their type.
+__device__ inline std::uint32_t* block_slot() {
+  __shared__ alignas(16) std::uint32_t slot[16];
+  return slot;
+}
+template <class T>
+__device__ inline void block_broadcast(T* value, unsigned src_rank) {
+  std::uint32_t* slot = block_slot();
+  const unsigned rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  __syncthreads();  // all have read what the broadcast before this one left
+  if (rank == src_rank) std::memcpy(static_cast<void*>(slot), value, sizeof(T));
+  __syncthreads();
+  std::memcpy(static_cast<void*>(value), slot, sizeof(T));
+}
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::simt

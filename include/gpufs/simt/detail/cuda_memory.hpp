@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "gpufs/simt/config.hpp"
+#include "gpufs/simt/types.hpp"
+
+namespace gpufs::simt {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+// A vector access is four scalar ones of unspecified order in the PTX memory model; relaxed with a scope wider than the block
+// is not served from L1.
+__device__ inline vec16 load_relaxed_16(const void* p) {
+  vec16 v;
+  asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+  return v;
+}
+__device__ inline vec16 load_host_16(const void* p) {
+  vec16 v;
+  asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+  return v;
+}
+
+// How a copy reads its source.
+struct host_source {
+  __device__ static vec16 load(const vec16* p) { return load_host_16(p); }
+  __device__ static std::uint32_t load(const std::uint32_t* p) {
+    std::uint32_t v;
+    asm volatile("ld.relaxed.sys.global.b32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
+    return v;
+  }
+  __device__ static unsigned char load(const unsigned char* p) {
+    std::uint32_t v;
+    asm volatile("ld.relaxed.sys.global.b8 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
+    return static_cast<unsigned char>(v);
+  }
+};
+struct device_source {
+  __device__ static vec16 load(const vec16* p) {
+    const uint4 v = *reinterpret_cast<const uint4*>(p);
+    return {{v.x, v.y, v.z, v.w}};
+  }
+  template <class Word>
+  __device__ static Word load(const Word* p) {
+    return *p;
+  }
+};
+
+template <class Word>
+__device__ inline void store_word(Word* p, const Word& v) {
+  *p = v;
+}
+__device__ inline void store_word(vec16* p, const vec16& v) {
+  *reinterpret_cast<uint4*>(p) = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
+}
+
+// This lane's part of `count` words: four independent loads, then their stores.
+template <class Source, class Word>
+__device__ inline void copy_words(unsigned rank, unsigned size, Word* dst, const Word* src, std::size_t count) {
+  std::size_t i = rank;
+  for (; i + 3 * std::size_t{size} < count; i += 4 * std::size_t{size}) {
+    const Word a = Source::load(src + i);
+    const Word b = Source::load(src + i + size);
+    const Word c = Source::load(src + i + 2 * size);
+    const Word d = Source::load(src + i + 3 * size);
+    store_word(dst + i, a);
+    store_word(dst + i + size, b);
+    store_word(dst + i + 2 * size, c);
+    store_word(dst + i + 3 * size, d);
+  }
+  for (; i < count; i += size) store_word(dst + i, Source::load(src + i));
+}
+
+// Bytes up to the first aligned word, whole words, bytes.
+template <class Source, class Word>
+__device__ inline void copy_aligned_alike(unsigned rank, unsigned size, unsigned char* dst, const unsigned char* src,
+                                          std::size_t nbytes) {
+  std::size_t head = (0 - reinterpret_cast<std::uintptr_t>(dst)) & (sizeof(Word) - 1);
+  if (head > nbytes) head = nbytes;
+  const std::size_t nwords = (nbytes - head) / sizeof(Word);
+  const std::size_t done = head + nwords * sizeof(Word);
+  if (head != 0) copy_words<Source>(rank, size, dst, src, head);
+  copy_words<Source>(rank, size, reinterpret_cast<Word*>(dst + head), reinterpret_cast<const Word*>(src + head), nwords);
+  if (done != nbytes) copy_words<Source>(rank, size, dst + done, src + done, nbytes - done);
+}
+
+template <class Source, class Group>
+__device__ inline void copy_with(Group group, void* to, const void* from, std::size_t nbytes) {
+  auto* dst = static_cast<unsigned char*>(to);
+  auto* src = static_cast<const unsigned char*>(from);
+  const std::uintptr_t skew = reinterpret_cast<std::uintptr_t>(dst) ^ reinterpret_cast<std::uintptr_t>(src);
+  const unsigned rank = group.rank(), size = group.size();
+  if (skew % sizeof(vec16) == 0) {
+    copy_aligned_alike<Source, vec16>(rank, size, dst, src, nbytes);
+  } else if (skew % sizeof(std::uint32_t) == 0) {
+    copy_aligned_alike<Source, std::uint32_t>(rank, size, dst, src, nbytes);
+  } else {
+    copy_words<Source>(rank, size, dst, src, nbytes);
+  }
+  group.sync();
+}
+
+template <class Group>
+__device__ inline int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nbytes) {
+  copy_with<host_source>(group, dst, host_src, nbytes);
+  return 0;
+}
+template <class Group>
+__device__ inline void copy_bytes(Group group, void* dst, const void* src, std::size_t nbytes) {
+  copy_with<device_source>(group, dst, src, nbytes);
+}
+
+template <class T>
+__device__ inline T& block_shared() {
+  __shared__ T object;
+  return object;
+}
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::simt

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wide loads, copies by a group, and shared memory.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "gpufs/simt/config.hpp"
+#include "gpufs/simt/group.hpp"
+#include "gpufs/simt/types.hpp"
+#if GPUFS_ON_CUDA
+#include "gpufs/simt/detail/cuda_memory.hpp"
+#else
+#include "gpufs/simt/detail/cpu_memory.hpp"
+#endif
+
+namespace gpufs::simt {
+inline namespace GPUFS_MACHINE {
+
+// Loads 16 bytes of global memory, aligned to 16. Each 4-byte word is a relaxed atomic load of device scope; the four
+// together are not one, so words may come from different writes.
+GPUFS_DEVICE vec16 load_relaxed_16(const void* p) { return detail::load_relaxed_16(p); }
+
+// The same for host memory that others may change (system scope): never served from a stale first-level cache.
+GPUFS_DEVICE vec16 load_host_16(const void* p) { return detail::load_host_16(p); }
+
+// Collective. Copies nbytes from host memory (pinned, or a registered mapping) to device memory, any alignment; 16-byte
+// loads, four in flight a lane, where source and destination are aligned alike. What the members had written must be ordered
+// before by the caller if it matters; when the call returns, every member sees the copy. 0, or -EIO: CPU machine only, the
+// source was unmapped or truncated meanwhile, and dst holds anything.
+template <class Group>
+GPUFS_DEVICE int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nbytes) {
+  return detail::copy_from_host(group, dst, host_src, nbytes);
+}
+
+// Collective. The same from device memory to device memory; the ranges do not overlap, and nobody writes the source.
+template <class Group>
+GPUFS_DEVICE void copy_bytes(Group group, void* dst, const void* src, std::size_t nbytes) {
+  detail::copy_bytes(group, dst, src, nbytes);
+}
+
+// The block's object of type T, not initialised; at most 48 KiB for all types together. A named struct for each use keeps
+// two users of one plain type apart.
+template <class T>
+GPUFS_DEVICE T& shared() {
+  static_assert(std::is_trivially_default_constructible_v<T> && std::is_trivially_destructible_v<T>);
+  return detail::block_shared<T>();
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::simt

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine: everything that device code is written against.
+#pragma once
+#include "gpufs/simt/atomic.hpp"
+#include "gpufs/simt/config.hpp"
+#include "gpufs/simt/group.hpp"
+#include "gpufs/simt/launch.hpp"
+#include "gpufs/simt/memory.hpp"
+#include "gpufs/simt/platform.hpp"
+#include "gpufs/simt/schedule.hpp"
+#include "gpufs/simt/thread.hpp"
+#include "gpufs/simt/types.hpp"
+#include "gpufs/simt/wait.hpp"

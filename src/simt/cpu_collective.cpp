@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// What lanes call: preemption points, back-off, collectives, shared memory. The last lane to arrive at a collective computes
+// everybody's result straight into their variables and puts them back into the run queue.
+#include <bit>
+#include <ctime>
+#include <string>
+#include <utility>
+
+#include "cpu_scheduler.hpp"
+#include "sanitizer.hpp"
+
+namespace gpufs::simt::runtime {
+namespace {
+
+// The launch stops because of what `self` just did. Returns only when it is unwinding already.
+void fail(lane* self, std::string message) {
+  self->owner->stop(std::move(message));
+  check_stopped(self);
+}
+
+GPUFS_NO_TSAN void copy_words(std::uint64_t* dst, const std::uint64_t* src, unsigned nwords) {
+  for (unsigned i = 0; i < nwords; ++i) {
+    dst[i] = src[i];
+    asm volatile("" ::: "memory");  // else the compiler makes this a call of memcpy
+  }
+}
+
+
+GPUFS_NO_TSAN std::uint64_t combine(cpu_op op, std::uint64_t a, std::uint64_t b) {
+  const auto sa = static_cast<std::int64_t>(a);
+  const auto sb = static_cast<std::int64_t>(b);
+  switch (op) {
+    case cpu_op::any: return a | b;
+    case cpu_op::all: return a & b;
+    case cpu_op::reduce_add: return a + b;
+    case cpu_op::reduce_min_signed: return sb < sa ? b : a;
+    case cpu_op::reduce_min_unsigned: return b < a ? b : a;
+    case cpu_op::reduce_max_signed: return sa < sb ? b : a;
+    default: return a < b ? b : a;
+  }
+}
+
+GPUFS_NO_TSAN void give_results(lane** lanes, cpu_op op, std::uint32_t mask, unsigned nwords) {
+  switch (op) {
+    case cpu_op::sync: return;
+    case cpu_op::ballot: {
+      std::uint64_t votes = 0;
+      for (std::uint32_t m = mask; m != 0; m &= m - 1) {
+        const int i = std::countr_zero(m);
+        votes |= lanes[i]->value[0] << i;
+      }
+      for (std::uint32_t m = mask; m != 0; m &= m - 1) lanes[std::countr_zero(m)]->result[0] = votes;
+      return;
+    }
+    case cpu_op::shfl:
+    case cpu_op::broadcast:
+      for (std::uint32_t m = mask; m != 0; m &= m - 1) {
+        lane* l = lanes[std::countr_zero(m)];
+        copy_words(l->result, lanes[l->arg]->value, nwords);
+      }
+      return;
+    case cpu_op::match_any:
+      for (std::uint32_t left = mask; left != 0;) {
+        const std::uint64_t value = lanes[std::countr_zero(left)]->value[0];
+        std::uint32_t same = 0;
+        for (std::uint32_t m = left; m != 0; m &= m - 1) {
+          if (lanes[std::countr_zero(m)]->value[0] == value) same |= m & -m;
+        }
+        for (std::uint32_t m = same; m != 0; m &= m - 1) lanes[std::countr_zero(m)]->result[0] = same;
+        left &= ~same;
+      }
+      return;
+    default: {
+      std::uint64_t total = lanes[std::countr_zero(mask)]->value[0];
+      for (std::uint32_t m = mask & (mask - 1); m != 0; m &= m - 1) {
+        total = combine(op, total, lanes[std::countr_zero(m)]->value[0]);
+      }
+      for (std::uint32_t m = mask; m != 0; m &= m - 1) lanes[std::countr_zero(m)]->result[0] = total;
+      return;
+    }
+  }
+}
+
+// A lane alone: what a destructor gets while its lane is being unwound.
+GPUFS_NO_TSAN void give_own_result(cpu_op op, unsigned lane_bit, unsigned nwords, const std::uint64_t* value,
+                                   std::uint64_t* result) {
+  if (nwords == 0) return;
+  copy_words(result, value, nwords);
+  if (op == cpu_op::ballot) result[0] = value[0] << lane_bit;
+  if (op == cpu_op::match_any) result[0] = std::uint64_t{1} << lane_bit;
+}
+
+GPUFS_NO_TSAN void arrive_at(lane* self, lane_state where, cpu_op op, std::uint32_t mask, unsigned nwords, std::uint32_t arg,
+                             const std::uint64_t* value, std::uint64_t* result) {
+  self->op = op;
+  self->mask = mask;
+  self->nwords = nwords;
+  self->arg = arg;
+  self->value = value;
+  self->result = result;
+  self->state = where;
+}
+
+// After a collective the seed decides whether the last one to come goes on.
+GPUFS_NO_TSAN void maybe_switch(lane* self) {
+  if (self->countdown > 1) {
+    --self->countdown;
+  } else {
+    cpu_preempt();
+  }
+}
+
+[[noreturn]] void refuse_host_thread(const char* what) {
+  throw launch_error(std::string(what) + " was called outside a launch");
+}
+
+}  // namespace
+
+GPUFS_NO_TSAN void cpu_preempt() {
+  lane* self = this_lane();
+  worker& w = *self->owner;
+  if (w.stopping) {
+    self->countdown = 1;
+    return check_stopped(self);
+  }
+  self->countdown = w.draw_countdown();
+  w.make_ready(self);
+  leave(self);
+}
+
+GPUFS_NO_TSAN void cpu_backoff(std::uint64_t cap_ns) {
+  lane* self = this_lane();
+  if (self->countdown == 0) {  // a host thread
+    const timespec t{0, static_cast<long>(cap_ns < 1'000'000 ? cap_ns : 1'000'000)};
+    ::clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);
+    return;
+  }
+  worker& w = *self->owner;
+  if (w.stopping) return check_stopped(self);
+  if (self->progress) {
+    self->progress = false;
+    w.idle_rounds = 0;
+  }
+  self->state = lane_state::backing_off;
+  w.sleeping[w.nsleeping++] = self;
+  leave(self);
+}
+
+GPUFS_NO_TSAN void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std::uint32_t arg, const std::uint64_t* value,
+                            std::uint64_t* result) {
+  lane* self = this_lane();
+  if (self->countdown == 0) refuse_host_thread("a warp collective");
+  worker& w = *self->owner;
+  block_state& block = *self->home;
+  warp_state& warp = block.warps[self->warp_rank];
+  lane** lanes = block.lanes + self->warp_rank * warp_lanes;
+  const std::uint32_t bit = 1u << self->lane_id;
+  if (w.stopping) {
+    check_stopped(self);
+    return give_own_result(op, self->lane_id, nwords, value, result);
+  }
+  const bool exchanges = op == cpu_op::shfl || op == cpu_op::broadcast;
+  arrive_at(self, lane_state::in_warp, op, mask, nwords, arg, value, result);
+  if (exchanges && (arg >= warp_lanes || (mask >> arg & 1) == 0)) {
+    fail(self, describe_wait(*self) + ", from a rank that is not in the group");
+  }
+  sanitizer::release(lanes[std::countr_zero(mask)]);
+  warp.waiting |= bit;
+  warp.wanted |= mask;
+  if (((warp.exited | warp.in_block) & mask) != 0) fail(self, describe_wait(*self));
+  if ((warp.waiting & mask) != mask) {
+    leave(self);
+  } else {
+    for (std::uint32_t m = mask; m != 0; m &= m - 1) {
+      const lane* l = lanes[std::countr_zero(m)];
+      if (l->op != op || l->mask != mask || l->nwords != nwords || (op == cpu_op::broadcast && l->arg != arg)) {
+        fail(self, "lanes of one warp wait in different collectives: " + describe_wait(*self) + "; " + describe_wait(*l));
+      }
+    }
+    give_results(lanes, op, mask, nwords);
+    warp.waiting &= ~mask;
+    warp.wanted = 0;
+    for (std::uint32_t m = warp.waiting; m != 0; m &= m - 1) warp.wanted |= lanes[std::countr_zero(m)]->mask;
+    self->state = lane_state::runnable;
+    for (std::uint32_t m = mask & ~bit; m != 0; m &= m - 1) w.make_ready(lanes[std::countr_zero(m)]);
+    maybe_switch(self);
+  }
+  sanitizer::acquire(lanes[std::countr_zero(mask)]);
+}
+
+GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, const std::uint64_t* value,
+                             std::uint64_t* result) {
+  lane* self = this_lane();
+  if (self->countdown == 0) refuse_host_thread("a block collective");
+  worker& w = *self->owner;
+  block_state& block = *self->home;
+  warp_state& warp = block.warps[self->warp_rank];
+  const std::uint32_t bit = 1u << self->lane_id;
+  if (w.stopping) {
+    check_stopped(self);
+    return give_own_result(op, 0, nwords, value, result);
+  }
+  arrive_at(self, lane_state::in_block, op, 0, nwords, arg, value, result);
+  if (op == cpu_op::broadcast && arg >= block.nthreads) {
+    fail(self, describe_wait(*self) + ", from a rank that is not in the block");
+  }
+  sanitizer::release(&block.nexited);
+  warp.in_block |= bit;
+  ++block.narrived;
+  if (block.nexited != 0) fail(self, describe_wait(*self));
+  if ((warp.wanted & bit) != 0) {
+    fail(self, "lanes of one warp wait in different collectives: " + describe_worker(w));
+  }
+  if (block.narrived != block.nthreads) {
+    leave(self);
+  } else {
+    std::uint64_t total = nwords == 0 ? 0 : value[0];
+    for (unsigned i = 0; i < block.nthreads; ++i) {
+      const lane* l = block.lanes[i];
+      if (l->op != op || l->nwords != nwords || l->arg != arg) {
+        fail(self, "threads of one block wait in different collectives: " + describe_wait(*self) + "; " + describe_wait(*l));
+      }
+      if (nwords != 0) total = combine(op, total, l->value[0]);
+    }
+    for (unsigned i = 0; i < block.nthreads; ++i) {
+      lane* l = block.lanes[i];
+      if (op == cpu_op::broadcast) {
+        copy_words(l->result, block.lanes[arg]->value, nwords);
+      } else if (nwords != 0) {
+        l->result[0] = total;
+      }
+    }
+    block.narrived = 0;
+    for (unsigned i = 0; i < block.nthreads / warp_lanes; ++i) block.warps[i].in_block = 0;
+    self->state = lane_state::runnable;
+    for (unsigned i = 0; i < block.nthreads; ++i) {
+      if (block.lanes[i] != self) w.make_ready(block.lanes[i]);
+    }
+    maybe_switch(self);
+  }
+  sanitizer::acquire(&block.nexited);
+}
+
+GPUFS_NO_TSAN void* cpu_shared(const void* key, std::size_t nbytes, std::size_t alignment) {
+  lane* self = this_lane();
+  if (self->countdown == 0) refuse_host_thread("shared()");
+  block_state& block = *self->home;
+  for (unsigned i = 0; i < block.nshared; ++i) {
+    if (block.shared[i].key == key) return block.shared[i].address;
+  }
+  const std::size_t offset = (block.shared_nbytes + alignment - 1) & ~(alignment - 1);
+  if (offset + nbytes > max_shared_nbytes || block.nshared == max_shared_objects) {
+    throw launch_error("a block's shared objects exceed 48 KiB");
+  }
+  std::byte* address = block.shared_memory + offset;
+  block.shared_nbytes = offset + nbytes;
+  block.shared[block.nshared++] = {key, address};
+  sanitizer::unpoison(address, nbytes);
+  // Whatever was there before, in a form that is unlikely to pass for a value.
+  auto* bytes = reinterpret_cast<volatile unsigned char*>(address);
+  for (std::size_t i = 0; i < nbytes; ++i) bytes[i] = 0xa5;
+  return address;
+}
+
+GPUFS_NO_TSAN void cpu_fence([[maybe_unused]] bool does_acquire, [[maybe_unused]] bool does_release) {
+  static char everything;
+  if (does_release) sanitizer::release(&everything);
+  if (does_acquire) sanitizer::acquire(&everything);
+}
+
+}  // namespace gpufs::simt::runtime

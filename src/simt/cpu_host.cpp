@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the CPU machine that host code needs, lanes or none.
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "gpufs/simt/detail/cpu_machine.hpp"
+#include "sanitizer.hpp"
+
+namespace gpufs::simt::runtime {
+namespace {
+
+constinit cpu_lane host_lane;
+
+// Through a pipe: write(2) reports memory that is not there instead of raising a signal. For systems that forbid
+// process_vm_readv; makes its own pipe, so that nothing is shared with other threads or a forked child.
+int copy_through_pipe(std::byte* dst, const std::byte* src, std::size_t nbytes) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return -EIO;
+  int result = 0;
+  while (nbytes != 0 && result == 0) {
+    const ssize_t in = ::write(ends[1], src, nbytes < 4096 ? nbytes : 4096);
+    if (in <= 0) {
+      if (in < 0 && errno == EINTR) continue;
+      result = -EIO;
+      break;
+    }
+    for (ssize_t out = 0; out < in;) {
+      const ssize_t n = ::read(ends[0], dst + out, static_cast<std::size_t>(in - out));
+      if (n > 0) out += n;
+      if (n == 0 || (n < 0 && errno != EINTR)) {
+        result = -EIO;
+        break;
+      }
+    }
+    dst += in;
+    src += in;
+    nbytes -= static_cast<std::size_t>(in);
+  }
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return result;
+}
+
+}  // namespace
+
+constinit thread_local cpu_lane* cpu_current = &host_lane;
+
+std::uint64_t cpu_clock_ns() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+int cpu_copy_from_host(void* to, const void* from, std::size_t nbytes) {
+  auto* dst = static_cast<std::byte*>(to);
+  auto* src = static_cast<const std::byte*>(from);
+  sanitizer::will_write(dst, nbytes);
+  while (nbytes != 0) {
+    const iovec local{dst, nbytes};
+    const iovec remote{const_cast<std::byte*>(src), nbytes};
+    const ssize_t n = ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EPERM || errno == ENOSYS || errno == EACCES)) return copy_through_pipe(dst, src, nbytes);
+    if (n <= 0) return -EIO;
+    dst += n;
+    src += n;
+    nbytes -= static_cast<std::size_t>(n);
+  }
+  return 0;
+}
+
+}  // namespace gpufs::simt::runtime

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <unistd.h>
+
+#include "gpufs/simt/platform.hpp"
+
+namespace gpufs::simt {
+namespace {
+
+constexpr std::size_t alignment = 4096;
+
+class cpu_memory final : public platform {
+ public:
+  void* allocate_device(std::size_t nbytes) override { return allocate(nbytes); }
+  void deallocate_device(void* ptr) noexcept override { std::free(ptr); }
+  void* allocate_pinned(std::size_t nbytes) override { return std::memset(allocate(nbytes), 0, nbytes); }
+  void deallocate_pinned(void* ptr) noexcept override { std::free(ptr); }
+
+  const void* register_readonly(const void* ptr, std::size_t, std::string*) override { return ptr; }
+  void unregister(const void*) noexcept override {}
+
+  void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) override {
+    if (nbytes != 0) std::memcpy(device_dst, src, nbytes);
+  }
+  void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) override {
+    if (nbytes != 0) std::memcpy(dst, device_src, nbytes);
+  }
+  void zero_device(void* device_dst, std::size_t nbytes) override {
+    if (nbytes != 0) std::memset(device_dst, 0, nbytes);
+  }
+
+  std::string_view name() const override { return "cpu"; }
+  bool is_cuda() const override { return false; }
+  std::size_t memory_nbytes() const override {
+    return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  }
+  std::string describe() const override {
+    return "machine: cpu (every GPU thread is a fiber)\nos threads: " +
+           std::to_string(std::max(1u, std::thread::hardware_concurrency())) +
+           "\nmemory: " + std::to_string(memory_nbytes() >> 20) + " MiB\n";
+  }
+
+ private:
+  static void* allocate(std::size_t nbytes) {
+    const std::size_t rounded = (std::max<std::size_t>(nbytes, 1) + alignment - 1) & ~(alignment - 1);
+    void* p = rounded < nbytes ? nullptr : std::aligned_alloc(alignment, rounded);
+    if (p == nullptr) throw std::bad_alloc();
+    return p;
+  }
+};
+
+}  // namespace
+
+platform& cpu_platform() {
+  static cpu_memory* memory = new cpu_memory;  // outlives all static objects
+  return *memory;
+}
+
+}  // namespace gpufs::simt

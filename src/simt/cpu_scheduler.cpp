@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu_scheduler.hpp"
+
+#include <ctime>
+#include <sched.h>
+#include <utility>
+
+namespace gpufs::simt::runtime {
+
+GPUFS_NO_TSAN std::uint64_t worker::random() {  // splitmix64
+  std::uint64_t z = random_state += 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+GPUFS_NO_TSAN unsigned worker::random_below(unsigned n) {
+  return static_cast<unsigned>(((random() >> 32) * n) >> 32);
+}
+
+GPUFS_NO_TSAN std::uint32_t worker::draw_countdown() { return launch->countdowns[random() & 255]; }
+
+GPUFS_NO_TSAN void worker::make_ready(lane* l) {
+  l->state = lane_state::runnable;
+  ready[nready++] = l;
+}
+
+// Takes the next block of the launch; false when there is none.
+GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
+  const launch_config& config = *launch->config;
+  const std::uint64_t turn = launch->next_block.fetch_add(1, std::memory_order_relaxed);
+  if (turn >= config.grid) return false;
+  block.resident = true;
+  block.rank = launch->order.empty() ? static_cast<std::uint32_t>(turn) : launch->order.data()[turn];
+  block.nthreads = config.block;
+  block.nexited = block.narrived = 0;
+  block.nshared = 0;
+  block.shared_nbytes = 0;
+  sanitizer::poison(block.shared_memory, max_shared_nbytes);
+  for (unsigned i = 0; i < config.block / warp_lanes; ++i) {
+    warp_state& w = block.warps[i];
+    w.waiting = w.wanted = w.in_block = w.exited = 0;
+  }
+  for (unsigned i = 0; i < config.block; ++i) {
+    lane* l = idle[--nidle];
+    block.lanes[i] = l;
+    l->lane_id = i % warp_lanes;
+    l->warp_rank = i / warp_lanes;
+    l->thread_rank = i;
+    l->block_size = config.block;
+    l->block_rank = block.rank;
+    l->grid_size = config.grid;
+    l->processor = index;
+    l->countdown = draw_countdown();
+    l->progress = false;
+    l->owner = this;
+    l->home = &block;
+    l->unwinding = false;
+    l->unwinding_steps = 0;
+    make_ready(l);
+    l->state = lane_state::fresh;
+  }
+  ++nresident;
+  idle_rounds = 0;
+  return true;
+}
+
+GPUFS_NO_TSAN void worker::retire_block(block_state& block) {
+  block.resident = false;
+  --nresident;
+  for (unsigned i = 0; i < block.nthreads; ++i) {
+    if (!block.lanes[i]->abandoned) idle[nidle++] = block.lanes[i];
+  }
+  sanitizer::unpoison(block.shared_memory, max_shared_nbytes);
+  launch->nfinished.fetch_add(1, std::memory_order_relaxed);
+  if (!stopping) start_block(block);
+}
+
+// All lanes here back off: let the threads run that they wait for. Stays short while lanes get somewhere.
+GPUFS_NO_TSAN void worker::nap() {
+  if (++idle_rounds < 32) {
+    ::sched_yield();
+  } else {
+    const timespec t{0, idle_rounds < 256 ? 10'000 : 50'000};
+    ::clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);
+  }
+}
+
+GPUFS_NO_TSAN bool worker::out_of_time() {
+  const std::uint64_t timeout_ns = launch->config->schedule.timeout_ns;
+  return timeout_ns != 0 && cpu_clock_ns() - launch->start_ns >= timeout_ns;
+}
+
+void worker::stop(std::string message) {
+  stopping = true;
+  const std::lock_guard lock(launch->mutex);
+  if (launch->error.empty()) launch->error = std::move(message);
+  launch->stopping.store(true, std::memory_order_relaxed);
+}
+
+GPUFS_NO_TSAN lane* worker::next() {
+  for (;;) {
+    if (stopping || launch->stopping.load(std::memory_order_relaxed)) {
+      stopping = true;  // one lane after the other comes back to find this out
+      for (unsigned b = 0; b < nblocks; ++b) {
+        if (!blocks[b].resident) continue;
+        for (unsigned i = 0; i < blocks[b].nthreads; ++i) {
+          lane* l = blocks[b].lanes[i];
+          if (l->state != lane_state::exited) return l;
+        }
+      }
+      return nullptr;
+    }
+    if (--until_clock == 0) {
+      until_clock = 4096;
+      if (out_of_time()) {
+        stop("the launch ran into its deadline; " + describe_worker(*this));
+        continue;
+      }
+    }
+    // Those who back off come last, but now and then first: somebody may spin on them without backing off.
+    if (nready != 0 && (nsleeping == 0 || (random() & 7) != 0)) {
+      const unsigned i = random_below(nready);
+      lane* l = ready[i];
+      ready[i] = ready[--nready];
+      return l;
+    }
+    if (nready != 0) {
+      const unsigned i = random_below(nsleeping);
+      lane* l = sleeping[i];
+      sleeping[i] = sleeping[--nsleeping];
+      l->state = lane_state::runnable;
+      return l;
+    }
+    if (nsleeping != 0) {
+      nap();
+      if (idle_rounds >= 32) until_clock = 1;
+      for (unsigned i = 0; i < nsleeping; ++i) make_ready(sleeping[i]);
+      nsleeping = 0;
+      continue;
+    }
+    if (nresident == 0) return nullptr;
+    stop("all lanes wait; " + describe_worker(*this));
+  }
+}
+
+GPUFS_NO_TSAN void worker::run() {
+  main.tsan = sanitizer::current_fiber();
+  until_clock = 4096;
+  for (unsigned i = 0; i < nblocks; ++i) start_block(blocks[i]);
+  cpu_lane* outside = cpu_current;
+  while (lane* l = next()) {
+    cpu_current = l;
+    switch_fiber(main, l->stack);
+  }
+  cpu_current = outside;
+}
+
+GPUFS_NO_TSAN void leave(lane* self) {
+  lane* l = self->owner->next();
+  if (l != self) {
+    cpu_current = l;
+    switch_fiber(self->stack, l->stack);
+  }
+  if (self->owner->stopping) check_stopped(self);
+}
+
+}  // namespace gpufs::simt::runtime

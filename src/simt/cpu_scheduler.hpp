@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU machine's scheduler. An OS thread (worker) hosts some blocks and switches between their lanes, which are fibers; a
+// lane that waits leaves the run queue, and who ends its waiting puts it back. Flat arrays, nothing allocated while lanes run.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "fiber.hpp"
+#include "gpufs/simt/detail/cpu_machine.hpp"
+#include "gpufs/simt/schedule.hpp"
+#include "gpufs/simt/types.hpp"
+
+namespace gpufs::simt::runtime {
+
+struct worker;
+struct block_state;
+
+enum class lane_state : std::uint8_t { fresh, runnable, backing_off, in_warp, in_block, exited };
+
+struct lane : cpu_lane {
+  fiber stack;
+  worker* owner = nullptr;
+  block_state* home = nullptr;
+  lane_state state = lane_state::exited;
+  bool unwinding = false;  // leaves by lane_stopped: nothing waits or throws any more
+  bool abandoned = false;  // could not be unwound; never runs again
+  std::uint32_t unwinding_steps = 0;
+  // What it waits in (in_warp, in_block).
+  cpu_op op = cpu_op::sync;
+  unsigned nwords = 0;
+  std::uint32_t mask = 0;
+  std::uint32_t arg = 0;
+  const std::uint64_t* value = nullptr;
+  std::uint64_t* result = nullptr;
+};
+
+struct warp_state {
+  std::uint32_t waiting = 0;   // lanes in a warp collective
+  std::uint32_t wanted = 0;    // lanes that these wait for, themselves included
+  std::uint32_t in_block = 0;  // lanes in a block collective
+  std::uint32_t exited = 0;
+};
+
+struct shared_object {
+  const void* key;
+  void* address;
+};
+
+inline constexpr std::size_t max_shared_nbytes = 48 * 1024;  // what a CUDA kernel may declare
+inline constexpr unsigned max_shared_objects = 64;
+
+struct block_state {
+  bool resident = false;
+  std::uint32_t rank = 0;
+  std::uint32_t nthreads = 0;
+  std::uint32_t nexited = 0;
+  std::uint32_t narrived = 0;  // at the block collective
+  lane** lanes = nullptr;      // by thread rank
+  warp_state warps[max_block_threads / warp_lanes];
+  shared_object shared[max_shared_objects];
+  unsigned nshared = 0;
+  std::size_t shared_nbytes = 0;
+  std::byte* shared_memory = nullptr;
+};
+
+// One launch, shared by its workers.
+struct launch_state {
+  const launch_config* config = nullptr;
+  void (*body)(const void*) = nullptr;
+  const void* kernel = nullptr;
+  std::uint64_t seed = 0;
+  bool seed_given = false;
+  unsigned nworkers = 0;
+  unsigned resident = 0;
+  std::uint64_t start_ns = 0;
+  std::vector<std::uint32_t> order;  // empty: in order
+  std::uint32_t countdowns[256];     // an equally likely sample each of the distance between switches
+  std::atomic<std::uint64_t> next_block{0};
+  std::atomic<std::uint32_t> nfinished{0};
+  std::atomic<bool> stopping{false};
+  std::mutex mutex;
+  std::string error;  // the first one
+  std::exception_ptr exception;
+};
+
+// Thrown in a lane that must end because its launch stops. Not a std::exception: kernels do not catch it by accident.
+struct lane_stopped {};
+
+struct worker {
+  launch_state* launch = nullptr;
+  fiber main;
+  unsigned index = 0;
+  std::uint64_t random_state = 0;
+  bool stopping = false;
+  unsigned idle_rounds = 0;
+  unsigned until_clock = 0;
+  lane** ready = nullptr;
+  unsigned nready = 0;
+  lane** sleeping = nullptr;
+  unsigned nsleeping = 0;
+  lane** idle = nullptr;  // fibers without a lane to run
+  unsigned nidle = 0;
+  block_state* blocks = nullptr;
+  unsigned nblocks = 0;
+  unsigned nresident = 0;
+
+  std::uint64_t random();
+  unsigned random_below(unsigned n);
+  std::uint32_t draw_countdown();
+  void make_ready(lane* l);
+  bool start_block(block_state& block);
+  void retire_block(block_state& block);
+  lane* next();            // who runs now; nullptr: the worker's main
+  void run();              // on main: all of this worker's share
+  void nap();
+  bool out_of_time();
+  void stop(std::string message);  // the launch fails; message: what happened
+};
+
+// Lets others run until `self` is runnable again; self is in a queue, or somebody will put it there. Throws lane_stopped.
+void leave(lane* self);
+// The launch has stopped, and this lane learns of it in some operation: throws lane_stopped, or returns when that is already
+// under way (an operation in a destructor).
+void check_stopped(lane* self);
+
+// fibers.cpp: stacks and their fibers are kept for the life of the process.
+void take_lanes(lane** lanes, unsigned count);
+void give_lanes(lane** lanes, unsigned count);
+
+// cpu_report.cpp
+std::string lane_name(const lane& l);
+std::string describe_wait(const lane& l);
+std::string describe_worker(const worker& w);  // who waits for what
+std::string how_to_repeat(const launch_state& launch);
+
+GPUFS_SANITIZER_INLINE lane* this_lane() { return static_cast<lane*>(cpu_current); }
+
+}  // namespace gpufs::simt::runtime

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime_api.h>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "cuda_error.hpp"
+#include "gpufs/simt/platform.hpp"
+
+namespace gpufs::simt {
+namespace {
+
+using runtime::cuda_error_text;
+
+class cuda_bad_alloc final : public std::bad_alloc {
+ public:
+  explicit cuda_bad_alloc(std::string what) : what_(std::move(what)) {}
+  const char* what() const noexcept override { return what_.c_str(); }
+
+ private:
+  std::string what_;
+};
+
+void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cuda_error_text(error));
+}
+
+int attribute(int device, cudaDeviceAttr which) {
+  int value = 0;
+  if (cudaDeviceGetAttribute(&value, which, device) != cudaSuccess) cudaGetLastError();
+  return value;
+}
+
+std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+class cuda_memory final : public platform {
+ public:
+  explicit cuda_memory(int device) : device_(device) {
+    const on_device guard(device_);
+    check(cudaGetDeviceProperties(&properties_, device_), "cudaGetDeviceProperties");
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot make a stream for copies");
+  }
+
+  void* allocate_device(std::size_t nbytes) override {
+    const on_device guard(device_);
+    void* p = nullptr;
+    const cudaError_t error = cudaMalloc(&p, nbytes == 0 ? 1 : nbytes);
+    if (error != cudaSuccess) throw_no_memory("device", nbytes, error);
+    return p;
+  }
+  void deallocate_device(void* ptr) noexcept override {
+    const on_device guard(device_);
+    if (cudaFree(ptr) != cudaSuccess) cudaGetLastError();
+  }
+  void* allocate_pinned(std::size_t nbytes) override {
+    const on_device guard(device_);
+    void* p = nullptr;
+    const std::size_t n = nbytes == 0 ? 1 : nbytes;
+    const cudaError_t error = cudaHostAlloc(&p, n, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error != cudaSuccess) throw_no_memory("pinned host", nbytes, error);
+    __builtin_memset(p, 0, n);
+    return p;
+  }
+  void deallocate_pinned(void* ptr) noexcept override {
+    const on_device guard(device_);
+    if (ptr != nullptr && cudaFreeHost(ptr) != cudaSuccess) cudaGetLastError();
+  }
+
+  const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) override {
+    const on_device guard(device_);
+    void* host = const_cast<void*>(ptr);
+    constexpr unsigned flags = cudaHostRegisterMapped | cudaHostRegisterPortable;
+    // Read-only first: it is the only way to register a read-only mapping of a file on disk.
+    const cudaError_t first = cudaHostRegister(host, nbytes, flags | cudaHostRegisterReadOnly);
+    if (first != cudaSuccess) {
+      const std::string first_text = cuda_error_text(first);
+      const cudaError_t second = cudaHostRegister(host, nbytes, flags);
+      if (second != cudaSuccess) {
+        if (why != nullptr) {
+          *why = "cudaHostRegister: " + first_text + " read-only, " + cuda_error_text(second) + " otherwise";
+        } else {
+          cudaGetLastError();
+        }
+        return nullptr;
+      }
+    }
+    void* device_address = nullptr;
+    const cudaError_t error = cudaHostGetDevicePointer(&device_address, host, 0);
+    if (error != cudaSuccess) {
+      if (why != nullptr) *why = "cudaHostGetDevicePointer: " + cuda_error_text(error);
+      cudaHostUnregister(host);
+      cudaGetLastError();
+      return nullptr;
+    }
+    return device_address;
+  }
+  void unregister(const void* ptr) noexcept override {
+    const on_device guard(device_);
+    if (cudaHostUnregister(const_cast<void*>(ptr)) != cudaSuccess) cudaGetLastError();
+  }
+
+  void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) override {
+    copy(device_dst, src, nbytes, cudaMemcpyHostToDevice, "copy to the device");
+  }
+  void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) override {
+    copy(dst, device_src, nbytes, cudaMemcpyDeviceToHost, "copy from the device");
+  }
+  void zero_device(void* device_dst, std::size_t nbytes) override {
+    const on_device guard(device_);
+    const std::lock_guard lock(mutex_);
+    check(cudaMemsetAsync(device_dst, 0, nbytes, stream_), "zero device memory");
+    check(cudaStreamSynchronize(stream_), "zero device memory");
+  }
+
+  std::string_view name() const override { return "cuda"; }
+  bool is_cuda() const override { return true; }
+  std::size_t memory_nbytes() const override { return properties_.totalGlobalMem; }
+
+  std::string describe() const override {
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    char bus[32] = "unknown";
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, device_) != cudaSuccess) cudaGetLastError();
+    const auto yes_no = [this](cudaDeviceAttr which) { return attribute(device_, which) != 0 ? "yes\n" : "no\n"; };
+    return std::string("machine: cuda\n") + "device: " + properties_.name + " (number " + std::to_string(device_) + ")\n" +
+           "driver supports cuda: " + version_text(driver) + "\ncuda runtime: " + version_text(runtime) +
+           "\ncompute capability: " + std::to_string(properties_.major) + "." + std::to_string(properties_.minor) +
+           "\nmultiprocessors: " + std::to_string(properties_.multiProcessorCount) +
+           "\nmemory: " + std::to_string(properties_.totalGlobalMem >> 20) + " MiB\n" + "pci address: " + bus +
+           "\nregisters host memory: " + yes_no(cudaDevAttrHostRegisterSupported) +
+           "registers it read-only: " + yes_no(cudaDevAttrHostRegisterReadOnlySupported) +
+           "host atomics over the bus: " + yes_no(cudaDevAttrHostNativeAtomicSupported) +
+           "reads pageable memory: " + yes_no(cudaDevAttrPageableMemoryAccess);
+  }
+
+ private:
+  // The calling thread may have another device selected.
+  class on_device {
+   public:
+    explicit on_device(int device) {
+      if (cudaGetDevice(&before_) != cudaSuccess) cudaGetLastError();
+      if (before_ != device && cudaSetDevice(device) != cudaSuccess) cudaGetLastError();
+      changed_ = before_ != device;
+    }
+    ~on_device() {
+      if (changed_) cudaSetDevice(before_);
+    }
+    on_device(const on_device&) = delete;
+    on_device& operator=(const on_device&) = delete;
+
+   private:
+    int before_ = 0;
+    bool changed_ = false;
+  };
+
+  [[noreturn]] static void throw_no_memory(const char* kind, std::size_t nbytes, cudaError_t error) {
+    throw cuda_bad_alloc("cannot allocate " + std::to_string(nbytes) + " bytes of " + kind +
+                         " memory: " + cuda_error_text(error));
+  }
+
+  void copy(void* dst, const void* src, std::size_t nbytes, cudaMemcpyKind kind, const char* what) {
+    if (nbytes == 0) return;
+    const on_device guard(device_);
+    const std::lock_guard lock(mutex_);
+    check(cudaMemcpyAsync(dst, src, nbytes, kind, stream_), what);
+    check(cudaStreamSynchronize(stream_), what);
+  }
+
+  int device_;
+  cudaDeviceProp properties_{};
+  std::mutex mutex_;  // of the stream: each caller waits for its own copy only
+  cudaStream_t stream_ = nullptr;
+};
+
+struct attempt {
+  platform* found = nullptr;
+  std::string why_not;
+};
+
+const attempt& the_attempt() {
+  static const attempt* result = [] {
+    auto* a = new attempt;  // outlives all static objects
+    int count = 0, device = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && count > 0) error = cudaGetDevice(&device);
+    if (error != cudaSuccess) {
+      a->why_not = "no CUDA device: " + cuda_error_text(error);
+    } else if (count == 0) {
+      a->why_not = "no CUDA device";
+    } else if (attribute(device, cudaDevAttrComputeCapabilityMajor) < 8) {
+      a->why_not = "the CUDA device has compute capability " +
+                   std::to_string(attribute(device, cudaDevAttrComputeCapabilityMajor)) + ".x; gpufs needs 8.0";
+    } else {
+      try {
+        a->found = new cuda_memory(device);
+      } catch (const std::exception& e) {
+        a->why_not = e.what();
+      }
+    }
+    return a;
+  }();
+  return *result;
+}
+
+}  // namespace
+
+platform* cuda_platform() { return the_attempt().found; }
+std::string cuda_unavailable_reason() { return the_attempt().why_not; }
+
+namespace runtime {
+platform& require_cuda_platform() {
+  platform* p = cuda_platform();
+  if (p == nullptr) throw std::runtime_error(cuda_unavailable_reason());
+  return *p;
+}
+}  // namespace runtime
+
+}  // namespace gpufs::simt

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams for launches. Kept for the life of the process: destroying one may wait for what else the device does.
+#include <cuda_runtime_api.h>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cuda_error.hpp"
+#include "gpufs/simt/detail/cuda_stream.hpp"
+#include "gpufs/simt/schedule.hpp"
+
+namespace gpufs::simt::runtime {
+namespace {
+
+struct pool {
+  std::mutex mutex;
+  std::vector<std::pair<int, cudaStream_t>> streams;  // with their device
+};
+pool& the_pool() {
+  static pool* p = new pool;
+  return *p;
+}
+
+void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw launch_error(std::string(what) + ": " + cuda_error_text(error));
+}
+
+}  // namespace
+
+cuda_stream_lease::cuda_stream_lease() {
+  check(cudaGetDevice(&device_), "no device to launch on");
+  {
+    pool& p = the_pool();
+    const std::lock_guard lock(p.mutex);
+    for (auto& entry : p.streams) {
+      if (entry.first != device_) continue;
+      stream_ = entry.second;
+      entry = p.streams.back();
+      p.streams.pop_back();
+      return;
+    }
+  }
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot make a stream");
+}
+
+cuda_stream_lease::~cuda_stream_lease() {
+  pool& p = the_pool();
+  const std::lock_guard lock(p.mutex);
+  p.streams.emplace_back(device_, stream_);
+}
+
+void cuda_stream_lease::check_launched() const { check(cudaGetLastError(), "the kernel was not launched"); }
+void cuda_stream_lease::wait() const { check(cudaStreamSynchronize(stream_), "the kernel failed"); }
+
+}  // namespace gpufs::simt::runtime
