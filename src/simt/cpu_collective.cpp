@@ -209,7 +209,7 @@ GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, cons
   ++block.narrived;
   if (block.nexited != 0) fail(self, describe_wait(*self));
   if ((warp.wanted & bit) != 0) {
-    fail(self, "lanes of one warp wait in different collectives: " + describe_worker(w));
+    fail(self, describe_waiters_for(*self));
   }
   if (block.narrived != block.nthreads) {
     leave(self);

@@ -96,7 +96,7 @@ GPUFS_NO_TSAN void lane_exits(lane* self) {
   w.idle_rounds = 0;
   ++block.nexited;
   if (!w.stopping && ((warp.wanted & bit) != 0 || block.narrived != 0)) {
-    w.stop(lane_name(*self) + " has exited, but others wait for it; " + describe_worker(w));
+    w.stop(describe_waiters_for(*self));
   }
   if (block.nexited == block.nthreads) w.retire_block(block);
 }

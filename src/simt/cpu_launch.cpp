@@ -5,6 +5,7 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "cpu_scheduler.hpp"
 #include "launch_config.hpp"
@@ -132,7 +133,8 @@ void cpu_launch(const launch_config& config, void (*body)(const void*), const vo
   launch.resident = std::min(launch.resident, config.grid);
   launch.nworkers = std::min(launch.nworkers, launch.resident);
   launch.start_ns = cpu_clock_ns();
-  launch.order = block_sequence(config.grid, schedule.order, launch.seed);
+  const std::vector<std::uint32_t> order = block_sequence(config.grid, schedule.order, launch.seed);
+  if (!order.empty()) launch.order = order.data();
   fill_countdowns(launch.countdowns, schedule.switch_percent);
 
   std::vector<std::unique_ptr<worker_memory>> workers;

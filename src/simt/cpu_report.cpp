@@ -24,12 +24,15 @@ std::string lane_list(std::uint32_t mask) {
     if ((mask >> i & 1) == 0) continue;
     unsigned last = i;
     while (last + 1 < warp_lanes && (mask >> (last + 1) & 1) != 0) ++last;
-    text += (text.empty() ? "" : ", ") + std::to_string(i);
-    if (last > i) text += (last > i + 1 ? " - " : ", ") + std::to_string(last);
+    if (!text.empty()) text.append(", ");
+    text.append(std::to_string(i));
+    if (last > i) text.append(last > i + 1 ? " - " : ", ").append(std::to_string(last));
     i = last;
   }
   return text;
 }
+
+std::string of_lanes(std::uint32_t mask) { return mask == ~0u ? std::string() : " of lanes {" + lane_list(mask) + "}"; }
 
 std::string state_text(const lane& l) {
   switch (l.state) {
@@ -37,8 +40,7 @@ std::string state_text(const lane& l) {
     case lane_state::runnable: return "runs";
     case lane_state::backing_off: return "backs off";
     case lane_state::exited: return "has exited";
-    case lane_state::in_warp:
-      return std::string("waits in ") + op_names[static_cast<int>(l.op)] + " of lanes {" + lane_list(l.mask) + "}";
+    case lane_state::in_warp: return std::string("waits in ") + op_names[static_cast<int>(l.op)] + of_lanes(l.mask);
     case lane_state::in_block:
       return l.op == cpu_op::sync ? "waits in block barrier"
                                   : std::string("waits in block ") + op_names[static_cast<int>(l.op)];
@@ -46,16 +48,33 @@ std::string state_text(const lane& l) {
   return "";
 }
 
-// Who has not come to where `l` waits.
-std::uint32_t missing_in_warp(const lane& l, unsigned warp_rank) {
-  std::uint32_t missing = 0;
-  for (unsigned i = 0; i < warp_lanes; ++i) {
-    const lane& other = *l.home->lanes[warp_rank * warp_lanes + i];
-    const bool wanted = l.state == lane_state::in_block || (l.mask >> i & 1) != 0;
-    const bool came = other.state == l.state && other.op == l.op && (l.state == lane_state::in_block || other.mask == l.mask);
-    if (wanted && !came) missing |= 1u << i;
+bool has_come(const lane& other, const lane& l) {
+  return other.state == l.state && other.op == l.op && (l.state == lane_state::in_block || other.mask == l.mask);
+}
+
+// Whether it cannot come before `l` goes on, or never.
+bool is_stuck(const lane& other) {
+  return other.state == lane_state::exited || other.state == lane_state::in_warp || other.state == lane_state::in_block;
+}
+
+// Appends a sentence.
+void say(std::string& text, const std::string& sentence) {
+  if (!text.empty()) text.append("; ");
+  text.append(sentence);
+}
+
+std::string describe_counts(const block_state& block) {
+  constexpr const char* names[] = {" not started", " running", " backing off", " in warp collectives",
+                                   " in block collectives", " exited"};
+  unsigned count[6] = {};
+  for (unsigned i = 0; i < block.nthreads; ++i) ++count[static_cast<int>(block.lanes[i]->state)];
+  std::string text;
+  for (unsigned s = 0; s < 6; ++s) {
+    if (count[s] == 0) continue;
+    if (!text.empty()) text.append(", ");
+    text.append(std::to_string(count[s])).append(names[s]);
   }
-  return missing;
+  return "block " + std::to_string(block.rank) + ": lanes: " + text;
 }
 
 }  // namespace
@@ -65,91 +84,88 @@ std::string lane_name(const lane& l) {
          std::to_string(l.lane_id);
 }
 
+// "block 0 warp 1 lane 5 waits in ballot for lanes {3, 7}; lane 3 has exited; lane 7 waits in block barrier"
 std::string describe_wait(const lane& l) {
-  if (l.state != lane_state::in_warp && l.state != lane_state::in_block) return lane_name(l) + " " + state_text(l);
-  const bool in_warp = l.state == lane_state::in_warp;
   std::string text = lane_name(l) + " " + state_text(l);
-  std::string why;
-  unsigned nlisted = 0;
-  bool more = false;
-  const unsigned first = in_warp ? l.warp_rank : 0;
-  const unsigned last = in_warp ? l.warp_rank : l.home->nthreads / warp_lanes - 1;
-  for (unsigned w = first; w <= last; ++w) {
-    const std::uint32_t missing = missing_in_warp(l, w);
-    if (missing == 0) continue;
-    if (in_warp) {
-      text += " for lanes {" + lane_list(missing) + "}";
-    } else if (!more) {
-      text += (nlisted == 0 ? " for warp " : ", warp ") + std::to_string(w) + " lanes {" + lane_list(missing) + "}";
+  const bool in_warp = l.state == lane_state::in_warp;
+  if (!in_warp && l.state != lane_state::in_block) return text;
+  const block_state& block = *l.home;
+  std::string stuck;
+  unsigned nstuck = 0, nmissing = 0, nwarps_listed = 0;
+  for (unsigned w = 0; w < block.nthreads / warp_lanes; ++w) {
+    if (in_warp && w != l.warp_rank) continue;
+    std::uint32_t missing = 0;
+    for (unsigned i = 0; i < warp_lanes; ++i) {
+      const lane& other = *block.lanes[w * warp_lanes + i];
+      if ((in_warp && (l.mask >> i & 1) == 0) || has_come(other, l)) continue;
+      missing |= 1u << i;
+      if (is_stuck(other) && nstuck++ < max_listed) say(stuck, short_name(other, l) + " " + state_text(other));
     }
-    for (std::uint32_t m = missing; m != 0; m &= m - 1) {
-      if (nlisted == max_listed) {
-        more = true;
-        break;
-      }
-      const lane& other = *l.home->lanes[w * warp_lanes + static_cast<unsigned>(std::countr_zero(m))];
-      why += "; " + short_name(other, l) + " " + state_text(other);
-      ++nlisted;
+    nmissing += static_cast<unsigned>(std::popcount(missing));
+    if (missing == 0 || nwarps_listed++ >= max_listed) continue;
+    if (in_warp) {
+      text.append(" for lanes {").append(lane_list(missing)).append("}");
+    } else {
+      text.append(nwarps_listed == 1 ? " for warp " : ", warp ").append(std::to_string(w));
+      text.append(" lanes {").append(lane_list(missing)).append("}");
     }
   }
-  return text + why + (more ? "; ..." : "");
+  if (nstuck != 0) say(text, stuck);
+  if (nstuck > max_listed) say(text, std::to_string(nstuck - max_listed) + " more like these");
+  if (nstuck != 0 && nmissing > nstuck) say(text, "the others may still come");
+  return text;
+}
+
+std::string describe_waiters_for(const lane& l) {
+  const block_state& block = *l.home;
+  for (unsigned i = 0; i < block.nthreads; ++i) {
+    const lane& other = *block.lanes[i];
+    const bool same_warp = other.warp_rank == l.warp_rank;
+    if (other.state == lane_state::in_warp && same_warp && (other.mask >> l.lane_id & 1) != 0) return describe_wait(other);
+    if (other.state == lane_state::in_block && l.state != lane_state::in_block) return describe_wait(other);
+  }
+  return lane_name(l) + " " + state_text(l);
 }
 
 std::string describe_worker(const worker& w) {
   std::string text;
-  unsigned nlisted = 0;
+  unsigned nlisted = 0, nresident = 0;
   for (unsigned b = 0; b < w.nblocks; ++b) {
     const block_state& block = w.blocks[b];
-    if (!block.resident) continue;
-    unsigned count[6] = {};
-    for (unsigned i = 0; i < block.nthreads; ++i) ++count[static_cast<int>(block.lanes[i]->state)];
-    if (nlisted == max_listed) continue;
-    // One lane for each place where lanes of a warp wait.
-    unsigned nspoken = 0;
+    if (!block.resident || ++nresident > max_listed) continue;
+    say(text, describe_counts(block));
+    // One lane for each collective that lanes of a warp wait in, one for each of the block's.
     for (unsigned i = 0; i < block.nthreads && nlisted < max_listed; ++i) {
       const lane& l = *block.lanes[i];
       if (l.state != lane_state::in_warp && l.state != lane_state::in_block) continue;
       bool spoken = false;
-      for (unsigned j = i - i % warp_lanes; j < i && !spoken; ++j) {
-        const lane& k = *block.lanes[j];
-        spoken = k.state == l.state && k.op == l.op && k.mask == l.mask;
-      }
-      for (unsigned j = 0; j < i && !spoken && l.state == lane_state::in_block; ++j) {
-        spoken = block.lanes[j]->state == l.state && block.lanes[j]->op == l.op;
+      for (unsigned j = l.state == lane_state::in_block ? 0 : i - i % warp_lanes; j < i && !spoken; ++j) {
+        spoken = has_come(*block.lanes[j], l);
       }
       if (spoken) continue;
-      text += (text.empty() ? "" : "; ") + describe_wait(l);
-      ++nlisted;
-      ++nspoken;
-    }
-    if (nspoken == 0) {
-      text += (text.empty() ? "" : "; ") + ("block " + std::to_string(block.rank)) + ":";
-      constexpr const char* names[] = {"not started", "running", "backing off", "in a collective", "in a block collective",
-                                       "exited"};
-      for (unsigned s = 0; s < 6; ++s) {
-        if (count[s] != 0) text += " " + std::to_string(count[s]) + " lanes " + names[s] + ",";
-      }
-      text.pop_back();
+      say(text, describe_wait(l));
       ++nlisted;
     }
   }
-  const std::uint64_t started = w.launch->next_block.load(std::memory_order_relaxed);
+  if (nresident > max_listed) say(text, std::to_string(nresident - max_listed) + " more blocks run");
+  const std::uint64_t started = __atomic_load_n(&w.launch->next_block, __ATOMIC_RELAXED);
   const unsigned grid = w.launch->config->grid;
   if (started < grid) {
-    text += (text.empty() ? "" : "; ") + std::to_string(grid - started) + " of " + std::to_string(grid) +
-            " blocks have not started (at most " + std::to_string(w.launch->resident) + " resident)";
+    say(text, std::to_string(grid - started) + " of " + std::to_string(grid) + " blocks have not started (at most " +
+                  std::to_string(w.launch->resident) + " resident)");
   }
   return text;
 }
 
 std::string how_to_repeat(const launch_state& launch) {
   const std::string seed = std::to_string(launch.seed);
-  std::string text = "; seed " + seed + " (repeat with " +
-                     (launch.seed_given ? "cpu_schedule{.seed = " + seed + "}" : "GPUFS_SIMT_SEED=" + seed);
+  std::string text = "; seed " + seed;
+  text.append(launch.seed_given ? " (repeat with cpu_schedule{.seed = " + seed + "}" : " (repeat with GPUFS_SIMT_SEED=" + seed);
   if (launch.nworkers > 1) {
-    text += ", nearly: " + std::to_string(launch.nworkers) + " OS threads ran; GPUFS_SIMT_THREADS=1 repeats exactly";
+    text.append(", nearly: ").append(std::to_string(launch.nworkers));
+    text.append(" OS threads ran; .nthreads = 1 or GPUFS_SIMT_THREADS=1 repeats exactly");
   }
-  return text + ")";
+  return text.append(")");
 }
 
 }  // namespace gpufs::simt::runtime

@@ -28,10 +28,10 @@ GPUFS_NO_TSAN void worker::make_ready(lane* l) {
 // Takes the next block of the launch; false when there is none.
 GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
   const launch_config& config = *launch->config;
-  const std::uint64_t turn = launch->next_block.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t turn = __atomic_fetch_add(&launch->next_block, 1, __ATOMIC_RELAXED);
   if (turn >= config.grid) return false;
   block.resident = true;
-  block.rank = launch->order.empty() ? static_cast<std::uint32_t>(turn) : launch->order.data()[turn];
+  block.rank = launch->order == nullptr ? static_cast<std::uint32_t>(turn) : launch->order[turn];
   block.nthreads = config.block;
   block.nexited = block.narrived = 0;
   block.nshared = 0;
@@ -72,7 +72,6 @@ GPUFS_NO_TSAN void worker::retire_block(block_state& block) {
     if (!block.lanes[i]->abandoned) idle[nidle++] = block.lanes[i];
   }
   sanitizer::unpoison(block.shared_memory, max_shared_nbytes);
-  launch->nfinished.fetch_add(1, std::memory_order_relaxed);
   if (!stopping) start_block(block);
 }
 
@@ -93,14 +92,17 @@ GPUFS_NO_TSAN bool worker::out_of_time() {
 
 void worker::stop(std::string message) {
   stopping = true;
-  const std::lock_guard lock(launch->mutex);
-  if (launch->error.empty()) launch->error = std::move(message);
-  launch->stopping.store(true, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(launch->mutex);
+    if (launch->error.empty()) launch->error = std::move(message);
+  }
+  __atomic_store_n(&launch->stopping, true, __ATOMIC_RELAXED);
+  sanitizer::release(launch);  // this lane may have done so already, when it ended
 }
 
 GPUFS_NO_TSAN lane* worker::next() {
   for (;;) {
-    if (stopping || launch->stopping.load(std::memory_order_relaxed)) {
+    if (stopping || __atomic_load_n(&launch->stopping, __ATOMIC_RELAXED)) {
       stopping = true;  // one lane after the other comes back to find this out
       for (unsigned b = 0; b < nblocks; ++b) {
         if (!blocks[b].resident) continue;
@@ -134,7 +136,10 @@ GPUFS_NO_TSAN lane* worker::next() {
     }
     if (nsleeping != 0) {
       nap();
-      if (idle_rounds >= 32) until_clock = 1;
+      if (idle_rounds >= 32 && out_of_time()) {
+        stop("the launch ran into its deadline; " + describe_worker(*this));
+        continue;
+      }
       for (unsigned i = 0; i < nsleeping; ++i) make_ready(sleeping[i]);
       nsleeping = 0;
       continue;
@@ -146,6 +151,7 @@ GPUFS_NO_TSAN lane* worker::next() {
 
 GPUFS_NO_TSAN void worker::run() {
   main.tsan = sanitizer::current_fiber();
+  sanitizer::release(launch);  // the OS thread has set up the thread-local storage that its lanes use
   until_clock = 4096;
   for (unsigned i = 0; i < nblocks; ++i) start_block(blocks[i]);
   cpu_lane* outside = cpu_current;

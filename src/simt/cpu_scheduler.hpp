@@ -2,13 +2,11 @@
 // The CPU machine's scheduler. An OS thread (worker) hosts some blocks and switches between their lanes, which are fibers; a
 // lane that waits leaves the run queue, and who ends its waiting puts it back. Flat arrays, nothing allocated while lanes run.
 #pragma once
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "fiber.hpp"
 #include "gpufs/simt/detail/cpu_machine.hpp"
@@ -78,11 +76,11 @@ struct launch_state {
   unsigned nworkers = 0;
   unsigned resident = 0;
   std::uint64_t start_ns = 0;
-  std::vector<std::uint32_t> order;  // empty: in order
+  const std::uint32_t* order = nullptr;  // the blocks in the order in which they start; nullptr: by rank
   std::uint32_t countdowns[256];     // an equally likely sample each of the distance between switches
-  std::atomic<std::uint64_t> next_block{0};
-  std::atomic<std::uint32_t> nfinished{0};
-  std::atomic<bool> stopping{false};
+  // Relaxed atomics through builtins: std::atomic's members would be instrumented inside the scheduler.
+  std::uint64_t next_block = 0;
+  bool stopping = false;
   std::mutex mutex;
   std::string error;  // the first one
   std::exception_ptr exception;
@@ -128,13 +126,14 @@ void leave(lane* self);
 // under way (an operation in a destructor).
 void check_stopped(lane* self);
 
-// fibers.cpp: stacks and their fibers are kept for the life of the process.
+// cpu_fibers.cpp: stacks and their fibers are kept for the life of the process.
 void take_lanes(lane** lanes, unsigned count);
 void give_lanes(lane** lanes, unsigned count);
 
 // cpu_report.cpp
 std::string lane_name(const lane& l);
 std::string describe_wait(const lane& l);
+std::string describe_waiters_for(const lane& l);  // somebody in the block who waits for this lane
 std::string describe_worker(const worker& w);  // who waits for what
 std::string how_to_repeat(const launch_state& launch);
 

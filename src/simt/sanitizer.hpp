@@ -13,7 +13,6 @@
 #endif
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
-#include <sanitizer/tsan_interface_atomic.h>
 extern "C" void __tsan_write_range(void* ptr, unsigned long nbytes);
 #define GPUFS_NO_TSAN __attribute__((no_sanitize("thread"), noinline))
 #else
