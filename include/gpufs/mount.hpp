@@ -44,8 +44,7 @@ struct mount_options {
 struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums over all files, also closed ones
   std::uint64_t allocations = 0, evictions = 0;
   std::uint64_t open_errors = 0, bad_file_numbers = 0, io_timeouts = 0, unpin_errors = 0;
-  std::uint64_t mapped_pages = 0;  // now
-  std::uint64_t pinned_frames = 0, free_frames = 0;  // now
+  std::uint64_t pinned_frames = 0, free_frames = 0;  // now: pages mapped and not unmapped show as pinned
   std::uint64_t host_opens = 0, host_closes = 0, host_reads = 0, host_batches = 0, host_errors = 0;
 };
 

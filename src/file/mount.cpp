@@ -161,9 +161,10 @@ struct host_mount::impl {
               .nworkers = options.nworkers,
               .max_open_files = options.max_open_files}),
         memory(m) {
-    layout.frames = make_frames(memory, options);
-    layout.table = make_table(memory, layout.frames.nframes);
-    layout.rings = make_rings(memory, layout.frames.nframes, options.nrings);
+    layout.cache.frames = make_frames(memory, options);
+    layout.cache.table = make_table(memory, layout.cache.frames.nframes);
+    layout.cache.rings = make_rings(memory, layout.cache.frames.nframes, options.nrings);
+    layout.cache.resident = memory.allocate(std::vector<cache::cache_layout>(1, layout.cache));
 
     std::vector<file_slot> slots(options.max_open_files);
     for (std::uint32_t i = 0; i + 1 < options.max_open_files; ++i) slots[i].next = i + 2;
@@ -181,6 +182,8 @@ struct host_mount::impl {
     for (std::uint64_t& point : layout.hash_points) point = secret_point();
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
+
+    layout.resident = memory.allocate(std::vector<mount_layout>(1, layout));
 
     host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { mark_stale(slot, handle); });
   }
@@ -228,11 +231,11 @@ mount_counters host_mount::counters() const {
   mount_counters sum{};
   const mount_layout& l = impl_->layout;
   for (const file_counters& c : impl_->read(l.counters, std::size_t{l.nslots} * file_counter_shards)) sum += c;
-  for (const cache::clock_ring& r : impl_->read(l.rings.rings, l.rings.nrings)) {
+  for (const cache::clock_ring& r : impl_->read(l.cache.rings.rings, l.cache.rings.nrings)) {
     sum.allocations += r.allocations;
     sum.evictions += r.evictions;
   }
-  for (const cache::frame_meta& f : impl_->read(l.frames.meta, l.frames.nframes)) {
+  for (const cache::frame_meta& f : impl_->read(l.cache.frames.meta, l.cache.frames.nframes)) {
     sum.pinned_frames += (f.state & cache::frame_state::pin_mask) != 0;
     sum.free_frames += (f.state & cache::frame_state::free) != 0;
   }
@@ -241,7 +244,6 @@ mount_counters host_mount::counters() const {
   sum.bad_file_numbers = words.bad_numbers;
   sum.io_timeouts = words.io_timeouts;
   sum.unpin_errors = words.unpin_errors;
-  sum.mapped_pages = words.mapped_pages;
   const service::service_counters host = impl_->host.counters();
   sum.host_opens = host.opens;
   sum.host_closes = host.closes;

@@ -10,7 +10,7 @@ inline namespace GPUFS_MACHINE {
 
 class clock_rings {
  public:
-  GPUFS_HOST_DEVICE explicit clock_rings(const ring_storage& storage) : storage_(storage) {}
+  GPUFS_HOST_DEVICE explicit clock_rings(const cache_layout& cache) : storage_(cache.rings) {}
 
   struct result {
     frame_index frame;  // claimed, when `found`

@@ -14,7 +14,7 @@ GPUFS_HOST_DEVICE constexpr page_key make_key(std::uint32_t cache_id, std::uint6
 
 class frames {
  public:
-  GPUFS_HOST_DEVICE explicit frames(const frame_storage& storage) : storage_(storage) {}
+  GPUFS_HOST_DEVICE explicit frames(const cache_layout& cache) : storage_(cache.frames) {}
 
   GPUFS_DEVICE std::byte* data(frame_index f) const {
     return storage_.data + (static_cast<std::size_t>(f) << storage_.page_shift);
@@ -90,10 +90,8 @@ class frames {
 
   // claimed -> filling, with one pin for the filler. The release makes the key visible to whoever pins next.
   GPUFS_DEVICE void begin_fill(frame_index f, page_key key) const {
-    frame_meta& frame = meta(f);
     error_of(f).store(0, std::memory_order_relaxed);
-    simt::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t&>(frame.key))
-        .store(static_cast<std::uint64_t>(key), std::memory_order_relaxed);
+    simt::atomic_ref<page_key>(meta(f).key).store(key, std::memory_order_relaxed);
     state(f).fetch_add(frame_state::filling - frame_state::claimed + 1, std::memory_order_release);
   }
 
@@ -109,9 +107,7 @@ class frames {
   }
 
   GPUFS_DEVICE page_key load_key(frame_index f) const {
-    return page_key{
-        simt::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t&>(meta(f).key))
-            .load(std::memory_order_relaxed)};
+    return simt::atomic_ref<page_key>(meta(f).key).load(std::memory_order_relaxed);
   }
 
  private:

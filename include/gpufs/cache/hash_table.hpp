@@ -10,7 +10,7 @@ inline namespace GPUFS_MACHINE {
 
 class hash_table {
  public:
-  GPUFS_HOST_DEVICE explicit hash_table(const table_storage& storage) : storage_(storage) {}
+  GPUFS_HOST_DEVICE explicit hash_table(const cache_layout& cache) : storage_(cache.table) {}
 
   // Calls visit(frame) for each entry that may be `key`'s (equal tag; the caller compares the frame's key) until it
   // returns true. A miss is only certain under the key's lock.
@@ -24,10 +24,15 @@ class hash_table {
       const simt::vec16 high = simt::load_relaxed_16(&b.slots[3]);
       const std::uint32_t slots[7] = {low.word[1],  low.word[2],  low.word[3], high.word[0],
                                       high.word[1], high.word[2], high.word[3]};
-      for (int i = 0; i < 7; ++i) {
-        if (slots[i] != 0 && (slots[i] >> storage_.frame_bits) == tag(h)) {
-          if (visit(frame_of(slots[i]))) return true;
-        }
+      std::uint32_t equal_tags = 0;  // bit i: slot i may be it
+      for (std::uint32_t i = 0; i < 7; ++i) {
+        equal_tags |= slots[i] != 0 && (slots[i] >> storage_.frame_bits) == tag(h) ? 1u << i : 0u;
+      }
+      while (equal_tags != 0) {  // one body, and the slots stay in registers
+        std::uint32_t slot = 0;
+        for (std::uint32_t i = 7; i-- > 0;) slot = (equal_tags >> i & 1u) != 0 ? slots[i] : slot;
+        equal_tags &= equal_tags - 1;
+        if (visit(frame_of(slot))) return true;
       }
       if ((low.word[0] & passed_mask) == 0) return false;
       index = (index + 1) & storage_.bucket_mask;

@@ -70,4 +70,13 @@ struct frame_storage {
   std::uint32_t page_shift;
 };
 
+// A whole cache. Kernels carry it by value, so that a hit reads its addresses from constant memory; what is off that path
+// takes the copy in device memory, to keep code and registers out of the hot loop.
+struct cache_layout {
+  frame_storage frames;
+  table_storage table;
+  ring_storage rings;
+  const cache_layout* resident;
+};
+
 }  // namespace gpufs::cache

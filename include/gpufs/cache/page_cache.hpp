@@ -1,5 +1,5 @@
 // The page cache: finds, or makes room for, one page. Called by one lane (a group's leader); the group then fills the frame
-// together. Table and Allocator are policies, so that bench/ can plug in the papers' original designs.
+// together. Table and Allocator are policies, made from a cache_layout, so that bench/ can plug in the papers' designs.
 #pragma once
 #include "gpufs/cache/clock_rings.hpp"
 #include "gpufs/cache/hash_table.hpp"
@@ -10,8 +10,8 @@ inline namespace GPUFS_MACHINE {
 template <class Table = hash_table, class Allocator = clock_rings>
 class page_cache {
  public:
-  GPUFS_HOST_DEVICE page_cache(const frame_storage& pages, const Table& table, const Allocator& allocator)
-      : frames_(pages), table_(table), allocator_(allocator) {}
+  GPUFS_HOST_DEVICE explicit page_cache(const cache_layout& cache)
+      : frames_(cache), table_(cache), allocator_(cache), resident_(cache.resident) {}
 
   GPUFS_DEVICE const frames& pages() const { return frames_; }
 
@@ -35,79 +35,28 @@ class page_cache {
   // Pins the page `key`; `start` chooses the allocation ring. One lane calls. Waits at most as `limits` says, and only for
   // running groups (a bucket's lock, a fill) or for pins to be given back.
   GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, const timeouts& limits) const {
-    acquired found;
-    if (find(key, limits, found)) return found;
-    return acquire_slowly(key, start, limits);
+    frames::pin_result pinned{false, false};
+    frame_index at{};
+    if (!find(key, pinned, at)) return acquire_slowly(resident_, key, start, limits.fill_ns, limits.frame_ns);
+    if (pinned.filling) return wait(resident_, at, limits.fill_ns);
+    return {at, role::hit, 0};
   }
 
   // Ends the fill that `acquire` handed out. With an error, the page leaves the table, waiters wake with the error and our
   // pin is gone; else we go on holding our pin. One lane calls, after the group's sync.
   GPUFS_DEVICE void end_fill(page_key key, frame_index f, int error) const {
-    if (error != 0) table_.erase(key, f);  // before `failed` is set: whoever sees it finds the table clean
-    frames_.end_fill(f, error);
-    if (error != 0) frames_.unpin(f);
+    if (error != 0) {
+      fail_fill(resident_, key, f, error);
+    } else {
+      frames_.end_fill(f, 0);
+    }
   }
 
   GPUFS_DEVICE bool unpin(frame_index f) const { return frames_.unpin(f); }
 
  private:
-  // True when the page was there; *out then says how it ended.
-  GPUFS_DEVICE bool find(page_key key, const timeouts& limits, acquired& out) const {
-    frames::pin_result pinned{false, false};
-    frame_index at{};
-    const frames& pages = frames_;
-    const bool found = table_.find(key, [&](frame_index f) {
-      pinned = pages.pin(f, key);
-      at = f;
-      return pinned.held;
-    });
-    if (!found) return false;
-    out = pinned.filling ? wait(at, limits) : acquired{at, role::hit, 0};
-    return true;
-  }
-
-  GPUFS_DEVICE acquired wait(frame_index f, const timeouts& limits) const {
-    const int error = frames_.wait_filled(f, simt::deadline(limits.fill_ns));
-    if (error == 0) return {f, role::waited, 0};
-    frames_.unpin(f);
-    return {f, role::error, error};
-  }
-
-  GPUFS_DEVICE acquired acquire_slowly(page_key key, std::uint32_t start, const timeouts& limits) const {
-    const simt::deadline fill_deadline(limits.fill_ns);
-    const simt::deadline frame_deadline(limits.frame_ns);
-    const std::uint32_t all = allocator_.attempts_for_all(frames_);
-    simt::backoff pause;
-    std::uint32_t pinned_attempts = 0;
-    for (std::uint32_t attempt = 0;; ++attempt) {
-      acquired out{};
-      if (!table_.lock(key, fill_deadline)) return {frame_index{}, role::error, -ETIMEDOUT};
-      frames::pin_result pinned{false, false};
-      frame_index at{};
-      const bool found = find_locked(key, pinned, at);
-      if (!found) {
-        const auto room = allocator_.allocate(frames_, start, attempt, [&](frame_index victim) {
-          table_.erase(frames_.load_key(victim), victim);
-        });
-        if (room.found) {
-          frames_.begin_fill(room.frame, key);
-          table_.insert(key, room.frame);
-          table_.unlock(key);
-          return {room.frame, role::fill, 0};
-        }
-        pinned_attempts = room.transient ? 0 : pinned_attempts + 1;
-      }
-      table_.unlock(key);
-      if (found) return pinned.filling ? wait(at, limits) : acquired{at, role::hit, 0};
-      // Nothing found in this ring. Once a whole round saw only pinned frames, wait for a pin to be given back, not for ever.
-      if (pinned_attempts >= all && frame_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
-      if (fill_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
-      if (attempt >= all) pause();
-      if (find(key, limits, out)) return out;
-    }
-  }
-
-  GPUFS_DEVICE bool find_locked(page_key key, frames::pin_result& pinned, frame_index& at) const {
+  // True when the page was there and is pinned now.
+  GPUFS_DEVICE bool find(page_key key, frames::pin_result& pinned, frame_index& at) const {
     const frames& pages = frames_;
     return table_.find(key, [&](frame_index f) {
       pinned = pages.pin(f, key);
@@ -116,9 +65,60 @@ class page_cache {
     });
   }
 
+  GPUFS_DEVICE_COLD static acquired wait(const cache_layout* cache, frame_index f, std::uint64_t fill_ns) {
+    const frames pages(*cache);
+    const int error = pages.wait_filled(f, simt::deadline(fill_ns));
+    if (error == 0) return {f, role::waited, 0};
+    pages.unpin(f);
+    return {f, role::error, error};
+  }
+
+  GPUFS_DEVICE_COLD static void fail_fill(const cache_layout* cache, page_key key, frame_index f, int error) {
+    const frames pages(*cache);
+    Table(*cache).erase(key, f);  // before `failed` is set: whoever sees it finds the table clean
+    pages.end_fill(f, error);
+    pages.unpin(f);
+  }
+
+  GPUFS_DEVICE_COLD static acquired acquire_slowly(const cache_layout* cache, page_key key, std::uint32_t start,
+                                                   std::uint64_t fill_ns, std::uint64_t frame_ns) {
+    const page_cache self(*cache);
+    const frames& pages = self.frames_;
+    const Table& table = self.table_;
+    const simt::deadline fill_deadline(fill_ns);
+    const simt::deadline frame_deadline(frame_ns);
+    const std::uint32_t all = self.allocator_.attempts_for_all(pages);
+    simt::backoff pause;
+    std::uint32_t pinned_attempts = 0;
+    for (std::uint32_t attempt = 0;; ++attempt) {
+      if (!table.lock(key, fill_deadline)) return {frame_index{}, role::error, -ETIMEDOUT};
+      frames::pin_result pinned{false, false};
+      frame_index at{};
+      if (self.find(key, pinned, at)) {
+        table.unlock(key);
+        return pinned.filling ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
+      }
+      const auto room = self.allocator_.allocate(pages, start, attempt, [&](frame_index victim) {
+        table.erase(pages.load_key(victim), victim);
+      });
+      if (room.found) {
+        pages.begin_fill(room.frame, key);
+        table.insert(key, room.frame);
+      }
+      table.unlock(key);
+      if (room.found) return {room.frame, role::fill, 0};
+      // Nothing in this ring. Once two rounds saw only pinned frames, wait for a pin to be given back, not for ever.
+      pinned_attempts = room.transient ? 0 : pinned_attempts + 1;
+      if (pinned_attempts >= all && frame_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
+      if (fill_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
+      if (attempt >= all) pause();
+    }
+  }
+
   frames frames_;
   Table table_;
   Allocator allocator_;
+  const cache_layout* resident_;
 };
 
 }  // namespace GPUFS_MACHINE

@@ -32,7 +32,7 @@ GPUFS_DEVICE const volatile void* gmmap(Group group, const mount_ref& fs, std::s
 
 template <class Group>
 GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* address) {
-  const auto& pages = fs.pages().pages();
+  const cache::frames pages(fs.layout().cache);
   const auto at = reinterpret_cast<std::uintptr_t>(const_cast<const void*>(address));
   const auto base = reinterpret_cast<std::uintptr_t>(pages.data(cache::frame_index{0}));
   const std::uint64_t frame = (at - base) >> pages.page_shift();
@@ -43,7 +43,6 @@ GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* 
       gpufs::detail::count(fs.layout().words->unpin_errors, 1);
       return -EINVAL;
     }
-    gpufs::detail::count(fs.layout().words->mapped_pages, ~std::uint64_t{0});
     return 0;
   });
 }

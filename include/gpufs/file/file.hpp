@@ -23,16 +23,13 @@ using simt::this_warp;
 template <class Cache>
 class basic_mount_ref {
  public:
-  GPUFS_HOST_DEVICE basic_mount_ref(const mount_layout& layout, const Cache& cache) : layout_(layout), cache_(cache) {}
-  GPUFS_HOST_DEVICE explicit basic_mount_ref(const mount_layout& layout)
-      : layout_(layout), cache_(layout.frames, cache::hash_table(layout.table), cache::clock_rings(layout.rings)) {}
+  GPUFS_HOST_DEVICE explicit basic_mount_ref(const mount_layout& layout) : layout_(layout) {}
 
   GPUFS_HOST_DEVICE const mount_layout& layout() const { return layout_; }
-  GPUFS_HOST_DEVICE const Cache& pages() const { return cache_; }
+  GPUFS_HOST_DEVICE Cache pages() const { return Cache(layout_.cache); }
 
  private:
   mount_layout layout_;
-  Cache cache_;
 };
 using mount_ref = basic_mount_ref<cache::page_cache<>>;
 
@@ -93,6 +90,11 @@ GPUFS_DEVICE auto by_leader(Group group, Work work) {
   return group.broadcast(result);
 }
 
+template <class Mount>
+GPUFS_DEVICE std::uint32_t page_nbytes_of(const Mount& mount) {
+  return 1u << mount.layout().cache.frames.page_shift;
+}
+
 // Spreads groups over rings.
 GPUFS_DEVICE std::uint32_t ring_hint() {
   return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id();
@@ -113,35 +115,41 @@ GPUFS_DEVICE int count_error(const Mount& mount, const file_view& view, int erro
   return error;
 }
 
-// Reads one page by a host worker through a staging slot. All lanes call.
-template <class Group, class Mount>
-GPUFS_DEVICE int fill_staged(Group group, const Mount& mount, const file_view& view, std::uint64_t offset, std::byte* frame,
-                             std::uint32_t nbytes) {
-  struct answer {
-    service::requests::ticket ticket;
-    std::int32_t error;
-    bool held;
-  };
-  const service::requests rings(mount.layout());
-  const answer got = by_leader(group, [&]() -> answer {
-    const simt::deadline until(mount.layout().io_timeout_ns);
-    answer a{rings.take(ring_hint(), until), -ETIMEDOUT, false};
-    if (a.ticket.index != service::requests::no_slot) {
-      service::request ask{};
-      ask.op = service::opcode::read;
-      ask.handle = view.handle;
-      ask.offset = static_cast<std::int64_t>(offset);
-      ask.nbytes = nbytes;
-      service::reply reply;
-      if (rings.call(a.ticket, ask, reply, until) == 0) {
-        a.held = true;
-        // Fewer bytes than the file had at open: it was truncated.
-        a.error = reply.result < 0 ? static_cast<int>(reply.result) : reply.result < nbytes ? -ESTALE : 0;
-      }
+struct staged_answer {
+  service::requests::ticket ticket;
+  std::int32_t error;
+  bool held;  // the ticket is ours, and must be given back
+};
+
+// Asks a host worker for nbytes of the file and waits. One lane calls.
+inline GPUFS_DEVICE_COLD staged_answer ask_for_bytes(const mount_layout* mount, std::uint32_t handle, std::uint64_t offset,
+                                                     std::uint32_t nbytes) {
+  const service::requests rings(*mount);
+  const simt::deadline until(mount->io_timeout_ns);
+  staged_answer got{rings.take(ring_hint(), until), -ETIMEDOUT, false};
+  if (got.ticket.index != service::requests::no_slot) {
+    service::request ask{};
+    ask.op = service::opcode::read;
+    ask.handle = handle;
+    ask.offset = static_cast<std::int64_t>(offset);
+    ask.nbytes = nbytes;
+    service::reply reply;
+    if (rings.call(got.ticket, ask, reply, until) == 0) {
+      got.held = true;
+      // Fewer bytes than the file had at open: it was truncated.
+      got.error = reply.result < 0 ? static_cast<int>(reply.result) : reply.result < nbytes ? -ESTALE : 0;
     }
-    if (!a.held) count(mount.layout().words->io_timeouts, 1);
-    return a;
-  });
+  }
+  if (!got.held) count(mount->words->io_timeouts, 1);
+  return got;
+}
+
+// Reads one page by a host worker through a staging slot. All lanes call.
+template <class Group>
+GPUFS_DEVICE_COLD int fill_staged(Group group, const mount_layout* mount, std::uint32_t handle, std::uint64_t offset,
+                                  std::byte* frame, std::uint32_t nbytes) {
+  const staged_answer got = by_leader(group, [&] { return ask_for_bytes(mount, handle, offset, nbytes); });
+  const service::requests rings(*mount);
   int error = got.error;
   if (error == 0) error = simt::copy_from_host(group, frame, rings.payload(got.ticket), nbytes);
   group.sync();
@@ -152,23 +160,17 @@ GPUFS_DEVICE int fill_staged(Group group, const Mount& mount, const file_view& v
 // Brings one page of the file into the frame; bytes beyond the end of the file read as zero. All lanes call.
 template <class Group, class Mount>
 GPUFS_DEVICE int fill(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
-  const std::uint32_t page_nbytes = mount.pages().pages().page_nbytes();
+  const std::uint32_t page_nbytes = page_nbytes_of(mount);
   const std::uint64_t offset = page_number * page_nbytes;
   const std::uint64_t left = static_cast<std::uint64_t>(view.nbytes) - offset;
   const std::uint32_t nbytes = left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes;
   int error = 0;
-  switch (view.kind) {
-    case service::source_kind::nil:
-      return 0;
-    case service::source_kind::pull:
-      error = view.stale ? -ESTALE
-                         : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
-      break;
-    case service::source_kind::staged:
-      error = fill_staged(group, mount, view, offset, frame, nbytes);
-      break;
-    default:
-      return -EIO;
+  if (view.kind == service::source_kind::nil) return 0;
+  if (view.kind == service::source_kind::pull) {
+    error = view.stale ? -ESTALE
+                       : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
+  } else {
+    error = fill_staged(group, mount.layout().resident, view.handle, offset, frame, nbytes);
   }
   for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
   return error;
@@ -182,8 +184,8 @@ struct pinned_page {
 // Pins the page, filling it when it is missing. All lanes call.
 template <class Group, class Mount>
 GPUFS_DEVICE pinned_page pin_page(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number) {
-  const auto& pages = mount.pages();
-  using role = typename std::remove_reference_t<decltype(pages)>::role;
+  const auto pages = mount.pages();
+  using role = typename decltype(mount.pages())::role;
   const cache::page_key key = cache::make_key(view.cache_id, page_number);
   auto got = by_leader(group, [&] {
     return pages.acquire(key, ring_hint(), {2 * mount.layout().io_timeout_ns, mount.layout().frame_timeout_ns});
@@ -196,7 +198,7 @@ GPUFS_DEVICE pinned_page pin_page(Group group, const Mount& mount, const file_vi
   }
   if (group.leader()) {
     file_counters& counters = counters_of(mount, view.slot);
-    if (got.what == role::hit) count(counters.hits, 1);
+    if (got.what == role::hit) simt::count_one(counters.hits);
     if (got.what == role::waited) count(counters.waits, 1);
     if (got.what == role::fill && got.error == 0) {
       count(counters.faults, 1);
@@ -227,7 +229,7 @@ GPUFS_DEVICE std::int64_t clip(const file_view& view, const void* dst, std::size
 template <class Group, class Mount>
 GPUFS_DEVICE int read_in_page(Group group, const Mount& mount, const file_view& view, std::byte* dst, std::int64_t offset,
                               std::uint64_t page_number, std::uint64_t total) {
-  const std::uint32_t page_nbytes = mount.pages().pages().page_nbytes();
+  const std::uint32_t page_nbytes = page_nbytes_of(mount);
   const auto first = static_cast<std::uint64_t>(offset);
   const std::uint64_t page_begin = page_number * page_nbytes;
   const std::uint64_t begin = first > page_begin ? first : page_begin;
@@ -248,7 +250,7 @@ GPUFS_DEVICE std::int64_t bytes_before(std::int64_t offset, std::uint64_t failed
 template <class Group, class Mount>
 GPUFS_DEVICE std::int64_t read_pages(Group group, const Mount& mount, const file_view& view, std::byte* dst, std::uint64_t total,
                                      std::int64_t offset) {
-  const std::uint32_t shift = mount.pages().pages().page_shift();
+  const std::uint32_t shift = mount.layout().cache.frames.page_shift;
   const std::uint64_t last = (static_cast<std::uint64_t>(offset) + total - 1) >> shift;
   for (std::uint64_t p = static_cast<std::uint64_t>(offset) >> shift; p <= last; ++p) {
     const int error = read_in_page(group, mount, view, dst, offset, p, total);
@@ -269,7 +271,7 @@ GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, cons
   group.sync();  // the last call's readers are done
   if (group.leader()) word.store(~std::uint64_t{0}, std::memory_order_relaxed);
   group.sync();
-  const std::uint32_t shift = mount.pages().pages().page_shift();
+  const std::uint32_t shift = mount.layout().cache.frames.page_shift;
   const std::uint64_t first = static_cast<std::uint64_t>(offset) >> shift;
   const std::uint64_t last = (static_cast<std::uint64_t>(offset) + total - 1) >> shift;
   const auto warp = group.warp();
@@ -300,7 +302,7 @@ GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, cons
 template <class Group, class Mount>
 GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
   const std::int32_t number = detail::by_leader(
-      group, [&] { return file_table(mount.layout()).open(path, flags, detail::ring_hint()); });
+      group, [&] { return file_table::open(mount.layout().resident, path, flags, detail::ring_hint()); });
   return basic_file<Mount>(mount, file_number{number});
 }
 
@@ -309,7 +311,7 @@ template <class Group, class Mount>
 GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
   group.sync();  // no lane still uses it
   return detail::by_leader(group,
-                           [&] { return file_table(opened.mount().layout()).close(opened.number(), detail::ring_hint()); });
+                           [&] { return file_table::close(opened.mount().layout().resident, opened.number(), detail::ring_hint()); });
 }
 
 // Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file, or
@@ -347,28 +349,21 @@ GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::in
   if (result.error_ == 0 && offset < 0) result.error_ = -EINVAL;
   if (result.error_ == 0 && offset >= view.nbytes) result.error_ = -ENXIO;
   if (result.error_ == 0) {
-    const std::uint32_t shift = mount.pages().pages().page_shift();
+    const std::uint32_t shift = mount.layout().cache.frames.page_shift;
     const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
     const detail::pinned_page pinned = detail::pin_page(group, mount, view, page_number);
     result.error_ = pinned.error;
     if (pinned.error == 0) {
       const auto in_page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
       const std::int64_t left = view.nbytes - offset;
-      const std::uint32_t here = mount.pages().pages().page_nbytes() - in_page;
+      const std::uint32_t here = detail::page_nbytes_of(mount) - in_page;
       result.data_ = mount.pages().pages().data(pinned.frame) + in_page;
       result.frame_ = &mount.pages().pages().meta(pinned.frame);
       result.words_ = mount.layout().words;
       result.nbytes_ = left < here ? static_cast<std::uint32_t>(left) : here;
     }
   }
-  if (group.leader() && view.error == 0) {
-    if (result.error_ != 0) {
-      detail::count_error(mount, view, result.error_);
-    } else {
-      detail::count(detail::counters_of(mount, view.slot).maps, 1);
-      detail::count(mount.layout().words->mapped_pages, 1);
-    }
-  }
+  if (result.error_ != 0 && view.error == 0 && group.leader()) detail::count_error(mount, view, result.error_);
   return result;
 }
 
@@ -382,7 +377,6 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
       detail::count(mapped.words_->unpin_errors, 1);
       return -EINVAL;
     }
-    detail::count(mapped.words_->mapped_pages, ~std::uint64_t{0});
     return 0;
   });
   mapped.data_ = nullptr;

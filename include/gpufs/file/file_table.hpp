@@ -27,18 +27,18 @@ class file_table {
 
   // Opens `path` (NUL-terminated, readable by the device) for reading. One lane calls; waits for the host where the path is not
   // open yet, at most io_timeout_ns. A file number or a negative errno.
-  GPUFS_DEVICE std::int32_t open(const char* path, int flags, std::uint32_t start) const {
-    const std::int32_t result = try_open(path, flags, start);
-    if (result < 0) simt::atomic_ref<std::uint64_t>(mount_.words->open_errors).add_relaxed(1);
+  GPUFS_DEVICE_COLD static std::int32_t open(const mount_layout* mount, const char* path, int flags, std::uint32_t start) {
+    const std::int32_t result = file_table(*mount).try_open(path, flags, start);
+    if (result < 0) simt::atomic_ref<std::uint64_t>(mount->words->open_errors).add_relaxed(1);
     return result;
   }
 
   // Gives one open back; the last one closes the file on the host. One lane calls. 0 or a negative errno.
-  GPUFS_DEVICE int close(file_number number, std::uint32_t start) const {
-    const file_view open_file = view(number);
-    if (open_file.error != 0) return open_file.error;
-    drop(open_file.slot, start);
-    return 0;
+  GPUFS_DEVICE_COLD static int close(const mount_layout* mount, file_number number, std::uint32_t start) {
+    const file_table table(*mount);
+    const file_view opened = table.view(number);
+    if (opened.error == 0) table.drop(opened.slot, start);
+    return opened.error;
   }
 
   // Reads the slot behind a number, and again its generation: a slot that was closed meanwhile says -EBADF.

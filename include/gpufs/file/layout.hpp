@@ -50,8 +50,8 @@ struct alignas(64) file_counters {
   std::uint64_t errors;        // calls that returned a negative errno
   std::uint64_t bytes_read;    // bytes given to callers of pread
   std::uint64_t bytes_filled;  // bytes brought into the cache
-  std::uint64_t maps;          // pages mapped
   std::uint64_t opens;         // opens, also those that cost no host call
+  std::uint64_t reserved;
 
   file_counters& operator+=(const file_counters& other) {
     hits += other.hits;
@@ -60,7 +60,6 @@ struct alignas(64) file_counters {
     errors += other.errors;
     bytes_read += other.bytes_read;
     bytes_filled += other.bytes_filled;
-    maps += other.maps;
     opens += other.opens;
     return *this;
   }
@@ -80,14 +79,11 @@ struct alignas(64) mount_words {
   std::uint64_t bad_numbers;     // calls with a closed or forged file number
   std::uint64_t io_timeouts;     // requests that the host did not answer in time
   std::uint64_t unpin_errors;    // pages unmapped twice
-  std::uint64_t mapped_pages;    // pages mapped now: leaks show here
 };
 
 // Everything a mount_ref carries into a kernel.
 struct mount_layout {
-  cache::frame_storage frames;
-  cache::table_storage table;
-  cache::ring_storage rings;
+  cache::cache_layout cache;
   file_slot* slots;
   file_counters* counters;  // [slot][shard]
   path_bucket* paths;
@@ -100,6 +96,7 @@ struct mount_layout {
   std::uint64_t hash_points[2];  // secret points of the path hash
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
+  const mount_layout* resident;  // the copy in device memory, as cache_layout has it
 };
 
 }  // namespace gpufs

@@ -16,7 +16,7 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Refers to a T of 4 or 8 bytes at its natural alignment. Host code may use it too (a TU of either compiler); to meet a
+// Refers to a T of 4 or 8 bytes at its natural alignment; in shared memory only with scope::block. Host code may use it too (a TU of either compiler); to meet a
 // kernel on a GPU, host and device use scope::system, and only one side writes a word: there are no PCIe atomics.
 template <class T, scope S = scope::device>
 class atomic_ref {

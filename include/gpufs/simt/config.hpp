@@ -6,11 +6,13 @@
 #define GPUFS_ON_CUDA 1
 #define GPUFS_MACHINE cuda_machine
 #define GPUFS_DEVICE __device__ inline
+#define GPUFS_DEVICE_COLD __device__ __noinline__  // kept out of hot code: templates and members only
 #define GPUFS_HOST_DEVICE __host__ __device__ inline
 #else
 #define GPUFS_ON_CUDA 0
 #define GPUFS_MACHINE cpu_machine
 #define GPUFS_DEVICE inline
+#define GPUFS_DEVICE_COLD
 #define GPUFS_HOST_DEVICE inline
 #endif
 

@@ -3,6 +3,7 @@
 #pragma once
 #include "gpufs/simt/atomic.hpp"
 #include "gpufs/simt/config.hpp"
+#include "gpufs/simt/counter.hpp"
 #include "gpufs/simt/group.hpp"
 #include "gpufs/simt/launch.hpp"
 #include "gpufs/simt/memory.hpp"

@@ -1,6 +1,7 @@
 // Where the bytes of files come from. A store is a small table of host operations; `nil` and `mem` exist beside the real ones
 // so that cache and service can be measured and tested alone, and tests derive slow and failing stores from them.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -23,17 +24,22 @@ struct file_info {
   std::string reason;                             // why this kind: one sentence for `gpufs doctor` and fstat users
 };
 
-// One open file of a store. Destroying it closes it; must not wait for running kernels.
+// One open file of a store. Destroying it closes it; must not wait for running kernels. May outlive its store.
 class open_file {
  public:
   virtual ~open_file() = default;
   virtual const file_info& info() const = 0;
-  // Reads up to dst.size() bytes at offset into pinned staging memory. Bytes read (short only at the end of the file) or
-  // -errno; -ESTALE when the file is no longer the version that was opened. Called by several workers at once.
+  // Reads up to dst.size() bytes at offset (>= 0) into pinned staging memory. Bytes read (short only at the end of the file)
+  // or -errno; -ESTALE when the file is no longer the version that was opened. Called by several workers at once; may block.
   virtual std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) = 0;
   // The descriptor to read from directly (batched submission), or -1 when only pread() serves.
   virtual int descriptor() const { return -1; }
-  // 0 while the file still is the version that was opened, else -ESTALE (checked once per batch beside direct reads).
+  // What address, offset and length of a read from descriptor() must be multiples of; a power of two. Other reads go
+  // through pread().
+  virtual std::uint32_t alignment() const { return 1; }
+  // 0 while the file still is the version that was opened, else -ESTALE. Called after direct reads, once per file and batch,
+  // and by the slow watch over pull files; cheap. What was read before a call that gives 0 is of the opened version, if that
+  // was settled.
   virtual int check_version() const { return 0; }
 };
 
@@ -41,7 +47,7 @@ class store {
  public:
   virtual ~store() = default;
   // Opens a path relative to the store's root. On failure returns nullptr and sets *error to a negative errno. Called by
-  // several workers at once.
+  // several workers at once; may block.
   virtual std::unique_ptr<open_file> open(std::string_view path, int flags, int* error) = 0;
   virtual std::string_view name() const = 0;
   // Gives back what closed files still hold (registered mappings): waits for running kernels, so only the host calls it.

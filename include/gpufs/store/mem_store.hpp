@@ -1,0 +1,35 @@
+// Files that are named buffers in host memory.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+
+#include "gpufs/simt/platform.hpp"
+#include "gpufs/store/store.hpp"
+
+namespace gpufs::store {
+
+// Host only, any thread. Files open as `pull` from pinned memory, or as `staged` through pread() where asked for. Errors:
+// flags and paths as in posix_store.hpp's table; -ENOENT for a name that was never put.
+class mem_store final : public store {
+ public:
+  // kind: pull or staged (else std::invalid_argument). The platform must outlive the store and its files.
+  explicit mem_store(simt::platform& machine, service::source_kind kind = service::source_kind::pull);
+  ~mem_store() override;
+
+  // Copies the bytes into a new version of the file `path` (a relative path; directories need not exist). Files that are
+  // open keep the bytes they were opened with. Throws std::invalid_argument for a path that open() would refuse, and
+  // std::bad_alloc.
+  void put(std::string_view path, std::span<const std::byte> bytes);
+
+  std::unique_ptr<open_file> open(std::string_view path, int flags, int* error) override;
+  std::string_view name() const override { return "mem"; }
+  // Frees old versions that nobody has open. Waits for running kernels (freeing pinned memory does); until then they stay.
+  void trim() override;
+
+ private:
+  struct state;
+  std::shared_ptr<state> state_;
+};
+
+}  // namespace gpufs::store
