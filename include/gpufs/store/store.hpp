@@ -49,6 +49,11 @@ class store {
   // Opens a path relative to the store's root. On failure returns nullptr and sets *error to a negative errno. Called by
   // several workers at once; may block.
   virtual std::unique_ptr<open_file> open(std::string_view path, int flags, int* error) = 0;
+  // The same, and a sentence in *why where the errno alone does not say it. What the service calls.
+  virtual std::unique_ptr<open_file> open_explained(std::string_view path, int flags, int* error, std::string* why) {
+    why->clear();
+    return open(path, flags, error);
+  }
   virtual std::string_view name() const = 0;
   // Gives back what closed files still hold (registered mappings): waits for running kernels, so only the host calls it.
   virtual void trim() {}

@@ -1,0 +1,52 @@
+// Files whose bytes the GPU pulls itself, from a registered read-only mapping of the host's page cache.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gpufs/simt/platform.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs::store {
+
+// Host memory that registered mappings hold, in bytes of whole pages.
+struct pin_usage {
+  std::uint64_t budget_nbytes = 0;
+  std::uint64_t pinned_nbytes = 0;  // registered, idle ones included
+  std::uint64_t idle_nbytes = 0;    // registered, but no open file uses them
+  std::size_t nmappings = 0, nidle = 0;
+};
+
+class mappings;  // registered mappings, shared by the opens of one version of a file
+
+// Half of what the kernel calls MemAvailable, in bytes; 1 GiB where it does not say.
+std::uint64_t default_pin_nbytes();
+
+// posix_store, mapped (PROT_READ, MAP_SHARED) and registered with the platform at open; kind pull. What cannot be mapped does
+// not open: -EOPNOTSUPP, and open_explained() says why (an empty file, the pin budget, what the platform said); other errors
+// as posix_store. Opening a file that is not in the page cache reads all of it.
+//
+// Opens of one version of a file share a mapping. It stays registered after the last close, and counts against the budget,
+// because unregistering waits for running kernels and an open answers one: only trim() and the destructor unregister.
+class mapped_store final : public store {
+ public:
+  // pin_nbytes 0: default_pin_nbytes(). Throws std::system_error as posix_store. The platform must outlive store and files.
+  mapped_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes = 0, posix_options options = {});
+  ~mapped_store() override;
+
+  std::unique_ptr<open_file> open(std::string_view path, int flags, int* error) override;
+  std::unique_ptr<open_file> open_explained(std::string_view path, int flags, int* error, std::string* why) override;
+  std::string_view name() const override { return "mapped"; }
+  void trim() override { trim(0); }
+  // Unregisters idle mappings, the least recently used first, until at most keep_nbytes of them are left.
+  void trim(std::uint64_t keep_nbytes);
+  pin_usage usage() const;
+
+ private:
+  int root_;
+  posix_options options_;
+  std::shared_ptr<mappings> mappings_;
+};
+
+}  // namespace gpufs::store

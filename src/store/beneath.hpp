@@ -1,0 +1,14 @@
+// Opening a regular file below a directory, and nowhere else.
+#pragma once
+#include <string>
+
+#include "unique_fd.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs::store {
+
+// Opens `path` (checked by check_path) below `root` for reading, with `flags` (O_DIRECT, O_NOFOLLOW) added. Returns 0 and the
+// descriptor of a regular file, or the negative errno of posix_store's table.
+int open_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out);
+
+}  // namespace gpufs::store

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpufs/store/mapped_store.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+
+#include "gpufs/store/auto_store.hpp"
+#include "mappings.hpp"
+
+namespace gpufs::store {
+namespace {
+
+std::shared_ptr<mappings> make_mappings(simt::platform& machine, std::uint64_t pin_nbytes) {
+  return std::make_shared<mappings>(machine, pin_nbytes == 0 ? default_pin_nbytes() : pin_nbytes);
+}
+
+constexpr const char* pull_reason = "pull: its mapping is registered, and the device reads the host's page cache in place";
+
+}  // namespace
+
+std::uint64_t default_pin_nbytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  for (std::uint64_t kib; meminfo >> key;) {
+    if (key == "MemAvailable:" && meminfo >> kib) return kib * 1024 / 2;
+  }
+  return std::uint64_t{1} << 30;
+}
+
+mapped_store::mapped_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes, posix_options options)
+    : root_(open_root(root)), options_(options), mappings_(make_mappings(machine, pin_nbytes)) {}
+
+mapped_store::~mapped_store() { ::close(root_); }
+
+std::unique_ptr<open_file> mapped_store::open(std::string_view path, int flags, int* error) {
+  std::string why;
+  return open_explained(path, flags, error, &why);
+}
+
+std::unique_ptr<open_file> mapped_store::open_explained(std::string_view path, int flags, int* error, std::string* why) {
+  why->clear();
+  posix_options buffered = options_;
+  buffered.direct = false;
+  auto file = open_posix_file(root_, path, flags & ~O_DIRECT, buffered, error);
+  if (!file) return nullptr;
+  auto mapping = mappings_->acquire(file->info(), file->descriptor(), why);
+  if (!mapping) {
+    *error = -EOPNOTSUPP;
+    *why = "the file cannot be pulled: " + *why;
+    return nullptr;
+  }
+  return std::make_unique<mapped_file>(std::move(file), mappings_, std::move(mapping), pull_reason);
+}
+
+void mapped_store::trim(std::uint64_t keep_nbytes) { mappings_->trim(keep_nbytes); }
+pin_usage mapped_store::usage() const { return mappings_->usage(); }
+
+auto_store::auto_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes, auto_options options)
+    : root_(open_root(root)), options_(options), mappings_(make_mappings(machine, pin_nbytes)) {}
+
+auto_store::~auto_store() { ::close(root_); }
+
+std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, int* error) {
+  auto file = open_posix_file(root_, path, flags, options_.posix, error);
+  if (!file) return nullptr;
+  if (options_.posix.direct || (flags & O_DIRECT) != 0) return file;  // its reason says what became of O_DIRECT
+  const file_info& info = file->info();
+  if (static_cast<std::uint64_t>(info.nbytes) < options_.small_file_nbytes) {
+    file->set_reason("staged: its " + std::to_string(info.nbytes) + " bytes are fewer than the " +
+                     std::to_string(options_.small_file_nbytes) + " from which registering a mapping pays");
+    return file;
+  }
+  std::string why;
+  auto mapping = mappings_->acquire(info, file->descriptor(), &why);
+  if (!mapping) {
+    file->set_reason("staged: " + why);
+    return file;
+  }
+  return std::make_unique<mapped_file>(std::move(file), mappings_, std::move(mapping), pull_reason);
+}
+
+void auto_store::trim(std::uint64_t keep_nbytes) { mappings_->trim(keep_nbytes); }
+pin_usage auto_store::usage() const { return mappings_->usage(); }
+
+}  // namespace gpufs::store

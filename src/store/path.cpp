@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "gpufs/service/abi.hpp"
+
+namespace gpufs::store {
+namespace {
+
+constexpr std::size_t max_component_nbytes = 255;
+
+// Calls each(component) for every part between slashes that is not empty, until it gives non-zero.
+template <class Each>
+int for_each_component(std::string_view path, Each each) {
+  while (!path.empty()) {
+    const std::size_t end = std::min(path.find('/'), path.size());
+    if (end != 0) {
+      if (const int error = each(path.substr(0, end)); error != 0) return error;
+    }
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int check_flags(int flags) {
+  if ((flags & O_ACCMODE) != O_RDONLY) return -EROFS;
+  if ((flags & (O_CREAT | O_TRUNC | O_APPEND | O_EXCL)) != 0) return -EROFS;
+  // Without a meaning for reading from a kernel, but harmless: portable callers pass them.
+  constexpr int harmless = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOATIME | O_SYNC | O_DSYNC | O_DIRECT | O_NOFOLLOW |
+                           0100000 /* O_LARGEFILE, which is 0 in 64-bit headers */;
+  return (flags & ~harmless) == 0 ? 0 : -EINVAL;
+}
+
+int check_path(std::string_view path, std::string_view* relative) {
+  if (path.empty()) return -ENOENT;
+  if (path.size() > service::max_path_nbytes) return -ENAMETOOLONG;
+  if (path.find('\0') != std::string_view::npos) return -EINVAL;
+  path.remove_prefix(std::min(path.find_first_not_of('/'), path.size()));
+  if (path.empty()) return -EISDIR;
+  *relative = path;
+  return for_each_component(path, [](std::string_view c) { return c.size() > max_component_nbytes ? -ENAMETOOLONG : 0; });
+}
+
+int lexical_path(std::string_view path, std::string* out) {
+  std::string_view relative;
+  if (const int error = check_path(path, &relative); error != 0) return error;
+  out->clear();
+  bool directory = relative.back() == '/';
+  const int error = for_each_component(relative, [&](std::string_view component) {
+    directory = component == "." || component == ".." || relative.back() == '/';
+    if (component == ".") return 0;
+    if (component == "..") {
+      if (out->empty()) return -EXDEV;
+      const std::size_t slash = out->rfind('/');
+      out->resize(slash == std::string::npos ? 0 : slash);
+      return 0;
+    }
+    if (!out->empty()) out->push_back('/');
+    out->append(component);
+    return 0;
+  });
+  if (error != 0) return error;
+  if (out->empty()) return -EISDIR;
+  return directory ? -ENOTDIR : 0;
+}
+
+}  // namespace gpufs::store

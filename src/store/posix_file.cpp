@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posix_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <system_error>
+
+#include "beneath.hpp"
+#include "path.hpp"
+#include "read_loop.hpp"
+
+namespace gpufs::store {
+namespace {
+
+constexpr std::uint64_t second_ns = 1'000'000'000;
+
+std::uint64_t ns_of(const timespec& t) {
+  return static_cast<std::uint64_t>(t.tv_sec) * second_ns + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+std::int64_t pread_fully(int fd, std::span<std::byte> dst, std::int64_t offset) {
+  return read_fully(
+      [fd](std::byte* to, std::size_t nbytes, std::int64_t at) -> std::int64_t {
+        const ssize_t n = ::pread(fd, to, nbytes, at);
+        return n < 0 ? -errno : n;
+      },
+      dst, offset);
+}
+
+// What O_DIRECT reads must be aligned to; 0 when the file does not support them.
+std::uint32_t direct_alignment(int fd) {
+#ifdef STATX_DIOALIGN
+  struct statx sx;
+  if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) == 0 && (sx.stx_mask & STATX_DIOALIGN) != 0) {
+    return std::max(sx.stx_dio_mem_align, sx.stx_dio_offset_align);
+  }
+#endif
+  static_cast<void>(fd);
+  return 4096;  // a kernel that does not say (before 6.1): no disk asks for more
+}
+
+}  // namespace
+
+bool is_settled(std::uint64_t mtime_ns, std::uint64_t ctime_ns, std::uint64_t now_ns) {
+  const auto window = [](std::uint64_t stamp) { return stamp % second_ns == 0 ? 2 * second_ns : 20'000'000; };
+  // ctime is always the kernel's clock, so one that lies ahead is as doubtful as a fresh one; mtime may be set to anything.
+  if (ctime_ns + window(ctime_ns) > now_ns) return false;
+  return mtime_ns + window(mtime_ns) <= now_ns || mtime_ns > now_ns + window(mtime_ns);
+}
+
+int posix_file::check_version() const {
+  struct stat st;
+  if (::fstat(fd_.get(), &st) != 0) return -errno;
+  const auto same_bytes = [&] { return st.st_size == info_.nbytes && ns_of(st.st_mtim) == info_.mtime_ns; };
+  if (!same_bytes()) return -ESTALE;
+  if (ns_of(st.st_ctim) == ctime_ns_.load(std::memory_order_relaxed)) return 0;
+  const std::scoped_lock hold(lock_);
+  if (::fstat(fd_.get(), &st) != 0) return -errno;  // again: another thread may have moved the version past our look
+  if (!same_bytes()) return -ESTALE;
+  if (ns_of(st.st_ctim) == ctime_ns_.load(std::memory_order_relaxed)) return 0;
+  if (st.st_nlink == nlinks_) return -ESTALE;
+  nlinks_ = st.st_nlink;
+  ctime_ns_.store(ns_of(st.st_ctim), std::memory_order_relaxed);
+  return 0;
+}
+
+std::int64_t posix_file::pread(std::span<std::byte> dst, std::int64_t offset) {
+  if (offset < 0) return -EINVAL;
+  const std::size_t n = clip(dst.size(), offset, info_.nbytes);
+  if (n == 0) return check_version();
+  const std::span<std::byte> wanted = dst.first(n);
+  const std::int64_t got = alignment_ == 1 ? pread_fully(fd_.get(), wanted, offset) : read_aligned(wanted, offset);
+  if (got < 0) return got;
+  const int version = check_version();
+  return version == 0 ? got : version;
+}
+
+// O_DIRECT into a buffer of our own that covers the range.
+std::int64_t posix_file::read_aligned(std::span<std::byte> dst, std::int64_t offset) const {
+  const auto mask = static_cast<std::int64_t>(alignment_) - 1;
+  const std::int64_t begin = offset & ~mask;
+  const auto lead = static_cast<std::size_t>(offset - begin);
+  const std::size_t nbytes = (lead + dst.size() + static_cast<std::size_t>(mask)) & ~static_cast<std::size_t>(mask);
+  const std::unique_ptr<std::byte, decltype(&std::free)> buffer(
+      static_cast<std::byte*>(std::aligned_alloc(alignment_, nbytes)), &std::free);
+  if (!buffer) return -ENOMEM;
+  std::size_t done = 0;
+  while (done < lead + dst.size()) {
+    const ssize_t n = ::pread(fd_.get(), buffer.get() + done, nbytes - done, begin + static_cast<std::int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return -errno;
+    if (n == 0) return -ESTALE;
+    done += static_cast<std::size_t>(n);
+    // Only the end of the file stops a direct read off its alignment.
+    if (done < lead + dst.size() && (done & static_cast<std::size_t>(mask)) != 0) return -ESTALE;
+  }
+  std::memcpy(dst.data(), buffer.get() + lead, dst.size());
+  return static_cast<std::int64_t>(dst.size());
+}
+
+std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int flags, const posix_options& options,
+                                            int* error) {
+  std::string_view relative;
+  *error = check_flags(flags);
+  if (*error == 0) *error = check_path(path, &relative);
+  if (*error != 0) return nullptr;
+
+  const std::string name(relative);
+  const int nofollow = flags & O_NOFOLLOW;
+  bool direct = options.direct || (flags & O_DIRECT) != 0;
+  std::string reason = "staged: host threads read it through the page cache";
+  unique_fd fd;
+  *error = open_beneath(root, name, nofollow | (direct ? O_DIRECT : 0), options.openat2, &fd);
+  if (direct && *error == -EINVAL) {
+    direct = false;
+    reason += ", because its file system has no O_DIRECT";
+    *error = open_beneath(root, name, nofollow, options.openat2, &fd);
+  }
+  if (*error != 0) return nullptr;
+
+  std::uint32_t alignment = 1;
+  if (direct) {
+    alignment = direct_alignment(fd.get());
+    if (alignment == 0) {
+      direct = false;
+      reason += ", because this file cannot be read with O_DIRECT";
+      alignment = 1;
+      const int status = ::fcntl(fd.get(), F_GETFL);
+      if (status < 0 || ::fcntl(fd.get(), F_SETFL, status & ~O_DIRECT) != 0) {
+        *error = -errno;
+        return nullptr;
+      }
+    } else {
+      reason = "staged: host threads read it with O_DIRECT, aligned to " + std::to_string(alignment) + " bytes";
+    }
+  }
+
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);  // before the stamps are read: a change in between must not look settled
+  struct stat st;
+  if (::fstat(fd.get(), &st) != 0) {
+    *error = -errno;
+    return nullptr;
+  }
+  file_info info;
+  info.nbytes = st.st_size;
+  info.device = st.st_dev;
+  info.inode = st.st_ino;
+  info.mtime_ns = ns_of(st.st_mtim);
+  info.ctime_ns = ns_of(st.st_ctim);
+  info.settled = is_settled(info.mtime_ns, info.ctime_ns, ns_of(now));
+  info.mode = st.st_mode;
+  info.reason = std::move(reason);
+  return std::make_unique<posix_file>(std::move(fd), std::move(info), st.st_nlink, alignment);
+}
+
+int open_root(const std::string& root) {
+  const int fd = ::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "gpufs: cannot use '" + root + "' as a root");
+  return fd;
+}
+
+posix_store::posix_store(const std::string& root, posix_options options) : root_(open_root(root)), options_(options) {}
+
+posix_store::~posix_store() { ::close(root_); }
+
+std::unique_ptr<open_file> posix_store::open(std::string_view path, int flags, int* error) {
+  return open_posix_file(root_, path, flags, options_, error);
+}
+
+}  // namespace gpufs::store

@@ -1,0 +1,47 @@
+// One open regular file: its version, and reading it.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "unique_fd.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs::store {
+
+class posix_file final : public open_file {
+ public:
+  posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment)
+      : fd_(std::move(fd)), info_(std::move(info)), alignment_(alignment), ctime_ns_(info_.ctime_ns), nlinks_(nlinks) {}
+
+  const file_info& info() const override { return info_; }
+  std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override;
+  int descriptor() const override { return fd_.get(); }
+  std::uint32_t alignment() const override { return alignment_; }
+  int check_version() const override;
+  void set_reason(std::string reason) { info_.reason = std::move(reason); }  // before anybody else has the file
+
+ private:
+  std::int64_t read_aligned(std::span<std::byte> dst, std::int64_t offset) const;
+
+  unique_fd fd_;
+  file_info info_;
+  std::uint32_t alignment_;
+  // The ctime that stands for the opened version, and the number of links that went with it; both move together under the
+  // lock when only the links changed.
+  mutable std::atomic<std::uint64_t> ctime_ns_;
+  mutable std::mutex lock_;
+  mutable std::uint64_t nlinks_;
+};
+
+// Opens what posix_store::open opens. nullptr and *error, or the file.
+std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int flags, const posix_options& options,
+                                            int* error);
+
+// A descriptor of the directory; throws std::system_error.
+int open_root(const std::string& root);
+
+// Whether stamps (ns) are so old at `now` that a later change must give other ones; see posix_store.
+bool is_settled(std::uint64_t mtime_ns, std::uint64_t ctime_ns, std::uint64_t now_ns);
+
+}  // namespace gpufs::store
