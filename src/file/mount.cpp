@@ -266,7 +266,7 @@ std::vector<file_report> host_mount::open_files() const {
     report.path = known->path;
     report.reason = known->reason;
     report.nbytes = slots[i].file_nbytes;
-    report.source = slots[i].kind;
+    report.source = service::source_kind{slots[i].word >> 16};
     for (std::uint32_t s = 0; s < file_counter_shards; ++s) report.counters += counters[i * file_counter_shards + s];
     reports.push_back(std::move(report));
   }

@@ -207,10 +207,8 @@ GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, cons
   sanitizer::release(&block.nexited);
   warp.in_block |= bit;
   ++block.narrived;
+  if ((warp.wanted & bit) != 0) fail(self, describe_waiters_for(*self));
   if (block.nexited != 0) fail(self, describe_wait(*self));
-  if ((warp.wanted & bit) != 0) {
-    fail(self, describe_waiters_for(*self));
-  }
   if (block.narrived != block.nthreads) {
     leave(self);
   } else {

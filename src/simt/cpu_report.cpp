@@ -12,9 +12,10 @@ constexpr const char* op_names[] = {"sync",       "ballot",     "any",        "a
                                     "match_any",  "reduce_add", "reduce_min", "reduce_min", "reduce_max", "reduce_max"};
 constexpr unsigned max_listed = 8;
 
+// How a sentence about `beside` names another lane of its block.
 std::string short_name(const lane& l, const lane& beside) {
-  if (l.home == beside.home && l.warp_rank == beside.warp_rank) return "lane " + std::to_string(l.lane_id);
-  return lane_name(l);
+  const std::string name = "lane " + std::to_string(l.lane_id);
+  return l.warp_rank == beside.warp_rank ? name : "warp " + std::to_string(l.warp_rank) + " " + name;
 }
 
 // "1, 2, 5 - 7"
@@ -90,28 +91,38 @@ std::string describe_wait(const lane& l) {
   const bool in_warp = l.state == lane_state::in_warp;
   if (!in_warp && l.state != lane_state::in_block) return text;
   const block_state& block = *l.home;
-  std::string stuck;
-  unsigned nstuck = 0, nmissing = 0, nwarps_listed = 0;
-  for (unsigned w = 0; w < block.nthreads / warp_lanes; ++w) {
-    if (in_warp && w != l.warp_rank) continue;
-    std::uint32_t missing = 0;
+  std::string stuck, where;
+  unsigned nsaid = 0, nstuck = 0, nmissing = 0, nwarps_listed = 0;
+  const auto add_stuck = [&](const std::string& sentence) {
+    if (nsaid++ < max_listed) say(stuck, sentence);
+  };
+  for (unsigned w = in_warp ? l.warp_rank : 0; w < (in_warp ? l.warp_rank + 1 : block.nthreads / warp_lanes); ++w) {
+    std::uint32_t missing = 0, exited = 0;
     for (unsigned i = 0; i < warp_lanes; ++i) {
       const lane& other = *block.lanes[w * warp_lanes + i];
       if ((in_warp && (l.mask >> i & 1) == 0) || has_come(other, l)) continue;
       missing |= 1u << i;
-      if (is_stuck(other) && nstuck++ < max_listed) say(stuck, short_name(other, l) + " " + state_text(other));
+      if (!is_stuck(other)) continue;
+      ++nstuck;
+      if (other.state == lane_state::exited) exited |= 1u << i;
+      if (other.state != lane_state::exited) add_stuck(short_name(other, l) + " " + state_text(other));
+    }
+    if (std::has_single_bit(exited)) {
+      add_stuck(short_name(*block.lanes[w * warp_lanes + static_cast<unsigned>(std::countr_zero(exited))], l) + " has exited");
+    } else if (exited != 0) {
+      const std::string lanes = "lanes {" + lane_list(exited) + "} have exited";
+      add_stuck(w == l.warp_rank ? lanes : "warp " + std::to_string(w) + " " + lanes);
     }
     nmissing += static_cast<unsigned>(std::popcount(missing));
     if (missing == 0 || nwarps_listed++ >= max_listed) continue;
-    if (in_warp) {
-      text.append(" for lanes {").append(lane_list(missing)).append("}");
-    } else {
-      text.append(nwarps_listed == 1 ? " for warp " : ", warp ").append(std::to_string(w));
-      text.append(" lanes {").append(lane_list(missing)).append("}");
-    }
+    if (!where.empty()) where.append(", ");
+    if (!in_warp) where.append("warp ").append(std::to_string(w)).append(" ");
+    where.append("lanes {").append(lane_list(missing)).append("}");
   }
-  if (nstuck != 0) say(text, stuck);
-  if (nstuck > max_listed) say(text, std::to_string(nstuck - max_listed) + " more like these");
+  if (!where.empty()) text.append(" for ").append(where);
+  if (nwarps_listed > max_listed) text.append(" and in ").append(std::to_string(nwarps_listed - max_listed)).append(" more warps");
+  if (!stuck.empty()) say(text, stuck);
+  if (nsaid > max_listed) say(text, std::to_string(nsaid - max_listed) + " more like these");
   if (nstuck != 0 && nmissing > nstuck) say(text, "the others may still come");
   return text;
 }

@@ -396,7 +396,7 @@ GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& opened, file_status
     const file_view view = table.view(opened.number());
     if (view.error != 0) return {{}, view.error};
     const file_slot& slot = table.slot(view.slot);
-    return {{slot.file_nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, slot.kind}, 0};
+    return {{slot.file_nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, view.kind}, 0};
   });
   if (got.error == 0) *out = got.status;
   return got.error;

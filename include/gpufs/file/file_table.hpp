@@ -41,7 +41,7 @@ class file_table {
     return opened.error;
   }
 
-  // Reads the slot behind a number, and again its generation: a slot that was closed meanwhile says -EBADF.
+  // What the slot behind a number says; error == -EBADF when the number is forged or the file was closed.
   GPUFS_DEVICE file_view view(file_number number) const {
     const auto raw = static_cast<std::uint32_t>(number);
     const std::uint32_t index = raw & ((1u << slot_bits) - 1);
@@ -52,23 +52,24 @@ class file_table {
       count_bad_number();
       return v;
     }
-    file_slot& slot = mount_.slots[index];
-    const std::uint32_t wanted = word_of(raw >> slot_bits, slot_state::open);
-    // Meets the opener's release: the fields are there.
-    if (simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_acquire) != wanted) {
+    // Relaxed loads suffice: whoever has the number got it after the opener had published the slot.
+    const simt::vec16 low = simt::load_relaxed_16(&mount_.slots[index]);
+    const simt::vec16 high = simt::load_relaxed_16(&mount_.slots[index].file_nbytes);
+    if ((low.word[0] & 0xffffu) != word_of(raw >> slot_bits, slot_state::open)) {
       count_bad_number();
       return v;
     }
-    v.nbytes = slot.file_nbytes;
-    v.pull_base = slot.pull_base;
-    v.cache_id = slot.cache_id;
-    v.kind = slot.kind;
-    v.handle = slot.handle;
-    v.stale = simt::atomic_ref<std::uint32_t>(slot.stale).load(std::memory_order_relaxed) == v.handle;
+    v.kind = kind_of(low.word[0]);
+    v.cache_id = low.word[2];
+    v.handle = low.word[3];
+    v.stale = low.word[1] == v.handle;
+    v.nbytes = static_cast<std::int64_t>(high.word[0] | static_cast<std::uint64_t>(high.word[1]) << 32);
+    v.pull_base = high.word[2] | static_cast<std::uint64_t>(high.word[3]) << 32;
     v.error = 0;
     return v;
   }
 
+  GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.slots[index]; }
 
  private:
@@ -81,9 +82,10 @@ class file_table {
   GPUFS_DEVICE static std::uint32_t word_of(std::uint32_t generation, slot_state state) {
     return ((generation & generation_mask) << 3) | static_cast<std::uint32_t>(state);
   }
+  GPUFS_DEVICE static std::uint32_t generation_of(std::uint32_t word) { return (word >> 3) & generation_mask; }
   GPUFS_DEVICE static slot_state state_of(std::uint32_t word) { return slot_state{word & 7u}; }
   GPUFS_DEVICE static std::int32_t number_of(std::uint32_t index, std::uint32_t word) {
-    return static_cast<std::int32_t>(((word >> 3) << slot_bits) | index);
+    return static_cast<std::int32_t>((generation_of(word) << slot_bits) | index);
   }
   GPUFS_DEVICE void count_bad_number() const {
     simt::atomic_ref<std::uint64_t>(mount_.words->bad_numbers).add_relaxed(1);
@@ -233,7 +235,7 @@ class file_table {
   GPUFS_DEVICE void link(path_bucket& chain, std::uint32_t index, const path_name& name) const {
     file_slot& slot = mount_.slots[index];
     simt::atomic_ref<std::uint32_t> word(slot.word);
-    word.store(word_of(word.load(std::memory_order_relaxed) >> 3, slot_state::opening), std::memory_order_relaxed);
+    word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::opening), std::memory_order_relaxed);
     simt::atomic_ref<std::uint64_t>(slot.hash[0]).store(name.hash[0], std::memory_order_relaxed);
     simt::atomic_ref<std::uint64_t>(slot.hash[1]).store(name.hash[1], std::memory_order_relaxed);
     // An add, not a store: a stray look-up may hold a reference for a moment. Its release meets join's acquire.
@@ -279,12 +281,13 @@ class file_table {
     slot.inode = answer.inode;
     slot.mtime_ns = answer.mtime_ns;
     slot.cache_id = answer.cache_id;
-    slot.kind = answer.kind;
     slot.handle = answer.handle;
     slot.mode = answer.mode;
     simt::atomic_ref<std::uint32_t> word(slot.word);
-    // The release publishes the fields; it meets the acquires in view() and wait_open().
-    word.store(word_of(word.load(std::memory_order_relaxed) >> 3, slot_state::open), std::memory_order_release);
+    // The release publishes the fields; it meets the acquire in wait_open().
+    word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) |
+                   static_cast<std::uint32_t>(answer.kind) << 16,
+               std::memory_order_release);
     return 0;
   }
 
@@ -318,7 +321,7 @@ class file_table {
     simt::atomic_ref<std::uint32_t>(slot.refs).fetch_and(~slot_live, std::memory_order_relaxed);
     slot.error = error;
     simt::atomic_ref<std::uint32_t> word(slot.word);
-    word.store(word_of(word.load(std::memory_order_relaxed) >> 3, slot_state::dead), std::memory_order_release);
+    word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::dead), std::memory_order_release);
     unlock(chain);
   }
 
@@ -350,7 +353,7 @@ class file_table {
     if (ours) {
       unlink(chain, index);
       simt::atomic_ref<std::uint32_t> word(slot.word);
-      word.store(word_of(word.load(std::memory_order_relaxed) >> 3, slot_state::dead), std::memory_order_release);
+      word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::dead), std::memory_order_release);
     }
     unlock(chain);
     if (!ours) return;
@@ -363,7 +366,7 @@ class file_table {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     std::uint32_t seen = word.load(std::memory_order_acquire);
     if (state_of(seen) != slot_state::dead) return;
-    if (word.compare_exchange(seen, word_of((seen >> 3) + 1, slot_state::free), std::memory_order_acq_rel)) push_slot(index);
+    if (word.compare_exchange(seen, word_of(generation_of(seen) + 1, slot_state::free), std::memory_order_acq_rel)) push_slot(index);
   }
 
   GPUFS_DEVICE void close_on_host(std::uint32_t handle, std::uint32_t start) const {

@@ -15,31 +15,32 @@ enum class file_number : std::int32_t {};
 inline constexpr unsigned slot_bits = 20;
 inline constexpr std::uint32_t generation_mask = (1u << 11) - 1;
 
-// `file_slot::word`: generation << 3 | state.
+// `file_slot::word`: source kind << 16 | generation << 3 | state.
 enum class slot_state : std::uint32_t { free = 0, opening = 1, open = 2, dead = 3 };
 
 // `file_slot::refs`: bit 31 while the slot may be joined by further opens of its path, below it how many opens hold it.
 inline constexpr std::uint32_t slot_live = 1u << 31;
 
 struct alignas(128) file_slot {
+  // What every call reads: one 32-byte sector, two loads. Set by the opener before `word` says open; then constant until
+  // the slot is dead, but for `stale`.
   std::uint32_t word;
-  std::uint32_t refs;
-  std::uint32_t next;   // path chain or free list: slot + 1, 0 ends it
-  std::int32_t error;   // why opening failed
-  std::uint64_t hash[2];
-  // Set by the opener before `word` says open; then constant until the slot is dead.
+  std::uint32_t stale;  // written by the host: equals `handle` once the file has changed underneath
+  std::uint32_t cache_id;
+  std::uint32_t handle;
   std::int64_t file_nbytes;
   std::uint64_t pull_base;
+  // What only open, close and fstat read.
+  std::uint32_t refs;
+  std::uint32_t next;  // path chain or free list: slot + 1, 0 ends it
+  std::int32_t error;  // why opening failed
+  std::uint32_t mode;
+  std::uint64_t hash[2];
   std::uint64_t inode;
   std::uint64_t mtime_ns;
-  std::uint32_t cache_id;
-  service::source_kind kind;
-  std::uint32_t handle;
-  std::uint32_t mode;
-  std::uint32_t stale;  // written by the host: equals `handle` once the file has changed underneath
-  std::uint32_t reserved[7];
+  std::uint32_t reserved[12];
 };
-static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, stale) == 80);
+static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, pull_base) == 24 && offsetof(file_slot, refs) == 32);
 
 // What is counted per file, in file_counter_shards copies to spread the adds; a mount's counts are the sums. Never reset
 // while the mount lives: a slot that is reused goes on counting.
