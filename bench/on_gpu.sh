@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# On a machine with a GPU: builds, runs the GPU's tests, the same under compute-sanitizer, and the benches; writes logs and JSON to OUT.
+#   bench/on_gpu.sh OUT [build|tests|sanitize|bench ...]      GPUFS_DEPS: a folder with what is not installed (README, "offline")
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=$1
+shift
+steps=${*:-build tests sanitize bench}
+build=${GPUFS_BUILD:-build-gpu}
+mkdir -p "$out"
+failed=0
+
+step_build() {
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGPUFS_BENCH=ON -DGPUFS_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native \
+    ${GPUFS_DEPS:+-DGPUFS_DEPS="$(realpath "$GPUFS_DEPS")"} >"$out/configure.log" 2>&1 &&
+    cmake --build "$build" >"$out/build.log" 2>&1 || { tail -30 "$out/configure.log" "$out/build.log"; return 1; }
+}
+
+step_tests() {
+  ctest --test-dir "$build" -L cuda --output-on-failure --timeout 280 >"$out/tests.log" 2>&1
+  local rc=$?
+  tail -40 "$out/tests.log"
+  return $rc
+}
+
+# Each tool over every GPU test program, with fewer seeds: the tools slow kernels down by an order of magnitude or two.
+step_sanitize() {
+  local rc=0 tool program
+  for tool in memcheck racecheck synccheck; do
+    for program in $(find "$build" -maxdepth 3 -name '*_cuda' -type f -executable | sort); do
+      local name
+      name=$(basename "$program")
+      GPUFS_TEST_SEEDS=${GPUFS_SANITIZE_SEEDS:-3} GPUFS_SANITIZER=$tool timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+        "$program" >"$out/$tool-$name.log" 2>&1
+      local status=$?
+      printf '%-10s %-32s exit %d  %s | %s\n' "$tool" "$name" "$status" "$(grep -E 'SUMMARY' "$out/$tool-$name.log" | tail -1)" \
+        "$(grep -E '\[  (PASSED|FAILED)' "$out/$tool-$name.log" | head -1)"
+      [ $status -eq 0 ] || rc=1
+    done
+  done 2>&1 | tee "$out/sanitize.txt"
+  ! grep -qv 'exit 0 ' "$out/sanitize.txt" || rc=1
+  return $rc
+}
+
+step_bench() {
+  local dir
+  dir=$(mktemp -d /dev/shm/gpufs-bench.XXXXXX)
+  "$build/bench/cold_read" "$dir" "$out/cold_read.json" && "$build/bench/cold_read" "$dir" "$out/cold_read_staged.json" --store posix --file-gib 8
+  local rc=$?
+  rm -rf "$dir"
+  return $rc
+}
+
+for step in $steps; do
+  begin=$SECONDS
+  "step_$step" || { failed=1; echo "$step FAILED"; }
+  echo "$step took $((SECONDS - begin)) s"
+done
+exit $failed
