@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data-dependent access: each warp follows a chain of files, and learns from one which to open next. No host code could have
+// planned the transfers. Opening a path that is open already costs no call to the host.
+#include "example.hpp"
+
+constexpr int nfiles = 500;
+constexpr int nsteps = 20;
+
+struct follow_chains {
+  gpufs::mount_ref fs;
+  int* last;
+  int* error;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const std::uint32_t chain = gpufs::simt::block_rank() * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
+    int here = static_cast<int>(chain) % nfiles;
+    for (int step = 0; step < nsteps; ++step) {
+      char path[] = "node-000";
+      path[5] = static_cast<char>('0' + here / 100);
+      path[6] = static_cast<char>('0' + here / 10 % 10);
+      path[7] = static_cast<char>('0' + here % 10);
+      const gpufs::file f = gpufs::open(warp, fs, path);
+      gpufs::page p = gpufs::map_page(warp, f, 0);  // a file that did not open says so here
+      if (p.error() != 0) {
+        *error = p.error();
+        return;
+      }
+      here = *reinterpret_cast<const int*>(p.data());
+      gpufs::unmap_page(warp, p);
+      gpufs::close(warp, f);
+    }
+    if (warp.leader()) last[chain] = here;
+  }
+};
+
+int next_of(int node) { return (node * 137 + 71) % nfiles; }
+
+int main() {
+  const example::folder folder;
+  for (int i = 0; i < nfiles; ++i) {
+    char name[16];
+    std::snprintf(name, sizeof name, "node-%03d", i);
+    const int next = next_of(i);
+    folder.write(name, std::string(reinterpret_cast<const char*>(&next), sizeof next));
+  }
+
+  const gpufs::mount fs(folder.path(), {.cache_nbytes = 1 << 20});
+  constexpr unsigned grid = 8, block = 64, nchains = grid * block / 32;
+  const example::shared_array<int> last(nchains);
+  const example::shared_array<int> error(1);
+  gpufs::simt::launch({.grid = grid, .block = block}, follow_chains{fs.ref(), last.data(), error.data()});
+
+  example::check(error[0] == 0, "every file of every chain opened");
+  bool right = true;
+  for (unsigned chain = 0; chain < nchains; ++chain) {
+    int here = static_cast<int>(chain) % nfiles;
+    for (int step = 0; step < nsteps; ++step) here = next_of(here);
+    right = right && last[chain] == here;
+  }
+  const gpufs::mount_counters counters = fs.counters();
+  std::printf("%llu opens in kernels, %llu of them asked the host\n", static_cast<unsigned long long>(counters.opens),
+              static_cast<unsigned long long>(counters.host_opens));
+  example::check(right, "16 chains of 20 files end where they should");
+}
