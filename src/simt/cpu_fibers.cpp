@@ -37,6 +37,8 @@ constexpr std::uint32_t max_unwinding_steps = 100'000;
   self->abandoned = true;
   self->state = lane_state::exited;
   sanitizer::keep_reachable(self->stack.stack_bottom, self->stack.stack_nbytes);
+  sanitizer::release(self->home);
+  sanitizer::release(w.launch);
   if (++self->home->nexited == self->home->nthreads) w.retire_block(*self->home);
   lane* l = w.next();
   cpu_current = l;

@@ -45,9 +45,9 @@ class cpu_memory final : public platform {
   }
 
  private:
-  static void* allocate(std::size_t nbytes) {
+  void* allocate(std::size_t nbytes) const {
     const std::size_t rounded = (std::max<std::size_t>(nbytes, 1) + alignment - 1) & ~(alignment - 1);
-    void* p = rounded < nbytes ? nullptr : std::aligned_alloc(alignment, rounded);
+    void* p = nbytes > memory_nbytes() ? nullptr : std::aligned_alloc(alignment, rounded);
     if (p == nullptr) throw std::bad_alloc();
     return p;
   }

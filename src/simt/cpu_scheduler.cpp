@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace gpufs::simt::runtime {
+namespace {
+
+constexpr unsigned clock_interval = 512;  // switches between looks at the clock
+
+}  // namespace
 
 GPUFS_NO_TSAN std::uint64_t worker::random() {  // splitmix64
   std::uint64_t z = random_state += 0x9e3779b97f4a7c15;
@@ -114,7 +119,7 @@ GPUFS_NO_TSAN lane* worker::next() {
       return nullptr;
     }
     if (--until_clock == 0) {
-      until_clock = 4096;
+      until_clock = clock_interval;
       if (out_of_time()) {
         stop("the launch ran into its deadline; " + describe_worker(*this));
         continue;
@@ -152,7 +157,7 @@ GPUFS_NO_TSAN lane* worker::next() {
 GPUFS_NO_TSAN void worker::run() {
   main.tsan = sanitizer::current_fiber();
   sanitizer::release(launch);  // the OS thread has set up the thread-local storage that its lanes use
-  until_clock = 4096;
+  until_clock = clock_interval;
   for (unsigned i = 0; i < nblocks; ++i) start_block(blocks[i]);
   cpu_lane* outside = cpu_current;
   while (lane* l = next()) {

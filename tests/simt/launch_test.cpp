@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launch geometry, waiting, and the platform's memory.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "device_array.hpp"
+#include "gpufs/simt/simt.hpp"
+
+namespace gpufs::simt::test {
+namespace {
+
+struct identity {
+  std::uint32_t lane, warp, thread, nthreads, block, nblocks, processor, visits;
+};
+
+struct identity_kernel {
+  identity* out;
+  GPUFS_DEVICE void operator()() const {
+    identity& me = out[block_rank() * block_size() + thread_rank()];
+    me = {lane_id(), warp_rank(), thread_rank(), block_size(), block_rank(), grid_size(), processor_id(), me.visits + 1};
+  }
+};
+
+TEST(launch, runs_every_thread_once) {
+  for (const unsigned grid : {1u, 3u, 37u}) {
+    for (const unsigned threads : {32u, 160u, 1024u}) {
+      if (effort == 1 && grid * threads > 2000) continue;
+      device_array<identity> out(grid * threads);
+      launch({.grid = grid, .block = threads}, identity_kernel{out.get()});
+      const auto found = out.values();
+      for (unsigned b = 0; b < grid; ++b) {
+        for (unsigned t = 0; t < threads; ++t) {
+          const identity& i = found[b * threads + t];
+          ASSERT_EQ(i.lane, t % 32);
+          ASSERT_EQ(i.warp, t / 32);
+          ASSERT_EQ(i.thread, t);
+          ASSERT_EQ(i.nthreads, threads);
+          ASSERT_EQ(i.block, b);
+          ASSERT_EQ(i.nblocks, grid);
+          ASSERT_LT(i.processor, 4096u);
+          ASSERT_EQ(i.visits, 1u);
+        }
+      }
+    }
+  }
+}
+
+struct nothing_kernel {
+  GPUFS_DEVICE void operator()() const {}
+};
+
+TEST(launch, refuses_what_no_machine_runs) {
+  for (const unsigned threads : {0u, 1u, 31u, 33u, 48u, 1025u, 1056u}) {
+    EXPECT_THROW(launch({.grid = 1, .block = threads}, nothing_kernel{}), launch_error) << threads;
+  }
+  EXPECT_THROW(launch({.grid = 0, .block = 32}, nothing_kernel{}), launch_error);
+  EXPECT_NO_THROW(launch({.grid = 1, .block = 32}, nothing_kernel{}));
+}
+
+struct rendezvous_kernel {
+  std::uint32_t* mine;
+  std::uint32_t* other;
+  unsigned* errors;
+  GPUFS_DEVICE void operator()() const {
+    if (thread_rank() != 0) return;
+    atomic_ref<std::uint32_t>(*mine).store(1, std::memory_order_release);
+    backoff wait;
+    const deadline end(20'000'000'000);
+    while (atomic_ref<std::uint32_t>(*other).load(std::memory_order_acquire) == 0) {
+      if (end.expired()) {
+        atomic_ref<unsigned>(*errors).add_relaxed(1);
+        return;
+      }
+      wait();
+    }
+  }
+};
+
+TEST(launch, host_threads_launch_at_once) {
+  device_array<std::uint32_t> flags(2);
+  device_array<unsigned> errors(1);
+  const auto run = [&](unsigned i) {
+    launch({.grid = 1, .block = 32}, rendezvous_kernel{flags.get() + i, flags.get() + 1 - i, errors.get()});
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  EXPECT_EQ(errors.value(), 0u);
+}
+
+struct clock_kernel {
+  std::uint64_t* waited_ns;
+  GPUFS_DEVICE void operator()() const {
+    const std::uint64_t start = clock_ns();
+    const deadline soon(2'000'000), never(~std::uint64_t{0});
+    backoff wait;
+    while (!soon.expired()) wait();
+    wait.reset();
+    const std::uint64_t end = clock_ns();
+    waited_ns[thread_rank()] = never.expired() || end < start ? 0 : end - start;
+  }
+};
+
+TEST(wait, a_deadline_expires) {
+  device_array<std::uint64_t> waited(64);
+  launch({.grid = 1, .block = 64}, clock_kernel{waited.get()});
+  for (const std::uint64_t ns : waited.values()) {
+    EXPECT_GE(ns, 2'000'000u);
+    EXPECT_LT(ns, 10'000'000'000u);
+  }
+}
+
+struct sum_kernel {
+  const unsigned char* bytes;
+  std::size_t nbytes;
+  std::uint32_t* sum;
+  GPUFS_DEVICE void operator()() const {
+    std::uint32_t s = 0;
+    for (std::size_t i = thread_rank(); i < nbytes; i += block_size()) s += bytes[i];
+    s = this_warp().reduce_add(s);
+    if (this_warp().leader()) atomic_ref<std::uint32_t>(*sum).add_relaxed(s);
+  }
+};
+
+TEST(platform, memory) {
+  platform& p = this_platform();
+  EXPECT_EQ(p.is_cuda(), GPUFS_ON_CUDA == 1);
+  EXPECT_EQ(p.name(), GPUFS_ON_CUDA == 1 ? "cuda" : "cpu");
+  EXPECT_GT(p.memory_nbytes(), std::size_t{1} << 28);
+  EXPECT_NE(p.describe().find("machine: "), std::string::npos);
+  for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{4097}, std::size_t{1} << 20}) {
+    void* device = p.allocate_device(n);
+    void* pinned = p.allocate_pinned(n);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(device) % 256, 0u);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pinned) % 4096, 0u);
+    const auto* bytes = static_cast<const unsigned char*>(pinned);
+    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(bytes[i], 0);
+    std::vector<unsigned char> in(n, 0x5c), out(n);
+    p.copy_to_device(device, in.data(), n);
+    p.copy_from_device(out.data(), device, n);
+    EXPECT_EQ(in, out);
+    p.zero_device(device, n);
+    p.copy_from_device(out.data(), device, n);
+    EXPECT_EQ(out, std::vector<unsigned char>(n, 0));
+    p.deallocate_device(device);
+    p.deallocate_pinned(pinned);
+  }
+  EXPECT_THROW(p.deallocate_device(p.allocate_device(std::size_t{1} << 60)), std::bad_alloc);
+}
+
+TEST(platform, registers_a_mapping) {
+  constexpr std::size_t nbytes = 256 * 1024;
+  const int fd = static_cast<int>(::memfd_create("simt", 0));
+  ASSERT_GE(fd, 0);
+  std::vector<unsigned char> bytes(nbytes);
+  for (std::size_t i = 0; i < nbytes; ++i) bytes[i] = static_cast<unsigned char>(scramble(i));
+  ASSERT_EQ(::pwrite(fd, bytes.data(), nbytes, 0), static_cast<ssize_t>(nbytes));
+  void* map = ::mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, fd, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  std::string why;
+  const void* address = this_platform().register_readonly(map, nbytes, &why);
+  ASSERT_NE(address, nullptr) << why;
+  device_array<std::uint32_t> sum(1);
+  launch({.grid = 1, .block = 256}, sum_kernel{static_cast<const unsigned char*>(address), nbytes, sum.get()});
+  std::uint32_t expected = 0;
+  for (const unsigned char b : bytes) expected += b;
+  EXPECT_EQ(sum.value(), expected);
+  this_platform().unregister(map);
+  ::munmap(map, nbytes);
+  ::close(fd);
+#if GPUFS_ON_CUDA
+  EXPECT_EQ(this_platform().register_readonly(map, nbytes, &why), nullptr);  // no longer there
+  EXPECT_NE(why.find("cudaError"), std::string::npos) << why;
+  EXPECT_EQ(this_platform().register_readonly(map, nbytes, nullptr), nullptr);
+  EXPECT_NO_THROW(launch({.grid = 1, .block = 32}, nothing_kernel{}));  // the failure has left nothing behind
+#endif
+}
+
+struct echo_kernel {
+  std::uint32_t* device_word;
+  std::uint32_t* answer;
+  GPUFS_DEVICE void operator()() const {
+    if (thread_rank() != 0) return;
+    atomic_ref<std::uint32_t, scope::system>(*answer).store(1, std::memory_order_release);
+    backoff wait;
+    const deadline end(20'000'000'000);
+    while (atomic_ref<std::uint32_t, scope::system>(*device_word).load(std::memory_order_acquire) != 77 && !end.expired()) wait();
+    atomic_ref<std::uint32_t, scope::system>(*answer).store(end.expired() ? 3 : 2, std::memory_order_release);
+  }
+};
+
+TEST(platform, copies_while_a_kernel_runs) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the copy is a plain write beside the kernel's atomic load";
+#endif
+  device_array<std::uint32_t> word(1);
+  pinned_array<std::uint32_t> answer(1);
+  std::thread kernel([&] { launch({.grid = 1, .block = 32}, echo_kernel{word.get(), answer.get()}); });
+  const auto seen = [&] { return atomic_ref<std::uint32_t, scope::system>(answer[0]).load(std::memory_order_acquire); };
+  while (seen() == 0) std::this_thread::yield();
+  const std::uint32_t value = 77;
+  this_platform().copy_to_device(word.get(), &value, sizeof value);
+  EXPECT_EQ(word.value(), 77u);
+  kernel.join();
+  EXPECT_EQ(seen(), 2u);
+}
+
+}  // namespace
+}  // namespace gpufs::simt::test

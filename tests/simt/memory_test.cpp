@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies at all alignments and sizes, wide loads, shared memory.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "device_array.hpp"
+#include "gpufs/simt/simt.hpp"
+
+namespace gpufs::simt::test {
+namespace {
+
+struct job {
+  std::uint32_t dst_offset, src_offset, nbytes;
+};
+constexpr std::uint32_t room = 4608;  // bytes of dst for each job; what a job does not write stays zero
+
+std::vector<job> all_jobs() {
+  std::vector<job> jobs;
+  constexpr std::uint32_t sizes[] = {0, 1, 3, 4, 7, 15, 16, 17, 31, 64, 100, 511, 512, 2055, 4096};
+  const unsigned step = effort == 1 ? 3 : 1;
+  for (std::uint32_t to = 0; to < 17; to += step) {
+    for (std::uint32_t from = 0; from < 17; from += step) {
+      for (const std::uint32_t n : sizes) jobs.push_back({to, from, n});
+    }
+  }
+  return jobs;
+}
+
+GPUFS_DEVICE unsigned group_index(thread) { return thread_rank(); }
+template <unsigned N>
+GPUFS_DEVICE unsigned group_index(tile<N>) {
+  return thread_rank() / N;
+}
+GPUFS_DEVICE unsigned group_index(block) { return 0; }
+
+template <class Group>
+struct copy_kernel {
+  const job* jobs;
+  unsigned njobs;
+  unsigned char* dst;
+  const unsigned char* src;
+  bool from_host;
+  unsigned* errors;
+  GPUFS_DEVICE void operator()() const {
+    const Group group{};
+    const unsigned per_block = block_size() / group.size();
+    for (unsigned i = block_rank() * per_block + group_index(group); i < njobs; i += grid_size() * per_block) {
+      unsigned char* to = dst + std::size_t{i} * room + jobs[i].dst_offset;
+      const unsigned char* from = src + jobs[i].src_offset;
+      if (from_host) {
+        if (copy_from_host(group, to, from, jobs[i].nbytes) != 0) atomic_ref<unsigned>(*errors).add_relaxed(1);
+      } else {
+        copy_bytes(group, to, from, jobs[i].nbytes);
+      }
+      // Every member sees the whole copy.
+      for (unsigned b = (group.rank() * 37) % 64; b < jobs[i].nbytes; b += 997) {
+        if (to[b] != from[b]) atomic_ref<unsigned>(*errors).add_relaxed(1);
+      }
+    }
+  }
+};
+
+template <class Group>
+void check_copies() {
+  const std::vector<job> host_jobs = all_jobs();
+  const device_array<job> jobs(host_jobs);
+  pinned_array<unsigned char> pinned(8192);
+  std::vector<unsigned char> pattern(8192);
+  for (unsigned i = 0; i < 8192; ++i) pinned[i] = pattern[i] = static_cast<unsigned char>(scramble(i) | 1);
+  const device_array<unsigned char> device_source(pattern);
+  for (const bool from_host : {true, false}) {
+    device_array<unsigned char> dst(host_jobs.size() * room);
+    device_array<unsigned> errors(1);
+    launch({.grid = 4, .block = 64},
+           copy_kernel<Group>{jobs.get(), static_cast<unsigned>(host_jobs.size()), dst.get(),
+                              from_host ? pinned.get() : device_source.get(), from_host, errors.get()});
+    EXPECT_EQ(errors.value(), 0u);
+    const auto found = dst.values();
+    for (std::size_t i = 0; i < host_jobs.size(); ++i) {
+      const job& j = host_jobs[i];
+      for (std::uint32_t b = 0; b < room; ++b) {
+        const bool inside = b >= j.dst_offset && b < j.dst_offset + j.nbytes;
+        const unsigned char expected = inside ? pattern[b - j.dst_offset + j.src_offset] : 0;
+        ASSERT_EQ(found[i * room + b], expected)
+            << "byte " << b << " of dst+" << j.dst_offset << " src+" << j.src_offset << " nbytes " << j.nbytes;
+      }
+    }
+  }
+}
+
+TEST(copies, by_a_thread) { check_copies<thread>(); }
+TEST(copies, by_a_tile) { check_copies<tile<4>>(); }
+TEST(copies, by_a_warp) { check_copies<warp>(); }
+TEST(copies, by_a_block) { check_copies<block>(); }
+
+struct wide_kernel {
+  const unsigned char* device;
+  const unsigned char* host;
+  unsigned* errors;
+  GPUFS_DEVICE void operator()() const {
+    const vec16 a = load_relaxed_16(device + 16 * thread_rank());
+    const vec16 b = load_host_16(host + 16 * thread_rank());
+    unsigned bad = 0;
+    for (unsigned i = 0; i < 4; ++i) {
+      bad += a.word[i] != (4 * thread_rank() + i) * 0x01010101u;
+      bad += b.word[i] != a.word[i];
+    }
+    if (bad != 0) atomic_ref<unsigned>(*errors).add_relaxed(bad);
+  }
+};
+
+TEST(memory, wide_loads) {
+  std::vector<unsigned char> bytes(16 * 32);
+  pinned_array<unsigned char> pinned(16 * 32);
+  for (unsigned i = 0; i < bytes.size(); ++i) pinned[i] = bytes[i] = static_cast<unsigned char>(i / 4);
+  const device_array<unsigned char> device(bytes);
+  device_array<unsigned> errors(1);
+  launch({.grid = 1, .block = 32}, wide_kernel{device.get(), pinned.get(), errors.get()});
+  EXPECT_EQ(errors.value(), 0u);
+}
+
+struct first_shared {
+  std::uint32_t word[64];
+};
+struct alignas(32) second_shared {
+  std::uint32_t word[64];
+};
+
+struct shared_kernel {
+  unsigned* errors;
+  GPUFS_DEVICE void operator()() const {
+    first_shared& a = shared<first_shared>();
+    second_shared& b = shared<second_shared>();
+    unsigned bad = reinterpret_cast<std::uintptr_t>(&b) % 32 != 0;
+    for (unsigned round = 0; round < 3; ++round) {
+      a.word[thread_rank()] = block_rank() * 1000 + thread_rank() + round;
+      b.word[thread_rank()] = ~(block_rank() * 1000 + thread_rank() + round);
+      this_block().sync();
+      const unsigned other = (thread_rank() + 7) % block_size();
+      bad += a.word[other] != block_rank() * 1000 + other + round;
+      bad += shared<second_shared>().word[other] != ~(block_rank() * 1000 + other + round);
+      this_block().sync();
+    }
+    if (bad != 0) atomic_ref<unsigned>(*errors).add_relaxed(bad);
+  }
+};
+
+TEST(memory, shared_objects_belong_to_a_block_and_a_type) {
+  device_array<unsigned> errors(1);
+  launch({.grid = 40, .block = 64}, shared_kernel{errors.get()});
+  EXPECT_EQ(errors.value(), 0u);
+}
+
+}  // namespace
+}  // namespace gpufs::simt::test
