@@ -31,14 +31,24 @@ pool& the_pool() {
 // After this many steps of a lane that is unwinding (a destructor that spins on what will not come), it is left behind.
 constexpr std::uint32_t max_unwinding_steps = 100'000;
 
+// A lane comes after what the launching thread did, and after the blocks that used its shared memory before; not after the
+// lanes of its own block that happen to have ended already.
+GPUFS_SANITIZER_INLINE void announce_start(const lane* self) {
+  sanitizer::acquire(&self->owner->launch->started);
+  sanitizer::acquire(&self->home->ended[~self->home->generation & 1]);
+}
+GPUFS_SANITIZER_INLINE void announce_end(const lane* self) {
+  sanitizer::release(&self->home->ended[self->home->generation & 1]);
+  sanitizer::release(&self->owner->launch->ended);
+}
+
 // This fiber never runs again. What is on its stack stays.
 [[noreturn]] GPUFS_NO_TSAN void abandon(lane* self) {
   worker& w = *self->owner;
   self->abandoned = true;
   self->state = lane_state::exited;
   sanitizer::keep_reachable(self->stack.stack_bottom, self->stack.stack_nbytes);
-  sanitizer::release(self->home);
-  sanitizer::release(w.launch);
+  announce_end(self);
   if (++self->home->nexited == self->home->nthreads) w.retire_block(*self->home);
   lane* l = w.next();
   cpu_current = l;
@@ -109,11 +119,9 @@ GPUFS_NO_TSAN void lane_main(boost::context::detail::transfer_t transfer) {
   for (;;) {
     if (!self->owner->stopping) {
       self->state = lane_state::runnable;
-      sanitizer::acquire(self->owner->launch);  // the launching thread's writes
-      sanitizer::acquire(self->home);           // the blocks that used this shared memory before
+      announce_start(self);
       run_body(self);
-      sanitizer::release(self->home);
-      sanitizer::release(self->owner->launch);
+      announce_end(self);
     }
     worker& w = *self->owner;
     lane_exits(self);

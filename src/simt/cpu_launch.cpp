@@ -142,13 +142,13 @@ void cpu_launch(const launch_config& config, void (*body)(const void*), const vo
     const unsigned nblocks = launch.resident / launch.nworkers + (i < launch.resident % launch.nworkers ? 1 : 0);
     workers.push_back(std::make_unique<worker_memory>(launch, i, nblocks));
   }
-  sanitizer::release(&launch);
+  sanitizer::release(&launch.started);
   {
     std::vector<std::jthread> threads;
     for (unsigned i = 1; i < launch.nworkers; ++i) threads.emplace_back([&workers, i] { workers[i]->run(); });
     workers[0]->run();
   }
-  sanitizer::acquire(&launch);
+  sanitizer::acquire(&launch.ended);
   if (!launch.error.empty()) throw_error(launch);
 }
 

@@ -36,6 +36,7 @@ GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
   const std::uint64_t turn = __atomic_fetch_add(&launch->next_block, 1, __ATOMIC_RELAXED);
   if (turn >= config.grid) return false;
   block.resident = true;
+  ++block.generation;
   block.rank = launch->order == nullptr ? static_cast<std::uint32_t>(turn) : launch->order[turn];
   block.nthreads = config.block;
   block.nexited = block.narrived = 0;
@@ -102,7 +103,7 @@ void worker::stop(std::string message) {
     if (launch->error.empty()) launch->error = std::move(message);
   }
   __atomic_store_n(&launch->stopping, true, __ATOMIC_RELAXED);
-  sanitizer::release(launch);  // this lane may have done so already, when it ended
+  sanitizer::release(&launch->ended);  // this lane may have done so already, when it ended
 }
 
 GPUFS_NO_TSAN lane* worker::next() {
@@ -156,7 +157,7 @@ GPUFS_NO_TSAN lane* worker::next() {
 
 GPUFS_NO_TSAN void worker::run() {
   main.tsan = sanitizer::current_fiber();
-  sanitizer::release(launch);  // the OS thread has set up the thread-local storage that its lanes use
+  sanitizer::release(&launch->started);  // the OS thread has set up the thread-local storage that its lanes use
   until_clock = clock_interval;
   for (unsigned i = 0; i < nblocks; ++i) start_block(blocks[i]);
   cpu_lane* outside = cpu_current;

@@ -58,6 +58,8 @@ struct block_state {
   std::uint32_t nthreads = 0;
   std::uint32_t nexited = 0;
   std::uint32_t narrived = 0;  // at the block collective
+  std::uint32_t generation = 0;  // how many blocks have been here
+  char ended[2];                 // ThreadSanitizer: what the lanes of an even and an odd generation did
   lane** lanes = nullptr;      // by thread rank
   warp_state warps[max_block_threads / warp_lanes];
   shared_object shared[max_shared_objects];
@@ -76,6 +78,7 @@ struct launch_state {
   unsigned nworkers = 0;
   unsigned resident = 0;
   std::uint64_t start_ns = 0;
+  char started, ended;  // ThreadSanitizer: what came before the lanes, and what they did
   const std::uint32_t* order = nullptr;  // the blocks in the order in which they start; nullptr: by rank
   std::uint32_t countdowns[256];     // an equally likely sample each of the distance between switches
   // Relaxed atomics through builtins: std::atomic's members would be instrumented inside the scheduler.
