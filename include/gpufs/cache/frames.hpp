@@ -49,14 +49,19 @@ class frames {
     return {false, false};
   }
 
-  // Gives one pin back. False (and no change) when there was none: a page unmapped twice.
+  // Gives back a pin that the caller surely holds.
   // The release meets the acquire of the group that claims the frame next: our reads happen before its writes.
-  GPUFS_DEVICE bool unpin(frame_index f) const { return unpin(meta(f)); }
-  GPUFS_DEVICE static bool unpin(frame_meta& frame) {
+  GPUFS_DEVICE void unpin(frame_index f) const { state(f).fetch_sub(1, std::memory_order_release); }
+
+  // Gives back a pin that a user says they hold. False when the frame has none: a page unmapped twice. Looks before it takes,
+  // because a count below zero borrows from the flags, and others would see a frame that is free for a moment.
+  GPUFS_DEVICE bool unpin_checked(frame_index f) const { return unpin_checked(meta(f)); }
+  GPUFS_DEVICE static bool unpin_checked(frame_meta& frame) {
     simt::atomic_ref<std::uint32_t> word(frame.state);
+    if ((word.load(std::memory_order_relaxed) & frame_state::pin_mask) == 0) return false;
     const std::uint32_t before = word.fetch_sub(1, std::memory_order_release);
     if ((before & frame_state::pin_mask) != 0) return true;
-    word.fetch_add(1, std::memory_order_relaxed);
+    word.fetch_add(1, std::memory_order_relaxed);  // two unmapped it twice at once
     return false;
   }
 

@@ -52,7 +52,8 @@ class page_cache {
     }
   }
 
-  GPUFS_DEVICE bool unpin(frame_index f) const { return frames_.unpin(f); }
+  GPUFS_DEVICE void unpin(frame_index f) const { frames_.unpin(f); }
+  GPUFS_DEVICE bool unpin_checked(frame_index f) const { return frames_.unpin_checked(f); }
 
  private:
   // True when the page was there and is pinned now.

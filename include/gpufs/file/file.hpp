@@ -373,7 +373,7 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
   group.sync();  // all lanes have read
   const int error = detail::by_leader(group, [&] {
-    if (!cache::frames::unpin(*mapped.frame_)) {
+    if (!cache::frames::unpin_checked(*mapped.frame_)) {
       detail::count(mapped.words_->unpin_errors, 1);
       return -EINVAL;
     }
