@@ -24,14 +24,21 @@ constexpr int max_symlinks = 40;  // as the kernel's
 // 0 for a regular file, else why we refuse it.
 int refusal(mode_t mode) {
   switch (mode & S_IFMT) {
-    case S_IFREG: return 0;
-    case S_IFDIR: return -EISDIR;
-    case S_IFIFO: return -EOPNOTSUPP;
-    case S_IFSOCK: return -ENXIO;
+    case S_IFREG:
+      return 0;
+    case S_IFDIR:
+      return -EISDIR;
+    case S_IFIFO:
+      return -EOPNOTSUPP;
+    case S_IFSOCK:
+      return -ENXIO;
     case S_IFCHR:
-    case S_IFBLK: return -ENODEV;
-    case S_IFLNK: return -ELOOP;  // O_NOFOLLOW was asked for
-    default: return -EOPNOTSUPP;
+    case S_IFBLK:
+      return -ENODEV;
+    case S_IFLNK:
+      return -ELOOP;  // O_NOFOLLOW was asked for
+    default:
+      return -EOPNOTSUPP;
   }
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <string>
 
-#include "unique_fd.hpp"
 #include "gpufs/store/posix_store.hpp"
+#include "unique_fd.hpp"
 
 namespace gpufs::store {
 

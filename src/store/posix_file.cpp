@@ -89,8 +89,8 @@ std::int64_t posix_file::read_aligned(std::span<std::byte> dst, std::int64_t off
   const std::int64_t begin = offset & ~mask;
   const auto lead = static_cast<std::size_t>(offset - begin);
   const std::size_t nbytes = (lead + dst.size() + static_cast<std::size_t>(mask)) & ~static_cast<std::size_t>(mask);
-  const std::unique_ptr<std::byte, decltype(&std::free)> buffer(
-      static_cast<std::byte*>(std::aligned_alloc(alignment_, nbytes)), &std::free);
+  const std::unique_ptr<std::byte, decltype(&std::free)> buffer(static_cast<std::byte*>(std::aligned_alloc(alignment_, nbytes)),
+                                                                &std::free);
   if (!buffer) return -ENOMEM;
   std::size_t done = 0;
   while (done < lead + dst.size()) {
@@ -106,8 +106,7 @@ std::int64_t posix_file::read_aligned(std::span<std::byte> dst, std::int64_t off
   return static_cast<std::int64_t>(dst.size());
 }
 
-std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int flags, const posix_options& options,
-                                            int* error) {
+std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int flags, const posix_options& options, int* error) {
   std::string_view relative;
   *error = check_flags(flags);
   if (*error == 0) *error = check_path(path, &relative);

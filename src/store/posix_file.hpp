@@ -4,8 +4,8 @@
 #include <memory>
 #include <mutex>
 
-#include "unique_fd.hpp"
 #include "gpufs/store/posix_store.hpp"
+#include "unique_fd.hpp"
 
 namespace gpufs::store {
 
@@ -35,8 +35,7 @@ class posix_file final : public open_file {
 };
 
 // Opens what posix_store::open opens. nullptr and *error, or the file.
-std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int flags, const posix_options& options,
-                                            int* error);
+std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int flags, const posix_options& options, int* error);
 
 // A descriptor of the directory; throws std::system_error.
 int open_root(const std::string& root);

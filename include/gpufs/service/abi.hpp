@@ -20,7 +20,7 @@ enum class source_kind : std::uint32_t {
 struct alignas(64) request {
   opcode op;
   std::uint32_t handle;   // host file handle (read, close)
-  std::int64_t offset;    // bytes (read)
+  std::int64_t offset;    // read: bytes; open: the device's number for the file, handed back when it turns stale (a hint)
   std::uint32_t nbytes;   // bytes to read, at most payload_nbytes; open: length of the path in the payload, without a NUL
   std::uint32_t flags;    // open: O_* flags
   std::uint32_t reserved[9];

@@ -7,8 +7,8 @@
 namespace gpufs::store {
 
 struct posix_options {
-  bool direct = false;   // O_DIRECT where the file system has it; each file's info().reason says where it has not
-  bool openat2 = true;   // false: resolve paths component by component even where the kernel has openat2 (for tests)
+  bool direct = false;  // O_DIRECT where the file system has it; each file's info().reason says where it has not
+  bool openat2 = true;  // false: resolve paths component by component even where the kernel has openat2 (for tests)
 };
 
 // Opens below the root only: openat2 with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS, or, where the kernel has none (before

@@ -15,13 +15,13 @@ namespace gpufs::store {
 // What a store says of a file it has opened.
 struct file_info {
   std::int64_t nbytes = 0;
-  std::uint64_t device = 0, inode = 0;            // identity; (device, inode) of the file system
-  std::uint64_t mtime_ns = 0, ctime_ns = 0;       // version; an equal (nbytes, mtime, ctime) is the same version
-  bool settled = true;                            // false: changed so recently that an equal version proves nothing
+  std::uint64_t device = 0, inode = 0;       // identity; (device, inode) of the file system
+  std::uint64_t mtime_ns = 0, ctime_ns = 0;  // version; an equal (nbytes, mtime, ctime) is the same version
+  bool settled = true;                       // false: changed so recently that an equal version proves nothing
   std::uint32_t mode = 0;
   service::source_kind kind = service::source_kind::staged;
-  const std::byte* pull_base = nullptr;           // device-visible address of byte 0 (kind == pull)
-  std::string reason;                             // why this kind: one sentence for `gpufs doctor` and fstat users
+  const std::byte* pull_base = nullptr;  // device-visible address of byte 0 (kind == pull)
+  std::string reason;                    // why this kind: one sentence for `gpufs doctor` and fstat users
 };
 
 // One open file of a store. Destroying it closes it; must not wait for running kernels. May outlive its store.

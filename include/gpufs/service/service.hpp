@@ -1,0 +1,110 @@
+// The host side of a mount: threads that answer the requests of kernels (abi.hpp) from a store.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpufs/service/abi.hpp"
+#include "gpufs/simt/platform.hpp"
+#include "gpufs/store/store.hpp"
+
+namespace gpufs::service {
+
+struct service_options {
+  std::uint32_t nrings = 32;
+  std::uint32_t nslots = 64;                      // a ring; a power of two
+  std::uint32_t payload_nbytes = 4096;            // a slot; at least max_path_nbytes + 1, a multiple of 512
+  std::uint32_t nworkers = 0;                     // threads; 0: one a core, at least 2, at most 16
+  std::uint32_t max_open_files = 65536;           // at most 2^20; then opens give -EMFILE
+  bool io_uring = true;                           // false: reads that miss the page cache block a worker each
+  std::chrono::milliseconds watch_interval{100};  // how often open pull files are checked for change, 1,000 at a time
+  std::uint32_t first_cache_id = 1;               // ids count from here to 2^28 - 1
+};
+
+// Counts since construction; each is exact, but they are read one after another while requests run.
+struct service_counters {
+  std::uint64_t opens = 0;  // that succeeded, and of these:
+  std::uint64_t opens_nil = 0, opens_pull = 0, opens_staged = 0;
+  std::uint64_t closes = 0;
+  std::uint64_t reads = 0;        // that succeeded
+  std::uint64_t bytes_read = 0;   // by them
+  std::uint64_t cold_reads = 0;   // reads that were not served from the page cache at once
+  std::uint64_t errors = 0;       // answers below zero
+  std::uint64_t batches = 0;      // how often a worker found requests,
+  std::uint64_t requests = 0;     // how many it took, in all
+  std::uint64_t max_batch = 0;    // and at most
+  std::uint64_t stale_files = 0;  // open pull files that changed
+  std::uint64_t open_files = 0;   // now
+};
+
+struct log_entry {
+  std::chrono::system_clock::time_point time;  // of the last one, when it was repeated
+  std::string operation;                       // "open", "read", "close", "watch", "service"
+  std::string path;                            // empty where there is none
+  int error = 0;                               // a positive errno, 0 for a notice
+  std::string text;                            // what the errno does not say
+  std::uint64_t count = 1;                     // how often in a row
+};
+
+struct file_description {
+  std::string path;
+  source_kind kind{};
+  std::string reason;  // why its bytes come this way
+  std::int64_t nbytes = 0;
+};
+
+// Owns the request rings, the open files and the threads. Host only; members may be called from any thread unless said
+// otherwise.
+//
+// Requests of a ring are taken in the order of their tickets, all that are there at once and never waiting for more
+// (opportunistic batching: "Supporting data-driven I/O on GPUs using GPUfs", SYSTOR'16, on transfer batching), and are
+// answered in any order. A request that blocks (an open, a read of a store without a descriptor) occupies one thread; requests
+// taken along with it are stolen by the others. No file, and not all opens together, can occupy the last thread.
+//
+// Nothing that the device writes is trusted: a request is copied out of the shared memory once and each field checked.
+//   unknown operation -ENOSYS           path length 0 -ENOENT, over 4095 -ENAMETOOLONG
+//   forged or closed handle -EBADF      offset below 0, offset + nbytes past 2^63 - 1, nbytes over the payload -EINVAL
+//   after stop() -ESHUTDOWN             file changed since it was opened -ESTALE
+class service {
+ public:
+  // Allocates the rings (zeroed, pinned), raises RLIMIT_NOFILE's soft limit as far as max_open_files needs and the hard limit
+  // allows (the log says so), and starts the threads. Throws std::invalid_argument, std::bad_alloc or std::system_error.
+  // The platform must outlive the service.
+  service(simt::platform& machine, std::shared_ptr<store::store> files, const service_options& options = {});
+  // stop(), then frees the rings. Kernels that use them must have ended.
+  ~service();
+  service(const service&) = delete;
+  service& operator=(const service&) = delete;
+
+  ring_view rings() const;
+  const service_options& options() const;  // with the defaults filled in
+
+  // Answers what is in flight (what has reached the store is completed, the rest gets -ESHUTDOWN) and returns when that is
+  // done; waits as long as the store does. From then on every request is answered with -ESHUTDOWN at once, and on_stale's
+  // function is not called again. May be called several times.
+  void stop();
+
+  // `changed(number, handle)` is called from a thread of the service, once for each open file of kind pull that is no longer
+  // the version that was opened: `number` is what the device gave in the open request's `offset` (cut to 32 bits; a hint, as
+  // it comes from the device), `handle` what open answered. Noticed within watch_interval for up to 1,000 open pull files,
+  // later in proportion. It must not call the service's on_stale or stop.
+  void on_stale(std::function<void(std::uint32_t number, std::uint32_t handle)> changed);
+
+  service_counters counters() const;
+  std::map<int, std::uint64_t> errors() const;  // answers by positive errno
+  std::vector<log_entry> log_entries() const;   // the last 1,024, oldest first
+  std::vector<std::string> log() const;         // the same as lines of text
+  // An open file, or nothing when the handle is not (or no longer) one.
+  std::optional<file_description> describe(std::uint32_t handle) const;
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace gpufs::service

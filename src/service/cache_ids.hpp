@@ -1,0 +1,50 @@
+// Names for versions of files: what the page cache's keys are made of.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <unordered_map>
+
+#include "gpufs/store/store.hpp"
+
+namespace gpufs::service {
+
+// An unchanged file keeps its id between opens, so its pages are found again; a changed one gets a new id, and its old pages
+// age out. A version that is not settled, now or when its id was given, proves nothing: each such open gets a new id.
+// Never gives an id twice for different versions. Remembers the most recently opened `capacity` files (about 120 bytes each).
+class cache_ids {
+ public:
+  static constexpr std::uint32_t last_id = (1u << 28) - 1;
+
+  explicit cache_ids(std::uint32_t first_id = 1, std::size_t capacity = 1u << 20) : next_(first_id), capacity_(capacity) {}
+
+  // The id of the version, 1 .. last_id; 0 when all have been given.
+  std::uint32_t id_of(const store::file_info& file);
+
+ private:
+  struct identity {
+    std::uint64_t device, inode;
+    bool operator==(const identity&) const = default;
+  };
+  struct hash {
+    std::size_t operator()(const identity& i) const {
+      return static_cast<std::size_t>((i.inode ^ i.device * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu >> 7);
+    }
+  };
+  struct known {
+    identity file;
+    std::int64_t nbytes;
+    std::uint64_t mtime_ns, ctime_ns;
+    bool settled;
+    std::uint32_t id;
+  };
+
+  std::mutex lock_;
+  std::uint32_t next_;
+  std::size_t capacity_;
+  std::list<known> by_use_;  // most recent first
+  std::unordered_map<identity, std::list<known>::iterator, hash> files_;
+};
+
+}  // namespace gpufs::service

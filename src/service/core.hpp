@@ -1,0 +1,60 @@
+// What the workers of a service share.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache_ids.hpp"
+#include "error_log.hpp"
+#include "gpufs/service/service.hpp"
+#include "open_files.hpp"
+#include "parking.hpp"
+#include "rings.hpp"
+
+namespace gpufs::service {
+
+// Counted by one worker, read by anybody.
+struct alignas(64) tally {
+  using word = std::atomic<std::uint64_t>;
+  std::array<word, 3> opens{};  // by source_kind
+  word closes{0}, reads{0}, bytes_read{0}, cold_reads{0}, errors{0}, batches{0}, max_batch{0};
+  word requests{0}, answers{0};  // stop() compares their sums: see worker::take_batch
+
+  static void add(word& w, std::uint64_t n = 1) {
+    w.store(w.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);  // one writer
+  }
+};
+
+class worker;
+
+struct core {
+  core(simt::platform& machine, std::shared_ptr<store::store> store, const service_options& o)
+      : options(o),
+        files(std::move(store)),
+        requests(machine, o.nrings, o.nslots, o.payload_nbytes),
+        open(o.max_open_files),
+        ids(o.first_cache_id),
+        parked(static_cast<int>(o.nworkers)),
+        tallies(o.nworkers) {}
+
+  // How many workers one file's blocking reads, or all opens, may occupy: one stays for the others.
+  std::uint32_t blocking_limit() const { return options.nworkers > 1 ? options.nworkers - 1 : 1; }
+
+  const service_options options;
+  const std::shared_ptr<store::store> files;
+  rings requests;
+  open_files open;
+  cache_ids ids;
+  error_log log;
+  parking parked;
+  std::atomic<bool> stopping{false};  // answer -ESHUTDOWN
+  std::atomic<bool> exiting{false};   // end the threads
+  std::atomic<std::uint32_t> nopening{0};
+  std::atomic<std::uint64_t> nstale{0};
+  std::vector<tally> tallies;
+  std::vector<std::unique_ptr<worker>> workers;  // set before the threads start
+};
+
+}  // namespace gpufs::service

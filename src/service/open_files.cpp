@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "open_files.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+namespace gpufs::service {
+namespace {
+
+constexpr std::uint64_t one_ref = 1;
+constexpr std::uint64_t opened(std::uint32_t generation) { return std::uint64_t{generation} << 32 | one_ref; }
+constexpr std::uint32_t generation_of(std::uint64_t state) { return static_cast<std::uint32_t>(state >> 32); }
+
+}  // namespace
+
+open_files::open_files(std::uint32_t max_open_files)
+    : max_(max_open_files),
+      index_bits_(std::max(1u, static_cast<unsigned>(std::bit_width(max_open_files - 1)))),
+      chunks_(new std::atomic<chunk*>[(max_open_files + chunk_size - 1) / chunk_size] {}) {}
+
+open_files::entry* open_files::find(std::uint32_t index) const {
+  if (index >= max_) return nullptr;
+  // Meets insert()'s release: the chunk's entries.
+  chunk* c = chunks_[index / chunk_size].load(std::memory_order_acquire);
+  return c == nullptr ? nullptr : &(*c)[index % chunk_size];
+}
+
+int open_files::insert(std::unique_ptr<store::open_file> file, std::string path, std::uint32_t device_number, read_path how,
+                       std::uint32_t* handle) {
+  const std::scoped_lock hold(lock_);
+  std::uint32_t index = 0;
+  if (!free_.empty() && (free_.size() > reuse_distance || nused_ == max_)) {
+    index = free_.front();
+    free_.pop_front();
+  } else if (nused_ < max_) {
+    index = nused_;
+    if (index % chunk_size == 0) {
+      owned_.push_back(std::make_unique<chunk>());
+      chunks_[index / chunk_size].store(owned_.back().get(), std::memory_order_release);
+    }
+    ++nused_;
+  } else {
+    return -EMFILE;
+  }
+  entry& e = *find(index);
+  const std::uint32_t last_generation = (1u << (32 - index_bits_)) - 1;
+  e.index = index;
+  e.generation = e.generation >= last_generation ? 1 : e.generation + 1;
+  e.file = std::move(file);
+  e.path = std::move(path);
+  e.device_number = device_number;
+  e.how.store(how, std::memory_order_relaxed);
+  e.stale.store(false, std::memory_order_relaxed);
+  if (e.file->info().kind == source_kind::pull) {
+    e.pull_place = static_cast<std::uint32_t>(pulls_.size());
+    pulls_.push_back(index);
+    npull_.store(pulls_.size(), std::memory_order_relaxed);
+  }
+  nopen_.fetch_add(1, std::memory_order_relaxed);
+  *handle = handle_of(e);
+  e.state.store(opened(e.generation), std::memory_order_release);  // meets acquire()'s: all that was set above
+  return 0;
+}
+
+open_files::ref open_files::acquire(std::uint32_t handle) {
+  const std::uint32_t generation = handle >> index_bits_;
+  entry* e = find(handle & ((1u << index_bits_) - 1));
+  if (e == nullptr || generation == 0) return {};
+  std::uint64_t state = e->state.load(std::memory_order_relaxed);
+  do {
+    if (generation_of(state) != generation) return {};
+    // The acquire meets insert()'s release.
+  } while (!e->state.compare_exchange_weak(state, state + one_ref, std::memory_order_acquire, std::memory_order_relaxed));
+  return {this, e};
+}
+
+void open_files::release(entry& e) {
+  // The release meets the acquire of whoever frees the entry: our last use of the file comes before.
+  if (e.state.fetch_sub(one_ref, std::memory_order_acq_rel) != one_ref) return;
+  std::unique_ptr<store::open_file> file = std::move(e.file);
+  file.reset();  // outside the lock: closing may block
+  const std::scoped_lock hold(lock_);
+  e.path.clear();
+  nopen_.fetch_sub(1, std::memory_order_relaxed);
+  free_.push_back(e.index);
+}
+
+int open_files::close(std::uint32_t handle) {
+  const ref held = acquire(handle);
+  if (!held) return -EBADF;
+  entry& e = *held.get();
+  std::uint64_t state = e.state.load(std::memory_order_relaxed);
+  do {
+    if (generation_of(state) != handle >> index_bits_) return -EBADF;  // closed by somebody else since
+  } while (!e.state.compare_exchange_weak(state, state & 0xffffffffu, std::memory_order_acq_rel, std::memory_order_relaxed));
+  if (e.file->info().kind == source_kind::pull) drop_from_pulls(e);
+  release(e);  // the table's own reference
+  return 0;
+}
+
+void open_files::drop_from_pulls(entry& e) {
+  const std::scoped_lock hold(lock_);
+  const std::uint32_t last = pulls_.back();
+  pulls_[e.pull_place] = last;
+  find(last)->pull_place = e.pull_place;
+  pulls_.pop_back();
+  npull_.store(pulls_.size(), std::memory_order_relaxed);
+}
+
+void open_files::clear() {
+  for (std::uint32_t index = 0; index < max_; ++index) {
+    entry* e = find(index);
+    if (e == nullptr) break;
+    if (generation_of(e->state.load(std::memory_order_acquire)) != 0) close(handle_of(*e));
+  }
+}
+
+std::vector<std::uint32_t> open_files::pull_handles(std::size_t most, std::size_t* cursor) const {
+  const std::scoped_lock hold(lock_);
+  std::vector<std::uint32_t> handles;
+  const std::size_t n = std::min(most, pulls_.size());
+  handles.reserve(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (*cursor >= pulls_.size()) *cursor = 0;
+    handles.push_back(handle_of(*find(pulls_[(*cursor)++])));
+  }
+  return handles;
+}
+
+}  // namespace gpufs::service

@@ -1,0 +1,126 @@
+// The host's end of the request rings: taking requests in order, answering them in any order.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <memory>
+
+#include "gpufs/service/abi.hpp"
+#include "gpufs/simt/platform.hpp"
+
+namespace gpufs::service {
+
+// A request as it was when we copied it, and where the answer goes.
+struct taken_request {
+  request what;
+  std::uint32_t index;     // of the slot in all rings
+  std::uint32_t sequence;  // of this use of the slot
+};
+
+class rings {
+ public:
+  rings(simt::platform& machine, std::uint32_t nrings, std::uint32_t nslots, std::uint32_t payload_nbytes)
+      : machine_(machine),
+        requests_(allocate<request>(std::size_t{nrings} * nslots)),
+        replies_(allocate<reply>(std::size_t{nrings} * nslots)),
+        payload_(allocate<std::byte>(std::size_t{nrings} * nslots * payload_nbytes)),
+        cursors_(new cursor[nrings]),
+        answered_(new std::atomic<std::uint32_t>[std::size_t{nrings} * nslots]),
+        nrings_(nrings),
+        nslots_(nslots),
+        payload_nbytes_(payload_nbytes) {
+    // As if every slot had been used and answered in the lap before the first.
+    for (std::size_t i = 0; i < std::size_t{nrings} * nslots; ++i) {
+      answered_[i].store(static_cast<std::uint32_t>(i % nslots) + 1 - nslots, std::memory_order_relaxed);
+    }
+  }
+
+  ring_view view() const { return {requests_.get(), replies_.get(), payload_.get(), nrings_, nslots_, payload_nbytes_}; }
+  std::uint32_t nrings() const { return nrings_; }
+  std::byte* payload(std::uint32_t index) const { return payload_.get() + std::size_t{index} * payload_nbytes_; }
+  std::uint32_t payload_nbytes() const { return payload_nbytes_; }
+
+  // Whether ring r has something to take. A hint; costs two loads.
+  bool pending(std::uint32_t r) const {
+    const std::uint32_t ticket = cursors_[r].next.load(std::memory_order_relaxed);
+    return sequence_of(index_of(r, ticket)).load(std::memory_order_relaxed) == ticket + 1;
+  }
+
+  // Gives up to `most` requests of ring r, in order, to sink(taken_request). How many; 0 also when another worker is at it.
+  template <class Sink>
+  std::uint32_t take(std::uint32_t r, std::uint32_t most, Sink sink) {
+    cursor& at = cursors_[r];
+    // The acquire meets the release below: the last taker's cursor.
+    if (at.busy.exchange(true, std::memory_order_acquire)) return 0;
+    std::uint32_t ticket = at.next.load(std::memory_order_relaxed);
+    std::uint32_t n = 0;
+    for (; n < most; ++n, ++ticket) {
+      const std::uint32_t index = index_of(r, ticket);
+      // Meets the device's release store of `sequence`: we see the request's fields and payload.
+      if (sequence_of(index).load(std::memory_order_acquire) != ticket + 1) break;
+      // A device that keeps to the protocol has read the answer of the slot's last use. One that does not would have two
+      // workers fill one payload: it waits. Meets complete()'s release.
+      if (answered_[index].load(std::memory_order_acquire) != ticket + 1 - nslots_) break;
+      sink(taken_request{copy_request(index), index, ticket + 1});
+    }
+    at.next.store(ticket, std::memory_order_relaxed);
+    at.busy.store(false, std::memory_order_release);
+    return n;
+  }
+
+  // Answers the use `sequence` of the slot. The payload must be complete.
+  void complete(std::uint32_t index, std::uint32_t sequence, const reply& answer) {
+    reply& out = replies_.get()[index];
+    std::memcpy(&out, &answer, offsetof(reply, sequence));
+    answered_[index].store(sequence, std::memory_order_release);  // before the device may use the slot again; meets take()
+    // Meets the device's acquire load of `sequence`: it sees the reply's fields and the payload.
+    std::atomic_ref<std::uint32_t>(out.sequence).store(sequence, std::memory_order_release);
+  }
+
+ private:
+  struct alignas(64) cursor {
+    std::atomic<std::uint32_t> next{0};  // ticket
+    std::atomic<bool> busy{false};
+  };
+  struct pinned_deleter {
+    simt::platform* machine;
+    void operator()(void* ptr) const { machine->deallocate_pinned(ptr); }
+  };
+  template <class T>
+  using pinned = std::unique_ptr<T[], pinned_deleter>;
+
+  template <class T>
+  pinned<T> allocate(std::size_t n) {
+    void* ptr = machine_.allocate_pinned(n * sizeof(T));
+    std::memset(ptr, 0, n * sizeof(T));
+    return pinned<T>(static_cast<T*>(ptr), pinned_deleter{&machine_});
+  }
+
+  std::uint32_t index_of(std::uint32_t r, std::uint32_t ticket) const { return r * nslots_ + (ticket & (nslots_ - 1)); }
+  std::atomic_ref<std::uint32_t> sequence_of(std::uint32_t index) const {
+    return std::atomic_ref<std::uint32_t>(requests_.get()[index].sequence);
+  }
+
+  // Word by word, each read once: a device that writes meanwhile gives us some request, but one that stays as it is.
+  request copy_request(std::uint32_t index) const {
+    std::uint32_t words[sizeof(request) / sizeof(std::uint32_t)];
+    auto* from = reinterpret_cast<std::uint32_t*>(&requests_.get()[index]);
+    for (std::size_t i = 0; i < std::size(words); ++i) {
+      words[i] = std::atomic_ref<std::uint32_t>(from[i]).load(std::memory_order_relaxed);
+    }
+    request copy;
+    std::memcpy(&copy, words, sizeof copy);
+    return copy;
+  }
+
+  simt::platform& machine_;
+  pinned<request> requests_;
+  pinned<reply> replies_;
+  pinned<std::byte> payload_;
+  std::unique_ptr<cursor[]> cursors_;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> answered_;  // by slot: the sequence of the last answer
+  std::uint32_t nrings_, nslots_, payload_nbytes_;
+};
+
+}  // namespace gpufs::service

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpufs/service/service.hpp"
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <bit>
+#include <condition_variable>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "core.hpp"
+#include "worker.hpp"
+
+namespace gpufs::service {
+namespace {
+
+service_options filled_in(service_options o) {
+  const auto require = [](bool met, const char* what) {
+    if (!met) throw std::invalid_argument(std::string("gpufs::service: ") + what);
+  };
+  require(o.nrings > 0, "nrings is 0");
+  require(std::has_single_bit(o.nslots), "nslots is not a power of two");
+  require(std::uint64_t{o.nrings} * o.nslots < 1u << 31, "nrings * nslots is 2^31 or more");
+  require(o.payload_nbytes > max_path_nbytes && o.payload_nbytes % 512 == 0,
+          "payload_nbytes is less than 4096 or not a multiple of 512");
+  require(o.max_open_files > 0 && o.max_open_files <= 1u << 20, "max_open_files is not in 1 .. 2^20");
+  require(o.watch_interval.count() > 0, "watch_interval is not positive");
+  require(o.first_cache_id > 0 && o.first_cache_id <= cache_ids::last_id, "first_cache_id is not in 1 .. 2^28 - 1");
+  if (o.nworkers == 0) o.nworkers = std::clamp(std::thread::hardware_concurrency(), 2u, 16u);
+  return o;
+}
+
+// Raises the soft limit of descriptors to what the open files need, where the hard limit allows.
+void raise_descriptor_limit(std::uint32_t max_open_files, error_log& log) {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  constexpr rlim_t others = 1024;  // what the rest of the process may have open
+  const rlim_t wanted = max_open_files + others;
+  if (limit.rlim_cur >= wanted) return;
+  const rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  std::string text = "RLIMIT_NOFILE stays at " + std::to_string(before);
+  if (limit.rlim_cur > before && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    text = "raised RLIMIT_NOFILE from " + std::to_string(before) + " to " + std::to_string(limit.rlim_cur);
+  }
+  if (limit.rlim_max < wanted) {
+    text += "; " + std::to_string(max_open_files) + " open files need " + std::to_string(wanted) + ", but the hard limit is " +
+            std::to_string(limit.rlim_max);
+  }
+  log.add("service", "", 0, text);
+}
+
+}  // namespace
+
+struct service::impl {
+  core shared;
+  std::vector<std::thread> threads;
+  std::thread watcher;
+  std::mutex stop_lock;  // one stop() at a time
+  std::mutex lock;       // of what follows
+  std::condition_variable wake_watcher;
+  bool end_watch = false;
+  std::mutex callback_lock;
+  std::function<void(std::uint32_t, std::uint32_t)> changed;
+
+  impl(simt::platform& machine, std::shared_ptr<store::store> files, const service_options& o)
+      : shared(machine, std::move(files), filled_in(o)) {
+    if (!shared.files) throw std::invalid_argument("gpufs::service: no store");
+    raise_descriptor_limit(shared.options.max_open_files, shared.log);
+    for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) {
+      shared.workers.push_back(std::make_unique<worker>(shared, i));
+    }
+    try {
+      for (const auto& w : shared.workers) threads.emplace_back([one = w.get()] { one->run(); });
+      watcher = std::thread([this] { watch(); });
+    } catch (...) {
+      end_threads();
+      throw;
+    }
+  }
+
+  ~impl() {
+    stop();
+    end_threads();
+  }
+
+  void end_threads() {
+    end_watcher();
+    shared.exiting.store(true, std::memory_order_release);
+    shared.parked.open_all();
+    for (std::thread& t : threads) t.join();
+  }
+
+  void end_watcher() {
+    {
+      const std::scoped_lock hold(lock);
+      end_watch = true;
+    }
+    wake_watcher.notify_all();
+    if (watcher.joinable()) watcher.join();
+  }
+
+  void stop() {
+    const std::scoped_lock hold(stop_lock);
+    end_watcher();
+    shared.stopping.store(true);  // see worker::admit
+    while (!drained()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+
+  // Answers first: then equal sums mean that all which had been taken when we looked was answered.
+  bool drained() const {
+    std::uint64_t answers = 0, requests = 0;
+    for (const tally& t : shared.tallies) answers += t.answers.load(std::memory_order_acquire);
+    for (const tally& t : shared.tallies) requests += t.requests.load();
+    return answers == requests;
+  }
+
+  // The slow tick: looks at open pull files, because no read of theirs comes by here.
+  void watch() {
+    ::prctl(PR_SET_NAME, "gpufs-watch");
+    constexpr std::size_t most = 1000;
+    constexpr auto budget = std::chrono::microseconds(300);  // a tick; 0.3 % of a core at ten a second
+    std::size_t cursor = 0;
+    std::vector<std::uint32_t> handles;
+    std::unique_lock hold(lock);
+    while (!wake_watcher.wait_for(hold, shared.options.watch_interval, [this] { return end_watch; })) {
+      if (shared.open.npull() == 0) continue;
+      hold.unlock();
+      const auto until = std::chrono::steady_clock::now() + budget;
+      const std::size_t first = cursor;
+      handles = shared.open.pull_handles(most, &cursor);
+      for (std::size_t i = 0; i < handles.size(); ++i) {
+        look_at(handles[i]);
+        if (i % 16 == 15 && std::chrono::steady_clock::now() > until) {
+          cursor = first + i + 1;  // wraps in pull_handles
+          break;
+        }
+      }
+      hold.lock();
+    }
+  }
+
+  void look_at(std::uint32_t handle) {
+    const open_files::ref file = shared.open.acquire(handle);
+    if (!file || file->stale.load(std::memory_order_relaxed)) return;
+    if (file->file->check_version() == 0) return;
+    file->stale.store(true, std::memory_order_relaxed);
+    shared.nstale.fetch_add(1, std::memory_order_relaxed);
+    shared.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");
+    const std::scoped_lock hold(callback_lock);
+    if (changed) changed(file->device_number, handle);
+  }
+};
+
+service::service(simt::platform& machine, std::shared_ptr<store::store> files, const service_options& options)
+    : impl_(std::make_unique<impl>(machine, std::move(files), options)) {}
+service::~service() = default;
+
+ring_view service::rings() const { return impl_->shared.requests.view(); }
+const service_options& service::options() const { return impl_->shared.options; }
+void service::stop() { impl_->stop(); }
+
+void service::on_stale(std::function<void(std::uint32_t, std::uint32_t)> changed) {
+  const std::scoped_lock hold(impl_->callback_lock);
+  impl_->changed = std::move(changed);
+}
+
+service_counters service::counters() const {
+  const core& shared = impl_->shared;
+  service_counters sum;
+  const auto get = [](const tally::word& w) { return w.load(std::memory_order_relaxed); };
+  for (const tally& t : shared.tallies) {
+    sum.opens_nil += get(t.opens[0]);
+    sum.opens_pull += get(t.opens[1]);
+    sum.opens_staged += get(t.opens[2]);
+    sum.closes += get(t.closes);
+    sum.reads += get(t.reads);
+    sum.bytes_read += get(t.bytes_read);
+    sum.cold_reads += get(t.cold_reads);
+    sum.errors += get(t.errors);
+    sum.batches += get(t.batches);
+    sum.requests += get(t.requests);
+    sum.max_batch = std::max(sum.max_batch, get(t.max_batch));
+  }
+  sum.opens = sum.opens_nil + sum.opens_pull + sum.opens_staged;
+  sum.stale_files = shared.nstale.load(std::memory_order_relaxed);
+  sum.open_files = shared.open.size();
+  return sum;
+}
+
+std::map<int, std::uint64_t> service::errors() const { return impl_->shared.log.counts(); }
+std::vector<log_entry> service::log_entries() const { return impl_->shared.log.entries(); }
+
+std::vector<std::string> service::log() const {
+  std::vector<std::string> lines;
+  for (const log_entry& entry : log_entries()) lines.push_back(to_line(entry));
+  return lines;
+}
+
+std::optional<file_description> service::describe(std::uint32_t handle) const {
+  const open_files::ref file = impl_->shared.open.acquire(handle);
+  if (!file) return std::nullopt;
+  const store::file_info& info = file->file->info();
+  return file_description{file->path, info.kind, info.reason, info.nbytes};
+}
+
+}  // namespace gpufs::service
