@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// A page cache of chosen dimensions, laid out by the host as a mount does it, for tests that use the cache without files.
+#pragma once
+#include <bit>
+#include <map>
+#include <vector>
+
+#include "file/harness.hpp"
+#include "gpufs/cache/page_cache.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+
+struct box_shape {
+  std::uint32_t nframes = 8;
+  std::uint32_t nbuckets = 4;
+  std::uint32_t nrings = 1;
+  std::uint32_t ahead = 0;
+  std::uint32_t page_shift = 9;
+};
+
+class cache_box {
+ public:
+  explicit cache_box(const box_shape& shape)
+      : shape_(shape),
+        meta_(std::vector<cache::frame_meta>(
+            shape.nframes, {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free, 0})),
+        data_(static_cast<std::size_t>(shape.nframes) << shape.page_shift),
+        buckets_(shape.nbuckets),
+        rings_(rings_of(shape)),
+        resident_(1) {
+    layout_.frames = {meta_.get(), data_.get(), shape.nframes, shape.page_shift};
+    layout_.table = {buckets_.get(), shape.nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(shape.nframes))};
+    layout_.rings = {rings_.get(), shape.nrings};
+    layout_.resident = resident_.get();
+    resident_.write({layout_});
+  }
+
+  const cache::cache_layout& layout() const { return layout_; }
+  std::vector<cache::frame_meta> meta() const { return meta_.read(); }
+  std::vector<cache::bucket> buckets() const { return buckets_.read(); }
+  std::vector<cache::clock_ring> rings() const { return rings_.read(); }
+  const box_shape& shape() const { return shape_; }
+
+  std::uint32_t free_frames() const {
+    std::uint32_t n = 0;
+    for (const cache::frame_meta& f : meta()) n += (f.state & cache::frame_state::free) != 0;
+    return n;
+  }
+  std::uint32_t pins() const {
+    std::uint32_t n = 0;
+    for (const cache::frame_meta& f : meta()) n += f.state & cache::frame_state::pin_mask;
+    return n;
+  }
+  std::uint64_t evictions() const {
+    std::uint64_t n = 0;
+    for (const cache::clock_ring& r : rings()) n += r.evictions;
+    return n;
+  }
+  // Which key each frame holds, as the page table says: frame -> how many entries name it.
+  std::map<std::uint32_t, int> entries() const {
+    std::map<std::uint32_t, int> named;
+    for (const cache::bucket& b : buckets()) {
+      for (const std::uint32_t slot : b.slots) {
+        if (slot != 0) ++named[(slot & ((1u << layout_.table.frame_bits) - 1)) - 1];
+      }
+    }
+    return named;
+  }
+
+ private:
+  static std::vector<cache::clock_ring> rings_of(const box_shape& shape) {
+    std::vector<cache::clock_ring> rings;
+    std::uint32_t first = 0;
+    for (std::uint32_t i = 0; i < shape.nrings; ++i) {
+      const std::uint32_t n = shape.nframes / shape.nrings + (i < shape.nframes % shape.nrings ? 1 : 0);
+      rings.push_back({.hand = 0, .first = first, .nframes = n, .ahead = shape.ahead, .evictions = 0, .allocations = 0});
+      first += n;
+    }
+    return rings;
+  }
+
+  box_shape shape_;
+  device_buffer<cache::frame_meta> meta_;
+  device_buffer<std::byte> data_;
+  device_buffer<cache::bucket> buckets_;
+  device_buffer<cache::clock_ring> rings_;
+  device_buffer<cache::cache_layout> resident_;
+  cache::cache_layout layout_{};
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

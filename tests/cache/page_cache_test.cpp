@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames, clock rings and the page cache over them, without files: who stays, who goes, who waits.
+#include <algorithm>
+
+#include "cache/cache_box.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+using cache::frame_index;
+using cache::make_key;
+using cache::page_cache;
+using cache::page_key;
+using role = page_cache<>::role;
+
+constexpr std::uint64_t patient_ns = 20'000'000'000;
+
+enum class cache_op : std::uint32_t {
+  acquire,       // a miss is filled; the pin is kept
+  acquire_fail,  // a miss is filled with -EIO
+  touch,         // acquire, fill on a miss, unpin
+  unpin,         // the frame that call `argument` got
+};
+
+struct cache_call {
+  cache_op what;
+  std::uint32_t argument;  // the page; of unpin: the number of the call
+  std::uint64_t frame_ns = patient_ns;
+};
+
+struct cache_answer {
+  std::uint32_t frame;
+  role what;
+  std::int32_t error;
+};
+
+// One lane does one call after another.
+struct run_cache_calls {
+  cache::cache_layout layout;
+  const cache_call* calls;
+  std::uint32_t ncalls;
+  cache_answer* answers;
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    const page_cache<> pages(layout);
+    for (std::uint32_t i = 0; i < ncalls; ++i) answers[i] = call(pages, calls[i]);
+  }
+
+  GPUFS_DEVICE cache_answer call(const page_cache<>& pages, const cache_call& c) const {
+    if (c.what == cache_op::unpin) {
+      const std::uint32_t frame = answers[c.argument].frame;
+      return {frame, role::hit, pages.unpin_checked(frame_index{frame}) ? 0 : -EINVAL};
+    }
+    const page_key key = make_key(1, c.argument);
+    const auto got = pages.acquire(key, 0, {patient_ns, c.frame_ns});
+    if (got.what == role::fill) pages.end_fill(key, got.frame, c.what == cache_op::acquire_fail ? -EIO : 0);
+    if (c.what == cache_op::touch && got.what != role::error) pages.unpin(got.frame);
+    return {static_cast<std::uint32_t>(got.frame), got.what, got.error};
+  }
+};
+
+std::vector<cache_answer> do_calls(const cache_box& box, const std::vector<cache_call>& calls) {
+  const device_buffer<cache_call> memory(calls);
+  const device_buffer<cache_answer> answers(calls.size());
+  simt::launch({.grid = 1, .block = 32},
+               run_cache_calls{box.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), answers.get()});
+  return answers.read();
+}
+
+std::vector<cache_call> touches(std::uint32_t first, std::uint32_t end) {
+  std::vector<cache_call> calls;
+  for (std::uint32_t p = first; p < end; ++p) calls.push_back({cache_op::touch, p});
+  return calls;
+}
+
+bool resident(const cache_box& box, std::uint32_t page) {
+  for (const auto& [frame, count] : box.entries()) {
+    if (box.meta()[frame].key == make_key(1, page)) return true;
+  }
+  return false;
+}
+
+TEST(page_cache, miss_fills_then_hits) {
+  const cache_box box({.nframes = 8});
+  const auto got = do_calls(box, {{cache_op::acquire, 5}, {cache_op::acquire, 5}, {cache_op::unpin, 0}, {cache_op::unpin, 1}});
+  EXPECT_EQ(got[0].what, role::fill);
+  EXPECT_EQ(got[1].what, role::hit);
+  EXPECT_EQ(got[0].frame, got[1].frame);
+  EXPECT_EQ(box.pins(), 0u);
+  EXPECT_EQ(box.free_frames(), 7u);
+}
+
+TEST(page_cache, unpinning_twice_is_refused_and_changes_nothing) {
+  const cache_box box({.nframes = 4});
+  const auto got = do_calls(box, {{cache_op::acquire, 5}, {cache_op::unpin, 0}, {cache_op::unpin, 0}, {cache_op::unpin, 0}});
+  EXPECT_EQ(got[1].error, 0);
+  EXPECT_EQ(got[2].error, -EINVAL);
+  EXPECT_EQ(got[3].error, -EINVAL);
+  EXPECT_EQ(box.pins(), 0u);
+  EXPECT_EQ(do_calls(box, {{cache_op::touch, 5}})[0].what, role::hit);
+}
+
+TEST(page_cache, page_that_was_hit_gets_a_second_chance) {
+  for (const std::uint32_t ahead : {0u, 1u}) {
+    const cache_box box({.nframes = 8, .ahead = ahead});
+    do_calls(box, touches(0, 8 - ahead));
+    do_calls(box, {{cache_op::touch, 3}});  // the only one that is hit
+    do_calls(box, touches(100, 106));       // most of a round of misses
+    EXPECT_TRUE(resident(box, 3)) << "evicted in the hand's first pass, ahead " << ahead;
+    do_calls(box, touches(200, 216));  // two more rounds without a hit
+    EXPECT_FALSE(resident(box, 3)) << "ahead " << ahead;
+  }
+}
+
+TEST(page_cache, page_that_is_hit_every_round_stays) {
+  const cache_box box({.nframes = 8});
+  do_calls(box, touches(0, 8));
+  do_calls(box, {{cache_op::touch, 3}});
+  for (std::uint32_t round = 0; round < 50; ++round) {
+    auto calls = touches(1000 + 5 * round, 1000 + 5 * round + 5);
+    calls.push_back({cache_op::touch, 3});
+    EXPECT_EQ(do_calls(box, calls).back().what, role::hit) << "round " << round;
+  }
+}
+
+TEST(page_cache, pinned_pages_are_never_evicted) {
+  const cache_box box({.nframes = 8, .nrings = 2, .ahead = 1});
+  std::vector<cache_call> calls = {{cache_op::acquire, 0}, {cache_op::acquire, 1}, {cache_op::acquire, 2}};
+  const auto pinned = do_calls(box, calls);
+  const auto misses = do_calls(box, touches(10, 200));
+  for (const cache_answer& a : misses) EXPECT_EQ(a.what, role::fill);
+  const auto again = do_calls(box, calls);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(again[i].what, role::hit);
+    EXPECT_EQ(again[i].frame, pinned[i].frame);
+  }
+}
+
+TEST(page_cache, eviction_runs_ahead_of_allocation) {
+  const cache_box box({.nframes = 64, .nbuckets = 32, .ahead = 8});
+  do_calls(box, touches(0, 56));
+  EXPECT_EQ(box.evictions(), 0u) << "free frames are used before pages are evicted";
+  for (std::uint32_t round = 0; round < 10; ++round) {
+    do_calls(box, touches(1000 + 7 * round, 1000 + 7 * round + 7));
+    EXPECT_GE(box.free_frames(), 7u) << "a ring keeps free frames before its hand, round " << round;
+    EXPECT_LE(box.free_frames(), 9u) << "and not more, round " << round;
+  }
+}
+
+TEST(page_cache, every_frame_pinned_is_enomem_in_bounded_time_and_passes) {
+  for (const std::uint32_t nrings : {1u, 3u}) {
+    const cache_box box({.nframes = 6, .nrings = nrings});
+    std::vector<cache_call> calls;
+    for (std::uint32_t p = 0; p < 6; ++p) calls.push_back({cache_op::acquire, p});
+    for (std::uint32_t p = 6; p < 9; ++p) calls.push_back({cache_op::acquire, p, 30'000'000});
+    for (std::uint32_t p = 0; p < 6; ++p) calls.push_back({cache_op::acquire, p, 0});  // what is there is still found
+    calls.push_back({cache_op::unpin, 2});
+    calls.push_back({cache_op::unpin, 2});
+    calls.push_back({cache_op::acquire, 7});
+    const auto begin = std::chrono::steady_clock::now();
+    const auto got = do_calls(box, calls);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(got[i].what, role::fill);
+    for (std::size_t i = 6; i < 9; ++i) EXPECT_EQ(got[i].error, -ENOMEM);
+    for (std::size_t i = 9; i < 15; ++i) EXPECT_EQ(got[i].what, role::hit);
+    EXPECT_EQ(got[17].what, role::fill);
+    EXPECT_EQ(got[17].frame, got[2].frame) << "the only frame that was given back";
+  }
+}
+
+TEST(page_cache, failed_fill_leaves_no_trace) {
+  const cache_box box({.nframes = 4});
+  const auto got = do_calls(box, {{cache_op::acquire_fail, 5}, {cache_op::acquire_fail, 5}, {cache_op::touch, 5}, {cache_op::touch, 5}});
+  EXPECT_EQ(got[0].what, role::fill);
+  EXPECT_EQ(got[1].what, role::fill) << "the failure is not remembered";
+  EXPECT_EQ(got[2].what, role::fill);
+  EXPECT_EQ(got[3].what, role::hit);
+  EXPECT_EQ(box.pins(), 0u);
+  EXPECT_EQ(box.entries().size(), 1u);
+  // Frames of failed fills come back.
+  const auto later = do_calls(box, touches(10, 30));
+  for (const cache_answer& a : later) EXPECT_EQ(a.what, role::fill);
+}
+
+// Lane 0 gives back pins that it does not have, of an idle page that stays, while the other warp takes frames around it.
+struct unpin_too_often {
+  cache::cache_layout layout;
+  std::uint32_t frame;
+  std::uint32_t* accepted;
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::lane_id() != 0) return;
+    const page_cache<> pages(layout);
+    if (simt::warp_rank() == 0) {
+      for (int i = 0; i < 2000; ++i) {
+        if (pages.unpin_checked(frame_index{frame})) simt::atomic_ref<std::uint32_t>(*accepted).fetch_add(1, std::memory_order_relaxed);
+      }
+      return;
+    }
+    for (std::uint32_t p = 1000; p < 1000 + pages.pages().count() - 10; ++p) {
+      const page_key key = make_key(1, p);
+      const auto got = pages.acquire(key, 0, {patient_ns, patient_ns});
+      if (got.what == role::fill) pages.end_fill(key, got.frame, 0);
+      if (got.what != role::error) pages.unpin(got.frame);
+    }
+  }
+};
+
+TEST(page_cache, unpinning_too_often_does_not_disturb_those_who_look_for_frames) {
+  const seed_range seeds = seeds_to_run(under_tsan ? 10 : 100);
+  for (std::uint64_t seed = seeds.first; seed < seeds.end && !HasFailure(); ++seed) {
+    const cache_box box({.nframes = 64, .nbuckets = 32});
+    do_calls(box, touches(0, 64));
+    const std::uint32_t frame = do_calls(box, {{cache_op::touch, 30}})[0].frame;  // a hit: it survives the hand's one pass
+    const device_buffer<std::uint32_t> accepted(1);
+    simt::launch({.grid = 1, .block = 64, .schedule = {.seed = seed, .switch_percent = 50}},
+                 unpin_too_often{box.layout(), frame, accepted.get()});
+    EXPECT_EQ(accepted.read_one(), 0u) << "GPUFS_TEST_SEED=" << seed;
+    EXPECT_EQ(box.pins(), 0u) << "GPUFS_TEST_SEED=" << seed;
+    EXPECT_TRUE(resident(box, 30)) << "GPUFS_TEST_SEED=" << seed;
+    EXPECT_EQ(box.meta()[frame].key, make_key(1, 30)) << "GPUFS_TEST_SEED=" << seed;
+  }
+}
+
+// Every group acquires random pages; a fill writes the page's number into the frame, a hit must read it there.
+struct stress {
+  cache::cache_layout layout;
+  std::uint64_t seed;
+  std::uint32_t npages;
+  std::uint32_t rounds;
+  std::uint32_t fail_every;  // every n-th fill fails; 0: none
+  std::uint32_t* wrong;      // bytes of another page
+  std::uint32_t* refused;    // unexpected errors
+  std::uint32_t* failed;     // fills that were made to fail
+  std::uint32_t* fills;
+
+  GPUFS_DEVICE void operator()() const {
+    const std::uint32_t warp = simt::block_rank() * simt::this_block().nwarps() + simt::warp_rank();
+    if (warp % 2 == 0) {
+      work(simt::this_warp(), warp * 32);
+    } else {
+      work(simt::this_tile<8>(), warp * 32 + simt::lane_id() / 8);
+    }
+  }
+
+  template <class Group>
+  GPUFS_DEVICE void work(Group group, std::uint32_t me) const {
+    const page_cache<> pages(layout);
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+      const std::uint64_t draw = content_word(seed, me * 1000003ull + i);
+      const std::uint64_t number = draw % npages;
+      const page_key key = make_key(1, number);
+      const bool fails = fail_every != 0 && (draw >> 32) % fail_every == 0;
+      page_cache<>::acquired got{};
+      if (group.leader()) got = pages.acquire(key, me, {patient_ns, patient_ns});
+      got = group.broadcast(got);
+      if (got.what == role::error) {
+        if (group.leader() && got.error != -EIO) add(refused);
+        continue;
+      }
+      auto* words = reinterpret_cast<std::uint32_t*>(pages.pages().data(got.frame));
+      if (got.what == role::fill) {
+        for (std::uint32_t k = group.rank(); k < 128; k += group.size()) {
+          simt::preempt();
+          words[k] = static_cast<std::uint32_t>(number) * 128 + k;
+        }
+        group.sync();
+        if (group.leader()) {
+          add(fills);
+          if (fails) add(failed);
+          pages.end_fill(key, got.frame, fails ? -EIO : 0);
+        }
+        group.sync();
+        if (fails) continue;
+      }
+      bool good = true;
+      for (std::uint32_t k = group.rank(); k < 128; k += group.size()) {
+        if (k % 16 == 0) simt::preempt();
+        good = good && words[k] == static_cast<std::uint32_t>(number) * 128 + k;
+      }
+      if (!good) add(wrong);
+      group.sync();
+      if (group.leader() && !pages.unpin_checked(got.frame)) add(refused);
+    }
+  }
+
+  GPUFS_DEVICE static void add(std::uint32_t* counter) {
+    simt::atomic_ref<std::uint32_t>(*counter).fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+void check_after_stress(const cache_box& box, const std::string& repeat) {
+  EXPECT_EQ(box.pins(), 0u) << repeat;
+  const auto meta = box.meta();
+  const auto entries = box.entries();
+  for (std::uint32_t f = 0; f < meta.size(); ++f) {
+    const bool in_table = entries.count(f) != 0;
+    const bool is_free = (meta[f].state & cache::frame_state::free) != 0;
+    const bool has_failed = (meta[f].state & cache::frame_state::failed) != 0;
+    EXPECT_EQ(in_table, !is_free && !has_failed) << "frame " << f << " state " << std::hex << meta[f].state << ' ' << repeat;
+    EXPECT_EQ(in_table ? entries.at(f) : 1, 1) << repeat;
+    EXPECT_EQ(meta[f].state & cache::frame_state::filling, 0u) << repeat;
+    EXPECT_EQ((meta[f].state & cache::frame_state::claimed) != 0, is_free) << "claimed and nobody's, frame " << f << ' ' << repeat;
+  }
+  std::vector<page_key> keys;
+  for (const auto& [f, count] : entries) keys.push_back(meta[f].key);
+  std::sort(keys.begin(), keys.end());
+  EXPECT_EQ(std::adjacent_find(keys.begin(), keys.end()), keys.end()) << "one page in two frames " << repeat;
+  for (const cache::bucket& b : box.buckets()) EXPECT_EQ(b.header >> 31, 0u) << "a lock is still held " << repeat;
+}
+
+TEST(page_cache, random_groups_see_only_their_pages) {
+  const seed_range seeds = seeds_to_run(under_tsan ? 20 : 500);
+  for (std::uint64_t seed = seeds.first; seed < seeds.end && !HasFailure(); ++seed) {
+    random_source draw(seed);
+    const std::string repeat = "GPUFS_TEST_SEED=" + std::to_string(seed);
+    const auto nframes = static_cast<std::uint32_t>(draw.between(2, 40));
+    const box_shape shape{.nframes = nframes,
+                          .nbuckets = std::bit_ceil(nframes * 2 / 7 + 1),
+                          .nrings = static_cast<std::uint32_t>(draw.between(1, std::min(nframes, 4u))),
+                          .ahead = static_cast<std::uint32_t>(draw.below(3))};
+    const cache_box box(shape);
+    const device_buffer<std::uint32_t> wrong(1), refused(1), failed(1), fills(1);
+    const stress kernel{.layout = box.layout(),
+                        .seed = seed,
+                        .npages = static_cast<std::uint32_t>(draw.between(1, 3 * nframes)),
+                        .rounds = on_cuda ? 500u : 20u,
+                        .fail_every = static_cast<std::uint32_t>(draw.percent(50) ? draw.between(1, 10) : 0),
+                        .wrong = wrong.get(),
+                        .refused = refused.get(),
+                        .failed = failed.get(),
+                        .fills = fills.get()};
+    const unsigned warps = static_cast<unsigned>(draw.between(1, 3));
+    simt::launch({.grid = static_cast<unsigned>(on_cuda ? draw.between(1, 200) : draw.between(1, 4)),
+                  .block = 32 * warps,
+                  .schedule = {.seed = seed,
+                               .order = static_cast<simt::block_order>(draw.below(3)),
+                               .resident_blocks = static_cast<unsigned>(draw.below(3)),
+                               .switch_percent = static_cast<unsigned>(draw.pick(std::vector<int>{0, 10, 50, 100}))}},
+                 kernel);
+    EXPECT_EQ(wrong.read_one(), 0u) << repeat;
+    EXPECT_EQ(refused.read_one(), 0u) << repeat;
+    std::uint64_t allocations = 0;
+    for (const cache::clock_ring& r : box.rings()) allocations += r.allocations;
+    EXPECT_EQ(allocations, fills.read_one()) << "a frame was taken for nothing " << repeat;
+    EXPECT_EQ(allocations - box.evictions() - failed.read_one(), box.entries().size()) << repeat;
+    check_after_stress(box, repeat);
+  }
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page table alone: one hash table for all files, with buckets of seven.
+#include <algorithm>
+
+#include "cache/cache_box.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+using cache::frame_index;
+using cache::make_key;
+using cache::page_key;
+
+page_key nth_key(std::uint64_t n) { return make_key(1 + static_cast<std::uint32_t>(n % 5), n / 5); }
+
+enum class table_op : std::uint32_t { insert, erase, find };
+
+struct table_call {
+  table_op what;
+  std::uint32_t frame;  // find: the frame that must be found, or none
+  page_key key;
+};
+constexpr std::uint32_t none = ~0u;
+
+// One lane does one call after another; results: find's frame or none.
+struct run_calls {
+  cache::cache_layout layout;
+  const table_call* calls;
+  std::uint32_t ncalls;
+  std::uint32_t* results;
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    const cache::hash_table table(layout);
+    for (std::uint32_t i = 0; i < ncalls; ++i) {
+      const table_call call = calls[i];
+      results[i] = none;
+      if (call.what == table_op::find) {
+        std::uint32_t found = none;
+        table.find(call.key, [&](frame_index f) {
+          if (static_cast<std::uint32_t>(f) == call.frame || call.frame == none) found = static_cast<std::uint32_t>(f);
+          return found != none;
+        });
+        results[i] = found;
+      } else if (table.lock(call.key, simt::deadline(1'000'000'000))) {
+        results[i] = 0;
+        if (call.what == table_op::insert) table.insert(call.key, frame_index{call.frame});
+        if (call.what == table_op::erase) table.erase(call.key, frame_index{call.frame});
+        table.unlock(call.key);
+      }
+    }
+  }
+};
+
+std::vector<std::uint32_t> do_calls(const cache_box& box, const std::vector<table_call>& calls) {
+  const device_buffer<table_call> memory(calls);
+  const device_buffer<std::uint32_t> results(calls.size());
+  simt::launch({.grid = 1, .block = 32}, run_calls{box.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), results.get()});
+  return results.read();
+}
+
+// The home bucket of each of the first n keys, seen by inserting it into an empty table.
+std::vector<std::uint32_t> homes_of(std::uint32_t n, std::uint32_t nbuckets) {
+  std::vector<std::uint32_t> homes;
+  const cache_box box({.nframes = 2 * nbuckets, .nbuckets = nbuckets});
+  for (std::uint32_t k = 0; k < n; ++k) {
+    do_calls(box, {{table_op::insert, 0, nth_key(k)}});
+    const auto buckets = box.buckets();
+    std::uint32_t home = none;
+    for (std::uint32_t b = 0; b < nbuckets; ++b) {
+      if (buckets[b].slots[0] != 0) home = b;
+    }
+    homes.push_back(home);
+    do_calls(box, {{table_op::erase, 0, nth_key(k)}});
+  }
+  return homes;
+}
+
+std::vector<page_key> keys_of_bucket(std::uint32_t wanted, std::uint32_t count, std::uint32_t nbuckets) {
+  std::vector<page_key> keys;
+  const auto homes = homes_of(count * nbuckets * 2, nbuckets);
+  for (std::uint32_t k = 0; k < homes.size() && keys.size() < count; ++k) {
+    if (homes[k] == wanted) keys.push_back(nth_key(k));
+  }
+  EXPECT_EQ(keys.size(), count);
+  return keys;
+}
+
+bool is_empty(const std::vector<cache::bucket>& buckets) {
+  return std::all_of(buckets.begin(), buckets.end(), [](const cache::bucket& b) {
+    return b.header == 0 && std::all_of(std::begin(b.slots), std::end(b.slots), [](std::uint32_t s) { return s == 0; });
+  });
+}
+
+int filled_slots(const cache::bucket& b) {
+  return static_cast<int>(std::count_if(std::begin(b.slots), std::end(b.slots), [](std::uint32_t s) { return s != 0; }));
+}
+
+void overflow_into(std::uint32_t bucket, std::uint32_t neighbour) {
+  const cache_box box({.nframes = 14, .nbuckets = 4});
+  const auto keys = keys_of_bucket(bucket, 10, 4);
+  std::vector<table_call> inserts, finds, erases;
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    inserts.push_back({table_op::insert, i, keys[i]});
+    finds.push_back({table_op::find, i, keys[i]});
+    erases.push_back({table_op::erase, i, keys[i]});
+  }
+  do_calls(box, inserts);
+  EXPECT_EQ(filled_slots(box.buckets()[bucket]), 7);
+  EXPECT_EQ(filled_slots(box.buckets()[neighbour]), 3);
+  EXPECT_EQ(box.buckets()[bucket].header, 3u) << "three entries probed past the full bucket";
+  auto found = do_calls(box, finds);
+  for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(found[i], i);
+
+  // Room in the home bucket does not hide those that went on.
+  do_calls(box, {erases[0], erases[3], erases[6]});
+  found = do_calls(box, finds);
+  for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(found[i], i == 0 || i == 3 || i == 6 ? none : i);
+  EXPECT_EQ(box.buckets()[bucket].header, 3u);
+
+  do_calls(box, {erases[9], erases[8]});
+  EXPECT_EQ(box.buckets()[bucket].header, 1u);
+  do_calls(box, {inserts[0], inserts[3]});
+  EXPECT_EQ(filled_slots(box.buckets()[bucket]), 6);
+  do_calls(box, {erases[0], erases[1], erases[2], erases[3], erases[4], erases[5], erases[7]});
+  EXPECT_TRUE(is_empty(box.buckets())) << "erasing gives everything back";
+}
+
+TEST(page_table, full_bucket_overflows_to_its_neighbour_and_back) { overflow_into(1, 2); }
+TEST(page_table, last_bucket_overflows_to_the_first) { overflow_into(3, 0); }
+
+TEST(page_table, passes_several_full_buckets) {
+  const cache_box box({.nframes = 14, .nbuckets = 4});
+  const auto first = keys_of_bucket(2, 9, 4), second = keys_of_bucket(3, 5, 4);
+  std::vector<table_call> calls;
+  for (std::uint32_t i = 0; i < 5; ++i) calls.push_back({table_op::insert, i, second[i]});
+  for (std::uint32_t i = 0; i < 9; ++i) calls.push_back({table_op::insert, 5 + i, first[i]});
+  do_calls(box, calls);
+  EXPECT_EQ(filled_slots(box.buckets()[2]), 7);
+  EXPECT_EQ(filled_slots(box.buckets()[3]), 7);
+  EXPECT_EQ(box.buckets()[2].header, 2u);
+  do_calls(box, {{table_op::erase, 0, second[0]}});  // frame 0 is free again
+  const auto extra = keys_of_bucket(2, 10, 4)[9];
+  do_calls(box, {{table_op::insert, 0, extra}});
+  EXPECT_EQ(box.buckets()[2].header, 3u);
+  for (table_call& c : calls) c.what = table_op::find;
+  const auto found = do_calls(box, calls);
+  EXPECT_EQ(found[0], none);
+  for (std::uint32_t i = 1; i < calls.size(); ++i) EXPECT_EQ(found[i], calls[i].frame);
+  for (table_call& c : calls) c.what = table_op::erase;
+  calls[0].key = extra;
+  do_calls(box, calls);
+  EXPECT_TRUE(is_empty(box.buckets()));
+}
+
+TEST(page_table, one_bucket_holds_what_it_can) {
+  const cache_box box({.nframes = 3, .nbuckets = 1});
+  do_calls(box, {{table_op::insert, 0, nth_key(7)}, {table_op::insert, 1, nth_key(8)}, {table_op::insert, 2, nth_key(9)}});
+  const auto found = do_calls(box, {{table_op::find, 2, nth_key(9)},
+                                    {table_op::find, 1, nth_key(8)},
+                                    {table_op::find, none, nth_key(10)},
+                                    {table_op::find, 0, nth_key(7)}});
+  EXPECT_EQ(found, (std::vector<std::uint32_t>{2, 1, none, 0}));
+}
+
+TEST(page_table, no_key_and_frame_look_like_an_empty_slot) {
+  // Keys at the ends of their ranges, frame 0 and the last one.
+  const cache_box box({.nframes = 64, .nbuckets = 32});
+  const page_key keys[] = {page_key{0}, make_key(1, 0), make_key(cache::max_cache_id, (std::uint64_t{1} << cache::page_number_bits) - 1)};
+  std::vector<table_call> calls;
+  for (const std::uint32_t frame : {0u, 63u}) {
+    for (const page_key key : keys) {
+      calls.push_back({table_op::insert, frame, key});
+      calls.push_back({table_op::find, frame, key});
+      calls.push_back({table_op::erase, frame, key});
+    }
+  }
+  const auto found = do_calls(box, calls);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(found[i], calls[i].what == table_op::find ? calls[i].frame : 0);
+  }
+  EXPECT_TRUE(is_empty(box.buckets()));
+}
+
+// Some lanes look up keys that stay, while others insert and erase keys of the same few buckets.
+struct churn {
+  cache::cache_layout layout;
+  std::uint32_t nstable;   // keys 0 .. nstable-1 are in the table as frames of the same number
+  std::uint32_t nmoving;   // the key that frame nstable + i is given by its writer
+  std::uint32_t rounds;
+  std::uint32_t* lost;     // look-ups that missed a key that stays
+  std::uint32_t* strange;  // look-ups that found a frame under a key it never had
+
+  GPUFS_DEVICE void operator()() const {
+    const cache::hash_table table(layout);
+    const std::uint32_t me = simt::block_rank() * simt::block_size() + simt::thread_rank();
+    if (me < nmoving) return move(table, nstable + me);
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+      const std::uint32_t wanted = (me + i) % nstable;
+      if (!table.find(key_of(wanted), [&](frame_index f) { return static_cast<std::uint32_t>(f) == wanted; })) {
+        simt::atomic_ref<std::uint32_t>(*lost).fetch_add(1, std::memory_order_relaxed);
+      }
+    }
+  }
+
+  GPUFS_DEVICE static page_key key_of(std::uint32_t n) { return make_key(1 + n % 5, n / 5); }
+
+  GPUFS_DEVICE void move(const cache::hash_table& table, std::uint32_t frame) const {
+    const page_key key = key_of(frame);
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+      if (!table.lock(key, simt::deadline(10'000'000'000))) continue;
+      table.insert(key, frame_index{frame});
+      table.unlock(key);
+      if (!table.find(key, [&](frame_index f) { return static_cast<std::uint32_t>(f) == frame; })) {
+        simt::atomic_ref<std::uint32_t>(*strange).fetch_add(1, std::memory_order_relaxed);
+      }
+      table.erase(key, frame_index{frame});
+    }
+  }
+};
+
+TEST(page_table, look_ups_find_what_stays_while_others_insert_and_erase) {
+  const seed_range seeds = seeds_to_run(under_tsan ? 10 : 200);
+  for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
+    // 16 buckets of seven slots for 56 frames, as a mount has it: some bucket overflows all the time.
+    const cache_box box({.nframes = 56, .nbuckets = 16});
+    constexpr std::uint32_t nstable = 24, nmoving = 32;
+    std::vector<table_call> calls;
+    for (std::uint32_t i = 0; i < nstable; ++i) calls.push_back({table_op::insert, i, nth_key(i)});
+    do_calls(box, calls);
+    const auto before = box.buckets();
+    const device_buffer<std::uint32_t> lost(1), strange(1);
+    simt::launch({.grid = on_cuda ? 64u : 3u,
+                  .block = 64,
+                  .schedule = {.seed = seed, .order = simt::block_order::random, .switch_percent = 50}},
+                 churn{box.layout(), nstable, nmoving, on_cuda ? 2000u : 40u, lost.get(), strange.get()});
+    EXPECT_EQ(lost.read_one(), 0u) << "GPUFS_TEST_SEED=" << seed;
+    EXPECT_EQ(strange.read_one(), 0u) << "GPUFS_TEST_SEED=" << seed;
+    // Entries that stayed may lie elsewhere than at first only if they were moved, and nobody moves entries.
+    const auto after = box.buckets();
+    for (std::size_t b = 0; b < before.size(); ++b) {
+      EXPECT_EQ(before[b].header, after[b].header) << "GPUFS_TEST_SEED=" << seed;
+      EXPECT_TRUE(std::equal(std::begin(before[b].slots), std::end(before[b].slots), std::begin(after[b].slots)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
