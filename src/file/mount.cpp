@@ -3,14 +3,12 @@
 #include "gpufs/mount.hpp"
 
 #include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/auto_store.hpp"
@@ -23,12 +21,6 @@ constexpr std::uint32_t min_page_nbytes = 512, max_page_nbytes = 2u << 20;
 constexpr std::uint64_t staging_budget_nbytes = 256u << 20;
 
 [[noreturn]] void refuse(const std::string& what) { throw error("gpufs::mount: " + what); }
-
-std::uint64_t available_host_nbytes() {
-  const long pages = sysconf(_SC_AVPHYS_PAGES);
-  const long page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 1u << 30;
-}
 
 std::uint32_t frames_of(const mount_options& options) {
   const std::uint64_t n = options.cache_nbytes / options.page_nbytes;
@@ -47,8 +39,7 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   if (o.max_open_files == 0 || o.max_open_files > (1u << slot_bits)) {
     refuse("max_open_files is " + std::to_string(o.max_open_files) + "; it must be from 1 to 2^20");
   }
-  if (o.pin_nbytes == 0) o.pin_nbytes = available_host_nbytes() / 2;
-  if (o.nworkers == 0) o.nworkers = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+  if (o.pin_nbytes == 0) o.pin_nbytes = store::default_pin_nbytes();
   const std::uint32_t nframes = frames_of(o);
   if (o.nrings == 0) o.nrings = std::clamp(nframes / 64, 1u, 256u);
   o.nrings = std::min(o.nrings, nframes);
@@ -161,6 +152,7 @@ struct host_mount::impl {
               .nworkers = options.nworkers,
               .max_open_files = options.max_open_files}),
         memory(m) {
+    options.nworkers = host.options().nworkers;
     layout.cache.frames = make_frames(memory, options);
     layout.cache.table = make_table(memory, layout.cache.frames.nframes);
     layout.cache.rings = make_rings(memory, layout.cache.frames.nframes, options.nrings);
@@ -178,7 +170,9 @@ struct host_mount::impl {
     layout.requests = host.rings();
     layout.request_tails = memory.allocate<std::uint32_t>(options.request_rings);
     layout.request_turns = memory.allocate<std::uint32_t>(std::size_t{options.request_rings} * options.request_slots);
-    layout.words = memory.allocate(std::vector<mount_words>(1, {.free_slots = 1}));
+    mount_words words{};
+    words.free_slots = 1;
+    layout.words = memory.allocate(std::vector<mount_words>(1, words));
     for (std::uint64_t& point : layout.hash_points) point = secret_point();
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
@@ -219,7 +213,13 @@ struct host_mount::impl {
 };
 
 host_mount::host_mount(simt::platform& machine, const std::string& root, const mount_options& options)
-    : impl_(std::make_unique<impl>(machine, root, options)) {}
+try : impl_(std::make_unique<impl>(machine, root, options)) {
+} catch (const error&) {
+  throw;
+} catch (const std::exception& cause) {
+  refuse("cannot mount '" + root + "': " + cause.what());
+}
+
 host_mount::~host_mount() = default;
 host_mount::host_mount(host_mount&&) noexcept = default;
 host_mount& host_mount::operator=(host_mount&&) noexcept = default;
