@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store that is slow, fails or stops where a test says, over a real one. Its files are always staged and read through pread(), so
+// that every byte comes by here.
+#pragma once
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "gpufs/store/store.hpp"
+
+namespace gpufs::test {
+
+// A gate that stops host workers until the test opens it. Open at first.
+class gate {
+ public:
+  void close() { set(false); }
+  void open() { set(true); }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.wait(lock, [this] { return open_; });
+    --waiting_;
+  }
+  int waiting() const {
+    std::lock_guard lock(mutex_);
+    return waiting_;
+  }
+
+ private:
+  void set(bool open) {
+    std::lock_guard lock(mutex_);
+    open_ = open;
+    changed_.notify_all();
+  }
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  int waiting_ = 0;
+};
+
+// What goes wrong; shared by the test and the store, and changed while kernels run.
+struct faults {
+  std::atomic<std::uint64_t> delay_ns{0};        // of each read
+  std::atomic<std::uint64_t> open_delay_ns{0};   // of each open
+  std::atomic<std::uint32_t> fail_every{0};      // every n-th read fails; 0: none
+  std::atomic<std::uint32_t> short_every{0};     // every n-th read gives half of what was asked; 0: none
+  std::atomic<int> read_error{EIO};              // with which errno
+  std::atomic<int> open_error{0};                // every open fails so; 0: none
+  std::atomic<std::uint64_t> reads{0}, opens{0}, closes{0};
+  gate read_gate, open_gate;
+
+  void fail_at(std::int64_t first, std::int64_t end) {  // reads that touch [first, end)
+    std::lock_guard lock(mutex_);
+    bad_.emplace(first, end);
+  }
+  void heal() {
+    std::lock_guard lock(mutex_);
+    bad_.clear();
+    fail_every = 0;
+    short_every = 0;
+    open_error = 0;
+  }
+  bool is_bad(std::int64_t first, std::int64_t end) const {
+    std::lock_guard lock(mutex_);
+    for (const auto& [bad_first, bad_end] : bad_) {
+      if (first < bad_end && bad_first < end) return true;
+    }
+    return false;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::pair<std::int64_t, std::int64_t>> bad_;
+};
+
+class faulty_file final : public store::open_file {
+ public:
+  faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong)
+      : real_(std::move(real)), wrong_(std::move(wrong)), info_(real_->info()) {
+    info_.kind = service::source_kind::staged;
+    info_.pull_base = nullptr;
+    info_.reason = "a test's faulty store";
+  }
+  ~faulty_file() override { ++wrong_->closes; }
+
+  const store::file_info& info() const override { return info_; }
+  int check_version() const override { return real_->check_version(); }
+  std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
+    const std::uint64_t n = ++wrong_->reads;
+    wrong_->read_gate.pass();
+    if (const std::uint64_t delay = wrong_->delay_ns) std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
+    if (wrong_->is_bad(offset, offset + static_cast<std::int64_t>(dst.size()))) return -wrong_->read_error;
+    if (const std::uint32_t every = wrong_->fail_every; every != 0 && n % every == 0) return -wrong_->read_error;
+    if (const std::uint32_t every = wrong_->short_every; every != 0 && n % every == 0) dst = dst.first(dst.size() / 2);
+    return real_->pread(dst, offset);
+  }
+
+ private:
+  std::unique_ptr<store::open_file> real_;
+  std::shared_ptr<faults> wrong_;
+  store::file_info info_;
+};
+
+class faulty_store final : public store::store {
+ public:
+  explicit faulty_store(std::shared_ptr<gpufs::store::store> real) : real_(std::move(real)) {}
+
+  faults& wrong() const { return *wrong_; }
+  std::string_view name() const override { return "faulty"; }
+  void trim() override { real_->trim(); }
+  std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
+    ++wrong_->opens;
+    wrong_->open_gate.pass();
+    if (const std::uint64_t delay = wrong_->open_delay_ns) std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
+    if (const int wanted = wrong_->open_error; wanted != 0) {
+      *error = -wanted;
+      return nullptr;
+    }
+    auto file = real_->open(path, flags, error);
+    if (file == nullptr) return nullptr;
+    return std::make_unique<faulty_file>(std::move(file), wrong_);
+  }
+
+ private:
+  std::shared_ptr<gpufs::store::store> real_;
+  std::shared_ptr<faults> wrong_ = std::make_shared<faults>();
+};
+
+}  // namespace gpufs::test
