@@ -57,19 +57,25 @@ bool is_settled(std::uint64_t mtime_ns, std::uint64_t ctime_ns, std::uint64_t no
 }
 
 int posix_file::check_version() const {
+  if (stale_.load(std::memory_order_relaxed)) return -ESTALE;
   struct stat st;
   if (::fstat(fd_.get(), &st) != 0) return -errno;
   const auto same_bytes = [&] { return st.st_size == info_.nbytes && ns_of(st.st_mtim) == info_.mtime_ns; };
-  if (!same_bytes()) return -ESTALE;
+  if (!same_bytes()) return changed();
   if (ns_of(st.st_ctim) == ctime_ns_.load(std::memory_order_relaxed)) return 0;
   const std::scoped_lock hold(lock_);
   if (::fstat(fd_.get(), &st) != 0) return -errno;  // again: another thread may have moved the version past our look
-  if (!same_bytes()) return -ESTALE;
+  if (!same_bytes()) return changed();
   if (ns_of(st.st_ctim) == ctime_ns_.load(std::memory_order_relaxed)) return 0;
-  if (st.st_nlink == nlinks_) return -ESTALE;
+  if (st.st_nlink == nlinks_) return changed();
   nlinks_ = st.st_nlink;
   ctime_ns_.store(ns_of(st.st_ctim), std::memory_order_relaxed);
   return 0;
+}
+
+int posix_file::changed() const {
+  stale_.store(true, std::memory_order_relaxed);
+  return -ESTALE;
 }
 
 std::int64_t posix_file::pread(std::span<std::byte> dst, std::int64_t offset) {

@@ -18,10 +18,11 @@ class posix_file final : public open_file {
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override;
   int descriptor() const override { return fd_.get(); }
   std::uint32_t alignment() const override { return alignment_; }
-  int check_version() const override;
+  int check_version() const override;  // -errno too when fstat fails
   void set_reason(std::string reason) { info_.reason = std::move(reason); }  // before anybody else has the file
 
  private:
+  int changed() const;
   std::int64_t read_aligned(std::span<std::byte> dst, std::int64_t offset) const;
 
   unique_fd fd_;
@@ -32,6 +33,7 @@ class posix_file final : public open_file {
   mutable std::atomic<std::uint64_t> ctime_ns_;
   mutable std::mutex lock_;
   mutable std::uint64_t nlinks_;
+  mutable std::atomic<bool> stale_{false};  // once changed, changed for good
 };
 
 // Opens what posix_store::open opens. nullptr and *error, or the file.

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registered mappings: shared between opens, kept within a budget, never given back while a kernel may wait for an open.
+#include "gpufs/store/mapped_store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "gpufs/store/auto_store.hpp"
+#include "gpufs/store/mem_store.hpp"
+#include "posix_extras.hpp"
+
+namespace gpufs::test {
+namespace {
+
+// The CPU's memory, which counts registrations and refuses them when told to.
+class counting_platform final : public simt::platform {
+ public:
+  void* allocate_device(std::size_t n) override { return real_.allocate_device(n); }
+  void deallocate_device(void* p) noexcept override { real_.deallocate_device(p); }
+  void* allocate_pinned(std::size_t n) override { return real_.allocate_pinned(n); }
+  void deallocate_pinned(void* p) noexcept override {
+    ++nfreed;
+    real_.deallocate_pinned(p);
+  }
+  const void* register_readonly(const void* p, std::size_t n, std::string* why) override {
+    if (delay.count() != 0) std::this_thread::sleep_for(delay);
+    if (refuse) {
+      *why = "the test said no";
+      return nullptr;
+    }
+    const std::scoped_lock hold(lock_);
+    EXPECT_EQ(n % 4096, 0u);
+    EXPECT_TRUE(live_.emplace(p, n).second);
+    ++nregistered;
+    return p;
+  }
+  void unregister(const void* p) noexcept override {
+    const std::scoped_lock hold(lock_);
+    EXPECT_EQ(live_.erase(p), 1u);
+    unregistered_.push_back(p);
+  }
+  void copy_to_device(void* d, const void* s, std::size_t n) override { real_.copy_to_device(d, s, n); }
+  void copy_from_device(void* d, const void* s, std::size_t n) override { real_.copy_from_device(d, s, n); }
+  void zero_device(void* d, std::size_t n) override { real_.zero_device(d, n); }
+  std::string_view name() const override { return "counting"; }
+  bool is_cuda() const override { return false; }
+  std::size_t memory_nbytes() const override { return real_.memory_nbytes(); }
+  std::string describe() const override { return real_.describe(); }
+
+  std::size_t nlive() const {
+    const std::scoped_lock hold(lock_);
+    return live_.size();
+  }
+  std::vector<const void*> unregistered() const {
+    const std::scoped_lock hold(lock_);
+    return unregistered_;
+  }
+  std::atomic<bool> refuse{false};
+  std::chrono::milliseconds delay{0};
+  std::atomic<int> nregistered{0}, nfreed{0};
+
+ private:
+  simt::platform& real_ = simt::cpu_platform();
+  mutable std::mutex lock_;
+  std::map<const void*, std::size_t> live_;
+  std::vector<const void*> unregistered_;
+};
+
+class mapped_store_test : public testing::Test {
+ protected:
+  mapped_store_test() {
+    for (int i = 0; i < 6; ++i) dir_.add("f" + std::to_string(i), 10'000, static_cast<std::uint64_t>(i));  // three pages each
+    let_file_times_pass();
+  }
+  template <class Store>
+  std::unique_ptr<store::open_file> open(Store& files, int i) {
+    int error = 0;
+    auto file = files.open("f" + std::to_string(i), 0, &error);
+    EXPECT_EQ(error, 0);
+    return file;
+  }
+  static constexpr std::uint64_t file_pinned = 3 * 4096;
+  temp_dir dir_;
+  counting_platform machine_;
+};
+
+TEST_F(mapped_store_test, OpensOfOneVersionShareAMapping) {
+  store::mapped_store files(machine_, dir_.path(), 1 << 20);
+  const auto first = open(files, 0), second = open(files, 0), other = open(files, 1);
+  EXPECT_EQ(first->info().pull_base, second->info().pull_base);
+  EXPECT_NE(first->info().pull_base, other->info().pull_base);
+  EXPECT_EQ(machine_.nregistered, 2);
+  EXPECT_EQ(files.usage().pinned_nbytes, 2 * file_pinned);
+  EXPECT_EQ(files.usage().idle_nbytes, 0u);
+  dir_.overwrite("f0", 0, 10, 99);
+  let_file_times_pass();
+  const auto changed = open(files, 0);
+  EXPECT_EQ(machine_.nregistered, 3) << "a new version is mapped anew";
+  EXPECT_EQ(first->check_version(), -ESTALE);
+  EXPECT_EQ(changed->check_version(), 0);
+}
+
+TEST_F(mapped_store_test, ClosedFilesStayRegisteredUntilTrimmed) {
+  store::mapped_store files(machine_, dir_.path(), 1 << 20);
+  const auto* base = open(files, 0)->info().pull_base;
+  EXPECT_EQ(files.usage().idle_nbytes, file_pinned);
+  EXPECT_EQ(files.usage().nidle, 1u);
+  EXPECT_EQ(machine_.nlive(), 1u);
+  {
+    const auto again = open(files, 0);
+    EXPECT_EQ(again->info().pull_base, base);
+    EXPECT_EQ(machine_.nregistered, 1);
+    EXPECT_EQ(files.usage().nidle, 0u);
+    files.trim();
+    EXPECT_EQ(machine_.nlive(), 1u) << "in use";
+  }
+  files.trim();
+  EXPECT_EQ(machine_.nlive(), 0u);
+  EXPECT_EQ(files.usage().pinned_nbytes, 0u);
+  EXPECT_EQ(files.usage().nmappings, 0u);
+}
+
+TEST_F(mapped_store_test, TrimsTheLeastRecentlyUsedFirst) {
+  store::mapped_store files(machine_, dir_.path(), 1 << 20);
+  std::vector<const void*> bases;
+  for (int i = 0; i < 4; ++i) bases.push_back(open(files, i)->info().pull_base);
+  open(files, 0);  // now the most recent
+  files.trim(2 * file_pinned);
+  EXPECT_EQ(machine_.unregistered(), (std::vector<const void*>{bases[1], bases[2]}));
+}
+
+TEST_F(mapped_store_test, TheBudgetHoldsAndAnOpenNeverUnregisters) {
+  store::mapped_store files(machine_, dir_.path(), 2 * file_pinned + 100);
+  open(files, 0);
+  const auto held = open(files, 1);
+  int error = 0;
+  std::string why;
+  EXPECT_EQ(files.open_explained("f2", 0, &error, &why), nullptr);
+  EXPECT_EQ(error, -EOPNOTSUPP);
+  EXPECT_NE(why.find("budget"), std::string::npos) << why;
+  EXPECT_NE(why.find("trim()"), std::string::npos) << why;
+  EXPECT_TRUE(machine_.unregistered().empty());
+  files.trim();
+  EXPECT_TRUE(open(files, 2));
+  EXPECT_EQ(files.usage().pinned_nbytes, 2 * file_pinned);
+}
+
+TEST_F(mapped_store_test, ARefusedRegistrationLeavesNoTrace) {
+  store::mapped_store files(machine_, dir_.path(), 1 << 20);
+  machine_.refuse = true;
+  int error = 0;
+  std::string why;
+  EXPECT_EQ(files.open_explained("f0", 0, &error, &why), nullptr);
+  EXPECT_EQ(error, -EOPNOTSUPP);
+  EXPECT_NE(why.find("the test said no"), std::string::npos) << why;
+  EXPECT_EQ(files.usage().pinned_nbytes, 0u);
+  EXPECT_EQ(files.usage().nmappings, 0u);
+  machine_.refuse = false;
+  EXPECT_TRUE(open(files, 0));
+}
+
+TEST_F(mapped_store_test, ManyOpensOfOneFileRegisterItOnce) {
+  for (const bool refuse : {false, true}) {
+    store::mapped_store files(machine_, dir_.path(), 1 << 20);
+    machine_.delay = std::chrono::milliseconds(20);
+    machine_.refuse = refuse;
+    machine_.nregistered = 0;
+    std::atomic<int> nopened{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&] {
+        int error = 0;
+        const auto file = files.open("f0", 0, &error);
+        nopened += file != nullptr;
+        EXPECT_EQ(error, refuse ? -EOPNOTSUPP : 0);
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    EXPECT_EQ(nopened, refuse ? 0 : 8);
+    EXPECT_EQ(machine_.nregistered, refuse ? 0 : 1);
+    EXPECT_EQ(files.usage().nidle, refuse ? 0u : 1u);
+  }
+  EXPECT_EQ(machine_.nlive(), 0u) << "the destructor unregisters";
+}
+
+TEST_F(mapped_store_test, AutoSaysWhichAndWhy) {
+  using service::source_kind;
+  dir_.add("big", 300 << 10, 1);
+  dir_.add("big2", 300 << 10, 2);
+  dir_.add("empty", 0, 0);
+  let_file_times_pass();
+  store::auto_store files(machine_, dir_.path(), 400 << 10);
+  int error = 0;
+  const auto expect = [&](const char* path, int flags, source_kind kind, const char* because) {
+    const auto file = files.open(path, flags, &error);
+    ASSERT_TRUE(file) << path << error;
+    EXPECT_EQ(file->info().kind, kind) << path;
+    EXPECT_NE(file->info().reason.find(because), std::string::npos) << file->info().reason;
+    EXPECT_EQ(read_all(*file).size(), static_cast<std::size_t>(file->info().nbytes));
+  };
+  expect("big", 0, source_kind::pull, "registered");
+  expect("big2", 0, source_kind::staged, "budget");
+  expect("f0", 0, source_kind::staged, "fewer than");
+  expect("empty", 0, source_kind::staged, "fewer than");
+  expect("big", O_DIRECT, source_kind::staged, "O_DIRECT");
+  EXPECT_TRUE(machine_.unregistered().empty());
+  files.trim();
+  expect("big2", 0, source_kind::pull, "registered");
+  machine_.refuse = true;
+  files.trim();
+  expect("big", 0, source_kind::staged, "the test said no");
+  EXPECT_EQ(error_of(files, "missing"), -ENOENT);
+}
+
+TEST_F(mapped_store_test, TheDefaultBudgetIsHalfOfWhatIsAvailable) {
+  EXPECT_GT(store::default_pin_nbytes(), 1u << 20);
+  EXPECT_LT(store::default_pin_nbytes(), machine_.memory_nbytes());
+  EXPECT_EQ(store::mapped_store(machine_, dir_.path()).usage().budget_nbytes >> 30, store::default_pin_nbytes() >> 30);
+}
+
+TEST_F(mapped_store_test, MemKeepsOldVersionsForWhoeverHasThemOpen) {
+  store::mem_store files(machine_);
+  files.put("x/y", content(1, 0, 1000));
+  int error = 0;
+  auto old = files.open("x/y", 0, &error);
+  files.put("x/y", content(2, 0, 2000));
+  const auto fresh = files.open("x/y", 0, &error);
+  EXPECT_EQ(read_all(*old), content(1, 0, 1000));
+  EXPECT_EQ(read_all(*fresh), content(2, 0, 2000));
+  EXPECT_EQ(old->info().inode, fresh->info().inode);
+  EXPECT_NE(old->info().mtime_ns, fresh->info().mtime_ns);
+  files.trim();
+  EXPECT_EQ(machine_.nfreed, 0);
+  old.reset();
+  EXPECT_EQ(machine_.nfreed, 0) << "closing frees nothing: it would wait for kernels";
+  files.trim();
+  EXPECT_EQ(machine_.nfreed, 1);
+  EXPECT_THROW(files.put("", {}), std::invalid_argument);
+  EXPECT_THROW(files.put("../x", {}), std::invalid_argument);
+  EXPECT_THROW(store::mem_store(machine_, service::source_kind::nil), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace gpufs::test

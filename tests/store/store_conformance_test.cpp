@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every store must do, run on each.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpufs/simt/platform.hpp"
+#include "gpufs/store/auto_store.hpp"
+#include "gpufs/store/mem_store.hpp"
+#include "gpufs/store/nil_store.hpp"
+#include "gpufs/store/posix_store.hpp"
+#include "posix_extras.hpp"
+
+namespace gpufs::test {
+namespace {
+
+constexpr std::int64_t nil_nbytes = 10'001;
+
+// A store with the files "a" and "d/e" of nil_nbytes bytes and, unless it is nil, "empty".
+struct subject {
+  const char* name;
+  std::function<std::unique_ptr<store::store>(const temp_dir&)> make;
+  bool nil = false;
+  bool empty_opens = true;  // a registered mapping cannot be empty
+};
+
+std::unique_ptr<store::store> make_mem(service::source_kind kind) {
+  auto files = std::make_unique<store::mem_store>(simt::cpu_platform(), kind);
+  files->put("a", content(1, 0, nil_nbytes));
+  files->put("d/e", content(2, 0, nil_nbytes));
+  files->put("empty", {});
+  return files;
+}
+
+void PrintTo(const subject& s, std::ostream* out) { *out << s.name; }
+
+class every_store : public testing::TestWithParam<subject> {
+ protected:
+  every_store() {
+    dir_.add("a", nil_nbytes, 1);
+    dir_.add("d/e", nil_nbytes, 2);
+    dir_.add("empty", 0, 0);
+    let_file_times_pass();
+    store_ = GetParam().make(dir_);
+  }
+  std::unique_ptr<store::open_file> open(std::string_view path, int flags = 0) {
+    int error = 0;
+    auto file = store_->open(path, flags, &error);
+    EXPECT_EQ(error, 0) << path;
+    return file;
+  }
+  std::vector<std::byte> expected(std::uint64_t seed, std::int64_t offset, std::size_t nbytes) const {
+    return GetParam().nil ? std::vector<std::byte>(nbytes) : content(seed, static_cast<std::uint64_t>(offset), nbytes);
+  }
+
+  temp_dir dir_;
+  std::unique_ptr<store::store> store_;
+};
+
+TEST_P(every_store, ReadsRangesAsPread) {
+  const auto file = open("a");
+  ASSERT_TRUE(file);
+  ASSERT_EQ(file->info().nbytes, nil_nbytes);
+  for (const std::int64_t offset : {0, 1, 511, 512, 4096, 9'999, 10'000}) {
+    for (const std::size_t nbytes : {1, 2, 511, 4096, 20'000}) {
+      std::vector<std::byte> got(nbytes, std::byte{0xee});
+      const auto n = static_cast<std::size_t>(std::min<std::int64_t>(static_cast<std::int64_t>(nbytes), nil_nbytes - offset));
+      ASSERT_EQ(file->pread(got, offset), static_cast<std::int64_t>(n)) << offset << " " << nbytes;
+      for (std::size_t i = n; i < nbytes; ++i) ASSERT_EQ(got[i], std::byte{0xee}) << "wrote beyond what was read";
+      got.resize(n);
+      ASSERT_EQ(got, expected(1, offset, n)) << offset << " " << nbytes;
+    }
+  }
+  std::byte one[1];
+  EXPECT_EQ(file->pread(one, nil_nbytes), 0);
+  EXPECT_EQ(file->pread(one, std::int64_t{1} << 62), 0);
+  EXPECT_EQ(file->pread({}, 0), 0);
+  EXPECT_EQ(file->pread(one, -1), -EINVAL);
+  EXPECT_EQ(file->check_version(), 0);
+}
+
+TEST_P(every_store, SaysWhatItOpened) {
+  const auto file = open("d/e");
+  ASSERT_TRUE(file);
+  const store::file_info& info = file->info();
+  EXPECT_FALSE(info.reason.empty());
+  EXPECT_TRUE(S_ISREG(info.mode));
+  EXPECT_TRUE(info.settled);
+  EXPECT_EQ(info.pull_base != nullptr, info.kind == service::source_kind::pull);
+  if (info.pull_base != nullptr) {
+    EXPECT_EQ(std::vector<std::byte>(info.pull_base, info.pull_base + info.nbytes), expected(2, 0, nil_nbytes));
+  }
+  EXPECT_GE(file->alignment(), 1u);
+  EXPECT_FALSE(store_->name().empty());
+}
+
+TEST_P(every_store, SpellingsOfOnePathAreOneFile) {
+  const auto plain = open("d/e");
+  ASSERT_TRUE(plain);
+  for (const char* path : {"/d/e", "///d/e", "./d/e", "d//e", "d/./e", "d/../d/e"}) {
+    const auto same = open(path);
+    ASSERT_TRUE(same) << path;
+    EXPECT_EQ(same->info().inode, plain->info().inode) << path;
+    EXPECT_EQ(same->info().device, plain->info().device) << path;
+    EXPECT_EQ(same->info().mtime_ns, plain->info().mtime_ns) << path;
+    EXPECT_EQ(same->info().ctime_ns, plain->info().ctime_ns) << path;
+  }
+  EXPECT_NE(open("a")->info().inode, plain->info().inode);
+}
+
+TEST_P(every_store, RefusesBadPathsAndFlags) {
+  EXPECT_EQ(error_of(*store_, ""), -ENOENT);
+  EXPECT_EQ(error_of(*store_, "/"), -EISDIR);
+  EXPECT_EQ(error_of(*store_, "//"), -EISDIR);
+  EXPECT_EQ(error_of(*store_, "."), -EISDIR);
+  EXPECT_EQ(error_of(*store_, std::string_view("a\0b", 3)), -EINVAL);
+  EXPECT_EQ(error_of(*store_, std::string_view("a\0", 2)), -EINVAL);
+  EXPECT_EQ(error_of(*store_, std::string(4096, 'x')), -ENAMETOOLONG);
+  EXPECT_EQ(error_of(*store_, std::string(256, 'x')), -ENAMETOOLONG);
+  EXPECT_EQ(error_of(*store_, "d/" + std::string(256, 'x') + "/y"), -ENAMETOOLONG);
+  EXPECT_EQ(error_of(*store_, ".."), -EXDEV);
+  EXPECT_EQ(error_of(*store_, "../a"), -EXDEV);
+  EXPECT_EQ(error_of(*store_, "/../a"), -EXDEV);
+  EXPECT_EQ(error_of(*store_, "d/../../a"), -EXDEV);
+  EXPECT_EQ(error_of(*store_, "a/"), -ENOTDIR);
+  if (!GetParam().nil) {
+    EXPECT_EQ(error_of(*store_, "missing"), -ENOENT);
+    EXPECT_EQ(error_of(*store_, "missing/"), -ENOENT);
+    EXPECT_EQ(error_of(*store_, std::string(255, 'x')), -ENOENT);
+  }
+  for (const int flags : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_CREAT | O_EXCL, O_ACCMODE, O_TMPFILE | O_RDWR}) {
+    EXPECT_EQ(error_of(*store_, "a", flags), -EROFS) << flags;
+  }
+  for (const int flags : {O_PATH, O_DIRECTORY, O_ASYNC, 1 << 30}) EXPECT_EQ(error_of(*store_, "a", flags), -EINVAL) << flags;
+  for (const int flags : {O_RDONLY, O_CLOEXEC, O_NOATIME, O_SYNC, O_NOFOLLOW, O_NONBLOCK}) {
+    EXPECT_EQ(error_of(*store_, "a", flags), 0) << flags;
+  }
+}
+
+TEST_P(every_store, OpensEmptyFiles) {
+  if (GetParam().nil) return;
+  if (!GetParam().empty_opens) {
+    int error = 0;
+    std::string why;
+    EXPECT_EQ(store_->open_explained("empty", 0, &error, &why), nullptr);
+    EXPECT_EQ(error, -EOPNOTSUPP);
+    EXPECT_NE(why.find("empty"), std::string::npos) << why;
+    return;
+  }
+  const auto file = open("empty");
+  ASSERT_TRUE(file);
+  std::byte one[1];
+  EXPECT_EQ(file->info().nbytes, 0);
+  EXPECT_EQ(file->pread(one, 0), 0);
+}
+
+TEST_P(every_store, FilesOutliveTheirStore) {
+  const auto file = open("a");
+  store_.reset();
+  EXPECT_EQ(read_all(*file), expected(1, 0, nil_nbytes));
+}
+
+TEST_P(every_store, ServesThreadsAtOnce) {
+  const auto shared = open("a");
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      random_source draw(t + 1);
+      for (int i = 0; i < 100; ++i) {
+        int error = 0;
+        const auto own = store_->open("d/e", 0, &error);
+        ASSERT_TRUE(own) << error;
+        const auto offset = static_cast<std::int64_t>(draw.below(nil_nbytes));
+        std::vector<std::byte> got(draw.between(1, 3000));
+        for (const auto& [file, seed] : {std::pair{shared.get(), 1}, std::pair{own.get(), 2}}) {
+          const std::int64_t n = file->pread(got, offset);
+          ASSERT_GT(n, 0);
+          ASSERT_TRUE(std::equal(got.begin(), got.begin() + n,
+                                 expected(static_cast<std::uint64_t>(seed), offset, static_cast<std::size_t>(n)).begin()));
+        }
+        if (i % 10 == 0) store_->trim();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+TEST_P(every_store, TrimsWithFilesOpenAndClosed) {
+  auto file = open("a");
+  store_->trim();
+  EXPECT_EQ(read_all(*file), expected(1, 0, nil_nbytes));
+  file.reset();
+  store_->trim();
+  EXPECT_EQ(read_all(*open("a")), expected(1, 0, nil_nbytes));
+}
+
+using store::auto_options;
+using store::posix_options;
+INSTANTIATE_TEST_SUITE_P(
+    stores, every_store,
+    testing::Values(
+        subject{"nil", [](const temp_dir&) { return std::make_unique<store::nil_store>(nil_nbytes); }, true},
+        subject{"mem_pull", [](const temp_dir&) { return make_mem(service::source_kind::pull); }},
+        subject{"mem_staged", [](const temp_dir&) { return make_mem(service::source_kind::staged); }},
+        subject{"posix", [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path()); }},
+        subject{
+            "posix_walk",
+            [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path(), posix_options{.openat2 = false}); }},
+        subject{
+            "posix_direct",
+            [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path(), posix_options{.direct = true}); }},
+        subject{"mapped",
+                [](const temp_dir& dir) { return std::make_unique<store::mapped_store>(simt::cpu_platform(), dir.path()); }, false,
+                false},
+        subject{"auto_staged",
+                [](const temp_dir& dir) { return std::make_unique<store::auto_store>(simt::cpu_platform(), dir.path()); }},
+        subject{"auto_pull",
+                [](const temp_dir& dir) {
+                  return std::make_unique<store::auto_store>(simt::cpu_platform(), dir.path(), 0,
+                                                             auto_options{.small_file_nbytes = 0});
+                }}),
+    [](const testing::TestParamInfo<subject>& s) { return std::string(s.param.name); });
+
+}  // namespace
+}  // namespace gpufs::test
