@@ -25,24 +25,31 @@ GPUFS_NO_TSAN void copy_words(std::uint64_t* dst, const std::uint64_t* src, unsi
   }
 }
 
-
 GPUFS_NO_TSAN std::uint64_t combine(cpu_op op, std::uint64_t a, std::uint64_t b) {
   const auto sa = static_cast<std::int64_t>(a);
   const auto sb = static_cast<std::int64_t>(b);
   switch (op) {
-    case cpu_op::any: return a | b;
-    case cpu_op::all: return a & b;
-    case cpu_op::reduce_add: return a + b;
-    case cpu_op::reduce_min_signed: return sb < sa ? b : a;
-    case cpu_op::reduce_min_unsigned: return b < a ? b : a;
-    case cpu_op::reduce_max_signed: return sa < sb ? b : a;
-    default: return a < b ? b : a;
+    case cpu_op::any:
+      return a | b;
+    case cpu_op::all:
+      return a & b;
+    case cpu_op::reduce_add:
+      return a + b;
+    case cpu_op::reduce_min_signed:
+      return sb < sa ? b : a;
+    case cpu_op::reduce_min_unsigned:
+      return b < a ? b : a;
+    case cpu_op::reduce_max_signed:
+      return sa < sb ? b : a;
+    default:
+      return a < b ? b : a;
   }
 }
 
 GPUFS_NO_TSAN void give_results(lane** lanes, cpu_op op, std::uint32_t mask, unsigned nwords) {
   switch (op) {
-    case cpu_op::sync: return;
+    case cpu_op::sync:
+      return;
     case cpu_op::ballot: {
       std::uint64_t votes = 0;
       for (std::uint32_t m = mask; m != 0; m &= m - 1) {
@@ -110,9 +117,7 @@ GPUFS_NO_TSAN void maybe_switch(lane* self) {
   }
 }
 
-[[noreturn]] void refuse_host_thread(const char* what) {
-  throw launch_error(std::string(what) + " was called outside a launch");
-}
+[[noreturn]] void refuse_host_thread(const char* what) { throw launch_error(std::string(what) + " was called outside a launch"); }
 
 }  // namespace
 
@@ -126,6 +131,12 @@ GPUFS_NO_TSAN void cpu_preempt() {
   self->countdown = w.draw_countdown();
   w.make_ready(self);
   leave(self);
+}
+
+void cpu_refuse_address(bool is_shared) {
+  lane* self = this_lane();
+  fail(self, lane_name(*self) + " uses an atomic of device or system scope on " + (is_shared ? "shared memory" : "its own stack") +
+                 ", which CUDA cannot");
 }
 
 GPUFS_NO_TSAN void cpu_backoff(std::uint64_t cap_ns) {
@@ -188,8 +199,7 @@ GPUFS_NO_TSAN void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std:
   sanitizer::acquire(lanes[std::countr_zero(mask)]);
 }
 
-GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, const std::uint64_t* value,
-                             std::uint64_t* result) {
+GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result) {
   lane* self = this_lane();
   if (self->countdown == 0) refuse_host_thread("a block collective");
   worker& w = *self->owner;

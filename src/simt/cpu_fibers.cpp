@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lanes' fibers: their stacks, what they run, and how they are unwound when a launch stops.
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
 #include <new>
-#include <sys/mman.h>
 #include <typeinfo>
-#include <unistd.h>
 #include <vector>
 
 #include "cpu_scheduler.hpp"
@@ -136,8 +136,8 @@ GPUFS_NO_TSAN void lane_main(boost::context::detail::transfer_t transfer) {
 void make_lanes(std::vector<lane*>& out) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t stride = stack_nbytes + page;
-  void* base = ::mmap(nullptr, stride * warp_lanes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  void* base =
+      ::mmap(nullptr, stride * warp_lanes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (base == MAP_FAILED) throw launch_error(std::string("cannot map stacks for lanes: ") + std::strerror(errno));
   ::madvise(base, stride * warp_lanes, MADV_NOHUGEPAGE);
   for (unsigned i = 0; i < warp_lanes; ++i) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the CPU machine that host code needs, lanes or none.
-#include <cerrno>
-#include <cstdint>
-#include <ctime>
 #include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
 
 #include "gpufs/simt/detail/cpu_machine.hpp"
 #include "sanitizer.hpp"

@@ -131,6 +131,7 @@ void cpu_launch(const launch_config& config, void (*body)(const void*), const vo
   launch.nworkers = schedule.nthreads != 0 ? schedule.nthreads : default_threads();
   launch.resident = schedule.resident_blocks != 0 ? schedule.resident_blocks : 4 * launch.nworkers;
   launch.resident = std::min(launch.resident, config.grid);
+  launch.resident = std::min(launch.resident, std::max(1u, sanitizer::max_fibers / config.block));
   launch.nworkers = std::min(launch.nworkers, launch.resident);
   launch.start_ns = cpu_clock_ns();
   const std::vector<std::uint32_t> order = block_sequence(config.grid, schedule.order, launch.seed);

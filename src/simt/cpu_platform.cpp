@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <thread>
-#include <unistd.h>
 
 #include "gpufs/simt/platform.hpp"
 

@@ -8,8 +8,8 @@
 namespace gpufs::simt::runtime {
 namespace {
 
-constexpr const char* op_names[] = {"sync",       "ballot",     "any",        "all",        "shfl",      "broadcast",
-                                    "match_any",  "reduce_add", "reduce_min", "reduce_min", "reduce_max", "reduce_max"};
+constexpr const char* op_names[] = {"sync",      "ballot",     "any",        "all",        "shfl",       "broadcast",
+                                    "match_any", "reduce_add", "reduce_min", "reduce_min", "reduce_max", "reduce_max"};
 constexpr unsigned max_listed = 8;
 
 // How a sentence about `beside` names another lane of its block.
@@ -37,14 +37,18 @@ std::string of_lanes(std::uint32_t mask) { return mask == ~0u ? std::string() : 
 
 std::string state_text(const lane& l) {
   switch (l.state) {
-    case lane_state::fresh: return "has not started";
-    case lane_state::runnable: return "runs";
-    case lane_state::backing_off: return "backs off";
-    case lane_state::exited: return "has exited";
-    case lane_state::in_warp: return std::string("waits in ") + op_names[static_cast<int>(l.op)] + of_lanes(l.mask);
+    case lane_state::fresh:
+      return "has not started";
+    case lane_state::runnable:
+      return "runs";
+    case lane_state::backing_off:
+      return "backs off";
+    case lane_state::exited:
+      return "has exited";
+    case lane_state::in_warp:
+      return std::string("waits in ") + op_names[static_cast<int>(l.op)] + of_lanes(l.mask);
     case lane_state::in_block:
-      return l.op == cpu_op::sync ? "waits in block barrier"
-                                  : std::string("waits in block ") + op_names[static_cast<int>(l.op)];
+      return l.op == cpu_op::sync ? "waits in block barrier" : std::string("waits in block ") + op_names[static_cast<int>(l.op)];
   }
   return "";
 }
@@ -65,7 +69,7 @@ void say(std::string& text, const std::string& sentence) {
 }
 
 std::string describe_counts(const block_state& block) {
-  constexpr const char* names[] = {" not started", " running", " backing off", " in warp collectives",
+  constexpr const char* names[] = {" not started",          " running", " backing off", " in warp collectives",
                                    " in block collectives", " exited"};
   unsigned count[6] = {};
   for (unsigned i = 0; i < block.nthreads; ++i) ++count[static_cast<int>(block.lanes[i]->state)];
@@ -81,8 +85,7 @@ std::string describe_counts(const block_state& block) {
 }  // namespace
 
 std::string lane_name(const lane& l) {
-  return "block " + std::to_string(l.block_rank) + " warp " + std::to_string(l.warp_rank) + " lane " +
-         std::to_string(l.lane_id);
+  return "block " + std::to_string(l.block_rank) + " warp " + std::to_string(l.warp_rank) + " lane " + std::to_string(l.lane_id);
 }
 
 // "block 0 warp 1 lane 5 waits in ballot for lanes {3, 7}; lane 3 has exited; lane 7 waits in block barrier"

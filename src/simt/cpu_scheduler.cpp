@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu_scheduler.hpp"
 
-#include <ctime>
 #include <sched.h>
+#include <ctime>
 #include <utility>
 
 namespace gpufs::simt::runtime {
@@ -19,9 +19,7 @@ GPUFS_NO_TSAN std::uint64_t worker::random() {  // splitmix64
   return z ^ (z >> 31);
 }
 
-GPUFS_NO_TSAN unsigned worker::random_below(unsigned n) {
-  return static_cast<unsigned>(((random() >> 32) * n) >> 32);
-}
+GPUFS_NO_TSAN unsigned worker::random_below(unsigned n) { return static_cast<unsigned>(((random() >> 32) * n) >> 32); }
 
 GPUFS_NO_TSAN std::uint32_t worker::draw_countdown() { return launch->countdowns[random() & 255]; }
 
@@ -59,6 +57,10 @@ GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
     l->processor = index;
     l->countdown = draw_countdown();
     l->progress = false;
+    l->shared_begin = reinterpret_cast<std::uintptr_t>(block.shared_memory);
+    l->shared_nbytes = max_shared_nbytes;
+    l->stack_begin = reinterpret_cast<std::uintptr_t>(l->stack.stack_bottom);
+    l->cpu_lane::stack_nbytes = l->stack.stack_nbytes;
     l->owner = this;
     l->home = &block;
     l->unwinding = false;

@@ -57,10 +57,10 @@ struct block_state {
   std::uint32_t rank = 0;
   std::uint32_t nthreads = 0;
   std::uint32_t nexited = 0;
-  std::uint32_t narrived = 0;  // at the block collective
+  std::uint32_t narrived = 0;    // at the block collective
   std::uint32_t generation = 0;  // how many blocks have been here
   char ended[2];                 // ThreadSanitizer: what the lanes of an even and an odd generation did
-  lane** lanes = nullptr;      // by thread rank
+  lane** lanes = nullptr;        // by thread rank
   warp_state warps[max_block_threads / warp_lanes];
   shared_object shared[max_shared_objects];
   unsigned nshared = 0;
@@ -78,9 +78,9 @@ struct launch_state {
   unsigned nworkers = 0;
   unsigned resident = 0;
   std::uint64_t start_ns = 0;
-  char started, ended;  // ThreadSanitizer: what came before the lanes, and what they did
+  char started, ended;                   // ThreadSanitizer: what came before the lanes, and what they did
   const std::uint32_t* order = nullptr;  // the blocks in the order in which they start; nullptr: by rank
-  std::uint32_t countdowns[256];     // an equally likely sample each of the distance between switches
+  std::uint32_t countdowns[256];         // an equally likely sample each of the distance between switches
   // Relaxed atomics through builtins: std::atomic's members would be instrumented inside the scheduler.
   std::uint64_t next_block = 0;
   bool stopping = false;
@@ -116,8 +116,8 @@ struct worker {
   void make_ready(lane* l);
   bool start_block(block_state& block);
   void retire_block(block_state& block);
-  lane* next();            // who runs now; nullptr: the worker's main
-  void run();              // on main: all of this worker's share
+  lane* next();  // who runs now; nullptr: the worker's main
+  void run();    // on main: all of this worker's share
   void nap();
   bool out_of_time();
   void stop(std::string message);  // the launch fails; message: what happened
@@ -137,7 +137,7 @@ void give_lanes(lane** lanes, unsigned count);
 std::string lane_name(const lane& l);
 std::string describe_wait(const lane& l);
 std::string describe_waiters_for(const lane& l);  // somebody in the block who waits for this lane
-std::string describe_worker(const worker& w);  // who waits for what
+std::string describe_worker(const worker& w);     // who waits for what
 std::string how_to_repeat(const launch_state& launch);
 
 GPUFS_SANITIZER_INLINE lane* this_lane() { return static_cast<lane*>(cpu_current); }

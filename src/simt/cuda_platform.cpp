@@ -157,8 +157,7 @@ class cuda_memory final : public platform {
   };
 
   [[noreturn]] static void throw_no_memory(const char* kind, std::size_t nbytes, cudaError_t error) {
-    throw cuda_bad_alloc("cannot allocate " + std::to_string(nbytes) + " bytes of " + kind +
-                         " memory: " + cuda_error_text(error));
+    throw cuda_bad_alloc("cannot allocate " + std::to_string(nbytes) + " bytes of " + kind + " memory: " + cuda_error_text(error));
   }
 
   void copy(void* dst, const void* src, std::size_t nbytes, cudaMemcpyKind kind, const char* what) {

@@ -2,9 +2,9 @@
 // One stack with its own control flow. The switch is Boost.Context's jump_fcontext, the primitive under its fiber class: that
 // class keeps its state in instrumented inline functions, which ThreadSanitizer would see running between two fibers.
 #pragma once
+#include <cxxabi.h>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
-#include <cxxabi.h>
 
 #include "sanitizer.hpp"
 

@@ -28,6 +28,12 @@ inline constexpr std::size_t stack_factor = 1;
 #endif
 
 #if defined(__SANITIZE_THREAD__)
+inline constexpr unsigned max_fibers = 4096;  // it knows 8128 threads in all
+#else
+inline constexpr unsigned max_fibers = ~0u;
+#endif
+
+#if defined(__SANITIZE_THREAD__)
 #define GPUFS_SANITIZER_INLINE __attribute__((no_sanitize("thread"), always_inline)) inline
 #else
 #define GPUFS_SANITIZER_INLINE inline

@@ -254,7 +254,8 @@ TEST(atomics, system_scope_meets_the_host) {
       atomic_ref<std::uint32_t, scope::system>(words[32]).store(i, std::memory_order_release);
     }
   });
-  launch({.grid = 1, .block = 32}, turns_kernel{words.get(), words.get() + 32, words.get() + 33, words.get() + 1, nturns, errors.get()});
+  launch({.grid = 1, .block = 32},
+         turns_kernel{words.get(), words.get() + 32, words.get() + 33, words.get() + 1, nturns, errors.get()});
   host.join();
   EXPECT_EQ(errors.value(), 0u);
   EXPECT_EQ(host_errors, 0u);

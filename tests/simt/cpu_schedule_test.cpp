@@ -2,13 +2,20 @@
 // The CPU machine's own promises: schedules by seed, block order and residency, and what a launch that stops says.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -64,7 +71,8 @@ std::vector<std::uint32_t> trace_of(const cpu_schedule& schedule) {
 TEST(schedule, the_same_seed_repeats) {
   for (const unsigned percent : {0u, 3u, 25u, 100u}) {
     for (std::uint64_t seed = 1; seed < 5; ++seed) {
-      const cpu_schedule s{.seed = seed, .order = block_order::random, .resident_blocks = 2, .nthreads = 1, .switch_percent = percent};
+      const cpu_schedule s{
+          .seed = seed, .order = block_order::random, .resident_blocks = 2, .nthreads = 1, .switch_percent = percent};
       EXPECT_EQ(trace_of(s), trace_of(s));
     }
   }
@@ -155,8 +163,9 @@ struct wait_for_last_block_kernel {
 
 TEST(stop, the_deadline_of_a_launch) {
   device_array<std::uint32_t> flag(1);
-  const std::string text = error_of({.grid = 3, .block = 32, .schedule = {.seed = 9, .resident_blocks = 1, .timeout_ns = 50'000'000}},
-                                    wait_for_last_block_kernel{flag.get()});
+  const std::string text =
+      error_of({.grid = 3, .block = 32, .schedule = {.seed = 9, .resident_blocks = 1, .timeout_ns = 50'000'000}},
+               wait_for_last_block_kernel{flag.get()});
   EXPECT_SAYS(text, "ran into its deadline");
   EXPECT_SAYS(text, "32 backing off");
   EXPECT_SAYS(text, "2 of 3 blocks have not started (at most 1 resident)");
@@ -183,8 +192,20 @@ TEST(stop, the_deadline_reaches_lanes_that_only_spin) {
 }
 
 // Lanes of warp 1 do what `how` says, the others nothing.
-enum class mistake { exited_in_ballot, barrier_and_ballot, ballot_and_barrier, other_operation, other_mask, other_size,
-                     other_source, missing_in_block, exited_before_block, block_operations, bad_rank, none };
+enum class mistake {
+  exited_in_ballot,
+  barrier_and_ballot,
+  ballot_and_barrier,
+  other_operation,
+  other_mask,
+  other_size,
+  other_source,
+  missing_in_block,
+  exited_before_block,
+  block_operations,
+  bad_rank,
+  none
+};
 struct mistake_kernel {
   mistake how;
   GPUFS_DEVICE void operator()() const {
@@ -245,19 +266,27 @@ struct mistake_kernel {
         if (odd_one) {
           this_warp().shfl(1u, 0);
         } else {
-          struct { char c[20]; } wide{};
+          struct {
+            char c[20];
+          } wide{};
           this_warp().shfl(wide, 0);
         }
         return;
-      case mistake::other_source: this_warp().broadcast(1u, odd_one ? 1 : 2); return;
-      case mistake::bad_rank: this_tile<4>().shfl(1u, 4); return;
-      default: return;
+      case mistake::other_source:
+        this_warp().broadcast(1u, odd_one ? 1 : 2);
+        return;
+      case mistake::bad_rank:
+        this_tile<4>().shfl(1u, 4);
+        return;
+      default:
+        return;
     }
   }
 };
 
 std::string report_of(mistake how, std::uint64_t seed = 3) {
-  return error_of({.grid = 1, .block = 64, .schedule = {.seed = seed, .nthreads = 1, .timeout_ns = 5'000'000'000}}, mistake_kernel{how});
+  return error_of({.grid = 1, .block = 64, .schedule = {.seed = seed, .nthreads = 1, .timeout_ns = 5'000'000'000}},
+                  mistake_kernel{how});
 }
 
 TEST(stop, names_a_lane_that_has_exited) {
@@ -273,7 +302,9 @@ TEST(stop, names_a_lane_at_a_barrier) {
   for (std::uint64_t seed = 1; seed < 20; ++seed) {
     for (const mistake how : {mistake::barrier_and_ballot, mistake::ballot_and_barrier}) {
       const std::string text = report_of(how, seed);
-      EXPECT_TRUE(text.find(" waits in ballot for lanes {") != std::string::npos || text.find("waits in block barrier") != std::string::npos) << text;
+      EXPECT_TRUE(text.find(" waits in ballot for lanes {") != std::string::npos ||
+                  text.find("waits in block barrier") != std::string::npos)
+          << text;
       EXPECT_SAYS(text, "lane ");
     }
   }
@@ -473,8 +504,64 @@ struct too_much_shared_kernel {
     shared<large_too>();
   }
 };
-TEST(shared, has_a_gpus_size) {
-  EXPECT_SAYS(error_of({.grid = 1, .block = 32}, too_much_shared_kernel{}), "exceed 48 KiB");
+TEST(shared, has_a_gpus_size) { EXPECT_SAYS(error_of({.grid = 1, .block = 32}, too_much_shared_kernel{}), "exceed 48 KiB"); }
+
+struct wrong_place_kernel {
+  struct object {
+    unsigned word;
+  };
+  bool on_stack;
+  GPUFS_DEVICE void operator()() const {
+    unsigned local = 0;
+    atomic_ref<unsigned, scope::block>(shared<object>().word).store(1, std::memory_order_relaxed);
+    atomic_ref<unsigned, scope::block>(local).add_relaxed(1);
+    atomic_ref<unsigned>(on_stack ? local : shared<object>().word).add_relaxed(1);
+  }
+};
+TEST(stop, names_an_atomic_where_cuda_has_none) {
+  EXPECT_SAYS(error_of({.grid = 1, .block = 32}, wrong_place_kernel{true}), "on its own stack");
+  EXPECT_SAYS(error_of({.grid = 1, .block = 32}, wrong_place_kernel{false}), "on shared memory");
+}
+
+// copy_from_host where process_vm_readv is forbidden.
+int copies_without_process_vm_readv() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{4, filter};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) return 77;
+  std::vector<unsigned char> from(100'000), to(100'000);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(scramble(i));
+  if (copy_from_host(this_thread(), to.data(), from.data(), from.size()) != 0 || from != to) return 1;
+  void* map = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ::munmap(static_cast<char*>(map) + 4096, 4096);
+  if (copy_from_host(this_thread(), to.data(), map, 8192) != -EIO) return 2;
+  return copy_from_host(this_thread(), to.data(), map, 4096) != 0 ? 3 : 0;
+}
+TEST(copy_from_host, has_a_second_way) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(copies_without_process_vm_readv());
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "seccomp is not available";
+  EXPECT_EQ(status, 0);
+}
+
+// The defaults come from the environment; read once a process, so in processes of their own.
+TEST(schedule, defaults_come_from_the_environment) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto fail_with = [](const char* seed, const char* threads) {
+    ::setenv("GPUFS_SIMT_SEED", seed, 1);
+    ::setenv("GPUFS_SIMT_THREADS", threads, 1);
+    std::cerr << error_of({.grid = 8, .block = 64}, mistake_kernel{mistake::exited_in_ballot});
+    std::exit(0);
+  };
+  EXPECT_EXIT(fail_with("4711", "1"), ::testing::ExitedWithCode(0), "seed 4711 .repeat with GPUFS_SIMT_SEED=4711.$");
+  EXPECT_EXIT(fail_with("4712", "3"), ::testing::ExitedWithCode(0), "GPUFS_SIMT_SEED=4712, nearly: 3 OS threads");
 }
 
 // copy_from_host while another process truncates the file: an error, never a signal.

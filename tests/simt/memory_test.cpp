@@ -72,9 +72,8 @@ void check_copies() {
   for (const bool from_host : {true, false}) {
     device_array<unsigned char> dst(host_jobs.size() * room);
     device_array<unsigned> errors(1);
-    launch({.grid = 4, .block = 64},
-           copy_kernel<Group>{jobs.get(), static_cast<unsigned>(host_jobs.size()), dst.get(),
-                              from_host ? pinned.get() : device_source.get(), from_host, errors.get()});
+    launch({.grid = 4, .block = 64}, copy_kernel<Group>{jobs.get(), static_cast<unsigned>(host_jobs.size()), dst.get(),
+                                                        from_host ? pinned.get() : device_source.get(), from_host, errors.get()});
     EXPECT_EQ(errors.value(), 0u);
     const auto found = dst.values();
     for (std::size_t i = 0; i < host_jobs.size(); ++i) {

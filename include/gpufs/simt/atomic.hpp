@@ -16,8 +16,10 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Refers to a T of 4 or 8 bytes at its natural alignment; in shared memory only with scope::block. Host code may use it too (a TU of either compiler); to meet a
-// kernel on a GPU, host and device use scope::system, and only one side writes a word: there are no PCIe atomics.
+// Refers to a T of 4 or 8 bytes at its natural alignment, in memory that the platform allocated or registered; in shared memory
+// or on a thread's own stack only with scope::block (the CPU machine reports it otherwise). Host code may use it too, in a TU
+// of either compiler; to meet a kernel on a GPU, host and device use scope::system, and only one side writes a word: there
+// are no PCIe atomics.
 template <class T, scope S = scope::device>
 class atomic_ref {
   static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
@@ -30,7 +32,7 @@ class atomic_ref {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_load<S>(address(), order));
 #else
-    preempt();
+    before_access();
     return host().load(order);
 #endif
   }
@@ -38,7 +40,7 @@ class atomic_ref {
 #ifdef __CUDA_ARCH__
     detail::ptx_store<S>(address(), to_bits(value), order);
 #else
-    preempt_before_write();
+    before_write();
     host().store(value, order);
 #endif
   }
@@ -46,7 +48,7 @@ class atomic_ref {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_exchange<S>(address(), to_bits(value), order));
 #else
-    preempt_before_write();
+    before_write();
     return host().exchange(value, order);
 #endif
   }
@@ -58,7 +60,7 @@ class atomic_ref {
     expected = from_bits(found);
     return found == wanted;
 #else
-    preempt();
+    before_access();
     const bool acquires = success != std::memory_order_relaxed && success != std::memory_order_release;
     const bool done = host().compare_exchange_strong(expected, desired, success,
                                                      acquires ? std::memory_order_acquire : std::memory_order_relaxed);
@@ -66,54 +68,44 @@ class atomic_ref {
     return done;
 #endif
   }
-  GPUFS_HOST_DEVICE T fetch_add(T value, std::memory_order order) const
-    requires std::is_integral_v<T>
-  {
+  GPUFS_HOST_DEVICE T fetch_add(T value, std::memory_order order) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_fetch_add<S>(address(), to_bits(value), order));
 #else
-    preempt_before_write();
+    before_write();
     return host().fetch_add(value, order);
 #endif
   }
-  GPUFS_HOST_DEVICE T fetch_sub(T value, std::memory_order order) const
-    requires std::is_integral_v<T>
-  {
+  GPUFS_HOST_DEVICE T fetch_sub(T value, std::memory_order order) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_fetch_add<S>(address(), static_cast<bits>(0 - to_bits(value)), order));
 #else
-    preempt_before_write();
+    before_write();
     return host().fetch_sub(value, order);
 #endif
   }
-  GPUFS_HOST_DEVICE T fetch_or(T value, std::memory_order order) const
-    requires std::is_integral_v<T>
-  {
+  GPUFS_HOST_DEVICE T fetch_or(T value, std::memory_order order) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_fetch_or<S>(address(), to_bits(value), order));
 #else
-    preempt_before_write();
+    before_write();
     return host().fetch_or(value, order);
 #endif
   }
-  GPUFS_HOST_DEVICE T fetch_and(T value, std::memory_order order) const
-    requires std::is_integral_v<T>
-  {
+  GPUFS_HOST_DEVICE T fetch_and(T value, std::memory_order order) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_fetch_and<S>(address(), to_bits(value), order));
 #else
-    preempt_before_write();
+    before_write();
     return host().fetch_and(value, order);
 #endif
   }
   // Adds without asking what was there: for counters.
-  GPUFS_HOST_DEVICE void add_relaxed(T value) const
-    requires std::is_integral_v<T>
-  {
+  GPUFS_HOST_DEVICE void add_relaxed(T value) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     detail::ptx_add_relaxed<S>(address(), to_bits(value));
 #else
-    preempt_before_write();
+    before_write();
     host().fetch_add(value, std::memory_order_relaxed);
 #endif
   }
@@ -131,6 +123,29 @@ class atomic_ref {
     return value;
   }
   GPUFS_HOST_DEVICE bits* address() const { return reinterpret_cast<bits*>(const_cast<plain*>(object_)); }
+  // A point where others may run, and where what CUDA could not do is noticed.
+  void before_access() const {
+#if !GPUFS_ON_CUDA
+    if constexpr (S != scope::block) {
+      const runtime::cpu_lane* lane = runtime::cpu_current;
+      const auto at = reinterpret_cast<std::uintptr_t>(object_);
+      const bool is_shared = at - lane->shared_begin < lane->shared_nbytes;
+      if (is_shared || at - lane->stack_begin < lane->stack_nbytes) runtime::cpu_refuse_address(is_shared);
+    }
+#endif
+    preempt();
+  }
+  void before_write() const {
+    before_access();
+    note_progress();
+  }
+  // Tells the CPU machine's scheduler that this lane gets somewhere: an idle OS thread sleeps longer while no lane does.
+  static void note_progress() {
+#if !GPUFS_ON_CUDA
+    runtime::cpu_lane* lane = runtime::cpu_current;
+    if (lane->countdown != 0) lane->progress = true;
+#endif
+  }
   std::atomic_ref<plain> host() const { return std::atomic_ref<plain>(*const_cast<plain*>(object_)); }
 
   T* object_;

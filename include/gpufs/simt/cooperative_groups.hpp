@@ -13,10 +13,7 @@ GPUFS_DEVICE block as_group(const cooperative_groups::thread_block&) { return {}
 
 // Tiles made by tiled_partition of a block lie in it as ours do: N consecutive lanes, aligned to N.
 template <unsigned N, class Parent>
-  requires(N <= warp_lanes)
-GPUFS_DEVICE tile<N> as_group(const cooperative_groups::thread_block_tile<N, Parent>&) {
-  return {};
-}
+requires(N <= warp_lanes) GPUFS_DEVICE tile<N> as_group(const cooperative_groups::thread_block_tile<N, Parent>&) { return {}; }
 
 template <unsigned N>
 GPUFS_DEVICE tile<N> as_group(tile<N> group) {

@@ -88,8 +88,8 @@ class tile {
   }
   // Collective. The ranks whose value has the same bytes, bit i = rank i; the caller's bit is set.
   template <class T>
-    requires std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8)
-  GPUFS_DEVICE std::uint32_t match_any(const T& value) const {
+  requires std::is_trivially_copyable_v<T> &&(sizeof(T) == 4 || sizeof(T) == 8) GPUFS_DEVICE std::uint32_t
+      match_any(const T& value) const {
     if constexpr (N == 1) {
       return 1u;
     } else {
@@ -100,8 +100,8 @@ class tile {
   }
   // Collective. Sums wrap around.
   template <class T>
-    requires std::is_integral_v<T>
-  GPUFS_DEVICE T reduce_add(T value) const {
+  requires std::is_integral_v<T> GPUFS_DEVICE T reduce_add(T value)
+  const {
     if constexpr (N == 1) {
       return value;
     } else {
@@ -110,8 +110,8 @@ class tile {
   }
   // Collective.
   template <class T>
-    requires std::is_integral_v<T>
-  GPUFS_DEVICE T reduce_min(T value) const {
+  requires std::is_integral_v<T> GPUFS_DEVICE T reduce_min(T value)
+  const {
     if constexpr (N == 1) {
       return value;
     } else {
@@ -120,8 +120,8 @@ class tile {
   }
   // Collective.
   template <class T>
-    requires std::is_integral_v<T>
-  GPUFS_DEVICE T reduce_max(T value) const {
+  requires std::is_integral_v<T> GPUFS_DEVICE T reduce_max(T value)
+  const {
     if constexpr (N == 1) {
       return value;
     } else {

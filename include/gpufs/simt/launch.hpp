@@ -23,7 +23,8 @@ void launch(const launch_config& config, const Kernel& kernel) {
 #if GPUFS_ON_CUDA
   detail::cuda_launch(config, kernel);
 #else
-  runtime::cpu_launch(config, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+  runtime::cpu_launch(
+      config, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
 #endif
 }
 

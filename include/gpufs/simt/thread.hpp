@@ -27,7 +27,7 @@ GPUFS_DEVICE std::uint32_t processor_id() {
   return sm;
 }
 #else
-GPUFS_DEVICE std::uint32_t lane_id() { return runtime::cpu_current->lane_id; }             // 0 .. 31
+GPUFS_DEVICE std::uint32_t lane_id() { return runtime::cpu_current->lane_id; }          // 0 .. 31
 GPUFS_DEVICE std::uint32_t thread_rank() { return runtime::cpu_current->thread_rank; }  // in the block
 GPUFS_DEVICE std::uint32_t warp_rank() { return runtime::cpu_current->warp_rank; }      // in the block
 GPUFS_DEVICE std::uint32_t block_size() { return runtime::cpu_current->block_size; }    // threads

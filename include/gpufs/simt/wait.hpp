@@ -20,19 +20,6 @@ GPUFS_HOST_DEVICE void preempt() {
 #endif
 }
 
-// CPU machine: tells the scheduler that this lane gets somewhere (an idle OS thread sleeps longer while no lane does).
-GPUFS_HOST_DEVICE void note_progress() {
-#if !GPUFS_ON_CUDA
-  runtime::cpu_lane* lane = runtime::cpu_current;
-  if (lane->countdown != 0) lane->progress = true;
-#endif
-}
-
-GPUFS_HOST_DEVICE void preempt_before_write() {
-  preempt();
-  note_progress();
-}
-
 // Nanoseconds from an arbitrary origin, the same for all threads of a device; steps of up to about 1 us on CUDA.
 GPUFS_HOST_DEVICE std::uint64_t clock_ns() {
 #ifdef __CUDA_ARCH__

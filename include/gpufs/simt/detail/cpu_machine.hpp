@@ -9,7 +9,17 @@
 namespace gpufs::simt::runtime {
 
 enum class cpu_op : std::uint8_t {
-  sync, ballot, any, all, shfl, broadcast, match_any, reduce_add, reduce_min_signed, reduce_min_unsigned, reduce_max_signed,
+  sync,
+  ballot,
+  any,
+  all,
+  shfl,
+  broadcast,
+  match_any,
+  reduce_add,
+  reduce_min_signed,
+  reduce_min_unsigned,
+  reduce_max_signed,
   reduce_max_unsigned
 };
 
@@ -18,16 +28,19 @@ struct cpu_lane {
   std::uint32_t lane_id = 0, warp_rank = 0, thread_rank = 0, block_size = 1, block_rank = 0, grid_size = 1, processor = 0;
   std::uint32_t countdown = 0;  // preemption points to pass before the next switch; 0: not a lane
   bool progress = false;        // it has written something atomically since it last backed off
+  // The block's shared memory and the lane's stack.
+  std::uintptr_t shared_begin = 0, stack_begin = 0;
+  std::size_t shared_nbytes = 0, stack_nbytes = 0;
 };
 
 extern constinit thread_local cpu_lane* cpu_current;
 
 void cpu_preempt();  // this lane's countdown has ended
+void cpu_refuse_address(bool is_shared);
 void cpu_backoff(std::uint64_t cap_ns);
 // A collective of the lanes of `mask` (absolute lane numbers); value and result: nwords 8-byte words each, not overlapping,
 // valid until it returns. arg: the absolute source lane. Orders memory among these lanes.
-void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std::uint32_t arg, const std::uint64_t* value,
-              std::uint64_t* result);
+void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result);
 // The same for all threads of the block; arg: the source thread's rank.
 void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result);
 void* cpu_shared(const void* key, std::size_t nbytes, std::size_t alignment);

@@ -52,60 +52,60 @@ __device__ inline std::size_t address(const void* p) {
   else                                                               \
     asm volatile(BEFORE ".sys.global" AFTER __VA_ARGS__ : "memory")
 
-#define GPUFS_PTX_ORDERS(NAME, AFTER, ...)                           \
-  if (acquires(order) && releases(order)) {                          \
-    GPUFS_PTX_SCOPES(NAME ".acq_rel", AFTER, __VA_ARGS__);           \
-  } else if (acquires(order)) {                                      \
-    GPUFS_PTX_SCOPES(NAME ".acquire", AFTER, __VA_ARGS__);           \
-  } else if (releases(order)) {                                      \
-    GPUFS_PTX_SCOPES(NAME ".release", AFTER, __VA_ARGS__);           \
-  } else {                                                           \
-    GPUFS_PTX_SCOPES(NAME ".relaxed", AFTER, __VA_ARGS__);           \
+#define GPUFS_PTX_ORDERS(NAME, AFTER, ...)                 \
+  if (acquires(order) && releases(order)) {                \
+    GPUFS_PTX_SCOPES(NAME ".acq_rel", AFTER, __VA_ARGS__); \
+  } else if (acquires(order)) {                            \
+    GPUFS_PTX_SCOPES(NAME ".acquire", AFTER, __VA_ARGS__); \
+  } else if (releases(order)) {                            \
+    GPUFS_PTX_SCOPES(NAME ".release", AFTER, __VA_ARGS__); \
+  } else {                                                 \
+    GPUFS_PTX_SCOPES(NAME ".relaxed", AFTER, __VA_ARGS__); \
   }
 
 // Loads, stores, and read-modify-writes of one width. CON: the register constraint.
-#define GPUFS_PTX_WIDTH(BITS, CON, WORD)                                                                                     \
-  template <scope S>                                                                                                         \
-  __device__ inline WORD ptx_load(const WORD* p, std::memory_order order) {                                                  \
-    WORD v;                                                                                                                  \
-    if (order == std::memory_order_seq_cst) ptx_fence(order, S);                                                             \
-    if (acquires(order)) {                                                                                                   \
-      GPUFS_PTX_SCOPES("ld.acquire", ".b" #BITS " %0, [%1];", : "=" CON(v) : "l"(address<S>(p)));                                        \
-    } else {                                                                                                                 \
-      GPUFS_PTX_SCOPES("ld.relaxed", ".b" #BITS " %0, [%1];", : "=" CON(v) : "l"(address<S>(p)));                                        \
-    }                                                                                                                        \
-    return v;                                                                                                                \
-  }                                                                                                                          \
-  template <scope S>                                                                                                         \
-  __device__ inline void ptx_store(WORD* p, WORD v, std::memory_order order) {                                               \
-    if (order == std::memory_order_seq_cst) {                                                                                \
-      ptx_fence(order, S);                                                                                                   \
-      GPUFS_PTX_SCOPES("st.relaxed", ".b" #BITS " [%0], %1;", ::"l"(address<S>(p)), CON(v));                                             \
-    } else if (releases(order)) {                                                                                            \
-      GPUFS_PTX_SCOPES("st.release", ".b" #BITS " [%0], %1;", ::"l"(address<S>(p)), CON(v));                                             \
-    } else {                                                                                                                 \
-      GPUFS_PTX_SCOPES("st.relaxed", ".b" #BITS " [%0], %1;", ::"l"(address<S>(p)), CON(v));                                             \
-    }                                                                                                                        \
-  }                                                                                                                          \
-  template <scope S>                                                                                                         \
-  __device__ inline WORD ptx_compare_exchange(WORD* p, WORD expected, WORD desired, std::memory_order order) {               \
-    WORD v;                                                                                                                  \
-    if (order == std::memory_order_seq_cst) ptx_fence(order, S);                                                             \
-    GPUFS_PTX_ORDERS("atom", ".cas.b" #BITS " %0, [%1], %2, %3;", : "=" CON(v) : "l"(address<S>(p)), CON(expected), CON(desired))        \
-    return v;                                                                                                                \
-  }                                                                                                                          \
-  template <scope S>                                                                                                         \
-  __device__ inline void ptx_add_relaxed(WORD* p, WORD v) {                                                                  \
-    GPUFS_PTX_SCOPES("red.relaxed", ".add.u" #BITS " [%0], %1;", ::"l"(address<S>(p)), CON(v));                                          \
+#define GPUFS_PTX_WIDTH(BITS, CON, WORD)                                                                                          \
+  template <scope S>                                                                                                              \
+  __device__ inline WORD ptx_load(const WORD* p, std::memory_order order) {                                                       \
+    WORD v;                                                                                                                       \
+    if (order == std::memory_order_seq_cst) ptx_fence(order, S);                                                                  \
+    if (acquires(order)) {                                                                                                        \
+      GPUFS_PTX_SCOPES("ld.acquire", ".b" #BITS " %0, [%1];", : "=" CON(v) : "l"(address<S>(p)));                                 \
+    } else {                                                                                                                      \
+      GPUFS_PTX_SCOPES("ld.relaxed", ".b" #BITS " %0, [%1];", : "=" CON(v) : "l"(address<S>(p)));                                 \
+    }                                                                                                                             \
+    return v;                                                                                                                     \
+  }                                                                                                                               \
+  template <scope S>                                                                                                              \
+  __device__ inline void ptx_store(WORD* p, WORD v, std::memory_order order) {                                                    \
+    if (order == std::memory_order_seq_cst) {                                                                                     \
+      ptx_fence(order, S);                                                                                                        \
+      GPUFS_PTX_SCOPES("st.relaxed", ".b" #BITS " [%0], %1;", ::"l"(address<S>(p)), CON(v));                                      \
+    } else if (releases(order)) {                                                                                                 \
+      GPUFS_PTX_SCOPES("st.release", ".b" #BITS " [%0], %1;", ::"l"(address<S>(p)), CON(v));                                      \
+    } else {                                                                                                                      \
+      GPUFS_PTX_SCOPES("st.relaxed", ".b" #BITS " [%0], %1;", ::"l"(address<S>(p)), CON(v));                                      \
+    }                                                                                                                             \
+  }                                                                                                                               \
+  template <scope S>                                                                                                              \
+  __device__ inline WORD ptx_compare_exchange(WORD* p, WORD expected, WORD desired, std::memory_order order) {                    \
+    WORD v;                                                                                                                       \
+    if (order == std::memory_order_seq_cst) ptx_fence(order, S);                                                                  \
+    GPUFS_PTX_ORDERS("atom", ".cas.b" #BITS " %0, [%1], %2, %3;", : "=" CON(v) : "l"(address<S>(p)), CON(expected), CON(desired)) \
+    return v;                                                                                                                     \
+  }                                                                                                                               \
+  template <scope S>                                                                                                              \
+  __device__ inline void ptx_add_relaxed(WORD* p, WORD v) {                                                                       \
+    GPUFS_PTX_SCOPES("red.relaxed", ".add.u" #BITS " [%0], %1;", ::"l"(address<S>(p)), CON(v));                                   \
   }
 
-#define GPUFS_PTX_RMW(NAME, OP, BITS, CON, WORD)                                                                             \
-  template <scope S>                                                                                                         \
-  __device__ inline WORD NAME(WORD* p, WORD operand, std::memory_order order) {                                              \
-    WORD v;                                                                                                                  \
-    if (order == std::memory_order_seq_cst) ptx_fence(order, S);                                                             \
-    GPUFS_PTX_ORDERS("atom", OP #BITS " %0, [%1], %2;", : "=" CON(v) : "l"(address<S>(p)), CON(operand))                                 \
-    return v;                                                                                                                \
+#define GPUFS_PTX_RMW(NAME, OP, BITS, CON, WORD)                                                         \
+  template <scope S>                                                                                     \
+  __device__ inline WORD NAME(WORD* p, WORD operand, std::memory_order order) {                          \
+    WORD v;                                                                                              \
+    if (order == std::memory_order_seq_cst) ptx_fence(order, S);                                         \
+    GPUFS_PTX_ORDERS("atom", OP #BITS " %0, [%1], %2;", : "=" CON(v) : "l"(address<S>(p)), CON(operand)) \
+    return v;                                                                                            \
   }
 
 GPUFS_PTX_WIDTH(32, "r", std::uint32_t)
