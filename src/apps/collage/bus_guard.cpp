@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/collage/bus_guard.hpp"
+
+#include <csignal>
+#include <mutex>
+
+namespace gpufs::apps::collage::detail {
+namespace {
+
+struct sigaction previous;
+
+void on_bus(int signal, siginfo_t*, void*) {
+  if (bus_return != nullptr) siglongjmp(*bus_return, 1);
+  // Not ours: the fault is raised again, with the handler that was there before.
+  sigaction(signal, &previous, nullptr);
+}
+
+}  // namespace
+
+thread_local sigjmp_buf* bus_return = nullptr;
+
+void install_bus_handler() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action = {};
+    action.sa_sigaction = on_bus;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;  // siglongjmp leaves the handler without its mask being restored
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, &previous);
+  });
+}
+
+}  // namespace gpufs::apps::collage::detail

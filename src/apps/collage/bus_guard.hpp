@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a mapped file that somebody may truncate. Host code.
+#pragma once
+#include <setjmp.h>
+
+namespace gpufs::apps::collage {
+
+namespace detail {
+extern thread_local sigjmp_buf* bus_return;  // where SIGBUS goes in this thread; nullptr: to who had it before
+void install_bus_handler();
+}  // namespace detail
+
+// Runs work() and gives true; false when it touched a page of a mapping that lies beyond the end of its file. Then work() was
+// left where it was: it must own nothing that has a destructor. Not nested.
+template <class Work>
+bool bus_guarded(const Work& work) {
+  detail::install_bus_handler();
+  sigjmp_buf here;
+  if (sigsetjmp(here, 0) != 0) {
+    detail::bus_return = nullptr;
+    return false;
+  }
+  detail::bus_return = &here;
+  work();
+  detail::bus_return = nullptr;
+  return true;
+}
+
+}  // namespace gpufs::apps::collage

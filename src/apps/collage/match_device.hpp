@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host side of the kernel, for the machine that the including source is compiled for.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/collage/match_kernel.hpp"
+
+namespace gpufs::apps::collage {
+inline namespace GPUFS_MACHINE {
+
+// Device memory of n elements.
+template <class T>
+class device_array {
+ public:
+  device_array(simt::platform& machine, std::size_t n)
+      : machine_(machine), data_(static_cast<T*>(machine.allocate_device(std::max<std::size_t>(1, n) * sizeof(T)))) {}
+  ~device_array() { machine_.deallocate_device(data_); }
+  device_array(const device_array&) = delete;
+  device_array& operator=(const device_array&) = delete;
+  T* data() const { return data_; }
+
+ private:
+  simt::platform& machine_;
+  T* data_;
+};
+
+inline match_result match_on_device(const library& lib, const photo& picture, const engine_options& options, unsigned max_grid) {
+  const auto begin = std::chrono::steady_clock::now();
+  simt::platform& machine = simt::this_platform();
+  const std::size_t slash = lib.path().rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : lib.path().substr(0, slash);
+  const std::string name = slash == std::string::npos ? lib.path() : lib.path().substr(slash + 1);
+
+  mount_options wanted;
+  wanted.cache_nbytes = options.cache_nbytes;
+  wanted.page_nbytes = options.page_nbytes;
+  wanted.store = options.store;
+  mount fs{folder, wanted};
+
+  const std::uint32_t nblocks = picture.nblocks();
+  const std::size_t pixels_nbytes = picture.row_nbytes() * tile_side * picture.nblocks_y;
+  device_array<std::uint8_t> pixels(machine, pixels_nbytes);
+  device_array<match> matches(machine, nblocks);
+  device_array<char> device_name(machine, name.size() + 1);
+  device_array<std::uint64_t> fault(machine, 1);
+  machine.copy_to_device(pixels.data(), picture.pixels, pixels_nbytes);
+  machine.copy_to_device(device_name.data(), name.c_str(), name.size() + 1);
+  machine.copy_to_device(fault.data(), &no_fault, sizeof no_fault);
+
+  device_array<open_kernel::answer> answer(machine, 1);
+  simt::launch({1, simt::warp_lanes, options.schedule}, open_kernel{fs.ref(), device_name.data(), answer.data()});
+  open_kernel::answer opened;
+  machine.copy_from_device(&opened, answer.data(), sizeof opened);
+  if (opened.error != 0) throw_fault(lib, picture, fault_word(0, step::opening, opened.error));
+  if (opened.status.inode != lib.inode()) lib.fail("was replaced by another file just now");
+
+  const header& head = lib.head();
+  match_kernel kernel{fs.ref(),
+                      device_name.data(),
+                      pixels.data(),
+                      matches.data(),
+                      fault.data(),
+                      picture.nblocks_x,
+                      0,
+                      0,
+                      head.nimages,
+                      head.histogram_stride,
+                      head.key_nbits,
+                      head.cell_nbits,
+                      head.shortlist_goal,
+                      lib.find(section_kind::histograms).offset,
+                      lib.find(section_kind::projections).offset,
+                      lib.find(section_kind::reference).offset,
+                      {},
+                      {}};
+  for (std::uint32_t t = 0; t < ntables; ++t) {
+    kernel.tables[t] = lib.find(section_kind::table, t).offset;
+    kernel.table_nentries[t] = lib.table_nentries(t);
+  }
+
+  // A warp pins one page at a time: with no more warps than half the pages, none waits for a frame.
+  const std::uint64_t npages = fs.options().cache_nbytes / fs.options().page_nbytes;
+  const std::uint64_t enough = std::max<std::uint64_t>(1, npages / 2 / (options.block_threads / simt::warp_lanes));
+  const auto most = options.grid != 0 ? options.grid : static_cast<unsigned>(std::min<std::uint64_t>(max_grid, enough));
+
+  match_result result;
+  const std::uint32_t step_nblocks = options.blocks_per_launch == 0 ? nblocks : std::min(nblocks, options.blocks_per_launch);
+  for (std::uint32_t first = 0; first < nblocks; first += step_nblocks) {
+    kernel.first_block = first;
+    kernel.end_block = std::min(nblocks, first + step_nblocks);
+    simt::launch_config config{std::min(kernel.end_block - first, most), options.block_threads, options.schedule};
+    config.schedule.nthreads = options.nthreads;
+    simt::launch(config, kernel);
+    std::uint64_t seen = 0;
+    machine.copy_from_device(&seen, fault.data(), sizeof seen);
+    if (seen != no_fault) throw_fault(lib, picture, seen);
+    if (options.progress) options.progress(kernel.end_block, nblocks);
+  }
+  result.matches.resize(nblocks);
+  machine.copy_from_device(result.matches.data(), matches.data(), nblocks * sizeof(match));
+  result.counters = fs.counters();
+  result.machine = std::string(machine.name());
+  for (const file_report& report : fs.open_files()) {
+    if (report.path == name) result.source = report.reason;
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::apps::collage

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loop spread over threads. Host code.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace gpufs::apps::collage {
+
+inline unsigned thread_count(unsigned asked) { return asked != 0 ? asked : std::max(1u, std::thread::hardware_concurrency()); }
+
+// Calls work(i) for every i < n, in any order, from up to nthreads threads (the caller's is one). The first exception stops
+// the loop and is thrown again here.
+template <class Work>
+void parallel_for(unsigned nthreads, std::size_t n, const Work& work) {
+  std::atomic<std::size_t> next{0};
+  std::exception_ptr failure;
+  std::mutex failure_lock;
+  const auto run = [&] {
+    try {
+      for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) work(i);
+    } catch (...) {
+      const std::lock_guard lock(failure_lock);
+      if (!failure) failure = std::current_exception();
+      next.store(n, std::memory_order_relaxed);
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    for (std::size_t i = 1; i < std::min<std::size_t>(nthreads, n); ++i) helpers.emplace_back(run);
+    run();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace gpufs::apps::collage
