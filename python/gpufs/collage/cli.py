@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands `gpufs collage PHOTO`, `gpufs collage index`, `verify` and `info`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar, cast
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from gpufs.errors import GpufsError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+errors = Console(stderr=True, highlight=False)
+
+
+class PhotoGroup(TyperGroup):
+    """A group whose command may be left out: `gpufs collage PHOTO ...` is `gpufs collage make PHOTO ...`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["make", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=PhotoGroup,
+    no_args_is_help=True,
+    help="Rebuild a photograph from many small pictures.\n\n"
+    "First `gpufs collage index FOLDER... -o LIBRARY`, then `gpufs collage PHOTO --library LIBRARY -o OUT.png`, "
+    "which is short for `gpufs collage make PHOTO ...`.",
+)
+
+
+class Engine(str, Enum):
+    auto = "auto"
+    gpu = "gpu"
+    simt = "simt"
+    cpu = "cpu"
+
+
+class Order(str, Enum):
+    in_order = "in-order"
+    reversed = "reversed"
+    random = "random"
+
+
+class Store(str, Enum):
+    auto = "auto"
+    posix = "posix"
+    mapped = "mapped"
+
+
+class Check(str, Enum):
+    auto = "auto"
+    full = "full"
+    quick = "quick"
+
+
+def say_error(message: str) -> None:
+    """One line on stderr, whatever the message holds (a file's name may hold anything)."""
+    line = re.sub(r"[\x00-\x1f\x7f]", "?", os.fsencode(message).decode(errors="replace"))
+    errors.print(f"gpufs: {line}", markup=False, soft_wrap=True)
+
+
+def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turns exceptions that a user can cause into one line and an exit status."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except GpufsError as error:
+            say_error(str(error))
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            say_error("interrupted; nothing was written")
+            raise typer.Exit(130) from None
+        except MemoryError:
+            say_error("there is not enough memory for this")
+            raise typer.Exit(1) from None
+        except OSError as error:
+            say_error(f"{error.filename or 'input or output'}: {error.strerror or error}")
+            raise typer.Exit(1) from None
+
+    return run
+
+
+def parse_size(text: str) -> int:
+    """Bytes of '64M', '1.5G', '4096', '512KiB'. Raises typer.BadParameter."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    if not match:
+        raise typer.BadParameter(f"'{text}' is no size; write for example 4096, 64K, 256M or 1.5G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def parse_scales(text: str) -> tuple[int, ...]:
+    """'1,2,4' as numbers. Raises typer.BadParameter."""
+    try:
+        scales = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        scales = ()
+    if not scales or scales[0] < 1 or scales[-1] > 1024:
+        raise typer.BadParameter(f"'{text}' are no scales; write for example 1,2,4,8")
+    return scales
+
+
+Library = Annotated[Path, typer.Option("--library", "-l", help="Made by `gpufs collage index`.")]
+Threads = Annotated[int, typer.Option(min=0, max=1024, help="0: one a core.")]
+
+
+@app.command("make")
+@reports_errors
+def make(
+    photo: Annotated[Path, typer.Argument(help="Any picture that Pillow opens, 32 x 32 pixels or more.")],
+    library: Library,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write: .png, .jpg, ...")],
+    engine: Annotated[
+        Engine, typer.Option(help="auto: gpu, or cpu without one. All give the same picture.")
+    ] = Engine.auto,
+    enlarge: Annotated[int, typer.Option(min=1, max=64, help="First make the photograph so many times larger.")] = 1,
+    threads: Threads = 0,
+    sample: Annotated[
+        int | None,
+        typer.Option(min=0, help="Blocks compared with exhaustive search. Default: 32; none for libraries over 2 GiB."),
+    ] = None,
+    check: Annotated[
+        Check, typer.Option(help="full: compare the library with its checksums first. auto: up to 1 GiB.")
+    ] = Check.auto,
+    cache_size: Annotated[str, typer.Option(metavar="SIZE", help="gpu, simt: page cache. 0: gpufs decides.")] = "0",
+    page_size: Annotated[str, typer.Option(metavar="SIZE", help="gpu, simt: 512 to 2M, a power of two.")] = "4K",
+    store: Annotated[Store, typer.Option(help="gpu, simt: how pages come in.")] = Store.auto,
+    grid: Annotated[int, typer.Option(min=0, help="gpu, simt: blocks of threads. 0: gpufs decides.")] = 0,
+    block_threads: Annotated[int, typer.Option(min=32, max=1024, help="gpu, simt: threads a block.")] = 256,
+    seed: Annotated[int, typer.Option(min=0, help="simt: of the schedule. 0: another one each time.")] = 0,
+    order: Annotated[Order, typer.Option(help="simt: in which order blocks of threads start.")] = Order.in_order,
+    resident_blocks: Annotated[int, typer.Option(min=0, help="simt: blocks of threads at once. 0: a few.")] = 0,
+) -> None:
+    """Rebuild PHOTO from a library's images."""
+    from gpufs.collage import console
+    from gpufs.collage.making import CollageOptions, make_collage
+
+    page_nbytes = parse_size(page_size)
+    if page_nbytes & (page_nbytes - 1) or not 512 <= page_nbytes <= 2 << 20:
+        raise typer.BadParameter("a page has 512 bytes to 2 MiB, a power of two", param_hint="--page-size")
+    options = CollageOptions(
+        engine=cast(Any, engine.value),
+        threads=threads,
+        cache_nbytes=parse_size(cache_size),
+        page_nbytes=page_nbytes,
+        store=cast(Any, store.value),
+        grid=grid,
+        block_threads=block_threads,
+        seed=seed,
+        order=cast(Any, order.value),
+        resident_blocks=resident_blocks,
+        check=cast(Any, check.value),
+        enlarge=enlarge,
+        sample=sample,
+    )
+    with console.progress() as bar:
+        report = make_collage(photo, library, output, options, on_progress=bar.show)
+    console.print_collage(output, report)
+
+
+@app.command("index")
+@reports_errors
+def index(
+    inputs: Annotated[list[Path], typer.Argument(metavar="PICTURES...", help="Picture files, and folders of them.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The library to write.")],
+    tiles: Annotated[bool, typer.Option("--tiles", help="Cut photographs into many overlapping tiles.")] = False,
+    scales: Annotated[str, typer.Option(help="With --tiles: sides of the tiles, in units of 32 pixels.")] = "1,2,4,8",
+    stride: Annotated[int, typer.Option(min=1, help="With --tiles: from tile to tile, in 32nds of one.")] = 16,
+    max_tiles: Annotated[int, typer.Option(min=1, help="With --tiles: of one photograph.")] = 20_000,
+    packed: Annotated[bool, typer.Option("--packed", help="Histograms 3 KiB apart, not 4: a smaller file.")] = False,
+    key_bits: Annotated[int, typer.Option(min=0, max=30, help="Length of the hash keys, 4 to 30. 0: measured.")] = 0,
+    shortlist_goal: Annotated[
+        int, typer.Option(min=1, max=256, help="Shortlists below this are filled up from neighbouring buckets.")
+    ] = 32,
+    workers: Annotated[int, typer.Option(min=0, max=1024, help="Processes that decode. 0: one a core.")] = 0,
+) -> None:
+    """Build a library of small images from picture files."""
+    from gpufs.collage import console
+    from gpufs.collage.indexing import IndexOptions, build_library
+    from gpufs.collage.tiles import TileOptions
+
+    options = IndexOptions(
+        tiles=TileOptions(parse_scales(scales), stride, max_tiles) if tiles else None,
+        packed=packed,
+        key_nbits=key_bits,
+        shortlist_goal=shortlist_goal,
+        workers=workers,
+    )
+    with console.progress() as bar:
+        report = build_library(
+            inputs,
+            output,
+            options,
+            on_file=bar.count_files,
+            on_unreadable=lambda path, why: say_error(f"skipped: {path}: {why}"),
+            on_finish=lambda done, total: bar.show("building tables", done, total),
+        )
+    console.print_index(output, report)
+
+
+@app.command("verify")
+@reports_errors
+def verify(library: Annotated[Path, typer.Argument(help="The library to check.")]) -> None:
+    """Check a library thoroughly: checksums, and that its tables and histograms are sound."""
+    from gpufs import _native
+    from gpufs.collage import console
+
+    opened = _native.Library(library)
+    with console.progress() as bar:
+        opened.check_sums(lambda done, total: bar.show("checksums", done, total))
+        opened.check_contents(lambda done, total: bar.show("contents", done, total))
+    console.print_line(f"{library}: sound, {opened.info()['nimages']:,} images")
+
+
+@app.command("info")
+@reports_errors
+def info(
+    library: Annotated[Path, typer.Argument(help="The library to describe.")],
+    image: Annotated[int | None, typer.Option(min=0, help="Say where this image comes from.")] = None,
+) -> None:
+    """Say what a library holds."""
+    from gpufs import _native
+    from gpufs.collage import console
+
+    opened = _native.Library(library)
+    if image is None:
+        console.print_info(library, opened.info())
+        return
+    source, x, y, side = opened.origin(image)
+    name = os.fsdecode(opened.source_name(source))
+    console.print_line(f"{name}: the square of {side} pixels at column {x}, row {y}")

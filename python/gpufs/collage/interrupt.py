@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ending early without leaving anything behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+from gpufs.errors import GpufsError
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM arrived. Derives from KeyboardInterrupt, so that it is cleaned up after in the same way."""
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Within, SIGTERM raises TerminatedError in the main thread instead of ending the process on the spot."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_sigterm(_signal: int, _frame: FrameType | None) -> None:
+        raise TerminatedError
+
+    previous = signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def check_writable(path: Path) -> None:
+    """Raises GpufsError when a file of this name could not be made: found before the work, not after it."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise GpufsError(f"{path}: there is no folder {folder}")
+    if path.is_dir():
+        raise GpufsError(f"{path}: is a folder")
+    if path.exists() and not path.is_file():
+        raise GpufsError(f"{path}: is there already and is no regular file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise GpufsError(f"{path}: no permission to write in {folder}")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Opens a temporary file beside `path` for writing, and puts it in place when the block ends well; else removes it.
+
+    Raises GpufsError where the file system refuses.
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise GpufsError(f"{path}: cannot be written: {error.strerror or error}") from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
