@@ -37,6 +37,7 @@ int main() {
   const example::folder folder;
   folder.write("data", std::string(1 << 20, 'x'));
   const gpufs::mount fs(folder.path(), {.cache_nbytes = 1 << 18});
+  fs.prepare("data");
   const example::shared_array<int> errors(4);
 
   std::atomic<bool> running = true;

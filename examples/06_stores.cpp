@@ -58,6 +58,7 @@ int main() {
   const gpufs::mount staged(folder.path(), {.cache_nbytes = cache_nbytes, .store = gpufs::store_kind::posix});
   const gpufs::mount in_memory("", {.cache_nbytes = cache_nbytes, .custom_store = memory});
   const gpufs::mount empty("", {.cache_nbytes = cache_nbytes, .custom_store = nothing});
+  automatic.prepare("folder/data");
 
   example::check(run("auto", automatic) == expected, "a file on disk, the way that auto chose");
   example::check(run("posix", staged) == expected, "a file on disk, read by host threads");

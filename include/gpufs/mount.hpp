@@ -69,6 +69,11 @@ class host_mount {
   mount_counters counters() const;
   std::vector<file_report> open_files() const;
   std::vector<std::string> log() const;  // recent errors, oldest first
+  // Does now, on the host, what the first open of a large file in a kernel would do while the kernel waits: registers its
+  // mapping (22 ms a GiB), which is kept until trim(). Waits for a file that was changed this moment to settle (25 ms,
+  // on file systems with coarse stamps up to 2 s).
+  // Throws gpufs::error when the path does not open.
+  void prepare(const std::string& path) const;
   // Releases what closed files keep registered. Waits for running kernels.
   void trim();
 

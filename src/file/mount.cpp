@@ -2,6 +2,7 @@
 // The host side of a mount: lays out the cache, the file table and the request rings, and owns the service.
 #include "gpufs/mount.hpp"
 
+#include <fcntl.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/auto_store.hpp"
@@ -274,6 +276,18 @@ std::vector<file_report> host_mount::open_files() const {
 }
 
 std::vector<std::string> host_mount::log() const { return impl_->host.log(); }
+
+void host_mount::prepare(const std::string& path) const {
+  bool again = true;
+  for (int tries = 0; again && tries < 100; ++tries) {  // stamps settle within 2 s even where they are whole seconds
+    int failure = 0;
+    std::string why;
+    const auto opened = impl_->files->open_explained(path, O_RDONLY, &failure, &why);
+    if (!opened) throw error("gpufs: cannot prepare '" + path + "': " + std::strerror(-failure) + (why.empty() ? "" : ": " + why));
+    again = !opened->info().settled;
+    if (again) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  }
+}
 
 void host_mount::trim() { impl_->files->trim(); }
 

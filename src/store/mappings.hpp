@@ -16,8 +16,9 @@ namespace gpufs::store {
 
 class mappings {
  public:
-  // (device, inode, nbytes, mtime, ctime)
-  using version_key = std::tuple<std::uint64_t, std::uint64_t, std::int64_t, std::uint64_t, std::uint64_t>;
+  // (device, inode, nbytes, mtime, ctime), and a number that tells apart versions which were not settled: the file may have been
+  // truncated and written again under the same stamps, and then the old mapping holds pages that are no longer the file's.
+  using version_key = std::tuple<std::uint64_t, std::uint64_t, std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
 
   // One registered mapping. `users` and the rest belong to mappings' lock, the addresses are constant once it is ready.
   struct mapping {
@@ -56,6 +57,7 @@ class mappings {
   std::map<version_key, std::shared_ptr<mapping>> by_version_;
   std::list<std::shared_ptr<mapping>> idle_;  // least recently used first
   std::uint64_t pinned_nbytes_ = 0, idle_nbytes_ = 0;
+  std::uint64_t unsettled_ = 0;  // versions so far
 };
 
 // A posix_file whose pages the device pulls.
