@@ -283,7 +283,12 @@ void host_mount::prepare(const std::string& path) const {
     int failure = 0;
     std::string why;
     const auto opened = impl_->files->open_explained(path, O_RDONLY, &failure, &why);
-    if (!opened) throw error("gpufs: cannot prepare '" + path + "': " + std::strerror(-failure) + (why.empty() ? "" : ": " + why));
+    if (!opened) {
+      std::string text = "gpufs: cannot prepare '";
+      text.append(path).append("': ").append(std::strerror(-failure));
+      if (!why.empty()) text.append(": ").append(why);
+      throw error(text);
+    }
     again = !opened->info().settled;
     if (again) std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
