@@ -48,7 +48,7 @@ void raise_descriptor_limit(std::uint32_t max_open_files, error_log& log) {
   }
   if (limit.rlim_max < wanted) {
     text += "; " + std::to_string(max_open_files) + " open files need " + std::to_string(wanted) + ", but the hard limit is " +
-            std::to_string(limit.rlim_max);
+            std::to_string(limit.rlim_max) + ": files past it are opened again for every access";
   }
   log.add("service", "", 0, text);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include "gpufs/store/auto_store.hpp"
@@ -18,6 +19,13 @@ std::shared_ptr<mappings> make_mappings(simt::platform& machine, std::uint64_t p
 }
 
 constexpr const char* pull_reason = "pull: its mapping is registered, and the device reads the host's page cache in place";
+
+std::shared_ptr<mappings::mapping> map(const posix_file& file, mappings& all, std::string* why) {
+  const posix_file::lease descriptor = file.use();
+  if (descriptor.error == 0) return all.acquire(file.info(), descriptor.fd, why);
+  *why = std::string("opening it again failed: ") + std::strerror(-descriptor.error);
+  return nullptr;
+}
 
 }  // namespace
 
@@ -33,7 +41,7 @@ std::uint64_t default_pin_nbytes() {
 mapped_store::mapped_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes, posix_options options)
     : root_(open_root(root)), options_(options), mappings_(make_mappings(machine, pin_nbytes)) {}
 
-mapped_store::~mapped_store() { ::close(root_); }
+mapped_store::~mapped_store() = default;
 
 std::unique_ptr<open_file> mapped_store::open(std::string_view path, int flags, int* error) {
   std::string why;
@@ -46,7 +54,7 @@ std::unique_ptr<open_file> mapped_store::open_explained(std::string_view path, i
   buffered.direct = false;
   auto file = open_posix_file(root_, path, flags & ~O_DIRECT, buffered, error);
   if (!file) return nullptr;
-  auto mapping = mappings_->acquire(file->info(), file->descriptor(), why);
+  auto mapping = map(*file, *mappings_, why);
   if (!mapping) {
     *error = -EOPNOTSUPP;
     *why = "the file cannot be pulled: " + *why;
@@ -61,7 +69,7 @@ pin_usage mapped_store::usage() const { return mappings_->usage(); }
 auto_store::auto_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes, auto_options options)
     : root_(open_root(root)), options_(options), mappings_(make_mappings(machine, pin_nbytes)) {}
 
-auto_store::~auto_store() { ::close(root_); }
+auto_store::~auto_store() = default;
 
 std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, int* error) {
   auto file = open_posix_file(root_, path, flags, options_.posix, error);
@@ -74,7 +82,7 @@ std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, in
     return file;
   }
   std::string why;
-  auto mapping = mappings_->acquire(info, file->descriptor(), &why);
+  auto mapping = map(*file, *mappings_, &why);
   if (!mapping) {
     file->set_reason("staged: " + why);
     return file;

@@ -2,6 +2,7 @@
 #include "posix_file.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -47,7 +48,47 @@ std::uint32_t direct_alignment(int fd) {
   return 4096;  // a kernel that does not say (before 6.1): no disk asks for more
 }
 
+// Descriptors that files keep, in this process. The rest of the process gets a quarter of what it may open.
+std::atomic<std::uint64_t> kept_descriptors{0};
+
+bool keep_one_more() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
+  if (kept_descriptors.fetch_add(1, std::memory_order_relaxed) < limit.rlim_cur / 4 * 3) return true;
+  kept_descriptors.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
 }  // namespace
+
+posix_file::posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment, origin from)
+    : info_(std::move(info)), alignment_(alignment), ctime_ns_(info_.ctime_ns), nlinks_(nlinks) {
+  if (keep_one_more()) {
+    fd_ = std::move(fd);
+  } else {
+    from_ = std::move(from);
+  }
+}
+
+posix_file::~posix_file() {
+  if (fd_.get() >= 0) kept_descriptors.fetch_sub(1, std::memory_order_relaxed);
+}
+
+posix_file::lease posix_file::use() const {
+  lease one;
+  if (fd_.get() >= 0) {
+    one.fd = fd_.get();
+    return one;
+  }
+  one.error = open_beneath(from_.root->get(), from_.path, from_.flags, from_.openat2, &one.own);
+  struct stat st;
+  if (one.error == 0 && ::fstat(one.own.get(), &st) != 0) one.error = -errno;
+  const bool short_of_descriptors = one.error == -EMFILE || one.error == -ENFILE || one.error == -ENOMEM;
+  if (one.error != 0 && !short_of_descriptors) one.error = -ESTALE;
+  if (one.error == 0 && (st.st_dev != info_.device || st.st_ino != info_.inode)) one.error = -ESTALE;
+  one.fd = one.own.get();
+  return one;
+}
 
 bool is_settled(std::uint64_t mtime_ns, std::uint64_t ctime_ns, std::uint64_t now_ns) {
   const auto window = [](std::uint64_t stamp) { return stamp % second_ns == 0 ? 2 * second_ns : 20'000'000; };
@@ -58,13 +99,19 @@ bool is_settled(std::uint64_t mtime_ns, std::uint64_t ctime_ns, std::uint64_t no
 
 int posix_file::check_version() const {
   if (stale_.load(std::memory_order_relaxed)) return -ESTALE;
+  const lease descriptor = use();
+  return descriptor.error != 0 ? descriptor.error : check_version(descriptor.fd);
+}
+
+int posix_file::check_version(int fd) const {
+  if (stale_.load(std::memory_order_relaxed)) return -ESTALE;
   struct stat st;
-  if (::fstat(fd_.get(), &st) != 0) return -errno;
+  if (::fstat(fd, &st) != 0) return -errno;
   const auto same_bytes = [&] { return st.st_size == info_.nbytes && ns_of(st.st_mtim) == info_.mtime_ns; };
   if (!same_bytes()) return changed();
   if (ns_of(st.st_ctim) == ctime_ns_.load(std::memory_order_relaxed)) return 0;
   const std::scoped_lock hold(lock_);
-  if (::fstat(fd_.get(), &st) != 0) return -errno;  // again: another thread may have moved the version past our look
+  if (::fstat(fd, &st) != 0) return -errno;  // again: another thread may have moved the version past our look
   if (!same_bytes()) return changed();
   if (ns_of(st.st_ctim) == ctime_ns_.load(std::memory_order_relaxed)) return 0;
   if (st.st_nlink == nlinks_) return changed();
@@ -80,17 +127,20 @@ int posix_file::changed() const {
 
 std::int64_t posix_file::pread(std::span<std::byte> dst, std::int64_t offset) {
   if (offset < 0) return -EINVAL;
+  const lease descriptor = use();
+  if (descriptor.error != 0) return descriptor.error;
+  const int fd = descriptor.fd;
   const std::size_t n = clip(dst.size(), offset, info_.nbytes);
-  if (n == 0) return check_version();
+  if (n == 0) return check_version(fd);
   const std::span<std::byte> wanted = dst.first(n);
-  const std::int64_t got = alignment_ == 1 ? pread_fully(fd_.get(), wanted, offset) : read_aligned(wanted, offset);
+  const std::int64_t got = alignment_ == 1 ? pread_fully(fd, wanted, offset) : read_aligned(fd, wanted, offset);
   if (got < 0) return got;
-  const int version = check_version();
+  const int version = check_version(fd);
   return version == 0 ? got : version;
 }
 
 // O_DIRECT into a buffer of our own that covers the range.
-std::int64_t posix_file::read_aligned(std::span<std::byte> dst, std::int64_t offset) const {
+std::int64_t posix_file::read_aligned(int fd, std::span<std::byte> dst, std::int64_t offset) const {
   const auto mask = static_cast<std::int64_t>(alignment_) - 1;
   const std::int64_t begin = offset & ~mask;
   const auto lead = static_cast<std::size_t>(offset - begin);
@@ -100,7 +150,7 @@ std::int64_t posix_file::read_aligned(std::span<std::byte> dst, std::int64_t off
   if (!buffer) return -ENOMEM;
   std::size_t done = 0;
   while (done < lead + dst.size()) {
-    const ssize_t n = ::pread(fd_.get(), buffer.get() + done, nbytes - done, begin + static_cast<std::int64_t>(done));
+    const ssize_t n = ::pread(fd, buffer.get() + done, nbytes - done, begin + static_cast<std::int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return -errno;
     if (n == 0) return -ESTALE;
@@ -112,7 +162,8 @@ std::int64_t posix_file::read_aligned(std::span<std::byte> dst, std::int64_t off
   return static_cast<std::int64_t>(dst.size());
 }
 
-std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int flags, const posix_options& options, int* error) {
+std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::string_view path, int flags,
+                                            const posix_options& options, int* error) {
   std::string_view relative;
   *error = check_flags(flags);
   if (*error == 0) *error = check_path(path, &relative);
@@ -123,11 +174,11 @@ std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int
   bool direct = options.direct || (flags & O_DIRECT) != 0;
   std::string reason = "staged: host threads read it through the page cache";
   unique_fd fd;
-  *error = open_beneath(root, name, nofollow | (direct ? O_DIRECT : 0), options.openat2, &fd);
+  *error = open_beneath(root->get(), name, nofollow | (direct ? O_DIRECT : 0), options.openat2, &fd);
   if (direct && *error == -EINVAL) {
     direct = false;
     reason += ", because its file system has no O_DIRECT";
-    *error = open_beneath(root, name, nofollow, options.openat2, &fd);
+    *error = open_beneath(root->get(), name, nofollow, options.openat2, &fd);
   }
   if (*error != 0) return nullptr;
 
@@ -164,18 +215,20 @@ std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int
   info.settled = is_settled(info.mtime_ns, info.ctime_ns, ns_of(now));
   info.mode = st.st_mode;
   info.reason = std::move(reason);
-  return std::make_unique<posix_file>(std::move(fd), std::move(info), st.st_nlink, alignment);
+  return std::make_unique<posix_file>(
+      std::move(fd), std::move(info), st.st_nlink, alignment,
+      posix_file::origin{root, name, nofollow | (direct ? O_DIRECT : 0), options.openat2});
 }
 
-int open_root(const std::string& root) {
+root_directory open_root(const std::string& root) {
   const int fd = ::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) throw std::system_error(errno, std::generic_category(), "gpufs: cannot use '" + root + "' as a root");
-  return fd;
+  return std::make_shared<const unique_fd>(fd);
 }
 
 posix_store::posix_store(const std::string& root, posix_options options) : root_(open_root(root)), options_(options) {}
 
-posix_store::~posix_store() { ::close(root_); }
+posix_store::~posix_store() = default;
 
 std::unique_ptr<open_file> posix_store::open(std::string_view path, int flags, int* error) {
   return open_posix_file(root_, path, flags, options_, error);

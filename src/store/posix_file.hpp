@@ -11,22 +11,40 @@ namespace gpufs::store {
 
 class posix_file final : public open_file {
  public:
-  posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment)
-      : fd_(std::move(fd)), info_(std::move(info)), alignment_(alignment), ctime_ns_(info_.ctime_ns), nlinks_(nlinks) {}
+  // How to open the file again, for one that keeps no descriptor.
+  struct origin {
+    root_directory root;
+    std::string path;
+    int flags = 0;
+    bool openat2 = true;
+  };
+  // One use of the file's descriptor.
+  struct lease {
+    unique_fd own;   // when the file keeps none
+    int fd = -1;
+    int error = 0;   // negative errno; -ESTALE: the path names another file now
+  };
+
+  // Keeps `fd` unless the process is short of descriptors (kept_descriptors); then every access opens `from` again.
+  posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment, origin from);
+  ~posix_file() override;
 
   const file_info& info() const override { return info_; }
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override;
-  int descriptor() const override { return fd_.get(); }
+  int descriptor() const override { return fd_.get(); }  // -1 when it keeps none
+  lease use() const;
   std::uint32_t alignment() const override { return alignment_; }
   int check_version() const override;  // -errno too when fstat fails
   void set_reason(std::string reason) { info_.reason = std::move(reason); }  // before anybody else has the file
 
  private:
   int changed() const;
-  std::int64_t read_aligned(std::span<std::byte> dst, std::int64_t offset) const;
+  int check_version(int fd) const;
+  std::int64_t read_aligned(int fd, std::span<std::byte> dst, std::int64_t offset) const;
 
   unique_fd fd_;
   file_info info_;
+  origin from_;  // empty when it keeps its descriptor
   std::uint32_t alignment_;
   // The ctime that stands for the opened version, and the number of links that went with it; both move together under the
   // lock when only the links changed.
@@ -37,10 +55,11 @@ class posix_file final : public open_file {
 };
 
 // Opens what posix_store::open opens. nullptr and *error, or the file.
-std::unique_ptr<posix_file> open_posix_file(int root, std::string_view path, int flags, const posix_options& options, int* error);
+std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::string_view path, int flags, const posix_options& options,
+                                            int* error);
 
-// A descriptor of the directory; throws std::system_error.
-int open_root(const std::string& root);
+// Throws std::system_error.
+root_directory open_root(const std::string& root);
 
 // Whether stamps (ns) are so old at `now` that a later change must give other ones; see posix_store.
 bool is_settled(std::uint64_t mtime_ns, std::uint64_t ctime_ns, std::uint64_t now_ns);

@@ -29,7 +29,7 @@ class auto_store final : public store {
   pin_usage usage() const;
 
  private:
-  int root_;
+  root_directory root_;
   auto_options options_;
   std::shared_ptr<mappings> mappings_;
 };

@@ -44,7 +44,7 @@ class mapped_store final : public store {
   pin_usage usage() const;
 
  private:
-  int root_;
+  root_directory root_;
   posix_options options_;
   std::shared_ptr<mappings> mappings_;
 };

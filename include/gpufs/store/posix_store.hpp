@@ -1,10 +1,15 @@
 // Regular files below a directory, read by host threads into pinned staging slots.
 #pragma once
+#include <memory>
 #include <string>
 
 #include "gpufs/store/store.hpp"
 
 namespace gpufs::store {
+
+class unique_fd;
+// A directory that stores and their files share; files may outlive the store.
+using root_directory = std::shared_ptr<const unique_fd>;
 
 struct posix_options {
   bool direct = false;  // O_DIRECT where the file system has it; each file's info().reason says where it has not
@@ -14,6 +19,10 @@ struct posix_options {
 // Opens below the root only: openat2 with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS, or, where the kernel has none (before
 // 5.6, or forbidden: ENOSYS), a walk by O_PATH descriptors that follows symbolic links itself under the same rules. Paths
 // are relative to the root, also those that start with slashes. Read-only.
+//
+// Files keep a descriptor each, up to three quarters of RLIMIT_NOFILE's soft limit in the process; further ones are opened
+// again, below the root and compared with what was opened, for every access (4 us). Such a file is -ESTALE once its path
+// names another one or none.
 //
 // What open() gives beside the kernel's own errors (-EACCES, -ENOENT, -ENOTDIR, -ELOOP, -EMFILE, -ENFILE, -ENOMEM, ...):
 //   empty path -ENOENT                          directory, also the root     -EISDIR
@@ -41,7 +50,7 @@ class posix_store final : public store {
   std::string_view name() const override { return "posix"; }
 
  private:
-  int root_;
+  root_directory root_;
   posix_options options_;
 };
 
