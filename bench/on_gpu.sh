@@ -46,6 +46,8 @@ step_sanitize() {
 step_bench() {
   local dir
   dir=$(mktemp -d /dev/shm/gpufs-bench.XXXXXX)
+  GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+  export GPUFS_COMMIT
   "$build/bench/cold_read" "$dir" "$out/cold_read.json" && "$build/bench/cold_read" "$dir" "$out/cold_read_staged.json" --store posix --file-gib 8
   local rc=$?
   rm -rf "$dir"
