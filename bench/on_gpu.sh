@@ -45,6 +45,8 @@ step_sanitize() {
 
 step_bench() {
   local dir
+  GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+  export GPUFS_COMMIT
   dir=$(mktemp -d /dev/shm/gpufs-bench.XXXXXX)
   GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
   export GPUFS_COMMIT
