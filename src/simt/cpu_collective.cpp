@@ -164,7 +164,7 @@ GPUFS_NO_TSAN void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std:
   worker& w = *self->owner;
   block_state& block = *self->home;
   warp_state& warp = block.warps[self->warp_rank];
-  lane** lanes = block.lanes + self->warp_rank * warp_lanes;
+  lane** lanes = block.lanes + std::size_t{self->warp_rank} * warp_lanes;
   const std::uint32_t bit = 1u << self->lane_id;
   if (w.stopping) {
     check_stopped(self);

@@ -16,7 +16,7 @@
 namespace gpufs::simt::runtime {
 namespace {
 
-constexpr std::size_t stack_nbytes = 64 * 1024 * sanitizer::stack_factor;
+constexpr std::size_t stack_nbytes = std::size_t{64} * 1024 * sanitizer::stack_factor;
 
 // Never destroyed: fibers of the pool are suspended in the middle of their function.
 struct pool {

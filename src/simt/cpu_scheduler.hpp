@@ -49,7 +49,7 @@ struct shared_object {
   void* address;
 };
 
-inline constexpr std::size_t max_shared_nbytes = 48 * 1024;  // what a CUDA kernel may declare
+inline constexpr std::size_t max_shared_nbytes = std::size_t{48} * 1024;  // what a CUDA kernel may declare
 inline constexpr unsigned max_shared_objects = 64;
 
 struct block_state {
