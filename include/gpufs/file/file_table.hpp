@@ -331,11 +331,13 @@ class file_table {
   // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it.
   GPUFS_DEVICE void drop(std::uint32_t index, std::uint32_t start) const {
     file_slot& slot = mount_.slots[index];
+    // Read while we hold the slot: once it is given back, it may be freed and taken for another path before we look again.
+    const std::uint32_t generation = generation_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
     const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel);
     if (before == (slot_live | 1)) {
       retire(slot, index, start);
     } else if (before == 1) {
-      recycle(slot, index);
+      recycle(slot, index, generation);
     }
   }
 
@@ -347,26 +349,28 @@ class file_table {
       return;
     }
     std::uint32_t unused = slot_live;
-    // Fails when somebody opened the path again meanwhile: then theirs is the last reference.
-    const bool ours = simt::atomic_ref<std::uint32_t>(slot.refs).compare_exchange(unused, 0, std::memory_order_acq_rel);
-    const std::uint32_t handle = slot.handle;
+    // Fails when somebody opened the path again meanwhile: then theirs is the last reference. We hold the dead slot until the
+    // host has closed the file, so that no more files are open there than there are slots.
+    const bool ours = simt::atomic_ref<std::uint32_t>(slot.refs).compare_exchange(unused, 1, std::memory_order_acq_rel);
+    std::uint32_t handle = 0, generation = 0;
     if (ours) {
       unlink(chain, index);
       simt::atomic_ref<std::uint32_t> word(slot.word);
-      word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::dead), std::memory_order_release);
+      handle = slot.handle;
+      generation = generation_of(word.load(std::memory_order_relaxed));
+      word.store(word_of(generation, slot_state::dead), std::memory_order_release);
     }
     unlock(chain);
     if (!ours) return;
-    recycle(slot, index);
     close_on_host(handle, start);
+    if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
   }
 
-  // dead -> free, once; a new generation makes old numbers invalid.
-  GPUFS_DEVICE void recycle(file_slot& slot, std::uint32_t index) const {
+  // dead -> free, once; a new generation makes old numbers invalid. `generation` is the one that the caller held.
+  GPUFS_DEVICE void recycle(file_slot& slot, std::uint32_t index, std::uint32_t generation) const {
     simt::atomic_ref<std::uint32_t> word(slot.word);
-    std::uint32_t seen = word.load(std::memory_order_acquire);
-    if (state_of(seen) != slot_state::dead) return;
-    if (word.compare_exchange(seen, word_of(generation_of(seen) + 1, slot_state::free), std::memory_order_acq_rel)) push_slot(index);
+    std::uint32_t seen = word_of(generation, slot_state::dead);
+    if (word.compare_exchange(seen, word_of(generation + 1, slot_state::free), std::memory_order_acq_rel)) push_slot(index);
   }
 
   GPUFS_DEVICE void close_on_host(std::uint32_t handle, std::uint32_t start) const {
