@@ -154,6 +154,9 @@ class temp_dir {
   std::string path_;
 };
 
+// "f" and 7 give "f7". (GCC 12 warns of an overlap that is not there when "f" + std::to_string(7) is inlined.)
+inline std::string numbered(const char* name, std::uint64_t n) { return std::string(name).append(std::to_string(n)); }
+
 // File systems stamp changes with a coarse clock (4 ms on most kernels): a change made later than this has another time.
 inline void let_file_times_pass() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 

@@ -28,7 +28,7 @@ class file_set {
     pull_ = std::make_shared<store::mem_store>(simt::this_platform(), service::source_kind::pull);
     staged_ = std::make_shared<store::mem_store>(simt::this_platform(), service::source_kind::staged);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      names.push_back((i % 2 == 0 ? "f" : "dir/f") + std::to_string(i));
+      names.push_back(numbered(i % 2 == 0 ? "f" : "dir/f", i));
       bytes.push_back(content(i + 1, 0, static_cast<std::size_t>(sizes[i])));
       dir.add(names[i], sizes[i], i + 1);
       pull_->put(names[i], bytes[i]);
@@ -125,7 +125,7 @@ class program {
     if (dice < 5 && shape_.from != source::nil) {
       e.value = -ENOENT;
       e.reached_table = true;
-      calls_.open(f, "no/such/file" + std::to_string(draw_.below(3)));
+      calls_.open(f, numbered("no/such/file", draw_.below(3)));
     } else if (dice < 8) {
       e.value = -EROFS;
       calls_.open(f, files_.names[0], draw_.percent(50) ? O_RDWR : O_WRONLY | O_CREAT);

@@ -108,7 +108,7 @@ class checker {
     std::vector<bool> unmapped(pages_per_group, false);  // a map that starved: its looks and unmap find nothing
     for (std::size_t i = 0; i < got.size(); ++i) {
       const op& call = trial_.programs[group].calls().ops()[i];
-      check_one(expected[i], got[i], call, kind, unmapped, "group " + std::to_string(group) + " call " + std::to_string(i));
+      check_one(expected[i], got[i], call, kind, unmapped, numbered("group ", group) + numbered(" call ", i));
       if (::testing::Test::HasFailure()) return;
     }
   }

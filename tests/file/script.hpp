@@ -138,7 +138,7 @@ struct script_runner {
 struct formation {
   unsigned grid = 1, block = 32;
   simt::cpu_schedule schedule = {};
-  std::vector<group_kind> warps;  // grid * block / 32 kinds; `block` for all warps of a block or none. Empty: all `all`
+  std::vector<group_kind> warps = {};  // grid * block / 32 kinds; `block` for all warps of a block or none. Empty: all `all`
   group_kind all = group_kind::warp;
 
   std::vector<membership> members() const {
