@@ -37,5 +37,5 @@ def doctor(
 
 
 def main() -> None:
-    """Runs the command; exit status 0, 1 (it failed, one line says why), 2 (wrong usage), 130 (interrupted)."""
-    sys.exit(app())
+    """Runs the command; exit status 0, 1 (it failed, one line says why), 2 (wrong usage), 130 or 143 (interrupted)."""
+    sys.exit(app(prog_name="gpufs"))

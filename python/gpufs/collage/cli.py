@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from gpufs.collage.interrupt import TerminatedError
 from gpufs.errors import GpufsError
 
 P = ParamSpec("P")
@@ -82,9 +83,9 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
         except GpufsError as error:
             say_error(str(error))
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             say_error("interrupted; nothing was written")
-            raise typer.Exit(130) from None
+            raise typer.Exit(143 if isinstance(interrupt, TerminatedError) else 130) from None
         except MemoryError:
             say_error("there is not enough memory for this")
             raise typer.Exit(1) from None

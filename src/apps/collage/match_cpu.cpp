@@ -159,6 +159,7 @@ match_result match_cpu(const library& lib, const photo& picture, const engine_op
     if (options.progress && std::this_thread::get_id() == caller) options.progress(done, nblocks);
   });
   if (fault.load() != no_fault) throw_fault(lib, picture, fault.load());
+  if (options.progress) options.progress(nblocks, nblocks);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
@@ -204,6 +205,7 @@ std::vector<match> match_exhaustive(const library& lib, const photo& picture, co
     ndone += n;
     if (progress && std::this_thread::get_id() == caller) progress(ndone, lib.nimages());
   });
+  if (progress) progress(lib.nimages(), lib.nimages());
   for (match& m : best) m.nshortlist = lib.nimages();
   return best;
 }

@@ -84,7 +84,7 @@ inline match_result match_on_device(const library& lib, const photo& picture, co
 
   // A warp pins one page at a time: with no more warps than half the pages, none waits for a frame.
   const std::uint64_t npages = fs.options().cache_nbytes / fs.options().page_nbytes;
-  const std::uint64_t enough = std::max<std::uint64_t>(1, npages / 2 / (options.block_threads / simt::warp_lanes));
+  const std::uint64_t enough = std::max<std::uint64_t>(1, npages / 2 / std::max(1u, options.block_threads / simt::warp_lanes));
   const auto most = options.grid != 0 ? options.grid : static_cast<unsigned>(std::min<std::uint64_t>(max_grid, enough));
 
   match_result result;

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures and libraries that the tests share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from gpufs.collage import IndexOptions, TileOptions, build_library
+from PIL import Image
+
+Bytes = npt.NDArray[np.uint8]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def paint(rng: np.random.Generator, height: int, width: int) -> Bytes:
+    """A picture with smooth areas, edges and some noise, in a few related colours."""
+    y, x = np.mgrid[0:height, 0:width]
+    base = rng.integers(0, 256, 3)
+    picture = np.empty((height, width, 3))
+    for c in range(3):
+        slope = rng.normal(0, 0.8, 2)
+        wave = rng.uniform(0, 60) * np.sin(
+            (x * rng.uniform(0.02, 0.2) + y * rng.uniform(0.02, 0.2)) + rng.uniform(0, 6)
+        )
+        picture[..., c] = base[c] + slope[0] * x + slope[1] * y + wave
+    left, top = rng.integers(0, max(1, width - 8)), rng.integers(0, max(1, height - 8))
+    picture[top : top + height // 3, left : left + width // 3] = rng.integers(0, 256, 3)
+    picture += rng.normal(0, rng.uniform(0, 12), picture.shape)
+    return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 8 photographs of odd sizes."""
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(7)
+    for i in range(8):
+        height, width = rng.integers(60, 200, 2)
+        Image.fromarray(paint(rng, int(height), int(width))).save(folder / f"photo{i}.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photo() -> Bytes:
+    """A photograph whose sides are no multiples of 32."""
+    rng = np.random.default_rng(99)
+    halves = [paint(rng, 75, 100), paint(rng, 75, 100)]
+    return np.ascontiguousarray(np.concatenate(halves, axis=1)[:, :170])
+
+
+@pytest.fixture(scope="session")
+def library(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of some thousand tiles."""
+    path = tmp_path_factory.mktemp("library") / "tiles.lib"
+    build_library([pictures], path, IndexOptions(tiles=TileOptions(scales=(1, 2, 4), stride=8), workers=1))
+    return path
+
+
+@pytest.fixture(scope="session")
+def packed_library(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same images, histograms without gaps."""
+    path = tmp_path_factory.mktemp("packed") / "packed.lib"
+    options = IndexOptions(tiles=TileOptions(scales=(1, 2, 4), stride=8), workers=1, packed=True)
+    build_library([pictures], path, options)
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs `gpufs ARGS...` in tmp_path."""
+
+    def start(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gpufs", *map(os.fspath, arguments)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            errors="surrogateescape",
+        )
+
+    return start
