@@ -56,7 +56,13 @@ struct faults {
   std::atomic<int> open_error{0};                // every open fails so; 0: none
   std::atomic<std::uint64_t> reads{0}, opens{0}, closes{0};
   gate read_gate, open_gate;
+  gate stall_gate;  // for the reads that stall_at() names
 
+  void stall_at(std::int64_t first, std::int64_t end) {  // reads that touch [first, end) wait for stall_gate
+    std::lock_guard lock(mutex_);
+    stalled_.emplace(first, end);
+  }
+  bool is_stalled(std::int64_t first, std::int64_t end) const { return touches(stalled_, first, end); }
   void fail_at(std::int64_t first, std::int64_t end) {  // reads that touch [first, end)
     std::lock_guard lock(mutex_);
     bad_.emplace(first, end);
@@ -68,17 +74,20 @@ struct faults {
     short_every = 0;
     open_error = 0;
   }
-  bool is_bad(std::int64_t first, std::int64_t end) const {
+  bool is_bad(std::int64_t first, std::int64_t end) const { return touches(bad_, first, end); }
+
+ private:
+  using ranges = std::set<std::pair<std::int64_t, std::int64_t>>;
+  bool touches(const ranges& of, std::int64_t first, std::int64_t end) const {
     std::lock_guard lock(mutex_);
-    for (const auto& [bad_first, bad_end] : bad_) {
-      if (first < bad_end && bad_first < end) return true;
+    for (const auto& [of_first, of_end] : of) {
+      if (first < of_end && of_first < end) return true;
     }
     return false;
   }
 
- private:
   mutable std::mutex mutex_;
-  std::set<std::pair<std::int64_t, std::int64_t>> bad_;
+  ranges bad_, stalled_;
 };
 
 class faulty_file final : public store::open_file {
@@ -96,6 +105,7 @@ class faulty_file final : public store::open_file {
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
     const std::uint64_t n = ++wrong_->reads;
     wrong_->read_gate.pass();
+    if (wrong_->is_stalled(offset, offset + static_cast<std::int64_t>(dst.size()))) wrong_->stall_gate.pass();
     if (const std::uint64_t delay = wrong_->delay_ns) std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
     if (wrong_->is_bad(offset, offset + static_cast<std::int64_t>(dst.size()))) return -wrong_->read_error;
     if (const std::uint32_t every = wrong_->fail_every; every != 0 && n % every == 0) return -wrong_->read_error;

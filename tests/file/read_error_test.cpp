@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store that fails: everybody who waits gets the error, nothing is remembered, and the next try succeeds once the fault is gone.
+#include "file/faulty_store.hpp"
+#include "file/reader.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr std::uint64_t page = 4096, npages = 40, seed = 13;
+
+class read_error : public ::testing::Test {
+ protected:
+  read_error() : store(std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path()))) {
+    dir.add("file", npages * page, seed);
+    let_file_times_pass();
+    options.custom_store = store;
+    options.cache_nbytes = 64 * page;
+    options.max_open_files = 64;
+    options.nworkers = 2;
+    options.request_rings = 2;
+    options.request_slots = 8;
+  }
+
+  void TearDown() override {
+    store->wrong().heal();
+    reading_run run({.path = "file", .file_nbytes = npages * page, .seed = seed, .calls = 10});
+    run(fs().ref());
+    run.expect_good("afterwards");
+    EXPECT_EQ(fs().counters().pinned_frames, 0u);
+    EXPECT_TRUE(fs().open_files().empty());
+  }
+
+  mount& fs() {
+    if (!fs_) fs_.emplace(dir.path(), options);
+    return *fs_;
+  }
+  faults& wrong() { return store->wrong(); }
+
+  temp_dir dir;
+  std::shared_ptr<faulty_store> store;
+  mount_options options;
+
+ private:
+  std::optional<mount> fs_;
+};
+
+TEST_F(read_error, all_who_wait_for_the_page_get_it) {
+  for (const int error : {EIO, EUCLEAN, ENODATA}) {
+    wrong().read_error = error;
+    wrong().fail_at(5 * page, 6 * page);
+    wrong().read_gate.close();
+    const std::uint64_t reads_before = wrong().reads, errors_before = fs().counters().errors;
+    reading_run run({.path = "file", .file_nbytes = npages * page, .seed = seed, .first = 5 * page, .end = 5 * page + 1, .calls = 1,
+                     .max_nbytes = 100, .kind = group_kind::tile8, .config = {.grid = 2, .block = 64, .schedule = {.resident_blocks = 2}}});
+    std::thread kernel([&] { run(fs().ref()); });
+    EXPECT_TRUE(wait_until([&] { return wrong().read_gate.waiting() == 1 && run.result().running == run.ngroups(); }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // they have opened the file; now they wait for the page
+    wrong().read_gate.open();
+    kernel.join();
+    EXPECT_EQ(run.result().failed, run.ngroups());
+    EXPECT_EQ(run.result().last_failure, -error);
+    EXPECT_EQ(run.result().done, run.ngroups());
+    EXPECT_LT(wrong().reads - reads_before, run.ngroups()) << "they waited for one read";
+    EXPECT_EQ(fs().counters().errors - errors_before, run.ngroups());
+    EXPECT_FALSE(fs().log().empty());
+
+    wrong().heal();
+    players warp(fs().ref(), {});
+    script s;
+    s.open(0, "file");
+    const auto read = s.pread(0, 100, 5 * page);
+    s.close(0);
+    const auto got = warp.run(s);
+    EXPECT_EQ(got[read].value, 100) << "the next try succeeds";
+    EXPECT_EQ(wrong_bytes(got[read], 100, seed, 5 * page), 0u);
+    // The page is good now: read it anew for the next error.
+    dir.overwrite("file", 0, 1, seed);
+    let_file_times_pass();
+  }
+}
+
+TEST_F(read_error, bytes_before_the_bad_page_are_given) {
+  wrong().fail_at(7 * page, 8 * page);
+  for (const group_kind kind : {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block}) {
+    players groups(fs().ref(), {.grid = 1, .block = 128, .all = kind});
+    script s;
+    s.open(0, "file");
+    const auto read = s.pread(0, 6 * page, 4 * page + 100, 6 * page);
+    const auto at_it = s.pread(0, 100, 7 * page + 10);
+    const auto map = s.map(0, 0, 7 * page, 0);
+    const auto next = s.pread(0, 100, 8 * page);
+    s.close(0);
+    for (const auto& got : groups.run_all(s)) {
+      EXPECT_EQ(got[read].value, static_cast<std::int64_t>(3 * page - 100));
+      EXPECT_EQ(wrong_bytes(got[read], 3 * page - 100, seed, 4 * page + 100), 0u);
+      EXPECT_EQ(got[at_it].value, -EIO);
+      EXPECT_EQ(got[map].value, -EIO);
+      EXPECT_EQ(got[next].value, 100);
+    }
+  }
+}
+
+// Groups read while every n-th read fails: what is given is right, and no pin is lost.
+TEST_F(read_error, now_and_then) {
+  options.cache_nbytes = 8 * page;
+  for (const std::uint32_t every : {2u, 3u, 7u}) {
+    wrong().fail_every = every;
+    players groups(fs().ref(), {.grid = 2, .block = 64, .schedule = {.seed = every}, .all = group_kind::tile8});
+    std::vector<script> scripts(groups.size());
+    random_source draw(every);
+    for (script& s : scripts) {
+      s.open(0, "file");
+      for (int i = 0; i < 12; ++i) s.pread(0, draw.between(1, 2 * page), static_cast<std::int64_t>(draw.below((npages - 3) * page)));
+      s.close(0);
+    }
+    const auto got = groups.run(scripts);
+    unsigned failed = 0;
+    for (std::size_t g = 0; g < got.size(); ++g) {
+      for (std::size_t i = 1; i + 1 < got[g].size(); ++i) {
+        const op& call = scripts[g].ops()[i];
+        const std::int64_t value = got[g][i].value;
+        failed += value != static_cast<std::int64_t>(call.nbytes);
+        if (value < 0) {
+          EXPECT_EQ(value, -EIO);
+        } else {
+          EXPECT_TRUE(value == static_cast<std::int64_t>(call.nbytes) || (call.offset + value) % static_cast<std::int64_t>(page) == 0) << value;
+          EXPECT_EQ(wrong_bytes(got[g][i], static_cast<std::size_t>(value), seed, static_cast<std::uint64_t>(call.offset)), 0u);
+        }
+      }
+      EXPECT_EQ(got[g].back().value, 0);
+    }
+    EXPECT_GT(failed, 0u);
+    EXPECT_EQ(fs().counters().pinned_frames, 0u);
+  }
+}
+
+TEST_F(read_error, short_reads_of_the_store_are_continued) {
+  wrong().short_every = 2;
+  reading_run run({.path = "file", .file_nbytes = npages * page, .seed = seed, .calls = 20});
+  run(fs().ref());
+  run.expect_good();
+}
+
+TEST_F(read_error, failing_open_fails_for_all_who_wait) {
+  wrong().open_error = EIO;
+  wrong().open_gate.close();
+  const std::uint64_t opens_before = wrong().opens;
+  reading_run run({.path = "file", .file_nbytes = npages * page, .seed = seed, .calls = 1, .kind = group_kind::thread, .config = {.grid = 2, .block = 64, .schedule = {.resident_blocks = 2}}});
+  std::thread kernel([&] { run(fs().ref()); });
+  EXPECT_TRUE(wait_until([&] { return wrong().open_gate.waiting() == 1 && fs().counters().opens == run.ngroups(); }));
+  wrong().open_gate.open();
+  kernel.join();
+  EXPECT_EQ(run.result().failed, run.ngroups());
+  EXPECT_EQ(run.result().last_failure, -EIO);
+  EXPECT_EQ(run.result().running, 0u);
+  EXPECT_EQ(wrong().opens - opens_before, 1u) << "all joined one open";
+  EXPECT_EQ(fs().counters().open_errors, run.ngroups());
+}
+
+// The host does not answer in time: -ETIMEDOUT, and its late answer disturbs nobody.
+TEST_F(read_error, host_that_does_not_answer) {
+  options.io_timeout = std::chrono::milliseconds(100);
+  options.request_rings = 1;
+  options.request_slots = 4;
+  players groups(fs().ref(), {.grid = 1, .block = 64, .all = group_kind::tile8});
+  std::vector<script> opening(groups.size()), reading(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    opening[g].open(0, "file");
+    for (std::uint64_t i = 0; i < 3; ++i) reading[g].pread(0, 100, static_cast<std::int64_t>((5 * g + i) * page));
+    reading[g].close(0);
+  }
+  for (const auto& got : groups.run(opening)) ASSERT_GE(got[0].value, 0);
+  wrong().read_gate.close();
+  const auto begin = std::chrono::steady_clock::now();
+  auto got = groups.run(reading);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  for (const auto& mine : got) {
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(mine[i].value, -ETIMEDOUT);
+  }
+  EXPECT_GE(fs().counters().io_timeouts, 8u * 3u);
+  EXPECT_EQ(fs().counters().pinned_frames, 0u);
+  wrong().read_gate.open();
+  // The workers come back from the store; then all slots can be used again.
+  EXPECT_TRUE(wait_until([&] {
+    players warp(fs().ref(), {});
+    script s;
+    s.open(0, "file");
+    s.pread(0, 100, 39 * page);
+    s.close(0);
+    const auto again = warp.run(s);
+    return again[1].value == 100 && again[2].value == 0;
+  }));
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
