@@ -36,6 +36,10 @@ def paint(rng: np.random.Generator, height: int, width: int) -> Bytes:
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of 8 photographs of odd sizes."""
@@ -77,7 +81,7 @@ def run(tmp_path: Path) -> Run:
     """Runs `gpufs ARGS...` in tmp_path."""
 
     def start(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "gpufs", *map(os.fspath, arguments)]
+        command = [sys.executable, "-m", "gpufs", *(os.fspath(argument) for argument in arguments)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
         return subprocess.run(
             command,

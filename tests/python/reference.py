@@ -18,9 +18,9 @@ Bytes = npt.NDArray[np.uint8]
 HEADER = struct.Struct("<8sIIQIIQ" + "I" * 9)
 SECTION = struct.Struct("<IIQQII")
 FIELDS = (
-    "magic version nsections file_nbytes nimages nsources seed histogram_stride key_nbits cell_nbits ntables bucket_limit "
-    "shortlist_limit shortlist_goal mean_shortlist flags"
-).split()
+    *("magic", "version", "nsections", "file_nbytes", "nimages", "nsources", "seed", "histogram_stride", "key_nbits"),
+    *("cell_nbits", "ntables", "bucket_limit", "shortlist_limit", "shortlist_goal", "mean_shortlist", "flags"),
+)
 THUMBNAILS, HISTOGRAMS, PROJECTIONS, REFERENCE, TABLE, ORIGINS, SOURCES = range(1, 8)
 MULTIPLIER = 0x9E3779B1
 
@@ -39,11 +39,9 @@ def align(nbytes: int) -> int:
 
 
 def popcount32(values: npt.NDArray[np.uint64]) -> Integers:
-    return (
-        np.unpackbits(values.astype("<u4").view(np.uint8).reshape(*values.shape, 4), axis=-1)
-        .sum(axis=-1)
-        .astype(np.int64)
-    )
+    octets = values.astype("<u4").view(np.uint8).reshape(*values.shape, 4)
+    ones: Integers = np.unpackbits(octets, axis=-1).sum(axis=-1).astype(np.int64)
+    return ones
 
 
 def projections(seed: int) -> Integers:
@@ -58,7 +56,7 @@ def projections(seed: int) -> Integers:
     return weights.reshape(32, 192, 32)
 
 
-def histograms(pictures: Bytes) -> Integers:
+def histograms(pictures: Bytes | Integers) -> Integers:
     """Of [n, 32, 32, 3]: [n, 768]."""
     channels = pictures.reshape(len(pictures), 1024, 3).astype(np.int64)
     return np.stack(
@@ -67,7 +65,8 @@ def histograms(pictures: Bytes) -> Integers:
 
 
 def fold(counted: Integers) -> Integers:
-    return counted.reshape(len(counted), 192, 4).sum(axis=2)
+    folded: Integers = counted.reshape(len(counted), 192, 4).sum(axis=2)
+    return folded
 
 
 class Library:
@@ -151,7 +150,8 @@ class Library:
     def keys(self, counted: Integers) -> Integers:
         """[image][table]"""
         sums = np.einsum("tib,ni->ntb", self.projections[:, :, : self.nbits], fold(counted) - self.reference)
-        return ((sums > 0) << np.arange(self.nbits)).sum(axis=2)
+        keys: Integers = ((sums > 0) << np.arange(self.nbits)).sum(axis=2)
+        return keys
 
     def bucket(self, table: int, key: int) -> list[int]:
         hashed = key * MULTIPLIER % 2**32

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import reference
+from conftest import Bytes, paint
 from gpufs import GpufsError, _native
 from gpufs.collage.making import whole_blocks
-
-from conftest import Bytes, paint
 
 SIMT = pytest.mark.skipif(bool(_native.engine_missing("simt")), reason=_native.engine_missing("simt"))
 GPU = pytest.mark.skipif(bool(_native.engine_missing("gpu")), reason="no gpu")

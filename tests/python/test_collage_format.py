@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reference
+from conftest import Bytes
 from gpufs import GpufsError, _native
 from gpufs.collage import IndexOptions, build_library
-
-from conftest import Bytes
 
 
 @pytest.mark.parametrize("which", ["library", "packed_library"])

@@ -194,8 +194,9 @@ def index(
     from gpufs.collage.indexing import IndexOptions, build_library
     from gpufs.collage.tiles import TileOptions
 
+    cut = TileOptions(parse_scales(scales), stride, max_tiles)
     options = IndexOptions(
-        tiles=TileOptions(parse_scales(scales), stride, max_tiles) if tiles else None,
+        tiles=cut if tiles else None,
         packed=packed,
         key_nbits=key_bits,
         shortlist_goal=shortlist_goal,

@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import itertools
-import multiprocessing
 import os
-import signal
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +19,10 @@ from gpufs import _native
 from gpufs.collage.images import Pixels, UnreadableImageError
 from gpufs.collage.interrupt import check_writable, sigterm_interrupts
 from gpufs.collage.tiles import Squares, TileOptions, load
+from gpufs.collage.workers import in_order
 from gpufs.errors import GpufsError
 
 FILES_A_TASK = 32  # whole pictures; one photograph that is cut into tiles is enough for a task
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -103,10 +98,11 @@ def build_library(
         )
         nread = 0
         files = find_pictures(inputs, report)
-        for loaded in _load_all(files, options):
-            _take(builder, loaded, report, on_unreadable)
-            nread += len(loaded.paths)
-            on_file(nread)
+        with closing(_load_all(files, options)) as results:
+            for loaded in results:
+                _take(builder, loaded, report, on_unreadable)
+                nread += len(loaded.paths)
+                on_file(nread)
         if builder.nimages == 0:
             raise GpufsError(_why_nothing(inputs, report))
         report.info = builder.finish(on_finish)
@@ -189,48 +185,30 @@ def _load_some(paths: list[str], tiles: TileOptions | None) -> _Loaded:
     return _Loaded(paths, errors, counts, np.concatenate(pixels), np.concatenate(squares))
 
 
-def _load_all(files: Iterator[str], options: IndexOptions) -> Iterator[_Loaded]:
+def _crashed(paths: list[str], tiles: TileOptions | None, how: str) -> _Loaded:
+    """The result of files whose worker died: each is tried again in a worker of its own."""
+    if len(paths) == 1:
+        nothing = _load_some([], tiles)
+        return replace(nothing, paths=paths, errors=[f"the process that decoded it died ({how})"], counts=[0])
+    single = ([path] for path in paths)
+    work = functools.partial(_load_some, tiles=tiles)
+    with closing(in_order(single, work, lambda task, how: _crashed(task, tiles, how), 1)) as results:
+        parts = list(results)
+    return _Loaded(
+        paths=paths,
+        errors=[error for part in parts for error in part.errors],
+        counts=[count for part in parts for count in part.counts],
+        pixels=np.concatenate([part.pixels for part in parts]),
+        squares=np.concatenate([part.squares for part in parts]),
+    )
+
+
+def _load_all(files: Iterator[str], options: IndexOptions) -> Generator[_Loaded, None, None]:
     """Loads files in several processes; gives their results in the files' order."""
     size = FILES_A_TASK if options.tiles is None else 1
     tasks = iter(lambda: list(itertools.islice(files, size)), [])
-    workers = options.workers or os.cpu_count() or 1
-    if workers == 1:
-        for paths in tasks:
-            yield _load_some(paths, options.tiles)
-        return
-    with _worker_pool(workers) as pool:
-        running: deque[Future[_Loaded]] = deque()
-        for paths in tasks:
-            running.append(pool.submit(_load_some, paths, options.tiles))
-            if len(running) > 2 * workers:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
-
-
-@contextmanager
-def _worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, whatever ends it, and at once when the block is left by an exception."""
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _start_worker, (os.getpid(),))
-    try:
-        yield pool
-        pool.shutdown()
-    except BrokenProcessPool as error:
-        raise GpufsError(
-            "a process that reads pictures has died (out of memory, or a picture that crashes its decoder); "
-            "--workers 1 shows which file it is"
-        ) from error
-    except BaseException:
-        for process in list(getattr(pool, "_processes", None) or {}.values()):
-            process.kill()
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-
-
-def _start_worker(parent: int) -> None:
-    """Control-C is the parent's to handle, and a worker does not outlive its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before that
-        os._exit(1)
+    work = functools.partial(_load_some, tiles=options.tiles)
+    nworkers = options.workers or os.cpu_count() or 1
+    if nworkers == 1:
+        return (work(paths) for paths in tasks)
+    return in_order(tasks, work, lambda paths, how: _crashed(paths, options.tiles, how), nworkers)
