@@ -25,10 +25,10 @@ int main() {
   folder.write("hello.txt", "hello from a file\n");
 
   gpufs::mount fs(folder.path());  // the host side: page cache, request rings, threads
-  const example::shared_array<char> text(101);
-  const example::shared_array<std::int64_t> result(1);
+  const example::device_array<char> text(101);
+  const example::device_array<std::int64_t> result(1);
   gpufs::simt::launch({.grid = 1, .block = 32}, read_hello{fs.ref(), text.data(), result.data()});
 
-  std::printf("the kernel read %lld bytes: %s", static_cast<long long>(result[0]), text.data());
-  example::check(std::string(text.data(), 18) == "hello from a file\n" && result[0] == 18, "the whole file, and only that");
+  std::printf("the kernel read %lld bytes: %s", static_cast<long long>(result[0]), text.copy().data());
+  example::check(std::string(text.copy().data(), 18) == "hello from a file\n" && result[0] == 18, "the whole file, and only that");
 }

@@ -29,7 +29,7 @@ struct sum_file {
       gpufs::unmap_page(warp, p);
     }
     gpufs::close(warp, f);
-    gpufs::simt::atomic_ref<std::uint64_t, gpufs::simt::scope::system>(*sum).fetch_add(mine, std::memory_order_relaxed);
+    gpufs::simt::atomic_ref<std::uint64_t>(*sum).fetch_add(mine, std::memory_order_relaxed);
   }
 };
 
@@ -46,8 +46,8 @@ int main() {
 
   gpufs::mount fs(folder.path(), {.cache_nbytes = bytes.size() / 16, .page_nbytes = 4096});
   fs.prepare("numbers");  // registered before the kernel runs, not while it waits
-  const example::shared_array<std::uint64_t> sum(1);
-  const example::shared_array<int> error(1);
+  const example::device_array<std::uint64_t> sum(1);
+  const example::device_array<int> error(1);
   gpufs::simt::launch({.grid = 4, .block = 64}, sum_file{fs.ref(), sum.data(), error.data()});
 
   example::check(error[0] == 0, "every page could be mapped");

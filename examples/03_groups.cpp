@@ -19,7 +19,7 @@ struct read_records {
     const std::int64_t at = my_record * record_nbytes;
     const std::int64_t n = gpufs::pread(group, f, records + at, record_nbytes, at);
     if (n != record_nbytes && group.leader()) {
-      gpufs::simt::atomic_ref<int, gpufs::simt::scope::system>(*nwrong).fetch_add(1, std::memory_order_relaxed);
+      gpufs::simt::atomic_ref<int>(*nwrong).fetch_add(1, std::memory_order_relaxed);
     }
     gpufs::close(group, f);
   }
@@ -42,11 +42,11 @@ template <class MakeGroup>
 void run(const gpufs::mount& fs, const std::string& bytes, std::int64_t lanes, const char* who) {
   constexpr std::int64_t nthreads = 256;
   const std::int64_t record_nbytes = static_cast<std::int64_t>(bytes.size()) * lanes / nthreads;
-  const example::shared_array<char> records(bytes.size());
-  const example::shared_array<int> nwrong(1);
+  const example::device_array<char> records(bytes.size());
+  const example::device_array<int> nwrong(1);
   gpufs::simt::launch({.grid = 2, .block = 128},
                       read_records<MakeGroup>{fs.ref(), records.data(), record_nbytes, nwrong.data()});
-  const bool right = nwrong[0] == 0 && std::string(records.data(), bytes.size()) == bytes;
+  const bool right = nwrong[0] == 0 && std::string(records.copy().data(), bytes.size()) == bytes;
   example::check(right, std::to_string(nthreads / lanes) + " records of " + std::to_string(record_nbytes) + " bytes, each read by " + who);
 }
 

@@ -47,8 +47,8 @@ int main() {
 
   const gpufs::mount fs(folder.path(), {.cache_nbytes = 1 << 20});
   constexpr unsigned grid = 8, block = 64, nchains = grid * block / 32;
-  const example::shared_array<int> last(nchains);
-  const example::shared_array<int> error(1);
+  const example::device_array<int> last(nchains);
+  const example::device_array<int> error(1);
   gpufs::simt::launch({.grid = grid, .block = block}, follow_chains{fs.ref(), last.data(), error.data()});
 
   example::check(error[0] == 0, "every file of every chain opened");

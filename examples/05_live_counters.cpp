@@ -38,7 +38,7 @@ int main() {
   folder.write("data", std::string(1 << 20, 'x'));
   const gpufs::mount fs(folder.path(), {.cache_nbytes = 1 << 18});
   fs.prepare("data");
-  const example::shared_array<int> errors(4);
+  const example::device_array<int> errors(4);
 
   std::atomic<bool> running = true;
   std::thread watcher([&] {

@@ -25,12 +25,12 @@ struct checksum {
       gpufs::unmap_page(warp, p);
     }
     gpufs::close(block, f);
-    gpufs::simt::atomic_ref<std::uint64_t, gpufs::simt::scope::system>(*sum).fetch_add(mine, std::memory_order_relaxed);
+    gpufs::simt::atomic_ref<std::uint64_t>(*sum).fetch_add(mine, std::memory_order_relaxed);
   }
 };
 
 std::uint64_t run(const char* name, const gpufs::mount& fs) {
-  const example::shared_array<std::uint64_t> sum(1);
+  const example::device_array<std::uint64_t> sum(1);
   const auto begin = std::chrono::steady_clock::now();
   gpufs::simt::launch({.grid = 1, .block = 128}, checksum{fs.ref(), sum.data()});
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the examples share: a folder with files in it, memory that host and kernels both see, and a check.
+// What the examples share: a folder with files in it, memory for a kernel's results, and a check.
 #pragma once
 #include <stdlib.h>
 
@@ -9,6 +9,7 @@
 #include <fstream>
 #include <gpufs/gpufs.hpp>
 #include <string>
+#include <vector>
 
 namespace example {
 
@@ -38,19 +39,33 @@ class folder {
   std::string path_;
 };
 
-// n zeroed elements that the host and kernels reach at the same address.
+// n zeroed elements in the device's memory; the host reads copies.
 template <class T>
-class shared_array {
+class device_array {
  public:
-  explicit shared_array(std::size_t n) : data_(static_cast<T*>(gpufs::simt::this_platform().allocate_pinned(n * sizeof(T)))) {}
-  ~shared_array() { gpufs::simt::this_platform().deallocate_pinned(data_); }
-  shared_array(const shared_array&) = delete;
-  shared_array& operator=(const shared_array&) = delete;
+  explicit device_array(std::size_t n) : n_(n), data_(static_cast<T*>(machine().allocate_device(n * sizeof(T)))) {
+    machine().zero_device(data_, n * sizeof(T));
+  }
+  ~device_array() { machine().deallocate_device(data_); }
+  device_array(const device_array&) = delete;
+  device_array& operator=(const device_array&) = delete;
 
-  T* data() const { return data_; }
-  T& operator[](std::size_t i) const { return data_[i]; }
+  T* data() const { return data_; }  // for kernels
+  std::vector<T> copy() const {
+    std::vector<T> host(n_);
+    machine().copy_from_device(host.data(), data_, n_ * sizeof(T));
+    return host;
+  }
+  T operator[](std::size_t i) const {
+    T one;
+    machine().copy_from_device(&one, data_ + i, sizeof one);
+    return one;
+  }
 
  private:
+  static gpufs::simt::platform& machine() { return gpufs::simt::this_platform(); }
+
+  std::size_t n_;
   T* data_;
 };
 
