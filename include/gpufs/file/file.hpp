@@ -297,8 +297,8 @@ GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, cons
 
 // Opens a file below the mount's root for reading: `path` is relative to the root, NUL-terminated, at most 4095 bytes, in memory
 // that the device can read. Waits for the host unless the path is open already. The file's error() is 0 or: -ENOENT, -EISDIR,
-// -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EROFS (flags that write), -ENFILE (mount_options::max_open_files), what
-// store/posix_store.hpp lists, -ETIMEDOUT.
+// -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EROFS (flags that write), -ENFILE (mount_options::max_open_files), -EFBIG (over
+// 2^36 pages), -EFAULT (no path), what store/posix_store.hpp lists, -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
   const std::int32_t number = detail::by_leader(

@@ -276,6 +276,10 @@ class file_table {
     if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
     rings.give_back(ticket);
     if (answer.result < 0) return static_cast<int>(answer.result);
+    if (!fits_keys(answer.file_nbytes)) {
+      close_on_host(answer.handle, start);
+      return -EFBIG;
+    }
     slot.file_nbytes = answer.file_nbytes;
     slot.pull_base = answer.pull_base;
     slot.inode = answer.inode;
@@ -289,6 +293,13 @@ class file_table {
                    static_cast<std::uint32_t>(answer.kind) << 16,
                std::memory_order_release);
     return 0;
+  }
+
+  // Whether each page of a file of this size has a number that a page key holds. A larger one would be taken for another
+  // version's pages.
+  GPUFS_DEVICE bool fits_keys(std::int64_t file_nbytes) const {
+    const std::uint64_t last_page = static_cast<std::uint64_t>(file_nbytes - 1) >> mount_.cache.frames.page_shift;
+    return file_nbytes <= 0 || last_page >> cache::page_number_bits == 0;
   }
 
   GPUFS_DEVICE static void copy_path(std::byte* payload, const char* path, std::uint32_t nbytes) {
