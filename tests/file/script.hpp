@@ -3,6 +3,7 @@
 // every byte. Open files and mapped pages stay with the group from one run to the next.
 #pragma once
 #include <cstring>
+#include <map>
 #include <optional>
 #include <ostream>
 

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// 50,000 files open at once, opened, read and closed by warps.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "file/harness.hpp"
+#include "gpufs/gpufs.hpp"
+#include "gpufs/store/mem_store.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr std::uint32_t files_per_directory = 1000;
+
+// "d12/f12345" and a NUL.
+GPUFS_HOST_DEVICE void path_of(std::uint32_t n, char* out) {
+  const auto put = [&out](char letter, std::uint32_t value) {
+    *out++ = letter;
+    char digits[10];
+    int k = 0;
+    do {
+      digits[k++] = static_cast<char>('0' + value % 10);
+      value /= 10;
+    } while (value != 0);
+    while (k > 0) *out++ = digits[--k];
+  };
+  put('d', n / files_per_directory);
+  *out++ = '/';
+  put('f', n);
+  *out = '\0';
+}
+
+enum class step : std::uint32_t { open, read, close };
+
+struct many {
+  mount_ref fs;
+  step what;
+  std::uint32_t nfiles;
+  std::int32_t* numbers;
+  std::uint32_t* bad;
+  std::int32_t* last_error;
+  char* paths;  // 32 bytes a warp
+
+  GPUFS_DEVICE void operator()() const {
+    const auto group = this_warp();
+    const std::uint32_t nwarps = simt::grid_size() * this_block().nwarps();
+    const std::uint32_t me = simt::block_rank() * this_block().nwarps() + simt::warp_rank();
+    char* path = paths + std::size_t{me} * 32;
+    for (std::uint32_t n = me; n < nfiles; n += nwarps) {
+      std::int64_t error = 0;
+      if (what == step::open) {
+        group.sync();
+        if (group.leader()) path_of(n, path);
+        group.sync();
+        const file f = open(group, fs, path);
+        if (group.leader()) numbers[n] = static_cast<std::int32_t>(f.number());
+        error = f.error();
+      } else {
+        const file f(fs, file_number{numbers[n]});
+        error = what == step::read ? read(group, f, n) : close(group, f);
+      }
+      if (error != 0 && group.leader()) {
+        simt::atomic_ref<std::uint32_t>(*bad).fetch_add(1, std::memory_order_relaxed);
+        simt::atomic_ref<std::int32_t>(*last_error).store(static_cast<std::int32_t>(error), std::memory_order_relaxed);
+      }
+    }
+  }
+
+  template <class Group>
+  GPUFS_DEVICE std::int64_t read(Group group, const file& f, std::uint32_t n) const {
+    const page mapped = map_page(group, f, 0);
+    if (mapped.error() != 0) return mapped.error();
+    bool good = mapped.nbytes() == 16;
+    if (good && group.rank() < 16) good = mapped.data()[group.rank()] == content_byte(n, group.rank());
+    page given = mapped;
+    const int error = unmap_page(group, given);
+    return group.all(good) ? error : 1;
+  }
+};
+
+void open_many(const mount& m, std::uint32_t nfiles, unsigned grid) {
+  const device_buffer<std::int32_t> numbers(nfiles), last_error(1);
+  const device_buffer<std::uint32_t> bad(1);
+  const device_buffer<char> paths(std::size_t{grid} * 2 * 32);
+  const auto run = [&](step what) {
+    simt::launch({.grid = grid, .block = 64, .schedule = {.switch_percent = 2}},
+                 many{m.ref(), what, nfiles, numbers.get(), bad.get(), last_error.get(), paths.get()});
+    ASSERT_EQ(bad.read_one(), 0u) << "the last of them: " << last_error.read_one();
+  };
+  run(step::open);
+  EXPECT_EQ(m.counters().host_opens, nfiles);
+  EXPECT_EQ(m.open_files().size(), nfiles);
+  auto all = numbers.read();
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end()) << "one number for two files";
+  run(step::read);
+  run(step::open);  // once more: no host call
+  EXPECT_EQ(m.counters().host_opens, nfiles);
+  run(step::close);
+  EXPECT_EQ(m.open_files().size(), nfiles) << "each was opened twice";
+  run(step::close);
+  EXPECT_TRUE(m.open_files().empty());
+  EXPECT_EQ(m.counters().host_closes, nfiles);
+  EXPECT_EQ(m.counters().pinned_frames, 0u);
+}
+
+mount_options options_for_many(std::uint32_t max_open_files) {
+  mount_options o;
+  o.page_nbytes = 512;
+  o.cache_nbytes = 4096 * 512;
+  o.max_open_files = max_open_files;
+  return o;
+}
+
+// As many as this process may open: 50,000 where the hard limit allows, or can be raised.
+std::uint32_t most_real_files(std::uint32_t wanted) {
+  constexpr rlim_t ours = 200;  // what the test itself and its threads open
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max < wanted + ours) {
+    const rlimit more{limit.rlim_cur, wanted + ours};
+    if (setrlimit(RLIMIT_NOFILE, &more) == 0) limit = more;
+  }
+  if (limit.rlim_max >= wanted + ours) return wanted;
+  const auto fit = static_cast<std::uint32_t>(limit.rlim_max - ours);
+  std::cout << "the hard limit of open files is " << limit.rlim_max << ": opening " << fit << " of " << wanted << '\n';
+  return fit;
+}
+
+TEST(many_files, fifty_thousand_at_once) {
+  const std::uint32_t nfiles = most_real_files(under_tsan ? 2000 : 50000);
+  RecordProperty("files", static_cast<int>(nfiles));
+  temp_dir dir;
+  for (std::uint32_t d = 0; d * files_per_directory < nfiles; ++d) std::filesystem::create_directory(dir / numbered("d", d));
+  for (std::uint32_t n = 0; n < nfiles; ++n) {
+    char path[32];
+    path_of(n, path);
+    const int fd = ::open((dir / path).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    ASSERT_GE(fd, 0) << path;
+    const auto bytes = content(n, 0, 16);
+    ASSERT_EQ(write(fd, bytes.data(), bytes.size()), 16);
+    ::close(fd);
+  }
+  mount_options options = options_for_many(65536);
+  options.store = store_kind::posix;
+  open_many(mount(dir.path(), options), nfiles, on_cuda ? 264 : 4);
+}
+
+TEST(many_files, fifty_thousand_in_memory) {  // where the limit of open files is small
+  constexpr std::uint32_t nfiles = under_tsan ? 2000 : 50000;
+  const auto store = std::make_shared<store::mem_store>(simt::this_platform(), service::source_kind::staged);
+  for (std::uint32_t n = 0; n < nfiles; ++n) {
+    char path[32];
+    path_of(n, path);
+    store->put(path, content(n, 0, 16));
+  }
+  mount_options options = options_for_many(nfiles);  // just as many as there are
+  options.custom_store = store;
+  open_many(mount("", options), nfiles, on_cuda ? 264 : 4);
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
