@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel on this machine finds what the plain engine finds, to the bit, whatever the layout of the library, the pages, the
+// cache, the launch and the schedule.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "apps/collage/match_device.hpp"
+#include "collage_fixture.hpp"
+
+namespace gpufs::apps::collage {
+namespace {
+
+using namespace testing;
+
+bool same(const match& a, const match& b) {
+  return a.id == b.id && a.distance == b.distance && a.nbuckets == b.nbuckets && a.nshortlist == b.nshortlist;
+}
+
+class Kernel : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new temporary_folder;
+    build(folder_->file("plain.lib"), 1200, {.shortlist_goal = 48, .key_nbits = 14});
+    build(folder_->file("packed.lib"), 1200, {.packed = true, .shortlist_goal = 48, .key_nbits = 14});
+    build(folder_->file("small.lib"), 9, {.shortlist_goal = 256});
+    picture_ = new test_photo(5, 3, 77);
+  }
+  static void TearDownTestSuite() {
+    delete folder_;
+    delete picture_;
+  }
+
+  static void expect_equal(const std::string& name, const engine_options& options) {
+    const library lib(folder_->file(name));
+    const auto expected = match_cpu(lib, picture_->picture, {});
+    const auto found = match_on_device(lib, picture_->picture, options, 64);
+    ASSERT_EQ(found.matches.size(), expected.matches.size());
+    for (std::size_t b = 0; b < found.matches.size(); ++b) {
+      EXPECT_TRUE(same(found.matches[b], expected.matches[b]))
+          << name << ", block " << b << ": image " << found.matches[b].id << " at " << found.matches[b].distance << " of "
+          << found.matches[b].nshortlist << ", expected " << expected.matches[b].id << " at " << expected.matches[b].distance
+          << " of " << expected.matches[b].nshortlist;
+    }
+    ASSERT_TRUE(found.counters.has_value());
+    EXPECT_EQ(found.counters->errors, 0u);
+    EXPECT_EQ(found.counters->pinned_frames, 0u);
+    EXPECT_FALSE(found.source.empty());
+  }
+
+  static temporary_folder* folder_;
+  static test_photo* picture_;
+};
+
+temporary_folder* Kernel::folder_ = nullptr;
+test_photo* Kernel::picture_ = nullptr;
+
+TEST_F(Kernel, EveryPageSizeBothLayouts) {
+  for (const char* name : {"plain.lib", "packed.lib"}) {
+    for (std::uint32_t page_nbytes = 512; page_nbytes <= 65536; page_nbytes *= 2) {
+      expect_equal(name, {.cache_nbytes = std::uint64_t{64} * page_nbytes, .page_nbytes = page_nbytes});
+    }
+  }
+}
+
+TEST_F(Kernel, EverythingInTheCache) {
+  for (const char* name : {"plain.lib", "packed.lib", "small.lib"}) expect_equal(name, {.cache_nbytes = 32 << 20});
+}
+
+TEST_F(Kernel, BothStores) {
+  for (const store_kind store : {store_kind::posix, store_kind::mapped}) {
+    expect_equal("plain.lib", {.cache_nbytes = 64 * 4096, .store = store});
+  }
+}
+
+TEST_F(Kernel, EveryLaunch) {
+  for (const unsigned threads : {32u, 64u, 256u, 1024u}) {
+    expect_equal("small.lib", {.cache_nbytes = 8 << 20, .block_threads = threads});
+    expect_equal("packed.lib", {.cache_nbytes = 8 << 20, .block_threads = threads, .grid = 2});
+  }
+  expect_equal("plain.lib", {.cache_nbytes = 8 << 20, .grid = 64});
+  expect_equal("plain.lib", {.cache_nbytes = 8 << 20, .blocks_per_launch = 4});
+}
+
+TEST_F(Kernel, EverySchedule) {
+  for (const auto order : {simt::block_order::in_order, simt::block_order::reversed, simt::block_order::random}) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      engine_options options{.nthreads = static_cast<unsigned>(seed), .cache_nbytes = 64 * 4096};
+      options.schedule.seed = seed;
+      options.schedule.order = order;
+      options.schedule.resident_blocks = seed == 2 ? 1 : 0;
+      expect_equal(seed == 3 ? "small.lib" : "plain.lib", options);
+    }
+  }
+}
+
+TEST_F(Kernel, DamageIsReported) {
+  const std::string name = folder_->file("damaged.lib");
+  std::filesystem::copy_file(folder_->file("plain.lib"), name);
+  const library lib(name);
+  const section& histograms = lib.find(section_kind::histograms);
+  {
+    const std::vector<float> wrong(histograms.nbytes / sizeof(float), -1e30f);
+    std::FILE* stream = std::fopen(name.c_str(), "r+b");
+    ASSERT_NE(stream, nullptr);
+    std::fseek(stream, static_cast<long>(histograms.offset), SEEK_SET);
+    std::fwrite(wrong.data(), sizeof(float), wrong.size(), stream);
+    std::fclose(stream);
+  }
+  EXPECT_THROW(match_on_device(lib, picture_->picture, {}, 64), library_error);
+  EXPECT_THROW(match_cpu(lib, picture_->picture, {}), library_error);
+}
+
+TEST_F(Kernel, MissingAndReplacedFilesAreReported) {
+  const std::string name = folder_->file("victim.lib");
+  std::filesystem::copy_file(folder_->file("small.lib"), name);
+  const library lib(name);
+  std::filesystem::copy_file(folder_->file("small.lib"), folder_->file("other.lib"));
+  std::filesystem::rename(folder_->file("other.lib"), name);
+  EXPECT_THROW(match_on_device(lib, picture_->picture, {}, 64), library_error);
+  std::filesystem::remove(name);
+  try {
+    match_on_device(lib, picture_->picture, {}, 64);
+    FAIL();
+  } catch (const library_error& e) {
+    EXPECT_EQ(std::string(e.what()), name + ": opening the library failed: No such file or directory (errno 2)");
+  }
+}
+
+}  // namespace
+}  // namespace gpufs::apps::collage
