@@ -194,6 +194,31 @@ TEST_F(read_error, host_that_does_not_answer) {
   }));
 }
 
+// An open that the host answers too late: nobody wants the file any more, so it must not stay open there.
+TEST_F(read_error, open_that_is_answered_too_late_is_closed) {
+  options.io_timeout = std::chrono::milliseconds(50);
+  options.request_rings = 1;
+  options.request_slots = 4;
+  fs();
+  wrong().open_gate.close();
+  players warp(fs().ref(), {});
+  script late;
+  late.open(0, "file");
+  EXPECT_EQ(warp.run(late)[0].value, -ETIMEDOUT);
+  EXPECT_EQ(warp.run(late)[0].value, -ETIMEDOUT);
+  wrong().open_gate.open();
+  EXPECT_TRUE(wait_until([&] { return fs().counters().host_opens == 2; }));
+  script s;
+  for (int i = 0; i < 4; ++i) {
+    s.open(0, "file");
+    s.close(0);
+  }
+  EXPECT_TRUE(wait_until([&] {  // requests go round the ring
+    const auto got = warp.run(s);
+    return got[0].value >= 0 && fs().counters().host_opens == fs().counters().host_closes;
+  }, std::chrono::seconds(5))) << fs().counters().host_opens << " opened, " << fs().counters().host_closes << " closed";
+}
+
 }  // namespace
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::test

@@ -22,9 +22,11 @@ class requests {
   };
   static constexpr std::uint32_t no_slot = ~0u;
 
-  // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use.
+  // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it closes
+  // what the host has opened for a caller that had given up.
   GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const {
     simt::backoff pause;
+    late_open late{0, false};
     for (std::uint32_t attempt = 0;; ++attempt) {
       const std::uint32_t ring = (start + attempt) % view_.nrings;
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
@@ -33,10 +35,14 @@ class requests {
       // The acquire meets give_back's release: the last user has read its answer before we ask anew.
       const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
       if (turn == turn_of(number)) {
-        if (tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
+        if (tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) {
+          if (!late.found) return {index, number};
+          close(ticket{index, number}, late.handle, until);
+          late.found = false;
+        }
         continue;
       }
-      if (turn == (turn_of(number - view_.nslots) | abandoned)) reclaim(index, turn, number);
+      if (turn == (turn_of(number - view_.nslots) | abandoned) && !late.found) late = reclaim(index, turn, number);
       if (attempt % view_.nrings == view_.nrings - 1) {
         if (until.expired()) return {no_slot, 0};
         pause();
@@ -84,12 +90,31 @@ class requests {
   // How often the slot of ticket `number` was used before it.
   GPUFS_DEVICE std::uint32_t turn_of(std::uint32_t number) const { return (number / view_.nslots) & (abandoned - 1); }
 
+  // A file that the host opened after the caller had given up.
+  struct late_open {
+    std::uint32_t handle;
+    bool found;
+  };
+
   // A slot whose caller gave up is free again once the host has answered it after all.
-  GPUFS_DEVICE void reclaim(std::uint32_t index, std::uint32_t turn, std::uint32_t number) const {
+  GPUFS_DEVICE late_open reclaim(std::uint32_t index, std::uint32_t turn, std::uint32_t number) const {
     reply& in = view_.replies[index];
-    if (host_word(in.sequence).load(std::memory_order_acquire) == number - view_.nslots + 1) {
-      simt::atomic_ref<std::uint32_t>(turns_[index]).compare_exchange(turn, turn_of(number), std::memory_order_acq_rel);
-    }
+    late_open late{0, false};
+    if (host_word(in.sequence).load(std::memory_order_acquire) != number - view_.nslots + 1) return late;
+    simt::atomic_ref<std::uint32_t> word(turns_[index]);
+    if (!word.compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel)) return late;
+    // The slot is ours, as if we had asked: read the answer before others can ask anew.
+    if (view_.requests[index].op == opcode::open && in.result >= 0) late = {in.handle, true};
+    word.store(turn_of(number), std::memory_order_release);
+    return late;
+  }
+
+  GPUFS_DEVICE void close(ticket t, std::uint32_t handle, const simt::deadline& until) const {
+    request ask{};
+    ask.op = opcode::close;
+    ask.handle = handle;
+    reply answer;
+    if (call(t, ask, answer, until) == 0) give_back(t);
   }
 
   GPUFS_DEVICE static simt::atomic_ref<std::uint32_t, simt::scope::system> host_word(std::uint32_t& word) {
