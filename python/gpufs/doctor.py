@@ -44,7 +44,7 @@ class Section:
 def native_module() -> Any | None:
     """The compiled module, or None when gpufs was not built here."""
     try:
-        return importlib.import_module("gpufs._native")
+        return importlib.import_module("gpufs._machine")
     except ImportError:
         return None
 
@@ -174,13 +174,15 @@ def gpufs_section(native: Any | None) -> Section:
         section.advice.append("build it: ./dev build, or pip install .")
         section.failed = True
         return section
-    section.add("native module", str(getattr(native, "__file__", "built in")))
-    describe = getattr(native, "describe_platforms", None)
-    if describe is not None:
-        for line in str(describe()).splitlines():
+    section.add("native module", f"{native.version()}, {native.__file__}")
+    for machine, lines in native.describe_platforms():
+        section.add("machine", str(machine))
+        for line in str(lines).splitlines():
             key, colon, value = line.partition(":")
             if colon:
-                section.add(key.strip(), value.strip())
+                section.add(f"  {key.strip()}", value.strip())
+    if missing := native.cuda_missing():
+        section.add("no cuda machine", missing)
     return section
 
 
@@ -192,8 +194,8 @@ def gpu_section(native: Any | None) -> Section:
         section.add(f"GPU {index}", name)
     if not names:
         section.add("GPU", "none: kernels run on the CPU machine, gpufs collage picks the engine cpu")
-    elif native is not None and not getattr(native, "has_cuda", True):
-        section.advice.append("there is a GPU, but gpufs was built without CUDA: build it again where nvcc is on PATH")
+    elif native is not None and (missing := native.cuda_missing()):
+        section.advice.append(f"there is a GPU, but {missing}; build gpufs again where nvcc is on PATH")
     return section
 
 
@@ -208,7 +210,7 @@ def limits_section() -> Section:
     section.add("open files", f"{limit_text(soft)} soft, {limit_text(hard)} hard")
     if hard != resource.RLIM_INFINITY and hard < 65536:
         section.advice.append(
-            f"no more than {hard:,} files can be open at once; raise the hard limit (ulimit -Hn, LimitNOFILE=) for more"
+            f"beyond {hard:,} open files, each access opens its file again; a higher hard limit (ulimit -Hn) saves that"
         )
     section.add("locked memory", limit_text(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], is_nbytes=True))
     section.add("memory mappings", read_text("/proc/sys/vm/max_map_count") or "not known")
@@ -234,17 +236,23 @@ def file_system_of(path: Path) -> str:
     return kind
 
 
-def sample_file(folder: Path) -> Path | None:
-    """The first regular file below a folder, without going far."""
-    for visited, (where, folders, files) in enumerate(os.walk(folder)):
+def sample_file(folder: Path, enough: int = 1000) -> Path | None:
+    """The largest regular file among the first ones below a folder."""
+    best: Path | None = None
+    best_nbytes = -1
+    seen = 0
+    for where, folders, files in os.walk(folder):
         folders.sort()
         for name in sorted(files):
+            seen += 1
             candidate = Path(where) / name
-            if candidate.is_file() and not candidate.is_symlink() and os.access(candidate, os.R_OK):
-                return candidate
-        if visited >= 100:
+            if candidate.is_symlink() or not candidate.is_file() or not os.access(candidate, os.R_OK):
+                continue
+            if (nbytes := candidate.stat().st_size) > best_nbytes:
+                best, best_nbytes = candidate, nbytes
+        if seen >= enough:
             break
-    return None
+    return best
 
 
 def kind_of(mode: int) -> str:
@@ -258,7 +266,7 @@ def kind_of(mode: int) -> str:
 
 
 def path_section(path: Path, native: Any | None) -> Section:
-    """Which way the bytes of a file (or of a folder's first file) will take."""
+    """Which way the bytes of a file (or of a folder's largest file) will take."""
     section = Section(str(path))
     try:
         info = path.stat()
@@ -275,7 +283,7 @@ def path_section(path: Path, native: Any | None) -> Section:
             section.add("files", "no regular file below this folder can be read")
             return section
         target = found
-        section.add("for example", str(target.relative_to(resolved)))
+        section.add("largest found", str(target.relative_to(resolved)))
     elif not stat.S_ISREG(info.st_mode):
         section.add("problem", f"{kind_of(info.st_mode)}: gpufs opens regular files only")
         section.failed = True
@@ -285,12 +293,11 @@ def path_section(path: Path, native: Any | None) -> Section:
         section.failed = True
         return section
     section.add("size", size_text(target.stat().st_size))
-    probe = getattr(native, "probe_path", None) if native is not None else None
-    if probe is None:
+    if native is None:
         section.add("path", "not known without the native module")
         return section
-    for machine, way, why in probe(str(target)):
-        section.add(f"on {machine}", f"{way}: {why}")
+    for machine, way, why in native.probe_path(str(target)):
+        section.add(f"on {machine}", why if why.startswith(way) else f"{way}: {why}")
         section.failed = section.failed or way == "error"
     return section
 
