@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The papers' names: gopen, gclose, gread, gmmap, gmunmap, gfstat by blocks, and their _warp forms.
+#include "gpufs/compat/gpufs.hpp"
+
+#include "file/harness.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+using namespace gpufs::compat;
+
+constexpr std::uint64_t nbytes = 3 * 4096 + 100;
+constexpr std::uint32_t ncalls = 24;
+
+// Results of the calls of one block or warp, in order.
+struct record {
+  std::int64_t values[ncalls];
+  std::uint32_t wrong;
+};
+
+struct by_block {
+  mount_ref fs;
+  const char* path;
+  const char* missing;
+  std::byte* buffer;
+  record* out;
+
+  GPUFS_DEVICE void operator()() const {
+    const bool leader = simt::thread_rank() == 0;
+    record& r = out[simt::block_rank()];
+    std::byte* mine = buffer + simt::block_rank() * nbytes;
+    std::uint32_t n = 0;
+    const auto note = [&](std::int64_t value) {
+      if (leader) r.values[n] = value;
+      ++n;
+    };
+    note(gopen(fs, missing, O_RDONLY));
+    const int fd = gopen(fs, path, O_RDONLY);
+    note(fd);
+    const int again = gopen(fs, path, O_RDONLY);
+    note(again == fd);
+    note(gclose(fs, again));
+    file_status status{};
+    note(gfstat(fs, fd, &status));
+    note(status.nbytes);
+    note(gread(fs, fd, 100, nbytes, mine));
+    this_block().sync();
+    count_wrong(r, mine, 100, nbytes - 100);
+    note(gread(fs, fd, -1, 10, mine));
+    note(gread(fs, fd, nbytes, 10, mine));
+    int error = 1;
+    const volatile void* mapped = gmmap(fs, 1000, fd, 4096 + 50, &error);
+    note(error);
+    note(mapped != nullptr);
+    count_wrong(r, static_cast<const std::byte*>(const_cast<const void*>(mapped)), 4096 + 50, 1000);
+    note(gmunmap(fs, mapped));
+    note(gmunmap(fs, mapped));
+    note(gmmap(fs, 4096, fd, 4096 + 50, &error) == nullptr);  // crosses a page's end
+    note(error);
+    note(gmmap(fs, 1, fd, nbytes, &error) == nullptr);
+    note(error);
+    note(gmmap(fs, 1, fd, nbytes) == nullptr);
+    note(gmunmap(fs, nullptr));
+    note(gmunmap(fs, buffer));  // no page
+    note(gclose(fs, fd));
+    note(gclose(fs, 12345));
+  }
+
+  GPUFS_DEVICE static void count_wrong(record& r, const std::byte* got, std::uint64_t offset, std::uint64_t n) {
+    for (std::uint64_t i = simt::thread_rank(); i < n; i += simt::block_size()) {
+      if (got[i] != content_byte(5, offset + i)) simt::atomic_ref<std::uint32_t>(r.wrong).fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+};
+
+struct by_warp {
+  mount_ref fs;
+  const char* path;
+  const char* missing;
+  std::byte* buffer;
+  record* out;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const std::uint32_t me = simt::block_rank() * this_block().nwarps() + simt::warp_rank();
+    record& r = out[me];
+    std::byte* mine = buffer + me * nbytes;
+    std::uint32_t n = 0;
+    const auto note = [&](std::int64_t value) {
+      if (warp.leader()) r.values[n] = value;
+      ++n;
+    };
+    note(gopen_warp(fs, missing, O_RDONLY));
+    const int fd = gopen_warp(fs, path, O_RDONLY);
+    note(fd);
+    const int again = gopen_warp(fs, path, O_RDONLY);
+    note(again == fd);
+    note(gclose_warp(fs, again));
+    file_status status{};
+    note(gfstat_warp(fs, fd, &status));
+    note(status.nbytes);
+    note(gread_warp(fs, fd, 100, nbytes, mine));
+    warp.sync();
+    count_wrong(r, mine, 100, nbytes - 100);
+    note(gread_warp(fs, fd, -1, 10, mine));
+    note(gread_warp(fs, fd, nbytes, 10, mine));
+    int error = 1;
+    const volatile void* mapped = gmmap_warp(fs, 1000, fd, 4096 + 50, &error);
+    note(error);
+    note(mapped != nullptr);
+    count_wrong(r, static_cast<const std::byte*>(const_cast<const void*>(mapped)), 4096 + 50, 1000);
+    note(gmunmap_warp(fs, mapped));
+    note(-EINVAL);  // a second unmap would take the pin of another warp that maps the page
+    note(gmmap_warp(fs, 4096, fd, 4096 + 50, &error) == nullptr);
+    note(error);
+    note(gmmap_warp(fs, 1, fd, nbytes, &error) == nullptr);
+    note(error);
+    note(gmmap_warp(fs, 1, fd, nbytes) == nullptr);
+    note(gmunmap_warp(fs, nullptr));
+    note(gmunmap_warp(fs, buffer));
+    note(gclose_warp(fs, fd));
+    note(gclose_warp(fs, 12345));
+  }
+
+  GPUFS_DEVICE static void count_wrong(record& r, const std::byte* got, std::uint64_t offset, std::uint64_t n) {
+    for (std::uint64_t i = this_warp().rank(); i < n; i += 32) {
+      if (got[i] != content_byte(5, offset + i)) simt::atomic_ref<std::uint32_t>(r.wrong).fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+};
+
+template <class Kernel>
+void run(unsigned grid, unsigned block, unsigned ngroups) {
+  temp_dir dir;
+  dir.add("file", nbytes, 5);
+  mount_options options;
+  options.cache_nbytes = 64 * 4096;
+  options.max_open_files = 64;
+  const mount m(dir.path(), options);
+  const device_buffer<char> path(std::vector<char>{'f', 'i', 'l', 'e', '\0'}), missing(std::vector<char>{'n', 'o', '\0'});
+  const device_buffer<std::byte> buffer(ngroups * nbytes);
+  const device_buffer<record> records(ngroups);
+  simt::launch({.grid = grid, .block = block}, Kernel{m.ref(), path.get(), missing.get(), buffer.get(), records.get()});
+  for (const record& r : records.read()) {
+    EXPECT_GE(r.values[1], 0);
+    const std::int64_t expected[] = {-ENOENT, r.values[1], 1, 0, 0, nbytes, nbytes - 100, -EINVAL, 0, 0, 1,
+                                     0, -EINVAL, 1, -EINVAL, 1, -ENXIO, 1, -EINVAL, -EINVAL, 0, -EBADF};
+    for (std::size_t i = 0; i < std::size(expected); ++i) EXPECT_EQ(r.values[i], expected[i]) << "call " << i;
+    EXPECT_EQ(r.wrong, 0u);
+  }
+  EXPECT_EQ(m.counters().pinned_frames, 0u);
+  EXPECT_TRUE(m.open_files().empty());
+}
+
+TEST(compat, calls_by_a_block) { run<by_block>(1, 128, 1); }
+TEST(compat, calls_by_warps) { run<by_warp>(2, 96, 6); }
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
