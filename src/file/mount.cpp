@@ -196,7 +196,8 @@ struct host_mount::impl {
     }
   }
 
-  // A copy of device memory. On the CPU machine kernels may write while we read, word by word.
+  // A copy of device memory. On the CPU machine kernels may write while we read, word by word, and a slot's fields are read
+  // after its state (the acquire meets the opener's release).
   template <class T>
   std::vector<T> read(const T* device, std::size_t n) const {
     std::vector<T> out(n);
@@ -207,7 +208,7 @@ struct host_mount::impl {
       auto* to = reinterpret_cast<std::uint64_t*>(out.data());
       auto* from = reinterpret_cast<std::uint64_t*>(const_cast<T*>(device));
       for (std::size_t i = 0; i < n * sizeof(T) / sizeof(std::uint64_t); ++i) {
-        to[i] = std::atomic_ref<std::uint64_t>(from[i]).load(std::memory_order_relaxed);
+        to[i] = std::atomic_ref<std::uint64_t>(from[i]).load(std::memory_order_acquire);
       }
     }
     return out;

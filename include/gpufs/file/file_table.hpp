@@ -4,6 +4,8 @@
 #pragma once
 #include <fcntl.h>
 
+#include <type_traits>
+
 #include "gpufs/file/request.hpp"
 
 namespace gpufs {
@@ -280,19 +282,25 @@ class file_table {
       close_on_host(answer.handle, start);
       return -EFBIG;
     }
-    slot.file_nbytes = answer.file_nbytes;
-    slot.pull_base = answer.pull_base;
-    slot.inode = answer.inode;
-    slot.mtime_ns = answer.mtime_ns;
-    slot.cache_id = answer.cache_id;
-    slot.handle = answer.handle;
-    slot.mode = answer.mode;
+    put(slot.file_nbytes, answer.file_nbytes);
+    put(slot.pull_base, answer.pull_base);
+    put(slot.inode, answer.inode);
+    put(slot.mtime_ns, answer.mtime_ns);
+    put(slot.cache_id, answer.cache_id);
+    put(slot.handle, answer.handle);
+    put(slot.mode, answer.mode);
     simt::atomic_ref<std::uint32_t> word(slot.word);
     // The release publishes the fields; it meets the acquire in wait_open().
     word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) |
                    static_cast<std::uint32_t>(answer.kind) << 16,
                std::memory_order_release);
     return 0;
+  }
+
+  // The host may look at any slot at any time (host_mount::open_files), so that no field is written plainly.
+  template <class T>
+  GPUFS_DEVICE static void put(T& field, std::type_identity_t<T> value) {
+    simt::atomic_ref<T>(field).store(value, std::memory_order_relaxed);
   }
 
   // Whether each page of a file of this size has a number that a page key holds. A larger one would be taken for another
@@ -330,7 +338,7 @@ class file_table {
     lock_surely(chain);
     unlink(chain, index);
     simt::atomic_ref<std::uint32_t>(slot.refs).fetch_and(~slot_live, std::memory_order_relaxed);
-    slot.error = error;
+    put(slot.error, error);
     simt::atomic_ref<std::uint32_t> word(slot.word);
     word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::dead), std::memory_order_release);
     unlock(chain);
