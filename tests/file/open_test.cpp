@@ -205,8 +205,7 @@ struct wear_a_slot {
       good = close(this_warp(), f) == -EBADF && good;
       if (!good && this_warp().leader()) ++*bad;
       before = number;
-      if (i == 0) first_and_last[0] = number;
-      first_and_last[1] = number;
+      if (this_warp().leader()) first_and_last[i == 0 ? 0 : 1] = number;
     }
   }
 };
