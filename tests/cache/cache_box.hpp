@@ -23,8 +23,8 @@ class cache_box {
  public:
   explicit cache_box(const box_shape& shape)
       : shape_(shape),
-        meta_(std::vector<cache::frame_meta>(
-            shape.nframes, {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free, 0})),
+        meta_(std::vector<cache::frame_meta>(shape.nframes,
+                                             {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free, 0})),
         data_(static_cast<std::size_t>(shape.nframes) << shape.page_shift),
         buckets_(shape.nbuckets),
         rings_(rings_of(shape)),

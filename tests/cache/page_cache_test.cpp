@@ -51,7 +51,7 @@ struct run_cache_calls {
   GPUFS_DEVICE cache_answer call(const page_cache<>& pages, const cache_call& c) const {
     if (c.what == cache_op::unpin) {
       const std::uint32_t frame = answers[c.argument].frame;
-      return {frame, role::hit, pages.unpin_checked(frame_index{frame}) ? 0 : -EINVAL};
+      return {frame, role::hit, pages.unpin_checked(frame_index{frame}, pages.pages().load_key(frame_index{frame})) ? 0 : -EINVAL};
     }
     const page_key key = make_key(1, c.argument);
     const auto got = pages.acquire(key, 0, {patient_ns, c.frame_ns});
@@ -172,7 +172,8 @@ TEST(page_cache, every_frame_pinned_is_enomem_in_bounded_time_and_passes) {
 
 TEST(page_cache, failed_fill_leaves_no_trace) {
   const cache_box box({.nframes = 4});
-  const auto got = do_calls(box, {{cache_op::acquire_fail, 5}, {cache_op::acquire_fail, 5}, {cache_op::touch, 5}, {cache_op::touch, 5}});
+  const auto got =
+      do_calls(box, {{cache_op::acquire_fail, 5}, {cache_op::acquire_fail, 5}, {cache_op::touch, 5}, {cache_op::touch, 5}});
   EXPECT_EQ(got[0].what, role::fill);
   EXPECT_EQ(got[1].what, role::fill) << "the failure is not remembered";
   EXPECT_EQ(got[2].what, role::fill);
@@ -195,7 +196,9 @@ struct unpin_too_often {
     const page_cache<> pages(layout);
     if (simt::warp_rank() == 0) {
       for (int i = 0; i < 2000; ++i) {
-        if (pages.unpin_checked(frame_index{frame})) simt::atomic_ref<std::uint32_t>(*accepted).fetch_add(1, std::memory_order_relaxed);
+        const page_key key = pages.pages().load_key(frame_index{frame});
+        if (pages.unpin_checked(frame_index{frame}, key))
+          simt::atomic_ref<std::uint32_t>(*accepted).fetch_add(1, std::memory_order_relaxed);
       }
       return;
     }
@@ -282,7 +285,7 @@ struct stress {
       }
       if (!good) add(wrong);
       group.sync();
-      if (group.leader() && !pages.unpin_checked(got.frame)) add(refused);
+      if (group.leader() && !pages.unpin_checked(got.frame, key)) add(refused);
     }
   }
 

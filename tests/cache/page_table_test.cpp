@@ -56,7 +56,8 @@ struct run_calls {
 std::vector<std::uint32_t> do_calls(const cache_box& box, const std::vector<table_call>& calls) {
   const device_buffer<table_call> memory(calls);
   const device_buffer<std::uint32_t> results(calls.size());
-  simt::launch({.grid = 1, .block = 32}, run_calls{box.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), results.get()});
+  simt::launch({.grid = 1, .block = 32},
+               run_calls{box.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), results.get()});
   return results.read();
 }
 
@@ -167,7 +168,8 @@ TEST(page_table, one_bucket_holds_what_it_can) {
 TEST(page_table, no_key_and_frame_look_like_an_empty_slot) {
   // Keys at the ends of their ranges, frame 0 and the last one.
   const cache_box box({.nframes = 64, .nbuckets = 32});
-  const page_key keys[] = {page_key{0}, make_key(1, 0), make_key(cache::max_cache_id, (std::uint64_t{1} << cache::page_number_bits) - 1)};
+  const page_key keys[] = {page_key{0}, make_key(1, 0),
+                           make_key(cache::max_cache_id, (std::uint64_t{1} << cache::page_number_bits) - 1)};
   std::vector<table_call> calls;
   for (const std::uint32_t frame : {0u, 63u}) {
     for (const page_key key : keys) {
@@ -186,8 +188,8 @@ TEST(page_table, no_key_and_frame_look_like_an_empty_slot) {
 // Some lanes look up keys that stay, while others insert and erase keys of the same few buckets.
 struct churn {
   cache::cache_layout layout;
-  std::uint32_t nstable;   // keys 0 .. nstable-1 are in the table as frames of the same number
-  std::uint32_t nmoving;   // the key that frame nstable + i is given by its writer
+  std::uint32_t nstable;  // keys 0 .. nstable-1 are in the table as frames of the same number
+  std::uint32_t nmoving;  // the key that frame nstable + i is given by its writer
   std::uint32_t rounds;
   std::uint32_t* lost;     // look-ups that missed a key that stays
   std::uint32_t* strange;  // look-ups that found a frame under a key it never had

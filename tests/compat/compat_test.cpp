@@ -144,8 +144,8 @@ void run(unsigned grid, unsigned block, unsigned ngroups) {
   simt::launch({.grid = grid, .block = block}, Kernel{m.ref(), path.get(), missing.get(), buffer.get(), records.get()});
   for (const record& r : records.read()) {
     EXPECT_GE(r.values[1], 0);
-    const std::int64_t expected[] = {-ENOENT, r.values[1], 1, 0, 0, nbytes, nbytes - 100, -EINVAL, 0, 0, 1,
-                                     0, -EINVAL, 1, -EINVAL, 1, -ENXIO, 1, -EINVAL, -EINVAL, 0, -EBADF};
+    const std::int64_t expected[] = {-ENOENT, r.values[1], 1,       0, 0,      nbytes, nbytes - 100, -EINVAL, 0, 0,     1, 0,
+                                     -EINVAL, 1,           -EINVAL, 1, -ENXIO, 1,      -EINVAL,      -EINVAL, 0, -EBADF};
     for (std::size_t i = 0; i < std::size(expected); ++i) EXPECT_EQ(r.values[i], expected[i]) << "call " << i;
     EXPECT_EQ(r.wrong, 0u);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many groups at once: one page that all want, stores that stall, caches smaller than what runs, several kernels on one mount, and a
-// host that watches.
+// Many groups at once: one page that all want, stores that stall, caches smaller than what runs, several kernels on one mount, and
+// a host that watches.
 #include "file/faulty_store.hpp"
 #include "file/reader.hpp"
 #include "gpufs/store/mem_store.hpp"
@@ -37,7 +37,13 @@ TEST(concurrency, one_hot_page_is_filled_once) {
     options.custom_store = store;
     const mount m(dir.path(), options);
     const unsigned grid = on_cuda ? 128 : 4;
-    reading_run run({.path = "hot", .file_nbytes = page, .seed = seed, .calls = 5, .max_nbytes = 64, .kind = kind, .config = {.grid = grid, .block = 64, .schedule = {.resident_blocks = 4}}});
+    reading_run run({.path = "hot",
+                     .file_nbytes = page,
+                     .seed = seed,
+                     .calls = 5,
+                     .max_nbytes = 64,
+                     .kind = kind,
+                     .config = {.grid = grid, .block = 64, .schedule = {.resident_blocks = 4}}});
     run(m.ref());
     run.expect_good();
     const mount_counters c = m.counters();
@@ -59,7 +65,12 @@ TEST(concurrency, every_page_is_filled_once_while_all_fit) {
   options.custom_store = store;
   const mount m(dir.path(), options);
   for (std::uint64_t round = 1; round <= 5; ++round) {
-    reading_run run({.path = "file", .file_nbytes = 20 * page, .seed = seed, .calls = 20, .max_nbytes = 2 * page, .config = {.grid = on_cuda ? 64u : 4u, .block = 64, .schedule = {.seed = round}}});
+    reading_run run({.path = "file",
+                     .file_nbytes = 20 * page,
+                     .seed = seed,
+                     .calls = 20,
+                     .max_nbytes = 2 * page,
+                     .config = {.grid = on_cuda ? 64u : 4u, .block = 64, .schedule = {.seed = round}}});
     run(m.ref(), round);
     run.expect_good();
   }
@@ -79,7 +90,13 @@ TEST(concurrency, page_whose_read_stalls_holds_up_nobody_else) {
     mount_options options = small(64);
     options.custom_store = store;
     const mount m(dir.path(), options);
-    reading_run slow({.path = "stalls", .file_nbytes = 40 * page, .seed = seed, .end = 1, .calls = 1, .max_nbytes = 100, .config = {.grid = 1, .block = 32, .schedule = {.nthreads = 1}}});
+    reading_run slow({.path = "stalls",
+                      .file_nbytes = 40 * page,
+                      .seed = seed,
+                      .end = 1,
+                      .calls = 1,
+                      .max_nbytes = 100,
+                      .config = {.grid = 1, .block = 32, .schedule = {.nthreads = 1}}});
     reading_run others({.path = path, .file_nbytes = 40 * page, .seed = seed, .first = page, .calls = 30, .max_nbytes = 3000});
     std::thread slow_kernel([&] { slow(m.ref()); });
     EXPECT_TRUE(wait_until([&] { return store->wrong().stall_gate.waiting() == 1; }));
@@ -104,7 +121,12 @@ TEST(concurrency, slow_store_is_only_slow) {
   mount_options options = small(8);
   options.custom_store = store;
   const mount m(dir.path(), options);
-  reading_run run({.path = "file", .file_nbytes = 200 * page, .seed = seed, .calls = 5, .max_nbytes = 6000, .config = {.grid = 4, .block = 64, .schedule = {}}});
+  reading_run run({.path = "file",
+                   .file_nbytes = 200 * page,
+                   .seed = seed,
+                   .calls = 5,
+                   .max_nbytes = 6000,
+                   .config = {.grid = 4, .block = 64, .schedule = {}}});
   run(m.ref());
   run.expect_good();
 }
@@ -118,7 +140,11 @@ TEST(concurrency, one_worker_serves_all) {
     options.store = store_kind::posix;
     if (through_pread) options.custom_store = make_faulty(dir);
     const mount m(dir.path(), options);
-    reading_run run({.path = "file", .file_nbytes = 300 * page, .seed = seed, .calls = 20, .config = {.grid = on_cuda ? 64u : 4u, .block = 128, .schedule = {}}});
+    reading_run run({.path = "file",
+                     .file_nbytes = 300 * page,
+                     .seed = seed,
+                     .calls = 20,
+                     .config = {.grid = on_cuda ? 64u : 4u, .block = 128, .schedule = {}}});
     run(m.ref());
     run.expect_good(through_pread ? "pread" : "descriptor");
   }
@@ -132,7 +158,12 @@ TEST(concurrency, one_ring_of_two_request_slots) {
   options.request_slots = 2;
   options.store = store_kind::posix;
   const mount m(dir.path(), options);
-  reading_run run({.path = "file", .file_nbytes = 300 * page, .seed = seed, .calls = 10, .kind = group_kind::thread, .config = {.grid = 2, .block = 64, .schedule = {}}});
+  reading_run run({.path = "file",
+                   .file_nbytes = 300 * page,
+                   .seed = seed,
+                   .calls = 10,
+                   .kind = group_kind::thread,
+                   .config = {.grid = 2, .block = 64, .schedule = {}}});
   run(m.ref());
   run.expect_good();
   EXPECT_EQ(m.counters().io_timeouts, 0u);
@@ -146,7 +177,12 @@ TEST(concurrency, two_frames_for_64_groups) {
       mount_options options = small(nframes);
       options.store = kind;
       const mount m(dir.path(), options);
-      reading_run run({.path = "file", .file_nbytes = 50 * page, .seed = seed, .calls = under_tsan ? 3u : 10u, .config = {.grid = 16, .block = 128, .schedule = {}}});
+      if (kind == store_kind::mapped) prepare_for_memcheck(m, "file");
+      reading_run run({.path = "file",
+                       .file_nbytes = 50 * page,
+                       .seed = seed,
+                       .calls = under_tsan ? 3u : 10u,
+                       .config = {.grid = 16, .block = 128, .schedule = {}}});
       ASSERT_EQ(run.ngroups(), 64u);
       run(m.ref());
       run.expect_good(numbered("frames: ", nframes));
@@ -161,7 +197,11 @@ TEST(concurrency, kernels_of_several_host_threads_share_a_mount) {
   mount_options options = small(24);
   options.store = store_kind::posix;
   const mount m(dir.path(), options);
-  const reading what{.path = "file", .file_nbytes = 60 * page, .seed = seed, .calls = under_tsan ? 5u : 20u, .config = {.grid = 2, .block = 64, .schedule = {.nthreads = 1}}};
+  const reading what{.path = "file",
+                     .file_nbytes = 60 * page,
+                     .seed = seed,
+                     .calls = under_tsan ? 5u : 20u,
+                     .config = {.grid = 2, .block = 64, .schedule = {.nthreads = 1}}};
   std::vector<std::unique_ptr<reading_run>> runs;
   for (int i = 0; i < 4; ++i) runs.push_back(std::make_unique<reading_run>(what));
   {
@@ -180,7 +220,8 @@ TEST(concurrency, counters_are_read_while_a_kernel_runs) {
   options.custom_store = store;
   const mount m(dir.path(), options);
   store->wrong().read_gate.close();
-  reading_run run({.path = "file", .file_nbytes = 40 * page, .seed = seed, .calls = 10, .config = {.grid = 2, .block = 64, .schedule = {}}});
+  reading_run run(
+      {.path = "file", .file_nbytes = 40 * page, .seed = seed, .calls = 10, .config = {.grid = 2, .block = 64, .schedule = {}}});
   std::thread kernel([&] { run(m.ref()); });
   EXPECT_TRUE(wait_until([&] { return m.counters().pinned_frames >= 1 && m.counters().opens == run.ngroups(); }));
   EXPECT_EQ(m.counters().faults, 0u) << "no fill can have ended";
@@ -219,9 +260,19 @@ TEST(concurrency, steady_misses_and_evictions_keep_every_byte) {
         options.custom_store = mem;
       }
       const mount m(dir.path(), options);
+      if (kind == 1) prepare_for_memcheck(m, "file");
       const group_kind groups = static_cast<group_kind>(round % 4);
-      reading_run run({.path = "file", .file_nbytes = nbytes, .seed = seed, .calls = on_cuda ? 200u : groups == group_kind::thread ? 8u : 40u, .max_nbytes = 1500, .kind = groups,
-                       .config = {.grid = on_cuda ? 264u : 4u, .block = 64, .schedule = {.seed = round, .order = simt::block_order::random, .switch_percent = 50}}});
+      reading_run run({.path = "file",
+                       .file_nbytes = nbytes,
+                       .seed = seed,
+                       .calls = on_cuda                        ? 200u
+                                : groups == group_kind::thread ? 8u
+                                                               : 40u,
+                       .max_nbytes = 1500,
+                       .kind = groups,
+                       .config = {.grid = on_cuda ? 264u : 4u,
+                                  .block = 64,
+                                  .schedule = {.seed = round, .order = simt::block_order::random, .switch_percent = 50}}});
       run(m.ref(), round);
       run.expect_good(numbered("round ", round) + numbered(" kind ", static_cast<std::uint64_t>(kind)));
       const mount_counters c = m.counters();

@@ -48,12 +48,12 @@ class gate {
 
 // What goes wrong; shared by the test and the store, and changed while kernels run.
 struct faults {
-  std::atomic<std::uint64_t> delay_ns{0};        // of each read
-  std::atomic<std::uint64_t> open_delay_ns{0};   // of each open
-  std::atomic<std::uint32_t> fail_every{0};      // every n-th read fails; 0: none
-  std::atomic<std::uint32_t> short_every{0};     // every n-th read gives half of what was asked; 0: none
-  std::atomic<int> read_error{EIO};              // with which errno
-  std::atomic<int> open_error{0};                // every open fails so; 0: none
+  std::atomic<std::uint64_t> delay_ns{0};       // of each read
+  std::atomic<std::uint64_t> open_delay_ns{0};  // of each open
+  std::atomic<std::uint32_t> fail_every{0};     // every n-th read fails; 0: none
+  std::atomic<std::uint32_t> short_every{0};    // every n-th read gives half of what was asked; 0: none
+  std::atomic<int> read_error{EIO};             // with which errno
+  std::atomic<int> open_error{0};               // every open fails so; 0: none
   std::atomic<std::uint64_t> reads{0}, opens{0}, closes{0};
   gate read_gate, open_gate;
   gate stall_gate;  // for the reads that stall_at() names

@@ -66,8 +66,15 @@ TEST_P(large, sparse_file_over_4_gib_with_data_at_the_far_end) {
 
   // Random reads around the far end, by all, on a cache far smaller than what they read.
   for (const group_kind groups : {group_kind::thread, group_kind::warp, group_kind::block}) {
-    reading_run run({.path = "sparse", .file_nbytes = nbytes, .hole = hole, .seed = 21, .first = hole - (1u << 20), .calls = groups == group_kind::thread ? 3u : 15u,
-                     .max_nbytes = 4000, .kind = groups, .config = {.grid = on_cuda ? 32u : 2u, .block = 64, .schedule = {}}});
+    reading_run run({.path = "sparse",
+                     .file_nbytes = nbytes,
+                     .hole = hole,
+                     .seed = 21,
+                     .first = hole - (1u << 20),
+                     .calls = groups == group_kind::thread ? 3u : 15u,
+                     .max_nbytes = 4000,
+                     .kind = groups,
+                     .config = {.grid = on_cuda ? 32u : 2u, .block = 64, .schedule = {}}});
     run(m.ref());
     run.expect_good();
   }
@@ -80,6 +87,7 @@ TEST_P(large, file_larger_than_the_cache) {
   const std::uint64_t nbytes = std::max<std::uint64_t>(1 << 20, 20 * std::uint64_t{page_nbytes}) + 5;
   dir.add("file", nbytes, 22);
   const mount m(dir.path(), cached(page_nbytes, 6, kind));
+  if (kind == store_kind::automatic) prepare_for_memcheck(m, "file");
   reading_run run({.path = "file", .file_nbytes = nbytes, .seed = 22, .calls = 40, .max_nbytes = 3000});
   run(m.ref());
   run.expect_good();
@@ -95,6 +103,7 @@ TEST(large_file, automatic_says_why) {
   mount_options options = cached(4096, 64, store_kind::automatic);
   options.pin_nbytes = 2 << 20;
   const mount m(dir.path(), options);
+  prepare_for_memcheck(m, "medium");
   players warp(m.ref(), {});
   script s, end;
   s.open(0, "small");
@@ -126,7 +135,8 @@ TEST(large_file, last_page_that_a_key_can_name) {
   s.open(0, "a");
   s.open(1, "b");
   for (unsigned f = 0; f < 2; ++f) {
-    for (const std::int64_t offset : {std::int64_t{0}, std::int64_t{1} << 32, (std::int64_t{1} << 44) - 512, most - 512}) s.pread(f, 512, offset);
+    for (const std::int64_t offset : {std::int64_t{0}, std::int64_t{1} << 32, (std::int64_t{1} << 44) - 512, most - 512})
+      s.pread(f, 512, offset);
   }
   const auto end = s.pread(0, 512, most - 100);
   s.close(0);

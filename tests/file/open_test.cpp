@@ -89,8 +89,14 @@ TEST_P(open_files, all_groups_open_one_path_at_once) {
   for (std::uint64_t seed = 1; seed <= (under_tsan ? 5u : 30u); ++seed) {
     const mount m(dir.path(), small(GetParam()));
     const auto kind = static_cast<group_kind>(seed % 4);
-    reading_run run({.path = "file", .file_nbytes = 5000, .seed = 3, .calls = 3, .kind = kind,
-                     .config = {.grid = on_cuda ? 132u : 4u, .block = 64, .schedule = {.seed = seed, .order = simt::block_order::random, .switch_percent = 60}}});
+    reading_run run({.path = "file",
+                     .file_nbytes = 5000,
+                     .seed = 3,
+                     .calls = 3,
+                     .kind = kind,
+                     .config = {.grid = on_cuda ? 132u : 4u,
+                                .block = 64,
+                                .schedule = {.seed = seed, .order = simt::block_order::random, .switch_percent = 60}}});
     run(m.ref(), seed);
     run.expect_good();
     const mount_counters c = m.counters();
@@ -179,7 +185,8 @@ TEST(open_file, status_says_what_is_known) {
     EXPECT_EQ(got.nbytes, 12345);
     EXPECT_EQ(got.inode, real.st_ino);
     EXPECT_EQ(got.mode, real.st_mode);
-    EXPECT_EQ(got.mtime_ns, static_cast<std::uint64_t>(real.st_mtim.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(real.st_mtim.tv_nsec));
+    EXPECT_EQ(got.mtime_ns,
+              static_cast<std::uint64_t>(real.st_mtim.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(real.st_mtim.tv_nsec));
     EXPECT_EQ(got.source, kind == store_kind::posix ? service::source_kind::staged : service::source_kind::pull);
     EXPECT_EQ(m.counters().host_opens, 1u);
   }
@@ -240,7 +247,11 @@ TEST(open_file, random_opens_and_closes_leave_nothing_open) {
     mount_options options = small(seed % 2 == 0 ? store_kind::posix : store_kind::mapped);
     options.max_open_files = 64;
     const mount m(dir.path(), options);
-    players groups(m.ref(), {.grid = 3, .block = 64, .schedule = {.seed = seed, .resident_blocks = 3, .switch_percent = 70}, .all = static_cast<group_kind>(1 + seed % 2)});
+    for (std::uint64_t i = 0; i < 10 && options.store == store_kind::mapped; ++i) prepare_for_memcheck(m, numbered("f", i));
+    players groups(m.ref(), {.grid = 3,
+                             .block = 64,
+                             .schedule = {.seed = seed, .resident_blocks = 3, .switch_percent = 70},
+                             .all = static_cast<group_kind>(1 + seed % 2)});
     std::vector<script> scripts(groups.size());
     std::vector<std::vector<std::uint64_t>> files(groups.size());
     for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -285,7 +296,8 @@ TEST(open_file, two_mounts_with_different_pages_do_not_meet) {
   large_pages.cache_nbytes = 4 * 65536;
   mount a(one.path(), small_pages);
   const mount b(two.path(), large_pages);
-  reading_run from_a({.path = "file", .file_nbytes = 50000, .seed = 3, .calls = 20}), from_b({.path = "file", .file_nbytes = 50000, .seed = 4, .calls = 20});
+  reading_run from_a({.path = "file", .file_nbytes = 50000, .seed = 3, .calls = 20}),
+      from_b({.path = "file", .file_nbytes = 50000, .seed = 4, .calls = 20});
   {
     const std::jthread first([&] { from_a(a.ref(), 1); }), second([&] { from_b(b.ref(), 2); });
   }

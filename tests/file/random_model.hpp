@@ -60,18 +60,18 @@ class file_set {
 // What must come of one call.
 struct expectation {
   op_kind kind;
-  std::int64_t value = 0;       // the result; of open: 0 for any file number
-  std::size_t file = 0;         // whose bytes
-  std::int64_t offset = 0;      // and from where
-  std::uint64_t pages = 0;      // pages touched when all goes well
+  std::int64_t value = 0;   // the result; of open: 0 for any file number
+  std::size_t file = 0;     // whose bytes
+  std::int64_t offset = 0;  // and from where
+  std::uint64_t pages = 0;  // pages touched when all goes well
   bool bad_number = false;
-  bool reached_table = false;   // an open that got as far as the file table
+  bool reached_table = false;  // an open that got as far as the file table
 };
 
 struct program_shape {
   source from = source::posix;
   std::uint64_t page_nbytes = 4096;
-  unsigned ncalls = 10;          // in a group
+  unsigned ncalls = 10;  // in a group
   std::uint64_t max_read = 4096;
   bool maps = true;
 };
@@ -148,10 +148,18 @@ class program {
     expect({.kind = op_kind::use_number, .value = forged});
     calls_.use_number(f, forged);
     switch (draw_.below(4)) {
-      case 0: calls_.pread(f, 10, 0); break;
-      case 1: calls_.close(f); break;
-      case 2: calls_.fstat(f); break;
-      default: calls_.map(f, pages_per_group - 1 - free_page(), 0, 0); break;
+      case 0:
+        calls_.pread(f, 10, 0);
+        break;
+      case 1:
+        calls_.close(f);
+        break;
+      case 2:
+        calls_.fstat(f);
+        break;
+      default:
+        calls_.map(f, pages_per_group - 1 - free_page(), 0, 0);
+        break;
     }
     expect({.kind = calls_.ops().back().kind, .value = -EBADF, .bad_number = true});
   }
@@ -171,17 +179,24 @@ class program {
     const std::uint64_t page = shape_.page_nbytes;
     const std::uint64_t pages = static_cast<std::uint64_t>(size) / page + 1;
     switch (draw_.below(4)) {
-      case 0: return static_cast<std::int64_t>(draw_.below(static_cast<std::uint64_t>(size) + 1));
-      case 1: return static_cast<std::int64_t>(draw_.below(pages) * page + page - draw_.between(1, 64));
-      case 2: return static_cast<std::int64_t>(draw_.below(pages) * page);
-      default: return std::max<std::int64_t>(0, size - static_cast<std::int64_t>(draw_.below(80))) + static_cast<std::int64_t>(draw_.below(40));
+      case 0:
+        return static_cast<std::int64_t>(draw_.below(static_cast<std::uint64_t>(size) + 1));
+      case 1:
+        return static_cast<std::int64_t>(draw_.below(pages) * page + page - draw_.between(1, 64));
+      case 2:
+        return static_cast<std::int64_t>(draw_.below(pages) * page);
+      default:
+        return std::max<std::int64_t>(0, size - static_cast<std::int64_t>(draw_.below(80))) +
+               static_cast<std::int64_t>(draw_.below(40));
     }
   }
 
   void read(unsigned f) {
     const std::int64_t size = size_of(f);
     const std::int64_t offset = some_offset(size);
-    const std::uint64_t nbytes = draw_.percent(5) ? 0 : draw_.percent(50) ? draw_.between(1, 100) : draw_.between(1, shape_.max_read);
+    const std::uint64_t nbytes = draw_.percent(5)    ? 0
+                                 : draw_.percent(50) ? draw_.between(1, 100)
+                                                     : draw_.between(1, shape_.max_read);
     const std::int64_t left = std::max<std::int64_t>(0, size - offset);
     expectation e{.kind = op_kind::pread, .value = std::min<std::int64_t>(left, static_cast<std::int64_t>(nbytes))};
     e.file = static_cast<std::size_t>(open_[f]);

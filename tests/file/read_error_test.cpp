@@ -52,8 +52,15 @@ TEST_F(read_error, all_who_wait_for_the_page_get_it) {
     wrong().fail_at(5 * page, 6 * page);
     wrong().read_gate.close();
     const std::uint64_t reads_before = wrong().reads, errors_before = fs().counters().errors;
-    reading_run run({.path = "file", .file_nbytes = npages * page, .seed = seed, .first = 5 * page, .end = 5 * page + 1, .calls = 1,
-                     .max_nbytes = 100, .kind = group_kind::tile8, .config = {.grid = 2, .block = 64, .schedule = {.resident_blocks = 2}}});
+    reading_run run({.path = "file",
+                     .file_nbytes = npages * page,
+                     .seed = seed,
+                     .first = 5 * page,
+                     .end = 5 * page + 1,
+                     .calls = 1,
+                     .max_nbytes = 100,
+                     .kind = group_kind::tile8,
+                     .config = {.grid = 2, .block = 64, .schedule = {.resident_blocks = 2}}});
     std::thread kernel([&] { run(fs().ref()); });
     EXPECT_TRUE(wait_until([&] { return wrong().read_gate.waiting() == 1 && run.result().running == run.ngroups(); }));
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // they have opened the file; now they wait for the page
@@ -112,7 +119,8 @@ TEST_F(read_error, now_and_then) {
     random_source draw(every);
     for (script& s : scripts) {
       s.open(0, "file");
-      for (int i = 0; i < 12; ++i) s.pread(0, draw.between(1, 2 * page), static_cast<std::int64_t>(draw.below((npages - 3) * page)));
+      for (int i = 0; i < 12; ++i)
+        s.pread(0, draw.between(1, 2 * page), static_cast<std::int64_t>(draw.below((npages - 3) * page)));
       s.close(0);
     }
     const auto got = groups.run(scripts);
@@ -125,7 +133,9 @@ TEST_F(read_error, now_and_then) {
         if (value < 0) {
           EXPECT_EQ(value, -EIO);
         } else {
-          EXPECT_TRUE(value == static_cast<std::int64_t>(call.nbytes) || (call.offset + value) % static_cast<std::int64_t>(page) == 0) << value;
+          EXPECT_TRUE(value == static_cast<std::int64_t>(call.nbytes) ||
+                      (call.offset + value) % static_cast<std::int64_t>(page) == 0)
+              << value;
           EXPECT_EQ(wrong_bytes(got[g][i], static_cast<std::size_t>(value), seed, static_cast<std::uint64_t>(call.offset)), 0u);
         }
       }
@@ -147,7 +157,12 @@ TEST_F(read_error, failing_open_fails_for_all_who_wait) {
   wrong().open_error = EIO;
   wrong().open_gate.close();
   const std::uint64_t opens_before = wrong().opens;
-  reading_run run({.path = "file", .file_nbytes = npages * page, .seed = seed, .calls = 1, .kind = group_kind::thread, .config = {.grid = 2, .block = 64, .schedule = {.resident_blocks = 2}}});
+  reading_run run({.path = "file",
+                   .file_nbytes = npages * page,
+                   .seed = seed,
+                   .calls = 1,
+                   .kind = group_kind::thread,
+                   .config = {.grid = 2, .block = 64, .schedule = {.resident_blocks = 2}}});
   std::thread kernel([&] { run(fs().ref()); });
   EXPECT_TRUE(wait_until([&] { return wrong().open_gate.waiting() == 1 && fs().counters().opens == run.ngroups(); }));
   wrong().open_gate.open();
@@ -213,10 +228,13 @@ TEST_F(read_error, open_that_is_answered_too_late_is_closed) {
     s.open(0, "file");
     s.close(0);
   }
-  EXPECT_TRUE(wait_until([&] {  // requests go round the ring
-    const auto got = warp.run(s);
-    return got[0].value >= 0 && fs().counters().host_opens == fs().counters().host_closes;
-  }, std::chrono::seconds(5))) << fs().counters().host_opens << " opened, " << fs().counters().host_closes << " closed";
+  EXPECT_TRUE(wait_until(
+      [&] {  // requests go round the ring
+        const auto got = warp.run(s);
+        return got[0].value >= 0 && fs().counters().host_opens == fs().counters().host_closes;
+      },
+      std::chrono::seconds(5)))
+      << fs().counters().host_opens << " opened, " << fs().counters().host_closes << " closed";
 }
 
 }  // namespace

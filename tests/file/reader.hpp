@@ -7,34 +7,38 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 
 struct reader_result {
-  std::uint32_t wrong;         // bytes
-  std::uint32_t failed;        // calls that did not give what they should
-  std::int64_t last_failure;   // the result of one of them
-  std::uint32_t running;       // groups that have opened the file
-  std::uint32_t done;          // groups that have finished
+  std::uint32_t wrong;        // bytes
+  std::uint32_t failed;       // calls that did not give what they should
+  std::int64_t last_failure;  // the result of one of them
+  std::uint32_t running;      // groups that have opened the file
+  std::uint32_t done;         // groups that have finished
 };
 
 struct reader {
   mount_ref fs;
   const char* path;
   std::uint64_t file_nbytes;
-  std::uint64_t hole;        // the file is zero up to here, content(content_seed) beyond
+  std::uint64_t hole;  // the file is zero up to here, content(content_seed) beyond
   std::uint64_t content_seed;
   std::uint64_t first, end;  // reads begin in [first, end)
   std::uint64_t draw_seed;
-  std::uint32_t calls;       // each group's
+  std::uint32_t calls;  // each group's
   std::uint32_t max_nbytes;
   group_kind kind;
-  std::byte* scratch;        // max_nbytes for each group
+  std::byte* scratch;  // max_nbytes for each group
   reader_result* result;
 
   GPUFS_DEVICE void operator()() const {
     const std::uint32_t me = simt::block_rank() * simt::block_size() + simt::thread_rank();
     switch (kind) {
-      case group_kind::thread: return work(this_thread(), me);
-      case group_kind::tile8: return work(this_tile<8>(), me / 8);
-      case group_kind::warp: return work(this_warp(), me / 32);
-      case group_kind::block: return work(this_block(), simt::block_rank());
+      case group_kind::thread:
+        return work(this_thread(), me);
+      case group_kind::tile8:
+        return work(this_tile<8>(), me / 8);
+      case group_kind::warp:
+        return work(this_warp(), me / 32);
+      case group_kind::block:
+        return work(this_block(), simt::block_rank());
     }
   }
 

@@ -29,13 +29,13 @@ enum class op_kind : std::uint32_t {
 
 struct op {
   op_kind kind;
-  std::uint32_t file;    // which of the group's files
-  std::uint32_t page;    // which of the group's mapped pages
-  std::int32_t flags;    // of open
+  std::uint32_t file;  // which of the group's files
+  std::uint32_t page;  // which of the group's mapped pages
+  std::int32_t flags;  // of open
   std::int64_t offset;
   std::uint64_t nbytes;
-  std::uint64_t path;    // in the paths' memory
-  std::uint64_t out;     // in the output memory
+  std::uint64_t path;  // in the paths' memory
+  std::uint64_t out;   // in the output memory
 };
 inline constexpr std::uint64_t null_address = ~std::uint64_t{0};
 inline constexpr std::byte untouched{0xa5};  // what output memory holds before
@@ -67,10 +67,14 @@ struct script_runner {
   GPUFS_DEVICE void operator()() const {
     const membership& me = members[simt::block_rank() * simt::block_size() + simt::thread_rank()];
     switch (me.kind) {
-      case group_kind::thread: return run(this_thread(), me.group);
-      case group_kind::tile8: return run(this_tile<8>(), me.group);
-      case group_kind::warp: return run(this_warp(), me.group);
-      case group_kind::block: return run(this_block(), me.group);
+      case group_kind::thread:
+        return run(this_thread(), me.group);
+      case group_kind::tile8:
+        return run(this_tile<8>(), me.group);
+      case group_kind::warp:
+        return run(this_warp(), me.group);
+      case group_kind::block:
+        return run(this_block(), me.group);
     }
   }
 
@@ -134,6 +138,16 @@ struct script_runner {
     return mapped.nbytes();
   }
 };
+
+// compute-sanitizer's memcheck takes host memory that was registered while a kernel runs for out of bounds: tests that read
+// mapped files register them before (GPUFS_SANITIZER names the tool, bench/on_gpu.sh).
+inline bool under_memcheck() {
+  const char* tool = std::getenv("GPUFS_SANITIZER");
+  return tool != nullptr && std::string(tool) == "memcheck";
+}
+inline void prepare_for_memcheck(const mount& m, const std::string& path) {
+  if (under_memcheck()) m.prepare(path);
+}
 
 // Which threads form groups: for each block either one block group, or a kind for each of its warps.
 struct formation {
