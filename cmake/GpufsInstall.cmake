@@ -15,4 +15,4 @@ configure_package_config_file(cmake/gpufsConfig.cmake.in "${CMAKE_CURRENT_BINARY
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/gpufsConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfigVersion.cmake"
-              cmake/GpufsDependencies.cmake cmake/GpufsCuda20.cmake DESTINATION "${gpufs_config_dir}")
+              cmake/GpufsDependencies.cmake cmake/GpufsCudaToolkit.cmake DESTINATION "${gpufs_config_dir}")
