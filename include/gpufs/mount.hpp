@@ -13,7 +13,8 @@
 
 namespace gpufs {
 
-// What every host call throws; what() says what was asked, what went wrong and what to do.
+// What making a mount, and prepare(), throw; what() says what was asked and what went wrong. Other host calls pass on what the
+// platform throws when its device is lost.
 class error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -34,8 +35,8 @@ struct mount_options {
   std::uint64_t pin_nbytes = 0;         // host memory that mapped files may pin; 0: half of what is available
   std::uint32_t nworkers = 0;           // host threads; 0: one a core, at least 2, at most 16
   std::uint32_t nrings = 0;             // allocation rings; 0: 64 or more, fewer in small caches
-  std::uint32_t request_rings = 0;      // 0: 32
-  std::uint32_t request_slots = 0;      // a ring, a power of two; 0: 64, fewer for large pages
+  std::uint32_t request_rings = 0;      // 0: 256, fewer for large pages
+  std::uint32_t request_slots = 0;      // a ring, a power of two; 0: 8
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);        // the host's answer to one request
   std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);  // for a frame while all are pinned
 };

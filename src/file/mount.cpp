@@ -45,12 +45,11 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   const std::uint32_t nframes = frames_of(o);
   if (o.nrings == 0) o.nrings = std::clamp(nframes / 64, 1u, 256u);
   o.nrings = std::min(o.nrings, nframes);
-  if (o.request_rings == 0) o.request_rings = 32;
-  if (o.request_slots == 0) {
-    const std::uint64_t payload = std::max<std::uint64_t>(o.page_nbytes, service::max_path_nbytes + 1);
-    const std::uint64_t fit = staging_budget_nbytes / (payload * o.request_rings);
-    o.request_slots = std::bit_floor(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 4, 64)));
-  }
+  // Short rings, and many: a slow request holds up its own ring only.
+  const std::uint64_t payload = std::max<std::uint64_t>(o.page_nbytes, service::max_path_nbytes + 1);
+  const auto fit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(staging_budget_nbytes / payload, 128, 2048));
+  if (o.request_slots == 0) o.request_slots = 8;
+  if (o.request_rings == 0) o.request_rings = std::max(fit / o.request_slots, 1u);
   if (!std::has_single_bit(o.request_slots) || o.request_slots < 2) refuse("request_slots must be a power of two, at least 2");
   if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0) refuse("timeouts must be positive");
   return o;
@@ -139,21 +138,22 @@ struct host_mount::impl {
   simt::platform& machine;
   mount_options options;
   std::shared_ptr<store::store> files;
+  device_memory memory;  // outlives the service, whose watch marks stale files in it
   service::service host;
-  device_memory memory;
   mount_layout layout{};
 
   impl(simt::platform& m, const std::string& root, const mount_options& asked)
       : machine(m),
         options(filled_in(asked, m)),
         files(make_store(m, root, options)),
+        memory(m),
         host(m, files,
              {.nrings = options.request_rings,
               .nslots = options.request_slots,
               .payload_nbytes = std::max(options.page_nbytes, service::max_path_nbytes + 1),
               .nworkers = options.nworkers,
-              .max_open_files = options.max_open_files}),
-        memory(m) {
+              // More than the device has slots: a file that is being read or looked at counts until that is done.
+              .max_open_files = std::min(options.max_open_files + 1024, 1u << 20)}) {
     options.nworkers = host.options().nworkers;
     layout.cache.frames = make_frames(memory, options);
     layout.cache.table = make_table(memory, layout.cache.frames.nframes);

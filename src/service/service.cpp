@@ -151,7 +151,11 @@ struct service::impl {
     shared.nstale.fetch_add(1, std::memory_order_relaxed);
     shared.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");
     const std::scoped_lock hold(callback_lock);
-    if (changed) changed(file->device_number, handle);
+    try {
+      if (changed) changed(file->device_number, handle);
+    } catch (const std::exception& e) {  // a device that is lost: its kernels report it
+      shared.log.add("watch", file->path, EIO, e.what());
+    }
   }
 };
 

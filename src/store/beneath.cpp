@@ -158,6 +158,7 @@ int open_beneath(int root, const std::string& path, int flags, bool use_openat2,
   int error = -ENOSYS;
   if (use_openat2 && !missing.load(std::memory_order_relaxed)) {
     error = by_openat2(root, path, flags, out);
+    if (error == -EPERM) error = -ENOSYS;  // how older container runtimes refuse a system call; the walk gives a file's own
     if (error == -ENOSYS) missing.store(true, std::memory_order_relaxed);
   }
   if (error == -ENOSYS) error = walk(root, path).open(flags, out);

@@ -59,8 +59,13 @@ std::shared_ptr<mappings::mapping> mappings::acquire(const file_info& info, int 
   m->users = 1;
   by_version_.emplace(version, m);
   hold.unlock();
-  const bool done = map_and_register(*m, static_cast<std::size_t>(info.nbytes), fd);
+  bool done = false;
+  try {
+    done = map_and_register(*m, static_cast<std::size_t>(info.nbytes), fd);
+  } catch (const std::exception&) {  // no memory for a message; those who wait must wake all the same
+  }
   hold.lock();
+  if (!done && m->failure.empty()) m->failure = "no memory";
   m->ready = done;
   if (!done) {
     pinned_nbytes_ -= nbytes;

@@ -125,7 +125,7 @@ class checker {
     sum_.bad_numbers += e.bad_number;
     switch (e.kind) {
       case op_kind::open:
-        sum_.opens += e.value >= 0;
+        sum_.opens += e.reached_table;
         sum_.open_errors += e.value < 0;
         if (e.value == 0) {
           EXPECT_GE(got.value, 0) << where << " open";

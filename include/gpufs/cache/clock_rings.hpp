@@ -16,6 +16,7 @@ class clock_rings {
     frame_index frame;  // claimed, when `found`
     bool found;
     bool transient;  // a frame was seen that is about to change (filling, or claimed by a running group)
+    bool passed;     // a frame was given its second chance: the next pass may take it
   };
 
   // Looks for a frame in one ring (`attempt` walks the rings, starting at the caller's own) and returns after at most
@@ -24,20 +25,20 @@ class clock_rings {
   GPUFS_DEVICE result allocate(const frames& pages, std::uint32_t start, std::uint32_t attempt, Erase erase) const {
     clock_ring& ring = storage_.rings[(start + attempt) % storage_.nrings];
     const std::uint32_t n = ring.nframes;
-    bool transient = false;
+    bool transient = false, passed = false;
     const std::uint32_t steps = n < max_steps / 2 ? 2 * n : max_steps;
     for (std::uint32_t i = 0; i < steps; ++i) {
       const std::uint32_t position = simt::atomic_ref<std::uint32_t>(ring.hand).fetch_add(1, std::memory_order_relaxed);
-      evict(pages, ring, frame_index{ring.first + (position + ring.ahead) % n}, erase);
+      passed |= evict(pages, ring, frame_index{ring.first + (position + ring.ahead) % n}, erase);
       const frame_index f{ring.first + position % n};
       const std::uint32_t now = pages.state(f).load(std::memory_order_relaxed);
       if ((now & frame_state::free) != 0 && pages.take_free(f)) {
         simt::atomic_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
-        return {f, true, false};
+        return {f, true, false, false};
       }
       transient |= (now & (frame_state::filling | frame_state::claimed)) != 0;
     }
-    return {frame_index{}, false, transient};
+    return {frame_index{}, false, transient, passed};
   }
 
   // How many attempts look at every frame twice: after these without a transient frame, all are pinned.
@@ -48,20 +49,22 @@ class clock_rings {
  private:
   static constexpr std::uint32_t max_steps = 64;
 
+  // True when it only took the second chance away.
   template <class Erase>
-  GPUFS_DEVICE static void evict(const frames& pages, clock_ring& ring, frame_index f, Erase erase) {
+  GPUFS_DEVICE static bool evict(const frames& pages, clock_ring& ring, frame_index f, Erase erase) {
     const std::uint32_t now = pages.state(f).load(std::memory_order_relaxed);
-    if ((now & (frame_state::pin_mask | frame_state::filling | frame_state::claimed)) != 0) return;
+    if ((now & (frame_state::pin_mask | frame_state::filling | frame_state::claimed)) != 0) return false;
     if ((now & frame_state::referenced) != 0) {
       pages.state(f).fetch_and(~frame_state::referenced, std::memory_order_relaxed);
-      return;
+      return true;
     }
-    if (!pages.claim(f, now)) return;
+    if (!pages.claim(f, now)) return false;
     if ((now & frame_state::failed) == 0) {
       erase(f);
       simt::atomic_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
     }
     pages.release(f);
+    return false;
   }
 
   ring_storage storage_;

@@ -53,12 +53,15 @@ class frames {
   // The release meets the acquire of the group that claims the frame next: our reads happen before its writes.
   GPUFS_DEVICE void unpin(frame_index f) const { state(f).fetch_sub(1, std::memory_order_release); }
 
-  // Gives back a pin that a user says they hold. False when the frame has none: a page unmapped twice. Looks before it takes,
-  // because a count below zero borrows from the flags, and others would see a frame that is free for a moment.
-  GPUFS_DEVICE bool unpin_checked(frame_index f) const { return unpin_checked(meta(f)); }
-  GPUFS_DEVICE static bool unpin_checked(frame_meta& frame) {
+  // Gives back a pin on `key` that a user says they hold. False when the frame has no pin, or holds no page or another one: a page
+  // unmapped twice. Looks before it takes, because a count below zero borrows from the flags, and others would see a frame
+  // that is free for a moment.
+  GPUFS_DEVICE static bool unpin_checked(frame_meta& frame, page_key key) {
     simt::atomic_ref<std::uint32_t> word(frame.state);
-    if ((word.load(std::memory_order_relaxed) & frame_state::pin_mask) == 0) return false;
+    const std::uint32_t now = word.load(std::memory_order_relaxed);
+    constexpr std::uint32_t no_page = frame_state::claimed | frame_state::filling | frame_state::failed;
+    if ((now & no_page) != 0 || (now & frame_state::pin_mask) == 0) return false;
+    if (simt::atomic_ref<page_key>(frame.key).load(std::memory_order_relaxed) != key) return false;
     const std::uint32_t before = word.fetch_sub(1, std::memory_order_release);
     if ((before & frame_state::pin_mask) != 0) return true;
     word.fetch_add(1, std::memory_order_relaxed);  // two unmapped it twice at once

@@ -29,7 +29,8 @@ class page_cache {
 
   struct timeouts {
     std::uint64_t fill_ns;   // how long another group's fill, or a lock, may take: then -ETIMEDOUT
-    std::uint64_t frame_ns;  // how long to wait for a frame while every frame is pinned: then -ENOMEM
+    std::uint64_t frame_ns;  // how long to wait for a frame while every frame is pinned: then -ENOMEM (after fill_ns while
+                             // some frame is being filled all the time, as that one may come free)
   };
 
   // Pins the page `key`; `start` chooses the allocation ring. One lane calls. Waits at most as `limits` says, and only for
@@ -53,7 +54,7 @@ class page_cache {
   }
 
   GPUFS_DEVICE void unpin(frame_index f) const { frames_.unpin(f); }
-  GPUFS_DEVICE bool unpin_checked(frame_index f) const { return frames_.unpin_checked(f); }
+  GPUFS_DEVICE bool unpin_checked(frame_index f, page_key key) const { return frames::unpin_checked(frames_.meta(f), key); }
 
  private:
   // True when the page was there and is pinned now.
@@ -91,6 +92,7 @@ class page_cache {
     const std::uint32_t all = self.allocator_.attempts_for_all(pages);
     simt::backoff pause;
     std::uint32_t pinned_attempts = 0;
+    std::uint32_t ring = 0;
     for (std::uint32_t attempt = 0;; ++attempt) {
       if (!table.lock(key, fill_deadline)) return {frame_index{}, role::error, -ETIMEDOUT};
       frames::pin_result pinned{false, false};
@@ -99,7 +101,7 @@ class page_cache {
         table.unlock(key);
         return pinned.filling ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
       }
-      const auto room = self.allocator_.allocate(pages, start, attempt, [&](frame_index victim) {
+      const auto room = self.allocator_.allocate(pages, start, ring, [&](frame_index victim) {
         table.erase(pages.load_key(victim), victim);
       });
       if (room.found) {
@@ -108,9 +110,11 @@ class page_cache {
       }
       table.unlock(key);
       if (room.found) return {room.frame, role::fill, 0};
-      // Nothing in this ring. Once two rounds saw only pinned frames, wait for a pin to be given back, not for ever.
-      pinned_attempts = room.transient ? 0 : pinned_attempts + 1;
-      if (pinned_attempts >= all && frame_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
+      // Nothing in this ring. Where frames only lost their second chance, its hand comes round to them; else try the next.
+      // Once nothing but pinned frames was seen for two rounds (or 64 Ki frames), wait for a pin to be given back, not for ever.
+      if (!room.passed) ++ring;
+      pinned_attempts = room.transient || room.passed ? 0 : pinned_attempts + 1;
+      if (pinned_attempts >= (all < 1024 ? all : 1024) && frame_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
       if (fill_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
       if (attempt >= all) pause();
     }

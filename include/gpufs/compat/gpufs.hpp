@@ -39,7 +39,8 @@ GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* 
   if (at < base || frame >= pages.count()) return -EINVAL;
   group.sync();  // all lanes have read
   return gpufs::detail::by_leader(group, [&] {
-    if (!fs.pages().unpin_checked(cache::frame_index{static_cast<std::uint32_t>(frame)})) {
+    const cache::frame_index index{static_cast<std::uint32_t>(frame)};
+    if (!cache::frames::unpin_checked(pages.meta(index), pages.load_key(index))) {
       gpufs::detail::count(fs.layout().words->unpin_errors, 1);
       return -EINVAL;
     }

@@ -66,6 +66,7 @@ class page {
 
   const std::byte* data_;
   cache::frame_meta* frame_;
+  cache::page_key key_;
   mount_words* words_;
   std::uint32_t nbytes_;
   std::int32_t error_;
@@ -167,8 +168,10 @@ GPUFS_DEVICE int fill(Group group, const Mount& mount, const file_view& view, st
   int error = 0;
   if (view.kind == service::source_kind::nil) return 0;
   if (view.kind == service::source_kind::pull) {
-    error = view.stale ? -ESTALE
-                       : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
+    // Looked at again for each page, as a call may pull many.
+    const bool stale = by_leader(group, [&] { return file_table(mount.layout()).is_stale(view); });
+    error = stale ? -ESTALE
+                  : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
   } else {
     error = fill_staged(group, mount.layout().resident, view.handle, offset, frame, nbytes);
   }
@@ -359,6 +362,7 @@ GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::in
       const std::uint32_t here = detail::page_nbytes_of(mount) - in_page;
       result.data_ = mount.pages().pages().data(pinned.frame) + in_page;
       result.frame_ = &mount.pages().pages().meta(pinned.frame);
+      result.key_ = cache::make_key(view.cache_id, page_number);
       result.words_ = mount.layout().words;
       result.nbytes_ = left < here ? static_cast<std::uint32_t>(left) : here;
     }
@@ -367,13 +371,14 @@ GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::in
   return result;
 }
 
-// Gives a mapped page back; its data() must not be used after. 0, or -EINVAL when the page is not mapped (any more).
+// Gives a mapped page back; its data() must not be used after. 0, or -EINVAL when the page is not mapped (any more). Unmapping a
+// copy of a page that was unmapped is noticed unless somebody else has the same page pinned just then: then their pin is taken.
 template <class Group>
 GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
   group.sync();  // all lanes have read
   const int error = detail::by_leader(group, [&] {
-    if (!cache::frames::unpin_checked(*mapped.frame_)) {
+    if (!cache::frames::unpin_checked(*mapped.frame_, mapped.key_)) {
       detail::count(mapped.words_->unpin_errors, 1);
       return -EINVAL;
     }
@@ -386,7 +391,6 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
 // What was known of the file when it was opened: no host call. Each lane's *out is written. 0, or -EBADF, -EFAULT.
 template <class Group, class Mount>
 GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& opened, file_status* out) {
-  if (out == nullptr) return -EFAULT;
   struct answer {
     file_status status;
     int error;
@@ -398,8 +402,10 @@ GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& opened, file_status
     const file_slot& slot = table.slot(view.slot);
     return {{slot.file_nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, view.kind}, 0};
   });
-  if (got.error == 0) *out = got.status;
-  return got.error;
+  if (got.error != 0) return got.error;
+  if (out == nullptr) return -EFAULT;
+  *out = got.status;
+  return 0;
 }
 
 }  // namespace GPUFS_MACHINE

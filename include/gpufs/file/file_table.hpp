@@ -20,7 +20,6 @@ struct file_view {
   std::uint32_t handle;
   std::uint32_t slot;
   std::int32_t error;
-  bool stale;
 };
 
 class file_table {
@@ -39,8 +38,10 @@ class file_table {
   GPUFS_DEVICE_COLD static int close(const mount_layout* mount, file_number number, std::uint32_t start) {
     const file_table table(*mount);
     const file_view opened = table.view(number);
-    if (opened.error == 0) table.drop(opened.slot, start);
-    return opened.error;
+    if (opened.error != 0) return opened.error;
+    if (table.drop(opened.slot, start)) return 0;
+    table.count_bad_number();  // closed by another at the same moment
+    return -EBADF;
   }
 
   // What the slot behind a number says; error == -EBADF when the number is forged or the file was closed.
@@ -64,11 +65,15 @@ class file_table {
     v.kind = kind_of(low.word[0]);
     v.cache_id = low.word[2];
     v.handle = low.word[3];
-    v.stale = low.word[1] == v.handle;
     v.nbytes = static_cast<std::int64_t>(high.word[0] | static_cast<std::uint64_t>(high.word[1]) << 32);
     v.pull_base = high.word[2] | static_cast<std::uint64_t>(high.word[3]) << 32;
     v.error = 0;
     return v;
+  }
+
+  // Whether the host has seen the file change since it was opened.
+  GPUFS_DEVICE bool is_stale(const file_view& opened) const {
+    return simt::atomic_ref<std::uint32_t>(mount_.slots[opened.slot].stale).load(std::memory_order_relaxed) == opened.handle;
   }
 
   GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
@@ -128,15 +133,16 @@ class file_table {
   }
   GPUFS_DEVICE void add_chunk(path_name& name, std::uint64_t chunk) const {
     for (int i = 0; i < 2; ++i) {
-      // Below 2^61 - 1 + 2^56 < 2^62; the product's reduction brings it back.
+      // A hash is below 2^61 and a chunk below 2^57, so the sum fits; the hash need not be the least residue to be one value.
       name.hash[i] = multiply_mod_mersenne61(name.hash[i] + chunk, mount_.hash_points[i]);
     }
   }
 
   GPUFS_DEVICE std::int32_t try_open(const char* path, int flags, std::uint32_t start) const {
-    if ((flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC | O_APPEND)) != 0) return -EROFS;
-    const path_name name = name_of(path);
+    if ((flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0) return -EROFS;
+    path_name name = name_of(path);
     if (name.error != 0) return name.error;
+    add_chunk(name, static_cast<std::uint32_t>(flags));  // what an open may follow depends on its flags: other flags, other name
     const simt::deadline until(mount_.io_timeout_ns);
     path_bucket& chain = mount_.paths[name.hash[0] & mount_.path_mask];
 
@@ -335,53 +341,63 @@ class file_table {
 
   // Opening failed: nobody can join any more, and those who wait get the error.
   GPUFS_DEVICE void fail(path_bucket& chain, file_slot& slot, std::uint32_t index, int error) const {
-    lock_surely(chain);
-    unlink(chain, index);
+    const bool locked = lock(chain, simt::deadline(mount_.io_timeout_ns));
+    if (locked) {
+      unlink(chain, index);
+    } else {
+      keep_for_ever(slot);
+    }
     simt::atomic_ref<std::uint32_t>(slot.refs).fetch_and(~slot_live, std::memory_order_relaxed);
     put(slot.error, error);
     simt::atomic_ref<std::uint32_t> word(slot.word);
     word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::dead), std::memory_order_release);
-    unlock(chain);
+    if (locked) unlock(chain);
   }
 
-  // Locks where failing is no choice. The lock's holders run and wait for nobody, so an hour is for ever.
-  GPUFS_DEVICE void lock_surely(path_bucket& chain) const { lock(chain, simt::deadline(3'600'000'000'000u)); }
+  // A slot that could not be taken out of its chain must never be used again. The lock's holders wait for nobody, so this
+  // takes a kernel that was stopped in the middle.
+  GPUFS_DEVICE void keep_for_ever(file_slot& slot) const {
+    simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_relaxed);
+    count_timeout();
+  }
 
-  // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it.
-  GPUFS_DEVICE void drop(std::uint32_t index, std::uint32_t start) const {
+  // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. False when
+  // there was none.
+  GPUFS_DEVICE bool drop(std::uint32_t index, std::uint32_t start) const {
     file_slot& slot = mount_.slots[index];
     // Read while we hold the slot: once it is given back, it may be freed and taken for another path before we look again.
     const std::uint32_t generation = generation_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
-    const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel);
+    simt::atomic_ref<std::uint32_t> refs(slot.refs);
+    std::uint32_t before = refs.load(std::memory_order_relaxed);
+    do {
+      if ((before & ~slot_live) == 0) return false;
+    } while (!refs.compare_exchange(before, before - 1, std::memory_order_acq_rel));
     if (before == (slot_live | 1)) {
       retire(slot, index, start);
     } else if (before == 1) {
       recycle(slot, index, generation);
     }
+    return true;
   }
 
   GPUFS_DEVICE void retire(file_slot& slot, std::uint32_t index, std::uint32_t start) const {
+    // Fails when somebody opened the path again meanwhile: then theirs is the last reference. From here on the slot is ours,
+    // and stays this path's, until we give it back. We do so when the host has closed the file, so that no more files are open
+    // there than there are slots.
+    std::uint32_t unused = slot_live;
+    if (!simt::atomic_ref<std::uint32_t>(slot.refs).compare_exchange(unused, 1, std::memory_order_acq_rel)) return;
     path_bucket& chain = chain_of(slot);
-    lock_surely(chain);
-    if (&chain != &chain_of(slot)) {  // closed by another and taken for another path meanwhile
-      unlock(chain);
+    if (!lock(chain, simt::deadline(mount_.io_timeout_ns))) {
+      keep_for_ever(slot);
       return;
     }
-    std::uint32_t unused = slot_live;
-    // Fails when somebody opened the path again meanwhile: then theirs is the last reference. We hold the dead slot until the
-    // host has closed the file, so that no more files are open there than there are slots.
-    const bool ours = simt::atomic_ref<std::uint32_t>(slot.refs).compare_exchange(unused, 1, std::memory_order_acq_rel);
-    std::uint32_t handle = 0, generation = 0;
-    if (ours) {
-      unlink(chain, index);
-      simt::atomic_ref<std::uint32_t> word(slot.word);
-      handle = slot.handle;
-      generation = generation_of(word.load(std::memory_order_relaxed));
-      word.store(word_of(generation, slot_state::dead), std::memory_order_release);
-    }
+    unlink(chain, index);
+    simt::atomic_ref<std::uint32_t> word(slot.word);
+    const std::uint32_t handle = slot.handle;
+    const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed));
+    word.store(word_of(generation, slot_state::dead), std::memory_order_release);
     unlock(chain);
-    if (!ours) return;
-    close_on_host(handle, start);
+    if (!close_on_host(handle, start)) return;  // still open there: the slot stays taken, too
     if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
   }
 
@@ -392,23 +408,25 @@ class file_table {
     if (word.compare_exchange(seen, word_of(generation + 1, slot_state::free), std::memory_order_acq_rel)) push_slot(index);
   }
 
-  GPUFS_DEVICE void close_on_host(std::uint32_t handle, std::uint32_t start) const {
+  // False when the host was not even asked: no slot of a request ring came in time.
+  GPUFS_DEVICE bool close_on_host(std::uint32_t handle, std::uint32_t start) const {
     const simt::deadline until(mount_.io_timeout_ns);
     const service::requests rings(mount_);
     const auto ticket = rings.take(start, until);
     if (ticket.index == service::requests::no_slot) {
       count_timeout();
-      return;
+      return false;
     }
     service::request ask{};
     ask.op = service::opcode::close;
     ask.handle = handle;
     service::reply answer;
-    if (rings.call(ticket, ask, answer, until) != 0) {
+    if (rings.call(ticket, ask, answer, until) == 0) {
+      rings.give_back(ticket);
+    } else {
       count_timeout();
-      return;
     }
-    rings.give_back(ticket);
+    return true;
   }
 
   GPUFS_DEVICE int count_timeout() const {

@@ -8,7 +8,8 @@
 
 namespace gpufs {
 
-// An open file's number: slot (20 bits) and generation (11 bits), so a closed or forged number is told from an open one.
+// An open file's number: slot (20 bits) and generation (11 bits), so a closed or forged number is told from an open one, until
+// its slot has been used 2,048 times more.
 // Negative values are errnos.
 enum class file_number : std::int32_t {};
 
@@ -50,8 +51,8 @@ struct alignas(64) file_counters {
   std::uint64_t waits;         // pages that another group was filling
   std::uint64_t errors;        // calls that returned a negative errno
   std::uint64_t bytes_read;    // bytes given to callers of pread
-  std::uint64_t bytes_filled;  // bytes brought into the cache
-  std::uint64_t opens;         // opens, also those that cost no host call
+  std::uint64_t bytes_filled;  // pages filled, in bytes: whole pages, also at the end of a file
+  std::uint64_t opens;         // opens that got a slot: also those that cost no host call, and those that then failed
   std::uint64_t reserved;
 
   file_counters& operator+=(const file_counters& other) {

@@ -1,6 +1,7 @@
 // The device's side of the request rings (service/abi.hpp): a group's leader takes a slot, writes a request and waits for the
 // host's answer. A slot that is free is taken by compare-exchange on the ring's tail, so nobody holds a place in a ring that
-// it cannot use, and a request that timed out blocks one slot, not the mount.
+// it cannot use. A ring is used in order: a request that is slow, or timed out, holds up the few slots of its ring once the ring
+// comes round to it, and callers go on to the next ring.
 #pragma once
 #include <cerrno>
 
