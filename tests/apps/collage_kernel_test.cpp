@@ -17,6 +17,13 @@ bool same(const match& a, const match& b) {
   return a.id == b.id && a.distance == b.distance && a.nbuckets == b.nbuckets && a.nshortlist == b.nshortlist;
 }
 
+// ThreadSanitizer takes some 9 us for every switch of a lane: there, a few blocks must do.
+#ifdef __SANITIZE_THREAD__
+constexpr bool slow = true;
+#else
+constexpr bool slow = false;
+#endif
+
 class Kernel : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -24,7 +31,7 @@ class Kernel : public ::testing::Test {
     build(folder_->file("plain.lib"), 1200, {.shortlist_goal = 48, .key_nbits = 14});
     build(folder_->file("packed.lib"), 1200, {.packed = true, .shortlist_goal = 48, .key_nbits = 14});
     build(folder_->file("small.lib"), 9, {.shortlist_goal = 256});
-    picture_ = new test_photo(5, 3, 77);
+    picture_ = slow ? new test_photo(2, 1, 77) : new test_photo(5, 3, 77);
   }
   static void TearDownTestSuite() {
     delete folder_;
@@ -57,14 +64,17 @@ test_photo* Kernel::picture_ = nullptr;
 
 TEST_F(Kernel, EveryPageSizeBothLayouts) {
   for (const char* name : {"plain.lib", "packed.lib"}) {
-    for (std::uint32_t page_nbytes = 512; page_nbytes <= 65536; page_nbytes *= 2) {
+    for (std::uint32_t page_nbytes = 512; page_nbytes <= 65536; page_nbytes *= slow ? 16 : 2) {
       expect_equal(name, {.cache_nbytes = std::uint64_t{64} * page_nbytes, .page_nbytes = page_nbytes});
     }
   }
 }
 
 TEST_F(Kernel, EverythingInTheCache) {
-  for (const char* name : {"plain.lib", "packed.lib", "small.lib"}) expect_equal(name, {.cache_nbytes = 32 << 20});
+  for (const char* name : {"plain.lib", "packed.lib", "small.lib"}) {
+    if (slow && name[0] == 's') break;
+    expect_equal(name, {.cache_nbytes = 32 << 20});
+  }
 }
 
 TEST_F(Kernel, BothStores) {
@@ -75,6 +85,7 @@ TEST_F(Kernel, BothStores) {
 
 TEST_F(Kernel, EveryLaunch) {
   for (const unsigned threads : {32u, 64u, 256u, 1024u}) {
+    if (slow && threads > 64) break;
     expect_equal("small.lib", {.cache_nbytes = 8 << 20, .block_threads = threads});
     expect_equal("packed.lib", {.cache_nbytes = 8 << 20, .block_threads = threads, .grid = 2});
   }
@@ -84,7 +95,7 @@ TEST_F(Kernel, EveryLaunch) {
 
 TEST_F(Kernel, EverySchedule) {
   for (const auto order : {simt::block_order::in_order, simt::block_order::reversed, simt::block_order::random}) {
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    for (std::uint64_t seed = slow ? 3 : 1; seed <= 3; ++seed) {
       engine_options options{.nthreads = static_cast<unsigned>(seed), .cache_nbytes = 64 * 4096};
       options.schedule.seed = seed;
       options.schedule.order = order;

@@ -24,7 +24,7 @@ void install_bus_handler() {
   std::call_once(once, [] {
     struct sigaction action = {};
     action.sa_sigaction = on_bus;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;  // siglongjmp leaves the handler without its mask being restored
+    action.sa_flags = SA_SIGINFO;
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, &previous);
   });

@@ -16,7 +16,7 @@ template <class Work>
 bool bus_guarded(const Work& work) {
   detail::install_bus_handler();
   sigjmp_buf here;
-  if (sigsetjmp(here, 0) != 0) {
+  if (sigsetjmp(here, 1) != 0) {  // with the signal mask, in which the handler blocks SIGBUS
     detail::bus_return = nullptr;
     return false;
   }

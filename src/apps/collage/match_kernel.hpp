@@ -292,6 +292,7 @@ struct match_kernel {
   }
 
   GPUFS_DEVICE void add_stride_sample(match_shared& s) const {
+    simt::this_block().sync();  // all threads have seen that the shortlist is too short
     if (simt::warp_rank() == 0) {
       const auto warp = simt::this_warp();
       std::uint32_t n = s.nshortlist;
