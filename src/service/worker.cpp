@@ -66,7 +66,8 @@ bool worker::take_batch() {
   // A blocking request waits until our asynchronous reads are done, so that it does not hold up their answers; then we must
   // not start new ones.
   if (nslow != 0 && nin_flight_ != 0) return false;
-  const std::uint32_t queued = nslow + nquick_.load(std::memory_order_relaxed);
+  // Slow requests do not count: nobody may be allowed to run them, and the request slots bound how many there are.
+  const std::uint32_t queued = nquick_.load(std::memory_order_relaxed);
   if (queued >= max_batch) return false;
   const std::uint32_t room = max_batch - queued;
   const std::uint32_t nrings = core_.requests.nrings();
@@ -159,8 +160,8 @@ bool worker::pop_slow(worker& from, work* out) {
   const std::scoped_lock hold(from.lock_);
   const auto found = std::find_if(from.slow_.begin(), from.slow_.end(), [this](const work& w) {
     auto& nblocked = w.op == opcode::open ? core_.nopening : w.file->nblocked;
-    // Taken here, given back by run_slow.
-    if (nblocked.fetch_add(1, std::memory_order_relaxed) < core_.blocking_limit()) return true;
+    // Taken here, given back by run_slow. Once the service stops, run_slow refuses what it gets, and that blocks nobody.
+    if (nblocked.fetch_add(1, std::memory_order_relaxed) < core_.blocking_limit() || core_.stopping.load()) return true;
     nblocked.fetch_sub(1, std::memory_order_relaxed);
     return false;
   });

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// The service's parts by themselves: cache ids, the open-file table, the log.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "../../src/service/cache_ids.hpp"
+#include "../../src/service/error_log.hpp"
+#include "../../src/service/open_files.hpp"
+#include "../../src/service/parking.hpp"
+#include "file/harness.hpp"
+
+namespace gpufs::test {
+namespace {
+
+using service::cache_ids;
+using service::open_files;
+
+store::file_info version(std::uint64_t inode, std::uint64_t mtime, bool settled = true) {
+  store::file_info info;
+  info.device = 1;
+  info.inode = inode;
+  info.nbytes = 10;
+  info.mtime_ns = info.ctime_ns = mtime;
+  info.settled = settled;
+  return info;
+}
+
+TEST(cache_ids, OneForEachVersion) {
+  cache_ids ids;
+  const std::uint32_t first = ids.id_of(version(1, 100));
+  EXPECT_EQ(first, 1u);
+  EXPECT_EQ(ids.id_of(version(1, 100)), first);
+  const std::uint32_t second = ids.id_of(version(2, 100));
+  EXPECT_NE(second, first);
+  EXPECT_EQ(ids.id_of(version(1, 100)), first);
+  const std::uint32_t changed = ids.id_of(version(1, 200));
+  EXPECT_NE(changed, first);
+  EXPECT_NE(ids.id_of(version(1, 100)), first) << "back to an older version: who knows what happened in between";
+  auto other = version(2, 100);
+  other.nbytes = 11;
+  EXPECT_NE(ids.id_of(other), second);
+  other.ctime_ns = 101;
+  const std::uint32_t touched = ids.id_of(other);
+  EXPECT_EQ(ids.id_of(other), touched);
+  other.device = 2;
+  EXPECT_NE(ids.id_of(other), touched);
+}
+
+TEST(cache_ids, NoneIsSharedWithAnUnsettledOpen) {
+  cache_ids ids;
+  std::set<std::uint32_t> seen;
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(seen.insert(ids.id_of(version(1, 100, false))).second);
+  const std::uint32_t settled = ids.id_of(version(1, 100));
+  EXPECT_TRUE(seen.insert(settled).second) << "the unsettled open's pages may be of an earlier version";
+  EXPECT_EQ(ids.id_of(version(1, 100)), settled);
+}
+
+TEST(cache_ids, ForgetsTheLeastRecentlyUsed) {
+  cache_ids ids(1, 3);
+  const std::uint32_t a = ids.id_of(version(1, 1)), b = ids.id_of(version(2, 1)), c = ids.id_of(version(3, 1));
+  EXPECT_EQ(ids.id_of(version(1, 1)), a);
+  ids.id_of(version(4, 1));  // forgets 2
+  EXPECT_EQ(ids.id_of(version(1, 1)), a);
+  EXPECT_EQ(ids.id_of(version(3, 1)), c);
+  EXPECT_NE(ids.id_of(version(2, 1)), b);
+}
+
+TEST(cache_ids, RunOut) {
+  cache_ids ids(cache_ids::last_id - 1);
+  EXPECT_EQ(ids.id_of(version(1, 1)), cache_ids::last_id - 1);
+  EXPECT_EQ(ids.id_of(version(2, 1)), cache_ids::last_id);
+  EXPECT_EQ(ids.id_of(version(3, 1)), 0u);
+  EXPECT_EQ(ids.id_of(version(1, 2)), 0u);
+  EXPECT_EQ(ids.id_of(version(1, 1)), cache_ids::last_id - 1);
+}
+
+class counted_file final : public store::open_file {
+ public:
+  counted_file(std::atomic<int>& alive, service::source_kind kind) : alive_(alive) {
+    info_.kind = kind;
+    ++alive_;
+  }
+  ~counted_file() override { --alive_; }
+  const store::file_info& info() const override { return info_; }
+  std::int64_t pread(std::span<std::byte>, std::int64_t) override { return 0; }
+
+ private:
+  std::atomic<int>& alive_;
+  store::file_info info_;
+};
+
+std::uint32_t insert(open_files& table, std::atomic<int>& alive, service::source_kind kind = service::source_kind::staged) {
+  std::uint32_t handle = 0;
+  const int error = table.insert(std::make_unique<counted_file>(alive, kind), "p", 7, service::read_path::call, &handle);
+  return error == 0 ? handle : 0;
+}
+
+TEST(open_files, HandlesAreNeverReusedSoon) {
+  std::atomic<int> alive{0};
+  for (const std::uint32_t max : {1u, 2u, 3u, 1000u, 5000u, 1u << 20}) {
+    open_files table(max);
+    std::set<std::uint32_t> seen;
+    for (int i = 0; i < 3000; ++i) {
+      const std::uint32_t handle = insert(table, alive);
+      ASSERT_NE(handle, 0u);
+      ASSERT_TRUE(seen.insert(handle).second) << max << " " << i;
+      ASSERT_TRUE(table.acquire(handle));
+      ASSERT_EQ(table.close(handle), 0);
+      ASSERT_FALSE(table.acquire(handle));
+      ASSERT_EQ(table.close(handle), -EBADF);
+    }
+  }
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(open_files, AReferenceKeepsTheFileOpen) {
+  std::atomic<int> alive{0};
+  open_files table(10);
+  const std::uint32_t handle = insert(table, alive);
+  {
+    const auto held = table.acquire(handle);
+    EXPECT_EQ(table.close(handle), 0);
+    EXPECT_EQ(alive, 1);
+    EXPECT_FALSE(table.acquire(handle));
+    EXPECT_EQ(held->path, "p");
+  }
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(open_files, ListsPullFilesRoundRobin) {
+  std::atomic<int> alive{0};
+  open_files table(100);
+  std::vector<std::uint32_t> pulls;
+  for (int i = 0; i < 10; ++i) {
+    insert(table, alive);
+    pulls.push_back(insert(table, alive, service::source_kind::pull));
+  }
+  ASSERT_EQ(table.close(pulls[0]), 0);
+  ASSERT_EQ(table.close(pulls[9]), 0);
+  ASSERT_EQ(table.close(pulls[4]), 0);
+  std::multiset<std::uint32_t> seen;
+  std::size_t cursor = 0;
+  for (int i = 0; i < 7; ++i) {
+    for (const std::uint32_t handle : table.pull_handles(3, &cursor)) seen.insert(handle);
+  }
+  EXPECT_EQ(seen.size(), 21u);
+  for (int i = 0; i < 10; ++i) {
+    const bool open = i != 0 && i != 9 && i != 4;
+    EXPECT_EQ(seen.count(pulls[static_cast<std::size_t>(i)]) >= 2, open) << i;
+  }
+  table.clear();
+  EXPECT_EQ(alive, 0);
+  EXPECT_EQ(table.npull(), 0u);
+  EXPECT_TRUE(table.pull_handles(3, &cursor).empty());
+}
+
+TEST(open_files, ThreadsOpenReadAndCloseAtOnce) {
+  std::atomic<int> alive{0};
+  {
+    open_files table(64);
+    std::array<std::atomic<std::uint32_t>, 16> published{};
+    std::atomic<int> nclosed{0}, nopened{0};
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        random_source draw(t + 1);
+        for (int i = 0; i < 3000; ++i) {
+          auto& place = published[draw.below(16)];
+          if (draw.percent(30)) {
+            const auto kind = draw.percent(50) ? service::source_kind::pull : service::source_kind::staged;
+            const std::uint32_t fresh = insert(table, alive, kind);
+            if (fresh == 0) continue;
+            ++nopened;
+            const std::uint32_t old = place.exchange(fresh);
+            if (old != 0) {
+              ASSERT_EQ(table.close(old), 0);
+              ++nclosed;
+            }
+          } else if (const auto held = table.acquire(place.load())) {
+            ASSERT_EQ(held->path, "p");
+            ASSERT_EQ(held->device_number, 7u);
+            ASSERT_EQ(held->file->pread({}, 0), 0);
+          }
+          std::size_t cursor = draw.below(20);
+          if (draw.percent(5)) table.pull_handles(5, &cursor);
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    EXPECT_EQ(static_cast<int>(table.size()), nopened - nclosed);
+    EXPECT_EQ(alive, nopened - nclosed);
+  }
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(error_log, WritesReadableLines) {
+  service::error_log log;
+  log.add("open", "a/b", ENOENT, "");
+  log.add("read", "x", EIO, "a reason");
+  log.add("read", "x", EIO, "a reason");
+  log.add("service", "", 0, "just so");
+  const auto entries = log.entries();
+  ASSERT_EQ(entries.size(), 3u);
+  const auto ends = [](const std::string& s, std::string_view end) { return s.size() > end.size() && s.ends_with(end); };
+  EXPECT_TRUE(ends(to_line(entries[0]), "Z open 'a/b': No such file or directory")) << to_line(entries[0]);
+  EXPECT_TRUE(ends(to_line(entries[1]), "Z read 'x': Input/output error (a reason), 2 times")) << to_line(entries[1]);
+  EXPECT_TRUE(ends(to_line(entries[2]), "Z service: just so")) << to_line(entries[2]);
+}
+
+// Sleepers and blockers: whenever some worker is free, one polls.
+TEST(parking, OneAlwaysPolls) {
+  constexpr int nworkers = 4;
+  service::parking parked(nworkers);
+  std::atomic<bool> done{false};
+  std::atomic<int> nblocking{0}, nasleep{0}, nsleeps{0};
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < nworkers; ++t) {
+    threads.emplace_back([&, t] {
+      random_source draw(t + 1);
+      while (!done) {
+        if (draw.percent(50)) {
+          parked.begin_blocking();
+          ++nblocking;
+          std::this_thread::yield();
+          --nblocking;
+          parked.end_blocking();
+        } else {
+          ++nasleep;
+          nsleeps += parked.try_sleep();
+          --nasleep;
+        }
+      }
+    });
+  }
+  // If a wake were lost, all would end up asleep and nothing would move any more.
+  for (int round = 0; round < 20; ++round) {
+    const int before = nsleeps;
+    EXPECT_TRUE(wait_until([&] { return nsleeps > before; })) << "all sleep";
+  }
+  done = true;
+  parked.open_all();
+  for (std::thread& t : threads) t.join();
+  EXPECT_FALSE(parked.try_sleep()) << "nobody sleeps any more";
+}
+
+}  // namespace
+}  // namespace gpufs::test

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that is a few host threads: it drives the rings exactly as service/abi.hpp says, so that the service is tested
+// without a machine. Its memory accesses are C++ atomics, so ThreadSanitizer checks the protocol.
+#pragma once
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "gpufs/service/abi.hpp"
+
+namespace gpufs::test {
+
+// Members may be called by many threads; a ticket belongs to the thread that took it.
+class ring_client {
+ public:
+  struct ticket {
+    std::uint32_t index;
+    std::uint32_t number;
+  };
+
+  explicit ring_client(const service::ring_view& view)
+      : view_(view),
+        tails_(new std::atomic<std::uint32_t>[view.nrings] {}),
+        turns_(new std::atomic<std::uint32_t>[std::size_t{view.nrings} * view.nslots] {}) {}
+
+  // Takes a slot of the ring, waiting until one is free.
+  ticket take(std::uint32_t ring) {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    for (;;) {
+      std::uint32_t number = tails_[ring].load(std::memory_order_relaxed);
+      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
+      // Meets give_back().
+      if (turns_[index].load(std::memory_order_acquire) == number / view_.nslots) {
+        if (tails_[ring].compare_exchange_strong(number, number + 1, std::memory_order_relaxed)) return {index, number};
+        continue;
+      }
+      if (std::chrono::steady_clock::now() > until) throw std::runtime_error("no slot became free");
+      std::this_thread::yield();
+    }
+  }
+
+  std::byte* payload(ticket t) const { return view_.payload + std::size_t{t.index} * view_.payload_nbytes; }
+
+  void post(ticket t, const service::request& what) {
+    service::request& out = view_.requests[t.index];
+    auto* to = reinterpret_cast<std::uint32_t*>(&out);
+    std::uint32_t words[16];
+    std::memcpy(words, &what, sizeof words);
+    for (int i = 0; i < 15; ++i) std::atomic_ref(to[i]).store(words[i], std::memory_order_relaxed);
+    std::atomic_ref(out.sequence).store(t.number + 1, std::memory_order_release);  // meets the host's acquire
+  }
+
+  bool answered(ticket t) const {
+    return std::atomic_ref(view_.replies[t.index].sequence).load(std::memory_order_acquire) == t.number + 1;
+  }
+
+  // Waits for the answer. Throws after a minute.
+  service::reply wait(ticket t) const {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    for (int spins = 0; !answered(t); ++spins) {
+      if (spins < 200) continue;
+      std::this_thread::yield();
+      if (spins % 1024 == 0 && std::chrono::steady_clock::now() > until) throw std::runtime_error("no answer came");
+    }
+    return view_.replies[t.index];
+  }
+
+  void give_back(ticket t) { turns_[t.index].store(t.number / view_.nslots + 1, std::memory_order_release); }
+
+  service::reply call(const service::request& what, std::uint32_t ring = 0) {
+    const ticket t = take(ring);
+    post(t, what);
+    const service::reply got = wait(t);
+    give_back(t);
+    return got;
+  }
+
+  ticket begin_open(std::string_view path, int flags = 0, std::int64_t number = 0, std::uint32_t ring = 0) {
+    const ticket t = take(ring);
+    std::memcpy(payload(t), path.data(), std::min<std::size_t>(path.size(), view_.payload_nbytes));
+    service::request ask{};
+    ask.op = service::opcode::open;
+    ask.nbytes = static_cast<std::uint32_t>(path.size());
+    ask.flags = static_cast<std::uint32_t>(flags);
+    ask.offset = number;
+    post(t, ask);
+    return t;
+  }
+  service::reply open(std::string_view path, int flags = 0, std::int64_t number = 0, std::uint32_t ring = 0) {
+    const ticket t = begin_open(path, flags, number, ring);
+    const service::reply got = wait(t);
+    give_back(t);
+    return got;
+  }
+
+  ticket begin_read(std::uint32_t handle, std::int64_t offset, std::uint32_t nbytes, std::uint32_t ring = 0) {
+    const ticket t = take(ring);
+    service::request ask{};
+    ask.op = service::opcode::read;
+    ask.handle = handle;
+    ask.offset = offset;
+    ask.nbytes = nbytes;
+    post(t, ask);
+    return t;
+  }
+  // The result, and what was read in *bytes.
+  std::int64_t end_read(ticket t, std::vector<std::byte>* bytes) {
+    const std::int64_t result = wait(t).result;
+    if (bytes != nullptr) bytes->assign(payload(t), payload(t) + (result > 0 ? result : 0));
+    give_back(t);
+    return result;
+  }
+  std::int64_t read(std::uint32_t handle, std::int64_t offset, std::uint32_t nbytes, std::vector<std::byte>* bytes = nullptr,
+                    std::uint32_t ring = 0) {
+    return end_read(begin_read(handle, offset, nbytes, ring), bytes);
+  }
+
+  std::int64_t close(std::uint32_t handle, std::uint32_t ring = 0) {
+    service::request ask{};
+    ask.op = service::opcode::close;
+    ask.handle = handle;
+    return call(ask, ring).result;
+  }
+
+  const service::ring_view& view() const { return view_; }
+
+ private:
+  static constexpr auto limit = std::chrono::seconds(60);
+  service::ring_view view_;
+  std::unique_ptr<std::atomic<std::uint32_t>[]> tails_, turns_;
+};
+
+}  // namespace gpufs::test
