@@ -74,10 +74,9 @@ TEST(Histograms, CountAndFold) {
   counts counted;
   count_pixels(pixels.data() + 10 * 64 * 3 + 7 * 3, 64 * 3, counted);
   counts expected{};
-  for (int y = 10; y < 42; ++y) {
-    for (int x = 7; x < 39; ++x) {
-      for (int c = 0; c < 3; ++c)
-        ++expected[static_cast<std::size_t>(256 * c + pixels[static_cast<std::size_t>((y * 64 + x) * 3 + c)])];
+  for (std::size_t y = 10; y < 42; ++y) {
+    for (std::size_t x = 7; x < 39; ++x) {
+      for (std::size_t c = 0; c < 3; ++c) ++expected[256 * c + pixels[(y * 64 + x) * 3 + c]];
     }
   }
   EXPECT_EQ(counted, expected);

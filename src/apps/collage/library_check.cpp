@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thorough checks of a library.
 #include <algorithm>
-#include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,7 +33,7 @@ void check_histograms(const library& lib, const std::function<void(std::uint64_t
       std::copy(counted.begin(), counted.end(), expected);
       const std::byte* at = stored.data() + std::size_t{i} * stride;
       const bool padded = std::all_of(at + histogram_nbytes, at + stride, [](std::byte b) { return b == std::byte{0}; });
-      if (std::memcmp(at, expected, histogram_nbytes) != 0 || !padded) {
+      if (!std::equal(at, at + histogram_nbytes, std::as_bytes(std::span(expected)).begin()) || !padded) {
         lib.fail("the histogram of image " + text(first + i) + " is not that of its thumbnail");
       }
     }

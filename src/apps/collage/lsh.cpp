@@ -69,8 +69,9 @@ key_maker::key_maker(const std::int8_t* projections, const std::int32_t* referen
   for (std::uint32_t table = 0; table < ntables; ++table) {
     for (std::uint32_t bit = 0; bit < key_nbits; ++bit) {
       for (std::uint32_t bin = 0; bin < nfolded; ++bin) {
-        rows_[(std::size_t{table} * key_nbits + bit) * nfolded + bin] =
-            projections[(std::size_t{table} * nfolded + bin) * max_key_nbits + bit];
+        // NOLINTNEXTLINE(bugprone-signed-char-misuse): a small number, not a character
+        const int weight = projections[(std::size_t{table} * nfolded + bin) * max_key_nbits + bit];
+        rows_[(std::size_t{table} * key_nbits + bit) * nfolded + bin] = static_cast<std::int16_t>(weight);
       }
     }
   }
