@@ -258,7 +258,10 @@ def _check_library(opened: _native.Library, options: CollageOptions, on_progress
 
 def _save(pixels: Pixels, output: Path) -> None:
     picture_format = _format_of(output)
-    extra: dict[str, Any] = {"quality": 92} if picture_format in ("JPEG", "WEBP") else {}
+    # PNG at level 3: a third of the default's time, 5 % more bytes.
+    extra: dict[str, Any] = {"JPEG": {"quality": 92}, "WEBP": {"quality": 92}, "PNG": {"compress_level": 3}}.get(
+        picture_format or "", {}
+    )
     with replacing(output) as stream:
         try:
             Image.fromarray(pixels).save(stream, picture_format, **extra)
