@@ -236,6 +236,45 @@ TEST(open_file, slot_is_used_more_often_than_it_has_generations) {
   EXPECT_EQ((static_cast<std::uint32_t>(last - first) >> slot_bits) & generation_mask, (rounds - 1) & generation_mask);
 }
 
+// Counts the bytes that are not zero between the end of the file and the end of its last page.
+struct look_beyond_the_end {
+  mount_ref fs;
+  const char* path;
+  std::uint32_t page_nbytes;
+  std::int64_t* result;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto group = this_warp();
+    const file f = open(group, fs, path);
+    page mapped = map_page(group, f, 4096);
+    std::int64_t dirty = mapped.error();
+    if (mapped.error() == 0) {
+      for (std::uint32_t i = mapped.nbytes() + group.rank(); i < page_nbytes; i += group.size())
+        dirty += mapped.data()[i] != std::byte{0};
+      unmap_page(group, mapped);
+    }
+    if (dirty != 0) simt::atomic_ref<std::int64_t>(*result).fetch_add(dirty, std::memory_order_relaxed);
+    close(group, f);
+  }
+};
+
+TEST_P(open_files, nothing_of_other_files_shows_beyond_the_end) {
+  temp_dir dir;
+  dir.add("other", 10 * 4096, 3);
+  dir.add("short", 4096 + 100, 4);
+  const device_buffer<char> path(std::vector<char>{'s', 'h', 'o', 'r', 't', '\0'});
+  const device_buffer<std::int64_t> result(1);
+  for (std::uint64_t seed = 1; seed <= (under_tsan ? 5u : 20u) && !HasFailure(); ++seed) {
+    const mount m(dir.path(), small(GetParam(), 2));
+    reading_run others({.path = "other", .file_nbytes = 10 * 4096, .seed = 3, .calls = 10});
+    others(m.ref());  // every frame has held other bytes
+    // Warps look as soon as one of them has brought the page in.
+    simt::launch({.grid = 4, .block = 64, .schedule = {.seed = seed, .switch_percent = 80}},
+                 look_beyond_the_end{m.ref(), path.get(), 4096, result.get()});
+    EXPECT_EQ(result.read_one(), 0) << "seed " << seed;
+  }
+}
+
 // Groups open and close random files out of more than there are slots in the path table's chains.
 TEST(open_file, random_opens_and_closes_leave_nothing_open) {
   temp_dir dir;
