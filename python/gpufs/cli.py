@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -38,4 +39,7 @@ def doctor(
 
 def main() -> None:
     """Runs the command; exit status 0, 1 (it failed, one line says why), 2 (wrong usage), 130 or 143 (interrupted)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may hold what the terminal cannot show
     sys.exit(app(prog_name="gpufs"))

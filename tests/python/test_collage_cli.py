@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import Bytes, Run, names_in
 from gpufs import _native
@@ -124,6 +124,30 @@ def test_a_missing_engine_is_said(run: Run, library: Path, photo_path: Path) -> 
 
 def test_progress_does_not_reach_files(run: Run, library: Path, photo_path: Path) -> None:
     """Standard error that is no terminal gets messages only."""
-    result = run("collage", photo_path, "-l", library, "-o", "o.png")
-    assert result.stderr == ""
-    assert np.asarray(Image.open(photo_path)).size
+    assert run("collage", photo_path, "-l", library, "-o", "o.png").stderr == ""
+
+
+def test_names_that_the_terminal_cannot_show(
+    run: Run, library: Path, photo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    result = run("collage", photo_path, "-l", library, "-o", "\u00fc.png")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (tmp_path / "\u00fc.png").exists()
+    result = run("collage", "\u00fc\udcff.jpg", "-l", library, "-o", "o.png")
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+
+
+def test_the_stub_names_what_the_module_has() -> None:
+    stub = ast.parse(Path(_native.__file__ or "").with_name("_native.pyi").read_text())
+    described: dict[str, set[str]] = {
+        node.name: {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        for node in stub.body
+        if isinstance(node, ast.ClassDef) and not node.bases
+    }
+    functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
+    constants = {ast.unparse(node.target) for node in stub.body if isinstance(node, ast.AnnAssign)}
+    assert {name for name in vars(_native) if not name.startswith("_")} == functions | constants | set(described)
+    for name, methods in described.items():
+        members = {m for m in vars(getattr(_native, name)) if not m.startswith("_")}
+        assert members | {"__init__"} == methods
