@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <memory>
 
 #include "gpufs/store/auto_store.hpp"
 #include "mappings.hpp"
@@ -30,10 +32,12 @@ std::shared_ptr<mappings::mapping> map(const posix_file& file, mappings& all, st
 }  // namespace
 
 std::uint64_t default_pin_nbytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  for (std::uint64_t kib; meminfo >> key;) {
-    if (key == "MemAvailable:" && meminfo >> kib) return kib * 1024 / 2;
+  // C's stdio: in a Python process with several C++ run-time libraries an istream gave a wrong number here.
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> meminfo(std::fopen("/proc/meminfo", "re"), &std::fclose);
+  std::array<char, 256> line;
+  unsigned long long kib = 0;
+  while (meminfo && std::fgets(line.data(), static_cast<int>(line.size()), meminfo.get()) != nullptr) {
+    if (std::sscanf(line.data(), "MemAvailable: %llu", &kib) == 1) return std::uint64_t{kib} * 1024 / 2;
   }
   return std::uint64_t{1} << 30;
 }
