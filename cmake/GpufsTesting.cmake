@@ -10,7 +10,7 @@
 #   gpufs_add_cuda_program(n_cuda SOURCES a.cpp... [LIBS l...])
 #       only the program: wrappers that nvcc compiles, linked with gpufs::cuda
 # CTest labels: cpu, cuda or host, and example. A cuda test on a machine without a GPU is reported as skipped.
-set(GPUFS_TEST_TIMEOUT 300)
+set(GPUFS_TEST_TIMEOUT 900)
 
 function(gpufs_find_gtest)
   if(TARGET gpufs_gtest)
