@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <stdexcept>
@@ -146,7 +147,7 @@ struct service::impl {
   void look_at(std::uint32_t handle) {
     const open_files::ref file = shared.open.acquire(handle);
     if (!file || file->stale.load(std::memory_order_relaxed)) return;
-    if (file->file->check_version() == 0) return;
+    if (file->file->check_version() != -ESTALE) return;  // what could not be looked at (no descriptor left) is looked at again
     file->stale.store(true, std::memory_order_relaxed);
     shared.nstale.fetch_add(1, std::memory_order_relaxed);
     shared.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");

@@ -139,7 +139,7 @@ void worker::finish(std::vector<work>& read) {
       if (nknown < known.size()) known[nknown++] = {w.file.get(), error};
     }
     if (error != 0) {
-      fail(w, -error, "the file has changed since it was opened");
+      fail(w, -error, error == -ESTALE ? "the file has changed since it was opened" : "looking whether the file has changed");
       continue;
     }
     tally::add(counts_.reads);

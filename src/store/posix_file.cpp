@@ -52,9 +52,9 @@ std::uint32_t direct_alignment(int fd) {
 std::atomic<std::uint64_t> kept_descriptors{0};
 
 bool keep_one_more() {
-  rlimit limit;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
-  if (kept_descriptors.fetch_add(1, std::memory_order_relaxed) < limit.rlim_cur / 4 * 3) return true;
+  rlimit limit{};
+  const bool limited = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  if (kept_descriptors.fetch_add(1, std::memory_order_relaxed) < limit.rlim_cur / 4 * 3 || !limited) return true;
   kept_descriptors.fetch_sub(1, std::memory_order_relaxed);
   return false;
 }
@@ -215,9 +215,8 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
   info.settled = is_settled(info.mtime_ns, info.ctime_ns, ns_of(now));
   info.mode = st.st_mode;
   info.reason = std::move(reason);
-  return std::make_unique<posix_file>(
-      std::move(fd), std::move(info), st.st_nlink, alignment,
-      posix_file::origin{root, name, nofollow | (direct ? O_DIRECT : 0), options.openat2});
+  return std::make_unique<posix_file>(std::move(fd), std::move(info), st.st_nlink, alignment,
+                                      posix_file::origin{root, name, nofollow | (direct ? O_DIRECT : 0), options.openat2});
 }
 
 root_directory open_root(const std::string& root) {

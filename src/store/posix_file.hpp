@@ -20,9 +20,9 @@ class posix_file final : public open_file {
   };
   // One use of the file's descriptor.
   struct lease {
-    unique_fd own;   // when the file keeps none
+    unique_fd own;  // when the file keeps none
     int fd = -1;
-    int error = 0;   // negative errno; -ESTALE: the path names another file now
+    int error = 0;  // negative errno; -ESTALE: the path names another file now
   };
 
   // Keeps `fd` unless the process is short of descriptors (kept_descriptors); then every access opens `from` again.
@@ -34,7 +34,7 @@ class posix_file final : public open_file {
   int descriptor() const override { return fd_.get(); }  // -1 when it keeps none
   lease use() const;
   std::uint32_t alignment() const override { return alignment_; }
-  int check_version() const override;  // -errno too when fstat fails
+  int check_version() const override;                                        // -errno too when fstat fails
   void set_reason(std::string reason) { info_.reason = std::move(reason); }  // before anybody else has the file
 
  private:
@@ -55,8 +55,8 @@ class posix_file final : public open_file {
 };
 
 // Opens what posix_store::open opens. nullptr and *error, or the file.
-std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::string_view path, int flags, const posix_options& options,
-                                            int* error);
+std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::string_view path, int flags,
+                                            const posix_options& options, int* error);
 
 // Throws std::system_error.
 root_directory open_root(const std::string& root);

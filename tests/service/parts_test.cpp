@@ -10,6 +10,7 @@
 #include "../../src/service/error_log.hpp"
 #include "../../src/service/open_files.hpp"
 #include "../../src/service/parking.hpp"
+#include "../../src/service/rings.hpp"
 #include "file/harness.hpp"
 
 namespace gpufs::test {
@@ -41,9 +42,11 @@ TEST(cache_ids, OneForEachVersion) {
   EXPECT_NE(ids.id_of(version(1, 100)), first) << "back to an older version: who knows what happened in between";
   auto other = version(2, 100);
   other.nbytes = 11;
-  EXPECT_NE(ids.id_of(other), second);
+  const std::uint32_t grown = ids.id_of(other);
+  EXPECT_NE(grown, second);
   other.ctime_ns = 101;
   const std::uint32_t touched = ids.id_of(other);
+  EXPECT_NE(touched, grown) << "a ctime alone makes a version: mtime can be put back";
   EXPECT_EQ(ids.id_of(other), touched);
   other.device = 2;
   EXPECT_NE(ids.id_of(other), touched);
@@ -194,6 +197,31 @@ TEST(open_files, ThreadsOpenReadAndCloseAtOnce) {
     EXPECT_EQ(alive, nopened - nclosed);
   }
   EXPECT_EQ(alive, 0);
+}
+
+// Each slot of a ring is used for one request at a time, whatever the device writes.
+TEST(rings, TakeNothingBeforeItsSlotIsAnswered) {
+  service::rings rings(simt::cpu_platform(), 1, 2, 4096);
+  const service::ring_view view = rings.view();
+  std::vector<service::taken_request> taken;
+  const auto take = [&](std::uint32_t most) { return rings.take(0, most, [&](const auto& t) { taken.push_back(t); }); };
+  EXPECT_FALSE(rings.pending(0));
+  EXPECT_EQ(take(8), 0u);
+  view.requests[1].sequence = 2;
+  EXPECT_EQ(take(8), 0u) << "in the order of tickets";
+  view.requests[0].sequence = 1;
+  EXPECT_TRUE(rings.pending(0));
+  EXPECT_EQ(take(8), 2u);
+  EXPECT_EQ(taken[1].sequence, 2u);
+  view.requests[0].sequence = 3;  // the next lap, although nobody has answered the first
+  EXPECT_EQ(take(8), 0u);
+  rings.complete(0, 1, {});
+  EXPECT_EQ(view.replies[0].sequence, 1u);
+  EXPECT_EQ(take(8), 1u);
+  view.requests[1].sequence = 4;
+  EXPECT_EQ(take(8), 0u) << "the other slot is still in use";
+  rings.complete(1, 2, {});
+  EXPECT_EQ(take(8), 1u);
 }
 
 TEST(error_log, WritesReadableLines) {

@@ -48,6 +48,13 @@ class half_slow_store final : public store::store {
   faulty_store slow_;
 };
 
+// Closes a gate, and opens it when the test ends, also when it fails: else the service could not stop.
+struct held_gate {
+  gate& held;
+  explicit held_gate(gate& g) : held(g) { held.close(); }
+  ~held_gate() { held.open(); }
+};
+
 TEST_P(load_test, ManyClientsReadManyFiles) {
   constexpr int nfiles = 20;
   for (int i = 0; i < nfiles; ++i) dir_.add("f" + std::to_string(i), 1 << 18, static_cast<std::uint64_t>(i));
@@ -93,7 +100,7 @@ TEST_P(load_test, TakesAllThatIsThere) {
   auto files = std::make_shared<half_slow_store>(std::make_shared<store::posix_store>(dir_.path()));
   start(files, {.nrings = 2, .nslots = 64, .nworkers = 1});
   const auto file = client_->open("a");
-  files->wrong().open_gate.close();
+  const held_gate held(files->wrong().open_gate);
   const auto blocker = client_->begin_open("slow", 0, 0, 1);
   ASSERT_TRUE(wait_until([&] { return files->wrong().open_gate.waiting() == 1; }));
   std::vector<ring_client::ticket> asked;
@@ -114,7 +121,7 @@ TEST_P(load_test, ASlowFileHoldsUpNobodyElse) {
     const auto fast = client_->open("fast");
     const auto slow = client_->open("slow");
     ASSERT_EQ(slow.result, 0);
-    files->wrong().read_gate.close();
+    const held_gate held(files->wrong().read_gate);
     std::vector<ring_client::ticket> stuck;
     std::vector<std::byte> got;
     // Slow reads before, between and after the fast ones, in the same rings.
@@ -145,7 +152,7 @@ TEST_P(load_test, SlowOpensHoldUpNoReads) {
   auto files = std::make_shared<half_slow_store>(std::make_shared<store::posix_store>(dir_.path()));
   start(files, {.nrings = 1, .nslots = 1024, .nworkers = 2});
   const auto fast = client_->open("fast");
-  files->wrong().open_gate.close();
+  const held_gate held(files->wrong().open_gate);
   std::vector<ring_client::ticket> stuck;
   for (int i = 0; i < 10; ++i) stuck.push_back(client_->begin_open("slow"));
   for (int i = 0; i < 500; ++i) ASSERT_EQ(client_->read(fast.handle, i, 1000), 1000);
@@ -210,7 +217,7 @@ TEST_P(load_test, StopsWithRequestsInFlight) {
   start(files, {.nrings = 2, .nslots = 64, .nworkers = 3});
   const auto fast = client_->open("a");
   const auto slow = client_->open("slow");
-  files->wrong().read_gate.close();
+  const held_gate held(files->wrong().read_gate);
   std::vector<ring_client::ticket> asked;
   for (int i = 0; i < 40; ++i) asked.push_back(client_->begin_read(slow.handle, i * 100, 100, static_cast<std::uint32_t>(i % 2)));
   ASSERT_TRUE(wait_until([&] { return files->wrong().read_gate.waiting() == 2; }));

@@ -39,7 +39,8 @@ class descriptor_limit : public ::testing::Test {
   static std::string read(open_file& file) {
     std::vector<std::byte> bytes(64);
     const std::int64_t n = file.pread(bytes, 0);
-    return n < 0 ? "error " + std::to_string(n) : std::string(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(n));
+    return n < 0 ? "error " + std::to_string(n)
+                 : std::string(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(n));
   }
 
   rlimit before_{};
