@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random misses against the bus: warps read random pages of a file in memory that is many times larger than the cache, through pread and
-// through map_page, beside one pinned host-to-GPU copy measured in the same run (the ceiling). Every page's content is
+// Random misses against the bus: warps read random pages of a file in memory that is many times larger than the cache, through
+// pread and through map_page, beside one pinned host-to-GPU copy measured in the same run (the ceiling). Every page's content is
 // checked outside the timed part, by a sum that the host knows.
 //
 //   cold_read FILE_DIR OUT.json [--file-gib 24] [--cache-gib 1] [--page 4096] [--store auto|posix] [--repeats 7]
@@ -134,7 +134,9 @@ figures spread(std::vector<double> v) {
 
 int main(int argc, char** argv) try {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: cold_read FILE_DIR OUT.json [--file-gib n] [--cache-gib n] [--page n] [--store auto|posix] [--repeats n]\n");
+    std::fprintf(
+        stderr,
+        "usage: cold_read FILE_DIR OUT.json [--file-gib n] [--cache-gib n] [--page n] [--store auto|posix] [--repeats n]\n");
     return 2;
   }
   const std::string dir = argv[1], out = argv[2];
@@ -144,14 +146,22 @@ int main(int argc, char** argv) try {
   std::string store = "auto";
   for (int i = 3; i + 1 < argc; i += 2) {
     const std::string key = argv[i], value = argv[i + 1];
-    if (key == "--file-gib") file_gib = std::stod(value);
-    else if (key == "--cache-gib") cache_gib = std::stod(value);
-    else if (key == "--page") page = static_cast<std::uint32_t>(std::stoul(value));
-    else if (key == "--store") store = value;
-    else if (key == "--repeats") repeats = std::stoi(value);
-    else if (key == "--warps") warps_per_block = std::stoi(value);
-    else if (key == "--blocks-per-sm") blocks_per_sm = std::stoi(value);
-    else throw gpufs::error("unknown option " + key);
+    if (key == "--file-gib")
+      file_gib = std::stod(value);
+    else if (key == "--cache-gib")
+      cache_gib = std::stod(value);
+    else if (key == "--page")
+      page = static_cast<std::uint32_t>(std::stoul(value));
+    else if (key == "--store")
+      store = value;
+    else if (key == "--repeats")
+      repeats = std::stoi(value);
+    else if (key == "--warps")
+      warps_per_block = std::stoi(value);
+    else if (key == "--blocks-per-sm")
+      blocks_per_sm = std::stoi(value);
+    else
+      throw gpufs::error("unknown option " + key);
   }
   const auto file_nbytes = static_cast<std::uint64_t>(file_gib * (1ull << 30)) / page * page;
   const std::string path = dir + "/cold_read.dat";
@@ -217,10 +227,12 @@ int main(int argc, char** argv) try {
       const auto after = fs.counters();
       const std::uint64_t faults = after.faults - before.faults;
       const double gbps = static_cast<double>(faults) * page / (ms * 1e6);
-      std::printf("%-8s %s launch %d: %.2f ms, %.2f GB/s missed (%.1f %% of %.2f), %.1f M misses/s, hits %llu, evictions %llu, wrong %llu, failed %llu\n",
-                  map ? "map_page" : "pread", verify ? "verify" : "timed", r, ms, gbps, 100 * gbps / ceiling, ceiling,
-                  static_cast<double>(faults) / (ms * 1e3), static_cast<unsigned long long>(after.hits - before.hits),
-                  static_cast<unsigned long long>(after.evictions - before.evictions), found[0], found[1]);
+      std::printf(
+          "%-8s %s launch %d: %.2f ms, %.2f GB/s missed (%.1f %% of %.2f), %.1f M misses/s, hits %llu, evictions %llu, wrong %llu, "
+          "failed %llu\n",
+          map ? "map_page" : "pread", verify ? "verify" : "timed", r, ms, gbps, 100 * gbps / ceiling, ceiling,
+          static_cast<double>(faults) / (ms * 1e3), static_cast<unsigned long long>(after.hits - before.hits),
+          static_cast<unsigned long long>(after.evictions - before.evictions), found[0], found[1]);
       ok = ok && found[0] == 0 && found[1] == 0;
       if (r > 0 && !verify) {  // the first launch fills the cache
         rates.push_back(gbps);
@@ -230,13 +242,14 @@ int main(int argc, char** argv) try {
       cudaEventDestroy(b);
     }
     const figures f = spread(rates);
-    json << (first ? "" : ",") << "\n    \"" << (map ? "map_page" : "pread") << "\": {\"gbps\": " << f.median << ", \"low\": " << f.low
-         << ", \"high\": " << f.high << ", \"share_of_copy\": " << f.median / ceiling
+    json << (first ? "" : ",") << "\n    \"" << (map ? "map_page" : "pread") << "\": {\"gbps\": " << f.median
+         << ", \"low\": " << f.low << ", \"high\": " << f.high << ", \"share_of_copy\": " << f.median / ceiling
          << ", \"share_of_copy_with_hits\": " << spread(reads).median / ceiling << "}";
     first = false;
   }
   const auto counters = fs.counters();
-  json << "\n  },\n  \"verified\": " << (ok ? "true" : "false") << ", \"pinned_frames_left\": " << counters.pinned_frames << "\n}\n";
+  json << "\n  },\n  \"verified\": " << (ok ? "true" : "false") << ", \"pinned_frames_left\": " << counters.pinned_frames
+       << "\n}\n";
   for (const auto& line : fs.log()) std::printf("log: %s\n", line.c_str());
   unlink(path.c_str());
   return ok ? 0 : 1;

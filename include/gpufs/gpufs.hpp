@@ -9,8 +9,7 @@ inline namespace GPUFS_MACHINE {
 // Owner of a mount for the machine this translation unit is compiled for. Move-only. Throws gpufs::error.
 class mount : public host_mount {
  public:
-  explicit mount(const std::string& root, const mount_options& options = {})
-      : host_mount(simt::this_platform(), root, options) {}
+  explicit mount(const std::string& root, const mount_options& options = {}) : host_mount(simt::this_platform(), root, options) {}
 
   // What kernels get, by value; valid while the mount lives.
   mount_ref ref() const { return mount_ref(layout()); }

@@ -27,17 +27,17 @@ enum class store_kind {
 };
 
 struct mount_options {
-  std::uint64_t cache_nbytes = 0;       // 0: a quarter of the device's free memory, at most 16 GiB (CPU machine: 64 MiB)
-  std::uint32_t page_nbytes = 4096;     // a power of two, 512 B to 2 MiB
+  std::uint64_t cache_nbytes = 0;    // 0: a quarter of the device's free memory, at most 16 GiB (CPU machine: 64 MiB)
+  std::uint32_t page_nbytes = 4096;  // a power of two, 512 B to 2 MiB
   store_kind store = store_kind::automatic;
   std::shared_ptr<store::store> custom_store{};  // takes the place of `store` (mem, nil, a test's own)
-  std::uint32_t max_open_files = 65536;        // open at once on the device, at most 2^20
-  std::uint64_t pin_nbytes = 0;         // host memory that mapped files may pin; 0: half of what is available
-  std::uint32_t nworkers = 0;           // host threads; 0: one a core, at least 2, at most 16
-  std::uint32_t nrings = 0;             // allocation rings; 0: 64 or more, fewer in small caches
-  std::uint32_t request_rings = 0;      // 0: 256, fewer for large pages
-  std::uint32_t request_slots = 0;      // a ring, a power of two; 0: 8
-  std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);        // the host's answer to one request
+  std::uint32_t max_open_files = 65536;          // open at once on the device, at most 2^20
+  std::uint64_t pin_nbytes = 0;                  // host memory that mapped files may pin; 0: half of what is available
+  std::uint32_t nworkers = 0;                    // host threads; 0: one a core, at least 2, at most 16
+  std::uint32_t nrings = 0;                      // allocation rings; 0: 64 or more, fewer in small caches
+  std::uint32_t request_rings = 0;               // 0: 256, fewer for large pages
+  std::uint32_t request_slots = 0;               // a ring, a power of two; 0: 8
+  std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);           // the host's answer to one request
   std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);  // for a frame while all are pinned
 };
 
@@ -53,7 +53,7 @@ struct file_report {
   std::string path;
   std::int64_t nbytes = 0;
   service::source_kind source{};
-  std::string reason;  // why its bytes come this way
+  std::string reason;        // why its bytes come this way
   file_counters counters{};  // of this slot since the mount was made
 };
 

@@ -103,8 +103,7 @@ class device_memory {
 
 cache::frame_storage make_frames(device_memory& memory, const mount_options& o) {
   const std::uint32_t n = frames_of(o);
-  const std::vector<cache::frame_meta> meta(
-      n, {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free, 0});
+  const std::vector<cache::frame_meta> meta(n, {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free, 0});
   return {memory.allocate(meta), memory.allocate<std::byte>(static_cast<std::size_t>(n) * o.page_nbytes), n,
           static_cast<std::uint32_t>(std::countr_zero(o.page_nbytes))};
 }
@@ -215,8 +214,8 @@ struct host_mount::impl {
   }
 };
 
-host_mount::host_mount(simt::platform& machine, const std::string& root, const mount_options& options)
-try : impl_(std::make_unique<impl>(machine, root, options)) {
+host_mount::host_mount(simt::platform& machine, const std::string& root, const mount_options& options) try
+    : impl_(std::make_unique<impl>(machine, root, options)) {
 } catch (const error&) {
   throw;
 } catch (const std::exception& cause) {

@@ -32,8 +32,7 @@ std::shared_ptr<mappings::mapping> mappings::acquire(const file_info& info, int 
   }
   const std::size_t nbytes = whole_pages(static_cast<std::size_t>(info.nbytes));
   std::unique_lock hold(lock_);
-  const version_key version{info.device,   info.inode,    info.nbytes,
-                            info.mtime_ns, info.ctime_ns, info.settled ? 0 : ++unsettled_};
+  const version_key version{info.device, info.inode, info.nbytes, info.mtime_ns, info.ctime_ns, info.settled ? 0 : ++unsettled_};
   if (const auto found = by_version_.find(version); found != by_version_.end()) {
     std::shared_ptr<mapping> m = found->second;
     if (m->users++ == 0) {

@@ -37,7 +37,8 @@ int main(int argc, char** argv) try {
   auto* count = static_cast<std::uint32_t*>(machine.allocate_pinned(sizeof(std::uint32_t)));
   gpufs::simt::launch({.grid = 1, .block = 32}, count_newlines{fs.ref(), count});
   const auto expected = static_cast<std::uint32_t>(std::count(text.begin(), text.end(), '\n'));
-  std::printf("gpufs %s on %s: %u newlines, expected %u\n", gpufs::version(), std::string(machine.name()).c_str(), *count, expected);
+  std::printf("gpufs %s on %s: %u newlines, expected %u\n", gpufs::version(), std::string(machine.name()).c_str(), *count,
+              expected);
   const bool right = *count == expected && expected > 0;
   machine.deallocate_pinned(count);
   return right ? 0 : 1;

@@ -16,17 +16,13 @@ class frames {
  public:
   GPUFS_HOST_DEVICE explicit frames(const cache_layout& cache) : storage_(cache.frames) {}
 
-  GPUFS_DEVICE std::byte* data(frame_index f) const {
-    return storage_.data + (static_cast<std::size_t>(f) << storage_.page_shift);
-  }
+  GPUFS_DEVICE std::byte* data(frame_index f) const { return storage_.data + (static_cast<std::size_t>(f) << storage_.page_shift); }
   GPUFS_DEVICE frame_meta& meta(frame_index f) const { return storage_.meta[static_cast<std::uint32_t>(f)]; }
   GPUFS_DEVICE std::uint32_t count() const { return storage_.nframes; }
   GPUFS_DEVICE std::uint32_t page_shift() const { return storage_.page_shift; }
   GPUFS_DEVICE std::uint32_t page_nbytes() const { return 1u << storage_.page_shift; }
 
-  GPUFS_DEVICE simt::atomic_ref<std::uint32_t> state(frame_index f) const {
-    return simt::atomic_ref<std::uint32_t>(meta(f).state);
-  }
+  GPUFS_DEVICE simt::atomic_ref<std::uint32_t> state(frame_index f) const { return simt::atomic_ref<std::uint32_t>(meta(f).state); }
 
   // What a pin found. `held` says whether the caller now holds a pin.
   struct pin_result {
@@ -87,9 +83,7 @@ class frames {
   }
 
   // claimed -> free.
-  GPUFS_DEVICE void release(frame_index f) const {
-    state(f).fetch_or(frame_state::free, std::memory_order_release);
-  }
+  GPUFS_DEVICE void release(frame_index f) const { state(f).fetch_or(frame_state::free, std::memory_order_release); }
 
   // resident or failed, unpinned, seen as `seen` -> claimed. The acquire meets the last unpin's release.
   GPUFS_DEVICE bool claim(frame_index f, std::uint32_t seen) const {

@@ -1,7 +1,7 @@
 // The page table: one concurrent hash table for all files of a mount, (cache id, page number) -> frame.
 // Look-ups take no lock and read one 32-byte sector as a rule; inserts lock the key's home bucket; removals lock nothing.
-// After "Supporting data-driven I/O on GPUs using GPUfs" (SYSTOR'16), section 4.1, with a fixed 32-byte bucket in place of chains and
-// probing on (counted in the passed bucket's header) where a bucket is full.
+// After "Supporting data-driven I/O on GPUs using GPUfs" (SYSTOR'16), section 4.1, with a fixed 32-byte bucket in place of chains
+// and probing on (counted in the passed bucket's header) where a bucket is full.
 #pragma once
 #include "gpufs/cache/frames.hpp"
 
@@ -52,9 +52,7 @@ class hash_table {
     return true;
   }
 
-  GPUFS_DEVICE void unlock(page_key key) const {
-    header_of(home(hash(key))).fetch_and(~lock_bit, std::memory_order_release);
-  }
+  GPUFS_DEVICE void unlock(page_key key) const { header_of(home(hash(key))).fetch_and(~lock_bit, std::memory_order_release); }
 
   // Enters key -> frame; the caller holds the key's lock and has found no entry. There are twice as many slots as
   // frames, so there is room somewhere. The release publishes the frame's state to `find`'s readers, who pin before use.
@@ -65,8 +63,7 @@ class hash_table {
       for (std::uint32_t& slot : b.slots) {
         std::uint32_t expected = 0;
         simt::atomic_ref<std::uint32_t> ref(slot);
-        if (ref.load(std::memory_order_relaxed) == 0 &&
-            ref.compare_exchange(expected, entry(h, f), std::memory_order_release)) {
+        if (ref.load(std::memory_order_relaxed) == 0 && ref.compare_exchange(expected, entry(h, f), std::memory_order_release)) {
           return;
         }
       }

@@ -27,9 +27,9 @@ inline constexpr std::uint32_t free = 1u << 28;        // with `claimed`: nobody
 }  // namespace frame_state
 
 struct alignas(16) frame_meta {
-  page_key key;          // changes only while claimed
-  std::uint32_t state;   // frame_state
-  std::int32_t error;    // negative errno of a failed fill
+  page_key key;         // changes only while claimed
+  std::uint32_t state;  // frame_state
+  std::int32_t error;   // negative errno of a failed fill
 };
 static_assert(sizeof(frame_meta) == 16 && offsetof(frame_meta, state) == 8);
 

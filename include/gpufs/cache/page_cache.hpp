@@ -101,9 +101,8 @@ class page_cache {
         table.unlock(key);
         return pinned.filling ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
       }
-      const auto room = self.allocator_.allocate(pages, start, ring, [&](frame_index victim) {
-        table.erase(pages.load_key(victim), victim);
-      });
+      const auto room =
+          self.allocator_.allocate(pages, start, ring, [&](frame_index victim) { table.erase(pages.load_key(victim), victim); });
       if (room.found) {
         pages.begin_fill(room.frame, key);
         table.insert(key, room.frame);

@@ -50,9 +50,7 @@ GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* 
 
 }  // namespace detail
 
-GPUFS_DEVICE int gopen(const mount_ref& fs, const char* path, int flags) {
-  return detail::gopen(this_block(), fs, path, flags);
-}
+GPUFS_DEVICE int gopen(const mount_ref& fs, const char* path, int flags) { return detail::gopen(this_block(), fs, path, flags); }
 GPUFS_DEVICE int gopen_warp(const mount_ref& fs, const char* path, int flags) {
   return detail::gopen(this_warp(), fs, path, flags);
 }
@@ -66,17 +64,14 @@ GPUFS_DEVICE std::int64_t gread_warp(const mount_ref& fs, int fd, std::int64_t o
   return pread(this_warp(), file(fs, file_number{fd}), buffer, size, offset);
 }
 
-GPUFS_DEVICE const volatile void* gmmap(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset,
-                                        int* error = nullptr) {
+GPUFS_DEVICE const volatile void* gmmap(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error = nullptr) {
   return detail::gmmap(this_block(), fs, size, fd, offset, error);
 }
 GPUFS_DEVICE const volatile void* gmmap_warp(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset,
                                              int* error = nullptr) {
   return detail::gmmap(this_warp(), fs, size, fd, offset, error);
 }
-GPUFS_DEVICE int gmunmap(const mount_ref& fs, const volatile void* address) {
-  return detail::gmunmap(this_block(), fs, address);
-}
+GPUFS_DEVICE int gmunmap(const mount_ref& fs, const volatile void* address) { return detail::gmunmap(this_block(), fs, address); }
 GPUFS_DEVICE int gmunmap_warp(const mount_ref& fs, const volatile void* address) {
   return detail::gmunmap(this_warp(), fs, address);
 }

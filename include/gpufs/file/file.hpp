@@ -77,7 +77,7 @@ struct file_status {
   std::uint64_t inode;
   std::uint64_t mtime_ns;
   std::uint32_t mode;
-  std::uint32_t cache_id;      // names this version of the file within the mount
+  std::uint32_t cache_id;       // names this version of the file within the mount
   service::source_kind source;  // where its bytes come from
 };
 
@@ -97,18 +97,14 @@ GPUFS_DEVICE std::uint32_t page_nbytes_of(const Mount& mount) {
 }
 
 // Spreads groups over rings.
-GPUFS_DEVICE std::uint32_t ring_hint() {
-  return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id();
-}
+GPUFS_DEVICE std::uint32_t ring_hint() { return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id(); }
 
 template <class Mount>
 GPUFS_DEVICE file_counters& counters_of(const Mount& mount, std::uint32_t slot) {
   return mount.layout().counters[slot * file_counter_shards + simt::processor_id() % file_counter_shards];
 }
 
-GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) {
-  simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n);
-}
+GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) { simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n); }
 
 template <class Mount>
 GPUFS_DEVICE int count_error(const Mount& mount, const file_view& view, int error) {
@@ -170,8 +166,8 @@ GPUFS_DEVICE int fill(Group group, const Mount& mount, const file_view& view, st
   if (view.kind == service::source_kind::pull) {
     // Looked at again for each page, as a call may pull many.
     const bool stale = by_leader(group, [&] { return file_table(mount.layout()).is_stale(view); });
-    error = stale ? -ESTALE
-                  : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
+    error =
+        stale ? -ESTALE : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
   } else {
     error = fill_staged(group, mount.layout().resident, view.handle, offset, frame, nbytes);
   }
@@ -300,12 +296,12 @@ GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, cons
 
 // Opens a file below the mount's root for reading: `path` is relative to the root, NUL-terminated, at most 4095 bytes, in memory
 // that the device can read. Waits for the host unless the path is open already. The file's error() is 0 or: -ENOENT, -EISDIR,
-// -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EROFS (flags that write), -ENFILE (mount_options::max_open_files), -EFBIG (over
-// 2^36 pages), -EFAULT (no path), what store/posix_store.hpp lists, -ETIMEDOUT.
+// -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EROFS (flags that write), -ENFILE (mount_options::max_open_files), -EFBIG
+// (over 2^36 pages), -EFAULT (no path), what store/posix_store.hpp lists, -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
-  const std::int32_t number = detail::by_leader(
-      group, [&] { return file_table::open(mount.layout().resident, path, flags, detail::ring_hint()); });
+  const std::int32_t number =
+      detail::by_leader(group, [&] { return file_table::open(mount.layout().resident, path, flags, detail::ring_hint()); });
   return basic_file<Mount>(mount, file_number{number});
 }
 
@@ -313,8 +309,8 @@ GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char*
 template <class Group, class Mount>
 GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
   group.sync();  // no lane still uses it
-  return detail::by_leader(group,
-                           [&] { return file_table::close(opened.mount().layout().resident, opened.number(), detail::ring_hint()); });
+  return detail::by_leader(
+      group, [&] { return file_table::close(opened.mount().layout().resident, opened.number(), detail::ring_hint()); });
 }
 
 // Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file, or

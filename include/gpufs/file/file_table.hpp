@@ -94,9 +94,7 @@ class file_table {
   GPUFS_DEVICE static std::int32_t number_of(std::uint32_t index, std::uint32_t word) {
     return static_cast<std::int32_t>((generation_of(word) << slot_bits) | index);
   }
-  GPUFS_DEVICE void count_bad_number() const {
-    simt::atomic_ref<std::uint64_t>(mount_.words->bad_numbers).add_relaxed(1);
-  }
+  GPUFS_DEVICE void count_bad_number() const { simt::atomic_ref<std::uint64_t>(mount_.words->bad_numbers).add_relaxed(1); }
 
   GPUFS_DEVICE static std::uint64_t multiply_mod_mersenne61(std::uint64_t a, std::uint64_t b) {
     __extension__ using wide = unsigned __int128;
@@ -232,8 +230,7 @@ class file_table {
     simt::atomic_ref<std::uint64_t> top(mount_.words->free_slots);
     std::uint64_t seen = top.load(std::memory_order_relaxed);
     for (;;) {
-      simt::atomic_ref<std::uint32_t>(mount_.slots[index].next)
-          .store(static_cast<std::uint32_t>(seen), std::memory_order_relaxed);
+      simt::atomic_ref<std::uint32_t>(mount_.slots[index].next).store(static_cast<std::uint32_t>(seen), std::memory_order_relaxed);
       const std::uint64_t wanted = (((seen >> 32) + 1) << 32) | (index + 1);
       if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) return;
     }
@@ -248,8 +245,8 @@ class file_table {
     simt::atomic_ref<std::uint64_t>(slot.hash[1]).store(name.hash[1], std::memory_order_relaxed);
     // An add, not a store: a stray look-up may hold a reference for a moment. Its release meets join's acquire.
     simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(slot_live + 1, std::memory_order_release);
-    simt::atomic_ref<std::uint32_t>(slot.next)
-        .store(simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed), std::memory_order_relaxed);
+    simt::atomic_ref<std::uint32_t>(slot.next).store(simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed),
+                                                     std::memory_order_relaxed);
     simt::atomic_ref<std::uint32_t>(chain.head).store(index + 1, std::memory_order_release);
   }
 

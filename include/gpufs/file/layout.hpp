@@ -76,11 +76,11 @@ struct alignas(8) path_bucket {
 
 // Words the device shares with itself only.
 struct alignas(64) mount_words {
-  std::uint64_t free_slots;      // top of the free list: tag << 32 | slot + 1
-  std::uint64_t open_errors;     // opens that failed
-  std::uint64_t bad_numbers;     // calls with a closed or forged file number
-  std::uint64_t io_timeouts;     // requests that the host did not answer in time
-  std::uint64_t unpin_errors;    // pages unmapped twice
+  std::uint64_t free_slots;    // top of the free list: tag << 32 | slot + 1
+  std::uint64_t open_errors;   // opens that failed
+  std::uint64_t bad_numbers;   // calls with a closed or forged file number
+  std::uint64_t io_timeouts;   // requests that the host did not answer in time
+  std::uint64_t unpin_errors;  // pages unmapped twice
 };
 
 // Everything a mount_ref carries into a kernel.

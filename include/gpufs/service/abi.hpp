@@ -19,10 +19,10 @@ enum class source_kind : std::uint32_t {
 // `sequence` meets it. `sequence` of the n-th use (ticket t) of a ring is t + 1, so slot t % nslots never repeats a value soon.
 struct alignas(64) request {
   opcode op;
-  std::uint32_t handle;   // host file handle (read, close)
-  std::int64_t offset;    // read: bytes; open: the device's number for the file, handed back when it turns stale (a hint)
-  std::uint32_t nbytes;   // bytes to read, at most payload_nbytes; open: length of the path in the payload, without a NUL
-  std::uint32_t flags;    // open: O_* flags
+  std::uint32_t handle;  // host file handle (read, close)
+  std::int64_t offset;   // read: bytes; open: the device's number for the file, handed back when it turns stale (a hint)
+  std::uint32_t nbytes;  // bytes to read, at most payload_nbytes; open: length of the path in the payload, without a NUL
+  std::uint32_t flags;   // open: O_* flags
   std::uint32_t reserved[9];
   std::uint32_t sequence;
 };
@@ -30,15 +30,15 @@ struct alignas(64) request {
 // The answer to the request in the same slot. The host writes every field (and the payload), then `sequence` (equal to the
 // request's) with a release; the device's system-scope acquire load meets it.
 struct alignas(64) reply {
-  std::int64_t result;        // >= 0 bytes read / 0, or -errno
-  std::int64_t file_nbytes;   // open: size at open
-  std::uint64_t pull_base;    // open: device-visible address of byte 0 of the file (pull), else 0
-  std::uint32_t handle;       // open: host file handle for read and close
-  std::uint32_t cache_id;     // open: names this version of this file, 1 .. 2^28 - 1
-  source_kind kind;           // open
-  std::uint32_t mode;         // open: st_mode
-  std::uint64_t inode;        // open: st_ino
-  std::uint64_t mtime_ns;     // open
+  std::int64_t result;       // >= 0 bytes read / 0, or -errno
+  std::int64_t file_nbytes;  // open: size at open
+  std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull), else 0
+  std::uint32_t handle;      // open: host file handle for read and close
+  std::uint32_t cache_id;    // open: names this version of this file, 1 .. 2^28 - 1
+  source_kind kind;          // open
+  std::uint32_t mode;        // open: st_mode
+  std::uint64_t inode;       // open: st_ino
+  std::uint64_t mtime_ns;    // open
   std::uint32_t reserved;
   std::uint32_t sequence;
 };
