@@ -109,9 +109,9 @@ cache::frame_storage make_frames(device_memory& memory, const mount_options& o) 
 }
 
 cache::table_storage make_table(device_memory& memory, std::uint32_t nframes) {
-  // At least two slots a frame: a bucket of seven overflows rarely then, and a free slot always exists.
-  const std::uint32_t nbuckets = std::bit_ceil(nframes * 2 / 7 + 1);
-  return {memory.allocate<cache::bucket>(nbuckets), nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(nframes))};
+  const std::uint32_t nbuckets = cache::buckets_for(nframes);
+  return {memory.allocate<cache::bucket>(nbuckets), memory.allocate<std::uint32_t>(nbuckets), nbuckets - 1,
+          static_cast<std::uint32_t>(std::bit_width(nframes))};
 }
 
 cache::ring_storage make_rings(device_memory& memory, std::uint32_t nframes, std::uint32_t nrings) {
@@ -163,7 +163,8 @@ struct host_mount::impl {
     for (std::uint32_t i = 0; i + 1 < options.max_open_files; ++i) slots[i].next = i + 2;
     layout.slots = memory.allocate(slots);
     layout.nslots = options.max_open_files;
-    layout.counters = memory.allocate<file_counters>(std::size_t{options.max_open_files} * file_counter_shards);
+    layout.entries = memory.allocate<file_entry>(std::size_t{file_shards} * options.max_open_files);
+    layout.counters = memory.allocate<file_counters>(std::size_t{file_shards} * options.max_open_files);
     const std::uint32_t npaths = std::bit_ceil(options.max_open_files);
     layout.paths = memory.allocate<path_bucket>(npaths);
     layout.path_mask = npaths - 1;
@@ -232,7 +233,7 @@ const mount_options& host_mount::options() const { return impl_->options; }
 mount_counters host_mount::counters() const {
   mount_counters sum{};
   const mount_layout& l = impl_->layout;
-  for (const file_counters& c : impl_->read(l.counters, std::size_t{l.nslots} * file_counter_shards)) sum += c;
+  for (const file_counters& c : impl_->read(l.counters, std::size_t{file_shards} * l.nslots)) sum += c;
   for (const cache::clock_ring& r : impl_->read(l.cache.rings.rings, l.cache.rings.nrings)) {
     sum.allocations += r.allocations;
     sum.evictions += r.evictions;
@@ -258,7 +259,7 @@ mount_counters host_mount::counters() const {
 std::vector<file_report> host_mount::open_files() const {
   const mount_layout& l = impl_->layout;
   const auto slots = impl_->read(l.slots, l.nslots);
-  const auto counters = impl_->read(l.counters, std::size_t{l.nslots} * file_counter_shards);
+  const auto counters = impl_->read(l.counters, std::size_t{file_shards} * l.nslots);
   std::vector<file_report> reports;
   for (std::uint32_t i = 0; i < l.nslots; ++i) {
     if ((slots[i].word & 7u) != static_cast<std::uint32_t>(slot_state::open)) continue;
@@ -269,7 +270,7 @@ std::vector<file_report> host_mount::open_files() const {
     report.reason = known->reason;
     report.nbytes = slots[i].file_nbytes;
     report.source = service::source_kind{slots[i].word >> 16};
-    for (std::uint32_t s = 0; s < file_counter_shards; ++s) report.counters += counters[i * file_counter_shards + s];
+    for (std::uint32_t s = 0; s < file_shards; ++s) report.counters += counters[std::size_t{s} * l.nslots + i];
     reports.push_back(std::move(report));
   }
   return reports;

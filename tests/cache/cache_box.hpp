@@ -27,10 +27,11 @@ class cache_box {
                                              {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free, 0})),
         data_(static_cast<std::size_t>(shape.nframes) << shape.page_shift),
         buckets_(shape.nbuckets),
+        headers_(shape.nbuckets),
         rings_(rings_of(shape)),
         resident_(1) {
     layout_.frames = {meta_.get(), data_.get(), shape.nframes, shape.page_shift};
-    layout_.table = {buckets_.get(), shape.nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(shape.nframes))};
+    layout_.table = {buckets_.get(), headers_.get(), shape.nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(shape.nframes))};
     layout_.rings = {rings_.get(), shape.nrings};
     layout_.resident = resident_.get();
     resident_.write({layout_});
@@ -39,6 +40,7 @@ class cache_box {
   const cache::cache_layout& layout() const { return layout_; }
   std::vector<cache::frame_meta> meta() const { return meta_.read(); }
   std::vector<cache::bucket> buckets() const { return buckets_.read(); }
+  std::vector<std::uint32_t> headers() const { return headers_.read(); }
   std::vector<cache::clock_ring> rings() const { return rings_.read(); }
   const box_shape& shape() const { return shape_; }
 
@@ -49,7 +51,7 @@ class cache_box {
   }
   std::uint32_t pins() const {
     std::uint32_t n = 0;
-    for (const cache::frame_meta& f : meta()) n += f.state & cache::frame_state::pin_mask;
+    for (const cache::frame_meta& f : meta()) n += f.state / cache::frame_state::one_pin;
     return n;
   }
   std::uint64_t evictions() const {
@@ -84,6 +86,7 @@ class cache_box {
   device_buffer<cache::frame_meta> meta_;
   device_buffer<std::byte> data_;
   device_buffer<cache::bucket> buckets_;
+  device_buffer<std::uint32_t> headers_;
   device_buffer<cache::clock_ring> rings_;
   device_buffer<cache::cache_layout> resident_;
   cache::cache_layout layout_{};

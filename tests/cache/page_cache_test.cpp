@@ -51,7 +51,7 @@ struct run_cache_calls {
   GPUFS_DEVICE cache_answer call(const page_cache<>& pages, const cache_call& c) const {
     if (c.what == cache_op::unpin) {
       const std::uint32_t frame = answers[c.argument].frame;
-      return {frame, role::hit, pages.unpin_checked(frame_index{frame}, pages.pages().load_key(frame_index{frame})) ? 0 : -EINVAL};
+      return {frame, role::hit, pages.unpin_checked(frame_index{frame}) ? 0 : -EINVAL};
     }
     const page_key key = make_key(1, c.argument);
     const auto got = pages.acquire(key, 0, {patient_ns, c.frame_ns});
@@ -197,7 +197,7 @@ struct unpin_too_often {
     if (simt::warp_rank() == 0) {
       for (int i = 0; i < 2000; ++i) {
         const page_key key = pages.pages().load_key(frame_index{frame});
-        if (pages.unpin_checked(frame_index{frame}, key))
+        if (pages.unpin_checked(frame_index{frame}))
           simt::atomic_ref<std::uint32_t>(*accepted).fetch_add(1, std::memory_order_relaxed);
       }
       return;
@@ -285,7 +285,7 @@ struct stress {
       }
       if (!good) add(wrong);
       group.sync();
-      if (group.leader() && !pages.unpin_checked(got.frame, key)) add(refused);
+      if (group.leader() && !pages.unpin_checked(got.frame)) add(refused);
     }
   }
 
@@ -311,7 +311,7 @@ void check_after_stress(const cache_box& box, const std::string& repeat) {
   for (const auto& [f, count] : entries) keys.push_back(meta[f].key);
   std::sort(keys.begin(), keys.end());
   EXPECT_EQ(std::adjacent_find(keys.begin(), keys.end()), keys.end()) << "one page in two frames " << repeat;
-  for (const cache::bucket& b : box.buckets()) EXPECT_EQ(b.header >> 31, 0u) << "a lock is still held " << repeat;
+  for (const std::uint32_t header : box.headers()) EXPECT_EQ(header >> 31, 0u) << "a lock is still held " << repeat;
 }
 
 TEST(page_cache, random_groups_see_only_their_pages) {
@@ -321,7 +321,7 @@ TEST(page_cache, random_groups_see_only_their_pages) {
     const std::string repeat = "GPUFS_TEST_SEED=" + std::to_string(seed);
     const auto nframes = static_cast<std::uint32_t>(draw.between(2, 40));
     const box_shape shape{.nframes = nframes,
-                          .nbuckets = std::bit_ceil(nframes * 2 / 7 + 1),
+                          .nbuckets = cache::buckets_for(nframes),
                           .nrings = static_cast<std::uint32_t>(draw.between(1, std::min(nframes, 4u))),
                           .ahead = static_cast<std::uint32_t>(draw.below(3))};
     const cache_box box(shape);

@@ -34,33 +34,26 @@ class frames {
   // The acquire meets the release in `end_fill`, so that the page's bytes are seen.
   GPUFS_DEVICE pin_result pin(frame_index f, page_key key) const {
     auto word = state(f);
-    const std::uint32_t before = word.fetch_add(1, std::memory_order_acquire);
+    const std::uint32_t before = word.fetch_add(frame_state::one_pin, std::memory_order_acquire);
     if ((before & (frame_state::claimed | frame_state::failed)) == 0 && load_key(f) == key) {
       if ((before & frame_state::referenced) == 0) {
         word.fetch_or(frame_state::referenced, std::memory_order_relaxed);
       }
       return {true, (before & frame_state::filling) != 0};
     }
-    word.fetch_sub(1, std::memory_order_relaxed);
+    word.fetch_sub(frame_state::one_pin, std::memory_order_relaxed);
     return {false, false};
   }
 
   // Gives back a pin that the caller surely holds.
   // The release meets the acquire of the group that claims the frame next: our reads happen before its writes.
-  GPUFS_DEVICE void unpin(frame_index f) const { state(f).fetch_sub(1, std::memory_order_release); }
+  GPUFS_DEVICE void unpin(frame_index f) const { state(f).fetch_sub(frame_state::one_pin, std::memory_order_release); }
 
-  // Gives back a pin on `key` that a user says they hold. False when the frame has no pin, or holds no page or another one: a page
-  // unmapped twice. Looks before it takes, because a count below zero borrows from the flags, and others would see a frame
-  // that is free for a moment.
-  GPUFS_DEVICE static bool unpin_checked(frame_meta& frame, page_key key) {
+  // Gives back a pin that a user says they hold. False when the frame has none: a page unmapped twice.
+  GPUFS_DEVICE static bool unpin_checked(frame_meta& frame) {
     simt::atomic_ref<std::uint32_t> word(frame.state);
-    const std::uint32_t now = word.load(std::memory_order_relaxed);
-    constexpr std::uint32_t no_page = frame_state::claimed | frame_state::filling | frame_state::failed;
-    if ((now & no_page) != 0 || (now & frame_state::pin_mask) == 0) return false;
-    if (simt::atomic_ref<page_key>(frame.key).load(std::memory_order_relaxed) != key) return false;
-    const std::uint32_t before = word.fetch_sub(1, std::memory_order_release);
-    if ((before & frame_state::pin_mask) != 0) return true;
-    word.fetch_add(1, std::memory_order_relaxed);  // two unmapped it twice at once
+    if ((word.fetch_sub(frame_state::one_pin, std::memory_order_release) & frame_state::pin_mask) != 0) return true;
+    word.fetch_add(frame_state::one_pin, std::memory_order_relaxed);
     return false;
   }
 
@@ -94,7 +87,7 @@ class frames {
   GPUFS_DEVICE void begin_fill(frame_index f, page_key key) const {
     error_of(f).store(0, std::memory_order_relaxed);
     simt::atomic_ref<page_key>(meta(f).key).store(key, std::memory_order_relaxed);
-    state(f).fetch_add(frame_state::filling - frame_state::claimed + 1, std::memory_order_release);
+    state(f).fetch_add(frame_state::filling - frame_state::claimed + frame_state::one_pin, std::memory_order_release);
   }
 
   // filling -> resident, or failed when error is negative (the page table no longer names the frame then). The release

@@ -1,6 +1,6 @@
 // The page table: one concurrent hash table for all files of a mount, (cache id, page number) -> frame.
-// Look-ups take no lock and read one 32-byte sector as a rule; inserts lock the key's home bucket; removals lock nothing.
-// After "Supporting data-driven I/O on GPUs using GPUfs" (SYSTOR'16), section 4.1, with a fixed 32-byte bucket in place of chains
+// Look-ups take no lock and make one 16-byte load as a rule; inserts lock the key's home bucket; removals lock nothing.
+// After "Supporting data-driven I/O on GPUs using GPUfs" (SYSTOR'16), section 4.1, with a fixed 16-byte bucket in place of chains
 // and probing on (counted in the passed bucket's header) where a bucket is full.
 #pragma once
 #include "gpufs/cache/frames.hpp"
@@ -19,22 +19,18 @@ class hash_table {
     const std::uint64_t h = hash(key);
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
-      const bucket& b = storage_.buckets[index];
-      const simt::vec16 low = simt::load_relaxed_16(&b);
-      const simt::vec16 high = simt::load_relaxed_16(&b.slots[3]);
-      const std::uint32_t slots[7] = {low.word[1],  low.word[2],  low.word[3], high.word[0],
-                                      high.word[1], high.word[2], high.word[3]};
+      const simt::vec16 slots = simt::load_relaxed_16(&storage_.buckets[index]);
       std::uint32_t equal_tags = 0;  // bit i: slot i may be it
-      for (std::uint32_t i = 0; i < 7; ++i) {
-        equal_tags |= slots[i] != 0 && (slots[i] >> storage_.frame_bits) == tag(h) ? 1u << i : 0u;
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        equal_tags |= slots.word[i] != 0 && (slots.word[i] >> storage_.frame_bits) == tag(h) ? 1u << i : 0u;
       }
       while (equal_tags != 0) {  // one body, and the slots stay in registers
         std::uint32_t slot = 0;
-        for (std::uint32_t i = 7; i-- > 0;) slot = (equal_tags >> i & 1u) != 0 ? slots[i] : slot;
+        for (std::uint32_t i = 4; i-- > 0;) slot = (equal_tags >> i & 1u) != 0 ? slots.word[i] : slot;
         equal_tags &= equal_tags - 1;
         if (visit(frame_of(slot))) return true;
       }
-      if ((low.word[0] & passed_mask) == 0) return false;
+      if ((header_of(index).load(std::memory_order_relaxed) & passed_mask) == 0) return false;
       index = (index + 1) & storage_.bucket_mask;
     }
     return false;
@@ -111,7 +107,7 @@ class hash_table {
     return frame_index{(slot & ((1u << storage_.frame_bits) - 1)) - 1};
   }
   GPUFS_DEVICE simt::atomic_ref<std::uint32_t> header_of(std::uint32_t index) const {
-    return simt::atomic_ref<std::uint32_t>(storage_.buckets[index].header);
+    return simt::atomic_ref<std::uint32_t>(storage_.headers[index]);
   }
 
   table_storage storage_;

@@ -1,5 +1,6 @@
 // The page cache's data in memory, as the host lays it out and the device uses it. No machine, no files: words only.
 #pragma once
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,19 +12,21 @@ enum class page_key : std::uint64_t {};     // cache id (28 bits) and page numbe
 inline constexpr unsigned page_number_bits = 36;
 inline constexpr std::uint32_t max_cache_id = (1u << 28) - 1;
 
-// A frame's state word. Every transition is an atomic add, and, or or compare-exchange that keeps the pin count, because
-// a look-up may add a pin to any frame at any moment (and take it back when it sees that it must not).
+// A frame's state word: flags below, pins above them. Every transition is an atomic add, and, or or compare-exchange that
+// keeps the pin count, because a look-up may add a pin to any frame at any moment (and take it back when it sees that it must
+// not). The pins are on top so that one unpin too many, until it is taken back, makes a frame look pinned, and no flag changes.
 //
 //   free --take--> claimed --publish--> filling --ok--> resident --evict--> claimed --release--> free
 //                                          \--error--> failed --evict--> claimed
 namespace frame_state {
-inline constexpr std::uint32_t pin_mask = (1u << 23) - 1;
-inline constexpr std::uint32_t referenced = 1u << 23;  // hit since the clock's hand last passed (second chance)
-inline constexpr std::uint32_t dirty = 1u << 24;       // reserved for writing
-inline constexpr std::uint32_t failed = 1u << 25;      // the fill failed; not in the page table; waiters read `error`
-inline constexpr std::uint32_t filling = 1u << 26;     // exactly one group brings the page in; others wait
-inline constexpr std::uint32_t claimed = 1u << 27;     // owned by one group: being evicted or prepared; must not be pinned
-inline constexpr std::uint32_t free = 1u << 28;        // with `claimed`: nobody's
+inline constexpr std::uint32_t referenced = 1u << 0;  // hit since the clock's hand last passed (second chance)
+inline constexpr std::uint32_t dirty = 1u << 1;       // reserved for writing
+inline constexpr std::uint32_t failed = 1u << 2;      // the fill failed; not in the page table; waiters read `error`
+inline constexpr std::uint32_t filling = 1u << 3;     // exactly one group brings the page in; others wait
+inline constexpr std::uint32_t claimed = 1u << 4;     // owned by one group: being evicted or prepared; must not be pinned
+inline constexpr std::uint32_t free = 1u << 5;        // with `claimed`: nobody's
+inline constexpr std::uint32_t one_pin = 1u << 8;
+inline constexpr std::uint32_t pin_mask = ~(one_pin - 1);
 }  // namespace frame_state
 
 struct alignas(16) frame_meta {
@@ -33,19 +36,23 @@ struct alignas(16) frame_meta {
 };
 static_assert(sizeof(frame_meta) == 16 && offsetof(frame_meta, state) == 8);
 
-// A bucket of the page table is one 32-byte sector: a header (bit 31: lock for inserts; below: how many entries probed past
-// this bucket because it was full) and seven slots. A slot is 0 or (tag << frame_bits) | (frame + 1).
-struct alignas(32) bucket {
-  std::uint32_t header;
-  std::uint32_t slots[7];
+// A bucket of the page table is what one thread loads at once: four slots, each 0 or (tag << frame_bits) | (frame + 1).
+struct alignas(16) bucket {
+  std::uint32_t slots[4];
 };
-static_assert(sizeof(bucket) == 32);
+static_assert(sizeof(bucket) == 16);
 
 struct table_storage {
   bucket* buckets;
+  // Of each bucket, apart, as a hit does not need it: bit 31 locks it for inserts; below, how many entries probed past the bucket
+  // because it was full.
+  std::uint32_t* headers;
   std::uint32_t bucket_mask;  // number of buckets - 1, a power of two - 1
   std::uint32_t frame_bits;   // low bits of a slot that hold frame + 1
 };
+
+// Two to four slots a frame: few pages are not in the first bucket looked at (4 % at most), and a free slot always exists.
+constexpr std::uint32_t buckets_for(std::uint32_t nframes) { return std::bit_ceil(nframes / 2 + 1); }
 
 // One allocation ring: the clock's hand over frames [first, first + nframes), and what it counted.
 struct alignas(64) clock_ring {

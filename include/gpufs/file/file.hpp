@@ -66,7 +66,6 @@ class page {
 
   const std::byte* data_;
   cache::frame_meta* frame_;
-  cache::page_key key_;
   mount_words* words_;
   std::uint32_t nbytes_;
   std::int32_t error_;
@@ -101,7 +100,7 @@ GPUFS_DEVICE std::uint32_t ring_hint() { return simt::block_rank() * 29 + simt::
 
 template <class Mount>
 GPUFS_DEVICE file_counters& counters_of(const Mount& mount, std::uint32_t slot) {
-  return mount.layout().counters[slot * file_counter_shards + simt::processor_id() % file_counter_shards];
+  return file_table(mount.layout()).counters(slot);
 }
 
 GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) { simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n); }
@@ -155,9 +154,9 @@ GPUFS_DEVICE_COLD int fill_staged(Group group, const mount_layout* mount, std::u
 }
 
 // Brings one page of the file into the frame; bytes beyond the end of the file read as zero. All lanes call.
-template <class Group, class Mount>
-GPUFS_DEVICE int fill(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
-  const std::uint32_t page_nbytes = page_nbytes_of(mount);
+template <class Group>
+GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
+  const std::uint32_t page_nbytes = 1u << mount.cache.frames.page_shift;
   const std::uint64_t offset = page_number * page_nbytes;
   const std::uint64_t left = static_cast<std::uint64_t>(view.nbytes) - offset;
   const std::uint32_t nbytes = left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes;
@@ -165,46 +164,56 @@ GPUFS_DEVICE int fill(Group group, const Mount& mount, const file_view& view, st
   if (view.kind == service::source_kind::nil) return 0;
   if (view.kind == service::source_kind::pull) {
     // Looked at again for each page, as a call may pull many.
-    const bool stale = by_leader(group, [&] { return file_table(mount.layout()).is_stale(view); });
+    const bool stale = by_leader(group, [&] { return file_table(mount).is_stale(view); });
     error =
         stale ? -ESTALE : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
   } else {
-    error = fill_staged(group, mount.layout().resident, view.handle, offset, frame, nbytes);
+    error = fill_staged(group, &mount, view.handle, offset, frame, nbytes);
   }
   for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
   return error;
 }
 
-struct pinned_page {
-  cache::frame_index frame;
-  std::int32_t error;
-};
-
-// Pins the page, filling it when it is missing. All lanes call.
-template <class Group, class Mount>
-GPUFS_DEVICE pinned_page pin_page(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number) {
-  const auto pages = mount.pages();
-  using role = typename decltype(mount.pages())::role;
-  const cache::page_key key = cache::make_key(view.cache_id, page_number);
-  auto got = by_leader(group, [&] {
-    return pages.acquire(key, ring_hint(), {2 * mount.layout().io_timeout_ns, mount.layout().frame_timeout_ns});
-  });
-  if (got.what == role::fill) {
-    got.error = fill(group, mount, view, page_number, pages.pages().data(got.frame));
-    group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
-    if (group.leader()) pages.end_fill(key, got.frame, got.error);
-    group.sync();
-  }
+// A miss, out of line: its registers would cost every hit occupancy. All lanes call; `view` is the leader's. 0, or the negative
+// errno after which nothing is pinned.
+template <class Group, class Cache>
+GPUFS_DEVICE_COLD int fill_page(Group group, const mount_layout* mount, file_view view, std::uint64_t page_number,
+                                cache::frame_index frame) {
+  view = group.broadcast(view);
+  const Cache pages(mount->cache);
+  const int error = fill(group, *mount, view, page_number, pages.pages().data(frame));
+  group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
   if (group.leader()) {
-    file_counters& counters = counters_of(mount, view.slot);
-    if (got.what == role::hit) simt::count_one(counters.hits);
-    if (got.what == role::waited) count(counters.waits, 1);
-    if (got.what == role::fill && got.error == 0) {
+    pages.end_fill(cache::make_key(view.cache_id, page_number), frame, error);
+    if (error == 0) {
+      file_counters& counters = file_table(*mount).counters(view.slot);
       count(counters.faults, 1);
       count(counters.bytes_filled, pages.pages().page_nbytes());
     }
   }
-  return {got.frame, got.error};
+  group.sync();
+  return error;
+}
+
+// A group's leader looks the page up; one lane calls.
+template <class Mount>
+GPUFS_DEVICE auto acquire_page(const Mount& mount, const file_view& view, std::uint64_t page_number) {
+  const auto got = mount.pages().acquire(cache::make_key(view.cache_id, page_number), ring_hint(),
+                                         {2 * mount.layout().io_timeout_ns, mount.layout().frame_timeout_ns});
+  using role = decltype(got.what);
+  file_counters& counters = counters_of(mount, view.slot);
+  if (got.what == role::hit) simt::count_one(counters.hits);
+  if (got.what == role::waited) count(counters.waits, 1);
+  return got;
+}
+
+// What is left to do after the leader's acquire_page, whose result all lanes have: fills the page when it is missing. All lanes
+// call; `view` is the leader's. 0: the page is pinned.
+template <class Group, class Mount, class Acquired>
+GPUFS_DEVICE int complete_page(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number,
+                               const Acquired& got) {
+  if (got.what != decltype(got.what)::fill) return got.error;
+  return simt::call_cold(&fill_page<Group, decltype(mount.pages())>, group, mount.layout().resident, view, page_number, got.frame);
 }
 
 template <class Group, class Mount>
@@ -233,10 +242,11 @@ GPUFS_DEVICE int read_in_page(Group group, const Mount& mount, const file_view& 
   const std::uint64_t page_begin = page_number * page_nbytes;
   const std::uint64_t begin = first > page_begin ? first : page_begin;
   const std::uint64_t end = first + total < page_begin + page_nbytes ? first + total : page_begin + page_nbytes;
-  const pinned_page pinned = pin_page(group, mount, view, page_number);
-  if (pinned.error != 0) return pinned.error;
-  simt::copy_bytes(group, dst + (begin - first), mount.pages().pages().data(pinned.frame) + (begin - page_begin), end - begin);
-  unpin_page(group, mount, pinned.frame);
+  const auto got = by_leader(group, [&] { return acquire_page(mount, view, page_number); });
+  const int error = complete_page(group, mount, view, page_number, got);
+  if (error != 0) return error;
+  simt::copy_bytes(group, dst + (begin - first), mount.pages().pages().data(got.frame) + (begin - page_begin), end - begin);
+  unpin_page(group, mount, got.frame);
   return 0;
 }
 
@@ -300,8 +310,8 @@ GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, cons
 // (over 2^36 pages), -EFAULT (no path), what store/posix_store.hpp lists, -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
-  const std::int32_t number =
-      detail::by_leader(group, [&] { return file_table::open(mount.layout().resident, path, flags, detail::ring_hint()); });
+  const std::int32_t number = detail::by_leader(
+      group, [&] { return simt::call_cold(&file_table::open, mount.layout().resident, path, flags, detail::ring_hint()); });
   return basic_file<Mount>(mount, file_number{number});
 }
 
@@ -309,8 +319,9 @@ GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char*
 template <class Group, class Mount>
 GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
   group.sync();  // no lane still uses it
-  return detail::by_leader(
-      group, [&] { return file_table::close(opened.mount().layout().resident, opened.number(), detail::ring_hint()); });
+  return detail::by_leader(group, [&] {
+    return simt::call_cold(&file_table::close, opened.mount().layout().resident, opened.number(), detail::ring_hint());
+  });
 }
 
 // Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file, or
@@ -342,28 +353,35 @@ GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& opened, vo
 template <class Group, class Mount>
 GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::int64_t offset) {
   const Mount& mount = opened.mount();
-  const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view(opened.number()); });
+  const std::uint32_t shift = mount.layout().cache.frames.page_shift;
+  const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
+  const auto in_page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
+  using acquired = decltype(detail::acquire_page(mount, file_view{}, page_number));
+  struct looked_up {
+    acquired got;
+    std::uint32_t nbytes;  // from the offset to the end of the page or of the file
+  };
+  file_view view{};  // the leader's
+  const looked_up found = detail::by_leader(group, [&]() -> looked_up {
+    constexpr auto none = decltype(acquired::what)::error;
+    view = file_table(mount.layout()).view(opened.number());
+    if (view.error != 0) return {{cache::frame_index{}, none, view.error}, 0};
+    if (offset < 0) return {{cache::frame_index{}, none, -EINVAL}, 0};
+    if (offset >= view.nbytes) return {{cache::frame_index{}, none, -ENXIO}, 0};
+    const std::int64_t left = view.nbytes - offset;
+    const std::uint32_t here = detail::page_nbytes_of(mount) - in_page;
+    return {detail::acquire_page(mount, view, page_number), left < here ? static_cast<std::uint32_t>(left) : here};
+  });
   page result{};
-  result.error_ = view.error;
-  if (result.error_ == 0 && offset < 0) result.error_ = -EINVAL;
-  if (result.error_ == 0 && offset >= view.nbytes) result.error_ = -ENXIO;
+  result.error_ = detail::complete_page(group, mount, view, page_number, found.got);
   if (result.error_ == 0) {
-    const std::uint32_t shift = mount.layout().cache.frames.page_shift;
-    const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
-    const detail::pinned_page pinned = detail::pin_page(group, mount, view, page_number);
-    result.error_ = pinned.error;
-    if (pinned.error == 0) {
-      const auto in_page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
-      const std::int64_t left = view.nbytes - offset;
-      const std::uint32_t here = detail::page_nbytes_of(mount) - in_page;
-      result.data_ = mount.pages().pages().data(pinned.frame) + in_page;
-      result.frame_ = &mount.pages().pages().meta(pinned.frame);
-      result.key_ = cache::make_key(view.cache_id, page_number);
-      result.words_ = mount.layout().words;
-      result.nbytes_ = left < here ? static_cast<std::uint32_t>(left) : here;
-    }
+    result.data_ = mount.pages().pages().data(found.got.frame) + in_page;
+    result.frame_ = &mount.pages().pages().meta(found.got.frame);
+    result.words_ = mount.layout().words;
+    result.nbytes_ = found.nbytes;
+  } else if (group.leader() && view.error == 0) {
+    detail::count_error(mount, view, result.error_);
   }
-  if (result.error_ != 0 && view.error == 0 && group.leader()) detail::count_error(mount, view, result.error_);
   return result;
 }
 
@@ -374,7 +392,7 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
   group.sync();  // all lanes have read
   const int error = detail::by_leader(group, [&] {
-    if (!cache::frames::unpin_checked(*mapped.frame_, mapped.key_)) {
+    if (!cache::frames::unpin_checked(*mapped.frame_)) {
       detail::count(mapped.words_->unpin_errors, 1);
       return -EINVAL;
     }

@@ -56,15 +56,16 @@ class file_table {
       return v;
     }
     // Relaxed loads suffice: whoever has the number got it after the opener had published the slot.
-    const simt::vec16 low = simt::load_relaxed_16(&mount_.slots[index]);
-    const simt::vec16 high = simt::load_relaxed_16(&mount_.slots[index].file_nbytes);
+    const file_entry& entry = this->entry(index, simt::processor_id() % file_shards);
+    const simt::vec16 low = simt::load_relaxed_16(&entry);
+    const simt::vec16 high = simt::load_relaxed_16(&entry.file_nbytes);
     if ((low.word[0] & 0xffffu) != word_of(raw >> slot_bits, slot_state::open)) {
       count_bad_number();
       return v;
     }
     v.kind = kind_of(low.word[0]);
-    v.cache_id = low.word[2];
-    v.handle = low.word[3];
+    v.cache_id = low.word[1];
+    v.handle = low.word[2];
     v.nbytes = static_cast<std::int64_t>(high.word[0] | static_cast<std::uint64_t>(high.word[1]) << 32);
     v.pull_base = high.word[2] | static_cast<std::uint64_t>(high.word[3]) << 32;
     v.error = 0;
@@ -78,6 +79,9 @@ class file_table {
 
   GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.slots[index]; }
+  GPUFS_DEVICE file_counters& counters(std::uint32_t index) const {
+    return mount_.counters[std::size_t{simt::processor_id() % file_shards} * mount_.nslots + index];
+  }
 
  private:
   struct path_name {
@@ -161,7 +165,7 @@ class file_table {
       unlock(chain);
     }
     file_slot& slot = mount_.slots[index];
-    simt::atomic_ref<std::uint64_t>(mount_.counters[index * file_counter_shards].opens).add_relaxed(1);
+    simt::atomic_ref<std::uint64_t>(counters(index).opens).add_relaxed(1);
     const int error = ours ? ask_host(slot, index, path, name, flags, start, until) : wait_open(slot);
     if (error != 0) {
       if (ours) fail(chain, slot, index, error);
@@ -293,11 +297,22 @@ class file_table {
     put(slot.handle, answer.handle);
     put(slot.mode, answer.mode);
     simt::atomic_ref<std::uint32_t> word(slot.word);
-    // The release publishes the fields; it meets the acquire in wait_open().
-    word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) |
-                   static_cast<std::uint32_t>(answer.kind) << 16,
-               std::memory_order_release);
+    const std::uint32_t open_word = word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) |
+                                    static_cast<std::uint32_t>(answer.kind) << 16;
+    for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
+      file_entry& e = entry(index, shard);
+      put(e.file_nbytes, answer.file_nbytes);
+      put(e.pull_base, answer.pull_base);
+      put(e.cache_id, answer.cache_id);
+      put(e.handle, answer.handle);
+      put(e.word, open_word);
+    }
+    word.store(open_word, std::memory_order_release);  // publishes the fields; meets the acquire in wait_open()
     return 0;
+  }
+
+  GPUFS_DEVICE file_entry& entry(std::uint32_t index, std::uint32_t shard) const {
+    return mount_.entries[std::size_t{shard} * mount_.nslots + index];
   }
 
   // The host may look at any slot at any time (host_mount::open_files), so that no field is written plainly.
@@ -392,6 +407,8 @@ class file_table {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t handle = slot.handle;
     const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed));
+    for (std::uint32_t shard = 0; shard < file_shards; ++shard)
+      put(entry(index, shard).word, word_of(generation, slot_state::dead));
     word.store(word_of(generation, slot_state::dead), std::memory_order_release);
     unlock(chain);
     if (!close_on_host(handle, start)) return;  // still open there: the slot stays taken, too

@@ -15,6 +15,10 @@ inline namespace GPUFS_MACHINE {
 GPUFS_DEVICE void count_one(std::uint64_t& counter) {
 #if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
   const std::uint32_t active = __activemask();
+  if ((active & (active - 1)) == 0) {  // a warp's leader
+    atomic_ref<std::uint64_t>(counter).add_relaxed(1);
+    return;
+  }
   const std::uint32_t same = __match_any_sync(active, reinterpret_cast<std::uintptr_t>(&counter));
   if (lane_id() == static_cast<std::uint32_t>(__ffs(static_cast<int>(same)) - 1)) {
     atomic_ref<std::uint64_t>(counter).add_relaxed(static_cast<std::uint64_t>(__popc(same)));

@@ -66,6 +66,7 @@ __device__ inline void store_word(vec16* p, const vec16& v) {
 template <class Source, class Word>
 __device__ inline void copy_words(unsigned rank, unsigned size, Word* dst, const Word* src, std::size_t count) {
   std::size_t i = rank;
+#pragma unroll 1
   for (; i + 3 * std::size_t{size} < count; i += 4 * std::size_t{size}) {
     const Word a = Source::load(src + i);
     const Word b = Source::load(src + i + size);
@@ -76,6 +77,7 @@ __device__ inline void copy_words(unsigned rank, unsigned size, Word* dst, const
     store_word(dst + i + 2 * size, c);
     store_word(dst + i + 3 * size, d);
   }
+#pragma unroll 1
   for (; i < count; i += size) store_word(dst + i, Source::load(src + i));
 }
 
