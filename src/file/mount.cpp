@@ -103,7 +103,7 @@ class device_memory {
 
 cache::frame_storage make_frames(device_memory& memory, const mount_options& o) {
   const std::uint32_t n = frames_of(o);
-  const std::vector<cache::frame_meta> meta(n, {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free, 0});
+  const std::vector<cache::frame_meta> meta(n, {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free});
   return {memory.allocate(meta), memory.allocate<std::byte>(static_cast<std::size_t>(n) * o.page_nbytes), n,
           static_cast<std::uint32_t>(std::countr_zero(o.page_nbytes))};
 }

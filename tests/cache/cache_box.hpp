@@ -24,7 +24,7 @@ class cache_box {
   explicit cache_box(const box_shape& shape)
       : shape_(shape),
         meta_(std::vector<cache::frame_meta>(shape.nframes,
-                                             {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free, 0})),
+                                             {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free})),
         data_(static_cast<std::size_t>(shape.nframes) << shape.page_shift),
         buckets_(shape.nbuckets),
         headers_(shape.nbuckets),

@@ -185,6 +185,38 @@ TEST(page_cache, failed_fill_leaves_no_trace) {
   for (const cache_answer& a : later) EXPECT_EQ(a.what, role::fill);
 }
 
+// Fills one frame that is about to run out of stamps.
+struct fill_at_last_stamp {
+  cache::cache_layout layout;
+  std::uint64_t* states;
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    const cache::frames pages(layout);
+    const frame_index f{0};
+    auto word = pages.state(f);
+    word.store(cache::frame_state::claimed | (cache::frame_state::stamp_mask - cache::frame_state::one_stamp) |
+                   2 * cache::frame_state::one_pin,
+               std::memory_order_relaxed);  // two look-ups that are about to take their pins back
+    for (int i = 0; i < 2; ++i) {
+      pages.begin_fill(f, make_key(1, 5));
+      pages.end_fill(f, 0);
+      states[i] = word.load(std::memory_order_relaxed);
+      pages.unpin(f);
+      word.fetch_or(cache::frame_state::claimed, std::memory_order_relaxed);
+    }
+  }
+};
+
+TEST(page_cache, stamps_come_round_without_touching_the_pins) {
+  const cache_box box({.nframes = 1});
+  const device_buffer<std::uint64_t> states(2);
+  simt::launch({.grid = 1, .block = 32}, fill_at_last_stamp{box.layout(), states.get()});
+  const auto got = states.read();
+  EXPECT_EQ(got[0], cache::frame_state::stamp_mask | 3 * cache::frame_state::one_pin);
+  EXPECT_EQ(got[1], 3 * cache::frame_state::one_pin);
+}
+
 // Lane 0 gives back pins that it does not have, of an idle page that stays, while the other warp takes frames around it.
 struct unpin_too_often {
   cache::cache_layout layout;
@@ -196,7 +228,6 @@ struct unpin_too_often {
     const page_cache<> pages(layout);
     if (simt::warp_rank() == 0) {
       for (int i = 0; i < 2000; ++i) {
-        const page_key key = pages.pages().load_key(frame_index{frame});
         if (pages.unpin_checked(frame_index{frame}))
           simt::atomic_ref<std::uint32_t>(*accepted).fetch_add(1, std::memory_order_relaxed);
       }

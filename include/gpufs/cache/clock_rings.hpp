@@ -31,7 +31,7 @@ class clock_rings {
       const std::uint32_t position = simt::atomic_ref<std::uint32_t>(ring.hand).fetch_add(1, std::memory_order_relaxed);
       passed |= evict(pages, ring, frame_index{ring.first + (position + ring.ahead) % n}, erase);
       const frame_index f{ring.first + position % n};
-      const std::uint32_t now = pages.state(f).load(std::memory_order_relaxed);
+      const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
       if ((now & frame_state::free) != 0 && pages.take_free(f)) {
         simt::atomic_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
         return {f, true, false, false};
@@ -52,7 +52,7 @@ class clock_rings {
   // True when it only took the second chance away.
   template <class Erase>
   GPUFS_DEVICE static bool evict(const frames& pages, clock_ring& ring, frame_index f, Erase erase) {
-    const std::uint32_t now = pages.state(f).load(std::memory_order_relaxed);
+    const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
     if ((now & (frame_state::pin_mask | frame_state::filling | frame_state::claimed)) != 0) return false;
     if ((now & frame_state::referenced) != 0) {
       pages.state(f).fetch_and(~frame_state::referenced, std::memory_order_relaxed);

@@ -12,27 +12,31 @@ enum class page_key : std::uint64_t {};     // cache id (28 bits) and page numbe
 inline constexpr unsigned page_number_bits = 36;
 inline constexpr std::uint32_t max_cache_id = (1u << 28) - 1;
 
-// A frame's state word: flags below, pins above them. Every transition is an atomic add, and, or or compare-exchange that
-// keeps the pin count, because a look-up may add a pin to any frame at any moment (and take it back when it sees that it must
-// not). The pins are on top so that one unpin too many, until it is taken back, makes a frame look pinned, and no flag changes.
+// A frame's state word: flags, the error of a failed fill, a stamp that each fill changes, and on top the pins. Every transition is
+// an atomic add, and, or or compare-exchange that keeps the pin count, because a look-up may add a pin to any frame at any moment
+// (and take it back when it sees that it must not). One unpin too many, until it is taken back, makes a frame look pinned, and
+// changes nothing else.
 //
 //   free --take--> claimed --publish--> filling --ok--> resident --evict--> claimed --release--> free
 //                                          \--error--> failed --evict--> claimed
 namespace frame_state {
-inline constexpr std::uint32_t referenced = 1u << 0;  // hit since the clock's hand last passed (second chance)
-inline constexpr std::uint32_t dirty = 1u << 1;       // reserved for writing
-inline constexpr std::uint32_t failed = 1u << 2;      // the fill failed; not in the page table; waiters read `error`
-inline constexpr std::uint32_t filling = 1u << 3;     // exactly one group brings the page in; others wait
-inline constexpr std::uint32_t claimed = 1u << 4;     // owned by one group: being evicted or prepared; must not be pinned
-inline constexpr std::uint32_t free = 1u << 5;        // with `claimed`: nobody's
-inline constexpr std::uint32_t one_pin = 1u << 8;
-inline constexpr std::uint32_t pin_mask = ~(one_pin - 1);
+inline constexpr std::uint64_t referenced = 1u << 0;  // hit since the clock's hand last passed (second chance)
+inline constexpr std::uint64_t dirty = 1u << 1;       // reserved for writing
+inline constexpr std::uint64_t failed = 1u << 2;      // the fill failed; not in the page table; waiters read the error
+inline constexpr std::uint64_t filling = 1u << 3;     // exactly one group brings the page in; others wait
+inline constexpr std::uint64_t claimed = 1u << 4;     // owned by one group: being evicted or prepared; must not be pinned
+inline constexpr std::uint64_t free = 1u << 5;        // with `claimed`: nobody's
+inline constexpr unsigned error_shift = 8;            // 12 bits: errno of a failed fill
+inline constexpr std::uint64_t error_mask = 0xfffu;
+inline constexpr std::uint64_t one_stamp = 1u << 20;
+inline constexpr std::uint64_t one_pin = std::uint64_t{1} << 40;  // 24 bits
+inline constexpr std::uint64_t stamp_mask = one_pin - one_stamp;
+inline constexpr std::uint64_t pin_mask = ~(one_pin - 1);
 }  // namespace frame_state
 
 struct alignas(16) frame_meta {
   page_key key;         // changes only while claimed
-  std::uint32_t state;  // frame_state
-  std::int32_t error;   // negative errno of a failed fill
+  std::uint64_t state;  // frame_state
 };
 static_assert(sizeof(frame_meta) == 16 && offsetof(frame_meta, state) == 8);
 
