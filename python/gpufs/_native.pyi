@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 TILE_SIDE: int
 DEFAULT_SEED: int
 DEFAULT_SHORTLIST_GOAL: int
+MAX_NIMAGES: int
+MAX_SYNTH_SIDE: int
 
 # Called with what is done and with the total, at most every 50 ms; what it raises ends the work.
 Progress = Callable[[int, int], None]
@@ -93,6 +95,26 @@ class Library:
     ) -> NDArray[np.uint32]:
         """The truly most similar image of each block asked for, as `matches`. Reads the whole library."""
 
+class Synthesizer:
+    """Draws images from photographs: squares of them, mirrored or not, colours shifted."""
+
+    def __init__(self, seed: int) -> None: ...
+    def add_photo(self, pixels: NDArray[np.uint8], source: int, reduction: int = 1) -> None:
+        """A photograph (uint8 [height, width, 3]; the shorter side 32 to 4096 pixels) of that source.
+
+        reduction: how many times smaller than the original it is. It is drawn with a probability proportional to the
+            original's area.
+        """
+
+    def draw(self, index: int, attempt: int = 0) -> tuple[NDArray[np.uint8], tuple[int, int, int, int]]:
+        """Image `index`: its pixels (uint8 [32, 32, 3]) and its origin (source, x, y, side).
+
+        attempt: counts the images drawn for this index before, all like others.
+        """
+
+    @property
+    def nphotos(self) -> int: ...
+
 class LibraryBuilder:
     """Writes a library; nothing stays of one that is not finished."""
 
@@ -114,6 +136,14 @@ class LibraryBuilder:
         """Adds thumbnails (uint8 [n, 32, 32, 3]) that equal none before; returns how many.
 
         origins: uint32 [n, 4]: source, x, y, side.
+        """
+
+    def add_synthetic(
+        self, images: Synthesizer, nimages: int, *, nthreads: int = 0, progress: Progress | None = None
+    ) -> None:
+        """Adds that many images, all different, to a builder that has none.
+
+        The photographs' sources must have been added.
         """
 
     @property

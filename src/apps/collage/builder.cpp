@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "apps/collage/atomic_file.hpp"
 #include "apps/collage/crc32.hpp"
@@ -179,38 +180,67 @@ std::uint32_t library_builder::add_source(std::string_view name) {
   return static_cast<std::uint32_t>(impl_->name_ends.size() - 1);
 }
 
-std::size_t library_builder::add(const std::uint8_t* thumbnails, const image_origin* origins, std::size_t n) {
+std::size_t library_builder::add(const std::uint8_t* thumbnails, const image_origin* origins, std::size_t n,
+                                 const std::function<bool(std::size_t)>& replace) {
   impl& self = *impl_;
-  std::vector<std::uint8_t> fresh;
+  constexpr std::size_t share = 64;  // images a thread takes at a time
+  std::vector<std::uint64_t> hashes(n);
+  parallel_for(self.nthreads, (n + share - 1) / share, [&](std::size_t s) {
+    for (std::size_t i = s * share; i < std::min(n, (s + 1) * share); ++i) hashes[i] = hash_thumbnail(thumbnails + i * tile_nbytes);
+  });
+
+  const auto check_source = [&](const image_origin& origin) {
+    if (origin.source >= self.name_ends.size()) throw error(self.file.path() + ": an image has no source");
+  };
   std::vector<std::uint8_t> stored(tile_nbytes);
-  const std::uint32_t written = nimages();
-  std::size_t nkept = 0;
-  counts counted;
-  folded_counts folded;
+  const std::uint32_t nwritten = nimages();
+  std::vector<std::size_t> kept;  // image nwritten + k is thumbnail kept[k]
+  kept.reserve(n);
   for (std::size_t i = 0; i < n; ++i) {
-    if (origins[i].source >= self.name_ends.size()) throw error(self.file.path() + ": an image has no source");
     const std::uint8_t* pixels = thumbnails + i * tile_nbytes;
-    const auto id = static_cast<std::uint32_t>(self.origins.size());
+    const std::uint32_t id = nimages();
     const auto equal = [&](std::uint32_t other) {
       const std::uint8_t* p = stored.data();
-      if (other >= written) {
-        p = fresh.data() + std::size_t{other - written} * tile_nbytes;
+      if (other >= nwritten) {
+        p = thumbnails + kept[other - nwritten] * tile_nbytes;
       } else {
         self.file.read(stored.data(), tile_nbytes, sizeof(header) + std::uint64_t{other} * tile_nbytes);
       }
       return std::memcmp(p, pixels, tile_nbytes) == 0;
     };
-    if (!self.seen.insert(hash_thumbnail(pixels), id, equal)) continue;
+    check_source(origins[i]);
+    bool fresh = self.seen.insert(hashes[i], id, equal);
+    while (!fresh && replace && replace(i)) {
+      check_source(origins[i]);
+      fresh = self.seen.insert(hash_thumbnail(pixels), id, equal);
+    }
+    if (!fresh) continue;
     if (id == max_nimages) throw error(self.file.path() + ": more than 2^31 images");
-    fresh.insert(fresh.end(), pixels, pixels + tile_nbytes);
     self.origins.push_back(origins[i]);
-    count_pixels(pixels, tile_side * 3, counted);
-    fold(counted, folded);
-    for (std::uint32_t b = 0; b < nfolded; ++b) self.folded_sums[b] += folded[b];
-    ++nkept;
+    kept.push_back(i);
   }
-  self.sections.write(fresh.data(), fresh.size());
-  return nkept;
+
+  std::mutex sums_lock;
+  parallel_for(self.nthreads, (kept.size() + share - 1) / share, [&](std::size_t s) {
+    counts counted;
+    folded_counts folded;
+    std::uint64_t sums[nfolded] = {};
+    for (std::size_t k = s * share; k < std::min(kept.size(), (s + 1) * share); ++k) {
+      count_pixels(thumbnails + kept[k] * tile_nbytes, tile_side * 3, counted);
+      fold(counted, folded);
+      for (std::uint32_t b = 0; b < nfolded; ++b) sums[b] += folded[b];
+    }
+    const std::lock_guard lock(sums_lock);
+    for (std::uint32_t b = 0; b < nfolded; ++b) self.folded_sums[b] += sums[b];
+  });
+
+  for (std::size_t k = 0; k < kept.size();) {  // runs of thumbnails none of which was left out
+    std::size_t end = k + 1;
+    while (end < kept.size() && kept[end] == kept[end - 1] + 1) ++end;
+    self.sections.write(thumbnails + kept[k] * tile_nbytes, (end - k) * tile_nbytes);
+    k = end;
+  }
+  return kept.size();
 }
 
 void library_builder::impl::write_histograms(std::uint32_t* keys, const std::int32_t* reference,

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,8 +39,11 @@ class library_builder {
 
   // A picture file, named before its thumbnails are added; its number, for image_origin::source.
   std::uint32_t add_source(std::string_view name);
-  // n thumbnails of tile_nbytes bytes, and where each comes from. Returns how many were new.
-  std::size_t add(const std::uint8_t* thumbnails, const image_origin* origins, std::size_t n);
+  // n thumbnails of tile_nbytes bytes, and where each comes from. Returns how many were new. replace(i) is called, from this
+  // thread and in the thumbnails' order, when thumbnail i equals one before it: it puts another one and its origin into place i
+  // and returns true, or returns false to leave the image out. It may throw; the builder is of no use then.
+  std::size_t add(const std::uint8_t* thumbnails, const image_origin* origins, std::size_t n,
+                  const std::function<bool(std::size_t i)>& replace = {});
   std::uint32_t nimages() const;
   // Writes everything else and puts the library in place. `progress` may throw; then nothing stays.
   header finish(const progress_function& progress = {});

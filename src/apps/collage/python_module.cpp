@@ -14,6 +14,7 @@
 #include "apps/collage/builder.hpp"
 #include "apps/collage/library.hpp"
 #include "apps/collage/match.hpp"
+#include "apps/collage/synth.hpp"
 #include "gpufs/simt/platform.hpp"
 
 namespace nb = nanobind;
@@ -207,6 +208,29 @@ std::size_t add_thumbnails(library_builder& builder, const thumbnail_array& pixe
   return builder.add(pixels.data(), reinterpret_cast<const image_origin*>(origins.data()), pixels.shape(0));
 }
 
+void add_photo(synthesizer& images, const pixel_array& pixels, std::uint32_t source, std::uint32_t reduction) {
+  if (pixels.shape(0) > UINT32_MAX || pixels.shape(1) > UINT32_MAX) throw gpufs::error("the photograph has too many pixels");
+  nb::gil_scoped_release unlock;
+  images.add_photo(pixels.data(), static_cast<std::uint32_t>(pixels.shape(1)), static_cast<std::uint32_t>(pixels.shape(0)), source,
+                   reduction);
+}
+
+nb::tuple draw(const synthesizer& images, std::uint64_t index, std::uint32_t attempt) {
+  if (images.nphotos() == 0) throw gpufs::error("there are no photographs to cut images from");
+  auto pixels = std::make_unique<std::uint8_t[]>(tile_nbytes);
+  const image_origin o = images.draw(index, attempt, pixels.get());
+  const nb::capsule owner(pixels.get(), [](void* p) noexcept { delete[] static_cast<std::uint8_t*>(p); });
+  const nb::ndarray<nb::numpy, std::uint8_t> picture(pixels.release(), {tile_side, tile_side, 3}, owner);
+  return nb::make_tuple(picture, nb::make_tuple(o.source, o.x, o.y, o.side));
+}
+
+void add_synthetic_images(library_builder& builder, const synthesizer& images, std::uint64_t nimages, unsigned nthreads,
+                          const nb::object& progress) {
+  const progress_function report = to_progress(progress);
+  nb::gil_scoped_release unlock;
+  add_synthetic(builder, images, nimages, nthreads, report);
+}
+
 nb::dict finish(library_builder& builder, const nb::object& progress) {
   const progress_function report = to_progress(progress);
   header head;
@@ -236,6 +260,8 @@ NB_MODULE(_native, m) {
   m.attr("TILE_SIDE") = tile_side;
   m.attr("DEFAULT_SEED") = default_seed;
   m.attr("DEFAULT_SHORTLIST_GOAL") = default_shortlist_goal;
+  m.attr("MAX_NIMAGES") = max_nimages;
+  m.attr("MAX_SYNTH_SIDE") = max_synth_side;
   m.def("engine_missing", &why_not, "engine"_a, "Why the engine (cpu, simt, gpu) cannot run here; empty when it can.");
 
   nb::class_<library>(m, "Library", "An open collage library whose header and layout are sound.")
@@ -283,6 +309,16 @@ NB_MODULE(_native, m) {
       .def("match_exhaustive", &exhaustive, "pixels"_a, "blocks"_a, nb::kw_only(), "nthreads"_a = 0, "progress"_a = nb::none(),
            "The truly most similar image of each block asked for, as match's 'matches'. Reads the whole library.");
 
+  nb::class_<synthesizer>(m, "Synthesizer", "Draws images from photographs: squares of them, mirrored or not, colours shifted.")
+      .def(nb::init<std::uint64_t>(), "seed"_a)
+      .def("add_photo", &add_photo, "pixels"_a, "source"_a, "reduction"_a = 1,
+           "A photograph (uint8 [height, width, 3]; the shorter side 32 to 4096 pixels) of that source, made `reduction` times\n"
+           "smaller. Drawn with a probability proportional to the original's area.")
+      .def("draw", &draw, "index"_a, "attempt"_a = 0,
+           "Image `index`: its pixels (uint8 [32, 32, 3]) and its origin (source, x, y, side). attempt: counts the images drawn\n"
+           "for this index before, all like others.")
+      .def_prop_ro("nphotos", &synthesizer::nphotos);
+
   nb::class_<library_builder>(m, "LibraryBuilder", "Writes a library; nothing stays of one that is not finished.")
       .def(
           "__init__",
@@ -301,6 +337,10 @@ NB_MODULE(_native, m) {
       .def("add", &add_thumbnails, "pixels"_a, "origins"_a,
            "Adds thumbnails (uint8 [n, 32, 32, 3]) with their origins (uint32 [n, 4]: source, x, y, side) that equal none\n"
            "before; returns how many.")
+      .def("add_synthetic", &add_synthetic_images, "images"_a, "nimages"_a, nb::kw_only(), "nthreads"_a = 0,
+           "progress"_a = nb::none(),
+           "Adds that many images of a Synthesizer, all different, to a builder that has none. The photographs' sources must have\n"
+           "been added.")
       .def_prop_ro("nimages", &library_builder::nimages)
       .def("finish", &finish, "progress"_a = nb::none(),
            "Writes the rest and puts the library in place. Returns what Library.info returns.");
