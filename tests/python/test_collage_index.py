@@ -74,7 +74,7 @@ def test_nothing_usable_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "bad.png").touch()
     (tmp_path / "in" / "a.txt").touch()
-    with pytest.raises(GpufsError, match=r"no usable pictures \(1 could not be read, 1 have no picture's extension\)"):
+    with pytest.raises(GpufsError, match=r"no usable pictures \(1 could not be used, 1 have no picture's extension\)"):
         build_library([tmp_path / "in"], tmp_path / "l", ONE)
     with pytest.raises(GpufsError, match="nowhere: there is no such file or folder"):
         build_library([tmp_path / "nowhere"], tmp_path / "l", ONE)

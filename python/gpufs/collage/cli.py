@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands `gpufs collage PHOTO`, `gpufs collage index`, `verify` and `info`."""
+"""The commands `gpufs collage PHOTO`, `gpufs collage index`, `synth`, `verify` and `info`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Rebuild a photograph from many small pictures.\n\n"
     "First `gpufs collage index FOLDER... -o LIBRARY`, then `gpufs collage PHOTO --library LIBRARY -o OUT.png`, "
-    "which is short for `gpufs collage make PHOTO ...`.",
+    "which is short for `gpufs collage make PHOTO ...`. `gpufs collage synth` makes large libraries for trials.",
 )
 
 
@@ -115,8 +115,14 @@ def parse_scales(text: str) -> tuple[int, ...]:
     return scales
 
 
-Library = Annotated[Path, typer.Option("--library", "-l", help="Made by `gpufs collage index`.")]
+Library = Annotated[Path, typer.Option("--library", "-l", help="Made by `gpufs collage index` or `synth`.")]
+NewLibrary = Annotated[Path, typer.Option("--output", "-o", help="The library to write.")]
 Threads = Annotated[int, typer.Option(min=0, max=1024, help="0: one a core.")]
+Packed = Annotated[bool, typer.Option("--packed", help="Histograms 3 KiB apart, not 4: a smaller file.")]
+KeyBits = Annotated[int, typer.Option(min=0, max=30, help="Length of the hash keys, 4 to 30. 0: measured.")]
+ShortlistGoal = Annotated[
+    int, typer.Option(min=1, max=256, help="Shortlists below this are filled up from neighbouring buckets.")
+]
 
 
 @app.command("make")
@@ -177,16 +183,14 @@ def make(
 @reports_errors
 def index(
     inputs: Annotated[list[Path], typer.Argument(metavar="PICTURES...", help="Picture files, and folders of them.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The library to write.")],
+    output: NewLibrary,
     tiles: Annotated[bool, typer.Option("--tiles", help="Cut photographs into many overlapping tiles.")] = False,
     scales: Annotated[str, typer.Option(help="With --tiles: sides of the tiles, in units of 32 pixels.")] = "1,2,4,8",
     stride: Annotated[int, typer.Option(min=1, help="With --tiles: from tile to tile, in 32nds of one.")] = 16,
     max_tiles: Annotated[int, typer.Option(min=1, help="With --tiles: of one photograph.")] = 20_000,
-    packed: Annotated[bool, typer.Option("--packed", help="Histograms 3 KiB apart, not 4: a smaller file.")] = False,
-    key_bits: Annotated[int, typer.Option(min=0, max=30, help="Length of the hash keys, 4 to 30. 0: measured.")] = 0,
-    shortlist_goal: Annotated[
-        int, typer.Option(min=1, max=256, help="Shortlists below this are filled up from neighbouring buckets.")
-    ] = 32,
+    packed: Packed = False,
+    key_bits: KeyBits = 0,
+    shortlist_goal: ShortlistGoal = 32,
     workers: Annotated[int, typer.Option(min=0, max=1024, help="Processes that decode. 0: one a core.")] = 0,
 ) -> None:
     """Build a library of small images from picture files."""
@@ -212,6 +216,44 @@ def index(
             on_finish=lambda done, total: bar.show("building tables", done, total),
         )
     console.print_index(output, report)
+
+
+@app.command("synth")
+@reports_errors
+def synth(
+    number: Annotated[int, typer.Argument(metavar="N", help="Images to make, 1 to 2,147,483,648.")],
+    output: NewLibrary,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="PICTURES...", help="Photographs, and folders of them. Default: scikit-image's."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**64 - 1, help="Other seeds give other images; the same gives the same library.")
+    ] = 0,
+    packed: Packed = False,
+    key_bits: KeyBits = 0,
+    shortlist_goal: ShortlistGoal = 32,
+    workers: Annotated[
+        int, typer.Option(min=0, max=1024, help="Threads, and processes that decode. 0: one a core.")
+    ] = 0,
+) -> None:
+    """Build a library of N synthetic images: random squares of photographs, mirrored or not, with shifted colours."""
+    from gpufs.collage import console
+    from gpufs.collage.synth import SynthOptions, synthesize_library
+
+    options = SynthOptions(seed=seed, packed=packed, key_nbits=key_bits, shortlist_goal=shortlist_goal, workers=workers)
+    with console.progress() as bar:
+        report = synthesize_library(
+            number,
+            output,
+            inputs or (),
+            options,
+            on_file=bar.count_files,
+            on_unreadable=lambda path, why: say_error(f"skipped: {path}: {why}"),
+            on_cut=lambda done, total: bar.show("cutting images", done, total),
+            on_finish=lambda done, total: bar.show("building tables", done, total),
+        )
+    console.print_synth(output, report)
 
 
 @app.command("verify")

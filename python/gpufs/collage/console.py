@@ -15,6 +15,7 @@ from rich.table import Table
 
 from gpufs.collage.indexing import IndexReport
 from gpufs.collage.making import CollageReport
+from gpufs.collage.synth import SynthReport
 
 if TYPE_CHECKING:
     from gpufs._native import LibraryInfo
@@ -73,6 +74,22 @@ def print_index(output: Path, report: IndexReport) -> None:
     table.add_row("duplicates dropped", f"{report.nthumbnails - nimages:,}")
     _add_library_rows(table, report.info)
     table.add_row("time", f"{report.seconds:.1f} s")
+    out.print(table)
+
+
+def print_synth(output: Path, report: SynthReport) -> None:
+    """What `gpufs collage synth` did."""
+    assert report.info is not None  # it was finished
+    table = _table(f"library {output}")
+    reduced = f" ({report.nreduced:,} made smaller, to fit into memory)" if report.nreduced else ""
+    table.add_row("photographs read", f"{report.nfiles:,}{reduced}")
+    table.add_row("skipped as unreadable or too small", f"{len(report.unreadable):,}")
+    table.add_row("ignored (no picture's extension)", f"{report.nignored:,}")
+    table.add_row("images in the library", f"{report.info['nimages']:,}")
+    _add_library_rows(table, report.info)
+    stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report.stages.items())
+    table.add_row("time", f"{report.seconds:.1f} s ({stages})")
+    table.add_row("images a second", f"{report.info['nimages'] / max(report.seconds, 1e-9):,.0f}")
     out.print(table)
 
 

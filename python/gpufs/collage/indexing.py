@@ -104,7 +104,7 @@ def build_library(
                 nread += len(loaded.paths)
                 on_file(nread)
         if builder.nimages == 0:
-            raise GpufsError(_why_nothing(inputs, report))
+            raise GpufsError(why_nothing(inputs, report))
         report.info = builder.finish(on_finish)
     report.seconds = time.monotonic() - begin
     return report
@@ -160,9 +160,10 @@ def _take(
         builder.add(loaded.pixels, np.concatenate([sources[:, np.newaxis], loaded.squares], axis=1))
 
 
-def _why_nothing(inputs: Sequence[Path | str], report: IndexReport) -> str:
+def why_nothing(inputs: Sequence[Path | str], report: IndexReport) -> str:
+    """The message when not one of the inputs could be used."""
     where = ", ".join(os.fspath(path) for path in inputs[:3]) + (", ..." if len(inputs) > 3 else "")
-    tried = f"{len(report.unreadable)} could not be read, {report.nignored} have no picture's extension"
+    tried = f"{len(report.unreadable)} could not be used, {report.nignored} have no picture's extension"
     return f"{where}: there are no usable pictures ({tried})"
 
 

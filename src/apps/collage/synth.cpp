@@ -7,6 +7,7 @@
 
 #include "apps/collage/lsh.hpp"
 #include "apps/collage/parallel.hpp"
+#include "apps/collage/simd_clones.hpp"
 
 namespace gpufs::apps::collage {
 namespace {
@@ -44,12 +45,46 @@ std::size_t part_of(const std::uint64_t* begin, const std::uint64_t* end, std::u
   return static_cast<std::size_t>(std::upper_bound(begin, end, number) - begin);
 }
 
+struct square {
+  std::uint32_t x, y, side;
+};
+
 using sum4 = std::uint32_t __attribute__((vector_size(16)));  // R, G, B, and what lies behind them
 
 sum4 load(const std::uint32_t* at) {
   sum4 sums;
   std::memcpy(&sums, at, sizeof sums);
   return sums;
+}
+
+// The sums of the square's 32 x 32 equal parts: of parts of pixels, parts of their values. In units that make a part's mean
+// its sum divided by side^2; exact, as all arithmetic modulo 2^32 whose result is below that: 255 * 4096^2 < 2^32.
+GPUFS_SIMD_CLONES void add_up_parts(const std::uint32_t* sums, std::size_t row, const square& at, std::uint32_t* out) {
+  sum4 above[tile_side + 1] = {};
+  for (std::uint32_t j = 0; j <= tile_side; ++j) {
+    const std::uint32_t y = at.y * subpixel + j * at.side;
+    const std::uint32_t y_part = y % subpixel;
+    const std::uint32_t* upper = sums + y / subpixel * row;
+    const std::uint32_t* lower = y_part == 0 ? upper : upper + row;
+    sum4 left{};
+    for (std::uint32_t i = 0; i <= tile_side; ++i) {
+      const std::uint32_t x = at.x * subpixel + i * at.side;
+      const std::size_t p = std::size_t{x / subpixel} * 3;
+      const auto column = [&](std::size_t q) {  // between the two rows
+        const sum4 u = load(upper + q);
+        return u * subpixel + (load(lower + q) - u) * y_part;
+      };
+      const sum4 here = column(p);
+      const sum4 inside = here * subpixel + (column(p + 3) - here) * (x % subpixel);
+      if (i != 0 && j != 0) {
+        const sum4 part = inside - left - above[i] + above[i - 1];
+        std::memcpy(out + ((j - 1) * tile_side + i - 1) * 3, &part, 3 * sizeof(std::uint32_t));
+      }
+      if (i != 0) above[i - 1] = left;
+      left = inside;
+    }
+    above[tile_side] = left;
+  }
 }
 
 }  // namespace
@@ -82,37 +117,6 @@ void synthesizer::add_photo(const std::uint8_t* pixels, std::uint32_t width, std
   area_ends_.push_back((area_ends_.empty() ? 0 : area_ends_.back()) + area);
 }
 
-// The sums of the square's 32 x 32 equal parts: of parts of pixels, parts of their values. In units that make a part's mean
-// its sum divided by side^2; exact, as all arithmetic modulo 2^32 whose result is below that: 255 * 4096^2 < 2^32.
-void synthesizer::average(const photo_sums& photo, const square& at, std::array<std::uint32_t, tile_nbytes>& out) const {
-  const std::size_t row = (std::size_t{photo.width} + 1) * 3;
-  sum4 above[tile_side + 1] = {};
-  for (std::uint32_t j = 0; j <= tile_side; ++j) {
-    const std::uint32_t y = at.y * subpixel + j * at.side;
-    const std::uint32_t y_part = y % subpixel;
-    const std::uint32_t* upper = photo.sums.data() + y / subpixel * row;
-    const std::uint32_t* lower = y_part == 0 ? upper : upper + row;
-    sum4 left{};
-    for (std::uint32_t i = 0; i <= tile_side; ++i) {
-      const std::uint32_t x = at.x * subpixel + i * at.side;
-      const std::size_t p = std::size_t{x / subpixel} * 3;
-      const auto column = [&](std::size_t q) {  // between the two rows
-        const sum4 u = load(upper + q);
-        return u * subpixel + (load(lower + q) - u) * y_part;
-      };
-      const sum4 here = column(p);
-      const sum4 sum = here * subpixel + (column(p + 3) - here) * (x % subpixel);
-      if (i != 0 && j != 0) {
-        const sum4 part = sum - left - above[i] + above[i - 1];
-        std::memcpy(out.data() + ((j - 1) * tile_side + i - 1) * 3, &part, 3 * sizeof(std::uint32_t));
-      }
-      if (i != 0) above[i - 1] = left;
-      left = sum;
-    }
-    above[tile_side] = left;
-  }
-}
-
 image_origin synthesizer::draw(std::uint64_t index, std::uint32_t attempt, std::uint8_t* out) const {
   generator random(seed_, index, attempt);
   const std::size_t which = part_of(area_ends_.data(), area_ends_.data() + area_ends_.size(), random.below(area_ends_.back()));
@@ -125,8 +129,8 @@ image_origin synthesizer::draw(std::uint64_t index, std::uint32_t attempt, std::
   at.y = static_cast<std::uint32_t>(random.below(photo.height - at.side + 1));
   const bool mirrored = random.below(2) != 0;
 
-  std::array<std::uint32_t, tile_nbytes> sums;
-  average(photo, at, sums);
+  std::uint32_t sums[tile_nbytes];
+  add_up_parts(photo.sums.data(), (std::size_t{photo.width} + 1) * 3, at, sums);
   // Fixed point, so that all machines give the same: sum * gain / side^2 in 2^16ths, rounded to the nearest value.
   std::uint64_t factor[3];
   std::int64_t offset[3];
@@ -136,7 +140,7 @@ image_origin synthesizer::draw(std::uint64_t index, std::uint32_t attempt, std::
   }
   static_assert(gain_one == 1 << 12, "2^12 * 2^36 / 2^32 is 2^16");
   for (std::uint32_t y = 0; y < tile_side; ++y) {
-    const std::uint32_t* from = sums.data() + y * tile_side * 3;
+    const std::uint32_t* from = sums + y * tile_side * 3;
     std::uint8_t* to = out + y * tile_side * 3;
     for (std::uint32_t x = 0; x < tile_side; ++x) {
       std::uint8_t* pixel = to + (mirrored ? tile_side - 1 - x : x) * 3;

@@ -2,7 +2,6 @@
 // Synthetic images for large libraries: squares of photographs at random places, of random sizes, mirrored or not, with shifted
 // colours. docs/collage.md says which. Host code.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -39,10 +38,6 @@ class synthesizer {
     // [height + 1][width + 1][3]: sums, modulo 2^32, of the pixels above and to the left
     std::vector<std::uint32_t> sums;
   };
-  struct square {
-    std::uint32_t x, y, side;
-  };
-  void average(const photo_sums& photo, const square& at, std::array<std::uint32_t, tile_nbytes>& out) const;
 
   std::uint64_t seed_;
   std::vector<photo_sums> photos_;
