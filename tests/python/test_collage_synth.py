@@ -355,6 +355,22 @@ def test_images_of_reduced_photographs(tmp_path: Path, monkeypatch: pytest.Monke
         assert library.origins[i].tolist() == [0, 3 * x, 3 * y, 3 * side]
 
 
+def test_photographs_that_crash_their_decoder_are_left_out(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = synth.load_photo
+
+    def crash(path: str, nphotos: int) -> tuple[Bytes, int]:
+        if Path(path).name == "1.png":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return load(path, nphotos)
+
+    monkeypatch.setattr(synth, "load_photo", crash)
+    report = synthesize_library(50, tmp_path / "l", [photos], SynthOptions(workers=2))
+    assert report.nfiles == 3
+    assert report.unreadable == [(str(photos / "1.png"), "the process that decoded it died (signal SIGKILL)")]
+
+
 def test_an_exception_leaves_nothing(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "l").write_bytes(b"precious")
 
