@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -447,3 +448,24 @@ def test_a_builder_takes_synthetic_images_first(tmp_path: Path) -> None:
     assert builder.nimages == 5 and images.nphotos == 1
     builder.finish()
     assert names_in(tmp_path) == ["l"]
+
+
+def test_the_bar_moves(photos: Path, tmp_path: Path) -> None:
+    """On a terminal, more is drawn of a stage than its beginning."""
+    parent, child = os.openpty()
+    command = [sys.executable, "-m", "gpufs", "collage", "synth", "60000", str(photos), "-o", str(tmp_path / "l")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200", "TERM": "xterm"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=child)
+    os.close(child)
+    drawn_text = b""
+    while True:
+        try:
+            some = os.read(parent, 65536)
+        except OSError:  # the terminal's other end is closed
+            break
+        drawn_text += some
+    os.close(parent)
+    assert process.wait(timeout=60) == 0
+    plain = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", drawn_text)
+    shown = {int(done) for done in re.findall(rb"cutting images\D*(\d+)/60000", plain)}
+    assert shown - {0}

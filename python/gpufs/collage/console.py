@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 out = Console(highlight=False)
 
+SECONDS_A_FRAME = 0.1  # of the bar
+
 
 class Bar:
     """One line of progress on stderr, when that is a terminal."""
@@ -30,25 +33,33 @@ class Bar:
         self._progress = progress
         self._task = progress.add_task("", total=None)
         self._stage = ""
+        self._drawn = 0.0  # when
 
     def show(self, stage: str, done: int, total: int) -> None:
         """Shows how far a stage is; a new stage begins anew."""
         if stage != self._stage:
             self._progress.reset(self._task, description=stage)
             self._stage = stage
-        self._progress.update(self._task, completed=done, total=total)
+        self._update(done, total)
 
     def count_files(self, nfiles: int) -> None:
         """Shows how many files have been read, of a number that is not known."""
         if self._stage != "reading pictures":
             self._progress.reset(self._task, description="reading pictures", total=None)
             self._stage = "reading pictures"
-        self._progress.update(self._task, completed=nfiles)
+        self._update(nfiles, None)
+
+    def _update(self, done: int, total: int | None) -> None:
+        # Drawn from here, not from a thread of rich's: processes are forked meanwhile.
+        now = time.monotonic()
+        refresh = now - self._drawn >= SECONDS_A_FRAME
+        self._drawn = now if refresh else self._drawn
+        self._progress.update(self._task, completed=done, total=total, refresh=refresh)
 
 
 @contextmanager
 def progress() -> Iterator[Bar]:
-    """A bar that is gone when the block ends. Its thread starts with the first update."""
+    """A bar that is gone when the block ends."""
     text = TextColumn("{task.description}")
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
