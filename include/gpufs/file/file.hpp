@@ -95,7 +95,7 @@ GPUFS_DEVICE std::uint32_t page_nbytes_of(const Mount& mount) {
   return 1u << mount.layout().cache.frames.page_shift;
 }
 
-// Spreads groups over rings.
+// Spreads groups over request rings.
 GPUFS_DEVICE std::uint32_t ring_hint() { return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id(); }
 
 template <class Mount>
@@ -198,7 +198,9 @@ GPUFS_DEVICE_COLD int fill_page(Group group, const mount_layout* mount, file_vie
 // A group's leader looks the page up; one lane calls.
 template <class Mount>
 GPUFS_DEVICE auto acquire_page(const Mount& mount, const file_view& view, std::uint64_t page_number) {
-  const auto got = mount.pages().acquire(cache::make_key(view.cache_id, page_number), ring_hint(),
+  // Which allocation ring comes first is said on every hit, so it is made of what is at hand.
+  const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
+  const auto got = mount.pages().acquire(cache::make_key(view.cache_id, page_number), ring,
                                          {2 * mount.layout().io_timeout_ns, mount.layout().frame_timeout_ns});
   using role = decltype(got.what);
   file_counters& counters = counters_of(mount, view.slot);
