@@ -50,20 +50,14 @@ class frames {
     return {false, false};
   }
 
-  // Gives back a pin. The group that claims the frame next (its acquire in `claim`) must not write before we have read. Loads only:
-  // one that has its value is done, and that is what the fence waits for; a block's scope is enough, as the add is not seen by
-  // anybody earlier than by the block. (A fence of device scope would wait for unrelated writes too: 5 to 12 % of the speed of
-  // hits.)
-  GPUFS_DEVICE void unpin(frame_index f) const {
-    simt::fence(std::memory_order_acq_rel, simt::scope::block);
-    state(f).add_relaxed(0 - frame_state::one_pin);
-  }
+  // Gives back a pin. Our loads come before what the group writes that claims the frame next (the acquire in `claim`); page bytes
+  // are not written under such a pin.
+  GPUFS_DEVICE void unpin(frame_index f) const { state(f).fetch_add_after_loads(0 - frame_state::one_pin); }
 
   // The same for a pin that a user says they hold. False when the frame has none: a page unmapped twice.
   GPUFS_DEVICE static bool unpin_checked(frame_meta& frame) {
     simt::atomic_ref<std::uint64_t> word(frame.state);
-    simt::fence(std::memory_order_acq_rel, simt::scope::block);
-    if ((word.fetch_sub(frame_state::one_pin, std::memory_order_relaxed) & frame_state::pin_mask) != 0) return true;
+    if ((word.fetch_add_after_loads(0 - frame_state::one_pin) & frame_state::pin_mask) != 0) return true;
     word.fetch_add(frame_state::one_pin, std::memory_order_relaxed);
     return false;
   }

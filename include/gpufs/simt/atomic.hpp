@@ -100,6 +100,17 @@ class atomic_ref {
     return host().fetch_and(value, order);
 #endif
   }
+  // Adds with the caller's earlier loads, and nothing else, ordered before: what whoever acquires the sum writes next, they do not
+  // see. A load that has its value is done with, for everybody; so on CUDA a fence of the block's scope is enough, which waits for
+  // just that. (A release would wait for unrelated writes to reach the device: measured on hits, 5 to 12 % of their speed.)
+  GPUFS_HOST_DEVICE T fetch_add_after_loads(T value) const requires std::is_integral_v<T> {
+#ifdef __CUDA_ARCH__
+    detail::ptx_fence(std::memory_order_acq_rel, scope::block);
+    return from_bits(detail::ptx_fetch_add<S>(address(), to_bits(value), std::memory_order_relaxed));
+#else
+    return fetch_add(value, std::memory_order_release);
+#endif
+  }
   // Adds without asking what was there: for counters.
   GPUFS_HOST_DEVICE void add_relaxed(T value) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
