@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device's side of the benches: timed launches and the measured ceilings. The benches are one source for both machines: on
+// the CPU machine they check their answers, and their figures mean nothing.
+#pragma once
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gpufs/gpufs.hpp"
+#include "harness.hpp"
+#include "simt/device_array.hpp"
+
+#if GPUFS_ON_CUDA
+#include <cuda_runtime.h>
+
+#include <fstream>
+#endif
+
+namespace bench {
+inline namespace GPUFS_MACHINE {
+
+using gpufs::simt::atomic_ref;
+using gpufs::simt::test::device_array;
+using gpufs::simt::test::pinned_array;
+
+// The content of every file: its 8-byte word i.
+GPUFS_HOST_DEVICE std::uint64_t word_of(std::uint64_t i) { return gpufs::simt::test::scramble(i); }
+// x spread evenly over 0 .. n-1, by its high bits.
+GPUFS_HOST_DEVICE std::uint64_t scaled(std::uint64_t x, std::uint64_t n) {
+  __extension__ using wide = unsigned __int128;
+  return static_cast<std::uint64_t>(static_cast<wide>(x) * n >> 64);
+}
+
+struct shape {
+  unsigned grid, block;
+  std::uint64_t warps() const { return std::uint64_t{grid} * (block / 32); }
+  std::uint64_t threads() const { return std::uint64_t{grid} * block; }
+};
+
+inline constexpr bool on_gpu = GPUFS_ON_CUDA != 0;
+
+#if GPUFS_ON_CUDA
+
+inline void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw gpufs::error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+// Waits that block, so that the host's CPU time is the file system's.
+inline machine_facts this_machine() {
+  check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "no GPU");
+  cudaDeviceProp device{};
+  check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+  int cuda = 0;
+  check(cudaDriverGetVersion(&cuda), "cudaDriverGetVersion");
+  std::string driver;
+  std::getline(std::ifstream("/sys/module/nvidia/version"), driver);
+  driver += (driver.empty() ? "CUDA " : ", CUDA ") + std::to_string(cuda / 1000) + "." + std::to_string(cuda % 1000 / 10);
+  return {device.name, driver, static_cast<unsigned>(device.multiProcessorCount)};
+}
+
+template <class Kernel>
+__global__ void entry(const __grid_constant__ Kernel kernel) {
+  kernel();
+}
+// At most 64 registers a thread, so that a block of 1,024 threads fits.
+template <class Kernel>
+__global__ void __launch_bounds__(1024) entry_of_large_blocks(const __grid_constant__ Kernel kernel) {
+  kernel();
+}
+
+// The seconds on the device between two moments of the default stream, with `work` between them.
+template <class Work>
+double device_seconds(const Work& work) {
+  struct event {
+    event() { check(cudaEventCreateWithFlags(&handle, cudaEventBlockingSync), "cudaEventCreate"); }
+    ~event() { cudaEventDestroy(handle); }
+    cudaEvent_t handle{};
+  };
+  const event begin, end;
+  check(cudaEventRecord(begin.handle), "cudaEventRecord");
+  work();
+  check(cudaEventRecord(end.handle), "cudaEventRecord");
+  check(cudaEventSynchronize(end.handle), "the kernel or copy failed");
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, begin.handle, end.handle), "cudaEventElapsedTime");
+  return ms * 1e-3;
+}
+
+// Runs the kernel; its seconds.
+template <class Kernel>
+double run(const shape& how, const Kernel& kernel) {
+  return device_seconds([&] {
+    entry<<<how.grid, how.block>>>(kernel);
+    check(cudaGetLastError(), "the kernel was not launched");
+  });
+}
+// The same for blocks of up to 1,024 threads.
+template <class Kernel>
+double run_large_blocks(const shape& how, const Kernel& kernel) {
+  return device_seconds([&] {
+    entry_of_large_blocks<<<how.grid, how.block>>>(kernel);
+    check(cudaGetLastError(), "the kernel was not launched");
+  });
+}
+
+// Seconds of one DMA copy of pinned memory to the device.
+inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes) {
+  return device_seconds([&] { check(cudaMemcpyAsync(device, pinned, nbytes, cudaMemcpyHostToDevice), "cudaMemcpyAsync"); });
+}
+
+#else
+
+inline machine_facts this_machine() { return {"", "none: the CPU machine", 2}; }
+
+template <class Kernel>
+double run(const shape& how, const Kernel& kernel) {
+  const stopwatch watch;
+  gpufs::simt::launch({.grid = how.grid, .block = how.block, .schedule = {.switch_percent = 0}}, kernel);
+  return watch.seconds();
+}
+template <class Kernel>
+double run_large_blocks(const shape& how, const Kernel& kernel) {
+  return run(how, kernel);
+}
+
+inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes) {
+  const stopwatch watch;
+  gpufs::simt::this_platform().copy_to_device(device, pinned, nbytes);
+  return watch.seconds();
+}
+
+#endif
+
+// The grid that most benches use: blocks_per_sm blocks of `warps` warps on every SM (two blocks in all on the CPU machine).
+inline shape grid_of(const machine_facts& machine, arguments& args) {
+  const auto warps = static_cast<unsigned>(args.number("warps", {8, 8, 2}));
+  const auto blocks = static_cast<unsigned>(args.number("blocks-per-sm", {8, 8, 1}));
+  return {machine.nprocessors * std::max(blocks, 1u), std::max(warps, 1u) * 32};
+}
+
+inline int repeats_of(arguments& args) { return std::max(1, static_cast<int>(args.number("repeats", {5, 3, 1}))); }
+
+// --- Ceilings, measured in the same run --------------------------------------------------------------------------------------
+
+// One pinned host-to-device copy of 1 GiB, GB/s: what no file system can pass.
+inline spread measure_copy(results& out) {
+  const std::size_t nbytes = on_gpu ? 1u << 30 : 1u << 20;
+  const pinned_array<std::byte> host(nbytes);
+  const device_array<std::byte> device(nbytes);
+  copy_seconds(device.get(), host.get(), nbytes);
+  std::vector<double> rates;
+  for (int i = 0; i < 7; ++i) rates.push_back(static_cast<double>(nbytes) / copy_seconds(device.get(), host.get(), nbytes) * 1e-9);
+  const spread copy = spread_of(rates);
+  out.ceiling("pinned host-to-device copy, 1 GiB", "GB/s", copy);
+  return copy;
+}
+
+// The sum of n 16-byte words' 8-byte halves, read in place: eight loads in flight a lane.
+GPUFS_DEVICE std::uint64_t sum_of(const std::byte* data, std::size_t nbytes, unsigned rank, unsigned size) {
+  struct alignas(16) two {
+    std::uint64_t a, b;
+  };
+  const auto* words = reinterpret_cast<const two*>(data);
+  const std::size_t n = nbytes / sizeof(two);
+  std::uint64_t sum = 0;
+  std::size_t i = rank;
+  for (; i + 7 * std::size_t{size} < n; i += 8 * std::size_t{size}) {
+    two w[8];
+    for (unsigned k = 0; k < 8; ++k) w[k] = words[i + k * std::size_t{size}];
+    for (const two& x : w) sum += x.a + x.b;
+  }
+  for (; i < n; i += size) sum += words[i].a + words[i].b;
+  return sum;
+}
+
+struct read_device_memory {
+  const std::byte* data;
+  std::size_t nbytes;
+  unsigned times;
+  std::uint64_t* sum;
+
+  GPUFS_DEVICE void operator()() const {
+    const unsigned rank = gpufs::simt::block_rank() * gpufs::simt::block_size() + gpufs::simt::thread_rank();
+    std::uint64_t mine = 0;
+    for (unsigned t = 0; t < times; ++t) {
+      const unsigned size = gpufs::simt::grid_size() * gpufs::simt::block_size();
+      mine += sum_of(data, nbytes, (rank + 32 * t) % size, size);  // no two rounds alike: else one could stand for all
+    }
+    const auto warp = gpufs::this_warp();
+    mine = warp.reduce_add(mine);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
+  }
+};
+
+// Sequential reads of nbytes of device memory, GB/s, again and again so that a launch takes as long as what is held against it.
+inline spread measure_memory_read(results& out, const machine_facts& machine, std::size_t nbytes) {
+  const device_array<std::byte> data(nbytes);
+  const device_array<std::uint64_t> sum(1);
+  const unsigned times = on_gpu ? static_cast<unsigned>(std::max<double>(1, 100e9 / static_cast<double>(nbytes))) : 1;
+  const shape how = on_gpu ? shape{machine.nprocessors * 8, 256} : shape{2, 32};
+  std::vector<double> rates;
+  for (int i = 0; i < 6; ++i) {
+    const double seconds = run(how, read_device_memory{data.get(), nbytes, times, sum.get()});
+    if (i > 0) rates.push_back(static_cast<double>(nbytes) * times / seconds * 1e-9);
+  }
+  const spread read = spread_of(rates);
+  out.ceiling("sequential read of device memory", "GB/s", read);
+  return read;
+}
+
+// Copies random pages of pinned host memory and does nothing else: what a kernel that pulls pages can reach at best.
+struct pull_alone {
+  const std::byte* host;
+  std::uint64_t npages;
+  std::uint32_t page_nbytes, per_warp;
+  std::byte* scratch;  // a page a warp
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
+    for (std::uint32_t i = 0; i < per_warp; ++i) {
+      const std::uint64_t page = scaled(word_of(me * per_warp + i + 1), npages);
+      gpufs::simt::copy_from_host(warp, scratch + me * page_nbytes, host + page * page_nbytes, page_nbytes);
+    }
+  }
+};
+
+// In pages a second.
+inline spread measure_pull(results& out, const shape& how, std::uint32_t page_nbytes) {
+  const std::size_t nbytes = on_gpu ? 1u << 30 : 1u << 20;
+  const pinned_array<std::byte> host(nbytes);
+  const device_array<std::byte> scratch(how.warps() * page_nbytes);
+  const double wanted = on_gpu ? std::min(4e9 / page_nbytes, 4e6) : 256;
+  const auto per_warp = static_cast<std::uint32_t>(std::ceil(wanted / static_cast<double>(how.warps())));
+  const pull_alone kernel{host.get(), nbytes / page_nbytes, page_nbytes, per_warp, scratch.get()};
+  std::vector<double> rates;
+  for (int i = 0; i < 4; ++i) {
+    const double seconds = run(how, kernel);
+    if (i > 0) rates.push_back(static_cast<double>(how.warps()) * per_warp / seconds);
+  }
+  const spread pages = spread_of(rates);
+  const double gb = page_nbytes * 1e-9;
+  out.ceiling("a kernel that only pulls pages of " + std::to_string(page_nbytes) + " B", "GB/s",
+              {pages.median * gb, pages.low * gb, pages.high * gb, pages.samples});
+  return pages;
+}
+
+// --- Files in kernels --------------------------------------------------------------------------------------------------------
+
+struct open_or_close {
+  gpufs::mount_ref fs;
+  const char* path;  // nullptr: close *number
+  std::int32_t* number;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    if (path != nullptr) {
+      const gpufs::file opened = gpufs::open(warp, fs, path);
+      if (warp.leader()) *number = static_cast<std::int32_t>(opened.number());
+    } else {
+      gpufs::close(warp, gpufs::file(fs, gpufs::file_number{*number}));
+    }
+  }
+};
+
+// A file that is open for the kernels that follow, so that these time no opens.
+class held_file {
+ public:
+  held_file(const gpufs::mount& fs, const std::string& path) : fs_(fs.ref()), number_(1) {
+    const device_array<char> name(std::vector<char>(path.c_str(), path.c_str() + path.size() + 1));
+    open_seconds_ = run({1, 32}, open_or_close{fs_, name.get(), number_.get()});
+    if (number_.value() < 0) throw gpufs::error("open of " + path + " in a kernel gave " + std::to_string(number_.value()));
+  }
+  ~held_file() { run({1, 32}, open_or_close{fs_, nullptr, number_.get()}); }
+  held_file(const held_file&) = delete;
+  held_file& operator=(const held_file&) = delete;
+
+  gpufs::file_number number() const { return gpufs::file_number{number_.value()}; }
+  double open_seconds() const { return open_seconds_; }
+
+ private:
+  gpufs::mount_ref fs_;
+  device_array<std::int32_t> number_;
+  double open_seconds_ = 0;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace bench

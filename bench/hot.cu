@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hits: everything that is read is in the cache already. How near do they come to reading the same memory without a file system?
+//
+// BaM's test: a warp reads 1,024 contiguous elements of 8 bytes (8 KiB, at a random multiple of 8 KiB in a file that fits into
+// the cache) and adds them up. It maps each page that the 8 KiB touch (two of 4 KiB, a part of one of 64 KiB), reads it in
+// place with 16-byte loads, eight in flight a lane, and unmaps it. hot_thread: every thread maps the page of a random 4-byte
+// element, reads the element and unmaps. The file is opened before. All sums are compared with what the host computes.
+#include <cmath>
+
+#include "device.hpp"
+
+namespace {
+
+using namespace bench;
+
+constexpr std::uint32_t chunk_nbytes = 8192;
+
+enum class pattern { uniform, skewed, one_page };
+
+// Which chunk the i-th read takes. skewed: nine in ten go to the first hundredth of the file.
+struct chunk_access {
+  std::uint64_t nchunks, seed;
+  pattern how;
+
+  GPUFS_HOST_DEVICE std::uint64_t chunk(std::uint64_t i) const {
+    const std::uint64_t x = word_of(i ^ seed);
+    const std::uint64_t first = nchunks / 100 + 1;
+    return how == pattern::one_page ? 0 : scaled(x, how == pattern::skewed && (x & 1023) < 922 ? first : nchunks);
+  }
+};
+
+struct read_chunks {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  chunk_access access;
+  std::uint32_t per_warp;
+  std::uint64_t* sum;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file file(fs, number);
+    const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
+    const bool same_page = access.how == pattern::one_page;
+    std::uint64_t mine = 0;
+    for (std::uint32_t i = 0; i < per_warp; ++i) {
+      const std::uint64_t begin = access.chunk(me * per_warp + i) * chunk_nbytes;
+      for (std::uint32_t done = 0; done < chunk_nbytes;) {
+        gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(begin + (same_page ? 0 : done)));
+        if (page.error() != 0) {
+          if (warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+          break;
+        }
+        const std::uint32_t left = chunk_nbytes - done;
+        const std::uint32_t n = page.nbytes() < left ? page.nbytes() : left;
+        mine += sum_of(page.data(), n, warp.rank(), warp.size());
+        gpufs::unmap_page(warp, page);
+        done += n;
+      }
+    }
+    mine = warp.reduce_add(mine);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
+  }
+};
+
+// Reads the file once, in order, so that it is in the cache.
+struct read_all {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  std::uint64_t npages;
+  std::uint32_t page_nbytes;
+  std::uint64_t* sum;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file file(fs, number);
+    const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
+    std::uint64_t mine = 0;
+    for (std::uint64_t p = std::uint64_t{gpufs::simt::block_rank()} * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
+         p < npages; p += warps) {
+      gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(p * page_nbytes));
+      if (page.error() != 0) {
+        if (warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+        continue;
+      }
+      mine += sum_of(page.data(), page.nbytes(), warp.rank(), warp.size());
+      gpufs::unmap_page(warp, page);
+    }
+    mine = warp.reduce_add(mine);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
+  }
+};
+
+GPUFS_HOST_DEVICE std::uint64_t element_of(std::uint64_t i, std::uint64_t seed, std::uint64_t n) {
+  return scaled(word_of(i ^ seed), n);
+}
+
+struct read_elements {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  std::uint64_t nelements, seed;
+  std::uint32_t per_thread;
+  std::uint64_t* sum;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto thread = gpufs::this_thread();
+    const gpufs::file file(fs, number);
+    const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
+    std::uint64_t mine = 0;
+    for (std::uint32_t i = 0; i < per_thread; ++i) {
+      const std::uint64_t e = element_of(me * per_thread + i, seed, nelements);
+      gpufs::page page = gpufs::map_page(thread, file, static_cast<std::int64_t>(e * 4));
+      if (page.error() != 0) {
+        atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+        continue;
+      }
+      mine += *reinterpret_cast<const std::uint32_t*>(page.data());
+      gpufs::unmap_page(thread, page);
+    }
+    const auto warp = gpufs::this_warp();
+    mine = warp.reduce_add(mine);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
+  }
+};
+
+struct checked_run {
+  double seconds;
+  bool right;
+};
+
+// Launches make(sum, failed) and compares its sum.
+template <class Make>
+checked_run run_checked(const shape& how, std::uint64_t expected, const Make& make) {
+  const device_array<std::uint64_t> found(2);
+  const double seconds = run(how, make(found.get(), found.get() + 1));
+  const auto values = found.values();
+  if (values[0] != expected || values[1] != 0) {
+    std::printf("WRONG: sum %llu, expected %llu; %llu failed\n", static_cast<unsigned long long>(values[0]),
+                static_cast<unsigned long long>(expected), static_cast<unsigned long long>(values[1]));
+  }
+  return {seconds, values[0] == expected && values[1] == 0};
+}
+
+class hot {
+ public:
+  hot(arguments& args, const machine_facts& machine, const std::string& folder, std::uint64_t nbytes)
+      : how_(grid_of(machine, args)),
+        repeats_(repeats_of(args)),
+        nbytes_(nbytes),
+        reads_(args.number("reads", {6e6, 2e6, 64})),
+        accesses_(args.number("accesses", {5e8, 5e7, 2048})),
+        folder_(folder) {}
+
+  void make_files() {
+    make_file(folder_ + "/data", nbytes_);
+    sums_ = piece_sums(chunk_nbytes, nbytes_ / chunk_nbytes);
+    for (const std::uint64_t s : sums_) total_ += s;
+    page_sum_ = 2 * piece_sums(4096, 1)[0];
+  }
+
+  void run_pages(std::uint32_t page_nbytes, results& out, arguments& args, double memory_gbps) {
+    gpufs::mount_options options;
+    options.cache_nbytes = nbytes_ + nbytes_ / 2;
+    options.page_nbytes = page_nbytes;
+    options.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings
+    options.pin_nbytes = nbytes_ + (1u << 30);
+    const gpufs::mount fs(folder_, options);
+    fs.prepare("data");
+    const held_file file(fs, "data");
+    fill(fs, file.number(), page_nbytes);
+
+    const bool small = page_nbytes == 4096;
+    const auto reads = [&](const char* name, const char* label, pattern p, double ceiling, const char* ceiling_is) {
+      return read_with(fs, file.number(), {name, label, {}, "GB/s", ceiling, ceiling_is}, p, out);
+    };
+    const char* memory = "sequential read of device memory";
+    if (!small) {
+      if (args.wants("hot_64k")) reads("hot_64k", "a warp reads 8 KiB, uniform", pattern::uniform, memory_gbps, memory);
+      return;
+    }
+    if (args.wants("hot_4k") || args.wants("hot_skewed") || args.wants("hot_one_page")) {
+      const double base = reads("hot_4k", "a warp reads 8 KiB, uniform", pattern::uniform, memory_gbps, memory);
+      if (args.wants("hot_skewed")) reads("hot_skewed", "90 % of reads to 1 % of pages", pattern::skewed, base, "hot_4k");
+      if (args.wants("hot_one_page")) reads("hot_one_page", "all reads to one page", pattern::one_page, base, "hot_4k");
+    }
+    if (args.wants("hot_thread")) threads(fs, file.number(), out);
+  }
+
+ private:
+  // Until a round finds everything there.
+  void fill(const gpufs::mount& fs, gpufs::file_number number, std::uint32_t page_nbytes) const {
+    for (int round = 0; round < 4; ++round) {
+      const std::uint64_t before = fs.counters().faults;
+      const checked_run r = run_checked(how_, total_, [&](std::uint64_t* sum, std::uint64_t* failed) {
+        return read_all{fs.ref(), number, nbytes_ / page_nbytes, page_nbytes, sum, failed};
+      });
+      if (!r.right) throw gpufs::error("the file does not read as it was written");
+      if (fs.counters().faults == before) return;
+    }
+  }
+
+  static void add_counts(measurement& m, const gpufs::mount_counters& before, const gpufs::mount_counters& after) {
+    const std::uint64_t hits = after.hits - before.hits, faults = after.faults - before.faults;
+    m.details = {{"hits", static_cast<double>(hits)}, {"faults", static_cast<double>(faults)}};
+    if (faults * 1000 > hits) m.cause = "not all were hits: some rings of the cache had fewer frames than pages fell to them";
+  }
+
+  double read_with(const gpufs::mount& fs, gpufs::file_number number, measurement m, pattern p, results& out) const {
+    const auto per_warp = static_cast<std::uint32_t>(std::ceil(reads_ / static_cast<double>(how_.warps())));
+    const std::uint64_t total = how_.warps() * per_warp;
+    m.verified = true;
+    const gpufs::mount_counters before = fs.counters();
+    for (int r = 0; r <= repeats_; ++r) {
+      const chunk_access access{nbytes_ / chunk_nbytes, word_of(static_cast<std::uint64_t>(r) + 1000), p};
+      const std::uint64_t expected =
+          p == pattern::one_page ? total * page_sum_ : sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
+            std::uint64_t sum = 0;
+            for (std::uint64_t i = begin; i < end; ++i) sum += sums_[access.chunk(i)];
+            return sum;
+          });
+      const checked_run done = run_checked(how_, expected, [&](std::uint64_t* sum, std::uint64_t* failed) {
+        return read_chunks{fs.ref(), number, access, per_warp, sum, failed};
+      });
+      m.verified = m.verified && done.right;
+      if (r > 0) m.samples.push_back(static_cast<double>(total) * chunk_nbytes / done.seconds * 1e-9);
+    }
+    add_counts(m, before, fs.counters());
+    out.add(m);
+    return spread_of(m.samples).median;
+  }
+
+  void threads(const gpufs::mount& fs, gpufs::file_number number, results& out) const {
+    const auto per_thread = static_cast<std::uint32_t>(std::ceil(accesses_ / static_cast<double>(how_.threads())));
+    const std::uint64_t total = how_.threads() * per_thread, nelements = nbytes_ / 4;
+    measurement m{"hot_thread", "a random 4-byte element a thread", {}, "G accesses/s"};
+    m.figure = measurement::kind::itself;
+    m.verified = true;
+    const gpufs::mount_counters before = fs.counters();
+    for (int r = 0; r <= repeats_; ++r) {
+      const std::uint64_t seed = word_of(static_cast<std::uint64_t>(r) + 2000);
+      const std::uint64_t expected = sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
+        std::uint64_t sum = 0;
+        for (std::uint64_t i = begin; i < end; ++i) {
+          const std::uint64_t e = element_of(i, seed, nelements);
+          sum += static_cast<std::uint32_t>(word_of(e / 2) >> (e % 2 * 32));
+        }
+        return sum;
+      });
+      const checked_run done = run_checked(how_, expected, [&](std::uint64_t* sum, std::uint64_t* failed) {
+        return read_elements{fs.ref(), number, nelements, seed, per_thread, sum, failed};
+      });
+      m.verified = m.verified && done.right;
+      if (r > 0) m.samples.push_back(static_cast<double>(total) / done.seconds * 1e-9);
+    }
+    add_counts(m, before, fs.counters());
+    out.add(m);
+  }
+
+  shape how_;
+  int repeats_;
+  std::uint64_t nbytes_;
+  double reads_, accesses_;
+  std::string folder_;
+  std::vector<std::uint64_t> sums_;
+  std::uint64_t total_ = 0, page_sum_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return guarded("hot", [&] {
+    arguments args(argc, argv, "hot  --dir DIR  --file-gib N  --blocks-per-sm N  --warps N  --reads N  --accesses N", on_gpu);
+    const machine_facts machine = this_machine();
+    const work_folder folder(args.path("dir", "/dev/shm"));
+    const std::uint64_t nbytes = args.nbytes("file-gib", {4, 0.25, 1. / 1024}) / (64 << 10) * (64 << 10);
+    hot bench(args, machine, folder.path(), nbytes);
+    results out("hot", args, machine);
+    bench.make_files();
+    const double memory_gbps = measure_memory_read(out, machine, nbytes).median;
+    bench.run_pages(4096, out, args, memory_gbps);
+    if (args.wants("hot_64k")) bench.run_pages(65536, out, args, memory_gbps);
+    return out.finish();
+  });
+}
