@@ -355,18 +355,22 @@ std::vector<std::uint64_t> piece_sums(std::uint64_t piece_nbytes, std::uint64_t 
 unsigned host_threads() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 double run_threads(unsigned n, const std::function<void(unsigned thread)>& work) {
-  std::barrier start(static_cast<std::ptrdiff_t>(n) + 1);
-  std::vector<std::jthread> threads;
-  for (unsigned t = 0; t < n; ++t) {
-    threads.emplace_back([&, t] {
-      start.arrive_and_wait();
-      work(t);
-    });
+  using clock = std::chrono::steady_clock;
+  std::barrier start(static_cast<std::ptrdiff_t>(n));
+  std::vector<clock::time_point> begins(n), ends(n);
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned t = 0; t < n; ++t) {
+      threads.emplace_back([&, t] {
+        start.arrive_and_wait();
+        begins[t] = clock::now();
+        work(t);
+        ends[t] = clock::now();
+      });
+    }
   }
-  start.arrive_and_wait();
-  const stopwatch watch;
-  for (std::jthread& t : threads) t.join();
-  return watch.seconds();
+  const auto begin = *std::min_element(begins.begin(), begins.end()), end = *std::max_element(ends.begin(), ends.end());
+  return std::chrono::duration<double>(end - begin).count();
 }
 
 std::uint64_t sum_in_parallel(std::uint64_t n, const std::function<std::uint64_t(std::uint64_t begin, std::uint64_t end)>& part) {

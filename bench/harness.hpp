@@ -113,7 +113,7 @@ void make_file(const std::string& path, std::uint64_t nbytes);
 std::vector<std::uint64_t> piece_sums(std::uint64_t piece_nbytes, std::uint64_t npieces);
 
 unsigned host_threads();
-// work(thread) in n threads, all started before any begins; the seconds from then to the end of the last.
+// work(thread) in n threads, all started before any begins; the seconds from the first's begin to the last's end.
 double run_threads(unsigned n, const std::function<void(unsigned thread)>& work);
 // The sum of part(begin, end) over [0, n) cut into pieces for all host threads.
 std::uint64_t sum_in_parallel(std::uint64_t n, const std::function<std::uint64_t(std::uint64_t begin, std::uint64_t end)>& part);

@@ -5,92 +5,11 @@
 // the cache) and adds them up. It maps each page that the 8 KiB touch (two of 4 KiB, a part of one of 64 KiB), reads it in
 // place with 16-byte loads, eight in flight a lane, and unmaps it. hot_thread: every thread maps the page of a random 4-byte
 // element, reads the element and unmaps. The file is opened before. All sums are compared with what the host computes.
-#include <cmath>
-
-#include "device.hpp"
+#include "access.hpp"
 
 namespace {
 
 using namespace bench;
-
-constexpr std::uint32_t chunk_nbytes = 8192;
-
-enum class pattern { uniform, skewed, one_page };
-
-// Which chunk the i-th read takes. skewed: nine in ten go to the first hundredth of the file.
-struct chunk_access {
-  std::uint64_t nchunks, seed;
-  pattern how;
-
-  GPUFS_HOST_DEVICE std::uint64_t chunk(std::uint64_t i) const {
-    const std::uint64_t x = word_of(i ^ seed);
-    const std::uint64_t first = nchunks / 100 + 1;
-    return how == pattern::one_page ? 0 : scaled(x, how == pattern::skewed && (x & 1023) < 922 ? first : nchunks);
-  }
-};
-
-struct read_chunks {
-  gpufs::mount_ref fs;
-  gpufs::file_number number;
-  chunk_access access;
-  std::uint32_t per_warp;
-  std::uint64_t* sum;
-  std::uint64_t* failed;
-
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = gpufs::this_warp();
-    const gpufs::file file(fs, number);
-    const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
-    const bool same_page = access.how == pattern::one_page;
-    std::uint64_t mine = 0;
-    for (std::uint32_t i = 0; i < per_warp; ++i) {
-      const std::uint64_t begin = access.chunk(me * per_warp + i) * chunk_nbytes;
-      for (std::uint32_t done = 0; done < chunk_nbytes;) {
-        gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(begin + (same_page ? 0 : done)));
-        if (page.error() != 0) {
-          if (warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
-          break;
-        }
-        const std::uint32_t left = chunk_nbytes - done;
-        const std::uint32_t n = page.nbytes() < left ? page.nbytes() : left;
-        mine += sum_of(page.data(), n, warp.rank(), warp.size());
-        gpufs::unmap_page(warp, page);
-        done += n;
-      }
-    }
-    mine = warp.reduce_add(mine);
-    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
-  }
-};
-
-// Reads the file once, in order, so that it is in the cache.
-struct read_all {
-  gpufs::mount_ref fs;
-  gpufs::file_number number;
-  std::uint64_t npages;
-  std::uint32_t page_nbytes;
-  std::uint64_t* sum;
-  std::uint64_t* failed;
-
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = gpufs::this_warp();
-    const gpufs::file file(fs, number);
-    const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
-    std::uint64_t mine = 0;
-    for (std::uint64_t p = std::uint64_t{gpufs::simt::block_rank()} * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
-         p < npages; p += warps) {
-      gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(p * page_nbytes));
-      if (page.error() != 0) {
-        if (warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
-        continue;
-      }
-      mine += sum_of(page.data(), page.nbytes(), warp.rank(), warp.size());
-      gpufs::unmap_page(warp, page);
-    }
-    mine = warp.reduce_add(mine);
-    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
-  }
-};
 
 GPUFS_HOST_DEVICE std::uint64_t element_of(std::uint64_t i, std::uint64_t seed, std::uint64_t n) {
   return scaled(word_of(i ^ seed), n);
@@ -124,24 +43,6 @@ struct read_elements {
     if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
   }
 };
-
-struct checked_run {
-  double seconds;
-  bool right;
-};
-
-// Launches make(sum, failed) and compares its sum.
-template <class Make>
-checked_run run_checked(const shape& how, std::uint64_t expected, const Make& make) {
-  const device_array<std::uint64_t> found(2);
-  const double seconds = run(how, make(found.get(), found.get() + 1));
-  const auto values = found.values();
-  if (values[0] != expected || values[1] != 0) {
-    std::printf("WRONG: sum %llu, expected %llu; %llu failed\n", static_cast<unsigned long long>(values[0]),
-                static_cast<unsigned long long>(expected), static_cast<unsigned long long>(values[1]));
-  }
-  return {seconds, values[0] == expected && values[1] == 0};
-}
 
 class hot {
  public:
@@ -214,12 +115,7 @@ class hot {
     const gpufs::mount_counters before = fs.counters();
     for (int r = 0; r <= repeats_; ++r) {
       const chunk_access access{nbytes_ / chunk_nbytes, word_of(static_cast<std::uint64_t>(r) + 1000), p};
-      const std::uint64_t expected =
-          p == pattern::one_page ? total * page_sum_ : sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
-            std::uint64_t sum = 0;
-            for (std::uint64_t i = begin; i < end; ++i) sum += sums_[access.chunk(i)];
-            return sum;
-          });
+      const std::uint64_t expected = p == pattern::one_page ? total * page_sum_ : expected_sum(access, total, sums_);
       const checked_run done = run_checked(how_, expected, [&](std::uint64_t* sum, std::uint64_t* failed) {
         return read_chunks{fs.ref(), number, access, per_warp, sum, failed};
       });

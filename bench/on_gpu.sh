@@ -47,16 +47,24 @@ step_sanitize() {
   return $rc
 }
 
+# GPUFS_BENCHES: which programs (default: all). GPUFS_BENCH_ARGS: options for each (--quick). GPUFS_BENCH_MEMORY: a folder in memory.
+# GPUFS_BENCH_DISK: a folder on a disk with 24 GiB of room (default: the build's; empty: leave that case out).
 step_bench() {
-  local dir
+  local rc=0 program options begin
   GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
   export GPUFS_COMMIT
-  dir=$(mktemp -d /dev/shm/gpufs-bench.XXXXXX)
-  GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
-  export GPUFS_COMMIT
-  "$build/bench/cold_read" "$dir" "$out/cold_read.json" && "$build/bench/cold_read" "$dir" "$out/cold_read_staged.json" --store posix --file-gib 8
-  local rc=$?
-  rm -rf "$dir"
+  for program in ${GPUFS_BENCHES:-hot cold cache staged host_cost sms}; do
+    # shellcheck disable=SC2206
+    options=(${GPUFS_BENCH_ARGS:-})
+    [ "$program" = cache ] || options+=(--dir "${GPUFS_BENCH_MEMORY:-/dev/shm}")
+    [ "$program" != cold ] || [ -z "${GPUFS_BENCH_DISK-$build}" ] || options+=(--disk-dir "${GPUFS_BENCH_DISK-$build}")
+    begin=$SECONDS
+    timeout "${GPUFS_BENCH_TIMEOUT:-240}" "$build/bench/$program" --out "$out/$program.json" "${options[@]}" >"$out/$program.log" 2>&1 ||
+      { rc=1; echo "$program FAILED"; }
+    cat "$out/$program.log"
+    echo "$program took $((SECONDS - begin)) s"
+  done
+  python3 bench/report.py "$out" || rc=1
   return $rc
 }
 

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Misses against the bus. A file in memory is 24 times as large as the cache, so that nearly every read misses and evicts.
+// The ceiling is one pinned host-to-device copy in the same run; beside it, what a kernel reaches that only copies random pages
+// of pinned memory.
+//
+// cold_4k, cold_512, cold_64k: warps read whole random pages through pread, and map them with map_page; the pages that missed
+// count.
+// (`delivered` in the details counts hits as well.) cold_4k also from the page cache of a disk's file system (--disk-dir).
+// seq_read: blocks read the file in order, a piece of 128 KiB each, through pread.
+#include <memory>
+#include <optional>
+
+#include "access.hpp"
+#include "gpufs/store/auto_store.hpp"
+
+namespace {
+
+using namespace bench;
+
+// A file and a store that keeps it registered, for mounts of several page sizes.
+struct subject {
+  subject(const std::string& parent, std::uint64_t nbytes_, const char* where_) : folder(parent), nbytes(nbytes_), where(where_) {
+    const stopwatch watch;
+    make_file(folder.path() + "/data", nbytes);
+    files = std::make_shared<gpufs::store::auto_store>(gpufs::simt::this_platform(), folder.path(), nbytes + (1u << 30));
+    std::printf("%-14s %.3g GiB in %s, written in %.1f s\n", "file", static_cast<double>(nbytes) / (1u << 30), where.c_str(),
+                watch.seconds());
+  }
+  work_folder folder;
+  std::uint64_t nbytes;
+  std::string where;
+  std::shared_ptr<gpufs::store::store> files;
+};
+
+// Blocks read the file's pieces in order.
+struct read_in_order {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  std::uint64_t npieces;
+  std::uint32_t piece_nbytes, nwords;
+  std::byte* scratch;
+  wrong_or_failed* counts;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto block = gpufs::this_block();
+    const gpufs::file file(fs, number);
+    std::byte* mine = scratch + std::uint64_t{gpufs::simt::block_rank()} * piece_nbytes;
+    for (std::uint64_t p = gpufs::simt::block_rank(); p < npieces; p += gpufs::simt::grid_size()) {
+      const std::uint64_t offset = p * piece_nbytes;
+      if (gpufs::pread(block, file, mine, piece_nbytes, static_cast<std::int64_t>(offset)) == piece_nbytes) {
+        compare(block, mine, offset, nwords, counts);
+      } else if (block.leader()) {
+        atomic_ref<std::uint64_t>(counts->failed).add_relaxed(1);
+      }
+      block.sync();
+    }
+  }
+};
+
+class cold {
+ public:
+  cold(arguments& args, const machine_facts& machine)
+      : how_(grid_of(machine, args)),
+        repeats_(repeats_of(args)),
+        cache_nbytes_(args.nbytes("cache-gib", {1, 1. / 16, 1. / 1024})),
+        launch_nbytes_(args.number("launch-gb", {8, 0.5, 1e-3}) * 1e9) {}
+
+  gpufs::mount make_mount(const subject& s, std::uint32_t page_nbytes) const {
+    gpufs::mount_options options;
+    options.cache_nbytes = cache_nbytes_;
+    options.page_nbytes = page_nbytes;
+    options.custom_store = s.files;
+    gpufs::mount fs(s.folder.path(), options);
+    fs.prepare("data");
+    return fs;
+  }
+
+  void random(const char* name, const subject& s, std::uint32_t page_nbytes, double copy_gbps, double pull_pages,
+              results& out) const {
+    const gpufs::mount fs = make_mount(s, page_nbytes);
+    const held_file file(fs, "data");
+    // Small pages: half the bytes are enough.
+    const double reads = std::min(launch_nbytes_ / page_nbytes, std::max(launch_nbytes_ / 1024, 64.));
+    const std::uint64_t npages = s.nbytes / page_nbytes;
+    const auto launch = [](const shape& how, const auto& kernel) { return run(how, kernel); };
+    tell(name, "pread", s, page_nbytes, copy_gbps, pull_pages,
+         measure_random<false>(fs, file.number(), how_, npages, reads, repeats_, launch), out);
+    tell(name, "map_page", s, page_nbytes, copy_gbps, pull_pages,
+         measure_random<true>(fs, file.number(), how_, npages, reads, repeats_, launch), out);
+  }
+
+  void in_order(const subject& s, std::uint32_t page_nbytes, double copy_gbps, results& out) const {
+    const gpufs::mount fs = make_mount(s, page_nbytes);
+    const held_file file(fs, "data");
+    const std::uint32_t piece_nbytes = 128 << 10;
+    const device_array<std::byte> scratch(std::uint64_t{how_.grid} * piece_nbytes);
+    measurement m{"seq_read", "pread by blocks, pages of " + size_text(page_nbytes), {}, "GB/s", copy_gbps, "pinned copy"};
+    m.verified = true;
+    for (int r = 0; r <= repeats_; ++r) {
+      const device_array<wrong_or_failed> counts(1);
+      const bool verify = r == repeats_;
+      const std::uint64_t before = fs.counters().faults;
+      const double seconds = run(how_, read_in_order{fs.ref(), file.number(), s.nbytes / piece_nbytes, piece_nbytes,
+                                                     verify ? piece_nbytes / 8 : 32, scratch.get(), counts.get()});
+      m.verified = told(counts.value()) && m.verified;
+      if (!verify) m.samples.push_back(static_cast<double>(fs.counters().faults - before) * page_nbytes / seconds * 1e-9);
+    }
+    out.add(m);
+  }
+
+ private:
+  static std::string size_text(std::uint32_t nbytes) {
+    return nbytes < 1024 ? std::to_string(nbytes) + " B" : std::to_string(nbytes / 1024) + " KiB";
+  }
+
+  static void tell(const char* name, const char* call, const subject& s, std::uint32_t page_nbytes, double copy_gbps,
+                   double pull_pages, const random_reads& r, results& out) {
+    const bool in_pages = page_nbytes == 512;  // what the target of small pages counts
+    measurement m{name, std::string(call) + ", " + s.where, times(r.missed, in_pages ? 1e-6 : page_nbytes * 1e-9)};
+    m.unit = in_pages ? "M pages/s" : "GB/s";
+    m.ceiling = in_pages ? pull_pages * 1e-6 : copy_gbps;
+    m.ceiling_is = in_pages ? "a kernel that only pulls pages" : "pinned copy";
+    if (in_pages) m.figure = measurement::kind::itself;
+    m.verified = r.right;
+    const double missed = spread_of(r.missed).median;
+    m.details = {{"delivered_share_of_copy", spread_of(r.read).median * page_nbytes * 1e-9 / copy_gbps},
+                 {"missed_share_of_pull_alone", missed / pull_pages},
+                 {"pages_per_second", missed},
+                 {"hits", static_cast<double>(r.counters.hits)},
+                 {"faults", static_cast<double>(r.counters.faults)},
+                 {"evictions", static_cast<double>(r.counters.evictions)}};
+    out.add(m);
+  }
+
+  shape how_;
+  int repeats_;
+  std::uint64_t cache_nbytes_;
+  double launch_nbytes_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return guarded("cold", [&] {
+    arguments args(argc, argv,
+                   "cold  --dir DIR  --disk-dir DIR  --file-gib N  --disk-gib N  --cache-gib N  --launch-gb N  --blocks-per-sm N  "
+                   "--warps N",
+                   on_gpu);
+    const machine_facts machine = this_machine();
+    const std::string dir = args.path("dir", "/dev/shm"), disk_dir = args.path("disk-dir", "");
+    const std::uint64_t whole = 128 << 10;
+    const std::uint64_t nbytes = args.nbytes("file-gib", {24, 1, 8. / 1024}) / whole * whole;
+    const std::uint64_t disk_nbytes =
+        args.nbytes("disk-gib", {static_cast<double>(nbytes) / (1u << 30), 1, 8. / 1024}) / whole * whole;
+    const cold bench(args, machine);
+    const shape how = grid_of(machine, args);
+    results out("cold", args, machine);
+    const double copy = measure_copy(out).median;
+    const double pull_4k = measure_pull(out, how, 4096).median;
+    std::optional<subject> memory(std::in_place, dir, nbytes, "memory");
+    if (args.wants("cold_4k")) bench.random("cold_4k", *memory, 4096, copy, pull_4k, out);
+    if (args.wants("cold_512")) bench.random("cold_512", *memory, 512, copy, measure_pull(out, how, 512).median, out);
+    if (args.wants("cold_64k")) bench.random("cold_64k", *memory, 65536, copy, measure_pull(out, how, 65536).median, out);
+    if (args.wants("seq_read")) {
+      bench.in_order(*memory, 4096, copy, out);
+      bench.in_order(*memory, 65536, copy, out);
+    }
+    memory.reset();
+    if (args.wants("cold_4k")) {
+      if (disk_dir.empty()) {
+        out.note("cold_4k from a disk's page cache: left out, as there is no --disk-dir");
+      } else {
+        const subject disk(disk_dir, disk_nbytes, "a disk's page cache");
+        bench.random("cold_4k", disk, 4096, copy, pull_4k, out);
+      }
+    }
+    return out.finish();
+  });
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// What host threads serve, against the same number of host threads that do nothing else.
+//
+// staged_4k: random 4 KiB misses of a file that the store may not map, with 1, 4 and 16 workers; against as many threads that
+// pread random 4 KiB of the same file into pinned memory. Only pages that missed count.
+// small_open: warps open, read whole and close files of 4 KiB, each by one warp; against as many threads, as the mount has
+// workers, doing openat, fstat, pread, close. The cache is smaller than the files together, so that every launch reads all.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "access.hpp"
+
+namespace {
+
+using namespace bench;
+
+// --- staged_4k -----------------------------------------------------------------------------------------------------------------
+
+// preads a second of `nthreads` threads, each into 128 pinned pages of its own; every page that is left is compared afterwards.
+double pread_alone(const std::string& path, std::uint64_t nbytes, unsigned nthreads, std::uint32_t per_thread, std::uint64_t seed,
+                   bool* right) {
+  constexpr std::uint32_t npages = 128;
+  const pinned_array<std::byte> pages(std::size_t{nthreads} * npages * 4096);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw gpufs::error("cannot open the file");
+  const page_access access{nbytes / 4096, seed};
+  std::atomic<bool> all_right{true};
+  const double seconds = run_threads(nthreads, [&](unsigned t) {
+    std::byte* mine = pages.get() + std::size_t{t} * npages * 4096;
+    for (std::uint32_t i = 0; i < per_thread; ++i) {
+      const auto offset = static_cast<off_t>(access.page(std::uint64_t{t} * per_thread + i) * 4096);
+      if (pread(fd, mine + i % npages * 4096, 4096, offset) != 4096) all_right = false;
+    }
+  });
+  close(fd);
+  for (unsigned t = 0; t < nthreads; ++t) {
+    for (std::uint32_t i = per_thread < npages ? 0 : per_thread - npages; i < per_thread; ++i) {
+      const std::uint64_t first = access.page(std::uint64_t{t} * per_thread + i) * 512;
+      const auto* words = reinterpret_cast<const std::uint64_t*>(pages.get() + (std::size_t{t} * npages + i % npages) * 4096);
+      for (std::uint64_t w = 0; w < 512; ++w) {
+        if (words[w] != word_of(first + w)) all_right = false;
+      }
+    }
+  }
+  *right = *right && all_right;
+  return static_cast<double>(nthreads) * per_thread / seconds;
+}
+
+void staged_4k(arguments& args, const shape& how, const std::string& dir, results& out) {
+  const work_folder folder(dir);
+  const std::uint64_t nbytes = args.nbytes("file-gib", {8, 0.5, 4. / 1024}) / 4096 * 4096;
+  const std::string path = folder.path() + "/data";
+  make_file(path, nbytes);
+  const int repeats = repeats_of(args);
+  for (const unsigned workers : {1u, 4u, 16u}) {
+    if (workers > host_threads()) {
+      out.note("staged_4k with " + std::to_string(workers) + " workers: left out, the host has " + std::to_string(host_threads()) +
+               " threads");
+      continue;
+    }
+    gpufs::mount_options options;
+    options.cache_nbytes = args.nbytes("staged-cache-gib", {0.25, 1. / 16, 1. / 1024});
+    options.store = gpufs::store_kind::posix;
+    options.nworkers = workers;
+    const gpufs::mount fs(folder.path(), options);
+    fs.prepare("data");
+    const held_file file(fs, "data");
+    // About 0.2 s: a thread reads up to 0.7 M pages a second.
+    const double each = args.number("reads-per-thread", {1e5, 2e4, 64});
+    bool right = true;
+    std::vector<double> alone;
+    for (int r = 0; r < repeats; ++r) {
+      alone.push_back(pread_alone(path, nbytes, workers, static_cast<std::uint32_t>(each),
+                                  word_of(4000 + static_cast<std::uint64_t>(r)), &right));
+    }
+    const spread ceiling = spread_of(alone);
+    const std::string who = std::to_string(workers) + (workers == 1 ? " thread" : " threads");
+    out.ceiling("pread of random 4 KiB, " + who, "M pages/s",
+                {ceiling.median * 1e-6, ceiling.low * 1e-6, ceiling.high * 1e-6, ceiling.samples});
+    const random_reads got = measure_random<true>(fs, file.number(), how, nbytes / 4096, each * workers, repeats,
+                                                  [](const shape& s, const auto& kernel) { return run(s, kernel); });
+    measurement m{"staged_4k", who, times(got.missed, 1e-6), "M pages/s", ceiling.median * 1e-6, "pread alone, " + who};
+    m.verified = right && got.right;
+    m.details = {{"hits", static_cast<double>(got.counters.hits)}, {"faults", static_cast<double>(got.counters.faults)}};
+    out.add(m);
+  }
+}
+
+// --- small_open ----------------------------------------------------------------------------------------------------------------
+
+constexpr std::size_t name_nbytes = 16;
+constexpr std::uint32_t small_nbytes = 4096;
+
+std::array<char, name_nbytes> small_name(std::uint32_t i) {
+  std::array<char, name_nbytes> name{};
+  std::snprintf(name.data(), name.size(), "%02u/%07u", i % 100, i);
+  return name;
+}
+
+// File i continues the content where file i - 1 ends.
+void make_small_files(const std::string& folder, std::uint32_t nfiles) {
+  for (unsigned d = 0; d < 100; ++d) {
+    std::array<char, 8> name{};
+    std::snprintf(name.data(), name.size(), "/%02u", d);
+    if (mkdir((folder + name.data()).c_str(), 0700) != 0) throw gpufs::error("cannot make a folder");
+  }
+  std::atomic<bool> right{true};
+  sum_in_parallel(nfiles, [&](std::uint64_t begin, std::uint64_t end) {
+    std::array<std::uint64_t, small_nbytes / 8> words{};
+    for (std::uint64_t i = begin; i < end; ++i) {
+      for (std::size_t w = 0; w < words.size(); ++w) words[w] = word_of(i * words.size() + w);
+      const std::string path = folder + "/" + small_name(static_cast<std::uint32_t>(i)).data();
+      const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+      if (fd < 0 || write(fd, words.data(), small_nbytes) != small_nbytes) right = false;
+      if (fd >= 0) close(fd);
+    }
+    return 0;
+  });
+  if (!right) throw gpufs::error("cannot write the small files");
+}
+
+// Files a second of nthreads threads; compares the first word of each.
+double calls_alone(const std::string& folder, std::uint32_t nfiles, unsigned nthreads, bool* right) {
+  const int root = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (root < 0) throw gpufs::error("cannot open the folder");
+  std::vector<std::array<char, name_nbytes>> names(nfiles);
+  for (std::uint32_t i = 0; i < nfiles; ++i) names[i] = small_name(i);
+  const pinned_array<std::uint64_t> buffers(std::size_t{nthreads} * small_nbytes / 8);
+  std::atomic<bool> all_right{true};
+  const double seconds = run_threads(nthreads, [&](unsigned t) {
+    std::uint64_t* buffer = buffers.get() + std::size_t{t} * small_nbytes / 8;
+    for (std::uint32_t i = t; i < nfiles; i += nthreads) {
+      struct stat status {};
+      const int fd = openat(root, names[i].data(), O_RDONLY | O_CLOEXEC);
+      const bool read = fd >= 0 && ::fstat(fd, &status) == 0 && status.st_size == small_nbytes &&
+                        ::pread(fd, buffer, small_nbytes, 0) == small_nbytes &&
+                        buffer[0] == word_of(i * std::uint64_t{small_nbytes / 8});
+      if (fd >= 0) ::close(fd);
+      if (!read) all_right = false;
+    }
+  });
+  ::close(root);
+  *right = *right && all_right;
+  return nfiles / seconds;
+}
+
+struct read_small_files {
+  gpufs::mount_ref fs;
+  const char* names;
+  std::uint32_t nfiles, nwords;
+  std::byte* scratch;
+  wrong_or_failed* counts;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const std::uint64_t me = global_warp();
+    const std::uint64_t nwarps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
+    std::byte* mine = scratch + me * small_nbytes;
+    for (std::uint64_t i = me; i < nfiles; i += nwarps) {
+      const gpufs::file file = gpufs::open(warp, fs, names + i * name_nbytes);
+      bool right = file.error() == 0;
+      if (right) {
+        right = gpufs::pread(warp, file, mine, small_nbytes, 0) == small_nbytes;
+        if (right) {
+          for (std::uint32_t w = warp.rank(); w < nwords; w += warp.size()) {
+            if (reinterpret_cast<const std::uint64_t*>(mine)[w] != word_of(i * (small_nbytes / 8) + w)) {
+              atomic_ref<std::uint64_t>(counts->wrong).add_relaxed(1);
+            }
+          }
+        }
+        right = gpufs::close(warp, file) == 0 && right;
+      }
+      if (!right && warp.leader()) atomic_ref<std::uint64_t>(counts->failed).add_relaxed(1);
+    }
+  }
+};
+
+void small_open(arguments& args, const shape& how, const std::string& dir, results& out) {
+  const work_folder folder(dir);
+  const auto nfiles = static_cast<std::uint32_t>(args.number("files", {50000, 5000, 200}));
+  make_small_files(folder.path(), nfiles);
+  const unsigned workers = std::min(host_threads(), 16u);
+  std::vector<char> names(nfiles * name_nbytes);
+  for (std::uint32_t i = 0; i < nfiles; ++i) std::memcpy(&names[i * name_nbytes], small_name(i).data(), name_nbytes);
+  const device_array<char> device_names(names);
+  const device_array<std::byte> scratch(how.warps() * small_nbytes);
+  const int repeats = repeats_of(args);
+
+  bool right = true;
+  std::vector<double> alone;
+  for (int r = 0; r < repeats; ++r) alone.push_back(calls_alone(folder.path(), nfiles, workers, &right));
+  const spread ceiling = spread_of(alone);
+  const std::string who = std::to_string(workers) + " threads";
+  out.ceiling("openat, fstat, pread, close, " + who, "files/s", ceiling);
+
+  gpufs::mount_options options;
+  // Room for a page a warp, and less than the files.
+  options.cache_nbytes = std::max<std::uint64_t>(how.warps() * 2 * small_nbytes, std::uint64_t{nfiles} * small_nbytes / 4);
+  options.nworkers = workers;
+  const gpufs::mount fs(folder.path(), options);
+  measurement m{"small_open", std::to_string(nfiles) + " files of 4 KiB, " + who, {}, "files/s", ceiling.median, "the calls alone"};
+  const gpufs::mount_counters before = fs.counters();
+  for (int r = 0; r <= repeats + 1; ++r) {
+    const device_array<wrong_or_failed> counts(1);
+    const bool verify = r == repeats + 1;
+    const double seconds = run(
+        how, read_small_files{fs.ref(), device_names.get(), nfiles, verify ? small_nbytes / 8 : 32u, scratch.get(), counts.get()});
+    right = told(counts.value()) && right;
+    if (r > 0 && !verify) m.samples.push_back(nfiles / seconds);
+  }
+  const gpufs::mount_counters after = fs.counters();
+  m.verified = right;
+  m.details = {{"launches", repeats + 2.},
+               {"faults", static_cast<double>(after.faults - before.faults)},
+               {"host_opens", static_cast<double>(after.host_opens - before.host_opens)}};
+  out.add(m);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return guarded("staged", [&] {
+    arguments args(
+        argc, argv,
+        "staged  --dir DIR  --file-gib N  --staged-cache-gib N  --reads-per-thread N  --files N  --blocks-per-sm N  --warps N",
+        on_gpu);
+    const machine_facts machine = this_machine();
+    const std::string dir = args.path("dir", "/dev/shm");
+    const shape how = grid_of(machine, args);
+    for (const char* name : {"file-gib", "staged-cache-gib", "reads-per-thread", "files", "repeats"}) args.text(name, "");
+    results out("staged", args, machine);
+    if (args.wants("staged_4k")) staged_4k(args, how, dir, out);
+    if (args.wants("small_open")) small_open(args, how, dir, out);
+    return out.finish();
+  });
+}
