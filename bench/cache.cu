@@ -62,7 +62,7 @@ cache_rates measure(const gpufs::mount& fs, gpufs::file_number number, const sha
 void evict_cost(arguments& args, const shape& how, results& out) {
   const std::uint64_t cache_nbytes = args.nbytes("cache-gib", {1, 1. / 16, 1. / 1024});
   const double calls = args.number("calls", {3e7, 3e6, 1024});
-  gpufs::mount_options options;
+  gpufs::mount_options options = short_waits();
   options.cache_nbytes = cache_nbytes;
   options.custom_store = std::make_shared<gpufs::store::nil_store>(static_cast<std::int64_t>(cache_nbytes * 4));
   const gpufs::mount fs(".", options);
@@ -83,7 +83,7 @@ void evict_cost(arguments& args, const shape& how, results& out) {
 void metadata(results& out) {
   constexpr std::uint64_t unit = on_gpu ? 1u << 30 : 64u << 20;
   for (const std::uint64_t cache_nbytes : {unit, unit + unit / 4 * 3}) {
-    gpufs::mount_options options;
+    gpufs::mount_options options = short_waits();
     options.cache_nbytes = cache_nbytes;
     options.custom_store = std::make_shared<gpufs::store::nil_store>(4096);
     const gpufs::mount fs(".", options);

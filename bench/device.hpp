@@ -2,7 +2,10 @@
 // The device's side of the benches: timed launches and the measured ceilings. The benches are one source for both machines: on
 // the CPU machine they check their answers, and their figures mean nothing.
 #pragma once
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -68,7 +71,17 @@ __global__ void __launch_bounds__(1024) entry_of_large_blocks(const __grid_const
   kernel();
 }
 
-// The seconds on the device between two moments of the default stream, with `work` between them.
+// One that waits for no other, as gpufs's own launches do.
+inline cudaStream_t bench_stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t made{};
+    check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
+    return made;
+  }();
+  return stream;
+}
+
+// The seconds on the device between two moments of bench_stream(), with `work` between them.
 template <class Work>
 double device_seconds(const Work& work) {
   struct event {
@@ -77,9 +90,9 @@ double device_seconds(const Work& work) {
     cudaEvent_t handle{};
   };
   const event begin, end;
-  check(cudaEventRecord(begin.handle), "cudaEventRecord");
+  check(cudaEventRecord(begin.handle, bench_stream()), "cudaEventRecord");
   work();
-  check(cudaEventRecord(end.handle), "cudaEventRecord");
+  check(cudaEventRecord(end.handle, bench_stream()), "cudaEventRecord");
   check(cudaEventSynchronize(end.handle), "the kernel or copy failed");
   float ms = 0;
   check(cudaEventElapsedTime(&ms, begin.handle, end.handle), "cudaEventElapsedTime");
@@ -90,7 +103,7 @@ double device_seconds(const Work& work) {
 template <class Kernel>
 double run(const shape& how, const Kernel& kernel) {
   return device_seconds([&] {
-    entry<<<how.grid, how.block>>>(kernel);
+    entry<<<how.grid, how.block, 0, bench_stream()>>>(kernel);
     check(cudaGetLastError(), "the kernel was not launched");
   });
 }
@@ -98,14 +111,15 @@ double run(const shape& how, const Kernel& kernel) {
 template <class Kernel>
 double run_large_blocks(const shape& how, const Kernel& kernel) {
   return device_seconds([&] {
-    entry_of_large_blocks<<<how.grid, how.block>>>(kernel);
+    entry_of_large_blocks<<<how.grid, how.block, 0, bench_stream()>>>(kernel);
     check(cudaGetLastError(), "the kernel was not launched");
   });
 }
 
 // Seconds of one DMA copy of pinned memory to the device.
 inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes) {
-  return device_seconds([&] { check(cudaMemcpyAsync(device, pinned, nbytes, cudaMemcpyHostToDevice), "cudaMemcpyAsync"); });
+  return device_seconds(
+      [&] { check(cudaMemcpyAsync(device, pinned, nbytes, cudaMemcpyHostToDevice, bench_stream()), "cudaMemcpyAsync"); });
 }
 
 #else
@@ -142,14 +156,20 @@ inline int repeats_of(arguments& args) { return std::max(1, static_cast<int>(arg
 
 // --- Ceilings, measured in the same run --------------------------------------------------------------------------------------
 
-// One pinned host-to-device copy of 1 GiB, GB/s: what no file system can pass.
-inline spread measure_copy(results& out) {
-  const std::size_t nbytes = on_gpu ? 1u << 30 : 1u << 20;
-  const pinned_array<std::byte> host(nbytes);
+// Pinned host memory for the two ceilings below.
+struct pinned_memory {
+  static constexpr std::size_t nbytes = on_gpu ? 1u << 30 : 1u << 20;
+  pinned_array<std::byte> bytes{nbytes};
+};
+
+// One host-to-device copy of it, GB/s: what no file system can pass.
+inline spread measure_copy(results& out, const pinned_memory& host) {
+  constexpr std::size_t nbytes = pinned_memory::nbytes;
   const device_array<std::byte> device(nbytes);
-  copy_seconds(device.get(), host.get(), nbytes);
+  copy_seconds(device.get(), host.bytes.get(), nbytes);
   std::vector<double> rates;
-  for (int i = 0; i < 7; ++i) rates.push_back(static_cast<double>(nbytes) / copy_seconds(device.get(), host.get(), nbytes) * 1e-9);
+  for (int i = 0; i < 7; ++i)
+    rates.push_back(static_cast<double>(nbytes) / copy_seconds(device.get(), host.bytes.get(), nbytes) * 1e-9);
   const spread copy = spread_of(rates);
   out.ceiling("pinned host-to-device copy, 1 GiB", "GB/s", copy);
   return copy;
@@ -226,13 +246,11 @@ struct pull_alone {
 };
 
 // In pages a second.
-inline spread measure_pull(results& out, const shape& how, std::uint32_t page_nbytes) {
-  const std::size_t nbytes = on_gpu ? 1u << 30 : 1u << 20;
-  const pinned_array<std::byte> host(nbytes);
+inline spread measure_pull(results& out, const shape& how, std::uint32_t page_nbytes, const pinned_memory& host) {
   const device_array<std::byte> scratch(how.warps() * page_nbytes);
   const double wanted = on_gpu ? std::min(4e9 / page_nbytes, 4e6) : 256;
   const auto per_warp = static_cast<std::uint32_t>(std::ceil(wanted / static_cast<double>(how.warps())));
-  const pull_alone kernel{host.get(), nbytes / page_nbytes, page_nbytes, per_warp, scratch.get()};
+  const pull_alone kernel{host.bytes.get(), pinned_memory::nbytes / page_nbytes, page_nbytes, per_warp, scratch.get()};
   std::vector<double> rates;
   for (int i = 0; i < 4; ++i) {
     const double seconds = run(how, kernel);
@@ -243,6 +261,13 @@ inline spread measure_pull(results& out, const shape& how, std::uint32_t page_nb
   out.ceiling("a kernel that only pulls pages of " + std::to_string(page_nbytes) + " B", "GB/s",
               {pages.median * gb, pages.low * gb, pages.high * gb, pages.samples});
   return pages;
+}
+
+// Every wait of a kernel ends after 20 s at most.
+inline gpufs::mount_options short_waits() {
+  gpufs::mount_options options;
+  options.io_timeout = std::chrono::seconds(20);
+  return options;
 }
 
 // --- Files in kernels --------------------------------------------------------------------------------------------------------
@@ -271,7 +296,13 @@ class held_file {
     open_seconds_ = run({1, 32}, open_or_close{fs_, name.get(), number_.get()});
     if (number_.value() < 0) throw gpufs::error("open of " + path + " in a kernel gave " + std::to_string(number_.value()));
   }
-  ~held_file() { run({1, 32}, open_or_close{fs_, nullptr, number_.get()}); }
+  ~held_file() {
+    try {
+      run({1, 32}, open_or_close{fs_, nullptr, number_.get()});
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "closing a file: %s\n", e.what());
+    }
+  }
   held_file(const held_file&) = delete;
   held_file& operator=(const held_file&) = delete;
 

@@ -15,7 +15,7 @@ namespace {
 using namespace bench;
 
 gpufs::mount_options options_for(std::uint64_t cache_nbytes, std::uint64_t file_nbytes) {
-  gpufs::mount_options options;
+  gpufs::mount_options options = short_waits();
   options.cache_nbytes = cache_nbytes;
   options.pin_nbytes = file_nbytes + (1u << 30);
   return options;

@@ -50,7 +50,7 @@ class hot {
       : how_(grid_of(machine, args)),
         repeats_(repeats_of(args)),
         nbytes_(nbytes),
-        reads_(args.number("reads", {6e6, 2e6, 64})),
+        reads_(args.number("reads", {12e6, 2e6, 64})),
         accesses_(args.number("accesses", {5e8, 5e7, 2048})),
         folder_(folder) {}
 
@@ -62,7 +62,7 @@ class hot {
   }
 
   void run_pages(std::uint32_t page_nbytes, results& out, arguments& args, double memory_gbps) {
-    gpufs::mount_options options;
+    gpufs::mount_options options = short_waits();
     options.cache_nbytes = nbytes_ + nbytes_ / 2;
     options.page_nbytes = page_nbytes;
     options.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings

@@ -13,7 +13,7 @@ failed=0
 
 step_build() {
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGPUFS_BENCH=ON -DGPUFS_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native \
-    ${GPUFS_DEPS:+-DGPUFS_DEPS="$(realpath "$GPUFS_DEPS")"} >"$out/configure.log" 2>&1 &&
+    ${GPUFS_DEPS:+-DGPUFS_DEPS="$(realpath "$GPUFS_DEPS")"} ${GPUFS_CMAKE_OPTIONS:-} >"$out/configure.log" 2>&1 &&
     cmake --build "$build" >"$out/build.log" 2>&1 || { tail -30 "$out/configure.log" "$out/build.log"; return 1; }
 }
 
@@ -64,7 +64,7 @@ step_bench() {
     cat "$out/$program.log"
     echo "$program took $((SECONDS - begin)) s"
   done
-  python3 bench/report.py "$out" || rc=1
+  "${GPUFS_PYTHON:-python3}" bench/report.py "$out" || rc=1
   return $rc
 }
 

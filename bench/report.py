@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -149,7 +150,7 @@ class Reader:
 
 
 def _is_number(x: object) -> bool:
-    return isinstance(x, (int, float)) and not isinstance(x, bool)
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x)
 
 
 def load_bench(path: Path) -> Bench:
@@ -248,7 +249,7 @@ def headline(targets: Iterable[Target], worst: dict[str, Case]) -> dict[str, dic
             "spread": list(case.spread),
             "samples": case.samples,
             "verified": case.verified,
-            "cause": case.cause if case.verified else "wrong answers",
+            "cause": cause_of_miss(target, case),
             "commit": case.commit,
             "command": case.command,
         }
@@ -261,6 +262,13 @@ def outcome(target: Target, case: Case | None) -> str:
     if not case.verified:
         return "WRONG ANSWERS"
     return "yes" if target.met_by(case.figure) else "no"
+
+
+def cause_of_miss(target: Target | None, case: Case) -> str:
+    """What is known of why a target is missed; empty where it is met, or there is none."""
+    if not case.verified:
+        return "wrong answers"
+    return case.cause if target is not None and not target.met_by(case.figure) else ""
 
 
 TABLE_HEAD = ("name", "figure", "wanted", "met", "spread", "measured", "ceiling", "worst case")
@@ -355,8 +363,9 @@ def summary_table(targets: list[Target], worst: dict[str, Case]) -> str:
     return markdown_table(("name", "what", "figure", "worst case", "wanted", "met", "measured", "ceiling"), rows)
 
 
-def cases_table(benches: list[Bench], names: list[str]) -> str:
+def cases_table(targets: list[Target], benches: list[Bench], names: list[str]) -> str:
     rows = []
+    known = {target.name: target for target in targets}
     for case in (c for b in benches for c in b.cases if c.name in names and not c.quick):
         ceiling = with_unit(case.ceiling, case.unit) + (f", {case.ceiling_is}" if case.ceiling else "")
         rows.append(
@@ -367,7 +376,7 @@ def cases_table(benches: list[Bench], names: list[str]) -> str:
                 f"{number(case.spread[0])} to {number(case.spread[1])}",
                 with_unit(case.measured, case.unit),
                 ceiling,
-                case.cause,
+                cause_of_miss(known.get(case.name), case),
             )
         )
     if not rows:
@@ -488,6 +497,8 @@ def scaling_plot(benches: list[Bench]) -> Draw | None:
                 axes.axhline(cases[-1].ceiling, color=colour, linewidth=1, linestyle="--", label=cases[-1].ceiling_is)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+        ticks = sorted({int(c.details["sms"]) for cases in lines.values() for c in cases})
+        axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.set_xlabel("SMs")
         axes.set_ylabel("GB/s")
         axes.legend(fontsize=8)
@@ -530,7 +541,7 @@ def make_docs(docs: Path, template: Path, targets: list[Target], benches: list[B
         if kind == "summary" and not words:
             return summary_table(targets, worst)
         if kind == "cases" and words:
-            return cases_table(benches, words)
+            return cases_table(targets, benches, words)
         if kind == "ceilings" and not words:
             return ceilings_table(benches)
         if kind == "provenance" and not words:

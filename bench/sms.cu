@@ -63,13 +63,13 @@ int main(int argc, char** argv) {
     sms.push_back(machine.nprocessors);
     const unsigned block = on_gpu ? 1024 : 64;
     results out("sms", args, machine);
-    const double copy = measure_copy(out).median;
+    const double copy = measure_copy(out, pinned_memory{}).median;
     const double memory = measure_memory_read(out, machine, hot_nbytes).median;
     make_file(folder.path() + "/cold", cold_nbytes);
     make_file(folder.path() + "/hot", hot_nbytes);
     const auto files = std::make_shared<gpufs::store::auto_store>(gpufs::simt::this_platform(), folder.path(),
                                                                   cold_nbytes + hot_nbytes + (1u << 30));
-    gpufs::mount_options options;
+    gpufs::mount_options options = short_waits();
     options.custom_store = files;
     if (args.wants("cold_4k_by_sms")) {
       options.cache_nbytes = std::max<std::uint64_t>(cold_nbytes / 8, std::uint64_t{machine.nprocessors} * 32 * 4096 * 4);

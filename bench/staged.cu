@@ -63,7 +63,7 @@ void staged_4k(arguments& args, const shape& how, const std::string& dir, result
                " threads");
       continue;
     }
-    gpufs::mount_options options;
+    gpufs::mount_options options = short_waits();
     options.cache_nbytes = args.nbytes("staged-cache-gib", {0.25, 1. / 16, 1. / 1024});
     options.store = gpufs::store_kind::posix;
     options.nworkers = workers;
@@ -198,7 +198,7 @@ void small_open(arguments& args, const shape& how, const std::string& dir, resul
   const std::string who = std::to_string(workers) + " threads";
   out.ceiling("openat, fstat, pread, close, " + who, "files/s", ceiling);
 
-  gpufs::mount_options options;
+  gpufs::mount_options options = short_waits();
   // Room for a page a warp, and less than the files.
   options.cache_nbytes = std::max<std::uint64_t>(how.warps() * 2 * small_nbytes, std::uint64_t{nfiles} * small_nbytes / 4);
   options.nworkers = workers;

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench/report.py: what it makes of the benches' JSON, also where some are missing or wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+REPORT = Path(__file__).parents[2] / "bench" / "report.py"
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_report", REPORT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bench_report"] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+report = load()
+
+
+def case(name: str, figure: float, /, **changes: Any) -> dict[str, Any]:
+    one = {
+        "name": name,
+        "case": f"{name} at {figure}",
+        "figure": figure,
+        "bound": ">= 0.95",
+        "measured": figure * 55.6,
+        "unit": "GB/s",
+        "ceiling": 55.6,
+        "ceiling_is": "pinned copy",
+        "spread": [figure * 0.99, figure * 1.01],
+        "samples": 5,
+        "verified": True,
+        "cause": "the bus",
+        "details": {},
+    }
+    return one | changes
+
+
+def bench(cases: list[dict[str, Any]], /, **changes: Any) -> dict[str, Any]:
+    whole = {
+        "bench": "cold",
+        "machine": {"gpu": "A GPU", "processors": 132, "host_threads": 16, "host_memory_gib": 128},
+        "driver": "580.1, CUDA 13.0",
+        "commit": "1234567",
+        "command": "cold --dir DIR",
+        "date": "2026-01-02",
+        "quick": False,
+        "ceilings": [{"name": "pinned copy", "measured": 55.6, "unit": "GB/s", "low": 55, "high": 56, "samples": 7}],
+        "cases": cases,
+        "notes": [],
+    }
+    return whole | changes
+
+
+def write(folder: Path, **benches: Any) -> Path:
+    for name, value in benches.items():
+        (folder / f"{name}.json").write_text(value if isinstance(value, str) else json.dumps(value))
+    return folder
+
+
+def headline(folder: Path) -> dict[str, Any]:
+    assert report.main([str(folder)]) == 0
+    rows: dict[str, Any] = json.loads((folder / "headline.json").read_text())
+    return rows
+
+
+def test_a_name_is_worth_its_worst_case_also_over_several_files(tmp_path: Path) -> None:
+    first = bench([case("cold_4k", 0.97), case("cold_4k", 0.96, case="pread"), case("cold_64k", 0.99)])
+    rows = headline(write(tmp_path, cold=first, disk=bench([case("cold_4k", 0.961)])))
+    assert rows["cold_4k"]["figure"] == 0.96
+    assert rows["cold_4k"]["case"] == "pread"
+    assert rows["cold_4k"]["met"] is True
+    assert rows["cold_64k"]["figure"] == 0.99
+    assert rows["cold_4k"]["cause"] == ""  # there is no miss to explain
+
+
+def test_where_less_is_better_the_worst_is_the_largest(tmp_path: Path) -> None:
+    rows = headline(write(tmp_path, host=bench([case("host_cpu_idle", 0.002), case("host_cpu_idle", 0.02)])))
+    assert rows["host_cpu_idle"]["figure"] == 0.02
+    assert rows["host_cpu_idle"]["bound"] == "<= 0.01"
+    assert rows["host_cpu_idle"]["met"] is False
+
+
+def test_the_headline_has_what_its_readers_expect(tmp_path: Path) -> None:
+    row = headline(write(tmp_path, cold=bench([case("cold_4k", 0.92, ceiling=None)])))["cold_4k"]
+    assert row["bound"] == ">= 0.95"
+    assert row["measured"] == "51.2 GB/s"
+    assert row["ceiling"] == ""
+    assert row["spread"] == [0.92 * 0.99, 0.92 * 1.01]
+    assert (row["commit"], row["command"]) == ("1234567", "cold --dir DIR")
+    assert (row["met"], row["cause"]) == (False, "the bus")
+
+
+@pytest.mark.parametrize(
+    ("bound", "figure", "met"),
+    [(">= 0.95", 0.95, True), (">= 0.95", 0.9499, False), ("<= 0.01", 0.01, True), ("<= 0.01", 0.0101, False)],
+)
+def test_bounds_include_their_limit(bound: str, figure: float, met: bool) -> None:
+    assert report.Target("x", bound, "", "").met_by(figure) is met
+
+
+def test_wrong_answers_are_worse_than_any_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cases = [case("cold_4k", 0.1), case("cold_4k", 0.99, case="fast and wrong", verified=False)]
+    row = headline(write(tmp_path, cold=bench(cases)))["cold_4k"]
+    assert row["figure"] is None
+    assert (row["met"], row["verified"], row["cause"]) == (False, False, "wrong answers")
+    assert "WRONG ANSWERS in cold_4k, fast and wrong" in capsys.readouterr().out
+
+
+def test_missing_benches_are_rows_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = headline(write(tmp_path, cold=bench([case("cold_4k", 0.96)])))
+    assert set(rows) == {"cold_4k"}
+    lines = capsys.readouterr().out.splitlines()
+    assert all("not measured" in line for line in lines if "hot_4k" in line or "small_open" in line)
+    assert any("hot_4k" in line for line in lines)
+
+
+def test_no_results_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main([str(tmp_path)]) == 0
+    assert not (tmp_path / "headline.json").exists()
+    assert report.main([str(tmp_path / "nowhere")]) == 1
+    assert "nowhere: not a folder" in capsys.readouterr().err
+
+
+def test_quick_runs_are_not_quoted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = bench([case("cold_4k", 0.99), case("metadata", 0.008, unit="bytes per byte")], quick=True)
+    rows = headline(write(tmp_path, cold=quick))
+    assert set(rows) == {"metadata"}  # the same on every machine
+    assert "figures not quoted; 2 of 2 cases gave right answers" in capsys.readouterr().out
+
+
+def test_names_of_its_own_are_shown_but_bounded_by_nothing(tmp_path: Path) -> None:
+    rows = headline(write(tmp_path, cold=bench([case("mount", 0.2, bound=None), case("cold_4k", 0.96)])))
+    assert set(rows) == {"cold_4k"}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "bad.json: not JSON"),
+        ("", "bad.json: not JSON"),
+        ("[]", "bad.json: not a JSON object"),
+        ("{}", "bad.json: has no 'bench'"),
+        (bench([]) | {"cases": {}}, "bad.json: 'cases' is not a list"),
+        (bench([]) | {"quick": 1}, "bad.json: 'quick' is not true or false: 1"),
+        (bench(["x"]), "bad.json, case 0: not a JSON object"),  # type: ignore[list-item]
+        (bench([case("cold_4k", 0.9, figure="0.9")]), "bad.json, case 0: 'figure' is not a number: '0.9'"),
+        (bench([case("cold_4k", 0.9, figure=None)]), "bad.json, case 0: 'figure' is not a number: None"),
+        (bench([case("cold_4k", 0.9, verified="yes")]), "bad.json, case 0: 'verified' is not true or false"),
+        (bench([case("a", 1), case("b", 1, spread=[1])]), "bad.json, case 1: 'spread' is not two numbers: [1]"),
+        (bench([case("a", 1, details={"x": "y"})]), "bad.json, case 0: 'details' is not an object of numbers"),
+        (bench([], ceilings=[{"name": "x"}]), "bad.json, ceiling 0: has no 'measured'"),
+    ],
+)
+def test_malformed_input_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, complaint: str
+) -> None:
+    write(tmp_path, bad=content, good=bench([case("cold_4k", 0.96)]))
+    assert report.main([str(tmp_path)]) == 1
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "headline.json").exists()
+
+
+def test_a_figure_that_is_not_finite_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, bad=json.dumps(bench([case("cold_4k", float("nan"))])))
+    assert report.main([str(tmp_path)]) == 1
+    assert "'figure' is not a number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["cold_4k | 0.95 | share | what", "cold_4k | >= 0.95 | share"])
+def test_malformed_targets_are_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "targets.txt").write_text("# a comment\n" + line + "\n")
+    with pytest.raises(report.ReportError, match=r"targets\.txt, line 2"):
+        report.load_targets(tmp_path / "targets.txt")
+
+
+def test_the_targets_are_those_of_the_benches() -> None:
+    """Every bounded name is measured by a bench, or by a program that somebody else writes."""
+    sources = "".join(path.read_text() for path in REPORT.parent.glob("*.cu"))
+    names = {target.name for target in report.load_targets()} - {"original_slowdown"}
+    assert len(names) == 15
+    assert {name for name in names if f'"{name}"' not in sources} == set()
+
+
+def everything() -> list[dict[str, Any]]:
+    cases = [case(target.name, target.limit * 0.9) for target in report.load_targets()]
+    for n in (1, 16, 132):
+        cases += [case(name, n / 132, details={"sms": n}) for name in ("cold_4k_by_sms", "hot_4k_by_sms")]
+    return cases
+
+
+def make_docs(results: Path, docs: Path, *more: str) -> dict[str, bytes]:
+    assert report.main([str(results), "--docs", str(docs), *more]) == 0
+    return {str(path.relative_to(docs)): path.read_bytes() for path in docs.rglob("*") if path.is_file()}
+
+
+def test_the_docs_are_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "results").mkdir()
+    results = write(tmp_path / "results", all=bench(everything()))
+    first = make_docs(results, tmp_path / "first")
+    assert first == make_docs(results, tmp_path / "second")
+    assert set(first) == {"performance.md"} | {
+        f"performance/{name}.svg" for name in ("targets", "misses", "hits", "staged", "scaling")
+    }
+    text = first["performance.md"].decode()
+    assert "{{" not in text
+    assert not re.search(r"not measured", text)
+    for picture in re.findall(r"\]\((performance/.*?)\)", text):
+        assert picture in first
+
+
+def test_docs_of_a_part_say_what_is_missing_and_leave_no_old_plots(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "results").mkdir()
+    results = write(tmp_path / "results", all=bench(everything()))
+    make_docs(results, tmp_path / "docs")
+    write(results, all=bench([case("cold_4k", 0.92), case("cold_64k", 0.5, verified=False)]))
+    files = make_docs(results, tmp_path / "docs")
+    assert set(files) == {"performance.md", "performance/targets.svg", "performance/misses.svg"}
+    text = files["performance.md"].decode()
+    assert "| `hot_4k` |" in text and "not measured" in text
+    assert "*Hits: not measured yet.*" in text
+    assert "the bus" in text  # the cause of a missed target
+    assert "WRONG ANSWERS" in text
+
+
+def test_a_template_with_an_unknown_marker_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, cold=bench([case("cold_4k", 0.96)]))
+    (tmp_path / "text.in").write_text("{{plot nothing}}")
+    assert report.main([str(tmp_path), "--docs", str(tmp_path / "docs"), "--text", str(tmp_path / "text.in")]) == 1
+    assert "text.in: there is nothing to put for {{plot nothing}}" in capsys.readouterr().err
