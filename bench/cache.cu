@@ -59,16 +59,13 @@ cache_rates measure(const gpufs::mount& fs, gpufs::file_number number, const sha
   return rates;
 }
 
-void evict_cost(arguments& args, const shape& how, results& out) {
-  const std::uint64_t cache_nbytes = args.nbytes("cache-gib", {1, 1. / 16, 1. / 1024});
-  const double calls = args.number("calls", {3e7, 3e6, 1024});
+void evict_cost(const shape& how, std::uint64_t cache_nbytes, double calls, int repeats, results& out) {
   gpufs::mount_options options = short_waits();
   options.cache_nbytes = cache_nbytes;
   options.custom_store = std::make_shared<gpufs::store::nil_store>(static_cast<std::int64_t>(cache_nbytes * 4));
   const gpufs::mount fs(".", options);
   const held_file file(fs, "nothing");
   const std::uint64_t cache_pages = cache_nbytes / 4096;
-  const int repeats = repeats_of(args);
   const cache_rates fits = measure(fs, file.number(), how, cache_pages * 3 / 4, calls, repeats);
   const cache_rates evicts = measure(fs, file.number(), how, cache_pages * 4, calls, repeats);
   measurement m{"evict_cost", "working set 4x the cache, by warps", times(evicts.allocations, 1e-6), "M allocations/s"};
@@ -110,9 +107,11 @@ int main(int argc, char** argv) {
     arguments args(argc, argv, "cache  --cache-gib N  --calls N  --blocks-per-sm N  --warps N", on_gpu);
     const machine_facts machine = this_machine();
     const shape how = grid_of(machine, args);
-    for (const char* name : {"cache-gib", "calls", "repeats"}) args.text(name, "");
+    const std::uint64_t cache_nbytes = args.nbytes("cache-gib", {1, 1. / 16, 1. / 1024});
+    const double calls = args.number("calls", {3e7, 3e6, 1024});
+    const int repeats = repeats_of(args);
     results out("cache", args, machine);
-    if (args.wants("evict_cost")) evict_cost(args, how, out);
+    if (args.wants("evict_cost")) evict_cost(how, cache_nbytes, calls, repeats, out);
     if (args.wants("metadata")) metadata(out);
     return out.finish();
   });

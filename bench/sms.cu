@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How misses and hits grow with the number of SMs: cold_4k's and hot_4k's kernels through map_page, one block of 1,024 threads on
-// each of 1 to all SMs. (The kernels are held to 64 registers for that, so their last points differ a little from cold's and
-// hot's.) `sms_used` says on how many SMs the blocks really ran.
+// How misses and hits grow with the number of SMs: cold_4k's and hot_4k's kernels through map_page, one large block (24 warps) on
+// each of 1 to all SMs. `sms_used` says on how many SMs the blocks really ran.
 #include <memory>
 
 #include "access.hpp"
@@ -61,7 +60,6 @@ int main(int argc, char** argv) {
       if (n < machine.nprocessors) sms.push_back(n);
     }
     sms.push_back(machine.nprocessors);
-    const unsigned block = on_gpu ? 1024 : 64;
     results out("sms", args, machine);
     const double copy = measure_copy(out, pinned_memory{}).median;
     const double memory = measure_memory_read(out, machine, hot_nbytes).median;
@@ -72,17 +70,18 @@ int main(int argc, char** argv) {
     gpufs::mount_options options = short_waits();
     options.custom_store = files;
     if (args.wants("cold_4k_by_sms")) {
-      options.cache_nbytes = std::max<std::uint64_t>(cold_nbytes / 8, std::uint64_t{machine.nprocessors} * 32 * 4096 * 4);
+      options.cache_nbytes =
+          std::max<std::uint64_t>(cold_nbytes / 8, std::uint64_t{machine.nprocessors} * large_block / 32 * 4096 * 4);
       const gpufs::mount fs(folder.path(), options);
       fs.prepare("cold");
       const held_file file(fs, "cold");
       spread_over_sms launch;
       // Full before the small grids, which would fill it for long.
-      measure_random<true>(fs, file.number(), {machine.nprocessors, block}, cold_nbytes / 4096,
+      measure_random<true>(fs, file.number(), {machine.nprocessors, large_block}, cold_nbytes / 4096,
                            2. * static_cast<double>(options.cache_nbytes) / 4096, 0, launch);
       for (const unsigned n : sms) {
-        const random_reads got =
-            measure_random<true>(fs, file.number(), {n, block}, cold_nbytes / 4096, reads * std::min(n, 40u), repeats, launch, n);
+        const random_reads got = measure_random<true>(fs, file.number(), {n, large_block}, cold_nbytes / 4096,
+                                                      reads * std::min(n, 40u), repeats, launch, n);
         measurement m = scaling("cold_4k_by_sms", n, copy, "pinned copy");
         m.samples = times(got.missed, 4096e-9);
         m.verified = got.right;
@@ -99,7 +98,7 @@ int main(int argc, char** argv) {
       const std::vector<std::uint64_t> sums = piece_sums(chunk_nbytes, hot_nbytes / chunk_nbytes);
       std::uint64_t whole = 0;
       for (const std::uint64_t s : sums) whole += s;
-      const shape all{machine.nprocessors * 4, on_gpu ? 256u : 64u};
+      const shape all{machine.nprocessors * 4, on_gpu ? 256 : large_block};
       for (int round = 0; round < 2; ++round) {
         const checked_run filled = run_checked(all, whole, [&](std::uint64_t* sum, std::uint64_t* failed) {
           return read_all{fs.ref(), file.number(), hot_nbytes / 4096, 4096, sum, failed};
@@ -108,7 +107,7 @@ int main(int argc, char** argv) {
       }
       spread_over_sms launch;
       for (const unsigned n : sms) {
-        const shape how{n, block};
+        const shape how{n, large_block};
         const auto per_warp = static_cast<std::uint32_t>(std::ceil(chunks * n / static_cast<double>(how.warps())));
         const std::uint64_t total = how.warps() * per_warp;
         measurement m = scaling("hot_4k_by_sms", n, memory, "sequential read of device memory");

@@ -19,6 +19,24 @@ namespace {
 
 using namespace bench;
 
+struct settings {
+  settings(arguments& args, const machine_facts& machine)
+      : how(grid_of(machine, args)),
+        repeats(repeats_of(args)),
+        dir(args.path("dir", "/dev/shm")),
+        file_nbytes(args.nbytes("file-gib", {8, 0.5, 4. / 1024}) / 4096 * 4096),
+        cache_nbytes(args.nbytes("cache-gib", {0.25, 1. / 16, 1. / 1024})),
+        // About 0.2 s: a thread reads up to 0.7 M pages a second.
+        reads_per_thread(args.number("reads-per-thread", {1e5, 2e4, 64})),
+        nfiles(static_cast<std::uint32_t>(args.number("files", {50000, 5000, 200}))) {}
+  shape how;
+  int repeats;
+  std::string dir;
+  std::uint64_t file_nbytes, cache_nbytes;
+  double reads_per_thread;
+  std::uint32_t nfiles;
+};
+
 // --- staged_4k -----------------------------------------------------------------------------------------------------------------
 
 // preads a second of `nthreads` threads, each into 128 pinned pages of its own; every page that is left is compared afterwards.
@@ -51,12 +69,12 @@ double pread_alone(const std::string& path, std::uint64_t nbytes, unsigned nthre
   return static_cast<double>(nthreads) * per_thread / seconds;
 }
 
-void staged_4k(arguments& args, const shape& how, const std::string& dir, results& out) {
-  const work_folder folder(dir);
-  const std::uint64_t nbytes = args.nbytes("file-gib", {8, 0.5, 4. / 1024}) / 4096 * 4096;
+void staged_4k(const settings& set, results& out) {
+  const work_folder folder(set.dir);
+  const std::uint64_t nbytes = set.file_nbytes;
   const std::string path = folder.path() + "/data";
   make_file(path, nbytes);
-  const int repeats = repeats_of(args);
+  const int repeats = set.repeats;
   for (const unsigned workers : {1u, 4u, 16u}) {
     if (workers > host_threads()) {
       out.note("staged_4k with " + std::to_string(workers) + " workers: left out, the host has " + std::to_string(host_threads()) +
@@ -64,14 +82,13 @@ void staged_4k(arguments& args, const shape& how, const std::string& dir, result
       continue;
     }
     gpufs::mount_options options = short_waits();
-    options.cache_nbytes = args.nbytes("staged-cache-gib", {0.25, 1. / 16, 1. / 1024});
+    options.cache_nbytes = set.cache_nbytes;
     options.store = gpufs::store_kind::posix;
     options.nworkers = workers;
     const gpufs::mount fs(folder.path(), options);
     fs.prepare("data");
     const held_file file(fs, "data");
-    // About 0.2 s: a thread reads up to 0.7 M pages a second.
-    const double each = args.number("reads-per-thread", {1e5, 2e4, 64});
+    const double each = set.reads_per_thread;
     bool right = true;
     std::vector<double> alone;
     for (int r = 0; r < repeats; ++r) {
@@ -82,7 +99,7 @@ void staged_4k(arguments& args, const shape& how, const std::string& dir, result
     const std::string who = std::to_string(workers) + (workers == 1 ? " thread" : " threads");
     out.ceiling("pread of random 4 KiB, " + who, "M pages/s",
                 {ceiling.median * 1e-6, ceiling.low * 1e-6, ceiling.high * 1e-6, ceiling.samples});
-    const random_reads got = measure_random<true>(fs, file.number(), how, nbytes / 4096, each * workers, repeats,
+    const random_reads got = measure_random<true>(fs, file.number(), set.how, nbytes / 4096, each * workers, repeats,
                                                   [](const shape& s, const auto& kernel) { return run(s, kernel); });
     measurement m{"staged_4k", who, times(got.missed, 1e-6), "M pages/s", ceiling.median * 1e-6, "pread alone, " + who};
     m.verified = right && got.right;
@@ -180,16 +197,17 @@ struct read_small_files {
   }
 };
 
-void small_open(arguments& args, const shape& how, const std::string& dir, results& out) {
-  const work_folder folder(dir);
-  const auto nfiles = static_cast<std::uint32_t>(args.number("files", {50000, 5000, 200}));
+void small_open(const settings& set, results& out) {
+  const work_folder folder(set.dir);
+  const std::uint32_t nfiles = set.nfiles;
+  const shape how = set.how;
   make_small_files(folder.path(), nfiles);
   const unsigned workers = std::min(host_threads(), 16u);
   std::vector<char> names(nfiles * name_nbytes);
   for (std::uint32_t i = 0; i < nfiles; ++i) std::memcpy(&names[i * name_nbytes], small_name(i).data(), name_nbytes);
   const device_array<char> device_names(names);
   const device_array<std::byte> scratch(how.warps() * small_nbytes);
-  const int repeats = repeats_of(args);
+  const int repeats = set.repeats;
 
   bool right = true;
   std::vector<double> alone;
@@ -225,17 +243,14 @@ void small_open(arguments& args, const shape& how, const std::string& dir, resul
 
 int main(int argc, char** argv) {
   return guarded("staged", [&] {
-    arguments args(
-        argc, argv,
-        "staged  --dir DIR  --file-gib N  --staged-cache-gib N  --reads-per-thread N  --files N  --blocks-per-sm N  --warps N",
-        on_gpu);
+    arguments args(argc, argv,
+                   "staged  --dir DIR  --file-gib N  --cache-gib N  --reads-per-thread N  --files N  --blocks-per-sm N  --warps N",
+                   on_gpu);
     const machine_facts machine = this_machine();
-    const std::string dir = args.path("dir", "/dev/shm");
-    const shape how = grid_of(machine, args);
-    for (const char* name : {"file-gib", "staged-cache-gib", "reads-per-thread", "files", "repeats"}) args.text(name, "");
+    const settings set(args, machine);
     results out("staged", args, machine);
-    if (args.wants("staged_4k")) staged_4k(args, how, dir, out);
-    if (args.wants("small_open")) small_open(args, how, dir, out);
+    if (args.wants("staged_4k")) staged_4k(set, out);
+    if (args.wants("small_open")) small_open(set, out);
     return out.finish();
   });
 }
