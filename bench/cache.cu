@@ -86,7 +86,8 @@ void metadata(results& out) {
     const gpufs::mount fs(".", options);
     const gpufs::cache::cache_layout& cache = fs.layout().cache;
     const std::uint64_t frames = std::uint64_t{cache.frames.nframes} * sizeof *cache.frames.meta;
-    const std::uint64_t table = (std::uint64_t{cache.table.bucket_mask} + 1) * sizeof *cache.table.buckets;
+    const std::uint64_t table =
+        (std::uint64_t{cache.table.bucket_mask} + 1) * (sizeof *cache.table.buckets + sizeof *cache.table.headers);
     const std::uint64_t rings = std::uint64_t{cache.rings.nrings} * sizeof *cache.rings.rings;
     const std::uint64_t data = std::uint64_t{cache.frames.nframes} << cache.frames.page_shift;
     measurement m{"metadata", std::to_string(cache_nbytes >> 20) + " MiB of cache", {}, "bytes per byte"};
