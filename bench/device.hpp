@@ -61,10 +61,10 @@ inline machine_facts this_machine() {
   return {device.name, driver, static_cast<unsigned>(device.multiProcessorCount)};
 }
 
-// As a user who wants occupancy would launch: 48 warps an SM, 40 registers a thread.
+// As a user who wants occupancy would launch: 48 warps an SM, 40 registers a thread, unless said otherwise.
 inline constexpr unsigned small_block = 256, small_blocks_per_sm = 6;
-template <class Kernel>
-__global__ void __launch_bounds__(small_block, small_blocks_per_sm) entry(const __grid_constant__ Kernel kernel) {
+template <class Kernel, unsigned BlocksPerSm>
+__global__ void __launch_bounds__(small_block, BlocksPerSm) entry(const __grid_constant__ Kernel kernel) {
   kernel();
 }
 // For blocks that fill an SM alone: as many threads as have the registers (80) that these kernels want.
@@ -103,10 +103,10 @@ double device_seconds(const Work& work) {
 }
 
 // Runs the kernel with blocks of up to small_block threads; its seconds.
-template <class Kernel>
+template <unsigned BlocksPerSm = small_blocks_per_sm, class Kernel>
 double run(const shape& how, const Kernel& kernel) {
   return device_seconds([&] {
-    entry<<<how.grid, how.block, 0, bench_stream()>>>(kernel);
+    entry<Kernel, BlocksPerSm><<<how.grid, how.block, 0, bench_stream()>>>(kernel);
     check(cudaGetLastError(), "the kernel was not launched");
   });
 }
@@ -131,7 +131,7 @@ inline machine_facts this_machine() { return {"", "none: the CPU machine", 2}; }
 
 inline constexpr unsigned small_blocks_per_sm = 1, large_block = 64;
 
-template <class Kernel>
+template <unsigned BlocksPerSm = small_blocks_per_sm, class Kernel>
 double run(const shape& how, const Kernel& kernel) {
   const stopwatch watch;
   gpufs::simt::launch({.grid = how.grid, .block = how.block, .schedule = {.switch_percent = 0}}, kernel);

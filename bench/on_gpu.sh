@@ -18,7 +18,7 @@ step_build() {
 }
 
 step_tests() {
-  ctest --test-dir "$build" -L cuda --output-on-failure --timeout 280 >"$out/tests.log" 2>&1
+  ctest --test-dir "$build" -L cuda --output-on-failure --timeout 280 -j "${GPUFS_TEST_JOBS:-4}" >"$out/tests.log" 2>&1
   local rc=$?
   tail -40 "$out/tests.log"
   return $rc
@@ -27,24 +27,29 @@ step_tests() {
 # Each tool over every GPU test program, with fewer seeds: the tools slow kernels down by an order of magnitude or two.
 # memcheck takes host memory that was registered while a kernel runs for out of bounds ("... is inside the nearest allocation");
 # so it gets the tests that register before the launch, and pulls from pinned memory (mem_store).
+# One test is left out of memcheck: its kernels wait for each other, and memcheck runs them one after the other.
+sanitize_one() {
+  local tool=$1 program=$2 name filter='*' status
+  name=$(basename "$program")
+  [ "$tool" != memcheck ] || filter="*-*/mapped:*/automatic:concurrency.page_whose_read_stalls_holds_up_nobody_else"
+  GPUFS_TEST_SEEDS=${GPUFS_SANITIZE_SEEDS:-3} GPUFS_SANITIZER=$tool GTEST_FILTER=$filter timeout "${GPUFS_SANITIZE_TIMEOUT:-240}" \
+    compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 "$program" >"$out/$tool-$name.log" 2>&1
+  status=$?
+  printf '%-10s %-32s exit %d  %s | %s\n' "$tool" "$name" "$status" "$(grep -E 'SUMMARY' "$out/$tool-$name.log" | tail -1)" \
+    "$(grep -E '\[  (PASSED|FAILED)' "$out/$tool-$name.log" | head -1)"
+}
+
 step_sanitize() {
-  local rc=0 tool program
-  for tool in memcheck racecheck synccheck; do
-    for program in $(find "$build" -maxdepth 3 -name '*_cuda' -type f -executable | sort); do
-      local name
-      name=$(basename "$program")
-      local filter='*'
-      [ "$tool" != memcheck ] || filter="*-*/mapped:*/automatic:${GPUFS_MEMCHECK_SKIP:-}"
-      GPUFS_TEST_SEEDS=${GPUFS_SANITIZE_SEEDS:-3} GPUFS_SANITIZER=$tool GTEST_FILTER=$filter timeout 240 compute-sanitizer --tool "$tool" \
-        --report-api-errors no --error-exitcode 9 "$program" >"$out/$tool-$name.log" 2>&1
-      local status=$?
-      printf '%-10s %-32s exit %d  %s | %s\n' "$tool" "$name" "$status" "$(grep -E 'SUMMARY' "$out/$tool-$name.log" | tail -1)" \
-        "$(grep -E '\[  (PASSED|FAILED)' "$out/$tool-$name.log" | head -1)"
-      [ $status -eq 0 ] || rc=1
-    done
-  done 2>&1 | tee "$out/sanitize.txt"
-  ! grep -qv 'exit 0 ' "$out/sanitize.txt" || rc=1
-  return $rc
+  local tools=${GPUFS_SANITIZE_TOOLS:-memcheck racecheck synccheck} programs
+  programs=$(find "$build" -maxdepth 3 -name '*_cuda' -type f -executable | sort)
+  export -f sanitize_one
+  export out
+  # Side by side, as the tools keep one core each busy.
+  # shellcheck disable=SC2086
+  for tool in $tools; do printf "$tool %s\n" $programs; done |
+    xargs -P "${GPUFS_SANITIZE_JOBS:-6}" -L 1 bash -c 'sanitize_one "$0" "$1"' | sort >"$out/sanitize.txt"
+  cat "$out/sanitize.txt"
+  ! grep -qv 'exit 0 ' "$out/sanitize.txt"
 }
 
 # GPUFS_BENCHES: which programs (default: all). GPUFS_BENCH_ARGS: options for each (--quick). GPUFS_BENCH_MEMORY: a folder in memory.
