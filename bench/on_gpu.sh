@@ -53,7 +53,7 @@ step_sanitize() {
 }
 
 # GPUFS_BENCHES: which programs (default: all). GPUFS_BENCH_ARGS: options for each (--quick). GPUFS_BENCH_MEMORY: a folder in memory.
-# GPUFS_BENCH_DISK: a folder on a disk with 24 GiB of room (default: the build's; empty: leave that case out).
+# GPUFS_BENCH_DISK: a folder on a disk (default: the build's; empty: leave that case out), GPUFS_BENCH_DISK_GIB: the file there (24).
 step_bench() {
   local rc=0 program options begin
   GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
@@ -62,7 +62,8 @@ step_bench() {
     # shellcheck disable=SC2206
     options=(${GPUFS_BENCH_ARGS:-})
     [ "$program" = cache ] || options+=(--dir "${GPUFS_BENCH_MEMORY:-/dev/shm}")
-    [ "$program" != cold ] || [ -z "${GPUFS_BENCH_DISK-$build}" ] || options+=(--disk-dir "${GPUFS_BENCH_DISK-$build}")
+    [ "$program" != cold ] || [ -z "${GPUFS_BENCH_DISK-$build}" ] ||
+      options+=(--disk-dir "${GPUFS_BENCH_DISK-$build}" --disk-gib "${GPUFS_BENCH_DISK_GIB:-24}")
     begin=$SECONDS
     timeout "${GPUFS_BENCH_TIMEOUT:-240}" "$build/bench/$program" --out "$out/$program.json" "${options[@]}" >"$out/$program.log" 2>&1 ||
       { rc=1; echo "$program FAILED"; }
