@@ -213,6 +213,16 @@ struct host_mount::impl {
     }
     return out;
   }
+
+  // By slot, for those that were ever used.
+  std::vector<file_counters> file_counts() const {
+    std::vector<file_counters> sums(read(layout.words, 1)[0].slots_used);
+    for (std::uint32_t shard = 0; shard < file_shards && !sums.empty(); ++shard) {
+      const auto part = read(layout.counters + std::size_t{shard} * layout.nslots, sums.size());
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
+    }
+    return sums;
+  }
 };
 
 host_mount::host_mount(simt::platform& machine, const std::string& root, const mount_options& options) try
@@ -233,7 +243,7 @@ const mount_options& host_mount::options() const { return impl_->options; }
 mount_counters host_mount::counters() const {
   mount_counters sum{};
   const mount_layout& l = impl_->layout;
-  for (const file_counters& c : impl_->read(l.counters, std::size_t{file_shards} * l.nslots)) sum += c;
+  for (const file_counters& c : impl_->file_counts()) sum += c;
   for (const cache::clock_ring& r : impl_->read(l.cache.rings.rings, l.cache.rings.nrings)) {
     sum.allocations += r.allocations;
     sum.evictions += r.evictions;
@@ -258,10 +268,10 @@ mount_counters host_mount::counters() const {
 
 std::vector<file_report> host_mount::open_files() const {
   const mount_layout& l = impl_->layout;
-  const auto slots = impl_->read(l.slots, l.nslots);
-  const auto counters = impl_->read(l.counters, std::size_t{file_shards} * l.nslots);
+  const auto counters = impl_->file_counts();
+  const auto slots = impl_->read(l.slots, counters.size());
   std::vector<file_report> reports;
-  for (std::uint32_t i = 0; i < l.nslots; ++i) {
+  for (std::size_t i = 0; i < slots.size(); ++i) {
     if ((slots[i].word & 7u) != static_cast<std::uint32_t>(slot_state::open)) continue;
     file_report report;
     const auto known = impl_->host.describe(slots[i].handle);
@@ -270,7 +280,7 @@ std::vector<file_report> host_mount::open_files() const {
     report.reason = known->reason;
     report.nbytes = slots[i].file_nbytes;
     report.source = service::source_kind{slots[i].word >> 16};
-    for (std::uint32_t s = 0; s < file_shards; ++s) report.counters += counters[std::size_t{s} * l.nslots + i];
+    report.counters = counters[i];
     reports.push_back(std::move(report));
   }
   return reports;

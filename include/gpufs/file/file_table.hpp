@@ -226,7 +226,13 @@ class file_table {
       if (first == 0) return none;
       const std::uint32_t next = simt::atomic_ref<std::uint32_t>(mount_.slots[first - 1].next).load(std::memory_order_relaxed);
       const std::uint64_t wanted = (((seen >> 32) + 1) << 32) | next;
-      if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) return first - 1;
+      if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) {
+        simt::atomic_ref<std::uint64_t> used(mount_.words->slots_used);
+        std::uint64_t now = used.load(std::memory_order_relaxed);
+        while (now < first && !used.compare_exchange(now, first, std::memory_order_relaxed)) {
+        }
+        return first - 1;
+      }
     }
   }
 

@@ -92,6 +92,7 @@ struct alignas(64) mount_words {
   std::uint64_t bad_numbers;   // calls with a closed or forged file number
   std::uint64_t io_timeouts;   // requests that the host did not answer in time
   std::uint64_t unpin_errors;  // pages unmapped twice
+  std::uint64_t slots_used;    // slots below this were open at some time: the host need not look at others
 };
 
 // Everything a mount_ref carries into a kernel.
