@@ -28,18 +28,24 @@ class device_array {
   T* data_;
 };
 
-inline match_result match_on_device(const library& lib, const photo& picture, const engine_options& options, unsigned max_grid) {
+// The folder to mount for a library, and its name there.
+struct library_place {
+  explicit library_place(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+    name = slash == std::string::npos ? path : path.substr(slash + 1);
+  }
+  std::string folder, name;
+};
+
+// Fs: gpufs::mount, or another owner of a mount of the library's folder. `wrap` makes what is launched of a match_kernel.
+template <class Fs, class Wrap>
+match_result match_on_mount(const Fs& fs, const library& lib, const photo& picture, const engine_options& options,
+                            unsigned max_grid, Wrap wrap) {
+  using mount_view = decltype(fs.ref());
   const auto begin = std::chrono::steady_clock::now();
   simt::platform& machine = simt::this_platform();
-  const std::size_t slash = lib.path().rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : lib.path().substr(0, slash);
-  const std::string name = slash == std::string::npos ? lib.path() : lib.path().substr(slash + 1);
-
-  mount_options wanted;
-  wanted.cache_nbytes = options.cache_nbytes;
-  wanted.page_nbytes = options.page_nbytes;
-  wanted.store = options.store;
-  mount fs{folder, wanted};
+  const std::string name = library_place(lib.path()).name;
 
   const std::uint32_t nblocks = picture.nblocks();
   const std::size_t pixels_nbytes = picture.row_nbytes() * tile_side * picture.nblocks_y;
@@ -51,32 +57,33 @@ inline match_result match_on_device(const library& lib, const photo& picture, co
   machine.copy_to_device(device_name.data(), name.c_str(), name.size() + 1);
   machine.copy_to_device(fault.data(), &no_fault, sizeof no_fault);
 
-  device_array<open_kernel::answer> answer(machine, 1);
-  simt::launch({1, simt::warp_lanes, options.schedule}, open_kernel{fs.ref(), device_name.data(), answer.data()});
-  open_kernel::answer opened;
+  using opener = open_kernel<mount_view>;
+  device_array<typename opener::answer> answer(machine, 1);
+  simt::launch({1, simt::warp_lanes, options.schedule}, opener{fs.ref(), device_name.data(), answer.data()});
+  typename opener::answer opened;
   machine.copy_from_device(&opened, answer.data(), sizeof opened);
   if (opened.error != 0) throw_fault(lib, picture, fault_word(0, step::opening, opened.error));
   if (opened.status.inode != lib.inode()) lib.fail("was replaced by another file just now");
 
   const header& head = lib.head();
-  match_kernel kernel{fs.ref(),
-                      device_name.data(),
-                      pixels.data(),
-                      matches.data(),
-                      fault.data(),
-                      picture.nblocks_x,
-                      0,
-                      0,
-                      head.nimages,
-                      head.histogram_stride,
-                      head.key_nbits,
-                      head.cell_nbits,
-                      head.shortlist_goal,
-                      lib.find(section_kind::histograms).offset,
-                      lib.find(section_kind::projections).offset,
-                      lib.find(section_kind::reference).offset,
-                      {},
-                      {}};
+  match_kernel<mount_view> kernel{fs.ref(),
+                                  device_name.data(),
+                                  pixels.data(),
+                                  matches.data(),
+                                  fault.data(),
+                                  picture.nblocks_x,
+                                  0,
+                                  0,
+                                  head.nimages,
+                                  head.histogram_stride,
+                                  head.key_nbits,
+                                  head.cell_nbits,
+                                  head.shortlist_goal,
+                                  lib.find(section_kind::histograms).offset,
+                                  lib.find(section_kind::projections).offset,
+                                  lib.find(section_kind::reference).offset,
+                                  {},
+                                  {}};
   for (std::uint32_t t = 0; t < ntables; ++t) {
     kernel.tables[t] = lib.find(section_kind::table, t).offset;
     kernel.table_nentries[t] = lib.table_nentries(t);
@@ -94,7 +101,9 @@ inline match_result match_on_device(const library& lib, const photo& picture, co
     kernel.end_block = std::min(nblocks, first + step_nblocks);
     simt::launch_config config{std::min(kernel.end_block - first, most), options.block_threads, options.schedule};
     config.schedule.nthreads = options.nthreads;
-    simt::launch(config, kernel);
+    const auto launched = std::chrono::steady_clock::now();
+    simt::launch(config, wrap(kernel));
+    result.kernel_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - launched).count();
     std::uint64_t seen = 0;
     machine.copy_from_device(&seen, fault.data(), sizeof seen);
     if (seen != no_fault) throw_fault(lib, picture, seen);
@@ -107,6 +116,18 @@ inline match_result match_on_device(const library& lib, const photo& picture, co
   for (const file_report& report : fs.open_files()) {
     if (report.path == name) result.source = report.reason;
   }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+inline match_result match_on_device(const library& lib, const photo& picture, const engine_options& options, unsigned max_grid) {
+  const auto begin = std::chrono::steady_clock::now();
+  mount_options wanted;
+  wanted.cache_nbytes = options.cache_nbytes;
+  wanted.page_nbytes = options.page_nbytes;
+  wanted.store = options.store;
+  const mount fs{library_place(lib.path()).folder, wanted};
+  match_result result = match_on_mount(fs, lib, picture, options, max_grid, [](const auto& kernel) { return kernel; });
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

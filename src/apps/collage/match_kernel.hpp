@@ -36,27 +36,33 @@ struct match_shared {
 };
 
 // Opens the library and keeps it open, so that the blocks' own opens ask nothing of the host.
+template <class Mount>
 struct open_kernel {
   struct answer {
     file_status status;
     std::int32_t error;
   };
 
-  mount_ref fs;
+  Mount fs;
   const char* name;
   answer* out;
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = simt::this_warp();
-    const file library = gpufs::open(warp, fs, name);
+    const basic_file<Mount> library = gpufs::open(warp, fs, name);
     answer got{};
     got.error = library.error() != 0 ? library.error() : gpufs::fstat(warp, library, &got.status);
     if (warp.leader()) *out = got;
   }
 };
 
+// Mount: a mount_ref, or what bench/ has in its place. A kernel that makes its calls otherwise derives from this one, has
+// make_keys, look_up and compare of its own, and calls run.
+template <class Mount>
 struct match_kernel {
-  mount_ref fs;
+  using library_file = basic_file<Mount>;
+
+  Mount fs;
   const char* name;            // of the library, below the mount's root; device memory, as are the next three
   const std::uint8_t* pixels;  // as photo's
   match* matches;              // by block
@@ -75,11 +81,15 @@ struct match_kernel {
   std::uint64_t tables[ntables];
   std::uint32_t table_nentries[ntables];
 
-  GPUFS_DEVICE void operator()() const {
+  GPUFS_DEVICE void operator()() const { run(*this); }
+
+ protected:
+  template <class Self>
+  GPUFS_DEVICE void run(const Self& self) const {
     match_shared& s = simt::shared<match_shared>();
     const auto block = simt::this_block();
     if (first_block + simt::block_rank() >= end_block) return;
-    const file library = gpufs::open(block, fs, name);
+    const library_file library = gpufs::open(block, fs, name);
     if (library.error() != 0) {
       note(block, first_block + simt::block_rank(), step::opening, library.error());
       return;
@@ -88,13 +98,12 @@ struct match_kernel {
     int error = n == static_cast<std::int64_t>(sizeof s.reference) ? 0 : n < 0 ? static_cast<int>(n) : damaged;
     if (error != 0) note(block, first_block + simt::block_rank(), step::reference, error);
     for (std::uint32_t b = first_block + simt::block_rank(); b < end_block && error == 0; b += simt::grid_size()) {
-      error = search(s, library, b);
+      error = search(self, s, library, b);
     }
     error = gpufs::close(block, library);
     if (error != 0) note(block, first_block + simt::block_rank(), step::closing, error);
   }
 
- private:
   // Not a collective.
   template <class Group>
   GPUFS_DEVICE void note(Group group, std::uint32_t block, step at, int error) const {
@@ -117,30 +126,31 @@ struct match_kernel {
   GPUFS_DEVICE static std::uint32_t hash(std::uint32_t key) { return key * hash_multiplier; }
 
   // One photo block; all threads. 0, or the error that was noted (by then all threads know).
-  GPUFS_DEVICE int search(match_shared& s, const file& library, std::uint32_t photo_block) const {
+  template <class Self>
+  GPUFS_DEVICE int search(const Self& self, match_shared& s, const library_file& library, std::uint32_t photo_block) const {
     const auto block = simt::this_block();
     // Somebody failed: the picture is lost, and an error may have taken its time.
     if (block.broadcast(simt::atomic_ref<std::uint64_t>(*fault).load(std::memory_order_relaxed)) != no_fault) return -ECANCELED;
 
     make_histogram(s, photo_block);
-    int error = make_keys(s, library, photo_block);
+    int error = self.make_keys(s, library, photo_block);
     if (block.any(error != 0)) return -ECANCELED;
 
     for (std::uint32_t i = simt::thread_rank(); i < 512; i += simt::block_size()) s.seen[i] = no_id;
     if (block.leader()) s.nshortlist = 0;
-    error = look_up(s, library, photo_block, own_buckets);
+    error = self.look_up(s, library, photo_block, own_buckets);
     if (block.any(error != 0)) return -ECANCELED;
     merge(s, shortlist_limit);
     const std::uint32_t nbuckets = s.nshortlist;
     const std::uint32_t nprobes = ntables * key_nbits;
     for (std::uint32_t probe = 0; probe < nprobes && s.nshortlist < shortlist_goal; probe += 32) {
-      error = look_up(s, library, photo_block, probe);
+      error = self.look_up(s, library, photo_block, probe);
       if (block.any(error != 0)) return -ECANCELED;
       merge(s, shortlist_goal);
     }
     if (s.nshortlist < shortlist_goal) add_stride_sample(s);
 
-    error = compare(s, library, photo_block);
+    error = self.compare(s, library, photo_block);
     if (block.any(error != 0)) return -ECANCELED;
     if (block.leader()) {
       std::uint64_t best = s.best[0];
@@ -175,7 +185,7 @@ struct match_kernel {
   }
 
   // A warp makes a table's key: lane b adds up bit b's products, a ballot of the signs is the key.
-  GPUFS_DEVICE int make_keys(match_shared& s, const file& library, std::uint32_t photo_block) const {
+  GPUFS_DEVICE int make_keys(match_shared& s, const library_file& library, std::uint32_t photo_block) const {
     const auto warp = simt::this_warp();
     for (std::uint32_t t = simt::warp_rank(); t < ntables; t += simt::this_block().nwarps()) {
       std::int32_t sum = 0;
@@ -209,7 +219,7 @@ struct match_kernel {
 
   // Looks up 32 probes from `first`: probe t * key_nbits + b is table t's bucket beside the block's own across bit b; or the
   // block's own 32 buckets.
-  GPUFS_DEVICE int look_up(match_shared& s, const file& library, std::uint32_t photo_block, std::uint32_t first) const {
+  GPUFS_DEVICE int look_up(match_shared& s, const library_file& library, std::uint32_t photo_block, std::uint32_t first) const {
     simt::this_block().sync();  // keys are there; the buckets before have been taken over
     int error = 0;
     for (std::uint32_t p = simt::warp_rank(); p < 32 && error == 0; p += simt::this_block().nwarps()) {
@@ -224,7 +234,7 @@ struct match_kernel {
     return error;
   }
 
-  GPUFS_DEVICE int read_bucket(match_shared& s, const file& library, std::uint32_t photo_block, std::uint32_t slot,
+  GPUFS_DEVICE int read_bucket(match_shared& s, const library_file& library, std::uint32_t photo_block, std::uint32_t slot,
                                std::uint32_t table, std::uint32_t key) const {
     const auto warp = simt::this_warp();
     auto& staging = s.staging[simt::warp_rank()];
@@ -269,7 +279,7 @@ struct match_kernel {
   }
 
   template <class Group>
-  GPUFS_DEVICE static int read_all(Group group, const file& library, void* dst, std::size_t nbytes, std::uint64_t offset) {
+  GPUFS_DEVICE static int read_all(Group group, const library_file& library, void* dst, std::size_t nbytes, std::uint64_t offset) {
     const std::int64_t n = gpufs::pread(group, library, dst, nbytes, static_cast<std::int64_t>(offset));
     return n == static_cast<std::int64_t>(nbytes) ? 0 : n < 0 ? static_cast<int>(n) : damaged;
   }
@@ -330,7 +340,7 @@ struct match_kernel {
 
   // Each warp takes one candidate at a time, 512 bytes of its histogram at a time (pages and histograms begin at multiples of
   // 512), and keeps the nearest.
-  GPUFS_DEVICE int compare(match_shared& s, const file& library, std::uint32_t photo_block) const {
+  GPUFS_DEVICE int compare(match_shared& s, const library_file& library, std::uint32_t photo_block) const {
     const auto warp = simt::this_warp();
     std::uint64_t best = ~std::uint64_t{0};
     for (std::uint32_t c = simt::warp_rank(); c < s.nshortlist; c += simt::this_block().nwarps()) {
