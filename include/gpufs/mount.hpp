@@ -37,6 +37,7 @@ struct mount_options {
   std::uint32_t nrings = 0;                      // allocation rings; 0: 64 or more, fewer in small caches
   std::uint32_t request_rings = 0;               // 0: 256, fewer for large pages
   std::uint32_t request_slots = 0;               // a ring, a power of two; 0: 8
+  std::uint32_t request_batch = 64;              // requests that a host thread takes at once, 1 to 64
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);           // the host's answer to one request
   std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);  // for a frame while all are pinned
 };

@@ -51,6 +51,7 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   if (o.request_slots == 0) o.request_slots = 8;
   if (o.request_rings == 0) o.request_rings = std::max(fit / o.request_slots, 1u);
   if (!std::has_single_bit(o.request_slots) || o.request_slots < 2) refuse("request_slots must be a power of two, at least 2");
+  if (o.request_batch == 0 || o.request_batch > 64) refuse("request_batch must be from 1 to 64");
   if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0) refuse("timeouts must be positive");
   return o;
 }
@@ -152,7 +153,8 @@ struct host_mount::impl {
               .payload_nbytes = std::max(options.page_nbytes, service::max_path_nbytes + 1),
               .nworkers = options.nworkers,
               // More than the device has slots: a file that is being read or looked at counts until that is done.
-              .max_open_files = std::min(options.max_open_files + 1024, 1u << 20)}) {
+              .max_open_files = std::min(options.max_open_files + 1024, 1u << 20),
+              .max_batch = options.request_batch}) {
     options.nworkers = host.options().nworkers;
     layout.cache.frames = make_frames(memory, options);
     layout.cache.table = make_table(memory, layout.cache.frames.nframes);

@@ -68,8 +68,8 @@ bool worker::take_batch() {
   if (nslow != 0 && nin_flight_ != 0) return false;
   // Slow requests do not count: nobody may be allowed to run them, and the request slots bound how many there are.
   const std::uint32_t queued = nquick_.load(std::memory_order_relaxed);
-  if (queued >= max_batch) return false;
-  const std::uint32_t room = max_batch - queued;
+  if (queued >= core_.options.max_batch) return false;
+  const std::uint32_t room = core_.options.max_batch - queued;
   const std::uint32_t nrings = core_.requests.nrings();
   const std::uint32_t first = static_cast<std::uint32_t>(std::uint64_t{id_} * nrings / core_.options.nworkers);
   std::uint32_t n = 0;

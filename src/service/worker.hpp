@@ -32,7 +32,6 @@ class worker {
 
  private:
   static constexpr std::size_t group_size = 8;  // quick reads between two looks at the rings; about 10 us
-  static constexpr std::uint32_t max_batch = 64;
 
   // Each says whether it found something to do.
   bool take_batch();

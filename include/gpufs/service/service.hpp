@@ -21,6 +21,7 @@ struct service_options {
   std::uint32_t payload_nbytes = 4096;            // a slot; at least max_path_nbytes + 1, a multiple of 512
   std::uint32_t nworkers = 0;                     // threads; 0: one a core, at least 2, at most 16
   std::uint32_t max_open_files = 65536;           // at most 2^20; then opens give -EMFILE
+  std::uint32_t max_batch = 64;                   // requests that a thread takes at once, at most 64
   bool io_uring = true;                           // false: reads that miss the page cache block a worker each
   std::chrono::milliseconds watch_interval{100};  // how often open pull files are checked for change, 1,000 at a time
   std::uint32_t first_cache_id = 1;               // ids count from here to 2^28 - 1
