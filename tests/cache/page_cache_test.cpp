@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cache/cache_box.hpp"
+#include "cache/stress.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -13,8 +14,6 @@ using cache::make_key;
 using cache::page_cache;
 using cache::page_key;
 using role = page_cache<>::role;
-
-constexpr std::uint64_t patient_ns = 20'000'000'000;
 
 enum class cache_op : std::uint32_t {
   acquire,       // a miss is filled; the pin is kept
@@ -258,73 +257,6 @@ TEST(page_cache, unpinning_too_often_does_not_disturb_those_who_look_for_frames)
   }
 }
 
-// Every group acquires random pages; a fill writes the page's number into the frame, a hit must read it there.
-struct stress {
-  cache::cache_layout layout;
-  std::uint64_t seed;
-  std::uint32_t npages;
-  std::uint32_t rounds;
-  std::uint32_t fail_every;  // every n-th fill fails; 0: none
-  std::uint32_t* wrong;      // bytes of another page
-  std::uint32_t* refused;    // unexpected errors
-  std::uint32_t* failed;     // fills that were made to fail
-  std::uint32_t* fills;
-
-  GPUFS_DEVICE void operator()() const {
-    const std::uint32_t warp = simt::block_rank() * simt::this_block().nwarps() + simt::warp_rank();
-    if (warp % 2 == 0) {
-      work(simt::this_warp(), warp * 32);
-    } else {
-      work(simt::this_tile<8>(), warp * 32 + simt::lane_id() / 8);
-    }
-  }
-
-  template <class Group>
-  GPUFS_DEVICE void work(Group group, std::uint32_t me) const {
-    const page_cache<> pages(layout);
-    for (std::uint32_t i = 0; i < rounds; ++i) {
-      const std::uint64_t draw = content_word(seed, me * 1000003ull + i);
-      const std::uint64_t number = draw % npages;
-      const page_key key = make_key(1, number);
-      const bool fails = fail_every != 0 && (draw >> 32) % fail_every == 0;
-      page_cache<>::acquired got{};
-      if (group.leader()) got = pages.acquire(key, me, {patient_ns, patient_ns});
-      got = group.broadcast(got);
-      if (got.what == role::error) {
-        if (group.leader() && got.error != -EIO) add(refused);
-        continue;
-      }
-      auto* words = reinterpret_cast<std::uint32_t*>(pages.pages().data(got.frame));
-      if (got.what == role::fill) {
-        for (std::uint32_t k = group.rank(); k < 128; k += group.size()) {
-          simt::preempt();
-          words[k] = static_cast<std::uint32_t>(number) * 128 + k;
-        }
-        group.sync();
-        if (group.leader()) {
-          add(fills);
-          if (fails) add(failed);
-          pages.end_fill(key, got.frame, fails ? -EIO : 0);
-        }
-        group.sync();
-        if (fails) continue;
-      }
-      bool good = true;
-      for (std::uint32_t k = group.rank(); k < 128; k += group.size()) {
-        if (k % 16 == 0) simt::preempt();
-        good = good && words[k] == static_cast<std::uint32_t>(number) * 128 + k;
-      }
-      if (!good) add(wrong);
-      group.sync();
-      if (group.leader() && !pages.unpin_checked(got.frame)) add(refused);
-    }
-  }
-
-  GPUFS_DEVICE static void add(std::uint32_t* counter) {
-    simt::atomic_ref<std::uint32_t>(*counter).fetch_add(1, std::memory_order_relaxed);
-  }
-};
-
 void check_after_stress(const cache_box& box, const std::string& repeat) {
   EXPECT_EQ(box.pins(), 0u) << repeat;
   const auto meta = box.meta();
@@ -357,15 +289,15 @@ TEST(page_cache, random_groups_see_only_their_pages) {
                           .ahead = static_cast<std::uint32_t>(draw.below(3))};
     const cache_box box(shape);
     const device_buffer<std::uint32_t> wrong(1), refused(1), failed(1), fills(1);
-    const stress kernel{.layout = box.layout(),
-                        .seed = seed,
-                        .npages = static_cast<std::uint32_t>(draw.between(1, 3 * nframes)),
-                        .rounds = on_cuda ? 500u : 20u,
-                        .fail_every = static_cast<std::uint32_t>(draw.percent(50) ? draw.between(1, 10) : 0),
-                        .wrong = wrong.get(),
-                        .refused = refused.get(),
-                        .failed = failed.get(),
-                        .fills = fills.get()};
+    const stress<page_cache<>> kernel{.layout = box.layout(),
+                                      .seed = seed,
+                                      .npages = static_cast<std::uint32_t>(draw.between(1, 3 * nframes)),
+                                      .rounds = on_cuda ? 500u : 20u,
+                                      .fail_every = static_cast<std::uint32_t>(draw.percent(50) ? draw.between(1, 10) : 0),
+                                      .wrong = wrong.get(),
+                                      .refused = refused.get(),
+                                      .failed = failed.get(),
+                                      .fills = fills.get()};
     const unsigned warps = static_cast<unsigned>(draw.between(1, 3));
     simt::launch({.grid = static_cast<unsigned>(on_cuda ? draw.between(1, 200) : draw.between(1, 4)),
                   .block = 32 * warps,

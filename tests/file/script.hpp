@@ -53,8 +53,9 @@ struct membership {
   std::uint32_t group;
 };
 
+template <class Mount>
 struct script_runner {
-  mount_ref fs;
+  Mount fs;
   const membership* members;
   const std::uint32_t* first_op;  // per group, and the end
   const op* ops;
@@ -96,7 +97,7 @@ struct script_runner {
   GPUFS_DEVICE std::int64_t call(Group group, group_state& state, const op& what) const {
     std::int32_t& number = state.numbers[what.file];
     page& mapped = state.pages[what.page];
-    const file f(fs, file_number{number});
+    const basic_file<Mount> f(fs, file_number{number});
     switch (what.kind) {
       case op_kind::open:
         number = static_cast<std::int32_t>(
@@ -273,9 +274,10 @@ struct outcome {
 };
 
 // The groups of a formation on one mount, with their open files and mapped pages.
-class players {
+template <class Mount>
+class basic_players {
  public:
-  players(const mount_ref& fs, const formation& how)
+  basic_players(const Mount& fs, const formation& how)
       : fs_(fs), how_(how), members_(how.members()), states_(how.ngroups()), ngroups_(how.ngroups()) {}
 
   std::uint32_t size() const { return ngroups_; }
@@ -306,8 +308,8 @@ class players {
     const device_buffer<std::int64_t> results(ops.size());
     const device_buffer<std::uint32_t> disagreements(1);
     simt::launch({.grid = how_.grid, .block = how_.block, .schedule = how_.schedule},
-                 script_runner{fs_, members_.get(), first_op_memory.get(), op_memory.get(), path_memory.get(), out.get(),
-                               results.get(), states_.get(), disagreements.get()});
+                 script_runner<Mount>{fs_, members_.get(), first_op_memory.get(), op_memory.get(), path_memory.get(), out.get(),
+                                      results.get(), states_.get(), disagreements.get()});
     EXPECT_EQ(disagreements.read_one(), 0u) << "lanes of one group got different results";
     return sort_out(scripts, results.read(), out.read());
   }
@@ -337,12 +339,14 @@ class players {
     return all;
   }
 
-  mount_ref fs_;
+  Mount fs_;
   formation how_;
   device_buffer<membership> members_;
   device_buffer<group_state> states_;
   std::uint32_t ngroups_;
 };
+
+using players = basic_players<mount_ref>;
 
 // How many of the first `count` bytes are not content(seed) from `offset` on.
 inline std::size_t wrong_bytes(const outcome& got, std::size_t count, std::uint64_t seed, std::uint64_t offset) {

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clocks for the papers' tables 1 to 3: policies that measure and policies that cost nothing. The papers read clock(); we read the
+// nanosecond timer, whose steps average out over the sums.
+#pragma once
+#include "baselines/layout.hpp"
+#include "gpufs/cache/page_cache.hpp"
+
+namespace gpufs::baselines {
+inline namespace GPUFS_MACHINE {
+
+// What original_storage made, from the `resident` of its layout().
+GPUFS_DEVICE const original_layout& original_of_resident(const cache::cache_layout* resident) {
+  return *static_cast<const original_layout*>(resident);
+}
+
+struct untimed {
+  GPUFS_DEVICE static std::uint64_t now() { return 0; }
+  GPUFS_DEVICE static void add(const original_layout&, std::uint64_t time_shard::*, std::uint64_t) {}
+};
+
+struct timed {
+  GPUFS_DEVICE static std::uint64_t now() { return simt::clock_ns(); }
+  GPUFS_DEVICE static void add(const original_layout& all, std::uint64_t time_shard::*what, std::uint64_t n) {
+    simt::atomic_ref<std::uint64_t>(all.times[simt::processor_id() % ntime_shards].*what).add_relaxed(n);
+  }
+};
+
+// An allocator whose time is added up.
+template <class Allocator>
+class timed_allocator {
+ public:
+  GPUFS_HOST_DEVICE explicit timed_allocator(const cache::cache_layout& cache) : inner_(cache), resident_(cache.resident) {}
+
+  template <class Erase>
+  GPUFS_DEVICE auto allocate(const cache::frames& pages, std::uint32_t start, std::uint32_t attempt, Erase erase) const {
+    const std::uint64_t begin = timed::now();
+    const auto result = inner_.allocate(pages, start, attempt, erase);
+    timed::add(original_of_resident(resident_), &time_shard::allocate_ns, timed::now() - begin);
+    return result;
+  }
+  GPUFS_DEVICE std::uint32_t attempts_for_all(const cache::frames& pages) const { return inner_.attempts_for_all(pages); }
+
+ private:
+  Allocator inner_;
+  const cache::cache_layout* resident_;
+};
+
+// A cache whose calls are timed and counted. Giving back a mapped page is one atomic and is not counted.
+template <class Cache>
+class timed_cache {
+ public:
+  using role = typename Cache::role;
+  using acquired = typename Cache::acquired;
+  using timeouts = typename Cache::timeouts;
+
+  GPUFS_HOST_DEVICE explicit timed_cache(const cache::cache_layout& cache) : inner_(cache), resident_(cache.resident) {}
+
+  GPUFS_DEVICE const cache::frames& pages() const { return inner_.pages(); }
+
+  GPUFS_DEVICE acquired acquire(cache::page_key key, std::uint32_t start, const timeouts& limits) const {
+    const std::uint64_t begin = timed::now();
+    const acquired got = inner_.acquire(key, start, limits);
+    fill_begin_ns_ = timed::now();
+    const original_layout& all = original_of_resident(resident_);
+    timed::add(all, got.what == role::waited ? &time_shard::wait_ns : &time_shard::access_ns, fill_begin_ns_ - begin);
+    timed::add(all, &time_shard::accesses, 1);
+    if (got.what == role::fill) timed::add(all, &time_shard::misses, 1);
+    const std::uint64_t page = static_cast<std::uint64_t>(key) & ((std::uint64_t{1} << cache::page_number_bits) - 1);
+    if (page >= all.counted_first && page < all.counted_end) {
+      timed::add(all, &time_shard::counted_accesses, 1);
+      if (got.what == role::fill) timed::add(all, &time_shard::counted_misses, 1);
+    }
+    return got;
+  }
+
+  GPUFS_DEVICE void end_fill(cache::page_key key, cache::frame_index f, int error) const {
+    const original_layout& all = original_of_resident(resident_);
+    const std::uint64_t begin = timed::now();
+    timed::add(all, &time_shard::fill_ns, begin - fill_begin_ns_);
+    inner_.end_fill(key, f, error);
+    timed::add(all, &time_shard::access_ns, timed::now() - begin);
+  }
+
+  GPUFS_DEVICE void unpin(cache::frame_index f) const {
+    const std::uint64_t begin = timed::now();
+    inner_.unpin(f);
+    timed::add(original_of_resident(resident_), &time_shard::access_ns, timed::now() - begin);
+  }
+  GPUFS_DEVICE bool unpin_checked(cache::frame_index f, cache::page_key key) const { return inner_.unpin_checked(f, key); }
+
+ private:
+  Cache inner_;
+  const cache::cache_layout* resident_;
+  mutable std::uint64_t fill_begin_ns_ = 0;  // of the fill that the last acquire handed out; one lane has this object
+};
+
+// A kernel whose callers' time is added up: `Caller` is the group (a warp, a block) that makes the calls.
+template <class Kernel, class Caller>
+struct timed_kernel {
+  Kernel kernel;
+  const original_layout* all;
+
+  GPUFS_DEVICE void operator()() const {
+    const std::uint64_t begin = timed::now();
+    kernel();
+    if (Caller{}.leader()) timed::add(*all, &time_shard::total_ns, timed::now() - begin);
+  }
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::baselines
