@@ -100,7 +100,7 @@ class fifo_rings {
       if (t + at >= h + ring.nframes) at = 0;
       const simt::atomic_ref<std::uint32_t> place(slot(all, ring, t + at)), last(slot(all, ring, t));
       const cache::frame_index f{place.load(std::memory_order_relaxed)};
-      const std::uint32_t now = pages.state(f).load(std::memory_order_relaxed);
+      const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
       got.changing |= (now & (filling | claimed)) != 0;
       if ((now & (pin_mask | filling | claimed)) != 0 || !pages.claim(f, now)) {
         got.changing |= (now & pin_mask) == 0;

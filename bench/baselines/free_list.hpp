@@ -65,7 +65,7 @@ class free_list {
     for (std::uint32_t i = 0; i < looks && list.nfree < wanted; ++i) {
       const std::uint32_t frame = all.list.order[list.oldest++ % n];
       const cache::frame_index f{frame};
-      const std::uint32_t now = pages.state(f).load(std::memory_order_relaxed);
+      const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
       changing |= (now & (filling | claimed)) != 0;
       if ((now & (pin_mask | filling | claimed)) != 0 || !pages.claim(f, now)) {
         changing |= (now & pin_mask) == 0;  // somebody pins it, or changes it, just now

@@ -35,7 +35,6 @@ inline constexpr bool has_tree<timed_cache<Cache>> = has_tree<Cache>;
 inline mount_options original_host_side(mount_options options) {
   constexpr std::uint64_t staging_nbytes = 64u << 20;
   options.store = store_kind::posix;
-  options.nrings = 1;
   options.nworkers = 1;
   options.request_batch = 1;
   options.request_rings = 1;

@@ -86,7 +86,7 @@ class timed_cache {
     inner_.unpin(f);
     timed::add(original_of_resident(resident_), &time_shard::access_ns, timed::now() - begin);
   }
-  GPUFS_DEVICE bool unpin_checked(cache::frame_index f, cache::page_key key) const { return inner_.unpin_checked(f, key); }
+  GPUFS_DEVICE bool unpin_checked(cache::frame_index f) const { return inner_.unpin_checked(f); }
 
  private:
   Cache inner_;

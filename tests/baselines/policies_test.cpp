@@ -218,7 +218,7 @@ TYPED_TEST(baseline_policies, random_groups_see_only_their_pages) {
     const std::string repeat = "GPUFS_TEST_SEED=" + std::to_string(seed);
     const auto nframes = static_cast<std::uint32_t>(draw.between(2, 40));
     typename TestFixture::machine m({.nframes = nframes,
-                                     .nbuckets = std::bit_ceil(nframes * 2 / 7 + 1),
+                                     .nbuckets = cache::buckets_for(nframes),
                                      .nrings = static_cast<std::uint32_t>(draw.between(1, std::min(nframes, 4u)))},
                                     static_cast<std::uint32_t>(draw.below(4)));
     const device_buffer<std::uint32_t> wrong(1), refused(1), failed(1), fills(1);

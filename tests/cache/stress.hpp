@@ -70,7 +70,7 @@ struct stress {
       }
       if (!good) add(wrong);
       group.sync();
-      if (group.leader() && !pages.unpin_checked(got.frame, key)) add(refused);
+      if (group.leader() && !pages.unpin_checked(got.frame)) add(refused);
     }
   }
 
