@@ -112,13 +112,13 @@ class radix_tree {
     while (page >> (fanout_bits * levels) != 0) ++levels;
     return levels;
   }
-  // Every word that walks without the lock may meet.
+  // Words that walks without the lock may meet. Relaxed: what a walk finds is only a hint, since the frame's key is compared after
+  // the pin, whose acquire meets begin_fill's release. A fence for each word would make the lock's holder several times slower.
   GPUFS_DEVICE static std::uint32_t get(std::uint32_t& word) {
     return simt::atomic_ref<std::uint32_t>(word).load(std::memory_order_relaxed);
   }
-  // The release publishes the frame's state to walks, who pin before use.
   GPUFS_DEVICE static void put(std::uint32_t& word, std::uint32_t value) {
-    simt::atomic_ref<std::uint32_t>(word).store(value, std::memory_order_release);
+    simt::atomic_ref<std::uint32_t>(word).store(value, std::memory_order_relaxed);
   }
 
   GPUFS_DEVICE const original_layout& all() const { return original_of_resident(resident_); }

@@ -53,16 +53,19 @@ class timed_cache {
   using acquired = typename Cache::acquired;
   using timeouts = typename Cache::timeouts;
 
-  GPUFS_HOST_DEVICE explicit timed_cache(const cache::cache_layout& cache) : inner_(cache), resident_(cache.resident) {}
+  GPUFS_HOST_DEVICE explicit timed_cache(const cache::cache_layout& cache) : inner_(cache), resident_(cache.resident) {
+#if !GPUFS_ON_CUDA || defined(__CUDA_ARCH__)
+    begin_ns_ = timed::now();
+#endif
+  }
 
   GPUFS_DEVICE const cache::frames& pages() const { return inner_.pages(); }
 
   GPUFS_DEVICE acquired acquire(cache::page_key key, std::uint32_t start, const timeouts& limits) const {
     const std::uint64_t begin = timed::now();
     const acquired got = inner_.acquire(key, start, limits);
-    fill_begin_ns_ = timed::now();
     const original_layout& all = original_of_resident(resident_);
-    timed::add(all, got.what == role::waited ? &time_shard::wait_ns : &time_shard::access_ns, fill_begin_ns_ - begin);
+    timed::add(all, got.what == role::waited ? &time_shard::wait_ns : &time_shard::access_ns, timed::now() - begin);
     timed::add(all, &time_shard::accesses, 1);
     if (got.what == role::fill) timed::add(all, &time_shard::misses, 1);
     const std::uint64_t page = static_cast<std::uint64_t>(key) & ((std::uint64_t{1} << cache::page_number_bits) - 1);
@@ -73,10 +76,11 @@ class timed_cache {
     return got;
   }
 
+  // Of an object that was made when the fill began.
   GPUFS_DEVICE void end_fill(cache::page_key key, cache::frame_index f, int error) const {
     const original_layout& all = original_of_resident(resident_);
     const std::uint64_t begin = timed::now();
-    timed::add(all, &time_shard::fill_ns, begin - fill_begin_ns_);
+    timed::add(all, &time_shard::fill_ns, begin - begin_ns_);
     inner_.end_fill(key, f, error);
     timed::add(all, &time_shard::access_ns, timed::now() - begin);
   }
@@ -91,7 +95,7 @@ class timed_cache {
  private:
   Cache inner_;
   const cache::cache_layout* resident_;
-  mutable std::uint64_t fill_begin_ns_ = 0;  // of the fill that the last acquire handed out; one lane has this object
+  std::uint64_t begin_ns_ = 0;
 };
 
 // A kernel whose callers' time is added up: `Caller` is the group (a warp, a block) that makes the calls.

@@ -159,7 +159,9 @@ struct host_mount::impl {
     layout.cache.frames = make_frames(memory, options);
     layout.cache.table = make_table(memory, layout.cache.frames.nframes);
     layout.cache.rings = make_rings(memory, layout.cache.frames.nframes, options.nrings);
-    layout.cache.resident = memory.allocate(std::vector<cache::cache_layout>(1, layout.cache));
+    auto* resident = memory.allocate<cache::cache_layout>(1);
+    layout.cache.resident = resident;
+    machine.copy_to_device(resident, &layout.cache, sizeof layout.cache);
 
     std::vector<file_slot> slots(options.max_open_files);
     for (std::uint32_t i = 0; i + 1 < options.max_open_files; ++i) slots[i].next = i + 2;

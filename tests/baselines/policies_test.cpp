@@ -148,7 +148,7 @@ struct touch_pages {
       const auto got = pages.acquire(key, p, {patient_ns, frame_ns});  // from all rings in turn
       errors[p - first] = got.error;
       if (got.what == Pages::role::error) continue;
-      if (got.what == Pages::role::fill) pages.end_fill(key, got.frame, 0);
+      if (got.what == Pages::role::fill) Pages(layout).end_fill(key, got.frame, 0);  // a new one, as a fill has it
       if (p - first >= keep) pages.unpin(got.frame);
     }
   }

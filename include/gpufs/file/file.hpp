@@ -177,10 +177,10 @@ GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& v
 // A miss, out of line: its registers would cost every hit occupancy. All lanes call; `view` is the leader's. 0, or the negative
 // errno after which nothing is pinned.
 template <class Group, class Cache>
-GPUFS_DEVICE_COLD int fill_page(Group group, const mount_layout* mount, file_view view, std::uint64_t page_number,
-                                cache::frame_index frame) {
+GPUFS_DEVICE_COLD int fill_page(Group group, const mount_layout* mount, const cache::cache_layout* cache, file_view view,
+                                std::uint64_t page_number, cache::frame_index frame) {
   view = group.broadcast(view);
-  const Cache pages(mount->cache);
+  const Cache pages(*cache);
   const int error = fill(group, *mount, view, page_number, pages.pages().data(frame));
   group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
   if (group.leader()) {
@@ -215,7 +215,8 @@ template <class Group, class Mount, class Acquired>
 GPUFS_DEVICE int complete_page(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number,
                                const Acquired& got) {
   if (got.what != decltype(got.what)::fill) return got.error;
-  return simt::call_cold(&fill_page<Group, decltype(mount.pages())>, group, mount.layout().resident, view, page_number, got.frame);
+  return simt::call_cold(&fill_page<Group, decltype(mount.pages())>, group, mount.layout().resident, mount.layout().cache.resident,
+                         view, page_number, got.frame);
 }
 
 template <class Group, class Mount>
