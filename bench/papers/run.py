@@ -17,7 +17,13 @@ from pathlib import Path
 
 from PIL import Image
 
-SIZES = {"512x384": "512x384", "1024x768": "2048x1536", "2048x1536": "2048x1536", "4096x3072": "8192x6144", "8192x6144": "8192x6144"}
+SIZES = {
+    "512x384": "512x384",
+    "1024x768": "2048x1536",
+    "2048x1536": "2048x1536",
+    "4096x3072": "8192x6144",
+    "8192x6144": "8192x6144",
+}
 
 # What each is made of; the last image is the one that figures 6 to 8 and original_slowdown take.
 TABLE_IMAGES = ["512x384", "1024x768", "2048x1536", "4096x3072"]
