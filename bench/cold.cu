@@ -83,9 +83,10 @@ class cold {
     const double reads = std::min(launch_nbytes_ / page_nbytes, std::max(launch_nbytes_ / 1024, 64.));
     const std::uint64_t npages = s.nbytes / page_nbytes;
     const auto launch = [](const shape& how, const auto& kernel) { return run(how, kernel); };
-    tell(name, "pread", s, page_nbytes, copy_gbps, pull_pages,
+    const std::string where = s.where + how_bytes_come(fs);
+    tell(name, "pread", where, page_nbytes, copy_gbps, pull_pages,
          measure_random<false>(fs, file.number(), how_, npages, reads, repeats_, launch), out);
-    tell(name, "map_page", s, page_nbytes, copy_gbps, pull_pages,
+    tell(name, "map_page", where, page_nbytes, copy_gbps, pull_pages,
          measure_random<true>(fs, file.number(), how_, npages, reads, repeats_, launch), out);
   }
 
@@ -122,17 +123,25 @@ class cold {
            std::to_string(static_cast<int>(std::lround(share * 1000)) / 10.).substr(0, 4) + " % of the copy";
   }
 
-  static void tell(const char* name, const char* call, const subject& s, std::uint32_t page_nbytes, double copy_gbps,
+  // Nothing where the device pulls; else why it does not.
+  static std::string how_bytes_come(const gpufs::mount& fs) {
+    for (const gpufs::file_report& f : fs.open_files()) {
+      if (f.source != gpufs::service::source_kind::pull) return "; not pulled: " + f.reason;
+    }
+    return "";
+  }
+
+  static void tell(const char* name, const char* call, const std::string& where, std::uint32_t page_nbytes, double copy_gbps,
                    double pull_pages, const random_reads& r, results& out) {
     const bool in_pages = page_nbytes == 512;  // what the target of small pages counts
-    measurement m{name, std::string(call) + ", " + s.where, times(r.missed, in_pages ? 1e-6 : page_nbytes * 1e-9)};
+    measurement m{name, std::string(call) + ", " + where, times(r.missed, in_pages ? 1e-6 : page_nbytes * 1e-9)};
     m.unit = in_pages ? "M pages/s" : "GB/s";
     m.ceiling = in_pages ? pull_pages * 1e-6 : copy_gbps;
     m.ceiling_is = in_pages ? "a kernel that only pulls pages" : "pinned copy";
     if (in_pages) m.figure = measurement::kind::itself;
     m.verified = r.right;
     const double missed = spread_of(r.missed).median;
-    if (!in_pages) m.cause = cause(page_nbytes, copy_gbps, pull_pages);
+    if (missed > 0.95 * pull_pages) m.cause = cause(page_nbytes, copy_gbps, pull_pages);
     m.details = {{"delivered_share_of_copy", spread_of(r.read).median * page_nbytes * 1e-9 / copy_gbps},
                  {"missed_share_of_pull_alone", missed / pull_pages},
                  {"pages_per_second", missed},

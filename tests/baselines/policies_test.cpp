@@ -232,7 +232,7 @@ TYPED_TEST(baseline_policies, random_groups_see_only_their_pages) {
                                    .failed = failed.get(),
                                    .fills = fills.get()};
     const auto warps = static_cast<unsigned>(draw.between(1, 3));
-    simt::launch({.grid = static_cast<unsigned>(on_cuda ? draw.between(1, 200) : draw.between(1, 4)),
+    simt::launch({.grid = static_cast<unsigned>(on_cuda ? draw.between(1, 24) : draw.between(1, 4)),
                   .block = 32 * warps,
                   .schedule = {.seed = seed,
                                .order = static_cast<simt::block_order>(draw.below(3)),
