@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,9 @@ import numpy.typing as npt
 import pytest
 from gpufs.collage import IndexOptions, TileOptions, build_library
 from PIL import Image
+
+# A shell that runs tests in the background ignores SIGINT for them and their children; these shall notice it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Bytes = npt.NDArray[np.uint8]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
