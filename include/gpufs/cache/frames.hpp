@@ -54,10 +54,13 @@ class frames {
   // are not written under such a pin.
   GPUFS_DEVICE void unpin(frame_index f) const { state(f).fetch_add_after_loads(0 - frame_state::one_pin); }
 
-  // The same for a pin that a user says they hold. False when the frame has none: a page unmapped twice.
+  // The same for a pin that a user says they hold. False when the frame has none, or holds no page: a page unmapped twice. Not
+  // noticed: when the frame has other pins, one of theirs is taken.
   GPUFS_DEVICE static bool unpin_checked(frame_meta& frame) {
     simt::atomic_ref<std::uint64_t> word(frame.state);
-    if ((word.fetch_add_after_loads(0 - frame_state::one_pin) & frame_state::pin_mask) != 0) return true;
+    constexpr std::uint64_t no_page = frame_state::claimed | frame_state::filling | frame_state::failed;
+    const std::uint64_t before = word.fetch_add_after_loads(0 - frame_state::one_pin);
+    if ((before & frame_state::pin_mask) != 0 && (before & no_page) == 0) return true;
     word.fetch_add(frame_state::one_pin, std::memory_order_relaxed);
     return false;
   }
@@ -101,7 +104,8 @@ class frames {
     if (error == 0) {
       state(f).fetch_and(~frame_state::filling, std::memory_order_release);
     } else {
-      const std::uint64_t code = static_cast<std::uint64_t>(-error) & frame_state::error_mask;
+      const std::uint64_t low = static_cast<std::uint64_t>(-error) & frame_state::error_mask;
+      const std::uint64_t code = low != 0 ? low : EIO;  // no errno of ours, but waiters must see an error
       state(f).fetch_add((code << frame_state::error_shift) + frame_state::failed - frame_state::filling,
                          std::memory_order_release);
     }

@@ -37,7 +37,7 @@ GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* 
   const auto base = reinterpret_cast<std::uintptr_t>(pages.data(cache::frame_index{0}));
   const std::uint64_t frame = (at - base) >> pages.page_shift();
   if (at < base || frame >= pages.count()) return -EINVAL;
-  group.sync();  // all lanes have read
+  gpufs::detail::finish_reads(group);
   return gpufs::detail::by_leader(group, [&] {
     const cache::frame_index index{static_cast<std::uint32_t>(frame)};
     if (!cache::frames::unpin_checked(pages.meta(index))) {

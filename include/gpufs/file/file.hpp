@@ -219,9 +219,17 @@ GPUFS_DEVICE int complete_page(Group group, const Mount& mount, const file_view&
                          view, page_number, got.frame);
 }
 
+// All lanes have read. Each warp of a block waits for its own loads, since the fence of the leader's unpin waits for its warp's
+// only.
+template <class Group>
+GPUFS_DEVICE void finish_reads(Group group) {
+  if constexpr (std::is_same_v<Group, simt::block>) simt::fence(std::memory_order_acq_rel, simt::scope::block);
+  group.sync();
+}
+
 template <class Group, class Mount>
 GPUFS_DEVICE void unpin_page(Group group, const Mount& mount, cache::frame_index frame) {
-  group.sync();  // all lanes have read
+  finish_reads(group);
   if (group.leader()) mount.pages().unpin(frame);
 }
 
@@ -389,11 +397,11 @@ GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::in
 }
 
 // Gives a mapped page back; its data() must not be used after. 0, or -EINVAL when the page is not mapped (any more). Unmapping a
-// copy of a page that was unmapped is noticed unless somebody else has the same page pinned just then: then their pin is taken.
+// copy of a page that was unmapped is noticed unless somebody has its frame pinned just then: then their pin is taken.
 template <class Group>
 GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
-  group.sync();  // all lanes have read
+  detail::finish_reads(group);
   const int error = detail::by_leader(group, [&] {
     if (!cache::frames::unpin_checked(*mapped.frame_)) {
       detail::count(mapped.words_->unpin_errors, 1);

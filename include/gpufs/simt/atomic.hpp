@@ -100,9 +100,11 @@ class atomic_ref {
     return host().fetch_and(value, order);
 #endif
   }
-  // Adds with the caller's earlier loads, and nothing else, ordered before: what whoever acquires the sum writes next, they do not
-  // see. A load that has its value is done with, for everybody; so on CUDA a fence of the block's scope is enough, which waits for
-  // just that. (A release would wait for unrelated writes to reach the device: measured on hits, 5 to 12 % of their speed.)
+  // Adds with the earlier loads of the caller's warp, and nothing else, ordered before: they do not see what whoever acquires the
+  // sum writes next. (Other warps of its block wait for theirs themselves, by a fence of the block's scope, before they meet.) A
+  // load that has its value is done with, for everybody; so on CUDA a fence of the block's scope is enough, which waits for just
+  // that: how NVIDIA's GPUs work, more than PTX's model promises. (A release would wait for unrelated writes to reach the
+  // device: measured on hits, 5 to 12 % of their speed.)
   GPUFS_HOST_DEVICE T fetch_add_after_loads(T value) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     detail::ptx_fence(std::memory_order_acq_rel, scope::block);
