@@ -61,8 +61,8 @@ inline machine_facts this_machine() {
   return {device.name, driver, static_cast<unsigned>(device.multiProcessorCount)};
 }
 
-// As a user who wants occupancy would launch: 48 warps an SM, 40 registers a thread, unless said otherwise.
-inline constexpr unsigned small_block = 256, small_blocks_per_sm = 6;
+// As a user who wants occupancy would launch: 40 warps an SM, 48 registers a thread, unless said otherwise.
+inline constexpr unsigned small_block = 256, small_blocks_per_sm = 5;
 template <class Kernel, unsigned BlocksPerSm>
 __global__ void __launch_bounds__(small_block, BlocksPerSm) entry(const __grid_constant__ Kernel kernel) {
   kernel();
@@ -180,21 +180,41 @@ inline spread measure_copy(results& out, const pinned_memory& host) {
   return copy;
 }
 
-// The sum of n 16-byte words' 8-byte halves, read in place: eight loads in flight a lane.
-GPUFS_DEVICE std::uint64_t sum_of(const std::byte* data, std::size_t nbytes, unsigned rank, unsigned size) {
-  struct alignas(16) two {
-    std::uint64_t a, b;
-  };
-  const auto* words = reinterpret_cast<const two*>(data);
-  const std::size_t n = nbytes / sizeof(two);
+struct alignas(16) two_words {
+  std::uint64_t a, b;
+};
+
+// A streaming load: of what is read once, nothing need stay in the second-level cache.
+GPUFS_DEVICE two_words load_once(const two_words* p) {
+#if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
+  const ulonglong2 v = __ldcs(reinterpret_cast<const ulonglong2*>(p));
+  return {v.x, v.y};
+#else
+  return *p;
+#endif
+}
+
+// nvcc unrolls loops until their loads no longer fit the registers.
+#if GPUFS_ON_CUDA
+#define BENCH_NOT_UNROLLED _Pragma("unroll 1")
+#else
+#define BENCH_NOT_UNROLLED
+#endif
+
+// The sum of nbytes / 16 words' 8-byte halves, read in place: eight loads in flight a lane.
+GPUFS_DEVICE std::uint64_t sum_of(const std::byte* data, std::size_t nbytes, std::uint32_t rank, std::uint32_t size) {
+  const auto* words = reinterpret_cast<const two_words*>(data) + rank;
+  const auto n = static_cast<std::uint32_t>(nbytes / sizeof(two_words));
   std::uint64_t sum = 0;
-  std::size_t i = rank;
-  for (; i + 7 * std::size_t{size} < n; i += 8 * std::size_t{size}) {
-    two w[8];
-    for (unsigned k = 0; k < 8; ++k) w[k] = words[i + k * std::size_t{size}];
-    for (const two& x : w) sum += x.a + x.b;
+  std::uint32_t i = rank;
+  BENCH_NOT_UNROLLED
+  for (; i + 7 * size < n; i += 8 * size, words += 8 * size) {
+    two_words w[8];
+    for (std::uint32_t k = 0; k < 8; ++k) w[k] = load_once(words + k * size);
+    for (const two_words& x : w) sum += x.a + x.b;
   }
-  for (; i < n; i += size) sum += words[i].a + words[i].b;
+  BENCH_NOT_UNROLLED
+  for (; i < n; i += size, words += size) sum += words->a + words->b;
   return sum;
 }
 
@@ -233,7 +253,7 @@ inline spread measure_memory_read(results& out, const machine_facts& machine, st
   return read;
 }
 
-// Copies random pages of pinned host memory and does nothing else: what a kernel that pulls pages can reach at best.
+// Copies random pages of host memory and does nothing else: what a kernel that pulls pages can reach at best.
 struct pull_alone {
   const std::byte* host;
   std::uint64_t npages;
@@ -250,20 +270,23 @@ struct pull_alone {
   }
 };
 
-// In pages a second.
-inline spread measure_pull(results& out, const shape& how, std::uint32_t page_nbytes, const pinned_memory& host) {
+// In pages a second, from the nbytes at `host`: the more memory, the fewer small pages, as the device looks up more addresses.
+template <unsigned BlocksPerSm = small_blocks_per_sm>
+spread measure_pull(results& out, const shape& how, std::uint32_t page_nbytes, const std::byte* host, std::uint64_t nbytes) {
   const device_array<std::byte> scratch(how.warps() * page_nbytes);
   const double wanted = on_gpu ? std::min(4e9 / page_nbytes, 4e6) : 256;
   const auto per_warp = static_cast<std::uint32_t>(std::ceil(wanted / static_cast<double>(how.warps())));
-  const pull_alone kernel{host.bytes.get(), pinned_memory::nbytes / page_nbytes, page_nbytes, per_warp, scratch.get()};
+  const pull_alone kernel{host, nbytes / page_nbytes, page_nbytes, per_warp, scratch.get()};
   std::vector<double> rates;
   for (int i = 0; i < 4; ++i) {
-    const double seconds = run(how, kernel);
+    const double seconds = run<BlocksPerSm>(how, kernel);
     if (i > 0) rates.push_back(static_cast<double>(how.warps()) * per_warp / seconds);
   }
   const spread pages = spread_of(rates);
   const double gb = page_nbytes * 1e-9;
-  out.ceiling("a kernel that only pulls pages of " + std::to_string(page_nbytes) + " B", "GB/s",
+  char size[32];
+  std::snprintf(size, sizeof size, "%.3g GiB", static_cast<double>(nbytes) / (1u << 30));
+  out.ceiling("a kernel that only pulls pages of " + std::to_string(page_nbytes) + " B of " + size, "GB/s",
               {pages.median * gb, pages.low * gb, pages.high * gb, pages.samples});
   return pages;
 }

@@ -104,8 +104,9 @@ class device_memory {
 
 cache::frame_storage make_frames(device_memory& memory, const mount_options& o) {
   const std::uint32_t n = frames_of(o);
-  const std::vector<cache::frame_meta> meta(n, {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free});
-  return {memory.allocate(meta), memory.allocate<std::byte>(static_cast<std::size_t>(n) * o.page_nbytes), n,
+  const std::vector<std::uint64_t> states(n, cache::frame_state::claimed | cache::frame_state::free);
+  return {memory.allocate(states), memory.allocate<std::uint64_t>(n),
+          memory.allocate<std::byte>(static_cast<std::size_t>(n) * o.page_nbytes), n,
           static_cast<std::uint32_t>(std::countr_zero(o.page_nbytes))};
 }
 
@@ -252,9 +253,9 @@ mount_counters host_mount::counters() const {
     sum.allocations += r.allocations;
     sum.evictions += r.evictions;
   }
-  for (const cache::frame_meta& f : impl_->read(l.cache.frames.meta, l.cache.frames.nframes)) {
-    sum.pinned_frames += (f.state & cache::frame_state::pin_mask) != 0;
-    sum.free_frames += (f.state & cache::frame_state::free) != 0;
+  for (const std::uint64_t state : impl_->read(l.cache.frames.states, l.cache.frames.nframes)) {
+    sum.pinned_frames += (state & cache::frame_state::pin_mask) != 0;
+    sum.free_frames += (state & cache::frame_state::free) != 0;
   }
   const mount_words words = impl_->read(l.words, 1)[0];
   sum.open_errors = words.open_errors;

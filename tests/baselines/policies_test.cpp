@@ -169,7 +169,7 @@ class baseline_policies : public ::testing::Test {
     }
     std::set<page_key> resident() const {
       std::set<page_key> keys;
-      for (const cache::frame_meta& f : box.meta()) {
+      for (const frame_facts& f : box.meta()) {
         if ((f.state & (cache::frame_state::claimed | cache::frame_state::failed)) == 0) keys.insert(f.key);
       }
       return keys;
@@ -247,7 +247,7 @@ TYPED_TEST(baseline_policies, random_groups_see_only_their_pages) {
     for (const cache::clock_ring& r : m.box.rings()) allocations += r.allocations;
     EXPECT_EQ(allocations, fills.read_one()) << "a frame was taken for nothing " << repeat;
     std::uint64_t nresident = 0, nfree = 0;
-    for (const cache::frame_meta& f : m.box.meta()) {
+    for (const frame_facts& f : m.box.meta()) {
       using namespace cache::frame_state;
       EXPECT_EQ(f.state & filling, 0u) << repeat;
       EXPECT_EQ((f.state & claimed) != 0, (f.state & free) != 0) << "claimed and nobody's " << repeat;

@@ -19,18 +19,23 @@ struct box_shape {
   std::uint32_t page_shift = 9;
 };
 
+struct frame_facts {
+  cache::page_key key;
+  std::uint64_t state;
+};
+
 class cache_box {
  public:
   explicit cache_box(const box_shape& shape)
       : shape_(shape),
-        meta_(std::vector<cache::frame_meta>(shape.nframes,
-                                             {cache::page_key{0}, cache::frame_state::claimed | cache::frame_state::free})),
+        states_(std::vector<std::uint64_t>(shape.nframes, cache::frame_state::claimed | cache::frame_state::free)),
+        keys_(shape.nframes),
         data_(static_cast<std::size_t>(shape.nframes) << shape.page_shift),
         buckets_(shape.nbuckets),
         headers_(shape.nbuckets),
         rings_(rings_of(shape)),
         resident_(1) {
-    layout_.frames = {meta_.get(), data_.get(), shape.nframes, shape.page_shift};
+    layout_.frames = {states_.get(), keys_.get(), data_.get(), shape.nframes, shape.page_shift};
     layout_.table = {buckets_.get(), headers_.get(), shape.nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(shape.nframes))};
     layout_.rings = {rings_.get(), shape.nrings};
     layout_.resident = resident_.get();
@@ -38,7 +43,14 @@ class cache_box {
   }
 
   const cache::cache_layout& layout() const { return layout_; }
-  std::vector<cache::frame_meta> meta() const { return meta_.read(); }
+  std::vector<frame_facts> meta() const {
+    const std::vector<std::uint64_t> states = states_.read(), keys = keys_.read();
+    std::vector<frame_facts> facts;
+    for (std::size_t f = 0; f < states.size(); ++f) {
+      facts.push_back({cache::page_key{cache::sealed(keys[f], states[f])}, states[f]});
+    }
+    return facts;
+  }
   std::vector<cache::bucket> buckets() const { return buckets_.read(); }
   std::vector<std::uint32_t> headers() const { return headers_.read(); }
   std::vector<cache::clock_ring> rings() const { return rings_.read(); }
@@ -46,12 +58,12 @@ class cache_box {
 
   std::uint32_t free_frames() const {
     std::uint32_t n = 0;
-    for (const cache::frame_meta& f : meta()) n += (f.state & cache::frame_state::free) != 0;
+    for (const frame_facts& f : meta()) n += (f.state & cache::frame_state::free) != 0;
     return n;
   }
   std::uint32_t pins() const {
     std::uint32_t n = 0;
-    for (const cache::frame_meta& f : meta()) n += f.state / cache::frame_state::one_pin;
+    for (const frame_facts& f : meta()) n += f.state / cache::frame_state::one_pin;
     return n;
   }
   std::uint64_t evictions() const {
@@ -83,7 +95,7 @@ class cache_box {
   }
 
   box_shape shape_;
-  device_buffer<cache::frame_meta> meta_;
+  device_buffer<std::uint64_t> states_, keys_;
   device_buffer<std::byte> data_;
   device_buffer<cache::bucket> buckets_;
   device_buffer<std::uint32_t> headers_;

@@ -119,42 +119,6 @@ TEST(memory, wide_loads) {
   EXPECT_EQ(errors.value(), 0u);
 }
 
-// One lane writes the pair, first before second, again and again; the others never see a second whose first is missing.
-struct pair_kernel {
-  std::uint64_t* pair;  // first, second
-  std::uint64_t rounds;
-  unsigned* errors;
-  GPUFS_DEVICE void operator()() const {
-    if (block_rank() == 0) {
-      if (thread_rank() != 0) return;
-      for (std::uint64_t i = 1; i <= rounds; ++i) {
-        atomic_ref<std::uint64_t>(pair[0]).store(i, std::memory_order_relaxed);
-        atomic_ref<std::uint64_t>(pair[1]).store(i, std::memory_order_release);
-      }
-      return;
-    }
-    const deadline until(10'000'000'000);
-    std::uint64_t seen = 0;
-    while (seen < rounds && !until.expired()) {
-      const word_pair now = load_second_first(pair);
-      if (now.first < now.second || now.second < seen) atomic_ref<unsigned>(*errors).add_relaxed(1);
-      seen = now.second;
-    }
-    if (seen != rounds) atomic_ref<unsigned>(*errors).add_relaxed(1);
-  }
-};
-
-TEST(memory, pair_is_loaded_second_first) {
-  const std::uint64_t seeds = 5;
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    const device_array<std::uint64_t> pair(std::vector<std::uint64_t>{0, 0});
-    device_array<unsigned> errors(1);
-    launch({.grid = 3, .block = 32, .schedule = {.seed = seed, .switch_percent = 50}},
-           pair_kernel{pair.get(), GPUFS_ON_CUDA ? 20000u : 100u, errors.get()});
-    EXPECT_EQ(errors.value(), 0u) << "seed " << seed;
-  }
-}
-
 struct first_shared {
   std::uint32_t word[64];
 };

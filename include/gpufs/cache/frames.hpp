@@ -12,17 +12,24 @@ GPUFS_HOST_DEVICE constexpr page_key make_key(std::uint32_t cache_id, std::uint6
   return page_key{(std::uint64_t{cache_id} << page_number_bits) | page_number};
 }
 
+// A frame's key as it lies in memory: mixed with the stamp of its fill, so that of a key and a state that were read apart, in any
+// order, one sees whether they belong together. (Those of two fills look so only where the two pages' keys differ by just what the
+// two seals differ by.) Mixing again takes the seal off.
+GPUFS_HOST_DEVICE constexpr std::uint64_t sealed(std::uint64_t key, std::uint64_t state) {
+  return key ^ (state & frame_state::stamp_mask) / frame_state::one_stamp * 0x9e3779b97f4a7c15u;
+}
+
 class frames {
  public:
   GPUFS_HOST_DEVICE explicit frames(const cache_layout& cache) : storage_(cache.frames) {}
 
   GPUFS_DEVICE std::byte* data(frame_index f) const { return storage_.data + (static_cast<std::size_t>(f) << storage_.page_shift); }
-  GPUFS_DEVICE frame_meta& meta(frame_index f) const { return storage_.meta[static_cast<std::uint32_t>(f)]; }
   GPUFS_DEVICE std::uint32_t count() const { return storage_.nframes; }
   GPUFS_DEVICE std::uint32_t page_shift() const { return storage_.page_shift; }
   GPUFS_DEVICE std::uint32_t page_nbytes() const { return 1u << storage_.page_shift; }
 
-  GPUFS_DEVICE simt::atomic_ref<std::uint64_t> state(frame_index f) const { return simt::atomic_ref<std::uint64_t>(meta(f).state); }
+  GPUFS_DEVICE std::uint64_t& state_word(frame_index f) const { return storage_.states[static_cast<std::uint32_t>(f)]; }
+  GPUFS_DEVICE simt::atomic_ref<std::uint64_t> state(frame_index f) const { return simt::atomic_ref<std::uint64_t>(state_word(f)); }
 
   // What a pin found. `held` says whether the caller now holds a pin.
   struct pin_result {
@@ -30,18 +37,16 @@ class frames {
     bool filling;
   };
 
-  // Pins the frame if it holds `key`. Looks first, so that only one access waits for the other, and no frame is touched for
-  // nothing: an equal stamp before and after says that the key is still the one looked at. (The stamp comes round after 2^20 fills
-  // of one frame, which would have to happen between these two accesses.) The acquire meets the release in `end_fill`, so that the
-  // page's bytes are seen.
+  // Pins the frame if it holds `key`. The key and the state are asked for at once, and neither waits for the other: the seal says
+  // whether the key is the one of the fill that the pin holds. (The stamp comes round after 2^20 fills of one frame, which would
+  // have to happen between these two accesses.) The acquire meets the release in `end_fill`, so that the page's bytes are seen.
   GPUFS_DEVICE pin_result pin(frame_index f, page_key key) const {
     constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed;
-    const simt::word_pair seen = simt::load_second_first(&meta(f));
-    if (page_key{seen.first} != key || (seen.second & refused) != 0) return {false, false};
     auto word = state(f);
+    const std::uint64_t seal = key_word(f).load(std::memory_order_relaxed);
     const std::uint64_t before = word.fetch_add(frame_state::one_pin, std::memory_order_acquire);
-    if (((before ^ seen.second) & (frame_state::stamp_mask | refused)) == 0) {
-      if ((before & frame_state::referenced) == 0) {
+    if ((before & refused) == 0 && seal == sealed(static_cast<std::uint64_t>(key), before)) [[likely]] {
+      if ((before & frame_state::referenced) == 0) [[unlikely]] {
         word.fetch_or(frame_state::referenced, std::memory_order_relaxed);
       }
       return {true, (before & frame_state::filling) != 0};
@@ -56,11 +61,11 @@ class frames {
 
   // The same for a pin that a user says they hold. False when the frame has none, or holds no page: a page unmapped twice. Not
   // noticed: when the frame has other pins, one of theirs is taken.
-  GPUFS_DEVICE static bool unpin_checked(frame_meta& frame) {
-    simt::atomic_ref<std::uint64_t> word(frame.state);
+  GPUFS_DEVICE static bool unpin_checked(std::uint64_t& state) {
+    simt::atomic_ref<std::uint64_t> word(state);
     constexpr std::uint64_t no_page = frame_state::claimed | frame_state::filling | frame_state::failed;
     const std::uint64_t before = word.fetch_add_after_loads(0 - frame_state::one_pin);
-    if ((before & frame_state::pin_mask) != 0 && (before & no_page) == 0) return true;
+    if ((before & frame_state::pin_mask) != 0 && (before & no_page) == 0) [[likely]] return true;
     word.fetch_add(frame_state::one_pin, std::memory_order_relaxed);
     return false;
   }
@@ -91,10 +96,11 @@ class frames {
 
   // claimed -> filling, with one pin for the filler. The release makes the key visible to whoever pins next.
   GPUFS_DEVICE void begin_fill(frame_index f, page_key key) const {
-    simt::atomic_ref<page_key>(meta(f).key).store(key, std::memory_order_relaxed);
     // The stamp is the owner's to change, and must not run over into the pins.
-    const bool last = (~state(f).load(std::memory_order_relaxed) & frame_state::stamp_mask) == 0;
+    const std::uint64_t now = state(f).load(std::memory_order_relaxed);
+    const bool last = (~now & frame_state::stamp_mask) == 0;
     const std::uint64_t next_stamp = last ? 0 - frame_state::stamp_mask : frame_state::one_stamp;
+    key_word(f).store(sealed(static_cast<std::uint64_t>(key), now + next_stamp), std::memory_order_relaxed);
     state(f).fetch_add(next_stamp + frame_state::one_pin + frame_state::filling - frame_state::claimed, std::memory_order_release);
   }
 
@@ -111,11 +117,16 @@ class frames {
     }
   }
 
+  // Of a frame that the caller owns or has pinned.
   GPUFS_DEVICE page_key load_key(frame_index f) const {
-    return simt::atomic_ref<page_key>(meta(f).key).load(std::memory_order_relaxed);
+    return page_key{sealed(key_word(f).load(std::memory_order_relaxed), state(f).load(std::memory_order_relaxed))};
   }
 
  private:
+  GPUFS_DEVICE simt::atomic_ref<std::uint64_t> key_word(frame_index f) const {
+    return simt::atomic_ref<std::uint64_t>(storage_.keys[static_cast<std::uint32_t>(f)]);
+  }
+
   frame_storage storage_;
 };
 

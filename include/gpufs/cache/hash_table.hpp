@@ -20,15 +20,20 @@ class hash_table {
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
       const simt::vec16 slots = simt::load_relaxed_16(&storage_.buckets[index]);
-      std::uint32_t equal_tags = 0;  // bit i: slot i may be it
-      for (std::uint32_t i = 0; i < 4; ++i) {
-        equal_tags |= slots.word[i] != 0 && (slots.word[i] >> storage_.frame_bits) == tag(h) ? 1u << i : 0u;
-      }
-      while (equal_tags != 0) {  // one body, and the slots stay in registers
-        std::uint32_t slot = 0;
-        for (std::uint32_t i = 4; i-- > 0;) slot = (equal_tags >> i & 1u) != 0 ? slots.word[i] : slot;
-        equal_tags &= equal_tags - 1;
-        if (visit(frame_of(slot))) return true;
+      // A slot of this tag, less `first`, is its frame; any other is more than all frames (and an empty one wraps around). Several
+      // are visited from the last frame to the first: one body, few instructions, and the slots stay in registers.
+      const std::uint32_t first = entry(h, frame_index{0});
+      std::uint32_t end = (1u << storage_.frame_bits) - 1;
+      for (;;) {
+        std::uint32_t last = 0;  // frame + 1
+        for (const std::uint32_t slot : slots.word) {
+          const std::uint32_t frame = slot - first;
+          last = frame < end && frame >= last ? frame + 1 : last;
+        }
+        if (last == 0) break;
+        end = last - 1;
+        if (visit(frame_index{end})) [[likely]]
+          return true;
       }
       if ((header_of(index).load(std::memory_order_relaxed) & passed_mask) == 0) return false;
       index = (index + 1) & storage_.bucket_mask;
@@ -102,9 +107,6 @@ class hash_table {
   GPUFS_DEVICE std::uint32_t tag(std::uint64_t h) const { return static_cast<std::uint32_t>(h >> 32) >> storage_.frame_bits; }
   GPUFS_DEVICE std::uint32_t entry(std::uint64_t h, frame_index f) const {
     return (tag(h) << storage_.frame_bits) | (static_cast<std::uint32_t>(f) + 1);
-  }
-  GPUFS_DEVICE frame_index frame_of(std::uint32_t slot) const {
-    return frame_index{(slot & ((1u << storage_.frame_bits) - 1)) - 1};
   }
   GPUFS_DEVICE simt::atomic_ref<std::uint32_t> header_of(std::uint32_t index) const {
     return simt::atomic_ref<std::uint32_t>(storage_.headers[index]);

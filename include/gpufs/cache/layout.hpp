@@ -34,12 +34,6 @@ inline constexpr std::uint64_t stamp_mask = one_pin - one_stamp;
 inline constexpr std::uint64_t pin_mask = ~(one_pin - 1);
 }  // namespace frame_state
 
-struct alignas(16) frame_meta {
-  page_key key;         // changes only while claimed
-  std::uint64_t state;  // frame_state
-};
-static_assert(sizeof(frame_meta) == 16 && offsetof(frame_meta, state) == 8);
-
 // A bucket of the page table is what one thread loads at once: four slots, each 0 or (tag << frame_bits) | (frame + 1).
 struct alignas(16) bucket {
   std::uint32_t slots[4];
@@ -74,9 +68,12 @@ struct ring_storage {
   std::uint32_t nrings;
 };
 
+// Keys and states lie apart, so that a look-up's load of the one and its atomic on the other do not wait for each other in one
+// line.
 struct frame_storage {
-  frame_meta* meta;
-  std::byte* data;  // frame i at data + (i << page_shift)
+  std::uint64_t* states;  // frame_state
+  std::uint64_t* keys;    // sealed; changes only while claimed
+  std::byte* data;        // frame i at data + (i << page_shift)
   std::uint32_t nframes;
   std::uint32_t page_shift;
 };

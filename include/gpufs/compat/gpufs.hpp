@@ -40,7 +40,7 @@ GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* 
   gpufs::detail::finish_reads(group);
   return gpufs::detail::by_leader(group, [&] {
     const cache::frame_index index{static_cast<std::uint32_t>(frame)};
-    if (!cache::frames::unpin_checked(pages.meta(index))) {
+    if (!cache::frames::unpin_checked(pages.state_word(index))) {
       gpufs::detail::count(fs.layout().words->unpin_errors, 1);
       return -EINVAL;
     }

@@ -65,7 +65,7 @@ class page {
   friend GPUFS_DEVICE int unmap_page(Group group, page& mapped);
 
   const std::byte* data_;
-  cache::frame_meta* frame_;
+  std::uint64_t* state_;  // the frame's
   mount_words* words_;
   std::uint32_t nbytes_;
   std::int32_t error_;
@@ -99,16 +99,14 @@ GPUFS_DEVICE std::uint32_t page_nbytes_of(const Mount& mount) {
 GPUFS_DEVICE std::uint32_t ring_hint() { return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id(); }
 
 template <class Mount>
-GPUFS_DEVICE file_counters& counters_of(const Mount& mount, std::uint32_t slot) {
-  return file_table(mount.layout()).counters(slot);
+GPUFS_DEVICE file_counters& counters_of(const Mount& mount, const file_view& view) {
+  return file_table(mount.layout()).counters(view.place);
 }
 
 GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) { simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n); }
 
-template <class Mount>
-GPUFS_DEVICE int count_error(const Mount& mount, const file_view& view, int error) {
-  count(counters_of(mount, view.slot).errors, 1);
-  return error;
+inline GPUFS_DEVICE_COLD void count_error(const mount_layout* mount, std::uint32_t place) {
+  count(file_table(*mount).counters(place).errors, 1);
 }
 
 struct staged_answer {
@@ -186,7 +184,7 @@ GPUFS_DEVICE_COLD int fill_page(Group group, const mount_layout* mount, const ca
   if (group.leader()) {
     pages.end_fill(cache::make_key(view.cache_id, page_number), frame, error);
     if (error == 0) {
-      file_counters& counters = file_table(*mount).counters(view.slot);
+      file_counters& counters = file_table(*mount).counters(view.place);
       count(counters.faults, 1);
       count(counters.bytes_filled, pages.pages().page_nbytes());
     }
@@ -203,9 +201,10 @@ GPUFS_DEVICE auto acquire_page(const Mount& mount, const file_view& view, std::u
   const auto got = mount.pages().acquire(cache::make_key(view.cache_id, page_number), ring,
                                          {2 * mount.layout().io_timeout_ns, mount.layout().frame_timeout_ns});
   using role = decltype(got.what);
-  file_counters& counters = counters_of(mount, view.slot);
+  file_counters& counters = counters_of(mount, view);
   if (got.what == role::hit) simt::count_one(counters.hits);
-  if (got.what == role::waited) count(counters.waits, 1);
+  if (got.what == role::waited) [[unlikely]]
+    count(counters.waits, 1);
   return got;
 }
 
@@ -214,7 +213,8 @@ GPUFS_DEVICE auto acquire_page(const Mount& mount, const file_view& view, std::u
 template <class Group, class Mount, class Acquired>
 GPUFS_DEVICE int complete_page(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number,
                                const Acquired& got) {
-  if (got.what != decltype(got.what)::fill) return got.error;
+  if (got.what != decltype(got.what)::fill) [[likely]]
+    return got.error;
   return simt::call_cold(&fill_page<Group, decltype(mount.pages())>, group, mount.layout().resident, mount.layout().cache.resident,
                          view, page_number, got.frame);
 }
@@ -348,10 +348,10 @@ GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& opened, vo
     result = detail::read_pages(group, mount, view, static_cast<std::byte*>(dst), static_cast<std::uint64_t>(result), offset);
   }
   if (group.leader()) {
-    if (result < 0) {
-      detail::count_error(mount, view, static_cast<int>(result));
+    if (result < 0) [[unlikely]] {
+      simt::call_cold(&detail::count_error, mount.layout().resident, view.place);
     } else {
-      detail::count(detail::counters_of(mount, view.slot).bytes_read, static_cast<std::uint64_t>(result));
+      detail::count(detail::counters_of(mount, view).bytes_read, static_cast<std::uint64_t>(result));
     }
   }
   group.sync();
@@ -385,13 +385,13 @@ GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::in
   });
   page result{};
   result.error_ = detail::complete_page(group, mount, view, page_number, found.got);
-  if (result.error_ == 0) {
+  if (result.error_ == 0) [[likely]] {
     result.data_ = mount.pages().pages().data(found.got.frame) + in_page;
-    result.frame_ = &mount.pages().pages().meta(found.got.frame);
+    result.state_ = &mount.pages().pages().state_word(found.got.frame);
     result.words_ = mount.layout().words;
     result.nbytes_ = found.nbytes;
   } else if (group.leader() && view.error == 0) {
-    detail::count_error(mount, view, result.error_);
+    simt::call_cold(&detail::count_error, mount.layout().resident, view.place);
   }
   return result;
 }
@@ -403,7 +403,7 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
   detail::finish_reads(group);
   const int error = detail::by_leader(group, [&] {
-    if (!cache::frames::unpin_checked(*mapped.frame_)) {
+    if (!cache::frames::unpin_checked(*mapped.state_)) [[unlikely]] {
       detail::count(mapped.words_->unpin_errors, 1);
       return -EINVAL;
     }

@@ -19,6 +19,7 @@ struct file_view {
   service::source_kind kind;
   std::uint32_t handle;
   std::uint32_t slot;
+  std::uint32_t place;  // which of the file's entries, and of its counters, this group uses
   std::int32_t error;
 };
 
@@ -40,7 +41,7 @@ class file_table {
     const file_view opened = table.view(number);
     if (opened.error != 0) return opened.error;
     if (table.drop(opened.slot, start)) return 0;
-    table.count_bad_number();  // closed by another at the same moment
+    count_bad_number(mount->words);  // closed by another at the same moment
     return -EBADF;
   }
 
@@ -51,16 +52,17 @@ class file_table {
     file_view v{};
     v.slot = index;
     v.error = -EBADF;
-    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.nslots) {
-      count_bad_number();
+    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.nslots) [[unlikely]] {
+      simt::call_cold(&count_bad_number, mount_.words);
       return v;
     }
     // Relaxed loads suffice: whoever has the number got it after the opener had published the slot.
-    const file_entry& entry = this->entry(index, simt::processor_id() % file_shards);
+    v.place = place_of(index);
+    const file_entry& entry = mount_.entries[v.place];
     const simt::vec16 low = simt::load_relaxed_16(&entry);
     const simt::vec16 high = simt::load_relaxed_16(&entry.file_nbytes);
-    if ((low.word[0] & 0xffffu) != word_of(raw >> slot_bits, slot_state::open)) {
-      count_bad_number();
+    if ((low.word[0] & 0xffffu) != word_of(raw >> slot_bits, slot_state::open)) [[unlikely]] {
+      simt::call_cold(&count_bad_number, mount_.words);
       return v;
     }
     v.kind = kind_of(low.word[0]);
@@ -79,9 +81,7 @@ class file_table {
 
   GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.slots[index]; }
-  GPUFS_DEVICE file_counters& counters(std::uint32_t index) const {
-    return mount_.counters[std::size_t{simt::processor_id() % file_shards} * mount_.nslots + index];
-  }
+  GPUFS_DEVICE file_counters& counters(std::uint32_t place) const { return mount_.counters[place]; }
 
  private:
   struct path_name {
@@ -98,7 +98,9 @@ class file_table {
   GPUFS_DEVICE static std::int32_t number_of(std::uint32_t index, std::uint32_t word) {
     return static_cast<std::int32_t>((generation_of(word) << slot_bits) | index);
   }
-  GPUFS_DEVICE void count_bad_number() const { simt::atomic_ref<std::uint64_t>(mount_.words->bad_numbers).add_relaxed(1); }
+  GPUFS_DEVICE_COLD static void count_bad_number(mount_words* words) {
+    simt::atomic_ref<std::uint64_t>(words->bad_numbers).add_relaxed(1);
+  }
 
   GPUFS_DEVICE static std::uint64_t multiply_mod_mersenne61(std::uint64_t a, std::uint64_t b) {
     __extension__ using wide = unsigned __int128;
@@ -165,7 +167,7 @@ class file_table {
       unlock(chain);
     }
     file_slot& slot = mount_.slots[index];
-    simt::atomic_ref<std::uint64_t>(counters(index).opens).add_relaxed(1);
+    simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
     const int error = ours ? ask_host(slot, index, path, name, flags, start, until) : wait_open(slot);
     if (error != 0) {
       if (ours) fail(chain, slot, index, error);
@@ -317,6 +319,10 @@ class file_table {
     return 0;
   }
 
+  // At most 2^20 slots, so the product fits.
+  GPUFS_DEVICE std::uint32_t place_of(std::uint32_t index) const {
+    return simt::processor_id() % file_shards * mount_.nslots + index;
+  }
   GPUFS_DEVICE file_entry& entry(std::uint32_t index, std::uint32_t shard) const {
     return mount_.entries[std::size_t{shard} * mount_.nslots + index];
   }

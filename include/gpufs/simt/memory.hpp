@@ -21,10 +21,6 @@ inline namespace GPUFS_MACHINE {
 // together are not one, so words may come from different writes.
 GPUFS_DEVICE vec16 load_relaxed_16(const void* p) { return detail::load_relaxed_16(p); }
 
-// Loads two 8-byte words of global memory, aligned to 16 together, device scope; the second word not later than the first: what was
-// written to the first before the second got its value is seen.
-GPUFS_DEVICE word_pair load_second_first(const void* p) { return detail::load_second_first(p); }
-
 // The same as load_relaxed_16 for host memory that others may change (system scope): never served from a stale first-level cache.
 GPUFS_DEVICE vec16 load_host_16(const void* p) { return detail::load_host_16(p); }
 

@@ -15,8 +15,4 @@ struct alignas(16) vec16 {
   std::uint32_t word[4];
 };
 
-struct word_pair {
-  std::uint64_t first, second;
-};
-
 }  // namespace gpufs::simt

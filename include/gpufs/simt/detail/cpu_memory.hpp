@@ -21,11 +21,6 @@ inline vec16 load_relaxed_16(const void* p) {
   for (int i = 0; i < 4; ++i) v.word[i] = atomic_ref<std::uint32_t>(word[i]).load(std::memory_order_relaxed);
   return v;
 }
-inline word_pair load_second_first(const void* p) {
-  auto* word = static_cast<std::uint64_t*>(const_cast<void*>(p));
-  const std::uint64_t second = atomic_ref<std::uint64_t>(word[1]).load(std::memory_order_acquire);
-  return {atomic_ref<std::uint64_t>(word[0]).load(std::memory_order_relaxed), second};
-}
 inline vec16 load_host_16(const void* p) { return load_relaxed_16(p); }
 
 template <class Group>

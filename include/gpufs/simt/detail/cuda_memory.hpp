@@ -20,15 +20,6 @@ __device__ inline vec16 load_relaxed_16(const void* p) {
                : "memory");
   return v;
 }
-// One access of 16 bytes, unlike a vector of four.
-__device__ inline word_pair load_second_first(const void* p) {
-  word_pair v;
-  asm volatile("{ .reg .b128 both; ld.relaxed.gpu.global.b128 both, [%2]; mov.b128 {%0, %1}, both; }"
-               : "=l"(v.first), "=l"(v.second)
-               : "l"(__cvta_generic_to_global(p))
-               : "memory");
-  return v;
-}
 __device__ inline vec16 load_host_16(const void* p) {
   vec16 v;
   asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
