@@ -42,6 +42,17 @@ struct core {
   // How many workers one file's blocking reads, or all opens, may occupy: one stays for the others.
   std::uint32_t blocking_limit() const { return options.nworkers > 1 ? options.nworkers - 1 : 1; }
 
+  // Whether one more worker may block, counted by `nblocked`; the caller takes itself out again. Once the service stops everybody
+  // may: what is left is refused, and that blocks nobody.
+  bool may_block(std::atomic<std::uint32_t>& nblocked) const {
+    // Looked at first: workers that find all places taken do so again and again.
+    const bool stops = stopping.load();
+    if (nblocked.load(std::memory_order_relaxed) >= blocking_limit() && !stops) return false;
+    if (nblocked.fetch_add(1, std::memory_order_relaxed) < blocking_limit() || stops) return true;
+    nblocked.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+
   const service_options options;
   const std::shared_ptr<store::store> files;
   rings requests;
