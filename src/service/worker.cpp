@@ -105,6 +105,7 @@ void worker::admit(const taken_request& taken) {
       w.flags = ask.flags;
       w.nbytes = ask.nbytes;
       w.number = static_cast<std::uint32_t>(ask.offset);
+      w.nbytes_along = std::min(ask.handle, core_.requests.payload_nbytes());
       opens_taken_.push_back(std::move(w));
       return;
     case opcode::read:  // what it says is checked in begin_read, where reads of one file are together

@@ -17,6 +17,7 @@ struct work {
   opcode op = opcode::none;
   std::uint32_t index = 0, sequence = 0;  // of its slot
   std::uint32_t flags = 0, number = 0;    // open
+  std::uint32_t nbytes_along = 0;         // open: of the file's beginning
   std::uint32_t handle = 0;               // read
   std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; open: of the path
   std::uint32_t done = 0;                 // read: bytes that are there
@@ -62,6 +63,7 @@ class worker {
 
   void read_group();
   void begin_read(work& w, open_files::entry* file);
+  std::int64_t read_at_once(const store::open_file& file, read_path& how, std::span<std::byte> to, std::int64_t offset);
   bool read_cached(work& w);
   void read_async(work w);
   void submit_read(std::uint32_t tag);
@@ -70,6 +72,7 @@ class worker {
   static void by_file(std::vector<work>& works, EachFile each);
   void finish(std::span<work> read);
   void open_file(const work& w);
+  std::uint32_t read_along(const work& w, const store::open_file& file, read_path& how);
 
   void fail(const work& w, int error, std::string_view text = {});
   void answer(const work& w, const reply& out);

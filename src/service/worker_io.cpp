@@ -72,36 +72,49 @@ void worker::begin_read(work& w, open_files::entry* file) {
   }
 }
 
+// One read of bytes that are there at once: how many, or -errno; -EAGAIN when they are not. Finds out `how` the file's file system
+// is read where it has no RWF_NOWAIT.
+std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, std::span<std::byte> to, std::int64_t offset) {
+  const int fd = file.descriptor();
+  const iovec part{to.data(), to.size()};
+  while (how == read_path::nowait || how == read_path::memory) {
+    const ssize_t n =
+        how == read_path::memory ? ::pread(fd, to.data(), to.size(), offset) : ::preadv2(fd, &part, 1, offset, RWF_NOWAIT);
+    if (n >= 0) return n;
+    if (how == read_path::nowait && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS)) {
+      no_nowait_ = {file.info().device, without_nowait(fd)};
+      how = no_nowait_.how;
+    } else if (errno != EINTR) {
+      return -errno;
+    }
+  }
+  return -EAGAIN;
+}
+
 // True when all of w was read. Else w has been answered, or is being read asynchronously, or waits for a thread to block.
 bool worker::read_cached(work& w) {
   open_files::entry& file = *w.file;
-  const int fd = file.file->descriptor();
-  for (;;) {
-    const read_path how = file.how.load(std::memory_order_relaxed);
-    if (how == read_path::async) break;
-    const iovec to{payload_of(w) + w.done, w.nbytes - w.done};
-    const std::int64_t at = w.offset + w.done;
-    const ssize_t n = how == read_path::memory ? ::pread(fd, to.iov_base, to.iov_len, at) : ::preadv2(fd, &to, 1, at, RWF_NOWAIT);
+  const read_path known = file.how.load(std::memory_order_relaxed);
+  read_path how = known;
+  while (w.done < w.nbytes) {
+    const std::int64_t n = read_at_once(*file.file, how, {payload_of(w) + w.done, w.nbytes - w.done}, w.offset + w.done);
+    if (how != known) file.how.store(how, std::memory_order_relaxed);
     if (n > 0) {
       w.done += static_cast<std::uint32_t>(n);
-      if (w.done >= w.nbytes) return true;
+      continue;
+    }
+    if (n == -EAGAIN) {
+      tally::add(counts_.cold_reads);
+      w.hold = core_.open.share(file);
+      read_async(std::move(w));
     } else if (n == 0) {
       fail(w, ESTALE, "the file has become shorter");
-      return false;
-    } else if (errno == EAGAIN) {
-      break;
-    } else if (how == read_path::nowait && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS)) {
-      no_nowait_ = {file.file->info().device, without_nowait(fd)};
-      file.how.store(no_nowait_.how, std::memory_order_relaxed);
-    } else if (errno != EINTR) {
-      fail(w, errno);
-      return false;
+    } else {
+      fail(w, static_cast<int>(-n));
     }
+    return false;
   }
-  tally::add(counts_.cold_reads);
-  w.hold = core_.open.share(file);
-  read_async(std::move(w));
-  return false;
+  return true;
 }
 
 void worker::read_async(work w) {
@@ -226,14 +239,15 @@ void worker::open_file(const work& w) {
     out.inode = info.inode;
     out.mtime_ns = info.mtime_ns;
     out.cache_id = core_.ids.id_of(info);
-    const read_path how = file->descriptor() < 0             ? read_path::call
-                          : file->alignment() > 1            ? read_path::async
-                          : info.device == no_nowait_.device ? no_nowait_.how
-                                                             : read_path::nowait;
+    read_path how = file->descriptor() < 0             ? read_path::call
+                    : file->alignment() > 1            ? read_path::async
+                    : info.device == no_nowait_.device ? no_nowait_.how
+                                                       : read_path::nowait;
     if (out.cache_id == 0) {
       error = -ENFILE;
       why = "all 2^28 - 1 cache ids of this mount have been given";
     } else {
+      out.result = read_along(w, *file, how);
       error = core_.open.insert(std::move(file), path, w.number, how, &out.handle);
     }
   }
@@ -246,7 +260,23 @@ void worker::open_file(const work& w) {
     return answer(w, refusal);
   }
   tally::add(counts_.opens[std::min(static_cast<std::size_t>(kind), counts_.opens.size() - 1)]);
+  if (out.result != 0) tally::add(counts_.opens_with_bytes);
   answer(w, out);
+}
+
+// Brings the file's beginning along with the answer to its open: how many bytes, all that are wanted or none. An error is no
+// concern of the open's: the read that wants these bytes asks again, and gets it.
+std::uint32_t worker::read_along(const work& w, const store::open_file& file, read_path& how) {
+  constexpr std::size_t most = 65536;  // a few us; a larger page is brought in when somebody reads it
+  const std::size_t nbytes = store::clip(w.nbytes_along, 0, file.info().nbytes);
+  if (file.info().kind != source_kind::staged || nbytes == 0 || nbytes > most) return 0;
+  std::size_t done = 0;
+  while (done < nbytes) {
+    const std::int64_t n = read_at_once(file, how, {payload_of(w) + done, nbytes - done}, static_cast<std::int64_t>(done));
+    if (n <= 0) return 0;
+    done += static_cast<std::size_t>(n);
+  }
+  return file.check_version() == 0 ? static_cast<std::uint32_t>(nbytes) : 0;
 }
 
 }  // namespace gpufs::service
