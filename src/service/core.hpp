@@ -62,10 +62,10 @@ struct core {
   parking parked;
   std::atomic<bool> stopping{false};  // answer -ESHUTDOWN
   std::atomic<bool> exiting{false};   // end the threads
-  std::atomic<std::uint32_t> nopening{0};
-  std::atomic<std::uint64_t> nstale{0};
   std::vector<tally> tallies;
   std::vector<std::unique_ptr<worker>> workers;  // set before the threads start
+  std::atomic<std::uint64_t> nstale{0};
+  alignas(64) std::atomic<std::uint32_t> nopening{0};  // written by all; what is above is read by all
 };
 
 }  // namespace gpufs::service

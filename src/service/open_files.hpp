@@ -112,7 +112,7 @@ class open_files {
   const std::uint32_t max_;
   const unsigned index_bits_;
   std::unique_ptr<std::atomic<chunk*>[]> chunks_;
-  std::atomic<std::uint32_t> nopen_{0};
+  alignas(64) std::atomic<std::uint32_t> nopen_{0};  // written by all; what is above is read by all
   std::atomic<std::size_t> npull_{0};
   std::array<free_part, nparts> free_;
   mutable std::mutex lock_;  // of what follows

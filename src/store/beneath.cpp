@@ -45,10 +45,10 @@ int refusal(mode_t mode) {
 int refusal_of(int fd, struct stat* status) { return ::fstat(fd, status) == 0 ? refusal(status->st_mode) : -errno; }
 
 // The descriptor or -errno.
-int sys_openat2(int root, const char* path, std::uint64_t flags) {
+int sys_openat2(int root, const char* path, std::uint64_t flags, std::uint64_t resolve) {
   open_how how{};
   how.flags = flags;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  how.resolve = resolve;
   // EAGAIN: a rename or mount raced with a `..` of ours, so the kernel cannot tell whether we stayed below (openat2(2)).
   for (int attempt = 0;; ++attempt) {
     const long fd = ::syscall(SYS_openat2, root, path, &how, sizeof how);
@@ -59,11 +59,17 @@ int sys_openat2(int root, const char* path, std::uint64_t flags) {
 }
 
 int by_openat2(int root, const std::string& path, int flags, unique_fd* out, struct stat* status) {
-  const int fd = sys_openat2(root, path.c_str(), static_cast<std::uint64_t>(open_flags | flags));
+  constexpr std::uint64_t beneath = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  const auto how = static_cast<std::uint64_t>(open_flags | flags);
+  // A path without `..` and links only goes down. Told so, the kernel need not look afterwards whether it is still below the
+  // root, which takes a lock that all threads of all processes share.
+  const bool goes_down = path.front() != '/' && path.find("..") == std::string::npos;
+  int fd = goes_down ? sys_openat2(root, path.c_str(), how, RESOLVE_NO_SYMLINKS) : -ELOOP;
+  if (fd == -ELOOP) fd = sys_openat2(root, path.c_str(), how, beneath);
   if (fd < 0) {
     // A socket or a device without a driver cannot be opened; say what it is rather than what its driver says.
     if (fd == -ENXIO || fd == -ENODEV) {
-      const unique_fd probe(sys_openat2(root, path.c_str(), O_PATH | O_CLOEXEC));
+      const unique_fd probe(sys_openat2(root, path.c_str(), O_PATH | O_CLOEXEC, beneath));
       const int why = probe.get() < 0 ? fd : refusal_of(probe.get(), status);
       return why == 0 ? fd : why;
     }
