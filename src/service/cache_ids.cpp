@@ -5,26 +5,33 @@ namespace gpufs::service {
 
 std::uint32_t cache_ids::id_of(const store::file_info& file) {
   const known now{{file.device, file.inode}, file.nbytes, file.mtime_ns, file.ctime_ns, file.settled, 0};
-  const std::scoped_lock hold(lock_);
-  const auto found = files_.find(now.file);
-  if (found != files_.end()) {
+  part& mine = parts_[hash{}(now.file) % parts_.size()];
+  const std::scoped_lock hold(mine.lock);
+  const auto found = mine.files.find(now.file);
+  if (found != mine.files.end()) {
     const known& before = *found->second;
     const bool same = before.nbytes == now.nbytes && before.mtime_ns == now.mtime_ns && before.ctime_ns == now.ctime_ns;
-    by_use_.splice(by_use_.begin(), by_use_, found->second);
+    mine.by_use.splice(mine.by_use.begin(), mine.by_use, found->second);
     if (same && before.settled && now.settled) return before.id;
   }
-  if (next_ > last_id) return 0;
-  if (found != files_.end()) {
-    by_use_.front() = now;
+  const std::uint32_t fresh = next_id();
+  if (fresh == 0) return 0;
+  if (found != mine.files.end()) {
+    mine.by_use.front() = now;
   } else {
-    by_use_.push_front(now);
-    files_.emplace(now.file, by_use_.begin());
-    if (files_.size() > capacity_) {
-      files_.erase(by_use_.back().file);
-      by_use_.pop_back();
+    mine.by_use.push_front(now);
+    mine.files.emplace(now.file, mine.by_use.begin());
+    if (mine.files.size() > part_capacity_) {
+      mine.files.erase(mine.by_use.back().file);
+      mine.by_use.pop_back();
     }
   }
-  return by_use_.front().id = next_++;
+  return mine.by_use.front().id = fresh;
+}
+
+std::uint32_t cache_ids::next_id() {
+  const std::uint64_t id = next_.fetch_add(1, std::memory_order_relaxed);
+  return id <= last_id ? static_cast<std::uint32_t>(id) : 0;
 }
 
 }  // namespace gpufs::service

@@ -1,10 +1,12 @@
 // Names for versions of files: what the page cache's keys are made of.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "gpufs/store/store.hpp"
 
@@ -12,17 +14,20 @@ namespace gpufs::service {
 
 // An unchanged file keeps its id between opens, so its pages are found again; a changed one gets a new id, and its old pages
 // age out. A version that is not settled, now or when its id was given, proves nothing: each such open gets a new id.
-// Never gives an id twice for different versions. Remembers the most recently opened `capacity` files (about 120 bytes each).
+// Never gives an id twice for different versions. Remembers the most recently opened `capacity` files (about 120 bytes each), in
+// parts of their own locks where they are many: every open comes by here.
 class cache_ids {
  public:
   static constexpr std::uint32_t last_id = (1u << 28) - 1;
 
-  explicit cache_ids(std::uint32_t first_id = 1, std::size_t capacity = 1u << 20) : next_(first_id), capacity_(capacity) {}
+  explicit cache_ids(std::uint32_t first_id = 1, std::size_t capacity = 1u << 20)
+      : next_(first_id), parts_(capacity < 1024 * nparts ? 1 : nparts), part_capacity_(capacity / parts_.size()) {}
 
   // The id of the version, 1 .. last_id; 0 when all have been given.
   std::uint32_t id_of(const store::file_info& file);
 
  private:
+  static constexpr std::size_t nparts = 64;
   struct identity {
     std::uint64_t device, inode;
     bool operator==(const identity&) const = default;
@@ -40,11 +45,17 @@ class cache_ids {
     std::uint32_t id;
   };
 
-  std::mutex lock_;
-  std::uint32_t next_;
-  std::size_t capacity_;
-  std::list<known> by_use_;  // most recent first
-  std::unordered_map<identity, std::list<known>::iterator, hash> files_;
+  struct alignas(64) part {
+    std::mutex lock;
+    std::list<known> by_use;  // most recent first
+    std::unordered_map<identity, std::list<known>::iterator, hash> files;
+  };
+
+  std::uint32_t next_id();
+
+  std::atomic<std::uint64_t> next_;  // wide enough never to come round
+  std::vector<part> parts_;
+  const std::size_t part_capacity_;
 };
 
 }  // namespace gpufs::service

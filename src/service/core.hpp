@@ -19,7 +19,7 @@ namespace gpufs::service {
 struct alignas(64) tally {
   using word = std::atomic<std::uint64_t>;
   std::array<word, 3> opens{};  // by source_kind
-  word closes{0}, reads{0}, bytes_read{0}, cold_reads{0}, errors{0}, batches{0}, max_batch{0};
+  word opens_with_bytes{0}, closes{0}, reads{0}, bytes_read{0}, cold_reads{0}, errors{0}, batches{0}, max_batch{0};
   word requests{0}, answers{0};  // stop() compares their sums: see worker::take_batch
 
   static void add(word& w, std::uint64_t n = 1) {
@@ -42,6 +42,17 @@ struct core {
   // How many workers one file's blocking reads, or all opens, may occupy: one stays for the others.
   std::uint32_t blocking_limit() const { return options.nworkers > 1 ? options.nworkers - 1 : 1; }
 
+  // Whether one more worker may block, counted by `nblocked`; the caller takes itself out again. Once the service stops everybody
+  // may: what is left is refused, and that blocks nobody.
+  bool may_block(std::atomic<std::uint32_t>& nblocked) const {
+    // Looked at first: workers that find all places taken do so again and again.
+    const bool stops = stopping.load();
+    if (nblocked.load(std::memory_order_relaxed) >= blocking_limit() && !stops) return false;
+    if (nblocked.fetch_add(1, std::memory_order_relaxed) < blocking_limit() || stops) return true;
+    nblocked.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+
   const service_options options;
   const std::shared_ptr<store::store> files;
   rings requests;
@@ -51,10 +62,10 @@ struct core {
   parking parked;
   std::atomic<bool> stopping{false};  // answer -ESHUTDOWN
   std::atomic<bool> exiting{false};   // end the threads
-  std::atomic<std::uint32_t> nopening{0};
-  std::atomic<std::uint64_t> nstale{0};
   std::vector<tally> tallies;
   std::vector<std::unique_ptr<worker>> workers;  // set before the threads start
+  std::atomic<std::uint64_t> nstale{0};
+  alignas(64) std::atomic<std::uint32_t> nopening{0};  // written by all; what is above is read by all
 };
 
 }  // namespace gpufs::service

@@ -28,22 +28,11 @@ open_files::entry* open_files::find(std::uint32_t index) const {
 
 int open_files::insert(std::unique_ptr<store::open_file> file, std::string path, std::uint32_t device_number, read_path how,
                        std::uint32_t* handle) {
-  const std::scoped_lock hold(lock_);
-  std::uint32_t index = 0;
-  if (!free_.empty() && (free_.size() > reuse_distance || nused_ == max_)) {
-    index = free_.front();
-    free_.pop_front();
-  } else if (nused_ < max_) {
-    index = nused_;
-    if (index % chunk_size == 0) {
-      owned_.push_back(std::make_unique<chunk>());
-      chunks_[index / chunk_size].store(owned_.back().get(), std::memory_order_release);
-    }
-    ++nused_;
-  } else {
-    return -EMFILE;
-  }
-  entry& e = *find(index);
+  std::uint32_t index = take_free();
+  if (index == none) index = take_unused();
+  if (index == none) index = take_free();  // the last unused one went to another thread
+  if (index == none) return -EMFILE;
+  entry& e = *find(index);  // ours alone
   const std::uint32_t last_generation = (1u << (32 - index_bits_)) - 1;
   e.index = index;
   e.generation = e.generation >= last_generation ? 1 : e.generation + 1;
@@ -53,6 +42,7 @@ int open_files::insert(std::unique_ptr<store::open_file> file, std::string path,
   e.how.store(how, std::memory_order_relaxed);
   e.stale.store(false, std::memory_order_relaxed);
   if (e.file->info().kind == source_kind::pull) {
+    const std::scoped_lock hold(lock_);
     e.pull_place = static_cast<std::uint32_t>(pulls_.size());
     pulls_.push_back(index);
     npull_.store(pulls_.size(), std::memory_order_relaxed);
@@ -61,6 +51,36 @@ int open_files::insert(std::unique_ptr<store::open_file> file, std::string path,
   *handle = handle_of(e);
   e.state.store(opened(e.generation), std::memory_order_release);  // meets acquire()'s: all that was set above
   return 0;
+}
+
+// One that was freed long enough ago, or, once no entry is unused, any.
+std::uint32_t open_files::take_free() {
+  thread_local std::uint32_t turn = 0;
+  const std::uint32_t first = turn++;
+  const bool any = nused_.load(std::memory_order_relaxed) == max_;
+  for (std::uint32_t i = 0; i < nparts; ++i) {
+    free_part& part = free_[(first + i) % nparts];
+    const std::scoped_lock hold(part.lock);
+    if (part.indices.size() > (any ? 0 : reuse_distance)) {
+      const std::uint32_t index = part.indices.front();
+      part.indices.pop_front();
+      return index;
+    }
+    if (!any) break;  // an unused one is as good
+  }
+  return none;
+}
+
+std::uint32_t open_files::take_unused() {
+  const std::scoped_lock hold(lock_);
+  const std::uint32_t index = nused_.load(std::memory_order_relaxed);
+  if (index == max_) return none;
+  if (index % chunk_size == 0) {
+    owned_.push_back(std::make_unique<chunk>());
+    chunks_[index / chunk_size].store(owned_.back().get(), std::memory_order_release);
+  }
+  nused_.store(index + 1, std::memory_order_relaxed);
+  return index;
 }
 
 open_files::ref open_files::acquire(std::uint32_t handle) {
@@ -80,10 +100,11 @@ void open_files::release(entry& e) {
   if (e.state.fetch_sub(one_ref, std::memory_order_acq_rel) != one_ref) return;
   std::unique_ptr<store::open_file> file = std::move(e.file);
   file.reset();  // outside the lock: closing may block
-  const std::scoped_lock hold(lock_);
   e.path.clear();
   nopen_.fetch_sub(1, std::memory_order_relaxed);
-  free_.push_back(e.index);
+  free_part& part = free_[e.index % nparts];
+  const std::scoped_lock hold(part.lock);
+  part.indices.push_back(e.index);
 }
 
 int open_files::close(std::uint32_t handle) {

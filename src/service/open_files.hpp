@@ -75,6 +75,11 @@ class open_files {
              std::uint32_t* handle);
   // The open file, or an empty ref for a handle that is none. Lock-free.
   ref acquire(std::uint32_t handle);
+  // One more reference to a file that the caller keeps open.
+  ref share(entry& e) {
+    e.state.fetch_add(1, std::memory_order_relaxed);
+    return {this, &e};
+  }
   // 0 or -EBADF. The file closes with the last reference.
   int close(std::uint32_t handle);
   // Closes all.
@@ -88,8 +93,18 @@ class open_files {
   static constexpr std::uint32_t chunk_size = 1024;
   // An entry is used again only after this many others were freed, so that a stale handle meets its generation late.
   static constexpr std::size_t reuse_distance = 256;
+  // Free entries lie in parts with locks of their own, so that threads that open and close many files seldom meet: index i in
+  // part i mod nparts.
+  static constexpr std::uint32_t nparts = 16;
+  struct alignas(64) free_part {
+    std::mutex lock;
+    std::deque<std::uint32_t> indices;
+  };
   using chunk = std::array<entry, chunk_size>;
 
+  static constexpr std::uint32_t none = ~0u;
+  std::uint32_t take_free();
+  std::uint32_t take_unused();
   entry* find(std::uint32_t index) const;
   void release(entry& e);
   void drop_from_pulls(entry& e);
@@ -97,13 +112,13 @@ class open_files {
   const std::uint32_t max_;
   const unsigned index_bits_;
   std::unique_ptr<std::atomic<chunk*>[]> chunks_;
-  std::atomic<std::uint32_t> nopen_{0};
+  alignas(64) std::atomic<std::uint32_t> nopen_{0};  // written by all; what is above is read by all
   std::atomic<std::size_t> npull_{0};
+  std::array<free_part, nparts> free_;
   mutable std::mutex lock_;  // of what follows
   std::vector<std::unique_ptr<chunk>> owned_;
-  std::uint32_t nused_ = 0;  // entries that were ever used
-  std::deque<std::uint32_t> free_;
-  std::vector<std::uint32_t> pulls_;  // indices of open pull files
+  std::atomic<std::uint32_t> nused_{0};  // entries that were ever used; grows under the lock
+  std::vector<std::uint32_t> pulls_;     // indices of open pull files
 };
 
 }  // namespace gpufs::service

@@ -182,6 +182,7 @@ service_counters service::counters() const {
     sum.opens_nil += get(t.opens[0]);
     sum.opens_pull += get(t.opens[1]);
     sum.opens_staged += get(t.opens[2]);
+    sum.opens_with_bytes += get(t.opens_with_bytes);
     sum.closes += get(t.closes);
     sum.reads += get(t.reads);
     sum.bytes_read += get(t.bytes_read);

@@ -48,6 +48,7 @@ void worker::run() {
     bool busy = nin_flight_ != 0 && reap();
     busy |= take_batch();
     busy |= run_quick();
+    busy |= run_opens();
     busy |= run_slow();
     if (busy) {
       nidle_ = 0;
@@ -62,13 +63,14 @@ void worker::run() {
 
 // Requests that are there, from all rings, starting at our own.
 bool worker::take_batch() {
-  const std::uint32_t nslow = nslow_.load(std::memory_order_relaxed);
+  const bool blocking = opens_.size.load(std::memory_order_relaxed) != 0 || slow_.size.load(std::memory_order_relaxed) != 0;
   // A blocking request waits until our asynchronous reads are done, so that it does not hold up their answers; then we must
   // not start new ones.
-  if (nslow != 0 && nin_flight_ != 0) return false;
-  // Slow requests do not count: nobody may be allowed to run them, and the request slots bound how many there are.
-  const std::uint32_t queued = nquick_.load(std::memory_order_relaxed);
-  if (queued >= core_.options.max_batch) return false;
+  if (blocking && nin_flight_ != 0) return false;
+  // Blocking requests do not count: nobody may be allowed to run them, and the request slots bound how many there are. While
+  // there is a group to read, looking at the rings would cost more than it brings.
+  const std::uint32_t queued = quick_.size.load(std::memory_order_relaxed);
+  if (queued >= std::min<std::uint32_t>(group_size, core_.options.max_batch)) return false;
   const std::uint32_t room = core_.options.max_batch - queued;
   const std::uint32_t nrings = core_.requests.nrings();
   const std::uint32_t first = static_cast<std::uint32_t>(std::uint64_t{id_} * nrings / core_.options.nworkers);
@@ -103,20 +105,15 @@ void worker::admit(const taken_request& taken) {
       w.flags = ask.flags;
       w.nbytes = ask.nbytes;
       w.number = static_cast<std::uint32_t>(ask.offset);
-      slow_taken_.push_back(std::move(w));
+      w.nbytes_along = std::min(ask.handle, core_.requests.payload_nbytes());
+      opens_taken_.push_back(std::move(w));
       return;
-    case opcode::read: {
-      w.file = core_.open.acquire(ask.handle);
-      if (!w.file) return fail(w, EBADF, "no open file has this handle");
-      if (ask.offset < 0 || ask.nbytes > core_.requests.payload_nbytes() ||
-          ask.offset > std::numeric_limits<std::int64_t>::max() - static_cast<std::int64_t>(ask.nbytes)) {
-        return fail(w, EINVAL, std::to_string(ask.nbytes) + " bytes at " + std::to_string(ask.offset));
-      }
+    case opcode::read:  // what it says is checked in begin_read, where reads of one file are together
+      w.handle = ask.handle;
       w.offset = ask.offset;
-      w.nbytes = static_cast<std::uint32_t>(store::clip(ask.nbytes, ask.offset, w.file->file->info().nbytes));
-      (w.file->how.load(std::memory_order_relaxed) == read_path::call ? slow_taken_ : quick_taken_).push_back(std::move(w));
+      w.nbytes = ask.nbytes;
+      quick_taken_.push_back(std::move(w));
       return;
-    }
     case opcode::close:
       if (core_.open.close(ask.handle) != 0) return fail(w, EBADF, "no open file has this handle");
       tally::add(counts_.closes);
@@ -132,51 +129,69 @@ bool worker::queue_admitted() {
   std::size_t queued = 0;
   {
     const std::scoped_lock hold(lock_);
-    for (work& w : quick_taken_) quick_.push_back(std::move(w));
-    for (work& w : slow_taken_) slow_.push_back(std::move(w));
-    nquick_.store(static_cast<std::uint32_t>(quick_.size()), std::memory_order_relaxed);
-    nslow_.store(static_cast<std::uint32_t>(slow_.size()), std::memory_order_relaxed);
-    queued = quick_.size() + 2 * slow_.size();
+    for (work& w : quick_taken_) quick_.waiting.push_back(std::move(w));
+    for (work& w : opens_taken_) opens_.waiting.push_back(std::move(w));
+    quick_.note_size();
+    opens_.note_size();
+    queued = quick_.waiting.size() + 2 * opens_.waiting.size();
   }
   quick_taken_.clear();
-  slow_taken_.clear();
+  opens_taken_.clear();
   if (queued > group_size) core_.parked.wake_one();
   return true;
 }
 
-bool worker::pop_quick(worker& from) {
-  if (from.nquick_.load(std::memory_order_relaxed) == 0) return false;
-  const std::scoped_lock hold(from.lock_);
-  const std::size_t n = std::min(group_size, from.quick_.size());
-  std::move(from.quick_.begin(), from.quick_.begin() + static_cast<std::ptrdiff_t>(n), std::back_inserter(group_));
-  from.quick_.erase(from.quick_.begin(), from.quick_.begin() + static_cast<std::ptrdiff_t>(n));
-  from.nquick_.store(static_cast<std::uint32_t>(from.quick_.size()), std::memory_order_relaxed);
-  return n != 0;
+// Asks our own queue first, then the other workers', until one says true.
+template <class Ask>
+bool worker::any_worker(Ask ask) {
+  for (std::size_t i = 0; i < core_.workers.size(); ++i) {
+    if (ask(*core_.workers[(id_ + i) % core_.workers.size()])) return true;
+  }
+  return false;
 }
 
-// The first request in the queue whose file (or opening) has a thread left to block.
-bool worker::pop_slow(worker& from, work* out) {
-  if (from.nslow_.load(std::memory_order_relaxed) == 0) return false;
+bool worker::pop_quick(worker& from) {
+  queue& q = from.quick_;
+  if (q.size.load(std::memory_order_relaxed) == 0) return false;
   const std::scoped_lock hold(from.lock_);
-  const auto found = std::find_if(from.slow_.begin(), from.slow_.end(), [this](const work& w) {
-    auto& nblocked = w.op == opcode::open ? core_.nopening : w.file->nblocked;
-    // Taken here, given back by run_slow. Once the service stops, run_slow refuses what it gets, and that blocks nobody.
-    if (nblocked.fetch_add(1, std::memory_order_relaxed) < core_.blocking_limit() || core_.stopping.load()) return true;
-    nblocked.fetch_sub(1, std::memory_order_relaxed);
-    return false;
+  const auto end = q.waiting.begin() + static_cast<std::ptrdiff_t>(std::min(group_size, q.waiting.size()));
+  std::move(q.waiting.begin(), end, std::back_inserter(group_));
+  q.waiting.erase(q.waiting.begin(), end);
+  q.note_size();
+  return !group_.empty();
+}
+
+bool worker::pop_open(worker& from, work* out) {
+  queue& q = from.opens_;
+  if (q.size.load(std::memory_order_relaxed) == 0) return false;
+  const std::scoped_lock hold(from.lock_);
+  if (q.waiting.empty()) return false;
+  *out = std::move(q.waiting.front());
+  q.waiting.pop_front();
+  q.note_size();
+  return true;
+}
+
+// The first read in the queue whose file has a thread left to block.
+bool worker::pop_slow(worker& from, work* out) {
+  queue& q = from.slow_;
+  if (q.size.load(std::memory_order_relaxed) == 0) return false;
+  const std::scoped_lock hold(from.lock_);
+  const auto found = std::find_if(q.waiting.begin(), q.waiting.end(), [this](const work& w) {
+    return core_.may_block(w.file->nblocked);  // given back by run_slow
   });
-  if (found == from.slow_.end()) return false;
+  if (found == q.waiting.end()) return false;
   *out = std::move(*found);
-  from.slow_.erase(found);
-  from.nslow_.store(static_cast<std::uint32_t>(from.slow_.size()), std::memory_order_relaxed);
+  q.waiting.erase(found);
+  q.note_size();
   return true;
 }
 
 void worker::push_slow(work w) {
   {
     const std::scoped_lock hold(lock_);
-    slow_.push_back(std::move(w));
-    nslow_.store(static_cast<std::uint32_t>(slow_.size()), std::memory_order_relaxed);
+    slow_.waiting.push_back(std::move(w));
+    slow_.note_size();
   }
   core_.parked.wake_one();
 }
@@ -184,32 +199,41 @@ void worker::push_slow(work w) {
 bool worker::run_quick() {
   // Every read of a group may have to become asynchronous.
   if (have_ring_ && free_tags_.size() < group_size) return false;
-  bool found = pop_quick(*this);
-  for (std::size_t i = 1; !found && i < core_.workers.size(); ++i) {
-    found = pop_quick(*core_.workers[(id_ + i) % core_.workers.size()]);
-  }
+  const bool found = any_worker([this](worker& from) { return pop_quick(from); });
   if (found) read_group();
+  return found;
+}
+
+// Opens that wait, one after another until it is time to look at the rings again: what is shared by all workers is touched once
+// for them all.
+bool worker::run_opens() {
+  constexpr std::uint64_t enough_ns = 50'000;
+  const auto waits = [](const worker& at) { return at.opens_.size.load(std::memory_order_relaxed) != 0; };
+  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.nopening)) return false;
+  work w;
+  const auto pop = [&](worker& from) { return pop_open(from, &w); };
+  bool found = any_worker(pop);
+  if (found) {
+    core_.parked.begin_blocking();
+    const std::uint64_t until = clock_ns(CLOCK_MONOTONIC) + enough_ns;
+    for (std::size_t n = 1;; ++n) {
+      core_.stopping.load() ? fail(w, ESHUTDOWN) : open_file(w);
+      if (n == group_size || clock_ns(CLOCK_MONOTONIC) > until || !any_worker(pop)) break;
+    }
+    core_.parked.end_blocking();
+  }
+  core_.nopening.fetch_sub(1, std::memory_order_relaxed);
   return found;
 }
 
 bool worker::run_slow() {
   if (nin_flight_ != 0) return false;
   work w;
-  bool found = pop_slow(*this, &w);
-  for (std::size_t i = 1; !found && i < core_.workers.size(); ++i) {
-    found = pop_slow(*core_.workers[(id_ + i) % core_.workers.size()], &w);
-  }
-  if (!found) return false;
+  if (!any_worker([&](worker& from) { return pop_slow(from, &w); })) return false;
   core_.parked.begin_blocking();
-  if (core_.stopping.load()) {
-    fail(w, ESHUTDOWN);
-  } else if (w.op == opcode::open) {
-    open_file(w);
-  } else {
-    read_blocking(w);
-  }
-  (w.op == opcode::open ? core_.nopening : w.file->nblocked).fetch_sub(1, std::memory_order_relaxed);
-  w.file.reset();  // may close the file, which may block
+  core_.stopping.load() ? fail(w, ESHUTDOWN) : read_blocking(w);
+  w.file->nblocked.fetch_sub(1, std::memory_order_relaxed);
+  w.hold.reset();  // may close the file, which may block
   core_.parked.end_blocking();
   return true;
 }
@@ -273,7 +297,7 @@ void worker::fail(const work& w, int error, std::string_view text) {
   core_.log.count(error);
   if (error != ESHUTDOWN) {
     const char* operation = w.op == opcode::read ? "read" : w.op == opcode::close ? "close" : w.op == opcode::open ? "open" : "?";
-    core_.log.add(operation, w.file ? std::string_view(w.file->path) : std::string_view(), error, text);
+    core_.log.add(operation, w.file != nullptr ? std::string_view(w.file->path) : std::string_view(), error, text);
   }
   reply out{};
   out.result = -error;

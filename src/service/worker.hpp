@@ -3,6 +3,7 @@
 #include <atomic>
 #include <deque>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -16,14 +17,17 @@ struct work {
   opcode op = opcode::none;
   std::uint32_t index = 0, sequence = 0;  // of its slot
   std::uint32_t flags = 0, number = 0;    // open
-  std::uint32_t nbytes = 0;               // read: inside the file; open: of the path
+  std::uint32_t nbytes_along = 0;         // open: of the file's beginning
+  std::uint32_t handle = 0;               // read
+  std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; open: of the path
   std::uint32_t done = 0;                 // read: bytes that are there
   std::int64_t offset = 0;
-  open_files::ref file;  // read
+  open_files::entry* file = nullptr;  // read: once its handle is checked
+  open_files::ref hold;               // keeps it open once the read has left the group that it was begun in
 };
 
 // Takes requests from the rings, its own first; does the quick ones (reads from the page cache, submitting asynchronous
-// reads) in small groups, and blocking ones one at a time. What it has taken and not begun lies in two queues that the other
+// reads) in small groups, and those that may block one at a time. What it has taken and not begun lies in queues that the other
 // workers steal from.
 class worker {
  public:
@@ -31,28 +35,44 @@ class worker {
   void run();  // until core.exiting and nothing is left
 
  private:
-  static constexpr std::size_t group_size = 8;  // quick reads between two looks at the rings; about 10 us
+  static constexpr std::size_t group_size = 16;  // quick reads between two looks at the rings; about 20 us
 
   // Each says whether it found something to do.
   bool take_batch();
   bool run_quick();
+  bool run_opens();
   bool run_slow();
   bool reap();
   void idle();
 
+  // What waits in a worker; its size can be looked at without the lock.
+  struct queue {
+    std::deque<work> waiting;
+    std::atomic<std::uint32_t> size{0};
+    void note_size() { size.store(static_cast<std::uint32_t>(waiting.size()), std::memory_order_relaxed); }
+  };
+
   void admit(const taken_request& taken);
   bool queue_admitted();
+  template <class Ask>
+  bool any_worker(Ask ask);
   bool pop_quick(worker& from);
+  bool pop_open(worker& from, work* out);
   bool pop_slow(worker& from, work* out);
   void push_slow(work w);
 
   void read_group();
+  void begin_read(work& w, open_files::entry* file);
+  std::int64_t read_at_once(const store::open_file& file, read_path& how, std::span<std::byte> to, std::int64_t offset);
   bool read_cached(work& w);
   void read_async(work w);
   void submit_read(std::uint32_t tag);
   void read_blocking(const work& w);
-  void finish(std::vector<work>& read);
+  template <class EachFile>
+  static void by_file(std::vector<work>& works, EachFile each);
+  void finish(std::span<work> read);
   void open_file(const work& w);
+  std::uint32_t read_along(const work& w, const store::open_file& file, read_path& how);
 
   void fail(const work& w, int error, std::string_view text = {});
   void answer(const work& w, const reply& out);
@@ -70,12 +90,17 @@ class worker {
   std::vector<std::uint32_t> free_tags_;
   std::uint32_t nin_flight_ = 0;
 
-  // Kept between calls for their memory; empty outside of them.
-  std::vector<work> quick_taken_, slow_taken_, group_, read_;
+  // The file system without RWF_NOWAIT that we met last: its files need not be tried anew.
+  struct {
+    std::uint64_t device = 0;
+    read_path how = read_path::nowait;
+  } no_nowait_;
 
-  std::mutex lock_;  // of the queues
-  std::deque<work> quick_, slow_;
-  std::atomic<std::uint32_t> nquick_{0}, nslow_{0};  // their sizes, for looking without the lock
+  // Kept between calls for their memory; empty outside of them.
+  std::vector<work> quick_taken_, opens_taken_, group_, read_;
+
+  std::mutex lock_;             // of the queues
+  queue quick_, opens_, slow_;  // reads, opens, and reads that block
 
   std::uint32_t nidle_ = 0;  // rounds without work
   std::uint64_t idle_since_ns_ = 0;

@@ -42,16 +42,13 @@ int refusal(mode_t mode) {
   }
 }
 
-int refusal_of(int fd) {
-  struct stat st;
-  return ::fstat(fd, &st) == 0 ? refusal(st.st_mode) : -errno;
-}
+int refusal_of(int fd, struct stat* status) { return ::fstat(fd, status) == 0 ? refusal(status->st_mode) : -errno; }
 
 // The descriptor or -errno.
-int sys_openat2(int root, const char* path, std::uint64_t flags) {
+int sys_openat2(int root, const char* path, std::uint64_t flags, std::uint64_t resolve) {
   open_how how{};
   how.flags = flags;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  how.resolve = resolve;
   // EAGAIN: a rename or mount raced with a `..` of ours, so the kernel cannot tell whether we stayed below (openat2(2)).
   for (int attempt = 0;; ++attempt) {
     const long fd = ::syscall(SYS_openat2, root, path, &how, sizeof how);
@@ -61,19 +58,25 @@ int sys_openat2(int root, const char* path, std::uint64_t flags) {
   }
 }
 
-int by_openat2(int root, const std::string& path, int flags, unique_fd* out) {
-  const int fd = sys_openat2(root, path.c_str(), static_cast<std::uint64_t>(open_flags | flags));
+int by_openat2(int root, const std::string& path, int flags, unique_fd* out, struct stat* status) {
+  constexpr std::uint64_t beneath = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  const auto how = static_cast<std::uint64_t>(open_flags | flags);
+  // A path without `..` and links only goes down. Told so, the kernel need not look afterwards whether it is still below the
+  // root, which takes a lock that all threads of all processes share.
+  const bool goes_down = path.front() != '/' && path.find("..") == std::string::npos;
+  int fd = goes_down ? sys_openat2(root, path.c_str(), how, RESOLVE_NO_SYMLINKS) : -ELOOP;
+  if (fd == -ELOOP) fd = sys_openat2(root, path.c_str(), how, beneath);
   if (fd < 0) {
     // A socket or a device without a driver cannot be opened; say what it is rather than what its driver says.
     if (fd == -ENXIO || fd == -ENODEV) {
-      const unique_fd probe(sys_openat2(root, path.c_str(), O_PATH | O_CLOEXEC));
-      const int why = probe.get() < 0 ? fd : refusal_of(probe.get());
+      const unique_fd probe(sys_openat2(root, path.c_str(), O_PATH | O_CLOEXEC, beneath));
+      const int why = probe.get() < 0 ? fd : refusal_of(probe.get(), status);
       return why == 0 ? fd : why;
     }
     return fd;
   }
   *out = unique_fd(fd);
-  return refusal_of(fd);
+  return refusal_of(fd, status);
 }
 
 // The walk: one O_PATH descriptor a directory on the way, so that `..` goes back to where we came from and never above root.
@@ -81,7 +84,7 @@ class walk {
  public:
   walk(int root, const std::string& path) : root_(root) { push_components(path); }
 
-  int open(int flags, unique_fd* out) {
+  int open(int flags, unique_fd* out, struct stat* status) {
     while (!todo_.empty()) {
       const std::string name = std::move(todo_.back());
       todo_.pop_back();
@@ -90,7 +93,7 @@ class walk {
         dirs_.pop_back();
         continue;
       }
-      if (const int error = step(name, flags, out); error != 0 || out->get() >= 0) return error;
+      if (const int error = step(name, flags, out, status); error != 0 || out->get() >= 0) return error;
     }
     return -EISDIR;
   }
@@ -113,7 +116,7 @@ class walk {
     std::reverse(todo_.begin() + first, todo_.end());
   }
 
-  int step(const std::string& name, int flags, unique_fd* out) {
+  int step(const std::string& name, int flags, unique_fd* out, struct stat* status) {
     unique_fd node(::openat(here(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     if (node.get() < 0) return -errno;
     struct stat st;
@@ -129,7 +132,7 @@ class walk {
     unique_fd file(::openat(here(), name.c_str(), open_flags | O_NOFOLLOW | flags));
     if (file.get() < 0) return -errno;  // ELOOP: replaced by a link since we looked
     *out = std::move(file);
-    return refusal_of(out->get());
+    return refusal_of(out->get(), status);
   }
 
   int follow(int link) {
@@ -153,23 +156,17 @@ class walk {
 
 }  // namespace
 
-int open_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out) {
+int open_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out, struct stat* status) {
   static std::atomic<bool> missing{false};
   int error = -ENOSYS;
   if (use_openat2 && !missing.load(std::memory_order_relaxed)) {
-    error = by_openat2(root, path, flags, out);
+    error = by_openat2(root, path, flags, out, status);
     if (error == -EPERM) error = -ENOSYS;  // how older container runtimes refuse a system call; the walk gives a file's own
     if (error == -ENOSYS) missing.store(true, std::memory_order_relaxed);
   }
-  if (error == -ENOSYS) error = walk(root, path).open(flags, out);
-  if (error != 0) {
-    *out = unique_fd();
-    return error;
-  }
-  // For a regular file O_NONBLOCK means nothing to read(2), but older kernels' io_uring gives EAGAIN instead of waiting.
-  const int status = ::fcntl(out->get(), F_GETFL);
-  if (status >= 0) ::fcntl(out->get(), F_SETFL, status & ~O_NONBLOCK);
-  return 0;
+  if (error == -ENOSYS) error = walk(root, path).open(flags, out, status);
+  if (error != 0) *out = unique_fd();
+  return error;
 }
 
 }  // namespace gpufs::store

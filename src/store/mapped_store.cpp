@@ -71,7 +71,11 @@ void mapped_store::trim(std::uint64_t keep_nbytes) { mappings_->trim(keep_nbytes
 pin_usage mapped_store::usage() const { return mappings_->usage(); }
 
 auto_store::auto_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes, auto_options options)
-    : root_(open_root(root)), options_(options), mappings_(make_mappings(machine, pin_nbytes)) {}
+    : root_(open_root(root)),
+      options_(options),
+      small_reason_("staged: its bytes are fewer than the " + std::to_string(options.small_file_nbytes) +
+                    " from which registering a mapping pays"),
+      mappings_(make_mappings(machine, pin_nbytes)) {}
 
 auto_store::~auto_store() = default;
 
@@ -81,8 +85,7 @@ std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, in
   if (options_.posix.direct || (flags & O_DIRECT) != 0) return file;  // its reason says what became of O_DIRECT
   const file_info& info = file->info();
   if (static_cast<std::uint64_t>(info.nbytes) < options_.small_file_nbytes) {
-    file->set_reason("staged: its " + std::to_string(info.nbytes) + " bytes are fewer than the " +
-                     std::to_string(options_.small_file_nbytes) + " from which registering a mapping pays");
+    file->set_reason(small_reason_);
     return file;
   }
   std::string why;

@@ -27,13 +27,16 @@ std::uint64_t ns_of(const timespec& t) {
   return static_cast<std::uint64_t>(t.tv_sec) * second_ns + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
+// pread(2) that waits: bytes or -errno.
+std::int64_t pread_waiting(int fd, std::byte* to, std::size_t nbytes, std::int64_t at) {
+  ssize_t n = ::pread(fd, to, nbytes, at);
+  if (n < 0 && errno == EAGAIN && make_blocking(fd)) n = ::pread(fd, to, nbytes, at);
+  return n < 0 ? -errno : n;
+}
+
 std::int64_t pread_fully(int fd, std::span<std::byte> dst, std::int64_t offset) {
-  return read_fully(
-      [fd](std::byte* to, std::size_t nbytes, std::int64_t at) -> std::int64_t {
-        const ssize_t n = ::pread(fd, to, nbytes, at);
-        return n < 0 ? -errno : n;
-      },
-      dst, offset);
+  return read_fully([fd](std::byte* to, std::size_t nbytes, std::int64_t at) { return pread_waiting(fd, to, nbytes, at); }, dst,
+                    offset);
 }
 
 // What O_DIRECT reads must be aligned to; 0 when the file does not support them.
@@ -51,21 +54,33 @@ std::uint32_t direct_alignment(int fd) {
 // Descriptors that files keep, in this process. The rest of the process gets a quarter of what it may open.
 std::atomic<std::uint64_t> kept_descriptors{0};
 
+// Asks for the limit at one in 64 opens of a thread: the kernel takes a lock of the whole process for it.
+rlim_t descriptor_limit() {
+  constexpr unsigned interval = 64;
+  thread_local rlim_t known = RLIM_INFINITY;
+  thread_local unsigned nuses = 0;
+  if (nuses++ % interval == 0) {
+    rlimit limit{};
+    known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+  }
+  return known;
+}
+
 bool keep_one_more() {
-  rlimit limit{};
-  const bool limited = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
-  if (kept_descriptors.fetch_add(1, std::memory_order_relaxed) < limit.rlim_cur / 4 * 3 || !limited) return true;
+  if (kept_descriptors.fetch_add(1, std::memory_order_relaxed) < descriptor_limit() / 4 * 3) return true;
   kept_descriptors.fetch_sub(1, std::memory_order_relaxed);
   return false;
 }
 
 }  // namespace
 
-posix_file::posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment, origin from)
+posix_file::posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment, const root_directory& root,
+                       origin from)
     : info_(std::move(info)), alignment_(alignment), ctime_ns_(info_.ctime_ns), nlinks_(nlinks) {
   if (keep_one_more()) {
     fd_ = std::move(fd);
   } else {
+    root_ = root;
     from_ = std::move(from);
   }
 }
@@ -80,9 +95,8 @@ posix_file::lease posix_file::use() const {
     one.fd = fd_.get();
     return one;
   }
-  one.error = open_beneath(from_.root->get(), from_.path, from_.flags, from_.openat2, &one.own);
   struct stat st;
-  if (one.error == 0 && ::fstat(one.own.get(), &st) != 0) one.error = -errno;
+  one.error = open_beneath(root_->get(), from_.path, from_.flags, from_.openat2, &one.own, &st);
   const bool short_of_descriptors = one.error == -EMFILE || one.error == -ENFILE || one.error == -ENOMEM;
   if (one.error != 0 && !short_of_descriptors) one.error = -ESTALE;
   if (one.error == 0 && (st.st_dev != info_.device || st.st_ino != info_.inode)) one.error = -ESTALE;
@@ -150,9 +164,9 @@ std::int64_t posix_file::read_aligned(int fd, std::span<std::byte> dst, std::int
   if (!buffer) return -ENOMEM;
   std::size_t done = 0;
   while (done < lead + dst.size()) {
-    const ssize_t n = ::pread(fd, buffer.get() + done, nbytes - done, begin + static_cast<std::int64_t>(done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return -errno;
+    const std::int64_t n = pread_waiting(fd, buffer.get() + done, nbytes - done, begin + static_cast<std::int64_t>(done));
+    if (n == -EINTR) continue;
+    if (n < 0) return n;
     if (n == 0) return -ESTALE;
     done += static_cast<std::size_t>(n);
     // Only the end of the file stops a direct read off its alignment.
@@ -169,16 +183,19 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
   if (*error == 0) *error = check_path(path, &relative);
   if (*error != 0) return nullptr;
 
-  const std::string name(relative);
+  std::string name(relative);
   const int nofollow = flags & O_NOFOLLOW;
   bool direct = options.direct || (flags & O_DIRECT) != 0;
   std::string reason = "staged: host threads read it through the page cache";
   unique_fd fd;
-  *error = open_beneath(root->get(), name, nofollow | (direct ? O_DIRECT : 0), options.openat2, &fd);
+  struct stat st;
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);  // before the stamps are read: a change in between must not look settled
+  *error = open_beneath(root->get(), name, nofollow | (direct ? O_DIRECT : 0), options.openat2, &fd, &st);
   if (direct && *error == -EINVAL) {
     direct = false;
     reason += ", because its file system has no O_DIRECT";
-    *error = open_beneath(root->get(), name, nofollow, options.openat2, &fd);
+    *error = open_beneath(root->get(), name, nofollow, options.openat2, &fd, &st);
   }
   if (*error != 0) return nullptr;
 
@@ -199,13 +216,6 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
     }
   }
 
-  timespec now;
-  ::clock_gettime(CLOCK_REALTIME, &now);  // before the stamps are read: a change in between must not look settled
-  struct stat st;
-  if (::fstat(fd.get(), &st) != 0) {
-    *error = -errno;
-    return nullptr;
-  }
   file_info info;
   info.nbytes = st.st_size;
   info.device = st.st_dev;
@@ -215,8 +225,8 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
   info.settled = is_settled(info.mtime_ns, info.ctime_ns, ns_of(now));
   info.mode = st.st_mode;
   info.reason = std::move(reason);
-  return std::make_unique<posix_file>(std::move(fd), std::move(info), st.st_nlink, alignment,
-                                      posix_file::origin{root, name, nofollow | (direct ? O_DIRECT : 0), options.openat2});
+  return std::make_unique<posix_file>(std::move(fd), std::move(info), st.st_nlink, alignment, root,
+                                      posix_file::origin{std::move(name), nofollow | (direct ? O_DIRECT : 0), options.openat2});
 }
 
 root_directory open_root(const std::string& root) {

@@ -13,7 +13,6 @@ class posix_file final : public open_file {
  public:
   // How to open the file again, for one that keeps no descriptor.
   struct origin {
-    root_directory root;
     std::string path;
     int flags = 0;
     bool openat2 = true;
@@ -25,8 +24,8 @@ class posix_file final : public open_file {
     int error = 0;  // negative errno; -ESTALE: the path names another file now
   };
 
-  // Keeps `fd` unless the process is short of descriptors (kept_descriptors); then every access opens `from` again.
-  posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment, origin from);
+  // Keeps `fd` unless the process is short of descriptors (kept_descriptors); then every access opens `from` below `root` again.
+  posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment, const root_directory& root, origin from);
   ~posix_file() override;
 
   const file_info& info() const override { return info_; }
@@ -44,7 +43,8 @@ class posix_file final : public open_file {
 
   unique_fd fd_;
   file_info info_;
-  origin from_;  // empty when it keeps its descriptor
+  root_directory root_;  // empty when it keeps its descriptor, as is:
+  origin from_;
   std::uint32_t alignment_;
   // The ctime that stands for the opened version, and the number of links that went with it; both move together under the
   // lock when only the links changed.

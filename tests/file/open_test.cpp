@@ -325,6 +325,166 @@ TEST(open_file, random_opens_and_closes_leave_nothing_open) {
   }
 }
 
+// The first page of a file that host threads read comes along with its open, for every page size and kind of group.
+TEST(open_file, brings_the_first_page_along) {
+  temp_dir dir;
+  constexpr std::uint64_t sizes[] = {0, 1, 511, 512, 4095, 4096, 4097, 65536, 200'000};
+  for (const std::uint64_t n : sizes) dir.add(numbered("f", n), n, n);
+  let_file_times_pass();
+  for (const std::uint32_t page_nbytes : {512u, 4096u, 65536u, 131072u, 2u << 20}) {
+    for (const group_kind kind : {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block}) {
+      mount_options options = small(store_kind::posix);
+      options.page_nbytes = page_nbytes;
+      options.cache_nbytes = std::uint64_t{32} * page_nbytes;
+      const mount m(dir.path(), options);
+      players groups(m.ref(), {.grid = 1, .block = 32, .all = kind});
+      const auto run_first = [&](const script& s) {
+        std::vector<script> scripts(groups.size());
+        scripts[0] = s;
+        return groups.run(scripts)[0];
+      };
+      std::uint64_t with_bytes = 0;
+      for (const std::uint64_t n : sizes) {
+        const std::uint64_t first = std::min<std::uint64_t>(n, page_nbytes);
+        script opening, reading;
+        opening.open(0, numbered("f", n));
+        reading.pread(0, page_nbytes, 0);
+        reading.map(0, 0, 0, 0);
+        reading.unmap(0);
+        reading.pread(0, 300'000, 0);
+        reading.close(0);
+        const mount_counters before = m.counters();
+        EXPECT_GE(run_first(opening)[0].value, 0);
+        const mount_counters opened = m.counters();
+        const bool along = first != 0 && first <= 65536;
+        with_bytes += along;
+        EXPECT_EQ(opened.faults - before.faults, along ? 1u : 0u) << n << " in pages of " << page_nbytes;
+        EXPECT_EQ(opened.bytes_filled - before.bytes_filled, along ? page_nbytes : 0u);
+        EXPECT_EQ(opened.pinned_frames, 0u);
+        EXPECT_EQ(opened.host_reads, before.host_reads);
+        const auto got = run_first(reading);
+        EXPECT_EQ(got[0].value, static_cast<std::int64_t>(first));
+        EXPECT_EQ(wrong_bytes(got[0], first, n, 0), 0u);
+        EXPECT_EQ(got[1].value, n == 0 ? -ENXIO : static_cast<std::int64_t>(first));
+        EXPECT_EQ(got[3].value, static_cast<std::int64_t>(n));
+        EXPECT_EQ(wrong_bytes(got[3], n, n, 0), 0u);
+        const std::uint64_t npages = (n + page_nbytes - 1) / page_nbytes;
+        if (npages <= 32) {
+          EXPECT_EQ(m.counters().host_reads - opened.host_reads, npages - (along ? 1 : 0)) << n << " in pages of " << page_nbytes;
+        }
+      }
+      EXPECT_GT(with_bytes, 0u);
+    }
+  }
+}
+
+// Bytes beyond the end of a page that came along are zero, whatever the frame held before.
+TEST(open_file, a_page_that_came_along_ends_in_zeros) {
+  temp_dir dir;
+  dir.add("other", 10 * 4096, 3);
+  dir.add("short", 100, 4);
+  let_file_times_pass();
+  for (const group_kind kind : {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block}) {
+    const mount m(dir.path(), small(store_kind::posix, 2));
+    reading_run others({.path = "other", .file_nbytes = 10 * 4096, .seed = 3, .calls = 10, .kind = kind});
+    others(m.ref());
+    others.expect_good();
+    players warp(m.ref(), {});
+    script s;
+    s.open(0, "short");
+    warp.run(s);
+    const cache::frame_storage& frames = m.layout().cache.frames;
+    std::vector<std::byte> bytes(2 * 4096);
+    simt::this_platform().copy_from_device(bytes.data(), frames.data, bytes.size());
+    const auto begins = content(4, 0, 100);
+    const auto found = std::search(bytes.begin(), bytes.end(), begins.begin(), begins.end());
+    ASSERT_NE(found, bytes.end()) << "an open with a free frame keeps the page";
+    EXPECT_TRUE(std::all_of(found + 100, found + 4096, [](std::byte b) { return b == std::byte{0}; }));
+  }
+}
+
+// Every frame is pinned: opens succeed at once, without their pages.
+TEST(open_file, no_frame_for_the_first_page) {
+  temp_dir dir;
+  for (std::uint64_t i = 0; i < 8; ++i) dir.add(numbered("f", i), 4096, i);
+  let_file_times_pass();
+  mount_options options = small(store_kind::posix, 2);
+  options.frame_timeout = std::chrono::seconds(30);
+  const mount m(dir.path(), options);
+  players warp(m.ref(), {});
+  script pin, open, let_go;
+  for (unsigned i = 0; i < 2; ++i) {
+    pin.open(i, numbered("f", i));
+    pin.map(i, i, 0, 0);
+  }
+  for (const auto& got : warp.run(pin)) EXPECT_GE(got.value, 0);
+  const mount_counters before = m.counters();
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::uint64_t i = 2; i < 8; ++i) {
+    open.open(2, numbered("f", i));
+    open.close(2);
+  }
+  for (const auto& got : warp.run(open)) EXPECT_GE(got.value, 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10)) << "an open waits for no frame";
+  EXPECT_EQ(m.counters().faults, before.faults);
+  for (unsigned i = 0; i < 2; ++i) {
+    let_go.unmap(i);
+    let_go.pread(i, 4096, 0);
+    let_go.close(i);
+  }
+  const auto got = warp.run(let_go);
+  for (unsigned i = 0; i < 2; ++i) {
+    EXPECT_EQ(got[3 * i + 1].value, 4096);
+    EXPECT_EQ(wrong_bytes(got[3 * i + 1], 4096, i, 0), 0u);
+  }
+  EXPECT_EQ(m.counters().pinned_frames, 0u);
+}
+
+// Groups open, read and close the same few files at once in a cache of two frames: pages that come along meet fills, pins and
+// evictions of others.
+TEST(open_file, first_pages_meet_other_fills) {
+  temp_dir dir;
+  for (std::uint64_t i = 0; i < 5; ++i) dir.add(numbered("f", i), 1000 + 3000 * i, i);
+  let_file_times_pass();
+  const seed_range seeds = seeds_to_run(under_tsan ? 5 : 30);
+  for (std::uint64_t seed = seeds.first; seed < seeds.end && !::testing::Test::HasFailure(); ++seed) {
+    random_source draw(seed);
+    mount_options options = small(store_kind::posix, static_cast<std::uint32_t>(draw.between(2, 6)));
+    options.frame_timeout = std::chrono::seconds(60);
+    const mount m(dir.path(), options);
+    players groups(m.ref(), {.grid = 2,
+                             .block = 64,
+                             .schedule = {.seed = seed, .resident_blocks = 2, .switch_percent = 70},
+                             .all = static_cast<group_kind>(seed % 4)});
+    std::vector<script> scripts(groups.size());
+    std::vector<std::vector<std::uint64_t>> files(groups.size());
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (int i = 0; i < (groups.size() > 32 ? 4 : 20); ++i) {
+        const std::uint64_t f = draw.below(5);
+        files[g].push_back(f);
+        scripts[g].open(0, numbered("f", f));
+        scripts[g].pread(0, 20000, 0);
+        scripts[g].close(0);
+      }
+    }
+    const auto got = groups.run(scripts);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (std::size_t i = 0; i < files[g].size(); ++i) {
+        const std::uint64_t f = files[g][i], size = 1000 + 3000 * f;
+        EXPECT_GE(got[g][3 * i].value, 0) << "seed " << seed;
+        EXPECT_EQ(got[g][3 * i + 1].value, static_cast<std::int64_t>(size)) << "seed " << seed;
+        EXPECT_EQ(wrong_bytes(got[g][3 * i + 1], size, f, 0), 0u) << "seed " << seed;
+        EXPECT_EQ(got[g][3 * i + 2].value, 0) << "seed " << seed;
+      }
+    }
+    const mount_counters c = m.counters();
+    EXPECT_EQ(c.pinned_frames, 0u) << "seed " << seed;
+    EXPECT_EQ(c.allocations, c.faults) << "seed " << seed;
+    EXPECT_EQ(c.host_opens, c.host_closes) << "seed " << seed;
+    EXPECT_EQ(c.io_timeouts, 0u) << "seed " << seed;
+  }
+}
+
 TEST(open_file, two_mounts_with_different_pages_do_not_meet) {
   temp_dir one, two;
   one.add("file", 50000, 3);

@@ -195,10 +195,12 @@ class checker {
 inline void check_counters(const trial& t, const mount_counters& c, const tally& sum) {
   EXPECT_EQ(c.pinned_frames, 0u) << "a pin was left";
   const std::uint64_t touched = c.hits + c.faults + c.waits;
-  if (sum.more_pages) {
-    EXPECT_GE(touched, sum.pages);
-  } else {
-    EXPECT_EQ(touched, sum.pages) << c.hits << " hits, " << c.faults << " faults, " << c.waits << " waits";
+  EXPECT_GE(touched, sum.pages);
+  if (!sum.more_pages) {
+    // An open of a staged file may fill the first page.
+    const bool staged = t.from == source::posix || t.from == source::automatic;
+    EXPECT_LE(touched, sum.pages + (staged ? c.host_opens : 0))
+        << c.hits << " hits, " << c.faults << " faults, " << c.waits << " waits";
   }
   EXPECT_EQ(c.allocations, c.faults);
   EXPECT_EQ(c.allocations - c.evictions, t.nframes - c.free_frames);

@@ -80,6 +80,22 @@ TEST(cache_ids, RunOut) {
   EXPECT_EQ(ids.id_of(version(1, 1)), cache_ids::last_id - 1);
 }
 
+// Large enough to be kept in parts.
+TEST(cache_ids, ThreadsThatOpenTheSameFilesAgree) {
+  cache_ids ids;
+  constexpr std::uint64_t nfiles = 500, nthreads = 4;
+  std::array<std::array<std::uint32_t, nfiles>, nthreads> given{};
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < nthreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < nfiles; ++i) given[t][(i + t * 100) % nfiles] = ids.id_of(version((i + t * 100) % nfiles, 1));
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (std::uint64_t t = 1; t < nthreads; ++t) EXPECT_EQ(given[t], given[0]);
+  EXPECT_EQ(std::set(given[0].begin(), given[0].end()).size(), nfiles);
+}
+
 class counted_file final : public store::open_file {
  public:
   counted_file(std::atomic<int>& alive, service::source_kind kind) : alive_(alive) {
@@ -114,6 +130,30 @@ TEST(open_files, HandlesAreNeverReusedSoon) {
       ASSERT_EQ(table.close(handle), 0);
       ASSERT_FALSE(table.acquire(handle));
       ASSERT_EQ(table.close(handle), -EBADF);
+    }
+  }
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(open_files, ThreadsFindEveryEntry) {
+  std::atomic<int> alive{0};
+  for (const std::uint32_t max : {4u, 50u, 3000u}) {
+    open_files table(max);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<std::vector<std::uint32_t>> handles(4);
+      std::vector<std::thread> threads;
+      for (std::size_t t = 0; t < handles.size(); ++t) {
+        threads.emplace_back([&, t] {
+          while (const std::uint32_t handle = insert(table, alive)) handles[t].push_back(handle);
+        });
+      }
+      for (std::thread& t : threads) t.join();
+      EXPECT_TRUE(table.full());
+      EXPECT_EQ(table.size(), max);
+      std::set<std::uint32_t> all;
+      for (const auto& mine : handles) all.insert(mine.begin(), mine.end());
+      EXPECT_EQ(all.size(), max);
+      for (const std::uint32_t handle : all) ASSERT_EQ(table.close(handle), 0);
     }
   }
   EXPECT_EQ(alive, 0);

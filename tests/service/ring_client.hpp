@@ -81,11 +81,14 @@ class ring_client {
     return got;
   }
 
-  ticket begin_open(std::string_view path, int flags = 0, std::int64_t number = 0, std::uint32_t ring = 0) {
+  // nbytes_along: of the file's beginning, wanted in the payload.
+  ticket begin_open(std::string_view path, int flags = 0, std::int64_t number = 0, std::uint32_t ring = 0,
+                    std::uint32_t nbytes_along = 0) {
     const ticket t = take(ring);
     std::memcpy(payload(t), path.data(), std::min<std::size_t>(path.size(), view_.payload_nbytes));
     service::request ask{};
     ask.op = service::opcode::open;
+    ask.handle = nbytes_along;
     ask.nbytes = static_cast<std::uint32_t>(path.size());
     ask.flags = static_cast<std::uint32_t>(flags);
     ask.offset = number;
@@ -95,6 +98,15 @@ class ring_client {
   service::reply open(std::string_view path, int flags = 0, std::int64_t number = 0, std::uint32_t ring = 0) {
     const ticket t = begin_open(path, flags, number, ring);
     const service::reply got = wait(t);
+    give_back(t);
+    return got;
+  }
+
+  // The answer, and what came along in *bytes.
+  service::reply open_along(std::string_view path, std::uint32_t nbytes_along, std::vector<std::byte>* bytes) {
+    const ticket t = begin_open(path, 0, 0, 0, nbytes_along);
+    const service::reply got = wait(t);
+    bytes->assign(payload(t), payload(t) + (got.result > 0 ? got.result : 0));
     give_back(t);
     return got;
   }

@@ -97,6 +97,114 @@ TEST_P(service_test, OpensReadsAndCloses) {
   EXPECT_EQ(client_->read(file.handle, 0, 1), -EBADF);
 }
 
+TEST_P(service_test, AnOpenBringsTheBeginningAlong) {
+  dir_.add("a", 10'001, 1);
+  dir_.add("empty", 0, 1);
+  dir_.add("large", 300'000, 2);
+  start_posix({.payload_nbytes = 1 << 18});
+  const auto expect = [&](const char* path, std::uint64_t seed, std::uint32_t wanted, std::int64_t n) {
+    std::vector<std::byte> got;
+    const auto file = client_->open_along(path, wanted, &got);
+    EXPECT_EQ(file.result, n) << path << " " << wanted;
+    EXPECT_EQ(got, content(seed, 0, static_cast<std::size_t>(n))) << path << " " << wanted;
+    EXPECT_EQ(client_->read(file.handle, 0, 100, &got), std::min<std::int64_t>(100, file.file_nbytes));
+    EXPECT_EQ(client_->close(file.handle), 0);
+  };
+  expect("a", 1, 0, 0);
+  expect("a", 1, 1, 1);
+  expect("a", 1, 512, 512);
+  expect("a", 1, 4096, 4096);
+  expect("a", 1, 10'000, 10'000);
+  expect("a", 1, 10'001, 10'001);
+  expect("a", 1, 1 << 18, 10'001);
+  expect("a", 1, 0xffffffffu, 10'001);  // what a device may make up
+  expect("empty", 1, 4096, 0);
+  expect("large", 2, 65'536, 65'536);
+  expect("large", 2, 65'537, 0);  // too much to read along
+  EXPECT_EQ(service_->counters().opens_with_bytes, 8u);
+  EXPECT_EQ(client_->open("missing", 0, 0, 0).result, -ENOENT);
+  std::vector<std::byte> got;
+  EXPECT_EQ(client_->open_along("missing", 4096, &got).result, -ENOENT);
+}
+
+TEST_P(service_test, AnOpenBringsNothingAlongThatIsNotAtHand) {
+  dir_.add("a", 10'001, 1);
+  let_file_times_pass();
+  std::vector<std::byte> got;
+  // Stores without a descriptor, whose reads may block; nothing is read for them.
+  auto faulty = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
+  start(faulty);
+  EXPECT_EQ(client_->open_along("a", 4096, &got).result, 0);
+  EXPECT_EQ(faulty->wrong().reads, 0u);
+  for (const auto kind : {source_kind::pull, source_kind::staged}) {
+    auto mem = std::make_shared<store::mem_store>(simt::cpu_platform(), kind);
+    mem->put("m", content(3, 0, 5000));
+    start(mem);
+    EXPECT_EQ(client_->open_along("m", 4096, &got).result, 0);
+  }
+  start(std::make_shared<store::nil_store>(std::int64_t{1} << 40));
+  EXPECT_EQ(client_->open_along("n", 4096, &got).result, 0);
+  start(std::make_shared<store::mapped_store>(simt::cpu_platform(), dir_.path()));
+  EXPECT_EQ(client_->open_along("a", 4096, &got).result, 0);
+  start(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.direct = true}));
+  const auto direct = client_->open_along("a", 4096, &got);
+  EXPECT_GE(direct.result, 0) << "a file system without O_DIRECT reads it as any";
+  EXPECT_EQ(client_->read(direct.handle, 0, 4096, &got), 4096);
+  EXPECT_EQ(got, content(1, 0, 4096));
+}
+
+// A file whose descriptor, size and version are what the test says.
+class made_up_file final : public store::open_file {
+ public:
+  made_up_file(int fd, std::int64_t nbytes, int version) : fd_(fd), version_(version) {
+    info_.nbytes = nbytes;
+    info_.device = 1;
+  }
+  ~made_up_file() override { ::close(fd_); }
+  const store::file_info& info() const override { return info_; }
+  int descriptor() const override { return fd_; }
+  int check_version() const override { return version_; }
+  std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
+    const ssize_t n = ::pread(fd_, dst.data(), dst.size(), offset);
+    return n < 0 ? -errno : n;
+  }
+
+ private:
+  int fd_, version_;
+  store::file_info info_;
+};
+
+class made_up_store final : public store::store {
+ public:
+  explicit made_up_store(std::string file) : file_(std::move(file)) {}
+  std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int, int*) override {
+    const bool unreadable = path == "unreadable", shrunk = path == "shrunk", changed = path == "changed";
+    return std::make_unique<made_up_file>(::open(file_.c_str(), unreadable ? O_WRONLY : O_RDONLY), shrunk ? 5000 : 1000,
+                                          changed ? -ESTALE : 0);
+  }
+  std::string_view name() const override { return "made up"; }
+
+ private:
+  std::string file_;
+};
+
+// What goes wrong with the bytes that an open brings along is told to the read that asks for them.
+TEST_P(service_test, AnOpenDoesNotFailForItsBytes) {
+  dir_.add("a", 1000, 1);
+  start(std::make_shared<made_up_store>(dir_ / "a"));
+  std::vector<std::byte> got;
+  for (const auto& [path, error] : {std::pair{"unreadable", -EBADF}, {"shrunk", -ESTALE}, {"changed", -ESTALE}}) {
+    const auto file = client_->open_along(path, 4096, &got);
+    EXPECT_EQ(file.result, 0) << path;
+    EXPECT_NE(file.handle, 0u) << path;
+    EXPECT_EQ(client_->read(file.handle, 0, 4096, &got), error) << path;
+    EXPECT_EQ(client_->close(file.handle), 0) << path;
+  }
+  EXPECT_EQ(service_->counters().opens_with_bytes, 0u);
+  EXPECT_EQ(client_->open_along("good", 4096, &got).result, 1000);
+  EXPECT_EQ(got, content(1, 0, 1000));
+}
+
 TEST_P(service_test, AnswersForEveryStoreAndKind) {
   auto mem = std::make_shared<store::mem_store>(simt::cpu_platform());
   mem->put("m", content(3, 0, 5000));

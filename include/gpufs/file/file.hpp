@@ -151,6 +151,12 @@ GPUFS_DEVICE_COLD int fill_staged(Group group, const mount_layout* mount, std::u
   return error;
 }
 
+// A page's bytes beyond the end of the file. All lanes call.
+template <class Group>
+GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes, std::uint32_t page_nbytes) {
+  for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
+}
+
 // Brings one page of the file into the frame; bytes beyond the end of the file read as zero. All lanes call.
 template <class Group>
 GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
@@ -168,8 +174,19 @@ GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& v
   } else {
     error = fill_staged(group, &mount, view.handle, offset, frame, nbytes);
   }
-  for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
+  zero_rest(group, frame, nbytes, page_nbytes);
   return error;
+}
+
+// Ends a fill that we hold, and counts it. One lane calls, after the group's sync.
+template <class Cache>
+GPUFS_DEVICE void end_fill(const mount_layout& mount, const Cache& pages, cache::page_key key, cache::frame_index frame,
+                           std::uint32_t place, int error) {
+  pages.end_fill(key, frame, error);
+  if (error != 0) return;
+  file_counters& counters = file_table(mount).counters(place);
+  count(counters.faults, 1);
+  count(counters.bytes_filled, pages.pages().page_nbytes());
 }
 
 // A miss, out of line: its registers would cost every hit occupancy. All lanes call; `view` is the leader's. 0, or the negative
@@ -181,16 +198,33 @@ GPUFS_DEVICE_COLD int fill_page(Group group, const mount_layout* mount, const ca
   const Cache pages(*cache);
   const int error = fill(group, *mount, view, page_number, pages.pages().data(frame));
   group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
-  if (group.leader()) {
-    pages.end_fill(cache::make_key(view.cache_id, page_number), frame, error);
-    if (error == 0) {
-      file_counters& counters = file_table(*mount).counters(view.place);
-      count(counters.faults, 1);
-      count(counters.bytes_filled, pages.pages().page_nbytes());
-    }
-  }
+  if (group.leader()) end_fill(*mount, pages, cache::make_key(view.cache_id, page_number), frame, view.place, error);
   group.sync();
   return error;
+}
+
+// Enters the first page, which has come along with an open, into the cache, and gives the request slot back. All lanes call. When
+// somebody else has or fills the page, or no frame is at hand, the bytes are dropped: an open waits for no frame.
+template <class Group, class Cache>
+GPUFS_DEVICE_COLD void enter_first_page(Group group, const mount_layout* mount, const cache::cache_layout* cache,
+                                        open_result opened) {
+  const Cache pages(*cache);
+  const service::requests rings(*mount);
+  using role = typename Cache::role;
+  const cache::page_key key = cache::make_key(opened.cache_id, 0);
+  const std::uint32_t ring = simt::processor_id() * 29 + opened.slot;  // every first page has number 0
+  const auto got = by_leader(group, [&] { return pages.acquire(key, ring, {0, 0}); });
+  int error = 0;
+  if (got.what == role::fill) {
+    std::byte* frame = pages.pages().data(got.frame);
+    error = simt::copy_from_host(group, frame, rings.payload(opened.ticket), opened.nbytes);
+    zero_rest(group, frame, opened.nbytes, pages.pages().page_nbytes());
+    group.sync();  // the bytes of all lanes happen before the leader's releases: of the page, and of the request slot
+  }
+  if (!group.leader()) return;
+  if (got.what == role::fill) end_fill(*mount, pages, key, got.frame, file_table(*mount).place_of(opened.slot), error);
+  if (got.what != role::error && error == 0) pages.unpin(got.frame);
+  rings.give_back(opened.ticket);
 }
 
 // A group's leader looks the page up; one lane calls.
@@ -316,14 +350,20 @@ GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, cons
 }  // namespace detail
 
 // Opens a file below the mount's root for reading: `path` is relative to the root, NUL-terminated, at most 4095 bytes, in memory
-// that the device can read. Waits for the host unless the path is open already. The file's error() is 0 or: -ENOENT, -EISDIR,
+// that the device can read. Waits for the host unless the path is open already. Of a file that host threads read, the first page
+// comes along and into the cache, if it is in the host's page cache and at most 64 KiB: reading a small file whole asks the host
+// no more. That never makes an open fail or wait. The file's error() is 0 or: -ENOENT, -EISDIR,
 // -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EROFS (flags that write), -ENFILE (mount_options::max_open_files), -EFBIG
 // (over 2^36 pages), -EFAULT (no path), what store/posix_store.hpp lists, -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
-  const std::int32_t number = detail::by_leader(
+  const open_result got = detail::by_leader(
       group, [&] { return simt::call_cold(&file_table::open, mount.layout().resident, path, flags, detail::ring_hint()); });
-  return basic_file<Mount>(mount, file_number{number});
+  if (got.nbytes != 0) {
+    simt::call_cold(&detail::enter_first_page<Group, decltype(mount.pages())>, group, mount.layout().resident,
+                    mount.layout().cache.resident, got);
+  }
+  return basic_file<Mount>(mount, file_number{got.number});
 }
 
 // Gives the open back; the last close of a path closes it on the host. Its pages stay in the cache. 0 or -EBADF.

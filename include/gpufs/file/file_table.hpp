@@ -23,15 +23,27 @@ struct file_view {
   std::int32_t error;
 };
 
+// What an open gives its group.
+struct open_result {
+  std::int32_t number;  // a file number or a negative errno
+  // When not 0: as many bytes, all that the file's first page has, are in the payload of the request slot `ticket`, which the
+  // caller must give back.
+  std::uint32_t nbytes;
+  service::requests::ticket ticket;
+  std::uint32_t cache_id;
+  std::uint32_t slot;
+};
+
 class file_table {
  public:
   GPUFS_DEVICE explicit file_table(const mount_layout& mount) : mount_(mount) {}
 
   // Opens `path` (NUL-terminated, readable by the device) for reading. One lane calls; waits for the host where the path is not
-  // open yet, at most io_timeout_ns. A file number or a negative errno.
-  GPUFS_DEVICE_COLD static std::int32_t open(const mount_layout* mount, const char* path, int flags, std::uint32_t start) {
-    const std::int32_t result = file_table(*mount).try_open(path, flags, start);
-    if (result < 0) simt::atomic_ref<std::uint64_t>(mount->words->open_errors).add_relaxed(1);
+  // open yet, at most io_timeout_ns.
+  GPUFS_DEVICE_COLD static open_result open(const mount_layout* mount, const char* path, int flags, std::uint32_t start) {
+    open_result result{};
+    result.number = file_table(*mount).try_open(path, flags, start, result);
+    if (result.number < 0) simt::atomic_ref<std::uint64_t>(mount->words->open_errors).add_relaxed(1);
     return result;
   }
 
@@ -81,6 +93,10 @@ class file_table {
 
   GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.slots[index]; }
+  // Which of the copies of a slot's entry and counters this processor uses. At most 2^20 slots, so the product fits.
+  GPUFS_DEVICE std::uint32_t place_of(std::uint32_t index) const {
+    return simt::processor_id() % file_shards * mount_.nslots + index;
+  }
   GPUFS_DEVICE file_counters& counters(std::uint32_t place) const { return mount_.counters[place]; }
 
  private:
@@ -142,7 +158,8 @@ class file_table {
     }
   }
 
-  GPUFS_DEVICE std::int32_t try_open(const char* path, int flags, std::uint32_t start) const {
+  // A file number or a negative errno; `brought` tells of the first page.
+  GPUFS_DEVICE std::int32_t try_open(const char* path, int flags, std::uint32_t start, open_result& brought) const {
     if ((flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0) return -EROFS;
     path_name name = name_of(path);
     if (name.error != 0) return name.error;
@@ -168,7 +185,7 @@ class file_table {
     }
     file_slot& slot = mount_.slots[index];
     simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
-    const int error = ours ? ask_host(slot, index, path, name, flags, start, until) : wait_open(slot);
+    const int error = ours ? ask_host(slot, index, path, name, flags, start, until, brought) : wait_open(slot);
     if (error != 0) {
       if (ours) fail(chain, slot, index, error);
       drop(index, start);
@@ -279,21 +296,30 @@ class file_table {
   }
 
   GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const char* path, const path_name& name, int flags,
-                            std::uint32_t start, const simt::deadline& until) const {
+                            std::uint32_t start, const simt::deadline& until, open_result& brought) const {
     const service::requests rings(mount_);
     const auto ticket = rings.take(start, until);
     if (ticket.index == service::requests::no_slot) return count_timeout();
     copy_path(rings.payload(ticket), path, name.nbytes);
     service::request ask{};
     ask.op = service::opcode::open;
+    ask.handle = 1u << mount_.cache.frames.page_shift;  // the first page, if it is at hand
     ask.nbytes = name.nbytes;
     ask.flags = static_cast<std::uint32_t>(flags);
     ask.offset = index;  // a hint for marking the slot stale; the host checks it
     service::reply answer;
     if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
-    rings.give_back(ticket);
+    const bool fits = answer.result >= 0 && fits_keys(answer.file_nbytes);
+    if (fits && answer.result > 0) {
+      brought.nbytes = static_cast<std::uint32_t>(answer.result);
+      brought.ticket = ticket;
+      brought.cache_id = answer.cache_id;
+      brought.slot = index;
+    } else {
+      rings.give_back(ticket);
+    }
     if (answer.result < 0) return static_cast<int>(answer.result);
-    if (!fits_keys(answer.file_nbytes)) {
+    if (!fits) {
       close_on_host(answer.handle, start);
       return -EFBIG;
     }
@@ -319,10 +345,6 @@ class file_table {
     return 0;
   }
 
-  // At most 2^20 slots, so the product fits.
-  GPUFS_DEVICE std::uint32_t place_of(std::uint32_t index) const {
-    return simt::processor_id() % file_shards * mount_.nslots + index;
-  }
   GPUFS_DEVICE file_entry& entry(std::uint32_t index, std::uint32_t shard) const {
     return mount_.entries[std::size_t{shard} * mount_.nslots + index];
   }

@@ -19,7 +19,7 @@ enum class source_kind : std::uint32_t {
 // `sequence` meets it. `sequence` of the n-th use (ticket t) of a ring is t + 1, so slot t % nslots never repeats a value soon.
 struct alignas(64) request {
   opcode op;
-  std::uint32_t handle;  // host file handle (read, close)
+  std::uint32_t handle;  // host file handle (read, close); open: how many bytes of the file's beginning to bring along
   std::int64_t offset;   // read: bytes; open: the device's number for the file, handed back when it turns stale (a hint)
   std::uint32_t nbytes;  // bytes to read, at most payload_nbytes; open: length of the path in the payload, without a NUL
   std::uint32_t flags;   // open: O_* flags
@@ -30,7 +30,8 @@ struct alignas(64) request {
 // The answer to the request in the same slot. The host writes every field (and the payload), then `sequence` (equal to the
 // request's) with a release; the device's system-scope acquire load meets it.
 struct alignas(64) reply {
-  std::int64_t result;       // >= 0 bytes read / 0, or -errno
+  std::int64_t result;       // >= 0 bytes read, for open bytes brought along (all that were asked for and are in the file, or 0),
+                             // or -errno
   std::int64_t file_nbytes;  // open: size at open
   std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull), else 0
   std::uint32_t handle;      // open: host file handle for read and close

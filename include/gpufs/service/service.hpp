@@ -31,6 +31,7 @@ struct service_options {
 struct service_counters {
   std::uint64_t opens = 0;  // that succeeded, and of these:
   std::uint64_t opens_nil = 0, opens_pull = 0, opens_staged = 0;
+  std::uint64_t opens_with_bytes = 0;  // that brought the file's beginning along
   std::uint64_t closes = 0;
   std::uint64_t reads = 0;        // that succeeded
   std::uint64_t bytes_read = 0;   // by them
@@ -66,6 +67,10 @@ struct file_description {
 // (opportunistic batching: "Supporting data-driven I/O on GPUs using GPUfs", SYSTOR'16, on transfer batching), and are
 // answered in any order. A request that blocks (an open, a read of a store without a descriptor) occupies one thread; requests
 // taken along with it are stolen by the others. No file, and not all opens together, can occupy the last thread.
+//
+// An open brings the file's beginning along when it is asked to, in the payload that the path was in: of a staged file, up to
+// 64 KiB, when they are in the page cache. That saves a small file one request in three. It never makes an open fail or wait:
+// bytes that are not there at once, or not of the opened version, are left to the read that asks for them.
 //
 // Nothing that the device writes is trusted: a request is copied out of the shared memory once and each field checked.
 //   unknown operation -ENOSYS           path length 0 -ENOENT, over 4095 -ENAMETOOLONG

@@ -31,6 +31,7 @@ class auto_store final : public store {
  private:
   root_directory root_;
   auto_options options_;
+  std::string small_reason_;
   std::shared_ptr<mappings> mappings_;
 };
 

@@ -16,7 +16,8 @@ struct posix_options {
   bool openat2 = true;  // false: resolve paths component by component even where the kernel has openat2 (for tests)
 };
 
-// Opens below the root only: openat2 with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS, or, where the kernel has none (before
+// Opens below the root only: openat2 with RESOLVE_NO_SYMLINKS for a path without `..`, and when that meets a link or there is a
+// `..`, with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS; or, where the kernel has none (before
 // 5.6, or forbidden: ENOSYS), a walk by O_PATH descriptors that follows symbolic links itself under the same rules. Paths
 // are relative to the root, also those that start with slashes. Read-only.
 //

@@ -32,7 +32,7 @@ class open_file {
   // Reads up to dst.size() bytes at offset (>= 0) into pinned staging memory. Bytes read (short only at the end of the file)
   // or -errno; -ESTALE when the file is no longer the version that was opened. Called by several workers at once; may block.
   virtual std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) = 0;
-  // The descriptor to read from directly (batched submission), or -1 when only pread() serves.
+  // The descriptor to read from directly (batched submission), or -1 when only pread() serves. It may be O_NONBLOCK.
   virtual int descriptor() const { return -1; }
   // What address, offset and length of a read from descriptor() must be multiples of; a power of two. Other reads go
   // through pread().
