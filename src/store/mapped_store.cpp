@@ -6,9 +6,11 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "gpufs/store/auto_store.hpp"
 #include "mappings.hpp"
@@ -27,6 +29,18 @@ std::shared_ptr<mappings::mapping> map(const posix_file& file, mappings& all, st
   if (descriptor.error == 0) return all.acquire(file.info(), descriptor.fd, why);
   *why = std::string("opening it again failed: ") + std::strerror(-descriptor.error);
   return nullptr;
+}
+
+// As open_posix_file. A file that has not settled would be mapped anew by each open (mappings.hpp): of a large one, whose mapping
+// costs more time and memory than that, we wait until it has. Not for two seconds, where the file system stamps only whole ones.
+std::unique_ptr<posix_file> open_to_map(const root_directory& root, std::string_view path, int flags, const posix_options& options,
+                                        int* error) {
+  constexpr std::int64_t worth_waiting_nbytes = 64 << 20;
+  constexpr auto settles_in = std::chrono::milliseconds(21);
+  auto file = open_posix_file(root, path, flags, options, error);
+  if (!file || file->info().settled || file->info().nbytes < worth_waiting_nbytes || file->alignment() > 1) return file;
+  std::this_thread::sleep_for(settles_in);
+  return open_posix_file(root, path, flags, options, error);
 }
 
 }  // namespace
@@ -56,7 +70,7 @@ std::unique_ptr<open_file> mapped_store::open_explained(std::string_view path, i
   why->clear();
   posix_options buffered = options_;
   buffered.direct = false;
-  auto file = open_posix_file(root_, path, flags & ~O_DIRECT, buffered, error);
+  auto file = open_to_map(root_, path, flags & ~O_DIRECT, buffered, error);
   if (!file) return nullptr;
   auto mapping = map(*file, *mappings_, why);
   if (!mapping) {
@@ -80,7 +94,7 @@ auto_store::auto_store(simt::platform& machine, const std::string& root, std::ui
 auto_store::~auto_store() = default;
 
 std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, int* error) {
-  auto file = open_posix_file(root_, path, flags, options_.posix, error);
+  auto file = open_to_map(root_, path, flags, options_.posix, error);
   if (!file) return nullptr;
   if (options_.posix.direct || (flags & O_DIRECT) != 0) return file;  // its reason says what became of O_DIRECT
   const file_info& info = file->info();

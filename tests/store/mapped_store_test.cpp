@@ -104,6 +104,21 @@ TEST_F(mapped_store_test, OpensOfOneVersionShareAMapping) {
   EXPECT_EQ(changed->check_version(), 0);
 }
 
+TEST_F(mapped_store_test, ALargeFileThatWasJustWrittenIsMappedOnce) {
+  constexpr std::int64_t large = 64 << 20;
+  int error = 0;
+  for (const std::int64_t nbytes : {large, large - 1}) {
+    const std::string name = numbered("fresh", static_cast<std::uint64_t>(nbytes));
+    dir_.add_sparse(name, static_cast<std::uint64_t>(nbytes) - 1, 1, 5);
+    store::auto_store files(machine_, dir_.path(), std::uint64_t{1} << 30);
+    const auto first = files.open(name, 0, &error), second = files.open(name, 0, &error);
+    ASSERT_TRUE(first && second);
+    const bool shared = first->info().pull_base == second->info().pull_base;
+    EXPECT_TRUE(shared || nbytes < large) << "smaller ones are not waited for, and may have settled or not";
+    EXPECT_EQ(files.usage().pinned_nbytes, (shared ? 1 : 2) * static_cast<std::uint64_t>(large));
+  }
+}
+
 TEST_F(mapped_store_test, ClosedFilesStayRegisteredUntilTrimmed) {
   store::mapped_store files(machine_, dir_.path(), 1 << 20);
   const auto* base = open(files, 0)->info().pull_base;

@@ -27,8 +27,10 @@ std::uint64_t default_pin_nbytes();
 // not open: -EOPNOTSUPP, and open_explained() says why (an empty file, the pin budget, what the platform said); other errors
 // as posix_store. Opening a file that is not in the page cache reads all of it.
 //
-// Opens of one version of a file share a mapping. It stays registered after the last close, and counts against the budget,
-// because unregistering waits for running kernels and an open answers one: only trim() and the destructor unregister.
+// Opens of one version of a file share a mapping, unless the file was changed within the last 20 ms (posix_store.hpp: it has not
+// settled); of 64 MiB or more, such an open takes 21 ms longer instead. A mapping stays registered after the last close, and counts
+// against the budget, because unregistering waits for running kernels and an open answers one: only trim() and the destructor
+// unregister.
 class mapped_store final : public store {
  public:
   // pin_nbytes 0: default_pin_nbytes(). Throws std::system_error as posix_store. The platform must outlive store and files.
