@@ -20,21 +20,22 @@ inline constexpr std::uint32_t chunk_nbytes = 8192;
 enum class pattern { uniform, skewed, one_page };
 
 // Which chunk the i-th read takes. skewed: nine in ten go to the first hundredth of the file.
+template <pattern How>
 struct chunk_access {
   std::uint64_t nchunks, seed;
-  pattern how;
 
   GPUFS_HOST_DEVICE std::uint64_t chunk(std::uint64_t i) const {
+    if (How == pattern::one_page) return 0;
     const std::uint64_t x = word_of(i ^ seed);
-    const std::uint64_t first = nchunks / 100 + 1;
-    return how == pattern::one_page ? 0 : scaled(x, how == pattern::skewed && (x & 1023) < 922 ? first : nchunks);
+    return scaled(x, How == pattern::skewed && (x & 1023) < 922 ? nchunks / 100 + 1 : nchunks);
   }
 };
 
+template <pattern How>
 struct read_chunks {
   gpufs::mount_ref fs;
   gpufs::file_number number;
-  chunk_access access;
+  chunk_access<How> access;
   std::uint32_t per_warp;
   std::uint64_t* sum;
   std::uint64_t* failed;
@@ -43,12 +44,11 @@ struct read_chunks {
     const auto warp = gpufs::this_warp();
     const gpufs::file file(fs, number);
     const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
-    const bool same_page = access.how == pattern::one_page;
     std::uint64_t mine = 0;
     for (std::uint32_t i = 0; i < per_warp; ++i) {
       const std::uint64_t begin = access.chunk(me * per_warp + i) * chunk_nbytes;
       for (std::uint32_t done = 0; done < chunk_nbytes;) {
-        gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(begin + (same_page ? 0 : done)));
+        gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(begin + (How == pattern::one_page ? 0 : done)));
         if (page.error() != 0) {
           if (warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
           break;
@@ -117,7 +117,8 @@ checked_run run_checked(const shape& how, std::uint64_t expected, const Make& ma
 }
 
 // What a launch that reads the chunks of accesses 0 .. total-1 must add up to.
-inline std::uint64_t expected_sum(const chunk_access& access, std::uint64_t total, const std::vector<std::uint64_t>& chunk_sums) {
+template <pattern How>
+std::uint64_t expected_sum(const chunk_access<How>& access, std::uint64_t total, const std::vector<std::uint64_t>& chunk_sums) {
   return sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
     std::uint64_t sum = 0;
     for (std::uint64_t i = begin; i < end; ++i) sum += chunk_sums[access.chunk(i)];

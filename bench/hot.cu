@@ -74,18 +74,24 @@ class hot {
     fill(fs, file.number(), page_nbytes);
 
     const bool small = page_nbytes == 4096;
-    const auto reads = [&](const char* name, const char* label, pattern p, double ceiling, const char* ceiling_is) {
-      return read_with(fs, file.number(), {name, label, {}, "GB/s", ceiling, ceiling_is}, p, out);
+    const auto reads = [&]<pattern How>(const char* name, const char* label, double ceiling, const char* ceiling_is) {
+      return read_with<How>(fs, file.number(), {name, label, {}, "GB/s", ceiling, ceiling_is}, out);
     };
-    const char* memory = "sequential read of device memory";
+    const auto uniform = [&](const char* name) {
+      return reads.template operator()<pattern::uniform>(name, "a warp reads 8 KiB, uniform", memory_gbps,
+                                                         "sequential read of device memory");
+    };
     if (!small) {
-      if (args.wants("hot_64k")) reads("hot_64k", "a warp reads 8 KiB, uniform", pattern::uniform, memory_gbps, memory);
+      if (args.wants("hot_64k")) uniform("hot_64k");
       return;
     }
     if (args.wants("hot_4k") || args.wants("hot_skewed") || args.wants("hot_one_page")) {
-      const double base = reads("hot_4k", "a warp reads 8 KiB, uniform", pattern::uniform, memory_gbps, memory);
-      if (args.wants("hot_skewed")) reads("hot_skewed", "90 % of reads to 1 % of pages", pattern::skewed, base, "hot_4k");
-      if (args.wants("hot_one_page")) reads("hot_one_page", "all reads to one page", pattern::one_page, base, "hot_4k");
+      const double base = uniform("hot_4k");
+      if (args.wants("hot_skewed")) {
+        reads.template operator()<pattern::skewed>("hot_skewed", "90 % of reads to 1 % of pages", base, "hot_4k");
+      }
+      if (args.wants("hot_one_page"))
+        reads.template operator()<pattern::one_page>("hot_one_page", "all reads to one page", base, "hot_4k");
     }
     if (args.wants("hot_thread")) threads(fs, file.number(), out);
   }
@@ -109,7 +115,8 @@ class hot {
     if (faults * 1000 > hits) m.cause = "not all were hits: some rings of the cache had fewer frames than pages fell to them";
   }
 
-  double read_with(const gpufs::mount& fs, gpufs::file_number number, measurement m, pattern p, results& out) const {
+  template <pattern How>
+  double read_with(const gpufs::mount& fs, gpufs::file_number number, measurement m, results& out) const {
     const bool small = fs.options().page_nbytes == 4096;
     const shape& how = small ? how_ : how_64k_;
     const auto per_warp = static_cast<std::uint32_t>(std::ceil(reads_ / static_cast<double>(how.warps())));
@@ -117,10 +124,10 @@ class hot {
     m.verified = true;
     const gpufs::mount_counters before = fs.counters();
     for (int r = 0; r <= repeats_; ++r) {
-      const chunk_access access{nbytes_ / chunk_nbytes, word_of(static_cast<std::uint64_t>(r) + 1000), p};
-      const std::uint64_t expected = p == pattern::one_page ? total * page_sum_ : expected_sum(access, total, sums_);
+      const chunk_access<How> access{nbytes_ / chunk_nbytes, word_of(static_cast<std::uint64_t>(r) + 1000)};
+      const std::uint64_t expected = How == pattern::one_page ? total * page_sum_ : expected_sum(access, total, sums_);
       const auto make = [&](std::uint64_t* sum, std::uint64_t* failed) {
-        return read_chunks{fs.ref(), number, access, per_warp, sum, failed};
+        return read_chunks<How>{fs.ref(), number, access, per_warp, sum, failed};
       };
       const checked_run done =
           small

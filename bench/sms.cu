@@ -114,12 +114,12 @@ int main(int argc, char** argv) {
         m.verified = true;
         const std::uint64_t before = fs.counters().faults;
         for (int r = 0; r <= repeats; ++r) {
-          const chunk_access access{hot_nbytes / chunk_nbytes, word_of(5000 + static_cast<std::uint64_t>(r)), pattern::uniform};
+          const chunk_access<pattern::uniform> access{hot_nbytes / chunk_nbytes, word_of(5000 + static_cast<std::uint64_t>(r))};
           const std::uint64_t expected = expected_sum(access, total, sums);
           const checked_run done = run_checked(
               how, expected,
               [&](std::uint64_t* sum, std::uint64_t* failed) {
-                return read_chunks{fs.ref(), file.number(), access, per_warp, sum, failed};
+                return read_chunks<pattern::uniform>{fs.ref(), file.number(), access, per_warp, sum, failed};
               },
               launch);
           m.verified = m.verified && done.right;

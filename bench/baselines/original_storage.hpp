@@ -104,13 +104,15 @@ class original_storage {
             allocate<std::uint32_t>(nframes)};
   }
 
-  // As many rings, of the same frames, as the cache has.
+  // As many rings, as large, as the cache has.
   ring_storage make_rings(const cache::cache_layout& cache, std::uint32_t ahead) {
     std::vector<cache::clock_ring> from(cache.rings.nrings);
     machine_.copy_from_device(from.data(), cache.rings.rings, from.size() * sizeof(cache::clock_ring));
     std::vector<fifo_ring> rings;
+    std::uint32_t first = 0;
     for (const cache::clock_ring& r : from) {
-      rings.push_back({0, r.nframes, 0, r.first, r.nframes, std::min(ahead, r.nframes / 8), 0});
+      rings.push_back({0, r.nframes, 0, first, r.nframes, std::min(ahead, r.nframes / 8), 0});
+      first += r.nframes;
     }
     std::vector<std::uint32_t> order(cache.frames.nframes);
     std::iota(order.begin(), order.end(), 0u);

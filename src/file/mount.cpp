@@ -118,11 +118,9 @@ cache::table_storage make_table(device_memory& memory, std::uint32_t nframes) {
 
 cache::ring_storage make_rings(device_memory& memory, std::uint32_t nframes, std::uint32_t nrings) {
   std::vector<cache::clock_ring> rings(nrings);
-  std::uint32_t first = 0;
   for (std::uint32_t i = 0; i < nrings; ++i) {
     const std::uint32_t n = nframes / nrings + (i < nframes % nrings ? 1 : 0);
-    rings[i] = {.hand = 0, .first = first, .nframes = n, .ahead = std::min(n / 8, 32u), .evictions = 0, .allocations = 0};
-    first += n;
+    rings[i] = {.hand = 0, .nframes = n, .ahead = std::min(n / 8, 32u), .reserved = 0, .evictions = 0, .allocations = 0};
   }
   return {memory.allocate(rings), nrings};
 }

@@ -85,11 +85,9 @@ class cache_box {
  private:
   static std::vector<cache::clock_ring> rings_of(const box_shape& shape) {
     std::vector<cache::clock_ring> rings;
-    std::uint32_t first = 0;
     for (std::uint32_t i = 0; i < shape.nrings; ++i) {
       const std::uint32_t n = shape.nframes / shape.nrings + (i < shape.nframes % shape.nrings ? 1 : 0);
-      rings.push_back({.hand = 0, .first = first, .nframes = n, .ahead = shape.ahead, .evictions = 0, .allocations = 0});
-      first += n;
+      rings.push_back({.hand = 0, .nframes = n, .ahead = shape.ahead, .reserved = 0, .evictions = 0, .allocations = 0});
     }
     return rings;
   }

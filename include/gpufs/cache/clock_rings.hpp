@@ -1,5 +1,5 @@
-// Where frames come from: many rings, each a two-handed clock over its own frames. The front hand evicts `ahead` frames before
-// the back hand allocates, so that a frame is free before it is needed; a page that was hit since the front hand last
+// Where frames come from: many rings, each a two-handed clock over its own frames, every nrings-th. The front hand evicts `ahead`
+// frames before the back hand allocates, so that a frame is free before it is needed; a page that was hit since the front hand last
 // came by gets a second chance, a pinned one is passed over. One atomic add moves both hands.
 // After SYSTOR'16, sections 4.3 and 5 (many rings, eviction before a ring is dry), with a clock in place of its FIFO.
 #pragma once
@@ -23,14 +23,16 @@ class clock_rings {
   // max_steps frames. Waits for nobody. Calls erase(frame) to take an evicted page out of the page table.
   template <class Erase>
   GPUFS_DEVICE result allocate(const frames& pages, std::uint32_t start, std::uint32_t attempt, Erase erase) const {
-    clock_ring& ring = storage_.rings[(start + attempt) % storage_.nrings];
+    const std::uint32_t index = attempt == 0 ? lagging(start) : (start + attempt) % storage_.nrings;
+    clock_ring& ring = storage_.rings[index];
     const std::uint32_t n = ring.nframes;
+    const auto frame_at = [&](std::uint32_t position) { return frame_index{index + position % n * storage_.nrings}; };
     bool transient = false, passed = false;
     const std::uint32_t steps = n < max_steps / 2 ? 2 * n : max_steps;
     for (std::uint32_t i = 0; i < steps; ++i) {
       const std::uint32_t position = simt::atomic_ref<std::uint32_t>(ring.hand).fetch_add(1, std::memory_order_relaxed);
-      passed |= evict(pages, ring, frame_index{ring.first + (position + ring.ahead) % n}, erase);
-      const frame_index f{ring.first + position % n};
+      passed |= evict(pages, ring, frame_at(position + ring.ahead), erase);
+      const frame_index f = frame_at(position);
       const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
       if ((now & frame_state::free) != 0 && pages.take_free(f)) {
         simt::atomic_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
@@ -48,6 +50,16 @@ class clock_rings {
 
  private:
   static constexpr std::uint32_t max_steps = 64;
+
+  // Of two rings the one whose hand has come less far. So all hands keep together, and what is written at one time lies close
+  // together: the device translates few addresses for it (with 512-byte pages, translation is what limits).
+  GPUFS_DEVICE std::uint32_t lagging(std::uint32_t start) const {
+    const std::uint32_t a = start % storage_.nrings, b = (start * 0x9e3779b9u >> 16) % storage_.nrings;
+    const auto hand = [&](std::uint32_t ring) {
+      return simt::atomic_ref<std::uint32_t>(storage_.rings[ring].hand).load(std::memory_order_relaxed);
+    };
+    return static_cast<std::int32_t>(hand(b) - hand(a)) < 0 ? b : a;
+  }
 
   // True when it only took the second chance away.
   template <class Erase>

@@ -65,7 +65,8 @@ class frames {
     simt::atomic_ref<std::uint64_t> word(state);
     constexpr std::uint64_t no_page = frame_state::claimed | frame_state::filling | frame_state::failed;
     const std::uint64_t before = word.fetch_add_after_loads(0 - frame_state::one_pin);
-    if ((before & frame_state::pin_mask) != 0 && (before & no_page) == 0) [[likely]] return true;
+    if ((before & frame_state::pin_mask) != 0 && (before & no_page) == 0) [[likely]]
+      return true;
     word.fetch_add(frame_state::one_pin, std::memory_order_relaxed);
     return false;
   }

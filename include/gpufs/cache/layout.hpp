@@ -52,12 +52,12 @@ struct table_storage {
 // Two to four slots a frame: few pages are not in the first bucket looked at (4 % at most), and a free slot always exists.
 constexpr std::uint32_t buckets_for(std::uint32_t nframes) { return std::bit_ceil(nframes / 2 + 1); }
 
-// One allocation ring: the clock's hand over frames [first, first + nframes), and what it counted.
+// Allocation ring i of n: the clock's hand over frames i, i + n, i + 2 n, ..., and what it counted.
 struct alignas(64) clock_ring {
   std::uint32_t hand;
-  std::uint32_t first;
   std::uint32_t nframes;
   std::uint32_t ahead;  // eviction runs this many frames before allocation
+  std::uint32_t reserved;
   std::uint64_t evictions;
   std::uint64_t allocations;
 };

@@ -38,8 +38,10 @@ class page_cache {
   GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, const timeouts& limits) const {
     frames::pin_result pinned{false, false};
     frame_index at{};
-    if (!find(key, pinned, at)) [[unlikely]] return simt::call_cold(&acquire_slowly, resident_, key, start, limits.fill_ns, limits.frame_ns);
-    if (pinned.filling) [[unlikely]] return simt::call_cold(&wait, resident_, at, limits.fill_ns);
+    if (!find(key, pinned, at)) [[unlikely]]
+      return simt::call_cold(&acquire_slowly, resident_, key, start, limits.fill_ns, limits.frame_ns);
+    if (pinned.filling) [[unlikely]]
+      return simt::call_cold(&wait, resident_, at, limits.fill_ns);
     return {at, role::hit, 0};
   }
 
