@@ -163,8 +163,14 @@ struct host_mount::impl {
     machine.copy_to_device(resident, &layout.cache, sizeof layout.cache);
 
     std::vector<file_slot> slots(options.max_open_files);
-    for (std::uint32_t i = 0; i + 1 < options.max_open_files; ++i) slots[i].next = i + 2;
+    std::vector<free_list> lists(free_lists);
+    for (std::uint32_t i = options.max_open_files; i-- > 0;) {
+      std::uint64_t& top = lists[i % free_lists].top;
+      slots[i].next = static_cast<std::uint32_t>(top);
+      top = i + 1;
+    }
     layout.slots = memory.allocate(slots);
+    layout.free_slots = memory.allocate(lists);
     layout.nslots = options.max_open_files;
     layout.entries = memory.allocate<file_entry>(std::size_t{file_shards} * options.max_open_files);
     layout.counters = memory.allocate<file_counters>(std::size_t{file_shards} * options.max_open_files);
@@ -175,9 +181,7 @@ struct host_mount::impl {
     layout.requests = host.rings();
     layout.request_tails = memory.allocate<std::uint32_t>(options.request_rings);
     layout.request_turns = memory.allocate<std::uint32_t>(std::size_t{options.request_rings} * options.request_slots);
-    mount_words words{};
-    words.free_slots = 1;
-    layout.words = memory.allocate(std::vector<mount_words>(1, words));
+    layout.words = memory.allocate<mount_words>(1);
     for (std::uint64_t& point : layout.hash_points) point = secret_point();
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());

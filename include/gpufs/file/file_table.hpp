@@ -173,7 +173,7 @@ class file_table {
       if (!lock(chain, until)) return -ETIMEDOUT;
       index = join(chain, name, mount_.nslots);
       if (index == none) {
-        index = take_slot();
+        index = take_slot(start);
         if (index == none) {
           unlock(chain);
           return -ENFILE;
@@ -236,9 +236,18 @@ class file_table {
     simt::atomic_ref<std::uint32_t>(chain.lock).store(0, std::memory_order_release);
   }
 
-  // Pops the free list; the tag in the top half tells a top that came back from one that never left.
-  GPUFS_DEVICE std::uint32_t take_slot() const {
-    simt::atomic_ref<std::uint64_t> top(mount_.words->free_slots);
+  // A free slot, from any list, starting at `start`. None: each was empty when we came by.
+  GPUFS_DEVICE std::uint32_t take_slot(std::uint32_t start) const {
+    for (std::uint32_t i = 0; i < free_lists; ++i) {
+      const std::uint32_t index = pop_slot(mount_.free_slots[(start + i) % free_lists]);
+      if (index != none) return index;
+    }
+    return none;
+  }
+
+  // The tag in the top half tells a top that came back from one that never left.
+  GPUFS_DEVICE std::uint32_t pop_slot(free_list& list) const {
+    simt::atomic_ref<std::uint64_t> top(list.top);
     std::uint64_t seen = top.load(std::memory_order_acquire);
     for (;;) {
       const auto first = static_cast<std::uint32_t>(seen);
@@ -256,7 +265,7 @@ class file_table {
   }
 
   GPUFS_DEVICE void push_slot(std::uint32_t index) const {
-    simt::atomic_ref<std::uint64_t> top(mount_.words->free_slots);
+    simt::atomic_ref<std::uint64_t> top(mount_.free_slots[index % free_lists].top);
     std::uint64_t seen = top.load(std::memory_order_relaxed);
     for (;;) {
       simt::atomic_ref<std::uint32_t>(mount_.slots[index].next).store(static_cast<std::uint32_t>(seen), std::memory_order_relaxed);

@@ -85,9 +85,15 @@ struct alignas(8) path_bucket {
   std::uint32_t head;  // slot + 1
 };
 
+// Free slots lie in many lists, slot i in list i % free_lists: one word serves a few hundred thousand opens and closes a second,
+// when thousands of warps compare and exchange it.
+struct alignas(64) free_list {
+  std::uint64_t top;  // tag << 32 | slot + 1
+};
+inline constexpr std::uint32_t free_lists = 64;
+
 // Words the device shares with itself only.
 struct alignas(64) mount_words {
-  std::uint64_t free_slots;    // top of the free list: tag << 32 | slot + 1
   std::uint64_t open_errors;   // opens that failed
   std::uint64_t bad_numbers;   // calls with a closed or forged file number
   std::uint64_t io_timeouts;   // requests that the host did not answer in time
@@ -102,6 +108,7 @@ struct mount_layout {
   file_entry* entries;      // [shard][slot]
   file_counters* counters;  // [shard][slot]
   path_bucket* paths;
+  free_list* free_slots;
   std::uint32_t nslots;
   std::uint32_t path_mask;
   service::ring_view requests;
