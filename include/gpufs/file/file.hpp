@@ -228,15 +228,15 @@ GPUFS_DEVICE_COLD void enter_first_page(Group group, const mount_layout* mount, 
 }
 
 // A group's leader looks the page up; one lane calls.
-template <class Mount>
-GPUFS_DEVICE auto acquire_page(const Mount& mount, const file_view& view, std::uint64_t page_number) {
+template <class Group, class Mount>
+GPUFS_DEVICE auto acquire_page(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number) {
   // Which allocation ring comes first is said on every hit, so it is made of what is at hand.
   const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
   const auto got = mount.pages().acquire(cache::make_key(view.cache_id, page_number), ring,
                                          {2 * mount.layout().io_timeout_ns, mount.layout().frame_timeout_ns});
   using role = decltype(got.what);
   file_counters& counters = counters_of(mount, view);
-  if (got.what == role::hit) simt::count_one(counters.hits);
+  if (got.what == role::hit) simt::count_one(group, counters.hits);
   if (got.what == role::waited) [[unlikely]]
     count(counters.waits, 1);
   return got;
@@ -287,7 +287,7 @@ GPUFS_DEVICE int read_in_page(Group group, const Mount& mount, const file_view& 
   const std::uint64_t page_begin = page_number * page_nbytes;
   const std::uint64_t begin = first > page_begin ? first : page_begin;
   const std::uint64_t end = first + total < page_begin + page_nbytes ? first + total : page_begin + page_nbytes;
-  const auto got = by_leader(group, [&] { return acquire_page(mount, view, page_number); });
+  const auto got = by_leader(group, [&] { return acquire_page(group, mount, view, page_number); });
   const int error = complete_page(group, mount, view, page_number, got);
   if (error != 0) return error;
   simt::copy_bytes(group, dst + (begin - first), mount.pages().pages().data(got.frame) + (begin - page_begin), end - begin);
@@ -407,7 +407,7 @@ GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::in
   const std::uint32_t shift = mount.layout().cache.frames.page_shift;
   const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
   const auto in_page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
-  using acquired = decltype(detail::acquire_page(mount, file_view{}, page_number));
+  using acquired = decltype(detail::acquire_page(group, mount, file_view{}, page_number));
   struct looked_up {
     acquired got;
     std::uint32_t nbytes;  // from the offset to the end of the page or of the file
@@ -421,7 +421,7 @@ GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::in
     if (offset >= view.nbytes) return {{cache::frame_index{}, none, -ENXIO}, 0};
     const std::int64_t left = view.nbytes - offset;
     const std::uint32_t here = detail::page_nbytes_of(mount) - in_page;
-    return {detail::acquire_page(mount, view, page_number), left < here ? static_cast<std::uint32_t>(left) : here};
+    return {detail::acquire_page(group, mount, view, page_number), left < here ? static_cast<std::uint32_t>(left) : here};
   });
   page result{};
   result.error_ = detail::complete_page(group, mount, view, page_number, found.got);
