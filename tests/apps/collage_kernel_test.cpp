@@ -2,6 +2,7 @@
 // The kernel on this machine finds what the plain engine finds, to the bit, whatever the layout of the library, the pages, the
 // cache, the launch and the schedule.
 #include <gtest/gtest.h>
+#include <cstdlib>
 
 #include <filesystem>
 
@@ -17,11 +18,12 @@ bool same(const match& a, const match& b) {
   return a.id == b.id && a.distance == b.distance && a.nbuckets == b.nbuckets && a.nshortlist == b.nshortlist;
 }
 
-// ThreadSanitizer takes some 9 us for every switch of a lane: there, a few blocks must do.
+// ThreadSanitizer takes some 9 us for every switch of a lane, compute-sanitizer a hundred times a kernel's time: there, a few
+// blocks must do. (GPUFS_SANITIZER: bench/on_gpu.sh)
 #ifdef __SANITIZE_THREAD__
-constexpr bool slow = true;
+const bool slow = true;
 #else
-constexpr bool slow = false;
+const bool slow = std::getenv("GPUFS_SANITIZER") != nullptr;
 #endif
 
 class Kernel : public ::testing::Test {
