@@ -69,6 +69,14 @@ inline void build(const std::string& path, std::uint32_t nimages, const builder_
   builder.finish();
 }
 
+// ThreadSanitizer takes some 9 us for every switch of a lane, compute-sanitizer a hundred times a kernel's time: there, a few
+// blocks must do. (GPUFS_SANITIZER: bench/on_gpu.sh)
+#ifdef __SANITIZE_THREAD__
+inline const bool slow = true;
+#else
+inline const bool slow = std::getenv("GPUFS_SANITIZER") != nullptr;
+#endif
+
 // A photograph of painted blocks, and its pixels.
 struct test_photo {
   test_photo(std::uint32_t nblocks_x, std::uint32_t nblocks_y, unsigned seed) : picture{nullptr, nblocks_x, nblocks_y} {

@@ -2,7 +2,6 @@
 // The kernel on this machine finds what the plain engine finds, to the bit, whatever the layout of the library, the pages, the
 // cache, the launch and the schedule.
 #include <gtest/gtest.h>
-#include <cstdlib>
 
 #include <filesystem>
 
@@ -17,14 +16,6 @@ using namespace testing;
 bool same(const match& a, const match& b) {
   return a.id == b.id && a.distance == b.distance && a.nbuckets == b.nbuckets && a.nshortlist == b.nshortlist;
 }
-
-// ThreadSanitizer takes some 9 us for every switch of a lane, compute-sanitizer a hundred times a kernel's time: there, a few
-// blocks must do. (GPUFS_SANITIZER: bench/on_gpu.sh)
-#ifdef __SANITIZE_THREAD__
-const bool slow = true;
-#else
-const bool slow = std::getenv("GPUFS_SANITIZER") != nullptr;
-#endif
 
 class Kernel : public ::testing::Test {
  protected:

@@ -160,6 +160,9 @@ inline std::string numbered(const char* name, std::uint64_t n) { return std::str
 // File systems stamp changes with a coarse clock (4 ms on most kernels): a change made later than this has another time.
 inline void let_file_times_pass() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
+// compute-sanitizer's tools take up to a hundred times a kernel's time. GPUFS_SANITIZER names the tool (bench/on_gpu.sh).
+inline bool under_compute_sanitizer() { return std::getenv("GPUFS_SANITIZER") != nullptr; }
+
 inline std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr || *text == '\0' ? otherwise : std::strtoull(text, nullptr, 10);

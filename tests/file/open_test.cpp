@@ -280,7 +280,7 @@ TEST(open_file, random_opens_and_closes_leave_nothing_open) {
   temp_dir dir;
   for (std::uint64_t i = 0; i < 10; ++i) dir.add(numbered("f", i), 1000 + i, i);
   let_file_times_pass();
-  const std::uint64_t count = (under_tsan ? 5 : 40) * number_from_environment("GPUFS_TEST_EFFORT", 1);
+  const std::uint64_t count = (under_tsan || under_compute_sanitizer() ? 5 : 40) * number_from_environment("GPUFS_TEST_EFFORT", 1);
   for (std::uint64_t seed = 1; seed <= count && !::testing::Test::HasFailure(); ++seed) {
     random_source draw(seed);
     mount_options options = small(seed % 2 == 0 ? store_kind::posix : store_kind::mapped);
@@ -333,6 +333,7 @@ TEST(open_file, brings_the_first_page_along) {
   let_file_times_pass();
   for (const std::uint32_t page_nbytes : {512u, 4096u, 65536u, 131072u, 2u << 20}) {
     for (const group_kind kind : {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block}) {
+      if (under_compute_sanitizer() && (page_nbytes != 4096 || kind == group_kind::tile8)) continue;
       mount_options options = small(store_kind::posix);
       options.page_nbytes = page_nbytes;
       options.cache_nbytes = std::uint64_t{32} * page_nbytes;
@@ -385,7 +386,9 @@ TEST(open_file, a_page_that_came_along_ends_in_zeros) {
   dir.add("short", 100, 4);
   let_file_times_pass();
   for (const group_kind kind : {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block}) {
-    const mount m(dir.path(), small(store_kind::posix, 2));
+    mount_options options = small(store_kind::posix, 2);
+    options.frame_timeout = std::chrono::seconds(60);
+    const mount m(dir.path(), options);
     reading_run others({.path = "other", .file_nbytes = 10 * 4096, .seed = 3, .calls = 10, .kind = kind});
     others(m.ref());
     others.expect_good();

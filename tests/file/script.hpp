@@ -141,11 +141,8 @@ struct script_runner {
 };
 
 // compute-sanitizer's memcheck takes host memory that was registered while a kernel runs for out of bounds: tests that read
-// mapped files register them before (GPUFS_SANITIZER names the tool, bench/on_gpu.sh).
-inline bool under_memcheck() {
-  const char* tool = std::getenv("GPUFS_SANITIZER");
-  return tool != nullptr && std::string(tool) == "memcheck";
-}
+// mapped files register them before.
+inline bool under_memcheck() { return under_compute_sanitizer() && std::string(std::getenv("GPUFS_SANITIZER")) == "memcheck"; }
 inline void prepare_for_memcheck(const mount& m, const std::string& path) {
   if (under_memcheck()) m.prepare(path);
 }
