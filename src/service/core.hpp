@@ -20,7 +20,7 @@ struct alignas(64) tally {
   using word = std::atomic<std::uint64_t>;
   std::array<word, 3> opens{};  // by source_kind
   word opens_with_bytes{0}, closes{0}, reads{0}, bytes_read{0}, cold_reads{0}, errors{0}, batches{0}, max_batch{0};
-  word requests{0}, answers{0};  // stop() compares their sums: see worker::take_batch
+  word requests{0}, answers{0};  // stop() compares their sums: see worker::admit
 
   static void add(word& w, std::uint64_t n = 1) {
     w.store(w.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);  // one writer

@@ -101,10 +101,12 @@ void open_files::release(entry& e) {
   std::unique_ptr<store::open_file> file = std::move(e.file);
   file.reset();  // outside the lock: closing may block
   e.path.clear();
-  nopen_.fetch_sub(1, std::memory_order_relaxed);
   free_part& part = free_[e.index % nparts];
-  const std::scoped_lock hold(part.lock);
-  part.indices.push_back(e.index);
+  {
+    const std::scoped_lock hold(part.lock);
+    part.indices.push_back(e.index);
+  }
+  nopen_.fetch_sub(1, std::memory_order_relaxed);  // afterwards, so that who finds room by it finds an index
 }
 
 int open_files::close(std::uint32_t handle) {

@@ -63,7 +63,7 @@ int by_openat2(int root, const std::string& path, int flags, unique_fd* out, str
   const auto how = static_cast<std::uint64_t>(open_flags | flags);
   // A path without `..` and links only goes down. Told so, the kernel need not look afterwards whether it is still below the
   // root, which takes a lock that all threads of all processes share.
-  const bool goes_down = path.front() != '/' && path.find("..") == std::string::npos;
+  const bool goes_down = path.find("..") == std::string::npos;
   int fd = goes_down ? sys_openat2(root, path.c_str(), how, RESOLVE_NO_SYMLINKS) : -ELOOP;
   if (fd == -ELOOP) fd = sys_openat2(root, path.c_str(), how, beneath);
   if (fd < 0) {

@@ -30,7 +30,10 @@ std::uint64_t ns_of(const timespec& t) {
 // pread(2) that waits: bytes or -errno.
 std::int64_t pread_waiting(int fd, std::byte* to, std::size_t nbytes, std::int64_t at) {
   ssize_t n = ::pread(fd, to, nbytes, at);
-  if (n < 0 && errno == EAGAIN && make_blocking(fd)) n = ::pread(fd, to, nbytes, at);
+  if (n < 0 && errno == EAGAIN) {
+    make_blocking(fd);  // unless another thread just has
+    n = ::pread(fd, to, nbytes, at);
+  }
   return n < 0 ? -errno : n;
 }
 

@@ -208,6 +208,27 @@ TEST_P(bad_state, too_many_open_files_while_others_come_and_go) {
   }
 }
 
+// A slot that moves from list to list while somebody looks for one is found.
+TEST_P(bad_state, as_many_slots_as_groups_are_enough) {
+  for (const unsigned ngroups : {2u, 4u}) {
+    options.max_open_files = ngroups;
+    const unsigned nopens = 25;
+    for (unsigned i = 0; i < ngroups * nopens; ++i) dir.add(numbered("f", i), 100, i);
+    std::vector<script> scripts(ngroups);
+    for (unsigned i = 0; i < ngroups * nopens; ++i) {
+      scripts[i % ngroups].open(0, numbered("f", i));
+      scripts[i % ngroups].close(0);
+    }
+    const mount few(dir.path(), options);
+    for (std::uint64_t seed = 1; seed <= 10 * number_from_environment("GPUFS_TEST_EFFORT", 1); ++seed) {
+      players groups(few.ref(), {.grid = 1, .block = 32 * ngroups, .schedule = {.seed = seed, .switch_percent = 100}});
+      for (const auto& got : groups.run(scripts)) {
+        for (const auto& one : got) EXPECT_GE(one.value, 0) << "seed " << seed;
+      }
+    }
+  }
+}
+
 TEST_P(bad_state, unmapped_twice) {
   players warp(fs().ref(), {});
   script s;

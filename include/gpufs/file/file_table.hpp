@@ -236,22 +236,33 @@ class file_table {
     simt::atomic_ref<std::uint32_t>(chain.lock).store(0, std::memory_order_release);
   }
 
-  // A free slot, from any list, starting at `start`. None: each was empty when we came by.
+  // A free slot, from any list, starting at `start`. None when there was a moment at which all were empty: a tag grows with each
+  // change, so two walks that found nothing and the same tags had one in between. (Or after many walks, as others wait for us.)
   GPUFS_DEVICE std::uint32_t take_slot(std::uint32_t start) const {
-    for (std::uint32_t i = 0; i < free_lists; ++i) {
-      const std::uint32_t index = pop_slot(mount_.free_slots[(start + i) % free_lists]);
-      if (index != none) return index;
+    constexpr int most_walks = 64;
+    std::uint64_t last_tags = 0;
+    for (int walk = 0; walk < most_walks; ++walk) {
+      std::uint64_t tags = 0;
+      for (std::uint32_t i = 0; i < free_lists; ++i) {
+        const std::uint32_t index = pop_slot(mount_.free_slots[(start + i) % free_lists], tags);
+        if (index != none) return index;
+      }
+      if (walk > 0 && tags == last_tags) return none;
+      last_tags = tags;
     }
     return none;
   }
 
-  // The tag in the top half tells a top that came back from one that never left.
-  GPUFS_DEVICE std::uint32_t pop_slot(free_list& list) const {
+  // The tag in the top half tells a top that came back from one that never left. That of an empty list is added to `tags`.
+  GPUFS_DEVICE std::uint32_t pop_slot(free_list& list, std::uint64_t& tags) const {
     simt::atomic_ref<std::uint64_t> top(list.top);
     std::uint64_t seen = top.load(std::memory_order_acquire);
     for (;;) {
       const auto first = static_cast<std::uint32_t>(seen);
-      if (first == 0) return none;
+      if (first == 0) {
+        tags += seen >> 32;
+        return none;
+      }
       const std::uint32_t next = simt::atomic_ref<std::uint32_t>(mount_.slots[first - 1].next).load(std::memory_order_relaxed);
       const std::uint64_t wanted = (((seen >> 32) + 1) << 32) | next;
       if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) {

@@ -72,6 +72,9 @@ struct file_description {
 // 64 KiB, when they are in the page cache. That saves a small file one request in three. It never makes an open fail or wait:
 // bytes that are not there at once, or not of the opened version, are left to the read that asks for them.
 //
+// A close that is taken while a read of that file waits may come first; the read then gets -EBADF. (Kernels close when their
+// reads have been answered.)
+//
 // Nothing that the device writes is trusted: a request is copied out of the shared memory once and each field checked.
 //   unknown operation -ENOSYS           path length 0 -ENOENT, over 4095 -ENAMETOOLONG
 //   forged or closed handle -EBADF      offset below 0, offset + nbytes past 2^63 - 1, nbytes over the payload -EINVAL

@@ -33,6 +33,7 @@ struct posix_options {
 //   `..` or symbolic link out of the root, any  flags that write, create or truncate  -EROFS
 //     absolute symbolic link -EXDEV             O_PATH, O_DIRECTORY, unknown flags    -EINVAL
 //   a magic link (/proc/PID/fd/N) -ELOOP (openat2) or -EXDEV (walk)
+// Who moves a directory out of the root while a path below it is looked up may see the look-up end where the directory went.
 //
 // A file is "settled" when neither mtime nor ctime lies within the last 20 ms (the kernel stamps with a coarse clock: git's
 // racy-entry problem); 2 s where the stamps are whole seconds, as coarse file systems keep them. A change of an open file's
