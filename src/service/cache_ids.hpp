@@ -14,8 +14,8 @@ namespace gpufs::service {
 
 // An unchanged file keeps its id between opens, so its pages are found again; a changed one gets a new id, and its old pages
 // age out. A version that is not settled, now or when its id was given, proves nothing: each such open gets a new id.
-// Never gives an id twice for different versions. Remembers about the `capacity` files that were opened last (some 120 bytes each), in
-// parts of their own locks where they are many: every open comes by here.
+// Never gives an id twice for different versions. Remembers about the `capacity` files that were opened last (some 120 bytes each),
+// in parts of their own locks where they are many: every open comes by here.
 class cache_ids {
  public:
   static constexpr std::uint32_t last_id = (1u << 28) - 1;

@@ -19,8 +19,8 @@ class clock_rings {
     bool passed;     // a frame was given its second chance: the next pass may take it
   };
 
-  // Looks for a frame in one ring (attempt 0: the lagging one of two; then they are walked from `start` on) and returns after at most
-  // max_steps frames. Waits for nobody. Calls erase(frame) to take an evicted page out of the page table.
+  // Looks for a frame in one ring (attempt 0: the lagging one of two; then they are walked from `start` on) and returns after at
+  // most max_steps frames. Waits for nobody. Calls erase(frame) to take an evicted page out of the page table.
   template <class Erase>
   GPUFS_DEVICE result allocate(const frames& pages, std::uint32_t start, std::uint32_t attempt, Erase erase) const {
     const std::uint32_t index = attempt == 0 ? lagging(start) : (start + attempt) % storage_.nrings;
