@@ -88,6 +88,23 @@ class Bench:
     notes: list[str]
 
 
+@dataclass(frozen=True)
+class Paper:
+    """A table or figure of a paper, remade (bench/papers), with the paper's own values."""
+
+    name: str
+    title: str
+    machine: str
+    commit: str
+    command: str
+    verified: bool
+    columns: list[str]
+    rows: list[list[Any]]
+    paper_columns: list[str]
+    paper_rows: list[list[Any]]
+    notes: list[str]
+
+
 def load_targets(path: Path = HERE / "targets.txt") -> list[Target]:
     targets: list[Target] = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -208,6 +225,63 @@ def load_results(folder: Path) -> list[Bench]:
     if not folder.is_dir():
         raise ReportError(f"{folder}: not a folder")
     return [load_bench(path) for path in sorted(folder.glob("*.json")) if path.name != "headline.json"]
+
+
+def load_paper(path: Path) -> tuple[Paper, Case | None]:
+    """A report of bench/papers, and its case where it has a figure that is bounded."""
+    try:
+        top = Reader(path.name, json.loads(path.read_text()))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ReportError(f"{path.name}: not JSON: {error}") from error
+    theirs = Reader(f"{path.name}, paper", top.value.get("paper") or {"columns": [], "rows": []})
+    paper = Paper(
+        name=top.text("name"),
+        title=top.text("title"),
+        machine=top.text("machine"),
+        commit=top.text("commit"),
+        command=top.text("command"),
+        verified=top.flag("verified"),
+        columns=[str(column) for column in top.list("columns")],
+        rows=top.list("rows"),
+        paper_columns=[str(column) for column in theirs.list("columns")],
+        paper_rows=theirs.list("rows"),
+        notes=[str(note) for note in top.list("notes")],
+    )
+    if "figure" not in top.value:
+        return paper, None
+    low, _, high = top.text("spread").partition(" to ")
+    case = Case(
+        bench="papers",
+        name=paper.name,
+        label=top.text("measured"),
+        figure=top.number("figure"),
+        measured=top.number("figure"),
+        unit="times",
+        ceiling=None,
+        ceiling_is="",
+        spread=(float(low), float(high or low)),
+        samples=len(paper.rows),
+        verified=paper.verified,
+        cause="",
+        details={},
+        commit=paper.commit,
+        command=paper.command,
+        quick=False,
+    )
+    return paper, case
+
+
+def load_papers(folder: Path) -> tuple[list[Paper], list[Bench]]:
+    """The reports in the results' subfolder `papers`, and a bench of those that are bounded."""
+    loaded = [load_paper(path) for path in sorted((folder / "papers").glob("*.json"))]
+    papers = [paper for paper, _ in loaded]
+    cases = [case for _, case in loaded if case is not None]
+    if not cases:
+        return papers, []
+    first = next(paper for paper, case in loaded if case is not None)
+    machine = {"gpu": re.sub(r" \(number \d+\)$", "", first.machine), "host_threads": 0}
+    bench = Bench("papers", machine, "", first.commit, first.command, "", False, [], cases, [])
+    return papers, [bench]
 
 
 def worst_cases(targets: Iterable[Target], benches: Iterable[Bench]) -> dict[str, Case]:
@@ -531,8 +605,32 @@ def save_plot(path: Path, title: str, draw: Draw) -> None:
         pyplot.close(figure)
 
 
-def make_docs(docs: Path, template: Path, targets: list[Target], benches: list[Bench], worst: dict[str, Case]) -> None:
-    """Fills the template's markers: {{summary}}, {{cases NAME...}}, {{ceilings}}, {{provenance}}, {{plot NAME}}."""
+def papers_text(papers: list[Paper]) -> str:
+    """Each table or figure with the paper's values under ours."""
+
+    def cell(value: object) -> str:
+        return number(value) if isinstance(value, float) else str(value)
+
+    parts = []
+    for paper in papers:
+        parts.append(f"### {paper.title}" + ("" if paper.verified else " (WRONG ANSWERS)"))
+        parts.append(markdown_table(paper.columns, [[cell(v) for v in row] for row in paper.rows]))
+        if paper.paper_rows:
+            parts.append("The paper:")
+            parts.append(markdown_table(paper.paper_columns, [[cell(v) for v in row] for row in paper.paper_rows]))
+        parts.append("\n".join(f"- {note}" for note in [*paper.notes, f"Commit {paper.commit}, `{paper.command}`."]))
+    return "\n\n".join(parts) if parts else "*Not measured yet.*"
+
+
+def make_docs(
+    docs: Path,
+    template: Path,
+    targets: list[Target],
+    benches: list[Bench],
+    papers: list[Paper],
+    worst: dict[str, Case],
+) -> None:
+    """Fills in the markers: {{summary}}, {{cases NAME...}}, {{ceilings}}, {{provenance}}, {{papers}}, {{plot NAME}}."""
     known = plots(targets, benches, worst)
     folder = docs / "performance"
 
@@ -544,8 +642,10 @@ def make_docs(docs: Path, template: Path, targets: list[Target], benches: list[B
             return cases_table(targets, benches, words)
         if kind == "ceilings" and not words:
             return ceilings_table(benches)
+        if kind == "papers" and not words:
+            return papers_text(papers)
         if kind == "provenance" and not words:
-            return provenance(benches)
+            return provenance([bench for bench in benches if bench.name != "papers"])
         if kind == "plot" and len(words) == 1 and words[0] in known:
             title, draw = known[words[0]]
             if draw is None:
@@ -574,13 +674,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         targets, benches = load_targets(), load_results(options.results)
+        papers, bounded = load_papers(options.results)
+        benches += bounded
         worst = worst_cases(targets, benches)
         print_table(targets, benches, worst)
         rows = headline(targets, worst)
         if rows:
             (options.results / "headline.json").write_text(json.dumps(rows, indent=2) + "\n")
         if options.docs is not None:
-            make_docs(options.docs, options.text, targets, benches, worst)
+            make_docs(options.docs, options.text, targets, benches, papers, worst)
     except ImportError as error:
         print(f"report.py: --docs needs matplotlib: {error}", file=sys.stderr)
         return 1

@@ -236,6 +236,63 @@ def test_docs_of_a_part_say_what_is_missing_and_leave_no_old_plots(tmp_path: Pat
     assert "WRONG ANSWERS" in text
 
 
+def paper(**changes: Any) -> dict[str, Any]:
+    whole = {
+        "name": "table_9",
+        "title": "Table 9: of a test",
+        "machine": "A GPU (number 0)",
+        "driver": "CUDA 13.0",
+        "commit": "7654321",
+        "command": "papers table_9",
+        "verified": True,
+        "columns": ["image", "ms"],
+        "rows": [["512x384", 12.3456]],
+        "paper": {"columns": ["image", "ms"], "rows": [["512x384", 291.0]]},
+        "notes": ["a note"],
+    }
+    return whole | changes
+
+
+SLOWDOWN = {
+    "name": "original_slowdown",
+    "figure": 7.5,
+    "bound": ">= 5.6",
+    "measured": "75 ms against 10 ms",
+    "spread": "7 to 8",
+}
+
+
+def test_a_papers_figure_that_is_bounded_is_in_the_headline(tmp_path: Path) -> None:
+    (tmp_path / "papers").mkdir()
+    write(tmp_path / "papers", table_9=paper(), original_slowdown=paper(**SLOWDOWN))
+    row = headline(tmp_path)["original_slowdown"]
+    assert (row["figure"], row["met"], row["spread"], row["case"]) == (7.5, True, [7, 8], "75 ms against 10 ms")
+    assert list(headline(tmp_path)) == ["original_slowdown"]
+    write(tmp_path / "papers", original_slowdown=paper(**SLOWDOWN, verified=False))
+    assert headline(tmp_path)["original_slowdown"]["figure"] is None
+
+
+def test_the_papers_values_stand_under_ours(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "papers").mkdir()
+    write(tmp_path / "papers", table_9=paper(), table_8=paper(title="Table 8", paper=None, verified=False))
+    (tmp_path / "text.in").write_text("{{papers}}")
+    text = make_docs(tmp_path, tmp_path / "docs", "--text", str(tmp_path / "text.in"))["performance.md"].decode()
+    assert "### Table 8 (WRONG ANSWERS)" in text and "### Table 9: of a test\n" in text
+    assert text.index("| 512x384 | 12.3 |") < text.index("The paper:") < text.index("| 512x384 | 291 |")
+    assert text.count("The paper:") == 1 and "- a note" in text and "Commit 7654321" in text
+
+
+@pytest.mark.parametrize("changes", [{"rows": 3}, {"verified": "yes"}, {"paper": [1]}, SLOWDOWN | {"figure": "7"}])
+def test_a_malformed_report_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
+) -> None:
+    (tmp_path / "papers").mkdir()
+    write(tmp_path / "papers", table_9=paper(**changes))
+    assert report.main([str(tmp_path)]) == 1
+    assert "table_9.json" in capsys.readouterr().err
+
+
 def test_a_template_with_an_unknown_marker_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, cold=bench([case("cold_4k", 0.96)]))
     (tmp_path / "text.in").write_text("{{plot nothing}}")
