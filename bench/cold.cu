@@ -4,8 +4,7 @@
 // of the same mapping of the file.
 //
 // cold_4k, cold_512, cold_64k: warps read whole random pages through pread, and map them with map_page; the pages that missed
-// count.
-// (`delivered` in the details counts hits as well.) cold_4k also from the page cache of a disk's file system (--disk-dir).
+// count (`delivered` in the details counts hits as well). cold_4k also from the page cache of a disk's file system (--disk-dir).
 // seq_read: blocks read the file in order, a piece of 128 KiB each, through pread.
 #include <fcntl.h>
 
@@ -32,7 +31,7 @@ struct subject {
     if (!file) throw gpufs::error("cannot open the file: " + std::to_string(error));
   }
   // What the device may read in place; nullptr when the store does not let it.
-  const std::byte* mapping() const { return static_cast<const std::byte*>(file->info().pull_base); }
+  const std::byte* mapping() const { return file->info().pull_base; }
   std::string how_bytes_come() const { return mapping() != nullptr ? "" : "; not pulled: " + file->info().reason; }
 
   work_folder folder;

@@ -170,11 +170,15 @@ def _is_number(x: object) -> bool:
     return isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x)
 
 
-def load_bench(path: Path) -> Bench:
+def read_json(path: Path) -> Reader:
     try:
-        top = Reader(path.name, json.loads(path.read_text()))
+        return Reader(path.name, json.loads(path.read_text()))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ReportError(f"{path.name}: not JSON: {error}") from error
+
+
+def load_bench(path: Path) -> Bench:
+    top = read_json(path)
     bench, commit, command, quick = top.text("bench"), top.text("commit"), top.text("command"), top.flag("quick")
     cases = []
     for i, value in enumerate(top.list("cases")):
@@ -229,10 +233,7 @@ def load_results(folder: Path) -> list[Bench]:
 
 def load_paper(path: Path) -> tuple[Paper, Case | None]:
     """A report of bench/papers, and its case where it has a figure that is bounded."""
-    try:
-        top = Reader(path.name, json.loads(path.read_text()))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path.name}: not JSON: {error}") from error
+    top = read_json(path)
     theirs = Reader(f"{path.name}, paper", top.value.get("paper") or {"columns": [], "rows": []})
     paper = Paper(
         name=top.text("name"),

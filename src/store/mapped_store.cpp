@@ -36,10 +36,9 @@ std::shared_ptr<mappings::mapping> map(const posix_file& file, mappings& all, st
 std::unique_ptr<posix_file> open_to_map(const root_directory& root, std::string_view path, int flags, const posix_options& options,
                                         int* error) {
   constexpr std::int64_t worth_waiting_nbytes = 64 << 20;
-  constexpr auto settles_in = std::chrono::milliseconds(21);
   auto file = open_posix_file(root, path, flags, options, error);
   if (!file || file->info().settled || file->info().nbytes < worth_waiting_nbytes || file->alignment() > 1) return file;
-  std::this_thread::sleep_for(settles_in);
+  std::this_thread::sleep_for(settle_time + std::chrono::milliseconds(1));
   return open_posix_file(root, path, flags, options, error);
 }
 

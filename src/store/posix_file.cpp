@@ -108,7 +108,9 @@ posix_file::lease posix_file::use() const {
 }
 
 bool is_settled(std::uint64_t mtime_ns, std::uint64_t ctime_ns, std::uint64_t now_ns) {
-  const auto window = [](std::uint64_t stamp) { return stamp % second_ns == 0 ? 2 * second_ns : 20'000'000; };
+  const auto window = [](std::uint64_t stamp) {
+    return stamp % second_ns == 0 ? 2 * second_ns : static_cast<std::uint64_t>(std::chrono::nanoseconds(settle_time).count());
+  };
   // ctime is always the kernel's clock, so one that lies ahead is as doubtful as a fresh one; mtime may be set to anything.
   if (ctime_ns + window(ctime_ns) > now_ns) return false;
   return mtime_ns + window(mtime_ns) <= now_ns || mtime_ns > now_ns + window(mtime_ns);

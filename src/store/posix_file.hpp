@@ -1,6 +1,7 @@
 // One open regular file: its version, and reading it.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 
@@ -60,6 +61,9 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
 
 // Throws std::system_error.
 root_directory open_root(const std::string& root);
+
+// How old stamps must be to be settled, where the file system keeps fractions of a second.
+inline constexpr auto settle_time = std::chrono::milliseconds(20);
 
 // Whether stamps (ns) are so old at `now` that a later change must give other ones; see posix_store.
 bool is_settled(std::uint64_t mtime_ns, std::uint64_t ctime_ns, std::uint64_t now_ns);
