@@ -10,7 +10,8 @@ namespace gpufs::baselines {
 
 inline constexpr unsigned fanout_bits = 6;
 inline constexpr std::uint32_t fanout = 1u << fanout_bits;
-inline constexpr std::uint32_t max_height = cache::page_number_bits / fanout_bits;  // levels that cover every page number
+inline constexpr std::uint32_t max_height =
+    (cache::page_number_bits + fanout_bits - 1) / fanout_bits;  // levels that cover every page number
 
 // A node of a radix tree. A child is 0, or node + 1, or on the last level frame + 1.
 struct alignas(16) radix_node {

@@ -40,13 +40,16 @@ struct mount_options {
   std::uint32_t request_batch = 64;              // requests that a host thread takes at once, 1 to 64
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);           // the host's answer to one request
   std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);  // for a frame while all are pinned
+  bool abort_on_leaked_pins = false;  // end the process when the mount ends and pages are pinned still: for tests
 };
 
 // A mount's counts since it was made. Readable while kernels run; sums over words that change meanwhile.
 struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums over all files, also closed ones
   std::uint64_t allocations = 0, evictions = 0;
   std::uint64_t open_errors = 0, bad_file_numbers = 0, io_timeouts = 0, unpin_errors = 0;
-  std::uint64_t pinned_frames = 0, free_frames = 0;  // now: pages mapped and not unmapped show as pinned
+  std::uint64_t pinned_frames = 0, free_frames = 0;  // now: pages mapped and not unmapped, or linked by pointers, show as pinned
+  std::uint64_t pins = 0, dirty_frames = 0;          // now: the pins of all frames; pages changed through private mappings
+  std::uint64_t fault_errors = 0;                    // accesses through pointers that could not be served
   std::uint64_t host_opens = 0, host_closes = 0, host_reads = 0, host_batches = 0, host_errors = 0;
 };
 
@@ -70,7 +73,12 @@ class host_mount {
   const mount_options& options() const;  // with the defaults filled in
   mount_counters counters() const;
   std::vector<file_report> open_files() const;
-  std::vector<std::string> log() const;  // recent errors, oldest first
+  // Recent errors, oldest first; then those of accesses through pointers, with file, offset and cause: the first 256. Also after
+  // a kernel was stopped by one.
+  std::vector<std::string> log() const;
+  // A number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14, then throws
+  // gpufs::error.
+  std::uint32_t new_view();
   // Does now, on the host, what the first open of a large file in a kernel would do while the kernel waits: registers its
   // mapping (22 ms a GiB), which is kept until trim(). Waits for a file that was changed this moment to settle (25 ms,
   // on file systems with coarse stamps up to 2 s).

@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "gpufs/service/service.hpp"
@@ -139,7 +142,9 @@ struct host_mount::impl {
   std::shared_ptr<store::store> files;
   device_memory memory;  // outlives the service, whose watch marks stale files in it
   service::service host;
+  std::unique_ptr<void, std::function<void(void*)>> faults;  // pinned
   mount_layout layout{};
+  std::atomic<std::uint32_t> nviews{0};
 
   impl(simt::platform& m, const std::string& root, const mount_options& asked)
       : machine(m),
@@ -155,6 +160,8 @@ struct host_mount::impl {
               .max_open_files = std::min(options.max_open_files + 1024, 1u << 20),
               .max_batch = options.request_batch}) {
     options.nworkers = host.options().nworkers;
+    layout.faults = static_cast<fault_record*>(machine.allocate_pinned(fault_records * sizeof(fault_record)));
+    faults = {layout.faults, [&m](void* ptr) { m.deallocate_pinned(ptr); }};
     layout.cache.frames = make_frames(memory, options);
     layout.cache.table = make_table(memory, layout.cache.frames.nframes);
     layout.cache.rings = make_rings(memory, layout.cache.frames.nframes, options.nrings);
@@ -221,6 +228,34 @@ struct host_mount::impl {
     return out;
   }
 
+  // Pages that are pinned when nobody can hold them any more.
+  void check_pins() const {
+    if (!options.abort_on_leaked_pins) return;
+    std::uint64_t pins = 0, frames = 0;
+    for (const std::uint64_t state : read(layout.cache.frames.states, layout.cache.frames.nframes)) {
+      pins += state / cache::frame_state::one_pin;
+      frames += (state & cache::frame_state::pin_mask) != 0;
+    }
+    if (pins == 0) return;
+    std::fprintf(stderr, "gpufs: a mount ends with %llu leaked pins of %llu pages\n", static_cast<unsigned long long>(pins),
+                 static_cast<unsigned long long>(frames));
+    std::abort();
+  }
+
+  // One line for each access through a pointer that failed and whose record is complete.
+  void add_faults(std::vector<std::string>& lines) const {
+    for (std::uint32_t i = 0; i < fault_records; ++i) {
+      fault_record& record = layout.faults[i];
+      if (std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) == 0) continue;  // meets note_fault
+      const auto file = host.describe(record.handle);
+      std::string line = "pointer to ";
+      line.append(file ? "'" + file->path + "'"
+                       : "file number " + std::to_string(record.number) + " (closed since, or never open)");
+      line.append(" at offset ").append(std::to_string(record.offset)).append(": ").append(std::strerror(-record.error));
+      lines.push_back(std::move(line));
+    }
+  }
+
   // By slot, for those that were ever used.
   std::vector<file_counters> file_counts() const {
     std::vector<file_counters> sums(read(layout.words, 1)[0].slots_used);
@@ -240,7 +275,12 @@ host_mount::host_mount(simt::platform& machine, const std::string& root, const m
   refuse("cannot mount '" + root + "': " + cause.what());
 }
 
-host_mount::~host_mount() = default;
+host_mount::~host_mount() {
+  try {
+    if (impl_) impl_->check_pins();
+  } catch (const std::exception&) {  // the device is lost, and its pins with it
+  }
+}
 host_mount::host_mount(host_mount&&) noexcept = default;
 host_mount& host_mount::operator=(host_mount&&) noexcept = default;
 
@@ -258,12 +298,15 @@ mount_counters host_mount::counters() const {
   for (const std::uint64_t state : impl_->read(l.cache.frames.states, l.cache.frames.nframes)) {
     sum.pinned_frames += (state & cache::frame_state::pin_mask) != 0;
     sum.free_frames += (state & cache::frame_state::free) != 0;
+    sum.dirty_frames += (state & cache::frame_state::dirty) != 0;
+    sum.pins += state / cache::frame_state::one_pin;
   }
   const mount_words words = impl_->read(l.words, 1)[0];
   sum.open_errors = words.open_errors;
   sum.bad_file_numbers = words.bad_numbers;
   sum.io_timeouts = words.io_timeouts;
   sum.unpin_errors = words.unpin_errors;
+  sum.fault_errors = words.fault_errors;
   const service::service_counters host = impl_->host.counters();
   sum.host_opens = host.opens;
   sum.host_closes = host.closes;
@@ -293,7 +336,17 @@ std::vector<file_report> host_mount::open_files() const {
   return reports;
 }
 
-std::vector<std::string> host_mount::log() const { return impl_->host.log(); }
+std::vector<std::string> host_mount::log() const {
+  auto lines = impl_->host.log();
+  impl_->add_faults(lines);
+  return lines;
+}
+
+std::uint32_t host_mount::new_view() {
+  const std::uint32_t view = impl_->nviews.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (view >= cache::private_view_number) throw error("gpufs::mount: at most 14 fault handlers in the life of a mount");
+  return view;
+}
 
 void host_mount::prepare(const std::string& path) const {
   bool again = true;

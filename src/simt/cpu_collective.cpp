@@ -199,6 +199,41 @@ GPUFS_NO_TSAN void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std:
   sanitizer::acquire(lanes[std::countr_zero(mask)]);
 }
 
+// A lane waits as one that is preempted, or as one that backs off, which lets all others run first. The first of the group that
+// runs again closes it.
+GPUFS_NO_TSAN std::uint32_t cpu_converge(const void* site) {
+  lane* self = this_lane();
+  const std::uint32_t bit = 1u << self->lane_id;
+  if (self->countdown == 0) return bit;
+  worker& w = *self->owner;
+  if (w.stopping) {
+    check_stopped(self);
+    return bit;
+  }
+  block_state& block = *self->home;
+  warp_state& warp = block.warps[self->warp_rank];
+  warp.converging |= bit;
+  self->converged = 0;
+  self->site = site;
+  if ((w.random() & 3) != 0) {
+    self->state = lane_state::backing_off;
+    w.sleeping[w.nsleeping++] = self;
+  } else {
+    w.make_ready(self);
+  }
+  leave(self);
+  if (self->converged == 0) {
+    lane** lanes = block.lanes + std::size_t{self->warp_rank} * warp_lanes;
+    std::uint32_t mask = 0;
+    for (std::uint32_t m = warp.converging; m != 0; m &= m - 1) {
+      if (lanes[std::countr_zero(m)]->site == site) mask |= m & -m;
+    }
+    warp.converging &= ~mask;
+    for (std::uint32_t m = mask; m != 0; m &= m - 1) lanes[std::countr_zero(m)]->converged = mask;
+  }
+  return self->converged;
+}
+
 GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result) {
   lane* self = this_lane();
   if (self->countdown == 0) refuse_host_thread("a block collective");

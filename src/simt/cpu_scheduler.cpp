@@ -43,7 +43,7 @@ GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
   sanitizer::poison(block.shared_memory, max_shared_nbytes);
   for (unsigned i = 0; i < config.block / warp_lanes; ++i) {
     warp_state& w = block.warps[i];
-    w.waiting = w.wanted = w.in_block = w.exited = 0;
+    w.waiting = w.wanted = w.in_block = w.exited = w.converging = 0;
   }
   for (unsigned i = 0; i < config.block; ++i) {
     lane* l = idle[--nidle];

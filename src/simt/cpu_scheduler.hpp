@@ -33,6 +33,8 @@ struct lane : cpu_lane {
   unsigned nwords = 0;
   std::uint32_t mask = 0;
   std::uint32_t arg = 0;
+  std::uint32_t converged = 0;  // its group in cpu_converge; 0: not closed yet
+  const void* site = nullptr;   // where that is
   const std::uint64_t* value = nullptr;
   std::uint64_t* result = nullptr;
 };
@@ -42,6 +44,7 @@ struct warp_state {
   std::uint32_t wanted = 0;    // lanes that these wait for, themselves included
   std::uint32_t in_block = 0;  // lanes in a block collective
   std::uint32_t exited = 0;
+  std::uint32_t converging = 0;  // lanes in cpu_converge whose group is not closed yet
 };
 
 struct shared_object {

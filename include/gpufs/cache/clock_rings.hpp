@@ -65,7 +65,8 @@ class clock_rings {
   template <class Erase>
   GPUFS_DEVICE static bool evict(const frames& pages, clock_ring& ring, frame_index f, Erase erase) {
     const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
-    if ((now & (frame_state::pin_mask | frame_state::filling | frame_state::claimed)) != 0) return false;
+    constexpr std::uint64_t stays = frame_state::pin_mask | frame_state::dirty | frame_state::filling | frame_state::claimed;
+    if ((now & stays) != 0) return false;
     if ((now & frame_state::referenced) != 0) {
       pages.state(f).fetch_and(~frame_state::referenced, std::memory_order_relaxed);
       return true;

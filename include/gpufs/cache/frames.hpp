@@ -35,29 +35,35 @@ class frames {
   struct pin_result {
     bool held;
     bool filling;
+    bool crowded;  // it has half of the pins that can be counted: give this one back and refuse
   };
 
-  // Pins the frame if it holds `key`. The key and the state are asked for at once, and neither waits for the other: the seal says
-  // whether the key is the one of the fill that the pin holds. (The stamp comes round after 2^20 fills of one frame, which would
-  // have to happen between these two accesses.) The acquire meets the release in `end_fill`, so that the page's bytes are seen.
-  GPUFS_DEVICE pin_result pin(frame_index f, page_key key) const {
+  // Pins the frame `npins` times if it holds `key`. The key and the state are asked for at once, and neither waits for the other:
+  // the seal says whether the key is the one of the fill that the pin holds. (The stamp comes round after 2^20 fills of one frame,
+  // which would have to happen between these two accesses.) The acquire meets the release in `end_fill`, so that the page's bytes
+  // are seen.
+  GPUFS_DEVICE pin_result pin(frame_index f, page_key key, std::uint32_t npins = 1) const {
     constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed;
     auto word = state(f);
     const std::uint64_t seal = key_word(f).load(std::memory_order_relaxed);
-    const std::uint64_t before = word.fetch_add(frame_state::one_pin, std::memory_order_acquire);
+    const std::uint64_t before = word.fetch_add(npins * frame_state::one_pin, std::memory_order_acquire);
     if ((before & refused) == 0 && seal == sealed(static_cast<std::uint64_t>(key), before)) [[likely]] {
       if ((before & frame_state::referenced) == 0) [[unlikely]] {
         word.fetch_or(frame_state::referenced, std::memory_order_relaxed);
       }
-      return {true, (before & frame_state::filling) != 0};
+      return {true, (before & frame_state::filling) != 0, before >= frame_state::many_pins};
     }
-    word.fetch_sub(frame_state::one_pin, std::memory_order_relaxed);
-    return {false, false};
+    word.fetch_sub(npins * frame_state::one_pin, std::memory_order_relaxed);
+    return {false, false, false};
   }
 
   // Gives back a pin. Our loads come before what the group writes that claims the frame next (the acquire in `claim`); page bytes
   // are not written under such a pin.
-  GPUFS_DEVICE void unpin(frame_index f) const { state(f).fetch_add_after_loads(0 - frame_state::one_pin); }
+  GPUFS_DEVICE void unpin(frame_index f, std::uint32_t npins = 1) const {
+    state(f).fetch_add_after_loads(0 - npins * frame_state::one_pin);
+  }
+  // More pins on a frame of which the caller holds one already.
+  GPUFS_DEVICE void pin_more(frame_index f, std::uint32_t npins) const { state(f).add_relaxed(npins * frame_state::one_pin); }
 
   // The same for a pin that a user says they hold. False when the frame has none, or holds no page: a page unmapped twice. Not
   // noticed: when the frame has other pins, one of theirs is taken.

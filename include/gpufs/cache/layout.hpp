@@ -7,10 +7,15 @@
 namespace gpufs::cache {
 
 enum class frame_index : std::uint32_t {};  // which frame of the mount's cache
-enum class page_key : std::uint64_t {};     // cache id (28 bits) and page number (36 bits): one page of one file version
+enum class page_key : std::uint64_t {};     // view (4 bits), cache id (28) and page number (32): one page of one file version
 
-inline constexpr unsigned page_number_bits = 36;
+inline constexpr unsigned page_number_bits = 32;
 inline constexpr std::uint32_t max_cache_id = (1u << 28) - 1;
+
+// A page may be cached in several forms: as the file has it (view 0), as a fault handler made it (1 to 14), or with changes that
+// never reach the file (15). What is called a cache id where pages are found is view << view_shift | cache id.
+inline constexpr unsigned view_shift = 28;
+inline constexpr std::uint32_t file_view_number = 0, private_view_number = 15;
 
 // A frame's state word: flags, the error of a failed fill, a stamp that each fill changes, and on top the pins. Every transition is
 // an atomic add, and, or or compare-exchange that keeps the pin count, because a look-up may add a pin to any frame at any moment
@@ -21,7 +26,7 @@ inline constexpr std::uint32_t max_cache_id = (1u << 28) - 1;
 //                                          \--error--> failed --evict--> claimed
 namespace frame_state {
 inline constexpr std::uint64_t referenced = 1u << 0;  // hit since the clock's hand last passed (second chance)
-inline constexpr std::uint64_t dirty = 1u << 1;       // reserved for writing
+inline constexpr std::uint64_t dirty = 1u << 1;       // changed: its bytes are nowhere else, so it is not evicted
 inline constexpr std::uint64_t failed = 1u << 2;      // the fill failed; not in the page table; waiters read the error
 inline constexpr std::uint64_t filling = 1u << 3;     // exactly one group brings the page in; others wait
 inline constexpr std::uint64_t claimed = 1u << 4;     // owned by one group: being evicted or prepared; must not be pinned
@@ -32,6 +37,7 @@ inline constexpr std::uint64_t one_stamp = 1u << 20;
 inline constexpr std::uint64_t one_pin = std::uint64_t{1} << 40;  // 24 bits
 inline constexpr std::uint64_t stamp_mask = one_pin - one_stamp;
 inline constexpr std::uint64_t pin_mask = ~(one_pin - 1);
+inline constexpr std::uint64_t many_pins = std::uint64_t{1} << 63;
 }  // namespace frame_state
 
 // A bucket of the page table is what one thread loads at once: four slots, each 0 or (tag << frame_bits) | (frame + 1).

@@ -36,7 +36,7 @@ class page_cache {
   // Pins the page `key`; `start` chooses the allocation ring. One lane calls. Waits at most as `limits` says, and only for
   // running groups (a bucket's lock, a fill) or for pins to be given back.
   GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, const timeouts& limits) const {
-    frames::pin_result pinned{false, false};
+    frames::pin_result pinned{};
     frame_index at{};
     if (!find(key, pinned, at)) [[unlikely]]
       return simt::call_cold(&acquire_slowly, resident_, key, start, limits.fill_ns, limits.frame_ns);
@@ -97,7 +97,7 @@ class page_cache {
     std::uint32_t ring = 0;
     for (std::uint32_t attempt = 0;; ++attempt) {
       if (!table.lock(key, fill_deadline)) return {frame_index{}, role::error, -ETIMEDOUT};
-      frames::pin_result pinned{false, false};
+      frames::pin_result pinned{};
       frame_index at{};
       if (self.find(key, pinned, at)) {
         table.unlock(key);

@@ -99,7 +99,21 @@ struct alignas(64) mount_words {
   std::uint64_t io_timeouts;   // requests that the host did not answer in time
   std::uint64_t unpin_errors;  // pages unmapped twice
   std::uint64_t slots_used;    // slots below this were open at some time: the host need not look at others
+  std::uint64_t fault_errors;  // accesses through pointers that could not be served
 };
+
+// Why an access through a pointer could not be served. In pinned host memory, so that it outlives a kernel that stops for it; the
+// first fault_records of a mount are kept. Each is written once, by one lane; `written` last.
+struct alignas(32) fault_record {
+  std::uint64_t offset;  // in the file
+  std::int32_t error;    // negative errno
+  std::uint32_t handle;  // of the file on the host, or 0
+  std::int32_t number;   // the file's number
+  std::uint32_t written;
+  std::uint64_t reserved;
+};
+static_assert(sizeof(fault_record) == 32);
+inline constexpr std::uint32_t fault_records = 256;
 
 // Everything a mount_ref carries into a kernel.
 struct mount_layout {
@@ -115,6 +129,7 @@ struct mount_layout {
   std::uint32_t* request_tails;  // per request ring: the next ticket
   std::uint32_t* request_turns;  // per request slot: how often it was used; see request.hpp
   mount_words* words;
+  fault_record* faults;
   std::uint64_t hash_points[2];  // secret points of the path hash
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;

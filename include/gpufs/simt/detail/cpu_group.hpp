@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of the CPU machine: each lane hands its value to the runtime, the last one to come serves all.
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -12,6 +13,14 @@ namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 using namespace simt::runtime;
+
+inline unsigned count_lanes(std::uint32_t mask) { return static_cast<unsigned>(std::popcount(mask)); }
+inline unsigned lowest_lane(std::uint32_t mask) { return static_cast<unsigned>(std::countr_zero(mask)); }
+template <class Site>
+std::uint32_t converged_lanes() {
+  static constexpr char site = 0;
+  return cpu_converge(&site);
+}
 
 inline void warp_sync(std::uint32_t mask) { cpu_warp(cpu_op::sync, mask, 0, 0, nullptr, nullptr); }
 

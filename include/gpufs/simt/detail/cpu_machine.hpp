@@ -43,6 +43,9 @@ void cpu_backoff(std::uint64_t cap_ns);
 void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result);
 // The same for all threads of the block; arg: the source thread's rank.
 void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result);
+// Lanes of the caller's warp, itself included, that came to this site before any of them went on; the seed says how long they wait
+// for others. In a host thread: lane 0.
+std::uint32_t cpu_converge(const void* site);
 void* cpu_shared(const void* key, std::size_t nbytes, std::size_t alignment);
 std::uint64_t cpu_clock_ns();
 // Copies from memory that may be truncated or unmapped meanwhile: 0 or -EIO, never a signal.

@@ -12,6 +12,14 @@ namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
+__device__ inline unsigned count_lanes(std::uint32_t mask) { return static_cast<unsigned>(__popc(mask)); }
+__device__ inline unsigned lowest_lane(std::uint32_t mask) { return static_cast<unsigned>(__ffs(static_cast<int>(mask)) - 1); }
+// Not a guarantee of convergence, and none is needed: the lanes that read the same mask name it in what they do next.
+template <class Site>
+__device__ inline std::uint32_t converged_lanes() {
+  return __activemask();
+}
+
 __device__ inline void warp_sync(std::uint32_t mask) { __syncwarp(mask); }
 __device__ inline std::uint32_t warp_ballot(std::uint32_t mask, bool predicate) {
   __syncwarp(mask);

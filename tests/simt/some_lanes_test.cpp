@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lanes that arrive together: whatever set it is, its lanes agree on it and can work as a group, in any divergence.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <set>
+
+#include "device_array.hpp"
+#include "gpufs/simt/simt.hpp"
+
+namespace gpufs::simt::test {
+namespace {
+
+struct seen {
+  std::uint32_t mask, size, rank, leader, ballot, same, from_leader, from_last;
+};
+
+// Each lane takes one of `nways` branches by its bits, and one in eight lanes none.
+struct meet {
+  std::uint64_t seed;
+  unsigned nways;
+  seen* out;
+
+  template <unsigned Way>
+  struct place {};
+
+  GPUFS_DEVICE void operator()() const {
+    const std::uint64_t drawn = scramble(seed * 4096 + thread_rank());
+    seen& mine = out[block_rank() * block_size() + thread_rank()];
+    mine = {};
+    if (drawn % 8 == 7) return;
+    switch ((drawn >> 8) % nways) {
+      case 0:
+        return visit<0>(drawn, mine);
+      case 1:
+        return visit<1>(drawn, mine);
+      case 2:
+        return visit<2>(drawn, mine);
+      default:
+        return visit<3>(drawn, mine);
+    }
+  }
+
+  template <unsigned Way>
+  GPUFS_DEVICE static void visit(std::uint64_t drawn, seen& mine) {
+    const some_lanes lanes = lanes_together<place<Way>>();
+    seen s{};
+    s.mask = lanes.mask();
+    s.size = lanes.size();
+    s.rank = lanes.rank();
+    s.leader = lanes.leader();
+    s.ballot = lanes.ballot_lanes((drawn >> 20 & 1) != 0);
+    s.same = lanes.match_any_lanes(static_cast<std::uint32_t>(drawn >> 30 & 3));
+    s.from_leader = lanes.broadcast(lane_id());
+    s.from_last = lanes.shfl_from_lane(lane_id(), 31 - static_cast<unsigned>(count_leading_zeros(lanes.mask())));
+    lanes.sync();
+    mine = s;
+  }
+
+  GPUFS_DEVICE static int count_leading_zeros(std::uint32_t x) {
+    int n = 0;
+    for (; (x & 0x80000000u) == 0; x <<= 1) ++n;
+    return n;
+  }
+};
+
+TEST(some_lanes, agree_on_who_they_are) {
+  constexpr unsigned threads = 128;
+  std::set<std::uint32_t> sizes;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const unsigned nways = 1 + seed % 4;
+    const device_array<seen> out(threads);
+    launch({.grid = 1, .block = threads, .schedule = {.seed = seed}}, meet{seed, nways, out.get()});
+    const auto got = out.values();
+    const auto drawn = [&](unsigned t) { return scramble(seed * 4096 + t); };
+    for (unsigned t = 0; t < threads; ++t) {
+      const seen& s = got[t];
+      if (drawn(t) % 8 == 7) continue;
+      const unsigned lane = t % 32, first = t - lane;
+      ASSERT_NE(s.mask >> lane & 1, 0u);
+      sizes.insert(s.size);
+      EXPECT_EQ(s.size, static_cast<unsigned>(std::popcount(s.mask)));
+      EXPECT_EQ(s.rank, static_cast<unsigned>(std::popcount(s.mask & ((1u << lane) - 1))));
+      EXPECT_EQ(s.leader, s.rank == 0);
+      EXPECT_EQ(s.from_leader, static_cast<unsigned>(std::countr_zero(s.mask)));
+      EXPECT_EQ(s.from_last, 31u - static_cast<unsigned>(std::countl_zero(s.mask)));
+      std::uint32_t votes = 0, same = 0;
+      for (unsigned i = 0; i < 32; ++i) {
+        if ((s.mask >> i & 1) == 0) continue;
+        ASSERT_EQ(got[first + i].mask, s.mask) << "lanes " << lane << " and " << i << " of seed " << seed;
+        EXPECT_EQ((drawn(first + i) >> 8) % nways, (drawn(t) >> 8) % nways) << "came from another branch";
+        votes |= static_cast<std::uint32_t>(drawn(first + i) >> 20 & 1) << i;
+        same |= static_cast<std::uint32_t>((drawn(first + i) >> 30 & 3) == (drawn(t) >> 30 & 3)) << i;
+      }
+      EXPECT_EQ(s.ballot, votes);
+      EXPECT_EQ(s.same, same);
+    }
+  }
+  EXPECT_GT(sizes.size(), 3u) << "the sets differ";
+  EXPECT_GT(*sizes.rbegin(), 4u) << "lanes do meet";
+}
+
+TEST(some_lanes, host_thread_is_one_lane) {
+#if !GPUFS_ON_CUDA
+  EXPECT_EQ(lanes_together<seen>().mask(), 1u);
+#endif
+}
+
+}  // namespace
+}  // namespace gpufs::simt::test
