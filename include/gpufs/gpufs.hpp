@@ -2,6 +2,7 @@
 #pragma once
 #include "gpufs/file/file.hpp"
 #include "gpufs/mount.hpp"
+#include "gpufs/pointer/map.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

@@ -48,6 +48,12 @@ class clock_rings {
     return storage_.nrings + 2 * (pages.count() / (max_steps / 2) + 1);
   }
 
+  // A page was taken out of this frame, not by `allocate`.
+  GPUFS_DEVICE void count_eviction(frame_index f) const {
+    clock_ring& ring = storage_.rings[static_cast<std::uint32_t>(f) % storage_.nrings];
+    simt::atomic_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
+  }
+
  private:
   static constexpr std::uint32_t max_steps = 64;
 

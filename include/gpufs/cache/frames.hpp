@@ -59,8 +59,13 @@ class frames {
 
   // Gives back a pin. Our loads come before what the group writes that claims the frame next (the acquire in `claim`); page bytes
   // are not written under such a pin.
-  GPUFS_DEVICE void unpin(frame_index f, std::uint32_t npins = 1) const {
-    state(f).fetch_add_after_loads(0 - npins * frame_state::one_pin);
+  GPUFS_DEVICE void unpin(frame_index f) const { unpin(state_word(f), 1); }
+  GPUFS_DEVICE static void unpin(std::uint64_t& state, std::uint32_t npins) {
+    simt::atomic_ref<std::uint64_t>(state).fetch_add_after_loads(0 - npins * frame_state::one_pin);
+  }
+  // The same by who may have written the page's bytes: the release meets `claim`.
+  GPUFS_DEVICE static void unpin_after_writes(std::uint64_t& state, std::uint32_t npins) {
+    simt::atomic_ref<std::uint64_t>(state).fetch_sub(npins * frame_state::one_pin, std::memory_order_release);
   }
   // More pins on a frame of which the caller holds one already.
   GPUFS_DEVICE void pin_more(frame_index f, std::uint32_t npins) const { state(f).add_relaxed(npins * frame_state::one_pin); }

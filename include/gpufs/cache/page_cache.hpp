@@ -45,6 +45,39 @@ class page_cache {
     return {at, role::hit, 0};
   }
 
+  struct hit {
+    frame_index frame;
+    bool found;          // pinned npins times, and filled
+    std::int32_t error;  // -ENOMEM: it has more pins than anybody should need
+  };
+
+  // What `acquire` does for a page that is in the cache, for npins users at once; any other page is not found. Waits for nobody.
+  GPUFS_DEVICE hit find_filled(page_key key, std::uint32_t npins) const {
+    frames::pin_result pinned{};
+    frame_index at{};
+    if (!find(key, pinned, at, npins)) [[unlikely]]
+      return {at, false, 0};
+    if (pinned.filling || pinned.crowded) [[unlikely]] {
+      frames::unpin(frames_.state_word(at), npins);
+      return {at, false, pinned.crowded ? -ENOMEM : 0};
+    }
+    return {at, true, 0};
+  }
+
+  // Takes a page that is marked dirty out of the cache, with its changes. False when it is pinned by somebody, and stays.
+  GPUFS_DEVICE bool drop_dirty(page_key key) const {
+    const hit at = find_filled(key, 1);
+    if (!at.found) return at.error == 0;
+    const std::uint64_t seen = frames_.state(at.frame).load(std::memory_order_relaxed) - frame_state::one_pin;
+    frames_.unpin(at.frame);
+    if ((seen & frame_state::dirty) == 0) return true;
+    if ((seen & frame_state::pin_mask) != 0 || !frames_.claim(at.frame, seen)) return false;
+    table_.erase(key, at.frame);
+    allocator_.count_eviction(at.frame);
+    frames_.release(at.frame);
+    return true;
+  }
+
   // Ends the fill that `acquire` handed out. With an error, the page leaves the table, waiters wake with the error and our
   // pin is gone; else we go on holding our pin. One lane calls, after the group's sync.
   GPUFS_DEVICE void end_fill(page_key key, frame_index f, int error) const {
@@ -60,10 +93,10 @@ class page_cache {
 
  private:
   // True when the page was there and is pinned now.
-  GPUFS_DEVICE bool find(page_key key, frames::pin_result& pinned, frame_index& at) const {
+  GPUFS_DEVICE bool find(page_key key, frames::pin_result& pinned, frame_index& at, std::uint32_t npins = 1) const {
     const frames& pages = frames_;
     return table_.find(key, [&](frame_index f) {
-      pinned = pages.pin(f, key);
+      pinned = pages.pin(f, key, npins);
       at = f;
       return pinned.held;
     });

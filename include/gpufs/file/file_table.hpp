@@ -60,7 +60,7 @@ class file_table {
   // What the slot behind a number says; error == -EBADF when the number is forged or the file was closed.
   GPUFS_DEVICE file_view view(file_number number) const {
     const auto raw = static_cast<std::uint32_t>(number);
-    const std::uint32_t index = raw & ((1u << slot_bits) - 1);
+    const std::uint32_t index = index_of(number);
     file_view v{};
     v.slot = index;
     v.error = -EBADF;
@@ -84,6 +84,10 @@ class file_table {
     v.pull_base = high.word[2] | static_cast<std::uint64_t>(high.word[3]) << 32;
     v.error = 0;
     return v;
+  }
+
+  GPUFS_DEVICE static std::uint32_t index_of(file_number number) {
+    return static_cast<std::uint32_t>(number) & ((1u << slot_bits) - 1);
   }
 
   // Whether the host has seen the file change since it was opened.

@@ -142,6 +142,9 @@ class tile {
 using thread = tile<1>;
 using warp = tile<warp_lanes>;
 
+using detail::count_lanes;  // of a mask
+using detail::lowest_lane;  // of a mask that is not 0
+
 // Some lanes of a warp: those that arrived at lanes_together() together. Unlike a tile's, its lanes are known at run time only.
 // Ranks count its lanes in the order of the warp; members as tile's.
 class some_lanes {

@@ -10,6 +10,7 @@
 #include "gpufs/simt/memory.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/simt/schedule.hpp"
+#include "gpufs/simt/stop.hpp"
 #include "gpufs/simt/thread.hpp"
 #include "gpufs/simt/types.hpp"
 #include "gpufs/simt/wait.hpp"

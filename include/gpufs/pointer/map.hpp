@@ -1,0 +1,91 @@
+// Mapping a part of a file: what gives an active pointer. After GPUfs's gmmap and ActivePointers' gvmmap (ISCA'16, section V).
+#pragma once
+#include "gpufs/pointer/ptr.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+enum class map_flags : std::uint32_t {
+  none = 0,
+  // As mmap's MAP_PRIVATE, with one copy a mount: writes are seen by all private mappings of this version of the file in this
+  // mount, never by pread or other mappings, and never reach the file. Changed pages stay in the cache until gpufs::discard.
+  private_changes = 1,
+  // An access that fails stops the kernel; the mount's log says which. Default: it reads zeros, or writes nothing, and is logged.
+  stop_on_error = 2,
+};
+GPUFS_HOST_DEVICE constexpr map_flags operator|(map_flags a, map_flags b) {
+  return static_cast<map_flags>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+GPUFS_HOST_DEVICE constexpr bool has(map_flags set, map_flags one) {
+  return (static_cast<std::uint32_t>(set) & static_cast<std::uint32_t>(one)) != 0;
+}
+
+inline constexpr std::int64_t to_the_end = -1;  // count: as many elements as the file has from the offset on
+
+namespace detail {
+
+// The leader's part of gpufs::map.
+template <class Mount>
+GPUFS_DEVICE mapping make_mapping(const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count, std::uint32_t nbytes,
+                                  std::uint32_t alignment, bool writes, map_flags flags, std::uint32_t handler_view) {
+  const auto none = [](int error) { return mapping{nullptr, 0, error, 0, 0}; };
+  if (opened.error() != 0) return none(opened.error());
+  const file_view view = file_table(opened.mount().layout()).view(opened.number());
+  if (view.error != 0) return none(view.error);
+  if (writes && !has(flags, map_flags::private_changes)) return none(-EACCES);  // files are open for reading only
+  if (handler_view != cache::file_view_number && has(flags, map_flags::private_changes)) return none(-EINVAL);
+  if (offset < 0 || offset % alignment != 0 || count < to_the_end) return none(-EINVAL);
+  if (offset > view.nbytes) return none(-ENXIO);
+  const std::int64_t most = (view.nbytes - offset) / nbytes;
+  if (count > most) return none(-ENXIO);
+  const std::int64_t n = count == to_the_end ? most : count;
+  const std::uint32_t in_view = has(flags, map_flags::private_changes) ? cache::private_view_number : handler_view;
+  const auto begin = static_cast<std::uint64_t>(offset);
+  const std::uint64_t end = begin + static_cast<std::uint64_t>(n) * nbytes;
+  return {opened.mount().layout().resident, in_view << cache::view_shift | view.cache_id,
+          static_cast<std::int32_t>(opened.number()), begin,
+          has(flags, map_flags::stop_on_error) ? end | mapping::stop_on_error : end};
+}
+
+}  // namespace detail
+
+// Maps `count` elements of T from byte `offset` of the file on; nothing is brought in yet, and nothing is asked of the host. All
+// lanes of the group call with equal arguments, and each gets a pointer of its own to the first element. The file must stay open
+// while the pointers are used: afterwards, pages that are not in the cache give -EBADF. `offset` must be a multiple of T's
+// alignment, not of the page size; elements may straddle pages. A handler works on each page that is brought in, and its pages are
+// cached under its view.
+//
+// The pointer's error() is 0, or -EBADF; -EINVAL (an offset that is negative or not aligned, a count below -1, private with a
+// handler); -ENXIO (the file ends before); -EACCES (T is not const, and the mapping not private: files are open for reading only).
+template <class T, class Group, class Mount, class Handler = no_handler>
+GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
+                                             std::int64_t count = to_the_end, map_flags flags = map_flags::none,
+                                             const Handler& handler = {}) {
+  const mapping made = detail::by_leader(group, [&] {
+    return detail::make_mapping(opened, offset, count, sizeof(T), alignof(T), !std::is_const_v<T>, flags, handler.view());
+  });
+  return ptr<T, handled_by<Handler>>(made, handler);
+}
+
+// Drops what private mappings have changed in the pages of p's mapping, and unlinks p: later accesses find what the file has. All
+// lanes of the group call. 0, or -EBUSY when a pointer was linked to some page, which keeps its changes. Without this, changed
+// pages stay in the cache as long as the mount.
+template <class Group, class T, class Access>
+GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
+  p.unlink();
+  group.sync();
+  bool busy = false;
+  const mapping from = p.mapped();
+  if (from.mount != nullptr && from.limit() > from.begin) {
+    const cache::page_cache<> pages(from.mount->cache);
+    const std::uint32_t shift = from.mount->cache.frames.page_shift;
+    const std::uint64_t last = (from.limit() - 1) >> shift;
+    for (std::uint64_t n = (from.begin >> shift) + group.rank(); n <= last; n += group.size()) {
+      busy |= !pages.drop_dirty(detail::key_of(from, n));
+    }
+  }
+  return group.any(busy) ? -EBUSY : 0;
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs
