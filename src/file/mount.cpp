@@ -44,6 +44,8 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   if (o.max_open_files == 0 || o.max_open_files > (1u << slot_bits)) {
     refuse("max_open_files is " + std::to_string(o.max_open_files) + "; it must be from 1 to 2^20");
   }
+  if (o.max_mappings == 0 || o.max_mappings > (1u << 24)) refuse("max_mappings must be from 1 to 2^24");
+  o.max_mappings = std::bit_ceil(o.max_mappings);
   if (o.pin_nbytes == 0) o.pin_nbytes = store::default_pin_nbytes();
   const std::uint32_t nframes = frames_of(o);
   if (o.nrings == 0) o.nrings = std::clamp(nframes / 64, 1u, 256u);
@@ -189,6 +191,9 @@ struct host_mount::impl {
     layout.request_tails = memory.allocate<std::uint32_t>(options.request_rings);
     layout.request_turns = memory.allocate<std::uint32_t>(std::size_t{options.request_rings} * options.request_slots);
     layout.words = memory.allocate<mount_words>(1);
+    layout.mappings = memory.allocate<mapping_entry>(std::size_t{mapping_copies} * options.max_mappings);
+    layout.mapping_mask = options.max_mappings - 1;
+    layout.zeros = memory.allocate<std::byte>(zeros_nbytes);
     for (std::uint64_t& point : layout.hash_points) point = secret_point();
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());

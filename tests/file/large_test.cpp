@@ -126,9 +126,9 @@ TEST(large_file, automatic_says_why) {
 }
 
 TEST(large_file, last_page_that_a_key_can_name) {
-  // 2^32 pages of 512 B; the store costs nothing.
+  // 2^32 - 1 pages of 512 B; the store costs nothing.
   mount_options options = cached(512, 16, store_kind::posix);
-  constexpr std::int64_t most = std::int64_t{1} << 41;
+  constexpr std::int64_t most = (std::int64_t{1} << 41) - 512;
   options.custom_store = std::make_shared<store::nil_store>(most);
   const mount m("", options);
   players warp(m.ref(), {});
@@ -149,7 +149,7 @@ TEST(large_file, last_page_that_a_key_can_name) {
 }
 
 TEST(large_file, file_beyond_what_a_key_can_name_does_not_open) {
-  for (const std::int64_t nbytes : {(std::int64_t{1} << 41) + 1, std::int64_t{INT64_MAX}}) {
+  for (const std::int64_t nbytes : {(std::int64_t{1} << 41) - 511, std::int64_t{INT64_MAX}}) {
     mount_options options = cached(512, 16, store_kind::posix);
     options.custom_store = std::make_shared<store::nil_store>(nbytes);
     const mount m("", options);

@@ -22,6 +22,7 @@ GPUFS_HOST_DEVICE constexpr std::uint64_t sealed(std::uint64_t key, std::uint64_
 class frames {
  public:
   GPUFS_HOST_DEVICE explicit frames(const cache_layout& cache) : storage_(cache.frames) {}
+  GPUFS_HOST_DEVICE explicit frames(const frame_storage& storage) : storage_(storage) {}
 
   GPUFS_DEVICE std::byte* data(frame_index f) const { return storage_.data + (static_cast<std::size_t>(f) << storage_.page_shift); }
   GPUFS_DEVICE std::uint32_t count() const { return storage_.nframes; }

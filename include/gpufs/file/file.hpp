@@ -354,7 +354,7 @@ GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, cons
 // comes along and into the cache, if it is in the host's page cache and at most 64 KiB: reading a small file whole asks the host
 // no more. That never makes an open fail or wait. The file's error() is 0 or: -ENOENT, -EISDIR,
 // -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EROFS (flags that write), -ENFILE (mount_options::max_open_files), -EFBIG
-// (over 2^32 pages), -EFAULT (no path), what store/posix_store.hpp lists, -ETIMEDOUT.
+// (2^32 pages or more), -EFAULT (no path), what store/posix_store.hpp lists, -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
   const open_result got = detail::by_leader(

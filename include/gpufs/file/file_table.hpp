@@ -90,6 +90,15 @@ class file_table {
     return static_cast<std::uint32_t>(number) & ((1u << slot_bits) - 1);
   }
 
+  // The same as view().error == 0, and counts nothing.
+  GPUFS_DEVICE bool is_open(file_number number) const {
+    const auto raw = static_cast<std::uint32_t>(number);
+    const std::uint32_t index = index_of(number);
+    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.nslots) return false;
+    const std::uint32_t word = simt::atomic_ref<std::uint32_t>(mount_.slots[index].word).load(std::memory_order_relaxed);
+    return (word & 0xffffu) == word_of(raw >> slot_bits, slot_state::open);
+  }
+
   // Whether the host has seen the file change since it was opened.
   GPUFS_DEVICE bool is_stale(const file_view& opened) const {
     return simt::atomic_ref<std::uint32_t>(mount_.slots[opened.slot].stale).load(std::memory_order_relaxed) == opened.handle;
@@ -379,11 +388,11 @@ class file_table {
     simt::atomic_ref<T>(field).store(value, std::memory_order_relaxed);
   }
 
-  // Whether each page of a file of this size has a number that a page key holds. A larger one would be taken for another
-  // version's pages.
+  // Whether each page of a file of this size has a number that a page key holds, and none the last one, which stands for no page. A
+  // larger one would be taken for another version's pages.
   GPUFS_DEVICE bool fits_keys(std::int64_t file_nbytes) const {
     const std::uint64_t last_page = static_cast<std::uint64_t>(file_nbytes - 1) >> mount_.cache.frames.page_shift;
-    return file_nbytes <= 0 || last_page >> cache::page_number_bits == 0;
+    return file_nbytes <= 0 || (last_page + 1) >> cache::page_number_bits == 0;
   }
 
   GPUFS_DEVICE static void copy_path(std::byte* payload, const char* path, std::uint32_t nbytes) {

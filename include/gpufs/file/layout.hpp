@@ -114,6 +114,27 @@ struct alignas(32) fault_record {
 };
 static_assert(sizeof(fault_record) == 32);
 inline constexpr std::uint32_t fault_records = 256;
+inline constexpr std::uint32_t zeros_nbytes = 512;
+
+// Part of a file that pointers point into (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
+// Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less than
+// two thousand million loads a second; pointers name the first.
+struct mount_layout;
+struct alignas(128) mapping_entry {
+  std::uint64_t word;  // generation << 2 | state
+  std::uint64_t begin;
+  std::uint64_t end;  // of its bytes in the file; bit 63: an access that fails stops the kernel
+  cache::frame_storage frames;
+  cache::table_storage table;
+  file_counters* counters;  // of the file, the first of its copies
+  const mount_layout* mount;
+  std::uint32_t counter_stride;
+  std::uint32_t cache_id;  // of the file's version, in the mapping's view
+  std::int32_t number;     // of the open file
+  std::uint32_t reserved;
+};
+static_assert(sizeof(mapping_entry) == 128);
+inline constexpr std::uint32_t mapping_copies = 8;
 
 // Everything a mount_ref carries into a kernel.
 struct mount_layout {
@@ -129,7 +150,10 @@ struct mount_layout {
   std::uint32_t* request_tails;  // per request ring: the next ticket
   std::uint32_t* request_turns;  // per request slot: how often it was used; see request.hpp
   mount_words* words;
+  mapping_entry* mappings;     // [mapping][copy]
+  std::uint32_t mapping_mask;  // how many - 1
   fault_record* faults;
+  const std::byte* zeros;        // zeros_nbytes of them: what a read through a pointer finds where there is no page
   std::uint64_t hash_points[2];  // secret points of the path hash
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;

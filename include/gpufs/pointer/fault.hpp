@@ -1,35 +1,23 @@
 // The page faults of active pointers: a position in a file becomes an address in the page cache, pinned. After ActivePointers
 // (ISCA'16), sections III and IV-C: lanes that fault together on one page share one look-up and one pin update. Unlike there,
 // look-ups of different pages go in parallel; only pages that must be brought in take turns, as all lanes help to copy each.
+//
+// A fault is two calls, so that a hit pays for little: link_hit finds pages that are in the cache, and calls nothing else (its
+// values stay in the registers that a callee need not save); link_rest does all else.
 #pragma once
-#include "gpufs/file/file.hpp"
+#include "gpufs/pointer/mapping.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// Part of a file that pointers point into; each pointer carries it, and needs it to fault only.
-struct mapping {
-  static constexpr std::uint64_t stop_on_error = std::uint64_t{1} << 63;
-
-  const mount_layout* mount;  // in device memory; nullptr: no mapping
-  std::uint32_t cache_id;     // of the file's version, in the mapping's view
-  std::int32_t number;        // of the open file; or a negative errno: why there is no mapping
-  std::uint64_t begin;        // bytes of the file; `end` with stop_on_error
-  std::uint64_t end;
-
-  GPUFS_DEVICE std::uint64_t limit() const { return end & ~stop_on_error; }
-};
-
-// Where a pointer's elements are while it is linked: it holds one pin on their page.
+// Where an element is, and its neighbours in the page that a linked pointer holds one pin on.
 struct translation {
-  std::uint64_t delta;  // address - position in the file
-  std::uint64_t last;   // the last position at which an element of the page begins
-  std::uint32_t span;   // how many positions, up to `last`, elements may begin at; 0: not linked
-
-  GPUFS_DEVICE bool reaches(std::uint64_t position) const { return last - position < span; }
+  std::uint64_t address;  // of the element; of zeros when it is not to be had
+  std::uint32_t room;     // bytes from the element to the last one of the page
+  std::uint32_t span;     // how many addresses, up to the last one's, elements may have; 0: not linked
 };
 
-// A pointer without a fault handler of its own: pages are as the file has them.
+// The handler of a pointer without one: pages are as the file has them.
 struct no_handler {
   GPUFS_DEVICE static std::uint32_t view() { return cache::file_view_number; }
   template <class Group>
@@ -40,38 +28,51 @@ struct no_handler {
 
 namespace detail {
 
+inline constexpr std::uint32_t no_page = ~0u;  // files have fewer pages
+inline constexpr std::uint64_t stop_on_error = std::uint64_t{1} << 63;
+
+GPUFS_DEVICE std::uint64_t end_of(const mapping_entry& from) { return from.end & ~stop_on_error; }
+GPUFS_DEVICE cache::page_key key_of(const mapping_entry& from, std::uint64_t page_number) {
+  return cache::make_key(from.cache_id, page_number);
+}
+
+// 0, or why `nbytes` at `position` are not to be had.
+GPUFS_DEVICE int check_access(mapping_name name, std::uint64_t position, std::uint32_t nbytes) {
+  if (!is_mapping(name)) return static_cast<std::int64_t>(name) < 0 ? static_cast<int>(name) : -EFAULT;
+  const mapping_entry& from = *entry_of(name);
+  const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(entry_of(name)->word).load(std::memory_order_relaxed) >> 2;
+  if (generation != static_cast<std::uint64_t>(name) >> mapping_address_bits) return -EBADF;  // its file was closed
+  const std::uint64_t size = end_of(from) - from.begin;
+  return size < nbytes || position - from.begin > size - nbytes ? -ENXIO : 0;
+}
+
 // A page that is pinned once for the lane that asked, unless error != 0.
 struct pinned_page {
   cache::frame_index frame;
   std::int32_t error;
 };
 
-GPUFS_DEVICE cache::page_key key_of(const mapping& from, std::uint64_t page_number) {
-  return cache::make_key(from.cache_id, page_number);
-}
-
 // Brings one page in, or waits for who does. All lanes call with equal arguments; the pin is the group's.
 template <class Handler>
-GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping& from, const Handler& handler, std::uint64_t page_number) {
+GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& from, const Handler& handler,
+                                  std::uint64_t page_number) {
   const mount_layout& mount = *from.mount;
   const cache::page_cache<> pages(mount.cache);
   const cache::page_key key = key_of(from, page_number);
   file_view view{};  // the leader's
+  using role = cache::page_cache<>::role;
   const auto got = by_leader(lanes, [&]() -> cache::page_cache<>::acquired {
-    constexpr auto none = cache::page_cache<>::role::error;
     view = file_table(mount).view(file_number{from.number});
-    if (view.error != 0) return {cache::frame_index{}, none, view.error};
-    if (view.cache_id != (from.cache_id & cache::max_cache_id)) return {cache::frame_index{}, none, -EBADF};
+    if (view.error != 0) return {cache::frame_index{}, role::error, view.error};
     const auto acquired = pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
                                         {2 * mount.io_timeout_ns, mount.frame_timeout_ns});
-    using role = cache::page_cache<>::role;
     file_counters& counters = file_table(mount).counters(view.place);
     if (acquired.what == role::hit) count(counters.hits, 1);
     if (acquired.what == role::waited) count(counters.waits, 1);
     if (acquired.what == role::error) count(counters.errors, 1);
     return acquired;
   });
-  if (got.what != cache::page_cache<>::role::fill) return {got.frame, got.error};
+  if (got.what != role::fill) return {got.frame, got.error};
   view = lanes.broadcast(view);
   std::byte* frame = pages.pages().data(got.frame);
   int error = fill(lanes, mount, view, page_number, frame);
@@ -95,20 +96,19 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping& from, c
 // another group's fill, its warp fills nothing that others wait for; so nobody waits in a circle but for pins, and that ends after
 // frame_timeout.
 template <class Handler>
-GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, mapping from, Handler handler, std::uint64_t page_number,
-                                           std::uint32_t missing) {
+GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping_entry* from, Handler handler,
+                                           std::uint32_t page_number, std::uint32_t missing) {
   pinned_page mine{cache::frame_index{}, 0};
   while (missing != 0) {
     const unsigned first = simt::lowest_lane(missing);
-    const mapping theirs = lanes.shfl_from_lane(from, first);
+    const mapping_entry* theirs = lanes.shfl_from_lane(from, first);
     Handler how = handler;
     if constexpr (!std::is_empty_v<Handler>) how = lanes.shfl_from_lane(handler, first);
-    const std::uint64_t page = lanes.shfl_from_lane(page_number, first);
-    const bool same = theirs.mount == from.mount && theirs.cache_id == from.cache_id && page == page_number;
-    const std::uint32_t sharing = lanes.ballot_lanes(same) & missing;
-    const pinned_page got = bring_in(lanes, theirs, how, page);
+    const std::uint32_t page = lanes.shfl_from_lane(page_number, first);
+    const std::uint32_t sharing = lanes.ballot_lanes(theirs == from && page == page_number) & missing;
+    const pinned_page got = bring_in(lanes, *theirs, how, page);
     const std::uint32_t npins = simt::count_lanes(sharing);
-    if (got.error == 0 && npins > 1 && lanes.leader()) cache::frames(theirs.mount->cache).pin_more(got.frame, npins - 1);
+    if (got.error == 0 && npins > 1 && lanes.leader()) cache::frames(theirs->frames).pin_more(got.frame, npins - 1);
     if ((sharing >> simt::lane_id() & 1) != 0) mine = got;
     missing &= ~sharing;
   }
@@ -116,48 +116,60 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, mapping from,
   return mine;
 }
 
-// Pins, for each lane that wants one, the page of its mapping. All lanes call.
-template <class Handler>
-GPUFS_DEVICE pinned_page pin_pages(simt::some_lanes lanes, const mapping& from, const Handler& handler, std::uint64_t page_number,
-                                   bool wanted) {
-  struct found {
-    cache::frame_index frame;
-    std::int32_t state;  // 1: a hit; 0: not in the cache; or a negative errno
-  };
-  const cache::page_key key = key_of(from, page_number);
-  // Lanes of one key and mount; those that want nothing are never leaders.
-  std::uint32_t same = lanes.match_any_lanes(wanted ? static_cast<std::uint64_t>(key) : ~std::uint64_t{0});
-  same &= lanes.match_any_lanes(reinterpret_cast<std::uint64_t>(from.mount));
+struct found_page {
+  cache::frame_index frame;
+  std::int32_t state;  // 1: pinned; 0: not in the cache; or a negative errno
+};
+
+// Pins each lane's page of its mapping (no_page: none) if it is in the cache. All lanes call.
+GPUFS_DEVICE found_page find_pages(simt::some_lanes lanes, const mapping_entry* from, std::uint32_t page_number) {
+  // Lanes of one mapping and page.
+  const std::uint32_t same = lanes.match_any_lanes(page_number) & lanes.match_any_lanes(reinterpret_cast<std::uint64_t>(from));
   const unsigned leader = simt::lowest_lane(same);
-  found at{cache::frame_index{}, 0};
-  if (wanted && simt::lane_id() == leader) {
-    const cache::page_cache<> pages(from.mount->cache);
-    const auto hit = pages.find_filled(key, simt::count_lanes(same));
-    at = {hit.frame, hit.error != 0 ? hit.error : hit.found ? 1 : 0};
-    if (hit.found) {
-      const file_table files(*from.mount);
-      simt::count_one(this_thread(), files.counters(files.place_of(files.index_of(file_number{from.number}))).hits);
+  found_page at{cache::frame_index{}, 0};
+  if (page_number != no_page && simt::lane_id() == leader) {
+    const cache::page_key key = key_of(*from, page_number);
+    const std::uint32_t npins = simt::count_lanes(same);
+    const cache::frames frames(from->frames);
+    cache::frames::pin_result pinned{};
+    const bool found = cache::hash_table(from->table).find(key, [&](cache::frame_index f) {
+      pinned = frames.pin(f, key, npins);
+      at.frame = f;
+      return pinned.held;
+    });
+    if (found) [[likely]] {
+      at.state = 1;
+      if (pinned.filling || pinned.crowded) [[unlikely]] {
+        cache::frames::unpin(frames.state_word(at.frame), npins);
+        at.state = pinned.crowded ? -ENOMEM : 0;
+      }
+    }
+    if (at.state == 1) {
+      simt::count_one(this_thread(), from->counters[simt::processor_id() % file_shards * from->counter_stride].hits);
     }
   }
-  at = lanes.shfl_from_lane(at, leader);
-  const std::uint32_t missing = lanes.ballot_lanes(wanted && at.state == 0);
-  pinned_page mine{at.frame, at.state < 0 ? at.state : 0};
-  if (missing != 0) [[unlikely]] {
-    const pinned_page brought = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page_number, missing);
-    if ((missing >> simt::lane_id() & 1) != 0) mine = brought;
-  }
-  return mine;
+  return lanes.shfl_from_lane(at, leader);
 }
 
-// Gives back the pins on the pages at these addresses (0: none). All lanes call; what they have read or (Wrote) written is done
-// with.
+// Pins each lane's page of its mapping (no_page: none). All lanes call.
+template <class Handler>
+GPUFS_DEVICE pinned_page pin_pages(simt::some_lanes lanes, const mapping_entry* from, const Handler& handler, std::uint32_t page_number) {
+  const found_page there = find_pages(lanes, from, page_number);
+  const std::uint32_t missing = lanes.ballot_lanes(page_number != no_page && there.state == 0);
+  if (missing != 0) {
+    const pinned_page brought = bring_in_all(lanes, from, handler, page_number, missing);
+    if ((missing >> simt::lane_id() & 1) != 0) return brought;
+  }
+  return {there.frame, there.state < 0 ? there.state : 0};
+}
+
+// Gives back the pins on the pages at these addresses (0: none). All lanes call; what they have read or (Wrote) written is done with.
 template <bool Wrote>
-GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mount_layout* mount, std::uint64_t address) {
+GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from, std::uint64_t address) {
   std::uint64_t* state = nullptr;
   if (address != 0) {
-    const cache::frames frames(mount->cache);
-    const auto base = reinterpret_cast<std::uint64_t>(frames.data(cache::frame_index{0}));
-    state = &frames.state_word(cache::frame_index{static_cast<std::uint32_t>((address - base) >> frames.page_shift())});
+    const auto base = reinterpret_cast<std::uint64_t>(from->frames.data);
+    state = from->frames.states + ((address - base) >> from->frames.page_shift);
   }
   const std::uint32_t same = lanes.match_any_lanes(reinterpret_cast<std::uint64_t>(state));
   if (state == nullptr || simt::lane_id() != simt::lowest_lane(same)) return;
@@ -169,25 +181,20 @@ GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mount_layout* mount,
 }
 
 // Marks a pinned page as changed.
-GPUFS_DEVICE_COLD inline void mark_dirty(const mount_layout* mount, std::uint64_t address) {
-  const cache::frames frames(mount->cache);
-  const auto base = reinterpret_cast<std::uint64_t>(frames.data(cache::frame_index{0}));
+GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_t address) {
+  const cache::frames frames(from->frames);
+  const auto base = reinterpret_cast<std::uint64_t>(from->frames.data);
   auto state = frames.state(cache::frame_index{static_cast<std::uint32_t>((address - base) >> frames.page_shift())});
   if ((state.load(std::memory_order_relaxed) & cache::frame_state::dirty) == 0) {
     state.fetch_or(cache::frame_state::dirty, std::memory_order_relaxed);
   }
 }
 
-// 0, or why `nbytes` at `position` are not to be had.
-GPUFS_DEVICE int check_access(const mapping& from, std::uint64_t position, std::uint32_t nbytes) {
-  if (from.mount == nullptr) return from.number < 0 ? from.number : -EFAULT;
-  const std::uint64_t size = from.limit() - from.begin;
-  return size < nbytes || position - from.begin > size - nbytes ? -ENXIO : 0;
-}
-
-// Counts and records an access that failed, and stops the kernel where the mapping says so.
-GPUFS_DEVICE_COLD inline void note_fault(const mapping& from, std::uint64_t position, int error) {
-  if (from.mount == nullptr) return;  // nobody to tell
+// Counts and records an access that failed, and stops the kernel where the mapping says so. Of a pointer without a mapping there is
+// nobody to tell.
+GPUFS_DEVICE_COLD inline void note_fault(mapping_name name, std::uint64_t position, int error) {
+  if (!is_mapping(name)) return;
+  const mapping_entry& from = *entry_of(name);
   const mount_layout& mount = *from.mount;
   const std::uint64_t n = simt::atomic_ref<std::uint64_t>(mount.words->fault_errors).fetch_add(1, std::memory_order_relaxed);
   if (n < fault_records) {
@@ -200,62 +207,204 @@ GPUFS_DEVICE_COLD inline void note_fault(const mapping& from, std::uint64_t posi
     // Meets the acquire in host_mount::log.
     simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
   }
-  if ((from.end & mapping::stop_on_error) != 0) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
+  if ((from.end & stop_on_error) != 0) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
+}
+
+// The page that an element of nbytes lies in; no_page: it is not to be had (*error), or does not lie in one page.
+template <bool MayStraddle>
+GPUFS_DEVICE std::uint32_t page_of(mapping_name name, std::uint64_t position, std::uint32_t nbytes, int* error) {
+  *error = check_access(name, position, nbytes);
+  if (*error != 0) return no_page;
+  const std::uint32_t shift = entry_of(name)->frames.page_shift;
+  if constexpr (MayStraddle) {
+    const auto in_page = static_cast<std::uint32_t>(position) & ((1u << shift) - 1);
+    if (in_page + nbytes > 1u << shift) return no_page;
+  }
+  return static_cast<std::uint32_t>(position >> shift);
+}
+
+// How the element at `position` is linked to its page, which is pinned.
+GPUFS_DEVICE translation translation_at(std::uint64_t begin, std::uint64_t end, std::uint64_t data, std::uint32_t shift,
+                                        std::uint64_t position, std::uint32_t nbytes, std::uint32_t frame) {
+  const std::uint32_t page_nbytes = 1u << shift;
+  const auto in_page = static_cast<std::uint32_t>(position) & (page_nbytes - 1);
+  const std::uint64_t page_begin = position - in_page;
+  const auto first = begin > page_begin ? static_cast<std::uint32_t>(begin - page_begin) : 0;
+  const std::uint64_t left = end - page_begin;
+  const std::uint32_t last = (left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes) - nbytes;
+  return {data + (static_cast<std::uint64_t>(frame) << shift) + in_page, last - in_page, last - first + 1};
+}
+GPUFS_DEVICE translation translation_of(mapping_name name, std::uint64_t position, std::uint32_t nbytes, cache::frame_index frame) {
+  const mapping_entry& from = *entry_of(name);
+  return translation_at(from.begin, end_of(from), reinterpret_cast<std::uint64_t>(from.frames.data), from.frames.page_shift, position,
+                        nbytes, static_cast<std::uint32_t>(frame));
+}
+
+// An access by a full warp whose lanes' pointers have one mapping: its entry is loaded once, a word a lane.
+class warp_access {
+ public:
+  GPUFS_DEVICE explicit warp_access(mapping_name name) : entry_(entry_of(name) + simt::processor_id() % mapping_copies) {}
+
+  // Whether lanes of a warp, all here together, may use one. All of them call.
+  GPUFS_DEVICE static bool possible(simt::some_lanes lanes, mapping_name name) {
+    if (lanes.mask() != ~0u) return false;
+    return simt::this_warp().all(simt::this_warp().broadcast(name) == name && is_mapping(name));
+  }
+
+  // Gives back the pins on the pages at these addresses (0: none).
+  template <bool Wrote>
+  GPUFS_DEVICE void unpin(std::uint64_t address) const {
+    const auto warp = simt::this_warp();
+    const std::uint64_t data = entry_.get<std::uint64_t>(frames_at + offsetof(cache::frame_storage, data));
+    const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
+    const auto frame = address == 0 ? no_page : static_cast<std::uint32_t>((address - data) >> shift);
+    const std::uint32_t same = warp.match_any(frame);
+    auto* states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
+    if (frame == no_page || simt::lane_id() != simt::lowest_lane(same)) return;
+    if constexpr (Wrote) {
+      cache::frames::unpin_after_writes(states[frame], simt::count_lanes(same));
+    } else {
+      cache::frames::unpin(states[frame], simt::count_lanes(same));
+    }
+  }
+
+  // Links each lane to its page if that is where most are: in its home bucket, and the first that looks like it. What is needed of the
+  // entry is asked for where it is needed, each time: that is an instruction, and a register that need not be kept.
+  template <bool MayStraddle>
+  GPUFS_DEVICE translation link(mapping_name name, std::uint64_t position, std::uint32_t nbytes) const {
+    const auto warp = simt::this_warp();
+    const std::uint32_t page = page_of<MayStraddle>(name, position, nbytes);
+    const std::uint32_t same = warp.match_any(page);
+    std::uint32_t frame = cache::hash_table::no_frame;
+    {
+      cache::table_storage table{};
+      table.buckets = entry_.get<cache::bucket*>(table_at + offsetof(cache::table_storage, buckets));
+      table.bucket_mask = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, bucket_mask));
+      table.frame_bits = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, frame_bits));
+      const std::uint32_t cache_id = entry_.get<std::uint32_t>(offsetof(mapping_entry, cache_id));
+      if (page != no_page) frame = cache::hash_table(table).first(cache::make_key(cache_id, page));
+    }
+    frame = pin(frame, page, same);
+    {
+      const std::uint32_t hits = warp.ballot(frame != cache::hash_table::no_frame);
+      auto* counters = entry_.get<file_counters*>(offsetof(mapping_entry, counters));
+      const std::uint32_t stride = entry_.get<std::uint32_t>(offsetof(mapping_entry, counter_stride));
+      if (hits != 0 && warp.leader()) count(counters[simt::processor_id() % file_shards * stride].hits, simt::count_lanes(hits));
+    }
+    frame = warp.shfl(frame, simt::lowest_lane(same));
+    const std::uint64_t begin = entry_.get<std::uint64_t>(offsetof(mapping_entry, begin));
+    const std::uint64_t end = entry_.get<std::uint64_t>(offsetof(mapping_entry, end)) & ~stop_on_error;
+    const std::uint64_t data = entry_.get<std::uint64_t>(frames_at + offsetof(cache::frame_storage, data));
+    const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
+    if (frame == cache::hash_table::no_frame) [[unlikely]]
+      return {0, 0, 0};
+    return translation_at(begin, end, data, shift, position, nbytes, frame);
+  }
+
+ private:
+  // As detail::page_of.
+  template <bool MayStraddle>
+  GPUFS_DEVICE std::uint32_t page_of(mapping_name name, std::uint64_t position, std::uint32_t nbytes) const {
+    const std::uint64_t begin = entry_.get<std::uint64_t>(offsetof(mapping_entry, begin));
+    const std::uint64_t size = (entry_.get<std::uint64_t>(offsetof(mapping_entry, end)) & ~stop_on_error) - begin;
+    const std::uint64_t generation = entry_.get<std::uint64_t>(offsetof(mapping_entry, word)) >> 2;
+    const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
+    bool wanted = generation == static_cast<std::uint64_t>(name) >> mapping_address_bits;
+    wanted = wanted && size >= nbytes && position - begin <= size - nbytes;
+    if constexpr (MayStraddle) wanted = wanted && (static_cast<std::uint32_t>(position) & ((1u << shift) - 1)) + nbytes <= 1u << shift;
+    return wanted ? static_cast<std::uint32_t>(position >> shift) : no_page;
+  }
+
+  // The first of the lanes `same`, whose page this may be, pins it for all. The frame for that lane if it is; else no_frame.
+  GPUFS_DEVICE std::uint32_t pin(std::uint32_t frame, std::uint32_t page, std::uint32_t same) const {
+    cache::frame_storage frames{};
+    frames.states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
+    frames.keys = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, keys));
+    const std::uint32_t cache_id = entry_.get<std::uint32_t>(offsetof(mapping_entry, cache_id));
+    if (frame == cache::hash_table::no_frame || simt::lane_id() != simt::lowest_lane(same)) return cache::hash_table::no_frame;
+    const std::uint32_t npins = simt::count_lanes(same);
+    const auto pinned = cache::frames(frames).pin(cache::frame_index{frame}, cache::make_key(cache_id, page), npins);
+    if (!pinned.held) return cache::hash_table::no_frame;
+    if (!pinned.filling && !pinned.crowded) [[likely]]
+      return frame;
+    cache::frames::unpin(frames.states[frame], npins);
+    return cache::hash_table::no_frame;
+  }
+
+  static constexpr unsigned frames_at = offsetof(mapping_entry, frames), table_at = offsetof(mapping_entry, table);
+  simt::warp_line entry_;
+};
+
+// Links a pointer to the page of `position`, in place of the page at `held` (an address; 0: none), if that is done at once: a full
+// warp with one mapping, and pages in the cache. Uses few registers, as what a call saves on the stack is written by 32 lanes, a line
+// for each word: a page of 4 KiB is copied in little more time than a dozen of these take. room != 0 when `held` is given up though
+// it is not linked.
+template <bool MayStraddle, bool Wrote>
+GPUFS_DEVICE_COLD translation link_hit(mapping_name name, std::uint64_t position, std::uint32_t nbytes, std::uint64_t held) {
+  struct site;
+  if (!warp_access::possible(simt::lanes_together<site>(), name)) return {0, 0, 0};
+  const warp_access access(name);
+  if (simt::this_warp().any(held != 0)) access.unpin<Wrote>(held);
+  translation at = access.link<MayStraddle>(name, position, nbytes);
+  if (at.span == 0) at.room = 1;
+  return at;
 }
 
 // Gives up a pointer's page. Lanes that are here together share the update.
 template <bool Wrote>
-GPUFS_DEVICE_COLD void leave(const mount_layout* mount, std::uint64_t address) {
-  struct site;
-  unpin_pages<Wrote>(simt::lanes_together<site>(), mount, address);
-}
-
-// Links a pointer to the page of `position`, in place of the page at `held` (an address; 0: none). Not linked afterwards: the page
-// is not to be had, or the element does not lie in one page; read_elsewhere and write_elsewhere then say or do what is right.
-template <class Handler, bool Wrote>
-GPUFS_DEVICE_COLD translation link(mapping from, Handler handler, std::uint64_t position, std::uint32_t nbytes,
-                                   std::uint64_t held) {
+GPUFS_DEVICE_COLD void leave(mapping_name name, std::uint64_t address) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  if (lanes.ballot_lanes(held != 0) != 0) unpin_pages<Wrote>(lanes, from.mount, held);
-  bool wanted = check_access(from, position, nbytes) == 0;
-  std::uint32_t shift = 0;
-  std::uint64_t page_begin = 0, page_end = 0;
-  if (wanted) {
-    shift = from.mount->cache.frames.page_shift;
-    page_begin = position >> shift << shift;
-    page_end = page_begin + (std::uint64_t{1} << shift);
-    wanted = page_end - position >= nbytes;
+  if (warp_access::possible(lanes, name)) {
+    warp_access(name).unpin<Wrote>(address);
+  } else {
+    unpin_pages<Wrote>(lanes, entry_of(name), address);
   }
-  const pinned_page got = pin_pages(lanes, from, handler, position >> shift, wanted);
-  if (!wanted || got.error != 0) return {0, 0, 0};
-  const std::uint64_t first = page_begin > from.begin ? page_begin : from.begin;
-  const std::uint64_t last = (page_end < from.limit() ? page_end : from.limit()) - nbytes;
-  const auto data = reinterpret_cast<std::uint64_t>(cache::frames(from.mount->cache).data(got.frame));
-  return {data - page_begin, last, static_cast<std::uint32_t>(last - first + 1)};
+}
+
+// What link_hit could not do. Not linked afterwards: the page is not to be had, or the element does not lie in one page, which only
+// happens where it may straddle pages; access_elsewhere then says or does what is right.
+template <class Handler, bool MayStraddle, bool Wrote>
+GPUFS_DEVICE_COLD translation link_rest(mapping_name name, Handler handler, std::uint64_t position, std::uint32_t nbytes,
+                                        std::uint64_t held) {
+  struct site;
+  const auto lanes = simt::lanes_together<site>();
+  if (lanes.ballot_lanes(held != 0) != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
+  int error = 0;
+  const std::uint32_t page = page_of<MayStraddle>(name, position, nbytes, &error);
+  const pinned_page got = pin_pages(lanes, entry_of(name), handler, page);
+  if (page != no_page) {
+    if (got.error == 0) return translation_of(name, position, nbytes, got.frame);
+    error = got.error;
+  }
+  if constexpr (MayStraddle) return {0, 0, 0};
+  note_fault(name, position, error);
+  return {is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0, 0, 0};
 }
 
 // Copies nbytes at `position` of the file to or from `bytes` (the lane's own), page by page, with a pin for no longer than that. An
 // access that fails changes nothing, gives zeros and is recorded: 0 or its errno.
 template <class Handler, bool Write>
-GPUFS_DEVICE_COLD int access_elsewhere(mapping from, Handler handler, std::uint64_t position, std::byte* bytes,
+GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, std::uint64_t position, std::byte* bytes,
                                        std::uint32_t nbytes) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  int error = check_access(from, position, nbytes);
-  const std::uint32_t shift = error == 0 ? from.mount->cache.frames.page_shift : 0;
+  int error = check_access(name, position, nbytes);
+  const mapping_entry* from = entry_of(name);
+  const std::uint32_t shift = error == 0 ? from->frames.page_shift : 0;
   std::uint32_t done = 0;
   for (;;) {
     const bool wanted = error == 0 && done < nbytes;
     if (lanes.ballot_lanes(wanted) == 0) break;
     const std::uint64_t at = position + done;
-    const pinned_page got = pin_pages(lanes, from, handler, at >> shift, wanted);
+    const auto page = wanted ? static_cast<std::uint32_t>(at >> shift) : no_page;
+    const pinned_page got = pin_pages(lanes, from, handler, page);
     std::uint64_t address = 0;
     if (wanted && got.error == 0) {
       const std::uint64_t in_page = at & ((std::uint64_t{1} << shift) - 1);
-      std::byte* data = cache::frames(from.mount->cache).data(got.frame) + in_page;
+      std::byte* data = cache::frames(from->frames).data(got.frame) + in_page;
       address = reinterpret_cast<std::uint64_t>(data);
-      if constexpr (Write) mark_dirty(from.mount, address);
+      if constexpr (Write) mark_dirty(from, address);
       const std::uint64_t left = (std::uint64_t{1} << shift) - in_page;
       for (std::uint64_t i = 0; i < left && done < nbytes; ++i, ++done) {
         if constexpr (Write) {
@@ -267,15 +416,24 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping from, Handler handler, std::uint6
     } else if (wanted) {
       error = got.error;
     }
-    unpin_pages<Write>(lanes, from.mount, address);
+    unpin_pages<Write>(lanes, from, address);
   }
   if (error != 0) {
     if constexpr (!Write) {
       for (std::uint32_t i = 0; i < nbytes; ++i) bytes[i] = std::byte{0};
     }
-    note_fault(from, position, error);
+    note_fault(name, position, error);
   }
   return error;
+}
+
+// Reads `count` elements that begin `stride` bytes apart, each as access_elsewhere does.
+template <class Handler>
+GPUFS_DEVICE_COLD void gather_elsewhere(mapping_name name, Handler handler, std::uint64_t position, std::byte* bytes,
+                                        std::uint32_t nbytes, std::uint32_t count, std::uint64_t stride) {
+  for (std::uint32_t k = 0; k < count; ++k) {
+    access_elsewhere<Handler, false>(name, handler, position + k * stride, bytes + std::size_t{k} * nbytes, nbytes);
+  }
 }
 
 }  // namespace detail

@@ -26,25 +26,25 @@ namespace detail {
 
 // The leader's part of gpufs::map.
 template <class Mount>
-GPUFS_DEVICE mapping make_mapping(const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count, std::uint32_t nbytes,
-                                  std::uint32_t alignment, bool writes, map_flags flags, std::uint32_t handler_view) {
-  const auto none = [](int error) { return mapping{nullptr, 0, error, 0, 0}; };
+GPUFS_DEVICE mapping_name make_mapping(const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count, std::uint32_t nbytes,
+                                       std::uint32_t alignment, bool writes, map_flags flags, std::uint32_t handler_view) {
+  const auto none = [](int error) { return mapping_name{error}; };
   if (opened.error() != 0) return none(opened.error());
   const file_view view = file_table(opened.mount().layout()).view(opened.number());
   if (view.error != 0) return none(view.error);
-  if (writes && !has(flags, map_flags::private_changes)) return none(-EACCES);  // files are open for reading only
-  if (handler_view != cache::file_view_number && has(flags, map_flags::private_changes)) return none(-EINVAL);
+  const bool changes = has(flags, map_flags::private_changes);
+  if (writes && !changes) return none(-EACCES);  // files are open for reading only
+  if (handler_view != cache::file_view_number && changes) return none(-EINVAL);
   if (offset < 0 || offset % alignment != 0 || count < to_the_end) return none(-EINVAL);
   if (offset > view.nbytes) return none(-ENXIO);
   const std::int64_t most = (view.nbytes - offset) / nbytes;
   if (count > most) return none(-ENXIO);
-  const std::int64_t n = count == to_the_end ? most : count;
-  const std::uint32_t in_view = has(flags, map_flags::private_changes) ? cache::private_view_number : handler_view;
   const auto begin = static_cast<std::uint64_t>(offset);
-  const std::uint64_t end = begin + static_cast<std::uint64_t>(n) * nbytes;
-  return {opened.mount().layout().resident, in_view << cache::view_shift | view.cache_id,
-          static_cast<std::int32_t>(opened.number()), begin,
-          has(flags, map_flags::stop_on_error) ? end | mapping::stop_on_error : end};
+  const std::uint64_t end = begin + static_cast<std::uint64_t>(count == to_the_end ? most : count) * nbytes;
+  const std::uint32_t in_view = changes ? cache::private_view_number : handler_view;
+  const mapping_key key{begin, has(flags, map_flags::stop_on_error) ? end | stop_on_error : end,
+                        static_cast<std::int32_t>(opened.number()), in_view << cache::view_shift | view.cache_id};
+  return simt::call_cold(&mapping_table::find_or_add, opened.mount().layout().resident, key);
 }
 
 }  // namespace detail
@@ -56,15 +56,16 @@ GPUFS_DEVICE mapping make_mapping(const basic_file<Mount>& opened, std::int64_t 
 // cached under its view.
 //
 // The pointer's error() is 0, or -EBADF; -EINVAL (an offset that is negative or not aligned, a count below -1, private with a
-// handler); -ENXIO (the file ends before); -EACCES (T is not const, and the mapping not private: files are open for reading only).
+// handler); -ENXIO (the file ends before); -EACCES (T is not const, and the mapping not private: files are open for reading only); -ENFILE (mount_options::max_mappings
+// different mappings of open files).
 template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,
                                              const Handler& handler = {}) {
-  const mapping made = detail::by_leader(group, [&] {
+  const mapping_name made = detail::by_leader(group, [&] {
     return detail::make_mapping(opened, offset, count, sizeof(T), alignof(T), !std::is_const_v<T>, flags, handler.view());
   });
-  return ptr<T, handled_by<Handler>>(made, handler);
+  return ptr<T, handled_by<Handler>>(made, static_cast<std::uint64_t>(offset), handler);
 }
 
 // Drops what private mappings have changed in the pages of p's mapping, and unlinks p: later accesses find what the file has. All
@@ -75,11 +76,11 @@ GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   p.unlink();
   group.sync();
   bool busy = false;
-  const mapping from = p.mapped();
-  if (from.mount != nullptr && from.limit() > from.begin) {
+  if (p && detail::end_of(*detail::entry_of(p.mapped())) > detail::entry_of(p.mapped())->begin) {
+    const mapping_entry& from = *detail::entry_of(p.mapped());
     const cache::page_cache<> pages(from.mount->cache);
-    const std::uint32_t shift = from.mount->cache.frames.page_shift;
-    const std::uint64_t last = (from.limit() - 1) >> shift;
+    const std::uint32_t shift = from.frames.page_shift;
+    const std::uint64_t last = (detail::end_of(from) - 1) >> shift;
     for (std::uint64_t n = (from.begin >> shift) + group.rank(); n <= last; n += group.size()) {
       busy |= !pages.drop_dirty(detail::key_of(from, n));
     }

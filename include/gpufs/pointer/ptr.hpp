@@ -25,20 +25,27 @@ template <class Handler>
 struct handled_by {
   using handler = Handler;
 
-  // See detail::link, leave, access_elsewhere.
-  template <bool Wrote>
-  GPUFS_DEVICE static translation link(const mapping& from, const Handler& how, std::uint64_t position, std::uint32_t nbytes,
+  // See detail::link_hit and link_rest, leave, access_elsewhere.
+  template <bool MayStraddle, bool Wrote>
+  GPUFS_DEVICE static translation link(mapping_name from, const Handler& how, std::uint64_t position, std::uint32_t nbytes,
                                        std::uint64_t held) {
-    return simt::call_cold(&detail::link<Handler, Wrote>, from, how, position, nbytes, held);
+    const translation at = simt::call_cold(&detail::link_hit<MayStraddle, Wrote>, from, position, nbytes, held);
+    if (at.span != 0) [[likely]]
+      return at;
+    return simt::call_cold(&detail::link_rest<Handler, MayStraddle, Wrote>, from, how, position, nbytes, at.room != 0 ? 0 : held);
   }
   template <bool Wrote>
-  GPUFS_DEVICE static void leave(const mapping& from, std::uint64_t held) {
-    simt::call_cold(&detail::leave<Wrote>, from.mount, held);
+  GPUFS_DEVICE static void leave(mapping_name from, std::uint64_t held) {
+    simt::call_cold(&detail::leave<Wrote>, from, held);
   }
   template <bool Write>
-  GPUFS_DEVICE static int access_elsewhere(const mapping& from, const Handler& how, std::uint64_t position, void* bytes,
+  GPUFS_DEVICE static int access_elsewhere(mapping_name from, const Handler& how, std::uint64_t position, void* bytes,
                                            std::uint32_t nbytes) {
     return simt::call_cold(&detail::access_elsewhere<Handler, Write>, from, how, position, static_cast<std::byte*>(bytes), nbytes);
+  }
+  GPUFS_DEVICE static void gather_elsewhere(mapping_name from, const Handler& how, std::uint64_t position, void* bytes,
+                                            std::uint32_t nbytes, std::uint32_t count, std::uint64_t stride) {
+    simt::call_cold(&detail::gather_elsewhere<Handler>, from, how, position, static_cast<std::byte*>(bytes), nbytes, count, stride);
   }
 };
 using plain_access = handled_by<no_handler>;
@@ -50,9 +57,9 @@ class ptr;
 template <class T, class Access>
 class element {
  public:
-  GPUFS_DEVICE operator T() const { return owner_.read(position_); }
+  GPUFS_DEVICE operator T() const { return owner_.read(distance_); }
   GPUFS_DEVICE const element& operator=(const T& value) const {
-    owner_.write(position_, value);
+    owner_.write(distance_, value);
     return *this;
   }
   GPUFS_DEVICE const element& operator=(const element& other) const { return *this = static_cast<T>(other); }
@@ -63,10 +70,17 @@ class element {
 
  private:
   friend class ptr<T, Access>;
-  GPUFS_DEVICE element(const ptr<T, Access>& owner, std::uint64_t position) : owner_(owner), position_(position) {}
+  GPUFS_DEVICE element(const ptr<T, Access>& owner, std::uint64_t distance) : owner_(owner), distance_(distance) {}
 
   const ptr<T, Access>& owner_;
-  std::uint64_t position_;
+  std::uint64_t distance_;  // bytes from where the owner points
+};
+
+// What read_tile gives.
+template <class T, unsigned N>
+struct elements {
+  T values[N];
+  GPUFS_DEVICE const T& operator[](unsigned k) const { return values[k]; }
 };
 
 // Dereferencing links and so changes the object even where it is const: threads that share a pointer (in global or shared memory)
@@ -77,10 +91,11 @@ class ptr {
   using handler_type = typename Access::handler;
   static constexpr bool writable = !std::is_const_v<T>;
   static constexpr std::uint32_t nbytes = sizeof(T);
+  // Mappings begin at multiples of the alignment, and pages are no smaller than zeros_nbytes.
+  static constexpr bool may_straddle = alignof(T) != sizeof(T) || sizeof(T) > zeros_nbytes;
   static_assert(std::is_object_v<T> && std::is_trivially_copyable_v<T>, "gpufs::ptr<T>: files hold trivially copyable objects");
   static_assert(!std::is_volatile_v<T>, "gpufs::ptr<T>: T must not be volatile");
-  static_assert(!writable || std::is_empty_v<handler_type>,
-                "gpufs::ptr<T>: pages made by a fault handler are read-only: ptr<const T>");
+  static_assert(!writable || std::is_empty_v<handler_type>, "gpufs::ptr<T>: pages made by a fault handler are read-only: ptr<const T>");
 
  public:
   using element_type = T;
@@ -92,11 +107,11 @@ class ptr {
 
   GPUFS_DEVICE constexpr ptr() {}  // null
   GPUFS_DEVICE constexpr ptr(std::nullptr_t) {}
-  GPUFS_DEVICE ptr(const ptr& other) : from_(other.from_), handler_(other.handler_), position_(other.position_) {}
-  GPUFS_DEVICE ptr(ptr&& other) noexcept : ptr(static_cast<const ptr&>(other)) { take_link(other); }
+  GPUFS_DEVICE ptr(const ptr& other) { copy_position(other); }
+  GPUFS_DEVICE ptr(ptr&& other) noexcept { take(other); }
   // To read-only.
-  GPUFS_DEVICE ptr(const ptr<plain, Access>& other) requires(!writable)
-      : from_(other.from_), handler_(other.handler_), position_(other.position_) {}
+  GPUFS_DEVICE ptr(const ptr<plain, Access>& other)
+  requires(!writable) { copy_position(other); }
   GPUFS_DEVICE ~ptr() { unlink(); }
 
   GPUFS_DEVICE ptr& operator=(const ptr& other) {
@@ -108,21 +123,21 @@ class ptr {
   GPUFS_DEVICE ptr& operator=(ptr&& other) noexcept {
     if (this == &other) return *this;
     unlink();
-    copy_position(other);
-    take_link(other);
+    take(other);
     return *this;
   }
 
   // Whether it points into a mapping. error(): 0, or why gpufs::map gave none.
-  GPUFS_DEVICE explicit operator bool() const { return from_.mount != nullptr; }
-  GPUFS_DEVICE int error() const { return from_.mount != nullptr ? 0 : from_.number; }
+  GPUFS_DEVICE explicit operator bool() const { return detail::is_mapping(from_); }
+  GPUFS_DEVICE int error() const { return static_cast<std::int64_t>(from_) < 0 ? static_cast<int>(from_) : 0; }
   // Whether it holds a pin just now.
-  GPUFS_DEVICE bool linked() const { return at_.span != 0; }
+  GPUFS_DEVICE bool linked() const { return span_ != 0; }
   // The byte of the file that it points to.
-  GPUFS_DEVICE std::int64_t offset() const { return static_cast<std::int64_t>(position_); }
+  GPUFS_DEVICE std::int64_t offset() const { return static_cast<std::int64_t>(position()); }
+  GPUFS_DEVICE mapping_name mapped() const { return from_; }
 
-  GPUFS_DEVICE reference operator*() const { return refer(position_); }
-  GPUFS_DEVICE reference operator[](difference_type i) const { return refer(position_ + bytes(i)); }
+  GPUFS_DEVICE reference operator*() const { return refer(0); }
+  GPUFS_DEVICE reference operator[](difference_type i) const { return refer(bytes(i)); }
 
   // What `->` goes through: a copy of the element.
   class arrow {
@@ -133,40 +148,63 @@ class ptr {
    private:
     plain value_;
   };
-  GPUFS_DEVICE arrow operator->() const { return arrow(read(position_)); }
+  GPUFS_DEVICE arrow operator->() const { return arrow(read(0)); }
 
   // Reads a V (uint4, say) at this position: by one load where V's alignment and the page allow, else piece by piece.
   template <class V>
   GPUFS_DEVICE V load(difference_type i = 0) const {
-    static_assert(std::is_trivially_copyable_v<V> && sizeof(V) % sizeof(T) == 0,
-                  "gpufs::ptr<T>::load<V>: V is a whole number of T");
-    const std::uint64_t position = position_ + bytes(i);
-    if (reach(position) && at_.last - position + nbytes >= sizeof(V) && (position + at_.delta) % alignof(V) == 0) [[likely]]
-      return *reinterpret_cast<const V*>(position + at_.delta);
+    static_assert(std::is_trivially_copyable_v<V> && sizeof(V) % sizeof(T) == 0, "gpufs::ptr<T>::load<V>: V is a whole number of T");
+    const std::uint64_t distance = bytes(i);
+    if (!reaches(distance)) [[unlikely]] link(distance);
+    if (reaches(distance) && room_ - distance + nbytes >= sizeof(V) && (address_ + distance) % alignof(V) == 0) [[likely]]
+      return *simt::in_device_memory(reinterpret_cast<const V*>(address_ + distance));
     V value;
-    Access::template access_elsewhere<false>(from_, handler_, position, &value, sizeof(V));
+    Access::template access_elsewhere<false>(from_, handler_, position() + distance, &value, sizeof(V));
     return value;
   }
 
-  GPUFS_DEVICE const mapping& mapped() const { return from_; }
+  // Reads N elements, `stride` elements apart, the first at this position. One check and N loads in flight where they lie in one page,
+  // as in kernels that read in tiles; else one by one.
+  template <unsigned N>
+  GPUFS_DEVICE elements<plain, N> read_tile(std::uint32_t stride) const {
+    const std::uint64_t end = bytes((N - 1) * static_cast<difference_type>(stride));
+    elements<plain, N> tile;
+    if (!reaches(0)) [[unlikely]] link(0);
+    if (room_ < span_ && room_ >= end) [[likely]] {
+      const plain* first = simt::in_device_memory(reinterpret_cast<const plain*>(address_));
+      for (unsigned k = 0; k < N; ++k) tile.values[k] = first[k * stride];
+      return tile;
+    }
+    unlink();
+    elements<plain, N> elsewhere;
+    Access::gather_elsewhere(from_, handler_, address_, elsewhere.values, nbytes, N, bytes(stride));
+    for (unsigned k = 0; k < N; ++k) tile.values[k] = elsewhere.values[k];
+    return tile;
+  }
 
-  // Links to the element's page if it is not linked to it: 0, or the errno of why it is not to be had. An element that straddles
-  // pages is never linked, and gives 0.
+  // Links to the element's page if it is not linked to it: 0, or the errno of why it is not to be had, which is recorded as any
+  // access's. An element that straddles pages is never linked, and gives 0.
   GPUFS_DEVICE int fault_in() const {
-    if (reach(position_)) return 0;
+    if (reaches(0)) return 0;
+    link(0);
+    if (linked()) return 0;
     plain value;
-    return Access::template access_elsewhere<false>(from_, handler_, position_, &value, nbytes);
+    return Access::template access_elsewhere<false>(from_, handler_, position(), &value, nbytes);
   }
   // Gives the page up; the next access faults.
   GPUFS_DEVICE void unlink() const {
     if (!linked()) return;
-    Access::template leave<writable>(from_, held());
-    at_.span = 0;
+    const std::uint64_t at = held();
+    address_ = position();
+    shift_ = 0;
+    room_ = 0;
+    span_ = 0;
     changes_ = {};
+    Access::template leave<writable>(from_, at);
   }
 
-  // Atomics on the file's element, of device scope; pages are in device memory. For T of 4 or 8 bytes, aligned. An access that
-  // fails gives 0.
+  // Atomics on the file's element, of device scope; pages are in device memory. For T of 4 or 8 bytes, aligned. An access that fails
+  // gives 0.
   GPUFS_DEVICE plain fetch_add(plain value, std::memory_order order) const requires(writable&& std::is_integral_v<plain>) {
     return atomically([&](auto ref) { return ref.fetch_add(value, order); });
   }
@@ -194,10 +232,9 @@ class ptr {
   }
 
   GPUFS_DEVICE ptr& operator+=(difference_type n) {
-    const std::uint64_t before = position_;
-    position_ += bytes(n);
-    // Left the page; a pointer that was linked by [] may have been elsewhere before, and stays so.
-    if (linked() && !at_.reaches(position_) && at_.reaches(before)) unlink();
+    address_ += bytes(n);
+    room_ -= bytes(n);
+    if (linked() && room_ >= span_) [[unlikely]] unlink();
     return *this;
   }
   GPUFS_DEVICE ptr& operator-=(difference_type n) { return *this += -n; }
@@ -215,24 +252,23 @@ class ptr {
   }
   GPUFS_DEVICE friend ptr operator+(const ptr& p, difference_type n) {
     ptr sum(p);
-    sum.position_ += bytes(n);
+    sum.address_ += bytes(n);
     return sum;
   }
   GPUFS_DEVICE friend ptr operator+(difference_type n, const ptr& p) { return p + n; }
   GPUFS_DEVICE friend ptr operator-(const ptr& p, difference_type n) { return p + -n; }
   // Of pointers into one mapping, in elements.
   GPUFS_DEVICE friend difference_type operator-(const ptr& a, const ptr& b) {
-    return static_cast<difference_type>(a.position_ - b.position_) / static_cast<difference_type>(nbytes);
+    return static_cast<difference_type>(a.position() - b.position()) / static_cast<difference_type>(nbytes);
   }
   GPUFS_DEVICE friend bool operator==(const ptr& a, const ptr& b) {
-    return a.position_ == b.position_ && (a.from_.mount == nullptr) == (b.from_.mount == nullptr);
+    return a.position() == b.position() && static_cast<bool>(a) == static_cast<bool>(b);
   }
-  GPUFS_DEVICE friend std::strong_ordering operator<=>(const ptr& a, const ptr& b) {
-    return static_cast<std::int64_t>(a.position_) <=> static_cast<std::int64_t>(b.position_);
-  }
+  GPUFS_DEVICE friend std::strong_ordering operator<=>(const ptr& a, const ptr& b) { return a.offset() <=> b.offset(); }
 
   // How gpufs::map makes one.
-  GPUFS_DEVICE ptr(const mapping& from, const handler_type& handler) : from_(from), handler_(handler), position_(from.begin) {}
+  GPUFS_DEVICE ptr(mapping_name from, std::uint64_t position, const handler_type& handler)
+      : address_(position), from_(from), handler_(handler) {}
 
  private:
   template <class, class>
@@ -244,71 +280,93 @@ class ptr {
   };
 
   GPUFS_DEVICE static std::uint64_t bytes(difference_type n) { return static_cast<std::uint64_t>(n) * nbytes; }
-  GPUFS_DEVICE std::uint64_t held() const { return at_.last + at_.delta; }  // an address in the linked page
+  GPUFS_DEVICE std::uint64_t position() const { return address_ + shift_; }
+  GPUFS_DEVICE std::uint64_t held() const { return address_ + room_; }  // an address in the linked page
+  // Whether the element that many bytes on lies in the linked page.
+  GPUFS_DEVICE bool reaches(std::uint64_t distance) const { return room_ - distance < span_; }
 
-  GPUFS_DEVICE void copy_position(const ptr& other) {
+  template <class Other>
+  GPUFS_DEVICE void copy_position(const Other& other) {
+    address_ = other.address_;
+    shift_ = other.shift_;
     from_ = other.from_;
     handler_ = other.handler_;
-    position_ = other.position_;
   }
-  GPUFS_DEVICE void take_link(ptr& other) {
-    at_ = other.at_;
+  GPUFS_DEVICE void take(ptr& other) {
+    copy_position(other);
+    room_ = other.room_;
+    span_ = other.span_;
     changes_ = other.changes_;
-    other.at_.span = 0;
+    other.span_ = 0;
     other.changes_ = {};
   }
 
-  // Whether `position` can be accessed in place, now.
-  GPUFS_DEVICE bool reach(std::uint64_t position) const {
-    if (!at_.reaches(position)) [[unlikely]] {
-      at_ = Access::template link<writable>(from_, handler_, position, nbytes, linked() ? held() : 0);
-      changes_ = {};
+  // Links to the page of the element that many bytes on; that element's address, or that of zeros (may_straddle: any).
+  GPUFS_DEVICE std::uint64_t link(std::uint64_t distance) const {
+    const std::uint64_t here = position();
+    const translation at =
+        Access::template link<may_straddle, writable>(from_, handler_, here + distance, nbytes, linked() ? held() : 0);
+    changes_ = {};
+    span_ = at.span;
+    room_ = distance + at.room;
+    address_ = at.address - distance;
+    shift_ = here - address_;
+    return at.address;
+  }
+  GPUFS_DEVICE plain read(std::uint64_t distance) const {
+    std::uint64_t at = address_ + distance;
+    if (!reaches(distance)) [[unlikely]] {
+      at = link(distance);
+      if constexpr (may_straddle) {
+        if (!linked()) {
+          plain value;
+          Access::template access_elsewhere<false>(from_, handler_, position() + distance, &value, nbytes);
+          return value;
+        }
+      } else {
+        if (at == 0) return plain{};  // of a null pointer
+      }
     }
-    return at_.span != 0;
+    return *simt::in_device_memory(reinterpret_cast<const plain*>(at));
   }
-  GPUFS_DEVICE plain read(std::uint64_t position) const {
-    if (reach(position)) [[likely]]
-      return *reinterpret_cast<const plain*>(position + at_.delta);
-    plain value;
-    Access::template access_elsewhere<false>(from_, handler_, position, &value, nbytes);
-    return value;
-  }
-  GPUFS_DEVICE void write(std::uint64_t position, plain value) const {
-    if (reach(position)) [[likely]] {
+  GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
+    if (!reaches(distance)) [[unlikely]] link(distance);
+    if (linked()) [[likely]] {
       mark();
-      *reinterpret_cast<plain*>(position + at_.delta) = value;
-    } else {
-      Access::template access_elsewhere<true>(from_, handler_, position, &value, nbytes);
+      *simt::in_device_memory(reinterpret_cast<plain*>(address_ + distance)) = value;
+    } else if (may_straddle) {
+      Access::template access_elsewhere<true>(from_, handler_, position() + distance, &value, nbytes);
     }
   }
   GPUFS_DEVICE void mark() const {
     if (changes_.marked) return;
-    simt::call_cold(&detail::mark_dirty, from_.mount, held());
+    simt::call_cold(&detail::mark_dirty, detail::entry_of(from_), held());
     changes_.marked = true;
   }
-  GPUFS_DEVICE reference refer(std::uint64_t position) const {
+  GPUFS_DEVICE reference refer(std::uint64_t distance) const {
     if constexpr (writable) {
-      return element<T, Access>(*this, position);
+      return element<T, Access>(*this, distance);
     } else {
-      return read(position);
+      return read(distance);
     }
   }
   template <class Do>
   GPUFS_DEVICE plain atomically(Do what) const {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "gpufs::ptr<T>: atomics are of 4 or 8 bytes");
-    if (reach(position_)) [[likely]] {
-      mark();
-      return what(simt::atomic_ref<plain>(*reinterpret_cast<plain*>(position_ + at_.delta)));
-    }
-    plain none{};
-    Access::template access_elsewhere<false>(from_, handler_, position_, &none, nbytes);
-    return plain{};
+    static_assert(!may_straddle, "gpufs::ptr<T>: atomics are of aligned T");
+    if (!reaches(0)) [[unlikely]] link(0);
+    if (!linked()) return plain{};
+    mark();
+    return what(simt::atomic_ref<plain>(*reinterpret_cast<plain*>(address_)));
   }
 
-  mapping from_{};
+  // What an access in place needs: three of these. Its address and, while it is not linked, any two numbers whose sum is its position.
+  mutable std::uint64_t address_ = 0;
+  mutable std::uint64_t room_ = 0;  // bytes to the last element of the linked page
+  mutable std::uint32_t span_ = 0;  // addresses that its elements may have; 0: not linked
+  mutable std::uint64_t shift_ = 0;  // position - address
+  mapping_name from_{};
   [[no_unique_address]] handler_type handler_{};
-  std::uint64_t position_ = 0;
-  mutable translation at_{};
   [[no_unique_address]] mutable std::conditional_t<writable, change_mark, nothing> changes_{};
 };
 

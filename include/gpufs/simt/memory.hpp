@@ -24,6 +24,30 @@ GPUFS_DEVICE vec16 load_relaxed_16(const void* p) { return detail::load_relaxed_
 // The same as load_relaxed_16 for host memory that others may change (system scope): never served from a stale first-level cache.
 GPUFS_DEVICE vec16 load_host_16(const void* p) { return detail::load_host_16(p); }
 
+// The same pointer, of which the compiler now knows that it points to device memory (not shared, not a stack): faster accesses.
+template <class T>
+GPUFS_DEVICE T* in_device_memory(T* p) {
+#if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(p));
+#endif
+  return p;
+}
+
+// 128 bytes of global memory in the hands of a full warp, a word a lane: loaded at once, in one register, and handed round as they
+// are needed. All lanes of the warp construct it together, with the same address (aligned to 128), and call get together.
+class warp_line {
+ public:
+  GPUFS_DEVICE explicit warp_line(const void* line) : line_(line) {}
+  // A member at `offset`, of 4 or 8 bytes, aligned.
+  template <class T>
+  GPUFS_DEVICE T get(unsigned offset) const {
+    return line_.template get<T>(offset);
+  }
+
+ private:
+  detail::warp_line_words line_;
+};
+
 // Collective. Copies nbytes from host memory (pinned, or a registered mapping) to device memory, any alignment; 16-byte
 // loads, four in flight a lane, where source and destination are aligned alike. What the members had written must be ordered
 // before by the caller if it matters; when the call returns, every member sees the copy. 0, or -EIO: CPU machine only, the

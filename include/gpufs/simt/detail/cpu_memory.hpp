@@ -23,6 +23,20 @@ inline vec16 load_relaxed_16(const void* p) {
 }
 inline vec16 load_host_16(const void* p) { return load_relaxed_16(p); }
 
+class warp_line_words {
+ public:
+  explicit warp_line_words(const void* line) : line_(static_cast<const std::byte*>(line)) {}
+  template <class T>
+  T get(unsigned offset) const {
+    T value;
+    std::memcpy(&value, line_ + offset, sizeof value);
+    return value;
+  }
+
+ private:
+  const std::byte* line_;
+};
+
 template <class Group>
 int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nbytes) {
   return group.broadcast(group.leader() ? cpu_copy_from_host(dst, host_src, nbytes) : 0);

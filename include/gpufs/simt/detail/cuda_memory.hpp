@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "gpufs/simt/config.hpp"
 #include "gpufs/simt/types.hpp"
@@ -109,6 +110,27 @@ __device__ inline void copy_with(Group group, void* to, const void* from, std::s
   }
   group.sync();
 }
+
+class warp_line_words {
+ public:
+  __device__ explicit warp_line_words(const void* line) : word_(static_cast<const std::uint32_t*>(line)[lane()]) {}
+  template <class T>
+  __device__ T get(unsigned offset) const {
+    std::uint32_t words[sizeof(T) / 4];
+    for (unsigned i = 0; i < sizeof(T) / 4; ++i) words[i] = __shfl_sync(~0u, word_, static_cast<int>(offset / 4 + i));
+    T value;
+    std::memcpy(&value, words, sizeof value);
+    return value;
+  }
+
+ private:
+  __device__ static std::uint32_t lane() {
+    std::uint32_t rank;
+    asm("mov.u32 %0, %%laneid;" : "=r"(rank));
+    return rank;
+  }
+  std::uint32_t word_;
+};
 
 template <class Group>
 __device__ inline int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nbytes) {

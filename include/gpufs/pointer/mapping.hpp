@@ -1,0 +1,128 @@
+// Mappings: what pointers into a file share, in device memory. A pointer names its mapping by one word, so that it stays small.
+#pragma once
+#include "gpufs/file/file.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+// Names a mapping: its entry's address with the entry's generation above it; 0: none; negative: why there is none.
+enum class mapping_name : std::int64_t {};
+
+namespace detail {
+
+inline constexpr unsigned mapping_address_bits = 48;
+inline constexpr std::uint64_t mapping_generation_mask = 0x7fff;
+
+GPUFS_DEVICE bool is_mapping(mapping_name name) { return static_cast<std::int64_t>(name) > 0; }
+GPUFS_DEVICE mapping_entry* entry_of(mapping_name name) {
+  return reinterpret_cast<mapping_entry*>(static_cast<std::uint64_t>(name) & ((std::uint64_t{1} << mapping_address_bits) - 1));
+}
+
+// What a mapping is made from.
+struct mapping_key {
+  std::uint64_t begin, end;  // as mapping_entry's
+  std::int32_t number;
+  std::uint32_t cache_id;
+};
+
+// The mappings of a mount, a hash set: equal ones are one entry, so that all groups of a kernel that map a file alike share it. An
+// entry lives as long as its file is open; a pointer that outlives it is told by the generation.
+class mapping_table {
+ public:
+  GPUFS_DEVICE explicit mapping_table(const mount_layout& mount) : mount_(mount) {}
+
+  // One lane calls. A name, or -ENFILE when there are too many, or -ETIMEDOUT.
+  GPUFS_DEVICE_COLD static mapping_name find_or_add(const mount_layout* mount, mapping_key key) {
+    return mapping_table(*mount).search(key);
+  }
+
+ private:
+  enum : std::uint64_t { unused = 0, writing = 1, ready = 2, state_mask = 3 };
+
+  GPUFS_DEVICE mapping_name search(const mapping_key& key) const {
+    const std::uint32_t mask = mount_.mapping_mask;
+    const std::uint32_t most = mask < 256 ? mask : 255;
+    const std::uint64_t mixed = (key.begin * 0x9e3779b97f4a7c15u ^ key.end) * 0xbf58476d1ce4e5b9u ^
+                                (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.number)) << 32 | key.cache_id);
+    const auto home = static_cast<std::uint32_t>(mixed * 0x94d049bb133111ebu >> 32);
+    const simt::deadline until(mount_.io_timeout_ns);
+    simt::backoff pause;
+    for (;;) {
+      mapping_entry* place = nullptr;
+      std::uint64_t seen_there = 0;
+      bool changing = false;
+      for (std::uint32_t i = 0; i <= most; ++i) {
+        mapping_entry& entry = mount_.mappings[std::size_t{(home + i) & mask} * mapping_copies];
+        const std::uint64_t seen = word(entry).load(std::memory_order_acquire);  // meets add's release
+        if ((seen & state_mask) == ready) {
+          if (is(entry, key) && word(entry).load(std::memory_order_relaxed) == seen) return name_of(entry, seen);
+          if (place == nullptr && !file_table(mount_).is_open(file_number{get(entry.number)})) {
+            place = &entry;
+            seen_there = seen;
+          }
+        } else if ((seen & state_mask) == writing) {
+          changing = true;
+        } else {
+          if (place == nullptr) {
+            place = &entry;
+            seen_there = seen;
+          }
+          break;  // entries never become unused again: the key is nowhere behind
+        }
+      }
+      // While an entry is being written it may be the one that we look for.
+      if (!changing && place == nullptr) return mapping_name{-ENFILE};
+      if (!changing && word(*place).compare_exchange(seen_there, (seen_there & ~state_mask) | writing, std::memory_order_acquire)) {
+        return add(*place, seen_there, key);
+      }
+      if (until.expired()) return mapping_name{-ETIMEDOUT};
+      pause();
+    }
+  }
+
+  GPUFS_DEVICE mapping_name add(mapping_entry& entry, std::uint64_t before, const mapping_key& key) const {
+    put(entry.number, key.number);
+    put(entry.cache_id, key.cache_id);
+    put(entry.begin, key.begin);
+    put(entry.end, key.end);
+    entry.frames = mount_.cache.frames;
+    entry.table = mount_.cache.table;
+    entry.counters = mount_.counters + file_table::index_of(file_number{key.number});
+    entry.counter_stride = mount_.nslots;
+    entry.mount = &mount_;
+    const std::uint64_t generation = ((before >> 2) + 1) & mapping_generation_mask;
+    const std::uint64_t after = generation << 2 | ready;
+    for (std::uint32_t copy = 1; copy < mapping_copies; ++copy) {
+      (&entry)[copy] = entry;
+      (&entry)[copy].word = after;
+    }
+    word(entry).store(after, std::memory_order_release);
+    return name_of(entry, after);
+  }
+
+  GPUFS_DEVICE static simt::atomic_ref<std::uint64_t> word(mapping_entry& entry) { return simt::atomic_ref<std::uint64_t>(entry.word); }
+  // An entry may be given to another mapping while we look at it; the caller then finds its word changed (the fence orders that).
+  GPUFS_DEVICE static bool is(mapping_entry& entry, const mapping_key& key) {
+    const bool same = get(entry.number) == key.number && get(entry.cache_id) == key.cache_id && get(entry.begin) == key.begin &&
+                      get(entry.end) == key.end;
+    simt::fence(std::memory_order_acquire, simt::scope::device);
+    return same;
+  }
+  template <class T>
+  GPUFS_DEVICE static T get(T& field) {
+    return simt::atomic_ref<T>(field).load(std::memory_order_relaxed);
+  }
+  template <class T>
+  GPUFS_DEVICE static void put(T& field, T value) {
+    simt::atomic_ref<T>(field).store(value, std::memory_order_relaxed);
+  }
+  GPUFS_DEVICE static mapping_name name_of(mapping_entry& entry, std::uint64_t seen) {
+    return mapping_name{static_cast<std::int64_t>(reinterpret_cast<std::uint64_t>(&entry) | seen >> 2 << mapping_address_bits)};
+  }
+
+  const mount_layout& mount_;
+};
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs
