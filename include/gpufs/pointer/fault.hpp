@@ -46,6 +46,21 @@ GPUFS_DEVICE int check_access(mapping_name name, std::uint64_t position, std::ui
   return size < nbytes || position - from.begin > size - nbytes ? -ENXIO : 0;
 }
 
+// Of the lanes, those whose value is the caller's: exactly, as long as there are few values; with many, lanes that are left are taken
+// to be alone, since nobody then gains by more (and match.any takes its time for each value). All lanes call.
+template <class T>
+GPUFS_DEVICE std::uint32_t sharing_lanes(simt::some_lanes lanes, const T& value) {
+  std::uint32_t left = lanes.mask();
+  std::uint32_t mine = 1u << simt::lane_id();
+  for (int tries = 0; left != 0 && tries < 4; ++tries) {
+    const bool equal = lanes.shfl_from_lane(value, simt::lowest_lane(left)) == value;
+    const std::uint32_t same = lanes.ballot_lanes(equal) & left;
+    if (equal) mine = same;
+    left &= ~same;
+  }
+  return mine;
+}
+
 // A page that is pinned once for the lane that asked, unless error != 0.
 struct pinned_page {
   cache::frame_index frame;
@@ -124,7 +139,12 @@ struct found_page {
 // Pins each lane's page of its mapping (no_page: none) if it is in the cache. All lanes call.
 GPUFS_DEVICE found_page find_pages(simt::some_lanes lanes, const mapping_entry* from, std::uint32_t page_number) {
   // Lanes of one mapping and page.
-  const std::uint32_t same = lanes.match_any_lanes(page_number) & lanes.match_any_lanes(reinterpret_cast<std::uint64_t>(from));
+  struct wanted_page {
+    const mapping_entry* from;
+    std::uint32_t number;
+    GPUFS_DEVICE bool operator==(const wanted_page& other) const { return from == other.from && number == other.number; }
+  };
+  const std::uint32_t same = sharing_lanes(lanes, wanted_page{from, page_number});
   const unsigned leader = simt::lowest_lane(same);
   found_page at{cache::frame_index{}, 0};
   if (page_number != no_page && simt::lane_id() == leader) {
@@ -171,7 +191,7 @@ GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from,
     const auto base = reinterpret_cast<std::uint64_t>(from->frames.data);
     state = from->frames.states + ((address - base) >> from->frames.page_shift);
   }
-  const std::uint32_t same = lanes.match_any_lanes(reinterpret_cast<std::uint64_t>(state));
+  const std::uint32_t same = sharing_lanes(lanes, state);
   if (state == nullptr || simt::lane_id() != simt::lowest_lane(same)) return;
   if constexpr (Wrote) {
     cache::frames::unpin_after_writes(*state, simt::count_lanes(same));
@@ -254,11 +274,10 @@ class warp_access {
   // Gives back the pins on the pages at these addresses (0: none).
   template <bool Wrote>
   GPUFS_DEVICE void unpin(std::uint64_t address) const {
-    const auto warp = simt::this_warp();
     const std::uint64_t data = entry_.get<std::uint64_t>(frames_at + offsetof(cache::frame_storage, data));
     const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
     const auto frame = address == 0 ? no_page : static_cast<std::uint32_t>((address - data) >> shift);
-    const std::uint32_t same = warp.match_any(frame);
+    const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), frame);
     auto* states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
     if (frame == no_page || simt::lane_id() != simt::lowest_lane(same)) return;
     if constexpr (Wrote) {
@@ -274,7 +293,7 @@ class warp_access {
   GPUFS_DEVICE translation link(mapping_name name, std::uint64_t position, std::uint32_t nbytes) const {
     const auto warp = simt::this_warp();
     const std::uint32_t page = page_of<MayStraddle>(name, position, nbytes);
-    const std::uint32_t same = warp.match_any(page);
+    const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), page);
     std::uint32_t frame = cache::hash_table::no_frame;
     {
       cache::table_storage table{};
