@@ -218,6 +218,7 @@ GPUFS_NO_TSAN std::uint32_t cpu_converge(const void* site) {
   if ((w.random() & 3) != 0) {
     self->state = lane_state::backing_off;
     w.sleeping[w.nsleeping++] = self;
+    w.converging = true;
   } else {
     w.make_ready(self);
   }
