@@ -101,6 +101,35 @@ TEST(some_lanes, agree_on_who_they_are) {
   EXPECT_GT(*sizes.rbegin(), 4u) << "lanes do meet";
 }
 
+// Lanes of two tiles arrive together and work as a group, while the others of their tiles wait for them already.
+struct across_tiles {
+  unsigned rounds;
+  std::uint32_t* wrong;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto tile = this_tile<8>();
+    for (unsigned i = 0; i < rounds; ++i) {
+      const std::uint64_t drawn = scramble(i * 4096 + thread_rank());
+      if (drawn % 4 != 0) {
+        const some_lanes lanes = lanes_together<across_tiles>();
+        for (unsigned k = 0; k < 3; ++k) {
+          if ((lanes.ballot_lanes(true) & lanes.mask()) != lanes.mask())
+            atomic_ref<std::uint32_t>(*wrong).fetch_add(1, std::memory_order_relaxed);
+        }
+      }
+      if (tile.reduce_add(1u) != 8) atomic_ref<std::uint32_t>(*wrong).fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+};
+
+TEST(some_lanes, of_several_tiles) {
+  const device_array<std::uint32_t> wrong(1);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    launch({.grid = 1, .block = 64, .schedule = {.seed = seed, .nthreads = 1}}, across_tiles{20, wrong.get()});
+  }
+  EXPECT_EQ(wrong.values()[0], 0u);
+}
+
 // One lane a warp arrives again and again, and nobody else is there.
 struct arrive_alone {
   unsigned times;
