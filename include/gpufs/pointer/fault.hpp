@@ -104,7 +104,9 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, mapping from,
     Handler how = handler;
     if constexpr (!std::is_empty_v<Handler>) how = lanes.shfl_from_lane(handler, first);
     const std::uint64_t page = lanes.shfl_from_lane(page_number, first);
-    const bool same = theirs.mount == from.mount && theirs.cache_id == from.cache_id && page == page_number;
+    // Of one open file: another number of the same file may be closed.
+    const bool same =
+        theirs.mount == from.mount && theirs.cache_id == from.cache_id && theirs.number == from.number && page == page_number;
     const std::uint32_t sharing = lanes.ballot_lanes(same) & missing;
     const pinned_page got = bring_in(lanes, theirs, how, page);
     const std::uint32_t npins = simt::count_lanes(sharing);
