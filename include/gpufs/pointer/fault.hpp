@@ -22,7 +22,7 @@ struct mapping {
 
 // Where a pointer's elements are while it is linked: it holds one pin on their page.
 struct translation {
-  std::uint64_t delta;  // address - position in the file
+  std::uint64_t delta;  // address - position in the file; as `link` gives it when not linked, why: a negative errno, or 0
   std::uint64_t last;   // the last position at which an element of the page begins
   std::uint32_t span;   // how many positions, up to `last`, elements may begin at; 0: not linked
 
@@ -213,14 +213,16 @@ GPUFS_DEVICE_COLD void leave(const mount_layout* mount, std::uint64_t address) {
 }
 
 // Links a pointer to the page of `position`, in place of the page at `held` (an address; 0: none). Not linked afterwards: the page
-// is not to be had, or the element does not lie in one page; read_elsewhere and write_elsewhere then say or do what is right.
+// is not to be had (its errno is in `delta`), or the element does not lie in one page (0); access_elsewhere then says or does what
+// is right.
 template <class Handler, bool Wrote>
 GPUFS_DEVICE_COLD translation link(mapping from, Handler handler, std::uint64_t position, std::uint32_t nbytes,
                                    std::uint64_t held) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
   if (lanes.ballot_lanes(held != 0) != 0) unpin_pages<Wrote>(lanes, from.mount, held);
-  bool wanted = check_access(from, position, nbytes) == 0;
+  const int refused = check_access(from, position, nbytes);
+  bool wanted = refused == 0;
   std::uint32_t shift = 0;
   std::uint64_t page_begin = 0, page_end = 0;
   if (wanted) {
@@ -230,7 +232,9 @@ GPUFS_DEVICE_COLD translation link(mapping from, Handler handler, std::uint64_t 
     wanted = page_end - position >= nbytes;
   }
   const pinned_page got = pin_pages(lanes, from, handler, position >> shift, wanted);
-  if (!wanted || got.error != 0) return {0, 0, 0};
+  if (!wanted || got.error != 0) {
+    return {static_cast<std::uint64_t>(static_cast<std::int64_t>(wanted ? got.error : refused)), 0, 0};
+  }
   const std::uint64_t first = page_begin > from.begin ? page_begin : from.begin;
   const std::uint64_t last = (page_end < from.limit() ? page_end : from.limit()) - nbytes;
   const auto data = reinterpret_cast<std::uint64_t>(cache::frames(from.mount->cache).data(got.frame));
@@ -238,7 +242,8 @@ GPUFS_DEVICE_COLD translation link(mapping from, Handler handler, std::uint64_t 
 }
 
 // Copies nbytes at `position` of the file to or from `bytes` (the lane's own), page by page, with a pin for no longer than that. An
-// access that fails changes nothing, gives zeros and is recorded: 0 or its errno.
+// access that fails is recorded: 0 or its errno. Then a read gives zeros, and a write has changed what lies before the page that
+// failed.
 template <class Handler, bool Write>
 GPUFS_DEVICE_COLD int access_elsewhere(mapping from, Handler handler, std::uint64_t position, std::byte* bytes,
                                        std::uint32_t nbytes) {

@@ -154,6 +154,7 @@ class ptr {
   // pages is never linked, and gives 0.
   GPUFS_DEVICE int fault_in() const {
     if (reach(position_)) return 0;
+    if (const int error = note_failed_link(); error != 0) return error;
     plain value;
     return Access::template access_elsewhere<false>(from_, handler_, position_, &value, nbytes);
   }
@@ -266,6 +267,13 @@ class ptr {
     }
     return at_.span != 0;
   }
+  // After a `reach` that failed, where nothing else is tried: records why there is no link, and says it. (0: the element straddles
+  // pages.) Asking once more might succeed: a frame has come free.
+  GPUFS_DEVICE int note_failed_link() const {
+    const int error = static_cast<int>(at_.delta);
+    if (error != 0) simt::call_cold(&detail::note_fault, from_, position_, error);
+    return error;
+  }
   GPUFS_DEVICE plain read(std::uint64_t position) const {
     if (reach(position)) [[likely]]
       return *reinterpret_cast<const plain*>(position + at_.delta);
@@ -295,13 +303,13 @@ class ptr {
   }
   template <class Do>
   GPUFS_DEVICE plain atomically(Do what) const {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "gpufs::ptr<T>: atomics are of 4 or 8 bytes");
+    static_assert((sizeof(T) == 4 || sizeof(T) == 8) && alignof(T) == sizeof(T),
+                  "gpufs::ptr<T>: atomics are of 4 or 8 bytes, aligned");
     if (reach(position_)) [[likely]] {
       mark();
       return what(simt::atomic_ref<plain>(*reinterpret_cast<plain*>(position_ + at_.delta)));
     }
-    plain none{};
-    Access::template access_elsewhere<false>(from_, handler_, position_, &none, nbytes);
+    note_failed_link();  // aligned elements straddle no pages
     return plain{};
   }
 
