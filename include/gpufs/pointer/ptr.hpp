@@ -79,7 +79,7 @@ class ptr {
   static constexpr std::uint32_t nbytes = sizeof(T);
   static_assert(std::is_object_v<T> && std::is_trivially_copyable_v<T>, "gpufs::ptr<T>: files hold trivially copyable objects");
   static_assert(!std::is_volatile_v<T>, "gpufs::ptr<T>: T must not be volatile");
-  static_assert(!writable || std::is_empty_v<handler_type>,
+  static_assert(!writable || std::is_same_v<handler_type, no_handler>,
                 "gpufs::ptr<T>: pages made by a fault handler are read-only: ptr<const T>");
 
  public:
