@@ -9,7 +9,6 @@
 // what pread returns) reads as zeros, is not written, and is counted and logged by the mount; or stops the kernel
 // (map_flags::stop_on_error).
 #pragma once
-#include <compare>
 #include <cstddef>
 #include <iterator>
 #include <type_traits>
@@ -94,8 +93,9 @@ class ptr {
   GPUFS_DEVICE constexpr ptr(std::nullptr_t) {}
   GPUFS_DEVICE ptr(const ptr& other) : from_(other.from_), handler_(other.handler_), position_(other.position_) {}
   GPUFS_DEVICE ptr(ptr&& other) noexcept : ptr(static_cast<const ptr&>(other)) { take_link(other); }
-  // To read-only.
-  GPUFS_DEVICE ptr(const ptr<plain, Access>& other) requires(!writable)
+  // From ptr<T> to ptr<const T>. A template, so that a copy does not ask what a ptr<T> is, which with a handler there is none of.
+  template <class Writable>
+  requires(!writable && std::is_same_v<Writable, ptr<plain, Access>>) GPUFS_DEVICE ptr(const Writable& other)
       : from_(other.from_), handler_(other.handler_), position_(other.position_) {}
   GPUFS_DEVICE ~ptr() { unlink(); }
 
@@ -228,9 +228,13 @@ class ptr {
   GPUFS_DEVICE friend bool operator==(const ptr& a, const ptr& b) {
     return a.position_ == b.position_ && (a.from_.mount == nullptr) == (b.from_.mount == nullptr);
   }
-  GPUFS_DEVICE friend std::strong_ordering operator<=>(const ptr& a, const ptr& b) {
-    return static_cast<std::int64_t>(a.position_) <=> static_cast<std::int64_t>(b.position_);
+  // Four, as std::strong_ordering's operators are for the host only.
+  GPUFS_DEVICE friend bool operator<(const ptr& a, const ptr& b) {
+    return static_cast<std::int64_t>(a.position_) < static_cast<std::int64_t>(b.position_);
   }
+  GPUFS_DEVICE friend bool operator>(const ptr& a, const ptr& b) { return b < a; }
+  GPUFS_DEVICE friend bool operator<=(const ptr& a, const ptr& b) { return !(b < a); }
+  GPUFS_DEVICE friend bool operator>=(const ptr& a, const ptr& b) { return !(a < b); }
 
   // How gpufs::map makes one.
   GPUFS_DEVICE ptr(const mapping& from, const handler_type& handler) : from_(from), handler_(handler), position_(from.begin) {}
