@@ -7,10 +7,6 @@
 
 #include "gpufs/store/mem_store.hpp"
 #include "pointer/pointer_fixture.hpp"
-#if GPUFS_ON_CUDA && __has_include(<cuda/std/numeric>)
-#include <cuda/std/numeric>
-#define HAVE_CUDA_STD 1
-#endif
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -330,9 +326,7 @@ struct algorithms_kernel : pointer_job {
     {
       const auto begin = map<const std::uint32_t>(this_thread(), f);
       const reader end = begin + nwords;
-#if HAVE_CUDA_STD
-      mine()[0] = cuda::std::accumulate(begin, end, std::int64_t{0});
-#elif GPUFS_ON_CUDA
+#if GPUFS_ON_CUDA  // cuda::std's algorithms are for the host too, where pointers are not
       for (reader p = begin; p != end; ++p) mine()[0] += *p;
 #else
       mine()[0] = std::accumulate(begin, end, std::int64_t{0});
