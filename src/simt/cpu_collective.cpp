@@ -117,6 +117,24 @@ GPUFS_NO_TSAN void maybe_switch(lane* self) {
   }
 }
 
+// All lanes that `self` waits for wait too: whether all do so here. One of them may wait elsewhere, for lanes outside, which will
+// come (lanes that arrived together are a group whose lanes may be of several tiles), and then come here; but not for one that is
+// here.
+GPUFS_NO_TSAN bool all_meet(lane& self, lane** lanes) {
+  std::uint32_t here = 0;
+  for (std::uint32_t m = self.mask; m != 0; m &= m - 1) {
+    if (lanes[std::countr_zero(m)]->mask == self.mask) here |= m & -m;
+  }
+  for (std::uint32_t m = self.mask; m != 0; m &= m - 1) {
+    const lane& l = *lanes[std::countr_zero(m)];
+    const bool differs = l.op != self.op || l.nwords != self.nwords || (self.op == cpu_op::broadcast && l.arg != self.arg);
+    if (l.mask == self.mask ? differs : (l.mask & here) != 0) {
+      fail(&self, "lanes of one warp wait in different collectives: " + describe_wait(self) + "; " + describe_wait(l));
+    }
+  }
+  return here == self.mask;
+}
+
 [[noreturn]] void refuse_host_thread(const char* what) { throw launch_error(std::string(what) + " was called outside a launch"); }
 
 }  // namespace
@@ -179,15 +197,9 @@ GPUFS_NO_TSAN void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std:
   warp.waiting |= bit;
   warp.wanted |= mask;
   if (((warp.exited | warp.in_block) & mask) != 0) fail(self, describe_wait(*self));
-  if ((warp.waiting & mask) != mask) {
+  if ((warp.waiting & mask) != mask || !all_meet(*self, lanes)) {
     leave(self);
   } else {
-    for (std::uint32_t m = mask; m != 0; m &= m - 1) {
-      const lane* l = lanes[std::countr_zero(m)];
-      if (l->op != op || l->mask != mask || l->nwords != nwords || (op == cpu_op::broadcast && l->arg != arg)) {
-        fail(self, "lanes of one warp wait in different collectives: " + describe_wait(*self) + "; " + describe_wait(*l));
-      }
-    }
     give_results(lanes, op, mask, nwords);
     warp.waiting &= ~mask;
     warp.wanted = 0;
@@ -218,6 +230,7 @@ GPUFS_NO_TSAN std::uint32_t cpu_converge(const void* site) {
   if ((w.random() & 3) != 0) {
     self->state = lane_state::backing_off;
     w.sleeping[w.nsleeping++] = self;
+    w.converging = true;
   } else {
     w.make_ready(self);
   }

@@ -143,7 +143,8 @@ GPUFS_NO_TSAN lane* worker::next() {
       return l;
     }
     if (nsleeping != 0) {
-      nap();
+      if (!converging) nap();
+      converging = false;
       if (idle_rounds >= 32 && out_of_time()) {
         stop("the launch ran into its deadline; " + describe_worker(*this));
         continue;

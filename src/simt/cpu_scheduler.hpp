@@ -102,6 +102,7 @@ struct worker {
   std::uint64_t random_state = 0;
   bool stopping = false;
   unsigned idle_rounds = 0;
+  bool converging = false;  // a lane among the sleeping ones only waits for others to come along: nothing to nap for
   unsigned until_clock = 0;
   lane** ready = nullptr;
   unsigned nready = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <chrono>
 #include <set>
 
 #include "device_array.hpp"
@@ -98,6 +99,60 @@ TEST(some_lanes, agree_on_who_they_are) {
   }
   EXPECT_GT(sizes.size(), 3u) << "the sets differ";
   EXPECT_GT(*sizes.rbegin(), 4u) << "lanes do meet";
+}
+
+// Lanes of two tiles arrive together and work as a group, while the others of their tiles wait for them already.
+struct across_tiles {
+  unsigned rounds;
+  std::uint32_t* wrong;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto tile = this_tile<8>();
+    for (unsigned i = 0; i < rounds; ++i) {
+      const std::uint64_t drawn = scramble(i * 4096 + thread_rank());
+      if (drawn % 4 != 0) {
+        const some_lanes lanes = lanes_together<across_tiles>();
+        for (unsigned k = 0; k < 3; ++k) {
+          if ((lanes.ballot_lanes(true) & lanes.mask()) != lanes.mask())
+            atomic_ref<std::uint32_t>(*wrong).fetch_add(1, std::memory_order_relaxed);
+        }
+      }
+      if (tile.reduce_add(1u) != 8) atomic_ref<std::uint32_t>(*wrong).fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+};
+
+TEST(some_lanes, of_several_tiles) {
+  const device_array<std::uint32_t> wrong(1);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    launch({.grid = 1, .block = 64, .schedule = {.seed = seed, .nthreads = 1}}, across_tiles{20, wrong.get()});
+  }
+  EXPECT_EQ(wrong.values()[0], 0u);
+}
+
+// One lane a warp arrives again and again, and nobody else is there.
+struct arrive_alone {
+  unsigned times;
+  std::uint32_t* out;
+
+  GPUFS_DEVICE void operator()() const {
+    if (lane_id() != 7) return;
+    std::uint32_t masks = 0;
+    for (unsigned i = 0; i < times; ++i) masks |= lanes_together<arrive_alone>().mask();
+    out[0] = masks;
+  }
+};
+
+// The CPU machine makes lanes wait for each other by letting others run first, and sleeps where all lanes wait: not for this (it
+// took 110 us an arrival).
+TEST(some_lanes, that_nobody_joins_do_not_sleep) {
+  constexpr unsigned times = 50'000;
+  const device_array<std::uint32_t> out(1);
+  const auto start = std::chrono::steady_clock::now();
+  launch({.grid = 1, .block = 32, .schedule = {.seed = 1, .nthreads = 1}}, arrive_alone{times, out.get()});
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(out.values()[0], 1u << 7);
+  EXPECT_LT(took.count(), 2.0);
 }
 
 TEST(some_lanes, host_thread_is_one_lane) {

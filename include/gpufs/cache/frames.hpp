@@ -58,6 +58,12 @@ class frames {
     return {false, false, false};
   }
 
+  // Whether the frame held `key` when its state was `state`.
+  GPUFS_DEVICE bool holds(frame_index f, page_key key, std::uint64_t state) const {
+    return (state & (frame_state::claimed | frame_state::failed)) == 0 &&
+           key_word(f).load(std::memory_order_relaxed) == sealed(static_cast<std::uint64_t>(key), state);
+  }
+
   // Gives back a pin. Our loads come before what the group writes that claims the frame next (the acquire in `claim`); page bytes
   // are not written under such a pin.
   GPUFS_DEVICE void unpin(frame_index f) const { unpin(state_word(f), 1); }

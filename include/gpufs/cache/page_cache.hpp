@@ -64,18 +64,24 @@ class page_cache {
     return {at, true, 0};
   }
 
-  // Takes a page that is marked dirty out of the cache, with its changes. False when it is pinned by somebody, and stays.
+  // Takes a page that is marked dirty out of the cache, with its changes. False when it is pinned by somebody, and stays. Takes no
+  // pin, so that several who do this at once are not in each other's way.
   GPUFS_DEVICE bool drop_dirty(page_key key) const {
-    const hit at = find_filled(key, 1);
-    if (!at.found) return at.error == 0;
-    const std::uint64_t seen = frames_.state(at.frame).load(std::memory_order_relaxed) - frame_state::one_pin;
-    frames_.unpin(at.frame);
-    if ((seen & frame_state::dirty) == 0) return true;
-    if ((seen & frame_state::pin_mask) != 0 || !frames_.claim(at.frame, seen)) return false;
-    table_.erase(key, at.frame);
-    allocator_.count_eviction(at.frame);
-    frames_.release(at.frame);
-    return true;
+    bool pinned = false;
+    table_.find(key, [&](frame_index f) {
+      for (;;) {
+        const std::uint64_t seen = frames_.state(f).load(std::memory_order_acquire);  // meets begin_fill: the key is there
+        if (!frames_.holds(f, key, seen)) return false;
+        pinned = (seen & frame_state::dirty) != 0 && (seen & frame_state::pin_mask) != 0;
+        if (pinned || (seen & frame_state::dirty) == 0) return true;
+        if (frames_.claim(f, seen)) break;  // the stamp is the one seen with the key
+      }
+      table_.erase(key, f);
+      allocator_.count_eviction(f);
+      frames_.release(f);
+      return true;
+    });
+    return !pinned;
   }
 
   // Ends the fill that `acquire` handed out. With an error, the page leaves the table, waiters wake with the error and our

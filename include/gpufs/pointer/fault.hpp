@@ -13,7 +13,7 @@ inline namespace GPUFS_MACHINE {
 // Where an element is, and its neighbours in the page that a linked pointer holds one pin on.
 struct translation {
   std::uint64_t address;  // of the element; of zeros when it is not to be had
-  std::uint32_t room;     // bytes from the element to the last one of the page
+  std::uint32_t room;     // bytes from the element to the last one of the page; not linked: why, a positive errno, or 0
   std::uint32_t span;     // how many addresses, up to the last one's, elements may have; 0: not linked
 };
 
@@ -396,13 +396,15 @@ GPUFS_DEVICE_COLD translation link_rest(mapping_name name, Handler handler, std:
     if (got.error == 0) return translation_of(name, position, nbytes, got.frame);
     error = got.error;
   }
-  if constexpr (MayStraddle) return {0, 0, 0};
+  const auto why = static_cast<std::uint32_t>(-error);
+  if constexpr (MayStraddle) return {0, why, 0};
   note_fault(name, position, error);
-  return {is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0, 0, 0};
+  return {is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0, why, 0};
 }
 
 // Copies nbytes at `position` of the file to or from `bytes` (the lane's own), page by page, with a pin for no longer than that. An
-// access that fails changes nothing, gives zeros and is recorded: 0 or its errno.
+// access that fails is recorded: 0 or its errno. Then a read gives zeros, and a write has changed what lies before the page that
+// failed.
 template <class Handler, bool Write>
 GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, std::uint64_t position, std::byte* bytes,
                                        std::uint32_t nbytes) {

@@ -9,7 +9,6 @@
 // what pread returns) reads as zeros, is not written, and is counted and logged by the mount; or stops the kernel
 // (map_flags::stop_on_error).
 #pragma once
-#include <compare>
 #include <cstddef>
 #include <iterator>
 #include <type_traits>
@@ -95,7 +94,7 @@ class ptr {
   static constexpr bool may_straddle = alignof(T) != sizeof(T) || sizeof(T) > zeros_nbytes;
   static_assert(std::is_object_v<T> && std::is_trivially_copyable_v<T>, "gpufs::ptr<T>: files hold trivially copyable objects");
   static_assert(!std::is_volatile_v<T>, "gpufs::ptr<T>: T must not be volatile");
-  static_assert(!writable || std::is_empty_v<handler_type>, "gpufs::ptr<T>: pages made by a fault handler are read-only: ptr<const T>");
+  static_assert(!writable || std::is_same_v<handler_type, no_handler>, "gpufs::ptr<T>: pages made by a fault handler are read-only: ptr<const T>");
 
  public:
   using element_type = T;
@@ -109,9 +108,9 @@ class ptr {
   GPUFS_DEVICE constexpr ptr(std::nullptr_t) {}
   GPUFS_DEVICE ptr(const ptr& other) { copy_position(other); }
   GPUFS_DEVICE ptr(ptr&& other) noexcept { take(other); }
-  // To read-only.
-  GPUFS_DEVICE ptr(const ptr<plain, Access>& other)
-  requires(!writable) { copy_position(other); }
+  // From ptr<T> to ptr<const T>. A template, so that a copy does not ask what a ptr<T> is, which with a handler there is none of.
+  template <class Writable>
+  requires(!writable && std::is_same_v<Writable, ptr<plain, Access>>) GPUFS_DEVICE ptr(const Writable& other) { copy_position(other); }
   GPUFS_DEVICE ~ptr() { unlink(); }
 
   GPUFS_DEVICE ptr& operator=(const ptr& other) {
@@ -155,10 +154,13 @@ class ptr {
   GPUFS_DEVICE V load(difference_type i = 0) const {
     static_assert(std::is_trivially_copyable_v<V> && sizeof(V) % sizeof(T) == 0, "gpufs::ptr<T>::load<V>: V is a whole number of T");
     const std::uint64_t distance = bytes(i);
-    if (!reaches(distance)) [[unlikely]] link(distance);
+    if (!reaches(distance)) [[unlikely]] {
+      const translation at = link(distance);
+      if (!may_straddle && at.span == 0) return V{};  // recorded
+    }
     if (reaches(distance) && room_ - distance + nbytes >= sizeof(V) && (address_ + distance) % alignof(V) == 0) [[likely]]
       return *simt::in_device_memory(reinterpret_cast<const V*>(address_ + distance));
-    V value;
+    V value{};
     Access::template access_elsewhere<false>(from_, handler_, position() + distance, &value, sizeof(V));
     return value;
   }
@@ -186,9 +188,14 @@ class ptr {
   // access's. An element that straddles pages is never linked, and gives 0.
   GPUFS_DEVICE int fault_in() const {
     if (reaches(0)) return 0;
-    link(0);
+    const translation at = link(0);
     if (linked()) return 0;
-    plain value;
+    if (at.room != 0) {
+      const int error = -static_cast<int>(at.room);
+      if constexpr (may_straddle) simt::call_cold(&detail::note_fault, from_, position(), error);  // else link has done so
+      return error;
+    }
+    plain value{};
     return Access::template access_elsewhere<false>(from_, handler_, position(), &value, nbytes);
   }
   // Gives the page up; the next access faults.
@@ -234,7 +241,10 @@ class ptr {
   GPUFS_DEVICE ptr& operator+=(difference_type n) {
     address_ += bytes(n);
     room_ -= bytes(n);
-    if (linked() && room_ >= span_) [[unlikely]] unlink();
+    // Unless it was linked by [] and elsewhere already.
+    if (linked() && room_ >= span_) [[unlikely]] {
+      if (room_ + bytes(n) < span_) unlink();
+    }
     return *this;
   }
   GPUFS_DEVICE ptr& operator-=(difference_type n) { return *this += -n; }
@@ -264,7 +274,11 @@ class ptr {
   GPUFS_DEVICE friend bool operator==(const ptr& a, const ptr& b) {
     return a.position() == b.position() && static_cast<bool>(a) == static_cast<bool>(b);
   }
-  GPUFS_DEVICE friend std::strong_ordering operator<=>(const ptr& a, const ptr& b) { return a.offset() <=> b.offset(); }
+  // Four, as std::strong_ordering's operators are for the host only.
+  GPUFS_DEVICE friend bool operator<(const ptr& a, const ptr& b) { return a.offset() < b.offset(); }
+  GPUFS_DEVICE friend bool operator>(const ptr& a, const ptr& b) { return b < a; }
+  GPUFS_DEVICE friend bool operator<=(const ptr& a, const ptr& b) { return !(b < a); }
+  GPUFS_DEVICE friend bool operator>=(const ptr& a, const ptr& b) { return !(a < b); }
 
   // How gpufs::map makes one.
   GPUFS_DEVICE ptr(mapping_name from, std::uint64_t position, const handler_type& handler)
@@ -301,25 +315,26 @@ class ptr {
     other.changes_ = {};
   }
 
-  // Links to the page of the element that many bytes on; that element's address, or that of zeros (may_straddle: any).
-  GPUFS_DEVICE std::uint64_t link(std::uint64_t distance) const {
+  // Links to the page of the element that many bytes on; see translation.
+  GPUFS_DEVICE translation link(std::uint64_t distance) const {
     const std::uint64_t here = position();
-    const translation at =
-        Access::template link<may_straddle, writable>(from_, handler_, here + distance, nbytes, linked() ? held() : 0);
+    const std::uint64_t left = linked() ? held() : 0;
+    span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
     changes_ = {};
+    const translation at = Access::template link<may_straddle, writable>(from_, handler_, here + distance, nbytes, left);
     span_ = at.span;
     room_ = distance + at.room;
     address_ = at.address - distance;
     shift_ = here - address_;
-    return at.address;
+    return at;
   }
   GPUFS_DEVICE plain read(std::uint64_t distance) const {
     std::uint64_t at = address_ + distance;
     if (!reaches(distance)) [[unlikely]] {
-      at = link(distance);
+      at = link(distance).address;
       if constexpr (may_straddle) {
         if (!linked()) {
-          plain value;
+          plain value{};
           Access::template access_elsewhere<false>(from_, handler_, position() + distance, &value, nbytes);
           return value;
         }
@@ -352,8 +367,8 @@ class ptr {
   }
   template <class Do>
   GPUFS_DEVICE plain atomically(Do what) const {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "gpufs::ptr<T>: atomics are of 4 or 8 bytes");
-    static_assert(!may_straddle, "gpufs::ptr<T>: atomics are of aligned T");
+    static_assert((sizeof(T) == 4 || sizeof(T) == 8) && alignof(T) == sizeof(T),
+                  "gpufs::ptr<T>: atomics are of 4 or 8 bytes, aligned");
     if (!reaches(0)) [[unlikely]] link(0);
     if (!linked()) return plain{};
     mark();

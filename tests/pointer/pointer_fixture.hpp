@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mount with one file of whole numbers, for tests of pointers: kernels get it and leave numbers behind.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "file/harness.hpp"
+#include "gpufs/gpufs.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+
+inline constexpr std::uint64_t page = 4096, npages = 40, file_seed = 13;
+inline constexpr std::int64_t per_page = page / 4, nwords = npages * per_page;
+inline constexpr unsigned outs = 40;  // numbers that a thread leaves
+
+GPUFS_HOST_DEVICE std::uint32_t word_at(std::int64_t i, std::uint64_t seed = file_seed) {
+  return static_cast<std::uint32_t>(content_word(seed, static_cast<std::uint64_t>(i) / 2) >> (32 * (i % 2)));
+}
+
+// What kernels of these tests are made of.
+struct pointer_job {
+  mount_ref fs;
+  const char* path;
+  std::int64_t* out;
+
+  GPUFS_DEVICE static std::uint32_t thread() { return simt::block_rank() * simt::block_size() + simt::thread_rank(); }
+  GPUFS_DEVICE std::int64_t* mine() const { return out + std::size_t{thread()} * outs; }
+  GPUFS_DEVICE std::int64_t pins() const {
+    const cache::frames frames(fs.layout().cache);
+    std::uint64_t n = 0;
+    for (std::uint32_t i = 0; i < frames.count(); ++i) {
+      n += frames.state(cache::frame_index{i}).load(std::memory_order_relaxed) / cache::frame_state::one_pin;
+    }
+    return static_cast<std::int64_t>(n);
+  }
+};
+
+class pointer_test : public ::testing::Test {
+ protected:
+  pointer_test() : path_(std::vector<char>{'f', 0}) {
+    dir.add("f", npages * page, file_seed);
+    let_file_times_pass();
+    options.cache_nbytes = 64 * page;
+    options.max_open_files = 64;
+    options.nworkers = 2;
+    options.abort_on_leaked_pins = true;
+  }
+  void TearDown() override {
+    if (!fs_ || pins_may_leak) return;
+    EXPECT_EQ(fs().counters().pins, 0u);
+    EXPECT_EQ(fs().counters().pinned_frames, 0u);
+  }
+
+  mount& fs() {
+    if (!fs_) fs_.emplace(dir.path(), options);
+    return *fs_;
+  }
+  pointer_job job(std::size_t nthreads) {
+    out_ = std::make_unique<device_buffer<std::int64_t>>(nthreads * outs);
+    return {fs().ref(), path_.get(), out_->get()};
+  }
+  // Runs Kernel{job, more...} and gives the numbers that thread 0 left.
+  template <class Kernel, class... More>
+  std::vector<std::int64_t> run(unsigned grid, unsigned block, const More&... more) {
+    prepare_for_compute_sanitizer();
+    simt::launch({.grid = grid, .block = block, .schedule = schedule}, Kernel{job(std::size_t{grid} * block), more...});
+    results = out_->read();
+    return {results.begin(), results.begin() + outs};
+  }
+  std::int64_t result(unsigned thread, unsigned i) const { return results[std::size_t{thread} * outs + i]; }
+
+  void prepare_for_compute_sanitizer() {
+    if (under_compute_sanitizer() && !options.custom_store && options.store != store_kind::posix) fs().prepare("f");
+  }
+
+  temp_dir dir;
+  mount_options options;
+  simt::cpu_schedule schedule;
+  std::vector<std::int64_t> results;
+  bool pins_may_leak = false;
+
+ private:
+  device_buffer<char> path_;
+  std::unique_ptr<device_buffer<std::int64_t>> out_;
+  std::optional<mount> fs_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random programs that also write, through private mappings: each lane its own elements, and all of them some by atomic adds. What
+// the file has stays what others see. Seeds as in read_property_test.cpp.
+#include "pointer/pointer_trial.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+TEST(ptr_property, writes_are_those_of_a_plain_pointer) {
+  run_pointer_trials<std::uint8_t, record<3, 1>, std::uint32_t, record<6, 2>, std::uint64_t, record<12, 4>, record<48, 16>>(
+      under_compute_sanitizer() ? 60
+      : under_tsan              ? 40
+                                : 300);
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

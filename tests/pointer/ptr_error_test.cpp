@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cannot be had: mappings that are refused, accesses beyond, closed files, stores that fail, too few frames, kernels that
+// stop, pins that leak. And what the mount says of it.
+#include "file/faulty_store.hpp"
+#include "gpufs/store/posix_store.hpp"
+#include "pointer/pointer_fixture.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+using reader = ptr<const std::uint32_t>;
+
+struct ptr_error : pointer_test {
+  bool log_has(const std::string& line) {
+    for (const std::string& l : fs().log()) {
+      if (l.find(line) != std::string::npos) return true;
+    }
+    return false;
+  }
+};
+
+struct own_view {
+  std::uint32_t number;
+  GPUFS_DEVICE std::uint32_t view() const { return number; }
+  template <class Group>
+  GPUFS_DEVICE static int filled(Group, std::byte*, std::uint64_t, std::uint32_t) {
+    return 0;
+  }
+};
+
+struct refused_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    std::int64_t* r = mine();
+    const file f = open(warp, fs, path);
+    const file missing = open(warp, fs, "missing");
+    const auto size = static_cast<std::int64_t>(npages * page);
+    constexpr auto priv = map_flags::private_changes;
+    r[0] = map<const std::uint32_t>(warp, f, -4).error();
+    r[1] = map<const std::uint32_t>(warp, f, 2).error();
+    r[2] = map<const std::uint32_t>(warp, f, 0, -2).error();
+    r[3] = map<const std::uint32_t>(warp, f, 0, 1, priv, own_view{1}).error();
+    r[4] = map<const std::uint32_t>(warp, f, size + 4).error();
+    r[5] = map<const std::uint32_t>(warp, f, 4, nwords).error();
+    r[6] = map<std::uint32_t>(warp, f).error();
+    r[7] = map<std::uint32_t>(warp, f, 0, 1, map_flags::stop_on_error).error();
+    r[8] = map<const std::uint32_t>(warp, missing).error();
+    {
+      const auto empty = map<const std::uint32_t>(warp, f, size);
+      r[9] = empty.error() + (empty ? 0 : 1);
+      r[10] = *empty;
+      const auto whole = map<const std::uint32_t>(warp, f, 0, nwords);
+      r[11] = whole.error() + map<std::uint32_t>(warp, f, 0, 1, priv).error() +
+              map<const std::uint32_t>(warp, f, 0, 1, map_flags::none, own_view{1}).error();
+      const auto part = map<const record_of_3>(warp, f, 1);  // 3 does not divide what is left
+      r[12] = part.error();
+      r[13] = part[(size - 1) / 3 - 1].byte[2];
+      r[14] = part.offset();
+    }
+    close(warp, f);
+    const auto late = map<const std::uint32_t>(warp, f);
+    r[15] = late.error();
+    r[16] = *late;
+    r[17] = late.fault_in();
+    r[18] = static_cast<bool>(late);
+  }
+  struct record_of_3 {
+    std::uint8_t byte[3];
+  };
+};
+
+TEST_F(ptr_error, mappings_that_are_refused_say_why) {
+  const auto r = run<refused_kernel>(1, 32);
+  const auto last = static_cast<std::int64_t>(content_byte(file_seed, (npages * page - 1) / 3 * 3));
+  const std::vector<std::int64_t> expected = {-EINVAL, -EINVAL, -EINVAL, -EINVAL, -ENXIO, -ENXIO, -EACCES, -EACCES, -ENOENT, 0,
+                                              0,       0,       0,       last,    1,      -EBADF, 0,       -EBADF,  0};
+  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 19), expected);
+  EXPECT_EQ(fs().counters().fault_errors, 32u) << "the empty mapping's; those of no mapping have no mount";
+}
+
+struct beyond_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      const auto p = map<const std::uint32_t>(warp, f, page, 10);
+      if (warp.rank() == 3) {
+        mine()[0] = p[-1];
+        mine()[1] = p[10];
+        mine()[2] = p.load<simt::vec16>(8).word[0];
+        mine()[3] = p.load<simt::vec16>(6).word[3];
+        mine()[4] = (p + 10).fault_in();
+      }
+      auto w = map<std::uint32_t>(warp, f, page, 10, map_flags::private_changes);
+      if (warp.rank() == 4) {
+        w[10] = 1;
+        mine()[0] = (w + 10).exchange(1, std::memory_order_relaxed);
+        w += 9;
+        *w = 5;
+        mine()[1] = w.linked() ? *w : -1;
+      }
+    }
+    close(warp, f);
+  }
+};
+
+TEST_F(ptr_error, accesses_beyond_the_mapping_are_counted_and_logged) {
+  run<beyond_kernel>(1, 32);
+  EXPECT_EQ(result(3, 0) + result(3, 1) + result(3, 2), 0);
+  EXPECT_EQ(result(3, 3), word_at(per_page + 9));
+  EXPECT_EQ(result(3, 4), -ENXIO);
+  EXPECT_EQ(result(4, 0), 0);
+  EXPECT_EQ(result(4, 1), 5);
+  EXPECT_EQ(fs().counters().fault_errors, 6u);
+  EXPECT_TRUE(log_has("at offset " + std::to_string(page - 4) + ": No such device or address"));
+  EXPECT_TRUE(log_has("at offset " + std::to_string(page + 40) + ": No such device or address"));
+  EXPECT_EQ(fs().counters().dirty_frames, 1u);
+}
+
+// The file is open still when the log is read, so that it has a name.
+struct named_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const file f = open(this_thread(), fs, path);
+    const auto p = map<const std::uint32_t>(this_thread(), f, 8, 4);
+    mine()[0] = p[4];
+    mine()[1] = static_cast<std::int64_t>(f.number());
+  }
+};
+struct close_kernel : pointer_job {
+  std::int64_t number;
+  GPUFS_DEVICE void operator()() const {
+    if (thread() == 0) mine()[0] = close(this_thread(), file(fs, file_number{static_cast<std::int32_t>(number)}));
+  }
+};
+
+TEST_F(ptr_error, the_log_names_file_offset_and_cause) {
+  const auto r = run<named_kernel>(1, 32);
+  ASSERT_EQ(fs().log().size(), 1u);
+  EXPECT_EQ(fs().log()[0], "pointer to 'f' at offset 24: No such device or address");
+  EXPECT_EQ(run<close_kernel>(1, 32, r[1])[0], 0);
+  EXPECT_EQ(fs().log().size(), 1u);
+}
+
+struct closed_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    const auto p = map<const std::uint32_t>(warp, f);
+    (void)p[5 * per_page];
+    const reader q = p;
+    (void)*q;
+    close(warp, f);
+    mine()[0] = p[5 * per_page + 1];  // linked
+    mine()[1] = p[1];                 // in the cache
+    mine()[2] = p[7 * per_page];      // nowhere
+    mine()[3] = p.fault_in();
+    mine()[4] = (p + 7 * per_page).fault_in();
+  }
+};
+
+TEST_F(ptr_error, of_a_closed_file_finds_what_is_cached) {
+  run<closed_kernel>(1, 32);
+  for (unsigned t = 0; t < 32; ++t) {
+    EXPECT_EQ(result(t, 0), word_at(5 * per_page + 1));
+    EXPECT_EQ(result(t, 1), word_at(1));
+    EXPECT_EQ(result(t, 2), 0);
+    EXPECT_EQ(result(t, 3), 0);
+    EXPECT_EQ(result(t, 4), -EBADF);
+  }
+  EXPECT_EQ(fs().counters().fault_errors, 64u);
+  EXPECT_TRUE(log_has("(closed since, or never open) at offset " + std::to_string(7 * page) + ": Bad file descriptor"));
+}
+
+struct page_kernel : pointer_job {
+  std::int64_t wanted;  // page
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      const auto p = map<const std::uint32_t>(warp, f);
+      mine()[0] = p[wanted * per_page + thread()];
+      mine()[1] = p.linked();
+      mine()[2] = p[(wanted + 1) * per_page - 1];
+      const auto straddling = map<const three_words>(warp, f, (wanted + 1) * static_cast<std::int64_t>(page) - 4, 1);
+      const three_words value = *straddling;
+      mine()[3] = value.a | value.b | value.c;
+    }
+    close(warp, f);
+  }
+  struct three_words {
+    std::uint32_t a, b, c;
+  };
+};
+
+TEST_F(ptr_error, a_read_that_fails_reaches_all_lanes_that_wait) {
+  const auto store = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path()));
+  options.custom_store = store;
+  store->wrong().fail_at(3 * page, 4 * page);
+  store->wrong().delay_ns = 2'000'000;
+  run<page_kernel>(3, 64, std::int64_t{3});
+  for (unsigned t = 0; t < 192; ++t) {
+    for (unsigned k = 0; k < 4; ++k) EXPECT_EQ(result(t, k), 0) << t << " " << k;
+  }
+  EXPECT_EQ(fs().counters().fault_errors, 3u * 192);
+  EXPECT_GE(fs().log().size(), 256u) << "those of accesses, and the host's";
+  EXPECT_TRUE(log_has("offset " + std::to_string(3 * page + 4) + ": Input/output error"));
+  store->wrong().heal();
+  run<page_kernel>(3, 64, std::int64_t{3});
+  for (unsigned t = 0; t < 192; ++t) {
+    EXPECT_EQ(result(t, 0), word_at(3 * per_page + t));
+    EXPECT_EQ(result(t, 1), 1);
+    EXPECT_EQ(result(t, 2), word_at(4 * per_page - 1));
+    EXPECT_EQ(result(t, 3), word_at(4 * per_page - 1) | word_at(4 * per_page) | word_at(4 * per_page + 1));
+  }
+}
+
+// More pages linked at once than there are frames.
+struct crowd_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      auto p = map<const std::uint32_t>(warp, f);
+      mine()[0] = p[(thread() % npages) * per_page + 1];
+      mine()[1] = p.linked();
+      this_block().sync();
+      mine()[2] = pins();
+      this_block().sync();
+      p.unlink();
+      this_block().sync();
+      if (warp.rank() == 0) mine()[3] = p[(thread() % npages) * per_page + 1];
+    }
+    close(warp, f);
+  }
+};
+
+TEST_F(ptr_error, more_linked_pointers_than_frames_end_in_bounded_time) {
+  constexpr unsigned nframes = 8, threads = 64;
+  options.cache_nbytes = nframes * page;
+  options.frame_timeout = std::chrono::milliseconds(2);
+  const auto start = std::chrono::steady_clock::now();
+  run<crowd_kernel>(1, threads);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count(), 20.0);
+  unsigned linked = 0, starved = 0;
+  for (unsigned t = 0; t < threads; ++t) {
+    linked += result(t, 1) != 0;
+    starved += result(t, 0) == 0;
+    EXPECT_TRUE(result(t, 0) == 0 || result(t, 0) == word_at((t % npages) * per_page + 1)) << t;
+    EXPECT_EQ(result(t, 2), result(0, 2)) << t;
+    if (t % 32 == 0) {
+      EXPECT_EQ(result(t, 3), word_at((t % npages) * per_page + 1)) << "frames are free again";
+    }
+  }
+  EXPECT_EQ(result(0, 2), linked);
+  EXPECT_GE(linked, 1u);
+  EXPECT_GE(starved, 1u);
+  EXPECT_EQ(fs().counters().fault_errors, starved);
+  EXPECT_TRUE(log_has("Cannot allocate memory"));
+}
+
+// A pointer in memory that outlives the kernel keeps its pin.
+struct leave_linked : pointer_job {
+  reader* kept;
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const file f = open(this_thread(), fs, path);
+    *kept = map<const std::uint32_t>(this_thread(), f);
+    mine()[0] = **kept;
+    close(this_thread(), f);
+  }
+};
+struct unlink_kept : pointer_job {
+  reader* kept;
+  GPUFS_DEVICE void operator()() const {
+    if (thread() == 0) kept->unlink();
+  }
+};
+
+TEST_F(ptr_error, a_leaked_pin_is_counted) {
+  const device_buffer<std::byte> memory(sizeof(reader));
+  auto* kept = reinterpret_cast<reader*>(memory.get());
+  EXPECT_EQ(run<leave_linked>(1, 32, kept)[0], word_at(0));
+  EXPECT_EQ(fs().counters().pins, 1u);
+  EXPECT_EQ(fs().counters().pinned_frames, 1u);
+  run<unlink_kept>(1, 32, kept);
+  EXPECT_EQ(fs().counters().pins, 0u);
+}
+
+#if !GPUFS_ON_CUDA
+TEST_F(ptr_error, a_leaked_pin_aborts) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto leak = [&] {
+    const device_buffer<std::byte> memory(sizeof(reader));
+    const device_buffer<char> name(std::vector<char>{'f', 0});
+    const device_buffer<std::int64_t> out(32 * outs);
+    const mount leaky(dir.path(), options);
+    simt::launch({.grid = 1, .block = 32},
+                 leave_linked{{leaky.ref(), name.get(), out.get()}, reinterpret_cast<reader*>(memory.get())});
+  };
+  EXPECT_DEATH(leak(), "leaked pins of 1 pages");
+}
+
+struct stop_kernel_job : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    const auto p = map<const std::uint32_t>(warp, f, 0, 10, map_flags::stop_on_error);
+    mine()[0] = p[thread() % 10];
+    warp.sync();
+    if (thread() == 5) mine()[1] = p[10];
+    this_block().sync();  // the others wait here, linked
+    mine()[2] = 1;
+  }
+};
+
+TEST_F(ptr_error, a_mapping_can_stop_the_kernel) {
+  try {
+    run<stop_kernel_job>(1, 64);
+    FAIL() << "the launch did not stop";
+  } catch (const simt::launch_error& e) {
+    EXPECT_NE(std::string(e.what()).find("an access through a pointer failed"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(fs().counters().fault_errors, 1u);
+  EXPECT_TRUE(log_has("pointer to 'f' at offset 40: No such device or address"));
+  EXPECT_EQ(fs().counters().pins, 0u) << "lanes that are unwound unlink";
+}
+
+struct throwing_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const file f = open(this_warp(), fs, path);
+    auto p = map<std::uint32_t>(this_warp(), f, 0, to_the_end, map_flags::private_changes);
+    p += thread() * 300;
+    *p = 1;
+    const auto q = static_cast<ptr<std::uint32_t>&&>(p);
+    this_block().sync();
+    if (thread() == 40) throw std::runtime_error("as a user's kernel might");
+    simt::backoff pause;
+    while (thread() % 3 == 0) pause();
+    this_block().sync();
+  }
+};
+
+TEST_F(ptr_error, lanes_that_are_unwound_unlink) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    schedule.seed = seed;
+    EXPECT_THROW(run<throwing_kernel>(1, 64), simt::launch_error);
+    EXPECT_EQ(fs().counters().pins, 0u) << "seed " << seed;
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
