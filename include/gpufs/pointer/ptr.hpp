@@ -143,7 +143,7 @@ class ptr {
     const std::uint64_t position = position_ + bytes(i);
     if (reach(position) && at_.last - position + nbytes >= sizeof(V) && (position + at_.delta) % alignof(V) == 0) [[likely]]
       return *reinterpret_cast<const V*>(position + at_.delta);
-    V value;
+    V value{};
     Access::template access_elsewhere<false>(from_, handler_, position, &value, sizeof(V));
     return value;
   }
@@ -154,7 +154,7 @@ class ptr {
   // pages is never linked, and gives 0.
   GPUFS_DEVICE int fault_in() const {
     if (reach(position_)) return 0;
-    plain value;
+    plain value{};
     return Access::template access_elsewhere<false>(from_, handler_, position_, &value, nbytes);
   }
   // Gives the page up; the next access faults.
@@ -269,7 +269,7 @@ class ptr {
   GPUFS_DEVICE plain read(std::uint64_t position) const {
     if (reach(position)) [[likely]]
       return *reinterpret_cast<const plain*>(position + at_.delta);
-    plain value;
+    plain value{};
     Access::template access_elsewhere<false>(from_, handler_, position, &value, nbytes);
     return value;
   }
