@@ -9,7 +9,6 @@
 // what pread returns) reads as zeros, is not written, and is counted and logged by the mount; or stops the kernel
 // (map_flags::stop_on_error).
 #pragma once
-#include <compare>
 #include <cstddef>
 #include <iterator>
 #include <type_traits>
@@ -227,9 +226,13 @@ class ptr {
   GPUFS_DEVICE friend bool operator==(const ptr& a, const ptr& b) {
     return a.position_ == b.position_ && (a.from_.mount == nullptr) == (b.from_.mount == nullptr);
   }
-  GPUFS_DEVICE friend std::strong_ordering operator<=>(const ptr& a, const ptr& b) {
-    return static_cast<std::int64_t>(a.position_) <=> static_cast<std::int64_t>(b.position_);
+  // By position. Not operator<=>: nvcc does not let device code compare a std::strong_ordering.
+  GPUFS_DEVICE friend bool operator<(const ptr& a, const ptr& b) {
+    return static_cast<std::int64_t>(a.position_) < static_cast<std::int64_t>(b.position_);
   }
+  GPUFS_DEVICE friend bool operator>(const ptr& a, const ptr& b) { return b < a; }
+  GPUFS_DEVICE friend bool operator<=(const ptr& a, const ptr& b) { return !(b < a); }
+  GPUFS_DEVICE friend bool operator>=(const ptr& a, const ptr& b) { return !(a < b); }
 
   // How gpufs::map makes one.
   GPUFS_DEVICE ptr(const mapping& from, const handler_type& handler) : from_(from), handler_(handler), position_(from.begin) {}
