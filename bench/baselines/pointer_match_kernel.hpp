@@ -27,7 +27,7 @@ struct pointer_match_kernel : apps::collage::match_kernel<Mount> {
     for (std::uint32_t t = simt::warp_rank(); t < ntables; t += simt::this_block().nwarps()) {
       std::int32_t sum = 0;
       for (std::uint32_t row = 0; row < nfolded; row += 8) {
-        std::int32_t eight[8];  // in flight together: a sum would wait for each
+        std::int32_t eight[8];  // in flight together; a sum would wait for each
         for (std::uint32_t i = 0; i < 8; ++i) {
           eight[i] = weights[t * projection_nbytes + (row + i) * max_key_nbits + simt::lane_id()];
         }
@@ -61,10 +61,11 @@ struct pointer_match_kernel : apps::collage::match_kernel<Mount> {
     for (std::uint32_t c = simt::warp_rank(); c < s.nshortlist; c += simt::this_block().nwarps()) {
       const std::uint32_t id = s.shortlist[c];
       const std::uint64_t begin = std::uint64_t{id} * (this->histogram_stride / sizeof(simt::vec16)) + simt::lane_id();
-      simt::vec16 mine[nbins / 4 / simt::warp_lanes];
-      for (std::uint32_t i = 0; i < std::size(mine); ++i) mine[i] = counts[begin + i * simt::warp_lanes];
+      constexpr std::uint32_t n = nbins / 4 / simt::warp_lanes;
+      simt::vec16 mine[n];  // in flight together
+      for (std::uint32_t i = 0; i < n; ++i) mine[i] = counts[begin + i * simt::warp_lanes];
       float sum = 0;
-      for (std::uint32_t i = 0; i < std::size(mine); ++i) {
+      for (std::uint32_t i = 0; i < n; ++i) {
         sum += base::squared_distance(reinterpret_cast<const std::byte*>(mine + i),
                                       s.histogram + 4 * (i * simt::warp_lanes + simt::lane_id()));
       }
@@ -96,7 +97,9 @@ struct pointer_match_kernel : apps::collage::match_kernel<Mount> {
     const std::uint32_t begin = warp.shfl(bound, 0);
     const std::uint32_t end = warp.shfl(bound, 1);
     if (begin > end || end > this->table_nentries[table]) return failed(photo_block, step::directory, damaged);
-    const std::uint64_t entries = directory + directory_nbytes(this->cell_nbits) / sizeof(std::uint32_t);
+    const std::uint64_t entries =
+        directory +
+        base::align_up_to_page((sizeof(std::uint32_t) << this->cell_nbits) + sizeof(std::uint32_t)) / sizeof(std::uint32_t);
     std::uint32_t nfound = 0;
     bool passed = false;
     for (std::uint32_t i = begin; i < end && nfound < bucket_limit && !passed; i += bucket_limit) {
