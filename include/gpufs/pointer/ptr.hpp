@@ -49,12 +49,12 @@ class ptr;
 template <class T, class Access>
 class element {
  public:
-  GPUFS_DEVICE operator T() const { return owner_.read(position_); }
-  GPUFS_DEVICE const element& operator=(const T& value) const {
+  GPUFS_DEVICE_IN_TEMPLATES operator T() const { return owner_.read(position_); }
+  GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const T& value) const {
     owner_.write(position_, value);
     return *this;
   }
-  GPUFS_DEVICE const element& operator=(const element& other) const { return *this = static_cast<T>(other); }
+  GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const element& other) const { return *this = static_cast<T>(other); }
   GPUFS_DEVICE const element& operator+=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) + value); }
   GPUFS_DEVICE const element& operator-=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) - value); }
   GPUFS_DEVICE const element& operator*=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) * value); }
@@ -120,8 +120,8 @@ class ptr {
   // The byte of the file that it points to.
   GPUFS_DEVICE std::int64_t offset() const { return static_cast<std::int64_t>(position_); }
 
-  GPUFS_DEVICE reference operator*() const { return refer(position_); }
-  GPUFS_DEVICE reference operator[](difference_type i) const { return refer(position_ + bytes(i)); }
+  GPUFS_DEVICE_IN_TEMPLATES reference operator*() const { return refer(position_); }
+  GPUFS_DEVICE_IN_TEMPLATES reference operator[](difference_type i) const { return refer(position_ + bytes(i)); }
 
   // What `->` goes through: a copy of the element.
   class arrow {
@@ -192,47 +192,47 @@ class ptr {
     return done;
   }
 
-  GPUFS_DEVICE ptr& operator+=(difference_type n) {
+  GPUFS_DEVICE_IN_TEMPLATES ptr& operator+=(difference_type n) {
     const std::uint64_t before = position_;
     position_ += bytes(n);
     // Left the page; a pointer that was linked by [] may have been elsewhere before, and stays so.
     if (linked() && !at_.reaches(position_) && at_.reaches(before)) unlink();
     return *this;
   }
-  GPUFS_DEVICE ptr& operator-=(difference_type n) { return *this += -n; }
-  GPUFS_DEVICE ptr& operator++() { return *this += 1; }
-  GPUFS_DEVICE ptr& operator--() { return *this += -1; }
-  GPUFS_DEVICE ptr operator++(int) {
+  GPUFS_DEVICE_IN_TEMPLATES ptr& operator-=(difference_type n) { return *this += -n; }
+  GPUFS_DEVICE_IN_TEMPLATES ptr& operator++() { return *this += 1; }
+  GPUFS_DEVICE_IN_TEMPLATES ptr& operator--() { return *this += -1; }
+  GPUFS_DEVICE_IN_TEMPLATES ptr operator++(int) {
     ptr before(static_cast<const ptr&>(*this));
     ++*this;
     return before;
   }
-  GPUFS_DEVICE ptr operator--(int) {
+  GPUFS_DEVICE_IN_TEMPLATES ptr operator--(int) {
     ptr before(static_cast<const ptr&>(*this));
     --*this;
     return before;
   }
-  GPUFS_DEVICE friend ptr operator+(const ptr& p, difference_type n) {
+  GPUFS_DEVICE_IN_TEMPLATES friend ptr operator+(const ptr& p, difference_type n) {
     ptr sum(p);
     sum.position_ += bytes(n);
     return sum;
   }
-  GPUFS_DEVICE friend ptr operator+(difference_type n, const ptr& p) { return p + n; }
-  GPUFS_DEVICE friend ptr operator-(const ptr& p, difference_type n) { return p + -n; }
+  GPUFS_DEVICE_IN_TEMPLATES friend ptr operator+(difference_type n, const ptr& p) { return p + n; }
+  GPUFS_DEVICE_IN_TEMPLATES friend ptr operator-(const ptr& p, difference_type n) { return p + -n; }
   // Of pointers into one mapping, in elements.
-  GPUFS_DEVICE friend difference_type operator-(const ptr& a, const ptr& b) {
+  GPUFS_DEVICE_IN_TEMPLATES friend difference_type operator-(const ptr& a, const ptr& b) {
     return static_cast<difference_type>(a.position_ - b.position_) / static_cast<difference_type>(nbytes);
   }
-  GPUFS_DEVICE friend bool operator==(const ptr& a, const ptr& b) {
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator==(const ptr& a, const ptr& b) {
     return a.position_ == b.position_ && (a.from_.mount == nullptr) == (b.from_.mount == nullptr);
   }
   // By position. Not operator<=>: nvcc does not let device code compare a std::strong_ordering.
-  GPUFS_DEVICE friend bool operator<(const ptr& a, const ptr& b) {
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator<(const ptr& a, const ptr& b) {
     return static_cast<std::int64_t>(a.position_) < static_cast<std::int64_t>(b.position_);
   }
-  GPUFS_DEVICE friend bool operator>(const ptr& a, const ptr& b) { return b < a; }
-  GPUFS_DEVICE friend bool operator<=(const ptr& a, const ptr& b) { return !(b < a); }
-  GPUFS_DEVICE friend bool operator>=(const ptr& a, const ptr& b) { return !(a < b); }
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator>(const ptr& a, const ptr& b) { return b < a; }
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator<=(const ptr& a, const ptr& b) { return !(b < a); }
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator>=(const ptr& a, const ptr& b) { return !(a < b); }
 
   // How gpufs::map makes one.
   GPUFS_DEVICE ptr(const mapping& from, const handler_type& handler) : from_(from), handler_(handler), position_(from.begin) {}
