@@ -61,13 +61,10 @@ struct pointer_match_kernel : apps::collage::match_kernel<Mount> {
     for (std::uint32_t c = simt::warp_rank(); c < s.nshortlist; c += simt::this_block().nwarps()) {
       const std::uint32_t id = s.shortlist[c];
       const std::uint64_t begin = std::uint64_t{id} * (this->histogram_stride / sizeof(simt::vec16)) + simt::lane_id();
-      constexpr std::uint32_t n = nbins / 4 / simt::warp_lanes;
-      simt::vec16 mine[n];  // in flight together
-      for (std::uint32_t i = 0; i < n; ++i) mine[i] = counts[begin + i * simt::warp_lanes];
       float sum = 0;
-      for (std::uint32_t i = 0; i < n; ++i) {
-        sum += base::squared_distance(reinterpret_cast<const std::byte*>(mine + i),
-                                      s.histogram + 4 * (i * simt::warp_lanes + simt::lane_id()));
+      for (std::uint32_t i = 0; i < nbins / 4; i += simt::warp_lanes) {
+        const simt::vec16 four = counts[begin + i];
+        sum += base::squared_distance(reinterpret_cast<const std::byte*>(&four), s.histogram + 4 * (i + simt::lane_id()));
       }
       const bool sound = sum >= 0 && sum <= static_cast<float>(max_distance);  // false when it is not a number
       const std::uint32_t distance = warp.reduce_add(sound ? static_cast<std::uint32_t>(sum) : max_distance + 1);
