@@ -35,7 +35,8 @@ struct look_up_words {
     gpufs::close(warp, f);
   }
 
-  // `file` points to the beginning. Each thread walks its own chain for as long as it takes: no thread waits for another.
+  // `file` points to the beginning. Each thread walks its own chain for as long as that is; those that need a page together share
+  // the work.
   GPUFS_DEVICE static std::int64_t look_up(const gpufs::ptr<const char>& file, const char* word) {
     if (file.error() != 0) return file.error();
     auto at = file.load<std::uint64_t>(static_cast<std::int64_t>(chain_of(word) * sizeof(std::uint64_t)));
@@ -88,8 +89,8 @@ int main() {
   const example::device_array<char> device_words(words);
   const example::device_array<std::int64_t> meaning(nthreads);
 
-  // look_up and is_word have a pointer each, so a thread may hold two pages.
-  gpufs::mount fs(folder.path(), {.cache_nbytes = 2 * nthreads * 512, .page_nbytes = 512});
+  // A thread has three pointers (file, here, text), and may hold a page by each.
+  gpufs::mount fs(folder.path(), {.cache_nbytes = 3 * nthreads * 512, .page_nbytes = 512});
   fs.prepare("dictionary");
   gpufs::simt::launch({.grid = grid, .block = block}, look_up_words{fs.ref(), device_words.data(), meaning.data()});
 
