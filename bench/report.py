@@ -257,7 +257,7 @@ def load_paper(path: Path) -> tuple[Paper, Case | None]:
         label=top.text("measured"),
         figure=top.number("figure"),
         measured=top.number("figure"),
-        unit="times",
+        unit="times" if top.text("bound").startswith(">=") else "of the time",
         ceiling=None,
         ceiling_is="",
         spread=(float(low), float(high or low)),

@@ -39,12 +39,15 @@ class folder {
   std::string path_;
 };
 
-// n zeroed elements in the device's memory; the host reads copies.
+// n zeroed elements in the device's memory, or a copy of the host's; the host reads copies.
 template <class T>
 class device_array {
  public:
   explicit device_array(std::size_t n) : n_(n), data_(static_cast<T*>(machine().allocate_device(n * sizeof(T)))) {
     machine().zero_device(data_, n * sizeof(T));
+  }
+  explicit device_array(const std::vector<T>& host) : device_array(host.size()) {
+    machine().copy_to_device(data_, host.data(), n_ * sizeof(T));
   }
   ~device_array() { machine().deallocate_device(data_); }
   device_array(const device_array&) = delete;

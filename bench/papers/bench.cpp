@@ -46,7 +46,8 @@ runs repeat(const inputs& in, const image& picture, const run_options& options, 
           result.verified && found.matches[b].id == expected[b].id && found.matches[b].distance == expected[b].distance;
     }
     const auto& counters = found.counters;
-    result.verified = result.verified && counters && counters->errors == 0 && counters->pinned_frames == 0;
+    result.verified =
+        result.verified && counters && counters->errors == 0 && counters->fault_errors == 0 && counters->pinned_frames == 0;
     if (i > 0 || repeats == 0) seconds.push_back(found.kernel_seconds);
     std::fprintf(stderr, "  %s: %.2f ms in the kernel, %llu faults, %llu evictions, %s\n", picture.size().c_str(),
                  found.kernel_seconds * 1e3, static_cast<unsigned long long>(counters->faults),

@@ -52,6 +52,7 @@ report figure_5(const inputs& in);
 report figure_6(const inputs& in);  // of the last image, as the next two
 report figure_7(const inputs& in);
 report figure_8(const inputs& in);
-report original_slowdown(const inputs& in);  // of the last image
+report original_slowdown(const inputs& in);  // of the last image, as the next one
+report pointer_collage(const inputs& in);
 
 }  // namespace gpufs::papers

@@ -4,6 +4,7 @@
 #include "apps/collage/match_device.hpp"
 #include "baselines/block_match_kernel.hpp"
 #include "baselines/original_mount.hpp"
+#include "baselines/pointer_match_kernel.hpp"
 #include "papers/engines.hpp"
 
 namespace gpufs::papers {
@@ -23,12 +24,17 @@ inline constexpr auto as_it_is = [](const auto& kernel) { return kernel; };
 inline constexpr auto with_blocks = []<class Mount>(const match_kernel<Mount>& kernel) {
   return block_match_kernel<Mount>{kernel};
 };
+inline constexpr auto with_pointers = []<class Mount>(const match_kernel<Mount>& kernel) {
+  return pointer_match_kernel<Mount>{kernel};
+};
 
 // How a kernel with these calls is made, and which group makes them.
 template <calls By>
 inline constexpr auto made = with_blocks;
 template <>
 inline constexpr auto made<calls::warps> = as_it_is;
+template <>
+inline constexpr auto made<calls::pointers> = with_pointers;
 template <calls By>
 struct caller {
   using type = simt::block;
@@ -55,6 +61,7 @@ run_result run(const library& lib, const photo& picture, const run_options& opti
   const std::string folder = apps::collage::library_place(lib.path()).folder;
   if constexpr (std::is_same_v<Fs, mount>) {
     const Fs fs(folder, mount_of(options));
+    if (options.warm) match(fs, lib, picture, options, made<By>);
     return {match(fs, lib, picture, options, made<By>), {}};
   } else {
     const section& histograms = lib.find(section_kind::histograms);

@@ -10,9 +10,13 @@ namespace gpufs::papers {
 
 run_result run_collage(const library& lib, const photo& picture, const run_options& options) {
   const bool warps = options.by == calls::warps;
+  if (options.by == calls::pointers && (options.timed || options.cache != design::own)) {
+    throw std::invalid_argument("pointers are this library's own");
+  }
   if (options.timed) return run_timed(lib, picture, options);
   switch (options.cache) {
     case design::own:
+      if (options.by == calls::pointers) return run<mount, calls::pointers>(lib, picture, options);
       return warps ? run<mount, calls::warps>(lib, picture, options) : run<mount, calls::blocks>(lib, picture, options);
     case design::original:
       if (!warps) return run<original_mount<original_cache>, calls::blocks>(lib, picture, options);

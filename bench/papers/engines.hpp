@@ -10,7 +10,7 @@
 namespace gpufs::papers {
 
 enum class design { own, original, hash_and_free_list, hash_and_rings };
-enum class calls { warps, blocks };
+enum class calls { warps, blocks, pointers };
 enum class host_side { own, original };
 
 struct run_options {
@@ -18,6 +18,7 @@ struct run_options {
   calls by = calls::warps;
   host_side host = host_side::own;
   bool timed = false;        // fills in run_result::times; costs some speed
+  bool warm = false;         // the cache holds what the same collage has read before; counters are of both
   std::uint32_t ahead = 32;  // design::hash_and_rings: eviction begins when so few pages of a ring are free
   mount_options mount = {};
 };

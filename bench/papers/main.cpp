@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables and figures of "Supporting data-driven I/O on GPUs using GPUfs" (SYSTOR'16), from the library's own cache and from the
-// papers' (bench/baselines): a JSON file each, with the paper's values beside ours.
+// The tables and figures of "Supporting data-driven I/O on GPUs using GPUfs" (SYSTOR'16), and the collage of ActivePointers
+// (ISCA'16), from the library's own cache and from the papers' (bench/baselines): a JSON file each, with the paper's values beside
+// ours.
 //
 //   papers NAME[,NAME...] --library L --photo P.ppm [--photo ...] --out DIR [--cache-mib 2048] [--big-cache-mib 16384] [--repeats
-//   5] names: table_1 table_2 table_3 figure_4 figure_5 figure_6 figure_7 figure_8 original_slowdown
+//   5] names: table_1 table_2 table_3 figure_4 figure_5 figure_6 figure_7 figure_8 original_slowdown pointer_collage
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -19,9 +20,16 @@ struct entry {
   const char* name;
   report (*make)(const inputs&);
 };
-constexpr entry entries[] = {{"table_1", table_1},   {"table_2", table_2},   {"table_3", table_3},
-                             {"figure_4", figure_4}, {"figure_5", figure_5}, {"figure_6", figure_6},
-                             {"figure_7", figure_7}, {"figure_8", figure_8}, {"original_slowdown", original_slowdown}};
+constexpr entry entries[] = {{"table_1", table_1},
+                             {"table_2", table_2},
+                             {"table_3", table_3},
+                             {"figure_4", figure_4},
+                             {"figure_5", figure_5},
+                             {"figure_6", figure_6},
+                             {"figure_7", figure_7},
+                             {"figure_8", figure_8},
+                             {"original_slowdown", original_slowdown},
+                             {"pointer_collage", pointer_collage}};
 
 const entry& entry_of(const std::string& name) {
   for (const entry& e : entries) {

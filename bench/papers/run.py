@@ -25,10 +25,10 @@ SIZES = {
     "8192x6144": "8192x6144",
 }
 
-# What each is made of; the last image is the one that figures 6 to 8 and original_slowdown take.
+# What each is made of; the last image is the one that figures 6 to 8, original_slowdown and pointer_collage take.
 TABLE_IMAGES = ["512x384", "1024x768", "2048x1536", "4096x3072"]
 RUNS = [
-    (["original_slowdown"], ["2048x1536"]),
+    (["original_slowdown", "pointer_collage"], ["2048x1536"]),
     (["table_1", "table_2", "table_3"], TABLE_IMAGES),
     (["figure_4", "figure_5"], [*TABLE_IMAGES, "8192x6144"]),
     (["figure_6", "figure_7"], ["4096x3072"]),

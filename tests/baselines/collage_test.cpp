@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collage finds the same images with the papers' page caches, calls by blocks, and the host side as it was.
+// The collage finds the same images with the papers' page caches, calls by blocks, the host side as it was, and through pointers.
 #include <gtest/gtest.h>
 
 #include "apps/collage/match_device.hpp"
 #include "apps/collage_fixture.hpp"
 #include "baselines/block_match_kernel.hpp"
 #include "baselines/original_mount.hpp"
+#include "baselines/pointer_match_kernel.hpp"
 
 namespace gpufs::apps::collage {
 namespace {
@@ -15,6 +16,7 @@ using namespace baselines;
 
 constexpr auto by_warps = [](const auto& kernel) { return kernel; };
 constexpr auto by_blocks = []<class Mount>(const match_kernel<Mount>& kernel) { return block_match_kernel<Mount>{kernel}; };
+constexpr auto by_pointers = []<class Mount>(const match_kernel<Mount>& kernel) { return pointer_match_kernel<Mount>{kernel}; };
 
 class BaselineCollage : public ::testing::Test {
  protected:
@@ -45,6 +47,7 @@ class BaselineCollage : public ::testing::Test {
     }
     ASSERT_TRUE(found.counters.has_value());
     EXPECT_EQ(found.counters->errors, 0u);
+    EXPECT_EQ(found.counters->fault_errors, 0u);
     EXPECT_EQ(found.counters->pinned_frames, 0u);
     EXPECT_GT(found.counters->faults, 0u);
     EXPECT_GT(found.kernel_seconds, 0.0);
@@ -77,6 +80,19 @@ TEST_F(BaselineCollage, CallsByBlocksOnOurOwnCache) {
   for (const unsigned threads : {32u, 64u, 1024u}) {
     expect_equal<mount>("plain.lib", {.cache_nbytes = 8 << 20}, {.block_threads = threads}, by_blocks);
   }
+}
+
+// The same code for histograms that begin at pages and for those that straddle them; with a page a thread, which is always enough.
+TEST_F(BaselineCollage, ThroughPointers) {
+  for (const char* name : {"plain.lib", "packed.lib"}) {
+    for (std::uint32_t page_nbytes = 512; page_nbytes <= 65536; page_nbytes *= slow ? 128 : 2) {
+      const mount_options how{.cache_nbytes = std::uint64_t{64} * page_nbytes, .page_nbytes = page_nbytes};
+      expect_equal<mount>(name, how, {.block_threads = 64, .grid = 1}, by_pointers);
+    }
+    expect_equal<mount>(name, {.cache_nbytes = 32 * 4096}, {.block_threads = 32, .grid = 1}, by_pointers);
+    expect_equal<mount>(name, {.cache_nbytes = 8 << 20}, {.grid = 8}, by_pointers);
+  }
+  expect_equal<mount>("small.lib", {.cache_nbytes = 8 << 20}, {.grid = 8}, by_pointers);
 }
 
 TEST_F(BaselineCollage, EveryDesignOnEveryStore) {

@@ -110,6 +110,15 @@ TEST_F(Papers, SlowdownIsTheRatioOfItsEnds) {
   EXPECT_EQ(r.bound, ">= 5.6");
 }
 
+TEST_F(Papers, PointersAreComparedOnTheSameInput) {
+  const report r = make(pointer_collage, evicts);
+  ASSERT_EQ(r.rows.size(), 4u);
+  for (const std::size_t first : {0u, 2u}) EXPECT_GT(number(r.rows[first][6]), 0.0) << "faults";
+  EXPECT_EQ(number(r.rows[2][6]), number(r.rows[3][6])) << "with a cache that holds all, both bring in the same pages";
+  EXPECT_NEAR(r.figure, number(r.rows[1][5]) - 1, 1e-9);
+  EXPECT_EQ(r.bound, "<= 0.01");
+}
+
 TEST_F(Papers, JsonIsWholeAndHoldsWhatItWasGiven) {
   report r;
   r.name = "n";

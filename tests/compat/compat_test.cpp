@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The papers' names: gopen, gclose, gread, gmmap, gmunmap, gfstat by blocks, and their _warp forms.
+// The papers' names: gopen, gclose, gread, gmmap, gmunmap, gvmmap, gfstat by blocks, and their _warp forms.
 #include "gpufs/compat/gpufs.hpp"
 
 #include "file/harness.hpp"
@@ -11,13 +11,19 @@ namespace {
 using namespace gpufs::compat;
 
 constexpr std::uint64_t nbytes = 3 * 4096 + 100;
-constexpr std::uint32_t ncalls = 24;
+constexpr std::uint32_t ncalls = 32;
 
 // Results of the calls of one block or warp, in order.
 struct record {
   std::int64_t values[ncalls];
   std::uint32_t wrong;
 };
+
+GPUFS_DEVICE std::uint32_t word_at(std::uint64_t offset) {
+  std::uint32_t word = 0;
+  for (std::uint32_t i = 0; i < 4; ++i) word |= static_cast<std::uint32_t>(content_byte(5, offset + i)) << 8 * i;
+  return word;
+}
 
 struct by_block {
   mount_ref fs;
@@ -63,11 +69,23 @@ struct by_block {
     note(gmmap(fs, 1, fd, nbytes) == nullptr);
     note(gmunmap(fs, nullptr));
     note(gmunmap(fs, buffer));  // no page
+    {
+      APtr<const std::byte> mine_too = gvmmap<const std::byte>(fs, nbytes - 100, O_RDONLY, fd, 100);
+      note(mine_too.error());
+      count_wrong(r, mine_too, 100, nbytes - 100);
+      note((mine_too += 4096).offset());
+      note(gvmmap<const std::uint32_t>(fs, 8, O_RDONLY, fd, 8)[1] == word_at(12));
+      note(gvmmap<const std::byte>(fs, nbytes, O_RDONLY, fd, 1).error());
+      note(gvmmap<const std::byte>(fs, nbytes, O_RDWR, fd, 0).error());
+      note(gvmmap<std::byte>(fs, nbytes, O_RDONLY, fd, 0).error());
+      note(gvmmap<const std::byte>(fs, nbytes, O_RDONLY, 12345, 0).error());
+    }
     note(gclose(fs, fd));
     note(gclose(fs, 12345));
   }
 
-  GPUFS_DEVICE static void count_wrong(record& r, const std::byte* got, std::uint64_t offset, std::uint64_t n) {
+  template <class Bytes>
+  GPUFS_DEVICE static void count_wrong(record& r, const Bytes& got, std::uint64_t offset, std::uint64_t n) {
     for (std::uint64_t i = simt::thread_rank(); i < n; i += simt::block_size()) {
       if (got[i] != content_byte(5, offset + i)) simt::atomic_ref<std::uint32_t>(r.wrong).fetch_add(1, std::memory_order_relaxed);
     }
@@ -119,11 +137,23 @@ struct by_warp {
     note(gmmap_warp(fs, 1, fd, nbytes) == nullptr);
     note(gmunmap_warp(fs, nullptr));
     note(gmunmap_warp(fs, buffer));
+    {
+      APtr<const std::byte> mine_too = gvmmap_warp<const std::byte>(fs, nbytes - 100, O_RDONLY, fd, 100);
+      note(mine_too.error());
+      count_wrong(r, mine_too, 100, nbytes - 100);
+      note((mine_too += 4096).offset());
+      note(gvmmap_warp<const std::uint32_t>(fs, 8, O_RDONLY, fd, 8)[1] == word_at(12));
+      note(gvmmap_warp<const std::byte>(fs, nbytes, O_RDONLY, fd, 1).error());
+      note(gvmmap_warp<const std::byte>(fs, nbytes, O_RDWR, fd, 0).error());
+      note(gvmmap_warp<std::byte>(fs, nbytes, O_RDONLY, fd, 0).error());
+      note(gvmmap_warp<const std::byte>(fs, nbytes, O_RDONLY, 12345, 0).error());
+    }
     note(gclose_warp(fs, fd));
     note(gclose_warp(fs, 12345));
   }
 
-  GPUFS_DEVICE static void count_wrong(record& r, const std::byte* got, std::uint64_t offset, std::uint64_t n) {
+  template <class Bytes>
+  GPUFS_DEVICE static void count_wrong(record& r, const Bytes& got, std::uint64_t offset, std::uint64_t n) {
     for (std::uint64_t i = this_warp().rank(); i < n; i += 32) {
       if (got[i] != content_byte(5, offset + i)) simt::atomic_ref<std::uint32_t>(r.wrong).fetch_add(1, std::memory_order_relaxed);
     }
@@ -144,8 +174,9 @@ void run(unsigned grid, unsigned block, unsigned ngroups) {
   simt::launch({.grid = grid, .block = block}, Kernel{m.ref(), path.get(), missing.get(), buffer.get(), records.get()});
   for (const record& r : records.read()) {
     EXPECT_GE(r.values[1], 0);
-    const std::int64_t expected[] = {-ENOENT, r.values[1], 1,       0, 0,      nbytes, nbytes - 100, -EINVAL, 0, 0,     1, 0,
-                                     -EINVAL, 1,           -EINVAL, 1, -ENXIO, 1,      -EINVAL,      -EINVAL, 0, -EBADF};
+    const std::int64_t expected[] = {-ENOENT, r.values[1], 1,       0, 0,      nbytes, nbytes - 100, -EINVAL, 0, 0,    1, 0,
+                                     -EINVAL, 1,           -EINVAL, 1, -ENXIO, 1,      -EINVAL,      -EINVAL, 0, 4196, 1, -ENXIO,
+                                     -EACCES, -EACCES,     -EBADF,  0, -EBADF};
     for (std::size_t i = 0; i < std::size(expected); ++i) EXPECT_EQ(r.values[i], expected[i]) << "call " << i;
     EXPECT_EQ(r.wrong, 0u);
   }

@@ -1,11 +1,14 @@
-// The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2) over gpufs. As there, gopen and friends are called by all threads of
-// a block with equal arguments, the _warp forms by all lanes of a warp. Unlike there, the mount is named (there are no
-// process-wide device globals), and failures are negative errnos.
+// The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2; ActivePointers, ISCA'16, section V) over gpufs. As there, gopen and
+// friends are called by all threads of a block with equal arguments, the _warp forms by all lanes of a warp. Unlike there, the
+// mount is named (there are no process-wide device globals), and failures are negative errnos.
 #pragma once
 #include "gpufs/gpufs.hpp"
 
 namespace gpufs::compat {
 inline namespace GPUFS_MACHINE {
+
+template <class T>
+using APtr = ptr<T>;
 
 namespace detail {
 
@@ -48,6 +51,12 @@ GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* 
   });
 }
 
+template <class T, class Group>
+GPUFS_DEVICE APtr<T> gvmmap(Group group, const mount_ref& fs, std::size_t size, int flags, int fd, std::int64_t offset) {
+  if ((flags & O_ACCMODE) != O_RDONLY) return APtr<T>(mapping_name{-EACCES}, 0, {});
+  return map<T>(group, file(fs, file_number{fd}), offset, static_cast<std::int64_t>(size / sizeof(T)));
+}
+
 }  // namespace detail
 
 GPUFS_DEVICE int gopen(const mount_ref& fs, const char* path, int flags) { return detail::gopen(this_block(), fs, path, flags); }
@@ -74,6 +83,17 @@ GPUFS_DEVICE const volatile void* gmmap_warp(const mount_ref& fs, std::size_t si
 GPUFS_DEVICE int gmunmap(const mount_ref& fs, const volatile void* address) { return detail::gmunmap(this_block(), fs, address); }
 GPUFS_DEVICE int gmunmap_warp(const mount_ref& fs, const volatile void* address) {
   return detail::gmunmap(this_warp(), fs, address);
+}
+
+// `size` bytes from `offset` on, as a pointer for each thread; T is const, as files are open for reading only. There is no
+// gvmunmap: a page is given back by the pointers that leave it. A null pointer's error() says why.
+template <class T>
+GPUFS_DEVICE APtr<T> gvmmap(const mount_ref& fs, std::size_t size, int flags, int fd, std::int64_t offset) {
+  return detail::gvmmap<T>(this_block(), fs, size, flags, fd, offset);
+}
+template <class T>
+GPUFS_DEVICE APtr<T> gvmmap_warp(const mount_ref& fs, std::size_t size, int flags, int fd, std::int64_t offset) {
+  return detail::gvmmap<T>(this_warp(), fs, size, flags, fd, offset);
 }
 
 GPUFS_DEVICE int gfstat(const mount_ref& fs, int fd, file_status* out) {

@@ -56,12 +56,12 @@ class ptr;
 template <class T, class Access>
 class element {
  public:
-  GPUFS_DEVICE operator T() const { return owner_.read(distance_); }
-  GPUFS_DEVICE const element& operator=(const T& value) const {
+  GPUFS_DEVICE_IN_TEMPLATES operator T() const { return owner_.read(distance_); }
+  GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const T& value) const {
     owner_.write(distance_, value);
     return *this;
   }
-  GPUFS_DEVICE const element& operator=(const element& other) const { return *this = static_cast<T>(other); }
+  GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const element& other) const { return *this = static_cast<T>(other); }
   GPUFS_DEVICE const element& operator+=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) + value); }
   GPUFS_DEVICE const element& operator-=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) - value); }
   GPUFS_DEVICE const element& operator*=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) * value); }
@@ -135,8 +135,8 @@ class ptr {
   GPUFS_DEVICE std::int64_t offset() const { return static_cast<std::int64_t>(position()); }
   GPUFS_DEVICE mapping_name mapped() const { return from_; }
 
-  GPUFS_DEVICE reference operator*() const { return refer(0); }
-  GPUFS_DEVICE reference operator[](difference_type i) const { return refer(bytes(i)); }
+  GPUFS_DEVICE_IN_TEMPLATES reference operator*() const { return refer(0); }
+  GPUFS_DEVICE_IN_TEMPLATES reference operator[](difference_type i) const { return refer(bytes(i)); }
 
   // What `->` goes through: a copy of the element.
   class arrow {
@@ -238,7 +238,7 @@ class ptr {
     return done;
   }
 
-  GPUFS_DEVICE ptr& operator+=(difference_type n) {
+  GPUFS_DEVICE_IN_TEMPLATES ptr& operator+=(difference_type n) {
     address_ += bytes(n);
     room_ -= bytes(n);
     // Unless it was linked by [] and elsewhere already.
@@ -247,38 +247,38 @@ class ptr {
     }
     return *this;
   }
-  GPUFS_DEVICE ptr& operator-=(difference_type n) { return *this += -n; }
-  GPUFS_DEVICE ptr& operator++() { return *this += 1; }
-  GPUFS_DEVICE ptr& operator--() { return *this += -1; }
-  GPUFS_DEVICE ptr operator++(int) {
+  GPUFS_DEVICE_IN_TEMPLATES ptr& operator-=(difference_type n) { return *this += -n; }
+  GPUFS_DEVICE_IN_TEMPLATES ptr& operator++() { return *this += 1; }
+  GPUFS_DEVICE_IN_TEMPLATES ptr& operator--() { return *this += -1; }
+  GPUFS_DEVICE_IN_TEMPLATES ptr operator++(int) {
     ptr before(static_cast<const ptr&>(*this));
     ++*this;
     return before;
   }
-  GPUFS_DEVICE ptr operator--(int) {
+  GPUFS_DEVICE_IN_TEMPLATES ptr operator--(int) {
     ptr before(static_cast<const ptr&>(*this));
     --*this;
     return before;
   }
-  GPUFS_DEVICE friend ptr operator+(const ptr& p, difference_type n) {
+  GPUFS_DEVICE_IN_TEMPLATES friend ptr operator+(const ptr& p, difference_type n) {
     ptr sum(p);
     sum.address_ += bytes(n);
     return sum;
   }
-  GPUFS_DEVICE friend ptr operator+(difference_type n, const ptr& p) { return p + n; }
-  GPUFS_DEVICE friend ptr operator-(const ptr& p, difference_type n) { return p + -n; }
+  GPUFS_DEVICE_IN_TEMPLATES friend ptr operator+(difference_type n, const ptr& p) { return p + n; }
+  GPUFS_DEVICE_IN_TEMPLATES friend ptr operator-(const ptr& p, difference_type n) { return p + -n; }
   // Of pointers into one mapping, in elements.
-  GPUFS_DEVICE friend difference_type operator-(const ptr& a, const ptr& b) {
+  GPUFS_DEVICE_IN_TEMPLATES friend difference_type operator-(const ptr& a, const ptr& b) {
     return static_cast<difference_type>(a.position() - b.position()) / static_cast<difference_type>(nbytes);
   }
-  GPUFS_DEVICE friend bool operator==(const ptr& a, const ptr& b) {
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator==(const ptr& a, const ptr& b) {
     return a.position() == b.position() && static_cast<bool>(a) == static_cast<bool>(b);
   }
   // Four, as std::strong_ordering's operators are for the host only.
-  GPUFS_DEVICE friend bool operator<(const ptr& a, const ptr& b) { return a.offset() < b.offset(); }
-  GPUFS_DEVICE friend bool operator>(const ptr& a, const ptr& b) { return b < a; }
-  GPUFS_DEVICE friend bool operator<=(const ptr& a, const ptr& b) { return !(b < a); }
-  GPUFS_DEVICE friend bool operator>=(const ptr& a, const ptr& b) { return !(a < b); }
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator<(const ptr& a, const ptr& b) { return a.offset() < b.offset(); }
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator>(const ptr& a, const ptr& b) { return b < a; }
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator<=(const ptr& a, const ptr& b) { return !(b < a); }
+  GPUFS_DEVICE_IN_TEMPLATES friend bool operator>=(const ptr& a, const ptr& b) { return !(a < b); }
 
   // How gpufs::map makes one.
   GPUFS_DEVICE ptr(mapping_name from, std::uint64_t position, const handler_type& handler)

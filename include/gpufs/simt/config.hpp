@@ -8,12 +8,16 @@
 #define GPUFS_DEVICE __device__ inline
 #define GPUFS_DEVICE_COLD __device__ __noinline__  // kept out of hot code: templates and members only
 #define GPUFS_HOST_DEVICE __host__ __device__ inline
+// A member of a device type that host-device templates call, such as cuda::std's algorithms: nvcc would warn of each call
+// otherwise.
+#define GPUFS_DEVICE_IN_TEMPLATES _Pragma("nv_exec_check_disable") __host__ __device__ inline
 #else
 #define GPUFS_ON_CUDA 0
 #define GPUFS_MACHINE cpu_machine
 #define GPUFS_DEVICE inline
 #define GPUFS_DEVICE_COLD
 #define GPUFS_HOST_DEVICE inline
+#define GPUFS_DEVICE_IN_TEMPLATES inline
 #endif
 
 // Before a loop: its body once. nvcc unrolls until loads no longer fit the registers.

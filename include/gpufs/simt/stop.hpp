@@ -13,8 +13,10 @@ inline namespace GPUFS_MACHINE {
 // says `why`.
 [[noreturn]] GPUFS_DEVICE void stop_kernel([[maybe_unused]] const char* why) {
 #if GPUFS_ON_CUDA
+#if defined(__CUDA_ARCH__)
   __trap();
-  __builtin_unreachable();
+#endif
+  __builtin_unreachable();  // nvcc's pass over the host code sees this only, and wants it
 #else
   throw std::runtime_error(why);
 #endif
