@@ -162,6 +162,23 @@ void expect_decrypts(const aes_ctr& owner, const std::vector<job>& jobs, const b
   expect_same(decrypt<by_some_lanes>(owner, jobs, buffer), wanted, "some_lanes");
 }
 
+struct without_key {
+  std::byte* page;
+  int* error;
+  GPUFS_DEVICE void operator()() const {
+    const int got = aes_ctr_ref().filled(this_warp(), page, 0, 512);
+    if (this_warp().leader()) *error = got;
+  }
+};
+
+TEST(aes_ctr, nothing_is_decrypted_without_a_key) {
+  const device_buffer<std::byte> page(512);
+  const device_buffer<int> error(1);
+  simt::launch({.grid = 1, .block = 32}, without_key{page.get(), error.get()});
+  EXPECT_EQ(error.read_one(), -EINVAL);
+  EXPECT_EQ(page.read(), bytes(512));
+}
+
 // SP 800-38A, F.5: CTR-AES128, 192, 256.
 struct vector {
   const char *key, *encrypted;

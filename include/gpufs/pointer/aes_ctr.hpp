@@ -18,6 +18,7 @@
 // - Copies of the key that we cannot reach: the caller's, what a GPU's driver keeps of what it moved, single words that the
 //   compiler left on the stack.
 #pragma once
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,6 +70,7 @@ inline namespace GPUFS_MACHINE {
 // The handler itself, as gpufs::map takes it and each pointer carries it: trivially copyable, made by gpufs::aes_ctr.
 class aes_ctr_ref {
  public:
+  aes_ctr_ref() = default;  // for null pointers; a page that is brought in with it gives -EINVAL
   GPUFS_HOST_DEVICE aes_ctr_ref(const aes_ctr_keys* keys, std::uint32_t view) : keys_(keys), view_(view) {}
 
   // Under which decrypted pages are cached; pread of the same file gives the file's own bytes.
@@ -77,9 +79,10 @@ class aes_ctr_ref {
   // Decrypts a page that has been brought into its frame, in place. All lanes of the group call, with equal arguments; they need
   // not have converged, and it syncs nothing: what they read must be visible to them before, and the caller syncs after.
   // page: aligned to 16, with whole blocks of room. offset: in the file, a multiple of 16. Bytes from nbytes on stay as they
-  // are. Returns 0.
+  // are. 0, or -EINVAL when nobody's key was given.
   template <class Group>
   GPUFS_DEVICE int filled(Group group, std::byte* page, std::uint64_t offset, std::uint32_t nbytes) const {
+    if (keys_ == nullptr) return -EINVAL;
     const std::uint32_t nblocks = nbytes / 16 + (nbytes % 16 != 0), size = group.size();
     const unsigned nrounds = keys_->nrounds;
     // Two blocks a lane: those of neighbouring lanes lie side by side.
@@ -124,8 +127,8 @@ class aes_ctr_ref {
     *place = bytes;
   }
 
-  const aes_ctr_keys* keys_;
-  std::uint32_t view_;
+  const aes_ctr_keys* keys_ = nullptr;
+  std::uint32_t view_ = 0;
 };
 static_assert(std::is_trivially_copyable_v<aes_ctr_ref> && sizeof(aes_ctr_ref) <= 16);
 
