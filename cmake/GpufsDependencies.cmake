@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds Threads, Boost.Context (the CPU machine's fibers) and liburing. Used by the build and by gpufsConfig.cmake.
-# GPUFS_DEPS, when set, is looked at first: include/, lib/libboost_context.a, lib/liburing.a, googletest/.
+# GPUFS_DEPS, when set, is looked at first: include/, lib/libboost_context.a, lib/liburing.a; and by
+# GpufsTesting.cmake: lib/libcrypto.a, googletest/.
 find_package(Threads REQUIRED)
 
 function(gpufs_find_boost_context)

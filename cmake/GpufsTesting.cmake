@@ -52,6 +52,22 @@ if(GPUFS_TESTS)
   endif()
 endif()
 
+# Target gpufs_libcrypto: OpenSSL's libcrypto, which the tests compare with and the examples encrypt with, and
+# GPUFS_HAVE_LIBCRYPTO=1; where there is none, an empty target. The library itself does without.
+add_library(gpufs_libcrypto INTERFACE)
+find_path(GPUFS_LIBCRYPTO_INCLUDE openssl/evp.h HINTS "${GPUFS_DEPS}/include")
+find_library(GPUFS_LIBCRYPTO NAMES libcrypto.a crypto HINTS "${GPUFS_DEPS}/lib")
+mark_as_advanced(GPUFS_LIBCRYPTO_INCLUDE GPUFS_LIBCRYPTO)
+set(GPUFS_HAVE_LIBCRYPTO OFF)
+if(GPUFS_LIBCRYPTO_INCLUDE AND GPUFS_LIBCRYPTO)
+  set(GPUFS_HAVE_LIBCRYPTO ON)
+  target_include_directories(gpufs_libcrypto SYSTEM INTERFACE "${GPUFS_LIBCRYPTO_INCLUDE}")
+  target_link_libraries(gpufs_libcrypto INTERFACE "${GPUFS_LIBCRYPTO}" Threads::Threads ${CMAKE_DL_LIBS})
+  target_compile_definitions(gpufs_libcrypto INTERFACE GPUFS_HAVE_LIBCRYPTO=1)
+else()
+  message(STATUS "gpufs: no libcrypto, so AES is tested against NIST's vectors only (Debian: libssl-dev)")
+endif()
+
 function(gpufs_add_cuda_program target)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
   set(wrappers "")
