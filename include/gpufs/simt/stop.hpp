@@ -12,10 +12,10 @@ inline namespace GPUFS_MACHINE {
 // Stops the kernel: its launch fails. On CUDA the context is lost with it, so all later calls fail; the CPU machine's launch error
 // says `why`.
 [[noreturn]] GPUFS_DEVICE void stop_kernel([[maybe_unused]] const char* why) {
-#if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
+#if GPUFS_ON_CUDA
   __trap();
   __builtin_unreachable();
-#elif !GPUFS_ON_CUDA
+#else
   throw std::runtime_error(why);
 #endif
 }
