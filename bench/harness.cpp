@@ -192,6 +192,10 @@ bool arguments::wants(const std::string& name) {
   return only.empty() || ("," + only + ",").find("," + name + ",") != std::string::npos;
 }
 
+bool arguments::wants_any(std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [this](const char* name) { return wants(name); });
+}
+
 void arguments::done() const {
   for (const auto& option : given_) {
     if (known_.count(option.first) == 0) throw std::invalid_argument("unknown option --" + option.first);
