@@ -5,18 +5,18 @@
 //
 // ap_read_latency, ap_read_inc_latency: one warp, all lanes on one page that is linked already; coalesced 4-byte reads, of which
 // each tells the next element's place (p[i]) or how far to move on (p += *p), so that a step is the whole latency. The paper read
-// the clock around each access; its GPU served them from the second-level cache, and so does this: the lanes go through a page of
-// 2 MiB, more than the first level holds. The _l1 rows are the same in 4 KiB, which it holds.
-// ap_copy_N: each warp copies its own 1 MiB, N bytes a lane, four loads and then four stores (the paper's tiling), from the file
-// to device memory, with 2 blocks of 1,024 threads an SM. Raw is the same kernel, where the paper took cudaMemcpy.
-// ap_workloads_N: the paper's eight, N bytes a lane a read, not tiled; each warp reads its own part and keeps sums in registers,
-// which it writes at its end. 16 bytes are four 4-byte elements, worked on one by one. The mean of the extra times. Its kernels had
-// no page cache behind the pointers; these link once a page. _by_blocks: from 1 block in the grid up (its Figure 6).
-// ap_minor: each warp reads 4 bytes a lane of each of 512 pages, moving its pointer from page to page; against map_page and
-// unmap_page of each (its Table III, where gmmap was the baseline).
-// ap_major: as bench/cold.cu, through pointers, which read all of each page.
-// ap_gather: every thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu.
-// ap_registers: what a pointer adds to the copy kernels, with the same launch bounds; the worst of the three.
+// the clock around each access, and its raw read took 225 cycles, those of a second-level cache. So here the lanes go through a
+// page of 2 MiB, more than the first level holds; the _l1 rows are the same in 4 KiB, which it holds. ap_copy_N: each warp copies
+// its own 1 MiB, N bytes a lane, four loads and then four stores (the paper's tiling), from the file to device memory, with 2
+// blocks of 1,024 threads an SM. Raw is the same kernel, where the paper took cudaMemcpy. ap_workloads_N: the paper's eight, N
+// bytes a lane a read, not tiled; each warp reads its own part and keeps sums in registers, which it writes at its end. 16 bytes
+// are four 4-byte elements, worked on one by one. The mean of the extra times. Its kernels had no page cache behind the pointers;
+// these link once a page. Today's compiler unrolls the raw loops, which tiles them after all, and these are what is held against;
+// _untiled: against raw loops that are not unrolled. _by_blocks: from 1 block up (its Figure 6). ap_minor: each warp reads 4 bytes
+// a lane of each of 512 pages, moving its pointer from page to page; against map_page and unmap_page of each (its Table III, where
+// gmmap was the baseline). ap_major: as bench/cold.cu, through pointers, which read all of each page. ap_gather: every thread reads
+// random 8-byte elements p[i], as hot_thread in bench/hot.cu. ap_registers: what a pointer adds to the copy kernels, with the same
+// launch bounds; the worst of the three.
 #include <fcntl.h>
 
 #include <array>
@@ -37,7 +37,6 @@ using gpufs::simt::vec16;
 // --- Where a kernel's data is ------------------------------------------------------------------------------------------------
 
 struct raw_memory {
-  static constexpr bool is_pointer = false;
   const std::byte* data;
 
   template <class T>
@@ -46,9 +45,11 @@ struct raw_memory {
   }
 };
 
+// The same for kernels whose loop reads once a round: the compiler unrolls it for raw_memory, and has several reads in flight.
+struct untiled_raw_memory : raw_memory {};
+
 // All lanes of the warp call at() together.
 struct mapped_file {
-  static constexpr bool is_pointer = true;
   gpufs::mount_ref fs;
   gpufs::file_number number;
 
@@ -166,14 +167,28 @@ struct work_on_parts {
     if constexpr (Work::of_two) {
       auto q = from.template at<T>(begin_of_second + mine);
       q += lane_id();
-      for (std::uint32_t i = 0; i < nsteps; ++i, p += 32, q += 32) add_to(sum, *p, *q);
+      repeat([&] {
+        add_to(sum, *p, *q);
+        p += 32;
+        q += 32;
+      });
     } else {
-      for (std::uint32_t i = 0; i < nsteps; ++i, p += 32) {
+      repeat([&] {
         const T x = *p;
         add_to(sum, x, x);
-      }
+        p += 32;
+      });
     }
     sums[std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank()] = sum;
+  }
+  template <class Step>
+  GPUFS_DEVICE void repeat(const Step& step) const {
+    if constexpr (std::is_same_v<Source, untiled_raw_memory>) {
+      BENCH_NOT_UNROLLED
+      for (std::uint32_t i = 0; i < nsteps; ++i) step();
+    } else {
+      for (std::uint32_t i = 0; i < nsteps; ++i) step();
+    }
   }
   GPUFS_DEVICE static void add_to(typename Work::value& sum, const T& x, const T& y) {
     std::uint32_t xs[nwords], ys[nwords];
@@ -239,19 +254,15 @@ struct gather {
 
 // --- What is measured --------------------------------------------------------------------------------------------------------
 
-// The same work on raw memory and through pointers, in turn; the first round is a warm-up.
-struct both_ways {
-  std::vector<double> raw, ptr;  // seconds or cycles
-  double extra() const { return spread_of(ptr).median / spread_of(raw).median - 1; }
-};
-template <class Raw, class Ptr>
-both_ways in_turn(int repeats, const Raw& raw, const Ptr& ptr) {
-  both_ways taken;
+// Several ways to do the same, in turn, so that all see the same clocks: what each took in every round but the first, a warm-up.
+template <class... Way>
+std::array<std::vector<double>, sizeof...(Way)> in_turn(int repeats, const Way&... ways) {
+  std::array<std::vector<double>, sizeof...(Way)> taken;
   for (int r = 0; r <= repeats; ++r) {
-    const double a = raw(r), b = ptr(r);
-    if (r == 0) continue;
-    taken.raw.push_back(a);
-    taken.ptr.push_back(b);
+    std::size_t i = 0;
+    for (const double one : {ways(r)...}) {  // from left to right
+      if (r > 0) taken[i++].push_back(one);
+    }
   }
   return taken;
 }
@@ -411,17 +422,17 @@ class pointers {
       }
       return static_cast<double>(taken.value()) / nsteps;
     };
-    const both_ways taken = in_turn(
+    const auto [on_raw, on_ptr] = in_turn(
         repeats_, [&](int) { return cycles(raw); }, [&](int) { return cycles(mapped); });
-    extra_over_raw(m, taken, 1);
+    extra_over(m, on_ptr, on_raw, "raw pointer");
     out.add(m);
   }
 
-  static void extra_over_raw(measurement& m, const both_ways& taken, double factor) {
+  static void extra_over(measurement& m, const std::vector<double>& taken, const std::vector<double>& base, const char* base_is) {
     m.figure = measurement::kind::extra_over_ceiling;
-    m.samples = times(taken.ptr, factor);
-    m.ceiling = spread_of(taken.raw).median * factor;
-    m.ceiling_is = "raw pointer";
+    m.samples = taken;
+    m.ceiling = spread_of(base).median;
+    m.ceiling_is = base_is;
   }
 
   // Bytes for each of the warps, whole pages, at most `most`, so that all together have `total`.
@@ -449,7 +460,7 @@ class pointers {
       return wrong.value() == 0;
     };
     const gpufs::mount_counters before = fs.counters();
-    const both_ways taken = in_turn(
+    const auto [on_raw, on_ptr] = in_turn(
         repeats_, [&](int) { return once(raw); }, [&](int) { return once(mapped); });
     const gpufs::mount_counters after = fs.counters();
     for (const bool pointer : {false, true}) {
@@ -457,30 +468,32 @@ class pointers {
       pointer ? once(mapped) : once(raw);
       m.verified = check_copy() && m.verified;
     }
-    m.samples = per_second(taken.ptr, static_cast<double>(total) * 1e-9);
-    m.ceiling = spread_of(per_second(taken.raw, static_cast<double>(total) * 1e-9)).median;
+    m.samples = per_second(on_ptr, static_cast<double>(total) * 1e-9);
+    m.ceiling = spread_of(per_second(on_raw, static_cast<double>(total) * 1e-9)).median;
     m.ceiling_is = "raw pointer";
     add_hits(m, before, after);
     out.add(m);
   }
 
-  // One workload: its seconds both ways, and whether both gave the same.
+  // One workload: its seconds on raw memory, the same untiled, and through pointers; and whether all gave the same.
   template <class T, class Work>
-  both_ways time_work(const shape& how, int repeats, std::uint32_t part, const raw_memory& raw, const mapped_file& mapped,
-                      bool& right) const {
+  auto time_work(const shape& how, int repeats, std::uint32_t part, const raw_memory& raw, const mapped_file& mapped,
+                 bool& right) const {
     using value = typename Work::value;
-    const device_array<value> from_raw(how.threads()), from_ptr(how.threads());
+    const device_array<value> from_raw(how.threads()), from_untiled(how.threads()), from_ptr(how.threads());
     const std::uint64_t half = nbytes_ / 2, total = how.warps() * part;
     const auto nsteps = static_cast<std::uint32_t>(part / (32 * sizeof(T)));
-    const auto once = [&](int r, const auto& from, value* sums) {
-      // Elsewhere in each round: few blocks read no more than the second-level cache holds.
-      const std::uint64_t begin = static_cast<std::uint64_t>(r) % (half / total) * total;
-      return run_full_blocks(how, work_on_parts<T, Work, std::decay_t<decltype(from)>>{from, begin, half + begin, nsteps, sums});
+    const auto on = [&](const auto& from, value* sums) {
+      return [&from, sums, &how, half, total, nsteps](int r) {
+        // Elsewhere in each round: few blocks read no more than the second-level cache holds.
+        const std::uint64_t begin = static_cast<std::uint64_t>(r) % (half / total) * total;
+        return run_full_blocks(how, work_on_parts<T, Work, std::decay_t<decltype(from)>>{from, begin, half + begin, nsteps, sums});
+      };
     };
-    const both_ways taken = in_turn(
-        repeats, [&](int r) { return once(r, raw, from_raw.get()); }, [&](int r) { return once(r, mapped, from_ptr.get()); });
-    const auto a = from_raw.values(), b = from_ptr.values();
-    for (std::size_t i = 0; i < a.size(); ++i) right = right && agree(b[i], a[i]);
+    const untiled_raw_memory untiled{raw};
+    const auto taken = in_turn(repeats, on(raw, from_raw.get()), on(untiled, from_untiled.get()), on(mapped, from_ptr.get()));
+    const auto a = from_raw.values(), b = from_untiled.values(), c = from_ptr.values();
+    for (std::size_t i = 0; i < a.size(); ++i) right = right && agree(b[i], a[i]) && agree(c[i], a[i]);
     return taken;
   }
 
@@ -510,37 +523,42 @@ class pointers {
     return right;
   }
 
-  // All workloads on one grid: into m, one sample a round.
+  // All workloads on one grid: the case `name`, held against raw memory, and `name`_untiled. suffix: of both.
   template <class T, class... Work>
-  void all_works(const shape& how, int repeats, std::uint32_t part, const raw_memory& raw, const mapped_file& mapped,
-                 measurement& m) const {
-    m.figure = measurement::kind::itself;
-    m.unit = "extra time";
-    m.samples.assign(static_cast<std::size_t>(repeats), 0);
+  void all_works(const std::string& name, const std::string& suffix, const std::string& label, const shape& how, int repeats,
+                 const raw_memory& raw, const mapped_file& mapped, bool right, results& out) const {
+    const std::uint32_t part = part_nbytes(nbytes_ / 2, full_, work_part);
+    measurement tiled{name + suffix, label}, untiled{name + "_untiled" + suffix, label};
+    for (measurement* m : {&tiled, &untiled}) {
+      m->figure = measurement::kind::itself;
+      m->unit = "extra time";
+      m->samples.assign(static_cast<std::size_t>(repeats), 0);
+      m->details = {{"blocks", how.grid}};
+    }
     const auto one = [&]<class W>(W) {
-      const both_ways taken = time_work<T, W>(how, repeats, part, raw, mapped, m.verified);
-      for (std::size_t r = 0; r < m.samples.size(); ++r) m.samples[r] += (taken.ptr[r] / taken.raw[r] - 1) / sizeof...(Work);
-      m.details.emplace_back(W::name, taken.extra());
+      const auto [on_raw, on_untiled, on_ptr] = time_work<T, W>(how, repeats, part, raw, mapped, right);
+      const auto add = [&on_ptr = on_ptr](measurement& m, const std::vector<double>& base) {
+        for (std::size_t r = 0; r < base.size(); ++r) m.samples[r] += (on_ptr[r] / base[r] - 1) / sizeof...(Work);
+        m.details.emplace_back(W::name, spread_of(on_ptr).median / spread_of(base).median - 1);
+      };
+      add(tiled, on_raw);
+      add(untiled, on_untiled);
     };
     (one(Work{}), ...);
+    for (measurement* m : {&tiled, &untiled}) {
+      m->verified = right;
+      out.add(*m);
+    }
   }
 
   template <class T>
   void workloads(const char* name, const raw_memory& raw, const mapped_file& mapped, results& out) const {
     const auto measure = [&]<class... Work>(Work...) {
-      const std::uint32_t part = part_nbytes(nbytes_ / 2, full_, work_part);
       const bool right = (work_is_right<T, Work>(raw) && ...);
-      measurement whole{name, "mean of the workloads, full occupancy"};
-      whole.verified = right;
-      whole.details = {{"blocks", full_.grid}};
-      all_works<T, Work...>(full_, repeats_, part, raw, mapped, whole);
-      out.add(whole);
+      all_works<T, Work...>(name, "", "mean of the workloads, full occupancy", full_, repeats_, raw, mapped, right, out);
       for (unsigned grid = 1; grid < full_.grid; grid *= 2) {
-        measurement m{name + std::string("_by_blocks"), std::to_string(grid) + (grid == 1 ? " block" : " blocks")};
-        m.verified = right;
-        m.details = {{"blocks", grid}};
-        all_works<T, Work...>({grid, full_.block}, std::min(repeats_, 3), part, raw, mapped, m);
-        out.add(m);
+        all_works<T, Work...>(name, "_by_blocks", std::to_string(grid) + (grid == 1 ? " block" : " blocks"), {grid, full_.block},
+                              std::min(repeats_, 3), raw, mapped, right, out);
       }
     };
     measure(add_work{}, read_work{}, random_work<5>{}, random_work<20>{}, random_work<50>{}, reduce_work{}, fft_work{},
@@ -569,12 +587,11 @@ class pointers {
         return touch_pages<Pointer>{fs.ref(), number, nranges, small_page, minor_pages_, sum, failed};
       });
       m.verified = m.verified && done.right;
-      return done.seconds;
+      return done.seconds / static_cast<double>(total) * 1e9;
     };
-    const both_ways taken = in_turn(
+    const auto [by_call, by_ptr] = in_turn(
         repeats_, [&](int) { return once.template operator()<false>(); }, [&](int) { return once.template operator()<true>(); });
-    extra_over_raw(m, taken, 1e9 / static_cast<double>(total));
-    m.ceiling_is = "map_page and unmap_page";
+    extra_over(m, by_ptr, by_call, "map_page and unmap_page");
     add_hits(m, before, fs.counters());
     out.add(m);
   }
@@ -587,25 +604,27 @@ class pointers {
     m.verified = true;
     const gpufs::mount_counters before = fs.counters();
     std::uint64_t expected = 0;
+    const auto seed_of = [](int r) { return word_of(static_cast<std::uint64_t>(r) + 4000); };
     const auto once = [&](int r, const auto& from) {
-      const std::uint64_t seed = word_of(static_cast<std::uint64_t>(r) + 4000);
-      if (!std::decay_t<decltype(from)>::is_pointer) {  // comes first in each round
-        expected = sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
-          std::uint64_t sum = 0;
-          for (std::uint64_t i = begin; i < end; ++i) sum += word_of(element_of(i, seed, nelements));
-          return sum;
-        });
-      }
       const checked_run done = run_checked(small_, expected, [&](std::uint64_t* sum, std::uint64_t*) {
-        return gather<std::decay_t<decltype(from)>>{from, nelements, seed, per_thread, sum};
+        return gather<std::decay_t<decltype(from)>>{from, nelements, seed_of(r), per_thread, sum};
       });
       m.verified = m.verified && done.right;
-      return done.seconds;
+      return static_cast<double>(total) / done.seconds * 1e-9;
     };
-    const both_ways taken = in_turn(
-        std::min(repeats_, 5), [&](int r) { return once(r, raw); }, [&](int r) { return once(r, mapped); });
-    m.samples = per_second(taken.ptr, static_cast<double>(total) * 1e-9);
-    m.details = {{"raw_g_accesses_per_second", spread_of(per_second(taken.raw, static_cast<double>(total) * 1e-9)).median}};
+    const auto [on_raw, on_ptr] = in_turn(
+        std::min(repeats_, 5),
+        [&](int r) {
+          expected = sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
+            std::uint64_t sum = 0;
+            for (std::uint64_t i = begin; i < end; ++i) sum += word_of(element_of(i, seed_of(r), nelements));
+            return sum;
+          });
+          return once(r, raw);
+        },
+        [&](int r) { return once(r, mapped); });
+    m.samples = on_ptr;
+    m.details = {{"raw_g_accesses_per_second", spread_of(on_raw).median}};
     add_hits(m, before, fs.counters());
     out.add(m);
   }
