@@ -116,6 +116,32 @@ checked_run run_checked(const shape& how, std::uint64_t expected, const Make& ma
   return run_checked(how, expected, make, [](const shape& s, const auto& kernel) { return run(s, kernel); });
 }
 
+// Brings a file that fits into the cache, until a round finds everything there. total: the sum of its words.
+inline void fill_cache(const gpufs::mount& fs, gpufs::file_number number, const shape& how, std::uint64_t nbytes,
+                       std::uint64_t total) {
+  const std::uint32_t page_nbytes = fs.options().page_nbytes;
+  for (int round = 0; round < 4; ++round) {
+    const std::uint64_t before = fs.counters().faults;
+    const checked_run r = run_checked(how, total, [&](std::uint64_t* sum, std::uint64_t* failed) {
+      return read_all{fs.ref(), number, nbytes / page_nbytes, page_nbytes, sum, failed};
+    });
+    if (!r.right) throw gpufs::error("the file does not read as it was written");
+    if (fs.counters().faults == before) return;
+  }
+}
+
+// Which of n elements the i-th access takes.
+GPUFS_HOST_DEVICE std::uint64_t element_of(std::uint64_t i, std::uint64_t seed, std::uint64_t n) {
+  return scaled(word_of(i ^ seed), n);
+}
+
+// For a case that reads what is in the cache.
+inline void add_hits(measurement& m, const gpufs::mount_counters& before, const gpufs::mount_counters& after) {
+  const std::uint64_t hits = after.hits - before.hits, faults = after.faults - before.faults;
+  m.details.insert(m.details.end(), {{"hits", static_cast<double>(hits)}, {"faults", static_cast<double>(faults)}});
+  if (faults * 1000 > hits) m.cause = "not all were hits: some rings of the cache had fewer frames than pages fell to them";
+}
+
 // What a launch that reads the chunks of accesses 0 .. total-1 must add up to.
 template <pattern How>
 std::uint64_t expected_sum(const chunk_access<How>& access, std::uint64_t total, const std::vector<std::uint64_t>& chunk_sums) {
@@ -137,24 +163,30 @@ struct wrong_or_failed {
   std::uint64_t wrong, failed;
 };
 
-// Compares the first nwords 8-byte words at `offset` of the file; the lanes share them.
-template <class Group>
-GPUFS_DEVICE void compare(Group group, const std::byte* data, std::uint64_t offset, std::uint32_t nwords, wrong_or_failed* counts) {
+// Compares the first nwords 8-byte words at `offset` of the file, which are words[0] and on; the lanes share them.
+template <class Group, class Words>
+GPUFS_DEVICE void compare_words(Group group, const Words& words, std::uint64_t offset, std::uint32_t nwords,
+                                wrong_or_failed* counts) {
   for (std::uint32_t w = group.rank(); w < nwords; w += group.size()) {
-    if (reinterpret_cast<const std::uint64_t*>(data)[w] != word_of(offset / 8 + w)) {
-      atomic_ref<std::uint64_t>(counts->wrong).add_relaxed(1);
-    }
+    if (words[w] != word_of(offset / 8 + w)) atomic_ref<std::uint64_t>(counts->wrong).add_relaxed(1);
   }
 }
+template <class Group>
+GPUFS_DEVICE void compare(Group group, const std::byte* data, std::uint64_t offset, std::uint32_t nwords, wrong_or_failed* counts) {
+  compare_words(group, reinterpret_cast<const std::uint64_t*>(data), offset, nwords, counts);
+}
 
-// Each warp brings in per_warp random pages, by map_page (Map) or by pread of the whole page into its own page of `scratch`.
-template <bool Map>
+enum class way { pread, map_page, pointer };
+
+// Each warp brings in per_warp random pages: by map_page, by pread of the whole page into its own page of `scratch`, or by moving
+// an active pointer there, which it reads through.
+template <way How>
 struct read_random {
   gpufs::mount_ref fs;
   gpufs::file_number number;
   page_access access;
   std::uint32_t page_nbytes, per_warp;
-  std::uint32_t nwords;  // of each page that are compared: 32 while it is timed, else all
+  std::uint32_t nwords;  // of each page that are compared
   std::byte* scratch;
   wrong_or_failed* counts;
 
@@ -162,10 +194,21 @@ struct read_random {
     const auto warp = gpufs::this_warp();
     const gpufs::file file(fs, number);
     const std::uint64_t me = global_warp();
+    [[maybe_unused]] auto p = [&] {
+      if constexpr (How == way::pointer) {
+        return gpufs::map<const std::uint64_t>(warp, file);
+      } else {
+        return 0;  // no pointer, nor anything of one in these kernels
+      }
+    }();
     for (std::uint32_t i = 0; i < per_warp; ++i) {
       const std::uint64_t offset = access.page(me * per_warp + i) * page_nbytes;
       bool right = false;
-      if constexpr (Map) {
+      if constexpr (How == way::pointer) {
+        p += (static_cast<std::int64_t>(offset) - p.offset()) / 8;
+        compare_words(warp, p, offset, nwords, counts);  // what is not to be had reads as zeros
+        right = p.error() == 0;
+      } else if constexpr (How == way::map_page) {
         gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(offset));
         right = page.error() == 0 && page.nbytes() == page_nbytes;
         if (right) compare(warp, page.data(), offset, nwords, counts);
@@ -207,23 +250,26 @@ inline bool told(const wrong_or_failed& counts) {
 }
 
 // Reads about `reads` random pages a launch: one launch that fills the cache, `repeats` timed ones, and one that compares every
-// byte. launch(shape, kernel) gives the seconds. No two launches read the same pages in the same order, nor do two salts.
-template <bool Map, class Launch>
+// byte. Of a page, 32 words are compared while it is timed, and all where it is read in place by a pointer.
+// launch(shape, kernel) gives the seconds. No two launches read the same pages in the same order, nor do two salts.
+template <way How, class Launch>
 random_reads measure_random(const gpufs::mount& fs, gpufs::file_number number, const shape& how, std::uint64_t npages, double reads,
                             int repeats, Launch&& launch, std::uint64_t salt = 0) {
   const std::uint32_t page_nbytes = fs.options().page_nbytes;
   const auto per_warp = static_cast<std::uint32_t>(std::ceil(reads / static_cast<double>(how.warps())));
   const double total = static_cast<double>(how.warps()) * per_warp;
-  const device_array<std::byte> scratch(Map ? 1 : how.warps() * page_nbytes);
+  const device_array<std::byte> scratch(How == way::pread ? how.warps() * page_nbytes : 1);
   random_reads result;
   for (int r = 0; r <= repeats + 1; ++r) {
     const device_array<wrong_or_failed> counts(1);
     const bool verify = r == repeats + 1;
-    const page_access access{npages, word_of(salt * 1000 + static_cast<std::uint64_t>(r) * 2 + Map + 1)};
+    const std::uint32_t nwords = verify || How == way::pointer ? page_nbytes / 8 : std::min(page_nbytes / 8, 32u);
+    const page_access access{npages,
+                             word_of(salt * 1000 + static_cast<std::uint64_t>(r) * 4 + static_cast<std::uint64_t>(How) + 1)};
     const gpufs::mount_counters before = fs.counters();
     const double seconds =
-        launch(how, read_random<Map>{fs.ref(), number, access, page_nbytes, verify ? (per_warp + 3) / 4 : per_warp,
-                                     verify ? page_nbytes / 8 : std::min(page_nbytes / 8, 32u), scratch.get(), counts.get()});
+        launch(how, read_random<How>{fs.ref(), number, access, page_nbytes, verify ? (per_warp + 3) / 4 : per_warp, nwords,
+                                     scratch.get(), counts.get()});
     const gpufs::mount_counters d = difference(fs.counters(), before);
     result.right = told(counts.value()) && result.right;
     if (r == 0 || verify) continue;
@@ -239,6 +285,36 @@ random_reads measure_random(const gpufs::mount& fs, gpufs::file_number number, c
 inline std::vector<double> times(std::vector<double> values, double factor) {
   for (double& v : values) v *= factor;
   return values;
+}
+
+// Why the copy is out of reach of misses, where it is: pull_pages a second are what a kernel without a file system pulls (0: not
+// known).
+inline std::string bus_cause(std::uint32_t page_nbytes, double copy_gbps, double pull_pages) {
+  const double share = pull_pages * page_nbytes * 1e-9 / copy_gbps;
+  if (share >= 0.96 || share == 0) return "";
+  return "the bus: a kernel that does nothing but copy such pages of the same mapping reaches " +
+         std::to_string(static_cast<int>(std::lround(share * 1000)) / 10.).substr(0, 4) + " % of the copy";
+}
+
+// Adds the result of measure_random: only what missed counts.
+inline void tell_random(const char* name, const char* call, const std::string& where, std::uint32_t page_nbytes, double copy_gbps,
+                        double pull_pages, const random_reads& r, results& out) {
+  const bool in_pages = page_nbytes == 512;  // what the target of small pages counts
+  measurement m{name, std::string(call) + ", " + where, times(r.missed, in_pages ? 1e-6 : page_nbytes * 1e-9)};
+  m.unit = in_pages ? "M pages/s" : "GB/s";
+  m.ceiling = in_pages ? pull_pages * 1e-6 : copy_gbps;  // 0: none
+  m.ceiling_is = in_pages ? "a kernel that only pulls pages" : "pinned copy";
+  if (in_pages) m.figure = measurement::kind::itself;
+  m.verified = r.right;
+  const double missed = spread_of(r.missed).median;
+  if (missed > 0.9 * pull_pages) m.cause = bus_cause(page_nbytes, copy_gbps, pull_pages);
+  m.details = {{"delivered_share_of_copy", spread_of(r.read).median * page_nbytes * 1e-9 / copy_gbps},
+               {"missed_share_of_pull_alone", pull_pages > 0 ? missed / pull_pages : 0},
+               {"pages_per_second", missed},
+               {"hits", static_cast<double>(r.counters.hits)},
+               {"faults", static_cast<double>(r.counters.faults)},
+               {"evictions", static_cast<double>(r.counters.evictions)}};
+  out.add(m);
 }
 
 }  // namespace GPUFS_MACHINE

@@ -105,10 +105,10 @@ class cold {
       return small ? run<blocks_for_small>(shape, kernel) : run(shape, kernel);
     };
     const std::string where = s.where + s.how_bytes_come();
-    tell(name, "pread", where, page_nbytes, copy_gbps, pull_pages,
-         measure_random<false>(fs, file.number(), how, npages, reads, repeats_, launch), out);
-    tell(name, "map_page", where, page_nbytes, copy_gbps, pull_pages,
-         measure_random<true>(fs, file.number(), how, npages, reads, repeats_, launch), out);
+    tell_random(name, "pread", where, page_nbytes, copy_gbps, pull_pages,
+                measure_random<way::pread>(fs, file.number(), how, npages, reads, repeats_, launch), out);
+    tell_random(name, "map_page", where, page_nbytes, copy_gbps, pull_pages,
+                measure_random<way::map_page>(fs, file.number(), how, npages, reads, repeats_, launch), out);
   }
 
   void in_order(const subject& s, std::uint32_t page_nbytes, double copy_gbps, results& out) const {
@@ -119,7 +119,7 @@ class cold {
     const device_array<std::byte> scratch(std::uint64_t{how_.grid} * piece_nbytes);
     measurement m{"seq_read", "pread by blocks, pages of " + size_text(page_nbytes), {}, "GB/s", copy_gbps, "pinned copy"};
     m.verified = true;
-    m.cause = cause(page_nbytes, copy_gbps, pull_pages);
+    m.cause = bus_cause(page_nbytes, copy_gbps, pull_pages);
     for (int r = 0; r <= repeats_; ++r) {
       const device_array<wrong_or_failed> counts(1);
       const bool verify = r == repeats_;
@@ -135,34 +135,6 @@ class cold {
  private:
   static std::string size_text(std::uint32_t nbytes) {
     return nbytes < 1024 ? std::to_string(nbytes) + " B" : std::to_string(nbytes / 1024) + " KiB";
-  }
-
-  // Why the copy is out of reach, where it is.
-  static std::string cause(std::uint32_t page_nbytes, double copy_gbps, double pull_pages) {
-    const double share = pull_pages * page_nbytes * 1e-9 / copy_gbps;
-    if (share >= 0.96 || share == 0) return "";
-    return "the bus: a kernel that does nothing but copy such pages of the same mapping reaches " +
-           std::to_string(static_cast<int>(std::lround(share * 1000)) / 10.).substr(0, 4) + " % of the copy";
-  }
-
-  static void tell(const char* name, const char* call, const std::string& where, std::uint32_t page_nbytes, double copy_gbps,
-                   double pull_pages, const random_reads& r, results& out) {
-    const bool in_pages = page_nbytes == 512;  // what the target of small pages counts
-    measurement m{name, std::string(call) + ", " + where, times(r.missed, in_pages ? 1e-6 : page_nbytes * 1e-9)};
-    m.unit = in_pages ? "M pages/s" : "GB/s";
-    m.ceiling = in_pages ? pull_pages * 1e-6 : copy_gbps;  // 0: none
-    m.ceiling_is = in_pages ? "a kernel that only pulls pages" : "pinned copy";
-    if (in_pages) m.figure = measurement::kind::itself;
-    m.verified = r.right;
-    const double missed = spread_of(r.missed).median;
-    if (missed > 0.9 * pull_pages) m.cause = cause(page_nbytes, copy_gbps, pull_pages);
-    m.details = {{"delivered_share_of_copy", spread_of(r.read).median * page_nbytes * 1e-9 / copy_gbps},
-                 {"missed_share_of_pull_alone", pull_pages > 0 ? missed / pull_pages : 0},
-                 {"pages_per_second", missed},
-                 {"hits", static_cast<double>(r.counters.hits)},
-                 {"faults", static_cast<double>(r.counters.faults)},
-                 {"evictions", static_cast<double>(r.counters.evictions)}};
-    out.add(m);
   }
 
   // Of small pages, fewer warps want more: each spends most of a miss in the slow path, which wants registers.

@@ -73,6 +73,12 @@ template <class Kernel>
 __global__ void __launch_bounds__(large_block) entry_of_large_blocks(const __grid_constant__ Kernel kernel) {
   kernel();
 }
+// As many threads as an SM takes, in large blocks: 32 registers a thread.
+inline constexpr unsigned full_block = 1024, full_blocks_per_sm = 2;
+template <class Kernel>
+__global__ void __launch_bounds__(full_block, full_blocks_per_sm) entry_of_full_blocks(const __grid_constant__ Kernel kernel) {
+  kernel();
+}
 
 // One that waits for no other, as gpufs's own launches do.
 inline cudaStream_t bench_stream() {
@@ -118,6 +124,24 @@ double run_large_blocks(const shape& how, const Kernel& kernel) {
     check(cudaGetLastError(), "the kernel was not launched");
   });
 }
+// The same for blocks of up to full_block threads.
+template <class Kernel>
+double run_full_blocks(const shape& how, const Kernel& kernel) {
+  return device_seconds([&] {
+    entry_of_full_blocks<<<how.grid, how.block, 0, bench_stream()>>>(kernel);
+    check(cudaGetLastError(), "the kernel was not launched");
+  });
+}
+// What the compiler gave the kernel there.
+struct thread_resources {
+  int registers = 0, local_nbytes = 0;  // local: spills, and the stack of calls
+};
+template <class Kernel>
+thread_resources resources_in_full_blocks() {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, entry_of_full_blocks<Kernel>), "cudaFuncGetAttributes");
+  return {attributes.numRegs, static_cast<int>(attributes.localSizeBytes)};
+}
 
 // Seconds of one DMA copy of pinned memory to the device.
 inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes) {
@@ -129,7 +153,7 @@ inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes)
 
 inline machine_facts this_machine() { return {"", "none: the CPU machine", 2}; }
 
-inline constexpr unsigned small_blocks_per_sm = 1, large_block = 64;
+inline constexpr unsigned small_blocks_per_sm = 1, large_block = 64, full_block = 64, full_blocks_per_sm = 1;
 
 template <unsigned BlocksPerSm = small_blocks_per_sm, class Kernel>
 double run(const shape& how, const Kernel& kernel) {
@@ -139,6 +163,10 @@ double run(const shape& how, const Kernel& kernel) {
 }
 template <class Kernel>
 double run_large_blocks(const shape& how, const Kernel& kernel) {
+  return run(how, kernel);
+}
+template <class Kernel>
+double run_full_blocks(const shape& how, const Kernel& kernel) {
   return run(how, kernel);
 }
 

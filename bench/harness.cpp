@@ -192,6 +192,10 @@ bool arguments::wants(const std::string& name) {
   return only.empty() || ("," + only + ",").find("," + name + ",") != std::string::npos;
 }
 
+bool arguments::wants_any(std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [this](const char* name) { return wants(name); });
+}
+
 void arguments::done() const {
   for (const auto& option : given_) {
     if (known_.count(option.first) == 0) throw std::invalid_argument("unknown option --" + option.first);
@@ -259,7 +263,11 @@ void results::ceiling(const std::string& name, const std::string& unit, const sp
 
 void results::add(const measurement& m) {
   const spread raw = spread_of(m.samples);
-  const double scale = m.figure == measurement::kind::itself ? 1 : m.ceiling > 0 ? 1 / m.ceiling : 0;
+  const auto figure = [&m](double measured) {
+    if (m.figure == measurement::kind::itself) return measured;
+    const double share = m.ceiling > 0 ? measured / m.ceiling : 0;
+    return m.figure == measurement::kind::extra_over_ceiling ? share - 1 : share;
+  };
   const auto bound = bounds_.find(m.name);
   const bool verified = m.verified && raw.samples > 0;
   right_ = right_ && verified;
@@ -270,18 +278,18 @@ void results::add(const measurement& m) {
     detail_members.emplace_back(name, number_text(value));
   }
   std::printf("%-14s %-34s %10.4g %s  figure %.4g (%.4g to %.4g)%s%s%s%s\n", m.name.c_str(), m.label.c_str(), raw.median,
-              m.unit.c_str(), raw.median * scale, raw.low * scale, raw.high * scale, bound == bounds_.end() ? "" : ", wanted ",
+              m.unit.c_str(), figure(raw.median), figure(raw.low), figure(raw.high), bound == bounds_.end() ? "" : ", wanted ",
               bound == bounds_.end() ? "" : bound->second.c_str(), verified ? "" : "  WRONG ANSWERS", details.c_str());
   std::fflush(stdout);
   cases_.push_back(object({{"name", json_text(m.name)},
                            {"case", json_text(m.label)},
-                           {"figure", number_text(raw.median * scale)},
+                           {"figure", number_text(figure(raw.median))},
                            {"bound", bound == bounds_.end() ? "null" : json_text(bound->second)},
                            {"measured", number_text(raw.median)},
                            {"unit", json_text(m.unit)},
                            {"ceiling", m.ceiling > 0 ? number_text(m.ceiling) : "null"},
                            {"ceiling_is", json_text(m.ceiling_is)},
-                           {"spread", "[" + number_text(raw.low * scale) + ", " + number_text(raw.high * scale) + "]"},
+                           {"spread", "[" + number_text(figure(raw.low)) + ", " + number_text(figure(raw.high)) + "]"},
                            {"samples", std::to_string(raw.samples)},
                            {"verified", verified ? "true" : "false"},
                            {"cause", json_text(m.cause)},

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <string>
@@ -32,6 +33,7 @@ class arguments {
   std::string path(const std::string& name, const std::string& fallback);
   // Whether --only names this result, or there is no --only.
   bool wants(const std::string& name);
+  bool wants_any(std::initializer_list<const char*> names);
   void done() const;  // throws std::invalid_argument for options that nobody asked for
 
   bool quick() const { return quick_; }
@@ -61,7 +63,8 @@ struct measurement {
   std::string unit{};
   double ceiling = 0;  // in `unit`; 0: none
   std::string ceiling_is{};
-  enum class kind { share_of_ceiling, itself } figure = kind::share_of_ceiling;
+  // extra_over_ceiling: measured / ceiling - 1, where less is better.
+  enum class kind { share_of_ceiling, extra_over_ceiling, itself } figure = kind::share_of_ceiling;
   bool verified = false;
   std::string cause{};  // why a target is missed, where that is known
   std::vector<std::pair<std::string, double>> details{};

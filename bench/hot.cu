@@ -11,10 +11,6 @@ namespace {
 
 using namespace bench;
 
-GPUFS_HOST_DEVICE std::uint64_t element_of(std::uint64_t i, std::uint64_t seed, std::uint64_t n) {
-  return scaled(word_of(i ^ seed), n);
-}
-
 struct read_elements {
   gpufs::mount_ref fs;
   gpufs::file_number number;
@@ -71,7 +67,7 @@ class hot {
     const gpufs::mount fs(folder_, options);
     fs.prepare("data");
     const held_file file(fs, "data");
-    fill(fs, file.number(), page_nbytes);
+    fill_cache(fs, file.number(), how_, nbytes_, total_);
 
     const bool small = page_nbytes == 4096;
     const auto reads = [&]<pattern How>(const char* name, const char* label, double ceiling, const char* ceiling_is) {
@@ -97,24 +93,6 @@ class hot {
   }
 
  private:
-  // Until a round finds everything there.
-  void fill(const gpufs::mount& fs, gpufs::file_number number, std::uint32_t page_nbytes) const {
-    for (int round = 0; round < 4; ++round) {
-      const std::uint64_t before = fs.counters().faults;
-      const checked_run r = run_checked(how_, total_, [&](std::uint64_t* sum, std::uint64_t* failed) {
-        return read_all{fs.ref(), number, nbytes_ / page_nbytes, page_nbytes, sum, failed};
-      });
-      if (!r.right) throw gpufs::error("the file does not read as it was written");
-      if (fs.counters().faults == before) return;
-    }
-  }
-
-  static void add_counts(measurement& m, const gpufs::mount_counters& before, const gpufs::mount_counters& after) {
-    const std::uint64_t hits = after.hits - before.hits, faults = after.faults - before.faults;
-    m.details = {{"hits", static_cast<double>(hits)}, {"faults", static_cast<double>(faults)}};
-    if (faults * 1000 > hits) m.cause = "not all were hits: some rings of the cache had fewer frames than pages fell to them";
-  }
-
   template <pattern How>
   double read_with(const gpufs::mount& fs, gpufs::file_number number, measurement m, results& out) const {
     const bool small = fs.options().page_nbytes == 4096;
@@ -136,7 +114,7 @@ class hot {
       m.verified = m.verified && done.right;
       if (r > 0) m.samples.push_back(static_cast<double>(total) * chunk_nbytes / done.seconds * 1e-9);
     }
-    add_counts(m, before, fs.counters());
+    add_hits(m, before, fs.counters());
     out.add(m);
     return spread_of(m.samples).median;
   }
@@ -164,7 +142,7 @@ class hot {
       m.verified = m.verified && done.right;
       if (r > 0) m.samples.push_back(static_cast<double>(total) / done.seconds * 1e-9);
     }
-    add_counts(m, before, fs.counters());
+    add_hits(m, before, fs.counters());
     out.add(m);
   }
 

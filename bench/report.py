@@ -581,11 +581,40 @@ def scaling_plot(benches: list[Bench]) -> Draw | None:
     return draw
 
 
+def workloads_plot(benches: list[Bench], name: str) -> Draw | None:
+    """Extra time of each workload by blocks: every detail of a case but `blocks` is a workload."""
+    cases = [
+        c
+        for b in benches
+        for c in b.cases
+        if c.name in (name, f"{name}_by_blocks") and not c.quick and c.verified and "blocks" in c.details
+    ]
+    if not cases:
+        return None
+    cases.sort(key=lambda c: c.details["blocks"])
+
+    def draw(axes: Any) -> None:
+        blocks = [c.details["blocks"] for c in cases]
+        for workload in [key for key in cases[-1].details if key != "blocks"]:
+            extra = [100 * c.details.get(workload, math.nan) for c in cases]
+            axes.plot(blocks, extra, "o-", markersize=3, linewidth=1, label=workload)
+        axes.plot(blocks, [100 * c.figure for c in cases], "k--", linewidth=1.5, label="mean")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(blocks, [f"{n:.0f}" for n in blocks])
+        axes.set_xlabel("blocks of 1,024 threads")
+        axes.set_ylabel("% more time than raw pointers")
+        axes.legend(fontsize=8)
+
+    return draw
+
+
 def plots(targets: list[Target], benches: list[Bench], worst: dict[str, Case]) -> dict[str, tuple[str, Draw | None]]:
     return {
         "targets": ("Figures against their targets", target_plot(targets, worst)),
         "misses": ("Misses", case_plot(benches, ["cold_4k", "cold_64k", "seq_read"], "GB/s")),
         "hits": ("Hits", case_plot(benches, ["hot_4k", "hot_64k", "hot_skewed", "hot_one_page"], "GB/s")),
+        "workloads_4": ("Workloads through pointers, 4-byte reads", workloads_plot(benches, "ap_workloads_4")),
+        "workloads_16": ("Workloads through pointers, 16-byte reads", workloads_plot(benches, "ap_workloads_16")),
         "staged": ("Random 4 KiB served by host threads", staged_plot(benches)),
         "scaling": ("Misses and hits by the number of SMs", scaling_plot(benches)),
     }

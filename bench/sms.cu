@@ -77,11 +77,11 @@ int main(int argc, char** argv) {
       const held_file file(fs, "cold");
       spread_over_sms launch;
       // Full before the small grids, which would fill it for long.
-      measure_random<true>(fs, file.number(), {machine.nprocessors, large_block}, cold_nbytes / 4096,
-                           2. * static_cast<double>(options.cache_nbytes) / 4096, 0, launch);
+      measure_random<way::map_page>(fs, file.number(), {machine.nprocessors, large_block}, cold_nbytes / 4096,
+                                    2. * static_cast<double>(options.cache_nbytes) / 4096, 0, launch);
       for (const unsigned n : sms) {
-        const random_reads got = measure_random<true>(fs, file.number(), {n, large_block}, cold_nbytes / 4096,
-                                                      reads * std::min(n, 40u), repeats, launch, n);
+        const random_reads got = measure_random<way::map_page>(fs, file.number(), {n, large_block}, cold_nbytes / 4096,
+                                                               reads * std::min(n, 40u), repeats, launch, n);
         measurement m = scaling("cold_4k_by_sms", n, copy, "pinned copy");
         m.samples = times(got.missed, 4096e-9);
         m.verified = got.right;

@@ -189,7 +189,7 @@ def test_the_targets_are_those_of_the_benches() -> None:
     """Every bounded name is measured by a bench, or by a program that somebody else writes."""
     sources = "".join(path.read_text() for path in REPORT.parent.glob("*.cu"))
     names = {target.name for target in report.load_targets()} - {"original_slowdown", "pointer_collage"}
-    assert len(names) == 15
+    assert len(names) == 26
     assert {name for name in names if f'"{name}"' not in sources} == set()
 
 
@@ -197,6 +197,9 @@ def everything() -> list[dict[str, Any]]:
     cases = [case(target.name, target.limit * 0.9) for target in report.load_targets()]
     for n in (1, 16, 132):
         cases += [case(name, n / 132, details={"sms": n}) for name in ("cold_4k_by_sms", "hot_4k_by_sms")]
+        cases += [
+            case(f"ap_workloads_{nbytes}_by_blocks", 1 / n, details={"blocks": n, "add": 2 / n}) for nbytes in (4, 16)
+        ]
     return cases
 
 
@@ -212,7 +215,8 @@ def test_the_docs_are_the_same_each_time(tmp_path: Path) -> None:
     first = make_docs(results, tmp_path / "first")
     assert first == make_docs(results, tmp_path / "second")
     assert set(first) == {"performance.md"} | {
-        f"performance/{name}.svg" for name in ("targets", "misses", "hits", "staged", "scaling")
+        f"performance/{name}.svg"
+        for name in ("targets", "misses", "hits", "workloads_4", "workloads_16", "staged", "scaling")
     }
     text = first["performance.md"].decode()
     assert "{{" not in text
