@@ -117,8 +117,8 @@ inline constexpr std::uint32_t fault_records = 256;
 inline constexpr std::uint32_t zeros_nbytes = 512;
 
 // Part of a file that pointers point into (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
-// Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less than
-// two thousand million loads a second; pointers name the first.
+// Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less
+// than two thousand million loads a second; pointers name the first.
 struct mount_layout;
 struct alignas(128) mapping_entry {
   std::uint64_t word;  // generation << 2 | state

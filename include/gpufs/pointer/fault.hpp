@@ -46,8 +46,8 @@ GPUFS_DEVICE int check_access(mapping_name name, std::uint64_t position, std::ui
   return size < nbytes || position - from.begin > size - nbytes ? -ENXIO : 0;
 }
 
-// Of the lanes, those whose value is the caller's: exactly, as long as there are few values; with many, lanes that are left are taken
-// to be alone, since nobody then gains by more (and match.any takes its time for each value). All lanes call.
+// Of the lanes, those whose value is the caller's: exactly, as long as there are few values; with many, lanes that are left are
+// taken to be alone, since nobody then gains by more (and match.any takes its time for each value). All lanes call.
 template <class T>
 GPUFS_DEVICE std::uint32_t sharing_lanes(simt::some_lanes lanes, const T& value) {
   std::uint32_t left = lanes.mask();
@@ -173,7 +173,8 @@ GPUFS_DEVICE found_page find_pages(simt::some_lanes lanes, const mapping_entry* 
 
 // Pins each lane's page of its mapping (no_page: none). All lanes call.
 template <class Handler>
-GPUFS_DEVICE pinned_page pin_pages(simt::some_lanes lanes, const mapping_entry* from, const Handler& handler, std::uint32_t page_number) {
+GPUFS_DEVICE pinned_page pin_pages(simt::some_lanes lanes, const mapping_entry* from, const Handler& handler,
+                                   std::uint32_t page_number) {
   const found_page there = find_pages(lanes, from, page_number);
   const std::uint32_t missing = lanes.ballot_lanes(page_number != no_page && there.state == 0);
   if (missing != 0) {
@@ -183,7 +184,8 @@ GPUFS_DEVICE pinned_page pin_pages(simt::some_lanes lanes, const mapping_entry* 
   return {there.frame, there.state < 0 ? there.state : 0};
 }
 
-// Gives back the pins on the pages at these addresses (0: none). All lanes call; what they have read or (Wrote) written is done with.
+// Gives back the pins on the pages at these addresses (0: none). All lanes call; what they have read or (Wrote) written is done
+// with.
 template <bool Wrote>
 GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from, std::uint64_t address) {
   std::uint64_t* state = nullptr;
@@ -256,8 +258,8 @@ GPUFS_DEVICE translation translation_at(std::uint64_t begin, std::uint64_t end, 
 }
 GPUFS_DEVICE translation translation_of(mapping_name name, std::uint64_t position, std::uint32_t nbytes, cache::frame_index frame) {
   const mapping_entry& from = *entry_of(name);
-  return translation_at(from.begin, end_of(from), reinterpret_cast<std::uint64_t>(from.frames.data), from.frames.page_shift, position,
-                        nbytes, static_cast<std::uint32_t>(frame));
+  return translation_at(from.begin, end_of(from), reinterpret_cast<std::uint64_t>(from.frames.data), from.frames.page_shift,
+                        position, nbytes, static_cast<std::uint32_t>(frame));
 }
 
 // An access by a full warp whose lanes' pointers have one mapping: its entry is loaded once, a word a lane.
@@ -287,8 +289,8 @@ class warp_access {
     }
   }
 
-  // Links each lane to its page if that is where most are: in its home bucket, and the first that looks like it. What is needed of the
-  // entry is asked for where it is needed, each time: that is an instruction, and a register that need not be kept.
+  // Links each lane to its page if that is where most are: in its home bucket, and the first that looks like it. What is needed of
+  // the entry is asked for where it is needed, each time: that is an instruction, and a register that need not be kept.
   template <bool MayStraddle>
   GPUFS_DEVICE translation link(mapping_name name, std::uint64_t position, std::uint32_t nbytes) const {
     const auto warp = simt::this_warp();
@@ -330,7 +332,8 @@ class warp_access {
     const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
     bool wanted = generation == static_cast<std::uint64_t>(name) >> mapping_address_bits;
     wanted = wanted && size >= nbytes && position - begin <= size - nbytes;
-    if constexpr (MayStraddle) wanted = wanted && (static_cast<std::uint32_t>(position) & ((1u << shift) - 1)) + nbytes <= 1u << shift;
+    if constexpr (MayStraddle)
+      wanted = wanted && (static_cast<std::uint32_t>(position) & ((1u << shift) - 1)) + nbytes <= 1u << shift;
     return wanted ? static_cast<std::uint32_t>(position >> shift) : no_page;
   }
 
@@ -355,9 +358,9 @@ class warp_access {
 };
 
 // Links a pointer to the page of `position`, in place of the page at `held` (an address; 0: none), if that is done at once: a full
-// warp with one mapping, and pages in the cache. Uses few registers, as what a call saves on the stack is written by 32 lanes, a line
-// for each word: a page of 4 KiB is copied in little more time than a dozen of these take. room != 0 when `held` is given up though
-// it is not linked.
+// warp with one mapping, and pages in the cache. Uses few registers, as what a call saves on the stack is written by 32 lanes, a
+// line for each word: a page of 4 KiB is copied in little more time than a dozen of these take. room != 0 when `held` is given up
+// though it is not linked.
 template <bool MayStraddle, bool Wrote>
 GPUFS_DEVICE_COLD translation link_hit(mapping_name name, std::uint64_t position, std::uint32_t nbytes, std::uint64_t held) {
   struct site;

@@ -26,8 +26,9 @@ namespace detail {
 
 // The leader's part of gpufs::map.
 template <class Mount>
-GPUFS_DEVICE mapping_name make_mapping(const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count, std::uint32_t nbytes,
-                                       std::uint32_t alignment, bool writes, map_flags flags, std::uint32_t handler_view) {
+GPUFS_DEVICE mapping_name make_mapping(const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count,
+                                       std::uint32_t nbytes, std::uint32_t alignment, bool writes, map_flags flags,
+                                       std::uint32_t handler_view) {
   const auto none = [](int error) { return mapping_name{error}; };
   if (opened.error() != 0) return none(opened.error());
   const file_view view = file_table(opened.mount().layout()).view(opened.number());
@@ -56,8 +57,8 @@ GPUFS_DEVICE mapping_name make_mapping(const basic_file<Mount>& opened, std::int
 // cached under its view.
 //
 // The pointer's error() is 0, or -EBADF; -EINVAL (an offset that is negative or not aligned, a count below -1, private with a
-// handler); -ENXIO (the file ends before); -EACCES (T is not const, and the mapping not private: files are open for reading only); -ENFILE (mount_options::max_mappings
-// different mappings of open files).
+// handler); -ENXIO (the file ends before); -EACCES (T is not const, and the mapping not private: files are open for reading only);
+// -ENFILE (mount_options::max_mappings different mappings of open files).
 template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,

@@ -100,7 +100,9 @@ class mapping_table {
     return name_of(entry, after);
   }
 
-  GPUFS_DEVICE static simt::atomic_ref<std::uint64_t> word(mapping_entry& entry) { return simt::atomic_ref<std::uint64_t>(entry.word); }
+  GPUFS_DEVICE static simt::atomic_ref<std::uint64_t> word(mapping_entry& entry) {
+    return simt::atomic_ref<std::uint64_t>(entry.word);
+  }
   // An entry may be given to another mapping while we look at it; the caller then finds its word changed (the fence orders that).
   GPUFS_DEVICE static bool is(mapping_entry& entry, const mapping_key& key) {
     const bool same = get(entry.number) == key.number && get(entry.cache_id) == key.cache_id && get(entry.begin) == key.begin &&

@@ -94,7 +94,8 @@ class ptr {
   static constexpr bool may_straddle = alignof(T) != sizeof(T) || sizeof(T) > zeros_nbytes;
   static_assert(std::is_object_v<T> && std::is_trivially_copyable_v<T>, "gpufs::ptr<T>: files hold trivially copyable objects");
   static_assert(!std::is_volatile_v<T>, "gpufs::ptr<T>: T must not be volatile");
-  static_assert(!writable || std::is_same_v<handler_type, no_handler>, "gpufs::ptr<T>: pages made by a fault handler are read-only: ptr<const T>");
+  static_assert(!writable || std::is_same_v<handler_type, no_handler>,
+                "gpufs::ptr<T>: pages made by a fault handler are read-only: ptr<const T>");
 
  public:
   using element_type = T;
@@ -110,7 +111,9 @@ class ptr {
   GPUFS_DEVICE ptr(ptr&& other) noexcept { take(other); }
   // From ptr<T> to ptr<const T>. A template, so that a copy does not ask what a ptr<T> is, which with a handler there is none of.
   template <class Writable>
-  requires(!writable && std::is_same_v<Writable, ptr<plain, Access>>) GPUFS_DEVICE ptr(const Writable& other) { copy_position(other); }
+  requires(!writable && std::is_same_v<Writable, ptr<plain, Access>>) GPUFS_DEVICE ptr(const Writable& other) {
+    copy_position(other);
+  }
   GPUFS_DEVICE ~ptr() { unlink(); }
 
   GPUFS_DEVICE ptr& operator=(const ptr& other) {
@@ -152,7 +155,8 @@ class ptr {
   // Reads a V (uint4, say) at this position: by one load where V's alignment and the page allow, else piece by piece.
   template <class V>
   GPUFS_DEVICE V load(difference_type i = 0) const {
-    static_assert(std::is_trivially_copyable_v<V> && sizeof(V) % sizeof(T) == 0, "gpufs::ptr<T>::load<V>: V is a whole number of T");
+    static_assert(std::is_trivially_copyable_v<V> && sizeof(V) % sizeof(T) == 0,
+                  "gpufs::ptr<T>::load<V>: V is a whole number of T");
     const std::uint64_t distance = bytes(i);
     if (!reaches(distance)) [[unlikely]] {
       const translation at = link(distance);
@@ -165,13 +169,14 @@ class ptr {
     return value;
   }
 
-  // Reads N elements, `stride` elements apart, the first at this position. One check and N loads in flight where they lie in one page,
-  // as in kernels that read in tiles; else one by one.
+  // Reads N elements, `stride` elements apart, the first at this position. One check and N loads in flight where they lie in one
+  // page, as in kernels that read in tiles; else one by one.
   template <unsigned N>
   GPUFS_DEVICE elements<plain, N> read_tile(std::uint32_t stride) const {
     const std::uint64_t end = bytes((N - 1) * static_cast<difference_type>(stride));
     elements<plain, N> tile;
-    if (!reaches(0)) [[unlikely]] link(0);
+    if (!reaches(0)) [[unlikely]]
+      link(0);
     if (room_ < span_ && room_ >= end) [[likely]] {
       const plain* first = simt::in_device_memory(reinterpret_cast<const plain*>(address_));
       for (unsigned k = 0; k < N; ++k) tile.values[k] = first[k * stride];
@@ -210,8 +215,8 @@ class ptr {
     Access::template leave<writable>(from_, at);
   }
 
-  // Atomics on the file's element, of device scope; pages are in device memory. For T of 4 or 8 bytes, aligned. An access that fails
-  // gives 0.
+  // Atomics on the file's element, of device scope; pages are in device memory. For T of 4 or 8 bytes, aligned. An access that
+  // fails gives 0.
   GPUFS_DEVICE plain fetch_add(plain value, std::memory_order order) const requires(writable&& std::is_integral_v<plain>) {
     return atomically([&](auto ref) { return ref.fetch_add(value, order); });
   }
@@ -345,7 +350,8 @@ class ptr {
     return *simt::in_device_memory(reinterpret_cast<const plain*>(at));
   }
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
-    if (!reaches(distance)) [[unlikely]] link(distance);
+    if (!reaches(distance)) [[unlikely]]
+      link(distance);
     if (linked()) [[likely]] {
       mark();
       *simt::in_device_memory(reinterpret_cast<plain*>(address_ + distance)) = value;
@@ -369,16 +375,18 @@ class ptr {
   GPUFS_DEVICE plain atomically(Do what) const {
     static_assert((sizeof(T) == 4 || sizeof(T) == 8) && alignof(T) == sizeof(T),
                   "gpufs::ptr<T>: atomics are of 4 or 8 bytes, aligned");
-    if (!reaches(0)) [[unlikely]] link(0);
+    if (!reaches(0)) [[unlikely]]
+      link(0);
     if (!linked()) return plain{};
     mark();
     return what(simt::atomic_ref<plain>(*reinterpret_cast<plain*>(address_)));
   }
 
-  // What an access in place needs: three of these. Its address and, while it is not linked, any two numbers whose sum is its position.
+  // What an access in place needs: three of these. Its address and, while it is not linked, any two numbers whose sum is its
+  // position.
   mutable std::uint64_t address_ = 0;
-  mutable std::uint64_t room_ = 0;  // bytes to the last element of the linked page
-  mutable std::uint32_t span_ = 0;  // addresses that its elements may have; 0: not linked
+  mutable std::uint64_t room_ = 0;   // bytes to the last element of the linked page
+  mutable std::uint32_t span_ = 0;   // addresses that its elements may have; 0: not linked
   mutable std::uint64_t shift_ = 0;  // position - address
   mapping_name from_{};
   [[no_unique_address]] handler_type handler_{};
