@@ -32,7 +32,7 @@ struct mount_options {
   store_kind store = store_kind::automatic;
   std::shared_ptr<store::store> custom_store{};  // takes the place of `store` (mem, nil, a test's own)
   std::uint32_t max_open_files = 65536;          // open at once on the device, at most 2^20; 900 bytes of device memory each
-  std::uint32_t max_mappings = 4096;             // different ones of open files, for pointers; rounded up to a power of two
+  std::uint32_t max_mappings = 4096;             // open files (and views of them) that have pointers; 1 KiB each
   std::uint64_t pin_nbytes = 0;                  // host memory that mapped files may pin; 0: half of what is available
   std::uint32_t nworkers = 0;                    // host threads; 0: one a core, at least 2, at most 16
   std::uint32_t nrings = 0;                      // allocation rings; 0: 64 or more, fewer in small caches

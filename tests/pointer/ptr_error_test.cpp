@@ -309,7 +309,7 @@ struct stop_kernel_job : pointer_job {
     const file f = open(warp, fs, path);
     const auto p = map<const std::uint32_t>(warp, f, 0, 10, map_flags::stop_on_error);
     mine()[0] = p[thread() % 10];
-    warp.sync();
+    this_block().sync();  // all are linked, and none is inside a fault when the kernel stops
     if (thread() == 5) mine()[1] = p[10];
     this_block().sync();  // the others wait here, linked
     mine()[2] = 1;

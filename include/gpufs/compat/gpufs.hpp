@@ -53,7 +53,7 @@ GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* 
 
 template <class T, class Group>
 GPUFS_DEVICE APtr<T> gvmmap(Group group, const mount_ref& fs, std::size_t size, int flags, int fd, std::int64_t offset) {
-  if ((flags & O_ACCMODE) != O_RDONLY) return APtr<T>(mapping_name{-EACCES}, 0, {});
+  if ((flags & O_ACCMODE) != O_RDONLY) return APtr<T>(mapping_name{-EACCES}, {}, {});
   return map<T>(group, file(fs, file_number{fd}), offset, static_cast<std::int64_t>(size / sizeof(T)));
 }
 

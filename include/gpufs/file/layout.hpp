@@ -116,14 +116,12 @@ static_assert(sizeof(fault_record) == 32);
 inline constexpr std::uint32_t fault_records = 256;
 inline constexpr std::uint32_t zeros_nbytes = 512;
 
-// Part of a file that pointers point into (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
+// An open file as pointers into it see it (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
 // Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less
 // than two thousand million loads a second; pointers name the first.
 struct mount_layout;
 struct alignas(128) mapping_entry {
   std::uint64_t word;  // generation << 2 | state
-  std::uint64_t begin;
-  std::uint64_t end;  // of its bytes in the file; bit 63: an access that fails stops the kernel
   cache::frame_storage frames;
   cache::table_storage table;
   file_counters* counters;  // of the file, the first of its copies
@@ -131,7 +129,7 @@ struct alignas(128) mapping_entry {
   std::uint32_t counter_stride;
   std::uint32_t cache_id;  // of the file's version, in the mapping's view
   std::int32_t number;     // of the open file
-  std::uint32_t reserved;
+  std::uint32_t stops;     // not 0: an access that fails stops the kernel
 };
 static_assert(sizeof(mapping_entry) == 128);
 inline constexpr std::uint32_t mapping_copies = 8;

@@ -29,22 +29,24 @@ struct no_handler {
 namespace detail {
 
 inline constexpr std::uint32_t no_page = ~0u;  // files have fewer pages
-inline constexpr std::uint64_t stop_on_error = std::uint64_t{1} << 63;
-
-GPUFS_DEVICE std::uint64_t end_of(const mapping_entry& from) { return from.end & ~stop_on_error; }
 GPUFS_DEVICE cache::page_key key_of(const mapping_entry& from, std::uint64_t page_number) {
   return cache::make_key(from.cache_id, page_number);
 }
 
-// 0, or why `nbytes` at `position` are not to be had.
-GPUFS_DEVICE int check_access(mapping_name name, std::uint64_t position, std::uint32_t nbytes) {
+// Why there is nothing behind a name, or 0: there is.
+GPUFS_DEVICE int check_name(mapping_name name) {
   if (!is_mapping(name)) return static_cast<std::int64_t>(name) < 0 ? static_cast<int>(name) : -EFAULT;
-  const mapping_entry& from = *entry_of(name);
   const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(entry_of(name)->word).load(std::memory_order_relaxed) >> 2;
-  if (generation != static_cast<std::uint64_t>(name) >> mapping_address_bits) return -EBADF;  // its file was closed
-  const std::uint64_t size = end_of(from) - from.begin;
-  return size < nbytes || position - from.begin > size - nbytes ? -ENXIO : 0;
+  return generation == static_cast<std::uint64_t>(name) >> mapping_address_bits ? 0 : -EBADF;  // its file was closed
 }
+
+// The part of a file that a pointer may access.
+struct bounds {
+  std::uint64_t begin = 0, end = 0;
+  GPUFS_DEVICE bool have(std::uint64_t position, std::uint32_t nbytes) const {
+    return end - begin >= nbytes && position - begin <= end - begin - nbytes;
+  }
+};
 
 // Of the lanes, those whose value is the caller's: exactly, as long as there are few values; with many, lanes that are left are
 // taken to be alone, since nobody then gains by more (and match.any takes its time for each value). All lanes call.
@@ -229,13 +231,15 @@ GPUFS_DEVICE_COLD inline void note_fault(mapping_name name, std::uint64_t positi
     // Meets the acquire in host_mount::log.
     simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
   }
-  if ((from.end & stop_on_error) != 0) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
+  if (from.stops != 0) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
 }
 
 // The page that an element of nbytes lies in; no_page: it is not to be had (*error), or does not lie in one page.
 template <bool MayStraddle>
-GPUFS_DEVICE std::uint32_t page_of(mapping_name name, std::uint64_t position, std::uint32_t nbytes, int* error) {
-  *error = check_access(name, position, nbytes);
+GPUFS_DEVICE std::uint32_t page_of(mapping_name name, const bounds& within, std::uint64_t position, std::uint32_t nbytes,
+                                   int* error) {
+  *error = check_name(name);
+  if (*error == 0 && !within.have(position, nbytes)) *error = -ENXIO;
   if (*error != 0) return no_page;
   const std::uint32_t shift = entry_of(name)->frames.page_shift;
   if constexpr (MayStraddle) {
@@ -245,21 +249,27 @@ GPUFS_DEVICE std::uint32_t page_of(mapping_name name, std::uint64_t position, st
   return static_cast<std::uint32_t>(position >> shift);
 }
 
+// The part of a page around an element that pointers with these bounds may access: bytes that elements may begin before and behind
+// it.
+struct reach {
+  std::uint32_t back, room;
+
+  GPUFS_DEVICE reach(const bounds& within, std::uint64_t position, std::uint32_t nbytes, std::uint32_t page_nbytes) {
+    const auto in_page = static_cast<std::uint32_t>(position) & (page_nbytes - 1);
+    const std::uint64_t before = position - within.begin, behind = within.end - nbytes - position;
+    const std::uint32_t left = page_nbytes - nbytes - in_page;
+    back = before < in_page ? static_cast<std::uint32_t>(before) : in_page;
+    room = behind < left ? static_cast<std::uint32_t>(behind) : left;
+  }
+};
+
 // How the element at `position` is linked to its page, which is pinned.
-GPUFS_DEVICE translation translation_at(std::uint64_t begin, std::uint64_t end, std::uint64_t data, std::uint32_t shift,
-                                        std::uint64_t position, std::uint32_t nbytes, std::uint32_t frame) {
-  const std::uint32_t page_nbytes = 1u << shift;
-  const auto in_page = static_cast<std::uint32_t>(position) & (page_nbytes - 1);
-  const std::uint64_t page_begin = position - in_page;
-  const auto first = begin > page_begin ? static_cast<std::uint32_t>(begin - page_begin) : 0;
-  const std::uint64_t left = end - page_begin;
-  const std::uint32_t last = (left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes) - nbytes;
-  return {data + (static_cast<std::uint64_t>(frame) << shift) + in_page, last - in_page, last - first + 1};
-}
-GPUFS_DEVICE translation translation_of(mapping_name name, std::uint64_t position, std::uint32_t nbytes, cache::frame_index frame) {
-  const mapping_entry& from = *entry_of(name);
-  return translation_at(from.begin, end_of(from), reinterpret_cast<std::uint64_t>(from.frames.data), from.frames.page_shift,
-                        position, nbytes, static_cast<std::uint32_t>(frame));
+GPUFS_DEVICE translation translation_of(mapping_name name, const bounds& within, std::uint64_t position, std::uint32_t nbytes,
+                                        cache::frame_index frame) {
+  const cache::frames frames(entry_of(name)->frames);
+  const reach around(within, position, nbytes, frames.page_nbytes());
+  const auto in_page = static_cast<std::uint32_t>(position) & (frames.page_nbytes() - 1);
+  return {reinterpret_cast<std::uint64_t>(frames.data(frame)) + in_page, around.room, around.back + around.room + 1};
 }
 
 // An access by a full warp whose lanes' pointers have one mapping: its entry is loaded once, a word a lane.
@@ -292,9 +302,11 @@ class warp_access {
   // Links each lane to its page if that is where most are: in its home bucket, and the first that looks like it. What is needed of
   // the entry is asked for where it is needed, each time: that is an instruction, and a register that need not be kept.
   template <bool MayStraddle>
-  GPUFS_DEVICE translation link(mapping_name name, std::uint64_t position, std::uint32_t nbytes) const {
+  GPUFS_DEVICE translation link(mapping_name name, const bounds& within, std::uint64_t position, std::uint32_t nbytes) const {
     const auto warp = simt::this_warp();
-    const std::uint32_t page = page_of<MayStraddle>(name, position, nbytes);
+    const std::uint32_t page = page_of<MayStraddle>(name, within, position, nbytes);
+    const reach around(within, position, nbytes,
+                       1u << entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift)));
     const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), page);
     std::uint32_t frame = cache::hash_table::no_frame;
     {
@@ -313,25 +325,21 @@ class warp_access {
       if (hits != 0 && warp.leader()) count(counters[simt::processor_id() % file_shards * stride].hits, simt::count_lanes(hits));
     }
     frame = warp.shfl(frame, simt::lowest_lane(same));
-    const std::uint64_t begin = entry_.get<std::uint64_t>(offsetof(mapping_entry, begin));
-    const std::uint64_t end = entry_.get<std::uint64_t>(offsetof(mapping_entry, end)) & ~stop_on_error;
     const std::uint64_t data = entry_.get<std::uint64_t>(frames_at + offsetof(cache::frame_storage, data));
     const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
     if (frame == cache::hash_table::no_frame) [[unlikely]]
       return {0, 0, 0};
-    return translation_at(begin, end, data, shift, position, nbytes, frame);
+    const auto in_page = static_cast<std::uint32_t>(position) & ((1u << shift) - 1);
+    return {data + (static_cast<std::uint64_t>(frame) << shift) + in_page, around.room, around.back + around.room + 1};
   }
 
  private:
   // As detail::page_of.
   template <bool MayStraddle>
-  GPUFS_DEVICE std::uint32_t page_of(mapping_name name, std::uint64_t position, std::uint32_t nbytes) const {
-    const std::uint64_t begin = entry_.get<std::uint64_t>(offsetof(mapping_entry, begin));
-    const std::uint64_t size = (entry_.get<std::uint64_t>(offsetof(mapping_entry, end)) & ~stop_on_error) - begin;
+  GPUFS_DEVICE std::uint32_t page_of(mapping_name name, const bounds& within, std::uint64_t position, std::uint32_t nbytes) const {
     const std::uint64_t generation = entry_.get<std::uint64_t>(offsetof(mapping_entry, word)) >> 2;
     const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
-    bool wanted = generation == static_cast<std::uint64_t>(name) >> mapping_address_bits;
-    wanted = wanted && size >= nbytes && position - begin <= size - nbytes;
+    bool wanted = generation == static_cast<std::uint64_t>(name) >> mapping_address_bits && within.have(position, nbytes);
     if constexpr (MayStraddle)
       wanted = wanted && (static_cast<std::uint32_t>(position) & ((1u << shift) - 1)) + nbytes <= 1u << shift;
     return wanted ? static_cast<std::uint32_t>(position >> shift) : no_page;
@@ -362,12 +370,13 @@ class warp_access {
 // line for each word: a page of 4 KiB is copied in little more time than a dozen of these take. room != 0 when `held` is given up
 // though it is not linked.
 template <bool MayStraddle, bool Wrote>
-GPUFS_DEVICE_COLD translation link_hit(mapping_name name, std::uint64_t position, std::uint32_t nbytes, std::uint64_t held) {
+GPUFS_DEVICE_COLD translation link_hit(mapping_name name, bounds within, std::uint64_t position, std::uint32_t nbytes,
+                                       std::uint64_t held) {
   struct site;
   if (!warp_access::possible(simt::lanes_together<site>(), name)) return {0, 0, 0};
   const warp_access access(name);
   if (simt::this_warp().any(held != 0)) access.unpin<Wrote>(held);
-  translation at = access.link<MayStraddle>(name, position, nbytes);
+  translation at = access.link<MayStraddle>(name, within, position, nbytes);
   if (at.span == 0) at.room = 1;
   return at;
 }
@@ -387,16 +396,16 @@ GPUFS_DEVICE_COLD void leave(mapping_name name, std::uint64_t address) {
 // What link_hit could not do. Not linked afterwards: the page is not to be had, or the element does not lie in one page, which only
 // happens where it may straddle pages; access_elsewhere then says or does what is right.
 template <class Handler, bool MayStraddle, bool Wrote>
-GPUFS_DEVICE_COLD translation link_rest(mapping_name name, Handler handler, std::uint64_t position, std::uint32_t nbytes,
-                                        std::uint64_t held) {
+GPUFS_DEVICE_COLD translation link_rest(mapping_name name, Handler handler, bounds within, std::uint64_t position,
+                                        std::uint32_t nbytes, std::uint64_t held) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
   if (lanes.ballot_lanes(held != 0) != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
   int error = 0;
-  const std::uint32_t page = page_of<MayStraddle>(name, position, nbytes, &error);
+  const std::uint32_t page = page_of<MayStraddle>(name, within, position, nbytes, &error);
   const pinned_page got = pin_pages(lanes, entry_of(name), handler, page);
   if (page != no_page) {
-    if (got.error == 0) return translation_of(name, position, nbytes, got.frame);
+    if (got.error == 0) return translation_of(name, within, position, nbytes, got.frame);
     error = got.error;
   }
   const auto why = static_cast<std::uint32_t>(-error);
@@ -409,11 +418,12 @@ GPUFS_DEVICE_COLD translation link_rest(mapping_name name, Handler handler, std:
 // access that fails is recorded: 0 or its errno. Then a read gives zeros, and a write has changed what lies before the page that
 // failed.
 template <class Handler, bool Write>
-GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, std::uint64_t position, std::byte* bytes,
+GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bounds within, std::uint64_t position, std::byte* bytes,
                                        std::uint32_t nbytes) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  int error = check_access(name, position, nbytes);
+  int error = check_name(name);
+  if (error == 0 && !within.have(position, nbytes)) error = -ENXIO;
   const mapping_entry* from = entry_of(name);
   const std::uint32_t shift = error == 0 ? from->frames.page_shift : 0;
   std::uint32_t done = 0;
@@ -453,10 +463,10 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, std::
 
 // Reads `count` elements that begin `stride` bytes apart, each as access_elsewhere does.
 template <class Handler>
-GPUFS_DEVICE_COLD void gather_elsewhere(mapping_name name, Handler handler, std::uint64_t position, std::byte* bytes,
+GPUFS_DEVICE_COLD void gather_elsewhere(mapping_name name, Handler handler, bounds within, std::uint64_t position, std::byte* bytes,
                                         std::uint32_t nbytes, std::uint32_t count, std::uint64_t stride) {
   for (std::uint32_t k = 0; k < count; ++k) {
-    access_elsewhere<Handler, false>(name, handler, position + k * stride, bytes + std::size_t{k} * nbytes, nbytes);
+    access_elsewhere<Handler, false>(name, handler, within, position + k * stride, bytes + std::size_t{k} * nbytes, nbytes);
   }
 }
 

@@ -24,12 +24,17 @@ inline constexpr std::int64_t to_the_end = -1;  // count: as many elements as th
 
 namespace detail {
 
+struct made_mapping {
+  mapping_name name;
+  bounds within;
+};
+
 // The leader's part of gpufs::map.
 template <class Mount>
-GPUFS_DEVICE mapping_name make_mapping(const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count,
+GPUFS_DEVICE made_mapping make_mapping(const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count,
                                        std::uint32_t nbytes, std::uint32_t alignment, bool writes, map_flags flags,
                                        std::uint32_t handler_view) {
-  const auto none = [](int error) { return mapping_name{error}; };
+  const auto none = [](int error) { return made_mapping{mapping_name{error}, {}}; };
   if (opened.error() != 0) return none(opened.error());
   const file_view view = file_table(opened.mount().layout()).view(opened.number());
   if (view.error != 0) return none(view.error);
@@ -43,9 +48,9 @@ GPUFS_DEVICE mapping_name make_mapping(const basic_file<Mount>& opened, std::int
   const auto begin = static_cast<std::uint64_t>(offset);
   const std::uint64_t end = begin + static_cast<std::uint64_t>(count == to_the_end ? most : count) * nbytes;
   const std::uint32_t in_view = changes ? cache::private_view_number : handler_view;
-  const mapping_key key{begin, has(flags, map_flags::stop_on_error) ? end | stop_on_error : end,
-                        static_cast<std::int32_t>(opened.number()), in_view << cache::view_shift | view.cache_id};
-  return simt::call_cold(&mapping_table::find_or_add, opened.mount().layout().resident, key);
+  const mapping_key key{static_cast<std::int32_t>(opened.number()), in_view << cache::view_shift | view.cache_id,
+                        has(flags, map_flags::stop_on_error) ? 1u : 0u};
+  return {simt::call_cold(&mapping_table::find_or_add, opened.mount().layout().resident, key), {begin, end}};
 }
 
 }  // namespace detail
@@ -63,10 +68,10 @@ template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,
                                              const Handler& handler = {}) {
-  const mapping_name made = detail::by_leader(group, [&] {
+  const detail::made_mapping made = detail::by_leader(group, [&] {
     return detail::make_mapping(opened, offset, count, sizeof(T), alignof(T), !std::is_const_v<T>, flags, handler.view());
   });
-  return ptr<T, handled_by<Handler>>(made, static_cast<std::uint64_t>(offset), handler);
+  return ptr<T, handled_by<Handler>>(made.name, made.within, handler);
 }
 
 // Drops what private mappings have changed in the pages of p's mapping, and unlinks p: later accesses find what the file has. All
@@ -77,12 +82,13 @@ GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   p.unlink();
   group.sync();
   bool busy = false;
-  if (p && detail::end_of(*detail::entry_of(p.mapped())) > detail::entry_of(p.mapped())->begin) {
+  const detail::bounds within = p.within();
+  if (p && within.end > within.begin) {
     const mapping_entry& from = *detail::entry_of(p.mapped());
     const cache::page_cache<> pages(from.mount->cache);
     const std::uint32_t shift = from.frames.page_shift;
-    const std::uint64_t last = (detail::end_of(from) - 1) >> shift;
-    for (std::uint64_t n = (from.begin >> shift) + group.rank(); n <= last; n += group.size()) {
+    const std::uint64_t last = (within.end - 1) >> shift;
+    for (std::uint64_t n = (within.begin >> shift) + group.rank(); n <= last; n += group.size()) {
       busy |= !pages.drop_dirty(detail::key_of(from, n));
     }
   }

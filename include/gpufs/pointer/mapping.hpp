@@ -1,4 +1,5 @@
-// Mappings: what pointers into a file share, in device memory. A pointer names its mapping by one word, so that it stays small.
+// Mappings: what all pointers into an open file share, in device memory. A pointer names its mapping by one word, so that it stays
+// small, and keeps its bounds itself.
 #pragma once
 #include "gpufs/file/file.hpp"
 
@@ -19,13 +20,14 @@ GPUFS_DEVICE mapping_entry* entry_of(mapping_name name) {
 }
 
 // What a mapping is made from.
-struct mapping_key {
-  std::uint64_t begin, end;  // as mapping_entry's
+struct mapping_key {  // as mapping_entry's
   std::int32_t number;
   std::uint32_t cache_id;
+  std::uint32_t stops;
 };
 
-// The mappings of a mount, a hash set: equal ones are one entry, so that all groups of a kernel that map a file alike share it. An
+// The mappings of a mount, a hash set: one for each open file and view of it, so that all groups of a kernel that map parts of a
+// file share it. An
 // entry lives as long as its file is open; a pointer that outlives it is told by the generation.
 class mapping_table {
  public:
@@ -42,8 +44,8 @@ class mapping_table {
   GPUFS_DEVICE mapping_name search(const mapping_key& key) const {
     const std::uint32_t mask = mount_.mapping_mask;
     const std::uint32_t most = mask < 256 ? mask : 255;
-    const std::uint64_t mixed = (key.begin * 0x9e3779b97f4a7c15u ^ key.end) * 0xbf58476d1ce4e5b9u ^
-                                (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.number)) << 32 | key.cache_id);
+    const std::uint64_t mixed =
+        static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.number)) << 32 | (key.cache_id ^ key.stops);
     const auto home = static_cast<std::uint32_t>(mixed * 0x94d049bb133111ebu >> 32);
     const simt::deadline until(mount_.io_timeout_ns);
     simt::backoff pause;
@@ -83,8 +85,7 @@ class mapping_table {
   GPUFS_DEVICE mapping_name add(mapping_entry& entry, std::uint64_t before, const mapping_key& key) const {
     put(entry.number, key.number);
     put(entry.cache_id, key.cache_id);
-    put(entry.begin, key.begin);
-    put(entry.end, key.end);
+    put(entry.stops, key.stops);
     entry.frames = mount_.cache.frames;
     entry.table = mount_.cache.table;
     entry.counters = mount_.counters + file_table::index_of(file_number{key.number});
@@ -105,8 +106,7 @@ class mapping_table {
   }
   // An entry may be given to another mapping while we look at it; the caller then finds its word changed (the fence orders that).
   GPUFS_DEVICE static bool is(mapping_entry& entry, const mapping_key& key) {
-    const bool same = get(entry.number) == key.number && get(entry.cache_id) == key.cache_id && get(entry.begin) == key.begin &&
-                      get(entry.end) == key.end;
+    const bool same = get(entry.number) == key.number && get(entry.cache_id) == key.cache_id && get(entry.stops) == key.stops;
     simt::fence(std::memory_order_acquire, simt::scope::device);
     return same;
   }

@@ -26,25 +26,29 @@ struct handled_by {
 
   // See detail::link_hit and link_rest, leave, access_elsewhere.
   template <bool MayStraddle, bool Wrote>
-  GPUFS_DEVICE static translation link(mapping_name from, const Handler& how, std::uint64_t position, std::uint32_t nbytes,
-                                       std::uint64_t held) {
-    const translation at = simt::call_cold(&detail::link_hit<MayStraddle, Wrote>, from, position, nbytes, held);
+  GPUFS_DEVICE static translation link(mapping_name from, const Handler& how, const detail::bounds& within, std::uint64_t position,
+                                       std::uint32_t nbytes, std::uint64_t held) {
+    const translation at = simt::call_cold(&detail::link_hit<MayStraddle, Wrote>, from, within, position, nbytes, held);
     if (at.span != 0) [[likely]]
       return at;
-    return simt::call_cold(&detail::link_rest<Handler, MayStraddle, Wrote>, from, how, position, nbytes, at.room != 0 ? 0 : held);
+    return simt::call_cold(&detail::link_rest<Handler, MayStraddle, Wrote>, from, how, within, position, nbytes,
+                           at.room != 0 ? 0 : held);
   }
   template <bool Wrote>
   GPUFS_DEVICE static void leave(mapping_name from, std::uint64_t held) {
     simt::call_cold(&detail::leave<Wrote>, from, held);
   }
   template <bool Write>
-  GPUFS_DEVICE static int access_elsewhere(mapping_name from, const Handler& how, std::uint64_t position, void* bytes,
-                                           std::uint32_t nbytes) {
-    return simt::call_cold(&detail::access_elsewhere<Handler, Write>, from, how, position, static_cast<std::byte*>(bytes), nbytes);
+  GPUFS_DEVICE static int access_elsewhere(mapping_name from, const Handler& how, const detail::bounds& within,
+                                           std::uint64_t position, void* bytes, std::uint32_t nbytes) {
+    return simt::call_cold(&detail::access_elsewhere<Handler, Write>, from, how, within, position, static_cast<std::byte*>(bytes),
+                           nbytes);
   }
-  GPUFS_DEVICE static void gather_elsewhere(mapping_name from, const Handler& how, std::uint64_t position, void* bytes,
-                                            std::uint32_t nbytes, std::uint32_t count, std::uint64_t stride) {
-    simt::call_cold(&detail::gather_elsewhere<Handler>, from, how, position, static_cast<std::byte*>(bytes), nbytes, count, stride);
+  GPUFS_DEVICE static void gather_elsewhere(mapping_name from, const Handler& how, const detail::bounds& within,
+                                            std::uint64_t position, void* bytes, std::uint32_t nbytes, std::uint32_t count,
+                                            std::uint64_t stride) {
+    simt::call_cold(&detail::gather_elsewhere<Handler>, from, how, within, position, static_cast<std::byte*>(bytes), nbytes, count,
+                    stride);
   }
 };
 using plain_access = handled_by<no_handler>;
@@ -136,7 +140,13 @@ class ptr {
   GPUFS_DEVICE bool linked() const { return span_ != 0; }
   // The byte of the file that it points to.
   GPUFS_DEVICE std::int64_t offset() const { return static_cast<std::int64_t>(position()); }
+  // The part of the file that it may access, in bytes.
+  GPUFS_DEVICE const detail::bounds& within() const { return within_; }
   GPUFS_DEVICE mapping_name mapped() const { return from_; }
+  // How many elements there are from here to the end of the mapping.
+  GPUFS_DEVICE difference_type left() const {
+    return static_cast<difference_type>(within_.end - position()) / static_cast<difference_type>(nbytes);
+  }
 
   GPUFS_DEVICE_IN_TEMPLATES reference operator*() const { return refer(0); }
   GPUFS_DEVICE_IN_TEMPLATES reference operator[](difference_type i) const { return refer(bytes(i)); }
@@ -165,7 +175,7 @@ class ptr {
     if (reaches(distance) && room_ - distance + nbytes >= sizeof(V) && (address_ + distance) % alignof(V) == 0) [[likely]]
       return *simt::in_device_memory(reinterpret_cast<const V*>(address_ + distance));
     V value{};
-    Access::template access_elsewhere<false>(from_, handler_, position() + distance, &value, sizeof(V));
+    Access::template access_elsewhere<false>(from_, handler_, within_, position() + distance, &value, sizeof(V));
     return value;
   }
 
@@ -184,7 +194,7 @@ class ptr {
     }
     unlink();
     elements<plain, N> elsewhere;
-    Access::gather_elsewhere(from_, handler_, address_, elsewhere.values, nbytes, N, bytes(stride));
+    Access::gather_elsewhere(from_, handler_, within_, address_, elsewhere.values, nbytes, N, bytes(stride));
     for (unsigned k = 0; k < N; ++k) tile.values[k] = elsewhere.values[k];
     return tile;
   }
@@ -201,7 +211,7 @@ class ptr {
       return error;
     }
     plain value{};
-    return Access::template access_elsewhere<false>(from_, handler_, position(), &value, nbytes);
+    return Access::template access_elsewhere<false>(from_, handler_, within_, position(), &value, nbytes);
   }
   // Gives the page up; the next access faults.
   GPUFS_DEVICE void unlink() const {
@@ -286,8 +296,8 @@ class ptr {
   GPUFS_DEVICE_IN_TEMPLATES friend bool operator>=(const ptr& a, const ptr& b) { return !(a < b); }
 
   // How gpufs::map makes one.
-  GPUFS_DEVICE ptr(mapping_name from, std::uint64_t position, const handler_type& handler)
-      : address_(position), from_(from), handler_(handler) {}
+  GPUFS_DEVICE ptr(mapping_name from, const detail::bounds& within, const handler_type& handler)
+      : address_(within.begin), from_(from), within_(within), handler_(handler) {}
 
  private:
   template <class, class>
@@ -309,6 +319,7 @@ class ptr {
     address_ = other.address_;
     shift_ = other.shift_;
     from_ = other.from_;
+    within_ = other.within_;
     handler_ = other.handler_;
   }
   GPUFS_DEVICE void take(ptr& other) {
@@ -326,7 +337,7 @@ class ptr {
     const std::uint64_t left = linked() ? held() : 0;
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
     changes_ = {};
-    const translation at = Access::template link<may_straddle, writable>(from_, handler_, here + distance, nbytes, left);
+    const translation at = Access::template link<may_straddle, writable>(from_, handler_, within_, here + distance, nbytes, left);
     span_ = at.span;
     room_ = distance + at.room;
     address_ = at.address - distance;
@@ -340,7 +351,7 @@ class ptr {
       if constexpr (may_straddle) {
         if (!linked()) {
           plain value{};
-          Access::template access_elsewhere<false>(from_, handler_, position() + distance, &value, nbytes);
+          Access::template access_elsewhere<false>(from_, handler_, within_, position() + distance, &value, nbytes);
           return value;
         }
       } else {
@@ -356,7 +367,7 @@ class ptr {
       mark();
       *simt::in_device_memory(reinterpret_cast<plain*>(address_ + distance)) = value;
     } else if (may_straddle) {
-      Access::template access_elsewhere<true>(from_, handler_, position() + distance, &value, nbytes);
+      Access::template access_elsewhere<true>(from_, handler_, within_, position() + distance, &value, nbytes);
     }
   }
   GPUFS_DEVICE void mark() const {
@@ -389,6 +400,7 @@ class ptr {
   mutable std::uint32_t span_ = 0;   // addresses that its elements may have; 0: not linked
   mutable std::uint64_t shift_ = 0;  // position - address
   mapping_name from_{};
+  detail::bounds within_;
   [[no_unique_address]] handler_type handler_{};
   [[no_unique_address]] mutable std::conditional_t<writable, change_mark, nothing> changes_{};
 };
