@@ -7,7 +7,7 @@
 // each tells the next element's place (p[i]) or how far to move on (p += *p), so that a step is the whole latency. The paper read
 // the clock around each access, and its raw read took 225 cycles, those of a second-level cache. So here the lanes go through a
 // page of 2 MiB, more than the first level holds; the _l1 rows are the same in 4 KiB, which it holds. ap_copy_N: each warp copies
-// its own 1 MiB, N bytes a lane, four loads and then four stores (the paper's tiling), from the file to device memory, with 2
+// its own 1 MiB, N bytes a lane, four loads (read_tile) and then four stores (the paper's tiling), from the file to device memory, with 2
 // blocks of 1,024 threads an SM. Raw is the same kernel, where the paper took cudaMemcpy. ap_workloads_N: the paper's eight, N
 // bytes a lane a read, not tiled; each warp reads its own part and keeps sums in registers, which it writes at its end. 16 bytes
 // are four 4-byte elements, worked on one by one. The mean of the extra times. Its kernels had no page cache behind the pointers;
@@ -106,6 +106,16 @@ struct chase {
 
 // --- Copy --------------------------------------------------------------------------------------------------------------------
 
+// Four loads, a warp's width apart, before anything is done with them: for an active pointer, one check.
+template <class T>
+GPUFS_DEVICE gpufs::elements<T, 4> read_tile(const T* p) {
+  return {{p[0], p[32], p[64], p[96]}};
+}
+template <class T, class Access>
+GPUFS_DEVICE auto read_tile(const gpufs::ptr<const T, Access>& p) {
+  return p.template read_tile<4>(32);
+}
+
 template <class T, class Source>
 struct copy_parts {
   static constexpr unsigned step = 4 * gpufs::simt::warp_lanes;  // elements
@@ -119,11 +129,8 @@ struct copy_parts {
     p += lane_id();
     T* q = to + first + lane_id();
     for (std::uint32_t i = 0; i < nsteps; ++i) {
-      const T a = p[0], b = p[32], c = p[64], d = p[96];
-      q[0] = a;
-      q[32] = b;
-      q[64] = c;
-      q[96] = d;
+      const auto tile = read_tile(p);
+      for (unsigned k = 0; k < 4; ++k) q[k * 32] = tile[k];
       p += step;
       q += step;
     }
