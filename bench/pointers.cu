@@ -7,9 +7,9 @@
 // each tells the next element's place (p[i]) or how far to move on (p += *p), so that a step is the whole latency. The paper read
 // the clock around each access, and its raw read took 225 cycles, those of a second-level cache. So here the lanes go through a
 // page of 2 MiB, more than the first level holds; the _l1 rows are the same in 4 KiB, which it holds. ap_copy_N: each warp copies
-// its own 1 MiB, N bytes a lane, four loads (read_tile) and then four stores (the paper's tiling), from the file to device memory, with 2
-// blocks of 1,024 threads an SM. Raw is the same kernel, where the paper took cudaMemcpy. ap_workloads_N: the paper's eight, N
-// bytes a lane a read, not tiled; each warp reads its own part and keeps sums in registers, which it writes at its end. 16 bytes
+// its own 1 MiB, N bytes a lane, four loads (read_tile) and then four stores (the paper's tiling), from the file to device memory,
+// with 2 blocks of 1,024 threads an SM. Raw is the same kernel, where the paper took cudaMemcpy. ap_workloads_N: the paper's eight,
+// N bytes a lane a read, not tiled; each warp reads its own part and keeps sums in registers, which it writes at its end. 16 bytes
 // are four 4-byte elements, worked on one by one. The mean of the extra times. Its kernels had no page cache behind the pointers;
 // these link once a page. Today's compiler unrolls the raw loops, which tiles them after all, and these are what is held against;
 // _untiled: against raw loops that are not unrolled. _by_blocks: from 1 block up (its Figure 6). ap_minor: each warp reads 4 bytes

@@ -173,7 +173,7 @@ class ptr {
       if (!may_straddle && at.span == 0) return V{};  // recorded
     }
     if (reaches(distance) && room_ - distance + nbytes >= sizeof(V) && (address_ + distance) % alignof(V) == 0) [[likely]]
-      return *simt::in_device_memory(reinterpret_cast<const V*>(address_ + distance));
+      return simt::load_device(reinterpret_cast<const V*>(address_ + distance));
     V value{};
     Access::template access_elsewhere<false>(from_, handler_, within_, position() + distance, &value, sizeof(V));
     return value;
@@ -188,8 +188,8 @@ class ptr {
     if (!reaches(0)) [[unlikely]]
       link(0);
     if (room_ < span_ && room_ >= end) [[likely]] {
-      const plain* first = simt::in_device_memory(reinterpret_cast<const plain*>(address_));
-      for (unsigned k = 0; k < N; ++k) tile.values[k] = first[k * stride];
+      const auto* first = reinterpret_cast<const plain*>(address_);
+      for (unsigned k = 0; k < N; ++k) tile.values[k] = simt::load_device(first + k * stride);
       return tile;
     }
     unlink();
@@ -358,14 +358,14 @@ class ptr {
         if (at == 0) return plain{};  // of a null pointer
       }
     }
-    return *simt::in_device_memory(reinterpret_cast<const plain*>(at));
+    return simt::load_device(reinterpret_cast<const plain*>(at));
   }
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
     if (!reaches(distance)) [[unlikely]]
       link(distance);
     if (linked()) [[likely]] {
       mark();
-      *simt::in_device_memory(reinterpret_cast<plain*>(address_ + distance)) = value;
+      *reinterpret_cast<plain*>(address_ + distance) = value;
     } else if (may_straddle) {
       Access::template access_elsewhere<true>(from_, handler_, within_, position() + distance, &value, nbytes);
     }

@@ -23,6 +23,11 @@ inline vec16 load_relaxed_16(const void* p) {
 }
 inline vec16 load_host_16(const void* p) { return load_relaxed_16(p); }
 
+template <class T>
+T load_device(const T* p) {
+  return *p;
+}
+
 class warp_line_words {
  public:
   explicit warp_line_words(const void* line) : line_(static_cast<const std::byte*>(line)) {}

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "gpufs/simt/config.hpp"
 #include "gpufs/simt/types.hpp"
@@ -109,6 +110,33 @@ __device__ inline void copy_with(Group group, void* to, const void* from, std::s
     copy_words<Source>(rank, size, dst, src, nbytes);
   }
   group.sync();
+}
+
+// The compiler cannot see that an address which was a number points to global memory, and a generic load takes longer. Volatile, as
+// other assembly says when the page may be gone.
+template <class T>
+__device__ inline T load_device(const T* p) {
+  if constexpr (sizeof(T) == alignof(T) && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16)) {
+    std::uint32_t words[sizeof(T) / 4];
+    if constexpr (sizeof(T) == 4) {
+      asm volatile("ld.global.b32 %0, [%1];" : "=r"(words[0]) : "l"(__cvta_generic_to_global(p)) : "memory");
+    } else if constexpr (sizeof(T) == 8) {
+      asm volatile("ld.global.v2.b32 {%0, %1}, [%2];"
+                   : "=r"(words[0]), "=r"(words[1])
+                   : "l"(__cvta_generic_to_global(p))
+                   : "memory");
+    } else {
+      asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                   : "l"(__cvta_generic_to_global(p))
+                   : "memory");
+    }
+    std::remove_cv_t<T> value;
+    std::memcpy(static_cast<void*>(&value), words, sizeof value);
+    return value;
+  } else {
+    return *p;
+  }
 }
 
 class warp_line_words {
