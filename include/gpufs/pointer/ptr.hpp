@@ -192,9 +192,12 @@ class ptr {
       for (unsigned k = 0; k < N; ++k) tile.values[k] = simt::load_device(first + k * stride);
       return tile;
     }
+    const unsigned done = !may_straddle && !linked() ? 1 : 0;  // the first is not to be had, which link has recorded
     unlink();
     elements<plain, N> elsewhere;
-    Access::gather_elsewhere(from_, handler_, within_, address_, elsewhere.values, nbytes, N, bytes(stride));
+    if (done != 0) elsewhere.values[0] = plain{};
+    Access::gather_elsewhere(from_, handler_, within_, position() + bytes(stride) * done, elsewhere.values + done, nbytes, N - done,
+                             bytes(stride));
     for (unsigned k = 0; k < N; ++k) tile.values[k] = elsewhere.values[k];
     return tile;
   }
