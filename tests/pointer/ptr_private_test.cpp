@@ -71,6 +71,46 @@ TEST_F(ptr_private, changes_are_seen_by_private_mappings_only_until_discard) {
   EXPECT_EQ(fs().counters().fault_errors, 0u);
 }
 
+// Two files after each other in one entry of the mount's table.
+struct stale_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    auto stale = map<std::uint32_t>(warp, f, 0, per_page, map_flags::private_changes);
+    if (warp.rank() == 0) stale[3] = 1;
+    stale.unlink();
+    warp.sync();
+    close(warp, f);
+    const file g = open(warp, fs, "g");
+    const auto p = map<std::uint32_t>(warp, g, 0, per_page, map_flags::private_changes);
+    mine()[0] = p.error();
+    if (warp.rank() == 0) p[3] = 1;
+    p.unlink();
+    warp.sync();
+    mine()[1] = discard(warp, stale);
+    mine()[2] = p[3];
+    p.unlink();
+    ptr<std::uint32_t> null;
+    mine()[3] = discard(warp, null);
+    close(warp, g);
+  }
+};
+
+TEST_F(ptr_private, discard_by_a_pointer_that_outlived_its_file_leaves_others_alone) {
+  dir.add("g", page, file_seed + 1);
+  let_file_times_pass();
+  options.max_mappings = 1;
+  if (under_compute_sanitizer()) fs().prepare("g");
+  run<stale_kernel>(1, 32);
+  for (unsigned t = 0; t < 32; ++t) {
+    EXPECT_EQ(result(t, 0), 0);
+    EXPECT_EQ(result(t, 1), -EBADF);
+    EXPECT_EQ(result(t, 2), 1);
+    EXPECT_EQ(result(t, 3), 0);
+  }
+  EXPECT_EQ(fs().counters().dirty_frames, 2u);
+}
+
 // Changed pages are not evicted, whatever else is read.
 struct stays_kernel : pointer_job {
   GPUFS_DEVICE void operator()() const {

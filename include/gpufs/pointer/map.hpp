@@ -75,15 +75,16 @@ GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount
 }
 
 // Drops what private mappings have changed in the pages of p's mapping, and unlinks p: later accesses find what the file has. All
-// lanes of the group call. 0, or -EBUSY when a pointer was linked to some page, which keeps its changes. Without this, changed
-// pages stay in the cache as long as the mount.
+// lanes of the group call. 0; -EBUSY when a pointer was linked to some page, which keeps its changes; or -EBADF when the file was
+// closed and others have been mapped since. Without this, changed pages stay in the cache as long as the mount.
 template <class Group, class T, class Access>
 GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   p.unlink();
   group.sync();
   bool busy = false;
   const detail::bounds within = p.within();
-  if (p && within.end > within.begin) {
+  const bool stale = p && detail::check_name(p.mapped()) != 0;  // its entry is another mapping's
+  if (p && !stale && within.end > within.begin) {
     const mapping_entry& from = *detail::entry_of(p.mapped());
     const cache::page_cache<> pages(from.mount->cache);
     const std::uint32_t shift = from.frames.page_shift;
@@ -92,6 +93,7 @@ GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
       busy |= !pages.drop_dirty(detail::key_of(from, n));
     }
   }
+  if (group.any(stale)) return -EBADF;
   return group.any(busy) ? -EBUSY : 0;
 }
 
