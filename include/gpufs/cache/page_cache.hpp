@@ -45,25 +45,6 @@ class page_cache {
     return {at, role::hit, 0};
   }
 
-  struct hit {
-    frame_index frame;
-    bool found;          // pinned npins times, and filled
-    std::int32_t error;  // -ENOMEM: it has more pins than anybody should need
-  };
-
-  // What `acquire` does for a page that is in the cache, for npins users at once; any other page is not found. Waits for nobody.
-  GPUFS_DEVICE hit find_filled(page_key key, std::uint32_t npins) const {
-    frames::pin_result pinned{};
-    frame_index at{};
-    if (!find(key, pinned, at, npins)) [[unlikely]]
-      return {at, false, 0};
-    if (pinned.filling || pinned.crowded) [[unlikely]] {
-      frames::unpin(frames_.state_word(at), npins);
-      return {at, false, pinned.crowded ? -ENOMEM : 0};
-    }
-    return {at, true, 0};
-  }
-
   // Takes a page that is marked dirty out of the cache, with its changes. False when it is pinned by somebody, and stays. Takes no
   // pin, so that several who do this at once are not in each other's way.
   GPUFS_DEVICE bool drop_dirty(page_key key) const {
@@ -99,10 +80,10 @@ class page_cache {
 
  private:
   // True when the page was there and is pinned now.
-  GPUFS_DEVICE bool find(page_key key, frames::pin_result& pinned, frame_index& at, std::uint32_t npins = 1) const {
+  GPUFS_DEVICE bool find(page_key key, frames::pin_result& pinned, frame_index& at) const {
     const frames& pages = frames_;
     return table_.find(key, [&](frame_index f) {
-      pinned = pages.pin(f, key, npins);
+      pinned = pages.pin(f, key);
       at = f;
       return pinned.held;
     });

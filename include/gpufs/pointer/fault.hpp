@@ -57,7 +57,7 @@ GPUFS_DEVICE std::uint32_t sharing_lanes(simt::some_lanes lanes, const T& value)
   for (int tries = 0; left != 0 && tries < 4; ++tries) {
     const bool equal = lanes.shfl_from_lane(value, simt::lowest_lane(left)) == value;
     const std::uint32_t same = lanes.ballot_lanes(equal) & left;
-    if (equal) mine = same;
+    if ((same >> simt::lane_id() & 1) != 0) mine = same;
     left &= ~same;
   }
   return mine;
@@ -81,6 +81,10 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   const auto got = by_leader(lanes, [&]() -> cache::page_cache<>::acquired {
     view = file_table(mount).view(file_number{from.number});
     if (view.error != 0) return {cache::frame_index{}, role::error, view.error};
+    // The entry may have been given to another file since its name was looked at.
+    const auto id = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> cache::page_number_bits);
+    const auto npages = (static_cast<std::uint64_t>(view.nbytes) + pages.pages().page_nbytes() - 1) >> pages.pages().page_shift();
+    if (view.cache_id != (id & cache::max_cache_id) || page_number >= npages) return {cache::frame_index{}, role::error, -EBADF};
     const auto acquired = pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
                                         {2 * mount.io_timeout_ns, mount.frame_timeout_ns});
     file_counters& counters = file_table(mount).counters(view.place);
@@ -99,7 +103,9 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     const std::uint64_t left = static_cast<std::uint64_t>(view.nbytes) - offset;
     const std::uint32_t page_nbytes = pages.pages().page_nbytes();
     error = handler.filled(lanes, frame, offset, left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes);
-    lanes.sync();
+    // All lanes go by one answer, as they share the page.
+    const std::uint32_t refused = lanes.ballot_lanes(error != 0);
+    if (refused != 0) error = lanes.shfl_from_lane(error, simt::lowest_lane(refused));
   }
   if (lanes.leader()) {
     end_fill(mount, pages, key, got.frame, view.place, error);
@@ -433,6 +439,7 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     const std::uint64_t at = position + done;
     const auto page = wanted ? static_cast<std::uint32_t>(at >> shift) : no_page;
     const pinned_page got = pin_pages(lanes, from, handler, page);
+    const std::uint32_t served = lanes.ballot_lanes(wanted && got.error == 0);
     std::uint64_t address = 0;
     if (wanted && got.error == 0) {
       const std::uint64_t in_page = at & ((std::uint64_t{1} << shift) - 1);
@@ -447,8 +454,8 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
           bytes[done] = data[i];
         }
       }
-    } else if (wanted) {
-      error = got.error;
+    } else if (wanted && (got.error != -ENOMEM || served == 0)) {
+      error = got.error;  // while others get on, frames come free: try again
     }
     unpin_pages<Write>(lanes, from, address);
   }

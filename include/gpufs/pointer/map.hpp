@@ -32,7 +32,7 @@ struct made_mapping {
 // The leader's part of gpufs::map.
 template <class Mount>
 GPUFS_DEVICE made_mapping make_mapping(const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count,
-                                       std::uint32_t nbytes, std::uint32_t alignment, bool writes, map_flags flags,
+                                       std::uint32_t nbytes, std::uint32_t alignment, bool writes, map_flags flags, bool handled,
                                        std::uint32_t handler_view) {
   const auto none = [](int error) { return made_mapping{mapping_name{error}, {}}; };
   if (opened.error() != 0) return none(opened.error());
@@ -40,7 +40,9 @@ GPUFS_DEVICE made_mapping make_mapping(const basic_file<Mount>& opened, std::int
   if (view.error != 0) return none(view.error);
   const bool changes = has(flags, map_flags::private_changes);
   if (writes && !changes) return none(-EACCES);  // files are open for reading only
-  if (handler_view != cache::file_view_number && changes) return none(-EINVAL);
+  if (handled && (changes || handler_view == cache::file_view_number || handler_view >= cache::private_view_number)) {
+    return none(-EINVAL);
+  }
   if (offset < 0 || offset % alignment != 0 || count < to_the_end) return none(-EINVAL);
   if (offset > view.nbytes) return none(-ENXIO);
   const std::int64_t most = (view.nbytes - offset) / nbytes;
@@ -69,7 +71,8 @@ GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,
                                              const Handler& handler = {}) {
   const detail::made_mapping made = detail::by_leader(group, [&] {
-    return detail::make_mapping(opened, offset, count, sizeof(T), alignof(T), !std::is_const_v<T>, flags, handler.view());
+    return detail::make_mapping(opened, offset, count, sizeof(T), alignof(T), !std::is_const_v<T>, flags,
+                                !std::is_same_v<Handler, no_handler>, handler.view());
   });
   return ptr<T, handled_by<Handler>>(made.name, made.within, handler);
 }

@@ -83,6 +83,7 @@ class mapping_table {
   }
 
   GPUFS_DEVICE mapping_name add(mapping_entry& entry, std::uint64_t before, const mapping_key& key) const {
+    simt::fence(std::memory_order_release, simt::scope::device);  // meets is()'s fence: who sees a new field sees `writing`
     put(entry.number, key.number);
     put(entry.cache_id, key.cache_id);
     put(entry.stops, key.stops);
@@ -94,8 +95,11 @@ class mapping_table {
     const std::uint64_t generation = ((before >> 2) + 1) & mapping_generation_mask;
     const std::uint64_t after = generation << 2 | ready;
     for (std::uint32_t copy = 1; copy < mapping_copies; ++copy) {
+      // First the generation, so that no pointer of an older one takes this entry for its own.
+      word((&entry)[copy]).store(after, std::memory_order_relaxed);
+      simt::fence(std::memory_order_release, simt::scope::device);
       (&entry)[copy] = entry;
-      (&entry)[copy].word = after;
+      word((&entry)[copy]).store(after, std::memory_order_relaxed);
     }
     word(entry).store(after, std::memory_order_release);
     return name_of(entry, after);

@@ -245,9 +245,10 @@ class ptr {
   GPUFS_DEVICE plain exchange(plain value, std::memory_order order) const requires writable {
     return atomically([&](auto ref) { return ref.exchange(value, order); });
   }
-  // True when the element was `expected` and is `desired` now; else `expected` is what was found.
+  // True when the element was `expected` and is `desired` now; else `expected` is what was found. An access that fails gives true
+  // and 0, and is recorded, so that a loop around it ends.
   GPUFS_DEVICE bool compare_exchange(plain& expected, plain desired, std::memory_order order) const requires writable {
-    bool done = false;
+    bool done = true;
     expected = atomically([&](auto ref) {
       plain seen = expected;
       done = ref.compare_exchange(seen, desired, order);

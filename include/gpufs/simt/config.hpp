@@ -20,13 +20,6 @@
 #define GPUFS_DEVICE_IN_TEMPLATES inline
 #endif
 
-// Before a loop: its body once. nvcc unrolls until loads no longer fit the registers.
-#if defined(__CUDACC__)
-#define GPUFS_NOT_UNROLLED _Pragma("unroll 1")
-#else
-#define GPUFS_NOT_UNROLLED
-#endif
-
 // What depends on the machine lives in this inline namespace, so that the objects of both compilers link into one program.
 // Templates that use it must carry it in their names too, so they live in it or take one of its types as an argument.
 namespace gpufs::simt {

@@ -14,10 +14,15 @@ namespace detail {
 
 __device__ inline unsigned count_lanes(std::uint32_t mask) { return static_cast<unsigned>(__popc(mask)); }
 __device__ inline unsigned lowest_lane(std::uint32_t mask) { return static_cast<unsigned>(__ffs(static_cast<int>(mask)) - 1); }
-// Not a guarantee of convergence, and none is needed: the lanes that read the same mask name it in what they do next.
+// The whole warp, or the lane alone. A part of a warp could be a group too, but then lanes that come later may run the same code at
+// the same time under another mask; full warps and single lanes are what the hardware and the compiler serve best.
 template <class Site>
 __device__ inline std::uint32_t converged_lanes() {
-  return __activemask();
+  const std::uint32_t active = __activemask();
+  if (active == ~0u) return active;
+  std::uint32_t lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return 1u << lane;
 }
 
 __device__ inline void warp_sync(std::uint32_t mask) { __syncwarp(mask); }
