@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
         pulling.samples.push_back((process_cpu_seconds() - before) / watch.seconds());
         return seconds;
       };
-      const random_reads got = measure_random<true>(*fs, file->number(), how, nbytes / 4096, reads, repeats, launch);
+      const random_reads got = measure_random<way::map_page>(*fs, file->number(), how, nbytes / 4096, reads, repeats, launch);
       pulling.samples.erase(pulling.samples.begin());  // the launch that filled the cache
       pulling.samples.pop_back();                      // and the one that compared every byte
       pulling.verified = got.right;

@@ -99,8 +99,8 @@ void staged_4k(const settings& set, results& out) {
     const std::string who = std::to_string(workers) + (workers == 1 ? " thread" : " threads");
     out.ceiling("pread of random 4 KiB, " + who, "M pages/s",
                 {ceiling.median * 1e-6, ceiling.low * 1e-6, ceiling.high * 1e-6, ceiling.samples});
-    const random_reads got = measure_random<true>(fs, file.number(), set.how, nbytes / 4096, each * workers, repeats,
-                                                  [](const shape& s, const auto& kernel) { return run(s, kernel); });
+    const random_reads got = measure_random<way::map_page>(fs, file.number(), set.how, nbytes / 4096, each * workers, repeats,
+                                                           [](const shape& s, const auto& kernel) { return run(s, kernel); });
     measurement m{"staged_4k", who, times(got.missed, 1e-6), "M pages/s", ceiling.median * 1e-6, "pread alone, " + who};
     m.verified = right && got.right;
     m.details = {{"hits", static_cast<double>(got.counters.hits)}, {"faults", static_cast<double>(got.counters.faults)}};
