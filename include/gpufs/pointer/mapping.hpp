@@ -83,23 +83,25 @@ class mapping_table {
   }
 
   GPUFS_DEVICE mapping_name add(mapping_entry& entry, std::uint64_t before, const mapping_key& key) const {
+    const auto fill = [&](mapping_entry& copy) {
+      put(copy.number, key.number);
+      put(copy.cache_id, key.cache_id);
+      put(copy.stops, key.stops);
+      copy.frames = mount_.cache.frames;
+      copy.table = mount_.cache.table;
+      copy.counters = mount_.counters + file_table::index_of(file_number{key.number});
+      copy.counter_stride = mount_.nslots;
+      copy.mount = &mount_;
+    };
     simt::fence(std::memory_order_release, simt::scope::device);  // meets is()'s fence: who sees a new field sees `writing`
-    put(entry.number, key.number);
-    put(entry.cache_id, key.cache_id);
-    put(entry.stops, key.stops);
-    entry.frames = mount_.cache.frames;
-    entry.table = mount_.cache.table;
-    entry.counters = mount_.counters + file_table::index_of(file_number{key.number});
-    entry.counter_stride = mount_.nslots;
-    entry.mount = &mount_;
+    fill(entry);
     const std::uint64_t generation = ((before >> 2) + 1) & mapping_generation_mask;
     const std::uint64_t after = generation << 2 | ready;
     for (std::uint32_t copy = 1; copy < mapping_copies; ++copy) {
       // First the generation, so that no pointer of an older one takes this entry for its own.
       word((&entry)[copy]).store(after, std::memory_order_relaxed);
       simt::fence(std::memory_order_release, simt::scope::device);
-      (&entry)[copy] = entry;
-      word((&entry)[copy]).store(after, std::memory_order_relaxed);
+      fill((&entry)[copy]);
     }
     word(entry).store(after, std::memory_order_release);
     return name_of(entry, after);
