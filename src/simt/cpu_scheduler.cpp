@@ -133,6 +133,7 @@ GPUFS_NO_TSAN lane* worker::next() {
       const unsigned i = random_below(nready);
       lane* l = ready[i];
       ready[i] = ready[--nready];
+      if (l->state == lane_state::backing_off) l->state = lane_state::runnable;
       return l;
     }
     if (nready != 0) {
@@ -149,7 +150,8 @@ GPUFS_NO_TSAN lane* worker::next() {
         stop("the launch ran into its deadline; " + describe_worker(*this));
         continue;
       }
-      for (unsigned i = 0; i < nsleeping; ++i) make_ready(sleeping[i]);
+      // They back off until they run: a report may be made before that.
+      for (unsigned i = 0; i < nsleeping; ++i) ready[nready++] = sleeping[i];
       nsleeping = 0;
       continue;
     }

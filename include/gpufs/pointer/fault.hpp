@@ -2,6 +2,8 @@
 // (ISCA'16), sections III and IV-C: lanes that fault together on one page share one look-up and one pin update. Unlike there,
 // look-ups of different pages go in parallel; only pages that must be brought in take turns, as all lanes help to copy each.
 //
+// On CUDA lanes share as a full warp only, and fault alone otherwise (simt::lanes_together).
+//
 // A fault is two calls, so that a hit pays for little: link_hit finds pages that are in the cache, and calls nothing else (its
 // values stay in the registers that a callee need not save); link_rest does all else.
 #pragma once

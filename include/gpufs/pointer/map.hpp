@@ -65,7 +65,7 @@ GPUFS_DEVICE made_mapping make_mapping(const basic_file<Mount>& opened, std::int
 //
 // The pointer's error() is 0, or -EBADF; -EINVAL (an offset that is negative or not aligned, a count below -1, private with a
 // handler); -ENXIO (the file ends before); -EACCES (T is not const, and the mapping not private: files are open for reading only);
-// -ENFILE (mount_options::max_mappings different mappings of open files).
+// -ENFILE (as many open files have pointers as mount_options::max_mappings says, or their views).
 template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,

@@ -4,7 +4,7 @@
 // only. Accessing an element of another page faults and links (link in fault.hpp). Moving out of the page by arithmetic, assignment
 // and destruction unlink; so does accessing another page. Copies are unlinked; a moved-from pointer hands its link over.
 //
-// Any divergence is allowed: each lane uses its own pointer, and lanes that happen to fault together share the work. An access
+// Each lane uses its own pointer, and lanes that fault together share the work (on CUDA: the lanes of a full warp). An access
 // waits for a page to be brought in, as long as pread may. What cannot be had (beyond the mapping -ENXIO, no frame -ENOMEM, and
 // what pread returns) reads as zeros, is not written, and is counted and logged by the mount; or stops the kernel
 // (map_flags::stop_on_error).
@@ -18,8 +18,7 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// What a pointer is compiled with. Handler: who works on pages that are brought in. Its static functions are the slow paths: bench/
-// puts the paper's other designs in their place.
+// What a pointer is compiled with: who works on pages that are brought in, and the slow paths.
 template <class Handler>
 struct handled_by {
   using handler = Handler;
