@@ -52,6 +52,46 @@ struct handled_by {
 };
 using plain_access = handled_by<no_handler>;
 
+namespace detail {
+
+// What some pointers keep beside their position: a handler, or whether the linked page is marked as changed; none keeps both. A
+// base, as [[no_unique_address]] members make nvcc 13.0 step wrongly through arrays of such objects.
+template <class Handler, bool Writable>
+class kept_by_ptr {
+ protected:
+  GPUFS_DEVICE constexpr kept_by_ptr() {}
+  GPUFS_DEVICE explicit kept_by_ptr(const Handler& how) : handler_(how) {}
+  GPUFS_DEVICE const Handler& handler() const { return handler_; }
+  GPUFS_DEVICE void set_handler(const Handler& how) { handler_ = how; }
+  GPUFS_DEVICE static constexpr bool marked() { return false; }
+  GPUFS_DEVICE static void set_marked(bool) {}
+
+ private:
+  Handler handler_{};
+};
+template <>
+class kept_by_ptr<no_handler, false> {
+ protected:
+  GPUFS_DEVICE constexpr kept_by_ptr() {}
+  GPUFS_DEVICE explicit kept_by_ptr(no_handler) {}
+  GPUFS_DEVICE static no_handler handler() { return {}; }
+  GPUFS_DEVICE static void set_handler(no_handler) {}
+  GPUFS_DEVICE static constexpr bool marked() { return false; }
+  GPUFS_DEVICE static void set_marked(bool) {}
+};
+template <>
+class kept_by_ptr<no_handler, true> : protected kept_by_ptr<no_handler, false> {
+ protected:
+  using kept_by_ptr<no_handler, false>::kept_by_ptr;
+  GPUFS_DEVICE bool marked() const { return marked_; }
+  GPUFS_DEVICE void set_marked(bool is) const { marked_ = is; }
+
+ private:
+  mutable bool marked_ = false;
+};
+
+}  // namespace detail
+
 template <class T, class Access = plain_access>
 class ptr;
 
@@ -88,7 +128,12 @@ struct elements {
 // Dereferencing links and so changes the object even where it is const: threads that share a pointer (in global or shared memory)
 // each copy it first. All zero bytes are a null pointer, so that arrays of pointers may start as zeroed memory.
 template <class T, class Access>
-class ptr {
+class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const_v<T>> {
+  using kept = detail::kept_by_ptr<typename Access::handler, !std::is_const_v<T>>;
+  using kept::handler;
+  using kept::marked;
+  using kept::set_handler;
+  using kept::set_marked;
   using plain = std::remove_cv_t<T>;
   using handler_type = typename Access::handler;
   static constexpr bool writable = !std::is_const_v<T>;
@@ -110,8 +155,8 @@ class ptr {
 
   GPUFS_DEVICE constexpr ptr() {}  // null
   GPUFS_DEVICE constexpr ptr(std::nullptr_t) {}
-  GPUFS_DEVICE ptr(const ptr& other) { copy_position(other); }
-  GPUFS_DEVICE ptr(ptr&& other) noexcept { take(other); }
+  GPUFS_DEVICE ptr(const ptr& other) : kept() { copy_position(other); }
+  GPUFS_DEVICE ptr(ptr&& other) noexcept : kept() { take(other); }
   // From ptr<T> to ptr<const T>. A template, so that a copy does not ask what a ptr<T> is, which with a handler there is none of.
   template <class Writable>
   requires(!writable && std::is_same_v<Writable, ptr<plain, Access>>) GPUFS_DEVICE ptr(const Writable& other) {
@@ -174,7 +219,7 @@ class ptr {
     if (reaches(distance) && room_ - distance + nbytes >= sizeof(V) && (address_ + distance) % alignof(V) == 0) [[likely]]
       return simt::load_device(reinterpret_cast<const V*>(address_ + distance));
     V value{};
-    Access::template access_elsewhere<false>(from_, handler_, within_, position() + distance, &value, sizeof(V));
+    Access::template access_elsewhere<false>(from_, handler(), within_, position() + distance, &value, sizeof(V));
     return value;
   }
 
@@ -195,7 +240,7 @@ class ptr {
     unlink();
     elements<plain, N> elsewhere;
     if (done != 0) elsewhere.values[0] = plain{};
-    Access::gather_elsewhere(from_, handler_, within_, position() + bytes(stride) * done, elsewhere.values + done, nbytes, N - done,
+    Access::gather_elsewhere(from_, handler(), within_, position() + bytes(stride) * done, elsewhere.values + done, nbytes, N - done,
                              bytes(stride));
     for (unsigned k = 0; k < N; ++k) tile.values[k] = elsewhere.values[k];
     return tile;
@@ -213,7 +258,7 @@ class ptr {
       return error;
     }
     plain value{};
-    return Access::template access_elsewhere<false>(from_, handler_, within_, position(), &value, nbytes);
+    return Access::template access_elsewhere<false>(from_, handler(), within_, position(), &value, nbytes);
   }
   // Gives the page up; the next access faults.
   GPUFS_DEVICE void unlink() const {
@@ -223,7 +268,7 @@ class ptr {
     shift_ = 0;
     room_ = 0;
     span_ = 0;
-    changes_ = {};
+    set_marked(false);
     Access::template leave<writable>(from_, at);
   }
 
@@ -299,17 +344,13 @@ class ptr {
   GPUFS_DEVICE_IN_TEMPLATES friend bool operator>=(const ptr& a, const ptr& b) { return !(a < b); }
 
   // How gpufs::map makes one.
-  GPUFS_DEVICE ptr(mapping_name from, const detail::bounds& within, const handler_type& handler)
-      : address_(within.begin), from_(from), within_(within), handler_(handler) {}
+  GPUFS_DEVICE ptr(mapping_name from, const detail::bounds& within, const handler_type& how)
+      : kept(how), address_(within.begin), from_(from), within_(within) {}
 
  private:
   template <class, class>
   friend class ptr;
   friend class element<plain, Access>;
-  struct nothing {};
-  struct change_mark {
-    bool marked = false;  // the linked page is marked as changed
-  };
 
   GPUFS_DEVICE static std::uint64_t bytes(difference_type n) { return static_cast<std::uint64_t>(n) * nbytes; }
   GPUFS_DEVICE std::uint64_t position() const { return address_ + shift_; }
@@ -323,15 +364,15 @@ class ptr {
     shift_ = other.shift_;
     from_ = other.from_;
     within_ = other.within_;
-    handler_ = other.handler_;
+    set_handler(other.handler());
   }
   GPUFS_DEVICE void take(ptr& other) {
     copy_position(other);
     room_ = other.room_;
     span_ = other.span_;
-    changes_ = other.changes_;
+    set_marked(other.marked());
     other.span_ = 0;
-    other.changes_ = {};
+    other.set_marked(false);
   }
 
   // Links to the page of the element that many bytes on; see translation.
@@ -339,8 +380,8 @@ class ptr {
     const std::uint64_t here = position();
     const std::uint64_t left = linked() ? held() : 0;
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
-    changes_ = {};
-    const translation at = Access::template link<may_straddle, writable>(from_, handler_, within_, here + distance, nbytes, left);
+    set_marked(false);
+    const translation at = Access::template link<may_straddle, writable>(from_, handler(), within_, here + distance, nbytes, left);
     span_ = at.span;
     room_ = distance + at.room;
     address_ = at.address - distance;
@@ -354,7 +395,7 @@ class ptr {
       if constexpr (may_straddle) {
         if (!linked()) {
           plain value{};
-          Access::template access_elsewhere<false>(from_, handler_, within_, position() + distance, &value, nbytes);
+          Access::template access_elsewhere<false>(from_, handler(), within_, position() + distance, &value, nbytes);
           return value;
         }
       } else {
@@ -370,13 +411,13 @@ class ptr {
       mark();
       *reinterpret_cast<plain*>(address_ + distance) = value;
     } else if (may_straddle) {
-      Access::template access_elsewhere<true>(from_, handler_, within_, position() + distance, &value, nbytes);
+      Access::template access_elsewhere<true>(from_, handler(), within_, position() + distance, &value, nbytes);
     }
   }
   GPUFS_DEVICE void mark() const {
-    if (changes_.marked) return;
+    if (marked()) return;
     simt::call_cold(&detail::mark_dirty, detail::entry_of(from_), held());
-    changes_.marked = true;
+    set_marked(true);
   }
   GPUFS_DEVICE reference refer(std::uint64_t distance) const {
     if constexpr (writable) {
@@ -404,8 +445,6 @@ class ptr {
   mutable std::uint64_t shift_ = 0;  // position - address
   mapping_name from_{};
   detail::bounds within_;
-  [[no_unique_address]] handler_type handler_{};
-  [[no_unique_address]] mutable std::conditional_t<writable, change_mark, nothing> changes_{};
 };
 
 }  // namespace GPUFS_MACHINE
