@@ -129,19 +129,11 @@ class lane_program {
     }
   }
 
-  bool reaches(const model_pointer& p, std::int64_t i) const {
-    return p.link != not_linked && m_.has(i) && m_.in_one_page(i) && static_cast<std::int64_t>(m_.page(i)) == p.link;
-  }
   // The element is accessed through p.
   void touch(model_pointer& p, std::int64_t i) {
     ++nreads_;
     p.link = m_.has(i) && m_.in_one_page(i) ? static_cast<std::int64_t>(m_.page(i)) : not_linked;
     if (!m_.has(i)) ++nfaults_;
-  }
-  void advance(model_pointer& p, std::int64_t n) {
-    const bool before = reaches(p, p.index);
-    p.index += n;
-    if (before && !reaches(p, p.index)) p.link = not_linked;
   }
 
   void add(pointer_step s, const expected_result& e) {
@@ -198,8 +190,8 @@ class lane_program {
       default: {
         model_pointer other{i};
         touch(other, i);
-        if (s.what == pointer_op::post_plus) advance(p, 1);
-        if (s.what == pointer_op::post_minus) advance(p, -1);
+        if (s.what == pointer_op::post_plus) ++p.index;
+        if (s.what == pointer_op::post_minus) --p.index;
         return add_data(s, i);
       }
     }
@@ -227,19 +219,19 @@ class lane_program {
     s.n = s.what == pointer_op::subtract || s.what == pointer_op::less ? -way : way;
     switch (s.what) {
       case pointer_op::plus_plus:
-        advance(p, 1);
+        ++p.index;
         return add_offset(s, p);
       case pointer_op::minus_minus:
-        advance(p, -1);
+        --p.index;
         return add_offset(s, p);
       case pointer_op::add:
       case pointer_op::subtract:
-        advance(p, way);
+        p.index += way;
         return add_offset(s, p);
       case pointer_op::by_value: {
         model_pointer moved = p;
         p.link = not_linked;
-        advance(moved, way);
+        moved.index += way;
         q = moved;
         return add_offset(s, q);
       }
@@ -322,7 +314,7 @@ class lane_program {
       pointer_step there = s;
       there.what = pointer_op::add;
       there.n = i - p.index;
-      advance(p, there.n);
+      p.index = i;
       add_offset(there, p);
     }
     if (!m_.has_atomics && s.what != pointer_op::write) s.what = pointer_op::write;

@@ -4,20 +4,13 @@
 //
 // On CUDA lanes share as a full warp only, and fault alone otherwise (simt::lanes_together).
 //
-// A fault is two calls, so that a hit pays for little: link_hit finds pages that are in the cache, and calls nothing else (its
-// values stay in the registers that a callee need not save); link_rest does all else.
+// A fault is two calls, so that a hit pays for little: pin_hit finds pages that are in the cache, and calls nothing else; pin_rest
+// does all else.
 #pragma once
 #include "gpufs/pointer/mapping.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
-
-// Where an element is, and its neighbours in the page that a linked pointer holds one pin on.
-struct translation {
-  std::uint64_t address;  // of the element; of zeros when it is not to be had
-  std::uint32_t room;     // bytes from the element to the last one of the page; not linked: why, a positive errno, or 0
-  std::uint32_t span;     // how many addresses, up to the last one's, elements may have; 0: not linked
-};
 
 // The handler of a pointer without one: pages are as the file has them.
 struct no_handler {
@@ -222,10 +215,10 @@ GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_
   }
 }
 
-// Counts and records an access that failed, and stops the kernel where the mapping says so. Of a pointer without a mapping there is
-// nobody to tell.
-GPUFS_DEVICE_COLD inline void note_fault(mapping_name name, std::uint64_t position, int error) {
-  if (!is_mapping(name)) return;
+// Counts and records an access that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its
+// place. Of a pointer without a mapping there is nobody to tell, and there are none: 0.
+GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
+  if (!is_mapping(name)) return 0;
   const mapping_entry& from = *entry_of(name);
   const mount_layout& mount = *from.mount;
   const std::uint64_t n = simt::atomic_ref<std::uint64_t>(mount.words->fault_errors).fetch_add(1, std::memory_order_relaxed);
@@ -240,44 +233,18 @@ GPUFS_DEVICE_COLD inline void note_fault(mapping_name name, std::uint64_t positi
     simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
   }
   if (from.stops != 0) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
+  return reinterpret_cast<std::uint64_t>(mount.zeros);
 }
 
-// The page that an element of nbytes lies in; no_page: it is not to be had (*error), or does not lie in one page.
+// The page that an element of nbytes lies in; no_page: it is beyond the bounds, or does not lie in one page.
 template <bool MayStraddle>
-GPUFS_DEVICE std::uint32_t page_of(mapping_name name, const bounds& within, std::uint64_t position, std::uint32_t nbytes,
-                                   int* error) {
-  *error = check_name(name);
-  if (*error == 0 && !within.have(position, nbytes)) *error = -ENXIO;
-  if (*error != 0) return no_page;
-  const std::uint32_t shift = entry_of(name)->frames.page_shift;
+GPUFS_DEVICE std::uint32_t page_of(std::uint32_t page_shift, const bounds& within, std::uint64_t position, std::uint32_t nbytes) {
+  if (!within.have(position, nbytes)) return no_page;  // no mapping has no page shift either
   if constexpr (MayStraddle) {
-    const auto in_page = static_cast<std::uint32_t>(position) & ((1u << shift) - 1);
-    if (in_page + nbytes > 1u << shift) return no_page;
+    const auto in_page = static_cast<std::uint32_t>(position) & ((1u << page_shift) - 1);
+    if (in_page + nbytes > 1u << page_shift) return no_page;
   }
-  return static_cast<std::uint32_t>(position >> shift);
-}
-
-// The part of a page around an element that pointers with these bounds may access: bytes that elements may begin before and behind
-// it.
-struct reach {
-  std::uint32_t back, room;
-
-  GPUFS_DEVICE reach(const bounds& within, std::uint64_t position, std::uint32_t nbytes, std::uint32_t page_nbytes) {
-    const auto in_page = static_cast<std::uint32_t>(position) & (page_nbytes - 1);
-    const std::uint64_t before = position - within.begin, behind = within.end - nbytes - position;
-    const std::uint32_t left = page_nbytes - nbytes - in_page;
-    back = before < in_page ? static_cast<std::uint32_t>(before) : in_page;
-    room = behind < left ? static_cast<std::uint32_t>(behind) : left;
-  }
-};
-
-// How the element at `position` is linked to its page, which is pinned.
-GPUFS_DEVICE translation translation_of(mapping_name name, const bounds& within, std::uint64_t position, std::uint32_t nbytes,
-                                        cache::frame_index frame) {
-  const cache::frames frames(entry_of(name)->frames);
-  const reach around(within, position, nbytes, frames.page_nbytes());
-  const auto in_page = static_cast<std::uint32_t>(position) & (frames.page_nbytes() - 1);
-  return {reinterpret_cast<std::uint64_t>(frames.data(frame)) + in_page, around.room, around.back + around.room + 1};
+  return static_cast<std::uint32_t>(position >> page_shift);
 }
 
 // An access by a full warp whose lanes' pointers have one mapping: its entry is loaded once, a word a lane.
@@ -307,54 +274,41 @@ class warp_access {
     }
   }
 
-  // Links each lane to its page if that is where most are: in its home bucket, and the first that looks like it. What is needed of
-  // the entry is asked for where it is needed, each time: that is an instruction, and a register that need not be kept.
-  template <bool MayStraddle>
-  GPUFS_DEVICE translation link(mapping_name name, const bounds& within, std::uint64_t position, std::uint32_t nbytes) const {
+  // A frame that may be that of the lane's page, asked for only: the page's home bucket, and the first there that looks like it.
+  GPUFS_DEVICE std::uint32_t look_up(std::uint32_t page) const {
+    cache::table_storage table{};
+    table.buckets = entry_.get<cache::bucket*>(table_at + offsetof(cache::table_storage, buckets));
+    table.bucket_mask = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, bucket_mask));
+    table.frame_bits = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, frame_bits));
+    const std::uint32_t cache_id = entry_.get<std::uint32_t>(offsetof(mapping_entry, cache_id));
+    return page == no_page ? cache::hash_table::no_frame : cache::hash_table(table).first(cache::make_key(cache_id, page));
+  }
+
+  // Pins the page in the frame that look_up gave, if it is there: the page's address; else 0. What is needed of the entry is asked
+  // for where it is needed, each time: that is an instruction, and a register that need not be kept.
+  GPUFS_DEVICE std::uint64_t pin(std::uint32_t frame, std::uint32_t page) const {
     const auto warp = simt::this_warp();
-    const std::uint32_t page = page_of<MayStraddle>(name, within, position, nbytes);
-    const reach around(within, position, nbytes,
-                       1u << entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift)));
     const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), page);
-    std::uint32_t frame = cache::hash_table::no_frame;
-    {
-      cache::table_storage table{};
-      table.buckets = entry_.get<cache::bucket*>(table_at + offsetof(cache::table_storage, buckets));
-      table.bucket_mask = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, bucket_mask));
-      table.frame_bits = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, frame_bits));
-      const std::uint32_t cache_id = entry_.get<std::uint32_t>(offsetof(mapping_entry, cache_id));
-      if (page != no_page) frame = cache::hash_table(table).first(cache::make_key(cache_id, page));
-    }
-    frame = pin(frame, page, same);
-    {
-      const std::uint32_t hits = warp.ballot(frame != cache::hash_table::no_frame);
-      auto* counters = entry_.get<file_counters*>(offsetof(mapping_entry, counters));
-      const std::uint32_t stride = entry_.get<std::uint32_t>(offsetof(mapping_entry, counter_stride));
-      if (hits != 0 && warp.leader()) count(counters[simt::processor_id() % file_shards * stride].hits, simt::count_lanes(hits));
-    }
+    frame = pin_for(frame, page, same);
+    const std::uint32_t hits = warp.ballot(frame != cache::hash_table::no_frame);
+    auto* counters = entry_.get<file_counters*>(offsetof(mapping_entry, counters));
+    const std::uint32_t stride = entry_.get<std::uint32_t>(offsetof(mapping_entry, counter_stride));
+    if (hits != 0 && warp.leader()) count(counters[simt::processor_id() % file_shards * stride].hits, simt::count_lanes(hits));
     frame = warp.shfl(frame, simt::lowest_lane(same));
     const std::uint64_t data = entry_.get<std::uint64_t>(frames_at + offsetof(cache::frame_storage, data));
     const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
-    if (frame == cache::hash_table::no_frame) [[unlikely]]
-      return {0, 0, 0};
-    const auto in_page = static_cast<std::uint32_t>(position) & ((1u << shift) - 1);
-    return {data + (static_cast<std::uint64_t>(frame) << shift) + in_page, around.room, around.back + around.room + 1};
+    return frame == cache::hash_table::no_frame ? 0 : data + (static_cast<std::uint64_t>(frame) << shift);
+  }
+
+  // Whether the entry is still that of the name's mapping.
+  GPUFS_DEVICE bool is(mapping_name name) const {
+    return entry_.get<std::uint64_t>(offsetof(mapping_entry, word)) >> 2 ==
+           static_cast<std::uint64_t>(name) >> mapping_address_bits;
   }
 
  private:
-  // As detail::page_of.
-  template <bool MayStraddle>
-  GPUFS_DEVICE std::uint32_t page_of(mapping_name name, const bounds& within, std::uint64_t position, std::uint32_t nbytes) const {
-    const std::uint64_t generation = entry_.get<std::uint64_t>(offsetof(mapping_entry, word)) >> 2;
-    const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
-    bool wanted = generation == static_cast<std::uint64_t>(name) >> mapping_address_bits && within.have(position, nbytes);
-    if constexpr (MayStraddle)
-      wanted = wanted && (static_cast<std::uint32_t>(position) & ((1u << shift) - 1)) + nbytes <= 1u << shift;
-    return wanted ? static_cast<std::uint32_t>(position >> shift) : no_page;
-  }
-
   // The first of the lanes `same`, whose page this may be, pins it for all. The frame for that lane if it is; else no_frame.
-  GPUFS_DEVICE std::uint32_t pin(std::uint32_t frame, std::uint32_t page, std::uint32_t same) const {
+  GPUFS_DEVICE std::uint32_t pin_for(std::uint32_t frame, std::uint32_t page, std::uint32_t same) const {
     cache::frame_storage frames{};
     frames.states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
     frames.keys = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, keys));
@@ -373,20 +327,20 @@ class warp_access {
   simt::warp_line entry_;
 };
 
-// Links a pointer to the page of `position`, in place of the page at `held` (an address; 0: none), if that is done at once: a full
-// warp with one mapping, and pages in the cache. Uses few registers, as what a call saves on the stack is written by 32 lanes, a
-// line for each word: a page of 4 KiB is copied in little more time than a dozen of these take. room != 0 when `held` is given up
-// though it is not linked.
-template <bool MayStraddle, bool Wrote>
-GPUFS_DEVICE_COLD translation link_hit(mapping_name name, bounds within, std::uint64_t position, std::uint32_t nbytes,
-                                       std::uint64_t held) {
+// Pins each lane's page (no_page: none) in place of the page at `held` (an address in it; 0: none), if that is done at once: a full
+// warp with one mapping, and pages in the cache. The page's address; 0: not pinned; pin_again: not even looked, and `held` is held
+// still. Uses few registers: what a call saves on the stack is written by 32 lanes, a line for each word, and a page of 4 KiB is
+// copied in little more time than a dozen of these take.
+inline constexpr std::uint64_t pin_again = 1;
+template <bool Wrote>
+GPUFS_DEVICE_COLD std::uint64_t pin_hit(mapping_name name, std::uint32_t page, std::uint64_t held) {
   struct site;
-  if (!warp_access::possible(simt::lanes_together<site>(), name)) return {0, 0, 0};
+  if (!warp_access::possible(simt::lanes_together<site>(), name)) return pin_again;
   const warp_access access(name);
+  if (!access.is(name)) return pin_again;
+  const std::uint32_t frame = access.look_up(page);
   if (simt::this_warp().any(held != 0)) access.unpin<Wrote>(held);
-  translation at = access.link<MayStraddle>(name, within, position, nbytes);
-  if (at.span == 0) at.room = 1;
-  return at;
+  return access.pin(frame, page);
 }
 
 // Gives up a pointer's page. Lanes that are here together share the update.
@@ -401,36 +355,30 @@ GPUFS_DEVICE_COLD void leave(mapping_name name, std::uint64_t address) {
   }
 }
 
-// What link_hit could not do. Not linked afterwards: the page is not to be had, or the element does not lie in one page, which only
-// happens where it may straddle pages; access_elsewhere then says or does what is right.
-template <class Handler, bool MayStraddle, bool Wrote>
-GPUFS_DEVICE_COLD translation link_rest(mapping_name name, Handler handler, bounds within, std::uint64_t position,
-                                        std::uint32_t nbytes, std::uint64_t held) {
+// What pin_hit could not do: waits, and brings pages in. The page's address, or 0: none was asked for, or a negative errno.
+template <class Handler, bool Wrote>
+GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std::uint32_t page, std::uint64_t held) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
   if (lanes.ballot_lanes(held != 0) != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
-  int error = 0;
-  const std::uint32_t page = page_of<MayStraddle>(name, within, position, nbytes, &error);
+  const int error = check_name(name);
+  if (error != 0) page = no_page;
   const pinned_page got = pin_pages(lanes, entry_of(name), handler, page);
-  if (page != no_page) {
-    if (got.error == 0) return translation_of(name, within, position, nbytes, got.frame);
-    error = got.error;
-  }
-  const auto why = static_cast<std::uint32_t>(-error);
-  if constexpr (MayStraddle) return {0, why, 0};
-  note_fault(name, position, error);
-  return {is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0, why, 0};
+  if (error != 0) return error;
+  if (page == no_page) return 0;
+  if (got.error != 0) return got.error;
+  return static_cast<std::int64_t>(reinterpret_cast<std::uint64_t>(cache::frames(entry_of(name)->frames).data(got.frame)));
 }
 
 // Copies nbytes at `position` of the file to or from `bytes` (the lane's own), page by page, with a pin for no longer than that. An
-// access that fails is recorded: 0 or its errno. Then a read gives zeros, and a write has changed what lies before the page that
-// failed.
+// access that fails (error: has failed before) is recorded: 0 or its errno. Then a read gives zeros, and a write has changed what
+// lies before the page that failed.
 template <class Handler, bool Write>
 GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bounds within, std::uint64_t position, std::byte* bytes,
-                                       std::uint32_t nbytes) {
+                                       std::uint32_t nbytes, int error) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  int error = check_name(name);
+  if (error == 0) error = check_name(name);
   if (error == 0 && !within.have(position, nbytes)) error = -ENXIO;
   const mapping_entry* from = entry_of(name);
   const std::uint32_t shift = error == 0 ? from->frames.page_shift : 0;
@@ -470,12 +418,13 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
   return error;
 }
 
-// Reads `count` elements that begin `stride` bytes apart, each as access_elsewhere does.
+// Reads `count` elements that begin `stride` bytes apart, each as access_elsewhere does (error: of the first).
 template <class Handler>
 GPUFS_DEVICE_COLD void gather_elsewhere(mapping_name name, Handler handler, bounds within, std::uint64_t position, std::byte* bytes,
-                                        std::uint32_t nbytes, std::uint32_t count, std::uint64_t stride) {
+                                        std::uint32_t nbytes, std::uint32_t count, std::uint64_t stride, int error) {
   for (std::uint32_t k = 0; k < count; ++k) {
-    access_elsewhere<Handler, false>(name, handler, within, position + k * stride, bytes + std::size_t{k} * nbytes, nbytes);
+    access_elsewhere<Handler, false>(name, handler, within, position + k * stride, bytes + std::size_t{k} * nbytes, nbytes,
+                                     k == 0 ? error : 0);
   }
 }
 

@@ -6,7 +6,8 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// Names a mapping: its entry's address with the entry's generation above it; 0: none; negative: why there is none.
+// Names a mapping: its entry's address, with the entry's generation above it and the page shift in the bits that are 0 in all
+// entries' addresses; 0: none; negative: why there is none.
 enum class mapping_name : std::int64_t {};
 
 namespace detail {
@@ -15,8 +16,13 @@ inline constexpr unsigned mapping_address_bits = 48;
 inline constexpr std::uint64_t mapping_generation_mask = 0x7fff;
 
 GPUFS_DEVICE bool is_mapping(mapping_name name) { return static_cast<std::int64_t>(name) > 0; }
+inline constexpr std::uint64_t mapping_shift_mask = alignof(mapping_entry) - 1;
 GPUFS_DEVICE mapping_entry* entry_of(mapping_name name) {
-  return reinterpret_cast<mapping_entry*>(static_cast<std::uint64_t>(name) & ((std::uint64_t{1} << mapping_address_bits) - 1));
+  constexpr std::uint64_t address_mask = ((std::uint64_t{1} << mapping_address_bits) - 1) & ~mapping_shift_mask;
+  return reinterpret_cast<mapping_entry*>(static_cast<std::uint64_t>(name) & address_mask);
+}
+GPUFS_DEVICE std::uint32_t page_shift_of(mapping_name name) {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(name) & mapping_shift_mask);
 }
 
 // What a mapping is made from.
@@ -124,8 +130,9 @@ class mapping_table {
   GPUFS_DEVICE static void put(T& field, T value) {
     simt::atomic_ref<T>(field).store(value, std::memory_order_relaxed);
   }
-  GPUFS_DEVICE static mapping_name name_of(mapping_entry& entry, std::uint64_t seen) {
-    return mapping_name{static_cast<std::int64_t>(reinterpret_cast<std::uint64_t>(&entry) | seen >> 2 << mapping_address_bits)};
+  GPUFS_DEVICE mapping_name name_of(mapping_entry& entry, std::uint64_t seen) const {
+    return mapping_name{static_cast<std::int64_t>(reinterpret_cast<std::uint64_t>(&entry) | mount_.cache.frames.page_shift |
+                                                  seen >> 2 << mapping_address_bits)};
   }
 
   const mount_layout& mount_;

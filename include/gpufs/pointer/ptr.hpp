@@ -1,8 +1,9 @@
 // Active pointers: ptr<T> behaves like T*, and points into a file. After ActivePointers (ISCA'16), section III.
 //
 // A pointer is linked, and then holds one pin on one page and reads it with plain loads, or unlinked, and then holds a position
-// only. Accessing an element of another page faults and links (link in fault.hpp). Moving out of the page by arithmetic, assignment
-// and destruction unlink; so does accessing another page. Copies are unlinked; a moved-from pointer hands its link over.
+// only. Accessing an element of another page faults, gives the page up and links to that one (fault.hpp); assignment and
+// destruction unlink. Arithmetic only moves: a pointer that has left its page holds it until the next access, so that walking costs
+// an addition. Copies are unlinked; a moved-from pointer hands its link over.
 //
 // Each lane uses its own pointer, and lanes that fault together share the work (on CUDA: the lanes of a full warp). An access
 // waits for a page to be brought in, as long as pread may. What cannot be had (beyond the mapping -ENXIO, no frame -ENOMEM, and
@@ -23,15 +24,13 @@ template <class Handler>
 struct handled_by {
   using handler = Handler;
 
-  // See detail::link_hit and link_rest, leave, access_elsewhere.
-  template <bool MayStraddle, bool Wrote>
-  GPUFS_DEVICE static translation link(mapping_name from, const Handler& how, const detail::bounds& within, std::uint64_t position,
-                                       std::uint32_t nbytes, std::uint64_t held) {
-    const translation at = simt::call_cold(&detail::link_hit<MayStraddle, Wrote>, from, within, position, nbytes, held);
-    if (at.span != 0) [[likely]]
-      return at;
-    return simt::call_cold(&detail::link_rest<Handler, MayStraddle, Wrote>, from, how, within, position, nbytes,
-                           at.room != 0 ? 0 : held);
+  // See detail::pin_hit and pin_rest, leave, access_elsewhere.
+  template <bool Wrote>
+  GPUFS_DEVICE static std::int64_t pin(mapping_name from, const Handler& how, std::uint32_t page, std::uint64_t held) {
+    const std::uint64_t at = detail::pin_hit<Wrote>(from, page, held);
+    if (at > detail::pin_again) [[likely]]
+      return static_cast<std::int64_t>(at);
+    return simt::call_cold(&detail::pin_rest<Handler, Wrote>, from, how, page, at == detail::pin_again ? held : 0);
   }
   template <bool Wrote>
   GPUFS_DEVICE static void leave(mapping_name from, std::uint64_t held) {
@@ -39,15 +38,15 @@ struct handled_by {
   }
   template <bool Write>
   GPUFS_DEVICE static int access_elsewhere(mapping_name from, const Handler& how, const detail::bounds& within,
-                                           std::uint64_t position, void* bytes, std::uint32_t nbytes) {
+                                           std::uint64_t position, void* bytes, std::uint32_t nbytes, int error) {
     return simt::call_cold(&detail::access_elsewhere<Handler, Write>, from, how, within, position, static_cast<std::byte*>(bytes),
-                           nbytes);
+                           nbytes, error);
   }
   GPUFS_DEVICE static void gather_elsewhere(mapping_name from, const Handler& how, const detail::bounds& within,
                                             std::uint64_t position, void* bytes, std::uint32_t nbytes, std::uint32_t count,
-                                            std::uint64_t stride) {
+                                            std::uint64_t stride, int error) {
     simt::call_cold(&detail::gather_elsewhere<Handler>, from, how, within, position, static_cast<std::byte*>(bytes), nbytes, count,
-                    stride);
+                    stride, error);
   }
 };
 using plain_access = handled_by<no_handler>;
@@ -212,14 +211,12 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     static_assert(std::is_trivially_copyable_v<V> && sizeof(V) % sizeof(T) == 0,
                   "gpufs::ptr<T>::load<V>: V is a whole number of T");
     const std::uint64_t distance = bytes(i);
-    if (!reaches(distance)) [[unlikely]] {
-      const translation at = link(distance);
-      if (!may_straddle && at.span == 0) return V{};  // recorded
-    }
-    if (reaches(distance) && room_ - distance + nbytes >= sizeof(V) && (address_ + distance) % alignof(V) == 0) [[likely]]
+    const std::int64_t at = reaches(distance) ? 1 : link(distance);
+    if (at > 0 && reaches(distance + sizeof(V) - nbytes) && (address_ + distance) % alignof(V) == 0) [[likely]]
       return simt::load_device(reinterpret_cast<const V*>(address_ + distance));
     V value{};
-    Access::template access_elsewhere<false>(from_, handler(), within_, position() + distance, &value, sizeof(V));
+    Access::template access_elsewhere<false>(from_, handler(), within_, position() + distance, &value, sizeof(V),
+                                             static_cast<int>(at < 0 ? at : 0));
     return value;
   }
 
@@ -229,19 +226,16 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   GPUFS_DEVICE elements<plain, N> read_tile(std::uint32_t stride) const {
     const std::uint64_t end = bytes((N - 1) * static_cast<difference_type>(stride));
     elements<plain, N> tile;
-    if (!reaches(0)) [[unlikely]]
-      link(0);
-    if (room_ < span_ && room_ >= end) [[likely]] {
+    const std::int64_t at = reaches(0) ? 1 : link(0);
+    if (at > 0 && reaches(end)) [[likely]] {
       const auto* first = reinterpret_cast<const plain*>(address_);
       for (unsigned k = 0; k < N; ++k) tile.values[k] = simt::load_device(first + k * stride);
       return tile;
     }
-    const unsigned done = !may_straddle && !linked() ? 1 : 0;  // the first is not to be had, which link has recorded
     unlink();
     elements<plain, N> elsewhere;
-    if (done != 0) elsewhere.values[0] = plain{};
-    Access::gather_elsewhere(from_, handler(), within_, position() + bytes(stride) * done, elsewhere.values + done, nbytes, N - done,
-                             bytes(stride));
+    Access::gather_elsewhere(from_, handler(), within_, position(), elsewhere.values, nbytes, N, bytes(stride),
+                             static_cast<int>(at < 0 ? at : 0));
     for (unsigned k = 0; k < N; ++k) tile.values[k] = elsewhere.values[k];
     return tile;
   }
@@ -250,23 +244,21 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // access's. An element that straddles pages is never linked, and gives 0.
   GPUFS_DEVICE int fault_in() const {
     if (reaches(0)) return 0;
-    const translation at = link(0);
-    if (linked()) return 0;
-    if (at.room != 0) {
-      const int error = -static_cast<int>(at.room);
-      if constexpr (may_straddle) simt::call_cold(&detail::note_fault, from_, position(), error);  // else link has done so
-      return error;
+    const std::int64_t at = link(0);
+    if (at > 0) return 0;
+    if (at < 0) {
+      simt::call_cold(&detail::note_fault, from_, position(), static_cast<int>(at));
+      return static_cast<int>(at);
     }
     plain value{};
-    return Access::template access_elsewhere<false>(from_, handler(), within_, position(), &value, nbytes);
+    return Access::template access_elsewhere<false>(from_, handler(), within_, position(), &value, nbytes, 0);
   }
   // Gives the page up; the next access faults.
   GPUFS_DEVICE void unlink() const {
     if (!linked()) return;
-    const std::uint64_t at = held();
+    const std::uint64_t at = first_;
     address_ = position();
     shift_ = 0;
-    room_ = 0;
     span_ = 0;
     set_marked(false);
     Access::template leave<writable>(from_, at);
@@ -303,11 +295,6 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   GPUFS_DEVICE_IN_TEMPLATES ptr& operator+=(difference_type n) {
     address_ += bytes(n);
-    room_ -= bytes(n);
-    // Unless it was linked by [] and elsewhere already.
-    if (linked() && room_ >= span_) [[unlikely]] {
-      if (room_ + bytes(n) < span_) unlink();
-    }
     return *this;
   }
   GPUFS_DEVICE_IN_TEMPLATES ptr& operator-=(difference_type n) { return *this += -n; }
@@ -354,9 +341,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   GPUFS_DEVICE static std::uint64_t bytes(difference_type n) { return static_cast<std::uint64_t>(n) * nbytes; }
   GPUFS_DEVICE std::uint64_t position() const { return address_ + shift_; }
-  GPUFS_DEVICE std::uint64_t held() const { return address_ + room_; }  // an address in the linked page
   // Whether the element that many bytes on lies in the linked page.
-  GPUFS_DEVICE bool reaches(std::uint64_t distance) const { return room_ - distance < span_; }
+  GPUFS_DEVICE bool reaches(std::uint64_t distance) const { return address_ + distance - first_ < span_; }
 
   template <class Other>
   GPUFS_DEVICE void copy_position(const Other& other) {
@@ -368,55 +354,74 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   }
   GPUFS_DEVICE void take(ptr& other) {
     copy_position(other);
-    room_ = other.room_;
+    first_ = other.first_;
     span_ = other.span_;
     set_marked(other.marked());
     other.span_ = 0;
     other.set_marked(false);
   }
 
-  // Links to the page of the element that many bytes on; see translation.
-  GPUFS_DEVICE translation link(std::uint64_t distance) const {
-    const std::uint64_t here = position();
-    const std::uint64_t left = linked() ? held() : 0;
+  // Links to the page of the element that many bytes on: > 0; or is not linked then: 0: the element does not lie in one page, or a
+  // negative errno, not recorded yet.
+  GPUFS_DEVICE std::int64_t link(std::uint64_t distance) const {
+    const std::uint64_t here = position(), wanted = here + distance;
+    const std::uint64_t held = linked() ? first_ : 0;
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
     set_marked(false);
-    const translation at = Access::template link<may_straddle, writable>(from_, handler(), within_, here + distance, nbytes, left);
-    span_ = at.span;
-    room_ = distance + at.room;
-    address_ = at.address - distance;
-    shift_ = here - address_;
+    const detail::bounds within{simt::only_here(within_.begin), simt::only_here(within_.end)};
+    const auto from = static_cast<mapping_name>(simt::only_here(static_cast<std::uint64_t>(from_)));
+    const std::uint32_t shift = detail::page_shift_of(from);
+    const std::uint32_t page = detail::page_of<may_straddle>(shift, within, wanted, nbytes);
+    const std::int64_t at = Access::template pin<writable>(from, handler(), page, held);
+    if (at <= 0) [[unlikely]] {
+      address_ = here;
+      shift_ = 0;
+      return at < 0 || within.have(wanted, nbytes) ? at : -ENXIO;
+    }
+    // The elements of the page that are within the bounds.
+    const std::uint64_t begin = wanted >> shift << shift, end = begin + (std::uint64_t{1} << shift);
+    const std::uint64_t first = within.begin > begin ? within.begin : begin;
+    const std::uint64_t last = (within.end < end ? within.end : end) - nbytes;
+    const auto page_address = static_cast<std::uint64_t>(at);
+    first_ = page_address + (first - begin);
+    span_ = static_cast<std::uint32_t>(last - first) + 1;
+    address_ = page_address + (here - begin);
+    shift_ = begin - page_address;
     return at;
   }
   GPUFS_DEVICE plain read(std::uint64_t distance) const {
     std::uint64_t at = address_ + distance;
     if (!reaches(distance)) [[unlikely]] {
-      at = link(distance).address;
-      if constexpr (may_straddle) {
-        if (!linked()) {
+      const std::int64_t page = link(distance);
+      at = address_ + distance;
+      if (page <= 0) [[unlikely]] {
+        if constexpr (may_straddle) {
           plain value{};
-          Access::template access_elsewhere<false>(from_, handler(), within_, position() + distance, &value, nbytes);
+          Access::template access_elsewhere<false>(from_, handler(), within_, at, &value, nbytes, static_cast<int>(page));
           return value;
+        } else {
+          at = simt::call_cold(&detail::note_fault, from_, at, static_cast<int>(page));
+          if (at == 0) return plain{};  // of a null pointer
         }
-      } else {
-        if (at == 0) return plain{};  // of a null pointer
       }
     }
     return simt::load_device(reinterpret_cast<const plain*>(at));
   }
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
-    if (!reaches(distance)) [[unlikely]]
-      link(distance);
-    if (linked()) [[likely]] {
+    const std::int64_t at = reaches(distance) ? 1 : link(distance);
+    if (at > 0) [[likely]] {
       mark();
       *reinterpret_cast<plain*>(address_ + distance) = value;
-    } else if (may_straddle) {
-      Access::template access_elsewhere<true>(from_, handler(), within_, position() + distance, &value, nbytes);
+    } else if constexpr (may_straddle) {
+      Access::template access_elsewhere<true>(from_, handler(), within_, position() + distance, &value, nbytes,
+                                              static_cast<int>(at));
+    } else {
+      simt::call_cold(&detail::note_fault, from_, position() + distance, static_cast<int>(at));
     }
   }
   GPUFS_DEVICE void mark() const {
     if (marked()) return;
-    simt::call_cold(&detail::mark_dirty, detail::entry_of(from_), held());
+    simt::call_cold(&detail::mark_dirty, detail::entry_of(from_), first_);
     set_marked(true);
   }
   GPUFS_DEVICE reference refer(std::uint64_t distance) const {
@@ -430,9 +435,11 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   GPUFS_DEVICE plain atomically(Do what) const {
     static_assert((sizeof(T) == 4 || sizeof(T) == 8) && alignof(T) == sizeof(T),
                   "gpufs::ptr<T>: atomics are of 4 or 8 bytes, aligned");
-    if (!reaches(0)) [[unlikely]]
-      link(0);
-    if (!linked()) return plain{};
+    const std::int64_t at = reaches(0) ? 1 : link(0);
+    if (at <= 0) [[unlikely]] {
+      simt::call_cold(&detail::note_fault, from_, position(), static_cast<int>(at));
+      return plain{};
+    }
     mark();
     return what(simt::atomic_ref<plain>(*reinterpret_cast<plain*>(address_)));
   }
@@ -440,7 +447,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // What an access in place needs: three of these. Its address and, while it is not linked, any two numbers whose sum is its
   // position.
   mutable std::uint64_t address_ = 0;
-  mutable std::uint64_t room_ = 0;   // bytes to the last element of the linked page
+  mutable std::uint64_t first_ = 0;  // the address of the linked page's first element within the bounds
   mutable std::uint32_t span_ = 0;   // addresses that its elements may have; 0: not linked
   mutable std::uint64_t shift_ = 0;  // position - address
   mapping_name from_{};

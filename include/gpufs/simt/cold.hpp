@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that are rarely made, kept from costing the code around them registers.
 #pragma once
+#include <cstdint>
 #include <type_traits>
 
 #include "gpufs/simt/config.hpp"
@@ -17,6 +18,15 @@ GPUFS_DEVICE Result call_cold(Result (*function)(Parameters...), std::type_ident
   asm volatile("" : "+l"(function));
 #endif
   return function(arguments...);
+}
+
+// The value, of which the compiler knows nothing: for code that is rarely run inside a loop, of which it would compute what it can
+// ahead of the loop, and keep that in registers.
+GPUFS_DEVICE std::uint64_t only_here(std::uint64_t value) {
+#if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(value));
+#endif
+  return value;
 }
 
 }  // namespace GPUFS_MACHINE
