@@ -2,7 +2,7 @@
 #pragma once
 #include "gpufs/file/file.hpp"
 #include "gpufs/mount.hpp"
-#include "gpufs/pointer/map.hpp"
+#include "gpufs/pointer/sequential.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

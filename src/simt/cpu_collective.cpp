@@ -224,17 +224,22 @@ GPUFS_NO_TSAN std::uint32_t cpu_converge(const void* site) {
   }
   block_state& block = *self->home;
   warp_state& warp = block.warps[self->warp_rank];
+  if (warp.converging == 0) warp.patient = (w.random() & 1) != 0;
   warp.converging |= bit;
   self->converged = 0;
   self->site = site;
-  if ((w.random() & 3) != 0) {
-    self->state = lane_state::backing_off;
-    w.sleeping[w.nsleeping++] = self;
-    w.converging = true;
-  } else {
-    w.make_ready(self);
+  const bool waits = warp.patient || (w.random() & 3) != 0;
+  // The scheduler wakes sleepers also while others can run; a patient one then sleeps again, for a while.
+  for (unsigned naps = 0; self->converged == 0 && (naps == 0 || (naps < 64 && warp.patient && w.nready != 0)); ++naps) {
+    if (waits) {
+      self->state = lane_state::backing_off;
+      w.sleeping[w.nsleeping++] = self;
+      w.converging = true;
+    } else {
+      w.make_ready(self);
+    }
+    leave(self);
   }
-  leave(self);
   if (self->converged == 0) {
     lane** lanes = block.lanes + std::size_t{self->warp_rank} * warp_lanes;
     std::uint32_t mask = 0;

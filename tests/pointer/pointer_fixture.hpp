@@ -56,6 +56,8 @@ class pointer_test : public ::testing::Test {
     if (!fs_) fs_.emplace(dir.path(), options);
     return *fs_;
   }
+  // The next use makes a mount with the options as they are then.
+  void end_mount() { fs_.reset(); }
   pointer_job job(std::size_t nthreads) {
     out_ = std::make_unique<device_buffer<std::int64_t>>(nthreads * outs);
     return {fs().ref(), path_.get(), out_->get()};

@@ -130,6 +130,33 @@ TEST(some_lanes, of_several_tiles) {
   EXPECT_EQ(wrong.values()[0], 0u);
 }
 
+struct count_whole_warps {
+  unsigned times;
+  std::uint32_t* out;
+
+  GPUFS_DEVICE void operator()() const {
+    std::uint32_t whole = 0;
+    for (unsigned i = 0; i < times; ++i) {
+      whole += lanes_together<count_whole_warps>().mask() == ~0u;
+      this_warp().sync();
+    }
+    out[thread_rank()] = whole;
+  }
+};
+
+// The fast paths are for whole warps, and the others for the rest: tests must see both.
+TEST(some_lanes, are_often_a_whole_warp) {
+  constexpr unsigned times = 200;
+  const device_array<std::uint32_t> out(32);
+  launch({.grid = 1, .block = 32, .schedule = {.seed = 1}}, count_whole_warps{times, out.get()});
+  for (const std::uint32_t whole : out.values()) {
+    EXPECT_GE(whole, times / 4);
+#if !GPUFS_ON_CUDA
+    EXPECT_LE(whole, times * 3 / 4);
+#endif
+  }
+}
+
 // One lane a warp arrives again and again, and nobody else is there.
 struct arrive_alone {
   unsigned times;

@@ -280,8 +280,8 @@ class warp_access {
     table.buckets = entry_.get<cache::bucket*>(table_at + offsetof(cache::table_storage, buckets));
     table.bucket_mask = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, bucket_mask));
     table.frame_bits = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, frame_bits));
-    const std::uint32_t cache_id = entry_.get<std::uint32_t>(offsetof(mapping_entry, cache_id));
-    return page == no_page ? cache::hash_table::no_frame : cache::hash_table(table).first(cache::make_key(cache_id, page));
+    const std::uint32_t id = cache_id();
+    return page == no_page ? cache::hash_table::no_frame : cache::hash_table(table).first(cache::make_key(id, page));
   }
 
   // Pins the page in the frame that look_up gave, if it is there: the page's address; else 0. What is needed of the entry is asked
@@ -289,33 +289,42 @@ class warp_access {
   GPUFS_DEVICE std::uint64_t pin(std::uint32_t frame, std::uint32_t page) const {
     const auto warp = simt::this_warp();
     const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), page);
-    frame = pin_for(frame, page, same);
+    const bool pins = simt::lane_id() == simt::lowest_lane(same);
+    frame = pin_alone(pins ? frame : cache::hash_table::no_frame, page, simt::count_lanes(same));
     const std::uint32_t hits = warp.ballot(frame != cache::hash_table::no_frame);
-    auto* counters = entry_.get<file_counters*>(offsetof(mapping_entry, counters));
-    const std::uint32_t stride = entry_.get<std::uint32_t>(offsetof(mapping_entry, counter_stride));
-    if (hits != 0 && warp.leader()) count(counters[simt::processor_id() % file_shards * stride].hits, simt::count_lanes(hits));
-    frame = warp.shfl(frame, simt::lowest_lane(same));
+    if (hits != 0) count_hits(simt::count_lanes(hits));
+    return address_of(warp.shfl(frame, simt::lowest_lane(same)));
+  }
+
+  // The address of a frame's page; no_frame: 0.
+  GPUFS_DEVICE std::uint64_t address_of(std::uint32_t frame) const {
     const std::uint64_t data = entry_.get<std::uint64_t>(frames_at + offsetof(cache::frame_storage, data));
     const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
     return frame == cache::hash_table::no_frame ? 0 : data + (static_cast<std::uint64_t>(frame) << shift);
   }
 
+  GPUFS_DEVICE void count_hits(std::uint32_t hits) const {
+    auto* counters = entry_.get<file_counters*>(offsetof(mapping_entry, counters));
+    const std::uint32_t stride = entry_.get<std::uint32_t>(offsetof(mapping_entry, counter_stride));
+    if (simt::this_warp().leader()) count(counters[simt::processor_id() % file_shards * stride].hits, hits);
+  }
+
+  GPUFS_DEVICE std::uint32_t cache_id() const { return entry_.get<std::uint32_t>(offsetof(mapping_entry, cache_id)); }
   // Whether the entry is still that of the name's mapping.
   GPUFS_DEVICE bool is(mapping_name name) const {
     return entry_.get<std::uint64_t>(offsetof(mapping_entry, word)) >> 2 ==
            static_cast<std::uint64_t>(name) >> mapping_address_bits;
   }
 
- private:
-  // The first of the lanes `same`, whose page this may be, pins it for all. The frame for that lane if it is; else no_frame.
-  GPUFS_DEVICE std::uint32_t pin_for(std::uint32_t frame, std::uint32_t page, std::uint32_t same) const {
+  // Pins the page npins times if it is in the frame (no_frame: it is not). The frame if it is; else no_frame. Each lane for itself,
+  // but all call.
+  GPUFS_DEVICE std::uint32_t pin_alone(std::uint32_t frame, std::uint32_t page, std::uint32_t npins) const {
     cache::frame_storage frames{};
     frames.states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
     frames.keys = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, keys));
-    const std::uint32_t cache_id = entry_.get<std::uint32_t>(offsetof(mapping_entry, cache_id));
-    if (frame == cache::hash_table::no_frame || simt::lane_id() != simt::lowest_lane(same)) return cache::hash_table::no_frame;
-    const std::uint32_t npins = simt::count_lanes(same);
-    const auto pinned = cache::frames(frames).pin(cache::frame_index{frame}, cache::make_key(cache_id, page), npins);
+    const std::uint32_t id = cache_id();
+    if (frame == cache::hash_table::no_frame) return cache::hash_table::no_frame;
+    const auto pinned = cache::frames(frames).pin(cache::frame_index{frame}, cache::make_key(id, page), npins);
     if (!pinned.held) return cache::hash_table::no_frame;
     if (!pinned.filling && !pinned.crowded) [[likely]]
       return frame;
@@ -323,6 +332,7 @@ class warp_access {
     return cache::hash_table::no_frame;
   }
 
+ private:
   static constexpr unsigned frames_at = offsetof(mapping_entry, frames), table_at = offsetof(mapping_entry, table);
   simt::warp_line entry_;
 };

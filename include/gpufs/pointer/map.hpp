@@ -55,6 +55,16 @@ GPUFS_DEVICE made_mapping make_mapping(const basic_file<Mount>& opened, std::int
   return {simt::call_cold(&mapping_table::find_or_add, opened.mount().layout().resident, key), {begin, end}};
 }
 
+template <class T, class Access, class Group, class Mount>
+GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count,
+                                     map_flags flags, const typename Access::handler& handler) {
+  const made_mapping made = by_leader(group, [&] {
+    return make_mapping(opened, offset, count, sizeof(T), alignof(T), !std::is_const_v<T>, flags,
+                        !std::is_same_v<typename Access::handler, no_handler>, handler.view());
+  });
+  return ptr<T, Access>(made.name, made.within, handler);
+}
+
 }  // namespace detail
 
 // Maps `count` elements of T from byte `offset` of the file on; nothing is brought in yet, and nothing is asked of the host. All
@@ -70,11 +80,7 @@ template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,
                                              const Handler& handler = {}) {
-  const detail::made_mapping made = detail::by_leader(group, [&] {
-    return detail::make_mapping(opened, offset, count, sizeof(T), alignof(T), !std::is_const_v<T>, flags,
-                                !std::is_same_v<Handler, no_handler>, handler.view());
-  });
-  return ptr<T, handled_by<Handler>>(made.name, made.within, handler);
+  return detail::map_with<T, handled_by<Handler>>(group, opened, offset, count, flags, handler);
 }
 
 // Drops what private mappings have changed in the pages of p's mapping, and unlinks p: later accesses find what the file has. All

@@ -19,21 +19,26 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// What a pointer is compiled with: who works on pages that are brought in, and the slow paths.
+// What a pointer is compiled with: who works on pages that are brought in, what it holds beside the linked page, and the slow
+// paths.
 template <class Handler>
 struct handled_by {
   using handler = Handler;
+  struct pages {  // none
+    GPUFS_DEVICE void take(const pages&) {}
+  };
 
-  // See detail::pin_hit and pin_rest, leave, access_elsewhere.
+  // See detail::pin_hit and pin_rest, leave, access_elsewhere. last: the last page that the pointer may access.
   template <bool Wrote>
-  GPUFS_DEVICE static std::int64_t pin(mapping_name from, const Handler& how, std::uint32_t page, std::uint64_t held) {
+  GPUFS_DEVICE static std::int64_t pin(const pages&, mapping_name from, const Handler& how, std::uint32_t page,
+                                       std::uint32_t /*last*/, std::uint64_t held) {
     const std::uint64_t at = detail::pin_hit<Wrote>(from, page, held);
     if (at > detail::pin_again) [[likely]]
       return static_cast<std::int64_t>(at);
     return simt::call_cold(&detail::pin_rest<Handler, Wrote>, from, how, page, at == detail::pin_again ? held : 0);
   }
   template <bool Wrote>
-  GPUFS_DEVICE static void leave(mapping_name from, std::uint64_t held) {
+  GPUFS_DEVICE static void leave(const pages&, mapping_name from, std::uint64_t held) {
     simt::call_cold(&detail::leave<Wrote>, from, held);
   }
   template <bool Write>
@@ -127,7 +132,8 @@ struct elements {
 // Dereferencing links and so changes the object even where it is const: threads that share a pointer (in global or shared memory)
 // each copy it first. All zero bytes are a null pointer, so that arrays of pointers may start as zeroed memory.
 template <class T, class Access>
-class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const_v<T>> {
+class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const_v<T>>, private Access::pages {
+  using pages = typename Access::pages;
   using kept = detail::kept_by_ptr<typename Access::handler, !std::is_const_v<T>>;
   using kept::handler;
   using kept::marked;
@@ -154,8 +160,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   GPUFS_DEVICE constexpr ptr() {}  // null
   GPUFS_DEVICE constexpr ptr(std::nullptr_t) {}
-  GPUFS_DEVICE ptr(const ptr& other) : kept() { copy_position(other); }
-  GPUFS_DEVICE ptr(ptr&& other) noexcept : kept() { take(other); }
+  GPUFS_DEVICE ptr(const ptr& other) : kept(), pages() { copy_position(other); }
+  GPUFS_DEVICE ptr(ptr&& other) noexcept : kept(), pages() { take(other); }
   // From ptr<T> to ptr<const T>. A template, so that a copy does not ask what a ptr<T> is, which with a handler there is none of.
   template <class Writable>
   requires(!writable && std::is_same_v<Writable, ptr<plain, Access>>) GPUFS_DEVICE ptr(const Writable& other) {
@@ -261,7 +267,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     shift_ = 0;
     span_ = 0;
     set_marked(false);
-    Access::template leave<writable>(from_, at);
+    Access::template leave<writable>(static_cast<const pages&>(*this), from_, at);
   }
 
   // Atomics on the file's element, of device scope; pages are in device memory. For T of 4 or 8 bytes, aligned. An access that
@@ -357,6 +363,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     first_ = other.first_;
     span_ = other.span_;
     set_marked(other.marked());
+    pages::take(other);
     other.span_ = 0;
     other.set_marked(false);
   }
@@ -372,7 +379,9 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     const auto from = static_cast<mapping_name>(simt::only_here(static_cast<std::uint64_t>(from_)));
     const std::uint32_t shift = detail::page_shift_of(from);
     const std::uint32_t page = detail::page_of<may_straddle>(shift, within, wanted, nbytes);
-    const std::int64_t at = Access::template pin<writable>(from, handler(), page, held);
+    const auto last_page = page == detail::no_page ? 0 : static_cast<std::uint32_t>((within.end - 1) >> shift);
+    const std::int64_t at =
+        Access::template pin<writable>(static_cast<const pages&>(*this), from, handler(), page, last_page, held);
     if (at <= 0) [[unlikely]] {
       address_ = here;
       shift_ = 0;

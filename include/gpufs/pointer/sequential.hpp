@@ -1,0 +1,191 @@
+// A hint for sequential walks: the pages after the one that is accessed are looked up and pinned before they are needed, up to 32
+// at once, a lane each. A warp that walks together then crosses into the next page at the price of a few instructions, and asks the
+// page table once for many pages. ActivePointers (ISCA'16) has no such thing; what it saves is the latency that section VI-B
+// leaves to other warps to hide.
+#pragma once
+#include "gpufs/pointer/map.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+// Pages that each lane of a warp has one pin on: page `front` + i for each bit i of `found`. Lane i knows where page `front` + i
+// is, which the others ask for while they are together; a lane that is alone looks it up, by the cache id that the mapping had
+// then. Either there are none, and a linked pointer holds its page by itself, or its page is one of them.
+struct pages_ahead {
+  GPUFS_DEVICE bool any() const { return found != 0; }
+  GPUFS_DEVICE bool have(std::uint32_t page) const { return page - front < simt::warp_lanes && (found >> (page - front) & 1) != 0; }
+  // A pointer links, and so changes these, where it is const.
+  GPUFS_DEVICE void set(const pages_ahead& other) const {
+    mine = other.mine;
+    front = other.front;
+    found = other.found;
+    cache_id = other.cache_id;
+  }
+  GPUFS_DEVICE void take(const pages_ahead& other) {
+    set(other);
+    other.found = 0;
+  }
+
+  mutable std::uint64_t mine = 0;  // the address of page front + lane
+  mutable std::uint32_t front = 0, found = 0;
+  mutable std::uint32_t cache_id = 0;
+};
+
+// Whether all lanes of a warp are here, and have the same pages ahead. All lanes that are here call.
+GPUFS_DEVICE bool is_warp_ahead(simt::some_lanes lanes, mapping_name name, const pages_ahead& ahead) {
+  if (!warp_access::possible(lanes, name)) return false;
+  const auto warp = simt::this_warp();
+  return warp.all(warp.broadcast(ahead.front) == ahead.front && warp.broadcast(ahead.found) == ahead.found);
+}
+
+// The address of one of the pages ahead, if all lanes of the warp are together, and each wants one of them; else 0.
+GPUFS_DEVICE std::uint64_t find_ahead(mapping_name name, std::uint32_t page, const pages_ahead& ahead) {
+  struct site;
+  if (!is_warp_ahead(simt::lanes_together<site>(), name, ahead)) return 0;
+  const auto warp = simt::this_warp();
+  const std::uint64_t address = warp.shfl(ahead.mine, (page - ahead.front) % simt::warp_lanes);
+  return warp.all(ahead.have(page)) ? address : 0;
+}
+
+// The frame of a page that the caller has a pin on.
+GPUFS_DEVICE cache::frame_index frame_of_pinned(const mapping_entry& from, std::uint32_t cache_id, std::uint32_t page) {
+  const cache::page_key key = cache::make_key(cache_id, page);
+  const cache::frames frames(from.frames);
+  cache::frame_index at{};
+  cache::hash_table(from.table).find(key, [&](cache::frame_index f) {
+    at = f;
+    return frames.holds(f, key, frames.state(f).load(std::memory_order_relaxed));
+  });
+  return at;
+}
+
+// Gives all pages ahead back. The lanes of a warp do so together, a page each, or each lane for itself.
+template <bool Wrote>
+GPUFS_DEVICE_COLD void leave_ahead(mapping_name name, pages_ahead ahead) {
+  struct site;
+  const auto unpin = [](std::uint64_t& state, std::uint32_t npins) {
+    if constexpr (Wrote) {
+      cache::frames::unpin_after_writes(state, npins);
+    } else {
+      cache::frames::unpin(state, npins);
+    }
+  };
+  const mapping_entry& from = *entry_of(name);
+  if (is_warp_ahead(simt::lanes_together<site>(), name, ahead)) {
+    simt::this_warp().sync();  // all have done with all pages
+    if ((ahead.found >> simt::lane_id() & 1) == 0) return;
+    const auto data = reinterpret_cast<std::uint64_t>(from.frames.data);
+    unpin(from.frames.states[(ahead.mine - data) >> from.frames.page_shift], simt::warp_lanes);
+    return;
+  }
+  for (std::uint32_t left = ahead.found; left != 0; left &= left - 1) {
+    const cache::frame_index f = frame_of_pinned(from, ahead.cache_id, ahead.front + simt::lowest_lane(left));
+    unpin(from.frames.states[static_cast<std::uint32_t>(f)], 1);
+  }
+}
+
+// How many pages a pointer may hold ahead: with those of all warps of the grid, a quarter of the cache's frames.
+GPUFS_DEVICE std::uint32_t most_ahead(const mapping_entry& from) {
+  const std::uint32_t warps = simt::grid_size() * (simt::block_size() / simt::warp_lanes);
+  const std::uint32_t share = from.mount->cache.frames.nframes / 4 / warps;
+  return share < simt::warp_lanes ? share : simt::warp_lanes;
+}
+
+struct looked_ahead {
+  std::uint64_t address;  // of the lane's page; 0: it is not ahead, and nothing is
+  pages_ahead ahead;
+};
+
+// Looks up the pages from the first on that a lane wants, up to `last`, and pins those that are in the cache, if all that lanes
+// want are. Full warps only.
+GPUFS_DEVICE looked_ahead look_ahead(mapping_name name, std::uint32_t page, std::uint32_t last) {
+  struct site;
+  looked_ahead made{0, {}};
+  if (!warp_access::possible(simt::lanes_together<site>(), name)) return made;
+  const auto warp = simt::this_warp();
+  const warp_access access(name);
+  const std::uint32_t first = warp.reduce_min(page);
+  last = warp.reduce_max(last);
+  const std::uint32_t most = most_ahead(*entry_of(name));
+  if (!access.is(name) || first == no_page || most < 2) return made;
+  const std::uint32_t mine = first + simt::lane_id();
+  const bool wanted = simt::lane_id() < most && mine >= first && mine <= last;
+  const std::uint32_t frame = access.pin_alone(access.look_up(wanted ? mine : no_page), mine, simt::warp_lanes);
+  const std::uint32_t found = warp.ballot(frame != cache::hash_table::no_frame);
+  made.ahead.front = first;
+  made.ahead.found = found;
+  made.ahead.mine = access.address_of(frame);
+  made.ahead.cache_id = access.cache_id();
+  if (!warp.all(made.ahead.have(page))) {
+    leave_ahead<false>(name, made.ahead);
+    return {0, {}};
+  }
+  access.count_hits(simt::count_lanes(found));
+  made.address = warp.shfl(made.ahead.mine, (page - first) % simt::warp_lanes);
+  return made;
+}
+
+// A page that is not found at once, in place of those ahead, or the page at `held` (0: none).
+template <bool Wrote>
+GPUFS_DEVICE_COLD looked_ahead renew_ahead(pages_ahead ahead, mapping_name name, std::uint32_t page, std::uint32_t last,
+                                           std::uint64_t held) {
+  if (ahead.any()) {
+    struct site;
+    const bool together = is_warp_ahead(simt::lanes_together<site>(), name, ahead);
+    if (together ? simt::this_warp().all(ahead.have(page)) : ahead.have(page)) {
+      const mapping_entry& from = *entry_of(name);
+      std::byte* data = cache::frames(from.frames).data(frame_of_pinned(from, ahead.cache_id, page));
+      return {reinterpret_cast<std::uint64_t>(data), ahead};
+    }
+    leave_ahead<Wrote>(name, ahead);
+  } else if (held != 0) {
+    leave<Wrote>(name, held);
+  }
+  return look_ahead(name, page, last);
+}
+
+}  // namespace detail
+
+// What a sequential pointer is compiled with. See handled_by.
+struct sequential_access : plain_access {
+  using pages = detail::pages_ahead;
+
+  template <bool Wrote>
+  GPUFS_DEVICE static std::int64_t pin(const pages& ahead, mapping_name from, no_handler how, std::uint32_t page,
+                                       std::uint32_t last, std::uint64_t held) {
+    if (ahead.any()) {
+      const std::uint64_t at = detail::find_ahead(from, page, ahead);
+      if (at != 0) [[likely]]
+        return static_cast<std::int64_t>(at);
+    }
+    const pages before = ahead;
+    ahead.found = 0;  // as a lane that is unwound meanwhile (CPU machine) does not give them up twice
+    const detail::looked_ahead made = simt::call_cold(&detail::renew_ahead<Wrote>, before, from, page, last, held);
+    ahead.set(made.ahead);
+    if (made.address != 0) return static_cast<std::int64_t>(made.address);
+    return plain_access::pin<Wrote>({}, from, how, page, last, 0);
+  }
+  template <bool Wrote>
+  GPUFS_DEVICE static void leave(const pages& ahead, mapping_name from, std::uint64_t held) {
+    if (!ahead.any()) return plain_access::leave<Wrote>({}, from, held);
+    const pages given = ahead;
+    ahead.found = 0;
+    simt::call_cold(&detail::leave_ahead<Wrote>, from, given);
+  }
+};
+
+template <class T>
+using sequential_ptr = ptr<T, sequential_access>;
+
+// As gpufs::map, for walks in order: the pointers of a warp hold the pages after the one that they are linked to as well, as many
+// as are in the cache, up to 32, and no more than a quarter of the cache for all warps of the grid. It is for warps whose lanes
+// walk together, each warp through pages of its own; for others it is as gpufs::map, with some more registers.
+template <class T, class Group, class Mount>
+GPUFS_DEVICE sequential_ptr<T> map_sequential(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
+                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none) {
+  return detail::map_with<T, sequential_access>(group, opened, offset, count, flags, no_handler{});
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pointers that look up pages ahead: what they read, what they hold, and that it is all given back, however lanes leave.
+#include "pointer/pointer_fixture.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+using walker = sequential_ptr<const std::uint32_t>;
+
+struct sequential : pointer_test {};
+
+// Brings the whole file into the cache.
+struct warm_up : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const file f = open(this_warp(), fs, path);
+    const auto p = map<const std::uint32_t>(this_warp(), f);
+    for (std::uint64_t i = 0; i < npages; ++i) mine()[0] += p[static_cast<std::int64_t>(i) * per_page];
+    p.unlink();
+    this_warp().sync();
+    close(this_warp(), f);
+  }
+};
+
+// Each warp walks through its part, lanes side by side, from `begin` elements on.
+struct walk_parts : pointer_job {
+  std::int64_t begin, per_warp;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const std::int64_t part = begin + thread() / 32 * per_warp;
+    const file f = open(warp, fs, path);
+    std::uint64_t sum = 0;
+    std::int64_t most = 0;
+    {
+      auto p = map_sequential<const std::uint32_t>(warp, f, part * 4, per_warp);
+      mine()[2] = p.error();
+      p += warp.rank();
+      for (std::int64_t i = warp.rank(); i < per_warp; i += 32, p += 32) {
+        sum += static_cast<std::uint64_t>(i + 1) * *p;
+        if (i < 32 && thread() == 0) most = pins();
+      }
+    }
+    mine()[0] = static_cast<std::int64_t>(sum);
+    mine()[1] = most;
+    warp.sync();
+    close(warp, f);
+  }
+  static std::int64_t expected(std::int64_t part, std::int64_t per_warp, unsigned lane) {
+    std::uint64_t sum = 0;
+    for (std::int64_t i = lane; i < per_warp; i += 32) sum += static_cast<std::uint64_t>(i + 1) * word_at(part + i);
+    return static_cast<std::int64_t>(sum);
+  }
+};
+
+TEST_F(sequential, walks_in_parts_read_what_is_there) {
+  options.cache_nbytes = 4096 * page;  // room for pages ahead
+  std::int64_t held = 0;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    schedule.seed = seed;
+    if (seed == 4) run<warm_up>(1, 32);
+    // Parts that begin and end in the middle of pages and of lines, too.
+    const std::int64_t begin = seed % 3 == 0 ? 37 : 0, per_warp = seed % 2 == 0 ? 5 * per_page : 4 * per_page + 77;
+    run<walk_parts>(2, 96, begin, per_warp);
+    for (unsigned t = 0; t < 192; ++t) {
+      ASSERT_EQ(result(t, 2), 0);
+      ASSERT_EQ(result(t, 0), walk_parts::expected(begin + t / 32 * per_warp, per_warp, t % 32))
+          << "thread " << t << ", seed " << seed;
+    }
+    held = std::max(held, result(0, 1));
+  }
+  // More than the page that each lane reads.
+  EXPECT_GE(held, 64);
+  EXPECT_EQ(fs().counters().fault_errors, 0u);
+}
+
+// A warm cache, one warp: what is pinned after each step.
+struct hold_pages : pointer_job {
+  unsigned leaving;  // a lane that ends its pointer by itself
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    std::int64_t* r = mine();
+    unsigned n = 0;
+    const auto tell = [&](bool linked) {
+      warp.sync();
+      r[n++] = pins() * 10 + linked;
+      warp.sync();
+    };
+    {
+      auto p = map_sequential<const std::uint32_t>(warp, f);
+      p += warp.rank();
+      tell(p.linked());
+      r[n++] = *p;
+      tell(p.linked());
+      p += per_page;
+      r[n++] = *p;
+      tell(p.linked());
+      const walker copied(p);
+      walker moved(static_cast<walker&&>(p));
+      tell(p.linked() || copied.linked());
+      if (warp.rank() == leaving) moved.unlink();
+      tell(false);
+      moved += per_page;
+      r[n++] = *moved;  // that lane is by itself, and so are the others
+      tell(moved.linked());
+      moved = copied;
+      tell(moved.linked());
+      moved += 39 * per_page;
+      r[n++] = *moved;  // beyond the end
+      tell(moved.linked());
+    }
+    tell(false);
+    close(warp, f);
+  }
+};
+
+TEST_F(sequential, holds_pages_ahead_and_gives_them_back) {
+  options.cache_nbytes = 4096 * page;
+  run<warm_up>(1, 32);
+  unsigned together = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    schedule.seed = seed;
+    run<hold_pages>(1, 32, static_cast<unsigned>(seed) % 32);
+    for (unsigned t = 0; t < 32; ++t) {
+      EXPECT_EQ(result(t, 0), 0);
+      EXPECT_EQ(result(t, 1), word_at(t));
+      EXPECT_EQ(result(t, 3), word_at(per_page + t));
+      EXPECT_EQ(result(t, 5) % 10, 0) << "handed over";
+      EXPECT_EQ(result(t, 7), word_at(2 * per_page + t));
+      EXPECT_EQ(result(t, 9), 0) << "copies hold none";
+      EXPECT_EQ(result(t, 10), 0) << "zeros";
+      EXPECT_EQ(result(t, 11), 0);
+      EXPECT_EQ(result(t, 12), 0);
+    }
+    const std::int64_t pins = result(0, 2) / 10;
+    EXPECT_GE(pins, 32);
+    if (pins == 32 * 32) {
+      ++together;
+      EXPECT_EQ(result(0, 4) / 10, 32 * 32) << "the next page is one of them";
+      EXPECT_EQ(result(0, 5) / 10, 32 * 32);
+      EXPECT_EQ(result(0, 6) / 10, 31 * 32) << "a lane gives its own pins back";
+    }
+  }
+  EXPECT_GE(together, 2u);
+  EXPECT_EQ(fs().counters().fault_errors, 20u * 32);
+}
+
+// Small caches: nobody is kept from a frame by pages that are only held ahead.
+TEST_F(sequential, holds_nothing_ahead_in_a_small_cache) {
+  for (const std::uint32_t frames : {8u, 24u, 64u}) {
+    end_mount();
+    options.cache_nbytes = frames * page;
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      schedule.seed = seed;
+      run<walk_parts>(1, 96, 0, 8 * per_page);
+      for (unsigned t = 0; t < 96; ++t) {
+        ASSERT_EQ(result(t, 0), walk_parts::expected(t / 32 * 8 * per_page, 8 * per_page, t % 32)) << frames << " frames";
+      }
+    }
+    EXPECT_EQ(fs().counters().fault_errors, 0u);
+  }
+}
+
+// Writing into private copies while walking, and reading them again.
+struct write_in_order : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    std::int64_t wrong = 0;
+    {
+      auto p = map_sequential<std::uint32_t>(warp, f, 0, to_the_end, map_flags::private_changes);
+      p += warp.rank();
+      for (std::int64_t i = warp.rank(); i < nwords; i += 32, p += 32) *p = static_cast<std::uint32_t>(i * 3);
+      auto q = map_sequential<const std::uint32_t>(warp, f, 0, to_the_end, map_flags::private_changes);
+      q += warp.rank();
+      for (std::int64_t i = warp.rank(); i < nwords; i += 32, q += 32) wrong += *q != static_cast<std::uint32_t>(i * 3);
+      wrong += 1000 * (discard(warp, p) != 0 ? 0 : 1);  // q is linked still
+    }
+    warp.sync();
+    auto p = map_sequential<std::uint32_t>(warp, f, 0, to_the_end, map_flags::private_changes);
+    if (discard(warp, p) != 0) wrong += 100000;
+    mine()[0] = wrong;
+    warp.sync();
+    close(warp, f);
+  }
+};
+
+TEST_F(sequential, writes_private_copies) {
+  options.cache_nbytes = 4096 * page;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    schedule.seed = seed;
+    run<write_in_order>(1, 32);
+    for (unsigned t = 0; t < 32; ++t) EXPECT_EQ(result(t, 0), 0) << "seed " << seed;
+  }
+  EXPECT_EQ(fs().counters().dirty_frames, 0u);
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
