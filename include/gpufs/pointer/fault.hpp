@@ -31,9 +31,14 @@ GPUFS_DEVICE cache::page_key key_of(const mapping_entry& from, std::uint64_t pag
 // Why there is nothing behind a name, or 0: there is.
 GPUFS_DEVICE int check_name(mapping_name name) {
   if (!is_mapping(name)) return static_cast<std::int64_t>(name) < 0 ? static_cast<int>(name) : -EFAULT;
-  const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(entry_of(name)->word).load(std::memory_order_relaxed) >> 2;
-  return generation == static_cast<std::uint64_t>(name) >> mapping_address_bits ? 0 : -EBADF;  // its file was closed
+  mapping_entry& from = *entry_of(name);
+  const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(from.word).load(std::memory_order_relaxed) >> 2;
+  if (generation != static_cast<std::uint64_t>(name) >> mapping_address_bits) return -EBADF;  // its file was closed
+  return checks_access(name) && !file_table(*from.mount).is_open(file_number{from.number}) ? -EBADF : 0;
 }
+
+// Whether pages of the mapping are copies that may be changed. A ptr<T> of another is made from the name of a ptr<const T> only.
+GPUFS_DEVICE bool may_write(const mapping_entry& from) { return from.cache_id >> cache::view_shift == cache::private_view_number; }
 
 // The part of a file that a pointer may access.
 struct bounds {
@@ -236,6 +241,19 @@ GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64
   return reinterpret_cast<std::uint64_t>(mount.zeros);
 }
 
+// Before a pointer's first write to its page: marks it as changed. False, and recorded: its mapping is not for writing, or gone.
+GPUFS_DEVICE_COLD inline bool begin_writing(mapping_name name, std::uint64_t address, std::uint64_t position) {
+  const mapping_entry* from = entry_of(name);
+  int error = check_name(name);
+  if (error == 0 && !may_write(*from)) error = -EACCES;
+  if (error == 0) {
+    mark_dirty(from, address);
+  } else {
+    note_fault(name, position, error);
+  }
+  return error == 0;
+}
+
 // The page that an element of nbytes lies in; no_page: it is beyond the bounds, or does not lie in one page.
 template <bool MayStraddle>
 GPUFS_DEVICE std::uint32_t page_of(std::uint32_t page_shift, const bounds& within, std::uint64_t position, std::uint32_t nbytes) {
@@ -252,10 +270,10 @@ class warp_access {
  public:
   GPUFS_DEVICE explicit warp_access(mapping_name name) : entry_(entry_of(name) + simt::processor_id() % mapping_copies) {}
 
-  // Whether lanes of a warp, all here together, may use one. All of them call.
+  // Whether lanes of a warp, all here together, may use one: those of a mapping that checks ask for more. All of them call.
   GPUFS_DEVICE static bool possible(simt::some_lanes lanes, mapping_name name) {
     if (lanes.mask() != ~0u) return false;
-    return simt::this_warp().all(simt::this_warp().broadcast(name) == name && is_mapping(name));
+    return simt::this_warp().all(simt::this_warp().broadcast(name) == name && is_mapping(name) && !checks_access(name));
   }
 
   // Gives back the pins on the pages at these addresses (0: none).
@@ -381,6 +399,9 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
   if (error == 0) error = check_name(name);
   if (error == 0 && !within.have(position, nbytes)) error = -ENXIO;
   const mapping_entry* from = entry_of(name);
+  if constexpr (Write) {
+    if (error == 0 && !may_write(*from)) error = -EACCES;
+  }
   const std::uint32_t shift = error == 0 ? from->frames.page_shift : 0;
   std::uint32_t done = 0;
   for (;;) {

@@ -12,6 +12,9 @@ enum class map_flags : std::uint32_t {
   private_changes = 1,
   // An access that fails stops the kernel; the mount's log says which. Default: it reads zeros, or writes nothing, and is logged.
   stop_on_error = 2,
+  // Each fault (an access that finds the pointer not linked to its page) asks whether the file is still open, and fails with -EBADF
+  // when it is not, also where the page is in the cache. After ActivePointers' permission checks. Faults take the slow path.
+  check_access = 4,
 };
 GPUFS_HOST_DEVICE constexpr map_flags operator|(map_flags a, map_flags b) {
   return static_cast<map_flags>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -52,7 +55,8 @@ GPUFS_DEVICE made_mapping make_mapping(const basic_file<Mount>& opened, std::int
   const std::uint32_t in_view = changes ? cache::private_view_number : handler_view;
   const mapping_key key{static_cast<std::int32_t>(opened.number()), in_view << cache::view_shift | view.cache_id,
                         has(flags, map_flags::stop_on_error) ? 1u : 0u};
-  return {simt::call_cold(&mapping_table::find_or_add, opened.mount().layout().resident, key), {begin, end}};
+  const mapping_name made = simt::call_cold(&mapping_table::find_or_add, opened.mount().layout().resident, key);
+  return {name_with(made, has(flags, map_flags::check_access) ? mapping_checks : 0), {begin, end}};
 }
 
 }  // namespace detail

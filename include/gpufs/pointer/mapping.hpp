@@ -6,8 +6,8 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// Names a mapping: its entry's address, with the entry's generation above it and the page shift in the bits that are 0 in all
-// entries' addresses; 0: none; negative: why there is none.
+// Names a mapping: its entry's address, with the entry's generation above it, and in the bits that are 0 in all entries' addresses
+// the page shift and what pointers do besides; 0: none; negative: why there is none.
 enum class mapping_name : std::int64_t {};
 
 namespace detail {
@@ -16,13 +16,21 @@ inline constexpr unsigned mapping_address_bits = 48;
 inline constexpr std::uint64_t mapping_generation_mask = 0x7fff;
 
 GPUFS_DEVICE bool is_mapping(mapping_name name) { return static_cast<std::int64_t>(name) > 0; }
-inline constexpr std::uint64_t mapping_shift_mask = alignof(mapping_entry) - 1;
+inline constexpr std::uint64_t mapping_shift_mask = 31;
+inline constexpr std::uint64_t mapping_checks = 64;  // each fault asks whether the file is open
+static_assert(alignof(mapping_entry) == 128);
+GPUFS_DEVICE bool checks_access(mapping_name name) { return (static_cast<std::uint64_t>(name) & mapping_checks) != 0; }
 GPUFS_DEVICE mapping_entry* entry_of(mapping_name name) {
-  constexpr std::uint64_t address_mask = ((std::uint64_t{1} << mapping_address_bits) - 1) & ~mapping_shift_mask;
+  constexpr std::uint64_t address_mask = ((std::uint64_t{1} << mapping_address_bits) - 1) & ~(alignof(mapping_entry) - 1);
   return reinterpret_cast<mapping_entry*>(static_cast<std::uint64_t>(name) & address_mask);
 }
 GPUFS_DEVICE std::uint32_t page_shift_of(mapping_name name) {
   return static_cast<std::uint32_t>(static_cast<std::uint64_t>(name) & mapping_shift_mask);
+}
+
+// A name with these bits too, if it is one.
+GPUFS_DEVICE mapping_name name_with(mapping_name name, std::uint64_t bits) {
+  return is_mapping(name) ? static_cast<mapping_name>(static_cast<std::uint64_t>(name) | bits) : name;
 }
 
 // What a mapping is made from.

@@ -410,8 +410,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0) [[likely]] {
-      mark();
-      *reinterpret_cast<plain*>(address_ + distance) = value;
+      if (mark(distance)) *reinterpret_cast<plain*>(address_ + distance) = value;
     } else if constexpr (may_straddle) {
       Access::template access_elsewhere<true>(from_, handler(), within_, position() + distance, &value, nbytes,
                                               static_cast<int>(at));
@@ -419,10 +418,10 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       simt::call_cold(&detail::note_fault, from_, position() + distance, static_cast<int>(at));
     }
   }
-  GPUFS_DEVICE void mark() const {
-    if (marked()) return;
-    simt::call_cold(&detail::mark_dirty, detail::entry_of(from_), first_);
-    set_marked(true);
+  // Whether the linked page may be changed; false: recorded.
+  GPUFS_DEVICE bool mark(std::uint64_t distance) const {
+    if (!marked()) set_marked(simt::call_cold(&detail::begin_writing, from_, first_, position() + distance));
+    return marked();
   }
   GPUFS_DEVICE reference refer(std::uint64_t distance) const {
     if constexpr (writable) {
@@ -440,7 +439,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       simt::call_cold(&detail::note_fault, from_, position(), static_cast<int>(at));
       return plain{};
     }
-    mark();
+    if (!mark(0)) return plain{};
     return what(simt::atomic_ref<plain>(*reinterpret_cast<plain*>(address_)));
   }
 
