@@ -253,7 +253,7 @@ struct host_mount::impl {
       fault_record& record = layout.faults[i];
       if (std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) == 0) continue;  // meets note_fault
       const auto file = host.describe(record.handle);
-      std::string line = "pointer to ";
+      std::string line = record.is_mapping != 0 ? "mapping of " : "pointer to ";
       line.append(file ? "'" + file->path + "'"
                        : "file number " + std::to_string(record.number) + " (closed since, or never open)");
       line.append(" at offset ").append(std::to_string(record.offset)).append(": ").append(std::strerror(-record.error));

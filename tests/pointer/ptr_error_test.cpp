@@ -76,7 +76,9 @@ TEST_F(ptr_error, mappings_that_are_refused_say_why) {
   const std::vector<std::int64_t> expected = {-EINVAL, -EINVAL, -EINVAL, -EINVAL, -ENXIO, -ENXIO, -EACCES, -EACCES, -ENOENT, 0,
                                               0,       0,       0,       last,    1,      -EBADF, 0,       -EBADF,  0};
   EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 19), expected);
-  EXPECT_EQ(fs().counters().fault_errors, 32u) << "the empty mapping's; those of no mapping have no mount";
+  EXPECT_EQ(fs().counters().fault_errors, 33u)
+      << "the empty mapping's, and that one was to stop; those of no mapping have no mount";
+  EXPECT_TRUE(log_has("at offset 0: Permission denied"));
 }
 
 struct beyond_kernel : pointer_job {
@@ -420,6 +422,41 @@ TEST_F(ptr_error, a_mapping_can_stop_the_kernel) {
   EXPECT_EQ(fs().counters().fault_errors, 1u);
   EXPECT_TRUE(log_has("pointer to 'f' at offset 40: No such device or address"));
   EXPECT_EQ(fs().counters().pins, 0u) << "lanes that are unwound unlink";
+}
+
+// Uses a pointer that it did not get, in each way that there is.
+struct stop_refused : pointer_job {
+  std::int64_t way;
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, way == 0 ? "missing" : path);
+    const auto p = map<std::uint32_t>(warp, f, 4, 10, map_flags::stop_on_error);
+    mine()[0] = p.error();
+    mine()[1] = p == nullptr && !p && !p.linked();
+    warp.sync();
+    if (way == 1) mine()[2] = p[3];
+    if (way == 2) p[3] = 1;
+    if (way == 3) p.fault_in();
+    if (way == 4) p.fetch_add(1, std::memory_order_relaxed);
+    if (way == 5) mine()[2] = p.load<simt::vec16>().word[0];
+    if (way == 6) mine()[2] = ptr<const std::uint32_t>(p).read_tile<2>(1)[0];
+    close(warp, f);
+  }
+};
+
+TEST_F(ptr_error, a_refused_mapping_stops_the_kernel_when_it_is_used) {
+  run<stop_refused>(1, 32, std::int64_t{0});
+  EXPECT_EQ(result(0, 0), -ENOENT) << "nobody used it";
+  for (std::int64_t way = 1; way <= 6; ++way) {
+    try {
+      run<stop_refused>(1, 32, way);
+      FAIL() << "the launch did not stop, way " << way;
+    } catch (const simt::launch_error& e) {
+      EXPECT_NE(std::string(e.what()).find("an access through a pointer failed"), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(fs().counters().fault_errors, static_cast<std::uint64_t>(way + 1)) << "once a mapping";
+  }
+  EXPECT_TRUE(log_has("mapping of 'f' at offset 4: Permission denied"));
 }
 
 struct throwing_kernel : pointer_job {

@@ -30,7 +30,7 @@ GPUFS_DEVICE cache::page_key key_of(const mapping_entry& from, std::uint64_t pag
 
 // Why there is nothing behind a name, or 0: there is.
 GPUFS_DEVICE int check_name(mapping_name name) {
-  if (!is_mapping(name)) return static_cast<std::int64_t>(name) < 0 ? static_cast<int>(name) : -EFAULT;
+  if (!is_mapping(name)) return error_of(name) != 0 ? error_of(name) : -EFAULT;
   mapping_entry& from = *entry_of(name);
   const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(from.word).load(std::memory_order_relaxed) >> 2;
   if (generation != static_cast<std::uint64_t>(name) >> mapping_address_bits) return -EBADF;  // its file was closed
@@ -220,25 +220,27 @@ GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_
   }
 }
 
-// Counts and records an access that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its
-// place. Of a pointer without a mapping there is nobody to tell, and there are none: 0.
-GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
-  if (!is_mapping(name)) return 0;
-  const mapping_entry& from = *entry_of(name);
-  const mount_layout& mount = *from.mount;
+// Counts and records an access that failed, or a mapping.
+GPUFS_DEVICE void record_fault(const mount_layout& mount, std::int32_t number, std::uint64_t position, int error, bool is_mapping) {
   const std::uint64_t n = simt::atomic_ref<std::uint64_t>(mount.words->fault_errors).fetch_add(1, std::memory_order_relaxed);
-  if (n < fault_records) {
-    const file_view view = file_table(mount).view(file_number{from.number});
-    fault_record& record = mount.faults[n];
-    record.offset = position;
-    record.error = error;
-    record.handle = view.error == 0 ? view.handle : 0;
-    record.number = from.number;
-    // Meets the acquire in host_mount::log.
-    simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
-  }
-  if (from.stops != 0) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
-  return reinterpret_cast<std::uint64_t>(mount.zeros);
+  if (n >= fault_records) return;
+  fault_record& record = mount.faults[n];
+  record.offset = position;
+  record.error = error;
+  const file_table files(mount);
+  record.handle = files.is_open(file_number{number}) ? files.view(file_number{number}).handle : 0;
+  record.number = number;
+  record.is_mapping = is_mapping ? 1 : 0;
+  // Meets the acquire in host_mount::log.
+  simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
+}
+
+// Records an access that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its place. Of
+// a pointer without a mapping there is nobody to tell, and there are none: 0.
+GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
+  if (is_mapping(name)) record_fault(*entry_of(name)->mount, entry_of(name)->number, position, error, false);
+  if (stops_on_error(name)) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
+  return is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0;
 }
 
 // Before a pointer's first write to its page: marks it as changed. False, and recorded: its mapping is not for writing, or gone.

@@ -178,7 +178,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   // Whether it points into a mapping. error(): 0, or why gpufs::map gave none.
   GPUFS_DEVICE explicit operator bool() const { return detail::is_mapping(from_); }
-  GPUFS_DEVICE int error() const { return static_cast<std::int64_t>(from_) < 0 ? static_cast<int>(from_) : 0; }
+  GPUFS_DEVICE int error() const { return detail::error_of(from_); }
   // Whether it holds a pin just now.
   GPUFS_DEVICE bool linked() const { return span_ != 0; }
   // The byte of the file that it points to.
