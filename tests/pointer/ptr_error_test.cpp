@@ -357,6 +357,45 @@ TEST_F(ptr_error, more_linked_pointers_than_frames_end_in_bounded_time) {
   EXPECT_TRUE(log_has("Cannot allocate memory"));
 }
 
+// One warp, a page for each lane.
+struct starve_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      const auto p = map<const std::uint32_t>(warp, f);
+      warp.sync();
+      const std::uint64_t start = simt::clock_ns();
+      mine()[0] = p[thread() * per_page + 1];
+      mine()[1] = static_cast<std::int64_t>(simt::clock_ns() - start);
+      mine()[2] = p.linked();
+      warp.sync();
+    }
+    close(warp, f);
+  }
+};
+
+TEST_F(ptr_error, lanes_of_a_warp_wait_for_frames_together) {
+  constexpr unsigned nframes = 8;
+  constexpr std::int64_t timeout_ms = 200;
+  options.cache_nbytes = nframes * page;
+  options.frame_timeout = std::chrono::milliseconds(timeout_ms);
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    schedule.seed = seed;
+    run<starve_kernel>(1, 32);
+    std::int64_t linked = 0, longest = 0;
+    for (unsigned t = 0; t < 32; ++t) {
+      linked += result(t, 2);
+      longest = std::max(longest, result(t, 1));
+      EXPECT_EQ(result(t, 0), result(t, 2) != 0 ? word_at(t * per_page + 1) : 0) << t;
+    }
+    EXPECT_EQ(linked, nframes);
+    EXPECT_GE(longest, timeout_ms * 1'000'000);
+    EXPECT_LE(longest, 4 * timeout_ms * 1'000'000) << "24 pages get no frame";
+  }
+  EXPECT_TRUE(log_has("Cannot allocate memory"));
+}
+
 // A pointer in memory that outlives the kernel keeps its pin.
 struct leave_linked : pointer_job {
   reader* kept;

@@ -69,10 +69,11 @@ struct pinned_page {
   std::int32_t error;
 };
 
-// Brings one page in, or waits for who does. All lanes call with equal arguments; the pin is the group's.
+// Brings one page in, or waits for who does; for a frame as long as frame_ns. All lanes call with equal arguments; the pin is the
+// group's.
 template <class Handler>
 GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& from, const Handler& handler,
-                                  std::uint64_t page_number) {
+                                  std::uint64_t page_number, std::uint64_t frame_ns) {
   const mount_layout& mount = *from.mount;
   const cache::page_cache<> pages(mount.cache);
   const cache::page_key key = key_of(from, page_number);
@@ -86,7 +87,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     const auto npages = (static_cast<std::uint64_t>(view.nbytes) + pages.pages().page_nbytes() - 1) >> pages.pages().page_shift();
     if (view.cache_id != (id & cache::max_cache_id) || page_number >= npages) return {cache::frame_index{}, role::error, -EBADF};
     const auto acquired = pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
-                                        {2 * mount.io_timeout_ns, mount.frame_timeout_ns});
+                                        {2 * mount.io_timeout_ns, frame_ns});
     file_counters& counters = file_table(mount).counters(view.place);
     if (acquired.what == role::hit) count(counters.hits, 1);
     if (acquired.what == role::waited) count(counters.waits, 1);
@@ -117,11 +118,13 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
 
 // The pages that are not in the cache, one after the other, each for all lanes that want it. While a lane waits for a frame or for
 // another group's fill, its warp fills nothing that others wait for; so nobody waits in a circle but for pins, and that ends after
-// frame_timeout.
+// frame_timeout: once a page of a mount got no frame in that time, the fault's others get what is free, without waiting. They would
+// wait for lanes elsewhere, as those here hold what they have until all are served.
 template <class Handler>
 GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping_entry* from, Handler handler,
                                            std::uint32_t page_number, std::uint32_t missing) {
   pinned_page mine{cache::frame_index{}, 0};
+  const mount_layout* starved = nullptr;
   while (missing != 0) {
     const unsigned first = simt::lowest_lane(missing);
     const mapping_entry* theirs = lanes.shfl_from_lane(from, first);
@@ -129,7 +132,9 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping
     if constexpr (!std::is_empty_v<Handler>) how = lanes.shfl_from_lane(handler, first);
     const std::uint32_t page = lanes.shfl_from_lane(page_number, first);
     const std::uint32_t sharing = lanes.ballot_lanes(theirs == from && page == page_number) & missing;
-    const pinned_page got = bring_in(lanes, *theirs, how, page);
+    const mount_layout* mount = theirs->mount;
+    const pinned_page got = bring_in(lanes, *theirs, how, page, mount == starved ? 0 : mount->frame_timeout_ns);
+    if (got.error == -ENOMEM) starved = mount;
     const std::uint32_t npins = simt::count_lanes(sharing);
     if (got.error == 0 && npins > 1 && lanes.leader()) cache::frames(theirs->frames).pin_more(got.frame, npins - 1);
     if ((sharing >> simt::lane_id() & 1) != 0) mine = got;
