@@ -108,8 +108,8 @@ struct alignas(64) mount_words {
 struct alignas(32) fault_record {
   std::uint64_t offset;  // in the file
   std::int32_t error;    // negative errno
-  std::uint32_t handle;  // of the file on the host, or 0
-  std::int32_t number;   // the file's number
+  std::uint32_t handle;  // of the file on the host, also after it was closed; or 0
+  std::int32_t number;   // the file's number, or a negative errno
   std::uint32_t written;
   std::uint32_t is_mapping;  // not 0: a mapping that was refused
   std::uint32_t reserved;
@@ -131,7 +131,7 @@ struct alignas(128) mapping_entry {
   std::uint32_t counter_stride;
   std::uint32_t cache_id;  // of the file's version, in the mapping's view
   std::int32_t number;     // of the open file
-  std::uint32_t reserved;
+  std::uint32_t handle;    // its, on the host
 };
 static_assert(sizeof(mapping_entry) == 128);
 inline constexpr std::uint32_t mapping_copies = 8;

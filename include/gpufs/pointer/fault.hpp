@@ -28,12 +28,17 @@ GPUFS_DEVICE cache::page_key key_of(const mapping_entry& from, std::uint64_t pag
   return cache::make_key(from.cache_id, page_number);
 }
 
+// Whether the entry is still that of the name's mapping, and not given to another since its file was closed.
+GPUFS_DEVICE bool is_current(mapping_name name) {
+  const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(entry_of(name)->word).load(std::memory_order_relaxed) >> 2;
+  return generation == static_cast<std::uint64_t>(name) >> mapping_address_bits;
+}
+
 // Why there is nothing behind a name, or 0: there is.
 GPUFS_DEVICE int check_name(mapping_name name) {
   if (!is_mapping(name)) return error_of(name) != 0 ? error_of(name) : -EFAULT;
-  mapping_entry& from = *entry_of(name);
-  const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(from.word).load(std::memory_order_relaxed) >> 2;
-  if (generation != static_cast<std::uint64_t>(name) >> mapping_address_bits) return -EBADF;  // its file was closed
+  if (!is_current(name)) return -EBADF;
+  const mapping_entry& from = *entry_of(name);
   return checks_access(name) && !file_table(*from.mount).is_open(file_number{from.number}) ? -EBADF : 0;
 }
 
@@ -226,16 +231,15 @@ GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_
 }
 
 // Counts and records an access that failed, or a mapping.
-GPUFS_DEVICE void record_fault(const mount_layout& mount, std::int32_t number, std::uint64_t position, int error, bool is_mapping) {
+GPUFS_DEVICE void record_fault(const mount_layout& mount, const fault_record& what) {
   const std::uint64_t n = simt::atomic_ref<std::uint64_t>(mount.words->fault_errors).fetch_add(1, std::memory_order_relaxed);
   if (n >= fault_records) return;
   fault_record& record = mount.faults[n];
-  record.offset = position;
-  record.error = error;
-  const file_table files(mount);
-  record.handle = files.is_open(file_number{number}) ? files.view(file_number{number}).handle : 0;
-  record.number = number;
-  record.is_mapping = is_mapping ? 1 : 0;
+  record.offset = what.offset;
+  record.error = what.error;
+  record.handle = what.handle;
+  record.number = what.number;
+  record.is_mapping = what.is_mapping;
   // Meets the acquire in host_mount::log.
   simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
 }
@@ -243,7 +247,11 @@ GPUFS_DEVICE void record_fault(const mount_layout& mount, std::int32_t number, s
 // Records an access that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its place. Of
 // a pointer without a mapping there is nobody to tell, and there are none: 0.
 GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
-  if (is_mapping(name)) record_fault(*entry_of(name)->mount, entry_of(name)->number, position, error, false);
+  if (is_mapping(name)) {
+    const mapping_entry& from = *entry_of(name);
+    const bool ours = is_current(name);
+    record_fault(*from.mount, {position, error, ours ? from.handle : 0, ours ? from.number : -EBADF, 0, 0, 0});
+  }
   if (stops_on_error(name)) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
   return is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0;
 }

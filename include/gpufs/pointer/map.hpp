@@ -60,7 +60,7 @@ GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_r
   const auto begin = static_cast<std::uint64_t>(asked.offset);
   const std::uint64_t end = begin + static_cast<std::uint64_t>(asked.count == to_the_end ? most : asked.count) * asked.nbytes;
   const std::uint32_t in_view = changes ? cache::private_view_number : handler_view;
-  const mapping_key key{static_cast<std::int32_t>(asked.number), in_view << cache::view_shift | view.cache_id};
+  const mapping_key key{static_cast<std::int32_t>(asked.number), in_view << cache::view_shift | view.cache_id, view.handle};
   return {mapping_table(mount).find_or_add(key), {begin, end}};
 }
 // One function for pointers of all types, so that kernels that map several of them do not each have it several times.
@@ -72,8 +72,10 @@ GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, ma
     made.name = static_cast<mapping_name>(static_cast<std::uint64_t>(made.name) | bits);
   } else if (stops) {
     // Here, as a pointer without a mapping cannot tell the mount. The kernel goes on, since the caller may look at the error.
-    record_fault(*mount, static_cast<std::int32_t>(asked.number), static_cast<std::uint64_t>(asked.offset), error_of(made.name),
-                 true);
+    const file_table files(*mount);
+    const std::uint32_t handle = files.is_open(asked.number) ? files.view(asked.number).handle : 0;
+    record_fault(*mount, {static_cast<std::uint64_t>(asked.offset), error_of(made.name), handle,
+                          static_cast<std::int32_t>(asked.number), 0, 1, 0});
     made.name = error_name(error_of(made.name), true);
   }
   return made;

@@ -44,6 +44,7 @@ GPUFS_DEVICE bool stops_on_error(mapping_name name) {
 struct mapping_key {  // as mapping_entry's
   std::int32_t number;
   std::uint32_t cache_id;
+  std::uint32_t handle;  // the number's: no two mappings differ in it only
 };
 
 // The mappings of a mount, a hash set: one for each open file and view of it, so that all groups of a kernel that map parts of a
@@ -101,6 +102,7 @@ class mapping_table {
     const auto fill = [&](mapping_entry& copy) {
       put(copy.number, key.number);
       put(copy.cache_id, key.cache_id);
+      put(copy.handle, key.handle);
       copy.frames = mount_.cache.frames;
       copy.table = mount_.cache.table;
       copy.counters = mount_.counters + file_table::index_of(file_number{key.number});
