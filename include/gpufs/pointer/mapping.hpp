@@ -29,6 +29,13 @@ GPUFS_DEVICE std::uint32_t page_shift_of(mapping_name name) {
   return static_cast<std::uint32_t>(static_cast<std::uint64_t>(name) & mapping_shift_mask);
 }
 
+// Whether two names are of one mapping, or of none.
+GPUFS_DEVICE bool same_mapping(mapping_name a, mapping_name b) {
+  constexpr std::uint64_t flags = mapping_stops | mapping_checks;
+  if (!is_mapping(a)) return !is_mapping(b);
+  return ((static_cast<std::uint64_t>(a) ^ static_cast<std::uint64_t>(b)) & ~flags) == 0;
+}
+
 // In place of a name: why there is none (an errno is above -4096), and whether to use it stops the kernel all the same.
 GPUFS_DEVICE mapping_name error_name(int error, bool stops) { return mapping_name{stops ? error - 4096 : error}; }
 GPUFS_DEVICE int error_of(mapping_name name) {

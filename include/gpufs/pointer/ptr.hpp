@@ -317,12 +317,14 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   }
   GPUFS_DEVICE_IN_TEMPLATES friend ptr operator+(difference_type n, const ptr& p) { return p + n; }
   GPUFS_DEVICE_IN_TEMPLATES friend ptr operator-(const ptr& p, difference_type n) { return p + -n; }
-  // Of pointers into one mapping, in elements.
+  // Of pointers into one mapping, in elements; so are <, > and so on.
   GPUFS_DEVICE_IN_TEMPLATES friend difference_type operator-(const ptr& a, const ptr& b) {
     return static_cast<difference_type>(a.position() - b.position()) / static_cast<difference_type>(nbytes);
   }
+  // Whether they point to the same byte of the same open file, seen in the same view; their bounds and flags may differ. Pointers
+  // that map refused compare as null ones.
   GPUFS_DEVICE_IN_TEMPLATES friend bool operator==(const ptr& a, const ptr& b) {
-    return a.position() == b.position() && static_cast<bool>(a) == static_cast<bool>(b);
+    return a.position() == b.position() && detail::same_mapping(a.from_, b.from_);
   }
   // Four, as std::strong_ordering's operators are for the host only.
   GPUFS_DEVICE_IN_TEMPLATES friend bool operator<(const ptr& a, const ptr& b) { return a.offset() < b.offset(); }
