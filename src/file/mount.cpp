@@ -252,10 +252,11 @@ struct host_mount::impl {
     for (std::uint32_t i = 0; i < fault_records; ++i) {
       fault_record& record = layout.faults[i];
       if (std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) == 0) continue;  // meets note_fault
-      const auto file = host.describe(record.handle);
-      std::string line = "pointer to ";
-      line.append(file ? "'" + file->path + "'"
-                       : "file number " + std::to_string(record.number) + " (closed since, or never open)");
+      const auto path = host.path_of(record.handle);
+      std::string line = record.is_mapping != 0 ? "mapping of " : "pointer to ";
+      line.append(path                ? "'" + *path + "'"
+                  : record.number < 0 ? "a file that is not open"
+                                      : "file number " + std::to_string(record.number) + " (closed since)");
       line.append(" at offset ").append(std::to_string(record.offset)).append(": ").append(std::strerror(-record.error));
       lines.push_back(std::move(line));
     }

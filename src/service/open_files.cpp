@@ -35,9 +35,12 @@ int open_files::insert(std::unique_ptr<store::open_file> file, std::string path,
   entry& e = *find(index);  // ours alone
   const std::uint32_t last_generation = (1u << (32 - index_bits_)) - 1;
   e.index = index;
-  e.generation = e.generation >= last_generation ? 1 : e.generation + 1;
+  {
+    const std::scoped_lock hold(free_[index % nparts].lock);  // path_of may be looking
+    e.generation = e.generation >= last_generation ? 1 : e.generation + 1;
+    e.path = std::move(path);
+  }
   e.file = std::move(file);
-  e.path = std::move(path);
   e.device_number = device_number;
   e.how.store(how, std::memory_order_relaxed);
   e.stale.store(false, std::memory_order_relaxed);
@@ -95,12 +98,20 @@ open_files::ref open_files::acquire(std::uint32_t handle) {
   return {this, e};
 }
 
+std::optional<std::string> open_files::path_of(std::uint32_t handle) {
+  const std::uint32_t generation = handle >> index_bits_;
+  entry* e = find(handle & ((1u << index_bits_) - 1));
+  if (e == nullptr || generation == 0) return std::nullopt;
+  const std::scoped_lock hold(free_[e->index % nparts].lock);
+  if (e->generation != generation) return std::nullopt;
+  return e->path;
+}
+
 void open_files::release(entry& e) {
   // The release meets the acquire of whoever frees the entry: our last use of the file comes before.
   if (e.state.fetch_sub(one_ref, std::memory_order_acq_rel) != one_ref) return;
   std::unique_ptr<store::open_file> file = std::move(e.file);
   file.reset();  // outside the lock: closing may block
-  e.path.clear();
   free_part& part = free_[e.index % nparts];
   {
     const std::scoped_lock hold(part.lock);

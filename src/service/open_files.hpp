@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +31,7 @@ class open_files {
     std::uint32_t index = 0, generation = 0;
     std::uint32_t pull_place = 0;  // in the list of open pull files
     std::unique_ptr<store::open_file> file;
-    std::string path;
+    std::string path;  // stays when the file is closed: changes, with `generation`, under the entry's part's lock
     std::uint32_t device_number = 0;
     std::atomic<read_path> how{read_path::call};
     std::atomic<std::uint32_t> nblocked{0};  // workers inside a blocking read of it
@@ -80,6 +81,8 @@ class open_files {
     e.state.fetch_add(1, std::memory_order_relaxed);
     return {this, &e};
   }
+  // The path behind a handle; also of a closed file, until its entry is used again.
+  std::optional<std::string> path_of(std::uint32_t handle);
   // 0 or -EBADF. The file closes with the last reference.
   int close(std::uint32_t handle);
   // Closes all.

@@ -213,5 +213,6 @@ std::optional<file_description> service::describe(std::uint32_t handle) const {
   const store::file_info& info = file->file->info();
   return file_description{file->path, info.kind, info.reason, info.nbytes};
 }
+std::optional<std::string> service::path_of(std::uint32_t handle) const { return impl_->shared.open.path_of(handle); }
 
 }  // namespace gpufs::service

@@ -63,7 +63,8 @@ struct pointer_step {
 };
 inline constexpr unsigned local_pointers = 3, global_pointers = 2, all_pointers = local_pointers + global_pointers;
 
-GPUFS_HOST_DEVICE std::uint64_t digest(const void* bytes, std::size_t nbytes) {
+// Out of line, as kernels would have it for each operation and size; nvcc then takes twice as long.
+[[gnu::noinline]] GPUFS_HOST_DEVICE std::uint64_t digest(const void* bytes, std::size_t nbytes) {
   const auto* b = static_cast<const unsigned char*>(bytes);
   std::uint64_t h = 0xcbf29ce484222325u;
   for (std::size_t i = 0; i < nbytes; ++i) h = (h ^ b[i]) * 0x100000001b3u;
@@ -200,7 +201,7 @@ class pointer_interpreter {
   GPUFS_DEVICE static std::uint64_t offset_of(const pointer& p) { return static_cast<std::uint64_t>(p.offset()); }
   GPUFS_DEVICE static std::uint64_t digest_of(const plain& value) { return digest(&value, sizeof value); }
 
-  GPUFS_DEVICE static std::uint64_t change(const pointer& p, const pointer_step& s) {
+  GPUFS_DEVICE_COLD static std::uint64_t change(const pointer& p, const pointer_step& s) {
     const plain v = element_of<plain>(s.v);
     switch (s.what) {
       case pointer_op::write_index:
@@ -223,7 +224,7 @@ class pointer_interpreter {
     }
   }
 
-  GPUFS_DEVICE static std::uint64_t change_atomically(const pointer& p, const pointer_step& s, plain v) {
+  GPUFS_DEVICE_COLD static std::uint64_t change_atomically(const pointer& p, const pointer_step& s, plain v) {
     constexpr auto order = std::memory_order_relaxed;
     switch (s.what) {
       case pointer_op::exchange:

@@ -38,6 +38,9 @@ struct verify_private {
   T* discarded;     // by the private mapping after discard
   int* errors;      // of discard while a pointer is linked; after; after again
 
+  GPUFS_DEVICE_COLD void copy(const ptr<const T>& p, T* to) const {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = p[i];
+  }
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
     const auto me = this_thread();
@@ -45,9 +48,9 @@ struct verify_private {
     auto p = map<const T>(me, f, offset, count, map_flags::private_changes);
     {
       auto q = map<const T>(me, f, offset, count);
-      for (std::int64_t i = 0; i < count; ++i) changed[i] = p[i];
+      copy(p, changed);
       p.unlink();
-      for (std::int64_t i = 0; i < count; ++i) plain[i] = q[i];
+      copy(q, plain);
     }
     const auto nbytes = static_cast<std::size_t>(count) * sizeof(T);
     const bool all = pread(me, f, read, nbytes, offset) == static_cast<std::int64_t>(nbytes);
@@ -220,7 +223,7 @@ class trial_runner {
     path_ = std::make_unique<device_buffer<char>>(std::vector<char>(name.c_str(), name.c_str() + name.size() + 1));
     run_programs(fs);
     if (::testing::Test::HasFailure()) return;
-    if (writable) verify(fs);
+    if constexpr (writable) verify(fs);
   }
 
  private:

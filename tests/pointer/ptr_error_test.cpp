@@ -76,7 +76,9 @@ TEST_F(ptr_error, mappings_that_are_refused_say_why) {
   const std::vector<std::int64_t> expected = {-EINVAL, -EINVAL, -EINVAL, -EINVAL, -ENXIO, -ENXIO, -EACCES, -EACCES, -ENOENT, 0,
                                               0,       0,       0,       last,    1,      -EBADF, 0,       -EBADF,  0};
   EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 19), expected);
-  EXPECT_EQ(fs().counters().fault_errors, 32u) << "the empty mapping's; those of no mapping have no mount";
+  EXPECT_EQ(fs().counters().fault_errors, 33u)
+      << "the empty mapping's, and that one was to stop; those of no mapping have no mount";
+  EXPECT_TRUE(log_has("at offset 0: Permission denied"));
 }
 
 struct beyond_kernel : pointer_job {
@@ -118,7 +120,6 @@ TEST_F(ptr_error, accesses_beyond_the_mapping_are_counted_and_logged) {
   EXPECT_EQ(fs().counters().dirty_frames, 1u);
 }
 
-// The file is open still when the log is read, so that it has a name.
 struct named_kernel : pointer_job {
   GPUFS_DEVICE void operator()() const {
     if (thread() != 0) return;
@@ -140,7 +141,8 @@ TEST_F(ptr_error, the_log_names_file_offset_and_cause) {
   ASSERT_EQ(fs().log().size(), 1u);
   EXPECT_EQ(fs().log()[0], "pointer to 'f' at offset 24: No such device or address");
   EXPECT_EQ(run<close_kernel>(1, 32, r[1])[0], 0);
-  EXPECT_EQ(fs().log().size(), 1u);
+  ASSERT_EQ(fs().log().size(), 1u);
+  EXPECT_EQ(fs().log()[0], "pointer to 'f' at offset 24: No such device or address") << "it is closed now";
 }
 
 struct closed_kernel : pointer_job {
@@ -170,7 +172,101 @@ TEST_F(ptr_error, of_a_closed_file_finds_what_is_cached) {
     EXPECT_EQ(result(t, 4), -EBADF);
   }
   EXPECT_EQ(fs().counters().fault_errors, 64u);
-  EXPECT_TRUE(log_has("(closed since, or never open) at offset " + std::to_string(7 * page) + ": Bad file descriptor"));
+  EXPECT_TRUE(log_has("pointer to 'f' at offset " + std::to_string(7 * page) + ": Bad file descriptor"));
+}
+
+struct checked_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    constexpr auto check = map_flags::check_access;
+    const file f = open(warp, fs, path);
+    const auto p = map<const std::uint32_t>(warp, f, 0, to_the_end, check);
+    (void)p[5 * per_page];
+    const reader q = p;
+    (void)*q;  // in the cache
+    auto w = map<std::uint32_t>(warp, f, 4 * thread(), 1, check | map_flags::private_changes);
+    *w = 77;
+    warp.sync();
+    mine()[0] = *w;
+    mine()[1] = pins();
+    warp.sync();
+    w.unlink();
+    close(warp, f);
+    mine()[2] = p[5 * per_page + 1];  // linked
+    mine()[3] = p[1];
+    mine()[4] = p.fault_in();
+    mine()[5] = *w;
+    *w = 78;
+    mine()[6] = discard(this_thread(), w);
+    struct straddling {
+      std::uint32_t a, b, c;
+    };
+    const ptr<const straddling> s(p.mapped(), {0, 3 * page}, {});
+    mine()[7] = (s + page / 12).fault_in();
+  }
+};
+
+TEST_F(ptr_error, a_mapping_can_check_that_its_file_is_open) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    schedule.seed = seed;
+    run<checked_kernel>(1, 32);
+    for (unsigned t = 0; t < 32; ++t) {
+      EXPECT_EQ(result(t, 0), 77);
+      EXPECT_EQ(result(t, 1), 96);
+      EXPECT_EQ(result(t, 2), word_at(5 * per_page + 1));
+      EXPECT_EQ(result(t, 3), 0);
+      EXPECT_EQ(result(t, 4), -EBADF);
+      EXPECT_EQ(result(t, 5), 0);
+      EXPECT_EQ(result(t, 6), -EBADF);
+      EXPECT_EQ(result(t, 7), -EBADF);
+    }
+    EXPECT_EQ(fs().counters().fault_errors, seed * 5 * 32);
+  }
+  EXPECT_TRUE(log_has("at offset 4: Bad file descriptor"));
+}
+
+// A pointer to write through, made from what a read-only one tells.
+struct forged_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      const auto r = map<const std::uint32_t>(warp, f);
+      const ptr<std::uint32_t> forged(r.mapped(), r.within(), {});
+      mine()[0] = forged[thread()];
+      forged[thread()] = 1;
+      mine()[1] = forged[thread()];
+      mine()[2] = (forged + thread()).fetch_add(1, std::memory_order_relaxed);
+      struct straddling {
+        std::uint32_t a, b, c;
+      };
+      const ptr<straddling> s(r.mapped(), {0, 3 * page}, {});
+      constexpr auto last = static_cast<std::int64_t>(page / 12);  // it straddles pages
+      s[0] = straddling{1, 2, 3};
+      s[last] = straddling{1, 2, 3};
+      const straddling value = s[last];
+      mine()[3] = value.a | value.b | value.c;
+    }
+    std::uint32_t word = 0;
+    pread(this_thread(), f, &word, 4, 4 * thread());
+    mine()[4] = word;
+    close(warp, f);
+  }
+};
+
+TEST_F(ptr_error, pages_of_the_file_are_never_written) {
+  run<forged_kernel>(1, 32);
+  constexpr std::int64_t i = per_page / 3 * 3;
+  for (unsigned t = 0; t < 32; ++t) {
+    EXPECT_EQ(result(t, 0), word_at(t));
+    EXPECT_EQ(result(t, 1), word_at(t));
+    EXPECT_EQ(result(t, 2), 0);
+    EXPECT_EQ(result(t, 3), word_at(i) | word_at(i + 1) | word_at(i + 2));
+    EXPECT_EQ(result(t, 4), word_at(t));
+  }
+  EXPECT_EQ(fs().counters().fault_errors, 4u * 32);
+  EXPECT_EQ(fs().counters().dirty_frames, 0u);
+  EXPECT_TRUE(log_has("at offset 4: Permission denied"));
 }
 
 struct page_kernel : pointer_job {
@@ -261,6 +357,45 @@ TEST_F(ptr_error, more_linked_pointers_than_frames_end_in_bounded_time) {
   EXPECT_TRUE(log_has("Cannot allocate memory"));
 }
 
+// One warp, a page for each lane.
+struct starve_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      const auto p = map<const std::uint32_t>(warp, f);
+      warp.sync();
+      const std::uint64_t start = simt::clock_ns();
+      mine()[0] = p[thread() * per_page + 1];
+      mine()[1] = static_cast<std::int64_t>(simt::clock_ns() - start);
+      mine()[2] = p.linked();
+      warp.sync();
+    }
+    close(warp, f);
+  }
+};
+
+TEST_F(ptr_error, lanes_of_a_warp_wait_for_frames_together) {
+  constexpr unsigned nframes = 8;
+  constexpr std::int64_t timeout_ms = 200;
+  options.cache_nbytes = nframes * page;
+  options.frame_timeout = std::chrono::milliseconds(timeout_ms);
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    schedule.seed = seed;
+    run<starve_kernel>(1, 32);
+    std::int64_t linked = 0, longest = 0;
+    for (unsigned t = 0; t < 32; ++t) {
+      linked += result(t, 2);
+      longest = std::max(longest, result(t, 1));
+      EXPECT_EQ(result(t, 0), result(t, 2) != 0 ? word_at(t * per_page + 1) : 0) << t;
+    }
+    EXPECT_EQ(linked, nframes);
+    EXPECT_GE(longest, timeout_ms * 1'000'000);
+    EXPECT_LE(longest, 4 * timeout_ms * 1'000'000) << "24 pages get no frame";
+  }
+  EXPECT_TRUE(log_has("Cannot allocate memory"));
+}
+
 // A pointer in memory that outlives the kernel keeps its pin.
 struct leave_linked : pointer_job {
   reader* kept;
@@ -326,6 +461,42 @@ TEST_F(ptr_error, a_mapping_can_stop_the_kernel) {
   EXPECT_EQ(fs().counters().fault_errors, 1u);
   EXPECT_TRUE(log_has("pointer to 'f' at offset 40: No such device or address"));
   EXPECT_EQ(fs().counters().pins, 0u) << "lanes that are unwound unlink";
+}
+
+// Uses a pointer that it did not get, in each way that there is.
+struct stop_refused : pointer_job {
+  std::int64_t way;
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, way == 0 ? "missing" : path);
+    const auto p = map<std::uint32_t>(warp, f, 4, 10, map_flags::stop_on_error);
+    mine()[0] = p.error();
+    mine()[1] = p == nullptr && !p && !p.linked();
+    warp.sync();
+    if (way == 1) mine()[2] = p[3];
+    if (way == 2) p[3] = 1;
+    if (way == 3) p.fault_in();
+    if (way == 4) p.fetch_add(1, std::memory_order_relaxed);
+    if (way == 5) mine()[2] = p.load<simt::vec16>().word[0];
+    if (way == 6) mine()[2] = ptr<const std::uint32_t>(p).read_tile<2>(1)[0];
+    close(warp, f);
+  }
+};
+
+TEST_F(ptr_error, a_refused_mapping_stops_the_kernel_when_it_is_used) {
+  run<stop_refused>(1, 32, std::int64_t{0});
+  EXPECT_EQ(result(0, 0), -ENOENT) << "nobody used it";
+  EXPECT_TRUE(log_has("mapping of a file that is not open at offset 4: No such file or directory"));
+  for (std::int64_t way = 1; way <= 6; ++way) {
+    try {
+      run<stop_refused>(1, 32, way);
+      FAIL() << "the launch did not stop, way " << way;
+    } catch (const simt::launch_error& e) {
+      EXPECT_NE(std::string(e.what()).find("an access through a pointer failed"), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(fs().counters().fault_errors, static_cast<std::uint64_t>(way + 1)) << "once a mapping";
+  }
+  EXPECT_TRUE(log_has("mapping of 'f' at offset 4: Permission denied"));
 }
 
 struct throwing_kernel : pointer_job {

@@ -321,6 +321,52 @@ TEST_F(ptr_, of_two_mounts_in_one_warp) {
   EXPECT_EQ(other.counters().pins, 0u);
 }
 
+struct equal_kernel : pointer_job {
+  mount_ref other;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file a = open(warp, fs, path), again = open(warp, fs, path), b = open(warp, other, path);
+    {
+      const auto p = map<const std::uint32_t>(warp, a);
+      const auto part = map<const std::uint32_t>(warp, again, 4, 10);
+      const auto same = [&](const reader& one, const reader& two) {
+        return (one == two ? 1 : 0) + (two == one ? 1 : 0) + (one != two ? 10 : 0);
+      };
+      std::int64_t* r = mine();
+      r[0] = same(p, p);
+      r[1] = same(part, p + 1);
+      r[2] = same(part, p);
+      (void)*part;  // linked
+      r[3] = same(part, p + 1);
+      const reader copied = part;
+      r[4] = same(copied, part);
+      constexpr auto both = map_flags::stop_on_error | map_flags::check_access;
+      r[5] = same(map<const std::uint32_t>(warp, a, 0, 5, both), p);
+      r[6] = same(map<const std::uint32_t>(warp, a, 0, 5, map_flags::private_changes), p);
+      r[7] = same(map<std::uint32_t>(warp, a, 0, 5, map_flags::private_changes), p);  // converted
+      r[8] = same(map<const std::uint32_t>(warp, b), p);
+      r[9] = same(p, nullptr);
+      r[10] = same(map<const std::uint32_t>(warp, a, -4), nullptr);
+      r[11] = same(map<const std::uint32_t>(warp, a, -4, 1, map_flags::stop_on_error), map<const std::uint32_t>(warp, a, 2));
+      r[12] = p < part && part > p && p <= part && part - p == 1;
+    }
+    close(warp, a);
+    close(warp, again);
+    close(warp, b);
+  }
+};
+
+TEST_F(ptr_, is_equal_to_pointers_to_the_same_byte_of_the_same_file) {
+  const temp_dir other_dir;
+  other_dir.add("f", npages * page, file_seed);
+  const mount other(other_dir.path(), options);
+  if (under_compute_sanitizer()) other.prepare("f");
+  const auto r = run<equal_kernel>(1, 32, other.ref());
+  const std::vector<std::int64_t> expected = {2, 2, 10, 2, 2, 2, 10, 10, 10, 10, 2, 2, 1};
+  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + static_cast<std::ptrdiff_t>(expected.size())), expected);
+}
+
 struct algorithms_kernel : pointer_job {
   GPUFS_DEVICE void operator()() const {
     if (thread() != 0) return;

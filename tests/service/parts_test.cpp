@@ -173,6 +173,18 @@ TEST(open_files, AReferenceKeepsTheFileOpen) {
   EXPECT_EQ(alive, 0);
 }
 
+TEST(open_files, PathsOutliveTheFile) {
+  std::atomic<int> alive{0};
+  open_files table(100);
+  EXPECT_FALSE(table.path_of(0));
+  const std::uint32_t handle = insert(table, alive);
+  EXPECT_EQ(table.path_of(handle), "p");
+  EXPECT_EQ(table.close(handle), 0);
+  EXPECT_EQ(table.path_of(handle), "p");
+  while (!table.full()) insert(table, alive);
+  EXPECT_FALSE(table.path_of(handle)) << "its entry is another file's";
+}
+
 TEST(open_files, ListsPullFilesRoundRobin) {
   std::atomic<int> alive{0};
   open_files table(100);

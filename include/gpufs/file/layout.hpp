@@ -99,18 +99,20 @@ struct alignas(64) mount_words {
   std::uint64_t io_timeouts;   // requests that the host did not answer in time
   std::uint64_t unpin_errors;  // pages unmapped twice
   std::uint64_t slots_used;    // slots below this were open at some time: the host need not look at others
-  std::uint64_t fault_errors;  // accesses through pointers that could not be served
+  std::uint64_t fault_errors;  // accesses through pointers that could not be served, and mappings that were to stop the kernel then
 };
 
-// Why an access through a pointer could not be served. In pinned host memory, so that it outlives a kernel that stops for it; the
-// first fault_records of a mount are kept. Each is written once, by one lane; `written` last.
+// Why an access through a pointer could not be served, or a mapping not be made whose pointers were to stop the kernel then. In
+// pinned host memory, so that it outlives a kernel that stops for it; the first fault_records of a mount are kept. Each is written
+// once, by one lane; `written` last.
 struct alignas(32) fault_record {
   std::uint64_t offset;  // in the file
   std::int32_t error;    // negative errno
-  std::uint32_t handle;  // of the file on the host, or 0
-  std::int32_t number;   // the file's number
+  std::uint32_t handle;  // of the file on the host, also after it was closed; or 0
+  std::int32_t number;   // the file's number, or a negative errno
   std::uint32_t written;
-  std::uint64_t reserved;
+  std::uint32_t is_mapping;  // not 0: a mapping that was refused
+  std::uint32_t reserved;
 };
 static_assert(sizeof(fault_record) == 32);
 inline constexpr std::uint32_t fault_records = 256;
@@ -129,7 +131,7 @@ struct alignas(128) mapping_entry {
   std::uint32_t counter_stride;
   std::uint32_t cache_id;  // of the file's version, in the mapping's view
   std::int32_t number;     // of the open file
-  std::uint32_t stops;     // not 0: an access that fails stops the kernel
+  std::uint32_t handle;    // its, on the host
 };
 static_assert(sizeof(mapping_entry) == 128);
 inline constexpr std::uint32_t mapping_copies = 8;

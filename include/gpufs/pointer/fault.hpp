@@ -28,12 +28,22 @@ GPUFS_DEVICE cache::page_key key_of(const mapping_entry& from, std::uint64_t pag
   return cache::make_key(from.cache_id, page_number);
 }
 
+// Whether the entry is still that of the name's mapping, and not given to another since its file was closed.
+GPUFS_DEVICE bool is_current(mapping_name name) {
+  const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(entry_of(name)->word).load(std::memory_order_relaxed) >> 2;
+  return generation == static_cast<std::uint64_t>(name) >> mapping_address_bits;
+}
+
 // Why there is nothing behind a name, or 0: there is.
 GPUFS_DEVICE int check_name(mapping_name name) {
-  if (!is_mapping(name)) return static_cast<std::int64_t>(name) < 0 ? static_cast<int>(name) : -EFAULT;
-  const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(entry_of(name)->word).load(std::memory_order_relaxed) >> 2;
-  return generation == static_cast<std::uint64_t>(name) >> mapping_address_bits ? 0 : -EBADF;  // its file was closed
+  if (!is_mapping(name)) return error_of(name) != 0 ? error_of(name) : -EFAULT;
+  if (!is_current(name)) return -EBADF;
+  const mapping_entry& from = *entry_of(name);
+  return checks_access(name) && !file_table(*from.mount).is_open(file_number{from.number}) ? -EBADF : 0;
 }
+
+// Whether pages of the mapping are copies that may be changed. A ptr<T> of another is made from the name of a ptr<const T> only.
+GPUFS_DEVICE bool may_write(const mapping_entry& from) { return from.cache_id >> cache::view_shift == cache::private_view_number; }
 
 // The part of a file that a pointer may access.
 struct bounds {
@@ -64,10 +74,11 @@ struct pinned_page {
   std::int32_t error;
 };
 
-// Brings one page in, or waits for who does. All lanes call with equal arguments; the pin is the group's.
+// Brings one page in, or waits for who does; for a frame as long as frame_ns. All lanes call with equal arguments; the pin is the
+// group's.
 template <class Handler>
 GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& from, const Handler& handler,
-                                  std::uint64_t page_number) {
+                                  std::uint64_t page_number, std::uint64_t frame_ns) {
   const mount_layout& mount = *from.mount;
   const cache::page_cache<> pages(mount.cache);
   const cache::page_key key = key_of(from, page_number);
@@ -81,7 +92,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     const auto npages = (static_cast<std::uint64_t>(view.nbytes) + pages.pages().page_nbytes() - 1) >> pages.pages().page_shift();
     if (view.cache_id != (id & cache::max_cache_id) || page_number >= npages) return {cache::frame_index{}, role::error, -EBADF};
     const auto acquired = pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
-                                        {2 * mount.io_timeout_ns, mount.frame_timeout_ns});
+                                        {2 * mount.io_timeout_ns, frame_ns});
     file_counters& counters = file_table(mount).counters(view.place);
     if (acquired.what == role::hit) count(counters.hits, 1);
     if (acquired.what == role::waited) count(counters.waits, 1);
@@ -112,11 +123,13 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
 
 // The pages that are not in the cache, one after the other, each for all lanes that want it. While a lane waits for a frame or for
 // another group's fill, its warp fills nothing that others wait for; so nobody waits in a circle but for pins, and that ends after
-// frame_timeout.
+// frame_timeout: once a page of a mount got no frame in that time, the fault's others get what is free, without waiting. They would
+// wait for lanes elsewhere, as those here hold what they have until all are served.
 template <class Handler>
 GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping_entry* from, Handler handler,
                                            std::uint32_t page_number, std::uint32_t missing) {
   pinned_page mine{cache::frame_index{}, 0};
+  const mount_layout* starved = nullptr;
   while (missing != 0) {
     const unsigned first = simt::lowest_lane(missing);
     const mapping_entry* theirs = lanes.shfl_from_lane(from, first);
@@ -124,7 +137,9 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping
     if constexpr (!std::is_empty_v<Handler>) how = lanes.shfl_from_lane(handler, first);
     const std::uint32_t page = lanes.shfl_from_lane(page_number, first);
     const std::uint32_t sharing = lanes.ballot_lanes(theirs == from && page == page_number) & missing;
-    const pinned_page got = bring_in(lanes, *theirs, how, page);
+    const mount_layout* mount = theirs->mount;
+    const pinned_page got = bring_in(lanes, *theirs, how, page, mount == starved ? 0 : mount->frame_timeout_ns);
+    if (got.error == -ENOMEM) starved = mount;
     const std::uint32_t npins = simt::count_lanes(sharing);
     if (got.error == 0 && npins > 1 && lanes.leader()) cache::frames(theirs->frames).pin_more(got.frame, npins - 1);
     if ((sharing >> simt::lane_id() & 1) != 0) mine = got;
@@ -215,25 +230,43 @@ GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_
   }
 }
 
-// Counts and records an access that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its
-// place. Of a pointer without a mapping there is nobody to tell, and there are none: 0.
-GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
-  if (!is_mapping(name)) return 0;
-  const mapping_entry& from = *entry_of(name);
-  const mount_layout& mount = *from.mount;
+// Counts and records an access that failed, or a mapping.
+GPUFS_DEVICE void record_fault(const mount_layout& mount, const fault_record& what) {
   const std::uint64_t n = simt::atomic_ref<std::uint64_t>(mount.words->fault_errors).fetch_add(1, std::memory_order_relaxed);
-  if (n < fault_records) {
-    const file_view view = file_table(mount).view(file_number{from.number});
-    fault_record& record = mount.faults[n];
-    record.offset = position;
-    record.error = error;
-    record.handle = view.error == 0 ? view.handle : 0;
-    record.number = from.number;
-    // Meets the acquire in host_mount::log.
-    simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
+  if (n >= fault_records) return;
+  fault_record& record = mount.faults[n];
+  record.offset = what.offset;
+  record.error = what.error;
+  record.handle = what.handle;
+  record.number = what.number;
+  record.is_mapping = what.is_mapping;
+  // Meets the acquire in host_mount::log.
+  simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
+}
+
+// Records an access that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its place. Of
+// a pointer without a mapping there is nobody to tell, and there are none: 0.
+GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
+  if (is_mapping(name)) {
+    const mapping_entry& from = *entry_of(name);
+    const bool ours = is_current(name);
+    record_fault(*from.mount, {position, error, ours ? from.handle : 0, ours ? from.number : -EBADF, 0, 0, 0});
   }
-  if (from.stops != 0) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
-  return reinterpret_cast<std::uint64_t>(mount.zeros);
+  if (stops_on_error(name)) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
+  return is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0;
+}
+
+// Before a pointer's first write to its page: marks it as changed. False, and recorded: its mapping is not for writing, or gone.
+GPUFS_DEVICE_COLD inline bool begin_writing(mapping_name name, std::uint64_t address, std::uint64_t position) {
+  const mapping_entry* from = entry_of(name);
+  int error = check_name(name);
+  if (error == 0 && !may_write(*from)) error = -EACCES;
+  if (error == 0) {
+    mark_dirty(from, address);
+  } else {
+    note_fault(name, position, error);
+  }
+  return error == 0;
 }
 
 // The page that an element of nbytes lies in; no_page: it is beyond the bounds, or does not lie in one page.
@@ -252,10 +285,10 @@ class warp_access {
  public:
   GPUFS_DEVICE explicit warp_access(mapping_name name) : entry_(entry_of(name) + simt::processor_id() % mapping_copies) {}
 
-  // Whether lanes of a warp, all here together, may use one. All of them call.
+  // Whether lanes of a warp, all here together, may use one: those of a mapping that checks ask for more. All of them call.
   GPUFS_DEVICE static bool possible(simt::some_lanes lanes, mapping_name name) {
     if (lanes.mask() != ~0u) return false;
-    return simt::this_warp().all(simt::this_warp().broadcast(name) == name && is_mapping(name));
+    return simt::this_warp().all(simt::this_warp().broadcast(name) == name && is_mapping(name) && !checks_access(name));
   }
 
   // Gives back the pins on the pages at these addresses (0: none).
@@ -391,6 +424,9 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
   if (error == 0) error = check_name(name);
   if (error == 0 && !within.have(position, nbytes)) error = -ENXIO;
   const mapping_entry* from = entry_of(name);
+  if constexpr (Write) {
+    if (error == 0 && !may_write(*from)) error = -EACCES;
+  }
   const std::uint32_t shift = error == 0 ? from->frames.page_shift : 0;
   std::uint32_t done = 0;
   for (;;) {

@@ -10,8 +10,12 @@ enum class map_flags : std::uint32_t {
   // As mmap's MAP_PRIVATE, with one copy a mount: writes are seen by all private mappings of this version of the file in this
   // mount, never by pread or other mappings, and never reach the file. Changed pages stay in the cache until gpufs::discard.
   private_changes = 1,
-  // An access that fails stops the kernel; the mount's log says which. Default: it reads zeros, or writes nothing, and is logged.
+  // An access that fails stops the kernel; the mount's log says which. Default: it reads zeros, or writes nothing, and is logged. A
+  // mapping that is refused is logged, too, and the first access through its pointer stops the kernel.
   stop_on_error = 2,
+  // Each fault (an access that finds the pointer not linked to its page) asks whether the file is still open, and fails with -EBADF
+  // when it is not, also where the page is in the cache. After ActivePointers' permission checks. Faults take the slow path.
+  check_access = 4,
 };
 GPUFS_HOST_DEVICE constexpr map_flags operator|(map_flags a, map_flags b) {
   return static_cast<map_flags>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -24,43 +28,66 @@ inline constexpr std::int64_t to_the_end = -1;  // count: as many elements as th
 
 namespace detail {
 
+struct mapping_request {
+  file_number number;
+  std::int64_t offset, count;
+  std::uint32_t nbytes, alignment;  // of an element
+  std::uint32_t handler_view;
+  map_flags flags;
+  bool writes, handled;
+};
 struct made_mapping {
   mapping_name name;
   bounds within;
 };
 
-// The leader's part of gpufs::map.
-template <class Mount>
-GPUFS_DEVICE made_mapping make_mapping(const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count,
-                                       std::uint32_t nbytes, std::uint32_t alignment, bool writes, map_flags flags, bool handled,
-                                       std::uint32_t handler_view) {
-  const auto none = [](int error) { return made_mapping{mapping_name{error}, {}}; };
-  if (opened.error() != 0) return none(opened.error());
-  const file_view view = file_table(opened.mount().layout()).view(opened.number());
+// The leader's part of gpufs::map; an error in the name.
+GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_request& asked) {
+  const auto none = [](int error) { return made_mapping{error_name(error, false), {}}; };
+  if (static_cast<int>(asked.number) < 0) return none(static_cast<int>(asked.number));
+  const file_view view = file_table(mount).view(asked.number);
   if (view.error != 0) return none(view.error);
-  const bool changes = has(flags, map_flags::private_changes);
-  if (writes && !changes) return none(-EACCES);  // files are open for reading only
-  if (handled && (changes || handler_view == cache::file_view_number || handler_view >= cache::private_view_number)) {
+  const bool changes = has(asked.flags, map_flags::private_changes);
+  if (asked.writes && !changes) return none(-EACCES);  // files are open for reading only
+  const std::uint32_t handler_view = asked.handler_view;
+  if (asked.handled && (changes || handler_view == cache::file_view_number || handler_view >= cache::private_view_number)) {
     return none(-EINVAL);
   }
-  if (offset < 0 || offset % alignment != 0 || count < to_the_end) return none(-EINVAL);
-  if (offset > view.nbytes) return none(-ENXIO);
-  const std::int64_t most = (view.nbytes - offset) / nbytes;
-  if (count > most) return none(-ENXIO);
-  const auto begin = static_cast<std::uint64_t>(offset);
-  const std::uint64_t end = begin + static_cast<std::uint64_t>(count == to_the_end ? most : count) * nbytes;
+  if (asked.offset < 0 || asked.offset % asked.alignment != 0 || asked.count < to_the_end) return none(-EINVAL);
+  if (asked.offset > view.nbytes) return none(-ENXIO);
+  const std::int64_t most = (view.nbytes - asked.offset) / asked.nbytes;
+  if (asked.count > most) return none(-ENXIO);
+  const auto begin = static_cast<std::uint64_t>(asked.offset);
+  const std::uint64_t end = begin + static_cast<std::uint64_t>(asked.count == to_the_end ? most : asked.count) * asked.nbytes;
   const std::uint32_t in_view = changes ? cache::private_view_number : handler_view;
-  const mapping_key key{static_cast<std::int32_t>(opened.number()), in_view << cache::view_shift | view.cache_id,
-                        has(flags, map_flags::stop_on_error) ? 1u : 0u};
-  return {simt::call_cold(&mapping_table::find_or_add, opened.mount().layout().resident, key), {begin, end}};
+  const mapping_key key{static_cast<std::int32_t>(asked.number), in_view << cache::view_shift | view.cache_id, view.handle};
+  return {mapping_table(mount).find_or_add(key), {begin, end}};
+}
+// One function for pointers of all types, so that kernels that map several of them do not each have it several times.
+GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, mapping_request asked) {
+  made_mapping made = try_mapping(*mount, asked);
+  const bool stops = has(asked.flags, map_flags::stop_on_error);
+  if (is_mapping(made.name)) {
+    const std::uint64_t bits = (stops ? mapping_stops : 0) | (has(asked.flags, map_flags::check_access) ? mapping_checks : 0);
+    made.name = static_cast<mapping_name>(static_cast<std::uint64_t>(made.name) | bits);
+  } else if (stops) {
+    // Here, as a pointer without a mapping cannot tell the mount. The kernel goes on, since the caller may look at the error.
+    const file_table files(*mount);
+    const std::uint32_t handle = files.is_open(asked.number) ? files.view(asked.number).handle : 0;
+    record_fault(*mount, {static_cast<std::uint64_t>(asked.offset), error_of(made.name), handle,
+                          static_cast<std::int32_t>(asked.number), 0, 1, 0});
+    made.name = error_name(error_of(made.name), true);
+  }
+  return made;
 }
 
 template <class T, class Access, class Group, class Mount>
 GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count,
                                      map_flags flags, const typename Access::handler& handler) {
   const made_mapping made = by_leader(group, [&] {
-    return make_mapping(opened, offset, count, sizeof(T), alignof(T), !std::is_const_v<T>, flags,
-                        !std::is_same_v<typename Access::handler, no_handler>, handler.view());
+    return simt::call_cold(&make_mapping, opened.mount().layout().resident,
+                           {opened.number(), offset, count, sizeof(T), alignof(T), handler.view(), flags, !std::is_const_v<T>,
+                            !std::is_same_v<typename Access::handler, no_handler>});
   });
   return ptr<T, Access>(made.name, made.within, handler);
 }

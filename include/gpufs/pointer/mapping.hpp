@@ -6,8 +6,8 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// Names a mapping: its entry's address, with the entry's generation above it and the page shift in the bits that are 0 in all
-// entries' addresses; 0: none; negative: why there is none.
+// Names a mapping: its entry's address, with the entry's generation above it, and in the bits that are 0 in all entries' addresses
+// the page shift and what pointers do besides; 0: none; negative: why there is none (detail::error_name).
 enum class mapping_name : std::int64_t {};
 
 namespace detail {
@@ -16,20 +16,42 @@ inline constexpr unsigned mapping_address_bits = 48;
 inline constexpr std::uint64_t mapping_generation_mask = 0x7fff;
 
 GPUFS_DEVICE bool is_mapping(mapping_name name) { return static_cast<std::int64_t>(name) > 0; }
-inline constexpr std::uint64_t mapping_shift_mask = alignof(mapping_entry) - 1;
+inline constexpr std::uint64_t mapping_shift_mask = 31;
+inline constexpr std::uint64_t mapping_stops = 32;   // an access that fails stops the kernel
+inline constexpr std::uint64_t mapping_checks = 64;  // each fault asks whether the file is open
+static_assert(alignof(mapping_entry) == 128);
+GPUFS_DEVICE bool checks_access(mapping_name name) { return (static_cast<std::uint64_t>(name) & mapping_checks) != 0; }
 GPUFS_DEVICE mapping_entry* entry_of(mapping_name name) {
-  constexpr std::uint64_t address_mask = ((std::uint64_t{1} << mapping_address_bits) - 1) & ~mapping_shift_mask;
+  constexpr std::uint64_t address_mask = ((std::uint64_t{1} << mapping_address_bits) - 1) & ~(alignof(mapping_entry) - 1);
   return reinterpret_cast<mapping_entry*>(static_cast<std::uint64_t>(name) & address_mask);
 }
 GPUFS_DEVICE std::uint32_t page_shift_of(mapping_name name) {
   return static_cast<std::uint32_t>(static_cast<std::uint64_t>(name) & mapping_shift_mask);
 }
 
+// Whether two names are of one mapping, or of none.
+GPUFS_DEVICE bool same_mapping(mapping_name a, mapping_name b) {
+  constexpr std::uint64_t flags = mapping_stops | mapping_checks;
+  if (!is_mapping(a)) return !is_mapping(b);
+  return ((static_cast<std::uint64_t>(a) ^ static_cast<std::uint64_t>(b)) & ~flags) == 0;
+}
+
+// In place of a name: why there is none (an errno is above -4096), and whether to use it stops the kernel all the same.
+GPUFS_DEVICE mapping_name error_name(int error, bool stops) { return mapping_name{stops ? error - 4096 : error}; }
+GPUFS_DEVICE int error_of(mapping_name name) {
+  const auto value = static_cast<std::int64_t>(name);
+  return static_cast<int>(value >= 0 ? 0 : value < -4095 ? value + 4096 : value);
+}
+GPUFS_DEVICE bool stops_on_error(mapping_name name) {
+  const auto value = static_cast<std::int64_t>(name);
+  return value < 0 ? value < -4095 : (static_cast<std::uint64_t>(value) & mapping_stops) != 0;
+}
+
 // What a mapping is made from.
 struct mapping_key {  // as mapping_entry's
   std::int32_t number;
   std::uint32_t cache_id;
-  std::uint32_t stops;
+  std::uint32_t handle;  // the number's: no two mappings differ in it only
 };
 
 // The mappings of a mount, a hash set: one for each open file and view of it, so that all groups of a kernel that map parts of a
@@ -40,18 +62,10 @@ class mapping_table {
   GPUFS_DEVICE explicit mapping_table(const mount_layout& mount) : mount_(mount) {}
 
   // One lane calls. A name, or -ENFILE when there are too many, or -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static mapping_name find_or_add(const mount_layout* mount, mapping_key key) {
-    return mapping_table(*mount).search(key);
-  }
-
- private:
-  enum : std::uint64_t { unused = 0, writing = 1, ready = 2, state_mask = 3 };
-
-  GPUFS_DEVICE mapping_name search(const mapping_key& key) const {
+  GPUFS_DEVICE mapping_name find_or_add(const mapping_key& key) const {
     const std::uint32_t mask = mount_.mapping_mask;
     const std::uint32_t most = mask < 256 ? mask : 255;
-    const std::uint64_t mixed =
-        static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.number)) << 32 | (key.cache_id ^ key.stops);
+    const std::uint64_t mixed = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.number)) << 32 | key.cache_id;
     const auto home = static_cast<std::uint32_t>(mixed * 0x94d049bb133111ebu >> 32);
     const simt::deadline until(mount_.io_timeout_ns);
     simt::backoff pause;
@@ -88,11 +102,14 @@ class mapping_table {
     }
   }
 
+ private:
+  enum : std::uint64_t { unused = 0, writing = 1, ready = 2, state_mask = 3 };
+
   GPUFS_DEVICE mapping_name add(mapping_entry& entry, std::uint64_t before, const mapping_key& key) const {
     const auto fill = [&](mapping_entry& copy) {
       put(copy.number, key.number);
       put(copy.cache_id, key.cache_id);
-      put(copy.stops, key.stops);
+      put(copy.handle, key.handle);
       copy.frames = mount_.cache.frames;
       copy.table = mount_.cache.table;
       copy.counters = mount_.counters + file_table::index_of(file_number{key.number});
@@ -118,7 +135,7 @@ class mapping_table {
   }
   // An entry may be given to another mapping while we look at it; the caller then finds its word changed (the fence orders that).
   GPUFS_DEVICE static bool is(mapping_entry& entry, const mapping_key& key) {
-    const bool same = get(entry.number) == key.number && get(entry.cache_id) == key.cache_id && get(entry.stops) == key.stops;
+    const bool same = get(entry.number) == key.number && get(entry.cache_id) == key.cache_id;
     simt::fence(std::memory_order_acquire, simt::scope::device);
     return same;
   }

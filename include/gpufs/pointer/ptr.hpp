@@ -184,7 +184,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   // Whether it points into a mapping. error(): 0, or why gpufs::map gave none.
   GPUFS_DEVICE explicit operator bool() const { return detail::is_mapping(from_); }
-  GPUFS_DEVICE int error() const { return static_cast<std::int64_t>(from_) < 0 ? static_cast<int>(from_) : 0; }
+  GPUFS_DEVICE int error() const { return detail::error_of(from_); }
   // Whether it holds a pin just now.
   GPUFS_DEVICE bool linked() const { return span_ != 0; }
   // The byte of the file that it points to.
@@ -323,12 +323,14 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   }
   GPUFS_DEVICE_IN_TEMPLATES friend ptr operator+(difference_type n, const ptr& p) { return p + n; }
   GPUFS_DEVICE_IN_TEMPLATES friend ptr operator-(const ptr& p, difference_type n) { return p + -n; }
-  // Of pointers into one mapping, in elements.
+  // Of pointers into one mapping, in elements; so are <, > and so on.
   GPUFS_DEVICE_IN_TEMPLATES friend difference_type operator-(const ptr& a, const ptr& b) {
     return static_cast<difference_type>(a.position() - b.position()) / static_cast<difference_type>(nbytes);
   }
+  // Whether they point to the same byte of the same open file, seen in the same view; their bounds and flags may differ. Pointers
+  // that map refused compare as null ones.
   GPUFS_DEVICE_IN_TEMPLATES friend bool operator==(const ptr& a, const ptr& b) {
-    return a.position() == b.position() && static_cast<bool>(a) == static_cast<bool>(b);
+    return a.position() == b.position() && detail::same_mapping(a.from_, b.from_);
   }
   // Four, as std::strong_ordering's operators are for the host only.
   GPUFS_DEVICE_IN_TEMPLATES friend bool operator<(const ptr& a, const ptr& b) { return a.offset() < b.offset(); }
@@ -419,8 +421,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0) [[likely]] {
-      mark();
-      *reinterpret_cast<plain*>(address_ + distance) = value;
+      if (mark(distance)) *reinterpret_cast<plain*>(address_ + distance) = value;
     } else if constexpr (may_straddle) {
       Access::template access_elsewhere<true>(from_, handler(), within_, position() + distance, &value, nbytes,
                                               static_cast<int>(at));
@@ -428,10 +429,10 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       simt::call_cold(&detail::note_fault, from_, position() + distance, static_cast<int>(at));
     }
   }
-  GPUFS_DEVICE void mark() const {
-    if (marked()) return;
-    simt::call_cold(&detail::mark_dirty, detail::entry_of(from_), first_);
-    set_marked(true);
+  // Whether the linked page may be changed; false: recorded.
+  GPUFS_DEVICE bool mark(std::uint64_t distance) const {
+    if (!marked()) set_marked(simt::call_cold(&detail::begin_writing, from_, first_, position() + distance));
+    return marked();
   }
   GPUFS_DEVICE reference refer(std::uint64_t distance) const {
     if constexpr (writable) {
@@ -449,7 +450,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       simt::call_cold(&detail::note_fault, from_, position(), static_cast<int>(at));
       return plain{};
     }
-    mark();
+    if (!mark(0)) return plain{};
     return what(simt::atomic_ref<plain>(*reinterpret_cast<plain*>(address_)));
   }
 

@@ -110,6 +110,8 @@ class service {
   std::vector<std::string> log() const;         // the same as lines of text
   // An open file, or nothing when the handle is not (or no longer) one.
   std::optional<file_description> describe(std::uint32_t handle) const;
+  // The path of a file that is or was open, unless its handle's place has been used for another since.
+  std::optional<std::string> path_of(std::uint32_t handle) const;
 
  private:
   struct impl;
