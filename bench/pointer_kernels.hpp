@@ -231,12 +231,12 @@ struct touch_pages {
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = gpufs::this_warp();
-    const std::uint64_t offset = global_warp() % nranges * per_warp * page_nbytes;
+    std::uint64_t offset = global_warp() % nranges * per_warp * page_nbytes;
     std::uint64_t mine = 0;
     if constexpr (std::is_same_v<Source, called_file>) {
       const gpufs::file file(from.fs, from.number);
-      for (std::uint32_t i = 0; i < per_warp; ++i) {
-        gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(offset + std::uint64_t{i} * page_nbytes));
+      for (std::uint32_t i = 0; i < per_warp; ++i, offset += page_nbytes) {
+        gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(offset));
         if (page.error() != 0) {
           if (warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
           continue;
