@@ -104,7 +104,10 @@ class pointer_runs {
   // A mount whose cache has the whole of the file `data`, which is open.
   struct filled_cache {
     filled_cache(const pointer_runs& runs, std::uint32_t page_nbytes)
-        : fs(runs.make_mount(page_nbytes, std::max(runs.nbytes_ + runs.nbytes_ / 2, std::uint64_t{32} * page_nbytes), "data")),
+        // Few large pages fall to the cache's rings less evenly.
+        : fs(runs.make_mount(page_nbytes,
+                             std::max(runs.nbytes_ * (page_nbytes == small_page ? 3 : 4) / 2, std::uint64_t{32} * page_nbytes),
+                             "data")),
           file(fs, "data") {
       fill_cache(fs, file.number(), runs.small_, runs.nbytes_,
                  sum_in_parallel(runs.nbytes_ / 8, [](std::uint64_t begin, std::uint64_t end) {
