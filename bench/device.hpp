@@ -143,10 +143,14 @@ thread_resources resources_in_full_blocks() {
   return {attributes.numRegs, static_cast<int>(attributes.localSizeBytes)};
 }
 
-// Seconds of one DMA copy of pinned memory to the device.
+// Seconds of one DMA copy of pinned memory to the device; of the driver's copy from device memory to device memory.
 inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes) {
   return device_seconds(
       [&] { check(cudaMemcpyAsync(device, pinned, nbytes, cudaMemcpyHostToDevice, bench_stream()), "cudaMemcpyAsync"); });
+}
+inline double device_copy_seconds(void* to, const void* from, std::size_t nbytes) {
+  return device_seconds(
+      [&] { check(cudaMemcpyAsync(to, from, nbytes, cudaMemcpyDeviceToDevice, bench_stream()), "cudaMemcpyAsync"); });
 }
 
 #else
@@ -175,6 +179,7 @@ inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes)
   gpufs::simt::this_platform().copy_to_device(device, pinned, nbytes);
   return watch.seconds();
 }
+inline double device_copy_seconds(void* to, const void* from, std::size_t nbytes) { return copy_seconds(to, from, nbytes); }
 
 #endif
 

@@ -459,6 +459,31 @@ def cases_table(targets: list[Target], benches: list[Bench], names: list[str]) -
     return markdown_table(("name", "case", "figure", "spread", "measured", "ceiling", "cause of a miss"), rows)
 
 
+def papers_value(case: Case) -> str:
+    """What the paper has for this case, as the case's own figure, and what that is made of where it is known."""
+    if "paper" not in case.details:
+        return ""
+    made_of = ""
+    if "paper_measured" in case.details and "paper_base" in case.details:
+        measured, base = (with_unit(case.details[key], case.unit) for key in ("paper_measured", "paper_base"))
+        made_of = f" ({measured} by {base})"
+    return number(case.details["paper"]) + made_of
+
+
+def beside_table(benches: list[Bench], names: list[str]) -> str:
+    """Cases with the paper's value beside ours."""
+    rows = []
+    for case in (c for b in benches for c in b.cases if c.name in names and not c.quick):
+        base = with_unit(case.ceiling, case.unit) + (f", {case.ceiling_is}" if case.ceiling else "")
+        figure = number(case.figure) if case.verified else "wrong answers"
+        spread = f"{number(case.spread[0])} to {number(case.spread[1])}"
+        name = f"`{case.name}`: {case.label}" if len(names) > 1 else case.label
+        rows.append((name, figure, papers_value(case), spread, with_unit(case.measured, case.unit), base))
+    if not rows:
+        return "*Not measured yet.*"
+    return markdown_table(("case", "ours", "the paper's", "spread", "measured", "held against"), rows)
+
+
 def ceilings_table(benches: list[Bench]) -> str:
     rows = [
         (bench.name, c["name"], with_unit(c["measured"], c["unit"]), f"{number(c['low'])} to {number(c['high'])}")
@@ -581,8 +606,8 @@ def scaling_plot(benches: list[Bench]) -> Draw | None:
     return draw
 
 
-def workloads_plot(benches: list[Bench], name: str) -> Draw | None:
-    """Extra time of each workload by blocks: every detail of a case but `blocks` is a workload."""
+def workloads_plot(benches: list[Bench], name: str, base: str = "raw pointers") -> Draw | None:
+    """Extra time of each workload by blocks: every detail of a case but `blocks` and `paper` is a workload."""
     cases = [
         c
         for b in benches
@@ -595,14 +620,34 @@ def workloads_plot(benches: list[Bench], name: str) -> Draw | None:
 
     def draw(axes: Any) -> None:
         blocks = [c.details["blocks"] for c in cases]
-        for workload in [key for key in cases[-1].details if key != "blocks"]:
+        for workload in [key for key in cases[-1].details if key not in ("blocks", "paper")]:
             extra = [100 * c.details.get(workload, math.nan) for c in cases]
             axes.plot(blocks, extra, "o-", markersize=3, linewidth=1, label=workload)
         axes.plot(blocks, [100 * c.figure for c in cases], "k--", linewidth=1.5, label="mean")
         axes.set_xscale("log", base=2)
         axes.set_xticks(blocks, [f"{n:.0f}" for n in blocks])
         axes.set_xlabel("blocks of 1,024 threads")
-        axes.set_ylabel("% more time than raw pointers")
+        axes.set_ylabel(f"% more time than {base}")
+        axes.legend(fontsize=8)
+
+    return draw
+
+
+def tlb_plot(benches: list[Bench]) -> Draw | None:
+    cases = [c for b in benches for c in b.cases if c.name == "ap_figure_7" and not c.quick and c.verified]
+    if not cases:
+        return None
+
+    def draw(axes: Any) -> None:
+        for entries in sorted({c.details["tlb_entries"] for c in cases}):
+            line = sorted((c.details["pages"], c.measured) for c in cases if c.details["tlb_entries"] == entries)
+            label = f"TLB of {entries:.0f}" if entries else "no TLB"
+            axes.plot([x for x, _ in line], [y for _, y in line], "o-", markersize=3, linewidth=1, label=label)
+        axes.set_xscale("log", base=2)
+        ticks = sorted({c.details["pages"] for c in cases})
+        axes.set_xticks(ticks, [f"{n:.0f}" for n in ticks])
+        axes.set_xlabel("pages that the block shares")
+        axes.set_ylabel(cases[0].unit)
         axes.legend(fontsize=8)
 
     return draw
@@ -615,6 +660,10 @@ def plots(targets: list[Target], benches: list[Bench], worst: dict[str, Case]) -
         "hits": ("Hits", case_plot(benches, ["hot_4k", "hot_64k", "hot_skewed", "hot_one_page"], "GB/s")),
         "workloads_4": ("Workloads through pointers, 4-byte reads", workloads_plot(benches, "ap_workloads_4")),
         "workloads_16": ("Workloads through pointers, 16-byte reads", workloads_plot(benches, "ap_workloads_16")),
+        "figure_6a": ("Figure 6a: 4-byte reads, no faults", workloads_plot(benches, "ap_figure_6a")),
+        "figure_6b": ("Figure 6b: 16-byte reads, no faults", workloads_plot(benches, "ap_figure_6b")),
+        "figure_6c": ("Figure 6c: 4-byte reads, minor faults", workloads_plot(benches, "ap_figure_6c", "map_page")),
+        "figure_7": ("Figure 7: minor faults of one block", tlb_plot(benches)),
         "staged": ("Random 4 KiB served by host threads", staged_plot(benches)),
         "scaling": ("Misses and hits by the number of SMs", scaling_plot(benches)),
     }
@@ -660,7 +709,9 @@ def make_docs(
     papers: list[Paper],
     worst: dict[str, Case],
 ) -> None:
-    """Fills in the markers: {{summary}}, {{cases NAME...}}, {{ceilings}}, {{provenance}}, {{papers}}, {{plot NAME}}."""
+    """Fills in the markers: {{summary}}, {{cases NAME...}}, {{beside NAME...}}, {{ceilings}}, {{provenance}},
+    {{papers}}, {{plot NAME}}.
+    """
     known = plots(targets, benches, worst)
     folder = docs / "performance"
 
@@ -670,6 +721,8 @@ def make_docs(
             return summary_table(targets, worst)
         if kind == "cases" and words:
             return cases_table(targets, benches, words)
+        if kind == "beside" and words:
+            return beside_table(benches, words)
         if kind == "ceilings" and not words:
             return ceilings_table(benches)
         if kind == "papers" and not words:

@@ -200,6 +200,12 @@ def everything() -> list[dict[str, Any]]:
         cases += [
             case(f"ap_workloads_{nbytes}_by_blocks", 1 / n, details={"blocks": n, "add": 2 / n}) for nbytes in (4, 16)
         ]
+        cases += [
+            case(f"ap_figure_{figure}", 1 / n, details={"blocks": n, "read": 1 / n, "paper": 0.2})
+            for figure in ("6a", "6b", "6c")
+        ]
+        cases += [case("ap_figure_7", n, details={"pages": n, "tlb_entries": entries}) for entries in (0, 32)]
+    cases += [case(f"ap_table_{table}", 0.1 * table, details={"paper": 0.2}) for table in (1, 2, 3)]
     return cases
 
 
@@ -216,7 +222,10 @@ def test_the_docs_are_the_same_each_time(tmp_path: Path) -> None:
     assert first == make_docs(results, tmp_path / "second")
     assert set(first) == {"performance.md"} | {
         f"performance/{name}.svg"
-        for name in ("targets", "misses", "hits", "workloads_4", "workloads_16", "staged", "scaling")
+        for name in (
+            *("targets", "misses", "hits", "workloads_4", "workloads_16", "staged", "scaling"),
+            *("figure_6a", "figure_6b", "figure_6c", "figure_7"),
+        )
     }
     text = first["performance.md"].decode()
     assert "{{" not in text
@@ -285,6 +294,33 @@ def test_the_papers_values_stand_under_ours(tmp_path: Path) -> None:
     assert "### Table 8 (WRONG ANSWERS)" in text and "### Table 9: of a test\n" in text
     assert text.index("| 512x384 | 12.3 |") < text.index("The paper:") < text.index("| 512x384 | 291 |")
     assert text.count("The paper:") == 1 and "- a note" in text and "Commit 7654321" in text
+
+
+def test_the_papers_values_stand_beside_ours(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    cases = [
+        case(
+            "ap_table_1",
+            0.1,
+            case="read",
+            unit="cycles",
+            details={"paper": 0.2, "paper_measured": 271, "paper_base": 225},
+        ),
+        case("ap_table_1", 0.3, case="of our own"),
+        case("ap_table_1", 0.4, case="wrong", verified=False),
+        case("ap_table_3", 0.05, case="minor", details={"paper": 0}),
+    ]
+    (tmp_path / "results").mkdir()
+    write(tmp_path / "results", pointer_papers=bench(cases), quick=bench([case("ap_table_1", 9)], quick=True))
+    (tmp_path / "text.in").write_text(
+        "{{beside ap_table_1}}\n\n{{beside ap_table_3 ap_table_1}}\n\n{{beside ap_table_2}}"
+    )
+    files = make_docs(tmp_path / "results", tmp_path / "docs", "--text", str(tmp_path / "text.in"))
+    text = files["performance.md"].decode()
+    assert "| read | 0.1 | 0.2 (271 cycles by 225 cycles) | 0.099 to 0.101 | 5.56 cycles |" in text
+    assert "| of our own | 0.3 |  |" in text and "| wrong | wrong answers |" in text
+    assert "| `ap_table_3`: minor | 0.05 | 0 |" in text and "at 9" not in text
+    assert text.count("*Not measured yet.*") == 1
 
 
 @pytest.mark.parametrize("changes", [{"rows": 3}, {"verified": "yes"}, {"paper": [1]}, SLOWDOWN | {"figure": "7"}])
