@@ -27,11 +27,13 @@ step_tests() {
 # Each tool over every GPU test program, with fewer seeds: the tools slow kernels down by an order of magnitude or two.
 # memcheck takes host memory that was registered while a kernel runs for out of bounds ("... is inside the nearest allocation");
 # so it gets the tests that register before the launch, and pulls from pinned memory (mem_store).
+# racecheck takes relaxed atomics on one word of shared memory for a race: not the bench's TLB, whose words are those.
 # One test is left out: its kernels wait for each other, and the tools run them one after the other.
 sanitize_one() {
   local tool=$1 program=$2 name filter='*-concurrency.page_whose_read_stalls_holds_up_nobody_else' status
   name=$(basename "$program")
   [ "$tool" != memcheck ] || filter="$filter:*/mapped:*/automatic"
+  [ "$tool" != racecheck ] || filter="$filter:pointer_variants.*tlb:pointer_variants.pages_that_fight_for_an_entry"
   GPUFS_TEST_SEEDS=${GPUFS_SANITIZE_SEEDS:-3} GPUFS_SANITIZER=$tool GTEST_FILTER=$filter timeout "${GPUFS_SANITIZE_TIMEOUT:-240}" \
     compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 "$program" >"$out/$tool-$name.log" 2>&1
   status=$?

@@ -118,7 +118,7 @@ TYPED_TEST(read_tile_of, reads_what_is_there_and_counts_what_is_not) {
   const unsigned threads = under_tsan ? 32 : 64;
   const std::int64_t begin = 2 * std::int64_t{page} - 160;
   for (const std::int64_t count : {std::int64_t{7}, 5 * std::int64_t{page} / std::int64_t{sizeof(TypeParam)}}) {
-    for (std::uint32_t seed = 1; seed <= 4; ++seed) {
+    for (std::uint32_t seed = 1; seed <= (under_compute_sanitizer() ? 1 : 4); ++seed) {
       this->schedule.seed = seed;
       const std::uint64_t errors_before = this->fs().counters().fault_errors;
       this->template run<tiles_kernel<TypeParam>>(1, threads, begin, count, seed);

@@ -349,8 +349,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   GPUFS_DEVICE static std::uint64_t bytes(difference_type n) { return static_cast<std::uint64_t>(n) * nbytes; }
   GPUFS_DEVICE std::uint64_t position() const { return address_ + shift_; }
-  // Whether the element that many bytes on lies in the linked page.
-  GPUFS_DEVICE bool reaches(std::uint64_t distance) const { return address_ + distance - first_ < span_; }
+  // Whether the element that many bytes on lies in the linked page. In this order, the address is computed beside it.
+  GPUFS_DEVICE bool reaches(std::uint64_t distance) const { return distance + (address_ - first_) < span_; }
 
   template <class Other>
   GPUFS_DEVICE void copy_position(const Other& other) {
