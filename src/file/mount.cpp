@@ -251,7 +251,7 @@ struct host_mount::impl {
   void add_faults(std::vector<std::string>& lines) const {
     for (std::uint32_t i = 0; i < fault_records; ++i) {
       fault_record& record = layout.faults[i];
-      if (std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) == 0) continue;  // meets note_fault
+      if (std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) == 0) continue;  // meets record_fault
       const auto path = host.path_of(record.handle);
       std::string line = record.is_mapping != 0 ? "mapping of " : "pointer to ";
       line.append(path                ? "'" + *path + "'"

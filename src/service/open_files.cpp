@@ -99,10 +99,10 @@ open_files::ref open_files::acquire(std::uint32_t handle) {
 }
 
 std::optional<std::string> open_files::path_of(std::uint32_t handle) {
-  const std::uint32_t generation = handle >> index_bits_;
-  entry* e = find(handle & ((1u << index_bits_) - 1));
+  const std::uint32_t generation = handle >> index_bits_, index = handle & ((1u << index_bits_) - 1);
+  entry* e = find(index);
   if (e == nullptr || generation == 0) return std::nullopt;
-  const std::scoped_lock hold(free_[e->index % nparts].lock);
+  const std::scoped_lock hold(free_[index % nparts].lock);
   if (e->generation != generation) return std::nullopt;
   return e->path;
 }

@@ -45,7 +45,7 @@ struct warp_state {
   std::uint32_t in_block = 0;  // lanes in a block collective
   std::uint32_t exited = 0;
   std::uint32_t converging = 0;  // lanes in cpu_converge whose group is not closed yet
-  bool patient = false;          // these wait until nobody else can run, so that warps are often whole
+  bool patient = false;          // these wait longer, mostly until nobody else can run, so that warps are often whole
 };
 
 struct shared_object {

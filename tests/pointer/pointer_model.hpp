@@ -205,6 +205,9 @@ class lane_program {
     s.what = pointer_op::load_wide;
     touch(p, i);
     if (m_.has(i) && i > m_.count - n) ++nfaults_;  // its end is beyond the mapping
+    const std::int64_t last = i + n - 1;
+    const bool same_page = m_.has(last) && m_.in_one_page(last) && static_cast<std::int64_t>(m_.page(last)) == p.link;
+    if (!same_page) p.link = not_linked;
     add_data(s, i, n);
   }
 

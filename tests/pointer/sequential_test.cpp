@@ -147,6 +147,96 @@ TEST_F(sequential, holds_pages_ahead_and_gives_them_back) {
   EXPECT_EQ(fs().counters().fault_errors, 20u * 32);
 }
 
+// Pointers whose pages ahead differ, of which each lane uses another one, and swaps some.
+struct use_several : pointer_job {
+  std::uint64_t seed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    constexpr std::int64_t apart = 9 * per_page;
+    std::int64_t wrong = 0;
+    {
+      walker p[4];
+      std::int64_t at[4];
+      for (int k = 0; k < 4; ++k) {
+        p[k] = map_sequential<const std::uint32_t>(warp, f) + (at[k] = k * apart + warp.rank());
+        wrong += *p[k] != word_at(at[k]);
+      }
+      for (std::uint64_t i = 0; i < 24; ++i) {
+        const std::uint64_t drawn = content_word(seed, i * 32 + warp.rank() * (i % 3));
+        const auto k = static_cast<unsigned>(drawn % 4), l = static_cast<unsigned>(drawn / 4 % 4);
+        if (drawn / 16 % 8 == 0) {
+          walker kept(static_cast<walker&&>(p[k]));
+          p[k] = static_cast<walker&&>(p[l]);
+          p[l] = static_cast<walker&&>(kept);
+          const std::int64_t was = at[k];
+          at[k] = at[l];
+          at[l] = was;
+        }
+        if (at[k] + per_page / 2 < nwords) {
+          p[k] += per_page / 2;
+          at[k] += per_page / 2;
+        }
+        wrong += *p[k] != word_at(at[k]);
+      }
+    }
+    mine()[0] = wrong;
+    warp.sync();
+    close(warp, f);
+  }
+};
+
+TEST_F(sequential, pointers_with_other_pages_ahead_do_not_mix) {
+  options.cache_nbytes = 4096 * page;
+  run<warm_up>(1, 32);
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    schedule.seed = seed;
+    run<use_several>(1, 32, seed);
+    for (unsigned t = 0; t < 32; ++t) ASSERT_EQ(result(t, 0), 0) << "seed " << seed << ", lane " << t;
+    ASSERT_EQ(fs().counters().pins, 0u);
+  }
+}
+
+// Each lane leaves its pointer in memory, and another lane takes it over.
+struct take_over : pointer_job {
+  walker* shared;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      walker p = map_sequential<const std::uint32_t>(warp, f) + warp.rank();
+      mine()[0] = *p;
+      shared[warp.rank()] = static_cast<walker&&>(p);
+      warp.sync();
+      walker q(static_cast<walker&&>(shared[31 - warp.rank()]));
+      warp.sync();
+      for (int i = 1; i < 8; ++i) {
+        q += per_page;
+        mine()[i] = *q;
+      }
+    }
+    warp.sync();
+    close(warp, f);
+  }
+};
+
+TEST_F(sequential, another_lane_may_take_a_pointer_over) {
+  options.cache_nbytes = 4096 * page;
+  run<warm_up>(1, 32);
+  const device_buffer<std::byte> memory(32 * sizeof(walker));  // zeroed: null pointers
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    schedule.seed = seed;
+    run<take_over>(1, 32, reinterpret_cast<walker*>(memory.get()));
+    for (unsigned t = 0; t < 32; ++t) {
+      EXPECT_EQ(result(t, 0), word_at(t));
+      for (unsigned i = 1; i < 8; ++i) EXPECT_EQ(result(t, i), word_at(i * per_page + 31 - t)) << "seed " << seed;
+    }
+    ASSERT_EQ(fs().counters().pins, 0u);
+  }
+}
+
 // Small caches: nobody is kept from a frame by pages that are only held ahead.
 TEST_F(sequential, holds_nothing_ahead_in_a_small_cache) {
   for (const std::uint32_t frames : {8u, 24u, 64u}) {

@@ -202,6 +202,16 @@ GPUFS_DEVICE pinned_page pin_pages(simt::some_lanes lanes, const mapping_entry* 
   return {there.frame, there.state < 0 ? there.state : 0};
 }
 
+// Gives back pins of who has read a page, or may have written it.
+template <bool Wrote>
+GPUFS_DEVICE void give_back(std::uint64_t& state, std::uint32_t npins) {
+  if constexpr (Wrote) {
+    cache::frames::unpin_after_writes(state, npins);
+  } else {
+    cache::frames::unpin(state, npins);
+  }
+}
+
 // Gives back the pins on the pages at these addresses (0: none). All lanes call; what they have read or (Wrote) written is done
 // with.
 template <bool Wrote>
@@ -213,11 +223,7 @@ GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from,
   }
   const std::uint32_t same = sharing_lanes(lanes, state);
   if (state == nullptr || simt::lane_id() != simt::lowest_lane(same)) return;
-  if constexpr (Wrote) {
-    cache::frames::unpin_after_writes(*state, simt::count_lanes(same));
-  } else {
-    cache::frames::unpin(*state, simt::count_lanes(same));
-  }
+  give_back<Wrote>(*state, simt::count_lanes(same));
 }
 
 // Marks a pinned page as changed.
@@ -300,11 +306,7 @@ class warp_access {
     const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), frame);
     auto* states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
     if (frame == no_page || simt::lane_id() != simt::lowest_lane(same)) return;
-    if constexpr (Wrote) {
-      cache::frames::unpin_after_writes(states[frame], simt::count_lanes(same));
-    } else {
-      cache::frames::unpin(states[frame], simt::count_lanes(same));
-    }
+    give_back<Wrote>(states[frame], simt::count_lanes(same));
   }
 
   // A frame that may be that of the lane's page, asked for only: the page's home bucket, and the first there that looks like it.

@@ -94,8 +94,10 @@ class mapping_table {
       }
       // While an entry is being written it may be the one that we look for.
       if (!changing && place == nullptr) return mapping_name{-ENFILE};
-      if (!changing && word(*place).compare_exchange(seen_there, (seen_there & ~state_mask) | writing, std::memory_order_acquire)) {
-        return add(*place, seen_there, key);
+      if (!changing) {
+        // With the next generation from here on, so that names of the old one find nothing in what is written now.
+        const std::uint64_t next = (((seen_there >> 2) + 1) & mapping_generation_mask) << 2;
+        if (word(*place).compare_exchange(seen_there, next | writing, std::memory_order_acquire)) return add(*place, next, key);
       }
       if (until.expired()) return mapping_name{-ETIMEDOUT};
       pause();
@@ -105,7 +107,7 @@ class mapping_table {
  private:
   enum : std::uint64_t { unused = 0, writing = 1, ready = 2, state_mask = 3 };
 
-  GPUFS_DEVICE mapping_name add(mapping_entry& entry, std::uint64_t before, const mapping_key& key) const {
+  GPUFS_DEVICE mapping_name add(mapping_entry& entry, std::uint64_t generation, const mapping_key& key) const {
     const auto fill = [&](mapping_entry& copy) {
       put(copy.number, key.number);
       put(copy.cache_id, key.cache_id);
@@ -118,8 +120,7 @@ class mapping_table {
     };
     simt::fence(std::memory_order_release, simt::scope::device);  // meets is()'s fence: who sees a new field sees `writing`
     fill(entry);
-    const std::uint64_t generation = ((before >> 2) + 1) & mapping_generation_mask;
-    const std::uint64_t after = generation << 2 | ready;
+    const std::uint64_t after = generation | ready;
     for (std::uint32_t copy = 1; copy < mapping_copies; ++copy) {
       // First the generation, so that no pointer of an older one takes this entry for its own.
       word((&entry)[copy]).store(after, std::memory_order_relaxed);

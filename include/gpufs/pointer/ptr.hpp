@@ -220,6 +220,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0 && reaches(distance + sizeof(V) - nbytes) && (address_ + distance) % alignof(V) == 0) [[likely]]
       return simt::load_device(reinterpret_cast<const V*>(address_ + distance));
+    if (!reaches(distance + sizeof(V) - nbytes)) unlink();  // who waits for another page holds none
     V value{};
     Access::template access_elsewhere<false>(from_, handler(), within_, position() + distance, &value, sizeof(V),
                                              static_cast<int>(at < 0 ? at : 0));

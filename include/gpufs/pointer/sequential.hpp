@@ -10,8 +10,9 @@ inline namespace GPUFS_MACHINE {
 namespace detail {
 
 // Pages that each lane of a warp has one pin on: page `front` + i for each bit i of `found`. Lane i knows where page `front` + i
-// is, which the others ask for while they are together; a lane that is alone looks it up, by the cache id that the mapping had
-// then. Either there are none, and a linked pointer holds its page by itself, or its page is one of them.
+// is, which the others ask for while they are together; a lane that is alone, or that took the pointer over from another lane,
+// looks it up, by the cache id that the mapping had then. Either there are none, and a linked pointer holds its page by itself, or
+// its page is one of them.
 struct pages_ahead {
   GPUFS_DEVICE bool any() const { return found != 0; }
   GPUFS_DEVICE bool have(std::uint32_t page) const { return page - front < simt::warp_lanes && (found >> (page - front) & 1) != 0; }
@@ -22,12 +23,15 @@ struct pages_ahead {
     found = other.found;
     cache_id = other.cache_id;
   }
+  GPUFS_DEVICE std::uint64_t address() const { return mine & ~lane_mask; }
+  GPUFS_DEVICE bool is_of_lane() const { return (mine & lane_mask) == simt::lane_id(); }
   GPUFS_DEVICE void take(const pages_ahead& other) {
     set(other);
     other.found = 0;
   }
 
-  mutable std::uint64_t mine = 0;  // the address of page front + lane
+  static constexpr std::uint64_t lane_mask = simt::warp_lanes - 1;
+  mutable std::uint64_t mine = 0;  // the address of page front + lane, with the lane in its low bits
   mutable std::uint32_t front = 0, found = 0;
   mutable std::uint32_t cache_id = 0;
 };
@@ -36,7 +40,8 @@ struct pages_ahead {
 GPUFS_DEVICE bool is_warp_ahead(simt::some_lanes lanes, mapping_name name, const pages_ahead& ahead) {
   if (!warp_access::possible(lanes, name)) return false;
   const auto warp = simt::this_warp();
-  return warp.all(warp.broadcast(ahead.front) == ahead.front && warp.broadcast(ahead.found) == ahead.found);
+  const std::uint32_t front = warp.broadcast(ahead.front), found = warp.broadcast(ahead.found);
+  return warp.all(front == ahead.front && found == ahead.found && ahead.is_of_lane());
 }
 
 // The address of one of the pages ahead, if all lanes of the warp are together, and each wants one of them; else 0.
@@ -44,7 +49,7 @@ GPUFS_DEVICE std::uint64_t find_ahead(mapping_name name, std::uint32_t page, con
   struct site;
   if (!is_warp_ahead(simt::lanes_together<site>(), name, ahead)) return 0;
   const auto warp = simt::this_warp();
-  const std::uint64_t address = warp.shfl(ahead.mine, (page - ahead.front) % simt::warp_lanes);
+  const std::uint64_t address = warp.shfl(ahead.address(), (page - ahead.front) % simt::warp_lanes);
   return warp.all(ahead.have(page)) ? address : 0;
 }
 
@@ -64,32 +69,25 @@ GPUFS_DEVICE cache::frame_index frame_of_pinned(const mapping_entry& from, std::
 template <bool Wrote>
 GPUFS_DEVICE_COLD void leave_ahead(mapping_name name, pages_ahead ahead) {
   struct site;
-  const auto unpin = [](std::uint64_t& state, std::uint32_t npins) {
-    if constexpr (Wrote) {
-      cache::frames::unpin_after_writes(state, npins);
-    } else {
-      cache::frames::unpin(state, npins);
-    }
-  };
   const mapping_entry& from = *entry_of(name);
   if (is_warp_ahead(simt::lanes_together<site>(), name, ahead)) {
     simt::this_warp().sync();  // all have done with all pages
     if ((ahead.found >> simt::lane_id() & 1) == 0) return;
     const auto data = reinterpret_cast<std::uint64_t>(from.frames.data);
-    unpin(from.frames.states[(ahead.mine - data) >> from.frames.page_shift], simt::warp_lanes);
+    give_back<Wrote>(from.frames.states[(ahead.address() - data) >> from.frames.page_shift], simt::warp_lanes);
     return;
   }
   for (std::uint32_t left = ahead.found; left != 0; left &= left - 1) {
     const cache::frame_index f = frame_of_pinned(from, ahead.cache_id, ahead.front + simt::lowest_lane(left));
-    unpin(from.frames.states[static_cast<std::uint32_t>(f)], 1);
+    give_back<Wrote>(from.frames.states[static_cast<std::uint32_t>(f)], 1);
   }
 }
 
-// How many pages a pointer may hold ahead: with those of all warps of the grid, a quarter of the cache's frames.
+// How many pages a pointer may hold ahead: with those of one pointer of each warp of the grid, an eighth of the cache's frames.
 GPUFS_DEVICE std::uint32_t most_ahead(const mapping_entry& from) {
-  const std::uint32_t warps = simt::grid_size() * (simt::block_size() / simt::warp_lanes);
-  const std::uint32_t share = from.mount->cache.frames.nframes / 4 / warps;
-  return share < simt::warp_lanes ? share : simt::warp_lanes;
+  const std::uint64_t warps = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::warp_lanes);
+  const std::uint64_t share = from.mount->cache.frames.nframes / 8 / warps;
+  return share < simt::warp_lanes ? static_cast<std::uint32_t>(share) : simt::warp_lanes;
 }
 
 struct looked_ahead {
@@ -115,14 +113,14 @@ GPUFS_DEVICE looked_ahead look_ahead(mapping_name name, std::uint32_t page, std:
   const std::uint32_t found = warp.ballot(frame != cache::hash_table::no_frame);
   made.ahead.front = first;
   made.ahead.found = found;
-  made.ahead.mine = access.address_of(frame);
+  made.ahead.mine = access.address_of(frame) | simt::lane_id();
   made.ahead.cache_id = access.cache_id();
   if (!warp.all(made.ahead.have(page))) {
     leave_ahead<false>(name, made.ahead);
     return {0, {}};
   }
   access.count_hits(simt::count_lanes(found));
-  made.address = warp.shfl(made.ahead.mine, (page - first) % simt::warp_lanes);
+  made.address = warp.shfl(made.ahead.address(), (page - first) % simt::warp_lanes);
   return made;
 }
 
@@ -179,8 +177,9 @@ template <class T>
 using sequential_ptr = ptr<T, sequential_access>;
 
 // As gpufs::map, for walks in order: the pointers of a warp hold the pages after the one that they are linked to as well, as many
-// as are in the cache, up to 32, and no more than a quarter of the cache for all warps of the grid. It is for warps whose lanes
-// walk together, each warp through pages of its own; for others it is as gpufs::map, with some more registers.
+// as are in the cache, up to 32, and for one pointer of each warp of the grid no more than an eighth of the cache. It is for warps
+// whose lanes walk together, and cross into the next page together: each warp through pages of its own, 32 elements side by side in
+// one page. For others it is as gpufs::map, with some more registers and look-ups.
 template <class T, class Group, class Mount>
 GPUFS_DEVICE sequential_ptr<T> map_sequential(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
                                               std::int64_t count = to_the_end, map_flags flags = map_flags::none) {
