@@ -101,9 +101,9 @@ GPUFS_DEVICE P moved_on(P p, std::int64_t n) {
   return p;
 }
 
-template <class T>
+template <class T, class Access>
 class pointer_interpreter {
-  using pointer = ptr<T>;
+  using pointer = ptr<T, Access>;
   using plain = std::remove_const_t<T>;
   static constexpr bool writable = !std::is_const_v<T>;
 
@@ -143,7 +143,7 @@ class pointer_interpreter {
       case pointer_op::post_minus:
         return digest_of(*p--);
       case pointer_op::read_only: {
-        const ptr<const plain> reader = p;
+        const ptr<const plain, Access> reader = p;
         return digest_of(*reader);
       }
       case pointer_op::plus_plus:
@@ -256,7 +256,7 @@ class pointer_interpreter {
 // What the lanes of one warp do together after each round of their lists.
 enum class meeting : std::uint32_t { none, warp, block, pread };
 
-template <class T>
+template <class T, class Access>
 struct pointer_kernel {
   mount_ref fs;
   const char* path;
@@ -276,9 +276,9 @@ struct pointer_kernel {
     const std::uint32_t me = simt::block_rank() * simt::block_size() + simt::thread_rank();
     const file f = open(warp, fs, path);
     {
-      const auto begin = map<T>(warp, f, offset, count, flags);
+      const ptr<T, Access> begin = mapped(f);
       errors[me] = begin.error();
-      pointer_interpreter<T> all(begin, reinterpret_cast<ptr<T>*>(global) + std::size_t{me} * global_pointers);
+      pointer_interpreter<T, Access> all(begin, reinterpret_cast<ptr<T, Access>*>(global) + std::size_t{me} * global_pointers);
       for (unsigned round = 0; round < nrounds; ++round) {
         const std::uint32_t list = me * nrounds + round;
         for (std::uint32_t i = first_step[list]; i < first_step[list + 1]; ++i) results[i] = all.run(steps[i]);
@@ -288,6 +288,13 @@ struct pointer_kernel {
     close(warp, f);
   }
 
+  GPUFS_DEVICE ptr<T, Access> mapped(const file& f) const {
+    if constexpr (std::is_same_v<Access, sequential_access>) {
+      return map_sequential<T>(this_warp(), f, offset, count, flags);
+    } else {
+      return map<T>(this_warp(), f, offset, count, flags);
+    }
+  }
   GPUFS_DEVICE void meet(unsigned round, const file& f, std::uint32_t me) const {
     const auto warp = this_warp();
     switch (meetings[round]) {

@@ -63,8 +63,9 @@ struct verify_private {
 };
 
 struct pointer_trial {
-  pointer_trial(std::uint64_t chosen, const mapped_model& element, unsigned alignment)
-      : seed(chosen), draw(chosen * 2 + element.writable), m(element) {
+  // ahead: pointers look pages up ahead, in caches that have room for it where the file fits.
+  pointer_trial(std::uint64_t chosen, const mapped_model& element, unsigned alignment, bool ahead)
+      : seed(chosen), draw(chosen * 2 + element.writable), m(element), looks_ahead(ahead) {
     const std::vector<std::uint32_t> pages = {512, 512, 512, 1024, 4096, 4096, 16384, 65536};
     options.page_nbytes = draw.pick(pages);
     m.page_nbytes = options.page_nbytes;
@@ -105,6 +106,7 @@ struct pointer_trial {
   std::int64_t file_nbytes = 0;
   room kind = room::fits;
   mapped_model m;
+  bool looks_ahead;
   std::vector<meeting> meetings;
   std::vector<lane_program> programs;     // of the active lanes
   std::vector<std::uint32_t> program_of;  // by thread; none: not active
@@ -139,13 +141,14 @@ struct pointer_trial {
     nrounds = static_cast<unsigned>(draw.between(1, 5));
     for (unsigned r = 0; r < nrounds; ++r) meetings.push_back(static_cast<meeting>(draw.below(4)));
     const unsigned nthreads = grid * block, nwarps = nthreads / 32;
-    const std::uint64_t dice = draw.below(100);
+    const std::uint64_t dice = looks_ahead ? 15 : draw.below(100);
     if (dice < 15 && !m.writable) {
       kind = room::too_many;
       nactive = nthreads;
     } else if (dice < 50) {
       // A private mapping's pages are beside those that open and pread bring in.
       nframes = std::max<std::uint32_t>(nframes, static_cast<std::uint32_t>(m.writable ? 2 * pages : pages));
+      if (looks_ahead) nframes += static_cast<std::uint32_t>(draw.between(16, 64)) * nwarps;
       nactive = static_cast<unsigned>(draw.percent(50) ? nthreads : draw.between(1, nthreads));
     } else {
       kind = room::few_lanes;
@@ -170,6 +173,10 @@ struct pointer_trial {
         while (program_of[t] != none) ++t, t %= nthreads;
       }
       program_of[t] = i;
+    }
+    // The lanes of a warp do the same, so that they often stay together.
+    if (!m.writable && nactive == nthreads && draw.percent(40)) {
+      for (unsigned t = 0; t < nthreads; ++t) program_of[t] = program_of[t - t % 32];
     }
     draw_programs();
     schedule.timeout_ns = 20'000'000'000;
@@ -204,13 +211,13 @@ struct pointer_trial {
   std::int64_t own_count_ = 0;
 };
 
-template <class T>
+template <class T, class Access>
 class trial_runner {
   using plain = std::remove_const_t<T>;
   static constexpr bool writable = !std::is_const_v<T>;
 
  public:
-  explicit trial_runner(std::uint64_t seed) : t_(seed, model_of_element(), alignof(T)) {}
+  explicit trial_runner(std::uint64_t seed) : t_(seed, model_of_element(), alignof(T), std::is_same_v<Access, sequential_access>) {}
 
   const pointer_trial& trial() const { return t_; }
 
@@ -253,13 +260,13 @@ class trial_runner {
     const device_buffer<std::uint32_t> first(first_step);
     const device_buffer<pointer_step> step_memory(steps);
     const device_buffer<std::uint64_t> results(steps.size());
-    const device_buffer<std::byte> global(std::size_t{nthreads} * global_pointers * sizeof(ptr<T>));
+    const device_buffer<std::byte> global(std::size_t{nthreads} * global_pointers * sizeof(ptr<T, Access>));
     const device_buffer<std::byte> scratch(std::size_t{nthreads} * 2);
     const device_buffer<std::int64_t> errors(nthreads);
     simt::launch({.grid = t_.grid, .block = t_.block, .schedule = t_.schedule},
-                 pointer_kernel<T>{fs.ref(), path_->get(), static_cast<std::int64_t>(t_.m.begin), t_.m.count, flags(), t_.nrounds,
-                                   meetings.get(), first.get(), step_memory.get(), results.get(), global.get(), scratch.get(),
-                                   errors.get()});
+                 pointer_kernel<T, Access>{fs.ref(), path_->get(), static_cast<std::int64_t>(t_.m.begin), t_.m.count, flags(),
+                                           t_.nrounds, meetings.get(), first.get(), step_memory.get(), results.get(), global.get(),
+                                           scratch.get(), errors.get()});
     for (const std::int64_t e : errors.read()) {
       if (e == -ENOMEM && t_.kind == room::too_many) continue;  // a pread may find no frame
       ASSERT_EQ(e, 0);
@@ -300,6 +307,7 @@ class trial_runner {
     // Each access looks up one page, or those that its element lies in (the widest: two elements); lanes together do so once.
     const std::uint64_t pages = 2 + 2 * t_.m.nbytes / t_.m.page_nbytes;
     const std::uint64_t others = std::uint64_t{t_.grid} * t_.block / 32 * (t_.nrounds + 1) * 2;
+    if (t_.looks_ahead) return;
     EXPECT_LE(c.hits + c.faults + c.waits, nreads * (pages + 1) * (t_.m.writable ? 3 : 1) + others);
     if (!writable) {
       EXPECT_EQ(c.dirty_frames, 0u);
@@ -353,7 +361,7 @@ class trial_runner {
 };
 
 // Runs seeds, each with the element type that it draws from Types.
-template <class... Types>
+template <class Access, class... Types>
 void run_pointer_trials(std::uint64_t usual_count) {
   const seed_range seeds = seeds_to_run(usual_count);
   const bool loud = number_from_environment("GPUFS_TEST_VERBOSE", 0) != 0;
@@ -361,7 +369,7 @@ void run_pointer_trials(std::uint64_t usual_count) {
   for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
     std::string what;
     const auto run = [&]<class T>(std::type_identity<T>) {
-      trial_runner<T> runner(seed);
+      trial_runner<T, Access> runner(seed);
       what = runner.trial().describe();
       if (loud) std::cout << what << std::endl;
       constexpr const char* names[] = {"where the file fits", "of few lanes", "with more pins than frames"};
