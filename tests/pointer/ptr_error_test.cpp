@@ -184,7 +184,7 @@ struct checked_kernel : pointer_job {
     (void)p[5 * per_page];
     const reader q = p;
     (void)*q;  // in the cache
-    auto w = map<std::uint32_t>(warp, f, 4 * thread(), 1, check | map_flags::private_changes);
+    auto w = map<std::uint32_t>(this_thread(), f, 4 * thread(), 1, check | map_flags::private_changes);
     *w = 77;
     warp.sync();
     mine()[0] = *w;
