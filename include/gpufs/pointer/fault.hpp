@@ -212,15 +212,16 @@ GPUFS_DEVICE void give_back(std::uint64_t& state, std::uint32_t npins) {
   }
 }
 
+// The state word of the frame that has the page at this address.
+GPUFS_DEVICE std::uint64_t& state_at(const mapping_entry& from, std::uint64_t address) {
+  return from.frames.states[(address - reinterpret_cast<std::uint64_t>(from.frames.data)) >> from.frames.page_shift];
+}
+
 // Gives back the pins on the pages at these addresses (0: none). All lanes call; what they have read or (Wrote) written is done
 // with.
 template <bool Wrote>
 GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from, std::uint64_t address) {
-  std::uint64_t* state = nullptr;
-  if (address != 0) {
-    const auto base = reinterpret_cast<std::uint64_t>(from->frames.data);
-    state = from->frames.states + ((address - base) >> from->frames.page_shift);
-  }
+  std::uint64_t* state = address == 0 ? nullptr : &state_at(*from, address);
   const std::uint32_t same = sharing_lanes(lanes, state);
   if (state == nullptr || simt::lane_id() != simt::lowest_lane(same)) return;
   give_back<Wrote>(*state, simt::count_lanes(same));
@@ -228,9 +229,7 @@ GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from,
 
 // Marks a pinned page as changed.
 GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_t address) {
-  const cache::frames frames(from->frames);
-  const auto base = reinterpret_cast<std::uint64_t>(from->frames.data);
-  auto state = frames.state(cache::frame_index{static_cast<std::uint32_t>((address - base) >> frames.page_shift())});
+  const simt::atomic_ref<std::uint64_t> state(state_at(*from, address));
   if ((state.load(std::memory_order_relaxed) & cache::frame_state::dirty) == 0) {
     state.fetch_or(cache::frame_state::dirty, std::memory_order_relaxed);
   }
@@ -374,8 +373,7 @@ class warp_access {
 
 // Pins each lane's page (no_page: none) in place of the page at `held` (an address in it; 0: none), if that is done at once: a full
 // warp with one mapping, and pages in the cache. The page's address; 0: not pinned; pin_again: not even looked, and `held` is held
-// still. Uses few registers: what a call saves on the stack is written by 32 lanes, a line for each word, and a page of 4 KiB is
-// copied in little more time than a dozen of these take.
+// still. Uses few registers: what a call saves on the stack is written by 32 lanes, 128 bytes for each word.
 inline constexpr std::uint64_t pin_again = 1;
 template <bool Wrote>
 GPUFS_DEVICE_COLD std::uint64_t pin_hit(mapping_name name, std::uint32_t page, std::uint64_t held) {

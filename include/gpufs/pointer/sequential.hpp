@@ -73,8 +73,7 @@ GPUFS_DEVICE_COLD void leave_ahead(mapping_name name, pages_ahead ahead) {
   if (is_warp_ahead(simt::lanes_together<site>(), name, ahead)) {
     simt::this_warp().sync();  // all have done with all pages
     if ((ahead.found >> simt::lane_id() & 1) == 0) return;
-    const auto data = reinterpret_cast<std::uint64_t>(from.frames.data);
-    give_back<Wrote>(from.frames.states[(ahead.address() - data) >> from.frames.page_shift], simt::warp_lanes);
+    give_back<Wrote>(state_at(from, ahead.address()), simt::warp_lanes);
     return;
   }
   for (std::uint32_t left = ahead.found; left != 0; left &= left - 1) {
