@@ -90,12 +90,13 @@ class file_table {
     return static_cast<std::uint32_t>(number) & ((1u << slot_bits) - 1);
   }
 
-  // The same as view().error == 0, and counts nothing.
+  // The same as view().error == 0, and counts nothing. Where it is not: all uses that came before its close happened before (the
+  // acquire meets the releases of retire, recycle and link).
   GPUFS_DEVICE bool is_open(file_number number) const {
     const auto raw = static_cast<std::uint32_t>(number);
     const std::uint32_t index = index_of(number);
     if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.nslots) return false;
-    const std::uint32_t word = simt::atomic_ref<std::uint32_t>(mount_.slots[index].word).load(std::memory_order_relaxed);
+    const std::uint32_t word = simt::atomic_ref<std::uint32_t>(mount_.slots[index].word).load(std::memory_order_acquire);
     return (word & 0xffffu) == word_of(raw >> slot_bits, slot_state::open);
   }
 
@@ -302,7 +303,8 @@ class file_table {
   GPUFS_DEVICE void link(path_bucket& chain, std::uint32_t index, const path_name& name) const {
     file_slot& slot = mount_.slots[index];
     simt::atomic_ref<std::uint32_t> word(slot.word);
-    word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::opening), std::memory_order_relaxed);
+    // Meets is_open's acquire: as recycle's, which this hides.
+    word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::opening), std::memory_order_release);
     simt::atomic_ref<std::uint64_t>(slot.hash[0]).store(name.hash[0], std::memory_order_relaxed);
     simt::atomic_ref<std::uint64_t>(slot.hash[1]).store(name.hash[1], std::memory_order_relaxed);
     // An add, not a store: a stray look-up may hold a reference for a moment. Its release meets join's acquire.

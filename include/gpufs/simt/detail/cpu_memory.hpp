@@ -28,13 +28,14 @@ T load_device(const T* p) {
   return *p;
 }
 
+// Atomic loads, as a line may have words that others compare and exchange: to ThreadSanitizer a failed exchange is a write, too.
 class warp_line_words {
  public:
   explicit warp_line_words(const void* line) : line_(static_cast<const std::byte*>(line)) {}
   template <class T>
   T get(unsigned offset) const {
     T value;
-    std::memcpy(&value, line_ + offset, sizeof value);
+    __atomic_load(reinterpret_cast<const T*>(line_ + offset), &value, __ATOMIC_RELAXED);
     return value;
   }
 
