@@ -33,7 +33,7 @@ struct core {
   core(simt::platform& machine, std::shared_ptr<store::store> store, const service_options& o)
       : options(o),
         files(std::move(store)),
-        requests(machine, o.nrings, o.nslots, o.payload_nbytes),
+        requests(machine, o.nrings, o.nslots, o.payload_nbytes, o.writable),
         open(o.max_open_files),
         ids(o.first_cache_id),
         parked(static_cast<int>(o.nworkers)),

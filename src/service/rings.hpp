@@ -20,25 +20,27 @@ struct taken_request {
 
 class rings {
  public:
-  rings(simt::platform& machine, std::uint32_t nrings, std::uint32_t nslots, std::uint32_t payload_nbytes)
+  // With `writable`, payloads have room for a mask and for a second path.
+  rings(simt::platform& machine, std::uint32_t nrings, std::uint32_t nslots, std::uint32_t payload_nbytes, bool writable)
       : machine_(machine),
         requests_(allocate<request>(std::size_t{nrings} * nslots)),
         replies_(allocate<reply>(std::size_t{nrings} * nslots)),
-        payload_(allocate<std::byte>(std::size_t{nrings} * nslots * payload_nbytes)),
         cursors_(new cursor[nrings]),
         answered_(new std::atomic<std::uint32_t>[std::size_t{nrings} * nslots]),
         nrings_(nrings),
         nslots_(nslots),
-        payload_nbytes_(payload_nbytes) {
+        payload_nbytes_(payload_nbytes),
+        payload_stride_(writable ? payload_nbytes + (payload_nbytes / 8 + 4095) / 4096 * 4096 : payload_nbytes),
+        payload_(allocate<std::byte>(std::size_t{nrings} * nslots * payload_stride_)) {
     // As if every slot had been used and answered in the lap before the first.
     for (std::size_t i = 0; i < std::size_t{nrings} * nslots; ++i) {
       answered_[i].store(static_cast<std::uint32_t>(i % nslots) + 1 - nslots, std::memory_order_relaxed);
     }
   }
 
-  ring_view view() const { return {requests_.get(), replies_.get(), payload_.get(), nrings_, nslots_, payload_nbytes_}; }
+  ring_view view() const { return {requests_.get(), replies_.get(), payload_.get(), nrings_, nslots_, payload_nbytes_, payload_stride_}; }
   std::uint32_t nrings() const { return nrings_; }
-  std::byte* payload(std::uint32_t index) const { return payload_.get() + std::size_t{index} * payload_nbytes_; }
+  std::byte* payload(std::uint32_t index) const { return payload_.get() + std::size_t{index} * payload_stride_; }
   std::uint32_t payload_nbytes() const { return payload_nbytes_; }
 
   // Whether ring r has something to take. A hint; costs two loads.
@@ -117,10 +119,10 @@ class rings {
   simt::platform& machine_;
   pinned<request> requests_;
   pinned<reply> replies_;
-  pinned<std::byte> payload_;
   std::unique_ptr<cursor[]> cursors_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> answered_;  // by slot: the sequence of the last answer
-  std::uint32_t nrings_, nslots_, payload_nbytes_;
+  std::uint32_t nrings_, nslots_, payload_nbytes_, payload_stride_;
+  pinned<std::byte> payload_;
 };
 
 }  // namespace gpufs::service

@@ -120,6 +120,7 @@ void worker::admit(const taken_request& taken) {
       answer(w, reply{});
       return;
     case opcode::none:
+    default:
       break;
   }
   fail(w, ENOSYS, "operation " + std::to_string(static_cast<std::uint32_t>(ask.op)));

@@ -253,7 +253,7 @@ TEST(open_files, ThreadsOpenReadAndCloseAtOnce) {
 
 // Each slot of a ring is used for one request at a time, whatever the device writes.
 TEST(rings, TakeNothingBeforeItsSlotIsAnswered) {
-  service::rings rings(simt::cpu_platform(), 1, 2, 4096);
+  service::rings rings(simt::cpu_platform(), 1, 2, 4096, false);
   const service::ring_view view = rings.view();
   std::vector<service::taken_request> taken;
   const auto take = [&](std::uint32_t most) { return rings.take(0, most, [&](const auto& t) { taken.push_back(t); }); };

@@ -45,7 +45,7 @@ class ring_client {
     }
   }
 
-  std::byte* payload(ticket t) const { return view_.payload + std::size_t{t.index} * view_.payload_nbytes; }
+  std::byte* payload(ticket t) const { return view_.payload + std::size_t{t.index} * view_.payload_stride; }
 
   void post(ticket t, const service::request& what) {
     service::request& out = view_.requests[t.index];

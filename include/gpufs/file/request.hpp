@@ -52,7 +52,7 @@ class requests {
   }
 
   GPUFS_DEVICE std::byte* payload(ticket t) const {
-    return view_.payload + static_cast<std::size_t>(t.index) * view_.payload_nbytes;
+    return view_.payload + static_cast<std::size_t>(t.index) * view_.payload_stride;
   }
 
   // Sends the request (its fields but `sequence`) and waits for the answer. One lane calls. 0 or -ETIMEDOUT, and then the
@@ -64,6 +64,8 @@ class requests {
     out.offset = what.offset;
     out.nbytes = what.nbytes;
     out.flags = what.flags;
+    out.skip = what.skip;
+    out.mode = what.mode;
     // Meets the host's acquire load of `sequence`: it then sees the fields and the payload.
     host_word(out.sequence).store(t.number + 1, std::memory_order_release);
     const reply& in = view_.replies[t.index];

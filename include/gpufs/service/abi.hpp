@@ -6,7 +6,38 @@
 
 namespace gpufs::service {
 
-enum class opcode : std::uint32_t { none = 0, open = 1, read = 2, close = 3 };
+enum class opcode : std::uint32_t {
+  none = 0,
+  open = 1,
+  read = 2,
+  close = 3,
+  write = 4,      // bytes of the payload to a file
+  sync = 5,       // a file to stable storage
+  truncate = 6,   // a file to another size
+  unlink = 7,     // a path: a file, or an empty directory
+  rename = 8,     // a path
+  mkdir = 9,      // a path
+  stat = 10,      // a path
+  read_dir = 11,  // a path: entries of a directory, from a position on
+};
+
+// `request::flags` of some operations.
+inline constexpr std::uint32_t write_masked = 1;    // write: only bytes whose bit in the mask is set
+inline constexpr std::uint32_t sync_data_only = 1;  // sync: fdatasync(2) in place of fsync(2)
+inline constexpr std::uint32_t unlink_directory = 1;
+inline constexpr std::uint32_t stat_link = 1;  // stat: a symbolic link itself
+
+// An entry of a directory as read_dir gives it: this, then the name's bytes and a NUL, then up to the next multiple of 8 anything.
+// Its file's status may be from a moment before or after the others'.
+struct alignas(8) dir_entry {
+  std::uint64_t inode;
+  std::int64_t file_nbytes;
+  std::uint64_t mtime_ns;
+  std::uint32_t mode;         // st_mode, of a symbolic link itself; 0: it was gone when we looked
+  std::uint16_t entry_nbytes; // from this entry to the next
+  std::uint16_t name_nbytes;  // without the NUL
+};
+static_assert(sizeof(dir_entry) == 32);
 
 // Where the bytes of an open file come from.
 enum class source_kind : std::uint32_t {
@@ -19,38 +50,45 @@ enum class source_kind : std::uint32_t {
 // `sequence` meets it. `sequence` of the n-th use (ticket t) of a ring is t + 1, so slot t % nslots never repeats a value soon.
 struct alignas(64) request {
   opcode op;
-  std::uint32_t handle;  // host file handle (read, close); open: how many bytes of the file's beginning to bring along
-  std::int64_t offset;   // read: bytes; open: the device's number for the file, handed back when it turns stale (a hint)
-  std::uint32_t nbytes;  // bytes to read, at most payload_nbytes; open: length of the path in the payload, without a NUL
-  std::uint32_t flags;   // open: O_* flags
-  std::uint32_t reserved[9];
+  std::uint32_t handle;  // host file handle; open: how many bytes of the file's beginning to bring along; rename: length of the new
+                         // path, which lies at payload_nbytes in the payload, without a NUL
+  std::int64_t offset;   // read, write: where in the file; open: the device's number for the file, handed back when it turns stale
+                         // (a hint); truncate: the new size; read_dir: 0, or the position that the last answer gave
+  std::uint32_t nbytes;  // bytes to read or write, skip + nbytes at most payload_nbytes; calls with a path: its length in the
+                         // payload, without a NUL
+  std::uint32_t flags;   // open: O_* flags; others: see above
+  std::uint32_t skip;    // write: where in the payload the bytes begin
+  std::uint32_t mode;    // open (O_CREAT), mkdir: permissions, less the process's umask
+  std::uint32_t reserved[7];
   std::uint32_t sequence;
 };
 
 // The answer to the request in the same slot. The host writes every field (and the payload), then `sequence` (equal to the
 // request's) with a release; the device's system-scope acquire load meets it.
 struct alignas(64) reply {
-  std::int64_t result;       // >= 0 bytes read, for open bytes brought along (all that were asked for and are in the file, or 0),
-                             // or -errno
-  std::int64_t file_nbytes;  // open: size at open
+  std::int64_t result;       // >= 0 bytes read (of a file open for writing: that there are), or written (of a mask: its bits), for open
+                             // bytes brought along (all that were asked for and are in the file, or 0), for read_dir bytes of
+                             // entries (0: no more), or -errno
+  std::int64_t file_nbytes;  // open: size at open; stat: size; read_dir: the position of the next entry
   std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull), else 0
   std::uint32_t handle;      // open: host file handle for read and close
   std::uint32_t cache_id;    // open: names this version of this file, 1 .. 2^28 - 1
   source_kind kind;          // open
-  std::uint32_t mode;        // open: st_mode
-  std::uint64_t inode;       // open: st_ino
-  std::uint64_t mtime_ns;    // open
+  std::uint32_t mode;        // open, stat: st_mode; rename: of what was renamed
+  std::uint64_t inode;       // open, stat: st_ino
+  std::uint64_t mtime_ns;    // open, stat
   std::uint32_t reserved;
   std::uint32_t sequence;
 };
 
-static_assert(sizeof(request) == 64 && offsetof(request, offset) == 8 && offsetof(request, sequence) == 60);
+static_assert(sizeof(request) == 64 && offsetof(request, offset) == 8 && offsetof(request, skip) == 24 && offsetof(request, sequence) == 60);
 static_assert(sizeof(reply) == 64 && offsetof(reply, handle) == 24 && offsetof(reply, sequence) == 60);
 
 inline constexpr std::uint32_t max_path_nbytes = 4095;
 
 // The rings of one mount, as both sides see them (addresses valid on host and device). Ring r, slot s is element
-// r * nslots + s; its payload is payload_nbytes bytes at payload + (r * nslots + s) * payload_nbytes. nslots is a power of two.
+// r * nslots + s; its payload begins at payload + (r * nslots + s) * payload_stride. nslots is a power of two. Where a mount may write,
+// the payload's bytes are followed by their mask: bit i % 32 of word i / 32 says whether byte i of the payload is to be written.
 struct ring_view {
   request* requests;
   reply* replies;
@@ -58,6 +96,7 @@ struct ring_view {
   std::uint32_t nrings;
   std::uint32_t nslots;
   std::uint32_t payload_nbytes;  // max(page size, 4096)
+  std::uint32_t payload_stride;  // the same, or with room for the mask and for a second path
 };
 
 }  // namespace gpufs::service

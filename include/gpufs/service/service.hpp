@@ -19,6 +19,7 @@ struct service_options {
   std::uint32_t nrings = 32;
   std::uint32_t nslots = 64;                      // a ring; a power of two
   std::uint32_t payload_nbytes = 4096;            // a slot; at least max_path_nbytes + 1, a multiple of 512
+  bool writable = false;                          // the store may write: payloads have room for masks
   std::uint32_t nworkers = 0;                     // threads; 0: one a core, at least 2, at most 16
   std::uint32_t max_open_files = 65536;           // at most 2^20; then opens give -EMFILE
   std::uint32_t max_batch = 64;                   // requests that a thread takes at once, at most 64

@@ -1,6 +1,7 @@
 // Where the bytes of files come from. A store is a small table of host operations; `nil` and `mem` exist beside the real ones
 // so that cache and service can be measured and tested alone, and tests derive slow and failing stores from them.
 #pragma once
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,7 @@ struct file_info {
   service::source_kind kind = service::source_kind::staged;
   const std::byte* pull_base = nullptr;  // device-visible address of byte 0 (kind == pull)
   std::string reason;                    // why this kind: one sentence for `gpufs doctor` and fstat users
+  bool live = false;  // open for writing: no version of the file, but whatever it has when it is read; nbytes is the size at open
 };
 
 // One open file of a store. Destroying it closes it; must not wait for running kernels. May outlive its store.
@@ -41,6 +43,21 @@ class open_file {
   // and by the slow watch over pull files; cheap. What was read before a call that gives 0 is of the opened version, if that
   // was settled.
   virtual int check_version() const { return 0; }
+
+  // Of files opened for writing; as pread, they may block, and several workers call at once.
+  // Writes all of src at offset (>= 0): 0 or -errno, and then any part of it may have been written.
+  virtual int pwrite(std::span<const std::byte> /*src*/, std::int64_t /*offset*/) { return -EBADF; }
+  // To stable storage: bytes and size, and unless data_only all else. 0 or -errno.
+  virtual int sync(bool /*data_only*/) { return -EBADF; }
+  // 0 or -errno.
+  virtual int truncate(std::int64_t /*nbytes*/) { return -EBADF; }
+};
+
+// What a store says of a path.
+struct path_status {
+  std::int64_t nbytes = 0;
+  std::uint64_t inode = 0, mtime_ns = 0;
+  std::uint32_t mode = 0;
 };
 
 class store {
@@ -53,6 +70,16 @@ class store {
   virtual std::unique_ptr<open_file> open_explained(std::string_view path, int flags, int* error, std::string* why) {
     why->clear();
     return open(path, flags, error);
+  }
+  // Calls on paths, relative to the root; 0 or -errno. By several workers at once; may block. -EROFS where the store may not write.
+  virtual int unlink(std::string_view /*path*/, bool /*directory*/) { return -EROFS; }
+  virtual int rename(std::string_view /*from*/, std::string_view /*to*/, std::uint32_t* /*mode*/) { return -EROFS; }
+  virtual int make_directory(std::string_view /*path*/, std::uint32_t /*mode*/) { return -EROFS; }
+  virtual int status(std::string_view /*path*/, bool /*link*/, path_status* /*out*/) { return -ENOSYS; }
+  // Entries from *position on (0: the first) as service::dir_entry, as many as fit; sets *position to where to go on. Without "." and
+  // "..". The bytes, 0: no more, or -errno; -EINVAL when not even one fits.
+  virtual std::int64_t read_directory(std::string_view /*path*/, std::int64_t* /*position*/, std::span<std::byte> /*out*/) {
+    return -ENOSYS;
   }
   virtual std::string_view name() const = 0;
   // Gives back what closed files still hold (registered mappings): waits for running kernels, so only the host calls it.
