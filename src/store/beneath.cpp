@@ -18,7 +18,9 @@ namespace gpufs::store {
 namespace {
 
 // O_NONBLOCK: a FIFO without a writer, or a lease, must not hold a worker.
-constexpr int open_flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+constexpr int open_flags = O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+constexpr mode_t new_file_mode = 0666;
+constexpr std::uint64_t resolve_flags = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
 constexpr int max_symlinks = 40;  // as the kernel's
 
 // 0 for a regular file, else why we refuse it.
@@ -48,6 +50,7 @@ int refusal_of(int fd, struct stat* status) { return ::fstat(fd, status) == 0 ? 
 int sys_openat2(int root, const char* path, std::uint64_t flags, std::uint64_t resolve) {
   open_how how{};
   how.flags = flags;
+  how.mode = (flags & O_CREAT) != 0 ? new_file_mode : 0;
   how.resolve = resolve;
   // EAGAIN: a rename or mount raced with a `..` of ours, so the kernel cannot tell whether we stayed below (openat2(2)).
   for (int attempt = 0;; ++attempt) {
@@ -58,18 +61,22 @@ int sys_openat2(int root, const char* path, std::uint64_t flags, std::uint64_t r
   }
 }
 
-int by_openat2(int root, const std::string& path, int flags, unique_fd* out, struct stat* status) {
-  constexpr std::uint64_t beneath = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-  const auto how = static_cast<std::uint64_t>(open_flags | flags);
+// The descriptor or -errno.
+int by_openat2(int root, const std::string& path, std::uint64_t flags) {
   // A path without `..` and links only goes down. Told so, the kernel need not look afterwards whether it is still below the
   // root, which takes a lock that all threads of all processes share.
   const bool goes_down = path.find("..") == std::string::npos;
-  int fd = goes_down ? sys_openat2(root, path.c_str(), how, RESOLVE_NO_SYMLINKS) : -ELOOP;
-  if (fd == -ELOOP) fd = sys_openat2(root, path.c_str(), how, beneath);
+  const int fd = goes_down ? sys_openat2(root, path.c_str(), flags, RESOLVE_NO_SYMLINKS) : -ELOOP;
+  return fd == -ELOOP ? sys_openat2(root, path.c_str(), flags, resolve_flags) : fd;
+}
+
+int open_by_openat2(int root, const std::string& path, int flags, unique_fd* out, struct stat* status) {
+  const int fd = by_openat2(root, path, static_cast<std::uint64_t>(open_flags | flags));
   if (fd < 0) {
-    // A socket or a device without a driver cannot be opened; say what it is rather than what its driver says.
+    // A socket or a device without a driver cannot be opened, nor a FIFO for writing without a reader; say what it is rather than
+    // what its driver says.
     if (fd == -ENXIO || fd == -ENODEV) {
-      const unique_fd probe(sys_openat2(root, path.c_str(), O_PATH | O_CLOEXEC, beneath));
+      const unique_fd probe(sys_openat2(root, path.c_str(), O_PATH | O_CLOEXEC, resolve_flags));
       const int why = probe.get() < 0 ? fd : refusal_of(probe.get(), status);
       return why == 0 ? fd : why;
     }
@@ -79,23 +86,43 @@ int by_openat2(int root, const std::string& path, int flags, unique_fd* out, str
   return refusal_of(fd, status);
 }
 
+int resolve_by_openat2(int root, const std::string& path, int flags, unique_fd* out) {
+  // With O_NOFOLLOW a link at the end is what is asked for, and RESOLVE_NO_SYMLINKS lets it pass.
+  const int fd = by_openat2(root, path, static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | flags));
+  if (fd < 0) return fd;
+  *out = unique_fd(fd);
+  return 0;
+}
+
 // The walk: one O_PATH descriptor a directory on the way, so that `..` goes back to where we came from and never above root.
 class walk {
  public:
   walk(int root, const std::string& path) : root_(root) { push_components(path); }
 
   int open(int flags, unique_fd* out, struct stat* status) {
-    while (!todo_.empty()) {
-      const std::string name = std::move(todo_.back());
-      todo_.pop_back();
-      if (name == "..") {
-        if (dirs_.empty()) return -EXDEV;
-        dirs_.pop_back();
-        continue;
-      }
-      if (const int error = step(name, flags, out, status); error != 0 || out->get() >= 0) return error;
+    flags_ = flags;
+    const int error = go();
+    if (error != 0) return error;
+    if (name_.empty()) return (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) ? -EEXIST : -EISDIR;
+    if (node_.get() >= 0) {
+      if (const int why = refusal(found_.st_mode); why != 0) return why;
     }
-    return -EISDIR;
+    *out = unique_fd(::openat(here(), name_.c_str(), open_flags | O_NOFOLLOW | flags, new_file_mode));
+    if (out->get() < 0) return -errno;  // ELOOP: replaced by a link since we looked
+    return refusal_of(out->get(), status);
+  }
+
+  int resolve(int flags, unique_fd* out) {
+    flags_ = flags;
+    const int error = go();
+    if (error != 0) return error;
+    if (!name_.empty()) {
+      if ((flags & O_DIRECTORY) != 0) return -ENOTDIR;
+      *out = std::move(node_);
+    } else {
+      *out = unique_fd(::openat(here(), ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    }
+    return out->get() < 0 ? -errno : 0;
   }
 
  private:
@@ -116,23 +143,42 @@ class walk {
     std::reverse(todo_.begin() + first, todo_.end());
   }
 
-  int step(const std::string& name, int flags, unique_fd* out, struct stat* status) {
-    unique_fd node(::openat(here(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    if (node.get() < 0) return -errno;
-    struct stat st;
-    if (::fstat(node.get(), &st) != 0) return -errno;
-    const bool last = todo_.empty();
-    if (S_ISDIR(st.st_mode)) {
-      dirs_.push_back(std::move(node));
+  // To the path's end: here() is then the directory that is meant, or where name_ is, which is node_ or, for O_CREAT, not there.
+  int go() {
+    while (!todo_.empty() && name_.empty()) {
+      std::string name = std::move(todo_.back());
+      todo_.pop_back();
+      if (name == "..") {
+        if (dirs_.empty()) return -EXDEV;
+        dirs_.pop_back();
+        continue;
+      }
+      if (const int error = step(std::move(name)); error != 0) return error;
+    }
+    return 0;
+  }
+
+  int step(std::string name) {
+    const bool last = todo_.empty(), creates = (flags_ & O_CREAT) != 0, fresh = creates && (flags_ & O_EXCL) != 0;
+    node_ = unique_fd(::openat(here(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    if (node_.get() < 0) {
+      if (errno != ENOENT || !last || !creates) return -errno;
+      if (must_be_directory_) return -EISDIR;
+      name_ = std::move(name);
       return 0;
     }
-    if (S_ISLNK(st.st_mode) && !(last && (flags & O_NOFOLLOW) != 0)) return follow(node.get());
+    if (::fstat(node_.get(), &found_) != 0) return -errno;
+    if (S_ISDIR(found_.st_mode)) {
+      dirs_.push_back(std::move(node_));
+      return 0;
+    }
+    if (last && creates && must_be_directory_) return -EISDIR;
+    const bool may_follow = !last || must_be_directory_ || ((flags_ & O_NOFOLLOW) == 0 && !fresh);
+    if (S_ISLNK(found_.st_mode) && may_follow) return follow(node_.get());
     if (!last || must_be_directory_) return -ENOTDIR;
-    if (const int why = refusal(st.st_mode); why != 0) return why;
-    unique_fd file(::openat(here(), name.c_str(), open_flags | O_NOFOLLOW | flags));
-    if (file.get() < 0) return -errno;  // ELOOP: replaced by a link since we looked
-    *out = std::move(file);
-    return refusal_of(out->get(), status);
+    if (fresh) return -EEXIST;
+    name_ = std::move(name);
+    return 0;
   }
 
   int follow(int link) {
@@ -148,25 +194,44 @@ class walk {
   }
 
   int root_;
+  int flags_ = 0;
   int nlinks_ = 0;
   bool must_be_directory_ = false;
+  unique_fd node_;
+  struct stat found_;
+  std::string name_;
   std::vector<unique_fd> dirs_;
   std::vector<std::string> todo_;  // components, the next one last
 };
 
+std::atomic<bool> openat2_missing{false};
+
+// by_kernel() -> 0 or -errno, else by_walk() where there is no openat2.
+template <class ByKernel, class ByWalk>
+int beneath(int root, bool use_openat2, ByKernel by_kernel, ByWalk by_walk) {
+  if (!use_openat2 || openat2_missing.load(std::memory_order_relaxed)) return by_walk();
+  const int error = by_kernel();
+  if (error != -ENOSYS && error != -EPERM) return error;
+  // EPERM is also how older container runtimes refuse a system call; or it is the file's own (immutable).
+  if (error == -EPERM && unique_fd(sys_openat2(root, ".", O_PATH | O_CLOEXEC, RESOLVE_BENEATH)).get() >= 0) return error;
+  openat2_missing.store(true, std::memory_order_relaxed);
+  return by_walk();
+}
+
 }  // namespace
 
 int open_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out, struct stat* status) {
-  static std::atomic<bool> missing{false};
-  int error = -ENOSYS;
-  if (use_openat2 && !missing.load(std::memory_order_relaxed)) {
-    error = by_openat2(root, path, flags, out, status);
-    if (error == -EPERM) error = -ENOSYS;  // how older container runtimes refuse a system call; the walk gives a file's own
-    if (error == -ENOSYS) missing.store(true, std::memory_order_relaxed);
-  }
-  if (error == -ENOSYS) error = walk(root, path).open(flags, out, status);
+  const int error = beneath(
+      root, use_openat2, [&] { return open_by_openat2(root, path, flags, out, status); },
+      [&] { return walk(root, path).open(flags, out, status); });
   if (error != 0) *out = unique_fd();
   return error;
+}
+
+int resolve_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out) {
+  return beneath(
+      root, use_openat2, [&] { return resolve_by_openat2(root, path, flags, out); },
+      [&] { return walk(root, path).resolve(flags, out); });
 }
 
 }  // namespace gpufs::store

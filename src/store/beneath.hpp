@@ -1,4 +1,4 @@
-// Opening a regular file below a directory, and nowhere else.
+// Finding files below a directory, and nowhere else.
 #pragma once
 #include <sys/stat.h>
 
@@ -9,9 +9,13 @@
 
 namespace gpufs::store {
 
-// Opens `path` (checked by check_path) below `root` for reading, with `flags` (O_DIRECT, O_NOFOLLOW) added. Returns 0 and the
-// descriptor of a regular file with what fstat says of it, or the negative errno of posix_store's table. The descriptor is
-// O_NONBLOCK: see make_blocking.
+// Opens `path` (checked by check_path) below `root`. flags: O_RDONLY, O_RDWR or O_WRONLY, with O_DIRECT, O_NOFOLLOW, O_CREAT (a new
+// file gets 0666 less the umask; the target of a dangling link is made, if below the root) and O_EXCL. Returns 0 and the descriptor
+// of a regular file with what fstat says of it, or the negative errno of posix_store's table. The descriptor is O_NONBLOCK: see
+// make_blocking.
 int open_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out, struct stat* status);
+
+// Resolves `path` below `root` to an O_PATH descriptor, of anything. flags: O_DIRECTORY, O_NOFOLLOW. Returns 0 or a negative errno.
+int resolve_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out);
 
 }  // namespace gpufs::store

@@ -14,6 +14,7 @@
 
 #include "gpufs/store/auto_store.hpp"
 #include "mappings.hpp"
+#include "path.hpp"
 
 namespace gpufs::store {
 namespace {
@@ -56,7 +57,7 @@ std::uint64_t default_pin_nbytes() {
 }
 
 mapped_store::mapped_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes, posix_options options)
-    : root_(open_root(root)), options_(options), mappings_(make_mappings(machine, pin_nbytes)) {}
+    : rooted_store(root, options), mappings_(make_mappings(machine, pin_nbytes)) {}
 
 mapped_store::~mapped_store() = default;
 
@@ -67,6 +68,7 @@ std::unique_ptr<open_file> mapped_store::open(std::string_view path, int flags, 
 
 std::unique_ptr<open_file> mapped_store::open_explained(std::string_view path, int flags, int* error, std::string* why) {
   why->clear();
+  if (writes(flags)) return open_live_file(root_, path, flags, options_, error);
   posix_options buffered = options_;
   buffered.direct = false;
   auto file = open_to_map(root_, path, flags & ~O_DIRECT, buffered, error);
@@ -84,8 +86,8 @@ void mapped_store::trim(std::uint64_t keep_nbytes) { mappings_->trim(keep_nbytes
 pin_usage mapped_store::usage() const { return mappings_->usage(); }
 
 auto_store::auto_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes, auto_options options)
-    : root_(open_root(root)),
-      options_(options),
+    : rooted_store(root, options.posix),
+      small_file_nbytes_(options.small_file_nbytes),
       small_reason_("staged: its bytes are fewer than the " + std::to_string(options.small_file_nbytes) +
                     " from which registering a mapping pays"),
       mappings_(make_mappings(machine, pin_nbytes)) {}
@@ -93,11 +95,12 @@ auto_store::auto_store(simt::platform& machine, const std::string& root, std::ui
 auto_store::~auto_store() = default;
 
 std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, int* error) {
-  auto file = open_to_map(root_, path, flags, options_.posix, error);
+  if (writes(flags)) return open_live_file(root_, path, flags, options_, error);
+  auto file = open_to_map(root_, path, flags, options_, error);
   if (!file) return nullptr;
-  if (options_.posix.direct || (flags & O_DIRECT) != 0) return file;  // its reason says what became of O_DIRECT
+  if (options_.direct || (flags & O_DIRECT) != 0) return file;  // its reason says what became of O_DIRECT
   const file_info& info = file->info();
-  if (static_cast<std::uint64_t>(info.nbytes) < options_.small_file_nbytes) {
+  if (static_cast<std::uint64_t>(info.nbytes) < small_file_nbytes_) {
     file->set_reason(small_reason_);
     return file;
   }

@@ -28,13 +28,18 @@ int for_each_component(std::string_view path, Each each) {
 
 }  // namespace
 
-int check_flags(int flags) {
-  if ((flags & O_ACCMODE) != O_RDONLY) return -EROFS;
-  if ((flags & (O_CREAT | O_TRUNC | O_APPEND | O_EXCL)) != 0) return -EROFS;
-  // Without a meaning for reading from a kernel, but harmless: portable callers pass them.
-  constexpr int harmless = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOATIME | O_SYNC | O_DSYNC | O_DIRECT | O_NOFOLLOW |
+bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
+
+int check_flags(int flags, bool writable) {
+  constexpr int writing = O_CREAT | O_TRUNC | O_APPEND | O_EXCL;
+  if (!writable && (writes(flags) || (flags & writing) != 0)) return -EROFS;
+  // Without a meaning for a kernel's calls, but harmless: portable callers pass them.
+  constexpr int harmless = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOATIME | O_DIRECT | O_NOFOLLOW |
                            0100000 /* O_LARGEFILE, which is 0 in 64-bit headers */;
-  return (flags & ~harmless) == 0 ? 0 : -EINVAL;
+  if (!writes(flags)) return (flags & ~(harmless | O_SYNC | O_DSYNC | O_APPEND | O_EXCL)) == 0 ? 0 : -EINVAL;
+  if ((flags & O_ACCMODE) == O_ACCMODE) return -EINVAL;
+  constexpr int write_once = service::open_write_once;
+  return (flags & ~(harmless | O_ACCMODE | writing | write_once)) == 0 ? 0 : -EINVAL;
 }
 
 int check_path(std::string_view path, std::string_view* relative) {
@@ -45,6 +50,19 @@ int check_path(std::string_view path, std::string_view* relative) {
   if (path.empty()) return -EISDIR;
   *relative = path;
   return for_each_component(path, [](std::string_view c) { return c.size() > max_component_nbytes ? -ENAMETOOLONG : 0; });
+}
+
+int split_path(std::string_view path, std::string* parent, std::string* name) {
+  std::string_view relative;
+  if (const int error = check_path(path, &relative); error != 0) return error;
+  const std::size_t end = relative.find_last_not_of('/') + 1;  // there is one: not the root
+  const std::size_t slash = relative.rfind('/', end - 1);
+  const std::size_t begin = slash == std::string_view::npos ? 0 : slash + 1;
+  const std::string_view last = relative.substr(begin, end - begin);
+  if (last == "." || last == "..") return -EINVAL;
+  *parent = begin == 0 ? "." : relative.substr(0, begin);
+  *name = end == relative.size() ? last : relative.substr(begin, end + 1 - begin);
+  return 0;
 }
 
 int lexical_path(std::string_view path, std::string* out) {

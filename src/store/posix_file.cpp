@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +16,7 @@
 #include <system_error>
 
 #include "beneath.hpp"
+#include "gpufs/service/abi.hpp"
 #include "path.hpp"
 #include "read_loop.hpp"
 
@@ -73,6 +75,27 @@ bool keep_one_more() {
   if (kept_descriptors.fetch_add(1, std::memory_order_relaxed) < descriptor_limit() / 4 * 3) return true;
   kept_descriptors.fetch_sub(1, std::memory_order_relaxed);
   return false;
+}
+
+file_info info_of(const struct stat& st, std::string reason) {
+  file_info info;
+  info.nbytes = st.st_size;
+  info.device = st.st_dev;
+  info.inode = st.st_ino;
+  info.mtime_ns = ns_of(st.st_mtim);
+  info.ctime_ns = ns_of(st.st_ctim);
+  info.mode = st.st_mode;
+  info.reason = std::move(reason);
+  return info;
+}
+
+// call() -> 0, or -1 and errno; again after EINTR. 0 or -errno.
+template <class Call>
+int uninterrupted(Call call) {
+  for (;;) {
+    if (call() == 0) return 0;
+    if (errno != EINTR) return -errno;
+  }
 }
 
 }  // namespace
@@ -184,7 +207,7 @@ std::int64_t posix_file::read_aligned(int fd, std::span<std::byte> dst, std::int
 std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::string_view path, int flags,
                                             const posix_options& options, int* error) {
   std::string_view relative;
-  *error = check_flags(flags);
+  *error = check_flags(flags, options.writable);
   if (*error == 0) *error = check_path(path, &relative);
   if (*error != 0) return nullptr;
 
@@ -221,17 +244,71 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
     }
   }
 
-  file_info info;
-  info.nbytes = st.st_size;
-  info.device = st.st_dev;
-  info.inode = st.st_ino;
-  info.mtime_ns = ns_of(st.st_mtim);
-  info.ctime_ns = ns_of(st.st_ctim);
+  file_info info = info_of(st, std::move(reason));
   info.settled = is_settled(info.mtime_ns, info.ctime_ns, ns_of(now));
-  info.mode = st.st_mode;
-  info.reason = std::move(reason);
   return std::make_unique<posix_file>(std::move(fd), std::move(info), st.st_nlink, alignment, root,
                                       posix_file::origin{std::move(name), nofollow | (direct ? O_DIRECT : 0), options.openat2});
+}
+
+// Descriptors of files open for writing count, so that readers give way to them, but only the kernel limits them.
+live_file::live_file(unique_fd fd, file_info info) : fd_(std::move(fd)), info_(std::move(info)) {
+  kept_descriptors.fetch_add(1, std::memory_order_relaxed);
+}
+
+live_file::~live_file() { kept_descriptors.fetch_sub(1, std::memory_order_relaxed); }
+
+std::int64_t live_file::pread(std::span<std::byte> dst, std::int64_t offset) {
+  if (offset < 0) return -EINVAL;
+  return read_to_end(
+      [this](std::byte* to, std::size_t nbytes, std::int64_t at) { return pread_waiting(fd_.get(), to, nbytes, at); }, dst, offset);
+}
+
+int live_file::pwrite(std::span<const std::byte> src, std::int64_t offset) {
+  if (offset < 0) return -EINVAL;
+  iovec part{const_cast<std::byte*>(src.data()), src.size()};  // pwritev(2) has no const
+  std::size_t done = 0;
+  return write_fully(fd_.get(), {&part, 1}, offset, &done);
+}
+
+int live_file::sync(bool data_only) {
+  return uninterrupted([&] { return data_only ? ::fdatasync(fd_.get()) : ::fsync(fd_.get()); });
+}
+
+int live_file::truncate(std::int64_t nbytes) {
+  if (nbytes < 0) return -EINVAL;
+  return uninterrupted([&] { return ::ftruncate(fd_.get(), nbytes); });
+}
+
+std::unique_ptr<open_file> open_live_file(const root_directory& root, std::string_view path, int flags,
+                                          const posix_options& options, int* error) {
+  std::string_view relative;
+  *error = check_flags(flags, options.writable);
+  if (*error == 0) *error = check_path(path, &relative);
+  if (*error != 0) return nullptr;
+
+  const std::string name(relative);
+  const bool creates = (flags & O_CREAT) != 0, fresh = creates && (flags & O_EXCL) != 0;
+  const int how = (flags & O_NOFOLLOW) | (creates ? O_CREAT : 0) | (fresh ? O_EXCL : 0);
+  unique_fd fd;
+  struct stat st;
+  // Also for writing only: pages are read in when a part of them is written.
+  *error = open_beneath(root->get(), name, O_RDWR | how, options.openat2, &fd, &st);
+  if (*error == -EACCES && (flags & service::open_write_once) != 0) {
+    *error = open_beneath(root->get(), name, O_WRONLY | how, options.openat2, &fd, &st);
+  }
+  if (*error != 0) return nullptr;
+  // Only now, when it is known to be a regular file.
+  if ((flags & O_TRUNC) != 0 && !fresh) {
+    *error = uninterrupted([&] { return ::ftruncate(fd.get(), 0); });
+    if (*error == 0 && ::fstat(fd.get(), &st) != 0) *error = -errno;
+    if (*error != 0) return nullptr;
+  }
+  const bool direct = options.direct || (flags & O_DIRECT) != 0;
+  file_info info = info_of(st, direct ? "staged: it is open for writing, which goes through the page cache (no O_DIRECT)"
+                                      : "staged: it is open for writing");
+  info.settled = false;
+  info.live = true;
+  return std::make_unique<live_file>(std::move(fd), std::move(info));
 }
 
 root_directory open_root(const std::string& root) {
@@ -240,11 +317,12 @@ root_directory open_root(const std::string& root) {
   return std::make_shared<const unique_fd>(fd);
 }
 
-posix_store::posix_store(const std::string& root, posix_options options) : root_(open_root(root)), options_(options) {}
+posix_store::posix_store(const std::string& root, posix_options options) : rooted_store(root, options) {}
 
 posix_store::~posix_store() = default;
 
 std::unique_ptr<open_file> posix_store::open(std::string_view path, int flags, int* error) {
+  if (writes(flags)) return open_live_file(root_, path, flags, options_, error);
   return open_posix_file(root_, path, flags, options_, error);
 }
 

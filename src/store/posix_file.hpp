@@ -1,4 +1,4 @@
-// One open regular file: its version, and reading it.
+// One open regular file: its version, and reading it; or, open for writing, what it has.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -55,9 +55,32 @@ class posix_file final : public open_file {
   mutable std::atomic<bool> stale_{false};  // once changed, changed for good
 };
 
+// A regular file that is open for writing. It always keeps its descriptor: opened again, its path might name another file, and what
+// was written would be lost.
+class live_file final : public open_file {
+ public:
+  live_file(unique_fd fd, file_info info);
+  ~live_file() override;
+
+  const file_info& info() const override { return info_; }
+  std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override;
+  int descriptor() const override { return fd_.get(); }
+  int pwrite(std::span<const std::byte> src, std::int64_t offset) override;
+  int sync(bool data_only) override;
+  int truncate(std::int64_t nbytes) override;
+
+ private:
+  unique_fd fd_;
+  file_info info_;
+};
+
 // Opens what posix_store::open opens. nullptr and *error, or the file.
 std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::string_view path, int flags,
                                             const posix_options& options, int* error);
+
+// Opens what posix_store::open opens for writing (path.hpp: writes(flags)). nullptr and *error, or the file.
+std::unique_ptr<open_file> open_live_file(const root_directory& root, std::string_view path, int flags,
+                                          const posix_options& options, int* error);
 
 // Throws std::system_error.
 root_directory open_root(const std::string& root);

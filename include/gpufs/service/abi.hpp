@@ -22,8 +22,9 @@ enum class opcode : std::uint32_t {
 };
 
 // `request::flags` of some operations.
-inline constexpr std::uint32_t write_masked = 1;    // write: only bytes whose bit in the mask is set
-inline constexpr std::uint32_t sync_data_only = 1;  // sync: fdatasync(2) in place of fsync(2)
+inline constexpr std::uint32_t open_write_once = 0x40000000;  // open, beside O_*: never read, GPUfs's O_GWRONCE
+inline constexpr std::uint32_t write_masked = 1;              // write: only bytes whose bit in the mask is set
+inline constexpr std::uint32_t sync_data_only = 1;            // sync: fdatasync(2) in place of fsync(2)
 inline constexpr std::uint32_t unlink_directory = 1;
 inline constexpr std::uint32_t stat_link = 1;  // stat: a symbolic link itself
 
@@ -33,9 +34,9 @@ struct alignas(8) dir_entry {
   std::uint64_t inode;
   std::int64_t file_nbytes;
   std::uint64_t mtime_ns;
-  std::uint32_t mode;         // st_mode, of a symbolic link itself; 0: it was gone when we looked
-  std::uint16_t entry_nbytes; // from this entry to the next
-  std::uint16_t name_nbytes;  // without the NUL
+  std::uint32_t mode;          // st_mode, of a symbolic link itself; 0: it was gone when we looked
+  std::uint16_t entry_nbytes;  // from this entry to the next
+  std::uint16_t name_nbytes;   // without the NUL
 };
 static_assert(sizeof(dir_entry) == 32);
 
@@ -56,9 +57,9 @@ struct alignas(64) request {
                          // (a hint); truncate: the new size; read_dir: 0, or the position that the last answer gave
   std::uint32_t nbytes;  // bytes to read or write, skip + nbytes at most payload_nbytes; calls with a path: its length in the
                          // payload, without a NUL
-  std::uint32_t flags;   // open: O_* flags; others: see above
+  std::uint32_t flags;   // open: O_* flags and open_write_once; others: see above
   std::uint32_t skip;    // write: where in the payload the bytes begin
-  std::uint32_t mode;    // open (O_CREAT), mkdir: permissions, less the process's umask
+  std::uint32_t mode;    // mkdir: permissions, less the process's umask (a file that open makes gets 0666 less the umask)
   std::uint32_t reserved[7];
   std::uint32_t sequence;
 };
@@ -66,9 +67,9 @@ struct alignas(64) request {
 // The answer to the request in the same slot. The host writes every field (and the payload), then `sequence` (equal to the
 // request's) with a release; the device's system-scope acquire load meets it.
 struct alignas(64) reply {
-  std::int64_t result;       // >= 0 bytes read (of a file open for writing: that there are), or written (of a mask: its bits), for open
-                             // bytes brought along (all that were asked for and are in the file, or 0), for read_dir bytes of
-                             // entries (0: no more), or -errno
+  std::int64_t result;  // >= 0 bytes read (of a file open for writing: that there are), or written (of a mask: its bits), for open
+                        // bytes brought along (all that were asked for and are in the file, or 0), for read_dir bytes of
+                        // entries (0: no more), or -errno
   std::int64_t file_nbytes;  // open: size at open; stat: size; read_dir: the position of the next entry
   std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull), else 0
   std::uint32_t handle;      // open: host file handle for read and close
@@ -81,14 +82,16 @@ struct alignas(64) reply {
   std::uint32_t sequence;
 };
 
-static_assert(sizeof(request) == 64 && offsetof(request, offset) == 8 && offsetof(request, skip) == 24 && offsetof(request, sequence) == 60);
+static_assert(sizeof(request) == 64 && offsetof(request, offset) == 8 && offsetof(request, skip) == 24 &&
+              offsetof(request, sequence) == 60);
 static_assert(sizeof(reply) == 64 && offsetof(reply, handle) == 24 && offsetof(reply, sequence) == 60);
 
 inline constexpr std::uint32_t max_path_nbytes = 4095;
 
 // The rings of one mount, as both sides see them (addresses valid on host and device). Ring r, slot s is element
-// r * nslots + s; its payload begins at payload + (r * nslots + s) * payload_stride. nslots is a power of two. Where a mount may write,
-// the payload's bytes are followed by their mask: bit i % 32 of word i / 32 says whether byte i of the payload is to be written.
+// r * nslots + s; its payload begins at payload + (r * nslots + s) * payload_stride. nslots is a power of two. Where a mount may
+// write, the payload's bytes are followed by their mask: bit i % 32 of word i / 32 says whether byte i of the payload is to be
+// written.
 struct ring_view {
   request* requests;
   reply* replies;

@@ -15,8 +15,9 @@ struct auto_options {
 };
 
 // mapped_store where the pin budget allows and the platform registers the mapping, else posix_store; info().reason is one
-// sentence that says which and why. Files are also staged when O_DIRECT is asked for. Errors as posix_store.
-class auto_store final : public store {
+// sentence that says which and why. Files are also staged when O_DIRECT is asked for, or when
+// they are opened for writing. Errors as posix_store.
+class auto_store final : public rooted_store {
  public:
   // As mapped_store.
   auto_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes = 0, auto_options options = {});
@@ -29,8 +30,7 @@ class auto_store final : public store {
   pin_usage usage() const;
 
  private:
-  root_directory root_;
-  auto_options options_;
+  std::uint64_t small_file_nbytes_;
   std::string small_reason_;
   std::shared_ptr<mappings> mappings_;
 };

@@ -25,13 +25,13 @@ std::uint64_t default_pin_nbytes();
 
 // posix_store, mapped (PROT_READ, MAP_SHARED) and registered with the platform at open; kind pull. What cannot be mapped does
 // not open: -EOPNOTSUPP, and open_explained() says why (an empty file, the pin budget, what the platform said); other errors
-// as posix_store. Opening a file that is not in the page cache reads all of it.
+// as posix_store. Opening a file that is not in the page cache reads all of it. A file opened for writing is staged.
 //
 // Opens of one version of a file share a mapping, unless the file was changed within the last 20 ms (posix_store.hpp: it has not
 // settled); of 64 MiB or more, such an open takes 21 ms longer instead. A mapping stays registered after the last close, and counts
 // against the budget, because unregistering waits for running kernels and an open answers one: only trim() and the destructor
 // unregister.
-class mapped_store final : public store {
+class mapped_store final : public rooted_store {
  public:
   // pin_nbytes 0: default_pin_nbytes(). Throws std::system_error as posix_store. The platform must outlive store and files.
   mapped_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes = 0, posix_options options = {});
@@ -46,8 +46,6 @@ class mapped_store final : public store {
   pin_usage usage() const;
 
  private:
-  root_directory root_;
-  posix_options options_;
   std::shared_ptr<mappings> mappings_;
 };
 
