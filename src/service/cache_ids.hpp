@@ -25,6 +25,8 @@ class cache_ids {
 
   // The id of the version, 1 .. last_id; 0 when all have been given.
   std::uint32_t id_of(const store::file_info& file);
+  // An id of its own, for a file that is open for writing; as id_of.
+  std::uint32_t fresh() { return next_id(); }
 
  private:
   static constexpr std::size_t nparts = 64;

@@ -20,6 +20,7 @@ struct alignas(64) tally {
   using word = std::atomic<std::uint64_t>;
   std::array<word, 3> opens{};  // by source_kind
   word opens_with_bytes{0}, closes{0}, reads{0}, bytes_read{0}, cold_reads{0}, errors{0}, batches{0}, max_batch{0};
+  word writes{0}, bytes_written{0}, syncs{0};
   word requests{0}, answers{0};  // stop() compares their sums: see worker::admit
 
   static void add(word& w, std::uint64_t n = 1) {
@@ -39,7 +40,7 @@ struct core {
         parked(static_cast<int>(o.nworkers)),
         tallies(o.nworkers) {}
 
-  // How many workers one file's blocking reads, or all opens, may occupy: one stays for the others.
+  // How many workers one file's blocking reads, all writes, or all other calls may occupy: one stays for the others.
   std::uint32_t blocking_limit() const { return options.nworkers > 1 ? options.nworkers - 1 : 1; }
 
   // Whether one more worker may block, counted by `nblocked`; the caller takes itself out again. Once the service stops everybody
@@ -65,7 +66,8 @@ struct core {
   std::vector<tally> tallies;
   std::vector<std::unique_ptr<worker>> workers;  // set before the threads start
   std::atomic<std::uint64_t> nstale{0};
-  alignas(64) std::atomic<std::uint32_t> nopening{0};  // written by all; what is above is read by all
+  alignas(64) std::atomic<std::uint32_t> ncalling{0};  // written by all; what is above is read by all
+  std::atomic<std::uint32_t> nwriting{0};
 };
 
 }  // namespace gpufs::service

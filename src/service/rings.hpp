@@ -38,7 +38,9 @@ class rings {
     }
   }
 
-  ring_view view() const { return {requests_.get(), replies_.get(), payload_.get(), nrings_, nslots_, payload_nbytes_, payload_stride_}; }
+  ring_view view() const {
+    return {requests_.get(), replies_.get(), payload_.get(), nrings_, nslots_, payload_nbytes_, payload_stride_};
+  }
   std::uint32_t nrings() const { return nrings_; }
   std::byte* payload(std::uint32_t index) const { return payload_.get() + std::size_t{index} * payload_stride_; }
   std::uint32_t payload_nbytes() const { return payload_nbytes_; }

@@ -187,6 +187,9 @@ service_counters service::counters() const {
     sum.reads += get(t.reads);
     sum.bytes_read += get(t.bytes_read);
     sum.cold_reads += get(t.cold_reads);
+    sum.writes += get(t.writes);
+    sum.bytes_written += get(t.bytes_written);
+    sum.syncs += get(t.syncs);
     sum.errors += get(t.errors);
     sum.batches += get(t.batches);
     sum.requests += get(t.requests);

@@ -6,11 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
+#include <iterator>
 #include <system_error>
 #include <thread>
-
-#include "../store/read_loop.hpp"
 
 namespace gpufs::service {
 namespace {
@@ -27,6 +25,13 @@ void relax() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+const char* name_of(opcode op) {
+  constexpr const char* names[] = {"?",        "open",   "read",   "close", "write", "sync",
+                                   "truncate", "unlink", "rename", "mkdir", "stat",  "read_dir"};
+  const auto i = static_cast<std::size_t>(op);
+  return i < std::size(names) ? names[i] : names[0];
 }
 
 }  // namespace
@@ -48,7 +53,8 @@ void worker::run() {
     bool busy = nin_flight_ != 0 && reap();
     busy |= take_batch();
     busy |= run_quick();
-    busy |= run_opens();
+    busy |= run_writes();
+    busy |= run_calls();
     busy |= run_slow();
     if (busy) {
       nidle_ = 0;
@@ -63,7 +69,8 @@ void worker::run() {
 
 // Requests that are there, from all rings, starting at our own.
 bool worker::take_batch() {
-  const bool blocking = opens_.size.load(std::memory_order_relaxed) != 0 || slow_.size.load(std::memory_order_relaxed) != 0;
+  const auto waits = [](const queue& q) { return q.size.load(std::memory_order_relaxed) != 0; };
+  const bool blocking = waits(writes_) || waits(calls_) || waits(slow_);
   // A blocking request waits until our asynchronous reads are done, so that it does not hold up their answers; then we must
   // not start new ones.
   if (blocking && nin_flight_ != 0) return false;
@@ -98,26 +105,43 @@ void worker::admit(const taken_request& taken) {
   w.index = taken.index;
   w.sequence = taken.sequence;
   if (core_.stopping.load()) return fail(w, ESHUTDOWN);
+  w.handle = ask.handle;
+  w.offset = ask.offset;
+  w.nbytes = ask.nbytes;
+  w.flags = ask.flags;
+  w.skip = ask.skip;
+  w.mode = ask.mode;
   switch (ask.op) {
-    case opcode::open:
-      if (ask.nbytes == 0) return fail(w, ENOENT, "the path is empty");
-      if (ask.nbytes > max_path_nbytes) return fail(w, ENAMETOOLONG, "the path has " + std::to_string(ask.nbytes) + " bytes");
-      w.flags = ask.flags;
-      w.nbytes = ask.nbytes;
-      w.number = static_cast<std::uint32_t>(ask.offset);
-      w.nbytes_along = std::min(ask.handle, core_.requests.payload_nbytes());
-      opens_taken_.push_back(std::move(w));
-      return;
     case opcode::read:  // what it says is checked in begin_read, where reads of one file are together
-      w.handle = ask.handle;
-      w.offset = ask.offset;
-      w.nbytes = ask.nbytes;
       quick_taken_.push_back(std::move(w));
+      return;
+    case opcode::write:  // in begin_write
+      writes_taken_.push_back(std::move(w));
       return;
     case opcode::close:
       if (core_.open.close(ask.handle) != 0) return fail(w, EBADF, "no open file has this handle");
       tally::add(counts_.closes);
       answer(w, reply{});
+      return;
+    case opcode::open:
+    case opcode::unlink:
+    case opcode::rename:
+    case opcode::mkdir:
+    case opcode::stat:
+    case opcode::read_dir: {
+      const bool root_too = ask.op == opcode::stat || ask.op == opcode::read_dir;
+      const std::uint32_t longest = ask.op == opcode::rename ? std::max(ask.nbytes, ask.handle) : ask.nbytes;
+      const std::uint32_t shortest = ask.op == opcode::rename ? std::min(ask.nbytes, ask.handle) : ask.nbytes;
+      if (shortest == 0 && !root_too) return fail(w, ENOENT, "the path is empty");
+      if (longest > max_path_nbytes) return fail(w, ENAMETOOLONG, "the path has " + std::to_string(longest) + " bytes");
+      w.number = static_cast<std::uint32_t>(ask.offset);
+      w.nbytes_along = std::min(ask.handle, core_.requests.payload_nbytes());
+      calls_taken_.push_back(std::move(w));
+      return;
+    }
+    case opcode::sync:
+    case opcode::truncate:
+      calls_taken_.push_back(std::move(w));
       return;
     case opcode::none:
     default:
@@ -131,13 +155,16 @@ bool worker::queue_admitted() {
   {
     const std::scoped_lock hold(lock_);
     for (work& w : quick_taken_) quick_.waiting.push_back(std::move(w));
-    for (work& w : opens_taken_) opens_.waiting.push_back(std::move(w));
+    for (work& w : writes_taken_) writes_.waiting.push_back(std::move(w));
+    for (work& w : calls_taken_) calls_.waiting.push_back(std::move(w));
     quick_.note_size();
-    opens_.note_size();
-    queued = quick_.waiting.size() + 2 * opens_.waiting.size();
+    writes_.note_size();
+    calls_.note_size();
+    queued = quick_.waiting.size() + 2 * (writes_.waiting.size() + calls_.waiting.size());
   }
   quick_taken_.clear();
-  opens_taken_.clear();
+  writes_taken_.clear();
+  calls_taken_.clear();
   if (queued > group_size) core_.parked.wake_one();
   return true;
 }
@@ -151,8 +178,8 @@ bool worker::any_worker(Ask ask) {
   return false;
 }
 
-bool worker::pop_quick(worker& from) {
-  queue& q = from.quick_;
+// Up to a group of what waits in `q` of `from`, to group_.
+bool worker::pop_group(worker& from, queue& q) {
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
   const std::scoped_lock hold(from.lock_);
   const auto end = q.waiting.begin() + static_cast<std::ptrdiff_t>(std::min(group_size, q.waiting.size()));
@@ -162,8 +189,8 @@ bool worker::pop_quick(worker& from) {
   return !group_.empty();
 }
 
-bool worker::pop_open(worker& from, work* out) {
-  queue& q = from.opens_;
+bool worker::pop_call(worker& from, work* out) {
+  queue& q = from.calls_;
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
   const std::scoped_lock hold(from.lock_);
   if (q.waiting.empty()) return false;
@@ -173,7 +200,7 @@ bool worker::pop_open(worker& from, work* out) {
   return true;
 }
 
-// The first read in the queue whose file has a thread left to block.
+// The first read or write in the queue whose file has a thread left to block.
 bool worker::pop_slow(worker& from, work* out) {
   queue& q = from.slow_;
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
@@ -200,30 +227,44 @@ void worker::push_slow(work w) {
 bool worker::run_quick() {
   // Every read of a group may have to become asynchronous.
   if (have_ring_ && free_tags_.size() < group_size) return false;
-  const bool found = any_worker([this](worker& from) { return pop_quick(from); });
+  const bool found = any_worker([this](worker& from) { return pop_group(from, from.quick_); });
   if (found) read_group();
   return found;
 }
 
-// Opens that wait, one after another until it is time to look at the rings again: what is shared by all workers is touched once
-// for them all.
-bool worker::run_opens() {
+// Writes to the page cache seldom block, but may: where memory is full of what is not yet on the disk, or on a network.
+bool worker::run_writes() {
+  const auto waits = [](const worker& at) { return at.writes_.size.load(std::memory_order_relaxed) != 0; };
+  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.nwriting)) return false;
+  const bool found = any_worker([this](worker& from) { return pop_group(from, from.writes_); });
+  if (found) {
+    core_.parked.begin_blocking();
+    write_group();
+    core_.parked.end_blocking();
+  }
+  core_.nwriting.fetch_sub(1, std::memory_order_relaxed);
+  return found;
+}
+
+// Opens and other calls that wait, one after another until it is time to look at the rings again: what is shared by all workers is
+// touched once for them all.
+bool worker::run_calls() {
   constexpr std::uint64_t enough_ns = 50'000;
-  const auto waits = [](const worker& at) { return at.opens_.size.load(std::memory_order_relaxed) != 0; };
-  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.nopening)) return false;
+  const auto waits = [](const worker& at) { return at.calls_.size.load(std::memory_order_relaxed) != 0; };
+  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.ncalling)) return false;
   work w;
-  const auto pop = [&](worker& from) { return pop_open(from, &w); };
+  const auto pop = [&](worker& from) { return pop_call(from, &w); };
   bool found = any_worker(pop);
   if (found) {
     core_.parked.begin_blocking();
     const std::uint64_t until = clock_ns(CLOCK_MONOTONIC) + enough_ns;
     for (std::size_t n = 1;; ++n) {
-      core_.stopping.load() ? fail(w, ESHUTDOWN) : open_file(w);
+      core_.stopping.load() ? fail(w, ESHUTDOWN) : run_call(w);
       if (n == group_size || clock_ns(CLOCK_MONOTONIC) > until || !any_worker(pop)) break;
     }
     core_.parked.end_blocking();
   }
-  core_.nopening.fetch_sub(1, std::memory_order_relaxed);
+  core_.ncalling.fetch_sub(1, std::memory_order_relaxed);
   return found;
 }
 
@@ -232,7 +273,11 @@ bool worker::run_slow() {
   work w;
   if (!any_worker([&](worker& from) { return pop_slow(from, &w); })) return false;
   core_.parked.begin_blocking();
-  core_.stopping.load() ? fail(w, ESHUTDOWN) : read_blocking(w);
+  if (core_.stopping.load()) {
+    fail(w, ESHUTDOWN);
+  } else {
+    w.op == opcode::write ? write_each(w) : read_blocking(w);
+  }
   w.file->nblocked.fetch_sub(1, std::memory_order_relaxed);
   w.hold.reset();  // may close the file, which may block
   core_.parked.end_blocking();
@@ -294,12 +339,13 @@ std::uint64_t worker::deep_nap_ns() {
 }
 
 void worker::fail(const work& w, int error, std::string_view text) {
+  fail(w, w.file != nullptr ? std::string_view(w.file->path) : std::string_view(), error, text);
+}
+
+void worker::fail(const work& w, std::string_view path, int error, std::string_view text) {
   tally::add(counts_.errors);
   core_.log.count(error);
-  if (error != ESHUTDOWN) {
-    const char* operation = w.op == opcode::read ? "read" : w.op == opcode::close ? "close" : w.op == opcode::open ? "open" : "?";
-    core_.log.add(operation, w.file != nullptr ? std::string_view(w.file->path) : std::string_view(), error, text);
-  }
+  if (error != ESHUTDOWN) core_.log.add(name_of(w.op), path, error, text);
   reply out{};
   out.result = -error;
   answer(w, out);

@@ -16,19 +16,20 @@ namespace gpufs::service {
 struct work {
   opcode op = opcode::none;
   std::uint32_t index = 0, sequence = 0;  // of its slot
-  std::uint32_t flags = 0, number = 0;    // open
+  std::uint32_t flags = 0, number = 0;    // number: open
   std::uint32_t nbytes_along = 0;         // open: of the file's beginning
-  std::uint32_t handle = 0;               // read
-  std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; open: of the path
+  std::uint32_t handle = 0;               // rename: as the request's
+  std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; calls on paths: of the path
+  std::uint32_t skip = 0, mode = 0;       // write; mkdir
   std::uint32_t done = 0;                 // read: bytes that are there
   std::int64_t offset = 0;
-  open_files::entry* file = nullptr;  // read: once its handle is checked
-  open_files::ref hold;               // keeps it open once the read has left the group that it was begun in
+  open_files::entry* file = nullptr;  // once its handle is checked
+  open_files::ref hold;               // keeps it open once a read or write has left the group that it was begun in
 };
 
 // Takes requests from the rings, its own first; does the quick ones (reads from the page cache, submitting asynchronous
-// reads) in small groups, and those that may block one at a time. What it has taken and not begun lies in queues that the other
-// workers steal from.
+// reads; writes to the page cache) in small groups, and those that may block one at a time. What it has taken and not begun lies in
+// queues that the other workers steal from.
 class worker {
  public:
   worker(core& shared, std::uint32_t id) : core_(shared), counts_(shared.tallies[id]), id_(id) {}
@@ -40,7 +41,8 @@ class worker {
   // Each says whether it found something to do.
   bool take_batch();
   bool run_quick();
-  bool run_opens();
+  bool run_writes();
+  bool run_calls();
   bool run_slow();
   bool reap();
   void idle();
@@ -56,8 +58,8 @@ class worker {
   bool queue_admitted();
   template <class Ask>
   bool any_worker(Ask ask);
-  bool pop_quick(worker& from);
-  bool pop_open(worker& from, work* out);
+  bool pop_group(worker& from, queue& q);
+  bool pop_call(worker& from, work* out);
   bool pop_slow(worker& from, work* out);
   void push_slow(work w);
 
@@ -71,10 +73,21 @@ class worker {
   template <class EachFile>
   static void by_file(std::vector<work>& works, EachFile each);
   void finish(std::span<work> read);
-  void open_file(const work& w);
+  void write_group();
+  void begin_write(work& w, open_files::entry* file);
+  void write_joined();
+  void write_each(const work& w);
+  int write_runs(const work& w, std::uint32_t* nwritten);
+  void finish_write(const work& w, int error, std::uint32_t nwritten, std::string_view text = {});
+
+  void run_call(work& w);
+  void open_file(const work& w, std::string path);
   std::uint32_t read_along(const work& w, const store::open_file& file, read_path& how);
+  void call_on_path(const work& w, const std::string& path);
+  void call_on_file(work& w);
 
   void fail(const work& w, int error, std::string_view text = {});
+  void fail(const work& w, std::string_view path, int error, std::string_view text);
   void answer(const work& w, const reply& out);
   std::byte* payload_of(const work& w) const { return core_.requests.payload(w.index); }
   std::uint64_t deep_nap_ns();
@@ -97,10 +110,11 @@ class worker {
   } no_nowait_;
 
   // Kept between calls for their memory; empty outside of them.
-  std::vector<work> quick_taken_, opens_taken_, group_, read_;
+  std::vector<work> quick_taken_, writes_taken_, calls_taken_, group_, read_, write_;
+  std::vector<std::uint32_t> mask_;
 
-  std::mutex lock_;             // of the queues
-  queue quick_, opens_, slow_;  // reads, opens, and reads that block
+  std::mutex lock_;                      // of the queues
+  queue quick_, writes_, calls_, slow_;  // reads, writes, opens and other calls, and reads and writes that block
 
   std::uint32_t nidle_ = 0;  // rounds without work
   std::uint64_t idle_since_ns_ = 0;

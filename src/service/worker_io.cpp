@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker does with the store: opening and reading.
+// What a worker does with open files: reading and writing.
 #include <linux/magic.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
-#include <cstring>
 #include <exception>
 #include <limits>
 #include <new>
@@ -25,6 +26,13 @@ read_path without_nowait(int fd) {
   const auto type = static_cast<std::uint64_t>(fs.f_type) & 0xffffffffu;
   const bool memory = type == TMPFS_MAGIC || type == RAMFS_MAGIC || type == HUGETLBFS_MAGIC;
   return memory ? read_path::memory : read_path::async;
+}
+
+// At the end of a file that is open for writing: what is there is the answer. Else false.
+bool ended(work& w) {
+  if (!w.file->file->info().live) return false;
+  w.nbytes = w.done;
+  return true;
 }
 
 }  // namespace
@@ -63,7 +71,8 @@ void worker::begin_read(work& w, open_files::entry* file) {
       w.offset > std::numeric_limits<std::int64_t>::max() - static_cast<std::int64_t>(w.nbytes)) {
     return fail(w, EINVAL, std::to_string(w.nbytes) + " bytes at " + std::to_string(w.offset));
   }
-  w.nbytes = static_cast<std::uint32_t>(store::clip(w.nbytes, w.offset, w.file->file->info().nbytes));
+  const store::file_info& info = w.file->file->info();
+  if (!info.live) w.nbytes = static_cast<std::uint32_t>(store::clip(w.nbytes, w.offset, info.nbytes));
   if (file->how.load(std::memory_order_relaxed) == read_path::call) {
     w.hold = core_.open.share(*file);
     push_slow(std::move(w));
@@ -91,7 +100,8 @@ std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, 
   return -EAGAIN;
 }
 
-// True when all of w was read. Else w has been answered, or is being read asynchronously, or waits for a thread to block.
+// True when all of w was read, or all that a live file has. Else w has been answered, or is being read asynchronously, or waits for
+// a thread to block.
 bool worker::read_cached(work& w) {
   open_files::entry& file = *w.file;
   const read_path known = file.how.load(std::memory_order_relaxed);
@@ -108,6 +118,7 @@ bool worker::read_cached(work& w) {
       w.hold = core_.open.share(file);
       read_async(std::move(w));
     } else if (n == 0) {
+      if (ended(w)) return true;
       fail(w, ESTALE, "the file has become shorter");
     } else {
       fail(w, static_cast<int>(-n));
@@ -147,7 +158,7 @@ bool worker::reap() {
     work finished = std::move(w);
     free_tags_.push_back(static_cast<std::uint32_t>(tag));
     --nin_flight_;
-    if (result > 0 && finished.done >= finished.nbytes) {
+    if ((result > 0 && finished.done >= finished.nbytes) || (result == 0 && ended(finished))) {
       read_.push_back(std::move(finished));
     } else if (result == 0) {
       fail(finished, ESTALE, "the file has become shorter");
@@ -184,14 +195,13 @@ void worker::read_blocking(const work& w) {
   std::int64_t result = 0;
   std::string text;
   try {
-    if (w.nbytes == 0) {
-      result = w.file->file->check_version();
+    store::open_file& file = *w.file->file;
+    const auto read = [&](std::byte* to, std::size_t nbytes, std::int64_t at) { return file.pread({to, nbytes}, at); };
+    const std::span<std::byte> wanted{payload_of(w) + w.done, w.nbytes - w.done};
+    if (file.info().live) {
+      result = store::read_to_end(read, wanted, w.offset + w.done);
     } else {
-      result = store::read_fully(
-          [&](std::byte* to, std::size_t nbytes, std::int64_t at) {
-            return w.file->file->pread({to, nbytes}, at);
-          },
-          {payload_of(w) + w.done, w.nbytes - w.done}, w.offset + w.done);
+      result = w.nbytes == 0 ? file.check_version() : store::read_fully(read, wanted, w.offset + w.done);
     }
   } catch (const std::bad_alloc&) {
     result = -ENOMEM;
@@ -201,82 +211,149 @@ void worker::read_blocking(const work& w) {
   }
   if (result < 0) return fail(w, static_cast<int>(-result), text);
   tally::add(counts_.reads);
-  tally::add(counts_.bytes_read, w.nbytes);
   reply out{};
-  out.result = w.nbytes;
+  out.result = w.done + result;
+  tally::add(counts_.bytes_read, static_cast<std::uint64_t>(out.result));
   answer(w, out);
 }
 
-void worker::open_file(const work& w) {
-  // Copied out of the shared memory once.
-  std::string path(reinterpret_cast<const char*>(payload_of(w)), w.nbytes);
-  std::string why;
-  int error = 0;
-  std::unique_ptr<store::open_file> file;
-  if (core_.open.full()) {
-    error = -EMFILE;
-    why = "max_open_files is " + std::to_string(core_.options.max_open_files);
+// A file's writes are sorted by where they go, so that neighbours become one call.
+void worker::write_group() {
+  by_file(group_, [this](std::span<work> writes) {
+    const open_files::ref file = core_.open.acquire(writes.front().handle);
+    for (work& w : writes) begin_write(w, file.get());
+    std::stable_sort(write_.begin(), write_.end(), [](const work& a, const work& b) { return a.offset < b.offset; });
+    write_joined();
+    write_.clear();
+  });
+  group_.clear();
+}
+
+// Checks a write and does it, or passes it on: to write_ when it may be joined with others, else to where it can wait.
+void worker::begin_write(work& w, open_files::entry* file) {
+  if (core_.stopping.load()) return fail(w, ESHUTDOWN);
+  w.file = file;
+  if (!core_.options.writable) return fail(w, EROFS, "the mount may not write");
+  if (file == nullptr) return fail(w, EBADF, "no open file has this handle");
+  if (!file->file->info().live) return fail(w, EBADF, "the file is not open for writing");
+  const std::uint32_t room = core_.requests.payload_nbytes();
+  if ((w.flags & ~write_masked) != 0 || w.skip > room || w.nbytes > room - w.skip || w.offset < 0 ||
+      w.offset > std::numeric_limits<std::int64_t>::max() - static_cast<std::int64_t>(w.nbytes)) {
+    return fail(
+        w, EINVAL,
+        std::to_string(w.nbytes) + " bytes, " + std::to_string(w.skip) + " into the payload, at " + std::to_string(w.offset));
+  }
+  if (file->file->descriptor() < 0) {
+    w.hold = core_.open.share(*file);
+    push_slow(std::move(w));
+  } else if ((w.flags & write_masked) != 0) {
+    write_each(w);
   } else {
-    try {
-      file = core_.files->open_explained(path, static_cast<int>(w.flags), &error, &why);
-      if (!file && error >= 0) error = -EIO;
-    } catch (const std::bad_alloc&) {
-      error = -ENOMEM;
-    } catch (const std::exception& e) {
-      error = -EIO;
-      why = e.what();
+    write_.push_back(std::move(w));
+  }
+}
+
+// write_, of one file and sorted. What lies before an error was written.
+void worker::write_joined() {
+  std::array<iovec, group_size> parts;
+  for (std::size_t first = 0, end = 0; first < write_.size(); first = end) {
+    const work& begin = write_[first];
+    std::int64_t at = begin.offset;
+    for (end = first; end < write_.size() && write_[end].offset == at; ++end) {
+      const work& w = write_[end];
+      parts[end - first] = {payload_of(w) + w.skip, w.nbytes};
+      at += w.nbytes;
+    }
+    std::size_t done = 0;
+    const int error = store::write_fully(begin.file->file->descriptor(), std::span(parts).first(end - first), begin.offset, &done);
+    for (std::size_t i = first; i < end; ++i) {
+      const work& w = write_[i];
+      const auto w_end = static_cast<std::size_t>(w.offset - begin.offset) + w.nbytes;
+      finish_write(w, w_end <= done ? 0 : error, w.nbytes);
     }
   }
+}
+
+// One write by itself: masked, or through the store's call.
+void worker::write_each(const work& w) {
+  int error = 0;
+  std::uint32_t nwritten = w.nbytes;
+  std::string text;
+  try {
+    if ((w.flags & write_masked) != 0) {
+      error = write_runs(w, &nwritten);
+    } else if (w.nbytes != 0) {
+      error = w.file->file->pwrite({payload_of(w) + w.skip, w.nbytes}, w.offset);
+    }
+  } catch (const std::bad_alloc&) {
+    error = -ENOMEM;
+  } catch (const std::exception& e) {
+    error = -EIO;
+    text = e.what();
+  }
+  finish_write(w, error, nwritten, text);
+}
+
+// Each run of bytes whose bits are set, by a call of its own.
+int worker::write_runs(const work& w, std::uint32_t* nwritten) {
+  const std::uint32_t end = w.skip + w.nbytes;
+  // Copied out of the shared memory once, word by word.
+  auto* shared = reinterpret_cast<std::uint32_t*>(payload_of(w) + core_.requests.payload_nbytes());
+  mask_.resize((end + 31) / 32);
+  for (std::size_t i = w.skip / 32; i < mask_.size(); ++i) {
+    mask_[i] = std::atomic_ref<std::uint32_t>(shared[i]).load(std::memory_order_relaxed);
+  }
+  // The first byte from `at` on whose bit is set, or with ~0u clear; `end` where there is none.
+  const auto next = [&](std::uint32_t at, std::uint32_t inverted) {
+    while (at < end) {
+      const std::uint32_t word = (mask_[at / 32] ^ inverted) & ~0u << at % 32;
+      if (word != 0) return std::min(end, at / 32 * 32 + static_cast<std::uint32_t>(std::countr_zero(word)));
+      at = (at / 32 + 1) * 32;
+    }
+    return end;
+  };
+  *nwritten = 0;
+  for (std::uint32_t first = next(w.skip, 0), last = 0; first < end; first = next(last, 0)) {
+    last = next(first, ~0u);
+    const int error = w.file->file->pwrite({payload_of(w) + first, last - first}, w.offset + (first - w.skip));
+    if (error != 0) return error;
+    *nwritten += last - first;
+  }
+  return 0;
+}
+
+void worker::finish_write(const work& w, int error, std::uint32_t nwritten, std::string_view text) {
+  if (error != 0) return fail(w, error < 0 ? -error : EIO, text);
+  tally::add(counts_.writes);
+  tally::add(counts_.bytes_written, nwritten);
   reply out{};
-  source_kind kind{};
-  if (file) {
-    const store::file_info& info = file->info();
-    kind = info.kind;
-    out.file_nbytes = info.nbytes;
-    out.pull_base = reinterpret_cast<std::uintptr_t>(info.pull_base);
-    out.kind = info.kind;
-    out.mode = info.mode;
-    out.inode = info.inode;
-    out.mtime_ns = info.mtime_ns;
-    out.cache_id = core_.ids.id_of(info);
-    read_path how = file->descriptor() < 0             ? read_path::call
-                    : file->alignment() > 1            ? read_path::async
-                    : info.device == no_nowait_.device ? no_nowait_.how
-                                                       : read_path::nowait;
-    if (out.cache_id == 0) {
-      error = -ENFILE;
-      why = "all 2^28 - 1 cache ids of this mount have been given";
-    } else {
-      out.result = read_along(w, *file, how);
-      error = core_.open.insert(std::move(file), path, w.number, how, &out.handle);
-    }
-  }
-  if (error != 0) {
-    tally::add(counts_.errors);
-    core_.log.count(-error);
-    core_.log.add("open", path, -error, why);
-    reply refusal{};
-    refusal.result = error;
-    return answer(w, refusal);
-  }
-  tally::add(counts_.opens[std::min(static_cast<std::size_t>(kind), counts_.opens.size() - 1)]);
-  if (out.result != 0) tally::add(counts_.opens_with_bytes);
+  out.result = nwritten;
   answer(w, out);
 }
 
-// Brings the file's beginning along with the answer to its open: how many bytes, all that are wanted or none. An error is no
-// concern of the open's: the read that wants these bytes asks again, and gets it.
-std::uint32_t worker::read_along(const work& w, const store::open_file& file, read_path& how) {
-  constexpr std::size_t most = 65536;  // a few us; a larger page is brought in when somebody reads it
-  const std::size_t nbytes = store::clip(w.nbytes_along, 0, file.info().nbytes);
-  if (file.info().kind != source_kind::staged || nbytes == 0 || nbytes > most) return 0;
-  std::size_t done = 0;
-  while (done < nbytes) {
-    const std::int64_t n = read_at_once(file, how, {payload_of(w) + done, nbytes - done}, static_cast<std::int64_t>(done));
-    if (n <= 0) return 0;
-    done += static_cast<std::size_t>(n);
+// Sync and truncate.
+void worker::call_on_file(work& w) {
+  const open_files::ref file = core_.open.acquire(w.handle);
+  w.file = file.get();
+  if (!core_.options.writable) return fail(w, EROFS, "the mount may not write");
+  if (!file) return fail(w, EBADF, "no open file has this handle");
+  if (!file->file->info().live) return fail(w, EBADF, "the file is not open for writing");
+  const bool syncs = w.op == opcode::sync;
+  if ((w.flags & ~(syncs ? sync_data_only : 0)) != 0) return fail(w, EINVAL, "flags " + std::to_string(w.flags));
+  if (!syncs && w.offset < 0) return fail(w, EINVAL, "to " + std::to_string(w.offset) + " bytes");
+  int error = 0;
+  std::string text;
+  try {
+    error = syncs ? file->file->sync((w.flags & sync_data_only) != 0) : file->file->truncate(w.offset);
+  } catch (const std::bad_alloc&) {
+    error = -ENOMEM;
+  } catch (const std::exception& e) {
+    error = -EIO;
+    text = e.what();
   }
-  return file.check_version() == 0 ? static_cast<std::uint32_t>(nbytes) : 0;
+  if (error != 0) return fail(w, error < 0 ? -error : EIO, text);
+  if (syncs) tally::add(counts_.syncs);
+  answer(w, reply{});
 }
 
 }  // namespace gpufs::service

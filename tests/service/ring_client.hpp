@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -138,6 +139,55 @@ class ring_client {
     ask.op = service::opcode::close;
     ask.handle = handle;
     return call(ask, ring).result;
+  }
+
+  // Writes bytes from `skip` in the payload on; with a mask (a bit a byte of the payload), only what it says.
+  ticket begin_write(std::uint32_t handle, std::int64_t offset, std::span<const std::byte> bytes, std::uint32_t ring = 0,
+                     std::uint32_t skip = 0, const std::vector<std::uint32_t>* mask = nullptr) {
+    const ticket t = take(ring);
+    std::memcpy(payload(t) + skip, bytes.data(), bytes.size());
+    if (mask != nullptr) std::memcpy(payload(t) + view_.payload_nbytes, mask->data(), mask->size() * sizeof(std::uint32_t));
+    service::request ask{};
+    ask.op = service::opcode::write;
+    ask.handle = handle;
+    ask.offset = offset;
+    ask.nbytes = static_cast<std::uint32_t>(bytes.size());
+    ask.skip = skip;
+    ask.flags = mask != nullptr ? service::write_masked : 0;
+    post(t, ask);
+    return t;
+  }
+  std::int64_t end(ticket t) {
+    const std::int64_t result = wait(t).result;
+    give_back(t);
+    return result;
+  }
+  std::int64_t write(std::uint32_t handle, std::int64_t offset, std::span<const std::byte> bytes, std::uint32_t ring = 0,
+                     std::uint32_t skip = 0, const std::vector<std::uint32_t>* mask = nullptr) {
+    return end(begin_write(handle, offset, bytes, ring, skip, mask));
+  }
+  std::int64_t on_file(service::opcode op, std::uint32_t handle, std::int64_t offset = 0, std::uint32_t flags = 0) {
+    service::request ask{};
+    ask.op = op;
+    ask.handle = handle;
+    ask.offset = offset;
+    ask.flags = flags;
+    return call(ask).result;
+  }
+
+  // A call on a path, or on two. What lies in the payload goes to *bytes.
+  service::reply on_path(service::request ask, std::string_view path, std::string_view to = {},
+                         std::vector<std::byte>* bytes = nullptr, std::uint32_t ring = 0) {
+    const ticket t = take(ring);
+    std::memcpy(payload(t), path.data(), path.size());
+    ask.nbytes = static_cast<std::uint32_t>(path.size());
+    if (!to.empty()) std::memcpy(payload(t) + view_.payload_nbytes, to.data(), to.size());
+    if (ask.op == service::opcode::rename) ask.handle = static_cast<std::uint32_t>(to.size());
+    post(t, ask);
+    const service::reply got = wait(t);
+    if (bytes != nullptr) bytes->assign(payload(t), payload(t) + (got.result > 0 ? got.result : 0));
+    give_back(t);
+    return got;
   }
 
   const service::ring_view& view() const { return view_; }

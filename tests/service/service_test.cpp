@@ -282,7 +282,7 @@ TEST_P(service_test, RefusesWhatADeviceMakesUp) {
   const auto file = client_->open("a");
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(raw(opcode::none, 0, 0, 0), -ENOSYS);
-  EXPECT_EQ(raw(static_cast<opcode>(4), file.handle, 0, 10), -ENOSYS);
+  EXPECT_EQ(raw(static_cast<opcode>(12), file.handle, 0, 10), -ENOSYS);
   EXPECT_EQ(raw(static_cast<opcode>(0xffffffffu), file.handle, 0, 10), -ENOSYS);
   EXPECT_EQ(raw(opcode::read, file.handle, -1, 10), -EINVAL);
   EXPECT_EQ(raw(opcode::read, file.handle, std::numeric_limits<std::int64_t>::min(), 10), -EINVAL);

@@ -19,7 +19,7 @@ struct service_options {
   std::uint32_t nrings = 32;
   std::uint32_t nslots = 64;                      // a ring; a power of two
   std::uint32_t payload_nbytes = 4096;            // a slot; at least max_path_nbytes + 1, a multiple of 512
-  bool writable = false;                          // the store may write: payloads have room for masks
+  bool writable = false;                          // kernels may write, if the store may: payloads have room for masks
   std::uint32_t nworkers = 0;                     // threads; 0: one a core, at least 2, at most 16
   std::uint32_t max_open_files = 65536;           // at most 2^20; then opens give -EMFILE
   std::uint32_t max_batch = 64;                   // requests that a thread takes at once, at most 64
@@ -34,20 +34,23 @@ struct service_counters {
   std::uint64_t opens_nil = 0, opens_pull = 0, opens_staged = 0;
   std::uint64_t opens_with_bytes = 0;  // that brought the file's beginning along
   std::uint64_t closes = 0;
-  std::uint64_t reads = 0;        // that succeeded
-  std::uint64_t bytes_read = 0;   // by them
-  std::uint64_t cold_reads = 0;   // reads that were not served from the page cache at once
-  std::uint64_t errors = 0;       // answers below zero
-  std::uint64_t batches = 0;      // how often a worker found requests,
-  std::uint64_t requests = 0;     // how many it took, in all
-  std::uint64_t max_batch = 0;    // and at most
-  std::uint64_t stale_files = 0;  // open pull files that changed
-  std::uint64_t open_files = 0;   // now
+  std::uint64_t reads = 0;          // that succeeded
+  std::uint64_t bytes_read = 0;     // by them
+  std::uint64_t cold_reads = 0;     // reads that were not served from the page cache at once
+  std::uint64_t writes = 0;         // that succeeded
+  std::uint64_t bytes_written = 0;  // by them
+  std::uint64_t syncs = 0;          // that succeeded
+  std::uint64_t errors = 0;         // answers below zero
+  std::uint64_t batches = 0;        // how often a worker found requests,
+  std::uint64_t requests = 0;       // how many it took, in all
+  std::uint64_t max_batch = 0;      // and at most
+  std::uint64_t stale_files = 0;    // open pull files that changed
+  std::uint64_t open_files = 0;     // now
 };
 
 struct log_entry {
   std::chrono::system_clock::time_point time;  // of the last one, when it was repeated
-  std::string operation;                       // "open", "read", "close", "watch", "service"
+  std::string operation;                       // "open", "read", "write", ... as opcode's names; "watch", "service"
   std::string path;                            // empty where there is none
   int error = 0;                               // a positive errno, 0 for a notice
   std::string text;                            // what the errno does not say
@@ -66,20 +69,30 @@ struct file_description {
 //
 // Requests of a ring are taken in the order of their tickets, all that are there at once and never waiting for more
 // (opportunistic batching: "Supporting data-driven I/O on GPUs using GPUfs", SYSTOR'16, on transfer batching), and are
-// answered in any order. A request that blocks (an open, a read of a store without a descriptor) occupies one thread; requests
-// taken along with it are stolen by the others. No file, and not all opens together, can occupy the last thread.
+// answered in any order. A request that blocks (an open, a sync, a call on a path, a read or write of a store without a descriptor)
+// occupies one thread; requests taken along with it are stolen by the others. No file, not all opens and calls together, and not
+// all writes together can occupy the last thread.
+//
+// Writes that are there at once and lie one behind the other in a file become one call to the kernel. Of those that fail together,
+// the ones that lie before the error count as written.
+//
+// A file that is open for writing gets a cache id of its own at each open. Its reads are not held to a version: they give what is
+// there.
 //
 // An open brings the file's beginning along when it is asked to, in the payload that the path was in: of a staged file, up to
 // 64 KiB, when they are in the page cache. That saves a small file one request in three. It never makes an open fail or wait:
 // bytes that are not there at once, or not of the opened version, are left to the read that asks for them.
 //
-// A close that is taken while a read of that file waits may come first; the read then gets -EBADF. (Kernels close when their
-// reads have been answered.)
+// A close that is taken while a read or write of that file waits may come first; that then gets -EBADF. (Kernels close when these
+// have been answered.)
 //
 // Nothing that the device writes is trusted: a request is copied out of the shared memory once and each field checked.
 //   unknown operation -ENOSYS           path length 0 -ENOENT, over 4095 -ENAMETOOLONG
 //   forged or closed handle -EBADF      offset below 0, offset + nbytes past 2^63 - 1, nbytes over the payload -EINVAL
 //   after stop() -ESHUTDOWN             file changed since it was opened -ESTALE
+//   write: skip + nbytes over the payload -EINVAL       write, sync, truncate of a file not open for writing -EBADF
+//   flags that the operation does not have, truncate below 0 -EINVAL
+//   whatever writes, but not service_options::writable -EROFS
 class service {
  public:
   // Allocates the rings (zeroed, pinned), raises RLIMIT_NOFILE's soft limit as far as max_open_files needs and the hard limit
