@@ -34,11 +34,14 @@ struct mount_options {
   std::uint32_t max_open_files = 65536;          // open at once on the device, at most 2^20; 900 bytes of device memory each
   std::uint32_t max_mappings = 4096;             // open files (and views of them) that have pointers; 1 KiB each
   std::uint64_t pin_nbytes = 0;                  // host memory that mapped files may pin; 0: half of what is available
-  std::uint32_t nworkers = 0;                    // host threads; 0: one a core, at least 2, at most 16
-  std::uint32_t nrings = 0;                      // allocation rings; 0: 64 or more, fewer in small caches
-  std::uint32_t request_rings = 0;               // 0: 256, fewer for large pages
-  std::uint32_t request_slots = 0;               // a ring, a power of two; 0: 8
-  std::uint32_t request_batch = 64;              // requests that a host thread takes at once, 1 to 64
+  bool writable = false;                         // files may be opened for writing; costs an eighth of cache_nbytes more
+  std::uint64_t dirty_nbytes = 0;    // pages with bytes that are not in their files yet: who writes more waits until some
+                                     // are. 0: a quarter of the cache; at most half of it
+  std::uint32_t nworkers = 0;        // host threads; 0: one a core, at least 2, at most 16
+  std::uint32_t nrings = 0;          // allocation rings; 0: 64 or more, fewer in small caches
+  std::uint32_t request_rings = 0;   // 0: 256, fewer for large pages
+  std::uint32_t request_slots = 0;   // a ring, a power of two; 0: 8
+  std::uint32_t request_batch = 64;  // requests that a host thread takes at once, 1 to 64
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);           // the host's answer to one request
   std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);  // for a frame while all are pinned
   bool abort_on_leaked_pins = false;  // end the process when the mount ends and pages are pinned still: for tests
@@ -52,6 +55,9 @@ struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums o
   std::uint64_t pins = 0, dirty_frames = 0;          // now: the pins of all frames; pages changed through private mappings
   // Accesses through pointers that could not be served, and mappings with stop_on_error that were refused.
   std::uint64_t fault_errors = 0;
+  std::uint64_t unwritten_pages = 0;                      // now: written, and not yet back in their files
+  std::uint64_t write_backs = 0, bytes_written_back = 0;  // pages, and what of them had been written
+  std::uint64_t write_errors = 0;                         // pages whose write-back failed
   std::uint64_t host_opens = 0, host_closes = 0, host_reads = 0, host_batches = 0, host_errors = 0;
 };
 

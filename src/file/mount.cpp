@@ -48,6 +48,8 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   o.max_mappings = std::bit_ceil(o.max_mappings);
   if (o.pin_nbytes == 0) o.pin_nbytes = store::default_pin_nbytes();
   const std::uint32_t nframes = frames_of(o);
+  if (o.dirty_nbytes == 0) o.dirty_nbytes = o.cache_nbytes / 4;
+  o.dirty_nbytes = std::min(o.dirty_nbytes, o.cache_nbytes / 2);
   if (o.nrings == 0) o.nrings = std::clamp(nframes / 64, 1u, 256u);
   o.nrings = std::min(o.nrings, nframes);
   // Short rings, and many: a slow request holds up its own ring only.
@@ -67,15 +69,16 @@ std::shared_ptr<store::store> make_store(simt::platform& machine, const std::str
   if (!std::filesystem::is_directory(root, status)) {
     refuse("root '" + root + "' is not a directory" + (status ? ": " + status.message() : std::string()));
   }
+  const store::posix_options how{.writable = o.writable};
   switch (o.store) {
     case store_kind::posix:
-      return std::make_shared<store::posix_store>(root);
+      return std::make_shared<store::posix_store>(root, how);
     case store_kind::mapped:
-      return std::make_shared<store::mapped_store>(machine, root, o.pin_nbytes);
+      return std::make_shared<store::mapped_store>(machine, root, o.pin_nbytes, how);
     case store_kind::automatic:
       break;
   }
-  return std::make_shared<store::auto_store>(machine, root, o.pin_nbytes);
+  return std::make_shared<store::auto_store>(machine, root, o.pin_nbytes, store::auto_options{.posix = how});
 }
 
 // Device memory that is given back with the mount.
@@ -157,6 +160,7 @@ struct host_mount::impl {
              {.nrings = options.request_rings,
               .nslots = options.request_slots,
               .payload_nbytes = std::max(options.page_nbytes, service::max_path_nbytes + 1),
+              .writable = options.writable,
               .nworkers = options.nworkers,
               // More than the device has slots: a file that is being read or looked at counts until that is done.
               .max_open_files = std::min(options.max_open_files + 1024, 1u << 20),
@@ -167,6 +171,13 @@ struct host_mount::impl {
     layout.cache.frames = make_frames(memory, options);
     layout.cache.table = make_table(memory, layout.cache.frames.nframes);
     layout.cache.rings = make_rings(memory, layout.cache.frames.nframes, options.nrings);
+    if (options.writable) {
+      const std::size_t nframes = layout.cache.frames.nframes;
+      layout.cache.dirty = {memory.allocate<std::uint32_t>(nframes * (options.page_nbytes / 32)),
+                            memory.allocate<std::uint32_t>(nframes)};
+      layout.dirty_lists = memory.allocate<cache::dirty_list>(std::size_t{options.max_open_files} * lists_per_slot);
+      layout.dirty_limit = options.dirty_nbytes / options.page_nbytes;
+    }
     auto* resident = memory.allocate<cache::cache_layout>(1);
     layout.cache.resident = resident;
     machine.copy_to_device(resident, &layout.cache, sizeof layout.cache);
@@ -313,6 +324,10 @@ mount_counters host_mount::counters() const {
   sum.io_timeouts = words.io_timeouts;
   sum.unpin_errors = words.unpin_errors;
   sum.fault_errors = words.fault_errors;
+  sum.unwritten_pages = words.dirty_pages;
+  sum.write_backs = words.write_backs;
+  sum.bytes_written_back = words.bytes_written_back;
+  sum.write_errors = words.write_errors;
   const service::service_counters host = impl_->host.counters();
   sum.host_opens = host.opens;
   sum.host_closes = host.closes;

@@ -73,4 +73,10 @@ int cpu_copy_from_host(void* to, const void* from, std::size_t nbytes) {
   return 0;
 }
 
+__attribute__((no_sanitize("thread"))) void cpu_copy_changing(void* to, const void* from, std::size_t nbytes) {
+  auto* dst = static_cast<volatile unsigned char*>(to);
+  auto* src = static_cast<const volatile unsigned char*>(from);
+  for (std::size_t i = 0; i < nbytes; ++i) dst[i] = src[i];
+}
+
 }  // namespace gpufs::simt::runtime

@@ -134,6 +134,18 @@ class temp_dir {
   void add_sparse(const std::string& name, std::uint64_t hole, std::uint64_t nbytes, std::uint64_t seed) const {
     write(name, O_CREAT | O_TRUNC, hole, nbytes, seed);
   }
+  // All bytes of a file.
+  std::vector<std::byte> read(const std::string& name) const {
+    const int fd = ::open((*this / name).c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail_errno("open " + name);
+    std::vector<std::byte> bytes;
+    std::vector<std::byte> part(1 << 16);
+    ssize_t n = 0;
+    while ((n = ::read(fd, part.data(), part.size())) > 0) bytes.insert(bytes.end(), part.begin(), part.begin() + n);
+    ::close(fd);
+    if (n < 0) fail_errno("read " + name);
+    return bytes;
+  }
   void resize(const std::string& name, std::uint64_t nbytes) const {
     if (truncate((*this / name).c_str(), static_cast<off_t>(nbytes)) != 0) fail_errno("truncate " + name);
   }
@@ -144,7 +156,7 @@ class temp_dir {
     if (fd < 0) fail_errno("open " + name);
     for (std::uint64_t done = 0; done < nbytes;) {
       const auto part = content(seed, offset + done, static_cast<std::size_t>(std::min<std::uint64_t>(nbytes - done, 1 << 20)));
-      const ssize_t n = pwrite(fd, part.data(), part.size(), static_cast<off_t>(offset + done));
+      const ssize_t n = ::pwrite(fd, part.data(), part.size(), static_cast<off_t>(offset + done));
       if (n <= 0) fail_errno("pwrite " + name);
       done += static_cast<std::uint64_t>(n);
     }

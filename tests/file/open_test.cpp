@@ -226,12 +226,12 @@ TEST(open_file, slot_is_used_more_often_than_it_has_generations) {
   const device_buffer<char> path(std::vector<char>{'f', 'i', 'l', 'e', '\0'});
   const device_buffer<std::uint32_t> bad(1);
   const device_buffer<std::int32_t> numbers(2);
-  const std::uint32_t rounds = under_tsan ? 300 : 2048 + 52;
+  const std::uint32_t rounds = under_tsan ? 300 : generation_mask + 1 + 52;
   simt::launch({.grid = 1, .block = 32}, wear_a_slot{m.ref(), path.get(), rounds, bad.get(), numbers.get()});
   EXPECT_EQ(bad.read_one(), 0u);
   EXPECT_EQ(m.counters().host_opens, rounds);
   EXPECT_EQ(m.counters().host_closes, rounds);
-  // After 2048 uses the first number comes again.
+  // After 512 uses the first number comes again.
   const std::int32_t first = numbers.read_one(0), last = numbers.read_one(1);
   EXPECT_EQ((static_cast<std::uint32_t>(last - first) >> slot_bits) & generation_mask, (rounds - 1) & generation_mask);
 }

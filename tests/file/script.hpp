@@ -25,16 +25,20 @@ enum class op_kind : std::uint32_t {
   unmap_copy,  // the same through a copy of the page, so that ours still seems mapped
   fstat,       // -> size or error; the file_status
   use_number,  // takes `offset` for the file's number
+  pwrite,      // -> bytes or error
+  append,      // -> offset or error
+  fsync,       // -> 0 or error
+  ftruncate,   // -> 0 or error
 };
 
 struct op {
   op_kind kind;
   std::uint32_t file;  // which of the group's files
   std::uint32_t page;  // which of the group's mapped pages
-  std::int32_t flags;  // of open
+  std::int32_t flags;  // of open; of fsync, how far
   std::int64_t offset;
   std::uint64_t nbytes;
-  std::uint64_t path;  // in the paths' memory
+  std::uint64_t path;  // in the paths' memory; of pwrite and append, in the input memory
   std::uint64_t out;   // in the output memory
 };
 inline constexpr std::uint64_t null_address = ~std::uint64_t{0};
@@ -60,6 +64,7 @@ struct script_runner {
   const std::uint32_t* first_op;  // per group, and the end
   const op* ops;
   const char* paths;
+  const std::byte* in;
   std::byte* out;
   std::int64_t* results;
   group_state* states;
@@ -128,8 +133,22 @@ struct script_runner {
       case op_kind::use_number:
         number = static_cast<std::int32_t>(what.offset);
         return number;
+      case op_kind::pwrite:
+      case op_kind::append:
+      case op_kind::fsync:
+      case op_kind::ftruncate:
+        if constexpr (std::is_same_v<Mount, mount_ref>) return call_to_write(group, f, what);
     }
     return -ENOSYS;
+  }
+
+  template <class Group>
+  GPUFS_DEVICE std::int64_t call_to_write(Group group, const file& f, const op& what) const {
+    const std::byte* src = what.path == null_address ? nullptr : in + what.path;
+    if (what.kind == op_kind::pwrite) return pwrite(group, f, src, what.nbytes, what.offset);
+    if (what.kind == op_kind::append) return append(group, f, src, what.nbytes);
+    if (what.kind == op_kind::fsync) return fsync(group, f, static_cast<durability>(what.flags));
+    return ftruncate(group, f, what.offset);
   }
 
   template <class Group>
@@ -225,10 +244,33 @@ class script {
     o.offset = number;
     return add(o, 0);
   }
+  std::size_t pwrite(unsigned file, const std::vector<std::byte>& bytes, std::int64_t offset) {
+    return put(op_kind::pwrite, file, bytes, offset);
+  }
+  std::size_t append(unsigned file, const std::vector<std::byte>& bytes) { return put(op_kind::append, file, bytes, 0); }
+  // nbytes of nothing, or from nowhere: calls that must fail.
+  std::size_t pwrite_from_null(unsigned file, std::uint64_t nbytes, std::int64_t offset) {
+    op o = make(op_kind::pwrite, file);
+    o.path = null_address;
+    o.nbytes = nbytes;
+    o.offset = offset;
+    return add(o, 0);
+  }
+  std::size_t fsync(unsigned file, durability how = durability::stable) {
+    op o = make(op_kind::fsync, file);
+    o.flags = static_cast<std::int32_t>(how);
+    return add(o, 0);
+  }
+  std::size_t ftruncate(unsigned file, std::int64_t nbytes) {
+    op o = make(op_kind::ftruncate, file);
+    o.offset = nbytes;
+    return add(o, 0);
+  }
   void pad(std::uint64_t nbytes) { out_nbytes_ += nbytes; }  // the next output is aligned otherwise
 
   const std::vector<op>& ops() const { return ops_; }
   const std::string& paths() const { return paths_; }
+  const std::vector<std::byte>& in() const { return in_; }
   std::uint64_t out_nbytes() const { return out_nbytes_; }
   std::uint64_t room(std::size_t i) const { return rooms_[i]; }
 
@@ -238,6 +280,14 @@ class script {
     o.kind = kind;
     o.file = file;
     return o;
+  }
+  std::size_t put(op_kind kind, unsigned file, const std::vector<std::byte>& bytes, std::int64_t offset) {
+    op o = make(kind, file);
+    o.nbytes = bytes.size();
+    o.offset = offset;
+    o.path = in_.size();
+    in_.insert(in_.end(), bytes.begin(), bytes.end());
+    return add(o, 0);
   }
   std::size_t paged(op_kind kind, unsigned page) {
     op o = make(kind, 0);
@@ -255,6 +305,7 @@ class script {
   std::vector<op> ops_;
   std::vector<std::uint64_t> rooms_;
   std::string paths_;
+  std::vector<std::byte> in_;
   std::uint64_t out_nbytes_ = 0;
 };
 
@@ -284,15 +335,17 @@ class basic_players {
     std::vector<op> ops;
     std::vector<std::uint32_t> first_op;
     std::string paths;
+    std::vector<std::byte> in;
     std::uint64_t out_nbytes = 0;
     for (const script& s : scripts) {
       first_op.push_back(static_cast<std::uint32_t>(ops.size()));
       for (op o : s.ops()) {
-        if (o.kind == op_kind::open && o.path != null_address) o.path += paths.size();
+        if (o.path != null_address) o.path += o.kind == op_kind::open ? paths.size() : in.size();
         if (o.out != null_address) o.out += out_nbytes;
         ops.push_back(o);
       }
       paths += s.paths();
+      in.insert(in.end(), s.in().begin(), s.in().end());
       out_nbytes += s.out_nbytes();
     }
     first_op.push_back(static_cast<std::uint32_t>(ops.size()));
@@ -301,12 +354,13 @@ class basic_players {
     const device_buffer<std::uint32_t> first_op_memory(first_op);
     const device_buffer<op> op_memory(ops);
     const device_buffer<char> path_memory(std::vector<char>(paths.begin(), paths.end()));
+    const device_buffer<std::byte> in_memory(in);
     const device_buffer<std::byte> out(std::vector<std::byte>(out_nbytes, untouched));
     const device_buffer<std::int64_t> results(ops.size());
     const device_buffer<std::uint32_t> disagreements(1);
     simt::launch({.grid = how_.grid, .block = how_.block, .schedule = how_.schedule},
-                 script_runner<Mount>{fs_, members_.get(), first_op_memory.get(), op_memory.get(), path_memory.get(), out.get(),
-                                      results.get(), states_.get(), disagreements.get()});
+                 script_runner<Mount>{fs_, members_.get(), first_op_memory.get(), op_memory.get(), path_memory.get(),
+                                      in_memory.get(), out.get(), results.get(), states_.get(), disagreements.get()});
     EXPECT_EQ(disagreements.read_one(), 0u) << "lanes of one group got different results";
     return sort_out(scripts, results.read(), out.read());
   }

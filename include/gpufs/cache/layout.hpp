@@ -31,6 +31,7 @@ inline constexpr std::uint64_t failed = 1u << 2;      // the fill failed; not in
 inline constexpr std::uint64_t filling = 1u << 3;     // exactly one group brings the page in; others wait
 inline constexpr std::uint64_t claimed = 1u << 4;     // owned by one group: being evicted or prepared; must not be pinned
 inline constexpr std::uint64_t free = 1u << 5;        // with `claimed`: nobody's
+inline constexpr std::uint64_t listed = 1u << 6;      // with `dirty`: it is in a list of pages to write back (not private ones)
 inline constexpr unsigned error_shift = 8;            // 12 bits: errno of a failed fill
 inline constexpr std::uint64_t error_mask = 0xfffu;
 inline constexpr std::uint64_t one_stamp = 1u << 20;
@@ -84,12 +85,25 @@ struct frame_storage {
   std::uint32_t page_shift;
 };
 
+// What was written of the pages in frames (cache/dirty.hpp). Null where nothing may be written.
+struct dirty_storage {
+  std::uint32_t* masks;  // page_nbytes / 32 words a frame: bit i % 32 of word i / 32, byte i was written since its last write-back
+  std::uint32_t* next;   // of a listed frame: the next one in its list, + 1; 0 ends it
+};
+
+// Frames whose pages are to be written back. Its lock is the right to do so: who holds it keeps it until the host has answered.
+struct dirty_list {
+  std::uint32_t head;  // frame + 1
+  std::uint32_t lock;
+};
+
 // A whole cache. Kernels carry it by value, so that a hit reads its addresses from constant memory; what is off that path
 // takes the copy in device memory, to keep code and registers out of the hot loop.
 struct cache_layout {
   frame_storage frames;
   table_storage table;
   ring_storage rings;
+  dirty_storage dirty;
   const cache_layout* resident;
 };
 

@@ -1,4 +1,4 @@
-// Files, for a group of threads: open, close, pread, map_page, unmap_page, fstat.
+// Files, for a group of threads: open, pread, map_page, unmap_page, fstat. What writes, and close, is in gpufs/file/write.hpp.
 //
 // Every call names its group first (gpufs::this_thread(), this_warp(), this_tile<N>(), this_block()); all lanes of the group call,
 // with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value.
@@ -112,6 +112,7 @@ inline GPUFS_DEVICE_COLD void count_error(const mount_layout* mount, std::uint32
 struct staged_answer {
   service::requests::ticket ticket;
   std::int32_t error;
+  std::uint32_t nbytes;
   bool held;  // the ticket is ours, and must be given back
 };
 
@@ -120,7 +121,7 @@ inline GPUFS_DEVICE_COLD staged_answer ask_for_bytes(const mount_layout* mount, 
                                                      std::uint32_t nbytes) {
   const service::requests rings(*mount);
   const simt::deadline until(mount->io_timeout_ns);
-  staged_answer got{rings.take(ring_hint(), until), -ETIMEDOUT, false};
+  staged_answer got{rings.take(ring_hint(), until), -ETIMEDOUT, 0, false};
   if (got.ticket.index != service::requests::no_slot) {
     service::request ask{};
     ask.op = service::opcode::read;
@@ -130,25 +131,49 @@ inline GPUFS_DEVICE_COLD staged_answer ask_for_bytes(const mount_layout* mount, 
     service::reply reply;
     if (rings.call(got.ticket, ask, reply, until) == 0) {
       got.held = true;
-      // Fewer bytes than the file had at open: it was truncated.
-      got.error = reply.result < 0 ? static_cast<int>(reply.result) : reply.result < nbytes ? -ESTALE : 0;
+      got.error = reply.result < 0 ? static_cast<int>(reply.result) : 0;
+      got.nbytes = static_cast<std::uint32_t>(reply.result);
     }
   }
   if (!got.held) count(mount->words->io_timeouts, 1);
   return got;
 }
 
-// Reads one page by a host worker through a staging slot. All lanes call.
+// Reads one page by a host worker through a staging slot: how many bytes there are, or a negative errno. All lanes call.
 template <class Group>
 GPUFS_DEVICE_COLD int fill_staged(Group group, const mount_layout* mount, std::uint32_t handle, std::uint64_t offset,
                                   std::byte* frame, std::uint32_t nbytes) {
   const staged_answer got = by_leader(group, [&] { return ask_for_bytes(mount, handle, offset, nbytes); });
   const service::requests rings(*mount);
   int error = got.error;
-  if (error == 0) error = simt::copy_from_host(group, frame, rings.payload(got.ticket), nbytes);
+  const std::uint32_t there = got.nbytes < nbytes ? got.nbytes : nbytes;
+  if (error == 0) error = simt::copy_from_host(group, frame, rings.payload(got.ticket), there);
   group.sync();
   if (got.held && group.leader()) rings.give_back(got.ticket);
-  return error;
+  return error != 0 ? error : static_cast<int>(there);
+}
+
+// Brings in a page of a file that is open for writing: what the file has, up to the size that counts now. 0 or a negative errno.
+// All lanes call, after begin_fill.
+template <class Group>
+GPUFS_DEVICE_COLD int fill_live(Group group, const mount_layout* mount, std::uint32_t slot, service::source_kind kind,
+                                std::uint32_t handle, std::uint64_t offset, std::byte* frame) {
+  const std::uint32_t page_nbytes = 1u << mount->cache.frames.page_shift;
+  const auto to_read = by_leader(group, [&]() -> std::uint32_t {
+    if (kind == service::source_kind::unread) return 0;
+    // Meets ftruncate's: either we see its size, or it sees that the frame is filling, and waits for us.
+    simt::fence(std::memory_order_seq_cst, simt::scope::device);
+    const file_table files(*mount);
+    const auto size = static_cast<std::uint64_t>(files.nbytes_now(slot));
+    const std::uint64_t host = simt::atomic_ref<std::uint64_t>(files.slot(slot).host_nbytes).load(std::memory_order_relaxed);
+    const std::uint64_t end = size < host ? size : host;
+    return offset >= end ? 0 : end - offset < page_nbytes ? static_cast<std::uint32_t>(end - offset) : page_nbytes;
+  });
+  const int got = to_read == 0 ? 0 : fill_staged(group, mount, handle, offset, frame, to_read);
+  if (got < 0) return got;
+  for (std::uint32_t i = static_cast<std::uint32_t>(got) + group.rank(); i < page_nbytes; i += group.size())
+    frame[i] = std::byte{0};
+  return 0;
 }
 
 // A page's bytes beyond the end of the file. All lanes call.
@@ -166,13 +191,17 @@ GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& v
   const std::uint32_t nbytes = left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes;
   int error = 0;
   if (view.kind == service::source_kind::nil) return 0;
+  if (view.kind >= service::source_kind::live) {
+    return fill_live(group, &mount, view.slot, view.kind, view.handle, offset, frame);
+  }
   if (view.kind == service::source_kind::pull) {
     // Looked at again for each page, as a call may pull many.
     const bool stale = by_leader(group, [&] { return file_table(mount).is_stale(view); });
     error =
         stale ? -ESTALE : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
   } else {
-    error = fill_staged(group, &mount, view.handle, offset, frame, nbytes);
+    const int got = fill_staged(group, &mount, view.handle, offset, frame, nbytes);
+    error = got < 0 ? got : static_cast<std::uint32_t>(got) < nbytes ? -ESTALE : 0;  // it was truncated
   }
   zero_rest(group, frame, nbytes, page_nbytes);
   return error;
@@ -301,22 +330,23 @@ GPUFS_DEVICE std::int64_t bytes_before(std::int64_t offset, std::uint64_t failed
   return end > offset ? end - offset : error;
 }
 
-template <class Group, class Mount>
-GPUFS_DEVICE std::int64_t read_pages(Group group, const Mount& mount, const file_view& view, std::byte* dst, std::uint64_t total,
-                                     std::int64_t offset) {
-  const std::uint32_t shift = mount.layout().cache.frames.page_shift;
-  const std::uint64_t last = (static_cast<std::uint64_t>(offset) + total - 1) >> shift;
-  for (std::uint64_t p = static_cast<std::uint64_t>(offset) >> shift; p <= last; ++p) {
-    const int error = read_in_page(group, mount, view, dst, offset, p, total);
-    if (error != 0) return bytes_before(offset, p, shift, error);
+// Calls work(group, page) -> 0 or a negative errno for the pages first to last, until one fails: which, or error == 0.
+struct page_failure {
+  std::uint64_t page;
+  int error;
+};
+template <class Group, class Work>
+GPUFS_DEVICE page_failure each_page(Group group, std::uint64_t first, std::uint64_t last, Work work) {
+  for (std::uint64_t p = first; p <= last; ++p) {
+    const int error = work(group, p);
+    if (error != 0) return {p, error};
   }
-  return static_cast<std::int64_t>(total);
+  return {0, 0};
 }
 
 // A block spreads the pages over its warps; the first page that failed decides.
-template <class Mount>
-GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, const file_view& view, std::byte* dst,
-                                     std::uint64_t total, std::int64_t offset) {
+template <class Work>
+GPUFS_DEVICE page_failure each_page(simt::block group, std::uint64_t first, std::uint64_t last, Work work) {
   struct failure {
     std::uint64_t page_and_error;  // page number relative to the first << 16 | -error; all ones: none
   };
@@ -325,12 +355,9 @@ GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, cons
   group.sync();  // the last call's readers are done
   if (group.leader()) word.store(~std::uint64_t{0}, std::memory_order_relaxed);
   group.sync();
-  const std::uint32_t shift = mount.layout().cache.frames.page_shift;
-  const std::uint64_t first = static_cast<std::uint64_t>(offset) >> shift;
-  const std::uint64_t last = (static_cast<std::uint64_t>(offset) + total - 1) >> shift;
   const auto warp = group.warp();
   for (std::uint64_t p = first + simt::warp_rank(); p <= last; p += group.nwarps()) {
-    const int error = read_in_page(warp, mount, view, dst, offset, p, total);
+    const int error = work(warp, p);
     if (error != 0) {
       if (warp.leader()) {
         const std::uint64_t mine = ((p - first) << 16) | static_cast<std::uint32_t>(-error);
@@ -343,37 +370,22 @@ GPUFS_DEVICE std::int64_t read_pages(simt::block group, const Mount& mount, cons
   }
   group.sync();
   const std::uint64_t failed = word.load(std::memory_order_relaxed);
-  if (failed == ~std::uint64_t{0}) return static_cast<std::int64_t>(total);
-  return bytes_before(offset, first + (failed >> 16), shift, -static_cast<int>(failed & 0xffff));
+  if (failed == ~std::uint64_t{0}) return {0, 0};
+  return {first + (failed >> 16), -static_cast<int>(failed & 0xffff)};
+}
+
+template <class Group, class Mount>
+GPUFS_DEVICE std::int64_t read_pages(Group group, const Mount& mount, const file_view& view, std::byte* dst, std::uint64_t total,
+                                     std::int64_t offset) {
+  const std::uint32_t shift = mount.layout().cache.frames.page_shift;
+  const std::uint64_t first = static_cast<std::uint64_t>(offset) >> shift;
+  const page_failure failed =
+      each_page(group, first, (static_cast<std::uint64_t>(offset) + total - 1) >> shift,
+                [&](auto part, std::uint64_t p) { return read_in_page(part, mount, view, dst, offset, p, total); });
+  return failed.error == 0 ? static_cast<std::int64_t>(total) : bytes_before(offset, failed.page, shift, failed.error);
 }
 
 }  // namespace detail
-
-// Opens a file below the mount's root for reading: `path` is relative to the root, NUL-terminated, at most 4095 bytes, in memory
-// that the device can read. Waits for the host unless the path is open already. Of a file that host threads read, the first page
-// comes along and into the cache, if it is in the host's page cache and at most 64 KiB: reading a small file whole asks the host
-// no more. That never makes an open fail or wait. The file's error() is 0 or: -ENOENT, -EISDIR,
-// -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EROFS (flags that write), -ENFILE (mount_options::max_open_files), -EFBIG
-// (2^32 pages or more), -EFAULT (no path), what store/posix_store.hpp lists, -ETIMEDOUT.
-template <class Group, class Mount>
-GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
-  const open_result got = detail::by_leader(
-      group, [&] { return simt::call_cold(&file_table::open, mount.layout().resident, path, flags, detail::ring_hint()); });
-  if (got.nbytes != 0) {
-    simt::call_cold(&detail::enter_first_page<Group, decltype(mount.pages())>, group, mount.layout().resident,
-                    mount.layout().cache.resident, got);
-  }
-  return basic_file<Mount>(mount, file_number{got.number});
-}
-
-// Gives the open back; the last close of a path closes it on the host. Its pages stay in the cache. 0 or -EBADF.
-template <class Group, class Mount>
-GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
-  group.sync();  // no lane still uses it
-  return detail::by_leader(group, [&] {
-    return simt::call_cold(&file_table::close, opened.mount().layout().resident, opened.number(), detail::ring_hint());
-  });
-}
 
 // Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file, or
 // before a page that could not be read; or -EBADF, -EINVAL (offset < 0), -EOVERFLOW, -EFAULT, -EIO, -ESTALE (the file
@@ -453,7 +465,8 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
   return error;
 }
 
-// What was known of the file when it was opened: no host call. Each lane's *out is written. 0, or -EBADF, -EFAULT.
+// What was known of the file when it was opened, and the size of one that is open for writing as it is now: no host call. Each
+// lane's *out is written. 0, or -EBADF, -EFAULT.
 template <class Group, class Mount>
 GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& opened, file_status* out) {
   struct answer {
@@ -462,10 +475,10 @@ GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& opened, file_status
   };
   const answer got = detail::by_leader(group, [&]() -> answer {
     const file_table table(opened.mount().layout());
-    const file_view view = table.view(opened.number());
+    const file_view view = table.view_of_any(opened.number());
     if (view.error != 0) return {{}, view.error};
     const file_slot& slot = table.slot(view.slot);
-    return {{slot.file_nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, view.kind}, 0};
+    return {{view.nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, view.kind}, 0};
   });
   if (got.error != 0) return got.error;
   if (out == nullptr) return -EFAULT;

@@ -32,13 +32,14 @@ struct open_result {
   service::requests::ticket ticket;
   std::uint32_t cache_id;
   std::uint32_t slot;
+  bool truncates;  // O_TRUNC of a file that others have open for writing: the caller must cut it
 };
 
 class file_table {
  public:
   GPUFS_DEVICE explicit file_table(const mount_layout& mount) : mount_(mount) {}
 
-  // Opens `path` (NUL-terminated, readable by the device) for reading. One lane calls; waits for the host where the path is not
+  // Opens `path` (NUL-terminated, readable by the device). One lane calls; waits for the host where the path is not
   // open yet, at most io_timeout_ns.
   GPUFS_DEVICE_COLD static open_result open(const mount_layout* mount, const char* path, int flags, std::uint32_t start) {
     open_result result{};
@@ -50,14 +51,15 @@ class file_table {
   // Gives one open back; the last one closes the file on the host. One lane calls. 0 or a negative errno.
   GPUFS_DEVICE_COLD static int close(const mount_layout* mount, file_number number, std::uint32_t start) {
     const file_table table(*mount);
-    const file_view opened = table.view(number);
+    const file_view opened = table.view_of_any(number);
     if (opened.error != 0) return opened.error;
     if (table.drop(opened.slot, start)) return 0;
     count_bad_number(mount->words);  // closed by another at the same moment
     return -EBADF;
   }
 
-  // What the slot behind a number says; error == -EBADF when the number is forged or the file was closed.
+  // What the slot behind a number says; error == -EBADF when the number is forged, the file was closed, or is open only for
+  // writing.
   GPUFS_DEVICE file_view view(file_number number) const {
     const auto raw = static_cast<std::uint32_t>(number);
     const std::uint32_t index = index_of(number);
@@ -73,17 +75,57 @@ class file_table {
     const file_entry& entry = mount_.entries[v.place];
     const simt::vec16 low = simt::load_relaxed_16(&entry);
     const simt::vec16 high = simt::load_relaxed_16(&entry.file_nbytes);
-    if ((low.word[0] & 0xffffu) != word_of(raw >> slot_bits, slot_state::open)) [[unlikely]] {
+    v.kind = kind_of(low.word[0]);
+    const bool forged = (raw & number_may_write) != 0 && v.kind < service::source_kind::live;
+    if ((low.word[0] & 0xffffu) != open_word_of(raw) || forged) [[unlikely]] {
       simt::call_cold(&count_bad_number, mount_.words);
       return v;
     }
-    v.kind = kind_of(low.word[0]);
     v.cache_id = low.word[1];
     v.handle = low.word[2];
     v.nbytes = static_cast<std::int64_t>(high.word[0] | static_cast<std::uint64_t>(high.word[1]) << 32);
+    if (v.kind >= service::source_kind::live) [[unlikely]]
+      v.nbytes = nbytes_now(index);
     v.pull_base = high.word[2] | static_cast<std::uint64_t>(high.word[3]) << 32;
     v.error = 0;
     return v;
+  }
+
+  // The same of a file that may be written, read or not.
+  GPUFS_DEVICE file_view view_to_write(file_number number) const {
+    const auto raw = static_cast<std::int32_t>(number);
+    file_view v = view(may_write(number) ? file_number{raw & ~number_write_only} : number);
+    if (!may_write(number)) v.error = -EBADF;
+    return v;
+  }
+  GPUFS_DEVICE file_view view_of_any(file_number number) const { return may_write(number) ? view_to_write(number) : view(number); }
+  GPUFS_DEVICE static bool may_write(file_number number) {
+    const auto raw = static_cast<std::int32_t>(number);
+    return raw >= 0 && (raw & number_may_write) != 0;
+  }
+
+  // The size of a file that is open for writing; whoever sees a size sees the bytes up to it.
+  GPUFS_DEVICE std::int64_t nbytes_now(std::uint32_t index) const {
+    return simt::atomic_ref<std::int64_t>(mount_.slots[index].file_nbytes).load(std::memory_order_acquire);
+  }
+  GPUFS_DEVICE cache::dirty_list& list(std::uint32_t slot, std::uint32_t i) const {
+    return mount_.dirty_lists[slot * lists_per_slot + i];
+  }
+
+  // Takes the open slots of a path out of its chain, so that nobody joins them any more: the path was removed, or names another
+  // file. One lane calls. False: -ETIMEDOUT.
+  GPUFS_DEVICE_COLD static bool forget_path(const mount_layout* mount, const char* path) {
+    const file_table table(*mount);
+    for (const int flags : {0, O_NOFOLLOW}) {
+      path_name name = table.name_of(path);
+      if (name.error != 0) return true;
+      table.add_chunk(name, static_cast<std::uint32_t>(flags));
+      path_bucket& chain = table.chain_of(name);
+      if (!table.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
+      table.detach(chain, [&](file_slot& slot) { return same_hash(slot, name); });
+      table.unlock(chain);
+    }
+    return true;
   }
 
   GPUFS_DEVICE static std::uint32_t index_of(file_number number) {
@@ -97,7 +139,7 @@ class file_table {
     const std::uint32_t index = index_of(number);
     if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.nslots) return false;
     const std::uint32_t word = simt::atomic_ref<std::uint32_t>(mount_.slots[index].word).load(std::memory_order_acquire);
-    return (word & 0xffffu) == word_of(raw >> slot_bits, slot_state::open);
+    return (word & 0xffffu) == open_word_of(raw);
   }
 
   // Whether the host has seen the file change since it was opened.
@@ -118,10 +160,16 @@ class file_table {
     std::uint64_t hash[2];
     std::uint32_t nbytes;
     std::int32_t error;
+    slot_mode mode;  // how it is to be opened
+    std::uint32_t flags;
   };
 
   GPUFS_DEVICE static std::uint32_t word_of(std::uint32_t generation, slot_state state) {
     return ((generation & generation_mask) << 3) | static_cast<std::uint32_t>(state);
+  }
+  // What a number's slot has in its word's lower half. A number that may not read is no slot's.
+  GPUFS_DEVICE static std::uint32_t open_word_of(std::uint32_t raw) {
+    return ((raw >> slot_bits) & (2 * generation_mask + 1)) << 3 | static_cast<std::uint32_t>(slot_state::open);
   }
   GPUFS_DEVICE static std::uint32_t generation_of(std::uint32_t word) { return (word >> 3) & generation_mask; }
   GPUFS_DEVICE static slot_state state_of(std::uint32_t word) { return slot_state{word & 7u}; }
@@ -141,7 +189,7 @@ class file_table {
   }
 
   GPUFS_DEVICE path_name name_of(const char* path) const {
-    path_name name{{1, 1}, 0, 0};
+    path_name name{{1, 1}, 0, 0, slot_mode::read, 0};
     if (path == nullptr) {
       name.error = -EFAULT;
       return name;
@@ -174,12 +222,20 @@ class file_table {
 
   // A file number or a negative errno; `brought` tells of the first page.
   GPUFS_DEVICE std::int32_t try_open(const char* path, int flags, std::uint32_t start, open_result& brought) const {
-    if ((flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0) return -EROFS;
+    const bool once = (flags & static_cast<int>(service::open_write_once)) != 0;
+    const int access = flags & O_ACCMODE;
+    const bool writes = access != O_RDONLY || once;
+    if (writes || (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0) {
+      if (mount_.dirty_lists == nullptr) return -EROFS;
+      if (!writes || access == O_ACCMODE) return -EINVAL;
+    }
     path_name name = name_of(path);
     if (name.error != 0) return name.error;
-    add_chunk(name, static_cast<std::uint32_t>(flags));  // what an open may follow depends on its flags: other flags, other name
+    name.mode = once ? slot_mode::write_once : writes ? slot_mode::write : slot_mode::read;
+    name.flags = static_cast<std::uint32_t>(flags);
+    add_chunk(name, name.flags & O_NOFOLLOW);  // with it, a path may name something else
     const simt::deadline until(mount_.io_timeout_ns);
-    path_bucket& chain = mount_.paths[name.hash[0] & mount_.path_mask];
+    path_bucket& chain = chain_of(name);
 
     std::uint32_t index = join(chain, name, 64);
     bool ours = false;
@@ -192,6 +248,8 @@ class file_table {
           unlock(chain);
           return -ENFILE;
         }
+        // Who opened it for reading keeps what they opened; who opens it from now on sees what is written.
+        if (writes) detach(chain, [&](file_slot& other) { return same_hash(other, name) && mode_of(other) == slot_mode::read; });
         link(chain, index, name);
         ours = true;
       }
@@ -205,8 +263,16 @@ class file_table {
       drop(index, start);
       return error;
     }
+    if (writes && !ours) {
+      if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) {
+        drop(index, start);
+        return -EEXIST;
+      }
+      brought.truncates = (flags & O_TRUNC) != 0;
+    }
     // We hold the slot, so its word stays.
-    return number_of(index, simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
+    const std::int32_t number = number_of(index, simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
+    return number | (writes ? number_may_write : 0) | (once || access == O_WRONLY ? number_write_only : 0);
   }
 
   static constexpr std::uint32_t none = ~0u;
@@ -218,9 +284,9 @@ class file_table {
     for (std::uint32_t steps = 0; next != 0 && steps < max_steps; ++steps) {
       const std::uint32_t index = next - 1;
       file_slot& slot = mount_.slots[index];
-      if (same_path(slot, name)) {
+      if (may_join(slot, name)) {
         const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
-        if ((before & slot_live) != 0 && same_path(slot, name)) return index;
+        if ((before & slot_live) != 0 && may_join(slot, name)) return index;
         drop(index, index);
         return none;
       }
@@ -233,7 +299,21 @@ class file_table {
     return mount_.paths[simt::atomic_ref<std::uint64_t>(slot.hash[0]).load(std::memory_order_relaxed) & mount_.path_mask];
   }
 
-  GPUFS_DEVICE static bool same_path(file_slot& slot, const path_name& name) {
+  GPUFS_DEVICE path_bucket& chain_of(const path_name& name) const { return mount_.paths[name.hash[0] & mount_.path_mask]; }
+
+  GPUFS_DEVICE static slot_mode mode_of(file_slot& slot) {
+    return simt::atomic_ref<slot_mode>(slot.shared_by).load(std::memory_order_relaxed);
+  }
+  // Whether an open of this name may share the slot.
+  GPUFS_DEVICE static bool may_join(file_slot& slot, const path_name& name) {
+    if (!same_hash(slot, name)) return false;
+    const slot_mode mode = mode_of(slot);
+    if (name.mode != slot_mode::read || mode != slot_mode::read) {
+      return mode == (name.mode == slot_mode::write_once ? slot_mode::write_once : slot_mode::write);
+    }
+    return simt::atomic_ref<std::uint32_t>(slot.flags).load(std::memory_order_relaxed) == name.flags;
+  }
+  GPUFS_DEVICE static bool same_hash(file_slot& slot, const path_name& name) {
     return simt::atomic_ref<std::uint64_t>(slot.hash[0]).load(std::memory_order_relaxed) == name.hash[0] &&
            simt::atomic_ref<std::uint64_t>(slot.hash[1]).load(std::memory_order_relaxed) == name.hash[1];
   }
@@ -307,6 +387,9 @@ class file_table {
     word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::opening), std::memory_order_release);
     simt::atomic_ref<std::uint64_t>(slot.hash[0]).store(name.hash[0], std::memory_order_relaxed);
     simt::atomic_ref<std::uint64_t>(slot.hash[1]).store(name.hash[1], std::memory_order_relaxed);
+    put(slot.shared_by, name.mode);
+    put(slot.flags, name.flags);
+    put(slot.write_error, 0);
     // An add, not a store: a stray look-up may hold a reference for a moment. Its release meets join's acquire.
     simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(slot_live + 1, std::memory_order_release);
     simt::atomic_ref<std::uint32_t>(slot.next).store(simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed),
@@ -330,6 +413,25 @@ class file_table {
     }
   }
 
+  // Takes the live slots that `which` names out of the chain, whose lock the caller holds, and nobody joins them from then on.
+  // Those that hold them go on; the last one closes the file.
+  template <class Which>
+  GPUFS_DEVICE void detach(path_bucket& chain, Which which) const {
+    std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed);
+    while (next != 0) {
+      const std::uint32_t index = next - 1;
+      file_slot& slot = mount_.slots[index];
+      next = simt::atomic_ref<std::uint32_t>(slot.next).load(std::memory_order_relaxed);
+      if (!which(slot)) continue;
+      simt::atomic_ref<std::uint32_t> refs(slot.refs);
+      std::uint32_t seen = refs.load(std::memory_order_relaxed);
+      while ((seen & slot_live) != 0 &&
+             !refs.compare_exchange(seen, (seen & slot_refs) | slot_detached, std::memory_order_acq_rel)) {
+      }
+      if ((seen & slot_live) != 0) unlink(chain, index);  // else who retires it does
+    }
+  }
+
   GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const char* path, const path_name& name, int flags,
                             std::uint32_t start, const simt::deadline& until, open_result& brought) const {
     const service::requests rings(mount_);
@@ -338,9 +440,9 @@ class file_table {
     copy_path(rings.payload(ticket), path, name.nbytes);
     service::request ask{};
     ask.op = service::opcode::open;
-    ask.handle = 1u << mount_.cache.frames.page_shift;  // the first page, if it is at hand
+    ask.handle = name.mode == slot_mode::read ? 1u << mount_.cache.frames.page_shift : 0;  // the first page, if it is at hand
     ask.nbytes = name.nbytes;
-    ask.flags = static_cast<std::uint32_t>(flags);
+    ask.flags = static_cast<std::uint32_t>(name.mode == slot_mode::write_once ? (flags & ~O_ACCMODE) | O_WRONLY : flags);
     ask.offset = index;  // a hint for marking the slot stale; the host checks it
     service::reply answer;
     if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
@@ -365,9 +467,13 @@ class file_table {
     put(slot.cache_id, answer.cache_id);
     put(slot.handle, answer.handle);
     put(slot.mode, answer.mode);
+    put(slot.host_nbytes, static_cast<std::uint64_t>(answer.file_nbytes));
+    const service::source_kind kind = name.mode == slot_mode::read    ? answer.kind
+                                      : name.mode == slot_mode::write ? service::source_kind::live
+                                                                      : service::source_kind::unread;
     simt::atomic_ref<std::uint32_t> word(slot.word);
-    const std::uint32_t open_word = word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) |
-                                    static_cast<std::uint32_t>(answer.kind) << 16;
+    const std::uint32_t open_word =
+        word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) | static_cast<std::uint32_t>(kind) << 16;
     for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
       file_entry& e = entry(index, shard);
       put(e.file_nbytes, answer.file_nbytes);
@@ -428,7 +534,7 @@ class file_table {
     } else {
       keep_for_ever(slot);
     }
-    simt::atomic_ref<std::uint32_t>(slot.refs).fetch_and(~slot_live, std::memory_order_relaxed);
+    simt::atomic_ref<std::uint32_t>(slot.refs).fetch_and(slot_refs, std::memory_order_relaxed);
     put(slot.error, error);
     simt::atomic_ref<std::uint32_t> word(slot.word);
     word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::dead), std::memory_order_release);
@@ -451,9 +557,9 @@ class file_table {
     simt::atomic_ref<std::uint32_t> refs(slot.refs);
     std::uint32_t before = refs.load(std::memory_order_relaxed);
     do {
-      if ((before & ~slot_live) == 0) return false;
+      if ((before & slot_refs) == 0) return false;
     } while (!refs.compare_exchange(before, before - 1, std::memory_order_acq_rel));
-    if (before == (slot_live | 1)) {
+    if (before == (slot_live | 1) || before == (slot_detached | 1)) {
       retire(slot, index, start);
     } else if (before == 1) {
       recycle(slot, index, generation);
@@ -465,14 +571,17 @@ class file_table {
     // Fails when somebody opened the path again meanwhile: then theirs is the last reference. From here on the slot is ours,
     // and stays this path's, until we give it back. We do so when the host has closed the file, so that no more files are open
     // there than there are slots.
-    std::uint32_t unused = slot_live;
-    if (!simt::atomic_ref<std::uint32_t>(slot.refs).compare_exchange(unused, 1, std::memory_order_acq_rel)) return;
+    simt::atomic_ref<std::uint32_t> refs(slot.refs);
+    std::uint32_t unused = refs.load(std::memory_order_relaxed);
+    do {
+      if ((unused & slot_refs) != 0 || unused == 0) return;
+    } while (!refs.compare_exchange(unused, 1, std::memory_order_acq_rel));
     path_bucket& chain = chain_of(slot);
     if (!lock(chain, simt::deadline(mount_.io_timeout_ns))) {
       keep_for_ever(slot);
       return;
     }
-    unlink(chain, index);
+    if (unused == slot_live) unlink(chain, index);
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t handle = slot.handle;
     const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed));

@@ -8,22 +8,33 @@
 
 namespace gpufs {
 
-// An open file's number: slot (20 bits) and generation (11 bits), so a closed or forged number is told from an open one, until
-// its slot has been used 2,048 times more.
-// Negative values are errnos.
+// An open file's number: slot (20 bits), generation (9 bits), and what the open may do: not read, write (a bit each). So a closed
+// or forged number is told from an open one, until its slot has been used 512 times more. Negative values are errnos.
 enum class file_number : std::int32_t {};
 
 inline constexpr unsigned slot_bits = 20;
-inline constexpr std::uint32_t generation_mask = (1u << 11) - 1;
+inline constexpr std::uint32_t generation_mask = (1u << 9) - 1;
+inline constexpr std::int32_t number_write_only = 1 << 29, number_may_write = 1 << 30;
 
-// `file_slot::word`: source kind << 16 | generation << 3 | state.
+// `file_slot::word`: source kind << 16 | generation << 3 | state. The bit above the generation is 0: with a number that may not
+// read, it is not equal.
 enum class slot_state : std::uint32_t { free = 0, opening = 1, open = 2, dead = 3 };
 
-// `file_slot::refs`: bit 31 while the slot may be joined by further opens of its path, below it how many opens hold it.
-inline constexpr std::uint32_t slot_live = 1u << 31;
+// `file_slot::refs`: bit 31 while the slot may be joined by further opens of its path, bit 30 once it may not, although it is open
+// (its path was opened for writing, removed or renamed); below, how many opens hold it.
+inline constexpr std::uint32_t slot_live = 1u << 31, slot_detached = 1u << 30;
+inline constexpr std::uint32_t slot_refs = slot_detached - 1;
+
+// Which opens share a slot.
+enum class slot_mode : std::uint32_t {
+  read = 0,        // only reading, with the same flags
+  write = 1,       // reading and writing
+  write_once = 2,  // O_GWRONCE: pages are not read in
+};
 
 struct alignas(128) file_slot {
-  // Set by the opener before `word` says open; then constant until the slot is dead, but for `stale`.
+  // Set by the opener before `word` says open; then constant until the slot is dead, but for `stale`, and for file_nbytes where the
+  // slot is for writing.
   std::uint32_t word;
   std::uint32_t stale;  // written by the host: equals `handle` once the file has changed underneath
   std::uint32_t cache_id;
@@ -37,7 +48,11 @@ struct alignas(128) file_slot {
   std::uint64_t hash[2];
   std::uint64_t inode;
   std::uint64_t mtime_ns;
-  std::uint32_t reserved[12];
+  slot_mode shared_by;        // with `flags`, `hash`: which opens may join
+  std::uint32_t flags;        // of the first open
+  std::uint64_t host_nbytes;  // of a slot for writing: pages from here on are not in the file, so nobody reads them in
+  std::int32_t write_error;   // the first error of a write-back that nobody was told of
+  std::uint32_t reserved[7];
 };
 static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, refs) == 32);
 
@@ -58,14 +73,14 @@ inline constexpr std::uint32_t file_shards = 8;
 // What is counted per file, in file_shards copies to spread the adds; a mount's counts are the sums. Never reset
 // while the mount lives: a slot that is reused goes on counting.
 struct alignas(64) file_counters {
-  std::uint64_t hits;          // pages found in the cache
-  std::uint64_t faults;        // pages filled by us
-  std::uint64_t waits;         // pages that another group was filling
-  std::uint64_t errors;        // calls that returned a negative errno
-  std::uint64_t bytes_read;    // bytes given to callers of pread
-  std::uint64_t bytes_filled;  // pages filled, in bytes: whole pages, also at the end of a file
-  std::uint64_t opens;         // opens that got a slot: also those that cost no host call, and those that then failed
-  std::uint64_t reserved;
+  std::uint64_t hits;           // pages found in the cache
+  std::uint64_t faults;         // pages filled by us
+  std::uint64_t waits;          // pages that another group was filling
+  std::uint64_t errors;         // calls that returned a negative errno
+  std::uint64_t bytes_read;     // bytes given to callers of pread
+  std::uint64_t bytes_filled;   // pages filled, in bytes: whole pages, also at the end of a file
+  std::uint64_t opens;          // opens that got a slot: also those that cost no host call, and those that then failed
+  std::uint64_t bytes_written;  // bytes taken from callers of pwrite and append
 
   file_counters& operator+=(const file_counters& other) {
     hits += other.hits;
@@ -75,6 +90,7 @@ struct alignas(64) file_counters {
     bytes_read += other.bytes_read;
     bytes_filled += other.bytes_filled;
     opens += other.opens;
+    bytes_written += other.bytes_written;
     return *this;
   }
 };
@@ -92,13 +108,21 @@ struct alignas(64) free_list {
 };
 inline constexpr std::uint32_t free_lists = 64;
 
+// A slot's pages that are to be written back lie in as many lists, frame f in list f % lists_per_slot: so of one frame nobody
+// starts a write-back while another is under way.
+inline constexpr std::uint32_t lists_per_slot = 16;
+
 // Words the device shares with itself only.
 struct alignas(64) mount_words {
-  std::uint64_t open_errors;   // opens that failed
-  std::uint64_t bad_numbers;   // calls with a closed or forged file number
-  std::uint64_t io_timeouts;   // requests that the host did not answer in time
-  std::uint64_t unpin_errors;  // pages unmapped twice
-  std::uint64_t slots_used;    // slots below this were open at some time: the host need not look at others
+  std::uint64_t open_errors;         // opens that failed
+  std::uint64_t bad_numbers;         // calls with a closed or forged file number
+  std::uint64_t io_timeouts;         // requests that the host did not answer in time
+  std::uint64_t unpin_errors;        // pages unmapped twice
+  std::uint64_t slots_used;          // slots below this were open at some time: the host need not look at others
+  std::uint64_t dirty_pages;         // now: written, and not yet back in their files
+  std::uint64_t write_backs;         // pages written back
+  std::uint64_t bytes_written_back;  // bytes of them that had been written
+  std::uint64_t write_errors;        // pages whose write-back failed
   std::uint64_t fault_errors;  // accesses through pointers that could not be served, and mappings that were to stop the kernel then
 };
 
@@ -153,8 +177,10 @@ struct mount_layout {
   mapping_entry* mappings;     // [mapping][copy]
   std::uint32_t mapping_mask;  // how many - 1
   fault_record* faults;
-  const std::byte* zeros;        // zeros_nbytes of them: what a read through a pointer finds where there is no page
-  std::uint64_t hash_points[2];  // secret points of the path hash
+  const std::byte* zeros;          // zeros_nbytes of them: what a read through a pointer finds where there is no page
+  std::uint64_t hash_points[2];    // secret points of the path hash
+  cache::dirty_list* dirty_lists;  // [slot][list]; null where the mount may not write
+  std::uint64_t dirty_limit;       // pages: who writes more writes some back
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
   const mount_layout* resident;  // the copy in device memory, as cache_layout has it

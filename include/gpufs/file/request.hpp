@@ -54,10 +54,18 @@ class requests {
   GPUFS_DEVICE std::byte* payload(ticket t) const {
     return view_.payload + static_cast<std::size_t>(t.index) * view_.payload_stride;
   }
+  // Of a mount that may write: where the payload's mask lies, or a second path.
+  GPUFS_DEVICE std::byte* behind_payload(ticket t) const { return payload(t) + view_.payload_nbytes; }
 
   // Sends the request (its fields but `sequence`) and waits for the answer. One lane calls. 0 or -ETIMEDOUT, and then the
   // slot is not ours any more.
   GPUFS_DEVICE int call(ticket t, const request& what, reply& answer, const simt::deadline& until) const {
+    send(t, what);
+    return wait(t, answer, until);
+  }
+
+  // The halves of a call, for who has several under way. A slot that was taken must be used: its ring goes on only after it.
+  GPUFS_DEVICE void send(ticket t, const request& what) const {
     request& out = view_.requests[t.index];
     out.op = what.op;
     out.handle = what.handle;
@@ -68,6 +76,8 @@ class requests {
     out.mode = what.mode;
     // Meets the host's acquire load of `sequence`: it then sees the fields and the payload.
     host_word(out.sequence).store(t.number + 1, std::memory_order_release);
+  }
+  GPUFS_DEVICE int wait(ticket t, reply& answer, const simt::deadline& until) const {
     const reply& in = view_.replies[t.index];
     simt::backoff pause;
     // Meets the host's release store: we then see its fields and the payload.

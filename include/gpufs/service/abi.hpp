@@ -45,6 +45,9 @@ enum class source_kind : std::uint32_t {
   nil = 0,     // nothing is brought in: measures the cache alone
   pull = 1,    // the faulting group copies from a registered host mapping
   staged = 2,  // a host worker fills a pinned staging slot
+  // Only on the device, of files that the host opened for writing:
+  live = 3,    // staged, whatever the file has when a page is read in
+  unread = 4,  // O_GWRONCE: nothing is brought in, but zeros
 };
 
 // One request slot. The device writes every field, then `sequence` with a system-scope release; the host's acquire load of

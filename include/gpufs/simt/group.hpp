@@ -143,6 +143,7 @@ using thread = tile<1>;
 using warp = tile<warp_lanes>;
 
 using detail::count_lanes;  // of a mask
+using detail::highest_lane;
 using detail::lowest_lane;  // of a mask that is not 0
 
 // Some lanes of a warp: those that arrived at lanes_together() together. Unlike a tile's, its lanes are known at run time only.

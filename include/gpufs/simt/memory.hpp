@@ -54,7 +54,13 @@ GPUFS_DEVICE int copy_from_host(Group group, void* dst, const void* host_src, st
   return detail::copy_from_host(group, dst, host_src, nbytes);
 }
 
-// Collective. The same from device memory to device memory; the ranges do not overlap, and nobody writes the source.
+// Collective. From device memory, which others may write meanwhile (then each byte is an old or a new one), to pinned host memory.
+template <class Group>
+GPUFS_DEVICE void copy_to_host(Group group, void* host_dst, const void* src, std::size_t nbytes) {
+  detail::copy_to_host(group, host_dst, src, nbytes);
+}
+
+// Collective. From device memory to device memory; the ranges do not overlap, and nobody writes the source.
 template <class Group>
 GPUFS_DEVICE void copy_bytes(Group group, void* dst, const void* src, std::size_t nbytes) {
   detail::copy_bytes(group, dst, src, nbytes);

@@ -16,6 +16,7 @@ using namespace simt::runtime;
 
 inline unsigned count_lanes(std::uint32_t mask) { return static_cast<unsigned>(std::popcount(mask)); }
 inline unsigned lowest_lane(std::uint32_t mask) { return static_cast<unsigned>(std::countr_zero(mask)); }
+inline unsigned highest_lane(std::uint32_t mask) { return 31 - static_cast<unsigned>(std::countl_zero(mask)); }
 template <class Site>
 std::uint32_t converged_lanes() {
   static constexpr char site = 0;

@@ -48,6 +48,11 @@ int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nby
   return group.broadcast(group.leader() ? cpu_copy_from_host(dst, host_src, nbytes) : 0);
 }
 template <class Group>
+void copy_to_host(Group group, void* host_dst, const void* src, std::size_t nbytes) {
+  if (group.leader()) cpu_copy_changing(host_dst, src, nbytes);
+  group.sync();
+}
+template <class Group>
 void copy_bytes(Group group, void* dst, const void* src, std::size_t nbytes) {
   if (group.leader() && nbytes != 0) std::memcpy(dst, src, nbytes);
   group.sync();

@@ -14,6 +14,7 @@ namespace detail {
 
 __device__ inline unsigned count_lanes(std::uint32_t mask) { return static_cast<unsigned>(__popc(mask)); }
 __device__ inline unsigned lowest_lane(std::uint32_t mask) { return static_cast<unsigned>(__ffs(static_cast<int>(mask)) - 1); }
+__device__ inline unsigned highest_lane(std::uint32_t mask) { return 31 - static_cast<unsigned>(__clz(static_cast<int>(mask))); }
 // The whole warp, or the lane alone. A part of a warp could be a group too, but then lanes that come later may run the same code at
 // the same time under another mask; full warps and single lanes are what the hardware and the compiler serve best.
 template <class Site>

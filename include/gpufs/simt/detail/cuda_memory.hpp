@@ -56,6 +56,21 @@ struct device_source {
   }
 };
 
+// Of device memory that other processors may write: never from a stale L1.
+struct changing_source {
+  __device__ static vec16 load(const vec16* p) { return load_relaxed_16(p); }
+  __device__ static std::uint32_t load(const std::uint32_t* p) {
+    std::uint32_t v;
+    asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
+    return v;
+  }
+  __device__ static unsigned char load(const unsigned char* p) {
+    std::uint32_t v;
+    asm volatile("ld.relaxed.gpu.global.b8 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
+    return static_cast<unsigned char>(v);
+  }
+};
+
 template <class Word>
 __device__ inline void store_word(Word* p, const Word& v) {
   *p = v;
@@ -164,6 +179,10 @@ template <class Group>
 __device__ inline int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nbytes) {
   copy_with<host_source>(group, dst, host_src, nbytes);
   return 0;
+}
+template <class Group>
+__device__ inline void copy_to_host(Group group, void* host_dst, const void* src, std::size_t nbytes) {
+  copy_with<changing_source>(group, host_dst, src, nbytes);
 }
 template <class Group>
 __device__ inline void copy_bytes(Group group, void* dst, const void* src, std::size_t nbytes) {

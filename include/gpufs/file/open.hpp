@@ -1,0 +1,65 @@
+// Opening and closing files, for a group of threads. Called as what file.hpp has.
+#pragma once
+#include "gpufs/file/write.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+// For open's flags: written, never read. Pages are not read in, and bytes that are not written keep what the file has. After GPUfs
+// (CACM'14), section 3.
+inline constexpr int O_GWRONCE = static_cast<int>(service::open_write_once);
+
+// Gives the open back; the last close of a path closes it on the host. Its pages stay in the cache. Of a file that is open for
+// writing, first brings all that was written to it to the host's page cache, as fsync does, and tells as it does what went wrong
+// with it; the file is closed nevertheless. 0, -EBADF, or fsync's.
+template <class Group, class Mount>
+GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
+  group.sync();  // no lane still uses it
+  const mount_layout* mount = opened.mount().layout().resident;
+  int error = 0;
+  if (file_table::may_write(opened.number())) {
+    const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
+    if (view.error != 0) return view.error;
+    error = detail::flush(group, mount, detail::written(view));
+  }
+  const int closed =
+      detail::by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, opened.number(), detail::ring_hint()); });
+  return error != 0 ? error : closed;
+}
+
+// Opens a file below the mount's root: `path` is relative to the root, NUL-terminated, at most 4095 bytes, in memory
+// that the device can read. Waits for the host unless the path is open already.
+//
+// For reading: of a file that host threads read, the first page comes along and into the cache, if it is in the host's page cache
+// and at most 64 KiB: reading a small file whole asks the host no more. That never makes an open fail or wait.
+//
+// For writing (mount_options::writable): O_RDWR or O_WRONLY, or O_GWRONCE, with O_CREAT (the file gets 0666 less the process's
+// umask), O_EXCL and O_TRUNC; O_APPEND is taken and changes nothing (append says where). Opens of the path from then on share what
+// is written. See docs/writing.md for those before, and for other names of the file.
+//
+// The file's error() is 0 or: -ENOENT, -EISDIR, -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EEXIST, -EROFS (flags that
+// write, in a mount or file system that is only for reading), -EINVAL (O_CREAT, O_TRUNC, O_EXCL or O_APPEND without writing),
+// -ENFILE (mount_options::max_open_files), -EFBIG (2^32 pages or more), -EFAULT (no path), what store/posix_store.hpp lists,
+// -ETIMEDOUT.
+template <class Group, class Mount>
+GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
+  const open_result got = detail::by_leader(
+      group, [&] { return simt::call_cold(&file_table::open, mount.layout().resident, path, flags, detail::ring_hint()); });
+  if (got.nbytes != 0) {
+    simt::call_cold(&detail::enter_first_page<Group, decltype(mount.pages())>, group, mount.layout().resident,
+                    mount.layout().cache.resident, got);
+  }
+  const basic_file<Mount> opened(mount, file_number{got.number});
+  if (got.truncates) {
+    const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view_to_write(opened.number()); });
+    const int error = simt::call_cold(&detail::truncate<Group>, group, mount.layout().resident, view, 0);
+    if (error != 0) {
+      close(group, opened);
+      return basic_file<Mount>(mount, file_number{error});
+    }
+  }
+  return opened;
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,295 @@
+// Writing files, for a group of threads: pwrite, append, fsync, ftruncate. Called as what file.hpp has; the group's lanes all call
+// with equal arguments. After GPUfs (CACM'14), sections 3 and 4; unlike there, exactly the bytes that were written go back, by a
+// mask, so that nobody's are lost. docs/writing.md says what holds between groups, mounts and processes.
+#pragma once
+#include "gpufs/file/write_back.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+// How far fsync brings what was written.
+enum class durability : std::uint32_t {
+  page_cache,  // to the host's page cache: processes see it; lost if the machine stops
+  data,        // to stable storage, as fdatasync(2): the bytes and what is needed to read them
+  stable,      // as fsync(2): all of the file
+};
+
+namespace detail {
+
+struct write_part {
+  const std::byte* src;
+  std::uint64_t begin, end;  // in the file
+};
+
+// Marks a page that we have pinned and written as changed, and gives the pin back. All lanes call.
+template <class Group>
+GPUFS_DEVICE void finish_write(Group group, const mount_layout& mount, const written_file& file, cache::frame_index frame,
+                               std::uint32_t begin, std::uint32_t end) {
+  const cache::dirty_pages pages(mount.cache);
+  pages.mark(group, frame, begin, end);
+  group.sync();
+  if (!group.leader()) return;
+  if (pages.set_dirty(frame)) {
+    simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_add(1, std::memory_order_relaxed);
+    pages.enter(file_table(mount).list(file.slot, static_cast<std::uint32_t>(frame) % lists_per_slot), frame);
+  }
+  cache::frames::unpin_after_writes(cache::frames(mount.cache).state_word(frame), 1);
+}
+
+// Writes what of the part lies in one page. All lanes of a group within a warp call. 0 or a negative errno.
+template <class Group>
+GPUFS_DEVICE_COLD int write_in_page(Group group, const mount_layout* mount, file_view view, write_part part,
+                                    std::uint64_t page_number) {
+  using pages_type = cache::page_cache<>;
+  const pages_type pages(mount->cache);
+  const std::uint32_t page_nbytes = pages.pages().page_nbytes();
+  const std::uint64_t page_begin = page_number << pages.pages().page_shift();
+  const auto begin = static_cast<std::uint32_t>(part.begin > page_begin ? part.begin - page_begin : 0);
+  const auto end = static_cast<std::uint32_t>(part.end < page_begin + page_nbytes ? part.end - page_begin : page_nbytes);
+  const std::byte* src = part.src + (page_begin + begin - part.begin);
+  const cache::page_key key = cache::make_key(view.cache_id, page_number);
+  const auto got = by_leader(group, [&] {
+    return pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
+                         {2 * mount->io_timeout_ns, mount->frame_timeout_ns});
+  });
+  if (got.what == pages_type::role::error) return got.error;
+  std::byte* frame = pages.pages().data(got.frame);
+  const bool whole = end - begin == page_nbytes;
+  if (got.what == pages_type::role::fill && !whole) {
+    const int error = fill_page<Group, pages_type>(group, mount, &mount->cache, view, page_number, got.frame);
+    if (error != 0) return error;
+  }
+  simt::copy_bytes(group, frame + begin, src, end - begin);
+  if (got.what == pages_type::role::fill && whole && group.leader()) pages.end_fill(key, got.frame, 0);
+  finish_write(group, *mount, written(view), got.frame, begin, end);
+  limit_dirty(group, mount, written(view), static_cast<std::uint32_t>(got.frame));
+  return 0;
+}
+
+// Checks a range as pwrite(2) does: 0 or a negative errno.
+GPUFS_DEVICE int check_write(const mount_layout& mount, const void* src, std::size_t nbytes, std::int64_t offset) {
+  constexpr std::uint64_t most = ~std::uint64_t{0} >> 1;
+  if (offset < 0) return -EINVAL;
+  if (nbytes > most || nbytes > most - static_cast<std::uint64_t>(offset)) return -EOVERFLOW;
+  if (nbytes == 0) return 0;
+  if (src == nullptr) return -EFAULT;
+  const std::uint64_t last_page = (static_cast<std::uint64_t>(offset) + nbytes - 1) >> mount.cache.frames.page_shift;
+  return (last_page + 1) >> cache::page_number_bits == 0 ? 0 : -EFBIG;
+}
+
+// The range is checked, and not empty. Bytes written before a page that failed, or its error when there are none.
+template <class Group>
+GPUFS_DEVICE std::int64_t write_pages(Group group, const mount_layout* mount, const file_view& view, const void* src,
+                                      std::size_t nbytes, std::int64_t offset) {
+  const auto begin = static_cast<std::uint64_t>(offset);
+  const write_part part{static_cast<const std::byte*>(src), begin, begin + nbytes};
+  const std::uint32_t shift = mount->cache.frames.page_shift;
+  const page_failure failed = each_page(group, begin >> shift, (part.end - 1) >> shift, [&](auto of_group, std::uint64_t page) {
+    return simt::call_cold(&write_in_page<decltype(of_group)>, of_group, mount, view, part, page);
+  });
+  const std::int64_t done =
+      failed.error == 0 ? static_cast<std::int64_t>(nbytes) : bytes_before(offset, failed.page, shift, failed.error);
+  group.sync();
+  if (group.leader()) {
+    file_counters& counters = file_table(*mount).counters(view.place);
+    if (done > 0) {
+      // A reader that sees the size sees the bytes: the release meets nbytes_now's acquire.
+      raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).file_nbytes),
+               begin + static_cast<std::uint64_t>(done));
+      count(counters.bytes_written, static_cast<std::uint64_t>(done));
+    }
+    if (failed.error != 0) count(counters.errors, 1);
+  }
+  group.sync();
+  return done;
+}
+
+// Asks the host for something about an open file, and waits. One lane calls. The answer's result, or -ETIMEDOUT.
+inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const mount_layout* mount, service::opcode op, std::uint32_t handle,
+                                                     std::int64_t offset, std::uint32_t flags) {
+  const service::requests rings(*mount);
+  const simt::deadline until(mount->io_timeout_ns);
+  const auto ticket = rings.take(ring_hint(), until);
+  service::request ask{};
+  ask.op = op;
+  ask.handle = handle;
+  ask.offset = offset;
+  ask.flags = flags;
+  service::reply answer;
+  if (ticket.index == service::requests::no_slot || rings.call(ticket, ask, answer, until) != 0) {
+    count(mount->words->io_timeouts, 1);
+    return -ETIMEDOUT;
+  }
+  rings.give_back(ticket);
+  return answer.result;
+}
+
+// What of a cached page lies at or beyond the new end of its file becomes zeros, and is not written back. All lanes call, for a
+// frame that the leader has pinned.
+template <class Group>
+GPUFS_DEVICE void cut_page(Group group, const mount_layout& mount, cache::frame_index frame, std::uint32_t begin) {
+  const cache::frames frames(mount.cache);
+  std::byte* data = frames.data(frame);
+  for (std::uint32_t i = begin + group.rank(); i < frames.page_nbytes(); i += group.size()) data[i] = std::byte{0};
+  group.sync();
+  cache::dirty_pages(mount.cache).unmark(group, frame, begin);
+  group.sync();
+  if (group.leader()) cache::frames::unpin_after_writes(frames.state_word(frame), 1);
+}
+
+// The frames first, first + step, ... x the group's size: pins those that have a page of the file which reaches beyond nbytes, and
+// cuts it. All lanes of a group within a warp call. 0 or -ETIMEDOUT.
+template <class Group>
+GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes,
+                           std::uint32_t first, std::uint32_t step) {
+  const cache::frames frames(mount.cache);
+  const std::uint32_t shift = frames.page_shift();
+  constexpr std::uint64_t number_mask = (std::uint64_t{1} << cache::page_number_bits) - 1;
+  int error = 0;
+  for (std::uint64_t base = std::uint64_t{first} * group.size(); base < frames.count();
+       base += std::uint64_t{step} * group.size()) {
+    const auto mine = static_cast<std::uint32_t>(base + group.rank());
+    std::uint64_t number = 0;
+    bool cut = false;
+    if (mine < frames.count()) {
+      const cache::frame_index f{mine};
+      const std::uint64_t key = static_cast<std::uint64_t>(frames.load_key(f));
+      number = key & number_mask;
+      if (key >> cache::page_number_bits == cache_id && (number + 1) << shift > nbytes) {
+        const auto pinned = frames.pin(f, cache::page_key{key});  // looks at the key again
+        cut = pinned.held;
+        if (cut && frames.wait_filled(f, simt::deadline(2 * mount.io_timeout_ns)) != 0) {
+          frames.unpin(f);  // its fill failed, or takes too long
+          cut = false;
+        }
+      }
+    }
+    for (std::uint64_t left = group.ballot(cut); left != 0; left &= left - 1) {
+      const unsigned rank = simt::lowest_lane(static_cast<std::uint32_t>(left));
+      const std::uint64_t page_begin = group.shfl(number, rank) << shift;
+      cut_page(group, mount, cache::frame_index{static_cast<std::uint32_t>(base + rank)},
+               nbytes > page_begin ? static_cast<std::uint32_t>(nbytes - page_begin) : 0);
+    }
+  }
+  return error;
+}
+template <class Group>
+GPUFS_DEVICE int cut_all(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
+  return cut_pages(group, mount, cache_id, nbytes, 0, 1);
+}
+GPUFS_DEVICE int cut_all(simt::block group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
+  const int error = cut_pages(group.warp(), mount, cache_id, nbytes, simt::warp_rank(), group.nwarps());
+  return group.any(error != 0) ? -ETIMEDOUT : 0;
+}
+
+template <class Group>
+GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view view, std::int64_t nbytes) {
+  const file_table files(*mount);
+  view = group.broadcast(view);
+  // The first list's lock makes truncations of a file take turns, so that host and device agree on the last one.
+  cache::dirty_list& turn = files.list(view.slot, 0);
+  int error = by_leader(group, [&]() -> int {
+    if (!cache::dirty_pages::lock(turn, simt::deadline(2 * mount->io_timeout_ns))) return -ETIMEDOUT;
+    simt::atomic_ref<std::int64_t>(files.slot(view.slot).file_nbytes).store(nbytes, std::memory_order_release);
+    simt::fence(std::memory_order_seq_cst, simt::scope::device);  // meets fill_live's
+    return 0;
+  });
+  if (error != 0) return error;
+  error = cut_all(group, *mount, view.cache_id, static_cast<std::uint64_t>(nbytes));
+  group.sync();
+  const int result = by_leader(group, [&]() -> int {
+    // Write-backs of bytes that are cut now have ended when their list's lock was free once.
+    for (std::uint32_t i = 1; i < lists_per_slot && error == 0; ++i) {
+      cache::dirty_list& list = files.list(view.slot, i);
+      if (!cache::dirty_pages::lock(list, simt::deadline(2 * mount->io_timeout_ns))) error = -ETIMEDOUT;
+      if (error == 0) cache::dirty_pages::unlock(list);
+    }
+    if (error == 0) error = static_cast<int>(ask_about_file(mount, service::opcode::truncate, view.handle, nbytes, 0));
+    cache::dirty_pages::unlock(turn);
+    return error;
+  });
+  return result;
+}
+
+}  // namespace detail
+
+// Writes nbytes from src (any device memory, any alignment) at `offset`; the file grows as it must. Later calls of any group that
+// opened the path since the first open for writing see the bytes; the file has them after fsync or close, or earlier. Reads a page
+// in when it writes a part of it. Bytes written: fewer only before a page that could not be had; or -EBADF (not open for writing),
+// -EINVAL (offset < 0), -EOVERFLOW, -EFBIG (2^32 pages), -EFAULT, and of a page's reading in what pread gives. Errors of writing
+// back come with the next fsync or close. With O_APPEND, too, it writes at `offset`, as POSIX has it: see append.
+template <class Group>
+GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
+  const mount_layout* mount = opened.mount().layout().resident;
+  const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
+  if (view.error != 0) return view.error;
+  const int error = detail::check_write(*mount, src, nbytes, offset);
+  if (error != 0 || nbytes == 0) return error;
+  return detail::write_pages(group, mount, view, src, nbytes, offset);
+}
+
+// Writes nbytes at the end of the file, which it moves on first, so that no two appends of this mount overlap: the offset at which
+// they lie, or a negative errno as pwrite's. If a page could not be had, zeros stay in its place. Until it returns, readers may see
+// zeros where its bytes will be.
+template <class Group>
+GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* src, std::size_t nbytes) {
+  const mount_layout* mount = opened.mount().layout().resident;
+  struct place {
+    file_view view;
+    std::int64_t offset;
+    int error;
+  };
+  const place at = detail::by_leader(group, [&]() -> place {
+    const file_view view = file_table(*mount).view_to_write(opened.number());
+    if (view.error != 0) return {view, 0, view.error};
+    simt::atomic_ref<std::int64_t> end(file_table(*mount).slot(view.slot).file_nbytes);
+    std::int64_t seen = end.load(std::memory_order_relaxed);
+    for (;;) {
+      const int error = detail::check_write(*mount, src, nbytes, seen);
+      if (error != 0) return {view, 0, error};
+      if (end.compare_exchange(seen, seen + static_cast<std::int64_t>(nbytes), std::memory_order_acq_rel)) return {view, seen, 0};
+    }
+  });
+  if (at.error != 0) return at.error;
+  if (nbytes == 0) return at.offset;
+  const std::int64_t done = detail::write_pages(group, mount, at.view, src, nbytes, at.offset);
+  return done == static_cast<std::int64_t>(nbytes) ? at.offset : done < 0 ? done : -EIO;
+}
+
+// Brings all that was written to the file, by any group and before the call, to the host, as far as `how` says, and tells of what
+// went wrong since the last fsync or close: 0 or the first error (-ENOSPC, -EDQUOT, -EIO, -EROFS, ...), once. What could not be
+// written is not tried again. -EBADF: not open for writing.
+template <class Group>
+GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durability::stable) {
+  const mount_layout* mount = opened.mount().layout().resident;
+  group.sync();  // what the group has written
+  const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
+  if (view.error != 0) return view.error;
+  int error = detail::flush(group, mount, detail::written(view));
+  if (how != durability::page_cache) {
+    const std::uint32_t flags = how == durability::data ? service::sync_data_only : 0;
+    const auto synced = detail::by_leader(group, [&] {
+      return static_cast<int>(simt::call_cold(&detail::ask_about_file, mount, service::opcode::sync, view.handle, 0, flags));
+    });
+    if (error == 0) error = synced;
+  }
+  return error;
+}
+
+// Cuts the file to nbytes, or makes it longer by zeros, here and on the host. Looks at all frames of the cache. 0, or -EBADF (not
+// open for writing), -EINVAL, -EFBIG, -ETIMEDOUT, and what ftruncate(2) gives. Of a write that goes on at the same time, the part
+// beyond nbytes may be lost.
+template <class Group>
+GPUFS_DEVICE int ftruncate(Group group, const file& opened, std::int64_t nbytes) {
+  const mount_layout* mount = opened.mount().layout().resident;
+  group.sync();
+  const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
+  if (view.error != 0) return view.error;
+  if (nbytes < 0) return -EINVAL;
+  const std::uint64_t npages = nbytes == 0 ? 0 : (static_cast<std::uint64_t>(nbytes - 1) >> mount->cache.frames.page_shift) + 1;
+  if (npages >> cache::page_number_bits != 0) return -EFBIG;
+  return simt::call_cold(&detail::truncate<Group>, group, mount, view, nbytes);
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

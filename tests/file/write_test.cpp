@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing: what groups write is seen by groups at once and by the file after close, exactly those bytes and no others.
+#include <algorithm>
+
+#include "file/faulty_store.hpp"
+#include "file/script.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr std::uint32_t page = 512;
+
+mount_options writing(std::uint32_t nframes = 64) {
+  mount_options o;
+  o.writable = true;
+  o.page_nbytes = page;
+  o.cache_nbytes = std::uint64_t{nframes} * page;
+  o.max_open_files = 64;
+  o.request_rings = 4;
+  return o;
+}
+
+// The bytes of `whole` with `part` at `offset`.
+void put(std::vector<std::byte>& whole, const std::vector<std::byte>& part, std::size_t offset) {
+  whole.resize(std::max(whole.size(), offset + part.size()));
+  std::copy(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(offset));
+}
+
+void expect_all_written(const mount& m) {
+  const mount_counters now = m.counters();
+  EXPECT_EQ(now.unwritten_pages, 0u);
+  EXPECT_EQ(now.dirty_frames, 0u);
+  EXPECT_EQ(now.pins, 0u);
+  EXPECT_EQ(now.write_errors, 0u);
+}
+
+class writes : public ::testing::TestWithParam<group_kind> {
+ protected:
+  formation one() const { return {.grid = 1, .block = GetParam() == group_kind::block ? 64u : 32u, .all = GetParam()}; }
+  // Only the first group plays; the others have nothing to do.
+  std::vector<outcome> play(players& groups, const script& s) {
+    std::vector<script> all(groups.size());
+    all[0] = s;
+    return groups.run(all)[0];
+  }
+  temp_dir dir_;
+};
+std::string name_of(const testing::TestParamInfo<group_kind>& tested) {
+  constexpr const char* names[] = {"thread", "tile8", "warp", "block"};
+  return names[static_cast<int>(tested.param)];
+}
+INSTANTIATE_TEST_SUITE_P(groups, writes,
+                         ::testing::Values(group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block), name_of);
+
+TEST_P(writes, a_new_file) {
+  const mount m(dir_.path(), writing());
+  players groups(m.ref(), one());
+  const auto bytes = content(7, 0, 3000);
+  script s;
+  const auto open = s.open(0, "new", O_RDWR | O_CREAT | O_EXCL);
+  const auto write = s.pwrite(0, bytes, 0);
+  const auto read = s.pread(0, 4000, 0);
+  const auto status = s.fstat(0);
+  const auto close = s.close(0);
+  const auto got = play(groups, s);
+  EXPECT_GE(got[open].value, 0);
+  EXPECT_EQ(got[write].value, 3000);
+  EXPECT_EQ(got[read].value, 3000);
+  EXPECT_EQ(wrong_bytes(got[read], 3000, 7, 0), 0u) << "seen at once";
+  EXPECT_EQ(got[status].value, 3000);
+  EXPECT_EQ(got[close].value, 0);
+  EXPECT_EQ(dir_.read("new"), bytes);
+  EXPECT_EQ(m.counters().bytes_written, 3000u);
+  EXPECT_EQ(m.counters().bytes_written_back, 3000u);
+  expect_all_written(m);
+}
+
+TEST_P(writes, parts_of_pages) {
+  dir_.add("file", 5000, 1);
+  auto wanted = content(1, 0, 5000);
+  const mount m(dir_.path(), writing());
+  players groups(m.ref(), one());
+  script s;
+  s.open(0, "file", O_RDWR);
+  std::vector<std::pair<std::size_t, std::int64_t>> expected;
+  for (const auto& [offset, nbytes] :
+       {std::pair{0, 1}, {511, 1}, {512, 1}, {700, 32}, {731, 33}, {1000, 1100}, {4990, 10}, {4095, 2}}) {
+    const auto part = content(2, static_cast<std::uint64_t>(offset), static_cast<std::size_t>(nbytes));
+    put(wanted, part, static_cast<std::size_t>(offset));
+    expected.emplace_back(s.pwrite(0, part, offset), nbytes);
+  }
+  const auto read = s.pread(0, 5000, 0);
+  const auto close = s.close(0);
+  const auto got = play(groups, s);
+  for (const auto& [call, value] : expected) EXPECT_EQ(got[call].value, value);
+  EXPECT_EQ(got[read].bytes, wanted);
+  EXPECT_EQ(got[close].value, 0);
+  EXPECT_EQ(dir_.read("file"), wanted);
+  EXPECT_EQ(m.counters().bytes_written_back, 1u + 1 + 1 + 32 + 32 + 1100 + 10 + 2) << "bytes that were written, once";
+  expect_all_written(m);
+}
+
+TEST_P(writes, more_than_the_cache_holds) {
+  for (const std::uint32_t nframes : {1u, 2u, 5u, 32u}) {
+    const mount m(dir_.path(), writing(nframes));
+    players groups(m.ref(), one());
+    const auto bytes = content(nframes, 0, 100 * page + 77);
+    script s;
+    s.open(0, "file", O_RDWR | O_CREAT | O_TRUNC);
+    const auto write = s.pwrite(0, bytes, 0);
+    const auto read = s.pread(0, bytes.size(), 0);
+    const auto close = s.close(0);
+    const auto got = play(groups, s);
+    ASSERT_EQ(got[write].value, static_cast<std::int64_t>(bytes.size())) << nframes;
+    ASSERT_EQ(got[read].bytes, bytes) << nframes;
+    ASSERT_EQ(got[close].value, 0);
+    ASSERT_EQ(dir_.read("file"), bytes) << nframes;
+    expect_all_written(m);
+  }
+}
+
+TEST_P(writes, once_brings_nothing_in) {
+  dir_.add("file", 3000, 1);
+  auto wanted = content(1, 0, 3000);
+  const mount m(dir_.path(), writing());
+  players groups(m.ref(), one());
+  script s;
+  const std::vector<std::byte> zeros(10);
+  s.open(0, "file", O_GWRONCE);
+  s.pwrite(0, zeros, 100);
+  s.pwrite(0, content(2, 600, 900), 600);
+  const auto read = s.pread(0, 10, 0);
+  const auto close = s.close(0);
+  put(wanted, zeros, 100);
+  put(wanted, content(2, 600, 900), 600);
+  const auto got = play(groups, s);
+  EXPECT_EQ(got[read].value, -EBADF) << "it is not for reading";
+  EXPECT_EQ(got[close].value, 0);
+  EXPECT_EQ(dir_.read("file"), wanted) << "also bytes that are zeros";
+  EXPECT_EQ(m.counters().host_reads, 0u);
+  expect_all_written(m);
+}
+
+TEST_P(writes, truncation_both_ways) {
+  dir_.add("file", 3000, 1);
+  const mount m(dir_.path(), writing());
+  players groups(m.ref(), one());
+  script s;
+  s.open(0, "file", O_RDWR);
+  s.pread(0, 3000, 0);
+  s.pwrite(0, content(2, 2000, 1500), 2000);
+  const auto cut = s.ftruncate(0, 1100);
+  const auto short_read = s.pread(0, 3000, 0);
+  const auto grow = s.ftruncate(0, 2500);
+  const auto long_read = s.pread(0, 3000, 0);
+  const auto bad = s.ftruncate(0, -1);
+  const auto close = s.close(0);
+  auto wanted = content(1, 0, 1100);
+  const auto got = play(groups, s);
+  EXPECT_EQ(got[cut].value, 0);
+  EXPECT_EQ(got[short_read].value, 1100);
+  EXPECT_EQ(got[grow].value, 0);
+  EXPECT_EQ(got[long_read].value, 2500);
+  wanted.resize(2500);
+  EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got[long_read].bytes.begin())) << "zeros, not what was cut";
+  EXPECT_EQ(got[bad].value, -EINVAL);
+  EXPECT_EQ(got[close].value, 0);
+  EXPECT_EQ(dir_.read("file"), wanted);
+  expect_all_written(m);
+}
+
+TEST_P(writes, what_must_be_refused) {
+  dir_.add("file", 100, 1);
+  const mount m(dir_.path(), writing());
+  const mount reader(dir_.path(), {.cache_nbytes = 64 * 4096});
+  players groups(m.ref(), one()), readers(reader.ref(), one());
+  const auto bytes = content(3, 0, 10);
+  script s;
+  const auto number = s.open(0, "file");
+  const auto read_only = s.pwrite(0, bytes, 0);
+  const auto read_only_append = s.append(0, bytes);
+  const auto read_only_sync = s.fsync(0);
+  const auto read_only_cut = s.ftruncate(0, 0);
+  const auto exclusive = s.open(1, "file", O_RDWR | O_CREAT | O_EXCL);
+  const auto absent = s.open(1, "absent", O_RDWR);
+  const auto create_to_read = s.open(1, "other", O_RDONLY | O_CREAT);
+  const auto both = s.open(1, "file", O_WRONLY | O_RDWR);
+  const auto outside = s.open(1, "../out", O_RDWR | O_CREAT);
+  s.open(1, "file", O_RDWR);
+  const auto negative = s.pwrite(1, bytes, -1);
+  const auto null = s.pwrite_from_null(1, 1, 0);
+  const auto nothing = s.pwrite_from_null(1, 0, 0);
+  const auto overflow = s.pwrite_from_null(1, 2, std::int64_t{0x7fffffffffffffff});
+  const auto large = s.pwrite(1, bytes, std::int64_t{page} << 32);
+  const auto exclusive_again = s.open(2, "file", O_RDWR | O_CREAT | O_EXCL);
+  const auto close = s.close(1);
+  const auto closed = s.pwrite(1, bytes, 0);
+  s.close(0);
+  const auto got = play(groups, s);
+  EXPECT_GE(got[number].value, 0);
+  EXPECT_EQ(got[read_only].value, -EBADF);
+  EXPECT_EQ(got[read_only_append].value, -EBADF);
+  EXPECT_EQ(got[read_only_sync].value, -EBADF);
+  EXPECT_EQ(got[read_only_cut].value, -EBADF);
+  EXPECT_EQ(got[exclusive].value, -EEXIST);
+  EXPECT_EQ(got[absent].value, -ENOENT);
+  EXPECT_EQ(got[create_to_read].value, -EINVAL);
+  EXPECT_EQ(got[both].value, -EINVAL);
+  EXPECT_EQ(got[outside].value, -EXDEV);
+  EXPECT_EQ(got[negative].value, -EINVAL);
+  EXPECT_EQ(got[null].value, -EFAULT);
+  EXPECT_EQ(got[nothing].value, 0);
+  EXPECT_EQ(got[overflow].value, -EOVERFLOW);
+  EXPECT_EQ(got[large].value, -EFBIG);
+  EXPECT_EQ(got[exclusive_again].value, -EEXIST);
+  EXPECT_EQ(got[close].value, 0);
+  EXPECT_EQ(got[closed].value, -EBADF);
+  EXPECT_EQ(dir_.read("file"), content(1, 0, 100));
+  script t;
+  for (const int flags : {O_RDWR, O_WRONLY, O_RDWR | O_CREAT, O_GWRONCE, O_RDONLY | O_TRUNC}) t.open(0, "file", flags);
+  for (const outcome& o : play(readers, t)) EXPECT_EQ(o.value, -EROFS) << "a mount that may not write";
+  expect_all_written(m);
+}
+
+// Groups of all kinds share what one has opened for writing; who opened it before keeps what they had.
+TEST(shared_writes, opens_share_what_is_written) {
+  temp_dir dir;
+  dir.add("file", 1000, 1);
+  let_file_times_pass();
+  const mount m(dir.path(), writing());
+  players early(m.ref(), {}), writer(m.ref(), {}), late(m.ref(), {.grid = 2, .block = 64, .all = group_kind::tile8});
+  script read, write, see, close;
+  read.open(0, "file");
+  read.pread(0, 1000, 0);
+  EXPECT_EQ(wrong_bytes(early.run(read)[1], 1000, 1, 0), 0u);
+  write.open(0, "file", O_WRONLY);
+  write.pwrite(0, content(2, 0, 2000), 0);
+  EXPECT_EQ(writer.run(write)[1].value, 2000);
+  see.open(0, "file");
+  see.pread(0, 3000, 0);
+  see.open(1, "file", O_RDWR);
+  see.close(0);
+  see.close(1);
+  for (const auto& got : late.run_all(see)) {
+    EXPECT_EQ(got[1].value, 2000) << "the new size, before anything was written back";
+    EXPECT_EQ(wrong_bytes(got[1], 2000, 2, 0), 0u);
+    EXPECT_EQ(got[3].value, 0);
+    EXPECT_EQ(got[4].value, 0);
+  }
+  script again;
+  again.pread(0, 1000, 0);
+  EXPECT_EQ(wrong_bytes(early.run(again)[0], 1000, 1, 0), 0u) << "its pages are cached";
+  close.close(0);
+  EXPECT_EQ(writer.run(close)[0].value, 0);
+  EXPECT_EQ(early.run(close)[0].value, 0);
+  EXPECT_EQ(dir.read("file"), content(2, 0, 2000));
+  // Later opens see what was written, whoever had it open.
+  script later;
+  later.open(0, "file");
+  later.pread(0, 3000, 0);
+  later.close(0);
+  const auto got = early.run(later);
+  EXPECT_EQ(got[1].value, 2000);
+  EXPECT_EQ(wrong_bytes(got[1], 2000, 2, 0), 0u);
+  EXPECT_EQ(m.counters().host_opens, m.counters().host_closes);
+  expect_all_written(m);
+}
+
+TEST(shared_writes, truncation_at_open_is_for_all) {
+  temp_dir dir;
+  dir.add("file", 1000, 1);
+  const mount m(dir.path(), writing());
+  players first(m.ref(), {}), second(m.ref(), {});
+  script open, cut, look;
+  open.open(0, "file", O_RDWR);
+  open.pwrite(0, content(2, 900, 500), 900);
+  EXPECT_EQ(first.run(open)[1].value, 500);
+  cut.open(0, "file", O_RDWR | O_TRUNC);
+  cut.pwrite(0, content(3, 10, 5), 10);
+  cut.close(0);
+  const auto cut_got = second.run(cut);
+  EXPECT_GE(cut_got[0].value, 0);
+  EXPECT_EQ(cut_got[2].value, 0);
+  look.pread(0, 1000, 0);
+  look.close(0);
+  const auto got = first.run(look);
+  std::vector<std::byte> wanted(10);
+  put(wanted, content(3, 10, 5), 10);
+  ASSERT_EQ(got[0].value, 15);
+  EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got[0].bytes.begin()));
+  EXPECT_EQ(dir.read("file"), wanted);
+  expect_all_written(m);
+}
+
+// Every byte of a few pages has one of three owners: two mounts, and this process. All keep theirs, through eviction and closing in
+// any order.
+TEST(shared_writes, bytes_of_one_page_have_many_writers) {
+  for (std::uint64_t seed = 1; seed <= (under_tsan ? 3 : 12); ++seed) {
+    random_source draw(seed);
+    temp_dir dir;
+    constexpr std::size_t nbytes = 9 * page + 100;
+    dir.add("file", nbytes, 1);
+    auto wanted = content(1, 0, nbytes);
+    const auto nframes = static_cast<std::uint32_t>(draw.between(1, 16));
+    const mount a(dir.path(), writing(nframes)), b(dir.path(), writing(static_cast<std::uint32_t>(draw.between(1, 16))));
+    const mount* mounts[] = {&a, &b};
+    std::vector<std::unique_ptr<players>> groups;
+    script scripts[2];
+    const int flags = draw.percent(50) ? O_GWRONCE : O_RDWR;
+    for (int i = 0; i < 2; ++i) {
+      groups.push_back(std::make_unique<players>(mounts[i]->ref(), formation{}));
+      scripts[i].open(0, "file", flags);
+    }
+    script ends[2];
+    const int fd = ::open((dir / "file").c_str(), O_WRONLY | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    for (std::size_t at = 0; at < nbytes;) {
+      const std::size_t n = std::min<std::size_t>(draw.between(1, draw.percent(10) ? 900 : 40), nbytes - at);
+      const auto owner = draw.below(4);
+      const auto bytes = content(owner + 10, at, n);
+      if (owner == 3) {
+        at += n;  // nobody's
+        continue;
+      }
+      put(wanted, bytes, at);
+      if (owner == 2) {
+        ASSERT_EQ(::pwrite(fd, bytes.data(), n, static_cast<off_t>(at)), static_cast<ssize_t>(n));
+      } else {
+        (draw.percent(70) ? scripts[owner] : ends[owner]).pwrite(0, bytes, static_cast<std::int64_t>(at));
+      }
+      at += n;
+    }
+    ::close(fd);
+    for (int i = 0; i < 2; ++i) {
+      if (draw.percent(30)) scripts[i].fsync(0, durability::page_cache);
+      ends[i].close(0);
+    }
+    for (int i = 0; i < 2; ++i) groups[i]->run(scripts[i]);
+    const bool swap = draw.percent(50);
+    for (int i = 0; i < 2; ++i) {
+      const auto got = groups[swap ? 1 - i : i]->run(ends[swap ? 1 - i : i]);
+      EXPECT_EQ(got.back().value, 0);
+    }
+    ASSERT_EQ(dir.read("file"), wanted) << "seed " << seed;
+    expect_all_written(a);
+    expect_all_written(b);
+  }
+}
+
+// Every group appends records, which all end up somewhere, whole and once.
+TEST(shared_writes, appends_never_overlap) {
+  temp_dir dir;
+  dir.add("log", 100, 1);
+  const mount m(dir.path(), writing(24));
+  const formation how{.grid = under_tsan ? 1u : 3u, .block = 64, .all = group_kind::tile8};
+  players groups(m.ref(), how);
+  constexpr unsigned nrecords = 20;
+  std::vector<script> scripts(groups.size());
+  for (std::uint32_t g = 0; g < groups.size(); ++g) {
+    scripts[g].open(0, "log", O_WRONLY | O_APPEND);
+    for (unsigned i = 0; i < nrecords; ++i)
+      scripts[g].append(0, std::vector<std::byte>(64, static_cast<std::byte>(g * nrecords + i)));
+    scripts[g].close(0);
+  }
+  std::vector<std::byte> wanted(100 + groups.size() * nrecords * 64);
+  put(wanted, content(1, 0, 100), 0);
+  std::vector<std::int64_t> offsets;
+  const auto outcomes = groups.run(scripts);
+  for (std::uint32_t g = 0; g < groups.size(); ++g) {
+    for (unsigned i = 0; i < nrecords; ++i) {
+      const std::int64_t offset = outcomes[g][i + 1].value;
+      ASSERT_GE(offset, 100);
+      offsets.push_back(offset);
+      put(wanted, std::vector<std::byte>(64, static_cast<std::byte>(g * nrecords + i)), static_cast<std::size_t>(offset));
+    }
+    EXPECT_EQ(outcomes[g].back().value, 0);
+  }
+  std::sort(offsets.begin(), offsets.end());
+  for (std::size_t i = 0; i < offsets.size(); ++i) ASSERT_EQ(offsets[i], 100 + 64 * static_cast<std::int64_t>(i));
+  EXPECT_EQ(dir.read("log"), wanted);
+  expect_all_written(m);
+}
+
+// Groups write parts of all pages at once, and some read them; the cache is small.
+TEST(shared_writes, many_groups_write_all_pages) {
+  for (std::uint64_t seed = 1; seed <= (under_tsan ? 2 : 8); ++seed) {
+    random_source draw(seed);
+    temp_dir dir;
+    constexpr std::size_t nbytes = 20 * page;
+    dir.add("file", nbytes, 1);
+    auto wanted = content(1, 0, nbytes);
+    const mount m(dir.path(), writing(static_cast<std::uint32_t>(draw.between(2, 40))));
+    const formation how{
+        .grid = 2, .block = 64, .schedule = {.seed = seed}, .all = draw.percent(50) ? group_kind::warp : group_kind::tile8};
+    players groups(m.ref(), how);
+    std::vector<script> scripts(groups.size());
+    for (script& s : scripts) s.open(0, "file", O_RDWR);
+    for (std::size_t at = 0; at < nbytes;) {
+      const std::size_t n = std::min<std::size_t>(draw.between(1, 120), nbytes - at);
+      const auto g = draw.below(groups.size());
+      const auto bytes = content(g + 2, at, n);
+      put(wanted, bytes, at);
+      scripts[g].pwrite(0, bytes, static_cast<std::int64_t>(at));
+      scripts[g].pread(0, n, static_cast<std::int64_t>(at));
+      if (draw.percent(5)) scripts[g].fsync(0, durability::page_cache);
+      at += n;
+    }
+    for (script& s : scripts) s.close(0);
+    const auto outcomes = groups.run(scripts);
+    for (std::uint32_t g = 0; g < groups.size(); ++g) {
+      const auto& ops = scripts[g].ops();
+      for (std::size_t i = 0; i < ops.size(); ++i) {
+        if (ops[i].kind == op_kind::pread) {
+          ASSERT_EQ(wrong_bytes(outcomes[g][i], ops[i].nbytes, g + 2, static_cast<std::uint64_t>(ops[i].offset)), 0u)
+              << "seed " << seed;
+        } else if (ops[i].kind != op_kind::open) {
+          ASSERT_EQ(outcomes[g][i].value, ops[i].kind == op_kind::pwrite ? static_cast<std::int64_t>(ops[i].nbytes) : 0)
+              << "seed " << seed;
+        }
+      }
+    }
+    ASSERT_EQ(dir.read("file"), wanted) << "seed " << seed;
+    expect_all_written(m);
+  }
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
