@@ -73,7 +73,7 @@ struct file_report {
 class host_mount {
  public:
   host_mount(simt::platform& machine, const std::string& root, const mount_options& options);
-  ~host_mount();  // kernels that use the mount must have ended
+  ~host_mount();  // kernels that use the mount must have ended; what they left unwritten is written, see sync()
   host_mount(host_mount&&) noexcept;
   host_mount& operator=(host_mount&&) noexcept;
 
@@ -84,6 +84,9 @@ class host_mount {
   // Recent errors, oldest first; then those of accesses through pointers, with file, offset and cause: the first 256. Also after
   // a kernel was stopped by one.
   std::vector<std::string> log() const;
+  // Brings what kernels have written and neither synced nor closed to its files (their host page cache), as the mount's end does:
+  // for kernels that ended early. No kernel that uses the mount may run. How many pages could not be written; the log says why.
+  std::uint64_t sync();
   // A number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14, then throws
   // gpufs::error.
   std::uint32_t new_view();

@@ -13,8 +13,11 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <thread>
+#include <unordered_map>
 
+#include "gpufs/cache/frames.hpp"
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/posix_store.hpp"
@@ -214,6 +217,14 @@ struct host_mount::impl {
     host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { mark_stale(slot, handle); });
   }
 
+  ~impl() {
+    try {
+      write_back();
+      check_pins();
+    } catch (const std::exception&) {  // the device is lost, and its pages and pins with it
+    }
+  }
+
   // The file has changed underneath: the next page that a kernel wants to pull from it gives -ESTALE. The slot number came
   // from the device, so it is only a hint; the word says which handle is meant.
   void mark_stale(std::uint32_t slot, std::uint32_t handle) {
@@ -273,6 +284,54 @@ struct host_mount::impl {
     }
   }
 
+  // What kernels left dirty, page by page through the host; then nothing is dirty. No kernel runs.
+  std::uint64_t write_back() {
+    if (!options.writable || read(layout.words, 1)[0].dirty_pages == 0) return 0;
+    const cache::frame_storage& frames = layout.cache.frames;
+    auto states = read(frames.states, frames.nframes);
+    const auto keys = read(frames.keys, frames.nframes);
+    std::unordered_map<std::uint64_t, std::uint32_t> handles;  // by cache id
+    const auto slots = read(layout.slots, layout.nslots);
+    for (const file_slot& slot : slots) {
+      if ((slot.word & 7u) == static_cast<std::uint32_t>(slot_state::open)) handles[slot.cache_id] = slot.handle;
+    }
+    const std::size_t mask_nwords = options.page_nbytes / 64;
+    auto* masks = reinterpret_cast<std::uint64_t*>(layout.cache.dirty.masks);
+    std::uint64_t lost = 0;
+    for (std::uint32_t f = 0; f < frames.nframes; ++f) {
+      if ((states[f] & cache::frame_state::listed) == 0) continue;
+      const std::uint64_t key = cache::sealed(keys[f], states[f]);
+      const auto mask = read(masks + f * mask_nwords, mask_nwords);
+      const auto bytes =
+          read(reinterpret_cast<const std::uint64_t*>(frames.data + std::size_t{f} * options.page_nbytes), options.page_nbytes / 8);
+      const auto handle = handles.find(key >> cache::page_number_bits);
+      const std::uint64_t offset = (key & ((std::uint64_t{1} << cache::page_number_bits) - 1)) << frames.page_shift;
+      lost += handle == handles.end() || write_runs(handle->second, std::as_bytes(std::span(bytes)), mask, offset) != 0;
+      machine.zero_device(masks + f * mask_nwords, mask_nwords * sizeof(std::uint64_t));
+      states[f] &= ~(cache::frame_state::dirty | cache::frame_state::listed);
+      machine.copy_to_device(frames.states + f, &states[f], sizeof states[f]);
+    }
+    machine.zero_device(layout.dirty_lists, std::size_t{layout.nslots} * lists_per_slot * sizeof(cache::dirty_list));
+    machine.zero_device(&layout.words->dirty_pages, sizeof layout.words->dirty_pages);
+    return lost;
+  }
+
+  int write_runs(std::uint32_t handle, std::span<const std::byte> bytes, const std::vector<std::uint64_t>& mask,
+                 std::uint64_t offset) {
+    const auto is_set = [&](std::size_t i) { return (mask[i / 64] >> i % 64 & 1) != 0; };
+    int error = 0;
+    for (std::size_t begin = 0; begin < bytes.size();) {
+      std::size_t end = begin;
+      while (end < bytes.size() && is_set(end)) ++end;
+      if (end != begin) {
+        const int failed = host.write(handle, bytes.subspan(begin, end - begin), static_cast<std::int64_t>(offset + begin));
+        error = error != 0 ? error : failed;
+      }
+      begin = end + 1;
+    }
+    return error;
+  }
+
   // By slot, for those that were ever used.
   std::vector<file_counters> file_counts() const {
     std::vector<file_counters> sums(read(layout.words, 1)[0].slots_used);
@@ -292,12 +351,7 @@ host_mount::host_mount(simt::platform& machine, const std::string& root, const m
   refuse("cannot mount '" + root + "': " + cause.what());
 }
 
-host_mount::~host_mount() {
-  try {
-    if (impl_) impl_->check_pins();
-  } catch (const std::exception&) {  // the device is lost, and its pins with it
-  }
-}
+host_mount::~host_mount() = default;
 host_mount::host_mount(host_mount&&) noexcept = default;
 host_mount& host_mount::operator=(host_mount&&) noexcept = default;
 
@@ -362,6 +416,8 @@ std::vector<std::string> host_mount::log() const {
   impl_->add_faults(lines);
   return lines;
 }
+
+std::uint64_t host_mount::sync() { return impl_->write_back(); }
 
 std::uint32_t host_mount::new_view() {
   const std::uint32_t view = impl_->nviews.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -210,6 +210,20 @@ std::vector<std::string> service::log() const {
   return lines;
 }
 
+int service::write(std::uint32_t handle, std::span<const std::byte> bytes, std::int64_t offset) {
+  const open_files::ref file = impl_->shared.open.acquire(handle);
+  if (!file) return -EBADF;
+  int error = -EIO;
+  std::string why;
+  try {
+    error = file->file->pwrite(bytes, offset);
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  if (error != 0) impl_->shared.log.add("write", file->path, -error, why);
+  return error;
+}
+
 std::optional<file_description> service::describe(std::uint32_t handle) const {
   const open_files::ref file = impl_->shared.open.acquire(handle);
   if (!file) return std::nullopt;

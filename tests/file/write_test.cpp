@@ -294,6 +294,35 @@ TEST(shared_writes, truncation_at_open_is_for_all) {
   expect_all_written(m);
 }
 
+// Kernels that end without closing lose nothing as long as their device lives.
+TEST(shared_writes, the_mount_writes_what_kernels_left) {
+  temp_dir dir;
+  dir.add("file", 5 * page, 1);
+  auto wanted = content(1, 0, 5 * page);
+  {
+    mount m(dir.path(), writing());
+    players groups(m.ref(), {});
+    script s, t;
+    s.open(0, "file", O_RDWR);
+    s.pwrite(0, content(2, 100, 10), 100);
+    s.pwrite(0, content(2, 120, 900), 120);
+    groups.run(s);
+    EXPECT_EQ(m.counters().unwritten_pages, 2u);
+    EXPECT_EQ(m.sync(), 0u);
+    expect_all_written(m);
+    put(wanted, content(2, 100, 10), 100);
+    put(wanted, content(2, 120, 900), 120);
+    EXPECT_EQ(dir.read("file"), wanted);
+    t.pwrite(0, content(3, 7, 1), 7);
+    put(wanted, content(3, 7, 1), 7);
+    t.pwrite(0, content(3, 1000, 1200), 1000);
+    put(wanted, content(3, 1000, 1200), 1000);
+    EXPECT_EQ(groups.run(t)[1].value, 1200);
+    EXPECT_NE(dir.read("file"), wanted);
+  }
+  EXPECT_EQ(dir.read("file"), wanted);
+}
+
 // Every byte of a few pages has one of three owners: two mounts, and this process. All keep theirs, through eviction and closing in
 // any order.
 TEST(shared_writes, bytes_of_one_page_have_many_writers) {

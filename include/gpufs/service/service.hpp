@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,8 @@ class service {
   std::vector<std::string> log() const;         // the same as lines of text
   // An open file, or nothing when the handle is not (or no longer) one.
   std::optional<file_description> describe(std::uint32_t handle) const;
+  // Writes to an open file, in the caller's thread: 0 or a negative errno, which the log has, too.
+  int write(std::uint32_t handle, std::span<const std::byte> bytes, std::int64_t offset);
   // The path of a file that is or was open, unless its handle's place has been used for another since.
   std::optional<std::string> path_of(std::uint32_t handle) const;
 
