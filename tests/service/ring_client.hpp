@@ -176,10 +176,11 @@ class ring_client {
   }
 
   // A call on a path, or on two. What lies in the payload goes to *bytes.
-  service::reply on_path(service::request ask, std::string_view path, std::string_view to = {},
+  service::reply on_path(const service::request& what, std::string_view path, std::string_view to = {},
                          std::vector<std::byte>* bytes = nullptr, std::uint32_t ring = 0) {
     const ticket t = take(ring);
     std::memcpy(payload(t), path.data(), path.size());
+    service::request ask = what;
     ask.nbytes = static_cast<std::uint32_t>(path.size());
     if (!to.empty()) std::memcpy(payload(t) + view_.payload_nbytes, to.data(), to.size());
     if (ask.op == service::opcode::rename) ask.handle = static_cast<std::uint32_t>(to.size());

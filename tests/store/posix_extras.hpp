@@ -2,13 +2,19 @@
 // What tests of stores and service share beside file/harness.hpp.
 #pragma once
 #include <fcntl.h>
+#include <stdio.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +35,48 @@ inline int error_of(store::store& store, std::string_view path, int flags = 0) {
   int error = 0;
   return store.open(path, flags, &error) == nullptr ? error : 0;
 }
+
+inline std::vector<std::byte> file_bytes(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::vector<std::byte> bytes;
+  for (char c; in.get(c);) bytes.push_back(static_cast<std::byte>(c));
+  return bytes;
+}
+
+inline std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// What an attacker does: puts a symbolic link to `target` in the place of `directory`, and the directory back, again and again.
+inline void swap_with_link_until(const std::atomic<bool>& ends, const std::string& directory, const std::string& target) {
+  const std::string link = directory + ".link";
+  if (::symlink(target.c_str(), link.c_str()) != 0) fail_errno("symlink");
+  bool swapped = false;
+  for (; !ends || swapped; swapped = !swapped) {
+    if (::renameat2(AT_FDCWD, directory.c_str(), AT_FDCWD, link.c_str(), RENAME_EXCHANGE) != 0) fail_errno("renameat2");
+  }
+}
+
+// A file system of so many bytes over a directory, where the process may mount one.
+class small_tmpfs {
+ public:
+  small_tmpfs(std::string at, std::size_t nbytes) : at_(std::move(at)) {
+    mounted_ = ::mount("gpufs-test", at_.c_str(), "tmpfs", 0, ("size=" + std::to_string(nbytes)).c_str()) == 0;
+  }
+  ~small_tmpfs() {
+    if (mounted_) ::umount2(at_.c_str(), MNT_DETACH);
+  }
+  small_tmpfs(const small_tmpfs&) = delete;
+  small_tmpfs& operator=(const small_tmpfs&) = delete;
+  bool mounted() const { return mounted_; }
+
+ private:
+  std::string at_;
+  bool mounted_ = false;
+};
 
 // A socket's file. False where the path does not fit an address.
 inline bool make_socket(const std::string& path) {
