@@ -117,7 +117,8 @@ void worker::call_on_path(const work& w, const std::string& path) {
       }
       default:
         out.file_nbytes = w.offset;
-        out.result = files.read_directory(path, &out.file_nbytes, {payload_of(w), core_.requests.payload_nbytes()});
+        out.result =
+            files.read_directory(path, &out.file_nbytes, {payload_of(w), std::min(w.handle, core_.requests.payload_nbytes())});
         break;
     }
   } catch (const std::bad_alloc&) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store that is slow, fails or stops where a test says, over a real one. Its files are always staged and read through pread(), so
-// that every byte comes by here.
+// A store that is slow, fails or stops where a test says, over a real one. Its files are always staged, read through pread() and
+// written through pwrite(), so that every byte comes by here.
 #pragma once
 #include <atomic>
 #include <cerrno>
@@ -48,15 +48,23 @@ class gate {
 
 // What goes wrong; shared by the test and the store, and changed while kernels run.
 struct faults {
-  std::atomic<std::uint64_t> delay_ns{0};       // of each read
-  std::atomic<std::uint64_t> open_delay_ns{0};  // of each open
-  std::atomic<std::uint32_t> fail_every{0};     // every n-th read fails; 0: none
-  std::atomic<std::uint32_t> short_every{0};    // every n-th read gives half of what was asked; 0: none
-  std::atomic<int> read_error{EIO};             // with which errno
-  std::atomic<int> open_error{0};               // every open fails so; 0: none
+  std::atomic<std::uint64_t> delay_ns{0};          // of each read
+  std::atomic<std::uint64_t> open_delay_ns{0};     // of each open
+  std::atomic<std::uint32_t> fail_every{0};        // every n-th read fails; 0: none
+  std::atomic<std::uint32_t> short_every{0};       // every n-th read gives half of what was asked; 0: none
+  std::atomic<int> read_error{EIO};                // with which errno
+  std::atomic<int> open_error{0};                  // every open fails so; 0: none
+  std::atomic<std::uint64_t> write_delay_ns{0};    // of each write
+  std::atomic<std::uint32_t> fail_write_every{0};  // every n-th write fails; 0: none
+  std::atomic<std::uint32_t> tear_every{0};        // every n-th write writes half of its bytes, and fails; 0: none
+  std::atomic<int> write_error{EIO};               // with which errno
+  std::atomic<int> sync_error{0};                  // every sync fails so; 0: none
+  std::atomic<int> truncate_error{0};              // every truncation fails so; 0: none
   std::atomic<std::uint64_t> reads{0}, opens{0}, closes{0};
-  gate read_gate, open_gate;
-  gate stall_gate;  // for the reads that stall_at() names
+  std::atomic<std::uint64_t> writes{0}, bytes_written{0}, syncs{0}, truncates{0};  // writes: also those that failed
+  gate read_gate, open_gate, write_gate, sync_gate;
+  gate stall_gate;        // for the reads that stall_at() names
+  gate write_stall_gate;  // for the writes that stall_write_at() names
 
   void stall_at(std::int64_t first, std::int64_t end) {  // reads that touch [first, end) wait for stall_gate
     std::lock_guard lock(mutex_);
@@ -67,14 +75,25 @@ struct faults {
     std::lock_guard lock(mutex_);
     bad_.emplace(first, end);
   }
+  void stall_write_at(std::int64_t first, std::int64_t end) {  // writes that touch [first, end) wait for write_stall_gate
+    std::lock_guard lock(mutex_);
+    stalled_writes_.emplace(first, end);
+  }
+  bool is_stalled_write(std::int64_t first, std::int64_t end) const { return touches(stalled_writes_, first, end); }
+  void fail_write_at(std::int64_t first, std::int64_t end) {  // writes that touch [first, end)
+    std::lock_guard lock(mutex_);
+    bad_writes_.emplace(first, end);
+  }
   void heal() {
     std::lock_guard lock(mutex_);
     bad_.clear();
-    fail_every = 0;
-    short_every = 0;
-    open_error = 0;
+    bad_writes_.clear();
+    fail_every = fail_write_every = 0;
+    short_every = tear_every = 0;
+    open_error = sync_error = truncate_error = 0;
   }
   bool is_bad(std::int64_t first, std::int64_t end) const { return touches(bad_, first, end); }
+  bool is_bad_write(std::int64_t first, std::int64_t end) const { return touches(bad_writes_, first, end); }
 
  private:
   using ranges = std::set<std::pair<std::int64_t, std::int64_t>>;
@@ -87,7 +106,7 @@ struct faults {
   }
 
   mutable std::mutex mutex_;
-  ranges bad_, stalled_;
+  ranges bad_, stalled_, bad_writes_, stalled_writes_;
 };
 
 class faulty_file final : public store::open_file {
@@ -111,6 +130,33 @@ class faulty_file final : public store::open_file {
     if (const std::uint32_t every = wrong_->fail_every; every != 0 && n % every == 0) return -wrong_->read_error;
     if (const std::uint32_t every = wrong_->short_every; every != 0 && n % every == 0) dst = dst.first(dst.size() / 2);
     return real_->pread(dst, offset);
+  }
+  int pwrite(std::span<const std::byte> src, std::int64_t offset) override {
+    const std::int64_t end = offset + static_cast<std::int64_t>(src.size());
+    const std::uint64_t n = ++wrong_->writes;
+    wrong_->write_gate.pass();
+    if (wrong_->is_stalled_write(offset, end)) wrong_->write_stall_gate.pass();
+    if (const std::uint64_t delay = wrong_->write_delay_ns) std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
+    if (wrong_->is_bad_write(offset, end)) return -wrong_->write_error;
+    if (const std::uint32_t every = wrong_->fail_write_every; every != 0 && n % every == 0) return -wrong_->write_error;
+    if (const std::uint32_t every = wrong_->tear_every; every != 0 && n % every == 0) {
+      const int error = real_->pwrite(src.first(src.size() / 2), offset);
+      return error != 0 ? error : -wrong_->write_error;
+    }
+    const int error = real_->pwrite(src, offset);
+    if (error == 0) wrong_->bytes_written += src.size();
+    return error;
+  }
+  int sync(bool data_only) override {
+    ++wrong_->syncs;
+    wrong_->sync_gate.pass();
+    const int error = wrong_->sync_error;
+    return error != 0 ? -error : real_->sync(data_only);
+  }
+  int truncate(std::int64_t nbytes) override {
+    ++wrong_->truncates;
+    const int error = wrong_->truncate_error;
+    return error != 0 ? -error : real_->truncate(nbytes);
   }
 
  private:
@@ -137,6 +183,13 @@ class faulty_store final : public store::store {
     auto file = real_->open(path, flags, error);
     if (file == nullptr) return nullptr;
     return std::make_unique<faulty_file>(std::move(file), wrong_);
+  }
+  int unlink(std::string_view path, bool directory) override { return real_->unlink(path, directory); }
+  int rename(std::string_view from, std::string_view to, std::uint32_t* mode) override { return real_->rename(from, to, mode); }
+  int make_directory(std::string_view path, std::uint32_t mode) override { return real_->make_directory(path, mode); }
+  int status(std::string_view path, bool link, gpufs::store::path_status* out) override { return real_->status(path, link, out); }
+  std::int64_t read_directory(std::string_view path, std::int64_t* position, std::span<std::byte> out) override {
+    return real_->read_directory(path, position, out);
   }
 
  private:

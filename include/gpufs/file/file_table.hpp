@@ -112,6 +112,34 @@ class file_table {
     return mount_.dirty_lists[slot * lists_per_slot + i];
   }
 
+  // The size of the path's file if it is open for writing (else -1), which it may have nowhere else yet. One lane calls.
+  GPUFS_DEVICE_COLD static std::int64_t nbytes_if_written(const mount_layout* mount, const char* path, std::uint32_t start) {
+    const file_table table(*mount);
+    path_name name = table.name_of(path);
+    name.mode = slot_mode::write;
+    table.add_chunk(name, 0);
+    const std::uint32_t index = table.join(table.chain_of(name), name, 64);
+    if (index == none) return -1;
+    const bool open =
+        state_of(simt::atomic_ref<std::uint32_t>(mount->slots[index].word).load(std::memory_order_acquire)) == slot_state::open;
+    const std::int64_t nbytes = open ? table.nbytes_now(index) : -1;
+    table.drop(index, start);
+    return nbytes;
+  }
+
+  // All slots leave their chains: a directory has another name now. One lane calls. False: -ETIMEDOUT.
+  GPUFS_DEVICE_COLD static bool forget_all_paths(const mount_layout* mount) {
+    const file_table table(*mount);
+    for (std::uint32_t i = 0; i <= mount->path_mask; ++i) {
+      path_bucket& chain = mount->paths[i];
+      if (simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire) == 0) continue;
+      if (!table.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
+      table.detach(chain, [](file_slot&) { return true; });
+      table.unlock(chain);
+    }
+    return true;
+  }
+
   // Takes the open slots of a path out of its chain, so that nobody joins them any more: the path was removed, or names another
   // file. One lane calls. False: -ETIMEDOUT.
   GPUFS_DEVICE_COLD static bool forget_path(const mount_layout* mount, const char* path) {
@@ -154,6 +182,18 @@ class file_table {
     return simt::processor_id() % file_shards * mount_.nslots + index;
   }
   GPUFS_DEVICE file_counters& counters(std::uint32_t place) const { return mount_.counters[place]; }
+
+  // Copies a path of nbytes bytes into a request's payload. One lane calls.
+  GPUFS_DEVICE static void copy_path(std::byte* payload, const char* path, std::uint32_t nbytes) {
+    // Eight bytes a store: the payload lies behind the bus.
+    for (std::uint32_t i = 0; i < nbytes; i += 8) {
+      std::uint64_t word = 0;
+      for (std::uint32_t k = 0; k < 8 && i + k < nbytes; ++k) {
+        word |= static_cast<std::uint64_t>(static_cast<unsigned char>(path[i + k])) << (8 * k);
+      }
+      *reinterpret_cast<std::uint64_t*>(payload + i) = word;
+    }
+  }
 
  private:
   struct path_name {
@@ -501,17 +541,6 @@ class file_table {
   GPUFS_DEVICE bool fits_keys(std::int64_t file_nbytes) const {
     const std::uint64_t last_page = static_cast<std::uint64_t>(file_nbytes - 1) >> mount_.cache.frames.page_shift;
     return file_nbytes <= 0 || (last_page + 1) >> cache::page_number_bits == 0;
-  }
-
-  GPUFS_DEVICE static void copy_path(std::byte* payload, const char* path, std::uint32_t nbytes) {
-    // Eight bytes a store: the payload lies behind the bus.
-    for (std::uint32_t i = 0; i < nbytes; i += 8) {
-      std::uint64_t word = 0;
-      for (std::uint32_t k = 0; k < 8 && i + k < nbytes; ++k) {
-        word |= static_cast<std::uint64_t>(static_cast<unsigned char>(path[i + k])) << (8 * k);
-      }
-      *reinterpret_cast<std::uint64_t*>(payload + i) = word;
-    }
   }
 
   GPUFS_DEVICE int wait_open(file_slot& slot) const {

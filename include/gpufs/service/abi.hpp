@@ -55,7 +55,8 @@ enum class source_kind : std::uint32_t {
 struct alignas(64) request {
   opcode op;
   std::uint32_t handle;  // host file handle; open: how many bytes of the file's beginning to bring along; rename: length of the new
-                         // path, which lies at payload_nbytes in the payload, without a NUL
+                         // path, which lies at payload_nbytes in the payload, without a NUL; read_dir: how many bytes of entries
+                         // at most, besides the payload's size
   std::int64_t offset;   // read, write: where in the file; open: the device's number for the file, handed back when it turns stale
                          // (a hint); truncate: the new size; read_dir: 0, or the position that the last answer gave
   std::uint32_t nbytes;  // bytes to read or write, skip + nbytes at most payload_nbytes; calls with a path: its length in the

@@ -1,0 +1,184 @@
+// Calls on paths, for a group of threads: unlink, rmdir, rename, mkdir, stat, read_directory. Called as what file.hpp has; each
+// asks the host and waits. Paths are relative to the mount's root, and nothing outside of it is reached (store/posix_store.hpp).
+//
+// Common errors: -EFAULT, -ENOENT, -ENOTDIR, -ENAMETOOLONG, -EXDEV (out of the root), -EACCES, -ETIMEDOUT, and -EROFS from all that
+// change something, unless mount_options::writable.
+#pragma once
+#include "gpufs/file/open.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+namespace detail {
+
+struct path_answer {
+  service::reply reply;
+  service::requests::ticket ticket;
+  std::int32_t error;
+  bool held;  // the ticket is ours, and must be given back: its payload is the answer
+};
+
+// A path's length, or a negative errno.
+GPUFS_DEVICE std::int32_t length_of(const char* path) {
+  if (path == nullptr) return -EFAULT;
+  std::int32_t n = 0;
+  while (path[n] != '\0') {
+    if (static_cast<std::uint32_t>(++n) > service::max_path_nbytes) return -ENAMETOOLONG;
+  }
+  return n;
+}
+
+// One lane calls. `what` has the operation, flags, mode, offset and, but for rename, handle. The ticket is kept where `keeps` says
+// so.
+inline GPUFS_DEVICE_COLD path_answer ask_about_path(const mount_layout* mount, service::request what, const char* path,
+                                                    const char* second, bool keeps) {
+  path_answer got{};
+  const std::int32_t length = length_of(path);
+  const std::int32_t second_length = what.op == service::opcode::rename ? length_of(second) : 0;
+  got.error = length < 0 ? length : second_length < 0 ? second_length : 0;
+  if (got.error != 0) return got;
+  // The second path lies behind the payload, which only mounts that may write have room for.
+  if (mount->dirty_lists == nullptr && what.op == service::opcode::rename) return {{}, {}, -EROFS, false};
+  const service::requests rings(*mount);
+  const simt::deadline until(mount->io_timeout_ns);
+  got.ticket = rings.take(ring_hint(), until);
+  if (got.ticket.index != service::requests::no_slot) {
+    file_table::copy_path(rings.payload(got.ticket), path, static_cast<std::uint32_t>(length));
+    what.nbytes = static_cast<std::uint32_t>(length);
+    if (what.op == service::opcode::rename) {
+      file_table::copy_path(rings.behind_payload(got.ticket), second, static_cast<std::uint32_t>(second_length));
+      what.handle = static_cast<std::uint32_t>(second_length);
+    }
+    got.held = rings.call(got.ticket, what, got.reply, until) == 0;
+  }
+  if (!got.held) {
+    count(mount->words->io_timeouts, 1);
+    got.error = -ETIMEDOUT;
+    return got;
+  }
+  if (got.reply.result < 0) got.error = static_cast<int>(got.reply.result);
+  if (!keeps || got.error != 0) {
+    rings.give_back(got.ticket);
+    got.held = false;
+  }
+  return got;
+}
+
+template <class Group>
+GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, std::uint32_t flags) {
+  group.sync();
+  const mount_layout* layout = mount.layout().resident;
+  return by_leader(group, [&]() -> int {
+    service::request what{};
+    what.op = service::opcode::unlink;
+    what.flags = flags;
+    const int error = simt::call_cold(&ask_about_path, layout, what, path, nullptr, false).error;
+    if (error == 0 && !simt::call_cold(&file_table::forget_path, layout, path)) return -ETIMEDOUT;
+    return error;
+  });
+}
+
+}  // namespace detail
+
+// Removes a file's name, as unlink(2). Who has it open keeps it, and what they write; the path's next open is another file's. 0,
+// -EISDIR, or one of the common errors. (A path is known by its spelling: opens by another one may still share the removed file.)
+template <class Group>
+GPUFS_DEVICE int unlink(Group group, const mount_ref& mount, const char* path) {
+  return detail::remove(group, mount, path, 0);
+}
+
+// Removes an empty directory. 0, -ENOTEMPTY, or one of the common errors.
+template <class Group>
+GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
+  return detail::remove(group, mount, path, service::unlink_directory);
+}
+
+// Renames a file or directory, as rename(2): what `to` named before is gone, or an error says why not. Who has either open keeps
+// it. 0, -EISDIR, -ENOTEMPTY, -EINVAL (a directory into itself), or one of the common errors.
+template <class Group>
+GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, const char* to) {
+  group.sync();
+  const mount_layout* layout = mount.layout().resident;
+  return detail::by_leader(group, [&]() -> int {
+    service::request what{};
+    what.op = service::opcode::rename;
+    const detail::path_answer got = simt::call_cold(&detail::ask_about_path, layout, what, from, to, false);
+    if (got.error != 0) return got.error;
+    const bool forgot = (got.reply.mode & S_IFMT) == S_IFDIR ? simt::call_cold(&file_table::forget_all_paths, layout)
+                                                             : simt::call_cold(&file_table::forget_path, layout, from) &&
+                                                                   simt::call_cold(&file_table::forget_path, layout, to);
+    return forgot ? 0 : -ETIMEDOUT;
+  });
+}
+
+// Makes a directory with `mode` less the process's umask. 0, -EEXIST, or one of the common errors.
+template <class Group>
+GPUFS_DEVICE int mkdir(Group group, const mount_ref& mount, const char* path, std::uint32_t mode = 0777) {
+  return detail::by_leader(group, [&] {
+    service::request what{};
+    what.op = service::opcode::mkdir;
+    what.mode = mode;
+    return simt::call_cold(&detail::ask_about_path, mount.layout().resident, what, path, nullptr, false).error;
+  });
+}
+
+// A path's status; of a file that is open for writing, with the size that counts. Each lane's *out is written. 0 or one of the
+// common errors. `path` may be "." for the root.
+template <class Group>
+GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, file_status* out) {
+  struct answer {
+    file_status status;
+    int error;
+  };
+  const mount_layout* layout = mount.layout().resident;
+  const answer got = detail::by_leader(group, [&]() -> answer {
+    service::request what{};
+    what.op = service::opcode::stat;
+    const detail::path_answer from_host = simt::call_cold(&detail::ask_about_path, layout, what, path, nullptr, false);
+    if (from_host.error != 0) return {{}, from_host.error};
+    const service::reply& r = from_host.reply;
+    const std::int64_t here = simt::call_cold(&file_table::nbytes_if_written, layout, path, detail::ring_hint());
+    return {{here >= 0 ? here : r.file_nbytes, r.inode, r.mtime_ns, r.mode, 0, service::source_kind::staged}, 0};
+  });
+  if (got.error != 0) return got.error;
+  if (out == nullptr) return -EFAULT;
+  *out = got.status;
+  return 0;
+}
+
+// Entries of a directory, each with its file's status: one call of the host for as many as fit. Writes service::dir_entry records,
+// one after another (entry_nbytes from one to the next), to `out` (device memory, aligned to 8), at most nbytes and at most what a
+// request carries (a page, at least 4 KiB). *position: 0 for the first ones; then the call moves it on, for each lane its own copy,
+// all equal. Bytes written; 0: no more; -EINVAL: not even one fits (36 to 296 bytes); or one of the common errors. `path` may be
+// "." for the root.
+template <class Group>
+GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, const char* path, void* out, std::uint32_t nbytes,
+                                         std::int64_t* position) {
+  if (out == nullptr || position == nullptr) return -EFAULT;
+  const mount_layout* layout = mount.layout().resident;
+  struct answer {
+    service::requests::ticket ticket;
+    std::int64_t nbytes, position;
+    bool held;
+  };
+  const answer got = detail::by_leader(group, [&]() -> answer {
+    service::request what{};
+    what.op = service::opcode::read_dir;
+    what.offset = *position;
+    what.handle = nbytes;
+    const detail::path_answer from_host = simt::call_cold(&detail::ask_about_path, layout, what, path, nullptr, true);
+    if (from_host.error != 0) return {{}, from_host.error, *position, false};
+    return {from_host.ticket, from_host.reply.result, from_host.reply.file_nbytes, true};
+  });
+  if (!got.held) return got.nbytes;
+  const service::requests rings(*layout);
+  const std::int64_t fits = got.nbytes <= nbytes ? got.nbytes : nbytes;
+  const int error = simt::copy_from_host(group, out, rings.payload(got.ticket), static_cast<std::size_t>(fits));
+  group.sync();
+  if (group.leader()) rings.give_back(got.ticket);
+  *position = got.position;
+  return error != 0 ? error : fits;
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs
