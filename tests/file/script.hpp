@@ -16,19 +16,23 @@ inline namespace GPUFS_MACHINE {
 enum class group_kind : std::uint32_t { thread, tile8, warp, block };
 
 enum class op_kind : std::uint32_t {
-  open,        // -> file number or error
-  close,       // -> 0 or error
-  pread,       // -> bytes or error; the bytes
-  map,         // -> bytes from the offset to the end of page or file, or error; the bytes
-  look,        // -> the bytes of a page that was mapped before
-  unmap,       // -> 0 or error
-  unmap_copy,  // the same through a copy of the page, so that ours still seems mapped
-  fstat,       // -> size or error; the file_status
-  use_number,  // takes `offset` for the file's number
-  pwrite,      // -> bytes or error
-  append,      // -> offset or error
-  fsync,       // -> 0 or error
-  ftruncate,   // -> 0 or error
+  open,         // -> file number or error
+  close,        // -> 0 or error
+  pread,        // -> bytes or error; the bytes
+  map,          // -> bytes from the offset to the end of page or file, or error; the bytes
+  look,         // -> the bytes of a page that was mapped before
+  unmap,        // -> 0 or error
+  unmap_copy,   // the same through a copy of the page, so that ours still seems mapped
+  fstat,        // -> size or error; the file_status
+  use_number,   // takes `offset` for the file's number
+  pwrite,       // -> bytes or error
+  append,       // -> offset or error
+  fsync,        // -> 0 or error
+  ftruncate,    // -> 0 or error
+  map_write,    // maps the page for writing -> bytes from the offset to the end of page or file, or error
+  store,        // stores the input bytes into the mapped page -> 0
+  msync,        // -> 0 or error
+  unmap_write,  // -> 0 or error
 };
 
 struct op {
@@ -49,6 +53,7 @@ inline constexpr unsigned files_per_group = 4, pages_per_group = 8;
 struct group_state {
   std::int32_t numbers[files_per_group];
   page pages[pages_per_group];
+  writable_page writable[pages_per_group];
 };
 
 // Where a thread's group is: which kind, and which of the launch's groups.
@@ -137,18 +142,31 @@ struct script_runner {
       case op_kind::append:
       case op_kind::fsync:
       case op_kind::ftruncate:
-        if constexpr (std::is_same_v<Mount, mount_ref>) return call_to_write(group, f, what);
+      case op_kind::map_write:
+      case op_kind::store:
+      case op_kind::msync:
+      case op_kind::unmap_write:
+        if constexpr (std::is_same_v<Mount, mount_ref>) return call_to_write(group, state.writable[what.page], f, what);
     }
     return -ENOSYS;
   }
 
   template <class Group>
-  GPUFS_DEVICE std::int64_t call_to_write(Group group, const file& f, const op& what) const {
+  GPUFS_DEVICE std::int64_t call_to_write(Group group, writable_page& mapped, const file& f, const op& what) const {
     const std::byte* src = what.path == null_address ? nullptr : in + what.path;
     if (what.kind == op_kind::pwrite) return pwrite(group, f, src, what.nbytes, what.offset);
     if (what.kind == op_kind::append) return append(group, f, src, what.nbytes);
     if (what.kind == op_kind::fsync) return fsync(group, f, static_cast<durability>(what.flags));
-    return ftruncate(group, f, what.offset);
+    if (what.kind == op_kind::ftruncate) return ftruncate(group, f, what.offset);
+    if (what.kind == op_kind::msync) return msync(group, mapped, static_cast<durability>(what.flags));
+    if (what.kind == op_kind::unmap_write) return unmap_page(group, mapped);
+    if (what.kind == op_kind::map_write) {
+      mapped = map_page_to_write(group, f, what.offset);
+      return mapped.error() != 0 ? mapped.error() : static_cast<std::int64_t>(mapped.nbytes());
+    }
+    for (std::uint64_t i = group.rank(); i < what.nbytes; i += group.size()) mapped.data()[what.offset + i] = src[i];
+    group.sync();
+    return 0;
   }
 
   template <class Group>
@@ -248,6 +266,24 @@ class script {
     return put(op_kind::pwrite, file, bytes, offset);
   }
   std::size_t append(unsigned file, const std::vector<std::byte>& bytes) { return put(op_kind::append, file, bytes, 0); }
+  std::size_t map_write(unsigned file, unsigned page, std::int64_t offset) {
+    op o = make(op_kind::map_write, file);
+    o.page = page;
+    o.offset = offset;
+    return add(o, 0);
+  }
+  // `at`: from the byte that was mapped.
+  std::size_t store(unsigned page, const std::vector<std::byte>& bytes, std::int64_t at) {
+    const std::size_t i = put(op_kind::store, 0, bytes, at);
+    ops_[i].page = page;
+    return i;
+  }
+  std::size_t msync(unsigned page, durability how = durability::stable) {
+    const std::size_t i = paged(op_kind::msync, page);
+    ops_[i].flags = static_cast<std::int32_t>(how);
+    return i;
+  }
+  std::size_t unmap_write(unsigned page) { return paged(op_kind::unmap_write, page); }
   // nbytes of nothing, or from nowhere: calls that must fail.
   std::size_t pwrite_from_null(unsigned file, std::uint64_t nbytes, std::int64_t offset) {
     op o = make(op_kind::pwrite, file);

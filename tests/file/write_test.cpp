@@ -171,6 +171,106 @@ TEST_P(writes, truncation_both_ways) {
   expect_all_written(m);
 }
 
+TEST_P(writes, mapped_pages) {
+  dir_.add("file", 3 * page - 100, 1);
+  auto wanted = content(1, 0, 3 * page - 100);
+  const mount m(dir_.path(), writing(6));
+  players groups(m.ref(), one());
+  script s;
+  s.open(0, "file", O_RDWR);
+  const auto map = s.map_write(0, 0, page + 10);
+  const auto last = s.map_write(0, 1, 2 * page);
+  const auto beyond = s.map_write(0, 2, 3 * page - 100);
+  const auto negative = s.map_write(0, 2, -1);
+  s.store(0, content(2, page + 10, 3), 0);
+  s.store(0, content(2, page + 100, 64), 90);
+  const auto read = s.pread(0, 3 * page, 0);
+  const auto sync = s.msync(0, durability::page_cache);
+  s.store(0, content(3, page + 102, 2), 92);
+  s.store(1, content(3, 3 * page - 101, 1), page - 101);
+  const auto unmap = s.unmap_write(0);
+  const auto again = s.unmap_write(0);
+  const auto synced_after = s.msync(0);
+  s.unmap_write(1);
+  const auto close = s.close(0);
+  put(wanted, content(2, page + 10, 3), page + 10);
+  put(wanted, content(2, page + 100, 64), page + 100);
+  const auto seen = wanted;
+  put(wanted, content(3, page + 102, 2), page + 102);
+  put(wanted, content(3, 3 * page - 101, 1), 3 * page - 101);
+  const auto got = play(groups, s);
+  EXPECT_EQ(got[map].value, page - 10);
+  EXPECT_EQ(got[last].value, page - 100);
+  EXPECT_EQ(got[beyond].value, -ENXIO);
+  EXPECT_EQ(got[negative].value, -EINVAL);
+  EXPECT_TRUE(std::equal(seen.begin(), seen.end(), got[read].bytes.begin())) << "stores are seen at once";
+  EXPECT_EQ(got[sync].value, 0);
+  EXPECT_EQ(got[unmap].value, 0);
+  EXPECT_EQ(got[again].value, -EINVAL);
+  EXPECT_EQ(got[synced_after].value, -EINVAL);
+  EXPECT_EQ(got[close].value, 0);
+  EXPECT_EQ(dir_.read("file"), wanted);
+  EXPECT_LE(m.counters().bytes_written_back, 3u + 64 + 2 + 1) << "only what changed";
+  expect_all_written(m);
+}
+
+// Each mapped page takes a second frame; without one there is an error, in time.
+TEST(mapped_writes, need_frames) {
+  temp_dir dir;
+  dir.add("file", 10 * page, 1);
+  mount_options o = writing(4);
+  o.frame_timeout = std::chrono::milliseconds(50);
+  const mount m(dir.path(), o);
+  players groups(m.ref(), {});
+  script s;
+  s.open(0, "file", O_RDWR);
+  for (unsigned i = 0; i < 3; ++i) s.map_write(0, i, i * page);
+  s.unmap_write(0);
+  s.unmap_write(1);
+  s.map_write(0, 2, 9 * page);
+  s.unmap_write(2);
+  s.close(0);
+  const auto got = groups.run(s);
+  EXPECT_EQ(got[1].value, page);
+  EXPECT_EQ(got[2].value, page);
+  EXPECT_EQ(got[3].value, -ENOMEM);
+  EXPECT_EQ(got[6].value, page);
+  EXPECT_EQ(got[7].value, 0);
+  EXPECT_EQ(got[8].value, 0);
+  expect_all_written(m);
+}
+
+// Groups map one page at once and store to bytes of their own, beside another mount's.
+TEST(mapped_writes, of_many_groups_in_one_page) {
+  temp_dir dir;
+  dir.add("file", 2 * page, 1);
+  auto wanted = content(1, 0, 2 * page);
+  const mount a(dir.path(), writing(48)), b(dir.path(), writing(48));
+  const formation how{.grid = 2, .block = 64, .all = group_kind::tile8};
+  players of_a(a.ref(), how), of_b(b.ref(), how);
+  std::vector<script> scripts(2 * of_a.size());
+  for (script& s : scripts) {
+    s.open(0, "file", O_RDWR);
+    s.map_write(0, 0, 0);
+  }
+  for (std::size_t at = 0; at < page; ++at) {
+    const std::size_t g = content_word(9, at) % (scripts.size() + 1);
+    if (g == scripts.size()) continue;  // nobody's
+    scripts[g].store(0, content(g + 2, at, 1), static_cast<std::int64_t>(at));
+    put(wanted, content(g + 2, at, 1), at);
+  }
+  for (script& s : scripts) {
+    s.unmap_write(0);
+    s.close(0);
+  }
+  const auto middle = scripts.begin() + of_a.size();
+  of_a.run({scripts.begin(), middle});
+  for (const auto& got : of_b.run({middle, scripts.end()})) EXPECT_EQ(got.back().value, 0);
+  EXPECT_EQ(dir.read("file"), wanted);
+  expect_all_written(a);
+  expect_all_written(b);
+}
+
 TEST_P(writes, what_must_be_refused) {
   dir_.add("file", 100, 1);
   const mount m(dir_.path(), writing());

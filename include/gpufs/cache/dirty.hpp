@@ -22,6 +22,23 @@ class dirty_pages {
     }
   }
 
+  // Marks the bytes before `end` in which the page differs from `twin`, memory of a page's size, and makes the twin equal to it.
+  // All lanes call; then as after mark. True when there were some.
+  template <class Group>
+  GPUFS_DEVICE bool mark_changes(Group group, frame_index f, std::byte* twin, std::uint32_t end) const {
+    simt::fence(std::memory_order_release, simt::scope::device);  // as in mark
+    const std::byte* data = frames_.data(f);
+    std::uint32_t any = 0;
+    for (std::uint32_t w = group.rank(); w * 32 < end; w += group.size()) {
+      const std::uint32_t bits = simt::differing_bytes(data + w * 32, twin + w * 32) & bits_of(w, 0, end);
+      if (bits == 0) continue;
+      any |= bits;
+      word(f, w).fetch_or(bits, std::memory_order_relaxed);
+      simt::copy_changing(simt::this_thread(), twin + w * 32, data + w * 32, 32);
+    }
+    return group.any(any != 0);
+  }
+
   // After mark, by one lane, while the page is pinned. True when the page was clean: the caller counts it, and then calls
   // enter. False once it is listed, so that whoever writes back the lists from now on finds it.
   GPUFS_DEVICE bool set_dirty(frame_index f) const {
@@ -117,17 +134,25 @@ class dirty_pages {
     }
   }
 
-  // One lane calls. The acquire meets unlock's release; the holder waits for the host only.
+  // One lane calls. The acquire meets unlock's release; the holder waits for the host only. A list that was lost is never free.
   GPUFS_DEVICE static bool try_lock(dirty_list& list) {
-    return simt::atomic_ref<std::uint32_t>(list.lock).exchange(1, std::memory_order_acquire) == 0;
+    std::uint32_t unlocked = 0;
+    return simt::atomic_ref<std::uint32_t>(list.lock).compare_exchange(unlocked, 1, std::memory_order_acquire);
   }
   GPUFS_DEVICE static bool lock(dirty_list& list, const simt::deadline& until) {
     simt::backoff pause;
     while (!try_lock(list)) {
-      if (until.expired()) return false;
+      if (is_lost(list) || until.expired()) return false;
       pause();
     }
     return true;
+  }
+  // By the lock's holder: the host has not answered.
+  GPUFS_DEVICE static void lose(dirty_list& list) {
+    simt::atomic_ref<std::uint32_t>(list.lock).store(lost, std::memory_order_release);
+  }
+  GPUFS_DEVICE static bool is_lost(dirty_list& list) {
+    return simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed) == lost;
   }
   GPUFS_DEVICE static void unlock(dirty_list& list) {
     simt::atomic_ref<std::uint32_t>(list.lock).store(0, std::memory_order_release);
@@ -137,6 +162,8 @@ class dirty_pages {
   }
 
  private:
+  static constexpr std::uint32_t lost = 2;  // in place of 1
+
   // The bits of word w for bytes [begin, end), which it has some of.
   GPUFS_DEVICE static std::uint32_t bits_of(std::uint32_t w, std::uint32_t begin, std::uint32_t end) {
     std::uint32_t bits = ~0u;

@@ -91,7 +91,8 @@ struct dirty_storage {
   std::uint32_t* next;   // of a listed frame: the next one in its list, + 1; 0 ends it
 };
 
-// Frames whose pages are to be written back. Its lock is the right to do so: who holds it keeps it until the host has answered.
+// Frames whose pages are to be written back. Its lock is the right to do so: who holds it keeps it until the host has answered, and
+// for ever when it does not, as it may yet write what it was given.
 struct dirty_list {
   std::uint32_t head;  // frame + 1
   std::uint32_t lock;

@@ -45,6 +45,27 @@ class page_cache {
     return {at, role::hit, 0};
   }
 
+  // A frame for other use than a page of a file: nobody finds it, and it is the caller's until unpin. It looks as after a fill that
+  // failed, which somebody still waits for. One lane calls. what == error when all are pinned for frame_ns.
+  GPUFS_DEVICE_COLD static acquired take_frame(const cache_layout* cache, std::uint32_t start, std::uint64_t frame_ns) {
+    const page_cache self(*cache);
+    const simt::deadline until(frame_ns);
+    const std::uint32_t all = self.allocator_.attempts_for_all(self.frames_);
+    simt::backoff pause;
+    for (std::uint32_t attempt = 0;; ++attempt) {
+      const auto room = self.allocator_.allocate(
+          self.frames_, start, attempt, [&](frame_index victim) { self.table_.erase(self.frames_.load_key(victim), victim); });
+      if (room.found) {
+        self.frames_.begin_fill(room.frame, page_key{0});
+        self.frames_.end_fill(room.frame, -ECANCELED);
+        return {room.frame, role::fill, 0};
+      }
+      if (attempt < all) continue;
+      if (until.expired()) return {frame_index{}, role::error, -ENOMEM};
+      pause();
+    }
+  }
+
   // Takes a page that is marked dirty out of the cache, with its changes. False when it is pinned by somebody, and stays. Takes no
   // pin, so that several who do this at once are not in each other's way.
   GPUFS_DEVICE bool drop_dirty(page_key key) const {

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "gpufs/cache/dirty.hpp"
 #include "gpufs/file/request.hpp"
 
 namespace gpufs {
@@ -430,6 +431,7 @@ class file_table {
     put(slot.shared_by, name.mode);
     put(slot.flags, name.flags);
     put(slot.write_error, 0);
+    put(slot.writers, 0);
     // An add, not a store: a stray look-up may hold a reference for a moment. Its release meets join's acquire.
     simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(slot_live + 1, std::memory_order_release);
     simt::atomic_ref<std::uint32_t>(slot.next).store(simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed),
@@ -619,7 +621,15 @@ class file_table {
     word.store(word_of(generation, slot_state::dead), std::memory_order_release);
     unlock(chain);
     if (!close_on_host(handle, start)) return;  // still open there: the slot stays taken, too
+    if (has_lost_list(index)) return;           // as does one whose file the host may yet write
     if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
+  }
+
+  GPUFS_DEVICE bool has_lost_list(std::uint32_t index) const {
+    for (std::uint32_t i = 0; mount_.dirty_lists != nullptr && i < lists_per_slot; ++i) {
+      if (cache::dirty_pages::is_lost(list(index, i))) return true;
+    }
+    return false;
   }
 
   // dead -> free, once; a new generation makes old numbers invalid. `generation` is the one that the caller held.

@@ -52,7 +52,8 @@ struct alignas(128) file_slot {
   std::uint32_t flags;        // of the first open
   std::uint64_t host_nbytes;  // of a slot for writing: pages from here on are not in the file, so nobody reads them in
   std::int32_t write_error;   // the first error of a write-back that nobody was told of
-  std::uint32_t reserved[7];
+  std::uint32_t writers;      // calls that write it now; bit 31: it is being truncated, and they wait
+  std::uint32_t reserved[6];
 };
 static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, refs) == 32);
 

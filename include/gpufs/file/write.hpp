@@ -16,24 +16,68 @@ enum class durability : std::uint32_t {
 
 namespace detail {
 
+struct begun_write {
+  file_view view;
+  std::int64_t offset;
+  int error;
+};
+
 struct write_part {
   const std::byte* src;
   std::uint64_t begin, end;  // in the file
 };
 
-// Marks a page that we have pinned and written as changed, and gives the pin back. All lanes call.
-template <class Group>
-GPUFS_DEVICE void finish_write(Group group, const mount_layout& mount, const written_file& file, cache::frame_index frame,
-                               std::uint32_t begin, std::uint32_t end) {
+inline constexpr std::uint32_t truncating = 1u << 31;
+
+// Before a call changes bytes of a file: waits while it is being truncated. One lane calls. False: -ETIMEDOUT.
+GPUFS_DEVICE bool begin_changes(const mount_layout& mount, std::uint32_t slot) {
+  simt::atomic_ref<std::uint32_t> writers(file_table(mount).slot(slot).writers);
+  const simt::deadline until(2 * mount.io_timeout_ns);
+  simt::backoff pause;
+  while ((writers.fetch_add(1, std::memory_order_acquire) & truncating) != 0) {  // meets end_truncation
+    writers.fetch_sub(1, std::memory_order_relaxed);
+    while ((writers.load(std::memory_order_relaxed) & truncating) != 0) {
+      if (until.expired()) return false;
+      pause();
+    }
+  }
+  return true;
+}
+GPUFS_DEVICE void end_changes(const mount_layout& mount, std::uint32_t slot) {
+  // Meets begin_truncation's acquire.
+  simt::atomic_ref<std::uint32_t>(file_table(mount).slot(slot).writers).fetch_sub(1, std::memory_order_release);
+}
+
+// Makes who wants to write wait, and waits for those that write. One lane calls. False: -ETIMEDOUT.
+GPUFS_DEVICE bool begin_truncation(const mount_layout& mount, std::uint32_t slot) {
+  simt::atomic_ref<std::uint32_t> writers(file_table(mount).slot(slot).writers);
+  const simt::deadline until(2 * mount.io_timeout_ns);
+  simt::backoff pause;
+  while ((writers.fetch_or(truncating, std::memory_order_acquire) & truncating) != 0) {  // one truncation at a time
+    if (until.expired()) return false;
+    pause();
+  }
+  pause.reset();
+  while (writers.load(std::memory_order_acquire) != truncating) {
+    if (until.expired()) {
+      writers.fetch_and(~truncating, std::memory_order_release);
+      return false;
+    }
+    pause();
+  }
+  return true;
+}
+GPUFS_DEVICE void end_truncation(const mount_layout& mount, std::uint32_t slot) {
+  simt::atomic_ref<std::uint32_t>(file_table(mount).slot(slot).writers).fetch_and(~truncating, std::memory_order_release);
+}
+
+// Makes a page dirty that is pinned, and of which bytes have been marked. One lane calls, after the group's sync.
+GPUFS_DEVICE void make_dirty(const mount_layout& mount, const written_file& file, cache::frame_index frame) {
   const cache::dirty_pages pages(mount.cache);
-  pages.mark(group, frame, begin, end);
-  group.sync();
-  if (!group.leader()) return;
   if (pages.set_dirty(frame)) {
     simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_add(1, std::memory_order_relaxed);
     pages.enter(file_table(mount).list(file.slot, static_cast<std::uint32_t>(frame) % lists_per_slot), frame);
   }
-  cache::frames::unpin_after_writes(cache::frames(mount.cache).state_word(frame), 1);
 }
 
 // Writes what of the part lies in one page. All lanes of a group within a warp call. 0 or a negative errno.
@@ -61,7 +105,15 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const mount_layout* mount, file
   }
   simt::copy_bytes(group, frame + begin, src, end - begin);
   if (got.what == pages_type::role::fill && whole && group.leader()) pages.end_fill(key, got.frame, 0);
-  finish_write(group, *mount, written(view), got.frame, begin, end);
+  cache::dirty_pages(mount->cache).mark(group, got.frame, begin, end);
+  group.sync();
+  if (group.leader()) {
+    // While the page is pinned: were it written back and gone before, it would be read in again up to the old size only. A reader
+    // that sees the size sees the bytes: the release meets nbytes_now's acquire.
+    raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).file_nbytes), page_begin + end);
+    make_dirty(*mount, written(view), got.frame);
+    cache::frames::unpin_after_writes(pages.pages().state_word(got.frame), 1);
+  }
   limit_dirty(group, mount, written(view), static_cast<std::uint32_t>(got.frame));
   return 0;
 }
@@ -77,7 +129,8 @@ GPUFS_DEVICE int check_write(const mount_layout& mount, const void* src, std::si
   return (last_page + 1) >> cache::page_number_bits == 0 ? 0 : -EFBIG;
 }
 
-// The range is checked, and not empty. Bytes written before a page that failed, or its error when there are none.
+// After begin_changes; the range is checked, and not empty. Bytes written before a page that failed, or its error when there are
+// none.
 template <class Group>
 GPUFS_DEVICE std::int64_t write_pages(Group group, const mount_layout* mount, const file_view& view, const void* src,
                                       std::size_t nbytes, std::int64_t offset) {
@@ -91,13 +144,9 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const mount_layout* mount, co
       failed.error == 0 ? static_cast<std::int64_t>(nbytes) : bytes_before(offset, failed.page, shift, failed.error);
   group.sync();
   if (group.leader()) {
+    end_changes(*mount, view.slot);
     file_counters& counters = file_table(*mount).counters(view.place);
-    if (done > 0) {
-      // A reader that sees the size sees the bytes: the release meets nbytes_now's acquire.
-      raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).file_nbytes),
-               begin + static_cast<std::uint64_t>(done));
-      count(counters.bytes_written, static_cast<std::uint64_t>(done));
-    }
+    if (done > 0) count(counters.bytes_written, static_cast<std::uint64_t>(done));
     if (failed.error != 0) count(counters.errors, 1);
   }
   group.sync();
@@ -124,6 +173,23 @@ inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const mount_layout* mount, 
   return answer.result;
 }
 
+// What fsync does.
+template <class Group>
+GPUFS_DEVICE int sync_file(Group group, const mount_layout* mount, file_number number, durability how) {
+  group.sync();  // what the group has written
+  const file_view view = by_leader(group, [&] { return file_table(*mount).view_to_write(number); });
+  if (view.error != 0) return view.error;
+  int error = flush(group, mount, written(view));
+  if (how != durability::page_cache) {
+    const std::uint32_t flags = how == durability::data ? service::sync_data_only : 0;
+    const auto synced = by_leader(group, [&] {
+      return static_cast<int>(simt::call_cold(&ask_about_file, mount, service::opcode::sync, view.handle, 0, flags));
+    });
+    if (error == 0) error = synced;
+  }
+  return error;
+}
+
 // What of a cached page lies at or beyond the new end of its file becomes zeros, and is not written back. All lanes call, for a
 // frame that the leader has pinned.
 template <class Group>
@@ -138,14 +204,13 @@ GPUFS_DEVICE void cut_page(Group group, const mount_layout& mount, cache::frame_
 }
 
 // The frames first, first + step, ... x the group's size: pins those that have a page of the file which reaches beyond nbytes, and
-// cuts it. All lanes of a group within a warp call. 0 or -ETIMEDOUT.
+// cuts it. All lanes of a group within a warp call.
 template <class Group>
-GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes,
-                           std::uint32_t first, std::uint32_t step) {
+GPUFS_DEVICE void cut_pages(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes,
+                            std::uint32_t first, std::uint32_t step) {
   const cache::frames frames(mount.cache);
   const std::uint32_t shift = frames.page_shift();
   constexpr std::uint64_t number_mask = (std::uint64_t{1} << cache::page_number_bits) - 1;
-  int error = 0;
   for (std::uint64_t base = std::uint64_t{first} * group.size(); base < frames.count();
        base += std::uint64_t{step} * group.size()) {
     const auto mine = static_cast<std::uint32_t>(base + group.rank());
@@ -171,44 +236,39 @@ GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t
                nbytes > page_begin ? static_cast<std::uint32_t>(nbytes - page_begin) : 0);
     }
   }
-  return error;
 }
 template <class Group>
-GPUFS_DEVICE int cut_all(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
-  return cut_pages(group, mount, cache_id, nbytes, 0, 1);
+GPUFS_DEVICE void cut_all(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
+  cut_pages(group, mount, cache_id, nbytes, 0, 1);
 }
-GPUFS_DEVICE int cut_all(simt::block group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
-  const int error = cut_pages(group.warp(), mount, cache_id, nbytes, simt::warp_rank(), group.nwarps());
-  return group.any(error != 0) ? -ETIMEDOUT : 0;
+GPUFS_DEVICE void cut_all(simt::block group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
+  cut_pages(group.warp(), mount, cache_id, nbytes, simt::warp_rank(), group.nwarps());
 }
 
 template <class Group>
 GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view view, std::int64_t nbytes) {
   const file_table files(*mount);
   view = group.broadcast(view);
-  // The first list's lock makes truncations of a file take turns, so that host and device agree on the last one.
-  cache::dirty_list& turn = files.list(view.slot, 0);
   int error = by_leader(group, [&]() -> int {
-    if (!cache::dirty_pages::lock(turn, simt::deadline(2 * mount->io_timeout_ns))) return -ETIMEDOUT;
+    if (!begin_truncation(*mount, view.slot)) return -ETIMEDOUT;
     simt::atomic_ref<std::int64_t>(files.slot(view.slot).file_nbytes).store(nbytes, std::memory_order_release);
     simt::fence(std::memory_order_seq_cst, simt::scope::device);  // meets fill_live's
     return 0;
   });
   if (error != 0) return error;
-  error = cut_all(group, *mount, view.cache_id, static_cast<std::uint64_t>(nbytes));
+  cut_all(group, *mount, view.cache_id, static_cast<std::uint64_t>(nbytes));
   group.sync();
-  const int result = by_leader(group, [&]() -> int {
+  return by_leader(group, [&]() -> int {
     // Write-backs of bytes that are cut now have ended when their list's lock was free once.
-    for (std::uint32_t i = 1; i < lists_per_slot && error == 0; ++i) {
+    for (std::uint32_t i = 0; i < lists_per_slot && error == 0; ++i) {
       cache::dirty_list& list = files.list(view.slot, i);
       if (!cache::dirty_pages::lock(list, simt::deadline(2 * mount->io_timeout_ns))) error = -ETIMEDOUT;
       if (error == 0) cache::dirty_pages::unlock(list);
     }
     if (error == 0) error = static_cast<int>(ask_about_file(mount, service::opcode::truncate, view.handle, nbytes, 0));
-    cache::dirty_pages::unlock(turn);
+    end_truncation(*mount, view.slot);
     return error;
   });
-  return result;
 }
 
 }  // namespace detail
@@ -221,11 +281,15 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
 template <class Group>
 GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
   const mount_layout* mount = opened.mount().layout().resident;
-  const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
-  if (view.error != 0) return view.error;
-  const int error = detail::check_write(*mount, src, nbytes, offset);
-  if (error != 0 || nbytes == 0) return error;
-  return detail::write_pages(group, mount, view, src, nbytes, offset);
+  const detail::begun_write at = detail::by_leader(group, [&]() -> detail::begun_write {
+    const file_view view = file_table(*mount).view_to_write(opened.number());
+    if (view.error != 0) return {view, 0, view.error};
+    const int error = detail::check_write(*mount, src, nbytes, offset);
+    if (error != 0 || nbytes == 0) return {view, 0, error};
+    return {view, offset, detail::begin_changes(*mount, view.slot) ? 0 : -ETIMEDOUT};
+  });
+  if (at.error != 0 || nbytes == 0) return at.error;
+  return detail::write_pages(group, mount, at.view, src, nbytes, offset);
 }
 
 // Writes nbytes at the end of the file, which it moves on first, so that no two appends of this mount overlap: the offset at which
@@ -234,21 +298,19 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
 template <class Group>
 GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* src, std::size_t nbytes) {
   const mount_layout* mount = opened.mount().layout().resident;
-  struct place {
-    file_view view;
-    std::int64_t offset;
-    int error;
-  };
-  const place at = detail::by_leader(group, [&]() -> place {
+  const detail::begun_write at = detail::by_leader(group, [&]() -> detail::begun_write {
     const file_view view = file_table(*mount).view_to_write(opened.number());
     if (view.error != 0) return {view, 0, view.error};
+    // First this: the end must not move back once it was moved on.
+    if (!detail::begin_changes(*mount, view.slot)) return {view, 0, -ETIMEDOUT};
     simt::atomic_ref<std::int64_t> end(file_table(*mount).slot(view.slot).file_nbytes);
     std::int64_t seen = end.load(std::memory_order_relaxed);
-    for (;;) {
-      const int error = detail::check_write(*mount, src, nbytes, seen);
-      if (error != 0) return {view, 0, error};
-      if (end.compare_exchange(seen, seen + static_cast<std::int64_t>(nbytes), std::memory_order_acq_rel)) return {view, seen, 0};
-    }
+    int error = 0;
+    do {
+      error = detail::check_write(*mount, src, nbytes, seen);
+    } while (error == 0 && !end.compare_exchange(seen, seen + static_cast<std::int64_t>(nbytes), std::memory_order_acq_rel));
+    if (error != 0 || nbytes == 0) detail::end_changes(*mount, view.slot);
+    return {view, seen, error};
   });
   if (at.error != 0) return at.error;
   if (nbytes == 0) return at.offset;
@@ -261,19 +323,7 @@ GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* sr
 // written is not tried again. -EBADF: not open for writing.
 template <class Group>
 GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durability::stable) {
-  const mount_layout* mount = opened.mount().layout().resident;
-  group.sync();  // what the group has written
-  const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
-  if (view.error != 0) return view.error;
-  int error = detail::flush(group, mount, detail::written(view));
-  if (how != durability::page_cache) {
-    const std::uint32_t flags = how == durability::data ? service::sync_data_only : 0;
-    const auto synced = detail::by_leader(group, [&] {
-      return static_cast<int>(simt::call_cold(&detail::ask_about_file, mount, service::opcode::sync, view.handle, 0, flags));
-    });
-    if (error == 0) error = synced;
-  }
-  return error;
+  return detail::sync_file(group, opened.mount().layout().resident, opened.number(), how);
 }
 
 // Cuts the file to nbytes, or makes it longer by zeros, here and on the host. Looks at all frames of the cache. 0, or -EBADF (not

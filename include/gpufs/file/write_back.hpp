@@ -66,7 +66,7 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, con
   const cache::frames frames(mount.cache);
   auto* mask = reinterpret_cast<std::uint32_t*>(rings.behind_payload(page.ticket));
   const auto part = cache::dirty_pages(mount.cache).take(group, page.frame, mask);
-  simt::copy_to_host(group, rings.payload(page.ticket) + part.begin, frames.data(page.frame) + part.begin, part.nbytes);
+  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, frames.data(page.frame) + part.begin, part.nbytes);
   if (group.leader()) {
     const auto number =
         static_cast<std::uint64_t>(frames.load_key(page.frame)) & ((std::uint64_t{1} << cache::page_number_bits) - 1);
@@ -84,8 +84,9 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, con
   return part.nbytes;
 }
 
-// Waits for the host's answer. One lane calls.
-GPUFS_DEVICE void finish_page(const mount_layout& mount, const written_file& file, const page_under_way& page) {
+// Waits for the host's answer. One lane calls. False when there was none in time: then the page stays pinned, since the host may
+// yet write what it was given, and nobody must write newer bytes before that.
+GPUFS_DEVICE bool finish_page(const mount_layout& mount, const written_file& file, const page_under_way& page) {
   const service::requests rings(mount);
   service::reply answer;
   int error = rings.wait(page.ticket, answer, simt::deadline(mount.io_timeout_ns));
@@ -94,6 +95,8 @@ GPUFS_DEVICE void finish_page(const mount_layout& mount, const written_file& fil
     error = answer.result < 0 ? static_cast<int>(answer.result) : 0;
   } else {
     count(mount.words->io_timeouts, 1);
+    keep_error(file_table(mount).slot(file.slot), error);
+    return false;
   }
   if (error != 0) {
     keep_error(file_table(mount).slot(file.slot), error);
@@ -104,6 +107,7 @@ GPUFS_DEVICE void finish_page(const mount_layout& mount, const written_file& fil
   }
   cache::frames(mount.cache).unpin(page.frame);
   simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
+  return true;
 }
 
 // Writes back up to `most` pages of a list, if its lock is free within lock_ns. All lanes of a group within a warp call. 0, or
@@ -132,10 +136,15 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
       ++done;
     }
     if (n == 0) break;
-    if (group.leader()) {
-      for (std::uint32_t i = 0; i < n; ++i) finish_page(*mount, file, batch[i]);
+    const bool answered = by_leader(group, [&] {
+      bool all = true;
+      for (std::uint32_t i = 0; i < n; ++i) all &= finish_page(*mount, file, batch[i]);
+      return all;
+    });
+    if (!answered) {
+      if (group.leader()) cache::dirty_pages::lose(list);
+      return -ETIMEDOUT;
     }
-    group.sync();
   }
   if (group.leader()) cache::dirty_pages::unlock(list);
   return error;
@@ -180,8 +189,9 @@ GPUFS_DEVICE int flush(Group group, const mount_layout* mount, const written_fil
   });
 }
 
-// After a group has made pages dirty: while there are too many in the mount, writes some of this file back. What others write back
-// already it leaves to them. All lanes of a group within a warp call.
+// After a group has made a page dirty, of list `start`: while there are too many in the mount, writes some of this file back, first
+// what nobody writes back yet. At last that list, for which it waits: so that when all calls have ended there are not too many. All
+// lanes of a group within a warp call.
 template <class Group>
 GPUFS_DEVICE void limit_dirty(Group group, const mount_layout* mount, const written_file& file, std::uint32_t start) {
   const auto too_many = [&] {
@@ -194,6 +204,13 @@ GPUFS_DEVICE void limit_dirty(Group group, const mount_layout* mount, const writ
     if (by_leader(group, [&] { return cache::dirty_pages::is_empty(file_table(*mount).list(file.slot, index)); })) continue;
     simt::call_cold(&write_back_list<Group>, group, mount, file, index, write_batch, 0);
   }
+  if (too_many()) {
+    simt::call_cold(&write_back_list<Group>, group, mount, file, start % lists_per_slot, write_batch, 2 * mount->io_timeout_ns);
+  }
+}
+
+GPUFS_DEVICE void limit_dirty(simt::block group, const mount_layout* mount, const written_file& file, std::uint32_t start) {
+  if (simt::warp_rank() == 0) limit_dirty(group.warp(), mount, file, start);
 }
 
 }  // namespace detail

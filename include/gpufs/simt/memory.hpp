@@ -54,10 +54,16 @@ GPUFS_DEVICE int copy_from_host(Group group, void* dst, const void* host_src, st
   return detail::copy_from_host(group, dst, host_src, nbytes);
 }
 
-// Collective. From device memory, which others may write meanwhile (then each byte is an old or a new one), to pinned host memory.
+// Collective. From device memory that others may write meanwhile (then each byte is an old or a new one) to pinned host memory or
+// device memory.
 template <class Group>
-GPUFS_DEVICE void copy_to_host(Group group, void* host_dst, const void* src, std::size_t nbytes) {
-  detail::copy_to_host(group, host_dst, src, nbytes);
+GPUFS_DEVICE void copy_changing(Group group, void* dst, const void* src, std::size_t nbytes) {
+  detail::copy_changing(group, dst, src, nbytes);
+}
+
+// Which of 32 bytes of device memory, aligned to 16, differ: a bit each. Others may write `changing` meanwhile.
+GPUFS_DEVICE std::uint32_t differing_bytes(const void* changing, const void* other) {
+  return detail::differing_bytes(changing, other);
 }
 
 // Collective. From device memory to device memory; the ranges do not overlap, and nobody writes the source.

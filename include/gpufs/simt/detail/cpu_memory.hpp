@@ -48,9 +48,16 @@ int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nby
   return group.broadcast(group.leader() ? cpu_copy_from_host(dst, host_src, nbytes) : 0);
 }
 template <class Group>
-void copy_to_host(Group group, void* host_dst, const void* src, std::size_t nbytes) {
-  if (group.leader()) cpu_copy_changing(host_dst, src, nbytes);
+void copy_changing(Group group, void* dst, const void* src, std::size_t nbytes) {
+  if (group.leader()) cpu_copy_changing(dst, src, nbytes);
   group.sync();
+}
+inline std::uint32_t differing_bytes(const void* changing, const void* other) {
+  unsigned char now[32];
+  cpu_copy_changing(now, changing, sizeof now);
+  std::uint32_t bits = 0;
+  for (unsigned i = 0; i < sizeof now; ++i) bits |= std::uint32_t{now[i] != static_cast<const unsigned char*>(other)[i]} << i;
+  return bits;
 }
 template <class Group>
 void copy_bytes(Group group, void* dst, const void* src, std::size_t nbytes) {
