@@ -184,6 +184,58 @@ void run(unsigned grid, unsigned block, unsigned ngroups) {
   EXPECT_TRUE(m.open_files().empty());
 }
 
+// Writes its own file, by a block or by a warp, and notes the results of the calls.
+struct write_and_remove {
+  mount_ref fs;
+  const char* paths;  // two of 8 bytes
+  const std::byte* bytes;
+  std::byte* buffer;
+  std::int64_t* results;  // 8 each
+
+  GPUFS_DEVICE void operator()() const {
+    std::uint32_t n = 0;
+    const bool leader = simt::thread_rank() == 0;
+    const auto note = [&](std::int64_t value) {
+      if (leader) results[simt::block_rank() * 8 + n] = value;
+      ++n;
+    };
+    if (simt::block_rank() == 0) {
+      const int fd = gopen(fs, paths, O_RDWR | O_CREAT);
+      note(gwrite(fs, fd, 10, 6000, bytes));
+      note(gftruncate(fs, fd, 5000));
+      note(gread(fs, fd, 0, 6000, buffer));
+      note(gfsync(fs, fd));
+      note(gclose(fs, fd));
+      note(gunlink(fs, paths + 8));
+    } else if (simt::warp_rank() == 0) {
+      const int fd = gopen_warp(fs, paths + 16, O_GWRONCE | O_CREAT);
+      note(gwrite_warp(fs, fd, 10, 6000, bytes));
+      note(gftruncate_warp(fs, fd, 5000));
+      note(gread_warp(fs, fd, 0, 6000, buffer));
+      note(gfsync_warp(fs, fd));
+      note(gclose_warp(fs, fd));
+      note(gunlink_warp(fs, paths + 8));
+    }
+  }
+};
+TEST(compat, writes) {
+  temp_dir dir;
+  mount_options options;
+  options.writable = true;
+  options.cache_nbytes = 64 * 4096;
+  options.max_open_files = 64;
+  const mount m(dir.path(), options);
+  const device_buffer<char> paths(std::vector<char>{'a', 0, 0, 0, 0, 0, 0, 0, 'n', 'o', 0, 0, 0, 0, 0, 0, 'b', 0});
+  const device_buffer<std::byte> bytes(content(5, 10, 6000)), buffer(6000);
+  const device_buffer<std::int64_t> results(16);
+  simt::launch({.grid = 2, .block = 64}, write_and_remove{m.ref(), paths.get(), bytes.get(), buffer.get(), results.get()});
+  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{6000, 0, 5000, 0, 0, -ENOENT, 0, 0, 6000, 0, -EBADF, 0, 0, -ENOENT, 0, 0}));
+  auto wanted = content(5, 0, 5000);
+  for (int i = 0; i < 10; ++i) wanted[static_cast<std::size_t>(i)] = std::byte{0};
+  EXPECT_EQ(dir.read("a"), wanted);
+  EXPECT_EQ(dir.read("b"), wanted);
+}
+
 TEST(compat, calls_by_a_block) { run<by_block>(1, 128, 1); }
 TEST(compat, calls_by_warps) { run<by_warp>(2, 96, 6); }
 

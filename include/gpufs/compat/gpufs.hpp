@@ -1,6 +1,7 @@
 // The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2; ActivePointers, ISCA'16, section V) over gpufs. As there, gopen and
 // friends are called by all threads of a block with equal arguments, the _warp forms by all lanes of a warp. Unlike there, the
-// mount is named (there are no process-wide device globals), and failures are negative errnos.
+// mount is named (there are no process-wide device globals), and failures are negative errnos. O_GWRONCE is gpufs's. gmmap maps for
+// reading only: an address alone does not say what was stored (gpufs::map_page_to_write does).
 #pragma once
 #include "gpufs/gpufs.hpp"
 
@@ -73,6 +74,28 @@ GPUFS_DEVICE std::int64_t gread_warp(const mount_ref& fs, int fd, std::int64_t o
   return pread(this_warp(), file(fs, file_number{fd}), buffer, size, offset);
 }
 
+GPUFS_DEVICE std::int64_t gwrite(const mount_ref& fs, int fd, std::int64_t offset, std::size_t size, const void* buffer) {
+  return pwrite(this_block(), file(fs, file_number{fd}), buffer, size, offset);
+}
+GPUFS_DEVICE std::int64_t gwrite_warp(const mount_ref& fs, int fd, std::int64_t offset, std::size_t size, const void* buffer) {
+  return pwrite(this_warp(), file(fs, file_number{fd}), buffer, size, offset);
+}
+// To the host's page cache, as in the paper.
+GPUFS_DEVICE int gfsync(const mount_ref& fs, int fd) {
+  return fsync(this_block(), file(fs, file_number{fd}), durability::page_cache);
+}
+GPUFS_DEVICE int gfsync_warp(const mount_ref& fs, int fd) {
+  return fsync(this_warp(), file(fs, file_number{fd}), durability::page_cache);
+}
+GPUFS_DEVICE int gftruncate(const mount_ref& fs, int fd, std::int64_t size) {
+  return ftruncate(this_block(), file(fs, file_number{fd}), size);
+}
+GPUFS_DEVICE int gftruncate_warp(const mount_ref& fs, int fd, std::int64_t size) {
+  return ftruncate(this_warp(), file(fs, file_number{fd}), size);
+}
+GPUFS_DEVICE int gunlink(const mount_ref& fs, const char* path) { return unlink(this_block(), fs, path); }
+GPUFS_DEVICE int gunlink_warp(const mount_ref& fs, const char* path) { return unlink(this_warp(), fs, path); }
+
 GPUFS_DEVICE const volatile void* gmmap(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error = nullptr) {
   return detail::gmmap(this_block(), fs, size, fd, offset, error);
 }
@@ -85,7 +108,7 @@ GPUFS_DEVICE int gmunmap_warp(const mount_ref& fs, const volatile void* address)
   return detail::gmunmap(this_warp(), fs, address);
 }
 
-// `size` bytes from `offset` on, as a pointer for each thread; T is const, as files are open for reading only. There is no
+// `size` bytes from `offset` on, as a pointer for each thread; T is const, as what pointers write does not reach files. There is no
 // gvmunmap: a page is given back by the pointers that leave it. A null pointer's error() says why.
 template <class T>
 GPUFS_DEVICE APtr<T> gvmmap(const mount_ref& fs, std::size_t size, int flags, int fd, std::int64_t offset) {

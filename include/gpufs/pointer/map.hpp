@@ -48,7 +48,7 @@ GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_r
   const file_view view = file_table(mount).view(asked.number);
   if (view.error != 0) return none(view.error);
   const bool changes = has(asked.flags, map_flags::private_changes);
-  if (asked.writes && !changes) return none(-EACCES);  // files are open for reading only
+  if (asked.writes && !changes) return none(-EACCES);  // what is written through pointers stays private
   const std::uint32_t handler_view = asked.handler_view;
   if (asked.handled && (changes || handler_view == cache::file_view_number || handler_view >= cache::private_view_number)) {
     return none(-EINVAL);
@@ -101,7 +101,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
 // cached under its view.
 //
 // The pointer's error() is 0, or -EBADF; -EINVAL (an offset that is negative or not aligned, a count below -1, private with a
-// handler); -ENXIO (the file ends before); -EACCES (T is not const, and the mapping not private: files are open for reading only);
+// handler); -ENXIO (the file ends before); -EACCES (T is not const, and the mapping not private);
 // -ENFILE (as many open files have pointers as mount_options::max_mappings says, or their views).
 template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,

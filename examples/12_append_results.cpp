@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing: warps look for numbers in a file and append those they find to another one, which nobody has sized before. The host
+// reads the results as it reads any file.
+#include <fstream>
+
+#include "example.hpp"
+
+struct find_multiples {
+  gpufs::mount_ref fs;
+  std::uint32_t* found;  // 1024 for each warp
+  std::int64_t* result;  // of each warp: how many, or a negative errno
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const std::uint32_t nwarps = gpufs::simt::grid_size() * gpufs::simt::block_size() / 32;
+    const std::uint32_t me = gpufs::simt::block_rank() * gpufs::simt::block_size() / 32 + gpufs::simt::warp_rank();
+    std::uint32_t* mine = found + me * 1024;
+
+    const gpufs::file in = gpufs::open(warp, fs, "numbers");
+    const gpufs::file out = gpufs::open(warp, fs, "multiples", O_WRONLY | O_CREAT);
+    gpufs::file_status status{};
+    int error = gpufs::fstat(warp, in, &status);
+    std::int64_t total = 0;
+    for (std::int64_t offset = me * 4096; offset < status.nbytes && error == 0; offset += nwarps * 4096) {
+      gpufs::page p = gpufs::map_page(warp, in, offset);
+      error = p.error();
+      if (error != 0) break;
+      const auto* numbers = reinterpret_cast<const std::uint32_t*>(p.data());
+      std::uint32_t n = 0;
+      for (std::uint32_t i = 0; i < p.nbytes() / 4; i += 32) {
+        const bool wanted = numbers[i + warp.rank()] % 1000 == 0;
+        const auto others = static_cast<std::uint32_t>(warp.ballot(wanted));
+        if (wanted) mine[n + gpufs::simt::count_lanes(others & ((1u << warp.rank()) - 1))] = numbers[i + warp.rank()];
+        n += gpufs::simt::count_lanes(others);
+      }
+      gpufs::unmap_page(warp, p);
+      warp.sync();
+      // Wherever the end of the file is now: nobody else's bytes lie there.
+      const std::int64_t at = gpufs::append(warp, out, mine, n * 4);
+      error = at < 0 ? static_cast<int>(at) : 0;
+      total += n;
+    }
+    gpufs::close(warp, in);
+    const int closed = gpufs::close(warp, out);  // what was written is in the file, or this says why not
+    if (warp.leader()) result[me] = error != 0 ? error : closed != 0 ? closed : total;
+  }
+};
+
+int main() {
+  const example::folder folder;
+  std::uint64_t expected = 0, nexpected = 0;
+  std::string bytes;
+  for (std::uint32_t i = 0; i < 1u << 17; ++i) {
+    const std::uint32_t number = i * 2654435761u;
+    bytes.append(reinterpret_cast<const char*>(&number), 4);
+    expected += number % 1000 == 0 ? number : 0;
+    nexpected += number % 1000 == 0;
+  }
+  folder.write("numbers", bytes);
+
+  constexpr unsigned nwarps = 8;
+  std::int64_t total = 0;
+  {
+    gpufs::mount fs(folder.path(), {.cache_nbytes = 16 * 4096, .writable = true});
+    const example::device_array<std::uint32_t> found(nwarps * 1024);
+    const example::device_array<std::int64_t> result(nwarps);
+    gpufs::simt::launch({.grid = 4, .block = 64}, find_multiples{fs.ref(), found.data(), result.data()});
+    for (unsigned i = 0; i < nwarps; ++i) {
+      example::check(result[i] >= 0, "a warp read, appended and closed");
+      total += result[i];
+    }
+  }
+  std::ifstream file(folder.path() + "/multiples", std::ios::binary);
+  std::uint64_t sum = 0, n = 0;
+  for (std::uint32_t number = 0; file.read(reinterpret_cast<char*>(&number), 4); ++n) sum += number;
+  example::check(n == nexpected && total == static_cast<std::int64_t>(nexpected), "as many as there are");
+  example::check(sum == expected, "each of them once");
+}
