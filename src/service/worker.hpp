@@ -81,7 +81,7 @@ class worker {
   void finish_write(const work& w, int error, std::uint32_t nwritten, std::string_view text = {});
 
   void run_call(work& w);
-  void open_file(const work& w, std::string path);
+  void open_file(const work& w, const std::string& path);
   std::uint32_t read_along(const work& w, const store::open_file& file, read_path& how);
   void call_on_path(const work& w, const std::string& path);
   void call_on_file(work& w);

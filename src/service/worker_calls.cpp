@@ -14,11 +14,11 @@ namespace gpufs::service {
 void worker::run_call(work& w) {
   if (w.op == opcode::sync || w.op == opcode::truncate) return call_on_file(w);
   // Copied out of the shared memory once.
-  std::string path(reinterpret_cast<const char*>(payload_of(w)), w.nbytes);
-  w.op == opcode::open ? open_file(w, std::move(path)) : call_on_path(w, path);
+  const std::string path(reinterpret_cast<const char*>(payload_of(w)), w.nbytes);
+  w.op == opcode::open ? open_file(w, path) : call_on_path(w, path);
 }
 
-void worker::open_file(const work& w, std::string path) {
+void worker::open_file(const work& w, const std::string& path) {
   std::string why;
   int error = 0;
   std::unique_ptr<store::open_file> file;

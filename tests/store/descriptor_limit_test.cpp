@@ -85,5 +85,24 @@ TEST_F(descriptor_limit, a_file_without_a_descriptor_is_stale_when_its_path_name
   EXPECT_EQ(open[153]->check_version(), 0);
 }
 
+TEST_F(descriptor_limit, a_file_open_for_writing_keeps_its_descriptor) {
+  posix_store files(folder_.string(), {.writable = true});
+  std::vector<std::unique_ptr<open_file>> open;
+  int error = 0;
+  while (open.size() < 200) {
+    auto file = files.open(name(static_cast<int>(open.size())), O_RDWR, &error);
+    if (!file) break;
+    EXPECT_GE(file->descriptor(), 0);
+    open.push_back(std::move(file));
+  }
+  EXPECT_EQ(error, -EMFILE);
+  EXPECT_GT(open.size(), 75u) << "only the kernel limits them";
+  open.pop_back();
+  const auto reader = files.open(name(300), O_RDONLY, &error);
+  ASSERT_NE(reader, nullptr);
+  EXPECT_LT(reader->descriptor(), 0) << "readers give way";
+  EXPECT_EQ(read(*reader), "file 300");
+}
+
 }  // namespace
 }  // namespace gpufs::store

@@ -3,7 +3,9 @@
 // changed. Each runs with openat2 and with the walk that replaces it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/fs.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -209,6 +211,24 @@ TEST_P(posix_write_test, SaysWhenItMayNot) {
   EXPECT_EQ(file->pwrite(content(2, 0, 5), 0), 0);
   std::byte some[10];
   EXPECT_EQ(file->pread(some, 0), -EBADF);
+}
+
+// EPERM is the file's own here, and not how a container refuses openat2.
+TEST_P(posix_write_test, SaysWhenAFileIsImmutable) {
+  dir_.add("root/a", 10, 1);
+  const int fd = ::open(in_root("a").c_str(), O_RDONLY | O_CLOEXEC);
+  int flags = 0, immutable = FS_IMMUTABLE_FL;
+  const bool set = ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0 && ioctl(fd, FS_IOC_SETFLAGS, &immutable) == 0;
+  if (set) {
+    auto files = make();
+    EXPECT_EQ(error_of(files, "a", O_RDWR), -EPERM);
+    EXPECT_EQ(files.unlink("a", false), -EPERM);
+    store::posix_store proc("/proc/self", {.openat2 = GetParam()});
+    EXPECT_EQ(error_of(proc, "root/etc/passwd"), GetParam() ? -ELOOP : -EXDEV) << "resolves as before";
+    ioctl(fd, FS_IOC_SETFLAGS, &flags);
+  }
+  close(fd);
+  if (!set) GTEST_SKIP() << "may not make a file immutable";
 }
 
 TEST_P(posix_write_test, AFileKeepsWhatIsWrittenWhereverItsPathGoes) {

@@ -10,7 +10,8 @@
 namespace gpufs::store {
 
 // Host only, any thread. Files open as `pull` from pinned memory, or as `staged` through pread() where asked for. Errors:
-// flags and paths as in posix_store.hpp's table; -ENOENT for a name that was never put.
+// flags and paths as in posix_store.hpp's table; -ENOENT for a name that was never put. Nothing is written through open(): a new
+// version needs pinned memory, and to allocate that may wait for running kernels.
 class mem_store final : public store {
  public:
   // kind: pull or staged (else std::invalid_argument). The platform must outlive the store and its files.
