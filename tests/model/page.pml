@@ -125,51 +125,59 @@ end:
 #else
 #define KEY_FITS(k) (was_key == k && was_seal == was_stamp)
 #endif
+inline add_pin(f) {
+  was_refused = claimed[f] || failed[f];
+  was_filling = filling[f];
+  was_stamp = stamp[f];
+  pins[f]++
+}
+inline read_key(f) {
+  was_key = key[f];
+  was_seal = seal[f]
+}
+inline decide(k) {
+  held = !was_refused && KEY_FITS(k);
+  refused = !held;
+  was_filling = was_filling && held;
+  was_refused = 0;
+  was_stamp = 0;
+  was_key = 0;
+  was_seal = 0
+}
+// frames::pin's two accesses, in either order; with ONE_ORDER in the code's.
 inline pin(f, k) {
   if
-  :: read_key(f); add_pin(f)
-  :: add_pin(f); read_key(f)
+  :: d_step { read_key(f) }
+     d_step { add_pin(f); decide(k) }
+#ifndef ONE_ORDER
+  :: d_step { add_pin(f) }
+     d_step { read_key(f); decide(k) }
+#endif
   fi;
-  held = !was_refused && KEY_FITS(k);
   if
-  :: !held -> d_step { pins[f]--; was_filling = 0 }
-  :: else
-  fi;
-  d_step { was_refused = 0; was_stamp = 0; was_key = 0; was_seal = 0 }
+  :: refused -> d_step { pins[f]--; refused = 0 }
+  :: !refused
+  fi
 }
 
 // hash_table::find: a bucket is one load. Sets held, f, was_filling.
 inline find(k) {
-  d_step {
-    first = slots[2 * HOME(k)];
-    second = slots[2 * HOME(k) + 1];
-    held = 0
-  }
+  d_step { first = slots[2 * HOME(k)]; second = slots[2 * HOME(k) + 1]; held = 0 }
   if
-  :: first != 0 -> f = first - 1; pin(f, k)
-  :: else
+  :: d_step { first != 0 -> f = first - 1; first = 0 }
+     pin(f, k)
+  :: first == 0
   fi;
   if
-  :: !held && second != 0 -> f = second - 1; pin(f, k)
-  :: else
-  fi;
-  d_step { first = 0; second = 0 }
+  :: d_step { !held && second != 0 -> f = second - 1; second = 0 }
+     pin(f, k)
+  :: held || second == 0 -> second = 0
+  fi
 }
-
-// frames::pin's two accesses, in either order.
-inline add_pin(f) {
-  d_step {
-    was_refused = claimed[f] || failed[f];
-    was_filling = filling[f];
-    was_stamp = stamp[f];
-    pins[f]++
-  }
-}
-inline read_key(f) { d_step { was_key = key[f]; was_seal = seal[f] } }
 
 #ifdef COARSE
 #define LOOKUP_LOCALS \
-  byte f, k; \
+  byte f; \
   bit filler, error, was_filling
 inline acquire() {
   atomic {
@@ -202,8 +210,8 @@ inline begin_fill_at_once(f) {
 }
 #else
 #define LOOKUP_LOCALS \
-  byte f, k, first, second, was_stamp, was_key, was_seal; \
-  bit held, was_refused, was_filling, filler, error
+  byte f, first, second, was_stamp, was_key, was_seal; \
+  bit held, refused, was_refused, was_filling, filler, error
 
 // page_cache::acquire. f is pinned; `filler`: by us, to be filled; or `error`: nothing is pinned.
 inline acquire() {
@@ -295,17 +303,12 @@ inline check_cache_at_rest() {
 
 byte version;  // of the file; a page's key is version * NPAGES + page, its bytes are key + 1
 
-proctype reader() {
+// Opens (this version's cache id), reads a page, closes; with NOPS > 1 others after that.
+proctype reader(byte k) {
   LOOKUP_LOCALS;
   byte n;
   for (n : 1 .. NOPS) {
-    atomic {  // open: this version's cache id; then a page
-      if
-      :: k = version * NPAGES
-      :: k = version * NPAGES + 1
-      :: k = version * NPAGES + 2
-      fi
-    }
+    k = k + version * NPAGES;
     acquire();
     if
     :: filler ->  // file::fill: -ESTALE when the file has changed
@@ -334,8 +337,15 @@ proctype reader() {
     :: else
     fi;
     d_step { f = 0; k = 0; error = 0 }
+#if NOPS > 1
+    if
+    :: true
+    :: k = 1
+    :: k = 2
+    fi
+#endif
   }
-  atomic { n = 0; ndone++ }
+  atomic { n = 0; k = 0; ndone++ }
 }
 
 proctype changer() {
@@ -346,13 +356,22 @@ proctype changer() {
 #define NREADERS 3
 #endif
 init {
-  atomic {
-    run reader();
-    run reader();
+  byte p, q, r;
+  atomic {  // all readers do the same, so that pages in rising order are all there are
+    select(p : 0 .. 2);
+    select(q : p .. 2);
+    run reader(p);
+    run reader(q);
 #if NREADERS > 2
-    run reader();
+    select(r : q .. 2);
+    run reader(r);
 #endif
-    run changer()
+#ifndef NO_CHANGE
+    run changer();
+#endif
+    p = 0;
+    q = 0;
+    r = 0
   }
   ndone == NREADERS;
   d_step { check_cache_at_rest() }
@@ -391,17 +410,17 @@ byte serial = 1;          // of writes
   bit none, ours, was_dirty, was_listed
 
 // Write-back of one page; the list's lock is held. `none`: it is empty.
-inline write_back(list) {
+inline write_back(l) {
   do
-  :: d_step { g = list_head[list]; none = (g == 0) }
+  :: d_step { g = list_head[l]; none = (g == 0) }
      if
      :: none -> break
      :: else
      fi;
      d_step {
-       ours = (list_head[list] == g);
+       ours = (list_head[l] == g);
        if
-       :: ours -> list_head[list] = dirty_next[g - 1]; g = g - 1
+       :: ours -> list_head[l] = dirty_next[g - 1]; g = g - 1
        :: else
        fi
      }
@@ -444,14 +463,14 @@ inline write_back(list) {
      bits = 3;
 #endif
 #ifdef MUTATE_UNLOCK_EARLY
-     list_lock[list] = 0;
+     list_lock[l] = 0;
 #endif
      if
      :: bits == 0
      :: else -> write_at_host()
      fi;
 #ifdef MUTATE_UNLOCK_EARLY
-     atomic { !list_lock[list] -> list_lock[list] = 1 }
+     atomic { !list_lock[l] -> list_lock[l] = 1 }
 #endif
 #ifndef MUTATE_CLEANER_UNPINNED
      pins[g]--;
@@ -721,7 +740,7 @@ inline write_page() {
 proctype writer(byte id) {
   LOOKUP_LOCALS;
   WRITEBACK_LOCALS;
-  byte n, what, mine0, mine1, wanted0, wanted2, wanted3;
+  byte k, n, what, mine0, mine1, wanted0, wanted2, wanted3;
   for (n : 1 .. NOPS) {
     if
     :: k = 0; what = 1
@@ -749,7 +768,7 @@ proctype writer(byte id) {
 
 proctype reader() {
   LOOKUP_LOCALS;
-  byte copy0, copy1, wanted0, wanted1;
+  byte k, copy0, copy1, wanted0, wanted1;
   if
   :: k = 0
   :: k = 1
@@ -811,7 +830,7 @@ init {
 proctype writer() {
   LOOKUP_LOCALS;
   WRITEBACK_LOCALS;
-  byte n, what, mine0, mine1, nbytes;
+  byte k, n, what, mine0, mine1, nbytes;
   for (n : 1 .. NOPS) {
     if
     :: k = 0; what = 1
@@ -826,7 +845,7 @@ proctype writer() {
 
 proctype reader() {
   LOOKUP_LOCALS;
-  byte copy0, copy1, nbytes, n;
+  byte k, copy0, copy1, nbytes, n;
   for (n : 1 .. NOPS) {
     if
     :: k = 0
@@ -869,8 +888,8 @@ proctype truncater() {
   do
   :: f == NFRAMES -> break
   :: else ->
-     read_key(f);
-     add_pin(f);
+     d_step { read_key(f) }
+     d_step { add_pin(f) }
 #ifdef MUTATE_SCAN_UNPINNED
      pins[f]--;
 #endif
