@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs Spin on page.pml: check.sh [bounded|full|mutations]. bounded: configurations of seconds, for CI; full: all, in a quarter of an hour;
+# mutations: each known mistake must be found. MODEL_OUT: where the work goes (build/model); model.xml there has the results as JUnit's.
+set -euo pipefail
+
+mode=${1:-bounded}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=${MODEL_OUT:-$here/../../build/model}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cases='' failed=0
+
+die() {
+  echo "check.sh: $*" >&2
+  exit 1
+}
+for tool in spin gcc; do command -v "$tool" >/dev/null || die "there is no $tool here (Debian: apt-get install $tool)"; done
+
+# explore NAME DEFINES...: all states of one configuration. Leaves pan's words in log, and its number of errors in errors ('' when it
+# came to no end).
+explore() {
+  local name=$1 folder=$out/$1
+  shift
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  log=$folder/log
+  (
+    cd "$folder"
+    spin "${@/#/-D}" -a "$here/page.pml" >"$log" 2>&1
+    gcc -O2 -w -DCOLLAPSE -DSAFETY -DMEMLIM=6000 -o pan pan.c >>"$log" 2>&1
+    ./pan -m1000000 >>"$log" 2>&1
+  ) || true
+  errors=$(sed -n 's/.* errors: \([0-9]*\)$/\1/p' "$log")
+  if grep -q -e 'max search depth too small' -e 'reached -DMEMLIM' -e 'out of memory' "$log" && [[ $errors == 0 ]]; then errors=''; fi
+}
+
+# record NAME GOOD WORDS
+record() {
+  printf '   %-24s %s\n' "$1" "$3"
+  cases+="<testcase classname=\"model\" name=\"$1\">"
+  if [[ $2 != yes ]]; then
+    failed=$((failed + 1))
+    cases+="<failure message=\"$3\"/>"
+  fi
+  cases+=$'</testcase>\n'
+}
+
+# right NAME DEFINES...: there is no error.
+right() {
+  local good=no
+  explore "$@"
+  local words="no end; see $log"
+  if [[ $errors == 0 ]]; then
+    good=yes
+    words="$(awk '/states, stored/ {print $1}' "$log") states, $(sed -n 's/.*elapsed time \(.*\) seconds/\1/p' "$log") s"
+  elif [[ -n $errors ]]; then
+    words="WRONG: spin -t -p -g -k $out/$1/page.pml.trail ${*/#/-D} tests/model/page.pml"
+    words=${words/ -D$1 / }
+  fi
+  record "$1" $good "$words"
+}
+
+# wrong MISTAKE DEFINES...: with this mistake there is one.
+wrong() {
+  local good=no words='NOT FOUND'
+  explore "$1" "MUTATE_$1" "${@:2}"
+  if [[ ${errors:-0} != 0 ]]; then
+    good=yes
+    words="found: $(sed -n 's/^pan:1: \(.*\) (at depth.*/\1/p' "$log" | cut -c1-90)"
+  fi
+  words=${words//&/and} words=${words//</less} words=${words//>/more}
+  record "$1" $good "$words"
+}
+
+case $mode in
+  bounded)
+    right READ READ NREADERS=2 NOPS=1
+    right WRITE WRITE NOPS=1
+    right WRITE_WHOLE WRITE NOPS=1 WHOLE_PAGES
+    right WRITE_LIMIT WRITE NOPS=2 NO_FSYNC FAILURES=0
+    right TRUNCATE TRUNCATE NOPS=1 FAILURES=0
+    ;;
+  full)
+    right READ READ NREADERS=3 NOPS=1 ONE_ORDER FAILURES=0
+    right READ_FAILURE READ NREADERS=3 NOPS=1 NO_CHANGE
+    right READ_TWICE READ NREADERS=2 NOPS=2 NO_CHANGE
+    right WRITE WRITE NOPS=1 READER
+    right WRITE_LISTS WRITE NOPS=1 NLISTS=2
+    right WRITE_WHOLE WRITE NOPS=1 WHOLE_PAGES
+    right WRITE_TWICE WRITE NOPS=2 FAILURES=0
+    right WRITE_LIMIT WRITE NOPS=2 NO_FSYNC FAILURES=0
+    right TRUNCATE TRUNCATE NOPS=2 FAILURES=0
+    ;;
+  mutations)
+    for mistake in CLAIM_PINS KEY_UNCHECKED STAMP_UNCHECKED FAIL_LEAVES_ENTRY NO_SECOND_LOOK WAITER_IGNORES_ERROR FAIL_KEEPS_FILLING; do
+      wrong $mistake READ NREADERS=2 NOPS=2
+    done
+    for mistake in UNLISTED CLEAR_LATE MASK_LATE MASK_STORED UNLOCK_EARLY DIRTY_BEFORE_MASK WHOLE_PAGE CLEANER_UNPINNED ERROR_FORGOTTEN; do
+      wrong $mistake WRITE NOPS=1
+    done
+    wrong TRY_ONLY WRITE NOPS=2 NO_FSYNC FAILURES=0
+    for mistake in SIZE_EARLY GROW_LATE NO_GATE NO_LOCK_PASS SCAN_UNPINNED SCAN_FILLING; do
+      wrong $mistake TRUNCATE NOPS=1 FAILURES=0
+    done
+    ;;
+  *) die "there is no mode '$mode'" ;;
+esac
+
+n=$(grep -c '<testcase' <<<"$cases")
+printf '<testsuites><testsuite name="model" tests="%d" failures="%d">\n%s</testsuite></testsuites>\n' "$n" "$failed" "$cases" >"$out/model.xml"
+printf '   model, %s: %d right, %d not, in %d s\n' "$mode" $((n - failed)) "$failed" "$SECONDS"
+((failed == 0))
