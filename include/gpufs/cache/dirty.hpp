@@ -45,9 +45,10 @@ class dirty_pages {
     // The release meets the acquire in begin_write_back: our bits are seen by who clears this.
     std::uint64_t now = frames_.state(f).fetch_or(frame_state::dirty, std::memory_order_acq_rel);
     if ((now & frame_state::dirty) == 0) return true;
-    simt::backoff pause;
     // Waits for a lane that is between set_dirty and the end of enter.
-    while ((now & frame_state::dirty) != 0 && (now & frame_state::listed) == 0) {
+    const simt::deadline until(entering_ns);
+    simt::backoff pause;
+    while ((now & frame_state::dirty) != 0 && (now & frame_state::listed) == 0 && !until.expired()) {
       pause();
       now = frames_.state(f).load(std::memory_order_acquire);
     }
@@ -84,8 +85,10 @@ class dirty_pages {
   // again.
   GPUFS_DEVICE void begin_write_back(frame_index f) const {
     auto state = frames_.state(f);
+    const simt::deadline until(entering_ns);
     simt::backoff pause;
-    while ((state.load(std::memory_order_acquire) & frame_state::listed) == 0) pause();  // for a lane at the end of enter
+    // For a lane at the end of enter.
+    while ((state.load(std::memory_order_acquire) & frame_state::listed) == 0 && !until.expired()) pause();
     state.fetch_add(frame_state::one_pin, std::memory_order_relaxed);
     // Meets set_dirty's release.
     state.fetch_and(~(frame_state::dirty | frame_state::listed), std::memory_order_acq_rel);
@@ -162,6 +165,8 @@ class dirty_pages {
   }
 
  private:
+  // A lane takes a few hundred ns for it; one that does not come has died, and its kernel with it.
+  static constexpr std::uint64_t entering_ns = 60'000'000'000;
   static constexpr std::uint32_t lost = 2;  // in place of 1
 
   // The bits of word w for bytes [begin, end), which it has some of.
