@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store that is slow, fails or stops where a test says, over a real one. Its files are always staged and read through pread(), so
-// that every byte comes by here.
+// A store that is slow, fails or stops where a test says, over a real one. Its files are always staged and read through pread(),
+// and written through pwrite(), so that every byte comes by here.
 #pragma once
 #include <atomic>
 #include <cerrno>
@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gpufs/store/store.hpp"
 
@@ -58,6 +59,34 @@ struct faults {
   gate read_gate, open_gate;
   gate stall_gate;  // for the reads that stall_at() names
 
+  std::atomic<std::uint64_t> write_delay_ns{0};    // of each write: up to so long, not equally long
+  std::atomic<int> sync_error{0}, cut_error{0};    // every sync and truncate fails so; 0: none
+  std::atomic<std::uint64_t> writes{0}, syncs{0};  // that came here
+  gate write_gate, sync_gate;
+  gate write_stall_gate;  // for the writes that stall_writes_at() names
+
+  // Writes of the file that touch [first, end) fail so, and write what lies before.
+  void fail_writes_at(const std::string& path, std::int64_t first, std::int64_t end, int error) {
+    std::lock_guard lock(mutex_);
+    bad_writes_.push_back({path, first, end, error});
+  }
+  void stall_writes_at(const std::string& path, std::int64_t first, std::int64_t end) {
+    std::lock_guard lock(mutex_);
+    stalled_writes_.push_back({path, first, end, 0});
+  }
+  struct write_fault {
+    std::string path;
+    std::int64_t first, end;
+    int error;
+  };
+  // The first that the write meets; end == 0: none.
+  write_fault failing_write(const std::string& path, std::int64_t first, std::int64_t end) const {
+    return find(bad_writes_, path, first, end);
+  }
+  bool is_stalled_write(const std::string& path, std::int64_t first, std::int64_t end) const {
+    return find(stalled_writes_, path, first, end).end != 0;
+  }
+
   void stall_at(std::int64_t first, std::int64_t end) {  // reads that touch [first, end) wait for stall_gate
     std::lock_guard lock(mutex_);
     stalled_.emplace(first, end);
@@ -70,6 +99,10 @@ struct faults {
   void heal() {
     std::lock_guard lock(mutex_);
     bad_.clear();
+    bad_writes_.clear();
+    stalled_writes_.clear();
+    sync_error = 0;
+    cut_error = 0;
     fail_every = 0;
     short_every = 0;
     open_error = 0;
@@ -85,15 +118,23 @@ struct faults {
     }
     return false;
   }
+  write_fault find(const std::vector<write_fault>& of, const std::string& path, std::int64_t first, std::int64_t end) const {
+    std::lock_guard lock(mutex_);
+    for (const write_fault& f : of) {
+      if (f.path == path && first < f.end && f.first < end) return f;
+    }
+    return {};
+  }
 
   mutable std::mutex mutex_;
   ranges bad_, stalled_;
+  std::vector<write_fault> bad_writes_, stalled_writes_;
 };
 
 class faulty_file final : public store::open_file {
  public:
-  faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong)
-      : real_(std::move(real)), wrong_(std::move(wrong)), info_(real_->info()) {
+  faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong, std::string_view path)
+      : real_(std::move(real)), wrong_(std::move(wrong)), path_(path), info_(real_->info()) {
     info_.kind = service::source_kind::staged;
     info_.pull_base = nullptr;
     info_.reason = "a test's faulty store";
@@ -112,10 +153,35 @@ class faulty_file final : public store::open_file {
     if (const std::uint32_t every = wrong_->short_every; every != 0 && n % every == 0) dst = dst.first(dst.size() / 2);
     return real_->pread(dst, offset);
   }
+  int pwrite(std::span<const std::byte> src, std::int64_t offset) override {
+    const std::uint64_t n = ++wrong_->writes;
+    const std::int64_t end = offset + static_cast<std::int64_t>(src.size());
+    wrong_->write_gate.pass();
+    if (wrong_->is_stalled_write(path_, offset, end)) wrong_->write_stall_gate.pass();
+    // Each another time, so that they overtake each other.
+    if (const std::uint64_t delay = wrong_->write_delay_ns) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(delay * (n * 0x9e3779b97f4a7c15u >> 48) >> 16));
+    }
+    const faults::write_fault bad = wrong_->failing_write(path_, offset, end);
+    if (bad.end == 0) return real_->pwrite(src, offset);
+    if (bad.first > offset) real_->pwrite(src.first(static_cast<std::size_t>(bad.first - offset)), offset);
+    return -bad.error;
+  }
+  int sync(bool data_only) override {
+    ++wrong_->syncs;
+    wrong_->sync_gate.pass();
+    if (const int error = wrong_->sync_error) return -error;
+    return real_->sync(data_only);
+  }
+  int truncate(std::int64_t nbytes) override {
+    if (const int error = wrong_->cut_error) return -error;
+    return real_->truncate(nbytes);
+  }
 
  private:
   std::unique_ptr<store::open_file> real_;
   std::shared_ptr<faults> wrong_;
+  const std::string path_;
   store::file_info info_;
 };
 
@@ -136,7 +202,7 @@ class faulty_store final : public store::store {
     }
     auto file = real_->open(path, flags, error);
     if (file == nullptr) return nullptr;
-    return std::make_unique<faulty_file>(std::move(file), wrong_);
+    return std::make_unique<faulty_file>(std::move(file), wrong_, path);
   }
 
  private:
