@@ -278,32 +278,37 @@ class file_table {
     const simt::deadline until(mount_.io_timeout_ns);
     path_bucket& chain = chain_of(name);
 
-    std::uint32_t index = join(chain, name, 64);
+    std::uint32_t index = none;
     bool ours = false;
-    if (index == none) {
-      if (!lock(chain, until)) return -ETIMEDOUT;
-      index = join(chain, name, mount_.nslots);
+    for (;;) {
+      index = join(chain, name, 64);
       if (index == none) {
-        index = take_slot(start);
+        if (!lock(chain, until)) return -ETIMEDOUT;
+        index = join(chain, name, mount_.nslots);
         if (index == none) {
-          unlock(chain);
-          return -ENFILE;
+          index = take_slot(start);
+          if (index == none) {
+            unlock(chain);
+            return -ENFILE;
+          }
+          // Who opened it for reading keeps what they opened; who opens it from now on sees what is written.
+          if (writes) detach(chain, [&](file_slot& other) { return same_hash(other, name) && mode_of(other) == slot_mode::read; });
+          link(chain, index, name);
+          ours = true;
         }
-        // Who opened it for reading keeps what they opened; who opens it from now on sees what is written.
-        if (writes) detach(chain, [&](file_slot& other) { return same_hash(other, name) && mode_of(other) == slot_mode::read; });
-        link(chain, index, name);
-        ours = true;
+        unlock(chain);
       }
-      unlock(chain);
-    }
-    file_slot& slot = mount_.slots[index];
-    simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
-    const int error = ours ? ask_host(slot, index, path, name, flags, start, until, brought) : wait_open(slot);
-    if (error != 0) {
+      file_slot& slot = mount_.slots[index];
+      simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
+      const int error = ours ? ask_host(slot, index, path, name, flags, start, until, brought) : wait_open(slot);
+      if (error == 0) break;
+      // An error may come of what the opener wanted (-EEXIST of O_EXCL, -ENOENT without O_CREAT), and be none of ours.
+      const bool is_ours = ours || simt::atomic_ref<std::uint32_t>(slot.flags).load(std::memory_order_relaxed) == name.flags;
       if (ours) fail(chain, slot, index, error);
       drop(index, start);
-      return error;
+      if (is_ours || until.expired()) return error;
     }
+    file_slot& slot = mount_.slots[index];
     if (writes && !ours) {
       if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) {
         drop(index, start);

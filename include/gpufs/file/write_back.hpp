@@ -86,10 +86,11 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, con
 
 // Waits for the host's answer. One lane calls. False when there was none in time: then the page stays pinned, since the host may
 // yet write what it was given, and nobody must write newer bytes before that.
-GPUFS_DEVICE bool finish_page(const mount_layout& mount, const written_file& file, const page_under_way& page) {
+GPUFS_DEVICE bool finish_page(const mount_layout& mount, const written_file& file, const page_under_way& page,
+                              const simt::deadline& until) {
   const service::requests rings(mount);
   service::reply answer;
-  int error = rings.wait(page.ticket, answer, simt::deadline(mount.io_timeout_ns));
+  int error = rings.wait(page.ticket, answer, until);
   if (error == 0) {
     rings.give_back(page.ticket);
     error = answer.result < 0 ? static_cast<int>(answer.result) : 0;
@@ -137,8 +138,9 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
     }
     if (n == 0) break;
     const bool answered = by_leader(group, [&] {
+      const simt::deadline until(mount->io_timeout_ns);  // of all, as all were sent before
       bool all = true;
-      for (std::uint32_t i = 0; i < n; ++i) all &= finish_page(*mount, file, batch[i]);
+      for (std::uint32_t i = 0; i < n; ++i) all &= finish_page(*mount, file, batch[i], until);
       return all;
     });
     if (!answered) {
@@ -189,9 +191,10 @@ GPUFS_DEVICE int flush(Group group, const mount_layout* mount, const written_fil
   });
 }
 
-// After a group has made a page dirty, of list `start`: while there are too many in the mount, writes some of this file back, first
-// what nobody writes back yet. At last that list, for which it waits: so that when all calls have ended there are not too many. All
-// lanes of a group within a warp call.
+// After a group has made pages dirty: while there are too many in the mount, writes some of this file back, or waits for those who
+// do. Whoever leaves pages in a list whose lock is held must not trust the holder to find them: it may just have looked, and then
+// nobody would clean them while all wait for a clean frame. What is out of the lists others are writing back. Gives up after
+// the time in which a holder must have ended. All lanes of a group within a warp call.
 template <class Group>
 GPUFS_DEVICE void limit_dirty(Group group, const mount_layout* mount, const written_file& file, std::uint32_t start) {
   const auto too_many = [&] {
@@ -199,13 +202,24 @@ GPUFS_DEVICE void limit_dirty(Group group, const mount_layout* mount, const writ
       return simt::atomic_ref<std::uint64_t>(mount->words->dirty_pages).load(std::memory_order_relaxed) > mount->dirty_limit;
     });
   };
-  for (std::uint32_t i = 0; i < lists_per_slot && too_many(); ++i) {
-    const std::uint32_t index = (start + i) % lists_per_slot;
-    if (by_leader(group, [&] { return cache::dirty_pages::is_empty(file_table(*mount).list(file.slot, index)); })) continue;
-    simt::call_cold(&write_back_list<Group>, group, mount, file, index, write_batch, 0);
-  }
-  if (too_many()) {
-    simt::call_cold(&write_back_list<Group>, group, mount, file, start % lists_per_slot, write_batch, 2 * mount->io_timeout_ns);
+  if (!too_many()) return;
+  const simt::deadline until(2 * mount->io_timeout_ns);
+  simt::backoff pause;
+  for (bool listed = true; listed;) {
+    listed = false;
+    for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
+      const std::uint32_t index = (start + i) % lists_per_slot;
+      const bool idle = by_leader(group, [&] {
+        cache::dirty_list& list = file_table(*mount).list(file.slot, index);
+        return cache::dirty_pages::is_empty(list) || cache::dirty_pages::is_lost(list);
+      });
+      if (idle) continue;
+      const int error = simt::call_cold(&write_back_list<Group>, group, mount, file, index, write_batch, 0);
+      if (error != 0 || !too_many()) return;
+      listed = true;
+    }
+    if (by_leader(group, [&] { return listed && until.expired(); })) return;
+    if (listed) pause();
   }
 }
 
