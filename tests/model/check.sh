@@ -41,7 +41,7 @@ record() {
   cases+="<testcase classname=\"model\" name=\"$1\">"
   if [[ $2 != yes ]]; then
     failed=$((failed + 1))
-    cases+="<failure message=\"$3\"/>"
+    cases+="<failure message=\"$(sed 's/&/\&amp;/g; s/</\&lt;/g; s/"/\&quot;/g' <<<"$3")\"/>"
   fi
   cases+=$'</testcase>\n'
 }
@@ -65,11 +65,10 @@ right() {
 wrong() {
   local good=no words='NOT FOUND'
   explore "$1" "MUTATE_$1" "${@:2}"
-  if [[ ${errors:-0} != 0 ]]; then
+  if [[ ${errors:-0} != 0 ]] && grep -q '^pan:1: ' "$log"; then
     good=yes
-    words="found: $(sed -n 's/^pan:1: \(.*\) (at depth.*/\1/p' "$log" | cut -c1-90)"
+    words="found: $(sed -n 's/^pan:1: \(.*\) (at depth.*/\1/p' "$log" | cut -c1-60)"
   fi
-  words=${words//&/and} words=${words//</less} words=${words//>/more}
   record "$1" $good "$words"
 }
 
