@@ -143,10 +143,14 @@ thread_resources resources_in_full_blocks() {
   return {attributes.numRegs, static_cast<int>(attributes.localSizeBytes)};
 }
 
-// Seconds of one DMA copy of pinned memory to the device; of the driver's copy from device memory to device memory.
+// Seconds of one DMA copy of pinned memory to the device, or back; of the driver's copy from device memory to device memory.
 inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes) {
   return device_seconds(
       [&] { check(cudaMemcpyAsync(device, pinned, nbytes, cudaMemcpyHostToDevice, bench_stream()), "cudaMemcpyAsync"); });
+}
+inline double copy_back_seconds(void* pinned, const void* device, std::size_t nbytes) {
+  return device_seconds(
+      [&] { check(cudaMemcpyAsync(pinned, device, nbytes, cudaMemcpyDeviceToHost, bench_stream()), "cudaMemcpyAsync"); });
 }
 inline double device_copy_seconds(void* to, const void* from, std::size_t nbytes) {
   return device_seconds(
@@ -179,6 +183,9 @@ inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes)
   gpufs::simt::this_platform().copy_to_device(device, pinned, nbytes);
   return watch.seconds();
 }
+inline double copy_back_seconds(void* pinned, const void* device, std::size_t nbytes) {
+  return copy_seconds(pinned, device, nbytes);
+}
 inline double device_copy_seconds(void* to, const void* from, std::size_t nbytes) { return copy_seconds(to, from, nbytes); }
 
 #endif
@@ -210,6 +217,20 @@ inline spread measure_copy(results& out, const pinned_memory& host) {
     rates.push_back(static_cast<double>(nbytes) / copy_seconds(device.get(), host.bytes.get(), nbytes) * 1e-9);
   const spread copy = spread_of(rates);
   out.ceiling("pinned host-to-device copy, 1 GiB", "GB/s", copy);
+  return copy;
+}
+
+// The same from the device.
+inline spread measure_copy_back(results& out, const pinned_memory& host) {
+  constexpr std::size_t nbytes = pinned_memory::nbytes;
+  const device_array<std::byte> device(nbytes);
+  std::vector<double> rates;
+  for (int i = 0; i < 8; ++i) {
+    const double seconds = copy_back_seconds(host.bytes.get(), device.get(), nbytes);
+    if (i > 0) rates.push_back(static_cast<double>(nbytes) / seconds * 1e-9);
+  }
+  const spread copy = spread_of(rates);
+  out.ceiling("pinned device-to-host copy, 1 GiB", "GB/s", copy);
   return copy;
 }
 
@@ -337,11 +358,12 @@ struct open_or_close {
   gpufs::mount_ref fs;
   const char* path;  // nullptr: close *number
   std::int32_t* number;
+  int flags = O_RDONLY;
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = gpufs::this_warp();
     if (path != nullptr) {
-      const gpufs::file opened = gpufs::open(warp, fs, path);
+      const gpufs::file opened = gpufs::open(warp, fs, path, flags);
       if (warp.leader()) *number = static_cast<std::int32_t>(opened.number());
     } else {
       gpufs::close(warp, gpufs::file(fs, gpufs::file_number{*number}));
@@ -352,9 +374,9 @@ struct open_or_close {
 // A file that is open for the kernels that follow, so that these time no opens.
 class held_file {
  public:
-  held_file(const gpufs::mount& fs, const std::string& path) : fs_(fs.ref()), number_(1) {
+  held_file(const gpufs::mount& fs, const std::string& path, int flags = O_RDONLY) : fs_(fs.ref()), number_(1) {
     const device_array<char> name(std::vector<char>(path.c_str(), path.c_str() + path.size() + 1));
-    open_seconds_ = run({1, 32}, open_or_close{fs_, name.get(), number_.get()});
+    open_seconds_ = run({1, 32}, open_or_close{fs_, name.get(), number_.get(), flags});
     if (number_.value() < 0) throw gpufs::error("open of " + path + " in a kernel gave " + std::to_string(number_.value()));
   }
   ~held_file() {

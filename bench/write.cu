@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing against the bus. Files in memory (tmpfs) larger than the cache, so that pages are written back all the time; what a
+// kernel has written is in the file when its time is taken. The ceiling is one pinned device-to-host copy in the same run.
+//
+// write_seq: blocks write the file in order, a piece of 128 KiB each. write_4k: warps write random pages, each once.
+// write_small: every warp appends records of 64 bytes; what crosses the bus for each byte asked.
+// vector_add: c = a + b over three files, pages of a and b mapped, against host threads that pread, copy, launch, copy back and
+// pwrite.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+
+#include "access.hpp"
+
+namespace {
+
+using namespace bench;
+
+constexpr std::uint32_t piece_nbytes = 128 << 10, page_nbytes = 4096, record_nbytes = 64;
+
+// Words of the file's content from word `first` on.
+template <class Group>
+GPUFS_DEVICE void make_words(Group group, std::byte* to, std::uint64_t first, std::uint32_t nwords) {
+  for (std::uint32_t i = group.rank(); i < nwords; i += group.size()) reinterpret_cast<std::uint64_t*>(to)[i] = word_of(first + i);
+  group.sync();
+}
+
+struct job {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  std::byte* scratch;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void note(bool leader, bool right) const {
+    if (leader && !right) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+  }
+};
+
+struct write_in_order : job {
+  std::uint64_t npieces;
+  GPUFS_DEVICE void operator()() const {
+    const auto block = gpufs::this_block();
+    const gpufs::file file(fs, number);
+    std::byte* mine = scratch + std::uint64_t{gpufs::simt::block_rank()} * piece_nbytes;
+    for (std::uint64_t p = gpufs::simt::block_rank(); p < npieces; p += gpufs::simt::grid_size()) {
+      make_words(block, mine, p * (piece_nbytes / 8), piece_nbytes / 8);
+      const std::int64_t n = gpufs::pwrite(block, file, mine, piece_nbytes, static_cast<std::int64_t>(p * piece_nbytes));
+      note(block.leader(), n == piece_nbytes);
+    }
+    note(block.leader(), gpufs::fsync(block, file, gpufs::durability::page_cache) == 0);
+  }
+};
+
+struct write_random : job {
+  std::uint64_t npages;  // a power of two
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file file(fs, number);
+    const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
+    std::byte* mine = scratch + global_warp() * page_nbytes;
+    for (std::uint64_t i = global_warp(); i < npages; i += warps) {
+      const std::uint64_t page = i * 0x9e3779b97f4a7c15u & (npages - 1);  // odd: each page once
+      make_words(warp, mine, page * (page_nbytes / 8), page_nbytes / 8);
+      const std::int64_t n = gpufs::pwrite(warp, file, mine, page_nbytes, static_cast<std::int64_t>(page * page_nbytes));
+      note(warp.leader(), n == page_nbytes);
+    }
+    note(warp.leader(), gpufs::fsync(warp, file, gpufs::durability::page_cache) == 0);
+  }
+};
+
+// A record is eight words of its number.
+struct append_records : job {
+  std::uint32_t per_warp;
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file file(fs, number);
+    auto* mine = reinterpret_cast<std::uint64_t*>(scratch + global_warp() * record_nbytes);
+    for (std::uint32_t i = 0; i < per_warp; ++i) {
+      const std::uint64_t record = global_warp() * per_warp + i;
+      if (warp.rank() < 8) mine[warp.rank()] = word_of(record * 8 + warp.rank());
+      warp.sync();
+      note(warp.leader(), gpufs::append(warp, file, mine, record_nbytes) >= 0);
+    }
+    note(warp.leader(), gpufs::fsync(warp, file, gpufs::durability::page_cache) == 0);
+  }
+};
+
+struct add_files : job {  // `number` is c's
+  gpufs::file_number a, b;
+  std::uint64_t npages;
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file first(fs, a), second(fs, b), sum(fs, number);
+    const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
+    auto* mine = reinterpret_cast<std::uint64_t*>(scratch + global_warp() * page_nbytes);
+    for (std::uint64_t p = global_warp(); p < npages; p += warps) {
+      const auto offset = static_cast<std::int64_t>(p * page_nbytes);
+      gpufs::page x = gpufs::map_page(warp, first, offset), y = gpufs::map_page(warp, second, offset);
+      bool right = x.error() == 0 && y.error() == 0;
+      if (right) {
+        const auto* xs = reinterpret_cast<const std::uint64_t*>(x.data());
+        const auto* ys = reinterpret_cast<const std::uint64_t*>(y.data());
+        for (std::uint32_t i = warp.rank(); i < page_nbytes / 8; i += 32) mine[i] = xs[i] + ys[i];
+      }
+      gpufs::unmap_page(warp, x);
+      gpufs::unmap_page(warp, y);
+      if (right) right = gpufs::pwrite(warp, sum, mine, page_nbytes, offset) == page_nbytes;
+      note(warp.leader(), right);
+    }
+    note(warp.leader(), gpufs::fsync(warp, sum, gpufs::durability::page_cache) == 0);
+  }
+};
+
+struct add_in_memory {
+  const std::uint64_t *a, *b;
+  std::uint64_t* c;
+  std::uint64_t n;
+  GPUFS_DEVICE void operator()() const {
+    const std::uint64_t step = std::uint64_t{gpufs::simt::grid_size()} * gpufs::simt::block_size();
+    for (std::uint64_t i = gpufs::simt::block_rank() * gpufs::simt::block_size() + gpufs::simt::thread_rank(); i < n; i += step)
+      c[i] = a[i] + b[i];
+  }
+};
+
+class descriptor {
+ public:
+  descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+    if (fd_ < 0) throw gpufs::error("cannot open a file of the bench");
+  }
+  ~descriptor() { ::close(fd_); }
+  descriptor(const descriptor&) = delete;
+  descriptor& operator=(const descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// How many 8-byte words of the file are not times * content, from all host threads.
+std::uint64_t wrong_words(const std::string& path, std::uint64_t nbytes, std::uint64_t times) {
+  const descriptor file(path, O_RDONLY);
+  if (::lseek(file.get(), 0, SEEK_END) != static_cast<off_t>(nbytes)) return ~std::uint64_t{0};
+  return sum_in_parallel(nbytes / 8, [&](std::uint64_t begin, std::uint64_t end) {
+    std::vector<std::uint64_t> words(1 << 16);
+    std::uint64_t wrong = 0;
+    for (std::uint64_t at = begin; at < end; at += words.size()) {
+      const std::size_t n = std::min<std::uint64_t>(words.size(), end - at);
+      if (::pread(file.get(), words.data(), n * 8, static_cast<off_t>(at * 8)) != static_cast<ssize_t>(n * 8))
+        return ~std::uint64_t{0} / 2;
+      for (std::size_t i = 0; i < n; ++i) wrong += words[i] != times * word_of(at + i);
+    }
+    return wrong;
+  });
+}
+
+class writing {
+ public:
+  writing(arguments& args, const machine_facts& machine)
+      : how_(grid_of(machine, args)),
+        repeats_(repeats_of(args)),
+        cache_nbytes_(args.nbytes("cache-gib", {1, 1. / 16, 1. / 1024})),
+        nbytes_(std::bit_floor(args.nbytes("file-gib", {8, 0.5, 4. / 1024}))),
+        folder_(args.path("dir", "/dev/shm")) {}
+
+  gpufs::mount make_mount() const {
+    gpufs::mount_options options = short_waits();
+    options.cache_nbytes = cache_nbytes_;
+    options.page_nbytes = page_nbytes;
+    options.writable = true;
+    return gpufs::mount(folder_.path(), options);
+  }
+
+  // GB/s of launches of make(file number, scratch, failed), each into a new file.
+  template <class Make>
+  void measure(const char* name, const char* label, double ceiling, std::uint64_t scratch_nbytes, const Make& make,
+               results& out) const {
+    const device_array<std::byte> scratch(scratch_nbytes);
+    measurement m{name, label, {}, "GB/s", ceiling, "pinned copy back"};
+    m.verified = true;
+    for (int r = 0; r <= repeats_; ++r) {
+      const gpufs::mount fs = make_mount();
+      {
+        const held_file file(fs, "out", O_RDWR | O_CREAT | O_TRUNC);
+        const device_array<std::uint64_t> failed(1);
+        const double seconds = run(how_, make(job{fs.ref(), file.number(), scratch.get(), failed.get()}));
+        if (r > 0) m.samples.push_back(static_cast<double>(nbytes_) / seconds * 1e-9);
+        m.verified = failed.value() == 0 && m.verified;
+      }
+      m.verified = wrong_words(folder_.path() + "/out", nbytes_, 1) == 0 && m.verified;
+      ::unlink((folder_.path() + "/out").c_str());
+    }
+    out.add(m);
+  }
+
+  void in_order(double ceiling, results& out) const {
+    measure(
+        "write_seq", "pwrite by blocks, pages of 4 KiB", ceiling, std::uint64_t{how_.grid} * piece_nbytes,
+        [&](const job& j) {
+          return write_in_order{j, nbytes_ / piece_nbytes};
+        },
+        out);
+  }
+  void random(double ceiling, results& out) const {
+    measure(
+        "write_4k", "pwrite by warps, pages of 4 KiB", ceiling, how_.warps() * page_nbytes,
+        [&](const job& j) {
+          return write_random{j, nbytes_ / page_nbytes};
+        },
+        out);
+  }
+
+  // The bytes of requests, replies and payloads; of a payload, what had been written (full pages have no mask).
+  void small(results& out) const {
+    const gpufs::mount fs = make_mount();
+    const auto per_warp = static_cast<std::uint32_t>(std::max<std::uint64_t>(nbytes_ / 8 / record_nbytes / how_.warps(), 16));
+    const std::uint64_t asked = how_.warps() * per_warp * record_nbytes;
+    measurement m{"write_small", "append of 64 bytes by warps", {}, "bytes a byte"};
+    m.figure = measurement::kind::itself;
+    {
+      const held_file file(fs, "log", O_WRONLY | O_CREAT | O_APPEND);
+      const device_array<std::byte> scratch(how_.warps() * record_nbytes);
+      const device_array<std::uint64_t> failed(1);
+      const double seconds = run(how_, append_records{{fs.ref(), file.number(), scratch.get(), failed.get()}, per_warp});
+      const gpufs::mount_counters now = fs.counters();
+      m.samples.push_back(static_cast<double>(now.bytes_written_back + 128 * now.write_backs) / static_cast<double>(asked));
+      m.details = {{"M appends/s", static_cast<double>(how_.warps()) * per_warp / seconds * 1e-6},
+                   {"pages written back", static_cast<double>(now.write_backs)}};
+      m.verified = failed.value() == 0;
+    }
+    m.verified = m.verified && records_are_whole(asked / record_nbytes);
+    out.add(m);
+  }
+
+  void add(results& out) const {
+    make_file(folder_.path() + "/a", nbytes_);
+    make_file(folder_.path() + "/b", nbytes_);
+    const double there = host_program();
+    measurement m{"vector_add", "pages of 4 KiB", {}, "GB/s", there, "pread, copy, kernel, copy back, pwrite by host threads"};
+    m.verified = true;
+    const device_array<std::byte> scratch(how_.warps() * page_nbytes);
+    const gpufs::mount fs = make_mount();
+    fs.prepare("a");
+    fs.prepare("b");
+    for (int r = 0; r <= repeats_; ++r) {
+      {
+        const held_file a(fs, "a"), b(fs, "b"), c(fs, "c", O_RDWR | O_CREAT | O_TRUNC);
+        const device_array<std::uint64_t> failed(1);
+        const double seconds = run(
+            how_, add_files{{fs.ref(), c.number(), scratch.get(), failed.get()}, a.number(), b.number(), nbytes_ / page_nbytes});
+        if (r > 0) m.samples.push_back(3 * static_cast<double>(nbytes_) / seconds * 1e-9);
+        m.verified = failed.value() == 0 && m.verified;
+      }
+      m.verified = wrong_words(folder_.path() + "/c", nbytes_, 2) == 0 && m.verified;
+    }
+    out.add(m);
+  }
+
+ private:
+  bool records_are_whole(std::uint64_t nrecords) const {
+    const descriptor file(folder_.path() + "/log", O_RDONLY);
+    std::vector<std::uint64_t> words(nrecords * 8);
+    const auto nbytes = static_cast<ssize_t>(words.size() * 8);
+    for (ssize_t done = 0; done < nbytes;) {
+      const ssize_t n =
+          ::pread(file.get(), reinterpret_cast<char*>(words.data()) + done, static_cast<std::size_t>(nbytes - done), done);
+      if (n <= 0) return false;
+      done += n;
+    }
+    std::vector<std::uint64_t> first(nrecords), expected(nrecords);
+    for (std::uint64_t r = 0; r < nrecords; ++r) {
+      first[r] = words[r * 8];
+      expected[r] = word_of(r * 8);
+    }
+    std::sort(expected.begin(), expected.end());
+    for (std::uint64_t r = 0; r < nrecords; ++r) {
+      // scramble is one to one: of the first word follows the record.
+      if (!std::binary_search(expected.begin(), expected.end(), first[r])) return false;
+    }
+    std::sort(first.begin(), first.end());
+    return first == expected;
+  }
+
+  // The better of two and eight threads, each with buffers of its own, so that reading, copying, adding and writing overlap: GB/s.
+  double host_program() const {
+    double best = 0;
+    for (const unsigned nthreads : {2u, std::min(8u, host_threads())}) {
+      const std::uint64_t chunk = std::min<std::uint64_t>(4 << 20, nbytes_ / nthreads);
+      const descriptor a(folder_.path() + "/a", O_RDONLY), b(folder_.path() + "/b", O_RDONLY);
+      const descriptor c(folder_.path() + "/c", O_RDWR | O_CREAT | O_TRUNC);
+      struct buffers {
+        explicit buffers(std::uint64_t n) : host(2 * n), x(n), y(n), z(n) {}
+        pinned_array<std::byte> host;
+        device_array<std::byte> x, y, z;
+      };
+      std::vector<std::unique_ptr<buffers>> all;
+      for (unsigned t = 0; t < nthreads; ++t) all.push_back(std::make_unique<buffers>(chunk));
+      std::atomic<std::uint64_t> next{0};
+      auto& machine = gpufs::simt::this_platform();
+      std::atomic<bool> right{true};
+      const double seconds = run_threads(nthreads, [&](unsigned t) {
+        buffers& mine = *all[t];
+        for (std::uint64_t at = next.fetch_add(chunk); at < nbytes_; at = next.fetch_add(chunk)) {
+          const std::size_t n = std::min(chunk, nbytes_ - at);
+          const auto offset = static_cast<off_t>(at);
+          bool good = ::pread(a.get(), mine.host.get(), n, offset) == static_cast<ssize_t>(n);
+          good &= ::pread(b.get(), mine.host.get() + chunk, n, offset) == static_cast<ssize_t>(n);
+          machine.copy_to_device(mine.x.get(), mine.host.get(), n);
+          machine.copy_to_device(mine.y.get(), mine.host.get() + chunk, n);
+          gpufs::simt::launch({.grid = on_gpu ? 64u : 1u, .block = on_gpu ? 256u : 32u},
+                              add_in_memory{reinterpret_cast<const std::uint64_t*>(mine.x.get()),
+                                            reinterpret_cast<const std::uint64_t*>(mine.y.get()),
+                                            reinterpret_cast<std::uint64_t*>(mine.z.get()), n / 8});
+          machine.copy_from_device(mine.host.get(), mine.z.get(), n);
+          good &= ::pwrite(c.get(), mine.host.get(), n, offset) == static_cast<ssize_t>(n);
+          if (!good) right = false;
+        }
+      });
+      if (!right || wrong_words(folder_.path() + "/c", nbytes_, 2) != 0) throw gpufs::error("the host program's sum is wrong");
+      best = std::max(best, 3 * static_cast<double>(nbytes_) / seconds * 1e-9);
+    }
+    return best;
+  }
+
+  shape how_;
+  int repeats_;
+  std::uint64_t cache_nbytes_, nbytes_;
+  work_folder folder_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return guarded("write", [&] {
+    arguments args(argc, argv, "write  --dir DIR  --file-gib N  --cache-gib N  --blocks-per-sm N  --warps N", on_gpu);
+    const machine_facts machine = this_machine();
+    const writing bench(args, machine);
+    results out("write", args, machine);
+    const double back = measure_copy_back(out, pinned_memory{}).median;
+    if (args.wants("write_seq")) bench.in_order(back, out);
+    if (args.wants("write_4k")) bench.random(back, out);
+    if (args.wants("write_small")) bench.small(out);
+    if (args.wants("vector_add")) bench.add(out);
+    return out.finish();
+  });
+}
