@@ -36,6 +36,10 @@ GPUFS_DEVICE void finish_write(Group group, const mount_layout& mount, const wri
   cache::frames::unpin_after_writes(cache::frames(mount.cache).state_word(frame), 1);
 }
 
+GPUFS_DEVICE void grow(const mount_layout& mount, const file_view& view, std::uint64_t nbytes) {
+  raise_to(reinterpret_cast<std::uint64_t&>(file_table(mount).slot(view.slot).file_nbytes), nbytes);
+}
+
 // Writes what of the part lies in one page. All lanes of a group within a warp call. 0 or a negative errno.
 template <class Group>
 GPUFS_DEVICE_COLD int write_in_page(Group group, const mount_layout* mount, file_view view, write_part part,
@@ -61,6 +65,9 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const mount_layout* mount, file
   }
   simt::copy_bytes(group, frame + begin, src, end - begin);
   if (got.what == pages_type::role::fill && whole && group.leader()) pages.end_fill(key, got.frame, 0);
+  // While the page is pinned: once it has been written back and evicted, who reads it in again reads no further than the size. The
+  // release meets nbytes_now's acquire: a reader that sees the size sees these bytes.
+  if (group.leader()) grow(*mount, view, page_begin + end);
   finish_write(group, *mount, written(view), got.frame, begin, end);
   limit_dirty(group, mount, written(view), static_cast<std::uint32_t>(got.frame));
   return 0;
@@ -92,12 +99,7 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const mount_layout* mount, co
   group.sync();
   if (group.leader()) {
     file_counters& counters = file_table(*mount).counters(view.place);
-    if (done > 0) {
-      // A reader that sees the size sees the bytes: the release meets nbytes_now's acquire.
-      raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).file_nbytes),
-               begin + static_cast<std::uint64_t>(done));
-      count(counters.bytes_written, static_cast<std::uint64_t>(done));
-    }
+    if (done > 0) count(counters.bytes_written, static_cast<std::uint64_t>(done));
     if (failed.error != 0) count(counters.errors, 1);
   }
   group.sync();
@@ -159,7 +161,9 @@ GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t
         const auto pinned = frames.pin(f, cache::page_key{key});  // looks at the key again
         cut = pinned.held;
         if (cut && frames.wait_filled(f, simt::deadline(2 * mount.io_timeout_ns)) != 0) {
-          frames.unpin(f);  // its fill failed, or takes too long
+          // Its fill failed, or takes too long.
+          if ((frames.state(f).load(std::memory_order_relaxed) & cache::frame_state::filling) != 0) error = -ETIMEDOUT;
+          frames.unpin(f);
           cut = false;
         }
       }
@@ -171,7 +175,7 @@ GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t
                nbytes > page_begin ? static_cast<std::uint32_t>(nbytes - page_begin) : 0);
     }
   }
-  return error;
+  return group.ballot(error != 0) != 0 ? -ETIMEDOUT : 0;
 }
 template <class Group>
 GPUFS_DEVICE int cut_all(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
