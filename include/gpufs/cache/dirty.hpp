@@ -57,26 +57,33 @@ class dirty_pages {
 
   // Puts a page that set_dirty has found clean into a list.
   GPUFS_DEVICE void enter(dirty_list& list, frame_index f) const {
+    put_back(list, f);
+    frames_.state(f).fetch_or(frame_state::listed, std::memory_order_release);
+  }
+  // Puts one back that `leave` gave.
+  GPUFS_DEVICE void put_back(dirty_list& list, frame_index f) const {
     simt::atomic_ref<std::uint32_t> head(list.head);
     simt::atomic_ref<std::uint32_t> next(storage_.next[static_cast<std::uint32_t>(f)]);
     std::uint32_t seen = head.load(std::memory_order_relaxed);
     do {
       next.store(seen, std::memory_order_relaxed);
     } while (!head.compare_exchange(seen, static_cast<std::uint32_t>(f) + 1, std::memory_order_release));  // meets leave
-    frames_.state(f).fetch_or(frame_state::listed, std::memory_order_release);
   }
 
   struct left {
     frame_index frame;
     bool found;
   };
-  // Takes a page out of a list whose lock the caller holds, so that nobody else takes one. It stays dirty, and so where it is.
-  GPUFS_DEVICE left leave(dirty_list& list) const {
+  // Takes a page out of a list whose lock the caller holds, so that nobody else takes one; unless refuse(frame) says no of the
+  // first. It stays dirty, and so where it is.
+  template <class Refuse>
+  GPUFS_DEVICE left leave(dirty_list& list, Refuse refuse) const {
     simt::atomic_ref<std::uint32_t> head(list.head);
     std::uint32_t seen = head.load(std::memory_order_acquire);  // meets enter: the link
-    while (seen != 0) {
+    while (seen != 0 && !refuse(frame_index{seen - 1})) {
       const std::uint32_t rest = simt::atomic_ref<std::uint32_t>(storage_.next[seen - 1]).load(std::memory_order_relaxed);
-      if (head.compare_exchange(seen, rest, std::memory_order_acquire)) return {frame_index{seen - 1}, true};
+      // The release meets is_empty's acquire: who sees that the page is gone sees that the list is locked.
+      if (head.compare_exchange(seen, rest, std::memory_order_acq_rel)) return {frame_index{seen - 1}, true};
     }
     return {frame_index{}, false};
   }
@@ -161,7 +168,7 @@ class dirty_pages {
     simt::atomic_ref<std::uint32_t>(list.lock).store(0, std::memory_order_release);
   }
   GPUFS_DEVICE static bool is_empty(dirty_list& list) {
-    return simt::atomic_ref<std::uint32_t>(list.head).load(std::memory_order_relaxed) == 0;
+    return simt::atomic_ref<std::uint32_t>(list.head).load(std::memory_order_acquire) == 0;  // meets leave
   }
 
  private:

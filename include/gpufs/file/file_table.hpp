@@ -625,6 +625,7 @@ class file_table {
       put(entry(index, shard).word, word_of(generation, slot_state::dead));
     word.store(word_of(generation, slot_state::dead), std::memory_order_release);
     unlock(chain);
+    if (mode_of(slot) != slot_mode::read) forget_unwritten(index);
     if (!close_on_host(handle, start)) return;  // still open there: the slot stays taken, too
     if (has_lost_list(index)) return;           // as does one whose file the host may yet write
     if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
@@ -635,6 +636,21 @@ class file_table {
       if (cache::dirty_pages::is_lost(list(index, i))) return true;
     }
     return false;
+  }
+
+  // What close could not even send to the host, as it has told: else it would go to the next file that uses the slot.
+  GPUFS_DEVICE void forget_unwritten(std::uint32_t index) const {
+    const cache::dirty_pages pages(mount_.cache);
+    for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
+      const auto next = [&] { return pages.leave(list(index, i), [](cache::frame_index) { return false; }); };
+      for (auto left = next(); left.found; left = next()) {
+        pages.begin_write_back(left.frame);
+        pages.unmark(simt::this_thread(), left.frame, 0);
+        cache::frames(mount_.cache).unpin(left.frame);
+        simt::atomic_ref<std::uint64_t>(mount_.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
+        simt::atomic_ref<std::uint64_t>(mount_.words->write_errors).add_relaxed(1);
+      }
+    }
   }
 
   // dead -> free, once; a new generation makes old numbers invalid. `generation` is the one that the caller held.

@@ -204,13 +204,14 @@ GPUFS_DEVICE void cut_page(Group group, const mount_layout& mount, cache::frame_
 }
 
 // The frames first, first + step, ... x the group's size: pins those that have a page of the file which reaches beyond nbytes, and
-// cuts it. All lanes of a group within a warp call.
+// cuts it. All lanes of a group within a warp call. 0, or -ETIMEDOUT when a fill takes too long.
 template <class Group>
-GPUFS_DEVICE void cut_pages(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes,
-                            std::uint32_t first, std::uint32_t step) {
+GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes,
+                           std::uint32_t first, std::uint32_t step) {
   const cache::frames frames(mount.cache);
   const std::uint32_t shift = frames.page_shift();
   constexpr std::uint64_t number_mask = (std::uint64_t{1} << cache::page_number_bits) - 1;
+  int error = 0;
   for (std::uint64_t base = std::uint64_t{first} * group.size(); base < frames.count();
        base += std::uint64_t{step} * group.size()) {
     const auto mine = static_cast<std::uint32_t>(base + group.rank());
@@ -224,7 +225,9 @@ GPUFS_DEVICE void cut_pages(Group group, const mount_layout& mount, std::uint32_
         const auto pinned = frames.pin(f, cache::page_key{key});  // looks at the key again
         cut = pinned.held;
         if (cut && frames.wait_filled(f, simt::deadline(2 * mount.io_timeout_ns)) != 0) {
-          frames.unpin(f);  // its fill failed, or takes too long
+          // Its fill failed, or takes too long.
+          if ((frames.state(f).load(std::memory_order_relaxed) & cache::frame_state::filling) != 0) error = -ETIMEDOUT;
+          frames.unpin(f);
           cut = false;
         }
       }
@@ -236,13 +239,15 @@ GPUFS_DEVICE void cut_pages(Group group, const mount_layout& mount, std::uint32_
                nbytes > page_begin ? static_cast<std::uint32_t>(nbytes - page_begin) : 0);
     }
   }
+  return group.ballot(error != 0) != 0 ? -ETIMEDOUT : 0;
 }
 template <class Group>
-GPUFS_DEVICE void cut_all(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
-  cut_pages(group, mount, cache_id, nbytes, 0, 1);
+GPUFS_DEVICE int cut_all(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
+  return cut_pages(group, mount, cache_id, nbytes, 0, 1);
 }
-GPUFS_DEVICE void cut_all(simt::block group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
-  cut_pages(group.warp(), mount, cache_id, nbytes, simt::warp_rank(), group.nwarps());
+GPUFS_DEVICE int cut_all(simt::block group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
+  const int error = cut_pages(group.warp(), mount, cache_id, nbytes, simt::warp_rank(), group.nwarps());
+  return group.any(error != 0) ? -ETIMEDOUT : 0;
 }
 
 template <class Group>
@@ -256,7 +261,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
     return 0;
   });
   if (error != 0) return error;
-  cut_all(group, *mount, view.cache_id, static_cast<std::uint64_t>(nbytes));
+  error = cut_all(group, *mount, view.cache_id, static_cast<std::uint64_t>(nbytes));
   group.sync();
   return by_leader(group, [&]() -> int {
     // Write-backs of bytes that are cut now have ended when their list's lock was free once.

@@ -41,19 +41,27 @@ struct started_page {
   bool found;
 };
 
-// Takes a page out of the list, whose lock we hold. One lane calls. Waits for a request slot only if `may_wait`: who has pages
-// under way does not, as others might wait for theirs.
-GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, cache::dirty_list& list, bool may_wait) {
+// Takes a page out of the list, whose lock we hold, to go with the n of the batch that are under way. One lane calls. Not one that
+// is among these, having been written anew: the host might do the two in any order. Waits for a request slot only for the first, as
+// others might wait for those under way.
+GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, cache::dirty_list& list, const page_under_way* batch,
+                                     std::uint32_t n) {
   started_page got{};
-  if (cache::dirty_pages::is_empty(list)) return got;
-  // First the slot: a page that has left its list must be sent, and a slot that was taken must be used. Only we take from the list.
-  got.page.ticket = service::requests(mount).take(ring_hint(), simt::deadline(may_wait ? mount.io_timeout_ns : 0));
+  const cache::dirty_pages pages(mount.cache);
+  const auto left = pages.leave(list, [&](cache::frame_index f) {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      if (batch[i].frame == f) return true;
+    }
+    return false;
+  });
+  if (!left.found) return got;
+  got.page.frame = left.frame;
+  got.page.ticket = service::requests(mount).take(ring_hint(), simt::deadline(n == 0 ? mount.io_timeout_ns : 0));
   if (got.page.ticket.index == service::requests::no_slot) {
-    got.error = may_wait ? -ETIMEDOUT : 0;
+    pages.put_back(list, left.frame);
+    got.error = n == 0 ? -ETIMEDOUT : 0;
     return got;
   }
-  const cache::dirty_pages pages(mount.cache);
-  got.page.frame = pages.leave(list).frame;
   pages.begin_write_back(got.page.frame);
   got.found = true;
   return got;
@@ -126,7 +134,7 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
     page_under_way batch[write_batch];
     std::uint32_t n = 0;
     while (n < write_batch && done < most) {
-      const started_page next = by_leader(group, [&] { return take_dirty(*mount, list, n == 0); });
+      const started_page next = by_leader(group, [&] { return take_dirty(*mount, list, batch, n); });
       if (!next.found) {
         error = next.error;
         break;
@@ -154,8 +162,7 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
 
 // Whether a list has pages, or somebody writes some of it back. One lane calls.
 GPUFS_DEVICE bool is_busy(cache::dirty_list& list) {
-  return simt::atomic_ref<std::uint32_t>(list.head).load(std::memory_order_acquire) != 0 ||
-         simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_acquire) != 0;
+  return !cache::dirty_pages::is_empty(list) || simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_acquire) != 0;
 }
 
 // Writes back the lists first, first + step, ...: when it returns, all that was written before it was called is in the host's page
