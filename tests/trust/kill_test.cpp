@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// kill -9 of a process whose kernels write: what an fsync or close had answered for is in the file, and nothing else has changed.
+// The process is this program, started anew. What its kernels had begun and what was synced they note in a mapped file, which
+// outlives them. GPUFS_TEST_KILLS: how often.
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+
+#include "file/harness.hpp"
+#include "gpufs/gpufs.hpp"
+#include "store/posix_extras.hpp"
+
+extern char** environ;
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+// A range of the file has one writer, which gives it version 1, 2, ... Neighbours have different writers, so pages are shared.
+struct range {
+  std::uint64_t offset;
+  std::uint32_t nbytes;
+};
+constexpr std::uint32_t max_range_nbytes = 700;
+
+GPUFS_HOST_DEVICE std::byte byte_of(std::uint64_t seed, std::uint32_t range_index, std::uint32_t version, std::uint64_t offset) {
+  return content_byte((seed << 20) + (std::uint64_t{version} << 10) + range_index + 77, offset);
+}
+
+// What parent and child both draw from the seed.
+struct plan {
+  std::uint64_t seed;
+  std::uint32_t page_nbytes, nframes, rounds;
+  int flags;
+  std::uint64_t file_nbytes;  // before; the last ranges lie beyond
+  std::vector<range> ranges;
+  std::uint64_t kill_after_us;
+
+  static constexpr unsigned grid = 3, block = 64, ngroups = grid * block / 32;
+
+  explicit plan(std::uint64_t s) : seed(s) {
+    random_source draw(seed);
+    page_nbytes = draw.percent(50) ? 512 : 4096;
+    nframes = static_cast<std::uint32_t>(draw.between(32, 96));
+    rounds = draw.percent(75) ? 1'000'000 : static_cast<std::uint32_t>(draw.between(1, 4));
+    flags = draw.pick(std::vector<int>{O_RDWR, O_RDWR, O_WRONLY, O_GWRONCE | O_WRONLY});
+    std::uint64_t end = draw.below(100);
+    for (std::uint32_t i = 0; i < 300; ++i) {
+      const range r{end, static_cast<std::uint32_t>(draw.between(1, draw.percent(50) ? 60 : max_range_nbytes))};
+      ranges.push_back(r);
+      end = r.offset + r.nbytes + (draw.percent(50) ? 0 : draw.below(200));  // what is between is nobody's
+    }
+    file_nbytes = end * 4 / 5;
+    kill_after_us = draw.below(draw.percent(30) ? 5'000 : 120'000);
+  }
+};
+
+constexpr const char* file_name = "file";
+constexpr std::uint64_t old_seed = 3;
+
+// Each entry has one writer; plain memory of the kernel's page cache, which does not die with the process.
+struct note {
+  std::uint32_t begun;   // the version that is being written, or was last
+  std::uint32_t synced;  // the last version that an fsync or close has answered for
+};
+struct journal {
+  std::atomic<std::uint32_t> started, ended;  // ended: after the mount's end
+  std::atomic<std::int32_t> error;            // the first result that was not as it should be
+  note notes[1024];
+};
+
+class mapped_journal {
+ public:
+  explicit mapped_journal(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ::ftruncate(fd, sizeof(journal)) != 0) fail_errno("journal");
+    at_ = ::mmap(nullptr, sizeof(journal), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ::close(fd);
+    if (at_ == MAP_FAILED) fail_errno("mmap");
+  }
+  ~mapped_journal() { ::munmap(at_, sizeof(journal)); }
+  mapped_journal(const mapped_journal&) = delete;
+  mapped_journal& operator=(const mapped_journal&) = delete;
+  journal& operator*() const { return *static_cast<journal*>(at_); }
+  journal* operator->() const { return static_cast<journal*>(at_); }
+
+ private:
+  void* at_;
+};
+
+struct writer {
+  mount_ref fs;
+  journal* notes;
+  const range* ranges;
+  std::uint32_t nranges;
+  std::byte* scratch;  // max_range_nbytes a group
+  const char* path;
+  std::uint64_t seed;
+  std::uint32_t rounds;
+  int flags;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto group = this_warp();
+    const std::uint32_t me = simt::block_rank() * (simt::block_size() / 32) + simt::warp_rank();
+    std::uint64_t turn = std::uint64_t{me} << 40;
+    const auto draw = [&](std::uint64_t n) { return content_word(seed, turn++) % n; };
+    if (group.leader()) notes->started.store(1);
+    for (std::uint32_t round = 0; round < rounds && notes->error.load() == 0; ++round) {
+      const file f = open(group, fs, path, flags);
+      if (f.error() != 0) return fail(f.error());
+      for (std::uint64_t n = draw(20); n > 0; --n) {
+        const auto mine = static_cast<std::uint32_t>(me + draw((nranges - me - 1) / plan::ngroups + 1) * plan::ngroups);
+        write(group, f, me, mine, draw(4) == 0);
+        if (draw(4) == 0) {
+          const int error = fsync(group, f, draw(3) == 0 ? durability::stable : durability::page_cache);
+          if (error != 0) return fail(error);
+          note_synced(group, me);
+        }
+      }
+      if (round + 1 == rounds) return;  // the mount's end writes what is left
+      const int error = close(group, f);
+      if (error != 0) return fail(error);
+      note_synced(group, me);
+    }
+  }
+
+  GPUFS_DEVICE void fail(int error) const {
+    std::int32_t none = 0;
+    notes->error.compare_exchange_strong(none, error);
+  }
+
+  template <class Group>
+  GPUFS_DEVICE void write(Group group, const file& f, std::uint32_t me, std::uint32_t index, bool by_mapping) const {
+    const range& r = ranges[index];
+    std::uint32_t version = 0;
+    if (group.leader()) version = ++notes->notes[index].begun;  // before any byte of it
+    version = group.broadcast(version);
+    std::byte* bytes = scratch + std::size_t{me} * max_range_nbytes;
+    for (std::uint32_t i = group.rank(); i < r.nbytes; i += group.size()) bytes[i] = byte_of(seed, index, version, r.offset + i);
+    group.sync();
+    std::uint32_t done = 0;
+    while (by_mapping && (flags & O_ACCMODE) == O_RDWR && done < r.nbytes) {
+      writable_page mapped = map_page_to_write(group, f, static_cast<std::int64_t>(r.offset + done));
+      if (mapped.error() == -ENXIO) break;  // beyond the end: pwrite makes the file longer
+      if (mapped.error() != 0) return fail(mapped.error());
+      const std::uint32_t n = mapped.nbytes() < r.nbytes - done ? mapped.nbytes() : r.nbytes - done;
+      for (std::uint32_t i = group.rank(); i < n; i += group.size()) mapped.data()[i] = bytes[done + i];
+      const int error = unmap_page(group, mapped);
+      if (error != 0) return fail(error);
+      done += n;
+    }
+    if (done < r.nbytes) {
+      const std::int64_t n = pwrite(group, f, bytes + done, r.nbytes - done, static_cast<std::int64_t>(r.offset + done));
+      if (n != r.nbytes - done) return fail(n < 0 ? static_cast<int>(n) : -EIO);
+    }
+    group.sync();
+  }
+
+  template <class Group>
+  GPUFS_DEVICE void note_synced(Group group, std::uint32_t me) const {
+    if (!group.leader()) return;
+    for (std::uint32_t i = me; i < nranges; i += plan::ngroups) notes->notes[i].synced = notes->notes[i].begun;
+  }
+};
+
+int child(const std::string& directory, const std::string& journal_path, std::uint64_t seed) {
+  const plan p(seed);
+  const mapped_journal notes(journal_path);
+  {
+    mount_options o;
+    o.writable = true;
+    o.page_nbytes = p.page_nbytes;
+    o.cache_nbytes = std::uint64_t{p.nframes} * p.page_nbytes;
+    o.max_open_files = 16;
+    o.request_rings = 4;
+    o.nworkers = 2;
+    o.abort_on_leaked_pins = true;
+    const mount m(directory, o);
+    const device_buffer<range> ranges(p.ranges);
+    const device_buffer<std::byte> scratch(std::size_t{plan::ngroups} * max_range_nbytes);
+    const device_buffer<char> path(std::vector<char>(file_name, file_name + std::strlen(file_name) + 1));
+    simt::launch({.grid = plan::grid, .block = plan::block, .schedule = {.seed = seed, .switch_percent = 5}},
+                 writer{m.ref(), &*notes, ranges.get(), static_cast<std::uint32_t>(p.ranges.size()), scratch.get(), path.get(),
+                        seed, p.rounds, p.flags});
+  }
+  if (notes->error.load() != 0) {
+    std::fprintf(stderr, "a call of a kernel gave %d\n", notes->error.load());
+    return 1;
+  }
+  notes->ended.store(1);
+  return 0;
+}
+
+struct totals {
+  std::uint64_t killed = 0, synced = 0, unsynced = 0;  // ranges
+};
+
+class kill_test : public testing::Test {
+ protected:
+  void one_kill(std::uint64_t seed, totals* sums) {
+    const plan p(seed);
+    const temp_dir all;
+    std::filesystem::create_directories(all / "root/sub");
+    all.add("root/file", p.file_nbytes, old_seed);
+    all.add("root/other", 5000, 5);
+    all.add("root/sub/third", 100, 6);
+    const mapped_journal notes(all / "journal");
+    const int status = run_child(all / "root", all / "journal", p, *notes);
+    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    ASSERT_TRUE(killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << "the child ended with " << status;
+    ASSERT_EQ(notes->error.load(), 0) << "a call of a kernel";
+    sums->killed += killed;
+
+    EXPECT_EQ(names_in(all / "root"), (std::vector<std::string>{"file", "other", "sub"}));
+    EXPECT_EQ(names_in(all / "root/sub"), std::vector<std::string>{"third"});
+    EXPECT_EQ(all.read("root/other"), content(5, 0, 5000));
+    EXPECT_EQ(all.read("root/sub/third"), content(6, 0, 100));
+    compare(p, *notes, all.read("root/file"), sums);
+  }
+
+ private:
+  static int run_child(const std::string& root, const std::string& journal_path, const plan& p, const journal& notes) {
+    std::string seed = std::to_string(p.seed);
+    std::string arguments[] = {"kill_test", "--child", root, journal_path, seed};
+    char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
+                    arguments[3].data(), arguments[4].data(), nullptr};
+    pid_t pid = 0;
+    errno = ::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv, environ);
+    if (errno != 0) fail_errno("posix_spawn");
+    int status = 0;
+    const auto ended = [&] { return ::waitpid(pid, &status, WNOHANG) == pid; };
+    bool gone = false;
+    wait_until([&] { return (gone = ended()) || notes.started.load() != 0; });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(p.kill_after_us);
+    while (!gone && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      gone = ended();
+    }
+    if (gone) return status;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, &status, 0);
+    return status;
+  }
+
+  static void compare(const plan& p, const journal& notes, const std::vector<std::byte>& got, totals* sums) {
+    std::uint64_t least = p.file_nbytes, most = p.file_nbytes;
+    std::vector<bool> owned(std::max<std::size_t>(got.size(), p.file_nbytes));
+    for (std::uint32_t i = 0; i < p.ranges.size(); ++i) {
+      const range& r = p.ranges[i];
+      const note& n = notes.notes[i];
+      const std::uint32_t first = notes.ended.load() != 0 ? n.begun : n.synced;
+      sums->synced += first != 0;
+      sums->unsynced += first != n.begun;
+      if (first != 0) least = std::max(least, r.offset + r.nbytes);
+      if (n.begun != 0) most = std::max(most, r.offset + r.nbytes);
+      for (std::uint64_t at = r.offset; at < std::min<std::uint64_t>(r.offset + r.nbytes, got.size()); ++at) {
+        owned[at] = true;
+        bool known = first == 0 && got[at] == old_byte(p, at);
+        for (std::uint32_t v = std::max(first, 1u); v <= n.begun && !known; ++v) known = got[at] == byte_of(p.seed, i, v, at);
+        ASSERT_TRUE(known) << "byte " << at - r.offset << " of range " << i << " (" << r.nbytes << " bytes at " << r.offset
+                           << ") is of no version from " << first << " (synced) to " << n.begun << " (begun)";
+      }
+    }
+    EXPECT_GE(got.size(), least) << "the file's size";
+    EXPECT_LE(got.size(), most) << "the file's size";
+    for (std::uint64_t at = 0; at < got.size(); ++at) {
+      ASSERT_TRUE(owned[at] || got[at] == old_byte(p, at)) << "byte " << at << ", which nobody writes";
+    }
+  }
+
+  static std::byte old_byte(const plan& p, std::uint64_t at) {
+    return at < p.file_nbytes ? content_byte(old_seed, at) : std::byte{0};
+  }
+};
+
+TEST_F(kill_test, what_was_synced_is_there_and_nothing_else_has_changed) {
+  const std::uint64_t first = number_from_environment("GPUFS_TEST_SEED", 0);
+  const std::uint64_t n = first != 0 ? 1 : number_from_environment("GPUFS_TEST_KILLS", 15);
+  const std::uint64_t begin = first != 0 ? first : number_from_environment("GPUFS_TEST_FIRST_SEED", 1);
+  totals sums;
+  for (std::uint64_t seed = begin; seed < begin + n; ++seed) {
+    ASSERT_NO_FATAL_FAILURE(one_kill(seed, &sums)) << "GPUFS_TEST_SEED=" << seed;
+    ASSERT_FALSE(HasFailure()) << "GPUFS_TEST_SEED=" << seed;
+  }
+  std::printf("%llu of %llu killed as they wrote; ranges with synced bytes: %llu, with others: %llu\n",
+              static_cast<unsigned long long>(sums.killed), static_cast<unsigned long long>(n),
+              static_cast<unsigned long long>(sums.synced), static_cast<unsigned long long>(sums.unsynced));
+  if (n < 10) return;
+  EXPECT_GE(sums.killed, n / 3);
+  EXPECT_GE(sums.synced, n * 10) << "there was something to lose";
+  EXPECT_GE(sums.unsynced, n);
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
+
+int main(int argc, char** argv) {
+  if (argc == 5 && std::string(argv[1]) == "--child")
+    return gpufs::test::child(argv[2], argv[3], std::strtoull(argv[4], nullptr, 10));
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
