@@ -568,7 +568,7 @@ class shrinker {
 };
 
 TEST(write_property, programs_leave_what_the_model_says) {
-  const seed_range seeds = seeds_to_run(under_tsan ? 10 : 100);
+  const seed_range seeds = seeds_to_run(under_tsan ? 10 : 120);
   const bool loud = number_from_environment("GPUFS_TEST_VERBOSE", 0) != 0;
   for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
     const write_program program = program_drawer(seed)();
