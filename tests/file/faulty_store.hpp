@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gpufs/store/store.hpp"
 
@@ -54,7 +55,7 @@ struct faults {
   std::atomic<std::uint32_t> short_every{0};       // every n-th read gives half of what was asked; 0: none
   std::atomic<int> read_error{EIO};                // with which errno
   std::atomic<int> open_error{0};                  // every open fails so; 0: none
-  std::atomic<std::uint64_t> write_delay_ns{0};    // of each write
+  std::atomic<std::uint64_t> write_delay_ns{0};    // of each write: up to so long, each another time, so that they overtake
   std::atomic<std::uint32_t> fail_write_every{0};  // every n-th write fails; 0: none
   std::atomic<std::uint32_t> tear_every{0};        // every n-th write writes half of its bytes, and fails; 0: none
   std::atomic<int> write_error{EIO};               // with which errno
@@ -63,8 +64,7 @@ struct faults {
   std::atomic<std::uint64_t> reads{0}, opens{0}, closes{0};
   std::atomic<std::uint64_t> writes{0}, bytes_written{0}, syncs{0}, truncates{0};  // writes: also those that failed
   gate read_gate, open_gate, write_gate, sync_gate;
-  gate stall_gate;        // for the reads that stall_at() names
-  gate write_stall_gate;  // for the writes that stall_write_at() names
+  gate stall_gate;  // for the reads that stall_at() names
 
   void stall_at(std::int64_t first, std::int64_t end) {  // reads that touch [first, end) wait for stall_gate
     std::lock_guard lock(mutex_);
@@ -75,14 +75,23 @@ struct faults {
     std::lock_guard lock(mutex_);
     bad_.emplace(first, end);
   }
-  void stall_write_at(std::int64_t first, std::int64_t end) {  // writes that touch [first, end) wait for write_stall_gate
+  struct write_fault {
+    std::string path;
+    std::int64_t first, end;  // 0: none
+    int error;
+  };
+  // Writes of the file that touch [first, end) fail so, and write what lies before.
+  void fail_writes_at(const std::string& path, std::int64_t first, std::int64_t end, int error) {
     std::lock_guard lock(mutex_);
-    stalled_writes_.emplace(first, end);
+    bad_writes_.push_back({path, first, end, error});
   }
-  bool is_stalled_write(std::int64_t first, std::int64_t end) const { return touches(stalled_writes_, first, end); }
-  void fail_write_at(std::int64_t first, std::int64_t end) {  // writes that touch [first, end)
+  // The first that the write meets.
+  write_fault failing_write(const std::string& path, std::int64_t first, std::int64_t end) const {
     std::lock_guard lock(mutex_);
-    bad_writes_.emplace(first, end);
+    for (const write_fault& f : bad_writes_) {
+      if (f.path == path && first < f.end && f.first < end) return f;
+    }
+    return {};
   }
   void heal() {
     std::lock_guard lock(mutex_);
@@ -93,7 +102,6 @@ struct faults {
     open_error = sync_error = truncate_error = 0;
   }
   bool is_bad(std::int64_t first, std::int64_t end) const { return touches(bad_, first, end); }
-  bool is_bad_write(std::int64_t first, std::int64_t end) const { return touches(bad_writes_, first, end); }
 
  private:
   using ranges = std::set<std::pair<std::int64_t, std::int64_t>>;
@@ -106,13 +114,14 @@ struct faults {
   }
 
   mutable std::mutex mutex_;
-  ranges bad_, stalled_, bad_writes_, stalled_writes_;
+  ranges bad_, stalled_;
+  std::vector<write_fault> bad_writes_;
 };
 
 class faulty_file final : public store::open_file {
  public:
-  faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong)
-      : real_(std::move(real)), wrong_(std::move(wrong)), info_(real_->info()) {
+  faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong, std::string_view path)
+      : real_(std::move(real)), wrong_(std::move(wrong)), path_(path), info_(real_->info()) {
     info_.kind = service::source_kind::staged;
     info_.pull_base = nullptr;
     info_.reason = "a test's faulty store";
@@ -135,9 +144,14 @@ class faulty_file final : public store::open_file {
     const std::int64_t end = offset + static_cast<std::int64_t>(src.size());
     const std::uint64_t n = ++wrong_->writes;
     wrong_->write_gate.pass();
-    if (wrong_->is_stalled_write(offset, end)) wrong_->write_stall_gate.pass();
-    if (const std::uint64_t delay = wrong_->write_delay_ns) std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
-    if (wrong_->is_bad_write(offset, end)) return -wrong_->write_error;
+    if (const std::uint64_t delay = wrong_->write_delay_ns) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(delay * (n * 0x9e3779b97f4a7c15u >> 48) >> 16));
+    }
+    if (const faults::write_fault bad = wrong_->failing_write(path_, offset, end); bad.end != 0) {
+      const std::int64_t before = bad.first - offset;
+      const int error = before > 0 ? real_->pwrite(src.first(static_cast<std::size_t>(before)), offset) : 0;
+      return error != 0 ? error : -bad.error;
+    }
     if (const std::uint32_t every = wrong_->fail_write_every; every != 0 && n % every == 0) return -wrong_->write_error;
     if (const std::uint32_t every = wrong_->tear_every; every != 0 && n % every == 0) {
       const int error = real_->pwrite(src.first(src.size() / 2), offset);
@@ -162,6 +176,7 @@ class faulty_file final : public store::open_file {
  private:
   std::unique_ptr<store::open_file> real_;
   std::shared_ptr<faults> wrong_;
+  std::string path_;
   store::file_info info_;
 };
 
@@ -182,7 +197,7 @@ class faulty_store final : public store::store {
     }
     auto file = real_->open(path, flags, error);
     if (file == nullptr) return nullptr;
-    return std::make_unique<faulty_file>(std::move(file), wrong_);
+    return std::make_unique<faulty_file>(std::move(file), wrong_, path);
   }
   int unlink(std::string_view path, bool directory) override { return real_->unlink(path, directory); }
   int rename(std::string_view from, std::string_view to, std::uint32_t* mode) override { return real_->rename(from, to, mode); }

@@ -138,7 +138,7 @@ TEST_F(write_errors, of_sync_and_truncation_go_to_their_caller) {
   start();
   players groups = one();
   wrong().sync_error = EIO;
-  wrong().cut_error = EFBIG;
+  wrong().truncate_error = EFBIG;
   script s;
   s.open(0, "file", O_RDWR);
   s.pwrite(0, content(2, 0, 100), 0);

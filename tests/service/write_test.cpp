@@ -477,9 +477,9 @@ TEST_P(write_test, ErrorsOfTheStoreAreTheAnswer) {
   faults& wrong = faulty->wrong();
   start(faulty);
   const std::uint32_t file = open_to_write("a");
-  wrong.fail_write_at(4096, 8192);
   for (const int error : {EIO, ENOSPC, EDQUOT, EFBIG, EROFS}) {
-    wrong.write_error = error;
+    wrong.heal();
+    wrong.fail_writes_at("a", 4096, 8192, error);
     EXPECT_EQ(client_->write(file, 4000, content(1, 0, 200)), -error);
     EXPECT_EQ(service_->log_entries().back().error, error);
   }
