@@ -512,6 +512,32 @@ TEST(shared_writes, appends_never_overlap) {
   expect_all_written(m);
 }
 
+// A page of a long write that was written back and evicted before the write ended: who then writes a part of it reads it in whole.
+TEST(shared_writes, pages_are_kept_before_their_write_has_ended) {
+  for (std::uint64_t seed = 1; seed <= (under_tsan ? 3 : 20); ++seed) {
+    temp_dir dir;
+    const mount m(dir.path(), writing(4));
+    players groups(m.ref(), {.grid = 2, .schedule = {.seed = seed}});
+    std::vector<script> scripts(2);
+    constexpr std::size_t nbytes = 100 * page;
+    scripts[0].open(0, "file", O_RDWR | O_CREAT);
+    scripts[0].pwrite(0, content(2, 1, nbytes - 1), 1);
+    scripts[1].open(0, "file", O_RDWR | O_CREAT);
+    for (int i = 0; i < 100; ++i) {
+      scripts[1].pwrite(0, content(2, 0, 1), 0);
+      scripts[1].pread(0, page, 0);
+    }
+    for (script& s : scripts) s.close(0);
+    const auto got = groups.run(scripts);
+    for (std::size_t i = 2; i <= 200; i += 2) {
+      ASSERT_GE(got[1][i].value, 1);
+      ASSERT_EQ(wrong_bytes(got[1][i], static_cast<std::size_t>(got[1][i].value), 2, 0), 0u) << "seed " << seed;
+    }
+    EXPECT_EQ(dir.read("file"), content(2, 0, nbytes));
+    expect_all_written(m);
+  }
+}
+
 // Groups write parts of all pages at once, and some read them; the cache is small.
 TEST(shared_writes, many_groups_write_all_pages) {
   for (std::uint64_t seed = 1; seed <= (under_tsan ? 2 : 8); ++seed) {
