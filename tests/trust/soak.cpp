@@ -50,6 +50,7 @@ struct actor_state {
   std::uint64_t turn;
   std::uint32_t last_version, appended;
   std::uint32_t there, name, nblocks;  // its own file: which of its two names it has
+  std::uint32_t moved;                 // it was renamed while open, and not opened for writing since
   std::uint8_t blocks[max_blocks];     // versions; 0: a hole
   std::uint8_t ranges[nranges / nactors];
   std::uint64_t steps;
@@ -269,6 +270,7 @@ struct soak_kernel {
       if (f.error() != 0) report(own_open, f.error());
       own = static_cast<std::int32_t>(f.number());
       if (own >= 0) set(state.there, 1);
+      set(state.moved, 0);
       return own >= 0;
     }
     GPUFS_DEVICE void close_own() {
@@ -345,6 +347,8 @@ struct soak_kernel {
           return expect_zero(fsync(group, f, draw(4) == 0 ? durability::data : durability::page_cache), sync_failed);
         case 9: {  // as somebody reads it who comes later
           close_own();
+          // Who has opened the new name meanwhile for reading is of a second path (docs/writing.md), which we would join.
+          if (get(state.moved) != 0) return;
           const file again = open(group, k.fs, path(me, get(state.name)));
           if (again.error() != 0) return report(own_open, again.error(), 1);
           check_own(again);
@@ -360,6 +364,7 @@ struct soak_kernel {
         case 11: {
           const std::uint32_t name = get(state.name);
           if (draw(2) == 0) close_own();
+          if (own >= 0) set(state.moved, 1);
           expect_zero(rename(group, k.fs, path(me, name), path(me, 1 - name)), own_rename);
           return set(state.name, 1 - name);
         }
