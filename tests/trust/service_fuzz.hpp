@@ -298,11 +298,13 @@ class fuzzed_service {
 
  private:
   using words = std::array<std::uint32_t, 16>;
+  // By a sequence a request is taken that nobody has begun; its answer races with ours, which ThreadSanitizer would tell.
+  static constexpr std::uint32_t nwords = under_tsan ? 15 : 16;
 
   void act(fuzz_input& in) {
     switch (const std::uint8_t what = in.byte(); what % 16) {
       case 10: {  // a word of a request that may be taken already, or not; or its sequence
-        const std::uint32_t slot = in.byte() % nslots, word = in.byte() % 16;
+        const std::uint32_t slot = in.byte() % nslots, word = in.byte() % nwords;
         orderly_ = false;
         set_word(slot, word, in.any32());
         return;
@@ -314,7 +316,7 @@ class fuzzed_service {
         return;
       }
       case 12: {  // to and fro, while a worker looks at it
-        const std::uint32_t slot = in.byte() % nslots, word = in.byte() % 16, one = in.any32(), other = in.any32();
+        const std::uint32_t slot = in.byte() % nslots, word = in.byte() % nwords, one = in.any32(), other = in.any32();
         orderly_ = false;
         for (int i = 0; i < 100; ++i) set_word(slot, word, i % 2 == 0 ? one : other);
         return;
@@ -481,8 +483,8 @@ class fuzzed_service {
           if (spins > 100) std::this_thread::yield();
         }
       }
+      if (next_ - first_ > nslots) continue;  // a later one's answer may come any moment
       const service::reply& got = view_.replies[slot];
-      if (got.sequence != first_ + 1) continue;  // a later one's
       if (got.result < -4095 || got.result > payload_nbytes) broken("a result of " + std::to_string(got.result));
       if (got.result >= 8 && directory_.is_outside(payload(slot))) broken("bytes from outside of the root");
       fuzz_successes += got.result >= 0;
