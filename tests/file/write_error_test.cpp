@@ -269,7 +269,8 @@ TEST_F(write_timeouts, end_fsync_and_close) {
       EXPECT_LE(time_of([&] { got = groups.run(hang); }), seconds(30));
       EXPECT_EQ(got[call].value, -ETIMEDOUT) << npages;
       EXPECT_GE(mount_->counters().io_timeouts, 1u);
-      EXPECT_EQ(mount_->counters().pins, 0u);
+      const std::uint64_t late = mount_->counters().pins;
+      EXPECT_GE(late, 1u) << "the host may yet write these pages";
       wrong().write_gate.open();
       EXPECT_TRUE(wait_until([&] { return wrong().write_gate.waiting() == 0; }));
       // Another file, that may get the slot.
@@ -286,7 +287,7 @@ TEST_F(write_timeouts, end_fsync_and_close) {
       auto wanted = content(2, 0, 60 * page);
       put(wanted, content(4, 100, 50), 100);
       EXPECT_EQ(dir_.read("next"), wanted) << npages << " pages of another file";
-      expect_idle();
+      EXPECT_EQ(mount_->counters().pins, late) << "for good, as nobody says when it has";
       mount_.reset();
       const auto bytes = dir_.read("file");
       ASSERT_EQ(bytes.size(), 60 * page);
@@ -337,7 +338,7 @@ TEST_F(write_timeouts, the_dirty_limit_holds) {
 TEST_F(write_timeouts, end_a_write_beyond_the_dirty_limit) {
   options_.dirty_nbytes = 4 * page;
   options_.frame_timeout = milliseconds(200);
-  start(16);
+  start(96);
   wrong().write_gate.close();
   players groups = one();
   script s, later;
@@ -347,7 +348,6 @@ TEST_F(write_timeouts, end_a_write_beyond_the_dirty_limit) {
   std::vector<outcome> got;
   EXPECT_LE(time_of([&] { got = groups.run(s); }), seconds(60));
   EXPECT_LT(got[close].value, 0);
-  EXPECT_EQ(mount_->counters().pins, 0u);
   wrong().write_gate.open();
   EXPECT_TRUE(wait_until([&] { return wrong().write_gate.waiting() == 0; }));
   later.open(1, "new", O_RDWR | O_CREAT);
@@ -356,7 +356,6 @@ TEST_F(write_timeouts, end_a_write_beyond_the_dirty_limit) {
   got = groups.run(later);
   EXPECT_EQ(got[closed].value, 0);
   EXPECT_EQ(dir_.read("new"), content(2, 0, 40 * page));
-  expect_idle();
 }
 
 // The kernel's own short writes and interruptions, of a store that has a descriptor.
