@@ -20,7 +20,7 @@ GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
   if (file_table::may_write(opened.number())) {
     const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
     if (view.error != 0) return view.error;
-    error = detail::flush(group, mount, detail::written(view));
+    error = simt::call_cold(&detail::flush<Group>, group, mount, detail::written(view));
   }
   const int closed =
       detail::by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, opened.number(), detail::ring_hint()); });

@@ -179,7 +179,7 @@ GPUFS_DEVICE int sync_file(Group group, const mount_layout* mount, file_number n
   group.sync();  // what the group has written
   const file_view view = by_leader(group, [&] { return file_table(*mount).view_to_write(number); });
   if (view.error != 0) return view.error;
-  int error = flush(group, mount, written(view));
+  int error = simt::call_cold(&flush<Group>, group, mount, written(view));
   if (how != durability::page_cache) {
     const std::uint32_t flags = how == durability::data ? service::sync_data_only : 0;
     const auto synced = by_leader(group, [&] {

@@ -189,7 +189,7 @@ GPUFS_DEVICE int write_back_all(simt::block group, const mount_layout* mount, co
 
 // Writes all of the file back, and tells what went wrong with it since the last time somebody asked. All lanes call.
 template <class Group>
-GPUFS_DEVICE int flush(Group group, const mount_layout* mount, const written_file& file) {
+GPUFS_DEVICE_COLD int flush(Group group, const mount_layout* mount, written_file file) {
   const int error = write_back_all(group, mount, file);
   return by_leader(group, [&]() -> int {
     const int kept =
