@@ -38,10 +38,10 @@ static_assert(own_nbytes < scratch_nbytes);
 
 // Version 0: as it was made. In files with holes versions are 1 to 15.
 GPUFS_HOST_DEVICE std::byte byte_of(std::uint32_t tag, std::uint64_t offset, std::uint32_t version) {
-  return (content_byte(tag + 1000, offset) & std::byte{0xf0}) | static_cast<std::byte>(version & 15);
+  return static_cast<std::byte>((static_cast<std::uint32_t>(content_byte(tag + 1000, offset)) & 0xf0u) | (version & 15u));
 }
 GPUFS_HOST_DEVICE bool belongs(std::byte b, std::uint32_t tag, std::uint64_t offset) {
-  return ((b ^ content_byte(tag + 1000, offset)) & std::byte{0xf0}) == std::byte{0};
+  return static_cast<std::uint32_t>(b) >> 4 == static_cast<std::uint32_t>(content_byte(tag + 1000, offset)) >> 4;
 }
 constexpr std::uint32_t shared_tag = 999;
 
