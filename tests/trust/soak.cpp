@@ -563,7 +563,7 @@ int process(const std::string& root, std::uint32_t which, std::uint64_t seed) {
       } else if (act == 3) {
         const auto wanted = own_content(state, me);
         const ssize_t there = ::pread(own, got.data(), got.size(), 0);
-        expect(there == static_cast<ssize_t>(wanted.size()) && std::memcmp(got.data(), wanted.data(), wanted.size()) == 0,
+        expect(there == static_cast<ssize_t>(wanted.size()) && std::equal(wanted.begin(), wanted.end(), got.begin()),
                "a process's own file");
       } else if (act == 4) {
         expect(::rename(name(state.name).c_str(), name(1 - state.name).c_str()) == 0, "a process's rename");
