@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "access.hpp"
+#include "store/unique_fd.hpp"
 
 namespace {
 
@@ -124,23 +125,15 @@ struct add_in_memory {
   }
 };
 
-class descriptor {
- public:
-  descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
-    if (fd_ < 0) throw gpufs::error("cannot open a file of the bench");
-  }
-  ~descriptor() { ::close(fd_); }
-  descriptor(const descriptor&) = delete;
-  descriptor& operator=(const descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+gpufs::store::unique_fd open_file(const std::string& path, int flags) {
+  gpufs::store::unique_fd file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+  if (file.get() < 0) throw gpufs::error("cannot open " + path);
+  return file;
+}
 
 // How many 8-byte words of the file are not times * content, from all host threads.
 std::uint64_t wrong_words(const std::string& path, std::uint64_t nbytes, std::uint64_t times) {
-  const descriptor file(path, O_RDONLY);
+  const auto file = open_file(path, O_RDONLY);
   if (::lseek(file.get(), 0, SEEK_END) != static_cast<off_t>(nbytes)) return ~std::uint64_t{0};
   return sum_in_parallel(nbytes / 8, [&](std::uint64_t begin, std::uint64_t end) {
     std::vector<std::uint64_t> words(1 << 16);
@@ -259,7 +252,7 @@ class writing {
 
  private:
   bool records_are_whole(std::uint64_t nrecords) const {
-    const descriptor file(folder_.path() + "/log", O_RDONLY);
+    const auto file = open_file(folder_.path() + "/log", O_RDONLY);
     std::vector<std::uint64_t> words(nrecords * 8);
     const auto nbytes = static_cast<ssize_t>(words.size() * 8);
     for (ssize_t done = 0; done < nbytes;) {
@@ -287,8 +280,8 @@ class writing {
     double best = 0;
     for (const unsigned nthreads : {2u, std::min(8u, host_threads())}) {
       const std::uint64_t chunk = std::min<std::uint64_t>(4 << 20, nbytes_ / nthreads);
-      const descriptor a(folder_.path() + "/a", O_RDONLY), b(folder_.path() + "/b", O_RDONLY);
-      const descriptor c(folder_.path() + "/c", O_RDWR | O_CREAT | O_TRUNC);
+      const auto a = open_file(folder_.path() + "/a", O_RDONLY), b = open_file(folder_.path() + "/b", O_RDONLY);
+      const auto c = open_file(folder_.path() + "/c", O_RDWR | O_CREAT | O_TRUNC);
       struct buffers {
         explicit buffers(std::uint64_t n) : host(2 * n), x(n), y(n), z(n) {}
         pinned_array<std::byte> host;

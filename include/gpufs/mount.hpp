@@ -31,17 +31,18 @@ struct mount_options {
   std::uint32_t page_nbytes = 4096;  // a power of two, 512 B to 2 MiB
   store_kind store = store_kind::automatic;
   std::shared_ptr<store::store> custom_store{};  // takes the place of `store` (mem, nil, a test's own)
-  std::uint32_t max_open_files = 65536;          // open at once on the device, at most 2^20; 900 bytes of device memory each
-  std::uint32_t max_mappings = 4096;             // open files (and views of them) that have pointers; 1 KiB each
-  std::uint64_t pin_nbytes = 0;                  // host memory that mapped files may pin; 0: half of what is available
-  bool writable = false;                         // files may be opened for writing; costs an eighth of cache_nbytes more
-  std::uint64_t dirty_nbytes = 0;    // pages with bytes that are not in their files yet: who writes more waits until some
-                                     // are. 0: a quarter of the cache; at most half of it
-  std::uint32_t nworkers = 0;        // host threads; 0: one a core, at least 2, at most 16
-  std::uint32_t nrings = 0;          // allocation rings; 0: 64 or more, fewer in small caches
-  std::uint32_t request_rings = 0;   // 0: 256, fewer for large pages
-  std::uint32_t request_slots = 0;   // a ring, a power of two; 0: 8
-  std::uint32_t request_batch = 64;  // requests that a host thread takes at once, 1 to 64
+  std::uint32_t max_open_files =
+      65536;  // open at once on the device, at most 2^20; 900 bytes of device memory each, 1 KiB if writable
+  std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each
+  std::uint64_t pin_nbytes = 0;       // host memory that mapped files may pin; 0: half of what is available
+  bool writable = false;              // files may be opened for writing; costs an eighth of cache_nbytes more
+  std::uint64_t dirty_nbytes = 0;     // pages with bytes that are not in their files yet: who writes more waits until some
+                                      // are. 0: a quarter of the cache; at most half of it
+  std::uint32_t nworkers = 0;         // host threads; 0: one a core, at least 2, at most 16
+  std::uint32_t nrings = 0;           // allocation rings; 0: 64 or more, fewer in small caches
+  std::uint32_t request_rings = 0;    // 0: 256, fewer for large pages
+  std::uint32_t request_slots = 0;    // a ring, a power of two; 0: 8
+  std::uint32_t request_batch = 64;   // requests that a host thread takes at once, 1 to 64
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);           // the host's answer to one request
   std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);  // for a frame while all are pinned
   bool abort_on_leaked_pins = false;  // end the process when the mount ends and pages are pinned still: for tests

@@ -286,11 +286,13 @@ struct host_mount::impl {
 
   // What kernels left dirty, page by page through the host; then nothing is dirty. No kernel runs.
   std::uint64_t write_back() {
-    if (!options.writable || read(layout.words, 1)[0].dirty_pages == 0) return 0;
+    if (!options.writable) return 0;
+    std::uint64_t dirty = read(layout.words, 1)[0].dirty_pages;
+    if (dirty == 0) return 0;
     const cache::frame_storage& frames = layout.cache.frames;
     auto states = read(frames.states, frames.nframes);
     const auto keys = read(frames.keys, frames.nframes);
-    std::unordered_map<std::uint64_t, std::uint32_t> handles;  // by cache id
+    std::unordered_map<std::uint32_t, std::uint32_t> handles;  // by cache id
     const auto slots = read(layout.slots, layout.nslots);
     for (const file_slot& slot : slots) {
       if ((slot.word & 7u) == static_cast<std::uint32_t>(slot_state::open)) handles[slot.cache_id] = slot.handle;
@@ -300,19 +302,23 @@ struct host_mount::impl {
     std::uint64_t lost = 0;
     for (std::uint32_t f = 0; f < frames.nframes; ++f) {
       if ((states[f] & cache::frame_state::listed) == 0) continue;
-      const std::uint64_t key = cache::sealed(keys[f], states[f]);
+      const cache::page_key key{cache::sealed(keys[f], states[f])};
       const auto mask = read(masks + f * mask_nwords, mask_nwords);
       const auto bytes =
           read(reinterpret_cast<const std::uint64_t*>(frames.data + std::size_t{f} * options.page_nbytes), options.page_nbytes / 8);
-      const auto handle = handles.find(key >> cache::page_number_bits);
-      const std::uint64_t offset = (key & ((std::uint64_t{1} << cache::page_number_bits) - 1)) << frames.page_shift;
+      const auto handle = handles.find(cache::cache_id_of(key));
+      const std::uint64_t offset = cache::page_number_of(key) << frames.page_shift;
       lost += handle == handles.end() || write_runs(handle->second, std::as_bytes(std::span(bytes)), mask, offset) != 0;
       machine.zero_device(masks + f * mask_nwords, mask_nwords * sizeof(std::uint64_t));
       states[f] &= ~(cache::frame_state::dirty | cache::frame_state::listed);
       machine.copy_to_device(frames.states + f, &states[f], sizeof states[f]);
+      --dirty;
     }
-    machine.zero_device(layout.dirty_lists, std::size_t{layout.nslots} * lists_per_slot * sizeof(cache::dirty_list));
-    machine.zero_device(&layout.words->dirty_pages, sizeof layout.words->dirty_pages);
+    // What is left is where the host has not answered a kernel: those pages stay as they are, and their lists lost.
+    auto lists = read(layout.dirty_lists, std::size_t{layout.nslots} * lists_per_slot);
+    for (cache::dirty_list& list : lists) list.head = 0;
+    machine.copy_to_device(layout.dirty_lists, lists.data(), lists.size() * sizeof lists[0]);
+    machine.copy_to_device(&layout.words->dirty_pages, &dirty, sizeof dirty);
     return lost;
   }
 

@@ -212,7 +212,7 @@ std::vector<std::string> service::log() const {
 
 int service::write(std::uint32_t handle, std::span<const std::byte> bytes, std::int64_t offset) {
   const open_files::ref file = impl_->shared.open.acquire(handle);
-  if (!file) return -EBADF;
+  if (!file || !file->file->info().live) return -EBADF;
   int error = -EIO;
   std::string why;
   try {

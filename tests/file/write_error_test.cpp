@@ -144,11 +144,15 @@ TEST_F(write_errors, of_sync_and_truncation_go_to_their_caller) {
   s.pwrite(0, content(2, 0, 100), 0);
   const auto sync = s.fsync(0);
   const auto cache_only = s.fsync(0, durability::page_cache);
+  const auto grow = s.ftruncate(0, 5 * page);
+  const auto status = s.fstat(0);
   const auto cut = s.ftruncate(0, 3 * page);
   const auto close = s.close(0);
   const auto got = groups.run(s);
   EXPECT_EQ(got[sync].value, -EIO);
   EXPECT_EQ(got[cache_only].value, 0);
+  EXPECT_EQ(got[grow].value, -EFBIG);
+  EXPECT_EQ(got[status].value, 4 * page) << "it has not grown";
   EXPECT_EQ(got[cut].value, -EFBIG);
   EXPECT_EQ(got[close].value, 0);
   auto wanted = content(1, 0, 4 * page);

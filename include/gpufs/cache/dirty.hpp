@@ -171,6 +171,11 @@ class dirty_pages {
     return simt::atomic_ref<std::uint32_t>(list.head).load(std::memory_order_acquire) == 0;  // meets leave
   }
 
+  // Neither pages in it, nor any that somebody has taken and writes back: in this order, as leave comes under the lock.
+  GPUFS_DEVICE static bool is_idle(dirty_list& list) {
+    return is_empty(list) && simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_acquire) == 0;  // meets unlock
+  }
+
  private:
   // A lane takes a few hundred ns for it; one that does not come has died, and its kernel with it.
   static constexpr std::uint64_t entering_ns = 60'000'000'000;

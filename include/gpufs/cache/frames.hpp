@@ -12,6 +12,14 @@ GPUFS_HOST_DEVICE constexpr page_key make_key(std::uint32_t cache_id, std::uint6
   return page_key{(std::uint64_t{cache_id} << page_number_bits) | page_number};
 }
 
+GPUFS_HOST_DEVICE constexpr std::uint64_t page_number_of(page_key key) {
+  return static_cast<std::uint64_t>(key) & ((std::uint64_t{1} << page_number_bits) - 1);
+}
+// With its view.
+GPUFS_HOST_DEVICE constexpr std::uint32_t cache_id_of(page_key key) {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> page_number_bits);
+}
+
 // A frame's key as it lies in memory: mixed with the stamp of its fill, so that of a key and a state that were read apart, in any
 // order, one sees whether they belong together. (Those of two fills look so only where the two pages' keys differ by just what the
 // two seals differ by.) Mixing again takes the seal off.

@@ -1,4 +1,5 @@
-// Files, for a group of threads: open, pread, map_page, unmap_page, fstat. What writes, and close, is in gpufs/file/write.hpp.
+// Files, for a group of threads: pread, map_page, unmap_page, fstat. Opening and closing is in gpufs/file/open.hpp, writing in
+// write.hpp.
 //
 // Every call names its group first (gpufs::this_thread(), this_warp(), this_tile<N>(), this_block()); all lanes of the group call,
 // with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value.

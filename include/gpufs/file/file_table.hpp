@@ -625,14 +625,15 @@ class file_table {
       put(entry(index, shard).word, word_of(generation, slot_state::dead));
     word.store(word_of(generation, slot_state::dead), std::memory_order_release);
     unlock(chain);
-    if (mode_of(slot) != slot_mode::read) forget_unwritten(index);
-    if (!close_on_host(handle, start)) return;  // still open there: the slot stays taken, too
-    if (has_lost_list(index)) return;           // as does one whose file the host may yet write
+    const bool written = mode_of(slot) != slot_mode::read;
+    if (written) forget_unwritten(index);
+    if (!close_on_host(handle, start)) return;    // still open there: the slot stays taken, too
+    if (written && has_lost_list(index)) return;  // as does one whose file the host may yet write
     if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
   }
 
   GPUFS_DEVICE bool has_lost_list(std::uint32_t index) const {
-    for (std::uint32_t i = 0; mount_.dirty_lists != nullptr && i < lists_per_slot; ++i) {
+    for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
       if (cache::dirty_pages::is_lost(list(index, i))) return true;
     }
     return false;

@@ -78,8 +78,7 @@ GPUFS_DEVICE_COLD int note_changes(Group group, const mount_layout* mount, file_
   };
   const start at = by_leader(group, [&]() -> start {
     if (!begin_changes(*mount, view.slot)) return {0, false};
-    const auto number = static_cast<std::uint64_t>(frames.load_key(frame)) & ((std::uint64_t{1} << cache::page_number_bits) - 1);
-    const std::uint64_t page_begin = number << frames.page_shift();
+    const std::uint64_t page_begin = cache::page_number_of(frames.load_key(frame)) << frames.page_shift();
     const auto size = static_cast<std::uint64_t>(file_table(*mount).nbytes_now(view.slot));
     const std::uint64_t left = size > page_begin ? size - page_begin : 0;
     return {left < frames.page_nbytes() ? static_cast<std::uint32_t>(left) : frames.page_nbytes(), true};

@@ -210,7 +210,6 @@ GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t
                            std::uint32_t first, std::uint32_t step) {
   const cache::frames frames(mount.cache);
   const std::uint32_t shift = frames.page_shift();
-  constexpr std::uint64_t number_mask = (std::uint64_t{1} << cache::page_number_bits) - 1;
   int error = 0;
   for (std::uint64_t base = std::uint64_t{first} * group.size(); base < frames.count();
        base += std::uint64_t{step} * group.size()) {
@@ -219,10 +218,10 @@ GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t
     bool cut = false;
     if (mine < frames.count()) {
       const cache::frame_index f{mine};
-      const std::uint64_t key = static_cast<std::uint64_t>(frames.load_key(f));
-      number = key & number_mask;
-      if (key >> cache::page_number_bits == cache_id && (number + 1) << shift > nbytes) {
-        const auto pinned = frames.pin(f, cache::page_key{key});  // looks at the key again
+      const cache::page_key key = frames.load_key(f);
+      number = cache::page_number_of(key);
+      if (cache::cache_id_of(key) == cache_id && (number + 1) << shift > nbytes) {
+        const auto pinned = frames.pin(f, key);  // looks at the key again
         cut = pinned.held;
         if (cut && frames.wait_filled(f, simt::deadline(2 * mount.io_timeout_ns)) != 0) {
           // Its fill failed, or takes too long.
@@ -254,9 +253,11 @@ template <class Group>
 GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view view, std::int64_t nbytes) {
   const file_table files(*mount);
   view = group.broadcast(view);
+  simt::atomic_ref<std::int64_t> size(files.slot(view.slot).file_nbytes);
+  std::int64_t before = 0;  // the leader's
   int error = by_leader(group, [&]() -> int {
     if (!begin_truncation(*mount, view.slot)) return -ETIMEDOUT;
-    simt::atomic_ref<std::int64_t>(files.slot(view.slot).file_nbytes).store(nbytes, std::memory_order_release);
+    before = size.exchange(nbytes, std::memory_order_acq_rel);
     simt::fence(std::memory_order_seq_cst, simt::scope::device);  // meets fill_live's
     return 0;
   });
@@ -271,6 +272,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
       if (error == 0) cache::dirty_pages::unlock(list);
     }
     if (error == 0) error = static_cast<int>(ask_about_file(mount, service::opcode::truncate, view.handle, nbytes, 0));
+    if (error != 0 && nbytes > before) size.store(before, std::memory_order_release);  // it has not grown
     end_truncation(*mount, view.slot);
     return error;
   });
@@ -332,8 +334,9 @@ GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durabil
 }
 
 // Cuts the file to nbytes, or makes it longer by zeros, here and on the host. Looks at all frames of the cache. 0, or -EBADF (not
-// open for writing), -EINVAL, -EFBIG, -ETIMEDOUT, and what ftruncate(2) gives. Of a write that goes on at the same time, the part
-// beyond nbytes may be lost.
+// open for writing), -EINVAL, -EFBIG, -ETIMEDOUT, and what ftruncate(2) gives; then what was to be cut is gone here, and the file
+// may have it still. Waits for writes that go on, and later ones wait for it. What was stored into mapped pages beyond nbytes, and
+// neither synced nor unmapped, is lost.
 template <class Group>
 GPUFS_DEVICE int ftruncate(Group group, const file& opened, std::int64_t nbytes) {
   const mount_layout* mount = opened.mount().layout().resident;

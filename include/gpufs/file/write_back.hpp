@@ -11,9 +11,8 @@ namespace detail {
 // A slot whose pages are to be written back, and the file behind it.
 struct written_file {
   std::uint32_t slot, handle;
-  std::uint32_t place;  // of its counters
 };
-GPUFS_DEVICE written_file written(const file_view& view) { return {view.slot, view.handle, view.place}; }
+GPUFS_DEVICE written_file written(const file_view& view) { return {view.slot, view.handle}; }
 
 inline constexpr std::uint32_t write_batch = 8;  // pages that a group has under way at once
 
@@ -76,8 +75,7 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, con
   const auto part = cache::dirty_pages(mount.cache).take(group, page.frame, mask);
   simt::copy_changing(group, rings.payload(page.ticket) + part.begin, frames.data(page.frame) + part.begin, part.nbytes);
   if (group.leader()) {
-    const auto number =
-        static_cast<std::uint64_t>(frames.load_key(page.frame)) & ((std::uint64_t{1} << cache::page_number_bits) - 1);
+    const std::uint64_t number = cache::page_number_of(frames.load_key(page.frame));
     const std::uint64_t at = (number << mount.cache.frames.page_shift) + part.begin;
     raise_to(file_table(mount).slot(file.slot).host_nbytes, at + part.nbytes);  // before the bytes can be in the file
     service::request ask{};
@@ -160,22 +158,25 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
   return error;
 }
 
-// Whether a list has pages, or somebody writes some of it back. One lane calls.
-GPUFS_DEVICE bool is_busy(cache::dirty_list& list) {
-  return !cache::dirty_pages::is_empty(list) || simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_acquire) != 0;
-}
-
-// Writes back the lists first, first + step, ...: when it returns, all that was written before it was called is in the host's page
-// cache, or its loss noted in the slot. 0 or -ETIMEDOUT. All lanes call.
+// Writes back the lists first, first + step, ...: when it returns 0, all that was written before it was called is in the host's
+// page cache, or its loss noted in the slot. -ETIMEDOUT: a list was lost, now or before. Those lost before do not keep the others
+// from being written. All lanes call.
 template <class Group>
 GPUFS_DEVICE int write_back_lists(Group group, const mount_layout* mount, const written_file& file, std::uint32_t first,
                                   std::uint32_t step) {
-  int error = 0;
+  enum class list_is { idle, busy, lost };
+  int lost = 0, error = 0;
   for (std::uint32_t i = first; i < lists_per_slot && error == 0; i += step) {
-    if (!by_leader(group, [&] { return is_busy(file_table(*mount).list(file.slot, i)); })) continue;
+    const auto now = by_leader(group, [&] {
+      cache::dirty_list& list = file_table(*mount).list(file.slot, i);
+      if (cache::dirty_pages::is_lost(list)) return list_is::lost;
+      return cache::dirty_pages::is_idle(list) ? list_is::idle : list_is::busy;
+    });
+    if (now == list_is::lost) lost = -ETIMEDOUT;
+    if (now != list_is::busy) continue;
     error = simt::call_cold(&write_back_list<Group>, group, mount, file, i, ~0u, 2 * mount->io_timeout_ns);
   }
-  return error;
+  return error != 0 ? error : lost;
 }
 template <class Group>
 GPUFS_DEVICE int write_back_all(Group group, const mount_layout* mount, const written_file& file) {
