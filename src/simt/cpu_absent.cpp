@@ -12,6 +12,7 @@ namespace {
 }  // namespace
 
 void cpu_preempt() {}
+void cpu_wrote() {}
 void cpu_refuse_address(bool) {}
 void cpu_backoff(std::uint64_t cap_ns) {
   const timespec t{0, static_cast<long>(cap_ns < 1'000'000 ? cap_ns : 1'000'000)};

@@ -112,7 +112,12 @@ GPUFS_NO_TSAN void arrive_at(lane* self, lane_state where, cpu_op op, std::uint3
 GPUFS_NO_TSAN void maybe_switch(lane* self) {
   if (self->countdown > 1) {
     --self->countdown;
+    worker& w = *self->owner;
+    if (!w.explore.by_priority) return;
+    w.make_ready(self);  // one of those that it made ready may be higher
+    leave(self);
   } else {
+    self->countdown = 0;
     cpu_preempt();
   }
 }
@@ -146,8 +151,12 @@ GPUFS_NO_TSAN void cpu_preempt() {
     self->countdown = 1;
     return check_stopped(self);
   }
-  self->countdown = w.draw_countdown();
-  w.make_ready(self);
+  if (w.explore.by_priority) {
+    w.meet_point(self);
+  } else {
+    self->countdown = w.draw_countdown();
+    w.make_ready(self);
+  }
   leave(self);
 }
 
@@ -166,8 +175,15 @@ GPUFS_NO_TSAN void cpu_backoff(std::uint64_t cap_ns) {
   }
   worker& w = *self->owner;
   if (w.stopping) return check_stopped(self);
+  if (w.explore.by_priority) {
+    w.count_steps();
+    // How often it looked depends on the host's clock: such steps do not count, so that points stay where they were.
+    if (!self->progress) w.explore.nsteps = w.explore.resumed;
+    self->nawake = 0;
+  }
   if (self->progress) {
     self->progress = false;
+    self->tells_writes = true;
     w.idle_rounds = 0;
   }
   self->state = lane_state::backing_off;

@@ -45,6 +45,7 @@ GPUFS_SANITIZER_INLINE void announce_end(const lane* self) {
 // This fiber never runs again. What is on its stack stays.
 [[noreturn]] GPUFS_NO_TSAN void abandon(lane* self) {
   worker& w = *self->owner;
+  w.count_last_steps();
   self->abandoned = true;
   self->state = lane_state::exited;
   sanitizer::keep_reachable(self->stack.stack_bottom, self->stack.stack_nbytes);
@@ -103,6 +104,7 @@ GPUFS_NO_TSAN void lane_exits(lane* self) {
   block_state& block = *self->home;
   warp_state& warp = block.warps[self->warp_rank];
   const std::uint32_t bit = 1u << self->lane_id;
+  w.count_last_steps();
   self->state = lane_state::exited;
   warp.exited |= bit;
   w.idle_rounds = 0;

@@ -34,11 +34,11 @@ unsigned default_threads() {
 
 // The distance from one switch to the next is geometric; 256 equally likely samples of it. 0 per cent still switches, else a
 // lane that spins without backing off would keep its OS thread for ever.
+constexpr std::uint32_t longest_countdown = 1u << 16;
 void fill_countdowns(std::uint32_t (&countdowns)[256], unsigned percent) {
-  constexpr std::uint32_t longest = 1u << 16;
   for (unsigned i = 0; i < 256; ++i) {
     if (percent == 0) {
-      countdowns[i] = longest;
+      countdowns[i] = longest_countdown;
     } else if (percent >= 100) {
       countdowns[i] = 1;
     } else {
@@ -54,9 +54,8 @@ std::vector<std::uint32_t> block_sequence(unsigned grid, block_order order, std:
   sequence.resize(grid);
   for (unsigned i = 0; i < grid; ++i) sequence[i] = order == block_order::reversed ? grid - 1 - i : i;
   if (order == block_order::random) {
-    worker dice;
-    dice.random_state = seed ^ 0x5bd1e995;
-    for (unsigned i = grid - 1; i > 0; --i) std::swap(sequence[i], sequence[dice.random_below(i + 1)]);
+    dice random{seed ^ 0x5bd1e995};
+    for (unsigned i = grid - 1; i > 0; --i) std::swap(sequence[i], sequence[random.below(i + 1)]);
   }
   return sequence;
 }
@@ -65,22 +64,24 @@ std::vector<std::uint32_t> block_sequence(unsigned grid, block_order order, std:
 class worker_memory {
  public:
   worker_memory(launch_state& launch, unsigned index, unsigned nblocks) : nlanes_(nblocks * launch.config->block) {
-    queues_ = std::make_unique<lane*[]>(4 * std::size_t{nlanes_});
+    queues_ = std::make_unique<lane*[]>(5 * std::size_t{nlanes_});
     blocks_ = std::make_unique<block_state[]>(nblocks);
     shared_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, nblocks * max_shared_nbytes)));
     if (shared_ == nullptr) throw std::bad_alloc();
     for (unsigned i = 0; i < nblocks; ++i) {
       blocks_[i].shared_memory = shared_.get() + i * max_shared_nbytes;
-      blocks_[i].lanes = queues_.get() + 3 * std::size_t{nlanes_} + std::size_t{i} * launch.config->block;
+      blocks_[i].lanes = queues_.get() + 4 * std::size_t{nlanes_} + std::size_t{i} * launch.config->block;
     }
     worker_.launch = &launch;
     worker_.index = index;
-    worker_.random_state = launch.seed + index * 0xd1342543de82ef95;
+    worker_.random.state = launch.seed + index * 0xd1342543de82ef95;
     worker_.ready = queues_.get();
     worker_.sleeping = queues_.get() + nlanes_;
     worker_.idle = queues_.get() + 2 * std::size_t{nlanes_};
+    worker_.held = queues_.get() + 3 * std::size_t{nlanes_};
     worker_.blocks = blocks_.get();
     worker_.nblocks = nblocks;
+    start_exploring(launch.config->schedule);
     take_lanes(worker_.idle, nlanes_);
     worker_.nidle = nlanes_;
   }
@@ -89,7 +90,47 @@ class worker_memory {
   worker_memory& operator=(const worker_memory&) = delete;
   void run() { worker_.run(); }
 
+  void give_trace(schedule_trace& out) const {
+    const exploration& e = worker_.explore;
+    out.points.assign(e.met, e.met + e.nmet);
+    out.nsteps = e.nsteps;
+    out.nswitches = e.nswitches;
+    out.order = e.order;
+  }
+
  private:
+  void start_exploring(const cpu_schedule& schedule) {
+    exploration& e = worker_.explore;
+    const bool given = schedule.trace != nullptr && schedule.trace->given;
+    e.by_priority = schedule.policy == schedule_policy::priorities;
+    e.delays = schedule.delay_percent != 0 && !given;
+    e.writes_count = e.by_priority || e.delays;
+    e.random.state = worker_.random.state ^ 0x2545f4914f6cdd1d;
+    if (e.delays) {
+      fill_countdowns(e.delay_gaps, schedule.delay_percent);
+      e.until_delay = e.delay_gaps[e.random() & 255];
+    }
+    if (!e.by_priority) return;
+    if (given) {
+      points_ = schedule.trace->points;
+    } else {
+      draw_points(schedule);
+    }
+    e.next = points_.data();
+    e.end = e.next + points_.size();
+    met_.resize(max_points);
+    e.met = met_.data();
+  }
+
+  // Without an estimate of the launch's length all orders of magnitude are as likely.
+  void draw_points(const cpu_schedule& schedule) {
+    dice& random = worker_.explore.random;
+    const std::uint64_t nsteps = schedule.nsteps != 0 ? schedule.nsteps : std::uint64_t{32} << random.below(13);
+    const auto depth = static_cast<std::uint32_t>(std::min<std::size_t>(schedule.depth, max_points));
+    for (std::uint32_t i = 1; i < depth; ++i) points_.push_back({.step = 1 + random() % nsteps, .priority = i});
+    std::sort(points_.begin(), points_.end(), [](const schedule_point& a, const schedule_point& b) { return a.step < b.step; });
+  }
+
   struct release {
     void operator()(std::byte* p) const { std::free(p); }
   };
@@ -98,6 +139,7 @@ class worker_memory {
   std::unique_ptr<block_state[]> blocks_;
   std::unique_ptr<std::byte, release> shared_;
   worker worker_;
+  std::vector<schedule_point> points_, met_;
 };
 
 // Carries the kernel's own exception beside the message.
@@ -133,6 +175,9 @@ void cpu_launch(const launch_config& config, void (*body)(const void*), const vo
   launch.resident = std::min(launch.resident, config.grid);
   launch.resident = std::min(launch.resident, std::max(1u, sanitizer::max_fibers / config.block));
   launch.nworkers = std::min(launch.nworkers, launch.resident);
+  if (schedule.trace != nullptr && (schedule.policy != schedule_policy::priorities || launch.nworkers != 1)) {
+    throw launch_error("a schedule's trace is of priorities on one OS thread");
+  }
   launch.start_ns = cpu_clock_ns();
   const std::vector<std::uint32_t> order = block_sequence(config.grid, schedule.order, launch.seed);
   if (!order.empty()) launch.order = order.data();
@@ -150,6 +195,7 @@ void cpu_launch(const launch_config& config, void (*body)(const void*), const vo
     workers[0]->run();
   }
   sanitizer::acquire(&launch.ended);
+  if (schedule.trace != nullptr) workers[0]->give_trace(*schedule.trace);
   if (!launch.error.empty()) throw_error(launch);
 }
 

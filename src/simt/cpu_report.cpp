@@ -175,6 +175,9 @@ std::string how_to_repeat(const launch_state& launch) {
   const std::string seed = std::to_string(launch.seed);
   std::string text = "; seed " + seed;
   text.append(launch.seed_given ? " (repeat with cpu_schedule{.seed = " + seed + "}" : " (repeat with GPUFS_SIMT_SEED=" + seed);
+  if (launch.config->schedule.policy == schedule_policy::priorities) {
+    text.append(", by priorities, depth ").append(std::to_string(launch.config->schedule.depth));
+  }
   if (launch.nworkers > 1) {
     text.append(", nearly: ").append(std::to_string(launch.nworkers));
     text.append(" OS threads ran; .nthreads = 1 or GPUFS_SIMT_THREADS=1 repeats exactly");

@@ -12,14 +12,14 @@ constexpr unsigned clock_interval = 512;  // switches between looks at the clock
 
 }  // namespace
 
-GPUFS_NO_TSAN std::uint64_t worker::random() {  // splitmix64
-  std::uint64_t z = random_state += 0x9e3779b97f4a7c15;
+GPUFS_NO_TSAN std::uint64_t dice::operator()() {
+  std::uint64_t z = state += 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
   return z ^ (z >> 31);
 }
 
-GPUFS_NO_TSAN unsigned worker::random_below(unsigned n) { return static_cast<unsigned>(((random() >> 32) * n) >> 32); }
+GPUFS_NO_TSAN unsigned dice::below(unsigned n) { return static_cast<unsigned>((((*this)() >> 32) * n) >> 32); }
 
 GPUFS_NO_TSAN std::uint32_t worker::draw_countdown() { return launch->countdowns[random() & 255]; }
 
@@ -65,6 +65,9 @@ GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
     l->home = &block;
     l->unwinding = false;
     l->unwinding_steps = 0;
+    l->tells_writes = true;
+    l->nawake = 0;
+    if (explore.by_priority) l->priority = random() | std::uint64_t{1} << 63;
     make_ready(l);
     l->state = lane_state::fresh;
   }
@@ -109,6 +112,7 @@ void worker::stop(std::string message) {
 }
 
 GPUFS_NO_TSAN lane* worker::next() {
+  if (explore.by_priority) count_steps();
   for (;;) {
     if (stopping || __atomic_load_n(&launch->stopping, __ATOMIC_RELAXED)) {
       stopping = true;  // one lane after the other comes back to find this out
@@ -128,31 +132,31 @@ GPUFS_NO_TSAN lane* worker::next() {
         continue;
       }
     }
+    if (nheld != 0 && nobody_gets_on()) release_held(true);
+    if (explore.by_priority && nready != 0) return take_highest();
     // Those who back off come last, but now and then first: somebody may spin on them without backing off.
     if (nready != 0 && (nsleeping == 0 || (random() & 7) != 0)) {
-      const unsigned i = random_below(nready);
+      const unsigned i = random.below(nready);
       lane* l = ready[i];
       ready[i] = ready[--nready];
       if (l->state == lane_state::backing_off) l->state = lane_state::runnable;
       return l;
     }
     if (nready != 0) {
-      const unsigned i = random_below(nsleeping);
+      const unsigned i = random.below(nsleeping);
       lane* l = sleeping[i];
       sleeping[i] = sleeping[--nsleeping];
       l->state = lane_state::runnable;
       return l;
     }
     if (nsleeping != 0) {
-      if (!converging) nap();
+      if (!converging && nheld == 0) nap();
       converging = false;
       if (idle_rounds >= 32 && out_of_time()) {
         stop("the launch ran into its deadline; " + describe_worker(*this));
         continue;
       }
-      // They back off until they run: a report may be made before that.
-      for (unsigned i = 0; i < nsleeping; ++i) ready[nready++] = sleeping[i];
-      nsleeping = 0;
+      wake_sleeping();
       continue;
     }
     if (nresident == 0) return nullptr;

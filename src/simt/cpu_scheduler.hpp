@@ -25,9 +25,14 @@ struct lane : cpu_lane {
   worker* owner = nullptr;
   block_state* home = nullptr;
   lane_state state = lane_state::exited;
+  bool progress = false;   // it has written something atomically since it last backed off
   bool unwinding = false;  // leaves by lane_stopped: nothing waits or throws any more
   bool abandoned = false;  // could not be unwound; never runs again
   std::uint32_t unwinding_steps = 0;
+  // Of schedules that are explored.
+  std::uint64_t priority = 0;
+  std::uint64_t held_until = 0;  // this many writes of its OS thread
+  std::uint32_t nawake = 0;      // steps since it last backed off
   // What it waits in (in_warp, in_block).
   cpu_op op = cpu_op::sync;
   unsigned nwords = 0;
@@ -96,11 +101,39 @@ struct launch_state {
 // Thrown in a lane that must end because its launch stops. Not a std::exception: kernels do not catch it by accident.
 struct lane_stopped {};
 
+struct dice {  // splitmix64
+  std::uint64_t state = 0;
+  std::uint64_t operator()();
+  unsigned below(unsigned n);
+};
+
+// A schedule that is explored: by priorities, with delays, or both. The points that were drawn or given, by step, then those met.
+inline constexpr std::size_t max_points = 1024;
+struct exploration {
+  bool by_priority = false;
+  bool delays = false;            // are drawn
+  bool writes_count = false;      // either
+  std::uint32_t delay_gaps[256];  // as launch_state::countdowns
+  std::uint32_t until_delay = 0;  // writes
+  dice random;                    // not the worker's, so that points that are given leave the priorities as they were
+  std::uint64_t nwrites = 0;
+  unsigned nquiet = 0;  // choices of who runs since the last one
+  const schedule_point* next = nullptr;
+  const schedule_point* end = nullptr;
+  schedule_point* met = nullptr;
+  std::size_t nmet = 0;
+  std::uint64_t nsteps = 0, nswitches = 0, order = 0;
+  lane* running = nullptr;     // whose steps are not in nsteps yet
+  std::uint32_t granted = 0;   // its countdown when it was last counted
+  std::uint64_t resumed = 0;   // nsteps when it began to run
+  const lane* last = nullptr;  // who ran before
+};
+
 struct worker {
   launch_state* launch = nullptr;
   fiber main;
   unsigned index = 0;
-  std::uint64_t random_state = 0;
+  dice random;
   bool stopping = false;
   unsigned idle_rounds = 0;
   bool converging = false;  // a lane among the sleeping ones only waits for others to come along: nothing to nap for
@@ -111,12 +144,13 @@ struct worker {
   unsigned nsleeping = 0;
   lane** idle = nullptr;  // fibers without a lane to run
   unsigned nidle = 0;
+  lane** held = nullptr;  // delayed
+  unsigned nheld = 0;
+  exploration explore;
   block_state* blocks = nullptr;
   unsigned nblocks = 0;
   unsigned nresident = 0;
 
-  std::uint64_t random();
-  unsigned random_below(unsigned n);
   std::uint32_t draw_countdown();
   void make_ready(lane* l);
   bool start_block(block_state& block);
@@ -126,6 +160,16 @@ struct worker {
   void nap();
   bool out_of_time();
   void stop(std::string message);  // the launch fails; message: what happened
+
+  // cpu_priorities.cpp
+  void count_steps();        // of who runs, which is about to leave
+  void count_last_steps();   // its block may end, and the lane be used for another
+  lane* take_highest();      // of those who are ready
+  void meet_point(lane* l);  // its countdown has ended: puts it where it belongs
+  void hold(lane* l, std::uint32_t nwrites);
+  bool release_held(bool all);
+  bool nobody_gets_on();  // but perhaps those who are held
+  void wake_sleeping();
 };
 
 // Lets others run until `self` is runnable again; self is in a queue, or somebody will put it there. Throws lane_stopped.

@@ -40,16 +40,19 @@ class atomic_ref {
 #ifdef __CUDA_ARCH__
     detail::ptx_store<S>(address(), to_bits(value), order);
 #else
-    before_write();
+    before_access();
     host().store(value, order);
+    after_write();
 #endif
   }
   GPUFS_HOST_DEVICE T exchange(T value, std::memory_order order) const {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_exchange<S>(address(), to_bits(value), order));
 #else
-    before_write();
-    return host().exchange(value, order);
+    before_access();
+    const T was = host().exchange(value, order);
+    if (std::memcmp(&was, &value, sizeof value) != 0) after_write();
+    return was;
 #endif
   }
   // Never fails spuriously; compares bytes. A failure leaves what was found in `expected`, and is an acquire if `success` is.
@@ -64,7 +67,7 @@ class atomic_ref {
     const bool acquires = success != std::memory_order_relaxed && success != std::memory_order_release;
     const bool done = host().compare_exchange_strong(expected, desired, success,
                                                      acquires ? std::memory_order_acquire : std::memory_order_relaxed);
-    if (done) note_progress();
+    if (done) after_write();
     return done;
 #endif
   }
@@ -72,32 +75,40 @@ class atomic_ref {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_fetch_add<S>(address(), to_bits(value), order));
 #else
-    before_write();
-    return host().fetch_add(value, order);
+    before_access();
+    const T was = host().fetch_add(value, order);
+    after_write();
+    return was;
 #endif
   }
   GPUFS_HOST_DEVICE T fetch_sub(T value, std::memory_order order) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_fetch_add<S>(address(), static_cast<bits>(0 - to_bits(value)), order));
 #else
-    before_write();
-    return host().fetch_sub(value, order);
+    before_access();
+    const T was = host().fetch_sub(value, order);
+    after_write();
+    return was;
 #endif
   }
   GPUFS_HOST_DEVICE T fetch_or(T value, std::memory_order order) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_fetch_or<S>(address(), to_bits(value), order));
 #else
-    before_write();
-    return host().fetch_or(value, order);
+    before_access();
+    const T was = host().fetch_or(value, order);
+    if ((was | value) != was) after_write();
+    return was;
 #endif
   }
   GPUFS_HOST_DEVICE T fetch_and(T value, std::memory_order order) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_fetch_and<S>(address(), to_bits(value), order));
 #else
-    before_write();
-    return host().fetch_and(value, order);
+    before_access();
+    const T was = host().fetch_and(value, order);
+    if ((was & value) != was) after_write();
+    return was;
 #endif
   }
   // Adds with the earlier loads of the caller's warp, and nothing else, ordered before: they do not see what whoever acquires the
@@ -118,8 +129,9 @@ class atomic_ref {
 #ifdef __CUDA_ARCH__
     detail::ptx_add_relaxed<S>(address(), to_bits(value));
 #else
-    before_write();
+    before_access();
     host().fetch_add(value, std::memory_order_relaxed);
+    after_write();
 #endif
   }
 
@@ -148,15 +160,12 @@ class atomic_ref {
 #endif
     preempt();
   }
-  void before_write() const {
-    before_access();
-    note_progress();
-  }
-  // Tells the CPU machine's scheduler that this lane gets somewhere: an idle OS thread sleeps longer while no lane does.
-  static void note_progress() {
+  // Tells the CPU machine's scheduler that this lane gets somewhere: an idle OS thread sleeps longer while no lane does. Where
+  // schedules are explored, others may run now, before whatever this lane does next. What leaves a word as it was is none: so a
+  // wait that tries a lock again and again passes for one.
+  static void after_write() {
 #if !GPUFS_ON_CUDA
-    runtime::cpu_lane* lane = runtime::cpu_current;
-    if (lane->countdown != 0) lane->progress = true;
+    if (runtime::cpu_current->tells_writes) runtime::cpu_wrote();
 #endif
   }
   std::atomic_ref<plain> host() const { return std::atomic_ref<plain>(*const_cast<plain*>(object_)); }

@@ -3,10 +3,36 @@
 #pragma once
 #include <cstdint>
 #include <stdexcept>
+#include <vector>
 
 namespace gpufs::simt {
 
 enum class block_order { in_order, reversed, random };
+
+// Who runs on the CPU machine.
+enum class schedule_policy {
+  random,  // at switch_percent of the atomics somebody else does, drawn anew each time
+  // PCT (Burckhardt et al., ASPLOS 2010, section 2.3): each lane has a drawn priority, and the highest of those that do not wait
+  // runs. At depth - 1 drawn points the one that runs falls below all others. Who backs off is passed over until all others wait
+  // or such a point comes, so that waits end.
+  priorities
+};
+
+// Where a schedule by priorities departs from running the highest.
+struct schedule_point {
+  std::uint64_t step = 0;  // preemption points that the launch has passed then; rounds of waiting that write nothing do not count
+  std::uint32_t priority = 0;  // what the lane that runs falls to, lower than any drawn one; 0: a delay
+  std::uint32_t nwrites = 0;   // of a delay: the lane is held back until others have written so many atomics, or all wait
+};
+
+// A schedule by priorities, taken down or given.
+struct schedule_trace {
+  std::vector<schedule_point> points;  // by step: in, those to use; out, those that were met
+  bool given = false;                  // in: use `points`, draw none
+  std::uint64_t nsteps = 0;            // out
+  std::uint64_t nswitches = 0;         // out: from one lane to another
+  std::uint64_t order = 0;             // out: a hash of who ran for how many steps; equal runs have equal ones
+};
 
 // The schedule of a launch on the CPU machine (CUDA ignores it). Every choice is drawn from the seed; with nthreads = 1 and
 // no outside influence (host threads, clocks) a run repeats exactly.
@@ -16,6 +42,11 @@ struct cpu_schedule {
   unsigned resident_blocks = 0;  // at most so many blocks at once, all OS threads together; 0: four an OS thread
   unsigned nthreads = 0;         // OS threads; 0: GPUFS_SIMT_THREADS, else one a core. The calling thread is one of them
   unsigned switch_percent = 25;  // how often an atomic lets somebody else run (0: only now and then, so that spins end)
+  schedule_policy policy = schedule_policy::random;
+  unsigned depth = 3;               // of priorities: finds mistakes that need so many orderings
+  std::uint64_t nsteps = 0;         // of priorities: about how many preemption points the launch passes; 0: the seed guesses
+  unsigned delay_percent = 0;       // how often who wrote an atomic is held back, so that others see what it wrote for long
+  schedule_trace* trace = nullptr;  // of priorities, with nthreads = 1; must outlive the launch
   std::uint64_t timeout_ns = 120'000'000'000;  // then the launch stops with an error; 0: never
 };
 

@@ -27,7 +27,7 @@ enum class cpu_op : std::uint8_t {
 struct cpu_lane {
   std::uint32_t lane_id = 0, warp_rank = 0, thread_rank = 0, block_size = 1, block_rank = 0, grid_size = 1, processor = 0;
   std::uint32_t countdown = 0;  // preemption points to pass before the next switch; 0: not a lane
-  bool progress = false;        // it has written something atomically since it last backed off
+  bool tells_writes = false;    // it calls cpu_wrote after its next atomic write
   // The block's shared memory and the lane's stack.
   std::uintptr_t shared_begin = 0, stack_begin = 0;
   std::size_t shared_nbytes = 0, stack_nbytes = 0;
@@ -36,6 +36,7 @@ struct cpu_lane {
 extern constinit thread_local cpu_lane* cpu_current;
 
 void cpu_preempt();  // this lane's countdown has ended
+void cpu_wrote();    // this lane has written something atomically
 void cpu_refuse_address(bool is_shared);
 void cpu_backoff(std::uint64_t cap_ns);
 // A collective of the lanes of `mask` (absolute lane numbers); value and result: nwords 8-byte words each, not overlapping,
