@@ -32,10 +32,10 @@ struct mount_options {
   store_kind store = store_kind::automatic;
   std::shared_ptr<store::store> custom_store{};  // takes the place of `store` (mem, nil, a test's own)
   std::uint32_t max_open_files =
-      65536;  // open at once on the device, at most 2^20; 900 bytes of device memory each, 1 KiB if writable
+      65536;  // open at once on the device, at most 2^20; 900 bytes of device memory each, 1,500 if writable
   std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each
   std::uint64_t pin_nbytes = 0;       // host memory that mapped files may pin; 0: half of what is available
-  bool writable = false;              // files may be opened for writing; costs an eighth of cache_nbytes more
+  bool writable = false;              // files may be opened for writing; costs an eighth of cache_nbytes more, and 20 bytes a page
   std::uint64_t dirty_nbytes = 0;     // pages with bytes that are not in their files yet: who writes more waits until some
                                       // are. 0: a quarter of the cache; at most half of it
   std::uint32_t nworkers = 0;         // host threads; 0: one a core, at least 2, at most 16
@@ -86,7 +86,8 @@ class host_mount {
   // a kernel was stopped by one.
   std::vector<std::string> log() const;
   // Brings what kernels have written and neither synced nor closed to its files (their host page cache), as the mount's end does:
-  // for kernels that ended early. No kernel that uses the mount may run. How many pages could not be written; the log says why.
+  // for kernels that ended early. No kernel that uses the mount may run. How many pages could not be written, and of how
+  // many files those that were may be lost; the log says why.
   std::uint64_t sync();
   // A number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14, then throws
   // gpufs::error.

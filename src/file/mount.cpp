@@ -177,7 +177,7 @@ struct host_mount::impl {
     if (options.writable) {
       const std::size_t nframes = layout.cache.frames.nframes;
       layout.cache.dirty = {memory.allocate<std::uint32_t>(nframes * (options.page_nbytes / 32)),
-                            memory.allocate<std::uint32_t>(nframes)};
+                            memory.allocate<std::uint32_t>(nframes), memory.allocate<cache::twin_state>(nframes)};
       layout.dirty_lists = memory.allocate<cache::dirty_list>(std::size_t{options.max_open_files} * lists_per_slot);
       layout.dirty_limit = options.dirty_nbytes / options.page_nbytes;
     }
@@ -287,13 +287,32 @@ struct host_mount::impl {
   // What kernels left dirty, page by page through the host; then nothing is dirty. No kernel runs.
   std::uint64_t write_back() {
     if (!options.writable) return 0;
+    const auto slots = read(layout.slots, read(layout.words, 1)[0].slots_used);
+    return write_back_pages(slots) + note_stores(slots);
+  }
+
+  // Of files that kernels have not closed.
+  std::uint64_t note_stores(const std::vector<file_slot>& slots) {
+    std::uint64_t lost = 0;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const file_slot& slot = slots[i];
+      if (slot_state{slot.word & 7u} != slot_state::open || slot.stored_nbytes == 0) continue;
+      if (host.note_stores(slot.handle, static_cast<std::int64_t>(slot.stored_nbytes)) == 0) continue;
+      ++lost;  // as in a kernel's sync (sync_on_host): the mapping is not used any more
+      const std::uint64_t none = 0;
+      machine.copy_to_device(&layout.slots[i].mapped_nbytes, &none, sizeof none);
+      machine.copy_to_device(&layout.slots[i].stored_nbytes, &none, sizeof none);
+    }
+    return lost;
+  }
+
+  std::uint64_t write_back_pages(const std::vector<file_slot>& slots) {
     std::uint64_t dirty = read(layout.words, 1)[0].dirty_pages;
     if (dirty == 0) return 0;
     const cache::frame_storage& frames = layout.cache.frames;
     auto states = read(frames.states, frames.nframes);
     const auto keys = read(frames.keys, frames.nframes);
     std::unordered_map<std::uint32_t, std::uint32_t> handles;  // by cache id
-    const auto slots = read(layout.slots, layout.nslots);
     for (const file_slot& slot : slots) {
       if ((slot.word & 7u) == static_cast<std::uint32_t>(slot_state::open)) handles[slot.cache_id] = slot.handle;
     }

@@ -89,6 +89,22 @@ struct service::impl {
     end_threads();
   }
 
+  // what(file) -> 0 or a negative errno, for an open file that may be written.
+  template <class What>
+  int call(std::uint32_t handle, const char* name, What what) {
+    const open_files::ref file = shared.open.acquire(handle);
+    if (!file || !file->file->info().live) return -EBADF;
+    int error = -EIO;
+    std::string why;
+    try {
+      error = what(*file->file);
+    } catch (const std::exception& e) {
+      why = e.what();
+    }
+    if (error != 0) shared.log.add(name, file->path, -error, why);
+    return error;
+  }
+
   void end_threads() {
     end_watcher();
     shared.exiting.store(true, std::memory_order_release);
@@ -211,17 +227,10 @@ std::vector<std::string> service::log() const {
 }
 
 int service::write(std::uint32_t handle, std::span<const std::byte> bytes, std::int64_t offset) {
-  const open_files::ref file = impl_->shared.open.acquire(handle);
-  if (!file || !file->file->info().live) return -EBADF;
-  int error = -EIO;
-  std::string why;
-  try {
-    error = file->file->pwrite(bytes, offset);
-  } catch (const std::exception& e) {
-    why = e.what();
-  }
-  if (error != 0) impl_->shared.log.add("write", file->path, -error, why);
-  return error;
+  return impl_->call(handle, "write", [&](store::open_file& file) { return file.pwrite(bytes, offset); });
+}
+int service::note_stores(std::uint32_t handle, std::int64_t nbytes) {
+  return impl_->call(handle, "close", [&](store::open_file& file) { return file.note_stores(nbytes, true); });
 }
 
 std::optional<file_description> service::describe(std::uint32_t handle) const {

@@ -13,6 +13,7 @@ namespace gpufs::service {
 
 void worker::run_call(work& w) {
   if (w.op == opcode::sync || w.op == opcode::truncate) return call_on_file(w);
+  if (w.op == opcode::close) return close_file(w);
   // Copied out of the shared memory once.
   const std::string path(reinterpret_cast<const char*>(payload_of(w)), w.nbytes);
   w.op == opcode::open ? open_file(w, path) : call_on_path(w, path);

@@ -28,6 +28,10 @@ read_path without_nowait(int fd) {
   return memory ? read_path::memory : read_path::async;
 }
 
+const char* stores_text(int error) {
+  return error == -EIO ? "somebody else has cut the file while it was mapped: what was written there may be lost" : "";
+}
+
 // At the end of a file that is open for writing: what is there is the answer. Else false.
 bool ended(work& w) {
   if (!w.file->file->info().live) return false;
@@ -331,6 +335,17 @@ void worker::finish_write(const work& w, int error, std::uint32_t nwritten, std:
   answer(w, out);
 }
 
+void worker::close_file(const work& w) {
+  int error = 0;
+  if (w.offset != 0) {
+    if (const open_files::ref file = core_.open.acquire(w.handle)) error = file->file->note_stores(w.offset, true);
+  }
+  if (core_.open.close(w.handle) != 0) return fail(w, EBADF, "no open file has this handle");
+  tally::add(counts_.closes);
+  if (error != 0) return fail(w, core_.open.path_of(w.handle).value_or(""), -error, stores_text(error));
+  answer(w, reply{});
+}
+
 // Sync and truncate.
 void worker::call_on_file(work& w) {
   const open_files::ref file = core_.open.acquire(w.handle);
@@ -339,12 +354,22 @@ void worker::call_on_file(work& w) {
   if (!file) return fail(w, EBADF, "no open file has this handle");
   if (!file->file->info().live) return fail(w, EBADF, "the file is not open for writing");
   const bool syncs = w.op == opcode::sync;
-  if ((w.flags & ~(syncs ? sync_data_only : 0)) != 0) return fail(w, EINVAL, "flags " + std::to_string(w.flags));
+  constexpr std::uint32_t both = sync_data_only | sync_page_cache;
+  if ((w.flags & ~(syncs ? both : 0)) != 0 || (w.flags & both) == both) {
+    return fail(w, EINVAL, "flags " + std::to_string(w.flags));
+  }
   if (!syncs && w.offset < 0) return fail(w, EINVAL, "to " + std::to_string(w.offset) + " bytes");
   int error = 0;
   std::string text;
   try {
-    error = syncs ? file->file->sync((w.flags & sync_data_only) != 0) : file->file->truncate(w.offset);
+    if (!syncs) {
+      error = file->file->truncate(w.offset);
+    } else {
+      if (w.offset != 0) error = file->file->note_stores(w.offset, false);
+      text = stores_text(error);
+      const int synced = (w.flags & sync_page_cache) != 0 ? 0 : file->file->sync((w.flags & sync_data_only) != 0);
+      if (error == 0) error = synced;
+    }
   } catch (const std::bad_alloc&) {
     error = -ENOMEM;
   } catch (const std::exception& e) {

@@ -15,7 +15,7 @@ namespace {
 
 constinit cpu_lane host_lane;
 
-// Through a pipe: write(2) reports memory that is not there instead of raising a signal. For systems that forbid
+// Through a pipe: read(2) and write(2) report memory that is not there instead of raising a signal. For systems that forbid
 // process_vm_readv; makes its own pipe, so that nothing is shared with other threads or a forked child.
 int copy_through_pipe(std::byte* dst, const std::byte* src, std::size_t nbytes) {
   int ends[2];
@@ -45,6 +45,28 @@ int copy_through_pipe(std::byte* dst, const std::byte* src, std::size_t nbytes) 
   return result;
 }
 
+// Which of both may be gone: the "other process" of the call, here ourselves, is looked at without a signal.
+enum class may_be_gone { source, target };
+
+template <may_be_gone which>
+int copy_without_signal(void* target, const void* source, std::size_t nbytes) {
+  auto* dst = static_cast<std::byte*>(target);
+  auto* src = static_cast<const std::byte*>(source);
+  while (nbytes != 0) {
+    const iovec to{dst, nbytes};
+    const iovec from{const_cast<std::byte*>(src), nbytes};
+    const ssize_t n = which == may_be_gone::source ? ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0)
+                                                   : ::process_vm_writev(::getpid(), &from, 1, &to, 1, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EPERM || errno == ENOSYS || errno == EACCES)) return copy_through_pipe(dst, src, nbytes);
+    if (n <= 0) return -EIO;
+    dst += n;
+    src += n;
+    nbytes -= static_cast<std::size_t>(n);
+  }
+  return 0;
+}
+
 }  // namespace
 
 constinit thread_local cpu_lane* cpu_current = &host_lane;
@@ -56,21 +78,12 @@ std::uint64_t cpu_clock_ns() {
 }
 
 int cpu_copy_from_host(void* to, const void* from, std::size_t nbytes) {
-  auto* dst = static_cast<std::byte*>(to);
-  auto* src = static_cast<const std::byte*>(from);
-  sanitizer::will_write(dst, nbytes);
-  while (nbytes != 0) {
-    const iovec local{dst, nbytes};
-    const iovec remote{const_cast<std::byte*>(src), nbytes};
-    const ssize_t n = ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EPERM || errno == ENOSYS || errno == EACCES)) return copy_through_pipe(dst, src, nbytes);
-    if (n <= 0) return -EIO;
-    dst += n;
-    src += n;
-    nbytes -= static_cast<std::size_t>(n);
-  }
-  return 0;
+  sanitizer::will_write(static_cast<std::byte*>(to), nbytes);
+  return copy_without_signal<may_be_gone::source>(to, from, nbytes);
+}
+
+int cpu_copy_to_host(void* to, const void* from, std::size_t nbytes) {
+  return copy_without_signal<may_be_gone::target>(to, from, nbytes);
 }
 
 __attribute__((no_sanitize("thread"))) void cpu_copy_changing(void* to, const void* from, std::size_t nbytes) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -21,6 +23,12 @@ class cpu_memory final : public platform {
   void deallocate_pinned(void* ptr) noexcept override { std::free(ptr); }
 
   const void* register_readonly(const void* ptr, std::size_t, std::string*) override { return ptr; }
+  // The pages are there from now on, as on a GPU.
+  void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
+    if (::madvise(ptr, nbytes, MADV_POPULATE_WRITE) == 0) return ptr;
+    if (why != nullptr) *why = std::string("madvise: ") + std::strerror(errno);
+    return nullptr;
+  }
   void unregister(const void*) noexcept override {}
 
   void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) override {

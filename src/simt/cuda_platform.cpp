@@ -86,15 +86,17 @@ class cuda_memory final : public platform {
         return nullptr;
       }
     }
-    void* device_address = nullptr;
-    const cudaError_t error = cudaHostGetDevicePointer(&device_address, host, 0);
+    return device_address_of(host, why);
+  }
+  void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
+    const on_device guard(device_);
+    const cudaError_t error = cudaHostRegister(ptr, nbytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
     if (error != cudaSuccess) {
-      if (why != nullptr) *why = "cudaHostGetDevicePointer: " + cuda_error_text(error);
-      cudaHostUnregister(host);
-      cudaGetLastError();
+      const std::string text = "cudaHostRegister: " + cuda_error_text(error);
+      if (why != nullptr) *why = text;
       return nullptr;
     }
-    return device_address;
+    return device_address_of(ptr, why);
   }
   void unregister(const void* ptr) noexcept override {
     const on_device guard(device_);
@@ -137,6 +139,17 @@ class cuda_memory final : public platform {
   }
 
  private:
+  // Of what was just registered; unregisters it where there is none.
+  static void* device_address_of(void* host, std::string* why) {
+    void* device_address = nullptr;
+    const cudaError_t error = cudaHostGetDevicePointer(&device_address, host, 0);
+    if (error == cudaSuccess) return device_address;
+    const std::string text = "cudaHostGetDevicePointer: " + cuda_error_text(error);
+    if (why != nullptr) *why = text;
+    if (cudaHostUnregister(host) != cudaSuccess) cudaGetLastError();
+    return nullptr;
+  }
+
   // The calling thread may have another device selected.
   class on_device {
    public:

@@ -43,6 +43,20 @@ std::unique_ptr<posix_file> open_to_map(const root_directory& root, std::string_
   return open_posix_file(root, path, flags, options, error);
 }
 
+// A file that is open for writing: mapped for the device to write if that can be, else as it is, and its reason says why.
+std::unique_ptr<open_file> map_to_write(std::unique_ptr<live_file> file, const std::shared_ptr<mappings>& all,
+                                        std::uint64_t least_nbytes) {
+  if (!file || file->info().nbytes == 0) return file;
+  std::string why = "it is small";
+  if (static_cast<std::uint64_t>(file->info().nbytes) >= least_nbytes) {
+    if (auto mapping = all->acquire_to_write(file->info(), file->descriptor(), &why)) {
+      return std::make_unique<stored_file>(std::move(file), all, std::move(mapping));
+    }
+  }
+  file->add_reason(", and not mapped: " + why);
+  return file;
+}
+
 }  // namespace
 
 std::uint64_t default_pin_nbytes() {
@@ -68,7 +82,7 @@ std::unique_ptr<open_file> mapped_store::open(std::string_view path, int flags, 
 
 std::unique_ptr<open_file> mapped_store::open_explained(std::string_view path, int flags, int* error, std::string* why) {
   why->clear();
-  if (writes(flags)) return open_live_file(root_, path, flags, options_, error);
+  if (writes(flags)) return map_to_write(open_live_file(root_, path, flags, options_, error), mappings_, 0);
   posix_options buffered = options_;
   buffered.direct = false;
   auto file = open_to_map(root_, path, flags & ~O_DIRECT, buffered, error);
@@ -95,7 +109,7 @@ auto_store::auto_store(simt::platform& machine, const std::string& root, std::ui
 auto_store::~auto_store() = default;
 
 std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, int* error) {
-  if (writes(flags)) return open_live_file(root_, path, flags, options_, error);
+  if (writes(flags)) return map_to_write(open_live_file(root_, path, flags, options_, error), mappings_, small_file_nbytes_);
   auto file = open_to_map(root_, path, flags, options_, error);
   if (!file) return nullptr;
   if (options_.direct || (flags & O_DIRECT) != 0) return file;  // its reason says what became of O_DIRECT

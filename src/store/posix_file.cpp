@@ -25,10 +25,6 @@ namespace {
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
-std::uint64_t ns_of(const timespec& t) {
-  return static_cast<std::uint64_t>(t.tv_sec) * second_ns + static_cast<std::uint64_t>(t.tv_nsec);
-}
-
 // pread(2) that waits: bytes or -errno.
 std::int64_t pread_waiting(int fd, std::byte* to, std::size_t nbytes, std::int64_t at) {
   ssize_t n = ::pread(fd, to, nbytes, at);
@@ -99,6 +95,10 @@ int uninterrupted(Call call) {
 }
 
 }  // namespace
+
+std::uint64_t ns_of(const timespec& t) {
+  return static_cast<std::uint64_t>(t.tv_sec) * second_ns + static_cast<std::uint64_t>(t.tv_nsec);
+}
 
 posix_file::posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment, const root_directory& root,
                        origin from)
@@ -279,7 +279,7 @@ int live_file::truncate(std::int64_t nbytes) {
   return uninterrupted([&] { return ::ftruncate(fd_.get(), nbytes); });
 }
 
-std::unique_ptr<open_file> open_live_file(const root_directory& root, std::string_view path, int flags,
+std::unique_ptr<live_file> open_live_file(const root_directory& root, std::string_view path, int flags,
                                           const posix_options& options, int* error) {
   std::string_view relative;
   *error = check_flags(flags, options.writable);

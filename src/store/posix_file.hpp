@@ -1,5 +1,7 @@
 // One open regular file: its version, and reading it; or, open for writing, what it has.
 #pragma once
+#include <time.h>
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -68,6 +70,7 @@ class live_file final : public open_file {
   int pwrite(std::span<const std::byte> src, std::int64_t offset) override;
   int sync(bool data_only) override;
   int truncate(std::int64_t nbytes) override;
+  void add_reason(const std::string& reason) { info_.reason += reason; }  // before anybody else has the file
 
  private:
   unique_fd fd_;
@@ -79,8 +82,10 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
                                             const posix_options& options, int* error);
 
 // Opens what posix_store::open opens for writing (path.hpp: writes(flags)). nullptr and *error, or the file.
-std::unique_ptr<open_file> open_live_file(const root_directory& root, std::string_view path, int flags,
+std::unique_ptr<live_file> open_live_file(const root_directory& root, std::string_view path, int flags,
                                           const posix_options& options, int* error);
+
+std::uint64_t ns_of(const timespec& t);
 
 // Throws std::system_error.
 root_directory open_root(const std::string& root);

@@ -2,6 +2,8 @@
 // The papers' names: gopen, gclose, gread, gmmap, gmunmap, gvmmap, gfstat by blocks, and their _warp forms.
 #include "gpufs/compat/gpufs.hpp"
 
+#include <algorithm>
+
 #include "file/harness.hpp"
 
 namespace gpufs::test {
@@ -234,6 +236,87 @@ TEST(compat, writes) {
   for (int i = 0; i < 10; ++i) wanted[static_cast<std::size_t>(i)] = std::byte{0};
   EXPECT_EQ(dir.read("a"), wanted);
   EXPECT_EQ(dir.read("b"), wanted);
+}
+
+// Blocks and warps map one page, store to bytes of their own, and unmap it by its address; one block reads.
+struct store_through_mappings {
+  mount_ref fs;
+  const char* path;
+  std::int64_t* results;  // 8 each
+
+  GPUFS_DEVICE void operator()() const {
+    std::uint32_t n = 0;
+    const std::uint32_t block = simt::block_rank();
+    const bool leader = simt::thread_rank() == 0;
+    const auto note = [&](std::int64_t value) {
+      if (leader) results[block * 8 + n] = value;
+      ++n;
+    };
+    const auto store = [&](volatile void* at, std::uint32_t begin, std::uint32_t first, std::uint32_t step) {
+      auto* bytes = static_cast<volatile unsigned char*>(at);
+      for (std::uint32_t i = begin + first; i < begin + 100; i += step)
+        bytes[i] = static_cast<unsigned char>(content_byte(9, 4096 + 50 + i));
+    };
+    int error = 1;
+    if (block == 0) {
+      const int fd = gopen(fs, path, O_RDONLY);
+      volatile void* mapped = gmmap(fs, 1000, fd, 4096 + 50, &error);
+      note(error);
+      note(gmunmap(fs, mapped));
+      note(gclose(fs, fd));
+    } else if (block == 1) {
+      const int fd = gopen(fs, path, O_RDWR);
+      note(gmmap(fs, 4096, fd, 4096 + 50, &error) == nullptr);
+      note(error);
+      volatile void* mapped = gmmap(fs, 1000, fd, 4096 + 50, &error);
+      note(error);
+      store(mapped, 0, simt::thread_rank(), simt::block_size());
+      note(gmsync(fs, mapped));
+      store(mapped, 100, simt::thread_rank(), simt::block_size());
+      note(gmunmap(fs, mapped));
+      note(gclose(fs, fd));
+    } else if (simt::warp_rank() == 0) {
+      const int fd = gopen_warp(fs, path, O_RDWR);
+      volatile void* mapped = gmmap_warp(fs, 1000, fd, 4096 + 50, &error);
+      note(error);
+      store(mapped, block * 100, simt::lane_id(), 32);
+      note(gmsync_warp(fs, nullptr));
+      note(gmsync_warp(fs, mapped));
+      note(gmunmap_warp(fs, mapped));
+      note(gclose_warp(fs, fd));
+    }
+  }
+};
+TEST(compat, stores_through_mappings) {
+  for (const unsigned nframes : {2u, 64u}) {
+    temp_dir dir;
+    dir.add("file", nbytes, 5);
+    mount_options options;
+    options.writable = true;
+    options.cache_nbytes = nframes * 4096;
+    options.max_open_files = 64;
+    options.frame_timeout = std::chrono::seconds(20);
+    const mount m(dir.path(), options);
+    const device_buffer<char> path(std::vector<char>{'f', 'i', 'l', 'e', '\0'});
+    const device_buffer<std::int64_t> results(10 * 8);
+    simt::launch({.grid = 10, .block = 64, .schedule = {.resident_blocks = 10}},
+                 store_through_mappings{m.ref(), path.get(), results.get()});
+    const auto got = results.read();
+    const auto of = [&](std::size_t block) {
+      return std::vector<std::int64_t>(got.begin() + static_cast<std::ptrdiff_t>(block * 8),
+                                       got.begin() + static_cast<std::ptrdiff_t>(block * 8 + 8));
+    };
+    EXPECT_EQ(of(0), (std::vector<std::int64_t>{0, 0, 0, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(of(1), (std::vector<std::int64_t>{1, -EINVAL, 0, 0, 0, 0, 0, 0}));
+    for (std::size_t b = 2; b < 10; ++b) EXPECT_EQ(of(b), (std::vector<std::int64_t>{0, -EINVAL, 0, 0, 0, 0, 0, 0})) << b;
+    auto wanted = content(5, 0, nbytes);
+    const auto stored = content(9, 4096 + 50, 1000);
+    std::copy(stored.begin(), stored.end(), wanted.begin() + 4096 + 50);
+    EXPECT_EQ(dir.read("file"), wanted);
+    EXPECT_EQ(m.counters().pins, 0u);
+    EXPECT_EQ(m.counters().unwritten_pages, 0u);
+    EXPECT_TRUE(m.open_files().empty());
+  }
 }
 
 TEST(compat, calls_by_a_block) { run<by_block>(1, 128, 1); }

@@ -4,7 +4,9 @@
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "gpufs/simt/simt.hpp"
+#include "gpufs/store/auto_store.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -30,6 +33,11 @@ inline constexpr bool under_tsan = true;  // a switch of lanes costs a hundred t
 inline constexpr bool under_tsan = false;
 #endif
 inline constexpr bool on_cuda = GPUFS_ON_CUDA;
+
+// How many seeds of the CPU machine's schedules a test tries. A GPU draws its own, and there a mount takes 0.1 s to make.
+constexpr std::uint64_t schedules(std::uint64_t usual, std::uint64_t with_tsan) {
+  return under_tsan ? with_tsan : on_cuda ? 10 : usual;
+}
 
 // The byte at `offset` of the file that was made from `seed`, for host and device. No two pages are alike.
 GPUFS_HOST_DEVICE std::uint64_t content_word(std::uint64_t seed, std::uint64_t word) {
@@ -103,11 +111,27 @@ class pinned_buffer {
   throw std::runtime_error(what + ": " + std::generic_category().message(errno));
 }
 
-// A directory of its own, removed at the end.
+inline bool is_tmpfs(const std::string& directory) {
+  struct statfs fs;
+  return ::statfs(directory.c_str(), &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+// Where files are in memory (tmpfs), so that the device may write them in place; else where temporary files are.
+inline std::filesystem::path memory_directory() {
+  const bool usable = is_tmpfs("/dev/shm") && ::access("/dev/shm", W_OK) == 0;
+  return usable ? "/dev/shm" : std::filesystem::temp_directory_path();
+}
+
+// A store that maps files of every size, and to write them, too.
+inline std::shared_ptr<store::store> mapping_store(const std::string& root) {
+  return std::make_shared<store::auto_store>(simt::this_platform(), root, 0,
+                                             store::auto_options{.posix = {.writable = true}, .small_file_nbytes = 1});
+}
+
+// A directory of its own, removed at the end; `beneath` a directory, by default the system's for temporary files.
 class temp_dir {
  public:
-  temp_dir() {
-    std::string name = (std::filesystem::temp_directory_path() / "gpufs-test-XXXXXX").string();
+  explicit temp_dir(const std::filesystem::path& beneath = std::filesystem::temp_directory_path()) {
+    std::string name = (beneath / "gpufs-test-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) fail_errno("mkdtemp " + name);
     path_ = name;
   }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "file/random_model.hpp"
+#include "file/schedules.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -41,6 +42,7 @@ struct trial {
     how.schedule.resident_blocks = static_cast<unsigned>(draw.below(4));
     how.schedule.nthreads = static_cast<unsigned>(draw.between(1, 3));
     how.schedule.switch_percent = draw.pick(std::vector<unsigned>{0, 5, 25, 60, 100});
+    draw_policy(draw, how.schedule);
   }
 
   void draw_programs(const file_set& files) {
@@ -70,7 +72,7 @@ struct trial {
     std::ostringstream text;
     text << "GPUFS_TEST_SEED=" << seed << " (" << name_of(from) << ", page " << options.page_nbytes << ", " << nframes
          << " frames, " << options.nrings << " rings, " << how.grid << " x " << how.block << " threads, " << how.ngroups()
-         << " groups" << (may_starve ? ", may starve" : "") << ")";
+         << " groups" << (may_starve ? ", may starve" : "") << ", " << gpufs::test::describe(how.schedule) << ")";
     return text.str();
   }
 

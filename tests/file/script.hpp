@@ -2,6 +2,7 @@
 // File calls as data: the host writes what each group of threads shall call, a kernel calls it, and the host sees every result and
 // every byte. Open files and mapped pages stay with the group from one run to the next.
 #pragma once
+#include <barrier>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -30,7 +31,7 @@ enum class op_kind : std::uint32_t {
   fsync,        // -> 0 or error
   ftruncate,    // -> 0 or error
   map_write,    // maps the page for writing -> bytes from the offset to the end of page or file, or error
-  store,        // stores the input bytes into the mapped page -> 0
+  store,        // stores the input bytes into the mapped page -> 0, or -EINVAL when none is mapped
   msync,        // -> 0 or error
   unmap_write,  // -> 0 or error
 };
@@ -164,6 +165,7 @@ struct script_runner {
       mapped = map_page_to_write(group, f, what.offset);
       return mapped.error() != 0 ? mapped.error() : static_cast<std::int64_t>(mapped.nbytes());
     }
+    if (mapped.data() == nullptr) return -EINVAL;
     for (std::uint64_t i = group.rank(); i < what.nbytes; i += group.size()) mapped.data()[what.offset + i] = src[i];
     group.sync();
     return 0;
@@ -365,9 +367,23 @@ class basic_players {
       : fs_(fs), how_(how), members_(how.members()), states_(how.ngroups()), ngroups_(how.ngroups()) {}
 
   std::uint32_t size() const { return ngroups_; }
+  simt::cpu_schedule& schedule() { return how_.schedule; }  // of the runs to come
 
   // Runs scripts[g] in group g, all at once. outcomes[g][i] is what came of call i.
-  std::vector<std::vector<outcome>> run(const std::vector<script>& scripts) {
+  // With others' kernels at once: each run brings `together` along, and none allocates or frees while another's kernel runs, since
+  // CUDA then waits for that kernel, and keeps the service from registering what it has opened.
+  std::vector<std::vector<outcome>> run(const std::vector<script>& scripts, std::barrier<>* together = nullptr) {
+    struct turn {
+      std::barrier<>* all;
+      int left = 2;  // before the kernel, and after it
+      void pass() {
+        if (all != nullptr) all->arrive_and_wait();
+        --left;
+      }
+      ~turn() {
+        if (all != nullptr && left != 0) all->arrive_and_drop();
+      }
+    } mine{together};
     std::vector<op> ops;
     std::vector<std::uint32_t> first_op;
     std::string paths;
@@ -394,9 +410,11 @@ class basic_players {
     const device_buffer<std::byte> out(std::vector<std::byte>(out_nbytes, untouched));
     const device_buffer<std::int64_t> results(ops.size());
     const device_buffer<std::uint32_t> disagreements(1);
+    mine.pass();
     simt::launch({.grid = how_.grid, .block = how_.block, .schedule = how_.schedule},
                  script_runner<Mount>{fs_, members_.get(), first_op_memory.get(), op_memory.get(), path_memory.get(),
                                       in_memory.get(), out.get(), results.get(), states_.get(), disagreements.get()});
+    mine.pass();
     EXPECT_EQ(disagreements.read_one(), 0u) << "lanes of one group got different results";
     return sort_out(scripts, results.read(), out.read());
   }
@@ -434,6 +452,17 @@ class basic_players {
 };
 
 using players = basic_players<mount_ref>;
+
+// A small mount that may write.
+inline mount_options writing_options(std::uint32_t page_nbytes, std::uint32_t nframes) {
+  mount_options o;
+  o.writable = true;
+  o.page_nbytes = page_nbytes;
+  o.cache_nbytes = std::uint64_t{nframes} * page_nbytes;
+  o.max_open_files = 64;
+  o.request_rings = 4;
+  return o;
+}
 
 // How many of the first `count` bytes are not content(seed) from `offset` on.
 inline std::size_t wrong_bytes(const outcome& got, std::size_t count, std::uint64_t seed, std::uint64_t offset) {

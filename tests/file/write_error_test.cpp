@@ -196,19 +196,20 @@ TEST_F(write_errors, of_a_fill_leave_no_trace) {
 // Writes that take their time and overtake each other, of pages that are written again and again.
 TEST_F(write_errors, are_none_when_writes_overtake_each_other) {
   wrong().write_delay_ns = 2'000'000;
-  start(4);
-  const formation how{.grid = 1, .block = 64, .all = group_kind::tile8};
-  players groups(mount_->ref(), how);
-  std::vector<script> scripts(groups.size());
   constexpr unsigned rounds = 20;
-  for (std::uint32_t g = 0; g < groups.size(); ++g) {
-    scripts[g].open(0, "file", O_RDWR | O_CREAT);
-    for (unsigned i = 1; i <= rounds; ++i) scripts[g].pwrite(0, content(i, g * 64, 64), g * 64);
-    scripts[g].close(0);
+  for (std::uint64_t seed = 1; seed <= schedules(30, 2); ++seed) {
+    start(4);
+    players groups(mount_->ref(), {.block = 64, .schedule = {.seed = seed}, .all = group_kind::tile8});
+    std::vector<script> scripts(groups.size());
+    for (std::uint32_t g = 0; g < groups.size(); ++g) {
+      scripts[g].open(0, numbered("file", seed), O_RDWR | O_CREAT);
+      for (unsigned i = 1; i <= rounds; ++i) scripts[g].pwrite(0, content(i, g * 64, 64), g * 64);
+      scripts[g].close(0);
+    }
+    for (const auto& got : groups.run(scripts)) EXPECT_EQ(got.back().value, 0);
+    ASSERT_EQ(dir_.read(numbered("file", seed)), content(rounds, 0, groups.size() * 64)) << "seed " << seed;
+    expect_idle();
   }
-  for (const auto& got : groups.run(scripts)) EXPECT_EQ(got.back().value, 0);
-  EXPECT_EQ(dir_.read("file"), content(rounds, 0, groups.size() * 64));
-  expect_idle();
 }
 
 // The file is removed, or another takes its name, while it is open: it goes on being written, and the other is left alone.
@@ -275,6 +276,9 @@ TEST_F(write_timeouts, end_fsync_and_close) {
       EXPECT_GE(mount_->counters().io_timeouts, 1u);
       const std::uint64_t late = mount_->counters().pins;
       EXPECT_GE(late, 1u) << "the host may yet write these pages";
+      if (by_close) {
+        EXPECT_EQ(mount_->counters().dirty_frames, 0u) << "what close could not even send it drops";
+      }
       wrong().write_gate.open();
       EXPECT_TRUE(wait_until([&] { return wrong().write_gate.waiting() == 0; }));
       // Another file, that may get the slot.
@@ -291,7 +295,7 @@ TEST_F(write_timeouts, end_fsync_and_close) {
       auto wanted = content(2, 0, 60 * page);
       put(wanted, content(4, 100, 50), 100);
       EXPECT_EQ(dir_.read("next"), wanted) << npages << " pages of another file";
-      EXPECT_EQ(mount_->counters().pins, late) << "for good, as nobody says when it has";
+      EXPECT_LE(mount_->counters().pins, late) << "until somebody comes by the answer";
       mount_.reset();
       const auto bytes = dir_.read("file");
       ASSERT_EQ(bytes.size(), 60 * page);
@@ -300,6 +304,42 @@ TEST_F(write_timeouts, end_fsync_and_close) {
         ASSERT_TRUE(bytes[i] == before[i] || (i < after.size() && bytes[i] == after[i])) << i;
       }
     }
+  }
+}
+
+// A host that answers late: what was written anew meanwhile comes after what it was given, and then nothing is held any more.
+TEST_F(write_timeouts, end_when_the_host_answers_after_all) {
+  for (const unsigned npages : {1u, 12u}) {
+    dir_.add("file", 60 * page, 1);
+    options_.dirty_nbytes = 64 * page;
+    const mount& m = start(128);
+    players groups = one();
+    wrong().write_gate.close();
+    script hang, anew, sync, more;
+    hang.open(0, "file", O_RDWR);
+    hang.pwrite(0, content(3, 0, npages * page), 0);
+    const auto call = hang.fsync(0, durability::page_cache);
+    EXPECT_EQ(groups.run(hang)[call].value, -ETIMEDOUT);
+    const auto write = anew.pwrite(0, content(5, 0, npages * page), 0);
+    const auto still = anew.fsync(0, durability::page_cache);
+    const auto got = groups.run(anew);
+    EXPECT_EQ(got[write].value, npages * page);
+    EXPECT_EQ(got[still].value, -ETIMEDOUT) << "nothing is written before the host has answered";
+    EXPECT_GE(m.counters().pins, 1u);
+    wrong().write_gate.open();
+    sync.fsync(0, durability::page_cache);
+    EXPECT_TRUE(wait_until([&] { return groups.run(sync)[0].value == 0; }));
+    auto wanted = content(1, 0, 60 * page);
+    put(wanted, content(5, 0, npages * page), 0);
+    EXPECT_EQ(dir_.read("file"), wanted) << npages;
+    expect_idle();
+    more.pwrite(0, content(6, 0, 60 * page), 0);
+    const auto close = more.close(0);
+    EXPECT_EQ(groups.run(more)[close].value, 0);
+    EXPECT_EQ(dir_.read("file"), content(6, 0, 60 * page));
+    EXPECT_TRUE(m.open_files().empty());
+    EXPECT_EQ(m.counters().host_opens, m.counters().host_closes);
+    expect_idle();
   }
 }
 
@@ -312,29 +352,31 @@ TEST_F(write_timeouts, the_dirty_limit_holds) {
   options_.frame_timeout = milliseconds(500);
   start(256);
   wrong().write_gate.close();
-  const formation how{.grid = 1, .block = 96, .all = group_kind::warp};
-  players writers(mount_->ref(), how), readers = one();
-  std::vector<script> scripts(writers.size());
-  for (std::uint32_t g = 0; g < writers.size(); ++g) {
+  constexpr std::uint32_t nwriters = 3;
+  players groups(mount_->ref(), {.grid = 1, .block = 32 * (nwriters + 1), .all = group_kind::warp});
+  std::vector<script> scripts(groups.size());
+  for (std::uint32_t g = 0; g < nwriters; ++g) {
     scripts[g].open(0, "file", O_RDWR | O_CREAT);
     scripts[g].pwrite(0, content(1, g * 60 * page, 60 * page), g * 60 * page);
     scripts[g].close(0);
   }
-  std::vector<std::vector<outcome>> wrote;
-  std::thread kernel([&] { wrote = writers.run(scripts); });
-  EXPECT_TRUE(wait_until([&] { return wrong().write_gate.waiting() > 0; }));
-  script read;
-  read.open(0, "other");
-  for (int i = 0; i < 20; ++i) read.pread(0, 10 * page, i * 10 * page);
-  read.close(0);
-  const auto got = readers.run(read);
-  for (std::size_t i = 1; i <= 20; ++i) EXPECT_EQ(wrong_bytes(got[i], 10 * page, 2, (i - 1) * 10 * page), 0u);
-  EXPECT_LE(mount_->counters().unwritten_pages, 16u + 8 * writers.size() + writers.size());
+  script& reads = scripts[nwriters];
+  reads.open(0, "other");
+  for (int i = 0; i < 20; ++i) reads.pread(0, 10 * page, i * 10 * page);
+  reads.close(0);
+  std::vector<std::vector<outcome>> got;
+  std::thread kernel([&] { got = groups.run(scripts); });
+  EXPECT_TRUE(wait_until([&] { return wrong().write_gate.waiting() > 0 && wrong().reads >= 199; })) << wrong().reads;
+  // On a GPU counters are had when the kernel has ended.
+  if (!on_cuda) {
+    EXPECT_LE(mount_->counters().unwritten_pages, 16u + (8 + 1) * nwriters);
+  }
   wrong().write_gate.open();
   kernel.join();
-  for (const auto& group : wrote) {
-    EXPECT_EQ(group[1].value, 60 * page);
-    EXPECT_TRUE(group[2].value == 0 || group[2].value == -ETIMEDOUT);
+  for (std::size_t i = 1; i <= 20; ++i) EXPECT_EQ(wrong_bytes(got[nwriters][i], 10 * page, 2, (i - 1) * 10 * page), 0u);
+  for (std::uint32_t g = 0; g < nwriters; ++g) {
+    EXPECT_EQ(got[g][1].value, 60 * page);
+    EXPECT_TRUE(got[g][2].value == 0 || got[g][2].value == -ETIMEDOUT);
   }
   expect_idle();
 }

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 
+#include "file/schedules.hpp"
 #include "file/script.hpp"
 
 namespace gpufs::test {
@@ -33,7 +34,8 @@ using steps = std::vector<step>;
 struct program_mount {
   mount_options options;
   formation how;
-  std::uint32_t delay_us = 0;  // of the store's writes, which then go through its calls; 0: the posix store
+  std::uint32_t delay_us = 0;  // of the store's writes, which then go through its calls; 0: the store of `options`
+  bool maps = false;           // a store that maps files of every size, where they are in memory
 };
 
 struct program_phase {
@@ -55,6 +57,8 @@ struct write_program {
   std::vector<program_mount> mounts;
   std::vector<program_file> files;
   std::vector<program_phase> phases;
+  given_schedules schedules;  // of these kernels; the others' are drawn
+  std::string left_out;       // what a shrinker took away, for it to do so again
 };
 
 inline bool may_read(const step& open) { return (open.flags & (O_WRONLY | O_GWRONCE)) == 0; }
@@ -117,6 +121,8 @@ class program_drawer {
       o.request_slots = draw_.percent(50) ? 2 : 8;
       o.frame_timeout = std::chrono::seconds(under_tsan ? 30 : 5);
       if (draw_.percent(20)) m.delay_us = static_cast<std::uint32_t>(draw_.between(1, 200));
+      // memcheck takes a mapping that is registered while the kernel runs for out of bounds.
+      m.maps = m.delay_us == 0 && draw_.percent(50) && !under_memcheck();
 
       formation& how = m.how;
       how.grid = static_cast<unsigned>(draw_.between(1, on_cuda ? 16 : n == 1 && !under_tsan ? 3 : 2));
@@ -135,6 +141,7 @@ class program_drawer {
       how.schedule.order = static_cast<simt::block_order>(draw_.below(3));
       how.schedule.nthreads = static_cast<unsigned>(draw_.between(1, 3));
       how.schedule.switch_percent = draw_.pick(std::vector<unsigned>{0, 5, 25, 60, 100});
+      draw_policy(draw_, how.schedule);
     }
   }
 
@@ -408,7 +415,10 @@ inline std::string to_text(const step& s) {
 inline std::string to_text(const write_program& p) {
   constexpr const char* kinds[] = {"thread", "tile8", "warp", "block"};
   std::ostringstream text;
-  text << "GPUFS_TEST_SEED=" << p.seed << '\n';
+  text << "GPUFS_TEST_SEED=" << p.seed;
+  if (!p.left_out.empty()) text << " GPUFS_TEST_LEAVE_OUT='" << p.left_out << '\'';
+  if (!p.schedules.empty()) text << " GPUFS_TEST_SCHEDULE='" << to_text(p.schedules) << '\'';
+  text << '\n';
   for (const program_file& f : p.files) {
     text << f.name << ": " << (f.exists ? std::to_string(f.nbytes) + " bytes" : std::string("absent"))
          << (f.is_log ? ", a log\n" : "\n");
@@ -418,8 +428,8 @@ inline std::string to_text(const write_program& p) {
     const formation& how = p.mounts[m].how;
     text << "mount " << m << ": page " << o.page_nbytes << ", " << o.cache_nbytes / o.page_nbytes << " frames, dirty_nbytes "
          << o.dirty_nbytes << ", " << o.nworkers << " workers, " << o.nrings << " rings, " << o.request_rings << " x "
-         << o.request_slots << " requests, delay " << p.mounts[m].delay_us << " us, " << how.grid << " x " << how.block
-         << " threads on " << how.schedule.nthreads << ", switches " << how.schedule.switch_percent << " %\n";
+         << o.request_slots << " requests, delay " << p.mounts[m].delay_us << " us, " << (p.mounts[m].maps ? "maps, " : "")
+         << how.grid << " x " << how.block << " threads, " << describe(how.schedule) << '\n';
   }
   const auto line = [&text](const std::string& who, const steps& what) {
     if (what.empty()) return;

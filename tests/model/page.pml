@@ -700,20 +700,15 @@ inline write_page() {
         if
         :: atomic { list_head[1 - list] != 0 && !list_lock[1 - list] -> list_lock[1 - list] = 1 }
            write_back(1 - list);
-           list_lock[1 - list] = 0
+           list_lock[1 - list] = 0;
+           break
         :: true ->
 #endif
         atomic { !list_lock[list] -> list_lock[list] = 1 }
 #endif
         write_back(list);
         list_lock[list] = 0;
-#ifdef MUTATE_TRY_ONLY
-        break;
-#endif
-        if
-        :: none -> break
-        :: else
-        fi
+        break
 #if NLISTS > 1 && !defined(MUTATE_TRY_ONLY)
         fi
 #endif

@@ -373,6 +373,9 @@ class watched_platform final : public simt::platform {
   const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) override {
     return real_.register_readonly(ptr, nbytes, why);
   }
+  void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
+    return real_.register_writable(ptr, nbytes, why);
+  }
   void unregister(const void* ptr) noexcept override { real_.unregister(ptr); }
   void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) override {
     if (refuse_copies) throw std::runtime_error("copies are refused");

@@ -2,6 +2,8 @@
 // What kernels write, request by request: bytes and masks, refusals of what a device may make up, calls on paths.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -164,7 +166,7 @@ TEST_P(write_test, RefusesWhatADeviceMayMakeUp) {
   for (const opcode op : {opcode::sync, opcode::truncate}) {
     EXPECT_EQ(client_->on_file(op, reader.handle), -EBADF);
     EXPECT_EQ(client_->on_file(op, file ^ 0x80000000u), -EBADF);
-    EXPECT_EQ(client_->on_file(op, file, 0, 2), -EINVAL);
+    EXPECT_EQ(client_->on_file(op, file, 0, 4), -EINVAL);
   }
   EXPECT_EQ(client_->on_file(opcode::truncate, file, -1), -EINVAL);
   EXPECT_EQ(client_->on_file(opcode::truncate, file, most), -EFBIG);
@@ -469,6 +471,33 @@ TEST_P(write_test, AFullFileSystemIsToldToThoseWhoseBytesDidNotFit) {
   EXPECT_EQ(log.back().error, ENOSPC);
   EXPECT_EQ(client_->on_file(opcode::truncate, file, 4096), 0);
   EXPECT_EQ(client_->write(file, 4096, content(1, 4096, 4096)), 4096) << "there is room again";
+}
+
+// The same by a limit that needs no mount.
+TEST_P(write_test, AFileThatMayNotGrowIsToldToThoseWhoseBytesDidNotFit) {
+  constexpr rlim_t limit = 10 * 4096;
+  auto files =
+      std::make_shared<gated_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
+  start(files, {.nrings = 1, .nworkers = 1});
+  const std::uint32_t file = open_to_write("a");
+  files->gate_.close();
+  const auto held = client_->take(0);
+  client_->post(held, asking(opcode::stat));
+  while (files->gate_.waiting() == 0) std::this_thread::yield();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{limit, before.rlim_max};
+  const auto signal_before = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::vector<ring_client::ticket> tickets;
+  for (int i = 0; i < 20; ++i) tickets.push_back(client_->begin_write(file, std::int64_t{i} * 4096, content(1, 0, 4096)));
+  files->gate_.open();
+  for (std::size_t i = 0; i < tickets.size(); ++i) EXPECT_EQ(client_->end(tickets[i]), i < 10 ? 4096 : -EFBIG) << i;
+  EXPECT_EQ(client_->end(held), 0);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, signal_before);
+  EXPECT_EQ(bytes_of("a").size(), limit);
+  EXPECT_EQ(service_->errors().at(EFBIG), 10u);
 }
 
 TEST_P(write_test, ErrorsOfTheStoreAreTheAnswer) {

@@ -38,6 +38,9 @@ class counting_platform final : public simt::platform {
     ++nregistered;
     return p;
   }
+  void* register_writable(void* p, std::size_t n, std::string* why) override {
+    return register_readonly(p, n, why) == nullptr ? nullptr : real_.register_writable(p, n, why);
+  }
   void unregister(const void* p) noexcept override {
     const std::scoped_lock hold(lock_);
     EXPECT_EQ(live_.erase(p), 1u);
@@ -200,6 +203,21 @@ TEST_F(mapped_store_test, ManyOpensOfOneFileRegisterItOnce) {
     EXPECT_EQ(files.usage().nidle, refuse ? 0u : 1u);
   }
   EXPECT_EQ(machine_.nlive(), 0u) << "the destructor unregisters";
+}
+
+// As when another thread is in cudaFree, which waits for the kernel that waits for the open.
+TEST_F(mapped_store_test, NobodyWaitsForARegistrationThatTakesTooLong) {
+  store::auto_store files(machine_, dir_.path(), 0, store::auto_options{.small_file_nbytes = 1});
+  machine_.delay = std::chrono::milliseconds(2500);
+  for (int i = 0; i < 2; ++i) {  // the second knows
+    const auto file = open(files, 0);
+    EXPECT_EQ(file->info().kind, service::source_kind::staged);
+    EXPECT_EQ(file->info().reason,
+              "staged: registering its mapping takes too long: some thread may be in a CUDA call that waits for a kernel");
+  }
+  EXPECT_TRUE(wait_until([&] { return machine_.nregistered == 1 && files.usage().nidle == 1; }));
+  EXPECT_EQ(open(files, 0)->info().kind, service::source_kind::pull);
+  EXPECT_EQ(machine_.nregistered, 1);
 }
 
 TEST_F(mapped_store_test, AutoSaysWhichAndWhy) {

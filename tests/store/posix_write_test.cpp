@@ -294,7 +294,8 @@ TEST_P(posix_write_test, StaysBelowTheRootWhileLinksAreSwappedIn) {
   std::atomic<bool> ends{false};
   std::thread swapper([&] { swap_with_link_until(ends, in_root("d"), dir_ / "outside"); });
   int ndone = 0, nrefused = 0;
-  for (int i = 0; i < 3000; ++i) {
+  // More where the swapper has not run meanwhile.
+  for (int i = 0; i < 3000 || ((ndone == 0 || nrefused == 0) && i < 1'000'000); ++i) {
     const bool link_last = i % 3 == 2;  // a link at the path's end
     const std::string path = link_last ? "d" : i % 3 == 1 ? "d/old" : "d/new" + std::to_string(i);
     int error = 0;
@@ -315,8 +316,10 @@ TEST_P(posix_write_test, StaysBelowTheRootWhileLinksAreSwappedIn) {
 INSTANTIATE_TEST_SUITE_P(resolution, posix_write_test, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "openat2" : "walk"); });
 
-TEST(stores_that_write, MappedAndAutoStageWhatIsOpenForWriting) {
-  const temp_dir dir;
+// Files on a disk; temporary files may be in memory.
+TEST(stores_that_write, MappedAndAutoStageWhatIsOnADisk) {
+  const temp_dir dir(std::filesystem::current_path());
+  if (is_tmpfs(dir.path())) GTEST_SKIP() << "the working directory is in memory";
   dir.add("a", 1 << 20, 1);
   let_file_times_pass();
   store::mapped_store mapped(simt::cpu_platform(), dir.path(), 0, {.writable = true});
@@ -325,7 +328,8 @@ TEST(stores_that_write, MappedAndAutoStageWhatIsOpenForWriting) {
     EXPECT_EQ(open(*files, "a", O_RDONLY)->info().kind, service::source_kind::pull) << files->name();
     const auto file = open(*files, "a", O_RDWR);
     EXPECT_EQ(file->info().kind, service::source_kind::staged) << files->name();
-    EXPECT_EQ(file->info().reason, "staged: it is open for writing");
+    EXPECT_EQ(file->info().reason, "staged: it is open for writing, and not mapped: it is not in memory (tmpfs)");
+    EXPECT_EQ(file->note_stores(1, false), -EBADF);
     EXPECT_EQ(file->pwrite(content(2, 0, 10), 0), 0);
     EXPECT_EQ(error_of(*files, "new", O_RDWR | O_CREAT | O_EXCL), 0);
     EXPECT_EQ(files->unlink("new", false), 0);
@@ -334,6 +338,43 @@ TEST(stores_that_write, MappedAndAutoStageWhatIsOpenForWriting) {
   store::mapped_store reads(simt::cpu_platform(), dir.path());
   EXPECT_EQ(error_of(reads, "a", O_RDWR), -EROFS);
   EXPECT_EQ(reads.unlink("a", false), -EROFS);
+}
+
+// In memory: the mapping is shared and kept; who cuts the file is noticed, once, and the next open maps it anew.
+TEST(stores_that_write, MappedAndAutoMapWhatIsInMemory) {
+  const temp_dir dir(memory_directory());
+  if (!is_tmpfs(dir.path())) GTEST_SKIP() << "there is no tmpfs at /dev/shm";
+  constexpr std::int64_t nbytes = 10 * 4096 + 1;
+  const auto cut = [&](std::int64_t to) {
+    EXPECT_EQ(::truncate((dir / "a").c_str(), to), 0);
+    EXPECT_EQ(::truncate((dir / "a").c_str(), nbytes), 0);
+  };
+  store::mapped_store mapped(simt::cpu_platform(), dir.path(), 0, {.writable = true});
+  store::auto_store chosen(simt::cpu_platform(), dir.path(), 0, {.posix = {.writable = true}, .small_file_nbytes = 0});
+  for (store::store* files : {static_cast<store::store*>(&mapped), static_cast<store::store*>(&chosen)}) {
+    dir.add("a", nbytes, 1);
+    const auto first = open(*files, "a", O_RDWR), second = open(*files, "a", O_RDWR);
+    ASSERT_NE(first->info().pull_base, nullptr) << first->info().reason;
+    EXPECT_EQ(first->info().pull_base, second->info().pull_base);
+    EXPECT_TRUE(first->info().live);
+    for (const bool last : {false, true}) EXPECT_EQ(first->note_stores(nbytes, last), 0);
+    EXPECT_EQ(first->truncate(6 * 4096), 0);  // its own cut is none of others
+    EXPECT_EQ(first->note_stores(nbytes, true), 0);
+    EXPECT_EQ(second->note_stores(5 * 4096, true), 0) << "nothing was stored beyond the cut";
+    for (const bool last : {false, true}) EXPECT_EQ(second->note_stores(7 * 4096, last), -EIO);
+    EXPECT_EQ(first->note_stores(-1, true), -EINVAL);
+    cut(0);
+    EXPECT_EQ(first->note_stores(4096, true), -EIO);
+    const auto holes = open(*files, "a", O_RDWR);
+    EXPECT_EQ(holes->info().pull_base, nullptr);
+    EXPECT_EQ(holes->info().reason, "staged: it is open for writing, and not mapped: it has holes");
+    dir.overwrite("a", 0, nbytes, 2);
+    const auto anew = open(*files, "a", O_RDWR);
+    ASSERT_NE(anew->info().pull_base, nullptr) << anew->info().reason;
+    EXPECT_NE(anew->info().pull_base, first->info().pull_base);
+    EXPECT_EQ(anew->note_stores(nbytes, true), 0);
+    EXPECT_TRUE(std::equal(anew->info().pull_base, anew->info().pull_base + nbytes, content(2, 0, nbytes).begin()));
+  }
 }
 
 TEST(stores_that_write, OthersDoNot) {

@@ -22,19 +22,19 @@ class dirty_pages {
     }
   }
 
-  // Marks the bytes before `end` in which the page differs from `twin`, memory of a page's size, and makes the twin equal to it.
-  // All lanes call; then as after mark. True when there were some.
+  // Marks the bytes before `end` in which the page differs from its twin, memory of a page's size, and makes the twin equal to it.
+  // All lanes call, with the twin's lock held; then as after mark. True when there were some.
   template <class Group>
   GPUFS_DEVICE bool mark_changes(Group group, frame_index f, std::byte* twin, std::uint32_t end) const {
-    simt::fence(std::memory_order_release, simt::scope::device);  // as in mark
     const std::byte* data = frames_.data(f);
     std::uint32_t any = 0;
     for (std::uint32_t w = group.rank(); w * 32 < end; w += group.size()) {
-      const std::uint32_t bits = simt::differing_bytes(data + w * 32, twin + w * 32) & bits_of(w, 0, end);
+      const std::uint32_t bits = simt::take_differences(data + w * 32, twin + w * 32) & bits_of(w, 0, end);
       if (bits == 0) continue;
       any |= bits;
+      // As in mark; after the load, since others' stores are marked, too.
+      simt::fence(std::memory_order_release, simt::scope::device);
       word(f, w).fetch_or(bits, std::memory_order_relaxed);
-      simt::copy_changing(simt::this_thread(), twin + w * 32, data + w * 32, 32);
     }
     return group.any(any != 0);
   }
@@ -104,12 +104,12 @@ class dirty_pages {
   // Which bytes of a page are to be written.
   struct extent {
     std::uint32_t begin, nbytes;  // from the first to the last
-    bool masked;                  // not all of them: `mask` says which
+    std::uint32_t nset;           // so many of them
+    GPUFS_DEVICE bool masked() const { return nset != nbytes; }
   };
-  // Takes the mask of a page after begin_write_back; nbytes 0: there was none. `mask` is memory for all of it, in the page's
-  // layout, of which the words of the extent are written if need be. All lanes call; when it returns, each may read the bytes.
+  // What the mask of a page says after begin_write_back; nbytes 0: nothing. All lanes call.
   template <class Group>
-  GPUFS_DEVICE extent take(Group group, frame_index f, std::uint32_t* mask) const {
+  GPUFS_DEVICE extent look(Group group, frame_index f) const {
     const std::uint32_t nwords = frames_.page_nbytes() / 32;
     std::uint32_t first = ~0u, last = 0, count = 0;
     for (std::uint32_t w = group.rank(); w < nwords; w += group.size()) {
@@ -120,19 +120,23 @@ class dirty_pages {
       count += simt::count_lanes(bits);
     }
     count = group.reduce_add(count);
-    if (count == 0) return {0, 0, false};
+    if (count == 0) return {0, 0, 0};
     first = group.reduce_min(first);
     last = group.reduce_max(last);
-    const bool masked = count != last - first + 1;
-    for (std::uint32_t w = first / 32 + group.rank(); w <= last / 32; w += group.size()) {
-      // Bits beyond the extent that were set since we looked stay: their writers' set_dirty comes after our clearing.
-      const std::uint32_t bits = bits_of(w, first, last + 1);
-      const std::uint32_t taken = word(f, w).fetch_and(~bits, std::memory_order_relaxed) & bits;
-      if (masked) mask[w] = taken;
+    return {first, last - first + 1, count};
+  }
+  // Takes the bits of an extent, and no others: those that were set since we looked stay, as their writers' set_dirty comes after
+  // our clearing. All lanes call; one calls each(w, bits) for word w. When it returns, every lane may read the bytes.
+  template <class Group, class Each>
+  GPUFS_DEVICE void take(Group group, frame_index f, const extent& part, Each each) const {
+    if (part.nbytes == 0) return;
+    const std::uint32_t end = part.begin + part.nbytes;
+    for (std::uint32_t w = part.begin / 32 + group.rank(); w <= (end - 1) / 32; w += group.size()) {
+      const std::uint32_t bits = bits_of(w, part.begin, end);
+      each(w, word(f, w).fetch_and(~bits, std::memory_order_relaxed) & bits);
     }
     simt::fence(std::memory_order_acq_rel, simt::scope::device);  // meets mark's release
     group.sync();
-    return {first, last - first + 1, masked};
   }
 
   // Forgets that bytes from `begin` on were written. All lanes call.
@@ -144,10 +148,29 @@ class dirty_pages {
     }
   }
 
-  // One lane calls. The acquire meets unlock's release; the holder waits for the host only. A list that was lost is never free.
+  // The state of a frame's twin. One lane locks and unlocks it: the acquire meets unlock_twin's release. The holder waits for
+  // nobody but a lane inside `enter`. False when the lock did not come in time.
+  GPUFS_DEVICE twin_state& twin(frame_index f) const { return storage_.twins[static_cast<std::uint32_t>(f)]; }
+  GPUFS_DEVICE static bool lock_twin(twin_state& state, const simt::deadline& until) {
+    simt::backoff pause;
+    while (simt::atomic_ref<std::uint32_t>(state.lock).exchange(1, std::memory_order_acquire) != 0) {
+      if (until.expired()) return false;
+      pause();
+    }
+    return true;
+  }
+  GPUFS_DEVICE static void unlock_twin(twin_state& state) {
+    simt::atomic_ref<std::uint32_t>(state.lock).store(0, std::memory_order_release);
+  }
+  // Whether somebody has the page mapped; stays true while the caller is among them.
+  GPUFS_DEVICE static bool is_mapped(twin_state& state) {
+    return simt::atomic_ref<std::uint32_t>(state.count).load(std::memory_order_relaxed) != 0;
+  }
+
+  // One lane calls. The acquire meets unlock's release; the holder waits for the host only. A list that is lost is not free.
   GPUFS_DEVICE static bool try_lock(dirty_list& list) {
     std::uint32_t unlocked = 0;
-    return simt::atomic_ref<std::uint32_t>(list.lock).compare_exchange(unlocked, 1, std::memory_order_acquire);
+    return simt::atomic_ref<std::uint32_t>(list.lock).compare_exchange(unlocked, held, std::memory_order_acquire);
   }
   GPUFS_DEVICE static bool lock(dirty_list& list, const simt::deadline& until) {
     simt::backoff pause;
@@ -157,15 +180,22 @@ class dirty_pages {
     }
     return true;
   }
-  // By the lock's holder: the host has not answered.
-  GPUFS_DEVICE static void lose(dirty_list& list) {
-    simt::atomic_ref<std::uint32_t>(list.lock).store(lost, std::memory_order_release);
+  // By the lock's holder: the host has not answered for one of the list's pages. Before others can see that it has.
+  GPUFS_DEVICE static void begin_late(dirty_list& list) {
+    simt::atomic_ref<std::uint32_t>(list.lock).fetch_add(late, std::memory_order_relaxed);
+  }
+  // By anybody: now it has. The release meets try_lock's acquire: the host writes nothing older any more.
+  GPUFS_DEVICE static void end_late(dirty_list& list) {
+    simt::atomic_ref<std::uint32_t>(list.lock).fetch_sub(late, std::memory_order_release);
   }
   GPUFS_DEVICE static bool is_lost(dirty_list& list) {
-    return simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed) == lost;
+    return simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed) >= late;
   }
   GPUFS_DEVICE static void unlock(dirty_list& list) {
-    simt::atomic_ref<std::uint32_t>(list.lock).store(0, std::memory_order_release);
+    simt::atomic_ref<std::uint32_t>(list.lock).fetch_and(~held, std::memory_order_release);
+  }
+  GPUFS_DEVICE static bool is_locked(dirty_list& list) {
+    return simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed) != 0;
   }
   GPUFS_DEVICE static bool is_empty(dirty_list& list) {
     return simt::atomic_ref<std::uint32_t>(list.head).load(std::memory_order_acquire) == 0;  // meets leave
@@ -179,7 +209,7 @@ class dirty_pages {
  private:
   // A lane takes a few hundred ns for it; one that does not come has died, and its kernel with it.
   static constexpr std::uint64_t entering_ns = 60'000'000'000;
-  static constexpr std::uint32_t lost = 2;  // in place of 1
+  static constexpr std::uint32_t held = 1, late = 2;
 
   // The bits of word w for bytes [begin, end), which it has some of.
   GPUFS_DEVICE static std::uint32_t bits_of(std::uint32_t w, std::uint32_t begin, std::uint32_t end) {

@@ -85,17 +85,27 @@ struct frame_storage {
   std::uint32_t page_shift;
 };
 
+// Of a frame whose page is mapped for writing: the twin that all share who have it mapped (file/map_to_write.hpp).
+struct alignas(16) twin_state {
+  std::uint32_t lock;   // of what follows, and of the twin's bytes
+  std::uint32_t count;  // how many have it mapped; 0: there is no twin
+  std::uint32_t twin;   // the frame
+  std::int32_t number;  // of the file, by which it may be written
+};
+static_assert(sizeof(twin_state) == 16);
+
 // What was written of the pages in frames (cache/dirty.hpp). Null where nothing may be written.
 struct dirty_storage {
   std::uint32_t* masks;  // page_nbytes / 32 words a frame: bit i % 32 of word i / 32, byte i was written since its last write-back
   std::uint32_t* next;   // of a listed frame: the next one in its list, + 1; 0 ends it
+  twin_state* twins;     // a frame's
 };
 
-// Frames whose pages are to be written back. Its lock is the right to do so: who holds it keeps it until the host has answered, and
-// for ever when it does not, as it may yet write what it was given.
+// Frames whose pages are to be written back. Its lock is the right to do so: who holds it keeps it until the host has answered.
+// When it does not in time, the list is lost until it has, as it may yet write what it was given.
 struct dirty_list {
   std::uint32_t head;  // frame + 1
-  std::uint32_t lock;
+  std::uint32_t lock;  // bit 0: held; above, how many write-backs are late
 };
 
 // A whole cache. Kernels carry it by value, so that a hit reads its addresses from constant memory; what is off that path

@@ -1,7 +1,7 @@
 // The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2; ActivePointers, ISCA'16, section V) over gpufs. As there, gopen and
 // friends are called by all threads of a block with equal arguments, the _warp forms by all lanes of a warp. Unlike there, the
 // mount is named (there are no process-wide device globals), and failures are negative errnos. O_GWRONCE is gpufs's. gmmap maps for
-// reading only: an address alone does not say what was stored (gpufs::map_page_to_write does).
+// writing where the file is open for it, by gpufs::map_page_to_write: so a page takes a second frame while somebody has it mapped.
 #pragma once
 #include "gpufs/gpufs.hpp"
 
@@ -18,33 +18,78 @@ GPUFS_DEVICE int gopen(Group group, const mount_ref& fs, const char* path, int f
   return static_cast<int>(open(group, fs, path, flags).number());
 }
 
-// A mapping's address names its frame, so that gmunmap needs no more than the address. NULL when the page cannot be mapped;
-// *error (if given) then says why.
+// A mapping's address names its frame, so that gmsync and gmunmap need no more than the address. NULL when the page cannot be
+// mapped; *error (if given) then says why. Of a file that the mount has open for writing all mappings count as such, also those by
+// a number that may only read, since an address does not say which of the two it came from.
 template <class Group>
-GPUFS_DEVICE const volatile void* gmmap(Group group, const mount_ref& fs, std::size_t size, int fd, std::int64_t offset,
-                                        int* error) {
-  const page mapped = map_page(group, file(fs, file_number{fd}), offset);
-  int result = mapped.error();
-  page given = mapped;
-  if (result == 0 && mapped.nbytes() < size) {  // the papers map within one page, too
-    result = -EINVAL;
-    unmap_page(group, given);
+GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error) {
+  struct what {
+    file_view view;
+    bool written;
+  };
+  const mount_layout* mount = fs.layout().resident;
+  const what mapped = gpufs::detail::by_leader(group, [&]() -> what {
+    const file_view view = file_table(*mount).view_of_any(file_number{fd});
+    return {view, view.error == 0 && view.kind >= service::source_kind::live};
+  });
+  int result = 0;
+  std::uint32_t nbytes = 0;
+  std::byte* data = nullptr;
+  if (mapped.written) {
+    const file_number number{(fd & ~number_write_only) | number_may_write};
+    const auto got = gpufs::detail::map_page_of(group, mount, mapped.view, number, offset, &nbytes);
+    result = got.error;
+    const cache::frames pages(fs.layout().cache);
+    data = pages.data(got.frame) + (static_cast<std::uint64_t>(offset) & (pages.page_nbytes() - 1));
+    if (result == 0 && nbytes < size) {  // the papers map within one page, too
+      result = -EINVAL;
+      gpufs::detail::unmap_written(group, mount, got.frame);
+    }
+  } else {
+    page given = map_page(group, file(fs, file_number{fd}), offset);
+    result = given.error();
+    data = const_cast<std::byte*>(given.data());
+    if (result == 0 && given.nbytes() < size) {
+      result = -EINVAL;
+      unmap_page(group, given);
+    }
   }
   if (error != nullptr) *error = result;
-  return result == 0 ? mapped.data() : nullptr;
+  return result == 0 ? data : nullptr;
+}
+
+struct mapped_at {
+  cache::frame_index frame;
+  bool is_frame;  // false: no page of the cache is there
+  bool written;   // mapped as a page of a file that is open for writing
+};
+// One lane calls.
+GPUFS_DEVICE mapped_at find_mapping(const mount_ref& fs, const volatile void* address) {
+  const cache::frames pages(fs.layout().cache);
+  const auto at = reinterpret_cast<std::uintptr_t>(const_cast<const void*>(address));
+  const auto base = reinterpret_cast<std::uintptr_t>(pages.data(cache::frame_index{0}));
+  const std::uint64_t number = (at - base) >> pages.page_shift();
+  const cache::frame_index frame{static_cast<std::uint32_t>(number)};
+  if (at < base || number >= pages.count()) return {frame, false, false};
+  if (fs.layout().dirty_lists == nullptr) return {frame, true, false};
+  return {frame, true, cache::dirty_pages::is_mapped(cache::dirty_pages(fs.layout().cache).twin(frame))};
+}
+
+template <class Group>
+GPUFS_DEVICE int gmsync(Group group, const mount_ref& fs, const volatile void* address) {
+  const mapped_at at = gpufs::detail::by_leader(group, [&] { return find_mapping(fs, address); });
+  if (!at.written) return -EINVAL;
+  return gpufs::detail::sync_mapped(group, fs.layout().resident, at.frame, durability::page_cache);
 }
 
 template <class Group>
 GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* address) {
-  const cache::frames pages(fs.layout().cache);
-  const auto at = reinterpret_cast<std::uintptr_t>(const_cast<const void*>(address));
-  const auto base = reinterpret_cast<std::uintptr_t>(pages.data(cache::frame_index{0}));
-  const std::uint64_t frame = (at - base) >> pages.page_shift();
-  if (at < base || frame >= pages.count()) return -EINVAL;
   gpufs::detail::finish_reads(group);
+  const mapped_at at = gpufs::detail::by_leader(group, [&] { return find_mapping(fs, address); });
+  if (!at.is_frame) return -EINVAL;
+  if (at.written) return gpufs::detail::unmap_written(group, fs.layout().resident, at.frame);
   return gpufs::detail::by_leader(group, [&] {
-    const cache::frame_index index{static_cast<std::uint32_t>(frame)};
-    if (!cache::frames::unpin_checked(pages.state_word(index))) {
+    if (!cache::frames::unpin_checked(cache::frames(fs.layout().cache).state_word(at.frame))) {
       gpufs::detail::count(fs.layout().words->unpin_errors, 1);
       return -EINVAL;
     }
@@ -96,13 +141,16 @@ GPUFS_DEVICE int gftruncate_warp(const mount_ref& fs, int fd, std::int64_t size)
 GPUFS_DEVICE int gunlink(const mount_ref& fs, const char* path) { return unlink(this_block(), fs, path); }
 GPUFS_DEVICE int gunlink_warp(const mount_ref& fs, const char* path) { return unlink(this_warp(), fs, path); }
 
-GPUFS_DEVICE const volatile void* gmmap(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error = nullptr) {
+// Only of a number that may write may bytes be stored; what was stored is written by gmsync (to the host's page cache, as gfsync),
+// by gmunmap and the gfsync or gclose after it.
+GPUFS_DEVICE volatile void* gmmap(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error = nullptr) {
   return detail::gmmap(this_block(), fs, size, fd, offset, error);
 }
-GPUFS_DEVICE const volatile void* gmmap_warp(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset,
-                                             int* error = nullptr) {
+GPUFS_DEVICE volatile void* gmmap_warp(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error = nullptr) {
   return detail::gmmap(this_warp(), fs, size, fd, offset, error);
 }
+GPUFS_DEVICE int gmsync(const mount_ref& fs, const volatile void* address) { return detail::gmsync(this_block(), fs, address); }
+GPUFS_DEVICE int gmsync_warp(const mount_ref& fs, const volatile void* address) { return detail::gmsync(this_warp(), fs, address); }
 GPUFS_DEVICE int gmunmap(const mount_ref& fs, const volatile void* address) { return detail::gmunmap(this_block(), fs, address); }
 GPUFS_DEVICE int gmunmap_warp(const mount_ref& fs, const volatile void* address) {
   return detail::gmunmap(this_warp(), fs, address);

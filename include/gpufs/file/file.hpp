@@ -160,17 +160,32 @@ template <class Group>
 GPUFS_DEVICE_COLD int fill_live(Group group, const mount_layout* mount, std::uint32_t slot, service::source_kind kind,
                                 std::uint32_t handle, std::uint64_t offset, std::byte* frame) {
   const std::uint32_t page_nbytes = 1u << mount->cache.frames.page_shift;
-  const auto to_read = by_leader(group, [&]() -> std::uint32_t {
-    if (kind == service::source_kind::unread) return 0;
+  struct part {
+    std::uint64_t from;  // in the file's mapping, or 0
+    std::uint32_t nbytes;
+  };
+  const part there = by_leader(group, [&]() -> part {
+    if (kind == service::source_kind::unread) return {0, 0};
     // Meets ftruncate's: either we see its size, or it sees that the frame is filling, and waits for us.
     simt::fence(std::memory_order_seq_cst, simt::scope::device);
     const file_table files(*mount);
     const auto size = static_cast<std::uint64_t>(files.nbytes_now(slot));
-    const std::uint64_t host = simt::atomic_ref<std::uint64_t>(files.slot(slot).host_nbytes).load(std::memory_order_relaxed);
+    file_slot& file = files.slot(slot);
+    const std::uint64_t host = simt::atomic_ref<std::uint64_t>(file.host_nbytes).load(std::memory_order_relaxed);
+    const std::uint64_t mapped = simt::atomic_ref<std::uint64_t>(file.mapped_nbytes).load(std::memory_order_relaxed);
     const std::uint64_t end = size < host ? size : host;
-    return offset >= end ? 0 : end - offset < page_nbytes ? static_cast<std::uint32_t>(end - offset) : page_nbytes;
+    if (offset >= end) return {0, 0};
+    const std::uint32_t nbytes = end - offset < page_nbytes ? static_cast<std::uint32_t>(end - offset) : page_nbytes;
+    return {offset + nbytes <= mapped ? file.pull_base + offset : 0, nbytes};
   });
-  const int got = to_read == 0 ? 0 : fill_staged(group, mount, handle, offset, frame, to_read);
+  int got = 0;
+  const bool pulled =
+      there.from != 0 && simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(there.from), there.nbytes) == 0;
+  if (pulled) {
+    got = static_cast<int>(there.nbytes);
+  } else if (there.nbytes != 0) {
+    got = fill_staged(group, mount, handle, offset, frame, there.nbytes);
+  }
   if (got < 0) return got;
   for (std::uint32_t i = static_cast<std::uint32_t>(got) + group.rank(); i < page_nbytes; i += group.size())
     frame[i] = std::byte{0};
@@ -198,8 +213,8 @@ GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& v
   if (view.kind == service::source_kind::pull) {
     // Looked at again for each page, as a call may pull many.
     const bool stale = by_leader(group, [&] { return file_table(mount).is_stale(view); });
-    error =
-        stale ? -ESTALE : simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(view.pull_base) + offset, nbytes);
+    const auto* from = reinterpret_cast<const std::byte*>(view.pull_base) + offset;
+    error = stale || simt::copy_from_host(group, frame, from, nbytes) != 0 ? -ESTALE : 0;  // or it was cut this moment
   } else {
     const int got = fill_staged(group, &mount, view.handle, offset, frame, nbytes);
     error = got < 0 ? got : static_cast<std::uint32_t>(got) < nbytes ? -ESTALE : 0;  // it was truncated

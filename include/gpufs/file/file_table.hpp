@@ -24,6 +24,28 @@ struct file_view {
   std::int32_t error;
 };
 
+// "directory/name" of two NUL-terminated strings, for kernels that have no room to put them together. No directory (null, "" or
+// "."): the mount's root. Slashes at the directory's end do not count.
+class joined_path {
+ public:
+  GPUFS_DEVICE joined_path(const char* directory, const char* name) : directory_(directory), name_(name), nbytes_(0) {
+    if (directory == nullptr || (directory[0] == '.' && directory[1] == '\0')) return;
+    while (nbytes_ <= service::max_path_nbytes && directory[nbytes_] != '\0') ++nbytes_;
+    if (nbytes_ > service::max_path_nbytes) return;  // too long already
+    while (nbytes_ > 0 && directory[nbytes_ - 1] == '/') --nbytes_;
+  }
+  GPUFS_DEVICE char operator[](std::uint32_t i) const {
+    if (nbytes_ == 0) return name_[i];
+    return i < nbytes_ ? directory_[i] : i == nbytes_ ? '/' : name_[i - nbytes_ - 1];
+  }
+  GPUFS_DEVICE friend bool operator==(const joined_path& path, std::nullptr_t) { return path.name_ == nullptr; }
+
+ private:
+  const char* directory_;
+  const char* name_;
+  std::uint32_t nbytes_;  // of the directory
+};
+
 // What an open gives its group.
 struct open_result {
   std::int32_t number;  // a file number or a negative errno
@@ -40,9 +62,10 @@ class file_table {
  public:
   GPUFS_DEVICE explicit file_table(const mount_layout& mount) : mount_(mount) {}
 
-  // Opens `path` (NUL-terminated, readable by the device). One lane calls; waits for the host where the path is not
+  // Opens `path` (a const char* or joined_path, readable by the device). One lane calls; waits for the host where the path is not
   // open yet, at most io_timeout_ns.
-  GPUFS_DEVICE_COLD static open_result open(const mount_layout* mount, const char* path, int flags, std::uint32_t start) {
+  template <class Path>
+  GPUFS_DEVICE_COLD static open_result open(const mount_layout* mount, Path path, int flags, std::uint32_t start) {
     open_result result{};
     result.number = file_table(*mount).try_open(path, flags, start, result);
     if (result.number < 0) simt::atomic_ref<std::uint64_t>(mount->words->open_errors).add_relaxed(1);
@@ -54,9 +77,10 @@ class file_table {
     const file_table table(*mount);
     const file_view opened = table.view_of_any(number);
     if (opened.error != 0) return opened.error;
-    if (table.drop(opened.slot, start)) return 0;
-    count_bad_number(mount->words);  // closed by another at the same moment
-    return -EBADF;
+    bool held = true;
+    const int error = table.drop(opened.slot, start, held);
+    if (!held) count_bad_number(mount->words);  // closed by another at the same moment
+    return error;
   }
 
   // What the slot behind a number says; error == -EBADF when the number is forged, the file was closed, or is open only for
@@ -185,7 +209,8 @@ class file_table {
   GPUFS_DEVICE file_counters& counters(std::uint32_t place) const { return mount_.counters[place]; }
 
   // Copies a path of nbytes bytes into a request's payload. One lane calls.
-  GPUFS_DEVICE static void copy_path(std::byte* payload, const char* path, std::uint32_t nbytes) {
+  template <class Path>
+  GPUFS_DEVICE static void copy_path(std::byte* payload, const Path& path, std::uint32_t nbytes) {
     // Eight bytes a store: the payload lies behind the bus.
     for (std::uint32_t i = 0; i < nbytes; i += 8) {
       std::uint64_t word = 0;
@@ -229,7 +254,8 @@ class file_table {
     return sum >= p ? sum - p : sum;
   }
 
-  GPUFS_DEVICE path_name name_of(const char* path) const {
+  template <class Path>
+  GPUFS_DEVICE path_name name_of(const Path& path) const {
     path_name name{{1, 1}, 0, 0, slot_mode::read, 0};
     if (path == nullptr) {
       name.error = -EFAULT;
@@ -262,7 +288,8 @@ class file_table {
   }
 
   // A file number or a negative errno; `brought` tells of the first page.
-  GPUFS_DEVICE std::int32_t try_open(const char* path, int flags, std::uint32_t start, open_result& brought) const {
+  template <class Path>
+  GPUFS_DEVICE std::int32_t try_open(const Path& path, int flags, std::uint32_t start, open_result& brought) const {
     const bool once = (flags & static_cast<int>(service::open_write_once)) != 0;
     const int access = flags & O_ACCMODE;
     const bool writes = access != O_RDONLY || once;
@@ -437,6 +464,8 @@ class file_table {
     put(slot.flags, name.flags);
     put(slot.write_error, 0);
     put(slot.writers, 0);
+    put(slot.mapped_nbytes, 0);
+    put(slot.stored_nbytes, 0);
     // An add, not a store: a stray look-up may hold a reference for a moment. Its release meets join's acquire.
     simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(slot_live + 1, std::memory_order_release);
     simt::atomic_ref<std::uint32_t>(slot.next).store(simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed),
@@ -479,7 +508,8 @@ class file_table {
     }
   }
 
-  GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const char* path, const path_name& name, int flags,
+  template <class Path>
+  GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const Path& path, const path_name& name, int flags,
                             std::uint32_t start, const simt::deadline& until, open_result& brought) const {
     const service::requests rings(mount_);
     const auto ticket = rings.take(start, until);
@@ -504,7 +534,7 @@ class file_table {
     }
     if (answer.result < 0) return static_cast<int>(answer.result);
     if (!fits) {
-      close_on_host(answer.handle, start);
+      close_on_host(answer.handle, 0, start);
       return -EFBIG;
     }
     put(slot.file_nbytes, answer.file_nbytes);
@@ -515,6 +545,8 @@ class file_table {
     put(slot.handle, answer.handle);
     put(slot.mode, answer.mode);
     put(slot.host_nbytes, static_cast<std::uint64_t>(answer.file_nbytes));
+    const bool mapped = name.mode != slot_mode::read && answer.pull_base != 0;
+    put(slot.mapped_nbytes, mapped ? static_cast<std::uint64_t>(answer.file_nbytes) : 0);
     const service::source_kind kind = name.mode == slot_mode::read    ? answer.kind
                                       : name.mode == slot_mode::write ? service::source_kind::live
                                                                       : service::source_kind::unread;
@@ -584,38 +616,42 @@ class file_table {
     count_timeout();
   }
 
-  // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. False when
-  // there was none.
-  GPUFS_DEVICE bool drop(std::uint32_t index, std::uint32_t start) const {
+  // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. 0, what the
+  // host said when it closed the file, or -EBADF and !held when there was none.
+  GPUFS_DEVICE int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
     file_slot& slot = mount_.slots[index];
     // Read while we hold the slot: once it is given back, it may be freed and taken for another path before we look again.
     const std::uint32_t generation = generation_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
     simt::atomic_ref<std::uint32_t> refs(slot.refs);
     std::uint32_t before = refs.load(std::memory_order_relaxed);
     do {
-      if ((before & slot_refs) == 0) return false;
+      if ((before & slot_refs) == 0) {
+        held = false;
+        return -EBADF;
+      }
     } while (!refs.compare_exchange(before, before - 1, std::memory_order_acq_rel));
-    if (before == (slot_live | 1) || before == (slot_detached | 1)) {
-      retire(slot, index, start);
-    } else if (before == 1) {
-      recycle(slot, index, generation);
-    }
-    return true;
+    if (before == (slot_live | 1) || before == (slot_detached | 1)) return retire(slot, index, start);
+    if (before == 1) recycle(slot, index, generation);
+    return 0;
+  }
+  GPUFS_DEVICE void drop(std::uint32_t index, std::uint32_t start) const {
+    bool held = true;
+    drop(index, start, held);
   }
 
-  GPUFS_DEVICE void retire(file_slot& slot, std::uint32_t index, std::uint32_t start) const {
+  GPUFS_DEVICE int retire(file_slot& slot, std::uint32_t index, std::uint32_t start) const {
     // Fails when somebody opened the path again meanwhile: then theirs is the last reference. From here on the slot is ours,
     // and stays this path's, until we give it back. We do so when the host has closed the file, so that no more files are open
     // there than there are slots.
     simt::atomic_ref<std::uint32_t> refs(slot.refs);
     std::uint32_t unused = refs.load(std::memory_order_relaxed);
     do {
-      if ((unused & slot_refs) != 0 || unused == 0) return;
+      if ((unused & slot_refs) != 0 || unused == 0) return 0;
     } while (!refs.compare_exchange(unused, 1, std::memory_order_acq_rel));
     path_bucket& chain = chain_of(slot);
     if (!lock(chain, simt::deadline(mount_.io_timeout_ns))) {
       keep_for_ever(slot);
-      return;
+      return -ETIMEDOUT;
     }
     if (unused == slot_live) unlink(chain, index);
     simt::atomic_ref<std::uint32_t> word(slot.word);
@@ -627,9 +663,14 @@ class file_table {
     unlock(chain);
     const bool written = mode_of(slot) != slot_mode::read;
     if (written) forget_unwritten(index);
-    if (!close_on_host(handle, start)) return;    // still open there: the slot stays taken, too
-    if (written && has_lost_list(index)) return;  // as does one whose file the host may yet write
+    const std::uint64_t stored = written ? simt::atomic_ref<std::uint64_t>(slot.stored_nbytes).load(std::memory_order_relaxed) : 0;
+    const closed_on_host closed = close_on_host(handle, stored, start);
+    const int error = stored != 0 ? closed.error : 0;
+    if (!closed.asked) return error;  // still open there: the slot stays taken, too
+    if (written && has_lost_list(index)) service::requests(mount_).end_late_writes();
+    if (written && has_lost_list(index)) return error;  // as does one whose file the host may yet write
     if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
+    return error;
   }
 
   GPUFS_DEVICE bool has_lost_list(std::uint32_t index) const {
@@ -661,25 +702,25 @@ class file_table {
     if (word.compare_exchange(seen, word_of(generation + 1, slot_state::free), std::memory_order_acq_rel)) push_slot(index);
   }
 
-  // False when the host was not even asked: no slot of a request ring came in time.
-  GPUFS_DEVICE bool close_on_host(std::uint32_t handle, std::uint32_t start) const {
+  struct closed_on_host {
+    bool asked;  // else no slot of a request ring came in time
+    int error;
+  };
+  GPUFS_DEVICE closed_on_host close_on_host(std::uint32_t handle, std::uint64_t stored_nbytes, std::uint32_t start) const {
     const simt::deadline until(mount_.io_timeout_ns);
     const service::requests rings(mount_);
     const auto ticket = rings.take(start, until);
     if (ticket.index == service::requests::no_slot) {
-      count_timeout();
-      return false;
+      return {false, count_timeout()};
     }
     service::request ask{};
     ask.op = service::opcode::close;
     ask.handle = handle;
+    ask.offset = static_cast<std::int64_t>(stored_nbytes);
     service::reply answer;
-    if (rings.call(ticket, ask, answer, until) == 0) {
-      rings.give_back(ticket);
-    } else {
-      count_timeout();
-    }
-    return true;
+    if (rings.call(ticket, ask, answer, until) != 0) return {true, count_timeout()};
+    rings.give_back(ticket);
+    return {true, answer.result < 0 ? static_cast<int>(answer.result) : 0};
   }
 
   GPUFS_DEVICE int count_timeout() const {

@@ -53,7 +53,11 @@ struct alignas(128) file_slot {
   std::uint64_t host_nbytes;  // of a slot for writing: pages from here on are not in the file, so nobody reads them in
   std::int32_t write_error;   // the first error of a write-back that nobody was told of
   std::uint32_t writers;      // calls that write it now; bit 31: it is being truncated, and they wait
-  std::uint32_t reserved[6];
+  // Of a slot for writing whose file is mapped at pull_base: what is written below this goes there by plain stores, and it is read
+  // there. Falls, and never rises.
+  std::uint64_t mapped_nbytes;
+  std::uint64_t stored_nbytes;  // the end of what was written there so far, of which sync and close must tell the host
+  std::uint32_t reserved[2];
 };
 static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, refs) == 32);
 
@@ -111,7 +115,8 @@ inline constexpr std::uint32_t free_lists = 64;
 
 // A slot's pages that are to be written back lie in as many lists, frame f in list f % lists_per_slot: so of one frame nobody
 // starts a write-back while another is under way.
-inline constexpr std::uint32_t lists_per_slot = 16;
+// With a mapped file, as many warps as there are lists write back at once.
+inline constexpr std::uint32_t lists_per_slot = 64;
 
 // Words the device shares with itself only.
 struct alignas(64) mount_words {

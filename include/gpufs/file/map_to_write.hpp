@@ -1,5 +1,6 @@
 // Pages of files that kernels write by plain stores. After GPUfs (CACM'14), section 3 (gmmap, gmsync, gmunmap): what was written is
-// found by a comparison with a copy, the page's twin, that is made when it is mapped. Called as what file.hpp has.
+// found by a comparison with a copy, the page's twin, that is made when it is mapped and shared by all who have it mapped
+// (docs/writing.md, "Pages mapped for writing"). Called as what file.hpp has.
 #pragma once
 #include "gpufs/file/open.hpp"
 
@@ -29,8 +30,7 @@ class writable_page {
 
   std::byte* data_;
   const mount_layout* mount_;
-  file_number number_;
-  cache::frame_index frame_, twin_;
+  cache::frame_index frame_;
   std::uint32_t nbytes_;
   std::int32_t error_;
 };
@@ -38,11 +38,14 @@ class writable_page {
 namespace detail {
 
 struct twinned_page {
-  cache::frame_index frame, twin;
+  cache::frame_index frame;
   int error;
 };
+// Pins a page and counts one more who has it mapped for writing. `number` is one of the file's by which it may be written. All
+// lanes call; `view` and `number` are the leader's.
 template <class Group>
-GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mount, file_view view, std::uint64_t page_number) {
+GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mount, file_view view, file_number number,
+                                            std::uint64_t page_number) {
   view = group.broadcast(view);
   const mount_ref here(*mount);
   const auto got = by_leader(group, [&] { return acquire_page(group, here, view, page_number); });
@@ -50,78 +53,181 @@ GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mou
   if (got.what == decltype(got.what)::fill) {
     error = fill_page<Group, cache::page_cache<>>(group, mount, &mount->cache, view, page_number, got.frame);
   }
-  if (error != 0) return {{}, {}, error};
-  using pages_type = cache::page_cache<>;
-  const auto twin = by_leader(group, [&] {
-    return pages_type::take_frame(&mount->cache, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
-                                  mount->frame_timeout_ns);
-  });
-  const cache::frames frames(mount->cache);
-  if (twin.error != 0) {
-    if (group.leader()) frames.unpin(got.frame);
-    return {{}, {}, twin.error};
-  }
-  simt::copy_changing(group, frames.data(twin.frame), frames.data(got.frame), frames.page_nbytes());
-  return {got.frame, twin.frame, 0};
-}
+  if (error != 0) return {{}, error};
 
-// What the group has stored into the page so far is written from now on, as by pwrite; but not what lies beyond the file's end, if
-// that has been cut meanwhile. All lanes call. 0 or -ETIMEDOUT, and then nothing was done.
-template <class Group>
-GPUFS_DEVICE_COLD int note_changes(Group group, const mount_layout* mount, file_view view, cache::frame_index frame,
-                                   cache::frame_index twin) {
-  view = group.broadcast(view);
   const cache::frames frames(mount->cache);
+  cache::twin_state& state = cache::dirty_pages(mount->cache).twin(got.frame);
+  const simt::atomic_ref<std::uint32_t> count(state.count);
+  using pages_type = cache::page_cache<>;
   struct start {
-    std::uint32_t end;
-    bool begun;
+    cache::frame_index spare;
+    int error;
+    bool first;  // we have the lock, and no twin is there
   };
   const start at = by_leader(group, [&]() -> start {
-    if (!begin_changes(*mount, view.slot)) return {0, false};
+    const simt::deadline until(2 * mount->io_timeout_ns), frame_until(mount->frame_timeout_ns);
+    const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
+    start mine{};
+    bool have_spare = false;
+    for (simt::backoff pause;; pause()) {
+      if (!have_spare && !cache::dirty_pages::is_mapped(state)) {
+        // Before the lock, as it may take a while: until somebody gives a frame back, or makes the twin.
+        const auto spare = pages_type::take_frame(&mount->cache, ring, 0);
+        have_spare = spare.error == 0;
+        mine.spare = spare.frame;
+        if (!have_spare && !frame_until.expired()) continue;
+        mine.error = spare.error;
+        if (!have_spare) break;
+      }
+      if (!cache::dirty_pages::lock_twin(state, until)) {
+        mine.error = -ETIMEDOUT;
+        break;
+      }
+      mine.first = !cache::dirty_pages::is_mapped(state);
+      if (mine.first && have_spare) return mine;
+      if (!mine.first) count.fetch_add(1, std::memory_order_relaxed);
+      cache::dirty_pages::unlock_twin(state);
+      if (!mine.first) break;
+      // The others have unmapped it since we looked.
+      if (until.expired()) {
+        mine.error = -ETIMEDOUT;
+        break;
+      }
+    }
+    if (have_spare) frames.unpin(mine.spare);
+    if (mine.error != 0) frames.unpin(got.frame);
+    return mine;
+  });
+  if (at.error == 0 && at.first) {
+    simt::copy_changing(group, frames.data(at.spare), frames.data(got.frame), frames.page_nbytes());
+    if (group.leader()) {
+      state.twin = static_cast<std::uint32_t>(at.spare);
+      simt::atomic_ref<std::int32_t>(state.number).store(static_cast<std::int32_t>(number), std::memory_order_relaxed);
+      count.store(1, std::memory_order_relaxed);
+      cache::dirty_pages::unlock_twin(state);
+    }
+  }
+  group.sync();  // nobody stores before the twin is there
+  return {got.frame, at.error};
+}
+
+// Maps the page that holds `offset` of the file that `view`, the leader's, tells of.
+template <class Group>
+GPUFS_DEVICE twinned_page map_page_of(Group group, const mount_layout* mount, const file_view& view, file_number number,
+                                      std::int64_t offset, std::uint32_t* nbytes) {
+  struct range {
+    std::int64_t left;
+    int error;
+  };
+  const range of = by_leader(group, [&]() -> range {
+    if (view.error != 0) return {0, view.error};
+    return {view.nbytes - offset, offset < 0 ? -EINVAL : offset >= view.nbytes ? -ENXIO : 0};
+  });
+  if (of.error != 0) return {{}, of.error};
+  const std::uint32_t shift = mount->cache.frames.page_shift;
+  const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
+  const std::uint32_t here =
+      (1u << shift) - static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
+  *nbytes = of.left < here ? static_cast<std::uint32_t>(of.left) : here;
+  return simt::call_cold(&map_to_write<Group>, group, mount, view, number, page_number);
+}
+
+// The number by which the file of a page that the caller has mapped may be written.
+GPUFS_DEVICE file_number number_of_mapped(const mount_layout& mount, cache::frame_index frame) {
+  cache::twin_state& state = cache::dirty_pages(mount.cache).twin(frame);
+  return file_number{simt::atomic_ref<std::int32_t>(state.number).load(std::memory_order_relaxed)};
+}
+
+struct noted {
+  written_file file;
+  int error;
+  bool open;  // so `file` is one
+};
+// What has been stored into a mapped page so far is written from now on, as by pwrite; but not what lies beyond the file's end, if
+// that has been cut meanwhile. If the caller `leaves`, it has the page mapped and pinned no more. All lanes call. error: 0; -EBADF,
+// the file is not open, or -ETIMEDOUT, and then nothing was noted.
+template <class Group>
+GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cache::frame_index frame, bool leaves) {
+  group.sync();  // the group's stores
+  const cache::frames frames(mount->cache);
+  const cache::dirty_pages pages(mount->cache);
+  cache::twin_state& state = pages.twin(frame);
+  struct start {
+    noted result;
+    std::uint32_t end;
+    bool locked;
+  };
+  const start at = by_leader(group, [&]() -> start {
+    const file_view view = file_table(*mount).view_to_write(number_of_mapped(*mount, frame));
+    start mine{{written(view), view.error, view.error == 0}, 0, false};
+    // The gate before the lock: a truncation, which has closed the gate, takes the lock.
+    const bool passed = view.error == 0 && begin_changes(*mount, view.slot);
+    if (view.error == 0 && !passed) mine.result.error = -ETIMEDOUT;
+    mine.locked = cache::dirty_pages::lock_twin(state, simt::deadline(2 * mount->io_timeout_ns));
+    if (!mine.locked) {
+      mine.result.error = -ETIMEDOUT;
+      if (passed) end_changes(*mount, view.slot);
+    }
+    if (mine.result.error != 0) return mine;
     const std::uint64_t page_begin = cache::page_number_of(frames.load_key(frame)) << frames.page_shift();
     const auto size = static_cast<std::uint64_t>(file_table(*mount).nbytes_now(view.slot));
     const std::uint64_t left = size > page_begin ? size - page_begin : 0;
-    return {left < frames.page_nbytes() ? static_cast<std::uint32_t>(left) : frames.page_nbytes(), true};
+    mine.end = left < frames.page_nbytes() ? static_cast<std::uint32_t>(left) : frames.page_nbytes();
+    return mine;
   });
-  if (!at.begun) return -ETIMEDOUT;
-  const bool changed = at.end != 0 && cache::dirty_pages(mount->cache).mark_changes(group, frame, frames.data(twin), at.end);
+  if (!at.locked) return at.result;
+  const cache::frame_index twin{state.twin};
+  const bool changed = at.end != 0 && pages.mark_changes(group, frame, frames.data(twin), at.end);
   group.sync();
   if (group.leader()) {
-    if (changed) make_dirty(*mount, written(view), frame);
-    end_changes(*mount, view.slot);
+    // With the lock held: who finds nothing that is not noted may rely on the page's being listed.
+    if (changed) make_dirty(*mount, at.result.file, frame);
+    const bool last = leaves && simt::atomic_ref<std::uint32_t>(state.count).fetch_sub(1, std::memory_order_relaxed) == 1;
+    cache::dirty_pages::unlock_twin(state);
+    if (at.result.error == 0) end_changes(*mount, at.result.file.slot);
+    if (last) frames.unpin(twin);
+    if (leaves) cache::frames::unpin_after_writes(frames.state_word(frame), 1);
   }
   group.sync();
-  return 0;
+  return at.result;
+}
+
+// What msync does with a mapped page.
+template <class Group>
+GPUFS_DEVICE int sync_mapped(Group group, const mount_layout* mount, cache::frame_index frame, durability how) {
+  const file_number number = by_leader(group, [&] { return number_of_mapped(*mount, frame); });
+  const noted got = simt::call_cold(&note_changes<Group>, group, mount, frame, false);
+  return got.error != 0 ? got.error : sync_file(group, mount, number, how);
+}
+
+// What unmap_page does with one.
+template <class Group>
+GPUFS_DEVICE int unmap_written(Group group, const mount_layout* mount, cache::frame_index frame) {
+  const noted got = simt::call_cold(&note_changes<Group>, group, mount, frame, true);
+  if (got.open) limit_dirty(group, mount, got.file, static_cast<std::uint32_t>(frame));
+  return got.error;
 }
 
 }  // namespace detail
 
-// Maps the page that holds `offset` for reading and writing: it is pinned in the cache, and does not move, until unmap_page, and
-// takes a second frame until then. Stores are seen at once by who reads the page; they are written, as by pwrite, by msync and
-// unmap_page: every byte that has another value than it had when the page was mapped. A file that must grow does so by ftruncate
-// before. The page's error() is 0, or as map_page's, and -EBADF for a file that is not open for writing. Several groups may map a
-// page and store to different bytes of it.
+// Maps the page that holds `offset` for reading and writing: it is pinned in the cache, and does not move, until unmap_page. All
+// who have it mapped take one more frame together until then. Stores are seen at once by who reads the page; they are written, as
+// by pwrite, by msync and unmap_page: every byte that has another value than it had when the page was mapped by the first of them,
+// or was noted by one of them. A file that must grow does so by ftruncate before. The page's error() is 0, or as map_page's, and
+// -EBADF for a file that is not open for writing. Several groups may map a page and store to different bytes of it.
 template <class Group>
 GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, std::int64_t offset) {
   const mount_layout* mount = opened.mount().layout().resident;
-  const std::uint32_t shift = mount->cache.frames.page_shift;
-  const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
-  const auto in_page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
-  file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
+  file_view view{};  // the leader's
+  if (group.leader()) view = file_table(*mount).view_to_write(opened.number());
   writable_page result{};
-  result.error_ = view.error != 0 ? view.error : offset < 0 ? -EINVAL : offset >= view.nbytes ? -ENXIO : 0;
-  if (result.error_ != 0) return result;
-  const detail::twinned_page got = simt::call_cold(&detail::map_to_write<Group>, group, mount, view, page_number);
+  const detail::twinned_page got = detail::map_page_of(group, mount, view, opened.number(), offset, &result.nbytes_);
   result.error_ = got.error;
   if (got.error != 0) return result;
-  const std::int64_t left = view.nbytes - offset;
-  const std::uint32_t here = (1u << shift) - in_page;
+  const auto in_page = static_cast<std::uint64_t>(offset) & (detail::page_nbytes_of(opened.mount()) - 1);
   result.data_ = cache::frames(mount->cache).data(got.frame) + in_page;
   result.mount_ = mount;
-  result.number_ = opened.number();
   result.frame_ = got.frame;
-  result.twin_ = got.twin;
-  result.nbytes_ = left < here ? static_cast<std::uint32_t>(left) : here;
   return result;
 }
 
@@ -130,10 +236,7 @@ GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, st
 template <class Group>
 GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how) {
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
-  const file_view view = detail::by_leader(group, [&] { return file_table(*mapped.mount_).view_to_write(mapped.number_); });
-  if (view.error != 0) return view.error;
-  const int error = simt::call_cold(&detail::note_changes<Group>, group, mapped.mount_, view, mapped.frame_, mapped.twin_);
-  return error != 0 ? error : detail::sync_file(group, mapped.mount_, mapped.number_, how);
+  return detail::sync_mapped(group, mapped.mount_, mapped.frame_, how);
 }
 
 // Gives a mapped page back; its data() must not be used after. What was stored is written with the next fsync or close, or earlier.
@@ -142,20 +245,8 @@ GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how) {
 template <class Group>
 GPUFS_DEVICE int unmap_page(Group group, writable_page& mapped) {
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
-  const mount_layout* mount = mapped.mount_;
-  const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(mapped.number_); });
-  int error = view.error;
-  if (error == 0) error = simt::call_cold(&detail::note_changes<Group>, group, mount, view, mapped.frame_, mapped.twin_);
-  group.sync();
-  if (group.leader()) {
-    const cache::page_cache<> pages(mount->cache);
-    cache::frames::unpin_after_writes(pages.pages().state_word(mapped.frame_), 1);
-    pages.unpin(mapped.twin_);
-  }
-  group.sync();
   mapped.data_ = nullptr;
-  if (view.error == 0) detail::limit_dirty(group, mount, detail::written(view), static_cast<std::uint32_t>(mapped.frame_));
-  return error;
+  return detail::unmap_written(group, mapped.mount_, mapped.frame_);
 }
 
 }  // namespace GPUFS_MACHINE

@@ -17,15 +17,35 @@ GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
   group.sync();  // no lane still uses it
   const mount_layout* mount = opened.mount().layout().resident;
   int error = 0;
-  if (file_table::may_write(opened.number())) {
-    const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
-    if (view.error != 0) return view.error;
-    error = simt::call_cold(&detail::flush<Group>, group, mount, detail::written(view));
-  }
+  if (file_table::may_write(opened.number())) error = detail::sync_file(group, mount, opened.number(), durability::page_cache);
   const int closed =
       detail::by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, opened.number(), detail::ring_hint()); });
   return error != 0 ? error : closed;
 }
+
+namespace detail {
+
+template <class Group, class Mount, class Path>
+GPUFS_DEVICE basic_file<Mount> open_path(Group group, const Mount& mount, Path path, int flags) {
+  const open_result got =
+      by_leader(group, [&] { return simt::call_cold(&file_table::open<Path>, mount.layout().resident, path, flags, ring_hint()); });
+  if (got.nbytes != 0) {
+    simt::call_cold(&enter_first_page<Group, decltype(mount.pages())>, group, mount.layout().resident,
+                    mount.layout().cache.resident, got);
+  }
+  const basic_file<Mount> opened(mount, file_number{got.number});
+  if (got.truncates) {
+    const file_view view = by_leader(group, [&] { return file_table(mount.layout()).view_to_write(opened.number()); });
+    const int error = simt::call_cold(&truncate<Group>, group, mount.layout().resident, view, 0);
+    if (error != 0) {
+      close(group, opened);
+      return basic_file<Mount>(mount, file_number{error});
+    }
+  }
+  return opened;
+}
+
+}  // namespace detail
 
 // Opens a file below the mount's root: `path` is relative to the root, NUL-terminated, at most 4095 bytes, in memory
 // that the device can read. Waits for the host unless the path is open already.
@@ -43,22 +63,7 @@ GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
 // -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
-  const open_result got = detail::by_leader(
-      group, [&] { return simt::call_cold(&file_table::open, mount.layout().resident, path, flags, detail::ring_hint()); });
-  if (got.nbytes != 0) {
-    simt::call_cold(&detail::enter_first_page<Group, decltype(mount.pages())>, group, mount.layout().resident,
-                    mount.layout().cache.resident, got);
-  }
-  const basic_file<Mount> opened(mount, file_number{got.number});
-  if (got.truncates) {
-    const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view_to_write(opened.number()); });
-    const int error = simt::call_cold(&detail::truncate<Group>, group, mount.layout().resident, view, 0);
-    if (error != 0) {
-      close(group, opened);
-      return basic_file<Mount>(mount, file_number{error});
-    }
-  }
-  return opened;
+  return detail::open_path(group, mount, path, flags);
 }
 
 }  // namespace GPUFS_MACHINE

@@ -5,6 +5,7 @@
 #pragma once
 #include <cerrno>
 
+#include "gpufs/cache/dirty.hpp"
 #include "gpufs/file/layout.hpp"
 #include "gpufs/simt/simt.hpp"
 
@@ -14,7 +15,7 @@ inline namespace GPUFS_MACHINE {
 class requests {
  public:
   GPUFS_DEVICE explicit requests(const mount_layout& mount)
-      : view_(mount.requests), tails_(mount.request_tails), turns_(mount.request_turns) {}
+      : mount_(mount), view_(mount.requests), tails_(mount.request_tails), turns_(mount.request_turns) {}
 
   // A slot held by the caller between take() and give_back().
   struct ticket {
@@ -24,7 +25,7 @@ class requests {
   static constexpr std::uint32_t no_slot = ~0u;
 
   // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it closes
-  // what the host has opened for a caller that had given up.
+  // what the host has opened for a caller that had given up, and ends write-backs that were late.
   GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const {
     simt::backoff pause;
     late_open late{0, false};
@@ -43,7 +44,7 @@ class requests {
         }
         continue;
       }
-      if (turn == (turn_of(number - view_.nslots) | abandoned) && !late.found) late = reclaim(index, turn, number);
+      if (turn == (turn_of(number - view_.nslots) | abandoned) && !late.found) late = reclaim(index, turn);
       if (attempt % view_.nrings == view_.nrings - 1) {
         if (until.expired()) return {no_slot, 0};
         pause();
@@ -74,22 +75,38 @@ class requests {
     out.flags = what.flags;
     out.skip = what.skip;
     out.mode = what.mode;
+    out.frame = what.frame;
+    out.list = what.list;
     // Meets the host's acquire load of `sequence`: it then sees the fields and the payload.
     host_word(out.sequence).store(t.number + 1, std::memory_order_release);
   }
   GPUFS_DEVICE int wait(ticket t, reply& answer, const simt::deadline& until) const {
+    if (is_answered(t, answer, until)) return 0;
+    abandon(t);
+    return -ETIMEDOUT;
+  }
+  // The halves of a wait: false when no answer came in time. Then the caller abandons the slot, which is not ours any more.
+  GPUFS_DEVICE bool is_answered(ticket t, reply& answer, const simt::deadline& until) const {
     const reply& in = view_.replies[t.index];
     simt::backoff pause;
     // Meets the host's release store: we then see its fields and the payload.
     while (host_word(const_cast<std::uint32_t&>(in.sequence)).load(std::memory_order_acquire) != t.number + 1) {
-      if (until.expired()) {
-        simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number) | abandoned, std::memory_order_release);
-        return -ETIMEDOUT;
-      }
+      if (until.expired()) return false;
       pause();
     }
     answer = in;
-    return 0;
+    return true;
+  }
+  GPUFS_DEVICE void abandon(ticket t) const {
+    simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number) | abandoned, std::memory_order_release);
+  }
+
+  // Ends all write-backs that the host has answered for too late. One lane calls; looks at every slot, and waits for nobody.
+  GPUFS_DEVICE void end_late_writes() const {
+    for (std::uint32_t index = 0; index < view_.nrings * view_.nslots; ++index) {
+      const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
+      if ((turn & abandoned) != 0) reclaim(index, turn, false);
+    }
   }
 
   // Gives the slot back after the group has read the payload (and met in a sync). One lane calls.
@@ -109,17 +126,34 @@ class requests {
     bool found;
   };
 
-  // A slot whose caller gave up is free again once the host has answered it after all.
-  GPUFS_DEVICE late_open reclaim(std::uint32_t index, std::uint32_t turn, std::uint32_t number) const {
+  // A slot whose caller gave up, seen with `turn`, is free again once the host has answered it after all. It stays as it is when a
+  // file was opened and the caller closes none.
+  GPUFS_DEVICE late_open reclaim(std::uint32_t index, std::uint32_t turn, bool closes = true) const {
     reply& in = view_.replies[index];
     late_open late{0, false};
-    if (host_word(in.sequence).load(std::memory_order_acquire) != number - view_.nslots + 1) return late;
+    const std::uint32_t number = (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1));  // of its ticket
+    if (host_word(in.sequence).load(std::memory_order_acquire) != number + 1) return late;
     simt::atomic_ref<std::uint32_t> word(turns_[index]);
     if (!word.compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel)) return late;
     // The slot is ours, as if we had asked: read the answer before others can ask anew.
-    if (view_.requests[index].op == opcode::open && in.result >= 0) late = {in.handle, true};
-    word.store(turn_of(number), std::memory_order_release);
+    const request& asked = view_.requests[index];
+    if (asked.op == opcode::open && in.result >= 0) {
+      if (!closes) {
+        word.store(turn, std::memory_order_release);
+        return late;
+      }
+      late = {in.handle, true};
+    }
+    if (asked.op == opcode::write) end_late_write(asked.frame, asked.list);
+    word.store(turn_of(number + view_.nslots), std::memory_order_release);
     return late;
+  }
+
+  // The host has done what it was given, well or not: its caller was told that it did not. The page may be written anew.
+  GPUFS_DEVICE void end_late_write(std::uint32_t frame, std::uint32_t list) const {
+    cache::frames(mount_.cache).unpin(cache::frame_index{frame});
+    simt::atomic_ref<std::uint64_t>(mount_.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
+    cache::dirty_pages::end_late(mount_.dirty_lists[list]);
   }
 
   GPUFS_DEVICE void close(ticket t, std::uint32_t handle, const simt::deadline& until) const {
@@ -134,6 +168,7 @@ class requests {
     return simt::atomic_ref<std::uint32_t, simt::scope::system>(word);
   }
 
+  const mount_layout& mount_;
   const ring_view& view_;
   std::uint32_t* tails_;
   std::uint32_t* turns_;

@@ -80,6 +80,34 @@ GPUFS_DEVICE void make_dirty(const mount_layout& mount, const written_file& file
   }
 }
 
+// A whole page that is not in the cache, of a mapped file: while nobody else can reach it, it goes into the frame and to the file
+// at once, and is never dirty. Written back later it would have to be found by way of a list. All lanes call, after begin_changes.
+// False: it must be made dirty as any other.
+template <class Group>
+GPUFS_DEVICE bool store_new_page(Group group, const mount_layout& mount, const file_view& view, cache::page_key key,
+                                 cache::frame_index frame, const std::byte* src) {
+  const cache::page_cache<> pages(mount.cache);
+  file_slot& slot = file_table(mount).slot(view.slot);
+  const std::uint32_t page_nbytes = pages.pages().page_nbytes();
+  const std::uint64_t begin = cache::page_number_of(key) << pages.pages().page_shift();
+  const bool mapped = by_leader(group, [&] {  // it falls only when no write is under way
+    return begin + page_nbytes <= simt::atomic_ref<std::uint64_t>(slot.mapped_nbytes).load(std::memory_order_relaxed);
+  });
+  if (!mapped) return false;
+  std::byte* data = pages.pages().data(frame);
+  simt::copy_bytes(group, data, src, page_nbytes);
+  // From the frame: whoever changes src meanwhile, both have the same bytes.
+  if (simt::copy_to_host(group, reinterpret_cast<std::byte*>(slot.pull_base) + begin, data, page_nbytes) != 0) return false;
+  if (group.leader()) {
+    // As store_page; here end_fill's release is the one that a later fill from the mapping meets.
+    raise_to(slot.stored_nbytes, begin + page_nbytes);
+    note_written(mount, slot, 0, page_nbytes);
+    pages.end_fill(key, frame, 0);
+    cache::frames::unpin_after_writes(pages.pages().state_word(frame), 1);
+  }
+  return true;
+}
+
 // Writes what of the part lies in one page. All lanes of a group within a warp call. 0 or a negative errno.
 template <class Group>
 GPUFS_DEVICE_COLD int write_in_page(Group group, const mount_layout* mount, file_view view, write_part part,
@@ -99,6 +127,7 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const mount_layout* mount, file
   if (got.what == pages_type::role::error) return got.error;
   std::byte* frame = pages.pages().data(got.frame);
   const bool whole = end - begin == page_nbytes;
+  if (got.what == pages_type::role::fill && whole && store_new_page(group, *mount, view, key, got.frame, src)) return 0;
   if (got.what == pages_type::role::fill && !whole) {
     const int error = fill_page<Group, pages_type>(group, mount, &mount->cache, view, page_number, got.frame);
     if (error != 0) return error;
@@ -173,34 +202,73 @@ inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const mount_layout* mount, 
   return answer.result;
 }
 
+// Until write-backs that were under way have ended: each list's lock was free once. One lane calls. 0 or -ETIMEDOUT.
+inline GPUFS_DEVICE_COLD int wait_for_write_backs(const mount_layout* mount, std::uint32_t slot) {
+  for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
+    cache::dirty_list& list = file_table(*mount).list(slot, i);
+    if (cache::dirty_pages::is_lost(list)) end_late_writes(mount);
+    if (!cache::dirty_pages::lock(list, simt::deadline(2 * mount->io_timeout_ns))) return -ETIMEDOUT;
+    cache::dirty_pages::unlock(list);
+  }
+  return 0;
+}
+
+// Asks the host to sync a file that has been written back. One lane calls. 0 or a negative errno.
+inline GPUFS_DEVICE_COLD int sync_on_host(const mount_layout* mount, std::uint32_t slot, std::uint32_t handle, durability how) {
+  file_slot& file = file_table(*mount).slot(slot);
+  const std::uint64_t stored = simt::atomic_ref<std::uint64_t>(file.stored_nbytes).load(std::memory_order_relaxed);
+  if (how == durability::page_cache && stored == 0) return 0;
+  const std::uint32_t flags = how == durability::stable ? 0
+                              : how == durability::data ? service::sync_data_only
+                                                        : service::sync_page_cache;
+  const auto error =
+      static_cast<int>(ask_about_file(mount, service::opcode::sync, handle, static_cast<std::int64_t>(stored), flags));
+  if (error != 0 && stored != 0) {
+    // The mapping may not be the file's any more. What is being stored there now is lost, too, and told by this error.
+    const bool alone = begin_truncation(*mount, slot);
+    simt::atomic_ref<std::uint64_t>(file.mapped_nbytes).store(0, std::memory_order_relaxed);
+    if (wait_for_write_backs(mount, slot) == 0 && alone) {
+      simt::atomic_ref<std::uint64_t>(file.stored_nbytes).store(0, std::memory_order_relaxed);  // told
+    }
+    if (alone) end_truncation(*mount, slot);
+  }
+  return error;
+}
+
 // What fsync does.
 template <class Group>
 GPUFS_DEVICE int sync_file(Group group, const mount_layout* mount, file_number number, durability how) {
   group.sync();  // what the group has written
   const file_view view = by_leader(group, [&] { return file_table(*mount).view_to_write(number); });
   if (view.error != 0) return view.error;
-  int error = simt::call_cold(&flush<Group>, group, mount, written(view));
-  if (how != durability::page_cache) {
-    const std::uint32_t flags = how == durability::data ? service::sync_data_only : 0;
-    const auto synced = by_leader(group, [&] {
-      return static_cast<int>(simt::call_cold(&ask_about_file, mount, service::opcode::sync, view.handle, 0, flags));
-    });
-    if (error == 0) error = synced;
-  }
-  return error;
+  const int error = simt::call_cold(&flush<Group>, group, mount, written(view));
+  const int synced = by_leader(group, [&] { return simt::call_cold(&sync_on_host, mount, view.slot, view.handle, how); });
+  return error != 0 ? error : synced;
 }
 
-// What of a cached page lies at or beyond the new end of its file becomes zeros, and is not written back. All lanes call, for a
-// frame that the leader has pinned.
+// What of a cached page lies at or beyond the new end of its file becomes zeros, in its twin too if it is mapped for writing, and
+// is not written back. All lanes call, for a frame that the leader has pinned. False: -ETIMEDOUT.
 template <class Group>
-GPUFS_DEVICE void cut_page(Group group, const mount_layout& mount, cache::frame_index frame, std::uint32_t begin) {
+GPUFS_DEVICE bool cut_page(Group group, const mount_layout& mount, cache::frame_index frame, std::uint32_t begin) {
   const cache::frames frames(mount.cache);
-  std::byte* data = frames.data(frame);
-  for (std::uint32_t i = begin + group.rank(); i < frames.page_nbytes(); i += group.size()) data[i] = std::byte{0};
-  group.sync();
-  cache::dirty_pages(mount.cache).unmark(group, frame, begin);
+  const cache::dirty_pages pages(mount.cache);
+  const auto zero = [&](std::byte* data) {
+    for (std::uint32_t i = begin + group.rank(); i < frames.page_nbytes(); i += group.size()) data[i] = std::byte{0};
+    group.sync();
+  };
+  zero(frames.data(frame));
+  pages.unmark(group, frame, begin);
+  cache::twin_state& twin = pages.twin(frame);
+  // Also where there is no twin: who makes one has the lock after us, and copies the zeros.
+  const bool locked =
+      by_leader(group, [&] { return cache::dirty_pages::lock_twin(twin, simt::deadline(2 * mount.io_timeout_ns)); });
+  if (locked) {
+    if (by_leader(group, [&] { return cache::dirty_pages::is_mapped(twin); })) zero(frames.data(cache::frame_index{twin.twin}));
+    if (group.leader()) cache::dirty_pages::unlock_twin(twin);
+  }
   group.sync();
   if (group.leader()) cache::frames::unpin_after_writes(frames.state_word(frame), 1);
+  return locked;
 }
 
 // The frames first, first + step, ... x the group's size: pins those that have a page of the file which reaches beyond nbytes, and
@@ -234,8 +302,9 @@ GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t
     for (std::uint64_t left = group.ballot(cut); left != 0; left &= left - 1) {
       const unsigned rank = simt::lowest_lane(static_cast<std::uint32_t>(left));
       const std::uint64_t page_begin = group.shfl(number, rank) << shift;
-      cut_page(group, mount, cache::frame_index{static_cast<std::uint32_t>(base + rank)},
-               nbytes > page_begin ? static_cast<std::uint32_t>(nbytes - page_begin) : 0);
+      const bool done = cut_page(group, mount, cache::frame_index{static_cast<std::uint32_t>(base + rank)},
+                                 nbytes > page_begin ? static_cast<std::uint32_t>(nbytes - page_begin) : 0);
+      if (!done) error = -ETIMEDOUT;
     }
   }
   return group.ballot(error != 0) != 0 ? -ETIMEDOUT : 0;
@@ -254,10 +323,14 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
   const file_table files(*mount);
   view = group.broadcast(view);
   simt::atomic_ref<std::int64_t> size(files.slot(view.slot).file_nbytes);
+  simt::atomic_ref<std::uint64_t> mapped(files.slot(view.slot).mapped_nbytes);
   std::int64_t before = 0;  // the leader's
   int error = by_leader(group, [&]() -> int {
     if (!begin_truncation(*mount, view.slot)) return -ETIMEDOUT;
     before = size.exchange(nbytes, std::memory_order_acq_rel);
+    if (mapped.load(std::memory_order_relaxed) > static_cast<std::uint64_t>(nbytes)) {
+      mapped.store(static_cast<std::uint64_t>(nbytes), std::memory_order_relaxed);
+    }
     simt::fence(std::memory_order_seq_cst, simt::scope::device);  // meets fill_live's
     return 0;
   });
@@ -265,12 +338,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
   error = cut_all(group, *mount, view.cache_id, static_cast<std::uint64_t>(nbytes));
   group.sync();
   return by_leader(group, [&]() -> int {
-    // Write-backs of bytes that are cut now have ended when their list's lock was free once.
-    for (std::uint32_t i = 0; i < lists_per_slot && error == 0; ++i) {
-      cache::dirty_list& list = files.list(view.slot, i);
-      if (!cache::dirty_pages::lock(list, simt::deadline(2 * mount->io_timeout_ns))) error = -ETIMEDOUT;
-      if (error == 0) cache::dirty_pages::unlock(list);
-    }
+    if (error == 0) error = wait_for_write_backs(mount, view.slot);  // of bytes that are cut now
     if (error == 0) error = static_cast<int>(ask_about_file(mount, service::opcode::truncate, view.handle, nbytes, 0));
     if (error != 0 && nbytes > before) size.store(before, std::memory_order_release);  // it has not grown
     end_truncation(*mount, view.slot);

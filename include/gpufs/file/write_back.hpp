@@ -29,8 +29,19 @@ GPUFS_DEVICE void raise_to(std::uint64_t& word, std::uint64_t value) {
   }
 }
 
+// Of one page: an error of writing it, or how many bytes were written.
+GPUFS_DEVICE void note_written(const mount_layout& mount, file_slot& slot, int error, std::uint64_t nbytes) {
+  if (error != 0) {
+    keep_error(slot, error);
+    count(mount.words->write_errors, 1);
+  } else if (nbytes != 0) {
+    count(mount.words->write_backs, 1);
+    count(mount.words->bytes_written_back, nbytes);
+  }
+}
+
 struct page_under_way {
-  service::requests::ticket ticket;
+  service::requests::ticket ticket;  // of no slot: its file is mapped, and we store there
   cache::frame_index frame;
   std::uint32_t nbytes;
 };
@@ -40,11 +51,17 @@ struct started_page {
   bool found;
 };
 
+// Where in the file a frame's page begins.
+GPUFS_DEVICE std::uint64_t page_begin_of(const mount_layout& mount, cache::frame_index f) {
+  const cache::frames frames(mount.cache);
+  return cache::page_number_of(frames.load_key(f)) << frames.page_shift();
+}
+
 // Takes a page out of the list, whose lock we hold, to go with the n of the batch that are under way. One lane calls. Not one that
 // is among these, having been written anew: the host might do the two in any order. Waits for a request slot only for the first, as
 // others might wait for those under way.
-GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, cache::dirty_list& list, const page_under_way* batch,
-                                     std::uint32_t n) {
+GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, const written_file& file, cache::dirty_list& list,
+                                     const page_under_way* batch, std::uint32_t n) {
   started_page got{};
   const cache::dirty_pages pages(mount.cache);
   const auto left = pages.leave(list, [&](cache::frame_index f) {
@@ -55,15 +72,56 @@ GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, cache::dirty_lis
   });
   if (!left.found) return got;
   got.page.frame = left.frame;
-  got.page.ticket = service::requests(mount).take(ring_hint(), simt::deadline(n == 0 ? mount.io_timeout_ns : 0));
-  if (got.page.ticket.index == service::requests::no_slot) {
-    pages.put_back(list, left.frame);
-    got.error = n == 0 ? -ETIMEDOUT : 0;
-    return got;
+  got.page.ticket.index = service::requests::no_slot;
+  const std::uint64_t page_end = page_begin_of(mount, left.frame) + cache::frames(mount.cache).page_nbytes();
+  if (page_end > simt::atomic_ref<std::uint64_t>(file_table(mount).slot(file.slot).mapped_nbytes).load(std::memory_order_relaxed)) {
+    got.page.ticket = service::requests(mount).take(ring_hint(), simt::deadline(n == 0 ? mount.io_timeout_ns : 0));
+    if (got.page.ticket.index == service::requests::no_slot) {
+      pages.put_back(list, left.frame);
+      got.error = n == 0 ? -ETIMEDOUT : 0;
+      return got;
+    }
   }
   pages.begin_write_back(got.page.frame);
   got.found = true;
   return got;
+}
+
+// Stores the written bytes of a page to the mapping of its file; the list's lock keeps off a truncation. All lanes call. That the
+// host sees them is for sync and close to bring about: their request's release is cumulative over the list's unlock.
+template <class Group>
+GPUFS_DEVICE void store_page(Group group, const mount_layout& mount, const written_file& file, cache::frame_index frame) {
+  file_slot& slot = file_table(mount).slot(file.slot);
+  const cache::frames frames(mount.cache);
+  const cache::dirty_pages pages(mount.cache);
+  const std::byte* from = frames.data(frame);
+  auto* to = reinterpret_cast<std::byte*>(slot.pull_base) + page_begin_of(mount, frame);
+  const auto part = pages.look(group, frame);
+  int error = 0;
+  if (part.masked()) {
+    pages.take(group, frame, part, [&](std::uint32_t w, std::uint32_t bits) {
+      simt::fence(std::memory_order_acquire, simt::scope::device);  // this lane reads the bytes of its bits: meets mark's release
+      while (bits != 0) {
+        const unsigned first = simt::lowest_lane(bits);
+        const std::uint32_t rest = ~(bits >> first);
+        const unsigned n = rest == 0 ? 32 : simt::lowest_lane(rest);
+        const int failed = simt::copy_to_host(simt::this_thread(), to + w * 32 + first, from + w * 32 + first, n);
+        if (failed != 0) error = failed;
+        bits = first + n == 32 ? 0 : bits & ~0u << (first + n);
+      }
+    });
+    error = group.ballot(error != 0) != 0 ? -EIO : 0;
+  } else if (part.nbytes != 0) {
+    pages.take(group, frame, part, [](std::uint32_t, std::uint32_t) {});
+    error = simt::copy_to_host(group, to + part.begin, from + part.begin, part.nbytes);
+  }
+  group.sync();
+  if (!group.leader()) return;
+  raise_to(slot.stored_nbytes, page_begin_of(mount, frame) + part.begin + part.nbytes);
+  note_written(mount, slot, error, part.nset);
+  // Its release: whoever reads the page in again from the mapping sees what we stored.
+  cache::frames::unpin_after_writes(frames.state_word(frame), 1);
+  simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
 }
 
 // Sends the written bytes of a page to the host. All lanes call: how many.
@@ -71,12 +129,16 @@ template <class Group>
 GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, const written_file& file, const page_under_way& page) {
   const service::requests rings(mount);
   const cache::frames frames(mount.cache);
+  const cache::dirty_pages pages(mount.cache);
   auto* mask = reinterpret_cast<std::uint32_t*>(rings.behind_payload(page.ticket));
-  const auto part = cache::dirty_pages(mount.cache).take(group, page.frame, mask);
+  const auto part = pages.look(group, page.frame);
+  const bool masked = part.masked();
+  pages.take(group, page.frame, part, [&](std::uint32_t w, std::uint32_t bits) {
+    if (masked) mask[w] = bits;
+  });
   simt::copy_changing(group, rings.payload(page.ticket) + part.begin, frames.data(page.frame) + part.begin, part.nbytes);
   if (group.leader()) {
-    const std::uint64_t number = cache::page_number_of(frames.load_key(page.frame));
-    const std::uint64_t at = (number << mount.cache.frames.page_shift) + part.begin;
+    const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;
     raise_to(file_table(mount).slot(file.slot).host_nbytes, at + part.nbytes);  // before the bytes can be in the file
     service::request ask{};
     ask.op = service::opcode::write;
@@ -84,41 +146,38 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, con
     ask.offset = static_cast<std::int64_t>(at);
     ask.skip = part.begin;
     ask.nbytes = part.nbytes;
-    ask.flags = part.masked ? service::write_masked : 0;
+    ask.flags = masked ? service::write_masked : 0;
+    ask.frame = static_cast<std::uint32_t>(page.frame);
+    ask.list = file.slot * lists_per_slot + static_cast<std::uint32_t>(page.frame) % lists_per_slot;
     rings.send(page.ticket, ask);  // its release: the bytes of all lanes, which met in the copy
   }
   return part.nbytes;
 }
 
-// Waits for the host's answer. One lane calls. False when there was none in time: then the page stays pinned, since the host may
-// yet write what it was given, and nobody must write newer bytes before that.
-GPUFS_DEVICE bool finish_page(const mount_layout& mount, const written_file& file, const page_under_way& page,
-                              const simt::deadline& until) {
+// Waits for the host's answer. One lane calls. False when there was none in time: then the page stays pinned and its list lost
+// until somebody comes by the answer (requests::take), since the host may yet write what it was given, and nobody must write newer
+// bytes before that.
+GPUFS_DEVICE bool finish_page(const mount_layout& mount, const written_file& file, cache::dirty_list& list,
+                              const page_under_way& page, const simt::deadline& until) {
   const service::requests rings(mount);
   service::reply answer;
-  int error = rings.wait(page.ticket, answer, until);
-  if (error == 0) {
-    rings.give_back(page.ticket);
-    error = answer.result < 0 ? static_cast<int>(answer.result) : 0;
-  } else {
+  if (!rings.is_answered(page.ticket, answer, until)) {
     count(mount.words->io_timeouts, 1);
-    keep_error(file_table(mount).slot(file.slot), error);
+    keep_error(file_table(mount).slot(file.slot), -ETIMEDOUT);
+    cache::dirty_pages::begin_late(list);
+    rings.abandon(page.ticket);
     return false;
   }
-  if (error != 0) {
-    keep_error(file_table(mount).slot(file.slot), error);
-    count(mount.words->write_errors, 1);
-  } else if (page.nbytes != 0) {
-    count(mount.words->write_backs, 1);
-    count(mount.words->bytes_written_back, static_cast<std::uint64_t>(answer.result));
-  }
+  rings.give_back(page.ticket);
+  const int error = answer.result < 0 ? static_cast<int>(answer.result) : 0;
+  note_written(mount, file_table(mount).slot(file.slot), error, static_cast<std::uint64_t>(answer.result));
   cache::frames(mount.cache).unpin(page.frame);
   simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
 
-// Writes back up to `most` pages of a list, if its lock is free within lock_ns. All lanes of a group within a warp call. 0, or
-// -ETIMEDOUT when there was no lock or no request slot in time; what the host says goes to the slot's write_error.
+// Writes back up to `most` pages of a list, if its lock is free within lock_ns. All lanes of a group within a warp call. How many,
+// or -ETIMEDOUT when there was no lock or no request slot in time; what the host says goes to the slot's write_error.
 template <class Group>
 GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, written_file file, std::uint32_t index,
                                       std::uint32_t most, std::uint64_t lock_ns) {
@@ -128,54 +187,64 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
   });
   if (!locked) return lock_ns == 0 ? 0 : -ETIMEDOUT;
   int error = 0;
-  for (std::uint32_t done = 0; done < most && error == 0;) {
+  std::uint32_t done = 0;
+  while (done < most && error == 0) {
     page_under_way batch[write_batch];
     std::uint32_t n = 0;
     while (n < write_batch && done < most) {
-      const started_page next = by_leader(group, [&] { return take_dirty(*mount, list, batch, n); });
+      const started_page next = by_leader(group, [&] { return take_dirty(*mount, file, list, batch, n); });
       if (!next.found) {
         error = next.error;
         break;
       }
+      ++done;
+      if (next.page.ticket.index == service::requests::no_slot) {
+        store_page(group, *mount, file, next.page.frame);
+        continue;
+      }
       batch[n] = next.page;
       batch[n].nbytes = send_page(group, *mount, file, next.page);
       ++n;
-      ++done;
     }
     if (n == 0) break;
     const bool answered = by_leader(group, [&] {
       const simt::deadline until(mount->io_timeout_ns);  // of all, as all were sent before
       bool all = true;
-      for (std::uint32_t i = 0; i < n; ++i) all &= finish_page(*mount, file, batch[i], until);
+      for (std::uint32_t i = 0; i < n; ++i) all &= finish_page(*mount, file, list, batch[i], until);
       return all;
     });
-    if (!answered) {
-      if (group.leader()) cache::dirty_pages::lose(list);
-      return -ETIMEDOUT;
-    }
+    if (!answered) error = -ETIMEDOUT;
   }
   if (group.leader()) cache::dirty_pages::unlock(list);
-  return error;
+  return error != 0 ? error : static_cast<int>(done);
 }
 
+inline GPUFS_DEVICE_COLD void end_late_writes(const mount_layout* mount) { service::requests(*mount).end_late_writes(); }
+
 // Writes back the lists first, first + step, ...: when it returns 0, all that was written before it was called is in the host's
-// page cache, or its loss noted in the slot. -ETIMEDOUT: a list was lost, now or before. Those lost before do not keep the others
-// from being written. All lanes call.
+// page cache, or its loss noted in the slot. -ETIMEDOUT: a list is lost, since now or before. Those lost before do not keep the
+// others from being written. All lanes call, and look at a list each.
 template <class Group>
 GPUFS_DEVICE int write_back_lists(Group group, const mount_layout* mount, const written_file& file, std::uint32_t first,
                                   std::uint32_t step) {
-  enum class list_is { idle, busy, lost };
   int lost = 0, error = 0;
-  for (std::uint32_t i = first; i < lists_per_slot && error == 0; i += step) {
-    const auto now = by_leader(group, [&] {
-      cache::dirty_list& list = file_table(*mount).list(file.slot, i);
-      if (cache::dirty_pages::is_lost(list)) return list_is::lost;
-      return cache::dirty_pages::is_idle(list) ? list_is::idle : list_is::busy;
-    });
-    if (now == list_is::lost) lost = -ETIMEDOUT;
-    if (now != list_is::busy) continue;
-    error = simt::call_cold(&write_back_list<Group>, group, mount, file, i, ~0u, 2 * mount->io_timeout_ns);
+  for (std::uint32_t base = first; base < lists_per_slot && error == 0; base += step * group.size()) {
+    const std::uint32_t mine = base + step * group.rank();
+    bool is_lost = false, is_busy = false;
+    if (mine < lists_per_slot) {
+      cache::dirty_list& list = file_table(*mount).list(file.slot, mine);
+      if (cache::dirty_pages::is_lost(list)) simt::call_cold(&end_late_writes, mount);
+      is_lost = cache::dirty_pages::is_lost(list);
+      is_busy = !is_lost && !cache::dirty_pages::is_idle(list);
+    }
+    if (group.ballot(is_lost) != 0) lost = -ETIMEDOUT;
+    for (std::uint32_t busy = group.ballot(is_busy); busy != 0 && error == 0; busy &= busy - 1) {
+      const std::uint32_t index = base + step * simt::lowest_lane(busy);
+      const int done = simt::call_cold(&write_back_list<Group>, group, mount, file, index, ~0u, 2 * mount->io_timeout_ns);
+      if (done < 0) error = done;
+    }
   }
+  group.sync();  // what each lane has seen done, all have
   return error != 0 ? error : lost;
 }
 template <class Group>
@@ -199,10 +268,11 @@ GPUFS_DEVICE_COLD int flush(Group group, const mount_layout* mount, written_file
   });
 }
 
-// After a group has made pages dirty: while there are too many in the mount, writes some of this file back, or waits for those who
-// do. Whoever leaves pages in a list whose lock is held must not trust the holder to find them: it may just have looked, and then
-// nobody would clean them while all wait for a clean frame. What is out of the lists others are writing back. Gives up after
-// the time in which a holder must have ended. All lanes of a group within a warp call.
+// After a group has made a page dirty: if there are too many in the mount, writes some of this file back, at least one, so that
+// there are not more for it. Waits only while others hold the locks of all lists that have pages. It must not trust them to find
+// all: they may just have looked, and then nobody would clean them while all wait for a clean frame. What is out of the lists
+// others are writing back. Gives up after the time in which a holder must have ended. All lanes of a group within a warp call, and
+// look at a list each.
 template <class Group>
 GPUFS_DEVICE void limit_dirty(Group group, const mount_layout* mount, const written_file& file, std::uint32_t start) {
   const auto too_many = [&] {
@@ -215,18 +285,21 @@ GPUFS_DEVICE void limit_dirty(Group group, const mount_layout* mount, const writ
   simt::backoff pause;
   for (bool listed = true; listed;) {
     listed = false;
-    for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
-      const std::uint32_t index = (start + i) % lists_per_slot;
-      const bool idle = by_leader(group, [&] {
-        cache::dirty_list& list = file_table(*mount).list(file.slot, index);
-        return cache::dirty_pages::is_empty(list) || cache::dirty_pages::is_lost(list);
-      });
-      if (idle) continue;
-      const int error = simt::call_cold(&write_back_list<Group>, group, mount, file, index, write_batch, 0);
-      if (error != 0 || !too_many()) return;
-      listed = true;
+    for (std::uint32_t base = 0; base < lists_per_slot; base += group.size()) {
+      const std::uint32_t mine = base + group.rank();
+      bool has_pages = false, is_free = false;
+      if (mine < lists_per_slot) {
+        cache::dirty_list& list = file_table(*mount).list(file.slot, (start + mine) % lists_per_slot);
+        has_pages = !cache::dirty_pages::is_empty(list) && !cache::dirty_pages::is_lost(list);
+        is_free = has_pages && !cache::dirty_pages::is_locked(list);
+      }
+      listed |= group.ballot(has_pages) != 0;
+      for (std::uint32_t free = group.ballot(is_free); free != 0; free &= free - 1) {
+        const std::uint32_t index = (start + base + simt::lowest_lane(free)) % lists_per_slot;
+        if (simt::call_cold(&write_back_list<Group>, group, mount, file, index, write_batch, 0) != 0) return;
+      }
     }
-    if (by_leader(group, [&] { return listed && until.expired(); })) return;
+    if (!too_many() || by_leader(group, [&] { return until.expired(); })) return;
     if (listed) pause();
   }
 }

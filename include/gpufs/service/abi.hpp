@@ -25,6 +25,7 @@ enum class opcode : std::uint32_t {
 inline constexpr std::uint32_t open_write_once = 0x40000000;  // open, beside O_*: never read, GPUfs's O_GWRONCE
 inline constexpr std::uint32_t write_masked = 1;              // write: only bytes whose bit in the mask is set
 inline constexpr std::uint32_t sync_data_only = 1;            // sync: fdatasync(2) in place of fsync(2)
+inline constexpr std::uint32_t sync_page_cache = 2;           // sync: neither
 inline constexpr std::uint32_t unlink_directory = 1;
 inline constexpr std::uint32_t stat_link = 1;  // stat: a symbolic link itself
 
@@ -58,13 +59,16 @@ struct alignas(64) request {
                          // path, which lies at payload_nbytes in the payload, without a NUL; read_dir: how many bytes of entries
                          // at most, besides the payload's size
   std::int64_t offset;   // read, write: where in the file; open: the device's number for the file, handed back when it turns stale
-                         // (a hint); truncate: the new size; read_dir: 0, or the position that the last answer gave
+                         // (a hint); truncate: the new size; read_dir: 0, or the position that the last answer gave; sync, close:
+                         // the end of what the device has stored into the file's mapping, or 0
   std::uint32_t nbytes;  // bytes to read or write, skip + nbytes at most payload_nbytes; calls with a path: its length in the
                          // payload, without a NUL
   std::uint32_t flags;   // open: O_* flags and open_write_once; others: see above
   std::uint32_t skip;    // write: where in the payload the bytes begin
   std::uint32_t mode;    // mkdir: permissions, less the process's umask (a file that open makes gets 0666 less the umask)
-  std::uint32_t reserved[7];
+  std::uint32_t frame;   // write: these two are the device's own, for an answer that comes too late: which page it is,
+  std::uint32_t list;    // and which of the mount's dirty lists
+  std::uint32_t reserved[5];
   std::uint32_t sequence;
 };
 
@@ -75,7 +79,8 @@ struct alignas(64) reply {
                         // bytes brought along (all that were asked for and are in the file, or 0), for read_dir bytes of
                         // entries (0: no more), or -errno
   std::int64_t file_nbytes;  // open: size at open; stat: size; read_dir: the position of the next entry
-  std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull), else 0
+  std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull; or a file open for writing, which the
+                             // device may then write there, up to file_nbytes), else 0
   std::uint32_t handle;      // open: host file handle for read and close
   std::uint32_t cache_id;    // open: names this version of this file, 1 .. 2^28 - 1
   source_kind kind;          // open

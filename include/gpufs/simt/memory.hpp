@@ -61,10 +61,15 @@ GPUFS_DEVICE void copy_changing(Group group, void* dst, const void* src, std::si
   detail::copy_changing(group, dst, src, nbytes);
 }
 
-// Which of 32 bytes of device memory, aligned to 16, differ: a bit each. Others may write `changing` meanwhile.
-GPUFS_DEVICE std::uint32_t differing_bytes(const void* changing, const void* other) {
-  return detail::differing_bytes(changing, other);
+// The same to a registered mapping of a file. What it says is for CPU machines only: 0, or -EIO, the mapping was cut meanwhile.
+template <class Group>
+GPUFS_DEVICE int copy_to_host(Group group, void* host_dst, const void* src, std::size_t nbytes) {
+  return detail::copy_to_host(group, host_dst, src, nbytes);
 }
+
+// Which of 32 bytes of device memory, aligned to 16, differ: a bit each. `twin` becomes what was compared with it. Others may write
+// `changing` meanwhile, each of whose bytes is loaded once.
+GPUFS_DEVICE std::uint32_t take_differences(const void* changing, void* twin) { return detail::take_differences(changing, twin); }
 
 // Collective. From device memory to device memory; the ranges do not overlap, and nobody writes the source.
 template <class Group>

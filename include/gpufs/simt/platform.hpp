@@ -28,7 +28,9 @@ class platform {
   // Makes the host range (whole pages) readable by kernels until unregister(ptr); the device's address of it, or nullptr with
   // the reason in *why (which may be nullptr).
   virtual const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) = 0;
-  // `ptr` is what register_readonly was given. Waits until running kernels have ended: never call it to serve one.
+  // The same, and kernels may write it. Of a mapped file with holes it allocates what is missing.
+  virtual void* register_writable(void* ptr, std::size_t nbytes, std::string* why) = 0;
+  // `ptr` is what one of them was given. Waits until running kernels have ended: never call it to serve one.
   virtual void unregister(const void* ptr) noexcept = 0;
 
   virtual void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) = 0;

@@ -21,7 +21,7 @@ struct file_info {
   bool settled = true;                       // false: changed so recently that an equal version proves nothing
   std::uint32_t mode = 0;
   service::source_kind kind = service::source_kind::staged;
-  const std::byte* pull_base = nullptr;  // device-visible address of byte 0 (kind == pull)
+  const std::byte* pull_base = nullptr;  // device-visible address of byte 0 (kind == pull, or live: and kernels may write there)
   std::string reason;                    // why this kind: one sentence for `gpufs doctor` and fstat users
   bool live = false;  // open for writing: no version of the file, but whatever it has when it is read; nbytes is the size at open
 };
@@ -51,6 +51,10 @@ class open_file {
   virtual int sync(bool /*data_only*/) { return -EBADF; }
   // 0 or -errno.
   virtual int truncate(std::int64_t /*nbytes*/) { return -EBADF; }
+  // After the device has stored into the mapping at pull_base, below nbytes: shows the change in mtime, which stores do not move.
+  // 0, or -EIO when the pages there are no longer the file's, as somebody else has cut it or punched a hole, so that stores may be
+  // lost. `last`: looks at each page; else only where ctime says that others have changed the file.
+  virtual int note_stores(std::int64_t /*nbytes*/, bool /*last*/) { return -EBADF; }
 };
 
 // What a store says of a path.

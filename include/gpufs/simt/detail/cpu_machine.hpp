@@ -51,6 +51,8 @@ void* cpu_shared(const void* key, std::size_t nbytes, std::size_t alignment);
 std::uint64_t cpu_clock_ns();
 // Copies from memory that may be truncated or unmapped meanwhile: 0 or -EIO, never a signal.
 int cpu_copy_from_host(void* dst, const void* src, std::size_t nbytes);
+// The same the other way; other lanes may write the source.
+int cpu_copy_to_host(void* dst, const void* src, std::size_t nbytes);
 // Copies from memory that other lanes may write: ThreadSanitizer does not look.
 void cpu_copy_changing(void* dst, const void* src, std::size_t nbytes);
 void cpu_fence(bool acquire, bool release);  // only where ThreadSanitizer cannot follow std::atomic_thread_fence

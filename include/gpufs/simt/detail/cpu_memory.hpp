@@ -52,11 +52,16 @@ void copy_changing(Group group, void* dst, const void* src, std::size_t nbytes) 
   if (group.leader()) cpu_copy_changing(dst, src, nbytes);
   group.sync();
 }
-inline std::uint32_t differing_bytes(const void* changing, const void* other) {
+template <class Group>
+int copy_to_host(Group group, void* dst, const void* src, std::size_t nbytes) {
+  return group.broadcast(group.leader() ? cpu_copy_to_host(dst, src, nbytes) : 0);
+}
+inline std::uint32_t take_differences(const void* changing, void* twin) {
   unsigned char now[32];
   cpu_copy_changing(now, changing, sizeof now);
   std::uint32_t bits = 0;
-  for (unsigned i = 0; i < sizeof now; ++i) bits |= std::uint32_t{now[i] != static_cast<const unsigned char*>(other)[i]} << i;
+  for (unsigned i = 0; i < sizeof now; ++i) bits |= std::uint32_t{now[i] != static_cast<const unsigned char*>(twin)[i]} << i;
+  std::memcpy(twin, now, sizeof now);
   return bits;
 }
 template <class Group>

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files in memory that the device writes in place, through their mapping: docs/writing.md, "Stores in place". What every file does
+// is tested with them in write_property_test.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "script.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr std::uint32_t page = 4096;
+
+class stored_writes : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
+  }
+
+  mount_options stored(std::uint32_t nframes = 16) const {
+    mount_options o;
+    o.writable = true;
+    o.page_nbytes = page;
+    o.cache_nbytes = std::uint64_t{nframes} * page;
+    o.max_open_files = 64;
+    o.custom_store = mapping_store(dir_.path());
+    return o;
+  }
+  std::uint64_t mtime_ns(const std::string& name) const {
+    struct stat st;
+    if (::stat((dir_ / name).c_str(), &st) != 0) fail_errno("stat " + name);
+    return static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
+  }
+  void cut_and_grow(const std::string& name, std::int64_t nbytes) const {
+    if (::truncate((dir_ / name).c_str(), 0) != 0 || ::truncate((dir_ / name).c_str(), nbytes) != 0) fail_errno("truncate");
+  }
+
+  temp_dir dir_{memory_directory()};
+};
+
+// Pages beyond the cache go to the file without a request for each; the last one has it where it is not whole.
+TEST_F(stored_writes, need_no_request) {
+  constexpr std::uint64_t npages = 40;
+  for (const std::uint64_t rest : {0, 100}) {
+    const std::uint64_t nbytes = npages * page + rest;
+    dir_.add("file", nbytes, 1);
+    const mount m(dir_.path(), stored());
+    players groups(m.ref(), {});
+    script open, s;
+    open.open(0, "file", O_RDWR);
+    groups.run(open);
+    let_file_times_pass();
+    const std::uint64_t before = mtime_ns("file");  // the mapping may have moved it, as its pages become writable
+    const auto bytes = content(2, 0, nbytes);
+    const auto write = s.pwrite(0, bytes, 0);
+    const auto got = groups.run(s);
+    EXPECT_EQ(got[write].value, static_cast<std::int64_t>(nbytes));
+    ASSERT_EQ(m.open_files().size(), 1u);
+    EXPECT_EQ(m.open_files()[0].reason.rfind("stored: ", 0), 0u) << m.open_files()[0].reason;
+    script t;
+    const auto close = t.close(0);
+    EXPECT_EQ(groups.run(t)[close].value, 0);
+    EXPECT_EQ(dir_.read("file"), bytes);
+    EXPECT_GT(mtime_ns("file"), before) << "other mounts would not see the change";
+    const mount_counters now = m.counters();
+    EXPECT_EQ(now.write_backs, npages + (rest != 0));
+    EXPECT_EQ(now.bytes_written_back, nbytes);
+    EXPECT_EQ(now.unwritten_pages, 0u);
+    EXPECT_EQ(now.pins, 0u);
+  }
+}
+
+// Two mounts and this process write every third run of bytes each, of one byte or of many. The mounts have all pages in their
+// caches before, so that each has the others' old bytes beside its new ones.
+TEST_F(stored_writes, keep_to_their_bytes) {
+  constexpr std::size_t nbytes = 6 * page;
+  dir_.add("file", nbytes, 1);
+  auto wanted = content(1, 0, nbytes);
+  const mount a(dir_.path(), stored(16)), b(dir_.path(), stored(16));
+  players of_a(a.ref(), {}), of_b(b.ref(), {});
+  for (players* groups : {&of_a, &of_b}) {
+    script s;
+    s.open(0, "file", O_RDWR);
+    const auto all = s.pread(0, nbytes, 0);
+    EXPECT_EQ(groups->run(s)[all].bytes, wanted);
+  }
+  script scripts[2];
+  const int fd = ::open((dir_ / "file").c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  for (std::size_t at = 0, i = 0; at < nbytes; ++i) {
+    const std::size_t n = std::min<std::size_t>(1 + content_word(5, i) % (i % 4 == 0 ? 90 : 9), nbytes - at);
+    const auto part = content(100 + i, at, n);
+    std::copy(part.begin(), part.end(), wanted.begin() + static_cast<std::ptrdiff_t>(at));
+    if (i % 3 == 2) {
+      ASSERT_EQ(::pwrite(fd, part.data(), n, static_cast<off_t>(at)), static_cast<ssize_t>(n));
+    } else {
+      scripts[i % 3].pwrite(0, part, static_cast<std::int64_t>(at));
+    }
+    at += n;
+  }
+  ::close(fd);
+  for (script& s : scripts) s.close(0);
+  EXPECT_EQ(of_a.run(scripts[0]).back().value, 0);
+  EXPECT_EQ(of_b.run(scripts[1]).back().value, 0);
+  EXPECT_EQ(dir_.read("file"), wanted);
+}
+
+// The mapping's pages are the file's no more once somebody else has cut it. Then a sync tells, once, or nothing is lost; and from
+// then on writes go through the host.
+TEST_F(stored_writes, a_file_cut_underneath) {
+  constexpr std::uint64_t nbytes = 8 * page;
+  dir_.add("file", nbytes, 1);
+  const mount m(dir_.path(), stored());
+  players groups(m.ref(), {});
+  const auto first = content(2, 0, nbytes), second = content(3, 0, nbytes);
+  script s;
+  s.open(0, "file", O_RDWR);
+  s.pwrite(0, first, 0);
+  const auto whole = s.fsync(0, durability::page_cache);
+  EXPECT_EQ(groups.run(s)[whole].value, 0);
+  EXPECT_EQ(dir_.read("file"), first);
+
+  cut_and_grow("file", nbytes);
+  script t;
+  t.pwrite(0, second, 0);
+  const auto told = t.fsync(0, durability::page_cache);
+  const auto again = t.fsync(0, durability::page_cache);
+  const auto after_cut = groups.run(t);
+  EXPECT_TRUE(after_cut[told].value == -EIO || (after_cut[told].value == 0 && dir_.read("file") == second))
+      << after_cut[told].value;
+  if (on_cuda) {
+    EXPECT_EQ(after_cut[told].value, -EIO);
+  }
+  EXPECT_EQ(after_cut[again].value, 0) << "told once";
+
+  script u;
+  const auto write = u.pwrite(0, second, 0);
+  u.close(0);
+  const auto got = groups.run(u);
+  EXPECT_EQ(got[write].value, static_cast<std::int64_t>(nbytes));
+  EXPECT_EQ(got.back().value, 0);
+  EXPECT_EQ(dir_.read("file"), second);
+}
+
+// Nobody syncs: the last close tells, or the mount's sync.
+TEST_F(stored_writes, closing_and_ending_tell_of_a_cut) {
+  for (const bool closes : {true, false}) {
+    const std::string name = closes ? "closed" : "left";
+    dir_.add(name, 8 * page, 1);
+    mount m(dir_.path(), stored());
+    players groups(m.ref(), {});
+    const auto bytes = content(2, 0, 8 * page);
+    script s;
+    s.open(0, name, O_RDWR);
+    s.pwrite(0, bytes, 0);
+    s.fsync(0, durability::page_cache);
+    groups.run(s);
+    cut_and_grow(name, 8 * page);
+    if (closes) {
+      script t;
+      t.close(0);
+      EXPECT_EQ(groups.run(t)[0].value, -EIO);
+    } else {
+      EXPECT_EQ(m.sync(), 1u);
+      EXPECT_EQ(m.sync(), 0u) << "told once";
+      script t;
+      t.pwrite(0, bytes, 0);
+      t.close(0);
+      EXPECT_EQ(groups.run(t).back().value, 0);
+      EXPECT_EQ(dir_.read(name), bytes) << "it goes through the host from now on";
+    }
+    ASSERT_FALSE(m.log().empty());
+    EXPECT_NE(m.log().back().find(name), std::string::npos) << m.log().back();
+  }
+}
+
+// Cut in the middle of one of the system's pages, which stays the file's: what was stored behind its end is lost all the same.
+TEST_F(stored_writes, a_file_cut_within_a_page) {
+  dir_.add("file", 4 * page, 1);
+  const mount m(dir_.path(), stored());
+  players groups(m.ref(), {});
+  const auto bytes = content(2, 0, page);
+  script s;
+  s.open(0, "file", O_RDWR);
+  groups.run(s);
+  if (::truncate((dir_ / "file").c_str(), page + 100) != 0) fail_errno("truncate");
+  script t;
+  t.pwrite(0, bytes, page);
+  const auto sync = t.fsync(0, durability::page_cache);
+  t.close(0);
+  EXPECT_EQ(groups.run(t)[sync].value, -EIO);
+}
+
+// A page that is not in the cache is read in place, too; and what ftruncate has cut is gone although the mapping has it.
+TEST_F(stored_writes, reads_and_cuts_of_their_own) {
+  constexpr std::uint64_t nbytes = 32 * page;
+  dir_.add("file", nbytes, 1);
+  const mount m(dir_.path(), stored(4));
+  players groups(m.ref(), {});
+  auto wanted = content(1, 0, nbytes);
+  script s;
+  s.open(0, "file", O_RDWR);
+  const auto one = content(9, 0, 1);
+  s.pwrite(0, one, 20 * page + 7);
+  wanted[20 * page + 7] = one[0];
+  const auto all = s.pread(0, nbytes, 0);
+  const auto reads = groups.run(s);
+  EXPECT_EQ(reads[all].bytes, wanted);
+  EXPECT_EQ(m.counters().host_reads, 0u);
+  script t;
+  const auto cut = t.ftruncate(0, 10 * page + 5);
+  const auto grow = t.ftruncate(0, nbytes);
+  const auto rest = t.pread(0, nbytes, 0);
+  t.pwrite(0, one, 30 * page);
+  const auto sync = t.fsync(0, durability::data);
+  t.close(0);
+  std::fill(wanted.begin() + 10 * page + 5, wanted.end(), std::byte{0});
+  const auto got = groups.run(t);
+  EXPECT_EQ(got[cut].value, 0);
+  EXPECT_EQ(got[grow].value, 0);
+  EXPECT_EQ(got[rest].bytes, wanted);
+  EXPECT_EQ(got[sync].value, 0);
+  EXPECT_EQ(got.back().value, 0);
+  wanted[30 * page] = one[0];
+  EXPECT_EQ(dir_.read("file"), wanted);
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
