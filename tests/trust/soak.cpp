@@ -220,7 +220,7 @@ struct round_sums {
 };
 
 void one_round(std::uint64_t seed, std::chrono::milliseconds time, round_sums* sums) {
-  const temp_dir dir;
+  const temp_dir dir{memory_directory()};
   std::filesystem::create_directories(dir / "root");
   {
     const auto bytes = version_bytes(shared_tag, 0, shared_nbytes, 0);
@@ -251,6 +251,7 @@ void one_round(std::uint64_t seed, std::chrono::milliseconds time, round_sums* s
     o.cache_nbytes = draw.between(on_cuda ? 512 : 64, on_cuda ? 1024 : 256) * o.page_nbytes;
     o.dirty_nbytes = draw.percent(50) ? 0 : 8 * o.page_nbytes;
     o.store = draw.percent(50) ? store_kind::posix : store_kind::automatic;
+    if (draw.percent(50)) o.custom_store = mapping_store(dir / "root");
     o.max_open_files = 1024;
     o.request_rings = static_cast<std::uint32_t>(draw.between(1, 8));
     o.nworkers = static_cast<std::uint32_t>(draw.between(2, 4));

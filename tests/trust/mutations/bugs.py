@@ -1,0 +1,501 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The planted bugs: in each place the code would lose bytes, mix them up, hang, or let somebody out of the root.
+
+`old` is a text that `file` has once; `new` takes its place. `test` is the test of `program` that must then fail (`*/`
+before the name of one that has parameters); with `tsan`, as ThreadSanitizer builds it. run.py does all this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Edit:
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Bug:
+    name: str
+    says: str  # what is wrong
+    file: str
+    old: str
+    new: str
+    program: str
+    test: str
+    tsan: bool = False
+    also: tuple[Edit, ...] = ()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return (Edit(self.file, self.old, self.new), *self.also)
+
+    @property
+    def kind(self) -> str:
+        return "tsan" if self.tsan else "release"
+
+    @property
+    def command(self) -> str:
+        return f"{self.kind} {self.program} {self.test}"
+
+
+FRAMES = "include/gpufs/cache/frames.hpp"
+CLOCK = "include/gpufs/cache/clock_rings.hpp"
+PAGES = "include/gpufs/cache/page_cache.hpp"
+DIRTY = "include/gpufs/cache/dirty.hpp"
+TABLE = "include/gpufs/file/file_table.hpp"
+WRITE = "include/gpufs/file/write.hpp"
+WRITE_BACK = "include/gpufs/file/write_back.hpp"
+
+CACHE_STRESS = "page_cache.random_groups_see_only_their_pages"
+
+BUGS = (
+    # Looking a page up, and its pin.
+    Bug(
+        "pin_without_key",
+        "a look-up takes a frame that its entry names, though another page is in it by now",
+        FRAMES,
+        "seal == sealed(static_cast<std::uint64_t>(key), before)",
+        "seal != 0",
+        "cache_page_cache_cpu",
+        CACHE_STRESS,
+    ),
+    Bug(
+        "pin_without_stamp",
+        "a frame's key and its state are taken to be of one fill, though they were read at different times",
+        FRAMES,
+        "return key ^ (state & frame_state::stamp_mask) / frame_state::one_stamp * 0x9e3779b97f4a7c15u;",
+        "return key ^ (state & 0);",
+        "cache_page_cache_cpu",
+        CACHE_STRESS,
+    ),
+    Bug(
+        "pin_late",
+        "a look-up looks at the state first and takes its pin then, without looking again",
+        FRAMES,
+        "const std::uint64_t before = word.fetch_add(npins * frame_state::one_pin, std::memory_order_acquire);",
+        "const std::uint64_t before = word.load(std::memory_order_acquire);\n"
+        "    word.fetch_add(npins * frame_state::one_pin, std::memory_order_acquire);",
+        "cache_page_cache_cpu",
+        CACHE_STRESS,
+    ),
+    Bug(
+        "eviction_ignores_pins",
+        "the clock evicts a page that somebody has pinned",
+        CLOCK,
+        "stays = frame_state::pin_mask | frame_state::dirty",
+        "stays = frame_state::dirty",
+        "cache_page_cache_cpu",
+        "page_cache.pinned_pages_are_never_evicted",
+    ),
+    Bug(
+        "filled_by_two",
+        "a miss does not look again under the bucket's lock, so two groups bring in one page",
+        PAGES,
+        "if (self.find(key, pinned, at)) {",
+        "if (attempt != 0 && self.find(key, pinned, at)) {",
+        "file_concurrency_cpu",
+        "concurrency.one_hot_page_is_filled_once",
+    ),
+    Bug(
+        "failed_fill_stays_in_the_table",
+        "a fill that failed leaves its entry in the page table",
+        PAGES,
+        "Table(*cache).erase(key, f);  // before",
+        "// before",
+        "cache_page_cache_cpu",
+        "page_cache.failed_fill_leaves_no_trace",
+    ),
+    Bug(
+        "waiters_are_not_told",
+        "who waited for a page whose fill failed takes it for filled",
+        PAGES,
+        "if (error == 0) return {f, role::waited, 0};",
+        "if (error != -ETIMEDOUT) return {f, role::waited, 0};",
+        "file_read_error_cpu",
+        "read_error.all_who_wait_for_the_page_get_it",
+    ),
+    Bug(
+        "waiters_are_not_woken",
+        "a fill that fails goes on saying that it is under way",
+        FRAMES,
+        "(code << frame_state::error_shift) + frame_state::failed - frame_state::filling,",
+        "(code << frame_state::error_shift) + frame_state::failed,",
+        "file_read_error_cpu",
+        "read_error.all_who_wait_for_the_page_get_it",
+    ),
+    # Pages that were written.
+    Bug(
+        "mask_bit_dropped",
+        "the last word of a write's mask is not set",
+        DIRTY,
+        "for (std::uint32_t w = first + group.rank(); w <= last; w += group.size()) {\n      word(f, w).fetch_or",
+        "for (std::uint32_t w = first + group.rank(); w < last; w += group.size()) {\n      word(f, w).fetch_or",
+        "file_write_cpu",
+        "*/writes.parts_of_pages/*",
+    ),
+    Bug(
+        "mask_one_byte_off",
+        "a mask takes in the byte before an odd place where a write begins: somebody else's byte is undone",
+        DIRTY,
+        "bits &= ~0u << begin % 32;",
+        "bits &= ~0u << (begin % 32 & ~1u);",
+        "file_write_cpu",
+        "shared_writes.bytes_of_one_page_have_many_writers",
+    ),
+    Bug(
+        "mask_not_atomic",
+        "a mask's word is read and stored, not changed at once: of two writers' bits some are lost",
+        DIRTY,
+        "word(f, w).fetch_or(bits_of(w, begin, end), std::memory_order_relaxed);",
+        "word(f, w).store(word(f, w).load(std::memory_order_relaxed) | bits_of(w, begin, end), "
+        "std::memory_order_relaxed);",
+        "file_write_cpu",
+        "shared_writes.many_groups_write_all_pages",
+    ),
+    Bug(
+        "mask_taken_late",
+        "write-back reads the page's bytes before it takes the mask: a byte that is written in between is "
+        "taken for sent",
+        WRITE_BACK,
+        "  const auto part = pages.look(group, page.frame);\n",
+        "  simt::copy_changing(group, rings.payload(page.ticket), frames.data(page.frame), frames.page_nbytes());\n"
+        "  const auto part = pages.look(group, page.frame);\n",
+        "file_write_cpu",
+        "shared_writes.many_groups_write_all_pages",
+        also=(
+            Edit(
+                WRITE_BACK,
+                "  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, frames.data(page.frame) + "
+                "part.begin, part.nbytes);\n",
+                "",
+            ),
+        ),
+    ),
+    Bug(
+        "mask_cleared_whole",
+        "write-back clears whole words of the mask, and so bits that it has not looked at and does not send",
+        DIRTY,
+        "word(f, w).fetch_and(~bits, std::memory_order_relaxed) & bits);",
+        "word(f, w).exchange(0, std::memory_order_relaxed) & bits);",
+        "file_write_cpu",
+        "shared_writes.many_groups_write_all_pages",
+    ),
+    Bug(
+        "dirty_cleared_late",
+        "write-back clears `dirty` after it has taken the mask: a page that is written in between is not listed again",
+        DIRTY,
+        "    // Meets set_dirty's release.\n"
+        "    state.fetch_and(~(frame_state::dirty | frame_state::listed), std::memory_order_acq_rel);\n",
+        "",
+        "file_write_cpu",
+        "shared_writes.many_groups_write_all_pages",
+        also=(
+            Edit(
+                WRITE_BACK,
+                "  if (group.leader()) {\n    const std::uint64_t at = page_begin_of",
+                "  if (group.leader()) {\n"
+                "    frames.state(page.frame).fetch_and(~(cache::frame_state::dirty | "
+                "cache::frame_state::listed), std::memory_order_acq_rel);\n"
+                "    const std::uint64_t at = page_begin_of",
+            ),
+        ),
+    ),
+    Bug(
+        "dirty_on_another_page",
+        "a write makes the next frame dirty, and not its own",
+        WRITE,
+        "make_dirty(*mount, written(view), got.frame);",
+        "make_dirty(*mount, written(view), cache::frame_index{(static_cast<std::uint32_t>(got.frame) + 1) % "
+        "pages.pages().count()});",
+        "file_write_cpu",
+        "*/writes.a_new_file/*",
+    ),
+    Bug(
+        "dirty_and_not_yet_listed",
+        "who writes a page that is dirty already does not wait until it is listed: its fsync may miss it",
+        DIRTY,
+        "(now & frame_state::dirty) != 0 && (now & frame_state::listed) == 0 && !until.expired()",
+        "false",
+        "file_write_cpu",
+        "shared_writes.fsync_finds_a_page_that_another_has_just_made_dirty",
+    ),
+    Bug(
+        "size_after_the_pin",
+        "a write makes the file longer at its end, when its pages may have been written back, and evicted, already",
+        WRITE,
+        "file_nbytes), page_begin + end);",
+        "file_nbytes), 0);",
+        "file_write_cpu",
+        "shared_writes.pages_are_kept_before_their_write_has_ended",
+        also=(
+            Edit(
+                WRITE,
+                "    end_changes(*mount, view.slot);\n    file_counters& counters",
+                "    auto& size = reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).file_nbytes);\n"
+                "    if (done > 0) raise_to(size, begin + static_cast<std::uint64_t>(done));\n"
+                "    end_changes(*mount, view.slot);\n    file_counters& counters",
+            ),
+        ),
+    ),
+    Bug(
+        "list_unlocked_early",
+        "a list's lock is given back before the host has answered: an older write-back of a page overtakes a newer one",
+        WRITE_BACK,
+        "    const bool answered = by_leader(group, [&] {\n",
+        "    if (group.leader()) cache::dirty_pages::unlock(list);\n    const bool answered = by_leader(group, [&] {\n",
+        "file_write_error_cpu",
+        "write_errors.are_none_when_writes_overtake_each_other",
+        also=(
+            Edit(
+                WRITE_BACK,
+                "all &= finish_page(*mount, file, list, batch[i], until);\n",
+                "all &= finish_page(*mount, file, list, batch[i], until);\n"
+                "      cache::dirty_pages::lock(list, until);\n",
+            ),
+        ),
+    ),
+    Bug(
+        "error_told_twice",
+        "fsync leaves the error for the next one",
+        WRITE_BACK,
+        "write_error).exchange(0, std::memory_order_relaxed);",
+        "write_error).load(std::memory_order_relaxed);",
+        "file_write_error_cpu",
+        "write_errors.are_told_once_and_to_their_file",
+    ),
+    Bug(
+        "error_never_told",
+        "what the host says of a write-back (ENOSPC, EDQUOT, EIO) is not kept",
+        WRITE_BACK,
+        "error = answer.result < 0 ? static_cast<int>(answer.result) : 0;",
+        "error = 0;",
+        "file_write_error_cpu",
+        "write_errors.are_told_once_and_to_their_file",
+    ),
+    Bug(
+        "limit_not_kept",
+        "who makes pages dirty beyond the mount's limit writes none back",
+        WRITE_BACK,
+        "load(std::memory_order_relaxed) > mount->dirty_limit;",
+        "load(std::memory_order_relaxed) > ~std::uint64_t{0};",
+        "file_write_error_cpu",
+        "write_timeouts.the_dirty_limit_holds",
+    ),
+    Bug(
+        "unsent_pages_are_kept",
+        "pages that close could not even send stay dirty, and in the slot's lists for its next file",
+        TABLE,
+        "if (written) forget_unwritten(index);",
+        "",
+        "file_write_error_cpu",
+        "write_timeouts.end_fsync_and_close",
+    ),
+    # Calls on open files.
+    Bug(
+        "close_does_not_write",
+        "close writes nothing back",
+        "include/gpufs/file/open.hpp",
+        "error = detail::sync_file(group, mount, opened.number(), durability::page_cache);",
+        "error = 0;",
+        "file_write_cpu",
+        "*/writes.a_new_file/*",
+    ),
+    Bug(
+        "stores_beside_the_mask",
+        "a page is stored into its file from its first written byte to its last, with what others own in between",
+        WRITE_BACK,
+        "  if (part.masked()) {\n    pages.take(",
+        "  if (false) {\n    pages.take(",
+        "file_stored_write_cpu",
+        "stored_writes.keep_to_their_bytes",
+    ),
+    Bug(
+        "stores_not_told",
+        "what was stored in place is not told to the host: nobody else sees that the file has changed",
+        WRITE,
+        "    raise_to(slot.stored_nbytes, begin + page_nbytes);\n",
+        "",
+        "file_stored_write_cpu",
+        "stored_writes.need_no_request",
+    ),
+    Bug(
+        "stores_leave_mtime",
+        "the host does not move a file's mtime after stores",
+        "src/store/mappings.cpp",
+        "if (::futimens(fd, nullptr) != 0 && errno",
+        "if (false && errno",
+        "file_stored_write_cpu",
+        "stored_writes.need_no_request",
+    ),
+    Bug(
+        "cut_not_noticed",
+        "a mapping is taken for the file's, although somebody has cut it",
+        "src/store/mappings.cpp",
+        "if (words[i] >> 62 == 0) return (done + i) * page;",
+        "if (words[i] == 1) return (done + i) * page;",
+        "file_stored_write_cpu",
+        "stored_writes.closing_and_ending_tell_of_a_cut",
+    ),
+    Bug(
+        "append_not_atomic",
+        "append reads the file's end and moves it on in two steps",
+        WRITE,
+        "!end.compare_exchange(seen, seen + static_cast<std::int64_t>(nbytes), std::memory_order_acq_rel)",
+        "(end.store(seen + static_cast<std::int64_t>(nbytes), std::memory_order_release), false)",
+        "file_write_cpu",
+        "shared_writes.appends_never_overlap",
+    ),
+    Bug(
+        "truncation_without_gate",
+        "ftruncate does not wait for writes that are under way",
+        WRITE,
+        "while (writers.load(std::memory_order_acquire) != truncating) {",
+        "while (false) {",
+        "file_write_cpu",
+        "shared_writes.truncation_and_a_write_come_in_some_order",
+    ),
+    Bug(
+        "cut_bytes_come_back",
+        "ftruncate leaves the mask of what it cuts, which is written back behind the new end",
+        WRITE,
+        "  pages.unmark(group, frame, begin);\n",
+        "",
+        "file_write_cpu",
+        "*/writes.truncation_both_ways/*",
+    ),
+    Bug(
+        "twin_one_byte_short",
+        "the last byte of a page mapped for writing is not compared with its twin",
+        DIRTY,
+        "& bits_of(w, 0, end);",
+        "& bits_of(w, 0, end - 1);",
+        "file_write_cpu",
+        "*/writes.mapped_pages/*",
+    ),
+    Bug(
+        "exclusive_ignored",
+        "O_EXCL is not looked at when the file is open already",
+        TABLE,
+        "if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) {",
+        "if (false) {",
+        "file_write_cpu",
+        "*/writes.what_must_be_refused/*",
+    ),
+    Bug(
+        "closed_number_is_good",
+        "a file's number is good for whatever file has the slot now: its generation is not compared",
+        TABLE,
+        "(low.word[0] & 0xffffu) != open_word_of(raw)",
+        "(low.word[0] & 7u) != (open_word_of(raw) & 7u)",
+        "file_open_cpu",
+        "open_file.slot_is_used_more_often_than_it_has_generations",
+    ),
+    # The host.
+    Bug(
+        "writes_joined_over_a_gap",
+        "writes that are no neighbours go out as one, the second at the first one's end",
+        "src/service/worker_io.cpp",
+        "write_[end].offset == at; ++end",
+        "write_[end].offset >= at; ++end",
+        "service_test",
+        "*/write_test.ManyThreadsWriteNeighbouringBlocks/*",
+    ),
+    Bug(
+        "joined_write_hides_an_error",
+        "of writes that went out as one, those that did not fit are said to be written",
+        "src/service/worker_io.cpp",
+        "finish_write(w, w_end <= done ? 0 : error, w.nbytes);",
+        "finish_write(w, first == end ? error : 0, w.nbytes);",
+        "service_test",
+        "*/write_test.AFileThatMayNotGrowIsToldToThoseWhoseBytesDidNotFit/*",
+    ),
+    Bug(
+        "short_write_not_continued",
+        "the host takes a short pwritev for a whole one",
+        "src/store/read_loop.hpp",
+        "    *done += static_cast<std::size_t>(n);\n",
+        "    *done += static_cast<std::size_t>(n);\n    return 0;\n",
+        "file_write_error_cpu",
+        "write_errors.are_none_when_writes_are_short_or_interrupted",
+    ),
+    Bug(
+        "old_handle_is_good",
+        "the host takes a handle for whatever file has its entry now",
+        "src/service/open_files.cpp",
+        "if (generation_of(state) != generation) return {};",
+        "if (generation_of(state) == 0) return {};",
+        "service_test",
+        "*/write_test.RefusesWhatADeviceMayMakeUp/*",
+    ),
+    Bug(
+        "version_without_ctime",
+        "a file whose mtime was put back counts as the version that it was, and its old pages as its bytes",
+        "src/service/cache_ids.cpp",
+        " && before.ctime_ns == now.ctime_ns;",
+        ";",
+        "service_test",
+        "cache_ids.OneForEachVersion",
+    ),
+    Bug(
+        "stale_read_not_told",
+        "the host does not look whether a file has changed before it gives a device its bytes",
+        "src/service/worker_io.cpp",
+        "const int error = read.front().file->file->check_version();",
+        "const int error = 0;",
+        "service_test",
+        "*/service_test.ReadsOfAChangedFileAreStale/*",
+    ),
+    Bug(
+        "links_lead_out_of_the_root",
+        "the kernel is not told to stay below the root",
+        "src/store/beneath.cpp",
+        "resolve_flags = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;",
+        "resolve_flags = RESOLVE_NO_MAGICLINKS;",
+        "store_test",
+        "*/posix_write_test.RefusesWhatReadingRefuses/*",
+    ),
+    Bug(
+        "walk_leads_out_of_the_root",
+        "where there is no openat2: a link that begins with / is followed from the root's own path",
+        "src/store/beneath.cpp",
+        "if (target[0] == '/') return -EXDEV;",
+        "if (target[0] == '/') return 0;",
+        "store_test",
+        "*/posix_write_test.RefusesWhatReadingRefuses/*",
+    ),
+    # Memory orders, which ThreadSanitizer checks.
+    Bug(
+        "fill_not_released",
+        "the end of a fill does not release the page's bytes",
+        FRAMES,
+        "state(f).fetch_and(~frame_state::filling, std::memory_order_release);",
+        "state(f).fetch_and(~frame_state::filling, std::memory_order_relaxed);",
+        "cache_page_cache_cpu",
+        CACHE_STRESS,
+        tsan=True,
+    ),
+    Bug(
+        "unpin_not_released",
+        "a reader's loads may come after its pin is given back, when others write the frame",
+        FRAMES,
+        "fetch_add_after_loads(0 - npins * frame_state::one_pin);",
+        "fetch_add(0 - npins * frame_state::one_pin, std::memory_order_relaxed);",
+        "file_concurrency_cpu",
+        "concurrency.steady_misses_and_evictions_keep_every_byte",
+        tsan=True,
+    ),
+    Bug(
+        "answer_not_released",
+        "the host's answer does not release the payload",
+        "src/service/rings.hpp",
+        "store(sequence, std::memory_order_release);\n  }",
+        "store(sequence, std::memory_order_relaxed);\n  }",
+        "file_concurrency_cpu",
+        "concurrency.every_page_is_filled_once_while_all_fit",
+        tsan=True,
+    ),
+)
