@@ -39,7 +39,8 @@ struct plan {
   int flags;
   std::uint64_t file_nbytes;  // before; the last ranges lie beyond
   std::vector<range> ranges;
-  std::uint64_t kill_after_us;
+  std::uint32_t writes_before_kill;  // not a time: a slow machine has as much to lose
+  std::uint32_t then_us;
 
   static constexpr unsigned grid = 3, block = 64, ngroups = grid * block / 32;
 
@@ -56,7 +57,8 @@ struct plan {
       end = r.offset + r.nbytes + (draw.percent(50) ? 0 : draw.below(200));  // what is between is nobody's
     }
     file_nbytes = end * 4 / 5;
-    kill_after_us = draw.below(draw.percent(30) ? 5'000 : 120'000);
+    writes_before_kill = static_cast<std::uint32_t>(draw.below(draw.percent(30) ? 40 : 1'500));
+    then_us = static_cast<std::uint32_t>(draw.below(3'000));
   }
 };
 
@@ -69,7 +71,7 @@ struct note {
   std::uint32_t synced;  // the last version that an fsync or close has answered for
 };
 struct journal {
-  std::atomic<std::uint32_t> started, ended;  // ended: after the mount's end
+  std::atomic<std::uint32_t> writes, ended;  // writes: begun by any group; ended: after the mount's end
   std::atomic<std::int32_t> error;            // the first result that was not as it should be
   note notes[1024];
 };
@@ -109,7 +111,6 @@ struct writer {
     const std::uint32_t me = simt::block_rank() * (simt::block_size() / 32) + simt::warp_rank();
     std::uint64_t turn = std::uint64_t{me} << 40;
     const auto draw = [&](std::uint64_t n) { return content_word(seed, turn++) % n; };
-    if (group.leader()) notes->started.store(1);
     for (std::uint32_t round = 0; round < rounds && notes->error.load() == 0; ++round) {
       const file f = open(group, fs, path, flags);
       if (f.error() != 0) return fail(f.error());
@@ -138,7 +139,10 @@ struct writer {
   GPUFS_DEVICE void write(Group group, const file& f, std::uint32_t me, std::uint32_t index, bool by_mapping) const {
     const range& r = ranges[index];
     std::uint32_t version = 0;
-    if (group.leader()) version = ++notes->notes[index].begun;  // before any byte of it
+    if (group.leader()) {
+      version = ++notes->notes[index].begun;  // before any byte of it
+      notes->writes.fetch_add(1);
+    }
     version = group.broadcast(version);
     std::byte* bytes = scratch + std::size_t{me} * max_range_nbytes;
     for (std::uint32_t i = group.rank(); i < r.nbytes; i += group.size()) bytes[i] = byte_of(seed, index, version, r.offset + i);
@@ -180,6 +184,7 @@ int child(const std::string& directory, const std::string& journal_path, std::ui
     o.request_rings = 4;
     o.nworkers = 2;
     o.abort_on_leaked_pins = true;
+    if (seed % 2 == 0) o.custom_store = mapping_store(directory);
     const mount m(directory, o);
     const device_buffer<range> ranges(p.ranges);
     const device_buffer<std::byte> scratch(std::size_t{plan::ngroups} * max_range_nbytes);
@@ -204,7 +209,7 @@ class kill_test : public testing::Test {
  protected:
   void one_kill(std::uint64_t seed, totals* sums) {
     const plan p(seed);
-    const temp_dir all;
+    const temp_dir all{memory_directory()};
     std::filesystem::create_directories(all / "root/sub");
     all.add("root/file", p.file_nbytes, old_seed);
     all.add("root/other", 5000, 5);
@@ -235,13 +240,9 @@ class kill_test : public testing::Test {
     int status = 0;
     const auto ended = [&] { return ::waitpid(pid, &status, WNOHANG) == pid; };
     bool gone = false;
-    wait_until([&] { return (gone = ended()) || notes.started.load() != 0; });
-    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(p.kill_after_us);
-    while (!gone && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-      gone = ended();
-    }
-    if (gone) return status;
+    EXPECT_TRUE(wait_until([&] { return (gone = ended()) || notes.writes.load() > p.writes_before_kill; })) << "the child hangs";
+    if (!gone) std::this_thread::sleep_for(std::chrono::microseconds(p.then_us));
+    if (gone || ended()) return status;
     ::kill(pid, SIGKILL);
     ::waitpid(pid, &status, 0);
     return status;
