@@ -2,10 +2,11 @@
 // Writing against the bus. Files in memory (tmpfs) larger than the cache, so that pages are written back all the time; what a
 // kernel has written is in the file when its time is taken. The ceiling is one pinned device-to-host copy in the same run.
 //
-// write_seq: blocks write the file in order, a piece of 128 KiB each. write_4k: warps write random pages, each once.
-// write_small: every warp appends records of 64 bytes; what crosses the bus for each byte asked.
-// vector_add: c = a + b over three files, pages of a and b mapped, against host threads that pread, copy, launch, copy back and
-// pwrite.
+// write_seq: blocks write a file in order, a piece of 128 KiB each. write_4k: warps write random pages, each once. The file is
+// there before, so that it is in memory. write_new: as write_seq, into an empty file, against one host thread that does the same,
+// since the kernel gives a file's new pages to one writer at a time. write_small: every warp appends records of 64 bytes; what
+// crosses the bus for each byte asked. vector_add: c = a + b over three files that are there before, pages of a and b mapped,
+// against host threads that pread, copy, launch, copy back and pwrite.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -21,10 +22,11 @@ using namespace bench;
 
 constexpr std::uint32_t piece_nbytes = 128 << 10, page_nbytes = 4096, record_nbytes = 64;
 
-// Words of the file's content from word `first` on.
+// Words of the file's new content from word `first` on.
 template <class Group>
-GPUFS_DEVICE void make_words(Group group, std::byte* to, std::uint64_t first, std::uint32_t nwords) {
-  for (std::uint32_t i = group.rank(); i < nwords; i += group.size()) reinterpret_cast<std::uint64_t*>(to)[i] = word_of(first + i);
+GPUFS_DEVICE void make_words(Group group, std::byte* to, std::uint64_t first, std::uint32_t nwords, std::uint64_t salt) {
+  auto* words = reinterpret_cast<std::uint64_t*>(to);
+  for (std::uint32_t i = group.rank(); i < nwords; i += group.size()) words[i] = word_of(first + i) + salt;
   group.sync();
 }
 
@@ -33,6 +35,7 @@ struct job {
   gpufs::file_number number;
   std::byte* scratch;
   std::uint64_t* failed;
+  std::uint64_t salt;  // added to every word: what an earlier run wrote is wrong
 
   GPUFS_DEVICE void note(bool leader, bool right) const {
     if (leader && !right) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
@@ -46,7 +49,7 @@ struct write_in_order : job {
     const gpufs::file file(fs, number);
     std::byte* mine = scratch + std::uint64_t{gpufs::simt::block_rank()} * piece_nbytes;
     for (std::uint64_t p = gpufs::simt::block_rank(); p < npieces; p += gpufs::simt::grid_size()) {
-      make_words(block, mine, p * (piece_nbytes / 8), piece_nbytes / 8);
+      make_words(block, mine, p * (piece_nbytes / 8), piece_nbytes / 8, salt);
       const std::int64_t n = gpufs::pwrite(block, file, mine, piece_nbytes, static_cast<std::int64_t>(p * piece_nbytes));
       note(block.leader(), n == piece_nbytes);
     }
@@ -63,7 +66,7 @@ struct write_random : job {
     std::byte* mine = scratch + global_warp() * page_nbytes;
     for (std::uint64_t i = global_warp(); i < npages; i += warps) {
       const std::uint64_t page = i * 0x9e3779b97f4a7c15u & (npages - 1);  // odd: each page once
-      make_words(warp, mine, page * (page_nbytes / 8), page_nbytes / 8);
+      make_words(warp, mine, page * (page_nbytes / 8), page_nbytes / 8, salt);
       const std::int64_t n = gpufs::pwrite(warp, file, mine, page_nbytes, static_cast<std::int64_t>(page * page_nbytes));
       note(warp.leader(), n == page_nbytes);
     }
@@ -103,7 +106,7 @@ struct add_files : job {  // `number` is c's
       if (right) {
         const auto* xs = reinterpret_cast<const std::uint64_t*>(x.data());
         const auto* ys = reinterpret_cast<const std::uint64_t*>(y.data());
-        for (std::uint32_t i = warp.rank(); i < page_nbytes / 8; i += 32) mine[i] = xs[i] + ys[i];
+        for (std::uint32_t i = warp.rank(); i < page_nbytes / 8; i += 32) mine[i] = xs[i] + ys[i] + salt;
       }
       gpufs::unmap_page(warp, x);
       gpufs::unmap_page(warp, y);
@@ -117,11 +120,11 @@ struct add_files : job {  // `number` is c's
 struct add_in_memory {
   const std::uint64_t *a, *b;
   std::uint64_t* c;
-  std::uint64_t n;
+  std::uint64_t n, salt;
   GPUFS_DEVICE void operator()() const {
     const std::uint64_t step = std::uint64_t{gpufs::simt::grid_size()} * gpufs::simt::block_size();
     for (std::uint64_t i = gpufs::simt::block_rank() * gpufs::simt::block_size() + gpufs::simt::thread_rank(); i < n; i += step)
-      c[i] = a[i] + b[i];
+      c[i] = a[i] + b[i] + salt;
   }
 };
 
@@ -131,8 +134,8 @@ gpufs::store::unique_fd open_file(const std::string& path, int flags) {
   return file;
 }
 
-// How many 8-byte words of the file are not times * content, from all host threads.
-std::uint64_t wrong_words(const std::string& path, std::uint64_t nbytes, std::uint64_t times) {
+// How many 8-byte words of the file are not times * content + salt, from all host threads.
+std::uint64_t wrong_words(const std::string& path, std::uint64_t nbytes, std::uint64_t times, std::uint64_t salt) {
   const auto file = open_file(path, O_RDONLY);
   if (::lseek(file.get(), 0, SEEK_END) != static_cast<off_t>(nbytes)) return ~std::uint64_t{0};
   return sum_in_parallel(nbytes / 8, [&](std::uint64_t begin, std::uint64_t end) {
@@ -142,7 +145,7 @@ std::uint64_t wrong_words(const std::string& path, std::uint64_t nbytes, std::ui
       const std::size_t n = std::min<std::uint64_t>(words.size(), end - at);
       if (::pread(file.get(), words.data(), n * 8, static_cast<off_t>(at * 8)) != static_cast<ssize_t>(n * 8))
         return ~std::uint64_t{0} / 2;
-      for (std::size_t i = 0; i < n; ++i) wrong += words[i] != times * word_of(at + i);
+      for (std::size_t i = 0; i < n; ++i) wrong += words[i] != times * word_of(at + i) + salt;
     }
     return wrong;
   });
@@ -165,43 +168,42 @@ class writing {
     return gpufs::mount(folder_.path(), options);
   }
 
-  // GB/s of launches of make(file number, scratch, failed), each into a new file.
+  // GB/s of launches of make(job), each over a file that is there, or into an empty one.
   template <class Make>
-  void measure(const char* name, const char* label, double ceiling, std::uint64_t scratch_nbytes, const Make& make,
-               results& out) const {
+  measurement measure(const char* name, const char* label, bool is_new, std::uint64_t scratch_nbytes, const Make& make) const {
     const device_array<std::byte> scratch(scratch_nbytes);
-    measurement m{name, label, {}, "GB/s", ceiling, "pinned copy back"};
+    measurement m{name, label, {}, "GB/s"};
     m.verified = true;
+    const std::string path = folder_.path() + "/out";
+    if (!is_new) make_file(path, nbytes_);
+    const gpufs::mount fs = make_mount();
     for (int r = 0; r <= repeats_; ++r) {
-      const gpufs::mount fs = make_mount();
       {
-        const held_file file(fs, "out", O_RDWR | O_CREAT | O_TRUNC);
+        const held_file file(fs, "out", is_new ? O_RDWR | O_CREAT | O_TRUNC : O_RDWR);
         const device_array<std::uint64_t> failed(1);
-        const double seconds = run(how_, make(job{fs.ref(), file.number(), scratch.get(), failed.get()}));
+        const auto salt = static_cast<std::uint64_t>(r + 1);
+        const double seconds = run(how_, make(job{fs.ref(), file.number(), scratch.get(), failed.get(), salt}));
         if (r > 0) m.samples.push_back(static_cast<double>(nbytes_) / seconds * 1e-9);
         m.verified = failed.value() == 0 && m.verified;
       }
-      m.verified = wrong_words(folder_.path() + "/out", nbytes_, 1) == 0 && m.verified;
-      ::unlink((folder_.path() + "/out").c_str());
+      m.verified = wrong_words(path, nbytes_, 1, static_cast<std::uint64_t>(r + 1)) == 0 && m.verified;
     }
-    out.add(m);
+    ::unlink(path.c_str());
+    return m;
   }
 
   void in_order(double ceiling, results& out) const {
-    measure(
-        "write_seq", "pwrite by blocks, pages of 4 KiB", ceiling, std::uint64_t{how_.grid} * piece_nbytes,
-        [&](const job& j) {
-          return write_in_order{j, nbytes_ / piece_nbytes};
-        },
-        out);
+    out.add(against(ceiling, "pinned copy back", write_in_order_to("write_seq", "pwrite by blocks, pages of 4 KiB", false)));
+  }
+  void into_a_new_file(results& out) const {
+    const double host = host_writer();
+    out.add(against(host, "one host thread's pwrite", write_in_order_to("write_new", "the same, an empty file", true)));
   }
   void random(double ceiling, results& out) const {
-    measure(
-        "write_4k", "pwrite by warps, pages of 4 KiB", ceiling, how_.warps() * page_nbytes,
-        [&](const job& j) {
-          return write_random{j, nbytes_ / page_nbytes};
-        },
-        out);
+    out.add(against(ceiling, "pinned copy back",
+                    measure("write_4k", "pwrite by warps, pages of 4 KiB", false, how_.warps() * page_nbytes, [&](const job& j) {
+                      return write_random{j, nbytes_ / page_nbytes};
+                    })));
   }
 
   // The bytes of requests, replies and payloads; of a payload, what had been written (full pages have no mask).
@@ -215,7 +217,7 @@ class writing {
       const held_file file(fs, "log", O_WRONLY | O_CREAT | O_APPEND);
       const device_array<std::byte> scratch(how_.warps() * record_nbytes);
       const device_array<std::uint64_t> failed(1);
-      const double seconds = run(how_, append_records{{fs.ref(), file.number(), scratch.get(), failed.get()}, per_warp});
+      const double seconds = run(how_, append_records{{fs.ref(), file.number(), scratch.get(), failed.get(), 0}, per_warp});
       const gpufs::mount_counters now = fs.counters();
       m.samples.push_back(static_cast<double>(now.bytes_written_back + 128 * now.write_backs) / static_cast<double>(asked));
       m.details = {{"M appends/s", static_cast<double>(how_.warps()) * per_warp / seconds * 1e-6},
@@ -227,8 +229,7 @@ class writing {
   }
 
   void add(results& out) const {
-    make_file(folder_.path() + "/a", nbytes_);
-    make_file(folder_.path() + "/b", nbytes_);
+    for (const char* name : {"/a", "/b", "/c"}) make_file(folder_.path() + name, nbytes_);
     const double there = host_program();
     measurement m{"vector_add", "pages of 4 KiB", {}, "GB/s", there, "pread, copy, kernel, copy back, pwrite by host threads"};
     m.verified = true;
@@ -238,19 +239,45 @@ class writing {
     fs.prepare("b");
     for (int r = 0; r <= repeats_; ++r) {
       {
-        const held_file a(fs, "a"), b(fs, "b"), c(fs, "c", O_RDWR | O_CREAT | O_TRUNC);
+        const held_file a(fs, "a"), b(fs, "b"), c(fs, "c", O_RDWR);
         const device_array<std::uint64_t> failed(1);
-        const double seconds = run(
-            how_, add_files{{fs.ref(), c.number(), scratch.get(), failed.get()}, a.number(), b.number(), nbytes_ / page_nbytes});
+        const job j{fs.ref(), c.number(), scratch.get(), failed.get(), static_cast<std::uint64_t>(r + 1)};
+        const double seconds = run(how_, add_files{j, a.number(), b.number(), nbytes_ / page_nbytes});
         if (r > 0) m.samples.push_back(3 * static_cast<double>(nbytes_) / seconds * 1e-9);
         m.verified = failed.value() == 0 && m.verified;
       }
-      m.verified = wrong_words(folder_.path() + "/c", nbytes_, 2) == 0 && m.verified;
+      m.verified = wrong_words(folder_.path() + "/c", nbytes_, 2, static_cast<std::uint64_t>(r + 1)) == 0 && m.verified;
     }
     out.add(m);
   }
 
  private:
+  static measurement against(double ceiling, const char* of, measurement m) {
+    m.ceiling = ceiling;
+    m.ceiling_is = of;
+    return m;
+  }
+  measurement write_in_order_to(const char* name, const char* label, bool is_new) const {
+    return measure(name, label, is_new, std::uint64_t{how_.grid} * piece_nbytes, [&](const job& j) {
+      return write_in_order{j, nbytes_ / piece_nbytes};
+    });
+  }
+
+  // GB/s of one host thread that writes an empty file, 1 MiB a call.
+  double host_writer() const {
+    const std::vector<std::byte> bytes(1 << 20);
+    const auto file = open_file(folder_.path() + "/host", O_RDWR | O_CREAT | O_TRUNC);
+    bool right = true;
+    const double seconds = run_threads(1, [&](unsigned) {
+      for (std::uint64_t at = 0; at < nbytes_ && right; at += bytes.size()) {
+        right = ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(at)) == static_cast<ssize_t>(bytes.size());
+      }
+    });
+    if (!right) throw gpufs::error("a host thread cannot write");
+    ::unlink((folder_.path() + "/host").c_str());
+    return static_cast<double>(nbytes_) / seconds * 1e-9;
+  }
+
   bool records_are_whole(std::uint64_t nrecords) const {
     const auto file = open_file(folder_.path() + "/log", O_RDONLY);
     std::vector<std::uint64_t> words(nrecords * 8);
@@ -281,7 +308,7 @@ class writing {
     for (const unsigned nthreads : {2u, std::min(8u, host_threads())}) {
       const std::uint64_t chunk = std::min<std::uint64_t>(4 << 20, nbytes_ / nthreads);
       const auto a = open_file(folder_.path() + "/a", O_RDONLY), b = open_file(folder_.path() + "/b", O_RDONLY);
-      const auto c = open_file(folder_.path() + "/c", O_RDWR | O_CREAT | O_TRUNC);
+      const auto c = open_file(folder_.path() + "/c", O_RDWR);
       struct buffers {
         explicit buffers(std::uint64_t n) : host(2 * n), x(n), y(n), z(n) {}
         pinned_array<std::byte> host;
@@ -304,13 +331,14 @@ class writing {
           gpufs::simt::launch({.grid = on_gpu ? 64u : 1u, .block = on_gpu ? 256u : 32u},
                               add_in_memory{reinterpret_cast<const std::uint64_t*>(mine.x.get()),
                                             reinterpret_cast<const std::uint64_t*>(mine.y.get()),
-                                            reinterpret_cast<std::uint64_t*>(mine.z.get()), n / 8});
+                                            reinterpret_cast<std::uint64_t*>(mine.z.get()), n / 8, nthreads});
           machine.copy_from_device(mine.host.get(), mine.z.get(), n);
           good &= ::pwrite(c.get(), mine.host.get(), n, offset) == static_cast<ssize_t>(n);
           if (!good) right = false;
         }
       });
-      if (!right || wrong_words(folder_.path() + "/c", nbytes_, 2) != 0) throw gpufs::error("the host program's sum is wrong");
+      if (!right || wrong_words(folder_.path() + "/c", nbytes_, 2, nthreads) != 0)
+        throw gpufs::error("the host program's sum is wrong");
       best = std::max(best, 3 * static_cast<double>(nbytes_) / seconds * 1e-9);
     }
     return best;
@@ -332,6 +360,7 @@ int main(int argc, char** argv) {
     results out("write", args, machine);
     const double back = measure_copy_back(out, pinned_memory{}).median;
     if (args.wants("write_seq")) bench.in_order(back, out);
+    if (args.wants("write_new")) bench.into_a_new_file(out);
     if (args.wants("write_4k")) bench.random(back, out);
     if (args.wants("write_small")) bench.small(out);
     if (args.wants("vector_add")) bench.add(out);
