@@ -78,13 +78,8 @@ GPUFS_DEVICE_COLD std::uint64_t pin_by_tlb(gpufs::mapping_name name, std::uint32
 template <unsigned Entries>
 struct tlb_access : gpufs::plain_access {
   template <bool Wrote>
-  GPUFS_DEVICE static std::int64_t pin(const pages&, gpufs::mapping_name from, const handler& how, std::uint32_t page,
-                                       std::uint32_t /*last*/, std::uint64_t held) {
-    const std::uint64_t at = pin_by_tlb<Entries, Wrote>(from, page, held);
-    if (at > gpufs::detail::pin_again) [[likely]]
-      return static_cast<std::int64_t>(at);
-    return gpufs::simt::call_cold(&gpufs::detail::pin_rest<handler, Wrote>, from, how, page,
-                                  at == gpufs::detail::pin_again ? held : 0);
+  GPUFS_DEVICE static std::uint64_t pin_hit(const pages&, gpufs::mapping_name from, std::uint32_t page, std::uint64_t held) {
+    return pin_by_tlb<Entries, Wrote>(from, page, held);
   }
 };
 
@@ -160,9 +155,14 @@ class short_ptr {
     const std::uint64_t before = held(), here = position();
     word_ = here;
     const std::uint32_t page = gpufs::detail::page_of<false>(page_shift(), within_, here, sizeof(T));
-    const std::int64_t at = Access::template pin<false>({}, from_, {}, page, page, before);
-    if (at <= 0) return static_cast<int>(at);
-    word_ = linked | (((static_cast<std::uint64_t>(at) - frames_) >> page_shift()) + 1) << position_bits | here;
+    std::uint64_t at = Access::template pin_hit<false>({}, from_, page, before);
+    if (at <= gpufs::detail::pin_again) [[unlikely]] {
+      const std::int64_t rest =
+          Access::template pin_rest<false>({}, from_, {}, page, page, at == gpufs::detail::pin_again ? before : 0);
+      if (rest <= 0) return static_cast<int>(rest);
+      at = static_cast<std::uint64_t>(rest);
+    }
+    word_ = linked | (((at - frames_) >> page_shift()) + 1) << position_bits | here;
     return 0;
   }
   GPUFS_DEVICE T elsewhere(std::uint64_t distance, int error) const {

@@ -28,14 +28,16 @@ struct handled_by {
     GPUFS_DEVICE void take(const pages&) {}
   };
 
-  // See detail::pin_hit and pin_rest, leave, access_elsewhere. last: the last page that the pointer may access.
+  // See detail::pin_hit and pin_rest, leave, access_elsewhere. last: the last page that the pointer may access. held: the page that
+  // is to be given back, 0: none, or it has been.
   template <bool Wrote>
-  GPUFS_DEVICE static std::int64_t pin(const pages&, mapping_name from, const Handler& how, std::uint32_t page,
-                                       std::uint32_t /*last*/, std::uint64_t held) {
-    const std::uint64_t at = detail::pin_hit<Wrote>(from, page, held);
-    if (at > detail::pin_again) [[likely]]
-      return static_cast<std::int64_t>(at);
-    return simt::call_cold(&detail::pin_rest<Handler, Wrote>, from, how, page, at == detail::pin_again ? held : 0);
+  GPUFS_DEVICE static std::uint64_t pin_hit(const pages&, mapping_name from, std::uint32_t page, std::uint64_t held) {
+    return detail::pin_hit<Wrote>(from, page, held);
+  }
+  template <bool Wrote>
+  GPUFS_DEVICE static std::int64_t pin_rest(const pages&, mapping_name from, const Handler& how, std::uint32_t page,
+                                            std::uint32_t /*last*/, std::uint64_t held) {
+    return simt::call_cold(&detail::pin_rest<Handler, Wrote>, from, how, page, held);
   }
   template <bool Wrote>
   GPUFS_DEVICE static void leave(const pages&, mapping_name from, std::uint64_t held) {
@@ -190,11 +192,11 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // The byte of the file that it points to.
   GPUFS_DEVICE std::int64_t offset() const { return static_cast<std::int64_t>(position()); }
   // The part of the file that it may access, in bytes.
-  GPUFS_DEVICE const detail::bounds& within() const { return within_; }
+  GPUFS_DEVICE detail::bounds within() const { return {begin_, end_}; }
   GPUFS_DEVICE mapping_name mapped() const { return from_; }
   // How many elements there are from here to the end of the mapping.
   GPUFS_DEVICE difference_type left() const {
-    return static_cast<difference_type>(within_.end - position()) / static_cast<difference_type>(nbytes);
+    return static_cast<difference_type>(end_ - position()) / static_cast<difference_type>(nbytes);
   }
 
   GPUFS_DEVICE_IN_TEMPLATES reference operator*() const { return refer(0); }
@@ -222,7 +224,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       return simt::load_device(reinterpret_cast<const V*>(address_ + distance));
     if (!reaches(distance + sizeof(V) - nbytes)) unlink();  // who waits for another page holds none
     V value{};
-    Access::template access_elsewhere<false>(from_, handler(), within_, position() + distance, &value, sizeof(V),
+    Access::template access_elsewhere<false>(from_, handler(), within(), position() + distance, &value, sizeof(V),
                                              static_cast<int>(at < 0 ? at : 0));
     return value;
   }
@@ -241,7 +243,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     }
     unlink();
     elements<plain, N> elsewhere;
-    Access::gather_elsewhere(from_, handler(), within_, position(), elsewhere.values, nbytes, N, bytes(stride),
+    Access::gather_elsewhere(from_, handler(), within(), position(), elsewhere.values, nbytes, N, bytes(stride),
                              static_cast<int>(at < 0 ? at : 0));
     for (unsigned k = 0; k < N; ++k) tile.values[k] = elsewhere.values[k];
     return tile;
@@ -258,7 +260,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       return static_cast<int>(at);
     }
     plain value{};
-    return Access::template access_elsewhere<false>(from_, handler(), within_, position(), &value, nbytes, 0);
+    return Access::template access_elsewhere<false>(from_, handler(), within(), position(), &value, nbytes, 0);
   }
   // Gives the page up; the next access faults.
   GPUFS_DEVICE void unlink() const {
@@ -341,7 +343,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   // How gpufs::map makes one.
   GPUFS_DEVICE ptr(mapping_name from, const detail::bounds& within, const handler_type& how)
-      : kept(how), address_(within.begin), from_(from), within_(within) {}
+      : kept(how), address_(within.begin), from_(from), begin_(within.begin), end_(within.end) {}
 
  private:
   template <class, class>
@@ -358,7 +360,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     address_ = other.address_;
     shift_ = other.shift_;
     from_ = other.from_;
-    within_ = other.within_;
+    begin_ = other.begin_;
+    end_ = other.end_;
     set_handler(other.handler());
   }
   GPUFS_DEVICE void take(ptr& other) {
@@ -371,50 +374,77 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     other.set_marked(false);
   }
 
+  // Where the pointer is and what it may access. Looked at before a call and after it, as registers that a call keeps are few, and
+  // these are wanted in faults only.
+  struct whereabouts {
+    std::uint64_t here;
+    detail::bounds within;
+    mapping_name from;
+    std::uint32_t page_shift;
+  };
+  GPUFS_DEVICE whereabouts look() const {
+    const mapping_name from = from_;
+    return {simt::only_here(address_) + shift_, within(), from, detail::page_shift_of(from)};
+  }
+
   // Links to the page of the element that many bytes on: > 0; or is not linked then: 0: the element does not lie in one page, or a
   // negative errno, not recorded yet.
   GPUFS_DEVICE std::int64_t link(std::uint64_t distance) const {
-    const std::uint64_t here = position(), wanted = here + distance;
-    const std::uint64_t held = linked() ? first_ : 0;
+    if (!linked()) first_ = 0;
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
     set_marked(false);
-    const detail::bounds within{simt::only_here(within_.begin), simt::only_here(within_.end)};
-    const auto from = static_cast<mapping_name>(simt::only_here(static_cast<std::uint64_t>(from_)));
-    const std::uint32_t shift = detail::page_shift_of(from);
-    const std::uint32_t page = detail::page_of<may_straddle>(shift, within, wanted, nbytes);
-    const auto last_page = page == detail::no_page ? 0 : static_cast<std::uint32_t>((within.end - 1) >> shift);
-    const std::int64_t at =
-        Access::template pin<writable>(static_cast<const pages&>(*this), from, handler(), page, last_page, held);
+    const std::int64_t at = pin(distance);
+    const whereabouts now = look();
+    const std::uint64_t wanted = now.here + distance;
     if (at <= 0) [[unlikely]] {
-      address_ = here;
+      address_ = now.here;
       shift_ = 0;
-      return at < 0 || within.have(wanted, nbytes) ? at : -ENXIO;
+      return at < 0 || now.within.have(wanted, nbytes) ? at : -ENXIO;
     }
     // The elements of the page that are within the bounds.
-    const std::uint64_t begin = wanted >> shift << shift, end = begin + (std::uint64_t{1} << shift);
-    const std::uint64_t first = within.begin > begin ? within.begin : begin;
-    const std::uint64_t last = (within.end < end ? within.end : end) - nbytes;
+    const std::uint64_t begin = wanted >> now.page_shift << now.page_shift, end = begin + (std::uint64_t{1} << now.page_shift);
+    const std::uint64_t first = now.within.begin > begin ? now.within.begin : begin;
+    const std::uint64_t last = (now.within.end < end ? now.within.end : end) - nbytes;
     const auto page_address = static_cast<std::uint64_t>(at);
     first_ = page_address + (first - begin);
     span_ = static_cast<std::uint32_t>(last - first) + 1;
-    address_ = page_address + (here - begin);
+    address_ = page_address + (now.here - begin);
     shift_ = begin - page_address;
     return at;
   }
+  // Pins that page, and gives back the one at first_ (0: none).
+  GPUFS_DEVICE std::int64_t pin(std::uint64_t distance) const {
+    const pages& besides = *this;
+    whereabouts now = look();
+    const std::uint64_t at = Access::template pin_hit<writable>(besides, now.from, page_at(now, distance), first_);
+    if (at > detail::pin_again) [[likely]]
+      return static_cast<std::int64_t>(at);
+    now = look();
+    const std::uint32_t page = page_at(now, distance);
+    const auto last_page = page == detail::no_page ? 0 : static_cast<std::uint32_t>((now.within.end - 1) >> now.page_shift);
+    return Access::template pin_rest<writable>(besides, now.from, handler(), page, last_page, at == detail::pin_again ? first_ : 0);
+  }
+  GPUFS_DEVICE static std::uint32_t page_at(const whereabouts& now, std::uint64_t distance) {
+    return detail::page_of<may_straddle>(now.page_shift, now.within, now.here + distance, nbytes);
+  }
   GPUFS_DEVICE plain read(std::uint64_t distance) const {
+    const bool here = reaches(distance);
+    plain value = simt::load_device_if(here, reinterpret_cast<const plain*>(address_ + distance));
+    if (!here) [[unlikely]]
+      value = read_elsewhere(distance);
+    return value;
+  }
+  GPUFS_DEVICE plain read_elsewhere(std::uint64_t distance) const {
+    const std::int64_t page = link(distance);
     std::uint64_t at = address_ + distance;
-    if (!reaches(distance)) [[unlikely]] {
-      const std::int64_t page = link(distance);
-      at = address_ + distance;
-      if (page <= 0) [[unlikely]] {
-        if constexpr (may_straddle) {
-          plain value{};
-          Access::template access_elsewhere<false>(from_, handler(), within_, at, &value, nbytes, static_cast<int>(page));
-          return value;
-        } else {
-          at = simt::call_cold(&detail::note_fault, from_, at, static_cast<int>(page));
-          if (at == 0) return plain{};  // of a null pointer
-        }
+    if (page <= 0) [[unlikely]] {
+      if constexpr (may_straddle) {
+        plain value{};
+        Access::template access_elsewhere<false>(from_, handler(), within(), at, &value, nbytes, static_cast<int>(page));
+        return value;
+      } else {
+        at = simt::call_cold(&detail::note_fault, from_, at, static_cast<int>(page));
+        if (at == 0) return plain{};  // of a null pointer
       }
     }
     return simt::load_device(reinterpret_cast<const plain*>(at));
@@ -424,7 +454,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     if (at > 0) [[likely]] {
       if (mark(distance)) *reinterpret_cast<plain*>(address_ + distance) = value;
     } else if constexpr (may_straddle) {
-      Access::template access_elsewhere<true>(from_, handler(), within_, position() + distance, &value, nbytes,
+      Access::template access_elsewhere<true>(from_, handler(), within(), position() + distance, &value, nbytes,
                                               static_cast<int>(at));
     } else {
       simt::call_cold(&detail::note_fault, from_, position() + distance, static_cast<int>(at));
@@ -461,8 +491,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   mutable std::uint64_t first_ = 0;  // the address of the linked page's first element within the bounds
   mutable std::uint32_t span_ = 0;   // addresses that its elements may have; 0: not linked
   mutable std::uint64_t shift_ = 0;  // position - address
-  mapping_name from_{};
-  detail::bounds within_;
+  simt::rarely_used<mapping_name> from_;
+  simt::rarely_used<std::uint64_t> begin_, end_;
 };
 
 }  // namespace GPUFS_MACHINE

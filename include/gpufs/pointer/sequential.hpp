@@ -16,24 +16,37 @@ namespace detail {
 struct pages_ahead {
   GPUFS_DEVICE bool any() const { return found != 0; }
   GPUFS_DEVICE bool have(std::uint32_t page) const { return page - front < simt::warp_lanes && (found >> (page - front) & 1) != 0; }
-  // A pointer links, and so changes these, where it is const.
-  GPUFS_DEVICE void set(const pages_ahead& other) const {
-    mine = other.mine;
-    front = other.front;
-    found = other.found;
-    cache_id = other.cache_id;
-  }
   GPUFS_DEVICE std::uint64_t address() const { return mine & ~lane_mask; }
   GPUFS_DEVICE bool is_of_lane() const { return (mine & lane_mask) == simt::lane_id(); }
-  GPUFS_DEVICE void take(const pages_ahead& other) {
-    set(other);
-    other.found = 0;
-  }
 
   static constexpr std::uint64_t lane_mask = simt::warp_lanes - 1;
-  mutable std::uint64_t mine = 0;  // the address of page front + lane, with the lane in its low bits
-  mutable std::uint32_t front = 0, found = 0;
-  mutable std::uint32_t cache_id = 0;
+  std::uint64_t mine = 0;  // the address of page front + lane, with the lane in its low bits
+  std::uint32_t front = 0, found = 0;
+  std::uint32_t cache_id = 0;
+};
+
+// As a pointer keeps them, which links, and so changes them, where it is const.
+class kept_ahead {
+ public:
+  GPUFS_DEVICE bool any() const { return found_ != 0; }
+  GPUFS_DEVICE pages_ahead get() const { return {mine_, front_, found_, cache_id_}; }
+  GPUFS_DEVICE void set(const pages_ahead& pages) const {
+    mine_ = pages.mine;
+    front_ = pages.front;
+    found_ = pages.found;
+    cache_id_ = pages.cache_id;
+  }
+  // Its pages, which it has no more.
+  GPUFS_DEVICE pages_ahead give() const {
+    const pages_ahead given = get();
+    found_ = 0;
+    return given;
+  }
+  GPUFS_DEVICE void take(const kept_ahead& other) { set(other.give()); }
+
+ private:
+  mutable simt::rarely_used<std::uint64_t> mine_;
+  mutable simt::rarely_used<std::uint32_t> front_, found_, cache_id_;
 };
 
 // Whether all lanes of a warp are here, and have the same pages ahead. All lanes that are here call.
@@ -90,12 +103,12 @@ GPUFS_DEVICE std::uint32_t most_ahead(const mapping_entry& from) {
 }
 
 struct looked_ahead {
-  std::uint64_t address;  // of the lane's page; 0: it is not ahead, and nothing is
+  std::int64_t at;  // the address of the lane's page; or as pin_rest, and nothing is ahead
   pages_ahead ahead;
 };
 
 // Looks up the pages from the first on that a lane wants, up to `last`, and pins those that are in the cache, if all that lanes
-// want are. Full warps only.
+// want are. Full warps only; at: 0 where it did not.
 GPUFS_DEVICE looked_ahead look_ahead(mapping_name name, std::uint32_t page, std::uint32_t last) {
   struct site;
   looked_ahead made{0, {}};
@@ -119,7 +132,7 @@ GPUFS_DEVICE looked_ahead look_ahead(mapping_name name, std::uint32_t page, std:
     return {0, {}};
   }
   access.count_hits(simt::count_lanes(found));
-  made.address = warp.shfl(made.ahead.address(), (page - first) % simt::warp_lanes);
+  made.at = static_cast<std::int64_t>(warp.shfl(made.ahead.address(), (page - first) % simt::warp_lanes));
   return made;
 }
 
@@ -133,42 +146,41 @@ GPUFS_DEVICE_COLD looked_ahead renew_ahead(pages_ahead ahead, mapping_name name,
     if (together ? simt::this_warp().all(ahead.have(page)) : ahead.have(page)) {
       const mapping_entry& from = *entry_of(name);
       std::byte* data = cache::frames(from.frames).data(frame_of_pinned(from, ahead.cache_id, page));
-      return {reinterpret_cast<std::uint64_t>(data), ahead};
+      return {reinterpret_cast<std::int64_t>(data), ahead};
     }
     leave_ahead<Wrote>(name, ahead);
   } else if (held != 0) {
     leave<Wrote>(name, held);
   }
-  return look_ahead(name, page, last);
+  const looked_ahead made = look_ahead(name, page, last);
+  if (made.at != 0) return made;
+  const std::uint64_t at = pin_hit<Wrote>(name, page, 0);
+  return {at > pin_again ? static_cast<std::int64_t>(at) : pin_rest<no_handler, Wrote>(name, {}, page, 0), {}};
 }
 
 }  // namespace detail
 
 // What a sequential pointer is compiled with. See handled_by.
 struct sequential_access : plain_access {
-  using pages = detail::pages_ahead;
+  using pages = detail::kept_ahead;
 
   template <bool Wrote>
-  GPUFS_DEVICE static std::int64_t pin(const pages& ahead, mapping_name from, no_handler how, std::uint32_t page,
-                                       std::uint32_t last, std::uint64_t held) {
-    if (ahead.any()) {
-      const std::uint64_t at = detail::find_ahead(from, page, ahead);
-      if (at != 0) [[likely]]
-        return static_cast<std::int64_t>(at);
-    }
-    const pages before = ahead;
-    ahead.found = 0;  // as a lane that is unwound meanwhile (CPU machine) does not give them up twice
-    const detail::looked_ahead made = simt::call_cold(&detail::renew_ahead<Wrote>, before, from, page, last, held);
+  GPUFS_DEVICE static std::uint64_t pin_hit(const pages& ahead, mapping_name from, std::uint32_t page, std::uint64_t) {
+    const std::uint64_t at = ahead.any() ? detail::find_ahead(from, page, ahead.get()) : 0;
+    return at != 0 ? at : detail::pin_again;
+  }
+  template <bool Wrote>
+  GPUFS_DEVICE static std::int64_t pin_rest(const pages& ahead, mapping_name from, no_handler, std::uint32_t page,
+                                            std::uint32_t last, std::uint64_t held) {
+    // Given up first, as a lane that is unwound meanwhile (CPU machine) does not give them up twice.
+    const detail::looked_ahead made = simt::call_cold(&detail::renew_ahead<Wrote>, ahead.give(), from, page, last, held);
     ahead.set(made.ahead);
-    if (made.address != 0) return static_cast<std::int64_t>(made.address);
-    return plain_access::pin<Wrote>({}, from, how, page, last, 0);
+    return made.at;
   }
   template <bool Wrote>
   GPUFS_DEVICE static void leave(const pages& ahead, mapping_name from, std::uint64_t held) {
     if (!ahead.any()) return plain_access::leave<Wrote>({}, from, held);
-    const pages given = ahead;
-    ahead.found = 0;
-    simt::call_cold(&detail::leave_ahead<Wrote>, from, given);
+    simt::call_cold(&detail::leave_ahead<Wrote>, from, ahead.give());
   }
 };
 

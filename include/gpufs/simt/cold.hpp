@@ -29,5 +29,34 @@ GPUFS_DEVICE std::uint64_t only_here(std::uint64_t value) {
   return value;
 }
 
+// A word of 4 or 8 bytes that is rarely wanted, of an object whose other members a loop wants. On CUDA it lies on the stack even where
+// they are in registers, and leaves its registers to the loop: nvcc keeps a part of an object in memory that is written by halves
+// and read whole, as volatile (volatile alone does not do). Left to choose, ptxas spills what the loop wants.
+template <class Word>
+class rarely_used {
+  static_assert(sizeof(Word) == 4 || sizeof(Word) == 8);
+  using bits = std::conditional_t<sizeof(Word) == 8, std::uint64_t, std::uint32_t>;
+  using half = std::conditional_t<sizeof(Word) == 8, std::uint32_t, std::uint16_t>;
+
+ public:
+  GPUFS_DEVICE constexpr rarely_used() {}
+  GPUFS_DEVICE rarely_used(Word word) { *this = word; }
+  GPUFS_DEVICE rarely_used(const rarely_used& other) { *this = other; }
+  GPUFS_DEVICE rarely_used& operator=(const rarely_used& other) { return *this = static_cast<Word>(other); }
+  GPUFS_DEVICE rarely_used& operator=(Word word) {
+    const auto is = static_cast<bits>(word);
+    word_.halves[0] = static_cast<half>(is);
+    word_.halves[1] = static_cast<half>(is >> 4 * sizeof(Word));
+    return *this;
+  }
+  GPUFS_DEVICE operator Word() const { return static_cast<Word>(*const_cast<const volatile bits*>(&word_.whole)); }
+
+ private:
+  union {
+    bits whole = 0;
+    half halves[2];
+  } word_;
+};
+
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::simt

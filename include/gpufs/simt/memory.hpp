@@ -29,6 +29,12 @@ template <class T>
 GPUFS_DEVICE T load_device(const T* p) {
   return detail::load_device(p);
 }
+// The same if it is wanted, else no access and any value. Without a branch, so that one that asks the same question need not have
+// been taken when the load begins.
+template <class T>
+GPUFS_DEVICE T load_device_if(bool wanted, const T* p) {
+  return detail::load_device_if(wanted, p);
+}
 
 // 128 bytes of global memory in the hands of a full warp, a word a lane: loaded at once, in one register, and handed round as they
 // are needed. All lanes of the warp construct it together, with the same address (aligned to 128), and call get together.

@@ -27,6 +27,10 @@ template <class T>
 T load_device(const T* p) {
   return *p;
 }
+template <class T>
+T load_device_if(bool wanted, const T* p) {
+  return wanted ? *p : std::remove_cv_t<T>{};
+}
 
 // Atomic loads, as a line may have words that others compare and exchange: to ThreadSanitizer a failed exchange is a write, too.
 class warp_line_words {

@@ -154,6 +154,17 @@ __device__ inline T load_device(const T* p) {
   }
 }
 
+// The load is of another address if p's is not wanted: a load that a predicate guards, ptxas branches around.
+template <class T>
+__device__ inline T load_device_if(bool wanted, const T* p) {
+  if constexpr (sizeof(T) == alignof(T) && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16)) {
+    static __device__ const vec16 something{};
+    return load_device(wanted ? p : reinterpret_cast<const T*>(&something));
+  } else {
+    return wanted ? *p : std::remove_cv_t<T>{};
+  }
+}
+
 class warp_line_words {
  public:
   __device__ explicit warp_line_words(const void* line) : word_(static_cast<const std::uint32_t*>(line)[lane()]) {}
