@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "noting_store.hpp"
 #include "script.hpp"
 
 namespace gpufs::test {
@@ -68,6 +69,33 @@ TEST_F(stored_writes, need_no_request) {
     EXPECT_EQ(now.bytes_written_back, nbytes);
     EXPECT_EQ(now.unwritten_pages, 0u);
     EXPECT_EQ(now.pins, 0u);
+  }
+}
+
+// The last close asks the host once, also for what was stored; one before it has nothing to close, and only tells of stores.
+TEST_F(stored_writes, a_close_asks_once) {
+  dir_.add("file", 4 * page, 1);
+  const auto store = std::make_shared<noting_store>(mapping_store(dir_.path()));
+  mount_options o = stored();
+  o.custom_store = store;
+  const mount m(dir_.path(), o);
+  players groups(m.ref(), {});
+  for (const bool stores : {true, false}) {
+    const std::uint64_t opens = m.counters().host_opens;
+    script first, second;
+    first.open(0, "file", O_RDWR);
+    first.open(1, "file", O_RDWR);
+    if (stores) first.pwrite(0, content(2, 0, 4 * page), 0);
+    const auto close = first.close(0);
+    EXPECT_EQ(groups.run(first)[close].value, 0);
+    EXPECT_EQ(store->notes().size(), stores ? 1u : 0u) << "others have it open";
+    second.close(1);
+    EXPECT_EQ(groups.run(second)[0].value, 0);
+    EXPECT_EQ(store->notes(), stores ? (std::vector<bool>{false, true}) : std::vector<bool>{});
+    EXPECT_EQ(m.counters().host_opens, opens + 1);
+    EXPECT_EQ(m.counters().host_closes, m.counters().host_opens);
+    EXPECT_EQ(dir_.read("file"), content(2, 0, 4 * page));
+    store->forget();
   }
 }
 

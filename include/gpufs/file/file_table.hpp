@@ -83,6 +83,24 @@ class file_table {
     return error;
   }
 
+  // As close, if nobody else holds the file; else (or when it is not open) it does nothing. One lane calls.
+  struct last_close {
+    bool done;
+    int error;
+  };
+  GPUFS_DEVICE_COLD static last_close close_if_last(const mount_layout* mount, file_number number, std::uint32_t start) {
+    const file_table table(*mount);
+    const file_view opened = table.view_of_any(number);
+    if (opened.error != 0) return {false, opened.error};
+    simt::atomic_ref<std::uint32_t> refs(mount->slots[opened.slot].refs);
+    std::uint32_t before = refs.load(std::memory_order_relaxed);
+    while (is_last_of_open(before)) {
+      // As in drop.
+      if (refs.compare_exchange(before, 1, std::memory_order_acq_rel)) return {true, table.retire(opened.slot, before, start)};
+    }
+    return {false, 0};
+  }
+
   // What the slot behind a number says; error == -EBADF when the number is forged, the file was closed, or is open only for
   // writing.
   GPUFS_DEVICE file_view view(file_number number) const {
@@ -616,6 +634,11 @@ class file_table {
     count_timeout();
   }
 
+  // Whether who holds the slot is the last who does, and its file is open, or was until its path got another slot.
+  GPUFS_DEVICE static bool is_last_of_open(std::uint32_t refs) {
+    return (refs & slot_refs) == 1 && (refs & (slot_live | slot_detached)) != 0;
+  }
+
   // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. 0, what the
   // host said when it closed the file, or -EBADF and !held when there was none.
   GPUFS_DEVICE int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
@@ -629,8 +652,10 @@ class file_table {
         held = false;
         return -EBADF;
       }
-    } while (!refs.compare_exchange(before, before - 1, std::memory_order_acq_rel));
-    if (before == (slot_live | 1) || before == (slot_detached | 1)) return retire(slot, index, start);
+      // The last one of an open slot keeps it, and nobody joins it from here on. The acquire meets the release of those who gave
+      // theirs back: what they wrote, listed and stored.
+    } while (!refs.compare_exchange(before, is_last_of_open(before) ? 1 : before - 1, std::memory_order_acq_rel));
+    if (is_last_of_open(before)) return retire(index, before, start);
     if (before == 1) recycle(slot, index, generation);
     return 0;
   }
@@ -639,21 +664,16 @@ class file_table {
     drop(index, start, held);
   }
 
-  GPUFS_DEVICE int retire(file_slot& slot, std::uint32_t index, std::uint32_t start) const {
-    // Fails when somebody opened the path again meanwhile: then theirs is the last reference. From here on the slot is ours,
-    // and stays this path's, until we give it back. We do so when the host has closed the file, so that no more files are open
-    // there than there are slots.
-    simt::atomic_ref<std::uint32_t> refs(slot.refs);
-    std::uint32_t unused = refs.load(std::memory_order_relaxed);
-    do {
-      if ((unused & slot_refs) != 0 || unused == 0) return 0;
-    } while (!refs.compare_exchange(unused, 1, std::memory_order_acq_rel));
+  // Closes a slot whose refs were `before` until we took its end: it is ours, and stays this path's, until we give it back. We do
+  // so when the host has closed the file, so that no more files are open there than there are slots.
+  GPUFS_DEVICE int retire(std::uint32_t index, std::uint32_t before, std::uint32_t start) const {
+    file_slot& slot = mount_.slots[index];
     path_bucket& chain = chain_of(slot);
     if (!lock(chain, simt::deadline(mount_.io_timeout_ns))) {
       keep_for_ever(slot);
       return -ETIMEDOUT;
     }
-    if (unused == slot_live) unlink(chain, index);
+    if ((before & slot_live) != 0) unlink(chain, index);
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t handle = slot.handle;
     const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed));
@@ -662,15 +682,24 @@ class file_table {
     word.store(word_of(generation, slot_state::dead), std::memory_order_release);
     unlock(chain);
     const bool written = mode_of(slot) != slot_mode::read;
-    if (written) forget_unwritten(index);
+    const bool left = written && has_left_pages(index);
+    if (left) forget_unwritten(index);
     const std::uint64_t stored = written ? simt::atomic_ref<std::uint64_t>(slot.stored_nbytes).load(std::memory_order_relaxed) : 0;
     const closed_on_host closed = close_on_host(handle, stored, start);
     const int error = stored != 0 ? closed.error : 0;
     if (!closed.asked) return error;  // still open there: the slot stays taken, too
-    if (written && has_lost_list(index)) service::requests(mount_).end_late_writes();
-    if (written && has_lost_list(index)) return error;  // as does one whose file the host may yet write
+    if (left && has_lost_list(index)) service::requests(mount_).end_late_writes();
+    if (left && has_lost_list(index)) return error;  // as does one whose file the host may yet write
     if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
     return error;
+  }
+
+  // Whether pages are listed or a list is lost, as a close has told that could not bring all to the host. One lane's loads, all
+  // under way together; drop's acquire, or close_if_last's, comes before them.
+  GPUFS_DEVICE bool has_left_pages(std::uint32_t index) const {
+    bool unused = true;
+    for (std::uint32_t i = 0; i < lists_per_slot; ++i) unused &= cache::dirty_pages::is_unused(list(index, i));
+    return !unused;
   }
 
   GPUFS_DEVICE bool has_lost_list(std::uint32_t index) const {
