@@ -57,7 +57,8 @@ GPUFS_DEVICE basic_file<Mount> open_path(Group group, const Mount& mount, Path p
     const file_view view = by_leader(group, [&] { return file_table(mount.layout()).view_to_write(opened.number()); });
     const int error = simt::call_cold(&truncate<Group>, group, mount.layout().resident, view, 0);
     if (error != 0) {
-      close(group, opened);
+      // Not by close: what went wrong with the others' writes is for them to hear.
+      by_leader(group, [&] { return simt::call_cold(&file_table::close, mount.layout().resident, opened.number(), ring_hint()); });
       return basic_file<Mount>(mount, file_number{error});
     }
   }
