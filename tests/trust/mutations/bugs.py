@@ -47,6 +47,7 @@ CLOCK = "include/gpufs/cache/clock_rings.hpp"
 PAGES = "include/gpufs/cache/page_cache.hpp"
 DIRTY = "include/gpufs/cache/dirty.hpp"
 TABLE = "include/gpufs/file/file_table.hpp"
+SLOTS = "include/gpufs/file/file_slots.hpp"
 WRITE = "include/gpufs/file/write.hpp"
 WRITE_BACK = "include/gpufs/file/write_back.hpp"
 
@@ -398,7 +399,7 @@ BUGS = (
     Bug(
         "closed_number_is_good",
         "a file's number is good for whatever file has the slot now: its generation is not compared",
-        TABLE,
+        SLOTS,
         "(low.word[0] & 0xffffu) != open_word_of(raw)",
         "(low.word[0] & 7u) != (open_word_of(raw) & 7u)",
         "file_open_cpu",
