@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from report_data import Bench, Case, Draw, ReportError, load_results, markdown_table, number, with_unit
+from report_papers import Paper, beside_table, load_papers, papers_text, tlb_plot, workloads_plot
+
 HERE = Path(__file__).resolve().parent
-
-
-class ReportError(Exception):
-    """Input that cannot be used; says which file, and what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -54,235 +52,16 @@ class Target:
         return self.limit / figure if figure > 0 else float("inf")
 
 
-@dataclass(frozen=True)
-class Case:
-    bench: str
-    name: str
-    label: str
-    figure: float
-    measured: float
-    unit: str
-    ceiling: float | None
-    ceiling_is: str
-    spread: tuple[float, float]
-    samples: int
-    verified: bool
-    cause: str
-    details: dict[str, float]
-    commit: str
-    command: str
-    quick: bool
-
-
-@dataclass(frozen=True)
-class Bench:
-    name: str
-    machine: dict[str, Any]
-    driver: str
-    commit: str
-    command: str
-    date: str
-    quick: bool
-    ceilings: list[dict[str, Any]]
-    cases: list[Case]
-    notes: list[str]
-
-
-@dataclass(frozen=True)
-class Paper:
-    """A table or figure of a paper, remade (bench/papers), with the paper's own values."""
-
-    name: str
-    title: str
-    machine: str
-    commit: str
-    command: str
-    verified: bool
-    columns: list[str]
-    rows: list[list[Any]]
-    paper_columns: list[str]
-    paper_rows: list[list[Any]]
-    notes: list[str]
-
-
 def load_targets(path: Path = HERE / "targets.txt") -> list[Target]:
     targets: list[Target] = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for n, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != 4 or not re.fullmatch(r"[<>]= \d+(\.\d+)?", fields[1]):
-            raise ReportError(f"{path.name}, line {number}: not 'name | >= 0.9 | figure | what'")
+            raise ReportError(f"{path.name}, line {n}: not 'name | >= 0.9 | figure | what'")
         targets.append(Target(*fields))
     return targets
-
-
-class Reader:
-    """Takes members out of a JSON object, and says where one is missing or of another kind."""
-
-    def __init__(self, where: str, value: object) -> None:
-        if not isinstance(value, dict):
-            raise ReportError(f"{where}: not a JSON object")
-        self.where, self.value = where, value
-
-    def _get(self, key: str, kind: str, is_kind: Callable[[Any], bool]) -> Any:
-        if key not in self.value:
-            raise ReportError(f"{self.where}: has no '{key}'")
-        if not is_kind(self.value[key]):
-            raise ReportError(f"{self.where}: '{key}' is not {kind}: {self.value[key]!r}")
-        return self.value[key]
-
-    def text(self, key: str) -> str:
-        return str(self._get(key, "a text", lambda x: isinstance(x, str)))
-
-    def flag(self, key: str) -> bool:
-        return bool(self._get(key, "true or false", lambda x: isinstance(x, bool)))
-
-    def number(self, key: str) -> float:
-        return float(self._get(key, "a number", _is_number))
-
-    def number_or_null(self, key: str) -> float | None:
-        value = self._get(key, "a number or null", lambda x: x is None or _is_number(x))
-        return None if value is None else float(value)
-
-    def numbers(self, key: str) -> dict[str, float]:
-        items: dict[str, float | None] = self._get(
-            key,
-            "an object of numbers",
-            lambda x: isinstance(x, dict) and all(v is None or _is_number(v) for v in x.values()),
-        )
-        return {name: float(value) for name, value in items.items() if value is not None}
-
-    def pair(self, key: str) -> tuple[float, float]:
-        low, high = self._get(
-            key, "two numbers", lambda x: isinstance(x, list) and len(x) == 2 and all(map(_is_number, x))
-        )
-        return float(low), float(high)
-
-    def list(self, key: str) -> list[Any]:
-        return list(self._get(key, "a list", lambda x: isinstance(x, list)))
-
-    def object(self, key: str) -> dict[str, Any]:
-        return dict(self._get(key, "an object", lambda x: isinstance(x, dict)))
-
-
-def _is_number(x: object) -> bool:
-    return isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x)
-
-
-def read_json(path: Path) -> Reader:
-    try:
-        return Reader(path.name, json.loads(path.read_text()))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path.name}: not JSON: {error}") from error
-
-
-def load_bench(path: Path) -> Bench:
-    top = read_json(path)
-    bench, commit, command, quick = top.text("bench"), top.text("commit"), top.text("command"), top.flag("quick")
-    cases = []
-    for i, value in enumerate(top.list("cases")):
-        case = Reader(f"{path.name}, case {i}", value)
-        cases.append(
-            Case(
-                bench=bench,
-                name=case.text("name"),
-                label=case.text("case"),
-                figure=case.number("figure"),
-                measured=case.number("measured"),
-                unit=case.text("unit"),
-                ceiling=case.number_or_null("ceiling"),
-                ceiling_is=case.text("ceiling_is"),
-                spread=case.pair("spread"),
-                samples=int(case.number("samples")),
-                verified=case.flag("verified"),
-                cause=case.text("cause"),
-                details=case.numbers("details"),
-                commit=commit,
-                command=command,
-                quick=quick,
-            )
-        )
-    ceilings = top.list("ceilings")
-    for i, value in enumerate(ceilings):
-        ceiling = Reader(f"{path.name}, ceiling {i}", value)
-        for key in ("measured", "low", "high"):
-            ceiling.number(key)
-        for key in ("name", "unit"):
-            ceiling.text(key)
-    return Bench(
-        name=bench,
-        machine=top.object("machine"),
-        driver=top.text("driver"),
-        commit=commit,
-        command=command,
-        date=top.text("date"),
-        quick=quick,
-        ceilings=ceilings,
-        cases=cases,
-        notes=[str(note) for note in top.list("notes")],
-    )
-
-
-def load_results(folder: Path) -> list[Bench]:
-    """All JSON files of the folder but headline.json, by name."""
-    if not folder.is_dir():
-        raise ReportError(f"{folder}: not a folder")
-    return [load_bench(path) for path in sorted(folder.glob("*.json")) if path.name != "headline.json"]
-
-
-def load_paper(path: Path) -> tuple[Paper, Case | None]:
-    """A report of bench/papers, and its case where it has a figure that is bounded."""
-    top = read_json(path)
-    theirs = Reader(f"{path.name}, paper", top.value.get("paper") or {"columns": [], "rows": []})
-    paper = Paper(
-        name=top.text("name"),
-        title=top.text("title"),
-        machine=top.text("machine"),
-        commit=top.text("commit"),
-        command=top.text("command"),
-        verified=top.flag("verified"),
-        columns=[str(column) for column in top.list("columns")],
-        rows=top.list("rows"),
-        paper_columns=[str(column) for column in theirs.list("columns")],
-        paper_rows=theirs.list("rows"),
-        notes=[str(note) for note in top.list("notes")],
-    )
-    if "figure" not in top.value:
-        return paper, None
-    low, _, high = top.text("spread").partition(" to ")
-    case = Case(
-        bench="papers",
-        name=paper.name,
-        label=top.text("measured"),
-        figure=top.number("figure"),
-        measured=top.number("figure"),
-        unit="times" if top.text("bound").startswith(">=") else "of the time",
-        ceiling=None,
-        ceiling_is="",
-        spread=(float(low), float(high or low)),
-        samples=len(paper.rows),
-        verified=paper.verified,
-        cause="",
-        details={},
-        commit=paper.commit,
-        command=paper.command,
-        quick=False,
-    )
-    return paper, case
-
-
-def load_papers(folder: Path) -> tuple[list[Paper], list[Bench]]:
-    """The reports in the results' subfolder `papers`, and a bench of those that are bounded."""
-    loaded = [load_paper(path) for path in sorted((folder / "papers").glob("*.json"))]
-    papers = [paper for paper, _ in loaded]
-    cases = [case for _, case in loaded if case is not None]
-    if not cases:
-        return papers, []
-    first = next(paper for paper, case in loaded if case is not None)
-    machine = {"gpu": re.sub(r" \(number \d+\)$", "", first.machine), "host_threads": 0}
-    bench = Bench("papers", machine, "", first.commit, first.command, "", False, [], cases, [])
-    return papers, [bench]
 
 
 def worst_cases(targets: Iterable[Target], benches: Iterable[Bench]) -> dict[str, Case]:
@@ -298,14 +77,6 @@ def worst_cases(targets: Iterable[Target], benches: Iterable[Bench]) -> dict[str
         if own:
             worst[target.name] = min(own, key=lambda c: (c.verified, c.figure if target.at_least else -c.figure))
     return worst
-
-
-def number(x: float) -> str:
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
-
-
-def with_unit(x: float | None, unit: str) -> str:
-    return "" if x is None else f"{number(x)} {unit}"
 
 
 def headline(targets: Iterable[Target], worst: dict[str, Case]) -> dict[str, dict[str, Any]]:
@@ -407,13 +178,6 @@ def print_table(targets: list[Target], benches: list[Bench], worst: dict[str, Ca
 # --- docs/performance.md ---
 
 
-def markdown_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    columns = list(head)
-    lines = ["| " + " | ".join(columns) + " |", "| " + " | ".join("---" for _ in columns) + " |"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
 def summary_table(targets: list[Target], worst: dict[str, Case]) -> str:
     rows = []
     for target in targets:
@@ -459,31 +223,6 @@ def cases_table(targets: list[Target], benches: list[Bench], names: list[str]) -
     return markdown_table(("name", "case", "figure", "spread", "measured", "ceiling", "cause of a miss"), rows)
 
 
-def papers_value(case: Case) -> str:
-    """What the paper has for this case, as the case's own figure, and what that is made of where it is known."""
-    if "paper" not in case.details:
-        return ""
-    made_of = ""
-    if "paper_measured" in case.details and "paper_base" in case.details:
-        measured, base = (with_unit(case.details[key], case.unit) for key in ("paper_measured", "paper_base"))
-        made_of = f" ({measured} by {base})"
-    return number(case.details["paper"]) + made_of
-
-
-def beside_table(benches: list[Bench], names: list[str]) -> str:
-    """Cases with the paper's value beside ours."""
-    rows = []
-    for case in (c for b in benches for c in b.cases if c.name in names and not c.quick):
-        base = with_unit(case.ceiling, case.unit) + (f", {case.ceiling_is}" if case.ceiling else "")
-        figure = number(case.figure) if case.verified else "wrong answers"
-        spread = f"{number(case.spread[0])} to {number(case.spread[1])}"
-        name = f"`{case.name}`: {case.label}" if len(names) > 1 else case.label
-        rows.append((name, figure, papers_value(case), spread, with_unit(case.measured, case.unit), base))
-    if not rows:
-        return "*Not measured yet.*"
-    return markdown_table(("case", "ours", "the paper's", "spread", "measured", "held against"), rows)
-
-
 def ceilings_table(benches: list[Bench]) -> str:
     rows = [
         (bench.name, c["name"], with_unit(c["measured"], c["unit"]), f"{number(c['low'])} to {number(c['high'])}")
@@ -511,9 +250,6 @@ def provenance(benches: list[Bench]) -> str:
     if not rows:
         return "*Not measured yet.*"
     return markdown_table(("bench", "GPU", "driver", "host threads", "commit", "command", "date"), rows)
-
-
-Draw = Callable[[Any], None]  # draws on matplotlib axes
 
 
 def target_plot(targets: list[Target], worst: dict[str, Case]) -> Draw | None:
@@ -606,53 +342,6 @@ def scaling_plot(benches: list[Bench]) -> Draw | None:
     return draw
 
 
-def workloads_plot(benches: list[Bench], name: str, base: str = "raw pointers") -> Draw | None:
-    """Extra time of each workload by blocks: every detail of a case but `blocks` and `paper` is a workload."""
-    cases = [
-        c
-        for b in benches
-        for c in b.cases
-        if c.name in (name, f"{name}_by_blocks") and not c.quick and c.verified and "blocks" in c.details
-    ]
-    if not cases:
-        return None
-    cases.sort(key=lambda c: c.details["blocks"])
-
-    def draw(axes: Any) -> None:
-        blocks = [c.details["blocks"] for c in cases]
-        for workload in [key for key in cases[-1].details if key not in ("blocks", "paper")]:
-            extra = [100 * c.details.get(workload, math.nan) for c in cases]
-            axes.plot(blocks, extra, "o-", markersize=3, linewidth=1, label=workload)
-        axes.plot(blocks, [100 * c.figure for c in cases], "k--", linewidth=1.5, label="mean")
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(blocks, [f"{n:.0f}" for n in blocks])
-        axes.set_xlabel("blocks of 1,024 threads")
-        axes.set_ylabel(f"% more time than {base}")
-        axes.legend(fontsize=8)
-
-    return draw
-
-
-def tlb_plot(benches: list[Bench]) -> Draw | None:
-    cases = [c for b in benches for c in b.cases if c.name == "ap_figure_7" and not c.quick and c.verified]
-    if not cases:
-        return None
-
-    def draw(axes: Any) -> None:
-        for entries in sorted({c.details["tlb_entries"] for c in cases}):
-            line = sorted((c.details["pages"], c.measured) for c in cases if c.details["tlb_entries"] == entries)
-            label = f"TLB of {entries:.0f}" if entries else "no TLB"
-            axes.plot([x for x, _ in line], [y for _, y in line], "o-", markersize=3, linewidth=1, label=label)
-        axes.set_xscale("log", base=2)
-        ticks = sorted({c.details["pages"] for c in cases})
-        axes.set_xticks(ticks, [f"{n:.0f}" for n in ticks])
-        axes.set_xlabel("pages that the block shares")
-        axes.set_ylabel(cases[0].unit)
-        axes.legend(fontsize=8)
-
-    return draw
-
-
 def plots(targets: list[Target], benches: list[Bench], worst: dict[str, Case]) -> dict[str, tuple[str, Draw | None]]:
     return {
         "targets": ("Figures against their targets", target_plot(targets, worst)),
@@ -682,23 +371,6 @@ def save_plot(path: Path, title: str, draw: Draw) -> None:
         draw(axes)
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": "gpufs"})
         pyplot.close(figure)
-
-
-def papers_text(papers: list[Paper]) -> str:
-    """Each table or figure with the paper's values under ours."""
-
-    def cell(value: object) -> str:
-        return number(value) if isinstance(value, float) else str(value)
-
-    parts = []
-    for paper in papers:
-        parts.append(f"### {paper.title}" + ("" if paper.verified else " (WRONG ANSWERS)"))
-        parts.append(markdown_table(paper.columns, [[cell(v) for v in row] for row in paper.rows]))
-        if paper.paper_rows:
-            parts.append("The paper:")
-            parts.append(markdown_table(paper.paper_columns, [[cell(v) for v in row] for row in paper.paper_rows]))
-        parts.append("\n".join(f"- {note}" for note in [*paper.notes, f"Commit {paper.commit}, `{paper.command}`."]))
-    return "\n\n".join(parts) if parts else "*Not measured yet.*"
 
 
 def make_docs(

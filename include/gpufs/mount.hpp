@@ -74,7 +74,9 @@ struct file_report {
 class host_mount {
  public:
   host_mount(simt::platform& machine, const std::string& root, const mount_options& options);
-  ~host_mount();  // kernels that use the mount must have ended; what they left unwritten is written, see sync()
+  // Kernels that use the mount must have ended; what they left unwritten is written, see sync(). What was lost and nobody was told
+  // of, it says on stderr.
+  ~host_mount();
   host_mount(host_mount&&) noexcept;
   host_mount& operator=(host_mount&&) noexcept;
 

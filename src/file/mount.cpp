@@ -219,7 +219,7 @@ struct host_mount::impl {
 
   ~impl() {
     try {
-      write_back();
+      end_writing();
       check_pins();
     } catch (const std::exception&) {  // the device is lost, and its pages and pins with it
     }
@@ -255,6 +255,21 @@ struct host_mount::impl {
     return out;
   }
 
+  static bool is_open(const file_slot& slot) { return slot_state{slot.word & 7u} == slot_state::open; }
+
+  // What kernels left unwritten; and says what was lost, as no sync and no close will tell, nor the log, which ends with the mount.
+  void end_writing() {
+    if (!options.writable) return;
+    std::uint64_t lost = write_back();
+    for (const file_slot& slot : used_slots()) lost += is_open(slot) && slot.write_error != 0;
+    if (lost == 0) return;
+    const std::vector<std::string> lines = host.log();
+    std::fprintf(stderr,
+                 "gpufs: a mount ends, and of what was written and neither synced nor closed %llu pages or files are lost%s%s\n",
+                 static_cast<unsigned long long>(lost),
+                 lines.empty() ? "" : "; the last error: ", lines.empty() ? "" : lines.back().c_str());
+  }
+
   // Pages that are pinned when nobody can hold them any more.
   void check_pins() const {
     if (!options.abort_on_leaked_pins) return;
@@ -287,16 +302,18 @@ struct host_mount::impl {
   // What kernels left dirty, page by page through the host; then nothing is dirty. No kernel runs.
   std::uint64_t write_back() {
     if (!options.writable) return 0;
-    const auto slots = read(layout.slots, read(layout.words, 1)[0].slots_used);
+    const auto slots = used_slots();
     return write_back_pages(slots) + note_stores(slots);
   }
+
+  std::vector<file_slot> used_slots() const { return read(layout.slots, read(layout.words, 1)[0].slots_used); }
 
   // Of files that kernels have not closed.
   std::uint64_t note_stores(const std::vector<file_slot>& slots) {
     std::uint64_t lost = 0;
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const file_slot& slot = slots[i];
-      if (slot_state{slot.word & 7u} != slot_state::open || slot.stored_nbytes == 0) continue;
+      if (!is_open(slot) || slot.stored_nbytes == 0) continue;
       if (host.note_stores(slot.handle, static_cast<std::int64_t>(slot.stored_nbytes)) == 0) continue;
       ++lost;  // as in a kernel's sync (sync_on_host): the mapping is not used any more
       const std::uint64_t none = 0;
@@ -314,7 +331,7 @@ struct host_mount::impl {
     const auto keys = read(frames.keys, frames.nframes);
     std::unordered_map<std::uint32_t, std::uint32_t> handles;  // by cache id
     for (const file_slot& slot : slots) {
-      if ((slot.word & 7u) == static_cast<std::uint32_t>(slot_state::open)) handles[slot.cache_id] = slot.handle;
+      if (is_open(slot)) handles[slot.cache_id] = slot.handle;
     }
     const std::size_t mask_nwords = options.page_nbytes / 64;
     auto* masks = reinterpret_cast<std::uint64_t*>(layout.cache.dirty.masks);
@@ -422,7 +439,7 @@ std::vector<file_report> host_mount::open_files() const {
   const auto slots = impl_->read(l.slots, counters.size());
   std::vector<file_report> reports;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    if ((slots[i].word & 7u) != static_cast<std::uint32_t>(slot_state::open)) continue;
+    if (!impl::is_open(slots[i])) continue;
     file_report report;
     const auto known = impl_->host.describe(slots[i].handle);
     if (!known) continue;  // closed since we read the slot

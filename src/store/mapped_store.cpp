@@ -25,7 +25,7 @@ std::shared_ptr<mappings> make_mappings(simt::platform& machine, std::uint64_t p
 
 constexpr const char* pull_reason = "pull: its mapping is registered, and the device reads the host's page cache in place";
 
-std::shared_ptr<mappings::mapping> map(const posix_file& file, mappings& all, std::string* why) {
+mappings::use map(const posix_file& file, mappings& all, std::string* why) {
   const posix_file::lease descriptor = file.use();
   if (descriptor.error == 0) return all.acquire(file.info(), descriptor.fd, why);
   *why = std::string("opening it again failed: ") + std::strerror(-descriptor.error);

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -13,6 +12,8 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -31,6 +32,15 @@ std::chrono::nanoseconds longest_registration(std::size_t nbytes) {
 
 std::string mib(std::uint64_t nbytes) { return std::to_string((nbytes + (1u << 20) - 1) >> 20) + " MiB"; }
 
+// Nothing where there is no memory for it.
+std::string text_of(const std::exception& e) noexcept {
+  try {
+    return e.what();
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 mappings::mappings(simt::platform& machine, std::uint64_t budget_nbytes)
@@ -45,11 +55,9 @@ mappings::~mappings() {
   for (const auto& [version, m] : by_version_) unmap(*m);
 }
 
-std::shared_ptr<mappings::mapping> mappings::acquire(const file_info& info, int fd, std::string* why) {
-  return acquire(info, fd, false, why);
-}
+mappings::use mappings::acquire(const file_info& info, int fd, std::string* why) { return acquire(info, fd, false, why); }
 
-std::shared_ptr<mappings::mapping> mappings::acquire_to_write(const file_info& info, int fd, std::string* why) {
+mappings::use mappings::acquire_to_write(const file_info& info, int fd, std::string* why) {
   struct statfs fs;
   if (::fstatfs(fd, &fs) != 0 || static_cast<std::uint64_t>(fs.f_type) != TMPFS_MAGIC) {
     *why = "it is not in memory (tmpfs)";
@@ -64,13 +72,11 @@ std::shared_ptr<mappings::mapping> mappings::acquire_to_write(const file_info& i
     auto m = acquire(info, fd, true, why);
     if (!m || whole_nbytes(*m, m->nbytes) == m->nbytes) return m;
     // Cut since it was mapped: nobody gets it any more.
-    {
-      const std::scoped_lock hold(lock_);
-      by_version_.erase(m->version);
-      std::get<5>(m->version) = ++unsettled_;
-      by_version_.emplace(m->version, m);
-    }
-    release(m);
+    const std::scoped_lock hold(lock_);
+    auto known = by_version_.extract(m->version);
+    std::get<5>(m->version) = ++unsettled_;
+    known.key() = m->version;
+    by_version_.insert(std::move(known));
   }
   *why = "the system does not tell whether a mapping's pages are the file's (/proc/self/pagemap)";
   return nullptr;
@@ -79,7 +85,7 @@ std::shared_ptr<mappings::mapping> mappings::acquire_to_write(const file_info& i
 std::size_t mappings::whole_nbytes(const mapping& m, std::size_t nbytes) const {
   std::array<std::uint64_t, 4096> words;
   const std::size_t page = whole_pages(1), npages = whole_pages(nbytes) / page;
-  const std::size_t first = reinterpret_cast<std::uintptr_t>(m.address) / page;
+  const std::size_t first = reinterpret_cast<std::uintptr_t>(m.memory.get()) / page;
   for (std::size_t done = 0; done < npages;) {
     const std::size_t n = std::min(words.size(), npages - done);
     const ssize_t got = ::pread(pagemap_.get(), words.data(), n * 8, static_cast<off_t>((first + done) * 8));
@@ -93,7 +99,7 @@ std::size_t mappings::whole_nbytes(const mapping& m, std::size_t nbytes) const {
   return nbytes;
 }
 
-std::shared_ptr<mappings::mapping> mappings::acquire(const file_info& info, int fd, bool writable, std::string* why) {
+mappings::use mappings::acquire(const file_info& info, int fd, bool writable, std::string* why) {
   if (info.nbytes == 0) {
     *why = "it is empty, and nothing cannot be mapped";
     return nullptr;
@@ -101,6 +107,7 @@ std::shared_ptr<mappings::mapping> mappings::acquire(const file_info& info, int 
   constexpr const char* too_long =
       "registering its mapping takes too long: some thread may be in a CUDA call that waits for a kernel";
   const std::size_t nbytes = whole_pages(static_cast<std::size_t>(info.nbytes));
+  unique_mmap memory;  // before the lock: what nobody needs is unmapped without it
   std::unique_lock hold(lock_);
   const version_key version =
       writable ? version_key{info.device, info.inode, info.nbytes, 0, 0, ~std::uint64_t{0}}
@@ -109,13 +116,15 @@ std::shared_ptr<mappings::mapping> mappings::acquire(const file_info& info, int 
   if (!m) {
     // mmap waits while CUDA pins another mapping's pages; nobody else shall.
     hold.unlock();
-    void* address = ::mmap(nullptr, nbytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+    memory = unique_mmap(fd, nbytes, writable);
     const int failure = errno;
     hold.lock();
     m = join(version);
     const auto now = std::chrono::steady_clock::now();
-    if (m || address == MAP_FAILED) {
-      if (!m) *why = std::string("mmap failed: ") + std::strerror(failure);
+    if (m) {
+      // somebody else was faster
+    } else if (memory.get() == nullptr) {
+      *why = std::string("mmap failed: ") + std::strerror(failure);
     } else if (nbytes > budget_nbytes_ - pinned_nbytes_) {  // cannot overflow: pinned_nbytes_ never exceeds the budget
       *why = "its " + mib(nbytes) + " do not fit the pin budget of " + mib(budget_nbytes_) + " (" + mib(pinned_nbytes_) + " in use";
       if (idle_nbytes_ != 0) *why += ", " + mib(idle_nbytes_) + " of it by closed files, which trim() gives back";
@@ -123,22 +132,14 @@ std::shared_ptr<mappings::mapping> mappings::acquire(const file_info& info, int 
     } else if (std::any_of(registering_.begin(), registering_.end(), [&](const auto& other) { return other->due < now; })) {
       *why = too_long;
     } else {
-      m = std::make_shared<mapping>();
-      m->version = version;
-      m->writable = writable;
-      m->address = std::exchange(address, MAP_FAILED);
-      m->nbytes = nbytes;
-      m->due = now + longest_registration(nbytes);
-      m->users = 1;
-      begin_registration(m);
+      m = begin_registration(version, std::move(memory), nbytes, writable);
     }
-    if (address != MAP_FAILED) ::munmap(address, nbytes);
     if (!m) return nullptr;
   }
-  registered_.wait_until(hold, m->due, [&] { return m->ready || !m->failure.empty(); });
-  if (m->ready) return m;
-  *why = m->failure.empty() ? too_long : m->failure;
+  registered_.wait_until(hold, m->due, [&] { return m->ready || m->failed; });
+  if (m->ready) return use(m.get(), {this});
   --m->users;
+  *why = !m->failed ? too_long : "registering the mapping failed: " + (m->failure.empty() ? "no reason given" : m->failure);
   return nullptr;
 }
 
@@ -148,76 +149,84 @@ std::shared_ptr<mappings::mapping> mappings::join(const version_key& version) {
   if (found == by_version_.end()) return nullptr;
   const std::shared_ptr<mapping>& m = found->second;
   if (m->users++ == 0 && m->ready) {
-    idle_.erase(m->idle_place);
+    used_.splice(used_.end(), idle_, m->place);
     idle_nbytes_ -= m->nbytes;
   }
   return m;
 }
 
-// Under the lock.
-void mappings::begin_registration(const std::shared_ptr<mapping>& m) {
-  const auto place = registering_.insert(registering_.end(), m);
-  pinned_nbytes_ += m->nbytes;
+// With one user. Under the lock.
+std::shared_ptr<mappings::mapping> mappings::begin_registration(const version_key& version, unique_mmap memory, std::size_t nbytes,
+                                                                bool writable) {
+  auto m = std::make_shared<mapping>();
+  m->version = version;
+  m->writable = writable;
+  m->memory = std::move(memory);
+  m->nbytes = nbytes;
+  m->due = std::chrono::steady_clock::now() + longest_registration(nbytes);
+  m->users = 1;
+  mapping_list one{m};
+  m->place = one.begin();
+  by_version_.emplace(version, m);  // the last that may throw while nobody knows of it
+  registering_.splice(registering_.end(), one);
+  pinned_nbytes_ += nbytes;
   try {
-    by_version_.emplace(m->version, m);
-    std::thread([this, place] { register_mapping(place); }).detach();
+    std::thread([this, m] { register_mapping(m); }).detach();
   } catch (const std::exception& e) {  // no thread, no memory
-    end_registration(place, nullptr, e.what());
+    end_registration(*m, nullptr, text_of(e));
   }
+  return m;
 }
 
 // In a thread of its own.
-void mappings::register_mapping(std::list<std::shared_ptr<mapping>>::iterator place) {
-  const std::shared_ptr<mapping> m = *place;  // nobody else takes it out of the list
+void mappings::register_mapping(const std::shared_ptr<mapping>& m) noexcept {
   std::string why;
   const void* device = nullptr;
   try {
-    device = m->writable ? machine_.register_writable(m->address, m->nbytes, &why)
-                         : machine_.register_readonly(m->address, m->nbytes, &why);
+    device = m->writable ? machine_.register_writable(m->memory.get(), m->nbytes, &why)
+                         : machine_.register_readonly(m->memory.get(), m->nbytes, &why);
   } catch (const std::exception& e) {
-    why = e.what();
+    why = text_of(e);
   }
   const std::scoped_lock hold(lock_);
-  end_registration(place, device, why);
+  end_registration(*m, device, std::move(why));
 }
 
-// Under the lock, under which it also wakes those that wait: who destroys us is one of them.
-void mappings::end_registration(std::list<std::shared_ptr<mapping>>::iterator place, const void* device, const std::string& why) {
-  const std::shared_ptr<mapping> m = *place;
-  registering_.erase(place);
+// Under the lock, under which it also wakes those that wait: who destroys us is one of them. The caller shares m.
+void mappings::end_registration(mapping& m, const void* device, std::string why) noexcept {
   if (device != nullptr) {
-    m->device_address = static_cast<const std::byte*>(device);
-    m->ready = true;
-    if (m->users == 0) put_to_idle(m);  // nobody has waited so long
+    m.device_address = static_cast<const std::byte*>(device);
+    m.ready = true;
+    mapping_list& to = m.users == 0 ? idle_ : used_;  // nobody may have waited so long
+    to.splice(to.end(), registering_, m.place);
+    if (m.users == 0) idle_nbytes_ += m.nbytes;
   } else {
-    m->failure = "registering the mapping failed: " + (why.empty() ? std::string("no reason given") : why);
-    ::munmap(m->address, m->nbytes);
-    pinned_nbytes_ -= m->nbytes;
-    by_version_.erase(m->version);
+    m.failed = true;
+    m.failure = std::move(why);
+    m.memory.reset();
+    pinned_nbytes_ -= m.nbytes;
+    by_version_.erase(m.version);
+    registering_.erase(m.place);
   }
   registered_.notify_all();
 }
 
-void mappings::put_to_idle(const std::shared_ptr<mapping>& m) {
-  m->idle_place = idle_.insert(idle_.end(), m);
-  idle_nbytes_ += m->nbytes;
-}
-
-void mappings::release(const std::shared_ptr<mapping>& used) noexcept {
+void mappings::release(mapping& used) noexcept {
   const std::scoped_lock hold(lock_);
-  assert(used->users > 0);
-  if (--used->users == 0) put_to_idle(used);
+  assert(used.users > 0);
+  if (--used.users != 0) return;
+  idle_.splice(idle_.end(), used_, used.place);
+  idle_nbytes_ += used.nbytes;
 }
 
 void mappings::trim(std::uint64_t keep_nbytes) {
-  std::vector<std::shared_ptr<mapping>> unused;
+  mapping_list unused;
   {
     const std::scoped_lock hold(lock_);
     while (!idle_.empty() && idle_nbytes_ > keep_nbytes) {
       idle_nbytes_ -= idle_.front()->nbytes;
       by_version_.erase(idle_.front()->version);
-      unused.push_back(std::move(idle_.front()));
-      idle_.pop_front();
+      unused.splice(unused.end(), idle_, idle_.begin());
     }
   }
   for (const auto& m : unused) {
@@ -227,9 +236,9 @@ void mappings::trim(std::uint64_t keep_nbytes) {
   }
 }
 
-void mappings::unmap(const mapping& m) noexcept {
-  machine_.unregister(m.address);
-  ::munmap(m.address, m.nbytes);
+void mappings::unmap(mapping& m) noexcept {
+  machine_.unregister(m.memory.get());
+  m.memory.reset();
 }
 
 pin_usage mappings::usage() const {
@@ -237,8 +246,7 @@ pin_usage mappings::usage() const {
   return {budget_nbytes_, pinned_nbytes_, idle_nbytes_, by_version_.size(), idle_.size()};
 }
 
-stored_file::stored_file(std::unique_ptr<open_file> file, std::shared_ptr<mappings> owner,
-                         std::shared_ptr<mappings::mapping> mapping)
+stored_file::stored_file(std::unique_ptr<open_file> file, std::shared_ptr<mappings> owner, mappings::use mapping)
     : file_(std::move(file)),
       owner_(std::move(owner)),
       mapping_(std::move(mapping)),
@@ -274,8 +282,8 @@ int stored_file::note_stores(std::int64_t nbytes, bool last) {
   return whole_nbytes_ < wanted || static_cast<std::size_t>(after.st_size) < wanted ? -EIO : 0;
 }
 
-mapped_file::mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappings> owner,
-                         std::shared_ptr<mappings::mapping> mapping, std::string reason)
+mapped_file::mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappings> owner, mappings::use mapping,
+                         std::string reason)
     : file_(std::move(file)), owner_(std::move(owner)), mapping_(std::move(mapping)), info_(file_->info()) {
   info_.kind = service::source_kind::pull;
   info_.pull_base = mapping_->device_address;

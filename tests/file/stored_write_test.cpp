@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "file/faulty_store.hpp"
+#include "noting_store.hpp"
 #include "script.hpp"
 
 namespace gpufs::test {
@@ -68,6 +70,33 @@ TEST_F(stored_writes, need_no_request) {
     EXPECT_EQ(now.bytes_written_back, nbytes);
     EXPECT_EQ(now.unwritten_pages, 0u);
     EXPECT_EQ(now.pins, 0u);
+  }
+}
+
+// The last close asks the host once, also for what was stored; one before it has nothing to close, and only tells of stores.
+TEST_F(stored_writes, a_close_asks_once) {
+  dir_.add("file", 4 * page, 1);
+  const auto store = std::make_shared<noting_store>(mapping_store(dir_.path()));
+  mount_options o = stored();
+  o.custom_store = store;
+  const mount m(dir_.path(), o);
+  players groups(m.ref(), {});
+  for (const bool stores : {true, false}) {
+    const std::uint64_t opens = m.counters().host_opens;
+    script first, second;
+    first.open(0, "file", O_RDWR);
+    first.open(1, "file", O_RDWR);
+    if (stores) first.pwrite(0, content(2, 0, 4 * page), 0);
+    const auto close = first.close(0);
+    EXPECT_EQ(groups.run(first)[close].value, 0);
+    EXPECT_EQ(store->notes().size(), stores ? 1u : 0u) << "others have it open";
+    second.close(1);
+    EXPECT_EQ(groups.run(second)[0].value, 0);
+    EXPECT_EQ(store->notes(), stores ? (std::vector<bool>{false, true}) : std::vector<bool>{});
+    EXPECT_EQ(m.counters().host_opens, opens + 1);
+    EXPECT_EQ(m.counters().host_closes, m.counters().host_opens);
+    EXPECT_EQ(dir_.read("file"), content(2, 0, 4 * page));
+    store->forget();
   }
 }
 
@@ -173,6 +202,50 @@ TEST_F(stored_writes, closing_and_ending_tell_of_a_cut) {
     ASSERT_FALSE(m.log().empty());
     EXPECT_NE(m.log().back().find(name), std::string::npos) << m.log().back();
   }
+}
+
+// An open that fails to cut the file holds it for a while, here until its writer has closed it. So it is the last to let go, and
+// cannot tell what is found in closing it; the log does.
+TEST_F(stored_writes, what_no_close_tells_the_log_does) {
+  dir_.add("file", 4 * page, 1);
+  const auto store = std::make_shared<noting_store>(mapping_store(dir_.path()));
+  gate cutting, closed;
+  cutting.close();
+  closed.close();
+  store->on_open = [&](std::string_view path) {
+    if (path == "is being cut") cutting.pass();
+    if (path == "was closed") closed.open();
+  };
+  store->on_truncate = [&] {
+    cutting.open();
+    closed.pass();
+    return -EFBIG;
+  };
+  store->last_look_gives(-EIO);
+  mount_options o = stored();
+  o.custom_store = store;
+  o.nworkers = 4;
+  const mount m(dir_.path(), o);
+  players groups(m.ref(), {.block = 64, .all = group_kind::warp});
+  std::vector<script> opens(2), scripts(2);
+  opens[0].open(0, "file", O_RDWR);
+  opens[0].pwrite(0, content(2, 0, 4 * page), 0);
+  groups.run(opens);
+  scripts[0].open(1, "is being cut");
+  const auto close = scripts[0].close(0);
+  scripts[0].open(1, "was closed");
+  scripts[1].open(0, "file", O_RDWR | O_TRUNC);
+  const auto got = groups.run(scripts);
+  cutting.open();
+  closed.open();
+  EXPECT_EQ(got[0][close].value, 0);
+  EXPECT_EQ(got[1][0].value, -EFBIG);
+  EXPECT_EQ(store->notes(), (std::vector<bool>{false, true}));
+  int logged = 0;
+  for (const std::string& line : m.log()) logged += line.find("close 'file': Input/output error") != std::string::npos;
+  EXPECT_EQ(logged, 1);
+  EXPECT_TRUE(m.open_files().empty());
+  EXPECT_EQ(m.counters().host_opens, m.counters().host_closes);
 }
 
 // Cut in the middle of one of the system's pages, which stays the file's: what was stored behind its end is lost all the same.

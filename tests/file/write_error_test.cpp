@@ -133,6 +133,56 @@ TEST_F(write_errors, are_told_to_one_of_many) {
   expect_idle();
 }
 
+// It cannot cut the file, so it closes what it has opened; that is nobody's close.
+TEST_F(write_errors, are_not_told_to_an_open_that_fails) {
+  dir_.add("bad", 40 * page, 1);
+  options_.dirty_nbytes = 4 * page;
+  start();
+  wrong().fail_writes_at("bad", 0, 40 * page, ENOSPC);
+  wrong().truncate_error = EFBIG;
+  players groups = one();
+  script s;
+  s.open(0, "bad", O_RDWR);
+  s.pwrite(0, content(3, 0, 20 * page), 0);  // beyond the limit
+  const auto cuts = s.open(1, "bad", O_RDWR | O_TRUNC);
+  const auto first = s.fsync(0, durability::page_cache);
+  const auto second = s.fsync(0, durability::page_cache);
+  const auto close = s.close(0);
+  const auto got = groups.run(s);
+  EXPECT_EQ(got[cuts].value, -EFBIG);
+  EXPECT_EQ(got[first].value, -ENOSPC);
+  EXPECT_EQ(got[second].value, 0) << "told once";
+  EXPECT_EQ(got[close].value, 0);
+  EXPECT_EQ(mount_->counters().host_closes, 1u);
+  expect_idle();
+}
+
+TEST_F(write_errors, are_told_by_the_mount_that_ends) {
+  const auto end = [&](std::uint64_t limit, bool syncs) {
+    dir_.add("bad", 10 * page, 1);
+    options_.dirty_nbytes = limit;
+    mount& m = start();
+    wrong().fail_writes_at("bad", 0, 10 * page, ENOSPC);
+    players groups = one();
+    script s;
+    s.open(0, "bad", O_RDWR);
+    s.pwrite(0, content(3, 0, 10 * page), 0);
+    groups.run(s);
+    if (syncs) {
+      EXPECT_EQ(m.sync(), 10u);
+    }
+    testing::internal::CaptureStderr();
+    mount_.reset();
+    return testing::internal::GetCapturedStderr();
+  };
+  for (const std::uint64_t limit : {20 * page, 2 * page}) {  // 2: a kernel has met the error, and kept it for the next fsync
+    const std::string said = end(limit, false);
+    EXPECT_NE(said.find("lost"), std::string::npos) << said;
+    EXPECT_NE(said.find("'bad': No space left"), std::string::npos) << said;
+  }
+  EXPECT_EQ(end(20 * page, true), "") << "sync has told";
+}
+
 TEST_F(write_errors, of_sync_and_truncation_go_to_their_caller) {
   dir_.add("file", 4 * page, 1);
   start();

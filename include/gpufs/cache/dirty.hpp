@@ -205,6 +205,11 @@ class dirty_pages {
   GPUFS_DEVICE static bool is_idle(dirty_list& list) {
     return is_empty(list) && simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_acquire) == 0;  // meets unlock
   }
+  // Neither pages nor any late, for who comes (by an acquire of its own) after all who listed pages here or had the lock.
+  GPUFS_DEVICE static bool is_unused(dirty_list& list) {
+    const std::uint32_t head = simt::atomic_ref<std::uint32_t>(list.head).load(std::memory_order_relaxed);
+    return (head | simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed)) == 0;
+  }
 
  private:
   // A lane takes a few hundred ns for it; one that does not come has died, and its kernel with it.

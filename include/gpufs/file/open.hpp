@@ -9,6 +9,21 @@ inline namespace GPUFS_MACHINE {
 // (CACM'14), section 3.
 inline constexpr int O_GWRONCE = static_cast<int>(service::open_write_once);
 
+namespace detail {
+
+// After the flush of a file that may be written. The last who closes it tells the host in one request what was stored in place and
+// that it is closed; others tell the first, while they hold it. One lane calls. 0 or a negative errno.
+inline GPUFS_DEVICE_COLD int close_written(const mount_layout* mount, written_file written, file_number number,
+                                           std::uint32_t start) {
+  const file_table::last_close last = file_table::close_if_last(mount, number, start);
+  if (last.done) return last.error;
+  const int synced = sync_on_host(mount, written.slot, written.handle, durability::page_cache);
+  const int closed = file_table::close(mount, number, start);
+  return synced != 0 ? synced : closed;
+}
+
+}  // namespace detail
+
 // Gives the open back; the last close of a path closes it on the host. Its pages stay in the cache. Of a file that is open for
 // writing, first brings all that was written to it to the host's page cache, as fsync does, and tells as it does what went wrong
 // with it; the file is closed nevertheless. 0, -EBADF, or fsync's.
@@ -16,10 +31,14 @@ template <class Group, class Mount>
 GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
   group.sync();  // no lane still uses it
   const mount_layout* mount = opened.mount().layout().resident;
-  int error = 0;
-  if (file_table::may_write(opened.number())) error = detail::sync_file(group, mount, opened.number(), durability::page_cache);
-  const int closed =
-      detail::by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, opened.number(), detail::ring_hint()); });
+  const file_number number = opened.number();
+  if (!file_table::may_write(number))
+    return detail::by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, number, detail::ring_hint()); });
+  file_view view;
+  const int error = detail::flush_file(group, mount, number, view);
+  if (view.error != 0) return view.error;
+  const int closed = detail::by_leader(
+      group, [&] { return simt::call_cold(&detail::close_written, mount, detail::written(view), number, detail::ring_hint()); });
   return error != 0 ? error : closed;
 }
 
@@ -38,7 +57,8 @@ GPUFS_DEVICE basic_file<Mount> open_path(Group group, const Mount& mount, Path p
     const file_view view = by_leader(group, [&] { return file_table(mount.layout()).view_to_write(opened.number()); });
     const int error = simt::call_cold(&truncate<Group>, group, mount.layout().resident, view, 0);
     if (error != 0) {
-      close(group, opened);
+      // Not by close: what went wrong with the others' writes is for them to hear.
+      by_leader(group, [&] { return simt::call_cold(&file_table::close, mount.layout().resident, opened.number(), ring_hint()); });
       return basic_file<Mount>(mount, file_number{error});
     }
   }

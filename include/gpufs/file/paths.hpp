@@ -43,10 +43,10 @@ inline GPUFS_DEVICE_COLD path_answer ask_about_path(const mount_layout* mount, s
   const simt::deadline until(mount->io_timeout_ns);
   got.ticket = rings.take(ring_hint(), until);
   if (got.ticket.index != service::requests::no_slot) {
-    file_table::copy_path(rings.payload(got.ticket), path, static_cast<std::uint32_t>(length));
+    path_chains::copy_path(rings.payload(got.ticket), path, static_cast<std::uint32_t>(length));
     what.nbytes = static_cast<std::uint32_t>(length);
     if (what.op == service::opcode::rename) {
-      file_table::copy_path(rings.behind_payload(got.ticket), second, static_cast<std::uint32_t>(second_length));
+      path_chains::copy_path(rings.behind_payload(got.ticket), second, static_cast<std::uint32_t>(second_length));
       what.handle = static_cast<std::uint32_t>(second_length);
     }
     got.held = rings.call(got.ticket, what, got.reply, until) == 0;

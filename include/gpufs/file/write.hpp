@@ -235,13 +235,21 @@ inline GPUFS_DEVICE_COLD int sync_on_host(const mount_layout* mount, std::uint32
   return error;
 }
 
+// Writes all of a file back, and tells what went wrong with it; but nothing is said to the host of what was stored in place. All
+// lanes call; `view` becomes the leader's.
+template <class Group>
+GPUFS_DEVICE int flush_file(Group group, const mount_layout* mount, file_number number, file_view& view) {
+  group.sync();  // what the group has written
+  view = by_leader(group, [&] { return file_table(*mount).view_to_write(number); });
+  return view.error != 0 ? view.error : simt::call_cold(&flush<Group>, group, mount, written(view));
+}
+
 // What fsync does.
 template <class Group>
 GPUFS_DEVICE int sync_file(Group group, const mount_layout* mount, file_number number, durability how) {
-  group.sync();  // what the group has written
-  const file_view view = by_leader(group, [&] { return file_table(*mount).view_to_write(number); });
-  if (view.error != 0) return view.error;
-  const int error = simt::call_cold(&flush<Group>, group, mount, written(view));
+  file_view view;
+  const int error = flush_file(group, mount, number, view);
+  if (view.error != 0) return error;
   const int synced = by_leader(group, [&] { return simt::call_cold(&sync_on_host, mount, view.slot, view.handle, how); });
   return error != 0 ? error : synced;
 }

@@ -47,6 +47,7 @@ CLOCK = "include/gpufs/cache/clock_rings.hpp"
 PAGES = "include/gpufs/cache/page_cache.hpp"
 DIRTY = "include/gpufs/cache/dirty.hpp"
 TABLE = "include/gpufs/file/file_table.hpp"
+SLOTS = "include/gpufs/file/file_slots.hpp"
 WRITE = "include/gpufs/file/write.hpp"
 WRITE_BACK = "include/gpufs/file/write_back.hpp"
 
@@ -289,7 +290,7 @@ BUGS = (
         "unsent_pages_are_kept",
         "pages that close could not even send stay dirty, and in the slot's lists for its next file",
         TABLE,
-        "if (written) forget_unwritten(index);",
+        "if (left) forget_unwritten(index);",
         "",
         "file_write_error_cpu",
         "write_timeouts.end_fsync_and_close",
@@ -299,10 +300,20 @@ BUGS = (
         "close_does_not_write",
         "close writes nothing back",
         "include/gpufs/file/open.hpp",
-        "error = detail::sync_file(group, mount, opened.number(), durability::page_cache);",
-        "error = 0;",
+        "  const int error = detail::flush_file(group, mount, number, view);\n",
+        "  const int error = 0;\n  view = file_table(*mount).view_to_write(number);\n",
         "file_write_cpu",
         "*/writes.a_new_file/*",
+    ),
+    Bug(
+        "failed_open_hears_others_errors",
+        "an open that cannot cut the file closes it as a writer does, and takes the error of others' writes along",
+        "include/gpufs/file/open.hpp",
+        "by_leader(group, [&] { return simt::call_cold(&file_table::close, mount.layout().resident,"
+        " opened.number(), ring_hint()); });",
+        "close(group, opened);",
+        "file_write_error_cpu",
+        "write_errors.are_not_told_to_an_open_that_fails",
     ),
     Bug(
         "stores_beside_the_mask",
@@ -388,7 +399,7 @@ BUGS = (
     Bug(
         "closed_number_is_good",
         "a file's number is good for whatever file has the slot now: its generation is not compared",
-        TABLE,
+        SLOTS,
         "(low.word[0] & 0xffffu) != open_word_of(raw)",
         "(low.word[0] & 7u) != (open_word_of(raw) & 7u)",
         "file_open_cpu",

@@ -1,0 +1,195 @@
+// Paths on the device: hashed, and chained to the slots that are open under them. A path is known by two polynomial hashes modulo
+// 2^61 - 1 at points drawn secretly for each mount: two different paths of up to 4095 bytes agree with probability below 2^-103,
+// so no path is kept in GPU memory.
+#pragma once
+#include "gpufs/file/file_slots.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+// "directory/name" of two NUL-terminated strings, for kernels that have no room to put them together. No directory (null, "" or
+// "."): the mount's root. Slashes at the directory's end do not count.
+class joined_path {
+ public:
+  GPUFS_DEVICE joined_path(const char* directory, const char* name) : directory_(directory), name_(name), nbytes_(0) {
+    if (directory == nullptr || (directory[0] == '.' && directory[1] == '\0')) return;
+    while (nbytes_ <= service::max_path_nbytes && directory[nbytes_] != '\0') ++nbytes_;
+    if (nbytes_ > service::max_path_nbytes) return;  // too long already
+    while (nbytes_ > 0 && directory[nbytes_ - 1] == '/') --nbytes_;
+  }
+  GPUFS_DEVICE char operator[](std::uint32_t i) const {
+    if (nbytes_ == 0) return name_[i];
+    return i < nbytes_ ? directory_[i] : i == nbytes_ ? '/' : name_[i - nbytes_ - 1];
+  }
+  GPUFS_DEVICE friend bool operator==(const joined_path& path, std::nullptr_t) { return path.name_ == nullptr; }
+
+ private:
+  const char* directory_;
+  const char* name_;
+  std::uint32_t nbytes_;  // of the directory
+};
+
+// A path as the device knows it, and what an open wants of it.
+struct path_name {
+  std::uint64_t hash[2];
+  std::uint32_t nbytes;
+  std::int32_t error;
+  slot_mode mode;  // how it is to be opened
+  std::uint32_t flags;
+};
+
+// The chains of slots by their paths' hashes, each with a lock.
+class path_chains {
+ public:
+  GPUFS_DEVICE explicit path_chains(const mount_layout& mount) : mount_(mount) {}
+
+  // Of a path alone, without flags; its error, if it has one, says so.
+  template <class Path>
+  GPUFS_DEVICE path_name name_of(const Path& path) const {
+    path_name name{{1, 1}, 0, 0, slot_mode::read, 0};
+    if (path == nullptr) {
+      name.error = -EFAULT;
+      return name;
+    }
+    std::uint64_t chunk = 0;
+    std::uint32_t n = 0;
+    for (; path[n] != '\0'; ++n) {
+      if (n == service::max_path_nbytes) {
+        name.error = -ENAMETOOLONG;
+        return name;
+      }
+      chunk = (chunk << 8) | static_cast<unsigned char>(path[n]);
+      if (n % 7 == 6) {
+        add_chunk(name, chunk);
+        chunk = 0;
+      }
+    }
+    add_chunk(name, chunk);
+    add_chunk(name, n);
+    name.nbytes = n;
+    if (n == 0) name.error = -ENOENT;
+    return name;
+  }
+  GPUFS_DEVICE void add_chunk(path_name& name, std::uint64_t chunk) const {
+    for (int i = 0; i < 2; ++i) {
+      // A hash is below 2^61 and a chunk below 2^57, so the sum fits; the hash need not be the least residue to be one value.
+      name.hash[i] = multiply_mod_mersenne61(name.hash[i] + chunk, mount_.hash_points[i]);
+    }
+  }
+
+  GPUFS_DEVICE path_bucket& chain_of(file_slot& slot) const {
+    return mount_.paths[simt::atomic_ref<std::uint64_t>(slot.hash[0]).load(std::memory_order_relaxed) & mount_.path_mask];
+  }
+
+  GPUFS_DEVICE path_bucket& chain_of(const path_name& name) const { return mount_.paths[name.hash[0] & mount_.path_mask]; }
+
+  // Whether an open of this name may share the slot.
+  GPUFS_DEVICE static bool may_join(file_slot& slot, const path_name& name) {
+    if (!same_hash(slot, name)) return false;
+    const slot_mode mode = file_slots::mode_of(slot);
+    if (name.mode != slot_mode::read || mode != slot_mode::read) {
+      return mode == (name.mode == slot_mode::write_once ? slot_mode::write_once : slot_mode::write);
+    }
+    return simt::atomic_ref<std::uint32_t>(slot.flags).load(std::memory_order_relaxed) == name.flags;
+  }
+  GPUFS_DEVICE static bool same_hash(file_slot& slot, const path_name& name) {
+    return simt::atomic_ref<std::uint64_t>(slot.hash[0]).load(std::memory_order_relaxed) == name.hash[0] &&
+           simt::atomic_ref<std::uint64_t>(slot.hash[1]).load(std::memory_order_relaxed) == name.hash[1];
+  }
+
+  GPUFS_DEVICE bool lock(path_bucket& chain, const simt::deadline& until) const {
+    simt::backoff pause;
+    while (simt::atomic_ref<std::uint32_t>(chain.lock).exchange(1, std::memory_order_acquire) != 0) {  // meets unlock
+      if (until.expired()) return false;
+      pause();
+    }
+    return true;
+  }
+  GPUFS_DEVICE void unlock(path_bucket& chain) const {
+    simt::atomic_ref<std::uint32_t>(chain.lock).store(0, std::memory_order_release);
+  }
+
+  // Puts a fresh slot, held once by us, at the head of the chain; the caller holds the chain's lock.
+  GPUFS_DEVICE void link(path_bucket& chain, std::uint32_t index, const path_name& name) const {
+    file_slot& slot = mount_.slots[index];
+    simt::atomic_ref<std::uint32_t> word(slot.word);
+    // Meets is_open's acquire: as recycle's, which this hides.
+    word.store(file_slots::word_of(file_slots::generation_of(word.load(std::memory_order_relaxed)), slot_state::opening),
+               std::memory_order_release);
+    simt::atomic_ref<std::uint64_t>(slot.hash[0]).store(name.hash[0], std::memory_order_relaxed);
+    simt::atomic_ref<std::uint64_t>(slot.hash[1]).store(name.hash[1], std::memory_order_relaxed);
+    file_slots::put(slot.shared_by, name.mode);
+    file_slots::put(slot.flags, name.flags);
+    file_slots::put(slot.write_error, 0);
+    file_slots::put(slot.writers, 0);
+    file_slots::put(slot.mapped_nbytes, 0);
+    file_slots::put(slot.stored_nbytes, 0);
+    // An add, not a store: a stray look-up may hold a reference for a moment. Its release meets join's acquire.
+    simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(slot_live + 1, std::memory_order_release);
+    simt::atomic_ref<std::uint32_t>(slot.next).store(simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed),
+                                                     std::memory_order_relaxed);
+    simt::atomic_ref<std::uint32_t>(chain.head).store(index + 1, std::memory_order_release);
+  }
+
+  // Takes the slot out of its chain; the caller holds the chain's lock.
+  GPUFS_DEVICE void unlink(path_bucket& chain, std::uint32_t index) const {
+    std::uint32_t* at = &chain.head;
+    for (;;) {
+      simt::atomic_ref<std::uint32_t> ref(*at);
+      const std::uint32_t here = ref.load(std::memory_order_relaxed);
+      if (here == 0) return;
+      std::uint32_t& next = mount_.slots[here - 1].next;
+      if (here - 1 == index) {
+        ref.store(simt::atomic_ref<std::uint32_t>(next).load(std::memory_order_relaxed), std::memory_order_release);
+        return;
+      }
+      at = &next;
+    }
+  }
+
+  // Takes the live slots that `which` names out of the chain, whose lock the caller holds, and nobody joins them from then on.
+  // Those that hold them go on; the last one closes the file.
+  template <class Which>
+  GPUFS_DEVICE void detach(path_bucket& chain, Which which) const {
+    std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed);
+    while (next != 0) {
+      const std::uint32_t index = next - 1;
+      file_slot& slot = mount_.slots[index];
+      next = simt::atomic_ref<std::uint32_t>(slot.next).load(std::memory_order_relaxed);
+      if (!which(slot)) continue;
+      simt::atomic_ref<std::uint32_t> refs(slot.refs);
+      std::uint32_t seen = refs.load(std::memory_order_relaxed);
+      while ((seen & slot_live) != 0 &&
+             !refs.compare_exchange(seen, (seen & slot_refs) | slot_detached, std::memory_order_acq_rel)) {
+      }
+      if ((seen & slot_live) != 0) unlink(chain, index);  // else who retires it does
+    }
+  }
+
+  // Copies a path of nbytes bytes into a request's payload. One lane calls.
+  template <class Path>
+  GPUFS_DEVICE static void copy_path(std::byte* payload, const Path& path, std::uint32_t nbytes) {
+    // Eight bytes a store: the payload lies behind the bus.
+    for (std::uint32_t i = 0; i < nbytes; i += 8) {
+      std::uint64_t word = 0;
+      for (std::uint32_t k = 0; k < 8 && i + k < nbytes; ++k) {
+        word |= static_cast<std::uint64_t>(static_cast<unsigned char>(path[i + k])) << (8 * k);
+      }
+      *reinterpret_cast<std::uint64_t*>(payload + i) = word;
+    }
+  }
+
+ private:
+  GPUFS_DEVICE static std::uint64_t multiply_mod_mersenne61(std::uint64_t a, std::uint64_t b) {
+    __extension__ using wide = unsigned __int128;
+    const wide product = static_cast<wide>(a) * b;
+    constexpr std::uint64_t p = (std::uint64_t{1} << 61) - 1;
+    const std::uint64_t sum = (static_cast<std::uint64_t>(product) & p) + static_cast<std::uint64_t>(product >> 61);
+    return sum >= p ? sum - p : sum;
+  }
+
+  const mount_layout& mount_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store over a real one that keeps what it is told of stores into its files' mappings, and says of them, and does, what a test
+// wants.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpufs/store/store.hpp"
+
+namespace gpufs::test {
+
+class noting_store final : public store::store {
+  struct kept {
+    std::mutex lock;
+    std::vector<bool> notes;
+    std::atomic<int> last_look{0};
+    std::function<int()> on_truncate;
+  };
+  const std::shared_ptr<kept> kept_ = std::make_shared<kept>();
+
+ public:
+  explicit noting_store(std::shared_ptr<gpufs::store::store> real) : real_(std::move(real)) {}
+
+  // Of each call of note_stores, whether it was the last.
+  std::vector<bool> notes() const {
+    const std::scoped_lock hold(kept_->lock);
+    return kept_->notes;
+  }
+  void forget() {
+    const std::scoped_lock hold(kept_->lock);
+    kept_->notes.clear();
+  }
+  // What each last look gives that finds nothing: 0 or a negative errno.
+  void last_look_gives(int error) { kept_->last_look = error; }
+
+  // Set before the store is used. What is done in an open, before it; and in a truncation, which then gives that errno.
+  std::function<void(std::string_view path)> on_open;
+  std::function<int()>& on_truncate = kept_->on_truncate;
+
+  std::string_view name() const override { return "noting"; }
+  void trim() override { real_->trim(); }
+  std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
+    if (on_open) on_open(path);
+    auto opened = real_->open(path, flags, error);
+    return opened ? std::make_unique<file>(std::move(opened), kept_) : nullptr;
+  }
+  int status(std::string_view path, bool link, gpufs::store::path_status* out) override { return real_->status(path, link, out); }
+
+ private:
+  class file final : public gpufs::store::open_file {
+   public:
+    file(std::unique_ptr<open_file> real, std::shared_ptr<kept> kept) : real_(std::move(real)), kept_(std::move(kept)) {}
+    const gpufs::store::file_info& info() const override { return real_->info(); }
+    std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override { return real_->pread(dst, offset); }
+    int descriptor() const override { return real_->descriptor(); }
+    std::uint32_t alignment() const override { return real_->alignment(); }
+    int check_version() const override { return real_->check_version(); }
+    int pwrite(std::span<const std::byte> src, std::int64_t offset) override { return real_->pwrite(src, offset); }
+    int sync(bool data_only) override { return real_->sync(data_only); }
+    int truncate(std::int64_t nbytes) override {
+      const int error = kept_->on_truncate ? kept_->on_truncate() : 0;
+      return error != 0 ? error : real_->truncate(nbytes);
+    }
+    int note_stores(std::int64_t nbytes, bool last) override {
+      {
+        const std::scoped_lock hold(kept_->lock);
+        kept_->notes.push_back(last);
+      }
+      const int error = real_->note_stores(nbytes, last);
+      return error == 0 && last ? kept_->last_look.load() : error;
+    }
+
+   private:
+    std::unique_ptr<open_file> real_;
+    std::shared_ptr<kept> kept_;
+  };
+
+  std::shared_ptr<gpufs::store::store> real_;
+};
+
+}  // namespace gpufs::test
