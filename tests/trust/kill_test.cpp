@@ -72,7 +72,7 @@ struct note {
 };
 struct journal {
   std::atomic<std::uint32_t> writes, ended;  // writes: begun by any group; ended: after the mount's end
-  std::atomic<std::int32_t> error;            // the first result that was not as it should be
+  std::atomic<std::int32_t> error;           // the first result that was not as it should be
   note notes[1024];
 };
 

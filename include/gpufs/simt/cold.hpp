@@ -29,9 +29,9 @@ GPUFS_DEVICE std::uint64_t only_here(std::uint64_t value) {
   return value;
 }
 
-// A word of 4 or 8 bytes that is rarely wanted, of an object whose other members a loop wants. On CUDA it lies on the stack even where
-// they are in registers, and leaves its registers to the loop: nvcc keeps a part of an object in memory that is written by halves
-// and read whole, as volatile (volatile alone does not do). Left to choose, ptxas spills what the loop wants.
+// A word of 4 or 8 bytes that is rarely wanted, of an object whose other members a loop wants. On CUDA it lies on the stack even
+// where they are in registers, and leaves its registers to the loop: nvcc keeps a part of an object in memory that is written by
+// halves and read whole, as volatile (volatile alone does not do). Left to choose, ptxas spills what the loop wants.
 template <class Word>
 class rarely_used {
   static_assert(sizeof(Word) == 4 || sizeof(Word) == 8);
