@@ -159,7 +159,7 @@ template <class T>
 __device__ inline T load_device_if(bool wanted, const T* p) {
   if constexpr (sizeof(T) == alignof(T) && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16)) {
     static __device__ const vec16 something{};
-    return load_device(wanted ? p : reinterpret_cast<const T*>(&something));
+    return detail::load_device(wanted ? p : reinterpret_cast<const T*>(&something));
   } else {
     return wanted ? *p : std::remove_cv_t<T>{};
   }
