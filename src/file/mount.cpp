@@ -328,6 +328,7 @@ struct host_mount::impl {
       const auto handle = handles.find(cache::cache_id_of(key));
       const std::uint64_t offset = cache::page_number_of(key) << frames.page_shift;
       lost += handle == handles.end() || write_runs(handle->second, std::as_bytes(std::span(bytes)), mask, offset) != 0;
+      keep_twin(f, bytes, mask);
       machine.zero_device(masks + f * mask_nwords, mask_nwords * sizeof(std::uint64_t));
       states[f] &= ~(cache::frame_state::dirty | cache::frame_state::listed);
       machine.copy_to_device(frames.states + f, &states[f], sizeof states[f]);
@@ -339,6 +340,22 @@ struct host_mount::impl {
     machine.copy_to_device(layout.dirty_lists, lists.data(), lists.size() * sizeof lists[0]);
     machine.copy_to_device(&layout.words->dirty_pages, &dirty, sizeof dirty);
     return lost;
+  }
+
+  // A page may be mapped for writing over several kernels: as a write-back of theirs (hold_twin), this one leaves in the twin what
+  // it has sent.
+  void keep_twin(std::uint32_t f, const std::vector<std::uint64_t>& bytes, const std::vector<std::uint64_t>& mask) const {
+    static_assert(sizeof(cache::twin_state) == 2 * sizeof(std::uint64_t));
+    const auto twin = read(layout.cache.dirty.twins + f, 1)[0];
+    if (twin.count == 0) return;
+    auto* at = reinterpret_cast<std::uint64_t*>(layout.cache.frames.data + std::size_t{twin.twin} * options.page_nbytes);
+    auto kept = read(at, bytes.size());
+    const auto sent = std::as_bytes(std::span(bytes));
+    const auto to = std::as_writable_bytes(std::span(kept));
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      if ((mask[i / 64] >> i % 64 & 1) != 0) to[i] = sent[i];
+    }
+    machine.copy_to_device(at, kept.data(), kept.size() * sizeof kept[0]);
   }
 
   int write_runs(std::uint32_t handle, std::span<const std::byte> bytes, const std::vector<std::uint64_t>& mask,

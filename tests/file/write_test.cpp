@@ -358,6 +358,32 @@ TEST(mapped_writes, after_a_truncation) {
   expect_all_written(m);
 }
 
+// The same with a write-back by the host, between kernels.
+TEST(mapped_writes, go_back_over_a_sync_of_the_mount) {
+  temp_dir dir;
+  dir.add("file", page, 1);
+  mount m(dir.path(), writing(8));
+  players groups(m.ref(), {});
+  const auto first = content(2, 0, 100), second = content(3, 0, 100);
+  script s, t;
+  s.open(0, "file", O_RDWR);
+  s.map_write(0, 0, 0);
+  s.map_write(0, 1, 0);
+  s.store(0, first, 100);
+  s.unmap_write(1);
+  s.store(0, second, 100);
+  for (const auto& r : groups.run(s)) EXPECT_GE(r.value, 0);
+  EXPECT_EQ(m.sync(), 0u);
+  t.store(0, first, 100);
+  t.unmap_write(0);
+  t.close(0);
+  for (const auto& r : groups.run(t)) EXPECT_GE(r.value, 0);
+  auto wanted = content(1, 0, page);
+  put(wanted, first, 100);
+  EXPECT_EQ(dir.read("file"), wanted);
+  expect_all_written(m);
+}
+
 // Stored beyond the end after a truncation, looked at by another who unmaps it, and in the file again when it is unmapped.
 TEST(mapped_writes, beyond_the_end_are_not_noted_before_it_grows) {
   temp_dir dir;

@@ -169,8 +169,7 @@ BUGS = (
         also=(
             Edit(
                 WRITE_BACK,
-                "  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, frames.data(page.frame) + "
-                "part.begin, part.nbytes);\n",
+                "  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, from + part.begin, part.nbytes);\n",
                 "",
             ),
         ),
@@ -196,11 +195,10 @@ BUGS = (
         also=(
             Edit(
                 WRITE_BACK,
-                "  if (group.leader()) {\n    const std::uint64_t at = page_begin_of",
-                "  if (group.leader()) {\n"
+                "    const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;\n",
                 "    frames.state(page.frame).fetch_and(~(cache::frame_state::dirty | "
                 "cache::frame_state::listed), std::memory_order_acq_rel);\n"
-                "    const std::uint64_t at = page_begin_of",
+                "    const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;\n",
             ),
         ),
     ),
