@@ -82,6 +82,8 @@ case $mode in
     model=twin
     right TWIN SHARE MSYNC
     right TWIN_CUT CUT NSTORES=1 NOTHERS=0
+    model=late
+    right LATE NPAGES=2 NWRITES=1 NASKS=1
     ;;
   full)
     right READ READ NREADERS=3 NOPS=1 ONE_ORDER FAILURES=0
@@ -97,6 +99,10 @@ case $mode in
     right TWIN SHARE MSYNC PWRITE
     right TWIN_TWICE SHARE NSPARES=2 NMAPS=2 NSTORES=2
     right TWIN_CUT CUT NSPARES=2
+    model=late
+    right LATE NPAGES=2 NWRITES=1
+    right LATE_ONE_PAGE NWRITES=1
+    right LATE_TWICE NPAGES=2 NASKS=1
     ;;
   mutations)
     for mistake in CLAIM_PINS KEY_UNCHECKED STAMP_UNCHECKED FAIL_LEAVES_ENTRY NO_SECOND_LOOK WAITER_IGNORES_ERROR FAIL_KEEPS_FILLING; do
@@ -119,6 +125,15 @@ case $mode in
     for mistake in TWIN_BEYOND_THE_END NOTED_BESIDE_THE_GATE CUT_BESIDE_THE_TWIN; do
       wrong $mistake CUT NSTORES=2 NOTHERS=0
     done
+    model=late
+    for mistake in RECLAIMED_BY_TWO LATE_PIN_KEPT LATE_LIST_KEPT SLOT_GIVEN_BACK LIST_NOT_LOST UNLOCK_CLEARS TIMEOUT_UNTOLD \
+      RECLAIMED_UNANSWERED PAGE_TWICE_IN_A_BATCH; do
+      wrong $mistake NPAGES=2 NASKS=1
+    done
+    for mistake in SLOT_BEFORE_REQUEST_READ LOST_AFTER_ABANDON; do
+      wrong $mistake NPAGES=2 NWRITES=1
+    done
+    wrong SYNC_BESIDE_LATE NWRITES=1 NASKS=1
     ;;
   *) die "there is no mode '$mode'" ;;
 esac

@@ -15,6 +15,9 @@
 #ifndef NTIMEOUTS
 #define NTIMEOUTS 1
 #endif
+#ifndef NASKS
+#define NASKS 2      // requests of others
+#endif
 #ifndef FAILURES
 #define FAILURES 1   // of the host
 #endif
@@ -34,7 +37,7 @@ byte tail, turn[NSLOTS];
 bit abandoned[NSLOTS];
 byte asked[NSLOTS], answered[NSLOTS];  // `sequence` of request and reply
 byte asked_frame[NSLOTS], asked_value[NSLOTS];
-bit answer_failed[NSLOTS];
+bit asked_write[NSLOTS], answer_failed[NSLOTS];
 
 byte host[NPAGES];    // the file
 byte host_failures = FAILURES;
@@ -44,7 +47,6 @@ byte timeouts = NTIMEOUTS;
 byte dropped[NPAGES]; // the newest that failed, or was given up
 bit told[NPAGES];     // somebody was told of it
 byte ndone;
-bit ended;
 
 // A worker of the host: takes the request, then works with what lies in the slot.
 proctype worker(byte s) {
@@ -54,11 +56,12 @@ end:
   :: d_step { asked[s] != answered[s] -> seq = asked[s] }
      atomic {
        if
-       :: true ->
+       :: !asked_write[s]
+       :: asked_write[s] ->
           assert(asked_value[s] >= host[asked_frame[s]]);  // never an older one
           host[asked_frame[s]] = asked_value[s];
           answer_failed[s] = 0
-       :: host_failures > 0 -> host_failures--; answer_failed[s] = 1
+       :: asked_write[s] && host_failures > 0 -> host_failures--; answer_failed[s] = 1
        fi
      }
      d_step { answered[s] = seq; seq = 0 }
@@ -96,16 +99,17 @@ inline reclaim() {
 #ifdef MUTATE_SLOT_BEFORE_REQUEST_READ
      d_step { turn[index] = old + 1; abandoned[index] = 0 }
 #endif
-     // end_late_write
-#ifdef MUTATE_LATE_PIN_KEPT
-     skip;
-#else
-     d_step { i = asked_frame[index]; assert(pins[i] > 0); pins[i]--; i = 0 }
+     if
+     :: asked_write[index] ->  // end_late_write
+#ifndef MUTATE_LATE_PIN_KEPT
+        d_step { i = asked_frame[index]; assert(pins[i] > 0); pins[i]--; i = 0 }
 #endif
-     dirty_pages--;
-#ifndef MUTATE_LATE_LIST_KEPT
-     d_step { assert(list_lock >= LATE); list_lock = list_lock - LATE }
+        dirty_pages--;
+#if !defined(MUTATE_LATE_LIST_KEPT) && !defined(MUTATE_LIST_NOT_LOST)
+        d_step { assert(list_lock >= LATE); list_lock = list_lock - LATE }
 #endif
+     :: else
+     fi;
 #ifndef MUTATE_SLOT_BEFORE_REQUEST_READ
      d_step { turn[index] = old + 1; abandoned[index] = 0 }
 #endif
@@ -122,7 +126,9 @@ inline end_late_writes() {
     :: else
     fi
   }
-  d_step { index = 0; old = 0; found = 0 }
+  index = 0;
+  old = 0;
+  found = 0
 }
 
 // requests::take: a slot in index and number, or !found. `waits`: until there is one.
@@ -206,7 +212,7 @@ inline write_back() {
         mask[f] = 0;
         value = data[f];
         // send_page
-        d_step { asked_frame[index] = f; asked_value[index] = value }
+        d_step { asked_write[index] = 1; asked_frame[index] = f; asked_value[index] = value }
         d_step {
           asked[index] = number + 1;
           batch_index[n] = index; batch_number[n] = number; batch_frame[n] = f; batch_value[n] = value;
@@ -248,8 +254,7 @@ inline write_back() {
         pins[batch_frame[n]]--;
         dirty_pages--
 #elif defined(MUTATE_LIST_NOT_LOST)
-        abandoned[batch_index[n]] = 1;
-        list_lock = list_lock + LATE - LATE
+        abandoned[batch_index[n]] = 1
 #elif defined(MUTATE_LOST_AFTER_ABANDON)
         abandoned[batch_index[n]] = 1;
         list_lock = list_lock + LATE
@@ -353,7 +358,24 @@ proctype writer(byte p) {
     p = 1 - p
 #endif
   }
-  d_step { writes = 0; p = 0; ndone++ }
+  p = 0;
+  d_step { writes = 0; ndone++ }
+}
+
+// Others ask, too, and come by late answers.
+proctype asker() {
+  LOCALS;
+  byte asks;
+  for (asks : 1 .. NASKS) {
+    take(1);
+    d_step { asked_write[index] = 0; asked_frame[index] = 0; asked_value[index] = 0 }
+    asked[index] = number + 1;
+    answered[index] == number + 1;
+    turn[index] = TURN_OF(number + NSLOTS);
+    d_step { index = 0; number = 0; found = 0 }
+  }
+  asks = 0;
+  ndone++
 }
 
 init {
@@ -362,9 +384,31 @@ init {
     run worker(0);
     run worker(1);
     run writer(0);
-    run writer(NPAGES - 1)
+    run writer(NPAGES - 1);
+    run asker()
   }
-  ndone == 2;
+  ndone == 3;
+  // mount::sync, when the kernels have ended, and the host may not have.
+  for (f : 0 .. NPAGES - 1) {
+    if
+#ifdef MUTATE_SYNC_BESIDE_LATE
+    :: listed[f] ->
+#else
+    :: listed[f] && list_lock < LATE ->
+#endif
+       d_step {
+         assert(data[f] >= host[f]);
+         host[f] = data[f];
+         mask[f] = 0;
+         dirty[f] = 0;
+         listed[f] = 0;
+         in_list[f] = 0;
+         dirty_pages--
+       }
+    :: else
+    fi
+  }
+  f = 0;
   (asked[0] == answered[0] && asked[1] == answered[1]);
   // One more fsync, with nothing in its way.
   timeouts = 0;

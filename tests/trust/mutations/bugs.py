@@ -395,6 +395,15 @@ BUGS = (
         "mapped_writes.beyond_the_end_are_not_noted_before_it_grows",
     ),
     Bug(
+        "sync_before_late_writes",
+        "the host writes pages anew to which it still owes an older write",
+        "src/file/mount.cpp",
+        "return !stopped && list.lock > 1;",
+        "return !stopped && list.lock > 1 && list.head == 0;",
+        "file_write_error_cpu",
+        "write_timeouts.come_before_what_the_mount_writes",
+    ),
+    Bug(
         "exclusive_ignored",
         "O_EXCL is not looked at when the file is open already",
         TABLE,
