@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs Spin on the models here: check.sh [bounded|full|mutations]. bounded: configurations of seconds, for CI; full: all, in a quarter of an hour;
+# Runs Spin on the models here: check.sh [bounded|full|mutations]. bounded: configurations of seconds, for CI; full: all, in twenty minutes;
 # mutations: each known mistake must be found. MODEL_OUT: where the work goes (build/model); model.xml there has the results as JUnit's.
 set -euo pipefail
 
@@ -79,6 +79,8 @@ case $mode in
     right WRITE_WHOLE WRITE NOPS=1 WHOLE_PAGES
     right WRITE_LIMIT WRITE NOPS=2 NO_FSYNC FAILURES=0
     right TRUNCATE TRUNCATE NOPS=1 FAILURES=0
+    right STORED WRITE STORED NOPS=1 WHOLE_PAGES FAILURES=0
+    right STORED_TRUNCATE TRUNCATE STORED NOPS=1 FAILURES=0
     model=twin
     right TWIN SHARE MSYNC
     right TWIN_CUT CUT NSTORES=1 NOTHERS=0
@@ -95,6 +97,10 @@ case $mode in
     right WRITE_TWICE WRITE NOPS=2 FAILURES=0
     right WRITE_LIMIT WRITE NOPS=2 NO_FSYNC FAILURES=0
     right TRUNCATE TRUNCATE NOPS=2 FAILURES=0
+    right STORED WRITE STORED NOPS=1 WHOLE_PAGES FAILURES=0 READER
+    right STORED_PARTS WRITE STORED NOPS=1 FAILURES=0
+    right STORED_TWICE WRITE STORED NOPS=2 WHOLE_PAGES FAILURES=0
+    right STORED_TRUNCATE TRUNCATE STORED NOPS=2 FAILURES=0
     model=twin
     right TWIN SHARE MSYNC PWRITE
     right TWIN_TWICE SHARE NSPARES=2 NMAPS=2 NSTORES=2
@@ -115,6 +121,10 @@ case $mode in
     for mistake in SIZE_EARLY GROW_LATE NO_GATE NO_LOCK_PASS SCAN_UNPINNED SCAN_FILLING; do
       wrong $mistake TRUNCATE NOPS=1 FAILURES=0
     done
+    for mistake in STORES_UNTOLD NEW_PAGE_UNTOLD STORED_FORGOTTEN FILLED_BEFORE_STORED; do
+      wrong $mistake WRITE STORED NOPS=1 WHOLE_PAGES FAILURES=0
+    done
+    wrong MAPPED_STAYS TRUNCATE STORED NOPS=1 FAILURES=0
     model=twin
     for mistake in COUNT_UNLOCKED UNLOCKED_EARLY LOADED_TWICE NOTED_UNLOCKED LISTED_UNLOCKED UNPINNED_BEFORE_NOTING LAST_SEEN_UNLOCKED \
       TWIN_NOT_KEPT; do
