@@ -260,7 +260,8 @@ struct host_mount::impl {
   // What kernels left unwritten; and says what was lost, as no sync and no close will tell, nor the log, which ends with the mount.
   void end_writing() {
     if (!options.writable) return;
-    std::uint64_t lost = write_back();
+    host.stop();  // what it was given late, and works on still, must come before what is newer
+    std::uint64_t lost = write_back(true);
     for (const file_slot& slot : used_slots()) lost += is_open(slot) && slot.write_error != 0;
     if (lost == 0) return;
     const std::vector<std::string> lines = host.log();
@@ -299,11 +300,12 @@ struct host_mount::impl {
     }
   }
 
-  // What kernels left dirty, page by page through the host; then nothing is dirty. No kernel runs.
-  std::uint64_t write_back() {
+  // What kernels left dirty, page by page through the host. No kernel runs. Nothing stays dirty if the host has `stopped`; else
+  // pages whose list is lost do, as the host may yet write something older there.
+  std::uint64_t write_back(bool stopped = false) {
     if (!options.writable) return 0;
     const auto slots = used_slots();
-    return write_back_pages(slots) + note_stores(slots);
+    return write_back_pages(slots, stopped) + note_stores(slots);
   }
 
   std::vector<file_slot> used_slots() const { return read(layout.slots, read(layout.words, 1)[0].slots_used); }
@@ -323,16 +325,18 @@ struct host_mount::impl {
     return lost;
   }
 
-  std::uint64_t write_back_pages(const std::vector<file_slot>& slots) {
+  std::uint64_t write_back_pages(const std::vector<file_slot>& slots, bool stopped) {
     std::uint64_t dirty = read(layout.words, 1)[0].dirty_pages;
     if (dirty == 0) return 0;
     const cache::frame_storage& frames = layout.cache.frames;
     auto states = read(frames.states, frames.nframes);
     const auto keys = read(frames.keys, frames.nframes);
-    std::unordered_map<std::uint32_t, std::uint32_t> handles;  // by cache id
-    for (const file_slot& slot : slots) {
-      if (is_open(slot)) handles[slot.cache_id] = slot.handle;
+    std::unordered_map<std::uint32_t, std::size_t> open_slots;  // by cache id
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (is_open(slots[i])) open_slots[slots[i].cache_id] = i;
     }
+    auto lists = read(layout.dirty_lists, std::size_t{layout.nslots} * lists_per_slot);
+    const auto stays = [&](const cache::dirty_list& list) { return !stopped && list.lock > 1; };  // dirty_pages::is_lost
     const std::size_t mask_nwords = options.page_nbytes / 64;
     auto* masks = reinterpret_cast<std::uint64_t*>(layout.cache.dirty.masks);
     std::uint64_t lost = 0;
@@ -342,20 +346,43 @@ struct host_mount::impl {
       const auto mask = read(masks + f * mask_nwords, mask_nwords);
       const auto bytes =
           read(reinterpret_cast<const std::uint64_t*>(frames.data + std::size_t{f} * options.page_nbytes), options.page_nbytes / 8);
-      const auto handle = handles.find(cache::cache_id_of(key));
+      const auto slot = open_slots.find(cache::cache_id_of(key));
+      if (slot != open_slots.end() && stays(lists[slot->second * lists_per_slot + f % lists_per_slot])) {
+        ++lost;
+        continue;
+      }
       const std::uint64_t offset = cache::page_number_of(key) << frames.page_shift;
-      lost += handle == handles.end() || write_runs(handle->second, std::as_bytes(std::span(bytes)), mask, offset) != 0;
+      lost +=
+          slot == open_slots.end() || write_runs(slots[slot->second].handle, std::as_bytes(std::span(bytes)), mask, offset) != 0;
+      keep_twin(f, bytes, mask);
       machine.zero_device(masks + f * mask_nwords, mask_nwords * sizeof(std::uint64_t));
       states[f] &= ~(cache::frame_state::dirty | cache::frame_state::listed);
       machine.copy_to_device(frames.states + f, &states[f], sizeof states[f]);
       --dirty;
     }
     // What is left is where the host has not answered a kernel: those pages stay as they are, and their lists lost.
-    auto lists = read(layout.dirty_lists, std::size_t{layout.nslots} * lists_per_slot);
-    for (cache::dirty_list& list : lists) list.head = 0;
+    for (cache::dirty_list& list : lists) {
+      if (!stays(list)) list.head = 0;
+    }
     machine.copy_to_device(layout.dirty_lists, lists.data(), lists.size() * sizeof lists[0]);
     machine.copy_to_device(&layout.words->dirty_pages, &dirty, sizeof dirty);
     return lost;
+  }
+
+  // A page may be mapped for writing over several kernels: as a write-back of theirs (hold_twin), this one leaves in the twin what
+  // it has sent.
+  void keep_twin(std::uint32_t f, const std::vector<std::uint64_t>& bytes, const std::vector<std::uint64_t>& mask) const {
+    static_assert(sizeof(cache::twin_state) == 2 * sizeof(std::uint64_t));
+    const auto twin = read(layout.cache.dirty.twins + f, 1)[0];
+    if (twin.count == 0) return;
+    auto* at = reinterpret_cast<std::uint64_t*>(layout.cache.frames.data + std::size_t{twin.twin} * options.page_nbytes);
+    auto kept = read(at, bytes.size());
+    const auto sent = std::as_bytes(std::span(bytes));
+    const auto to = std::as_writable_bytes(std::span(kept));
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      if ((mask[i / 64] >> i % 64 & 1) != 0) to[i] = sent[i];
+    }
+    machine.copy_to_device(at, kept.data(), kept.size() * sizeof kept[0]);
   }
 
   int write_runs(std::uint32_t handle, std::span<const std::byte> bytes, const std::vector<std::uint64_t>& mask,

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "file/faulty_store.hpp"
 #include "noting_store.hpp"
 #include "script.hpp"
@@ -97,6 +99,39 @@ TEST_F(stored_writes, a_close_asks_once) {
     EXPECT_EQ(m.counters().host_closes, m.counters().host_opens);
     EXPECT_EQ(dir_.read("file"), content(2, 0, 4 * page));
     store->forget();
+  }
+}
+
+// As mapped_writes.go_back_to_what_was_noted in write_test: of one run of bytes, and of two.
+TEST_F(stored_writes, keep_the_twins_of_mapped_pages) {
+  constexpr std::uint64_t nbytes = 2 * page;
+  for (const bool masked : {false, true}) {
+    dir_.add("file", nbytes, 1);
+    auto wanted = content(1, 0, nbytes);
+    const mount m(dir_.path(), stored());
+    players groups(m.ref(), {});
+    const auto store = [masked](script& s, std::uint64_t seed) {
+      s.store(0, content(seed, 0, 100), 100);
+      if (masked) s.store(0, content(seed, 100, 50), 333);
+    };
+    script s;
+    s.open(0, "file", O_RDWR);
+    s.map_write(0, 0, 0);
+    s.map_write(0, 1, 0);
+    store(s, 2);
+    s.unmap_write(1);
+    store(s, 3);
+    s.fsync(0, durability::page_cache);
+    for (const auto& r : groups.run(s)) EXPECT_GE(r.value, 0);
+    EXPECT_EQ(m.open_files()[0].reason.rfind("stored: ", 0), 0u) << m.open_files()[0].reason;
+    script t;
+    store(t, 2);
+    t.unmap_write(0);
+    t.close(0);
+    for (const auto& r : groups.run(t)) EXPECT_GE(r.value, 0);
+    std::ranges::copy(content(2, 0, 100), wanted.begin() + 100);
+    if (masked) std::ranges::copy(content(2, 100, 50), wanted.begin() + 333);
+    EXPECT_EQ(dir_.read("file"), wanted) << masked;
   }
 }
 

@@ -393,6 +393,45 @@ TEST_F(write_timeouts, end_when_the_host_answers_after_all) {
   }
 }
 
+// What was written anew is not brought to the file by the host either before it has done what it was given late.
+TEST_F(write_timeouts, come_before_what_the_mount_writes) {
+  for (const bool at_end : {false, true}) {
+    dir_.add("file", 4 * page, 1);
+    mount& m = start();
+    players groups = one();
+    wrong().write_gate.close();
+    script hang, sync;
+    hang.open(0, "file", O_RDWR);
+    hang.pwrite(0, content(3, 0, page), 0);
+    const auto call = hang.fsync(0, durability::page_cache);
+    hang.pwrite(0, content(5, 0, page), 0);
+    EXPECT_EQ(groups.run(hang)[call].value, -ETIMEDOUT);
+    std::thread opener([&] {
+      std::this_thread::sleep_for(milliseconds(500));
+      wrong().write_gate.open();
+    });
+    if (at_end) {
+      mount_.reset();
+      opener.join();
+    } else {
+      EXPECT_EQ(m.sync(), 1u);
+      EXPECT_EQ(wrong().writes, 1u) << "the host still has that one";
+      EXPECT_EQ(m.counters().unwritten_pages, 2u);
+      opener.join();
+      sync.fsync(0, durability::page_cache);
+      EXPECT_TRUE(wait_until([&] { return groups.run(sync)[0].value == 0; }));
+    }
+    auto wanted = content(1, 0, 4 * page);
+    put(wanted, content(5, 0, page), 0);
+    EXPECT_EQ(dir_.read("file"), wanted);
+    if (!at_end) {
+      sync.close(0);
+      groups.run(sync);
+      expect_idle();
+    }
+  }
+}
+
 // While the host writes nothing, writers stop at the limit, and readers of another file go on.
 TEST_F(write_timeouts, the_dirty_limit_holds) {
   dir_.add("other", 200 * page, 2);

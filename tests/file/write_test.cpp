@@ -304,6 +304,35 @@ TEST(mapped_writes, share_a_twin) {
   }
 }
 
+// A byte is noted, stored to anew, and then written back for the sake of the first: the file has a value that nobody noted. So it
+// must get the noted one, should that be stored again; or the one that it had before all this.
+TEST(mapped_writes, go_back_to_what_was_noted) {
+  temp_dir dir;
+  dir.add("file", page, 1);
+  const mount m(dir.path(), writing(8));
+  players groups(m.ref(), {});
+  const auto first = content(2, 0, 100), second = content(3, 0, 100);
+  script s;
+  s.open(0, "file", O_RDWR);
+  s.map_write(0, 0, 0);
+  s.map_write(0, 1, 0);
+  s.store(0, first, 100);
+  s.unmap_write(1);  // notes them
+  s.store(0, second, 100);
+  s.fsync(0, durability::page_cache);
+  s.store(0, first, 100);
+  s.pwrite(0, second, 300);
+  s.fsync(0, durability::page_cache);
+  s.store(0, content(1, 300, 100), 300);  // as when it was mapped
+  s.unmap_write(0);
+  s.close(0);
+  for (const auto& r : groups.run(s)) EXPECT_GE(r.value, 0);
+  auto wanted = content(1, 0, page);
+  put(wanted, first, 100);
+  EXPECT_EQ(dir.read("file"), wanted);
+  expect_all_written(m);
+}
+
 // A mapped page that was cut and has grown again: what it held before counts as stored anew.
 TEST(mapped_writes, after_a_truncation) {
   temp_dir dir;
@@ -326,6 +355,56 @@ TEST(mapped_writes, after_a_truncation) {
   put(wanted, content(1, 100, 50), 100);
   EXPECT_EQ(dir.read("file"), wanted);
   EXPECT_EQ(m.counters().bytes_written_back, 50u);
+  expect_all_written(m);
+}
+
+// The same with a write-back by the host, between kernels.
+TEST(mapped_writes, go_back_over_a_sync_of_the_mount) {
+  temp_dir dir;
+  dir.add("file", page, 1);
+  mount m(dir.path(), writing(8));
+  players groups(m.ref(), {});
+  const auto first = content(2, 0, 100), second = content(3, 0, 100);
+  script s, t;
+  s.open(0, "file", O_RDWR);
+  s.map_write(0, 0, 0);
+  s.map_write(0, 1, 0);
+  s.store(0, first, 100);
+  s.unmap_write(1);
+  s.store(0, second, 100);
+  for (const auto& r : groups.run(s)) EXPECT_GE(r.value, 0);
+  EXPECT_EQ(m.sync(), 0u);
+  t.store(0, first, 100);
+  t.unmap_write(0);
+  t.close(0);
+  for (const auto& r : groups.run(t)) EXPECT_GE(r.value, 0);
+  auto wanted = content(1, 0, page);
+  put(wanted, first, 100);
+  EXPECT_EQ(dir.read("file"), wanted);
+  expect_all_written(m);
+}
+
+// Stored beyond the end after a truncation, looked at by another who unmaps it, and in the file again when it is unmapped.
+TEST(mapped_writes, beyond_the_end_are_not_noted_before_it_grows) {
+  temp_dir dir;
+  dir.add("file", page, 1);
+  const mount m(dir.path(), writing(4));
+  players groups(m.ref(), {});
+  script s;
+  s.open(0, "file", O_RDWR);
+  s.map_write(0, 0, 0);
+  s.map_write(0, 1, 0);
+  s.ftruncate(0, 10);
+  s.store(0, content(2, 0, 50), 14);
+  s.unmap_write(1);
+  s.ftruncate(0, page);
+  s.unmap_write(0);
+  s.close(0);
+  for (const auto& r : groups.run(s)) EXPECT_GE(r.value, 0);
+  std::vector<std::byte> wanted(page);
+  put(wanted, content(1, 0, 10), 0);
+  put(wanted, content(2, 0, 50), 14);
+  EXPECT_EQ(dir.read("file"), wanted);
   expect_all_written(m);
 }
 

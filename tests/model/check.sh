@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs Spin on page.pml: check.sh [bounded|full|mutations]. bounded: configurations of seconds, for CI; full: all, in a quarter of an hour;
+# Runs Spin on the models here: check.sh [bounded|full|mutations]. bounded: configurations of seconds, for CI; full: all, in twenty minutes;
 # mutations: each known mistake must be found. MODEL_OUT: where the work goes (build/model); model.xml there has the results as JUnit's.
 set -euo pipefail
 
@@ -9,7 +9,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${MODEL_OUT:-$here/../../build/model}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-cases='' failed=0
+cases='' failed=0 model=page
 
 die() {
   echo "check.sh: $*" >&2
@@ -17,7 +17,7 @@ die() {
 }
 for tool in spin gcc; do command -v "$tool" >/dev/null || die "there is no $tool here (Debian: apt-get install $tool)"; done
 
-# explore NAME DEFINES...: all states of one configuration. Leaves pan's words in log, and its number of errors in errors ('' when it
+# explore NAME DEFINES...: all states of one configuration of $model.pml. Leaves pan's words in log, and its number of errors in errors ('' when it
 # came to no end).
 explore() {
   local name=$1 folder=$out/$1
@@ -27,7 +27,7 @@ explore() {
   log=$folder/log
   (
     cd "$folder"
-    spin "${@/#/-D}" -a "$here/page.pml" >"$log" 2>&1
+    spin "${@/#/-D}" -a "$here/$model.pml" >"$log" 2>&1
     gcc -O2 -w -DCOLLAPSE -DSAFETY -DMEMLIM=6000 -o pan pan.c >>"$log" 2>&1
     ./pan -m1000000 >>"$log" 2>&1
   ) || true
@@ -55,7 +55,7 @@ right() {
     good=yes
     words="$(awk '/states, stored/ {print $1}' "$log") states, $(sed -n 's/.*elapsed time \(.*\) seconds/\1/p' "$log") s"
   elif [[ -n $errors ]]; then
-    words="WRONG: spin -t -p -g -k $out/$1/page.pml.trail ${*/#/-D} tests/model/page.pml"
+    words="WRONG: spin -t -p -g -k $out/$1/$model.pml.trail ${*/#/-D} tests/model/$model.pml"
     words=${words/ -D$1 / }
   fi
   record "$1" $good "$words"
@@ -79,6 +79,13 @@ case $mode in
     right WRITE_WHOLE WRITE NOPS=1 WHOLE_PAGES
     right WRITE_LIMIT WRITE NOPS=2 NO_FSYNC FAILURES=0
     right TRUNCATE TRUNCATE NOPS=1 FAILURES=0
+    right STORED WRITE STORED NOPS=1 WHOLE_PAGES FAILURES=0
+    right STORED_TRUNCATE TRUNCATE STORED NOPS=1 FAILURES=0
+    model=twin
+    right TWIN SHARE MSYNC
+    right TWIN_CUT CUT NSTORES=1 NOTHERS=0
+    model=late
+    right LATE NPAGES=2 NWRITES=1 NASKS=1
     ;;
   full)
     right READ READ NREADERS=3 NOPS=1 ONE_ORDER FAILURES=0
@@ -90,6 +97,18 @@ case $mode in
     right WRITE_TWICE WRITE NOPS=2 FAILURES=0
     right WRITE_LIMIT WRITE NOPS=2 NO_FSYNC FAILURES=0
     right TRUNCATE TRUNCATE NOPS=2 FAILURES=0
+    right STORED WRITE STORED NOPS=1 WHOLE_PAGES FAILURES=0 READER
+    right STORED_PARTS WRITE STORED NOPS=1 FAILURES=0
+    right STORED_TWICE WRITE STORED NOPS=2 WHOLE_PAGES FAILURES=0
+    right STORED_TRUNCATE TRUNCATE STORED NOPS=2 FAILURES=0
+    model=twin
+    right TWIN SHARE MSYNC PWRITE
+    right TWIN_TWICE SHARE NSPARES=2 NMAPS=2 NSTORES=2
+    right TWIN_CUT CUT NSPARES=2
+    model=late
+    right LATE NPAGES=2 NWRITES=1
+    right LATE_ONE_PAGE NWRITES=1
+    right LATE_TWICE NPAGES=2 NASKS=1
     ;;
   mutations)
     for mistake in CLAIM_PINS KEY_UNCHECKED STAMP_UNCHECKED FAIL_LEAVES_ENTRY NO_SECOND_LOOK WAITER_IGNORES_ERROR FAIL_KEEPS_FILLING; do
@@ -102,6 +121,29 @@ case $mode in
     for mistake in SIZE_EARLY GROW_LATE NO_GATE NO_LOCK_PASS SCAN_UNPINNED SCAN_FILLING; do
       wrong $mistake TRUNCATE NOPS=1 FAILURES=0
     done
+    for mistake in STORES_UNTOLD NEW_PAGE_UNTOLD STORED_FORGOTTEN FILLED_BEFORE_STORED; do
+      wrong $mistake WRITE STORED NOPS=1 WHOLE_PAGES FAILURES=0
+    done
+    wrong MAPPED_STAYS TRUNCATE STORED NOPS=1 FAILURES=0
+    model=twin
+    for mistake in COUNT_UNLOCKED UNLOCKED_EARLY LOADED_TWICE NOTED_UNLOCKED LISTED_UNLOCKED UNPINNED_BEFORE_NOTING LAST_SEEN_UNLOCKED \
+      TWIN_NOT_KEPT; do
+      wrong $mistake SHARE MSYNC
+    done
+    wrong TWINS_AT_ONCE SHARE PWRITE NSTORES=2
+    wrong SPARE_KEPT SHARE NSPARES=2
+    for mistake in TWIN_BEYOND_THE_END NOTED_BESIDE_THE_GATE CUT_BESIDE_THE_TWIN; do
+      wrong $mistake CUT NSTORES=2 NOTHERS=0
+    done
+    model=late
+    for mistake in RECLAIMED_BY_TWO LATE_PIN_KEPT LATE_LIST_KEPT SLOT_GIVEN_BACK LIST_NOT_LOST UNLOCK_CLEARS TIMEOUT_UNTOLD \
+      RECLAIMED_UNANSWERED PAGE_TWICE_IN_A_BATCH; do
+      wrong $mistake NPAGES=2 NASKS=1
+    done
+    for mistake in SLOT_BEFORE_REQUEST_READ LOST_AFTER_ABANDON; do
+      wrong $mistake NPAGES=2 NWRITES=1
+    done
+    wrong SYNC_BESIDE_LATE NWRITES=1 NASKS=1
     ;;
   *) die "there is no mode '$mode'" ;;
 esac

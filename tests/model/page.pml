@@ -5,6 +5,8 @@
 // READ:     groups read pages of a file whose version changes; fills fail.        cache/*.hpp, file/file.hpp
 // WRITE:    groups write and read bytes of pages, write back, fsync; a write at the host fails; a CPU process writes, too.
 // TRUNCATE: groups write and read while another one truncates the file.          docs/writing.md
+// Both with STORED: pages 0 and 1 are written and read in place; in WRITE another process cuts the file underneath, and lets it grow
+// again.
 //
 // A page has two bytes; byte b of the file is byte b % 2 of page b / 2. What a byte holds is a number that grows with each write, so an
 // older one in the place of a newer one is seen. Waits with a time limit wait here without one: a missed wake-up is a deadlock.
@@ -396,18 +398,29 @@ byte written[NBYTES];        // the newest whose write has returned
 byte dropped[NBYTES];     // the newest whose write-back has failed
 bit told;                 // somebody was told so
 
+#if defined(TRUNCATE) || defined(STORED)
+#define GATE
+byte writing;             // the gate: writes under way
+bit closed;               // the gate
+#endif
+#ifdef STORED
+byte mapped_nbytes = 4;   // the slot's
+bit stored;               // its stored_nbytes is not 0
+bit gone[NPAGES];         // the mapping's page is not the file's any more
+byte orphan[NBYTES];      // what it has then
+byte cut[NBYTES];         // what must be: the newest that the file had, and somebody else has cut off
+#define IN_PLACE(k) (2 * (k) + 2 <= mapped_nbytes)
+#endif
 #ifdef TRUNCATE
 byte file_nbytes;         // the slot's
 byte host_nbytes;         // the file's
-byte writing;             // the gate: writes under way
-bit closed;               // the gate
 byte true_nbytes;         // as it should be
 byte serial = 1;          // of writes
 #endif
 
 #define WRITEBACK_LOCALS \
   byte g, bits, page, copy0, copy1, list; \
-  bit none, ours, was_dirty, was_listed
+  bit none, ours, was_dirty, was_listed, in_place, lost
 
 // Write-back of one page; the list's lock is held. `none`: it is empty.
 inline write_back(l) {
@@ -432,6 +445,9 @@ inline write_back(l) {
   if
   :: none
   :: else ->
+#ifdef STORED
+     in_place = IN_PLACE(key[g]);  // take_dirty
+#endif
 #ifndef MUTATE_UNLISTED
      atomic { listed[g]; assert(dirty[g] && !claimed[g]) }  // its pusher is about to say so
 #endif
@@ -467,6 +483,22 @@ inline write_back(l) {
 #endif
      if
      :: bits == 0
+#ifdef STORED
+     :: bits != 0 && in_place ->  // store_page
+        if
+        :: bits & 1 -> store_byte(2 * page, copy0)
+        :: !(bits & 1)
+        fi;
+        if
+        :: bits & 2 -> store_byte(2 * page + 1, copy1)
+        :: !(bits & 2)
+        fi;
+#ifdef MUTATE_STORES_UNTOLD
+        skip
+#else
+        stored = 1
+#endif
+#endif
      :: else -> write_at_host()
      fi;
 #ifdef MUTATE_UNLOCK_EARLY
@@ -477,8 +509,55 @@ inline write_back(l) {
 #endif
      dirty_pages--
   fi;
-  d_step { g = 0; bits = 0; page = 0; copy0 = 0; copy1 = 0; ours = 0 }
+  d_step { g = 0; bits = 0; page = 0; copy0 = 0; copy1 = 0; ours = 0; in_place = 0 }
 }
+
+#ifdef STORED
+// A store through the mapping.
+inline store_byte(b, value) {
+  d_step {
+#ifdef TRUNCATE
+    assert(!gone[(b) / 2]);
+    host[b] = value
+#else
+    if
+    :: gone[(b) / 2] -> orphan[b] = value; dropped[b] = value
+    :: else -> write_byte_at_host(b, value)
+    fi
+#endif
+  }
+}
+
+// `lost`: what was stored may be.
+inline sync_on_host() {
+  if
+  :: stored ->
+     lost = gone[0] || gone[1];  // the host's look
+#ifdef MUTATE_STORED_FORGOTTEN
+     stored = 0;
+#endif
+     if
+     :: lost ->
+        atomic { !closed -> closed = 1 }  // begin_truncation
+        writing == 0;
+        mapped_nbytes = 0;
+        list = 0;
+        do                                // wait_for_write_backs
+        :: list == NLISTS -> break
+        :: else ->
+           atomic { !list_lock[list] -> list_lock[list] = 1 }
+           list_lock[list] = 0;
+           list++
+        od;
+        list = 0;
+        d_step { stored = 0; told = 1 }
+        closed = 0
+     :: else
+     fi
+  :: else
+  fi
+}
+#endif
 
 inline write_byte_at_host(b, value) {
 #ifdef TRUNCATE
@@ -586,7 +665,14 @@ inline fill_page() {
 #ifndef MUTATE_SIZE_EARLY
   nbytes = file_nbytes;
 #endif
+#ifdef STORED
+  lost = (2 * k < nbytes && (nbytes < 2 * k + 2 -> nbytes : 2 * k + 2) <= mapped_nbytes);  // it is pulled
+#endif
   d_step {
+#ifdef STORED
+    assert(!lost || !gone[k]);
+    lost = 0;
+#endif
     copy0 = (2 * k < nbytes -> host[2 * k] : 0);
     copy1 = (2 * k + 1 < nbytes -> host[2 * k + 1] : 0);
     nbytes = 0
@@ -594,7 +680,14 @@ inline fill_page() {
 #else
   atomic {
     if
+#ifdef STORED
+    :: IN_PLACE(k) ->
+       copy0 = (gone[k] -> orphan[2 * k] : host[2 * k]);
+       copy1 = (gone[k] -> orphan[2 * k + 1] : host[2 * k + 1])
+    :: !IN_PLACE(k) -> copy0 = host[2 * k]; copy1 = host[2 * k + 1]
+#else
     :: copy0 = host[2 * k]; copy1 = host[2 * k + 1]
+#endif
     :: host_failures > 0 -> host_failures--; error = 1
     fi
   }
@@ -609,7 +702,7 @@ inline fill_page() {
 
 // pwrite of the bytes `what` (1, 2 or both) of page k.
 inline write_page() {
-#if defined(TRUNCATE) && !defined(MUTATE_NO_GATE)
+#if defined(GATE) && !defined(MUTATE_NO_GATE)
   do
   :: d_step { ours = !closed; writing++ }
      if
@@ -624,8 +717,35 @@ inline write_page() {
   :: filler && what != 3 -> fill_page()
   :: else
   fi;
+#ifdef STORED
+  in_place = (filler && what == 3 && IN_PLACE(k));
+#endif
   if
   :: error
+#ifdef STORED
+  :: in_place ->  // store_new_page
+     write_byte(2 * k, mine0);
+     write_byte(2 * k + 1, mine1);
+#ifdef MUTATE_FILLED_BEFORE_STORED
+     end_fill_ok();
+#endif
+     store_byte(2 * k, mine0);
+     store_byte(2 * k + 1, mine1);
+#ifndef MUTATE_NEW_PAGE_UNTOLD
+     stored = 1;
+#endif
+#ifndef MUTATE_FILLED_BEFORE_STORED
+     end_fill_ok();
+#endif
+     d_step {
+       pins[f]--;
+       written[2 * k] = (mine0 > written[2 * k] -> mine0 : written[2 * k]);
+       written[2 * k + 1] = (mine1 > written[2 * k + 1] -> mine1 : written[2 * k + 1]);
+       mine0 = 0;
+       mine1 = 0;
+       in_place = 0
+     }
+#endif
   :: else ->
      if
      :: what & 1 -> write_byte(2 * k, mine0)
@@ -718,7 +838,7 @@ inline write_page() {
      grow();
 #endif
   fi;
-#if defined(TRUNCATE) && !defined(MUTATE_NO_GATE)
+#if defined(GATE) && !defined(MUTATE_NO_GATE)
   writing--;
 #endif
   d_step { f = 0; k = 0; what = 0; error = 0 }
@@ -730,7 +850,12 @@ inline write_page() {
 
 // Bytes 0, 2 and 3 are written by groups, byte 1 by a CPU process.
 #define CPU_BYTE 1
-#define SAVED(b, wanted) (host[b] >= (wanted) || ((wanted) <= dropped[b] && told))
+#ifdef STORED
+#define CUT_OFF(b, wanted) ((wanted) <= cut[b])
+#else
+#define CUT_OFF(b, wanted) false
+#endif
+#define SAVED(b, wanted) (host[b] >= (wanted) || CUT_OFF(b, wanted) || ((wanted) <= dropped[b] && told))
 
 proctype writer(byte id) {
   LOOKUP_LOCALS;
@@ -751,8 +876,12 @@ proctype writer(byte id) {
 #ifndef NO_FSYNC
   d_step { wanted0 = written[0]; wanted2 = written[2]; wanted3 = written[3] }
   write_back_all();
+#ifdef STORED
+  sync_on_host();
+#endif
   d_step {
-    error = write_error;
+    error = write_error || lost;
+    lost = 0;
     write_error = 0;
     told = told || error;
     assert(error || (SAVED(0, wanted0) && SAVED(2, wanted2) && SAVED(3, wanted3)))
@@ -778,17 +907,34 @@ proctype reader() {
   if
   :: !error ->
      assert(HITS(f, k));
-     assert(data[2 * f] >= wanted0 || wanted0 <= dropped[2 * k]);
-     assert(2 * k + 1 == CPU_BYTE || data[2 * f + 1] >= wanted1 || wanted1 <= dropped[2 * k + 1]);
+     assert(data[2 * f] >= wanted0 || wanted0 <= dropped[2 * k] || CUT_OFF(2 * k, wanted0));
+     assert(2 * k + 1 == CPU_BYTE || data[2 * f + 1] >= wanted1 || wanted1 <= dropped[2 * k + 1] || CUT_OFF(2 * k + 1, wanted1));
      pins[f]--
   :: else
   fi;
   d_step { f = 0; k = 0; error = 0; wanted0 = 0; wanted1 = 0; ndone++ }
 }
 
+#ifdef STORED
+#define CPU_DONE gone[0]
+proctype cpu_process() {
+  byte b;
+  d_step {
+    for (b : 0 .. 3) {
+      cut[b] = host[b];
+      orphan[b] = host[b];
+      host[b] = 0
+    }
+    gone[0] = 1;
+    gone[1] = 1
+  }
+}
+#else
+#define CPU_DONE (host[CPU_BYTE] == 1)
 proctype cpu_process() {
   host[CPU_BYTE] = 1;
 }
+#endif
 
 init {
   atomic {
@@ -801,7 +947,7 @@ init {
 #endif
     run cpu_process()
   }
-  ndone == 3 && host[CPU_BYTE] == 1;
+  ndone == 3 && CPU_DONE;
   d_step {
     check_cache_at_rest();
     assert(dirty_pages == dirty[0] + dirty[1] && dirty_pages <= LIMIT && dirty[0] == listed[0] && dirty[1] == listed[1]);
@@ -810,7 +956,7 @@ init {
     assert(SAVED(0, last[0]) && SAVED(2, last[2]) && SAVED(3, last[3]));
     assert(mask[0] == 0 && mask[1] == 0);
 #endif
-    assert(host[CPU_BYTE] == 1)
+    assert(CPU_DONE)
   }
 }
 #endif
@@ -819,7 +965,11 @@ init {
 #ifdef TRUNCATE
 
 #define CUT 1     // ftruncate(1)
+#ifdef STORED
+#define BEFORE 4
+#else
 #define BEFORE 3  // bytes in the file at first
+#endif
 #define FRAME_RIGHT(f) (claimed[f] || (data[2 * f] == last[2 * key[f]] && data[2 * f + 1] == last[2 * key[f] + 1]))
 
 proctype writer() {
@@ -841,6 +991,7 @@ proctype writer() {
 proctype reader() {
   LOOKUP_LOCALS;
   byte k, copy0, copy1, nbytes, n;
+  bit lost;
   for (n : 1 .. NOPS) {
     if
     :: k = 0
@@ -880,6 +1031,9 @@ proctype truncater() {
     last[2] = 0;
     last[3] = 0
   }
+#if defined(STORED) && !defined(MUTATE_MAPPED_STAYS)
+  mapped_nbytes = CUT;
+#endif
   do
   :: f == NFRAMES -> break
   :: else ->
@@ -919,6 +1073,9 @@ proctype truncater() {
   od;
 #endif
   atomic {
+#ifdef STORED
+    gone[1] = 1;
+#endif
     host_nbytes = CUT;
     host[1] = 0;
     host[2] = 0;
@@ -935,6 +1092,9 @@ init {
   atomic {
     host[0] = 1; host[1] = 1; host[2] = 1;
     last[0] = 1; last[1] = 1; last[2] = 1;
+#ifdef STORED
+    host[3] = 1; last[3] = 1;
+#endif
     file_nbytes = BEFORE; true_nbytes = BEFORE; host_nbytes = BEFORE;
     run writer();
     run reader();

@@ -22,14 +22,16 @@ class dirty_pages {
     }
   }
 
-  // Marks the bytes before `end` in which the page differs from its twin, memory of a page's size, and makes the twin equal to it.
-  // All lanes call, with the twin's lock held; then as after mark. True when there were some.
+  // Marks the bytes before `end` in which the page differs from its twin, memory of a page's size, and makes the twin equal to it,
+  // up to there: what lies behind is not marked, and must go on to differ. All lanes call, with the twin's lock held; then as after
+  // mark. True when there were some.
   template <class Group>
   GPUFS_DEVICE bool mark_changes(Group group, frame_index f, std::byte* twin, std::uint32_t end) const {
     const std::byte* data = frames_.data(f);
     std::uint32_t any = 0;
     for (std::uint32_t w = group.rank(); w * 32 < end; w += group.size()) {
-      const std::uint32_t bits = simt::take_differences(data + w * 32, twin + w * 32) & bits_of(w, 0, end);
+      const std::uint32_t bits = end - w * 32 >= 32 ? simt::take_differences(data + w * 32, twin + w * 32)
+                                                    : take_differences_before(data + w * 32, twin + w * 32, end - w * 32);
       if (bits == 0) continue;
       any |= bits;
       // As in mark; after the load, since others' stores are marked, too.
@@ -37,6 +39,27 @@ class dirty_pages {
       word(f, w).fetch_or(bits, std::memory_order_relaxed);
     }
     return group.any(any != 0);
+  }
+
+  // Makes the bytes of word w that `bits` names in the twin what the page has, for who writes these back from the twin. By the lane
+  // that has taken the bits, with the twin's lock held.
+  GPUFS_DEVICE void keep_twin(frame_index f, std::byte* twin, std::uint32_t w, std::uint32_t bits) const {
+    simt::fence(std::memory_order_acquire, simt::scope::device);  // meets mark's release
+    each_run(bits, [&](unsigned first, unsigned n) {
+      simt::copy_changing(simt::this_thread(), twin + w * 32 + first, frames_.data(f) + w * 32 + first, n);
+    });
+  }
+
+  // Calls run(first, n) for each run of n set bits from bit `first` on.
+  template <class Run>
+  GPUFS_DEVICE static void each_run(std::uint32_t bits, Run run) {
+    while (bits != 0) {
+      const unsigned first = simt::lowest_lane(bits);
+      const std::uint32_t rest = ~(bits >> first);
+      const unsigned n = rest == 0 ? 32 : simt::lowest_lane(rest);
+      run(first, n);
+      bits = first + n == 32 ? 0 : bits & ~0u << (first + n);
+    }
   }
 
   // After mark, by one lane, while the page is pinned. True when the page was clean: the caller counts it, and then calls
@@ -215,6 +238,19 @@ class dirty_pages {
   // A lane takes a few hundred ns for it; one that does not come has died, and its kernel with it.
   static constexpr std::uint64_t entering_ns = 60'000'000'000;
   static constexpr std::uint32_t held = 1, late = 2;
+
+  // As simt::take_differences, of the first nbytes only.
+  GPUFS_DEVICE static std::uint32_t take_differences_before(const std::byte* changing, std::byte* twin, std::uint32_t nbytes) {
+    std::byte now[32];
+    simt::copy_changing(simt::this_thread(), now, changing, nbytes);
+    std::uint32_t bits = 0;
+    for (std::uint32_t i = 0; i < nbytes; ++i) {
+      if (now[i] == twin[i]) continue;
+      bits |= 1u << i;
+      twin[i] = now[i];
+    }
+    return bits;
+  }
 
   // The bits of word w for bytes [begin, end), which it has some of.
   GPUFS_DEVICE static std::uint32_t bits_of(std::uint32_t w, std::uint32_t begin, std::uint32_t end) {

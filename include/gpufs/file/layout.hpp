@@ -32,6 +32,10 @@ enum class slot_mode : std::uint32_t {
   write_once = 2,  // O_GWRONCE: pages are not read in
 };
 
+// `file_slot::twinned`: whether pages may be mapped for writing. First that they soon may be, so that whoever begins to write one
+// back keeps its twin; then that all who do not have ended.
+inline constexpr std::uint32_t twins_soon = 1, twins_kept = 2;
+
 struct alignas(128) file_slot {
   // Set by the opener before `word` says open; then constant until the slot is dead, but for `stale`, and for file_nbytes where the
   // slot is for writing.
@@ -57,7 +61,8 @@ struct alignas(128) file_slot {
   // there. Falls, and never rises.
   std::uint64_t mapped_nbytes;
   std::uint64_t stored_nbytes;  // the end of what was written there so far, of which sync and close must tell the host
-  std::uint32_t reserved[2];
+  std::uint32_t twinned;        // of a slot for writing: bits of twins_*
+  std::uint32_t reserved;
 };
 static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, refs) == 32);
 

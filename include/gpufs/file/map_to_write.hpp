@@ -37,6 +37,17 @@ class writable_page {
 
 namespace detail {
 
+// Before pages of a file have twins: whoever writes one back keeps its twin from now on, and who does not has ended. One lane
+// calls. 0 or -ETIMEDOUT.
+inline GPUFS_DEVICE_COLD int begin_twins(const mount_layout* mount, std::uint32_t slot) {
+  const simt::atomic_ref<std::uint32_t> twinned(file_table(*mount).slot(slot).twinned);
+  if ((twinned.load(std::memory_order_acquire) & twins_kept) != 0) return 0;  // meets the release below
+  twinned.fetch_or(twins_soon, std::memory_order_relaxed);
+  const int error = wait_for_write_backs(mount, slot);
+  if (error == 0) twinned.fetch_or(twins_kept, std::memory_order_release);
+  return error;
+}
+
 struct twinned_page {
   cache::frame_index frame;
   int error;
@@ -48,8 +59,10 @@ GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mou
                                             std::uint64_t page_number) {
   view = group.broadcast(view);
   const mount_ref here(*mount);
+  int error = by_leader(group, [&] { return begin_twins(mount, view.slot); });
+  if (error != 0) return {{}, error};
   const auto got = by_leader(group, [&] { return acquire_page(group, here, view, page_number); });
-  int error = got.error;
+  error = got.error;
   if (got.what == decltype(got.what)::fill) {
     error = fill_page<Group, cache::page_cache<>>(group, mount, &mount->cache, view, page_number, got.frame);
   }
@@ -185,7 +198,7 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cac
     const bool last = leaves && simt::atomic_ref<std::uint32_t>(state.count).fetch_sub(1, std::memory_order_relaxed) == 1;
     cache::dirty_pages::unlock_twin(state);
     if (at.result.error == 0) end_changes(*mount, at.result.file.slot);
-    if (last) frames.unpin(twin);
+    if (last) cache::frames::unpin_after_writes(frames.state_word(twin), 1);
     if (leaves) cache::frames::unpin_after_writes(frames.state_word(frame), 1);
   }
   group.sync();

@@ -87,6 +87,33 @@ GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, const written_fi
   return got;
 }
 
+// The twin of a page that is being written back, if somebody has it mapped for writing. What goes to the file is what the twin then
+// has: else a byte that was stored to after it was noted, and then gets the noted value again, would look as if the file had it.
+struct held_twin {
+  std::byte* data;  // or null
+  bool locked;
+};
+// All lanes call, with the list's lock held.
+template <class Group>
+GPUFS_DEVICE held_twin hold_twin(Group group, const mount_layout& mount, const written_file& file, cache::frame_index frame) {
+  return by_leader(group, [&]() -> held_twin {
+    held_twin mine{};
+    // Meets begin_twins, which takes each list's lock after it has set this.
+    if (simt::atomic_ref<std::uint32_t>(file_table(mount).slot(file.slot).twinned).load(std::memory_order_relaxed) == 0)
+      return mine;
+    cache::twin_state& state = cache::dirty_pages(mount.cache).twin(frame);
+    mine.locked = cache::dirty_pages::lock_twin(state, simt::deadline(2 * mount.io_timeout_ns));  // else its holder has died
+    if (mine.locked && cache::dirty_pages::is_mapped(state)) {
+      mine.data = cache::frames(mount.cache).data(cache::frame_index{state.twin});
+    }
+    return mine;
+  });
+}
+// One lane calls, when all have read the twin.
+GPUFS_DEVICE void release_twin(const mount_layout& mount, cache::frame_index frame, const held_twin& twin) {
+  if (twin.locked) cache::dirty_pages::unlock_twin(cache::dirty_pages(mount.cache).twin(frame));
+}
+
 // Stores the written bytes of a page to the mapping of its file; the list's lock keeps off a truncation. All lanes call. That the
 // host sees them is for sync and close to bring about: their request's release is cumulative over the list's unlock.
 template <class Group>
@@ -94,29 +121,30 @@ GPUFS_DEVICE void store_page(Group group, const mount_layout& mount, const writt
   file_slot& slot = file_table(mount).slot(file.slot);
   const cache::frames frames(mount.cache);
   const cache::dirty_pages pages(mount.cache);
-  const std::byte* from = frames.data(frame);
+  const held_twin twin = hold_twin(group, mount, file, frame);
+  const std::byte* from = twin.data != nullptr ? twin.data : frames.data(frame);
   auto* to = reinterpret_cast<std::byte*>(slot.pull_base) + page_begin_of(mount, frame);
   const auto part = pages.look(group, frame);
   int error = 0;
   if (part.masked()) {
     pages.take(group, frame, part, [&](std::uint32_t w, std::uint32_t bits) {
+      if (twin.data != nullptr) pages.keep_twin(frame, twin.data, w, bits);
       simt::fence(std::memory_order_acquire, simt::scope::device);  // this lane reads the bytes of its bits: meets mark's release
-      while (bits != 0) {
-        const unsigned first = simt::lowest_lane(bits);
-        const std::uint32_t rest = ~(bits >> first);
-        const unsigned n = rest == 0 ? 32 : simt::lowest_lane(rest);
+      cache::dirty_pages::each_run(bits, [&](unsigned first, unsigned n) {
         const int failed = simt::copy_to_host(simt::this_thread(), to + w * 32 + first, from + w * 32 + first, n);
         if (failed != 0) error = failed;
-        bits = first + n == 32 ? 0 : bits & ~0u << (first + n);
-      }
+      });
     });
     error = group.ballot(error != 0) != 0 ? -EIO : 0;
   } else if (part.nbytes != 0) {
-    pages.take(group, frame, part, [](std::uint32_t, std::uint32_t) {});
+    pages.take(group, frame, part, [&](std::uint32_t w, std::uint32_t bits) {
+      if (twin.data != nullptr) pages.keep_twin(frame, twin.data, w, bits);
+    });
     error = simt::copy_to_host(group, to + part.begin, from + part.begin, part.nbytes);
   }
   group.sync();
   if (!group.leader()) return;
+  release_twin(mount, frame, twin);
   raise_to(slot.stored_nbytes, page_begin_of(mount, frame) + part.begin + part.nbytes);
   note_written(mount, slot, error, part.nset);
   // Its release: whoever reads the page in again from the mapping sees what we stored.
@@ -131,13 +159,17 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, con
   const cache::frames frames(mount.cache);
   const cache::dirty_pages pages(mount.cache);
   auto* mask = reinterpret_cast<std::uint32_t*>(rings.behind_payload(page.ticket));
+  const held_twin twin = hold_twin(group, mount, file, page.frame);
+  const std::byte* from = twin.data != nullptr ? twin.data : frames.data(page.frame);
   const auto part = pages.look(group, page.frame);
   const bool masked = part.masked();
   pages.take(group, page.frame, part, [&](std::uint32_t w, std::uint32_t bits) {
     if (masked) mask[w] = bits;
+    if (twin.data != nullptr) pages.keep_twin(page.frame, twin.data, w, bits);
   });
-  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, frames.data(page.frame) + part.begin, part.nbytes);
+  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, from + part.begin, part.nbytes);
   if (group.leader()) {
+    release_twin(mount, page.frame, twin);
     const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;
     raise_to(file_table(mount).slot(file.slot).host_nbytes, at + part.nbytes);  // before the bytes can be in the file
     service::request ask{};

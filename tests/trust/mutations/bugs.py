@@ -170,8 +170,7 @@ BUGS = (
         also=(
             Edit(
                 WRITE_BACK,
-                "  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, frames.data(page.frame) + "
-                "part.begin, part.nbytes);\n",
+                "  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, from + part.begin, part.nbytes);\n",
                 "",
             ),
         ),
@@ -197,11 +196,10 @@ BUGS = (
         also=(
             Edit(
                 WRITE_BACK,
-                "  if (group.leader()) {\n    const std::uint64_t at = page_begin_of",
-                "  if (group.leader()) {\n"
+                "    const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;\n",
                 "    frames.state(page.frame).fetch_and(~(cache::frame_state::dirty | "
                 "cache::frame_state::listed), std::memory_order_acq_rel);\n"
-                "    const std::uint64_t at = page_begin_of",
+                "    const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;\n",
             ),
         ),
     ),
@@ -382,10 +380,39 @@ BUGS = (
         "twin_one_byte_short",
         "the last byte of a page mapped for writing is not compared with its twin",
         DIRTY,
-        "& bits_of(w, 0, end);",
-        "& bits_of(w, 0, end - 1);",
+        "    const std::byte* data = frames_.data(f);\n    std::uint32_t any = 0;\n",
+        "    const std::byte* data = frames_.data(f);\n    std::uint32_t any = 0;\n    --end;\n",
         "file_write_cpu",
         "*/writes.mapped_pages/*",
+    ),
+    Bug(
+        "twin_not_kept",
+        "what is written back is not what the twin says that the file has",
+        WRITE_BACK,
+        "if (mine.locked && cache::dirty_pages::is_mapped(state)) {",
+        "if (false) {",
+        "file_write_cpu",
+        "mapped_writes.go_back_to_what_was_noted",
+    ),
+    Bug(
+        "twin_beyond_the_end",
+        "the twin takes what lies behind the file's end, and nobody notes it",
+        DIRTY,
+        """ end - w * 32 >= 32 ? simt::take_differences(data + w * 32, twin + w * 32)
+                                                    : take_differences_before(data + w * 32, twin + w * 32, end - w * 32);
+""",
+        " simt::take_differences(data + w * 32, twin + w * 32) & bits_of(w, 0, end);\n",
+        "file_write_cpu",
+        "mapped_writes.beyond_the_end_are_not_noted_before_it_grows",
+    ),
+    Bug(
+        "sync_before_late_writes",
+        "the host writes pages anew to which it still owes an older write",
+        "src/file/mount.cpp",
+        "return !stopped && list.lock > 1;",
+        "return !stopped && list.lock > 1 && list.head == 0;",
+        "file_write_error_cpu",
+        "write_timeouts.come_before_what_the_mount_writes",
     ),
     Bug(
         "exclusive_ignored",
