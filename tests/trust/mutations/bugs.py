@@ -170,7 +170,8 @@ BUGS = (
         also=(
             Edit(
                 WRITE_BACK,
-                "  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, from + part.begin, part.nbytes);\n",
+                "  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, "
+                "from + part.begin, part.nbytes);\n",
                 "",
             ),
         ),
@@ -399,7 +400,8 @@ BUGS = (
         "the twin takes what lies behind the file's end, and nobody notes it",
         DIRTY,
         """ end - w * 32 >= 32 ? simt::take_differences(data + w * 32, twin + w * 32)
-                                                    : take_differences_before(data + w * 32, twin + w * 32, end - w * 32);
+                                                    : take_differences_before(data + w * 32, twin + w * 32, """
+        """end - w * 32);
 """,
         " simt::take_differences(data + w * 32, twin + w * 32) & bits_of(w, 0, end);\n",
         "file_write_cpu",
