@@ -90,7 +90,7 @@ class host_mount {
   // Brings what kernels have written and neither synced nor closed to its files (their host page cache), as the mount's end does:
   // for kernels that ended early. No kernel that uses the mount may run. How many pages could not be written (yet, where the host
   // has not answered a kernel: their list is lost until a kernel's fsync comes by the answer), and of how many files those that
-  // were may be lost; the log says why.
+  // were may be lost, or an earlier write-back failed, which the next fsync or close tells, too; the log says why.
   std::uint64_t sync();
   // A number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14, then throws
   // gpufs::error.

@@ -257,12 +257,23 @@ struct host_mount::impl {
 
   static bool is_open(const file_slot& slot) { return slot_state{slot.word & 7u} == slot_state::open; }
 
+  // Files with an error of a write-back that the next sync or close would tell.
+  std::uint64_t untold_errors() const {
+    std::uint64_t n = 0;
+    if (!options.writable) return n;
+    for (const file_slot& slot : used_slots()) n += is_open(slot) && slot.write_error != 0;
+    return n;
+  }
+
   // What kernels left unwritten; and says what was lost, as no sync and no close will tell, nor the log, which ends with the mount.
   void end_writing() {
     if (!options.writable) return;
-    host.stop();  // what it was given late, and works on still, must come before what is newer
-    std::uint64_t lost = write_back(true);
-    for (const file_slot& slot : used_slots()) lost += is_open(slot) && slot.write_error != 0;
+    std::uint64_t lost = write_back(false).lost;
+    // What the host works on late comes before what is newer; after stop() it begins nothing any more.
+    const bool finished = host.finish(options.io_timeout);
+    host.stop();
+    lost += write_back(true, finished).lost;
+    lost += untold_errors();
     if (lost == 0) return;
     const std::vector<std::string> lines = host.log();
     std::fprintf(stderr,
@@ -300,12 +311,21 @@ struct host_mount::impl {
     }
   }
 
-  // What kernels left dirty, page by page through the host. No kernel runs. Nothing stays dirty if the host has `stopped`; else
-  // pages whose list is lost do, as the host may yet write something older there.
-  std::uint64_t write_back(bool stopped = false) {
-    if (!options.writable) return 0;
+  struct unwritten {
+    std::uint64_t lost = 0, left = 0;  // pages (and files, of stores in place); left: dirty still
+  };
+  // What kernels left dirty, page by page through the host. No kernel runs. Nothing is left if the host has `stopped`; else pages
+  // whose list is lost are, as the host may yet write something older there. finished: it has answered all before it stopped.
+  unwritten write_back(bool stopped, bool finished = true) {
+    if (!options.writable) return {};
     const auto slots = used_slots();
-    return write_back_pages(slots, stopped) + note_stores(slots);
+    unwritten result = write_back_pages(slots, stopped);
+    result.lost += note_stores(slots);
+    if (finished) return result;
+    for (const cache::dirty_list& list : read(layout.dirty_lists, std::size_t{layout.nslots} * lists_per_slot)) {
+      result.lost += list.lock > 1;  // refused when it stopped, or not
+    }
+    return result;
   }
 
   std::vector<file_slot> used_slots() const { return read(layout.slots, read(layout.words, 1)[0].slots_used); }
@@ -325,9 +345,10 @@ struct host_mount::impl {
     return lost;
   }
 
-  std::uint64_t write_back_pages(const std::vector<file_slot>& slots, bool stopped) {
+  unwritten write_back_pages(const std::vector<file_slot>& slots, bool stopped) {
     std::uint64_t dirty = read(layout.words, 1)[0].dirty_pages;
-    if (dirty == 0) return 0;
+    unwritten result;
+    if (dirty == 0) return result;
     const cache::frame_storage& frames = layout.cache.frames;
     auto states = read(frames.states, frames.nframes);
     const auto keys = read(frames.keys, frames.nframes);
@@ -339,7 +360,6 @@ struct host_mount::impl {
     const auto stays = [&](const cache::dirty_list& list) { return !stopped && list.lock > 1; };  // dirty_pages::is_lost
     const std::size_t mask_nwords = options.page_nbytes / 64;
     auto* masks = reinterpret_cast<std::uint64_t*>(layout.cache.dirty.masks);
-    std::uint64_t lost = 0;
     for (std::uint32_t f = 0; f < frames.nframes; ++f) {
       if ((states[f] & cache::frame_state::listed) == 0) continue;
       const cache::page_key key{cache::sealed(keys[f], states[f])};
@@ -348,13 +368,13 @@ struct host_mount::impl {
           read(reinterpret_cast<const std::uint64_t*>(frames.data + std::size_t{f} * options.page_nbytes), options.page_nbytes / 8);
       const auto slot = open_slots.find(cache::cache_id_of(key));
       if (slot != open_slots.end() && stays(lists[slot->second * lists_per_slot + f % lists_per_slot])) {
-        ++lost;
+        ++result.left;
         continue;
       }
       const std::uint64_t offset = cache::page_number_of(key) << frames.page_shift;
-      lost +=
+      result.lost +=
           slot == open_slots.end() || write_runs(slots[slot->second].handle, std::as_bytes(std::span(bytes)), mask, offset) != 0;
-      keep_twin(f, bytes, mask);
+      if (!stopped) keep_twin(f, bytes, mask);
       machine.zero_device(masks + f * mask_nwords, mask_nwords * sizeof(std::uint64_t));
       states[f] &= ~(cache::frame_state::dirty | cache::frame_state::listed);
       machine.copy_to_device(frames.states + f, &states[f], sizeof states[f]);
@@ -366,7 +386,7 @@ struct host_mount::impl {
     }
     machine.copy_to_device(layout.dirty_lists, lists.data(), lists.size() * sizeof lists[0]);
     machine.copy_to_device(&layout.words->dirty_pages, &dirty, sizeof dirty);
-    return lost;
+    return result;
   }
 
   // A page may be mapped for writing over several kernels: as a write-back of theirs (hold_twin), this one leaves in the twin what
@@ -486,7 +506,10 @@ std::vector<std::string> host_mount::log() const {
   return lines;
 }
 
-std::uint64_t host_mount::sync() { return impl_->write_back(); }
+std::uint64_t host_mount::sync() {
+  const auto [lost, left] = impl_->write_back(false);
+  return lost + left + impl_->untold_errors();
+}
 
 std::uint32_t host_mount::new_view() {
   const std::uint32_t view = impl_->nviews.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -51,6 +51,15 @@ class rings {
     return sequence_of(index_of(r, ticket)).load(std::memory_order_relaxed) == ticket + 1;
   }
 
+  // Whether requests lie in any ring. When not, a taker's sink has run for all that were there: the acquire meets take()'s release.
+  bool any_pending() const {
+    for (std::uint32_t r = 0; r < nrings_; ++r) {
+      const std::uint32_t ticket = cursors_[r].next.load(std::memory_order_acquire);
+      if (sequence_of(index_of(r, ticket)).load(std::memory_order_relaxed) == ticket + 1) return true;
+    }
+    return false;
+  }
+
   // Gives up to `most` requests of ring r, in order, to sink(taken_request). How many; 0 also when another worker is at it.
   template <class Sink>
   std::uint32_t take(std::uint32_t r, std::uint32_t most, Sink sink) {
@@ -68,7 +77,7 @@ class rings {
       if (answered_[index].load(std::memory_order_acquire) != ticket + 1 - nslots_) break;
       sink(taken_request{copy_request(index), index, ticket + 1});
     }
-    at.next.store(ticket, std::memory_order_relaxed);
+    at.next.store(ticket, std::memory_order_release);
     at.busy.store(false, std::memory_order_release);
     return n;
   }

@@ -128,6 +128,15 @@ struct service::impl {
     while (!drained()) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 
+  bool finish(std::chrono::nanoseconds limit) const {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    while (shared.requests.any_pending() || !drained()) {
+      if (std::chrono::steady_clock::now() >= until) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return true;
+  }
+
   // Answers first: then equal sums mean that all which had been taken when we looked was answered.
   bool drained() const {
     std::uint64_t answers = 0, requests = 0;
@@ -184,6 +193,7 @@ service::~service() = default;
 ring_view service::rings() const { return impl_->shared.requests.view(); }
 const service_options& service::options() const { return impl_->shared.options; }
 void service::stop() { impl_->stop(); }
+bool service::finish(std::chrono::nanoseconds limit) { return impl_->finish(limit); }
 
 void service::on_stale(std::function<void(std::uint32_t, std::uint32_t)> changed) {
   const std::scoped_lock hold(impl_->callback_lock);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -70,7 +71,7 @@ mappings::use mappings::acquire_to_write(const file_info& info, int fd, std::str
   }
   for (int tries = 0; tries < 2; ++tries) {
     auto m = acquire(info, fd, true, why);
-    if (!m || whole_nbytes(*m, m->nbytes) == m->nbytes) return m;
+    if (!m || whole_nbytes(*m, m->nbytes, true) == m->nbytes) return m;
     // Cut since it was mapped: nobody gets it any more.
     const std::scoped_lock hold(lock_);
     auto known = by_version_.extract(m->version);
@@ -82,17 +83,22 @@ mappings::use mappings::acquire_to_write(const file_info& info, int fd, std::str
   return nullptr;
 }
 
-std::size_t mappings::whole_nbytes(const mapping& m, std::size_t nbytes) const {
+std::size_t mappings::whole_nbytes(const mapping& m, std::size_t nbytes, bool changed) const {
   std::array<std::uint64_t, 4096> words;
   const std::size_t page = whole_pages(1), npages = whole_pages(nbytes) / page;
   const std::size_t first = reinterpret_cast<std::uintptr_t>(m.memory.get()) / page;
+  const auto file_has = [&](std::size_t i) {
+    unsigned char resident = 0;
+    return ::mincore(static_cast<std::byte*>(m.memory.get()) + i * page, page, &resident) == 0 && (resident & 1) != 0;
+  };
   for (std::size_t done = 0; done < npages;) {
     const std::size_t n = std::min(words.size(), npages - done);
     const ssize_t got = ::pread(pagemap_.get(), words.data(), n * 8, static_cast<off_t>((first + done) * 8));
     if (got < 8) return done * page;
     const auto nread = static_cast<std::size_t>(got) / 8;
     for (std::size_t i = 0; i < nread; ++i) {
-      if (words[i] >> 62 == 0) return (done + i) * page;  // neither there nor being moved
+      const bool is_mapped = words[i] >> 62 != 0;  // there, or being moved
+      if (!is_mapped && (m.is_locked || changed || !file_has(done + i))) return (done + i) * page;
     }
     done += nread;
   }
@@ -183,6 +189,9 @@ void mappings::register_mapping(const std::shared_ptr<mapping>& m) noexcept {
   std::string why;
   const void* device = nullptr;
   try {
+    // Else the kernel may take pages out of the mapping while it looks for memory, and whole_nbytes would take that for a cut.
+    // Needs RLIMIT_MEMLOCK; does without. Before registering, which then brings the pages in.
+    if (m->writable) m->is_locked = ::mlock2(m->memory.get(), m->nbytes, MLOCK_ONFAULT) == 0;
     device = m->writable ? machine_.register_writable(m->memory.get(), m->nbytes, &why)
                          : machine_.register_readonly(m->memory.get(), m->nbytes, &why);
   } catch (const std::exception& e) {
@@ -274,9 +283,8 @@ int stored_file::note_stores(std::int64_t nbytes, bool last) {
   if (::futimens(fd, nullptr) != 0 && errno != EACCES && errno != EPERM && errno != EROFS) return -errno;
   if (::fstat(fd, &after) != 0) return -errno;
   // Who cuts it between both looks at the file is noticed by the last one.
-  if (last || ns_of(before.st_ctim) != ctime_ns_) {
-    whole_nbytes_ = owner_->whole_nbytes(*mapping_, std::min(whole_nbytes_, own_nbytes_));
-  }
+  const bool changed = ns_of(before.st_ctim) != ctime_ns_;
+  if (last || changed) whole_nbytes_ = owner_->whole_nbytes(*mapping_, std::min(whole_nbytes_, own_nbytes_), changed);
   ctime_ns_ = ns_of(after.st_ctim);
   const std::size_t wanted = std::min(own_nbytes_, static_cast<std::size_t>(nbytes));
   return whole_nbytes_ < wanted || static_cast<std::size_t>(after.st_size) < wanted ? -EIO : 0;

@@ -31,6 +31,7 @@ class mappings {
     const std::byte* device_address = nullptr;
     std::chrono::steady_clock::time_point due;  // when it is registered by
     bool ready = false, failed = false;
+    bool is_locked = false;                                 // in memory
     std::string failure;                                    // why it has failed
     std::size_t users = 0;                                  // those that wait for it, too
     std::list<std::shared_ptr<mapping>>::iterator place{};  // in the list that it is in
@@ -55,8 +56,10 @@ class mappings {
   // The same, for the device to write: of the file's pages, which it must have all, whatever version they are.
   use acquire_to_write(const file_info& info, int fd, std::string* why);
   // Up to where, at most nbytes, all of the mapping still is the file's pages: who cuts the file or punches a hole takes them out
-  // of the mapping, and as the host does not touch it they do not come back. Reads a word a page.
-  std::size_t whole_nbytes(const mapping& m, std::size_t nbytes) const;
+  // of the mapping, and as the host does not touch it they do not come back. Reads a word a page. Where we were not
+  // allowed to lock them the kernel takes pages out to reclaim them, too: there those that the file still has count, unless
+  // somebody has `changed` the file since it was whole.
+  std::size_t whole_nbytes(const mapping& m, std::size_t nbytes, bool changed) const;
   // Unregisters the least recently used idle mappings until at most keep_nbytes of idle ones are left. Waits for kernels.
   void trim(std::uint64_t keep_nbytes);
   pin_usage usage() const;

@@ -432,6 +432,30 @@ TEST_F(write_timeouts, come_before_what_the_mount_writes) {
   }
 }
 
+// Writes that the host owes when the mount ends: those it has begun, and those that wait behind them.
+TEST_F(write_timeouts, are_done_before_the_mount_ends) {
+  dir_.add("file", 8 * page, 1);
+  options_.nworkers = 2;
+  start();
+  players groups = one();
+  wrong().write_gate.close();
+  script hang;
+  hang.open(0, "file", O_RDWR);
+  for (const std::uint64_t at : {0u, 3u, 6u}) hang.pwrite(0, content(3, at, page), static_cast<std::int64_t>(at * page));
+  const auto call = hang.fsync(0, durability::page_cache);
+  EXPECT_EQ(groups.run(hang)[call].value, -ETIMEDOUT);
+  EXPECT_EQ(wrong().writes, 1u) << "one worker writes, and the others wait";
+  std::thread opener([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    wrong().write_gate.open();
+  });
+  mount_.reset();
+  opener.join();
+  auto wanted = content(1, 0, 8 * page);
+  for (const std::uint64_t at : {0u, 3u, 6u}) put(wanted, content(3, at, page), at * page);
+  EXPECT_EQ(dir_.read("file"), wanted);
+}
+
 // While the host writes nothing, writers stop at the limit, and readers of another file go on.
 TEST_F(write_timeouts, the_dirty_limit_holds) {
   dir_.add("other", 200 * page, 2);

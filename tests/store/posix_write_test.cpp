@@ -3,16 +3,20 @@
 // changed. Each runs with openat2 and with the walk that replaces it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -375,6 +379,43 @@ TEST(stores_that_write, MappedAndAutoMapWhatIsInMemory) {
     EXPECT_EQ(anew->note_stores(nbytes, true), 0);
     EXPECT_TRUE(std::equal(anew->info().pull_base, anew->info().pull_base + nbytes, content(2, 0, nbytes).begin()));
   }
+}
+
+// A kernel that looks for memory cuts nothing, whether or not the mapping may be locked.
+TEST(stores_that_write, ReclaimIsNoCut) {
+  const temp_dir dir(memory_directory());
+  if (!is_tmpfs(dir.path())) GTEST_SKIP() << "there is no tmpfs at /dev/shm";
+  constexpr std::int64_t nbytes = 10 * 4096;
+  const auto reclaim = [&](bool may_lock) {
+    store::mapped_store files(simt::cpu_platform(), dir.path(), 0, {.writable = true});
+    dir.add("a", nbytes, 1);
+    const auto file = open(files, "a", O_RDWR);
+    ASSERT_NE(file->info().pull_base, nullptr) << file->info().reason;
+    auto* memory = const_cast<std::byte*>(file->info().pull_base);
+    std::memset(memory, 7, nbytes);
+    EXPECT_EQ(file->note_stores(nbytes, false), 0);  // our page faults have changed ctime, which a device's stores do not
+    const bool is_locked = ::madvise(memory, nbytes, MADV_PAGEOUT) != 0;
+    EXPECT_FALSE(is_locked && !may_lock);
+    EXPECT_EQ(file->note_stores(nbytes, true), 0) << (is_locked ? "locked" : "not locked");
+    EXPECT_EQ(::truncate((dir / "a").c_str(), 4096), 0);
+    EXPECT_EQ(::truncate((dir / "a").c_str(), nbytes), 0);
+    EXPECT_EQ(file->note_stores(nbytes, true), -EIO);
+  };
+  reclaim(true);
+  // Capabilities are a thread's, and those that it starts have them from it.
+  std::thread([&] {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2]{};
+    ASSERT_EQ(::syscall(SYS_capget, &header, data), 0);
+    data[0].effective &= ~(1u << CAP_IPC_LOCK);
+    ASSERT_EQ(::syscall(SYS_capset, &header, data), 0);
+    const rlimit none{0, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &none), 0);
+    reclaim(false);
+    EXPECT_EQ(::setrlimit(RLIMIT_MEMLOCK, &before), 0);
+  }).join();
 }
 
 TEST(stores_that_write, OthersDoNot) {

@@ -16,7 +16,7 @@ namespace detail {
 inline GPUFS_DEVICE_COLD int close_written(const mount_layout* mount, written_file written, file_number number,
                                            std::uint32_t start) {
   const file_table::last_close last = file_table::close_if_last(mount, number, start);
-  if (last.done) return last.error;
+  if (last.done || last.error != 0) return last.error;
   const int synced = sync_on_host(mount, written.slot, written.handle, durability::page_cache);
   const int closed = file_table::close(mount, number, start);
   return synced != 0 ? synced : closed;

@@ -128,8 +128,12 @@ GPUFS_DEVICE void store_page(Group group, const mount_layout& mount, const writt
   int error = 0;
   if (part.masked()) {
     pages.take(group, frame, part, [&](std::uint32_t w, std::uint32_t bits) {
-      if (twin.data != nullptr) pages.keep_twin(frame, twin.data, w, bits);
-      simt::fence(std::memory_order_acquire, simt::scope::device);  // this lane reads the bytes of its bits: meets mark's release
+      // This lane reads the bytes of its bits: meets mark's release.
+      if (twin.data != nullptr) {
+        pages.keep_twin(frame, twin.data, w, bits);
+      } else {
+        simt::fence(std::memory_order_acquire, simt::scope::device);
+      }
       cache::dirty_pages::each_run(bits, [&](unsigned first, unsigned n) {
         const int failed = simt::copy_to_host(simt::this_thread(), to + w * 32 + first, from + w * 32 + first, n);
         if (failed != 0) error = failed;

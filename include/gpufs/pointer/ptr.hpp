@@ -429,9 +429,9 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   }
   GPUFS_DEVICE plain read(std::uint64_t distance) const {
     const bool here = reaches(distance);
-    plain value = simt::load_device_if(here, reinterpret_cast<const plain*>(address_ + distance));
+    const plain value = simt::load_device_if(here, reinterpret_cast<const plain*>(address_ + distance));
     if (!here) [[unlikely]]
-      value = read_elsewhere(distance);
+      return read_elsewhere(distance);
     return value;
   }
   GPUFS_DEVICE plain read_elsewhere(std::uint64_t distance) const {

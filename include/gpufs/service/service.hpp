@@ -108,6 +108,9 @@ class service {
   ring_view rings() const;
   const service_options& options() const;  // with the defaults filled in
 
+  // Waits until every request that is there has been answered, no longer than `limit`: whether it has. No kernel asks meanwhile.
+  bool finish(std::chrono::nanoseconds limit);
+
   // Answers what is in flight (what has reached the store is completed, the rest gets -ESHUTDOWN) and returns when that is
   // done; waits as long as the store does. From then on every request is answered with -ESHUTDOWN at once, and on_stale's
   // function is not called again. May be called several times.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that are rarely made, kept from costing the code around them registers.
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -49,13 +50,15 @@ class rarely_used {
     word_.halves[1] = static_cast<half>(is >> 4 * sizeof(Word));
     return *this;
   }
-  GPUFS_DEVICE operator Word() const { return static_cast<Word>(*const_cast<const volatile bits*>(&word_.whole)); }
+  GPUFS_DEVICE operator Word() const { return static_cast<Word>(const_cast<const volatile words&>(word_).whole); }
 
  private:
-  union {
+  static_assert(std::endian::native == std::endian::little);
+  union words {
     bits whole = 0;
     half halves[2];
-  } word_;
+  };
+  words word_;
 };
 
 }  // namespace GPUFS_MACHINE
