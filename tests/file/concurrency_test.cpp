@@ -27,12 +27,25 @@ mount_options small(std::uint32_t nframes) {
   return o;
 }
 
+// The pins of all frames, while a kernel runs, too.
+std::uint64_t count_pins(const mount& m) {
+  const cache::frame_storage frames = m.ref().layout().cache.frames;
+  std::vector<std::uint64_t> states(frames.nframes);
+  simt::this_platform().copy_from_device(states.data(), frames.states, states.size() * sizeof(std::uint64_t));
+  std::uint64_t n = 0;
+  for (const std::uint64_t state : states) n += (state & cache::frame_state::pin_mask) / cache::frame_state::one_pin;
+  return n;
+}
+
+// The store holds its answers until all groups have come: first to the file, so that they go for the page together, then to the
+// page.
 TEST(concurrency, one_hot_page_is_filled_once) {
   temp_dir dir;
   dir.add("hot", page, seed);
   for (const group_kind kind : {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block}) {
     const auto store = make_faulty(dir);
-    store->wrong().delay_ns = 20'000'000;  // so that many find it being filled
+    store->wrong().open_gate.close();
+    store->wrong().read_gate.close();
     mount_options options = small(16);
     options.custom_store = store;
     const mount m(dir.path(), options);
@@ -44,12 +57,18 @@ TEST(concurrency, one_hot_page_is_filled_once) {
                      .max_nbytes = 64,
                      .kind = kind,
                      .config = {.grid = grid, .block = 64, .schedule = {.resident_blocks = 4}}});
-    run(m.ref());
+    std::thread kernel([&] { run(m.ref()); });
+    EXPECT_TRUE(wait_until([&] { return m.counters().opens == run.ngroups(); }));
+    store->wrong().open_gate.open();
+    // Each has a pin, to fill the page or to wait for it.
+    EXPECT_TRUE(wait_until([&] { return count_pins(m) == run.ngroups(); }));
+    store->wrong().read_gate.open();
+    kernel.join();
     run.expect_good();
     const mount_counters c = m.counters();
     EXPECT_EQ(c.faults, 1u);
-    EXPECT_EQ(c.hits + c.waits, 5u * run.ngroups() - 1);
-    EXPECT_GE(c.waits, 1u);
+    EXPECT_EQ(c.waits, run.ngroups() - 1);
+    EXPECT_EQ(c.hits, 4u * run.ngroups());
     EXPECT_EQ(c.host_reads, 1u);
     EXPECT_EQ(c.host_opens, 1u) << "one file, opened by all";
     EXPECT_EQ(store->wrong().reads, 1u);

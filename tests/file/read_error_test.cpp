@@ -46,6 +46,55 @@ class read_error : public ::testing::Test {
   std::optional<mount> fs_;
 };
 
+// Asks for an open, and gives up before the host has answered.
+struct hasty_opener {
+  mount_ref fs;
+  const char* path;
+  std::uint32_t nbytes;
+  int* error;
+  GPUFS_DEVICE void operator()() const {
+    if (!simt::this_warp().leader()) return;
+    const service::requests rings(fs.layout());
+    const auto ticket = rings.take(0, simt::deadline(fs.layout().io_timeout_ns));
+    for (std::uint32_t i = 0; i < nbytes; ++i) rings.payload(ticket)[i] = static_cast<std::byte>(path[i]);
+    service::request ask{};
+    ask.op = service::opcode::open;
+    ask.nbytes = nbytes;
+    service::reply answer;
+    *error = rings.call(ticket, ask, answer, simt::deadline(0));
+  }
+};
+
+// With one ring of two slots, and one worker: takes the other slot, and has no time to wait for the opener's, as a write-back for
+// all pages of a batch but the first. Then the ring is used as ever.
+struct hasty_taker {
+  mount_ref fs;
+  std::uint32_t* nothing;  // the hasty take gave no slot
+  std::uint32_t* answered;
+  GPUFS_DEVICE void operator()() const {
+    if (!simt::this_warp().leader()) return;
+    const service::requests rings(fs.layout());
+    const simt::deadline until(fs.layout().io_timeout_ns);
+    const auto other = rings.take(0, until);
+    ask(rings, other, until);  // the worker has answered the opener before
+    const auto none = rings.take(0, simt::deadline(0));
+    *nothing = none.index == service::requests::no_slot;
+    rings.give_back(other);
+    for (int i = 0; i < 4; ++i) {
+      const auto next = rings.take(0, until);
+      if (next.index == service::requests::no_slot) return;
+      ask(rings, next, until);
+      rings.give_back(next);
+    }
+  }
+  GPUFS_DEVICE void ask(const service::requests& rings, service::requests::ticket ticket, const simt::deadline& until) const {
+    service::request ask{};
+    ask.op = service::opcode::stat;  // of the root
+    service::reply answer;
+    *answered += rings.call(ticket, ask, answer, until) == 0;
+  }
+};
+
 TEST_F(read_error, all_who_wait_for_the_page_get_it) {
   for (const int error : {EIO, EUCLEAN, ENODATA}) {
     wrong().read_error = error;
@@ -235,6 +284,26 @@ TEST_F(read_error, open_that_is_answered_too_late_is_closed) {
       },
       std::chrono::seconds(5)))
       << fs().counters().host_opens << " opened, " << fs().counters().host_closes << " closed";
+}
+
+// Nor when who comes by the answer runs out of time itself.
+TEST_F(read_error, open_that_is_answered_too_late_is_closed_by_who_cannot_wait) {
+  options.nworkers = 1;
+  options.request_rings = 1;
+  options.request_slots = 2;
+  const simt::launch_config one_warp{.grid = 1, .block = 32, .schedule = {}};
+  const device_buffer<char> path(std::vector<char>{'f', 'i', 'l', 'e'});
+  const device_buffer<int> error(1);
+  const device_buffer<std::uint32_t> nothing(1), answered(1);
+  wrong().open_gate.close();
+  simt::launch(one_warp, hasty_opener{fs().ref(), path.get(), 4, error.get()});
+  EXPECT_EQ(error.read_one(), -ETIMEDOUT);
+  wrong().open_gate.open();
+  simt::launch(one_warp, hasty_taker{fs().ref(), nothing.get(), answered.get()});
+  EXPECT_EQ(nothing.read_one(), 1u);
+  EXPECT_EQ(answered.read_one(), 5u);
+  EXPECT_EQ(fs().counters().host_opens, 1u);
+  EXPECT_EQ(fs().counters().host_closes, 1u);
 }
 
 }  // namespace

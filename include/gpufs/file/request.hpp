@@ -25,10 +25,10 @@ class requests {
   static constexpr std::uint32_t no_slot = ~0u;
 
   // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it closes
-  // what the host has opened for a caller that had given up, and ends write-backs that were late.
+  // what the host has opened for a caller that had given up, by the slot in which the answer lies, so that this needs no other and
+  // is sent even if no time is left; and it ends write-backs that were late.
   GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const {
     simt::backoff pause;
-    late_open late{0, false};
     for (std::uint32_t attempt = 0;; ++attempt) {
       const std::uint32_t ring = (start + attempt) % view_.nrings;
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
@@ -37,14 +37,19 @@ class requests {
       // The acquire meets give_back's release: the last user has read its answer before we ask anew.
       const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
       if (turn == turn_of(number)) {
-        if (tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) {
-          if (!late.found) return {index, number};
-          close(ticket{index, number}, late.handle, until);
-          late.found = false;
-        }
+        if (tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
         continue;
       }
-      if (turn == (turn_of(number - view_.nslots) | abandoned) && !late.found) late = reclaim(index, turn);
+      if (turn == (turn_of(number - view_.nslots) | abandoned)) {
+        const late_open late = reclaim(index, turn);
+        if (late.found) {
+          // Ticket `number` is ours, too: others take it only at a turn that the slot, being ours, has not had, and never will, as
+          // we set the one after it, or that one abandoned. So the tail is still there, and nobody else moves it on. Relaxed: what
+          // the slot's next user must see comes by the turn.
+          tail.store(number + 1, std::memory_order_relaxed);
+          close(ticket{index, number}, late.handle, until);
+        }
+      }
       if (attempt % view_.nrings == view_.nrings - 1) {
         if (until.expired()) return {no_slot, 0};
         pause();
@@ -126,27 +131,27 @@ class requests {
     bool found;
   };
 
-  // A slot whose caller gave up, seen with `turn`, is free again once the host has answered it after all. It stays as it is when a
-  // file was opened and the caller closes none.
+  // A slot whose caller gave up, seen with `turn`, is free again once the host has answered it after all. If a file was opened, the
+  // slot is now the caller's, to close it; or stays as it is, if the caller closes none.
   GPUFS_DEVICE late_open reclaim(std::uint32_t index, std::uint32_t turn, bool closes = true) const {
     reply& in = view_.replies[index];
-    late_open late{0, false};
+    const late_open none{0, false};
     const std::uint32_t number = (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1));  // of its ticket
-    if (host_word(in.sequence).load(std::memory_order_acquire) != number + 1) return late;
+    if (host_word(in.sequence).load(std::memory_order_acquire) != number + 1) return none;
     simt::atomic_ref<std::uint32_t> word(turns_[index]);
-    if (!word.compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel)) return late;
+    if (!word.compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel)) return none;
     // The slot is ours, as if we had asked: read the answer before others can ask anew.
     const request& asked = view_.requests[index];
     if (asked.op == opcode::open && in.result >= 0) {
       if (!closes) {
         word.store(turn, std::memory_order_release);
-        return late;
+        return none;
       }
-      late = {in.handle, true};
+      return {in.handle, true};
     }
     if (asked.op == opcode::write) end_late_write(asked.frame, asked.list);
     word.store(turn_of(number + view_.nslots), std::memory_order_release);
-    return late;
+    return none;
   }
 
   // The host has done what it was given, well or not: its caller was told that it did not. The page may be written anew.
