@@ -24,7 +24,9 @@ struct sum_salaries {
     {
       auto p = gpufs::map<const std::uint32_t>(warp, f, 0, gpufs::to_the_end, gpufs::map_flags::none, secret);
       if (p.error() != 0) *error = p.error();
-      for (p += me; p.left() > 0; p += nthreads) sum[me] += *p;
+      const std::ptrdiff_t n = p.left();
+      p += me;
+      for (std::ptrdiff_t i = me; i < n; i += nthreads, p += nthreads) sum[me] += *p;
     }
     if (me < warp.size() && gpufs::pread(warp, f, as_in_file, 16, 0) != 16) *error = -EIO;
     warp.sync();

@@ -60,6 +60,37 @@ TEST_F(ptr_, null_reads_as_zeros_and_tells_nobody) {
   EXPECT_EQ(fs().counters().fault_errors, 0u);
 }
 
+// An element that can be copied, and not assigned.
+struct fixed_pair {
+  const std::uint32_t first;
+  std::uint32_t second;
+};
+
+struct fixed_pairs_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const file f = open(this_thread(), fs, path);
+    {
+      const auto p = map<const fixed_pair>(this_thread(), f);
+      for (int i = 0; i < 3; ++i) {
+        const fixed_pair at = p[i * static_cast<int>(per_page)];
+        mine()[i] = static_cast<std::int64_t>(at.first) << 32 | at.second;
+      }
+    }
+    close(this_thread(), f);
+  }
+};
+
+TEST_F(ptr_, elements_need_not_be_assignable) {
+  const auto r = run<fixed_pairs_kernel>(1, 32);
+  for (unsigned i = 0; i < 3; ++i) {
+    std::uint32_t words[2];
+    const auto bytes = content(file_seed, std::uint64_t{i} * per_page * sizeof(fixed_pair), sizeof words);
+    std::memcpy(words, bytes.data(), sizeof words);
+    EXPECT_EQ(r[i], static_cast<std::int64_t>(words[0]) << 32 | words[1]) << i;
+  }
+}
+
 // One lane: the pins of the whole mount after each step.
 struct pins_kernel : pointer_job {
   GPUFS_DEVICE static reader give_back(reader p) { return p; }
