@@ -229,29 +229,14 @@ struct host_mount::impl {
   // from the device, so it is only a hint; the word says which handle is meant.
   void mark_stale(std::uint32_t slot, std::uint32_t handle) {
     if (slot >= layout.nslots) return;
-    std::uint32_t& word = layout.slots[slot].stale;
-    if (machine.is_cuda()) {
-      machine.copy_to_device(&word, &handle, sizeof handle);
-    } else {
-      std::atomic_ref<std::uint32_t>(word).store(handle, std::memory_order_relaxed);
-    }
+    machine.copy_to_device(&layout.slots[slot].stale, &handle, sizeof handle);
   }
 
-  // A copy of device memory. On the CPU machine kernels may write while we read, word by word, and a slot's fields are read
-  // after its state (the acquire meets the opener's release).
+  // A copy of device memory; kernels may run. A slot's fields are read after its state, which comes first in it.
   template <class T>
   std::vector<T> read(const T* device, std::size_t n) const {
     std::vector<T> out(n);
-    if (machine.is_cuda()) {
-      machine.copy_from_device(out.data(), device, n * sizeof(T));
-    } else {
-      static_assert(sizeof(T) % sizeof(std::uint64_t) == 0);
-      auto* to = reinterpret_cast<std::uint64_t*>(out.data());
-      auto* from = reinterpret_cast<std::uint64_t*>(const_cast<T*>(device));
-      for (std::size_t i = 0; i < n * sizeof(T) / sizeof(std::uint64_t); ++i) {
-        to[i] = std::atomic_ref<std::uint64_t>(from[i]).load(std::memory_order_acquire);
-      }
-    }
+    machine.copy_from_device(out.data(), device, n * sizeof(T));
     return out;
   }
 

@@ -2,11 +2,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <thread>
+#include <type_traits>
 
 #include "gpufs/simt/platform.hpp"
 
@@ -14,6 +18,23 @@ namespace gpufs::simt {
 namespace {
 
 constexpr std::size_t alignment = 4096;
+
+// Calls copy(i, std::type_identity<Word>) for each word of the `nbytes` at `device`: the largest that is aligned and fits.
+template <class Copy>
+void each_word(const void* device, std::size_t nbytes, Copy copy) {
+  const auto address = reinterpret_cast<std::uintptr_t>(device);
+  for (std::size_t i = 0; i < nbytes;) {
+    const auto fits = [&](std::size_t word) { return (address + i) % word == 0 && nbytes - i >= word; };
+    if (fits(8)) {
+      do copy(i, std::type_identity<std::uint64_t>()), i += 8;
+      while (nbytes - i >= 8);
+    } else if (fits(4)) {
+      copy(i, std::type_identity<std::uint32_t>()), i += 4;
+    } else {
+      copy(i, std::type_identity<std::uint8_t>()), i += 1;
+    }
+  }
+}
 
 class cpu_memory final : public platform {
  public:
@@ -31,11 +52,21 @@ class cpu_memory final : public platform {
   }
   void unregister(const void*) noexcept override {}
 
+  // Kernels may be at work on the same words.
   void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) override {
-    if (nbytes != 0) std::memcpy(device_dst, src, nbytes);
+    each_word(device_dst, nbytes, [&]<class Word>(std::size_t i, std::type_identity<Word>) {
+      Word word;
+      std::memcpy(&word, static_cast<const std::byte*>(src) + i, sizeof word);
+      std::atomic_ref(*reinterpret_cast<Word*>(static_cast<std::byte*>(device_dst) + i)).store(word, std::memory_order_relaxed);
+    });
   }
+  // The acquire meets the releases of the kernels' words.
   void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) override {
-    if (nbytes != 0) std::memcpy(dst, device_src, nbytes);
+    auto* from = static_cast<std::byte*>(const_cast<void*>(device_src));
+    each_word(device_src, nbytes, [&]<class Word>(std::size_t i, std::type_identity<Word>) {
+      const Word word = std::atomic_ref(*reinterpret_cast<Word*>(from + i)).load(std::memory_order_acquire);
+      std::memcpy(static_cast<std::byte*>(dst) + i, &word, sizeof word);
+    });
   }
   void zero_device(void* device_dst, std::size_t nbytes) override {
     if (nbytes != 0) std::memset(device_dst, 0, nbytes);

@@ -33,6 +33,8 @@ class platform {
   // `ptr` is what one of them was given. Waits until running kernels have ended: never call it to serve one.
   virtual void unregister(const void* ptr) noexcept = 0;
 
+  // Kernels may run meanwhile, and use the same bytes: aligned words of 4 and 8 bytes move whole, and the CPU machine moves them
+  // in the order of their addresses.
   virtual void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) = 0;
   virtual void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) = 0;
   virtual void zero_device(void* device_dst, std::size_t nbytes) = 0;
