@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mount with one file of whole numbers, for tests of pointers: kernels get it and leave numbers behind.
 #pragma once
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -38,7 +39,8 @@ struct pointer_job {
 
 class pointer_test : public ::testing::Test {
  protected:
-  pointer_test() : path_(std::vector<char>{'f', 0}) {
+  explicit pointer_test(const std::filesystem::path& beneath = std::filesystem::temp_directory_path())
+      : dir(beneath), path_(std::vector<char>{'f', 0}) {
     dir.add("f", npages * page, file_seed);
     let_file_times_pass();
     options.cache_nbytes = 64 * page;

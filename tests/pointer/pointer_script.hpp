@@ -262,6 +262,7 @@ struct pointer_kernel {
   const char* path;
   std::int64_t offset, count;
   map_flags flags;
+  bool to_file;  // what T, which is not const, changes is the file
   unsigned nrounds;
   const meeting* meetings;          // per round
   const std::uint32_t* first_step;  // per thread and round, and the end
@@ -274,7 +275,7 @@ struct pointer_kernel {
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     const std::uint32_t me = simt::block_rank() * simt::block_size() + simt::thread_rank();
-    const file f = open(warp, fs, path);
+    const file f = opened();
     {
       const ptr<T, Access> begin = mapped(f);
       errors[me] = begin.error();
@@ -285,9 +286,16 @@ struct pointer_kernel {
         meet(round, f, me);
       }
     }
-    close(warp, f);
+    const int error = close(warp, f);
+    if (error != 0) errors[me] = error;
   }
 
+  GPUFS_DEVICE file opened() const {
+    if constexpr (!std::is_const_v<T>) {
+      if (to_file) return open(this_warp(), fs, path, O_RDWR);
+    }
+    return open(this_warp(), fs, path);
+  }
   GPUFS_DEVICE ptr<T, Access> mapped(const file& f) const {
     if constexpr (std::is_same_v<Access, sequential_access>) {
       return map_sequential<T>(this_warp(), f, offset, count, flags);
@@ -306,6 +314,7 @@ struct pointer_kernel {
       case meeting::block:
         return this_block().sync();
       case meeting::pread: {
+        if (to_file) return;  // others write there
         // Pages of the file beside those of the pointers.
         const std::int64_t n = pread(warp, f, scratch + std::size_t{me / 32} * 64, 64, 64 * round);
         if (n < 0) errors[me] = n;

@@ -2,7 +2,9 @@
 // One trial: random pointer programs of many lanes on a mount of random dimensions, drawn from a seed and checked against the
 // model, with the counters at the end.
 #pragma once
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "file/random_model.hpp"
@@ -63,15 +65,18 @@ struct verify_private {
 };
 
 struct pointer_trial {
-  // ahead: pointers look pages up ahead, in caches that have room for it where the file fits.
-  pointer_trial(std::uint64_t chosen, const mapped_model& element, unsigned alignment, bool ahead)
-      : seed(chosen), draw(chosen * 2 + element.writable), m(element), looks_ahead(ahead) {
+  // ahead: pointers look pages up ahead, in caches that have room for it where the file fits. stores: what they write goes to the
+  // file.
+  pointer_trial(std::uint64_t chosen, const mapped_model& element, unsigned alignment, bool ahead, bool stores)
+      : seed(chosen), draw(chosen * 2 + element.writable), m(element), looks_ahead(ahead), to_file(stores) {
     const std::vector<std::uint32_t> pages = {512, 512, 512, 1024, 4096, 4096, 16384, 65536};
     options.page_nbytes = draw.pick(pages);
     m.page_nbytes = options.page_nbytes;
     do {
       from = static_cast<source>(draw.below(6));
-    } while (m.writable && from == source::nil);
+    } while (m.writable && (from == source::nil || (to_file && from > source::automatic)));
+    in_memory = to_file && draw.percent(50) && memory_directory() == "/dev/shm";
+    if (to_file && !in_memory) from = source::posix;  // only files in memory may be mapped for writing
     m.bytes_known = from != source::nil;
     nframes = static_cast<std::uint32_t>(draw.percent(30) ? draw.between(2, 4) : draw.between(2, 64));
     options.store = from == source::posix ? store_kind::posix : from == source::mapped ? store_kind::mapped : store_kind::automatic;
@@ -79,6 +84,7 @@ struct pointer_trial {
     options.nworkers = static_cast<std::uint32_t>(draw.between(1, 3));
     options.nrings = static_cast<std::uint32_t>(draw.below(5));
     options.abort_on_leaked_pins = true;
+    options.writable = to_file;
     draw_file(alignment);
     draw_lanes();
     options.cache_nbytes = std::uint64_t{nframes} * options.page_nbytes;
@@ -106,7 +112,7 @@ struct pointer_trial {
   std::int64_t file_nbytes = 0;
   room kind = room::fits;
   mapped_model m;
-  bool looks_ahead;
+  bool looks_ahead, to_file, in_memory = false;
   std::vector<meeting> meetings;
   std::vector<lane_program> programs;     // of the active lanes
   std::vector<std::uint32_t> program_of;  // by thread; none: not active
@@ -155,12 +161,13 @@ struct pointer_trial {
       // Each pin that may be held at once, and one frame for a copied pointer's; each warp may read, and be opening.
       std::uint64_t pinned = nwarps;
       if (m.writable) pinned += draw_own(static_cast<unsigned>(draw.between(1, nthreads)), 4);
-      const std::uint64_t need = npointers + 1;
+      const std::uint64_t need = (npointers + 1) * (to_file ? 2 : 1);  // and their twins
       nframes = std::max<std::uint32_t>(nframes, static_cast<std::uint32_t>(pinned + need));
       nactive = std::min<unsigned>(nthreads, static_cast<unsigned>((nframes - pinned) / need));
       if (m.writable) draw_own(nactive, 4);
     }
     if (m.writable && kind == room::fits) draw_own(nactive, 40);
+    if (to_file) nframes = 2 * nframes + 2;  // a quarter of them may be dirty
 
     program_of.assign(nthreads, none);
     for (unsigned i = 0; i < nactive; ++i) {  // the first ones: whole warps; else spread over all
@@ -211,26 +218,37 @@ struct pointer_trial {
   std::int64_t own_count_ = 0;
 };
 
-template <class T, class Access>
+template <class T, class Access, bool ToFile>
 class trial_runner {
   using plain = std::remove_const_t<T>;
   static constexpr bool writable = !std::is_const_v<T>;
 
  public:
-  explicit trial_runner(std::uint64_t seed) : t_(seed, model_of_element(), alignof(T), std::is_same_v<Access, sequential_access>) {}
+  explicit trial_runner(std::uint64_t seed)
+      : t_(seed, model_of_element(), alignof(T), std::is_same_v<Access, sequential_access>, ToFile) {}
 
   const pointer_trial& trial() const { return t_; }
 
   void run() {
     const file_set& files = pointer_files(t_.options.page_nbytes);
-    t_.options.custom_store = files.custom_store(t_.from);
-    const mount fs(files.dir.path(), t_.options);
     const std::string& name = files.names[t_.file];
+    std::optional<temp_dir> own;
+    if constexpr (ToFile) {
+      own.emplace(t_.in_memory ? memory_directory() : std::filesystem::temp_directory_path());
+      own->add(name, files.bytes[t_.file].size(), t_.file + 1);
+    } else {
+      t_.options.custom_store = files.custom_store(t_.from);
+    }
+    const mount fs(own ? own->path() : files.dir.path(), t_.options);
     if (under_memcheck() && (t_.from == source::mapped || t_.from == source::automatic)) fs.prepare(name);
     path_ = std::make_unique<device_buffer<char>>(std::vector<char>(name.c_str(), name.c_str() + name.size() + 1));
     run_programs(fs);
     if (::testing::Test::HasFailure()) return;
-    if constexpr (writable) verify(fs);
+    if constexpr (ToFile) {
+      verify_file(own->read(name), fs.counters());
+    } else if constexpr (writable) {
+      verify(fs);
+    }
   }
 
  private:
@@ -265,8 +283,8 @@ class trial_runner {
     const device_buffer<std::int64_t> errors(nthreads);
     simt::launch({.grid = t_.grid, .block = t_.block, .schedule = t_.schedule},
                  pointer_kernel<T, Access>{fs.ref(), path_->get(), static_cast<std::int64_t>(t_.m.begin), t_.m.count, flags(),
-                                           t_.nrounds, meetings.get(), first.get(), step_memory.get(), results.get(), global.get(),
-                                           scratch.get(), errors.get()});
+                                           ToFile, t_.nrounds, meetings.get(), first.get(), step_memory.get(), results.get(),
+                                           global.get(), scratch.get(), errors.get()});
     for (const std::int64_t e : errors.read()) {
       if (e == -ENOMEM && t_.kind == room::too_many) continue;  // a pread may find no frame
       ASSERT_EQ(e, 0);
@@ -296,8 +314,10 @@ class trial_runner {
     EXPECT_EQ(c.io_timeouts, 0u);
     EXPECT_EQ(c.bad_file_numbers, 0u);
     EXPECT_EQ(c.host_opens, c.host_closes);
-    EXPECT_EQ(c.allocations, c.faults);
-    EXPECT_EQ(c.allocations - c.evictions, t_.nframes - c.free_frames);
+    if (!ToFile) {  // twins are allocated, too
+      EXPECT_EQ(c.allocations, c.faults);
+      EXPECT_EQ(c.allocations - c.evictions, t_.nframes - c.free_frames);
+    }
     if (t_.kind == room::too_many) {
       EXPECT_GE(c.fault_errors, nfaults + nstarved_);
     } else {
@@ -335,6 +355,17 @@ class trial_runner {
     EXPECT_EQ(c.pins, 0u);
   }
 
+  // What was written is there, and nothing else has changed.
+  void verify_file(const std::vector<std::byte>& got, const mount_counters& c) const {
+    std::vector<std::byte> wanted = pointer_files(t_.options.page_nbytes).bytes[t_.file];
+    std::copy(t_.m.bytes.begin(), t_.m.bytes.end(), wanted.begin() + static_cast<std::ptrdiff_t>(t_.m.begin));
+    ASSERT_EQ(got.size(), wanted.size());
+    const auto differ = std::mismatch(got.begin(), got.end(), wanted.begin());
+    EXPECT_TRUE(differ.first == got.end()) << "byte " << differ.first - got.begin() << " of the file";
+    EXPECT_EQ(c.unwritten_pages, 0u);
+    EXPECT_EQ(c.dirty_frames, 0u);
+  }
+
   void expect_same(const device_buffer<plain>& got, const std::vector<std::byte>& expected, const char* what) {
     const std::vector<plain> values = got.read();
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -353,15 +384,15 @@ class trial_runner {
     m.writable = writable;
     return m;
   }
-  static constexpr map_flags flags() { return writable ? map_flags::private_changes : map_flags::none; }
+  static constexpr map_flags flags() { return writable && !ToFile ? map_flags::private_changes : map_flags::none; }
 
   pointer_trial t_;
   std::unique_ptr<device_buffer<char>> path_;
   std::uint64_t nstarved_ = 0;
 };
 
-// Runs seeds, each with the element type that it draws from Types.
-template <class Access, class... Types>
+// Runs seeds, each with the element type that it draws from Types. ToFile: files are open for writing, and get what is written.
+template <class Access, bool ToFile, class... Types>
 void run_pointer_trials(std::uint64_t usual_count) {
   const seed_range seeds = seeds_to_run(usual_count);
   const bool loud = number_from_environment("GPUFS_TEST_VERBOSE", 0) != 0;
@@ -369,7 +400,7 @@ void run_pointer_trials(std::uint64_t usual_count) {
   for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
     std::string what;
     const auto run = [&]<class T>(std::type_identity<T>) {
-      trial_runner<T, Access> runner(seed);
+      trial_runner<T, Access, ToFile> runner(seed);
       what = runner.trial().describe();
       if (loud) std::cout << what << std::endl;
       constexpr const char* names[] = {"where the file fits", "of few lanes", "with more pins than frames"};

@@ -10,9 +10,9 @@ namespace {
 TEST(ptr_property, writes_are_those_of_a_plain_pointer) {
   const std::uint64_t trials = under_compute_sanitizer() ? 60 : under_tsan ? 40 : 300;
 #if GPUFS_ON_CUDA  // as in read_property_test.cpp
-  run_pointer_trials<plain_access, std::uint8_t, record<3, 1>, std::uint32_t, std::uint64_t, record<48, 16>>(trials);
+  run_pointer_trials<plain_access, false, std::uint8_t, record<3, 1>, std::uint32_t, std::uint64_t, record<48, 16>>(trials);
 #else
-  run_pointer_trials<plain_access, std::uint8_t, record<3, 1>, std::uint32_t, record<6, 2>, std::uint64_t, record<12, 4>,
+  run_pointer_trials<plain_access, false, std::uint8_t, record<3, 1>, std::uint32_t, record<6, 2>, std::uint64_t, record<12, 4>,
                      record<48, 16>>(trials);
 #endif
 }

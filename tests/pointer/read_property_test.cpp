@@ -12,10 +12,10 @@ namespace {
 TEST(ptr_property, reads_are_those_of_a_plain_pointer) {
   const std::uint64_t trials = under_compute_sanitizer() ? 60 : under_tsan ? 40 : 400;
 #if GPUFS_ON_CUDA  // of each way to load and to straddle pages one, as nvcc takes seconds for each type
-  run_pointer_trials<plain_access, const record<1, 1>, const record<3, 1>, const record<4, 4>, const record<8, 8>,
+  run_pointer_trials<plain_access, false, const record<1, 1>, const record<3, 1>, const record<4, 4>, const record<8, 8>,
                      const record<12, 4>, const record<16, 16>, const record<48, 16>>(trials);
 #else
-  run_pointer_trials<plain_access, const record<1, 1>, const record<2, 2>, const record<3, 1>, const record<4, 4>,
+  run_pointer_trials<plain_access, false, const record<1, 1>, const record<2, 2>, const record<3, 1>, const record<4, 4>,
                      const record<6, 2>, const record<8, 8>, const record<12, 4>, const record<16, 16>, const record<24, 8>,
                      const record<32, 32>, const record<48, 16>>(trials);
 #endif

@@ -48,28 +48,13 @@ inline GPUFS_DEVICE_COLD int begin_twins(const mount_layout* mount, std::uint32_
   return error;
 }
 
-struct twinned_page {
-  cache::frame_index frame;
-  int error;
-};
-// Pins a page and counts one more who has it mapped for writing. `number` is one of the file's by which it may be written. All
-// lanes call; `view` and `number` are the leader's.
+// Counts n more who have a page mapped for writing that they have pinned; makes its twin if there is none, and waits frame_ns for a
+// frame for that. `number` is one of the file's by which it may be written. All lanes call. 0, -EBADF, -ENOMEM or -ETIMEDOUT.
 template <class Group>
-GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mount, file_view view, file_number number,
-                                            std::uint64_t page_number) {
-  view = group.broadcast(view);
-  const mount_ref here(*mount);
-  int error = by_leader(group, [&] { return begin_twins(mount, view.slot); });
-  if (error != 0) return {{}, error};
-  const auto got = by_leader(group, [&] { return acquire_page(group, here, view, page_number); });
-  error = got.error;
-  if (got.what == decltype(got.what)::fill) {
-    error = fill_page<Group, cache::page_cache<>>(group, mount, &mount->cache, view, page_number, got.frame);
-  }
-  if (error != 0) return {{}, error};
-
+GPUFS_DEVICE_COLD int add_mappers(Group group, const mount_layout* mount, file_number number, cache::frame_index frame,
+                                  std::uint32_t n, std::uint64_t frame_ns) {
   const cache::frames frames(mount->cache);
-  cache::twin_state& state = cache::dirty_pages(mount->cache).twin(got.frame);
+  cache::twin_state& state = cache::dirty_pages(mount->cache).twin(frame);
   const simt::atomic_ref<std::uint32_t> count(state.count);
   using pages_type = cache::page_cache<>;
   struct start {
@@ -78,9 +63,12 @@ GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mou
     bool first;  // we have the lock, and no twin is there
   };
   const start at = by_leader(group, [&]() -> start {
-    const simt::deadline until(2 * mount->io_timeout_ns), frame_until(mount->frame_timeout_ns);
-    const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
     start mine{};
+    const file_view view = file_table(*mount).view_to_write(number);
+    mine.error = view.error != 0 ? view.error : begin_twins(mount, view.slot);
+    if (mine.error != 0) return mine;
+    const simt::deadline until(2 * mount->io_timeout_ns), frame_until(frame_ns);
+    const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(frame);
     bool have_spare = false;
     for (simt::backoff pause;; pause()) {
       if (!have_spare && !cache::dirty_pages::is_mapped(state)) {
@@ -98,7 +86,7 @@ GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mou
       }
       mine.first = !cache::dirty_pages::is_mapped(state);
       if (mine.first && have_spare) return mine;
-      if (!mine.first) count.fetch_add(1, std::memory_order_relaxed);
+      if (!mine.first) count.fetch_add(n, std::memory_order_relaxed);
       cache::dirty_pages::unlock_twin(state);
       if (!mine.first) break;
       // The others have unmapped it since we looked.
@@ -108,20 +96,38 @@ GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mou
       }
     }
     if (have_spare) frames.unpin(mine.spare);
-    if (mine.error != 0) frames.unpin(got.frame);
     return mine;
   });
   if (at.error == 0 && at.first) {
-    simt::copy_changing(group, frames.data(at.spare), frames.data(got.frame), frames.page_nbytes());
+    simt::copy_changing(group, frames.data(at.spare), frames.data(frame), frames.page_nbytes());
     if (group.leader()) {
       state.twin = static_cast<std::uint32_t>(at.spare);
       simt::atomic_ref<std::int32_t>(state.number).store(static_cast<std::int32_t>(number), std::memory_order_relaxed);
-      count.store(1, std::memory_order_relaxed);
+      count.store(n, std::memory_order_relaxed);
       cache::dirty_pages::unlock_twin(state);
     }
   }
   group.sync();  // nobody stores before the twin is there
-  return {got.frame, at.error};
+  return at.error;
+}
+
+struct twinned_page {
+  cache::frame_index frame;
+  int error;
+};
+// Pins a page, and counts one more who has it mapped for writing. All lanes call; `view` and `number` are the leader's.
+template <class Group>
+GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mount, file_view view, file_number number,
+                                            std::uint64_t page_number) {
+  view = group.broadcast(view);
+  number = group.broadcast(number);
+  const mount_ref here(*mount);
+  const auto got = by_leader(group, [&] { return acquire_page(group, here, view, page_number); });
+  int error = complete_page(group, here, view, page_number, got);
+  if (error != 0) return {{}, error};
+  error = simt::call_cold(&add_mappers<Group>, group, mount, number, got.frame, 1, mount->frame_timeout_ns);
+  if (error != 0 && group.leader()) cache::frames(mount->cache).unpin(got.frame);
+  return {got.frame, error};
 }
 
 // Maps the page that holds `offset` of the file that `view`, the leader's, tells of.
@@ -155,12 +161,13 @@ struct noted {
   written_file file;
   int error;
   bool open;  // so `file` is one
+  bool left;  // else those who leave have the page mapped still, for ever: it must stay pinned
 };
 // What has been stored into a mapped page so far is written from now on, as by pwrite; but not what lies beyond the file's end, if
-// that has been cut meanwhile. If the caller `leaves`, it has the page mapped and pinned no more. All lanes call. error: 0; -EBADF,
-// the file is not open, or -ETIMEDOUT, and then nothing was noted.
+// that has been cut meanwhile. Then `nleaving` who had it mapped have it no more; it is pinned still. All lanes call. error: 0;
+// -EBADF, the file is not open, or -ETIMEDOUT, and then nothing was noted.
 template <class Group>
-GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cache::frame_index frame, bool leaves) {
+GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cache::frame_index frame, std::uint32_t nleaving) {
   group.sync();  // the group's stores
   const cache::frames frames(mount->cache);
   const cache::dirty_pages pages(mount->cache);
@@ -168,16 +175,15 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cac
   struct start {
     noted result;
     std::uint32_t end;
-    bool locked;
   };
   const start at = by_leader(group, [&]() -> start {
     const file_view view = file_table(*mount).view_to_write(number_of_mapped(*mount, frame));
-    start mine{{written(view), view.error, view.error == 0}, 0, false};
+    start mine{{written(view), view.error, view.error == 0, false}, 0};
     // The gate before the lock: a truncation, which has closed the gate, takes the lock.
     const bool passed = view.error == 0 && begin_changes(*mount, view.slot);
     if (view.error == 0 && !passed) mine.result.error = -ETIMEDOUT;
-    mine.locked = cache::dirty_pages::lock_twin(state, simt::deadline(2 * mount->io_timeout_ns));
-    if (!mine.locked) {
+    mine.result.left = cache::dirty_pages::lock_twin(state, simt::deadline(2 * mount->io_timeout_ns));
+    if (!mine.result.left) {
       mine.result.error = -ETIMEDOUT;
       if (passed) end_changes(*mount, view.slot);
     }
@@ -188,18 +194,18 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cac
     mine.end = left < frames.page_nbytes() ? static_cast<std::uint32_t>(left) : frames.page_nbytes();
     return mine;
   });
-  if (!at.locked) return at.result;
+  if (!at.result.left) return at.result;
   const cache::frame_index twin{state.twin};
   const bool changed = at.end != 0 && pages.mark_changes(group, frame, frames.data(twin), at.end);
   group.sync();
   if (group.leader()) {
     // With the lock held: who finds nothing that is not noted may rely on the page's being listed.
     if (changed) make_dirty(*mount, at.result.file, frame);
-    const bool last = leaves && simt::atomic_ref<std::uint32_t>(state.count).fetch_sub(1, std::memory_order_relaxed) == 1;
+    const bool last =
+        nleaving != 0 && simt::atomic_ref<std::uint32_t>(state.count).fetch_sub(nleaving, std::memory_order_relaxed) == nleaving;
     cache::dirty_pages::unlock_twin(state);
     if (at.result.error == 0) end_changes(*mount, at.result.file.slot);
     if (last) cache::frames::unpin_after_writes(frames.state_word(twin), 1);
-    if (leaves) cache::frames::unpin_after_writes(frames.state_word(frame), 1);
   }
   group.sync();
   return at.result;
@@ -209,14 +215,15 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cac
 template <class Group>
 GPUFS_DEVICE int sync_mapped(Group group, const mount_layout* mount, cache::frame_index frame, durability how) {
   const file_number number = by_leader(group, [&] { return number_of_mapped(*mount, frame); });
-  const noted got = simt::call_cold(&note_changes<Group>, group, mount, frame, false);
+  const noted got = simt::call_cold(&note_changes<Group>, group, mount, frame, 0);
   return got.error != 0 ? got.error : sync_file(group, mount, number, how);
 }
 
 // What unmap_page does with one.
 template <class Group>
 GPUFS_DEVICE int unmap_written(Group group, const mount_layout* mount, cache::frame_index frame) {
-  const noted got = simt::call_cold(&note_changes<Group>, group, mount, frame, true);
+  const noted got = simt::call_cold(&note_changes<Group>, group, mount, frame, 1);
+  if (got.left && group.leader()) cache::frames::unpin_after_writes(cache::frames(mount->cache).state_word(frame), 1);
   if (got.open) limit_dirty(group, mount, got.file, static_cast<std::uint32_t>(frame));
   return got.error;
 }

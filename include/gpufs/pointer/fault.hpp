@@ -7,6 +7,7 @@
 // A fault is two calls, so that a hit pays for little: pin_hit finds pages that are in the cache, and calls nothing else; pin_rest
 // does all else.
 #pragma once
+#include "gpufs/file/map_to_write.hpp"
 #include "gpufs/pointer/mapping.hpp"
 
 namespace gpufs {
@@ -42,8 +43,13 @@ GPUFS_DEVICE int check_name(mapping_name name) {
   return checks_access(name) && !file_table(*from.mount).is_open(file_number{from.number}) ? -EBADF : 0;
 }
 
-// Whether pages of the mapping are copies that may be changed. A ptr<T> of another is made from the name of a ptr<const T> only.
-GPUFS_DEVICE bool may_write(const mapping_entry& from) { return from.cache_id >> cache::view_shift == cache::private_view_number; }
+// Whether pages of the mapping are copies that never reach the file.
+GPUFS_DEVICE bool is_private(const mapping_entry& from) { return from.cache_id >> cache::view_shift == cache::private_view_number; }
+// Whether its pages are the file's own, and the file is open for writing. A ptr<T> of a mapping that is neither is made from the
+// name of a ptr<const T> only.
+GPUFS_DEVICE bool stores_to_file(const mapping_entry& from) {
+  return from.cache_id >> cache::view_shift == cache::file_view_number && file_table::may_write(file_number{from.number});
+}
 
 // The part of a file that a pointer may access.
 struct bounds {
@@ -74,6 +80,21 @@ struct pinned_page {
   std::int32_t error;
 };
 
+// Fills a page of another view of a file that is open for writing: with what the file's page in the cache has, as that may not have
+// been written back. All lanes call; `view` is the file's. 0 or a negative errno.
+template <class Group>
+GPUFS_DEVICE_COLD int fill_from_cache(Group group, const mount_layout* mount, file_view view, std::uint64_t page_number,
+                                      std::byte* frame) {
+  const mount_ref here(*mount);
+  const auto got = by_leader(group, [&] { return acquire_page(group, here, view, page_number); });
+  const int error = complete_page(group, here, view, page_number, got);
+  if (error != 0) return error;
+  const cache::frames frames(mount->cache);
+  simt::copy_changing(group, frame, frames.data(got.frame), frames.page_nbytes());
+  unpin_page(group, here, got.frame);
+  return 0;
+}
+
 // Brings one page in, or waits for who does; for a frame as long as frame_ns. All lanes call with equal arguments; the pin is the
 // group's.
 template <class Handler>
@@ -102,7 +123,10 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   if (got.what != role::fill) return {got.frame, got.error};
   view = lanes.broadcast(view);
   std::byte* frame = pages.pages().data(got.frame);
-  int error = fill(lanes, mount, view, page_number, frame);
+  const bool other_view = from.cache_id >> cache::view_shift != cache::file_view_number;
+  int error = other_view && view.kind >= service::source_kind::live
+                  ? simt::call_cold(&fill_from_cache<simt::some_lanes>, lanes, &mount, view, page_number, frame)
+                  : fill(lanes, mount, view, page_number, frame);
   lanes.sync();
   if (error == 0) {
     const std::uint64_t offset = page_number << mount.cache.frames.page_shift;
@@ -249,29 +273,115 @@ GPUFS_DEVICE void record_fault(const mount_layout& mount, const fault_record& wh
   simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
 }
 
+// Records an access that failed.
+GPUFS_DEVICE void record_access(mapping_name name, std::uint64_t position, int error) {
+  const mapping_entry& from = *entry_of(name);
+  const bool ours = is_current(name);
+  record_fault(*from.mount, {position, error, ours ? from.handle : 0, ours ? from.number : -EBADF, 0, 0, 0});
+}
+
 // Records an access that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its place. Of
 // a pointer without a mapping there is nobody to tell, and there are none: 0.
 GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
-  if (is_mapping(name)) {
-    const mapping_entry& from = *entry_of(name);
-    const bool ours = is_current(name);
-    record_fault(*from.mount, {position, error, ours ? from.handle : 0, ours ? from.number : -EBADF, 0, 0, 0});
-  }
+  if (is_mapping(name)) record_access(name, position, error);
   if (stops_on_error(name)) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
   return is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0;
 }
 
-// Before a pointer's first write to its page: marks it as changed. False, and recorded: its mapping is not for writing, or gone.
-GPUFS_DEVICE_COLD inline bool begin_writing(mapping_name name, std::uint64_t address, std::uint64_t position) {
+// Calls work(group, from, frame, n, mine) for each frame that lanes have (`from`: of which mapping): a full warp together for one
+// after the other, with how many lanes have it and whether the caller does; other lanes each for its own.
+template <class Work>
+GPUFS_DEVICE void for_each_frame(simt::some_lanes lanes, const mapping_entry* from, cache::frame_index frame, Work work) {
+  if (lanes.mask() != ~0u) return work(simt::this_thread(), from, frame, 1u, true);
+  const auto warp = simt::this_warp();
+  for (std::uint32_t left = ~0u; left != 0;) {
+    const unsigned first = simt::lowest_lane(left);
+    const mapping_entry* theirs = warp.shfl(from, first);
+    const cache::frame_index at = warp.shfl(frame, first);
+    const std::uint32_t same = warp.ballot(from == theirs && frame == at);
+    work(warp, theirs, at, simt::count_lanes(same), (same >> simt::lane_id() & 1) != 0);
+    left &= ~same;
+  }
+}
+// The frame that has the page at this address.
+GPUFS_DEVICE cache::frame_index frame_at(const mapping_entry& from, std::uint64_t address) {
+  return cache::frame_index{
+      static_cast<std::uint32_t>((address - reinterpret_cast<std::uint64_t>(from.frames.data)) >> from.frames.page_shift)};
+}
+
+// From now on the pages at these addresses, which their lanes have pinned, are mapped for writing by each lane, until end_stores. 0
+// or a negative errno.
+GPUFS_DEVICE_COLD inline int begin_stores(const mapping_entry* from, std::uint64_t address) {
+  struct site;
+  int error = 0;
+  const mount_layout* starved = nullptr;  // as in bring_in_all
+  for_each_frame(simt::lanes_together<site>(), from, frame_at(*from, address),
+                 [&](auto group, const mapping_entry* theirs, cache::frame_index frame, std::uint32_t n, bool mine) {
+                   const mount_layout* mount = theirs->mount;
+                   const std::uint64_t frame_ns = mount == starved ? 0 : mount->frame_timeout_ns;
+                   const int got = simt::call_cold(&add_mappers<decltype(group)>, group, mount, file_number{theirs->number}, frame,
+                                                   n, frame_ns);
+                   if (got == -ENOMEM) starved = mount;
+                   if (mine) error = got;
+                 });
+  return error;
+}
+
+// Before these pages are given up: what was stored there is written from now on, as by unmap_page. What is lost is recorded.
+GPUFS_DEVICE_COLD inline void end_stores(mapping_name name, std::uint64_t address, std::uint64_t position) {
+  struct site;
+  const mapping_entry* from = entry_of(name);
+  int error = 0;
+  for_each_frame(simt::lanes_together<site>(), from, frame_at(*from, address),
+                 [&](auto group, const mapping_entry* theirs, cache::frame_index frame, std::uint32_t n, bool mine) {
+                   const mount_layout* mount = theirs->mount;
+                   const noted got = simt::call_cold(&note_changes<decltype(group)>, group, mount, frame, n);
+                   if (!got.left && group.leader()) cache::frames(mount->cache).pin_more(frame, n);
+                   if (got.open) limit_dirty(group, mount, got.file, static_cast<std::uint32_t>(frame));
+                   if (mine) error = got.error;
+                 });
+  if (error != 0) record_access(name, position, error);
+}
+
+// What a page that a pointer is linked to is to its writes.
+enum class page_mark : std::uint8_t {
+  none,    // nothing was written yet
+  copied,  // a private copy, marked as changed
+  stored,  // the file's, mapped for writing
+};
+// Before a pointer's first write to its page. none, and recorded: it must not be written to, or cannot.
+GPUFS_DEVICE_COLD inline page_mark begin_writing(mapping_name name, std::uint64_t address, std::uint64_t position) {
   const mapping_entry* from = entry_of(name);
   int error = check_name(name);
-  if (error == 0 && !may_write(*from)) error = -EACCES;
-  if (error == 0) {
+  if (error == 0 && is_private(*from)) {
     mark_dirty(from, address);
-  } else {
-    note_fault(name, position, error);
+    return page_mark::copied;
   }
-  return error == 0;
+  if (error == 0) error = stores_to_file(*from) ? simt::call_cold(&begin_stores, from, address) : -EACCES;
+  if (error == 0) return page_mark::stored;
+  note_fault(name, position, error);
+  return page_mark::none;
+}
+
+// Writes an element that does not lie in one page of a file that is open for writing. One lane calls. 0 or a negative errno.
+GPUFS_DEVICE_COLD inline int store_elsewhere(const mapping_entry* from, std::uint64_t position, const std::byte* bytes,
+                                             std::uint32_t nbytes) {
+  if (!stores_to_file(*from)) return -EACCES;
+  const mount_layout* mount = from->mount;
+  const file_view view = file_table(*mount).view_to_write(file_number{from->number});
+  if (view.error != 0) return view.error;
+  for (std::uint32_t done = 0; done < nbytes;) {
+    if (!begin_changes(*mount, view.slot)) return -ETIMEDOUT;
+    if (position + nbytes > static_cast<std::uint64_t>(file_table(*mount).nbytes_now(view.slot))) {  // it was cut meanwhile
+      end_changes(*mount, view.slot);
+      return -ENXIO;
+    }
+    const std::int64_t got =
+        write_pages(simt::this_thread(), mount, view, bytes + done, nbytes - done, static_cast<std::int64_t>(position + done));
+    if (got < 0) return static_cast<int>(got);
+    done += static_cast<std::uint32_t>(got);
+  }
+  return 0;
 }
 
 // The page that an element of nbytes lies in; no_page: it is beyond the bounds, or does not lie in one page.
@@ -424,11 +534,14 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
   if (error == 0) error = check_name(name);
   if (error == 0 && !within.have(position, nbytes)) error = -ENXIO;
   const mapping_entry* from = entry_of(name);
-  if constexpr (Write) {
-    if (error == 0 && !may_write(*from)) error = -EACCES;
-  }
   const std::uint32_t shift = error == 0 ? from->frames.page_shift : 0;
   std::uint32_t done = 0;
+  if constexpr (Write) {
+    if (error == 0 && !is_private(*from)) {
+      error = simt::call_cold(&store_elsewhere, from, position, bytes, nbytes);
+      done = nbytes;
+    }
+  }
   for (;;) {
     const bool wanted = error == 0 && done < nbytes;
     if (lanes.ballot_lanes(wanted) == 0) break;

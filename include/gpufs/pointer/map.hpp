@@ -8,7 +8,8 @@ inline namespace GPUFS_MACHINE {
 enum class map_flags : std::uint32_t {
   none = 0,
   // As mmap's MAP_PRIVATE, with one copy a mount: writes are seen by all private mappings of this version of the file in this
-  // mount, never by pread or other mappings, and never reach the file. Changed pages stay in the cache until gpufs::discard.
+  // mount, never by pread or other mappings, and never reach the file, which need not be open for writing. Changed pages stay in
+  // the cache until gpufs::discard.
   private_changes = 1,
   // An access that fails stops the kernel; the mount's log says which. Default: it reads zeros, or writes nothing, and is logged. A
   // mapping that is refused is logged, too, and the first access through its pointer stops the kernel.
@@ -48,7 +49,7 @@ GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_r
   const file_view view = file_table(mount).view(asked.number);
   if (view.error != 0) return none(view.error);
   const bool changes = has(asked.flags, map_flags::private_changes);
-  if (asked.writes && !changes) return none(-EACCES);  // what is written through pointers stays private
+  if (asked.writes && !changes && !file_table::may_write(asked.number)) return none(-EACCES);
   const std::uint32_t handler_view = asked.handler_view;
   if (asked.handled && (changes || handler_view == cache::file_view_number || handler_view >= cache::private_view_number)) {
     return none(-EINVAL);
@@ -100,8 +101,13 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
 // alignment, not of the page size; elements may straddle pages. A handler works on each page that is brought in, and its pages are
 // cached under its view.
 //
+// What is written through a ptr<T> is seen at once by all who read the page in this mount. It goes to the file as what pwrite has
+// written does: once the pointer has left the page (by its end, unlink, or an access to another page) with the next fsync or close,
+// or earlier. It does not change the file's size: what lies beyond the end when the pointer leaves the page never reaches the file,
+// though it may be read while the page is cached. Each page that is written takes one frame more while pointers to it are linked.
+//
 // The pointer's error() is 0, or -EBADF; -EINVAL (an offset that is negative or not aligned, a count below -1, private with a
-// handler); -ENXIO (the file ends before); -EACCES (T is not const, and the mapping not private);
+// handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the file not open for writing);
 // -ENFILE (as many open files have pointers as mount_options::max_mappings says, or their views).
 template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
@@ -111,9 +117,9 @@ GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount
 }
 
 // Drops what private mappings have changed in the pages of p's mapping, and unlinks p: later accesses find what the file has. All
-// lanes of the group call. 0; -EBUSY when a pointer was linked to some page, or held it ahead, which keeps its changes; or -EBADF
-// when the file was closed (and, without check_access, its mapping given to another). Without this, changed pages stay in the cache
-// as long as the mount.
+// lanes of the group call. 0; -EINVAL when the mapping is not private; -EBUSY when a pointer was linked to some page, or held it
+// ahead, which keeps its changes; or -EBADF when the file was closed (and, without check_access, its mapping given to another).
+// Without this, changed pages stay in the cache as long as the mount.
 template <class Group, class T, class Access>
 GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   p.unlink();
@@ -121,7 +127,8 @@ GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   bool busy = false;
   const detail::bounds within = p.within();
   const bool stale = p && detail::check_name(p.mapped()) != 0;  // its entry is another mapping's
-  if (p && !stale && within.end > within.begin) {
+  const bool is_file = p && !stale && !detail::is_private(*detail::entry_of(p.mapped()));
+  if (p && !stale && !is_file && within.end > within.begin) {
     const mapping_entry& from = *detail::entry_of(p.mapped());
     const cache::page_cache<> pages(from.mount->cache);
     const std::uint32_t shift = from.frames.page_shift;
@@ -131,6 +138,7 @@ GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
     }
   }
   if (group.any(stale)) return -EBADF;
+  if (group.any(is_file)) return -EINVAL;
   return group.any(busy) ? -EBUSY : 0;
 }
 

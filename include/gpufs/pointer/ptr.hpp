@@ -60,7 +60,7 @@ using plain_access = handled_by<no_handler>;
 
 namespace detail {
 
-// What some pointers keep beside their position: a handler, or whether the linked page is marked as changed; none keeps both. A
+// What some pointers keep beside their position: a handler, or what the linked page is to their writes; none keeps both. A
 // base, as [[no_unique_address]] members make nvcc 13.0 step wrongly through arrays of such objects.
 template <class Handler, bool Writable>
 class kept_by_ptr {
@@ -69,8 +69,8 @@ class kept_by_ptr {
   GPUFS_DEVICE explicit kept_by_ptr(const Handler& how) : handler_(how) {}
   GPUFS_DEVICE const Handler& handler() const { return handler_; }
   GPUFS_DEVICE void set_handler(const Handler& how) { handler_ = how; }
-  GPUFS_DEVICE static constexpr bool marked() { return false; }
-  GPUFS_DEVICE static void set_marked(bool) {}
+  GPUFS_DEVICE static constexpr page_mark mark() { return page_mark::none; }
+  GPUFS_DEVICE static void set_mark(page_mark) {}
 
  private:
   Handler handler_{};
@@ -82,18 +82,18 @@ class kept_by_ptr<no_handler, false> {
   GPUFS_DEVICE explicit kept_by_ptr(no_handler) {}
   GPUFS_DEVICE static no_handler handler() { return {}; }
   GPUFS_DEVICE static void set_handler(no_handler) {}
-  GPUFS_DEVICE static constexpr bool marked() { return false; }
-  GPUFS_DEVICE static void set_marked(bool) {}
+  GPUFS_DEVICE static constexpr page_mark mark() { return page_mark::none; }
+  GPUFS_DEVICE static void set_mark(page_mark) {}
 };
 template <>
 class kept_by_ptr<no_handler, true> : protected kept_by_ptr<no_handler, false> {
  protected:
   using kept_by_ptr<no_handler, false>::kept_by_ptr;
-  GPUFS_DEVICE bool marked() const { return marked_; }
-  GPUFS_DEVICE void set_marked(bool is) const { marked_ = is; }
+  GPUFS_DEVICE page_mark mark() const { return mark_; }
+  GPUFS_DEVICE void set_mark(page_mark is) const { mark_ = is; }
 
  private:
-  mutable bool marked_ = false;
+  mutable page_mark mark_ = page_mark::none;
 };
 
 }  // namespace detail
@@ -138,9 +138,9 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   using pages = typename Access::pages;
   using kept = detail::kept_by_ptr<typename Access::handler, !std::is_const_v<T>>;
   using kept::handler;
-  using kept::marked;
+  using kept::mark;
   using kept::set_handler;
-  using kept::set_marked;
+  using kept::set_mark;
   using plain = std::remove_cv_t<T>;
   using handler_type = typename Access::handler;
   static constexpr bool writable = !std::is_const_v<T>;
@@ -265,11 +265,12 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // Gives the page up; the next access faults.
   GPUFS_DEVICE void unlink() const {
     if (!linked()) return;
+    end_stores();
     const std::uint64_t at = first_;
     address_ = position();
     shift_ = 0;
     span_ = 0;
-    set_marked(false);
+    set_mark(detail::page_mark::none);
     Access::template leave<writable>(static_cast<const pages&>(*this), from_, at);
   }
 
@@ -368,10 +369,10 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     copy_position(other);
     first_ = other.first_;
     span_ = other.span_;
-    set_marked(other.marked());
+    set_mark(other.mark());
     pages::take(other);
     other.span_ = 0;
-    other.set_marked(false);
+    other.set_mark(detail::page_mark::none);
   }
 
   // Where the pointer is and what it may access. Looked at before a call and after it, as registers that a call keeps are few, and
@@ -390,9 +391,10 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // Links to the page of the element that many bytes on: > 0; or is not linked then: 0: the element does not lie in one page, or a
   // negative errno, not recorded yet.
   GPUFS_DEVICE std::int64_t link(std::uint64_t distance) const {
+    end_stores();
     if (!linked()) first_ = 0;
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
-    set_marked(false);
+    set_mark(detail::page_mark::none);
     const std::int64_t at = pin(distance);
     const whereabouts now = look();
     const std::uint64_t wanted = now.here + distance;
@@ -452,7 +454,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0) [[likely]] {
-      if (mark(distance)) *reinterpret_cast<plain*>(address_ + distance) = value;
+      if (may_change(distance)) *reinterpret_cast<plain*>(address_ + distance) = value;
     } else if constexpr (may_straddle) {
       Access::template access_elsewhere<true>(from_, handler(), within(), position() + distance, &value, nbytes,
                                               static_cast<int>(at));
@@ -461,9 +463,18 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     }
   }
   // Whether the linked page may be changed; false: recorded.
-  GPUFS_DEVICE bool mark(std::uint64_t distance) const {
-    if (!marked()) set_marked(simt::call_cold(&detail::begin_writing, from_, first_, position() + distance));
-    return marked();
+  GPUFS_DEVICE bool may_change(std::uint64_t distance) const {
+    if (mark() == detail::page_mark::none) {
+      set_mark(simt::call_cold(&detail::begin_writing, from_, first_, position() + distance));
+    }
+    return mark() != detail::page_mark::none;
+  }
+  // Before the linked page is given up.
+  GPUFS_DEVICE void end_stores() const {
+    if (mark() != detail::page_mark::stored) [[likely]]
+      return;
+    set_mark(detail::page_mark::none);  // a lane that is unwound meanwhile (CPU machine) does not come again
+    simt::call_cold(&detail::end_stores, from_, first_, position());
   }
   GPUFS_DEVICE reference refer(std::uint64_t distance) const {
     if constexpr (writable) {
@@ -481,7 +492,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       simt::call_cold(&detail::note_fault, from_, position(), static_cast<int>(at));
       return plain{};
     }
-    if (!mark(0)) return plain{};
+    if (!may_change(0)) return plain{};
     return what(simt::atomic_ref<plain>(*reinterpret_cast<plain*>(address_)));
   }
 
