@@ -49,6 +49,7 @@ DIRTY = "include/gpufs/cache/dirty.hpp"
 TABLE = "include/gpufs/file/file_table.hpp"
 SLOTS = "include/gpufs/file/file_slots.hpp"
 WRITE = "include/gpufs/file/write.hpp"
+FAULT = "include/gpufs/pointer/fault.hpp"
 WRITE_BACK = "include/gpufs/file/write_back.hpp"
 
 CACHE_STRESS = "page_cache.random_groups_see_only_their_pages"
@@ -406,6 +407,42 @@ BUGS = (
         " simt::take_differences(data + w * 32, twin + w * 32) & bits_of(w, 0, end);\n",
         "file_write_cpu",
         "mapped_writes.beyond_the_end_are_not_noted_before_it_grows",
+    ),
+    Bug(
+        "pointer_keeps_its_stores",
+        "a pointer leaves its page, and what it has written there is not noted",
+        "include/gpufs/pointer/ptr.hpp",
+        "simt::call_cold(&detail::end_stores, from_, first_, position());",
+        "",
+        "pointer_ptr_cpu",
+        "*/ptr_write.stores_reach_the_file_and_nothing_else_does/*",
+    ),
+    Bug(
+        "pointer_lanes_counted_once",
+        "lanes that begin to write a page together count as one, and as many when they leave it",
+        FAULT,
+        "file_number{theirs->number}, frame,\n                                                   n, frame_ns);",
+        "file_number{theirs->number}, frame,\n                                                   1, frame_ns);",
+        "pointer_ptr_cpu",
+        "*/ptr_write.stores_reach_the_file_and_nothing_else_does/*",
+    ),
+    Bug(
+        "private_page_from_the_host",
+        "a private page of a file that is being written lacks what is not written back",
+        FAULT,
+        "other_view && view.kind",
+        "false && other_view && view.kind",
+        "pointer_ptr_cpu",
+        "*/ptr_write.pointers_and_pwrite_see_each_other/*",
+    ),
+    Bug(
+        "discard_drops_what_was_written",
+        "discard() of a mapping that is not private drops pages that are not written back",
+        "include/gpufs/pointer/map.hpp",
+        "const bool is_file = p && !stale &&",
+        "const bool is_file = false && p &&",
+        "pointer_ptr_cpu",
+        "*/ptr_write.pointers_and_pwrite_see_each_other/*",
     ),
     Bug(
         "sync_before_late_writes",
