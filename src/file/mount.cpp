@@ -181,9 +181,9 @@ struct host_mount::impl {
       layout.dirty_lists = memory.allocate<cache::dirty_list>(std::size_t{options.max_open_files} * lists_per_slot);
       layout.dirty_limit = options.dirty_nbytes / options.page_nbytes;
     }
-    auto* resident = memory.allocate<cache::cache_layout>(1);
-    layout.cache.resident = resident;
-    machine.copy_to_device(resident, &layout.cache, sizeof layout.cache);
+    auto* resident_cache = memory.allocate<cache::cache_layout>(1);
+    layout.cache.resident = resident_cache;
+    machine.copy_to_device(resident_cache, &layout.cache, sizeof layout.cache);
 
     std::vector<file_slot> slots(options.max_open_files);
     std::vector<free_list> lists(free_lists);
@@ -212,7 +212,9 @@ struct host_mount::impl {
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
 
-    layout.resident = memory.allocate(std::vector<mount_layout>(1, layout));
+    auto* resident_mount = memory.allocate<mount_layout>(1);
+    layout.resident = resident_mount;
+    machine.copy_to_device(resident_mount, &layout, sizeof layout);
 
     host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { mark_stale(slot, handle); });
   }

@@ -198,6 +198,7 @@ void check_mount(const mount& m) {
       {"dirty frames", now.dirty_frames},
       {"unwritten pages", now.unwritten_pages},
       {"write errors", now.write_errors},
+      {"failed accesses through pointers", now.fault_errors},
       {"timeouts", now.io_timeouts},
       {"unpin errors", now.unpin_errors},
       {"bad file numbers", now.bad_file_numbers},

@@ -182,8 +182,9 @@ struct soak_kernel {
       if (got != n) report(short_read, got, n, static_cast<std::int64_t>(offset));
       return got == n;
     }
-    // By stores to mapped pages; all of it lies in the file.
-    GPUFS_DEVICE bool store(const file& f, std::uint64_t offset, std::uint32_t n) const {
+    // By stores to mapped pages, or through pointers; all of it lies in the file.
+    GPUFS_DEVICE bool store(const file& f, std::uint64_t offset, std::uint32_t n) {
+      if (draw(2) == 0) return store_through_pointers(f, offset, n);
       for (std::uint32_t done = 0; done < n;) {
         writable_page page = map_page_to_write(group, f, static_cast<std::int64_t>(offset + done));
         if (page.error() != 0) {
@@ -194,6 +195,19 @@ struct soak_kernel {
         for (std::uint32_t i = group.rank(); i < part; i += group.size()) page.data()[i] = scratch[done + i];
         expect_zero(unmap_page(group, page), own_map);
         done += part;
+      }
+      group.sync();
+      return true;
+    }
+
+    GPUFS_DEVICE bool store_through_pointers(const file& f, std::uint64_t offset, std::uint32_t n) const {
+      {
+        const auto p = map<std::byte>(group, f, static_cast<std::int64_t>(offset), n);
+        if (p.error() != 0) {
+          report(own_map, p.error(), static_cast<std::int64_t>(offset), 1);
+          return false;
+        }
+        for (std::uint32_t i = group.rank(); i < n; i += group.size()) p[i] = scratch[i];
       }
       group.sync();
       return true;

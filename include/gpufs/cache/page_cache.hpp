@@ -45,6 +45,20 @@ class page_cache {
     return {at, role::hit, 0};
   }
 
+  // Pins the page `key` if it is in the cache, also after another group's fill. One lane calls. what == error with error 0: it is
+  // not there, and who took it out, with all that was written to it, came before.
+  GPUFS_DEVICE_COLD static acquired acquire_cached(const cache_layout* cache, page_key key, std::uint64_t fill_ns) {
+    const page_cache self(*cache);
+    if (!self.table_.lock(key, simt::deadline(fill_ns))) return {frame_index{}, role::error, -ETIMEDOUT};
+    frames::pin_result pinned{};
+    frame_index at{};
+    const bool found = self.find(key, pinned, at);
+    self.table_.unlock(key);
+    simt::fence(std::memory_order_acquire, simt::scope::device);  // meets erase's release
+    if (!found) return {frame_index{}, role::error, 0};
+    return pinned.filling ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
+  }
+
   // A frame for other use than a page of a file: nobody finds it, and it is the caller's until unpin. It looks as after a fill that
   // failed, which somebody still waits for. One lane calls. what == error when all are pinned for frame_ns.
   GPUFS_DEVICE_COLD static acquired take_frame(const cache_layout* cache, std::uint32_t start, std::uint64_t frame_ns) {

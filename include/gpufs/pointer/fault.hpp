@@ -80,18 +80,21 @@ struct pinned_page {
   std::int32_t error;
 };
 
-// Fills a page of another view of a file that is open for writing: with what the file's page in the cache has, as that may not have
-// been written back. All lanes call; `view` is the file's. 0 or a negative errno.
+// Fills a page of another view of a file that is open for writing: with what the file's page has if that is in the cache, as it may
+// not have been written back; else with what the file has. Asks for no frame, as others may wait for this page. All lanes call;
+// `view` is the file's. 0 or a negative errno.
 template <class Group>
 GPUFS_DEVICE_COLD int fill_from_cache(Group group, const mount_layout* mount, file_view view, std::uint64_t page_number,
                                       std::byte* frame) {
-  const mount_ref here(*mount);
-  const auto got = by_leader(group, [&] { return acquire_page(group, here, view, page_number); });
-  const int error = complete_page(group, here, view, page_number, got);
-  if (error != 0) return error;
+  using pages_type = cache::page_cache<>;
+  const auto got = by_leader(group, [&] {
+    return pages_type::acquire_cached(&mount->cache, cache::make_key(view.cache_id, page_number), 2 * mount->io_timeout_ns);
+  });
+  if (got.what == pages_type::role::error) return got.error != 0 ? got.error : fill(group, *mount, view, page_number, frame);
   const cache::frames frames(mount->cache);
   simt::copy_changing(group, frame, frames.data(got.frame), frames.page_nbytes());
-  unpin_page(group, here, got.frame);
+  group.sync();
+  if (group.leader()) frames.unpin(got.frame);
   return 0;
 }
 
@@ -349,27 +352,33 @@ enum class page_mark : std::uint8_t {
   copied,  // a private copy, marked as changed
   stored,  // the file's, mapped for writing
 };
-// Before a pointer's first write to its page. none, and recorded: it must not be written to, or cannot.
-GPUFS_DEVICE_COLD inline page_mark begin_writing(mapping_name name, std::uint64_t address, std::uint64_t position) {
+struct begun_writing {
+  page_mark mark;
+  std::int32_t error;  // 0, or the negative errno of why it must not be written to, or cannot
+};
+// Before a pointer's first write to its page.
+GPUFS_DEVICE_COLD inline begun_writing begin_writing(mapping_name name, std::uint64_t address) {
   const mapping_entry* from = entry_of(name);
   int error = check_name(name);
   if (error == 0 && is_private(*from)) {
     mark_dirty(from, address);
-    return page_mark::copied;
+    return {page_mark::copied, 0};
   }
   if (error == 0) error = stores_to_file(*from) ? simt::call_cold(&begin_stores, from, address) : -EACCES;
-  if (error == 0) return page_mark::stored;
-  note_fault(name, position, error);
-  return page_mark::none;
+  return {error == 0 ? page_mark::stored : page_mark::none, error};
 }
 
 // Writes an element that does not lie in one page of a file that is open for writing. One lane calls. 0 or a negative errno.
-GPUFS_DEVICE_COLD inline int store_elsewhere(const mapping_entry* from, std::uint64_t position, const std::byte* bytes,
+GPUFS_DEVICE_COLD inline int store_elsewhere(mapping_name name, std::uint64_t position, const std::byte* bytes,
                                              std::uint32_t nbytes) {
+  const mapping_entry* from = entry_of(name);
   if (!stores_to_file(*from)) return -EACCES;
   const mount_layout* mount = from->mount;
   const file_view view = file_table(*mount).view_to_write(file_number{from->number});
   if (view.error != 0) return view.error;
+  // The entry may have been given to another file meanwhile; not after this (the fence meets mapping_table's, before it fills one).
+  simt::fence(std::memory_order_acquire, simt::scope::device);
+  if (!is_current(name)) return -EBADF;
   for (std::uint32_t done = 0; done < nbytes;) {
     if (!begin_changes(*mount, view.slot)) return -ETIMEDOUT;
     if (position + nbytes > static_cast<std::uint64_t>(file_table(*mount).nbytes_now(view.slot))) {  // it was cut meanwhile
@@ -538,7 +547,7 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
   std::uint32_t done = 0;
   if constexpr (Write) {
     if (error == 0 && !is_private(*from)) {
-      error = simt::call_cold(&store_elsewhere, from, position, bytes, nbytes);
+      error = simt::call_cold(&store_elsewhere, name, position, bytes, nbytes);
       done = nbytes;
     }
   }

@@ -103,8 +103,9 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
 //
 // What is written through a ptr<T> is seen at once by all who read the page in this mount. It goes to the file as what pwrite has
 // written does: once the pointer has left the page (by its end, unlink, or an access to another page) with the next fsync or close,
-// or earlier. It does not change the file's size: what lies beyond the end when the pointer leaves the page never reaches the file,
-// though it may be read while the page is cached. Each page that is written takes one frame more while pointers to it are linked.
+// or earlier. It does not change the file's size: what lies beyond the end when the pointer leaves the page (the file was cut
+// meanwhile) is lost, or is written when the file grows again before all have left the page. Each page that is written takes one
+// frame more while pointers to it are linked. A loss is recorded as a failed access is, but stops no kernel.
 //
 // The pointer's error() is 0, or -EBADF; -EINVAL (an offset that is negative or not aligned, a count below -1, private with a
 // handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the file not open for writing);

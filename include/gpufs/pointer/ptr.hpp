@@ -265,12 +265,11 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // Gives the page up; the next access faults.
   GPUFS_DEVICE void unlink() const {
     if (!linked()) return;
-    end_stores();
     const std::uint64_t at = first_;
+    span_ = 0;
+    end_stores();
     address_ = position();
     shift_ = 0;
-    span_ = 0;
-    set_mark(detail::page_mark::none);
     Access::template leave<writable>(static_cast<const pages&>(*this), from_, at);
   }
 
@@ -391,10 +390,9 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // Links to the page of the element that many bytes on: > 0; or is not linked then: 0: the element does not lie in one page, or a
   // negative errno, not recorded yet.
   GPUFS_DEVICE std::int64_t link(std::uint64_t distance) const {
-    end_stores();
     if (!linked()) first_ = 0;
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
-    set_mark(detail::page_mark::none);
+    end_stores();
     const std::int64_t at = pin(distance);
     const whereabouts now = look();
     const std::uint64_t wanted = now.here + distance;
@@ -464,17 +462,22 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   }
   // Whether the linked page may be changed; false: recorded.
   GPUFS_DEVICE bool may_change(std::uint64_t distance) const {
-    if (mark() == detail::page_mark::none) {
-      set_mark(simt::call_cold(&detail::begin_writing, from_, first_, position() + distance));
-    }
-    return mark() != detail::page_mark::none;
+    if (mark() != detail::page_mark::none) [[likely]]
+      return true;
+    const std::uint32_t span = span_;
+    span_ = 0;  // a lane that is unwound meanwhile (CPU machine) keeps its pin: it may count among those who write the page
+    const detail::begun_writing begun = simt::call_cold(&detail::begin_writing, from_, first_);
+    span_ = span;
+    set_mark(begun.mark);
+    if (begun.error != 0) simt::call_cold(&detail::note_fault, from_, position() + distance, begun.error);
+    return begun.error == 0;
   }
-  // Before the linked page is given up.
+  // Before the page at first_ is given up, with span_ 0 (as in may_change).
   GPUFS_DEVICE void end_stores() const {
-    if (mark() != detail::page_mark::stored) [[likely]]
-      return;
-    set_mark(detail::page_mark::none);  // a lane that is unwound meanwhile (CPU machine) does not come again
-    simt::call_cold(&detail::end_stores, from_, first_, position());
+    const detail::page_mark was = mark();
+    set_mark(detail::page_mark::none);
+    if (was == detail::page_mark::stored) [[unlikely]]
+      simt::call_cold(&detail::end_stores, from_, first_, position());
   }
   GPUFS_DEVICE reference refer(std::uint64_t distance) const {
     if constexpr (writable) {

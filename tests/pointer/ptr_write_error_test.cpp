@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where pointers meet files that are being written: pages of other views that are not in the cache, few frames, kernels that are
+// stopped, files that are closed too early.
+#include "pointer/pointer_fixture.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+struct ptr_write_error : pointer_test {
+  ptr_write_error() { options.writable = true; }
+  // The files and the mount anew.
+  void start_again() {
+    end_mount();
+    dir.add("f", npages * page, file_seed);
+    dir.add("g", npages * page, file_seed + 1);
+    let_file_times_pass();
+  }
+};
+
+// Turns all bits of a page over.
+struct inverting {
+  std::uint32_t number;
+
+  GPUFS_HOST_DEVICE std::uint32_t view() const { return number; }
+  template <class Group>
+  GPUFS_DEVICE int filled(Group group, std::byte* data, std::uint64_t, std::uint32_t nbytes) const {
+    for (std::uint32_t i = group.rank(); i < nbytes; i += group.size()) data[i] = ~data[i];
+    group.sync();
+    return 0;
+  }
+};
+
+struct views_kernel : pointer_job {
+  inverting handler;
+  std::uint32_t* value;
+
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const auto me = this_thread();
+    const file f = open(me, fs, path, O_RDWR);
+    std::int64_t* r = mine();
+    r[0] = pwrite(me, f, value, 4, 3 * page);
+    {
+      const auto own = map<const std::uint32_t>(me, f, 0, to_the_end, map_flags::private_changes);
+      const auto inverted = map<const std::uint32_t>(me, f, 0, to_the_end, map_flags::none, handler);
+      r[1] = own[2 * per_page];  // in no view yet
+      r[2] = inverted[per_page];
+      r[3] = own[3 * per_page];  // written, and not written back
+      r[4] = inverted[3 * per_page];
+    }
+    r[5] = close(me, f);
+  }
+};
+
+TEST_F(ptr_write_error, other_views_of_a_file_being_written) {
+  const device_buffer<std::uint32_t> value(std::vector<std::uint32_t>{333});
+  const inverting handler{fs().new_view()};
+  const auto r = run<views_kernel>(1, 32, handler, value.get());
+  const std::vector<std::int64_t> expected = {4, word_at(2 * per_page), ~word_at(per_page), 333, ~std::uint32_t{333}, 0};
+  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 6), expected);
+  EXPECT_EQ(fs().counters().fault_errors, 0u);
+}
+
+// As many groups as there are frames each bring in a private page of their own: none needs two frames.
+struct private_pages_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path, O_RDWR);
+    {
+      const auto p = map<const std::uint32_t>(warp, f, 0, to_the_end, map_flags::private_changes);
+      this_block().sync();
+      const std::int64_t at = simt::warp_rank() * per_page;
+      mine()[0] = p[at] == word_at(at);
+    }
+    warp.sync();
+    close(warp, f);
+  }
+};
+
+TEST_F(ptr_write_error, a_private_page_needs_one_frame) {
+  options.cache_nbytes = 8 * page;
+  options.store = store_kind::posix;
+  options.frame_timeout = std::chrono::milliseconds(100);
+  options.io_timeout = std::chrono::seconds(1);
+  schedule.delay_percent = 60;
+  schedule.switch_percent = 80;
+  for (std::uint64_t seed = 1; seed <= (under_tsan ? 5 : 20); ++seed) {
+    schedule.seed = seed;
+    end_mount();
+    run<private_pages_kernel>(2, 256);
+    for (unsigned t = 0; t < 512; ++t) ASSERT_EQ(result(t, 0), 1) << "thread " << t << " of seed " << seed;
+  }
+}
+
+// One lane closes f and opens g, which gets the only entry of the mount's mappings, while another one's pointer is linked to f.
+struct reused_kernel : pointer_job {
+  const char* other;
+  std::uint32_t* words;
+
+  GPUFS_DEVICE void wait_for(std::uint32_t turn) const {
+    simt::backoff pause;
+    const simt::deadline until(20'000'000'000);
+    while (simt::atomic_ref<std::uint32_t>(words[0]).load(std::memory_order_acquire) != turn && !until.expired()) pause();
+  }
+  GPUFS_DEVICE void pass(std::uint32_t turn) const {
+    simt::atomic_ref<std::uint32_t>(words[0]).store(turn, std::memory_order_release);
+  }
+  GPUFS_DEVICE void operator()() const {
+    if (simt::lane_id() != 0) return;
+    const auto me = this_thread();
+    if (simt::warp_rank() == 0) {
+      const file f = open(me, fs, path, O_RDWR);
+      {
+        const auto p = map<std::uint32_t>(me, f);
+        mine()[0] = p[5];
+        words[1] = static_cast<std::uint32_t>(f.number());
+        pass(1);
+        wait_for(2);
+        p[3] = 7;
+      }
+      pass(3);
+    } else {
+      wait_for(1);
+      const file f(fs, file_number{static_cast<std::int32_t>(words[1])}), g = open(me, fs, other, O_RDWR);
+      close(me, f);
+      pass(2);
+      mine()[0] = map<std::uint32_t>(me, g).error();
+      wait_for(3);
+      mine()[1] = close(me, g);
+    }
+  }
+};
+
+TEST_F(ptr_write_error, a_pointer_that_outlived_its_file_writes_no_other) {
+  if (under_tsan) GTEST_SKIP() << "such a pointer reads its entry while that is given to another file, and looks afterwards";
+  options.max_mappings = 1;
+  options.store = store_kind::posix;
+  schedule.delay_percent = 30;
+  const device_buffer<char> other(std::vector<char>{'g', 0});
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    schedule.seed = seed;
+    start_again();
+    const device_buffer<std::uint32_t> words(2);
+    run<reused_kernel>(1, 64, static_cast<const char*>(other.get()), words.get());
+    EXPECT_EQ(result(0, 0), word_at(5));
+    EXPECT_EQ(result(32, 1), 0);
+    EXPECT_EQ(fs().counters().fault_errors, 1u);
+    end_mount();
+    ASSERT_EQ(dir.read("g"), content(file_seed + 1, 0, npages * page)) << "seed " << seed;
+    ASSERT_EQ(dir.read("f"), content(file_seed, 0, npages * page)) << "seed " << seed;
+  }
+}
+
+#if !GPUFS_ON_CUDA  // a kernel that stops on a GPU takes the context with it
+struct stopped_kernel : pointer_job {
+  std::int64_t when;
+
+  GPUFS_DEVICE void operator()() const {
+    const file f = open(this_warp(), fs, path, O_RDWR);
+    const auto p = map<std::uint32_t>(this_warp(), f);
+    this_block().sync();
+    for (std::int64_t i = 0; i < 200; ++i) {
+      if (thread() == 40 && i == when) throw std::runtime_error("as a user's kernel might");
+      p[(thread() * 7 + i) % static_cast<std::int64_t>(npages) * per_page + thread()] = 1;
+    }
+  }
+};
+
+// Else its frame would be another page's one day, and be compared with this one's twin.
+TEST_F(ptr_write_error, lanes_that_are_unwound_keep_the_pins_of_pages_that_they_count_as_writing) {
+  options.cache_nbytes = 256 * page;
+  options.abort_on_leaked_pins = false;
+  options.io_timeout = std::chrono::milliseconds(100);
+  pins_may_leak = true;
+  std::uint64_t counted = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    schedule.seed = seed;
+    start_again();
+    EXPECT_THROW(run<stopped_kernel>(1, 64, static_cast<std::int64_t>(seed % 7 + 1)), simt::launch_error);
+    const cache::cache_layout layout = fs().ref().layout().cache;
+    for (std::uint32_t i = 0; i < layout.frames.nframes; ++i) {
+      if (layout.dirty.twins[i].count == 0) continue;
+      ++counted;
+      ASSERT_NE(layout.frames.states[i] / cache::frame_state::one_pin, 0u) << "frame " << i << " of seed " << seed;
+    }
+  }
+  EXPECT_GT(counted, 0u);
+}
+#endif
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
