@@ -25,7 +25,8 @@ struct inverting {
   GPUFS_HOST_DEVICE std::uint32_t view() const { return number; }
   template <class Group>
   GPUFS_DEVICE int filled(Group group, std::byte* data, std::uint64_t, std::uint32_t nbytes) const {
-    for (std::uint32_t i = group.rank(); i < nbytes; i += group.size()) data[i] = ~data[i];
+    for (std::uint32_t i = group.rank(); i < nbytes; i += group.size())
+      data[i] = static_cast<std::byte>(~static_cast<unsigned>(data[i]));
     group.sync();
     return 0;
   }
