@@ -28,7 +28,7 @@ struct count_targets {
     }  // the pointers have left their pages: what they wrote counts as written
     warp.sync();
     gpufs::close(warp, edges);
-    const int closed = gpufs::close(warp, degrees);  // all of it is in the file now, or this says why not
+    const int closed = gpufs::close(warp, degrees);  // all of it is in the file now, or this says why not; once, to one warp
     if (error[me] == 0) error[me] = closed;
   }
 };

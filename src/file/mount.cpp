@@ -252,6 +252,14 @@ struct host_mount::impl {
     return n;
   }
 
+  // Pages that are mapped for writing, or that pointers which were left in memory have written to: what was stored there since was
+  // not noted.
+  std::uint64_t still_mapped() const {
+    std::uint64_t n = 0;
+    for (const cache::twin_state& twin : read(layout.cache.dirty.twins, layout.cache.frames.nframes)) n += twin.count != 0;
+    return n;
+  }
+
   // What kernels left unwritten; and says what was lost, as no sync and no close will tell, nor the log, which ends with the mount.
   void end_writing() {
     if (!options.writable) return;
@@ -260,7 +268,7 @@ struct host_mount::impl {
     const bool finished = host.finish(options.io_timeout);
     host.stop();
     lost += write_back(true, finished).lost;
-    lost += untold_errors();
+    lost += untold_errors() + still_mapped();
     if (lost == 0) return;
     const std::vector<std::string> lines = host.log();
     std::fprintf(stderr,
@@ -289,7 +297,9 @@ struct host_mount::impl {
       fault_record& record = layout.faults[i];
       if (std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) == 0) continue;  // meets record_fault
       const auto path = host.path_of(record.handle);
-      std::string line = record.is_mapping != 0 ? "mapping of " : "pointer to ";
+      constexpr const char* whats[] = {"pointer to ", "write through a pointer to ", "lost, what was written through a pointer to ",
+                                       "mapping of "};
+      std::string line = whats[static_cast<std::uint32_t>(record.kind)];
       line.append(path                ? "'" + *path + "'"
                   : record.number < 0 ? "a file that is not open"
                                       : "file number " + std::to_string(record.number) + " (closed since)");

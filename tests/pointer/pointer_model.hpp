@@ -333,20 +333,17 @@ class lane_program {
       if (!may_read(from)) return;
       s.v = static_cast<std::uint64_t>(from - p.index);
       touch(p, from);
-      touch(p, i);
-      if (m_.has(i)) {
-        if (m_.has(from)) {
-          std::memmove(m_.element(i), m_.element(from), m_.nbytes);
-        } else {
-          std::memset(m_.element(i), 0, m_.nbytes);
-        }
+      if (m_.has(from)) {  // else nothing is written
+        touch(p, i);
+        if (m_.has(i)) std::memmove(m_.element(i), m_.element(from), m_.nbytes);
       }
       return add_exact(s, 0);
     }
     std::uint64_t v = s.v;
     if (s.what == pointer_op::write_plus && m_.is_integral) {
       touch(p, i);
-      v += m_.has(i) ? load(i) : 0;
+      if (!m_.has(i)) return add_exact(s, 0);
+      v += load(i);
     }
     touch(p, i);
     store(i, v);

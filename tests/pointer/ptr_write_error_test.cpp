@@ -153,6 +153,105 @@ TEST_F(ptr_write_error, a_pointer_that_outlived_its_file_writes_no_other) {
   }
 }
 
+// The same where its file's number has come round to another file.
+struct number_kernel : pointer_job {
+  const char* other;
+
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const auto me = this_thread();
+    std::int64_t* r = mine();
+    const file f = open(me, fs, path, O_RDWR);
+    file g(fs, file_number{-EBADF});
+    {
+      const auto p = map<std::uint32_t>(me, f);
+      p[3] = 7;
+      close(me, f);
+      for (r[0] = 0; r[0] < 2000; ++r[0]) {
+        g = open(me, fs, other, O_RDWR);
+        if (g.number() == f.number()) break;
+        close(me, g);
+      }
+    }
+    r[1] = close(me, g);
+  }
+};
+
+TEST_F(ptr_write_error, stores_noted_too_late_are_lost_and_change_no_other_file) {
+  options.store = store_kind::posix;
+  start_again();
+  const device_buffer<char> other(std::vector<char>{'g', 0});
+  const auto r = run<number_kernel>(1, 32, static_cast<const char*>(other.get()));
+  ASSERT_LT(r[0], 2000) << "no file has had that number again";
+  EXPECT_EQ(r[1], 0);
+  EXPECT_EQ(fs().counters().fault_errors, 1u);
+  ASSERT_EQ(fs().log().size(), 1u);
+  EXPECT_EQ(fs().log()[0].rfind("lost, what was written through a pointer to ", 0), 0u) << fs().log()[0];
+  end_mount();
+  EXPECT_EQ(dir.read("g"), content(file_seed + 1, 0, npages * page));
+  EXPECT_EQ(dir.read("f"), content(file_seed, 0, npages * page));
+}
+
+// More pages are written than the cache has room for, with their twins.
+struct crowd_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path, O_RDWR);
+    {
+      const auto p = map<std::uint32_t>(warp, f);
+      const std::int64_t own = thread() % static_cast<std::int64_t>(npages) * per_page + thread() * 8;
+      for (std::int64_t i = 0; i < 8; ++i) p[own + i] += 1;
+    }
+    mine()[0] = close(warp, f);
+  }
+};
+
+TEST_F(ptr_write_error, without_frames_nothing_is_made_up_and_others_get_on) {
+  options.cache_nbytes = 24 * page;
+  options.frame_timeout = std::chrono::milliseconds(1);
+  start_again();
+  run<crowd_kernel>(1, 64);
+  const std::uint64_t failed = fs().counters().fault_errors;
+  const auto bytes = dir.read("f");
+  std::uint64_t not_done = 0;
+  for (unsigned t = 0; t < 64; ++t) {
+    const std::int64_t own = t % static_cast<std::int64_t>(npages) * per_page + t * 8;
+    for (std::int64_t i = own; i < own + 8; ++i) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, &bytes[static_cast<std::size_t>(i) * 4], 4);
+      ASSERT_TRUE(word == word_at(i) || word == word_at(i) + 1) << "word " << i << " is " << word;
+      not_done += word == word_at(i);
+    }
+  }
+  EXPECT_EQ(not_done, failed);
+  EXPECT_LT(not_done, 400u) << "of 512";
+}
+
+// A pointer that is left in memory: what it has written is in no list.
+struct left_kernel : pointer_job {
+  std::byte* memory;
+
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const file f = open(this_thread(), fs, path, O_RDWR);
+    auto* p = ::new (static_cast<void*>(memory)) ptr<std::uint32_t>(map<std::uint32_t>(this_thread(), f));
+    (*p)[0] = 1;
+    mine()[0] = close(this_thread(), f);
+  }
+};
+
+TEST_F(ptr_write_error, the_mount_says_what_pointers_left_in_memory_have_written) {
+  options.abort_on_leaked_pins = false;
+  pins_may_leak = true;
+  const device_buffer<std::byte> memory(sizeof(ptr<std::uint32_t>));
+  const auto r = run<left_kernel>(1, 32, memory.get());
+  EXPECT_EQ(r[0], 0);
+  ::testing::internal::CaptureStderr();
+  end_mount();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("1 pages or files are lost"), std::string::npos) << said;
+}
+
 #if !GPUFS_ON_CUDA  // a kernel that stops on a GPU takes the context with it
 struct stopped_kernel : pointer_job {
   std::int64_t when;

@@ -97,7 +97,7 @@ class hash_table {
         if (ref.load(std::memory_order_relaxed) == wanted) {
           ref.store(0, std::memory_order_release);
           for (std::uint32_t i = home(h); i != index; i = (i + 1) & storage_.bucket_mask) {
-            header_of(i).fetch_sub(1, std::memory_order_relaxed);
+            header_of(i).fetch_sub(1, std::memory_order_release);  // as the slot: who looks no further may go by this
           }
           return;
         }

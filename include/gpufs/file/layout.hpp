@@ -137,6 +137,13 @@ struct alignas(64) mount_words {
   std::uint64_t fault_errors;  // accesses through pointers that could not be served, and mappings that were to stop the kernel then
 };
 
+enum class fault_kind : std::uint32_t {
+  read,
+  write,
+  stores,   // what had been written through a pointer, and could not be noted when it left the page
+  mapping,  // one that was refused
+};
+
 // Why an access through a pointer could not be served, or a mapping not be made whose pointers were to stop the kernel then. In
 // pinned host memory, so that it outlives a kernel that stops for it; the first fault_records of a mount are kept. Each is written
 // once, by one lane; `written` last.
@@ -146,7 +153,7 @@ struct alignas(32) fault_record {
   std::uint32_t handle;  // of the file on the host, also after it was closed; or 0
   std::int32_t number;   // the file's number, or a negative errno
   std::uint32_t written;
-  std::uint32_t is_mapping;  // not 0: a mapping that was refused
+  fault_kind kind;
   std::uint32_t reserved;
 };
 static_assert(sizeof(fault_record) == 32);

@@ -65,10 +65,7 @@ GPUFS_DEVICE_COLD int add_mappers(Group group, const mount_layout* mount, file_n
   const start at = by_leader(group, [&]() -> start {
     start mine{};
     const file_view view = file_table(*mount).view_to_write(number);
-    mine.error = view.error;
-    // The page is of a file that was closed, and its number came from a mapping that is another's now.
-    if (mine.error == 0 && cache::cache_id_of(frames.load_key(frame)) != view.cache_id) mine.error = -EBADF;
-    if (mine.error == 0) mine.error = begin_twins(mount, view.slot);
+    mine.error = view.error != 0 ? view.error : begin_twins(mount, view.slot);
     if (mine.error != 0) return mine;
     const simt::deadline until(2 * mount->io_timeout_ns), frame_until(frame_ns);
     const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(frame);
@@ -180,7 +177,9 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cac
     std::uint32_t end;
   };
   const start at = by_leader(group, [&]() -> start {
-    const file_view view = file_table(*mount).view_to_write(number_of_mapped(*mount, frame));
+    file_view view = file_table(*mount).view_to_write(number_of_mapped(*mount, frame));
+    // The file was closed before, and another has the number by now, or (pointers) the mapping that the number was taken from.
+    if (view.error == 0 && cache::cache_id_of(frames.load_key(frame)) != view.cache_id) view.error = -EBADF;
     start mine{{written(view), view.error, view.error == 0, false}, 0};
     // The gate before the lock: a truncation, which has closed the gate, takes the lock.
     const bool passed = view.error == 0 && begin_changes(*mount, view.slot);

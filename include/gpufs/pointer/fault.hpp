@@ -271,24 +271,41 @@ GPUFS_DEVICE void record_fault(const mount_layout& mount, const fault_record& wh
   record.error = what.error;
   record.handle = what.handle;
   record.number = what.number;
-  record.is_mapping = what.is_mapping;
+  record.kind = what.kind;
   // Meets the acquire in host_mount::log.
   simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
 }
 
 // Records an access that failed.
-GPUFS_DEVICE void record_access(mapping_name name, std::uint64_t position, int error) {
+GPUFS_DEVICE void record_access(mapping_name name, std::uint64_t position, int error, fault_kind kind) {
   const mapping_entry& from = *entry_of(name);
   const bool ours = is_current(name);
-  record_fault(*from.mount, {position, error, ours ? from.handle : 0, ours ? from.number : -EBADF, 0, 0, 0});
+  record_fault(*from.mount, {position, error, ours ? from.handle : 0, ours ? from.number : -EBADF, 0, kind, 0});
 }
 
-// Records an access that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its place. Of
-// a pointer without a mapping there is nobody to tell, and there are none: 0.
-GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
-  if (is_mapping(name)) record_access(name, position, error);
+GPUFS_DEVICE void stop_if_asked(mapping_name name) {
   if (stops_on_error(name)) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
+}
+
+// Records a read that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its place. Of a
+// pointer without a mapping there is nobody to tell, and there are none: 0.
+GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
+  if (is_mapping(name)) record_access(name, position, error, fault_kind::read);
+  stop_if_asked(name);
   return is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0;
+}
+// The same for a write. Unless it was the pointer's fault, the file's next fsync or close tells of it, too.
+GPUFS_DEVICE_COLD inline void note_failed_write(mapping_name name, std::uint64_t position, int error) {
+  if (is_mapping(name)) {
+    record_access(name, position, error, fault_kind::write);
+    const mapping_entry& from = *entry_of(name);
+    const file_table files(*from.mount);
+    const file_number number{from.number};
+    if (error != -ENXIO && stores_to_file(from) && files.is_open(number) && is_current(name)) {
+      keep_error(files.slot(file_table::index_of(number)), error);
+    }
+  }
+  stop_if_asked(name);
 }
 
 // Calls work(group, from, frame, n, mine) for each frame that lanes have (`from`: of which mapping): a full warp together for one
@@ -340,10 +357,11 @@ GPUFS_DEVICE_COLD inline void end_stores(mapping_name name, std::uint64_t addres
                    const mount_layout* mount = theirs->mount;
                    const noted got = simt::call_cold(&note_changes<decltype(group)>, group, mount, frame, n);
                    if (!got.left && group.leader()) cache::frames(mount->cache).pin_more(frame, n);
+                   if (got.open && got.error != 0 && group.leader()) keep_error(file_table(*mount).slot(got.file.slot), got.error);
                    if (got.open) limit_dirty(group, mount, got.file, static_cast<std::uint32_t>(frame));
                    if (mine) error = got.error;
                  });
-  if (error != 0) record_access(name, position, error);
+  if (error != 0) record_access(name, position, error, fault_kind::stores);
 }
 
 // What a page that a pointer is linked to is to its writes.
@@ -578,10 +596,12 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     unpin_pages<Write>(lanes, from, address);
   }
   if (error != 0) {
-    if constexpr (!Write) {
+    if constexpr (Write) {
+      note_failed_write(name, position, error);
+    } else {
       for (std::uint32_t i = 0; i < nbytes; ++i) bytes[i] = std::byte{0};
+      note_fault(name, position, error);
     }
-    note_fault(name, position, error);
   }
   return error;
 }

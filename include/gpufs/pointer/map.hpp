@@ -76,7 +76,7 @@ GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, ma
     const file_table files(*mount);
     const std::uint32_t handle = files.is_open(asked.number) ? files.view(asked.number).handle : 0;
     record_fault(*mount, {static_cast<std::uint64_t>(asked.offset), error_of(made.name), handle,
-                          static_cast<std::int32_t>(asked.number), 0, 1, 0});
+                          static_cast<std::int32_t>(asked.number), 0, fault_kind::mapping, 0});
     made.name = error_name(error_of(made.name), true);
   }
   return made;
@@ -105,11 +105,12 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
 // written does: once the pointer has left the page (by its end, unlink, or an access to another page) with the next fsync or close,
 // or earlier. It does not change the file's size: what lies beyond the end when the pointer leaves the page (the file was cut
 // meanwhile) is lost, or is written when the file grows again before all have left the page. Each page that is written takes one
-// frame more while pointers to it are linked. A loss is recorded as a failed access is, but stops no kernel.
+// frame more while pointers to it are linked. A write that fails is recorded as any access, and the next fsync or close tells of
+// it; so is what cannot be noted any more when the pointer leaves the page, but that stops no kernel.
 //
-// The pointer's error() is 0, or -EBADF; -EINVAL (an offset that is negative or not aligned, a count below -1, private with a
-// handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the file not open for writing);
-// -ENFILE (as many open files have pointers as mount_options::max_mappings says, or their views).
+// The pointer's error() is 0, or -EBADF (not open, or for writing only); -EINVAL (an offset that is negative or not aligned, a
+// count below -1, private with a handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the
+// file not open for writing); -ENFILE (as many open files have pointers as mount_options::max_mappings says, or their views).
 template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,

@@ -110,15 +110,34 @@ class element {
     owner_.write(distance_, value);
     return *this;
   }
-  GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const element& other) const { return *this = static_cast<T>(other); }
-  GPUFS_DEVICE const element& operator+=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) + value); }
-  GPUFS_DEVICE const element& operator-=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) - value); }
-  GPUFS_DEVICE const element& operator*=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) * value); }
-  GPUFS_DEVICE const element& operator/=(const T& value) const { return *this = static_cast<T>(static_cast<T>(*this) / value); }
+  // Where reading fails, nothing is written.
+  GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const element& other) const {
+    T value{};
+    if (other.owner_.try_read(other.distance_, value)) owner_.write(distance_, value);
+    return *this;
+  }
+  GPUFS_DEVICE const element& operator+=(const T& value) const {
+    return change([&](const T& now) { return static_cast<T>(now + value); });
+  }
+  GPUFS_DEVICE const element& operator-=(const T& value) const {
+    return change([&](const T& now) { return static_cast<T>(now - value); });
+  }
+  GPUFS_DEVICE const element& operator*=(const T& value) const {
+    return change([&](const T& now) { return static_cast<T>(now * value); });
+  }
+  GPUFS_DEVICE const element& operator/=(const T& value) const {
+    return change([&](const T& now) { return static_cast<T>(now / value); });
+  }
 
  private:
   friend class ptr<T, Access>;
   GPUFS_DEVICE element(const ptr<T, Access>& owner, std::uint64_t distance) : owner_(owner), distance_(distance) {}
+  template <class Do>
+  GPUFS_DEVICE const element& change(Do what) const {
+    T value{};
+    if (owner_.try_read(distance_, value)) owner_.write(distance_, what(value));
+    return *this;
+  }
 
   const ptr<T, Access>& owner_;
   std::uint64_t distance_;  // bytes from where the owner points
@@ -449,6 +468,21 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     }
     return simt::load_device(reinterpret_cast<const plain*>(at));
   }
+  // As read, for who writes what comes of it; false: it failed, and is recorded.
+  GPUFS_DEVICE bool try_read(std::uint64_t distance, plain& value) const {
+    const std::int64_t at = reaches(distance) ? 1 : link(distance);
+    if (at > 0) [[likely]] {
+      value = simt::load_device(reinterpret_cast<const plain*>(address_ + distance));
+      return true;
+    }
+    if constexpr (may_straddle) {
+      return Access::template access_elsewhere<false>(from_, handler(), within(), position() + distance, &value, nbytes,
+                                                      static_cast<int>(at)) == 0;
+    } else {
+      simt::call_cold(&detail::note_fault, from_, position() + distance, static_cast<int>(at));
+      return false;
+    }
+  }
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0) [[likely]] {
@@ -457,7 +491,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       Access::template access_elsewhere<true>(from_, handler(), within(), position() + distance, &value, nbytes,
                                               static_cast<int>(at));
     } else {
-      simt::call_cold(&detail::note_fault, from_, position() + distance, static_cast<int>(at));
+      simt::call_cold(&detail::note_failed_write, from_, position() + distance, static_cast<int>(at));
     }
   }
   // Whether the linked page may be changed; false: recorded.
@@ -469,8 +503,11 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     const detail::begun_writing begun = simt::call_cold(&detail::begin_writing, from_, first_);
     span_ = span;
     set_mark(begun.mark);
-    if (begun.error != 0) simt::call_cold(&detail::note_fault, from_, position() + distance, begun.error);
-    return begun.error == 0;
+    if (begun.error == 0) [[likely]]
+      return true;
+    if (begun.error == -ENOMEM) unlink();  // others wait for frames as we did
+    simt::call_cold(&detail::note_failed_write, from_, position() + distance, begun.error);
+    return false;
   }
   // Before the page at first_ is given up, with span_ 0 (as in may_change).
   GPUFS_DEVICE void end_stores() const {
@@ -492,7 +529,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
                   "gpufs::ptr<T>: atomics are of 4 or 8 bytes, aligned");
     const std::int64_t at = reaches(0) ? 1 : link(0);
     if (at <= 0) [[unlikely]] {
-      simt::call_cold(&detail::note_fault, from_, position(), static_cast<int>(at));
+      simt::call_cold(&detail::note_failed_write, from_, position(), static_cast<int>(at));
       return plain{};
     }
     if (!may_change(0)) return plain{};
