@@ -5,9 +5,11 @@
 // descriptors and memory. GPUFS_TEST_SEED is no use here: threads and processes meet as they like; the seed says what they ask for.
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -71,6 +73,7 @@ std::vector<std::byte> own_content(const actor_state& state, std::uint32_t actor
 
 // An actor that is a process: plain system calls on the same files, checked as the kernels'.
 int process(const std::string& root, std::uint32_t which, std::uint64_t seed) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // who is killed takes us along
   const shared_words words(root + "/../words");
   const std::uint32_t me = ndevice_actors + which;
   actor_state& state = words->actors[which];
