@@ -282,8 +282,8 @@ int stored_file::note_stores(std::int64_t nbytes, bool last) {
   // Who may write no more since it was opened may not move mtime either.
   if (::futimens(fd, nullptr) != 0 && errno != EACCES && errno != EPERM && errno != EROFS) return -errno;
   if (::fstat(fd, &after) != 0) return -errno;
-  // Who cuts it between both looks at the file is noticed by the last one.
-  const bool changed = ns_of(before.st_ctim) != ctime_ns_;
+  // Who cuts it between both looks at the file is noticed by what it has lost.
+  const bool changed = ns_of(before.st_ctim) != ctime_ns_ || after.st_size < before.st_size || after.st_blocks < before.st_blocks;
   if (last || changed) whole_nbytes_ = owner_->whole_nbytes(*mapping_, std::min(whole_nbytes_, own_nbytes_), changed);
   ctime_ns_ = ns_of(after.st_ctim);
   const std::size_t wanted = std::min(own_nbytes_, static_cast<std::size_t>(nbytes));

@@ -336,7 +336,9 @@ class file_table : public file_slots {
     const bool written = mode_of(slot) != slot_mode::read;
     const bool left = written && has_left_pages(index);
     if (left) forget_unwritten(index);
-    const std::uint64_t stored = written ? simt::atomic_ref<std::uint64_t>(slot.stored_nbytes).load(std::memory_order_relaxed) : 0;
+    // What has been synced is the file's own: who cuts that later takes nothing from us.
+    const bool unsynced = written && simt::atomic_ref<std::uint32_t>(slot.unsynced).load(std::memory_order_relaxed) != 0;
+    const std::uint64_t stored = unsynced ? simt::atomic_ref<std::uint64_t>(slot.stored_nbytes).load(std::memory_order_relaxed) : 0;
     const closed_on_host closed = close_on_host(handle, stored, start);
     const int error = stored != 0 ? closed.error : 0;
     if (!closed.asked) return error;  // still open there: the slot stays taken, too

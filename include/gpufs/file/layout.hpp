@@ -62,7 +62,7 @@ struct alignas(128) file_slot {
   std::uint64_t mapped_nbytes;
   std::uint64_t stored_nbytes;  // the end of what was written there so far, of which sync and close must tell the host
   std::uint32_t twinned;        // of a slot for writing: bits of twins_*
-  std::uint32_t reserved;
+  std::uint32_t unsynced;       // not 0: something was stored there since the last sync that went well has begun
 };
 static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, refs) == 32);
 

@@ -125,6 +125,7 @@ class path_chains {
     file_slots::put(slot.mapped_nbytes, 0);
     file_slots::put(slot.stored_nbytes, 0);
     file_slots::put(slot.twinned, 0);
+    file_slots::put(slot.unsynced, 0);
     // An add, not a store: a stray look-up may hold a reference for a moment. Its release meets join's acquire.
     simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(slot_live + 1, std::memory_order_release);
     simt::atomic_ref<std::uint32_t>(slot.next).store(simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed),

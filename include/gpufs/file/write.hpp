@@ -100,7 +100,7 @@ GPUFS_DEVICE bool store_new_page(Group group, const mount_layout& mount, const f
   if (simt::copy_to_host(group, reinterpret_cast<std::byte*>(slot.pull_base) + begin, data, page_nbytes) != 0) return false;
   if (group.leader()) {
     // As store_page; here end_fill's release is the one that a later fill from the mapping meets.
-    raise_to(slot.stored_nbytes, begin + page_nbytes);
+    note_stored(slot, begin + page_nbytes);
     note_written(mount, slot, 0, page_nbytes);
     pages.end_fill(key, frame, 0);
     cache::frames::unpin_after_writes(pages.pages().state_word(frame), 1);
@@ -218,11 +218,14 @@ inline GPUFS_DEVICE_COLD int sync_on_host(const mount_layout* mount, std::uint32
   file_slot& file = file_table(*mount).slot(slot);
   const std::uint64_t stored = simt::atomic_ref<std::uint64_t>(file.stored_nbytes).load(std::memory_order_relaxed);
   if (how == durability::page_cache && stored == 0) return 0;
+  const simt::atomic_ref<std::uint32_t> unsynced(file.unsynced);
+  unsynced.store(0, std::memory_order_relaxed);  // who stores from here on sets it again
   const std::uint32_t flags = how == durability::stable ? 0
                               : how == durability::data ? service::sync_data_only
                                                         : service::sync_page_cache;
   const auto error =
       static_cast<int>(ask_about_file(mount, service::opcode::sync, handle, static_cast<std::int64_t>(stored), flags));
+  if (error != 0) unsynced.store(1, std::memory_order_relaxed);
   if (error != 0 && stored != 0) {
     // The mapping may not be the file's any more. What is being stored there now is lost, too, and told by this error.
     const bool alone = begin_truncation(*mount, slot);

@@ -30,6 +30,12 @@ GPUFS_DEVICE void raise_to(std::uint64_t& word, std::uint64_t value) {
 }
 
 // Of one page: an error of writing it, or how many bytes were written.
+// After bytes up to `end` were stored to the mapping of a file; before the release by which others learn of it.
+GPUFS_DEVICE void note_stored(file_slot& slot, std::uint64_t end) {
+  raise_to(slot.stored_nbytes, end);
+  simt::atomic_ref<std::uint32_t>(slot.unsynced).store(1, std::memory_order_relaxed);
+}
+
 GPUFS_DEVICE void note_written(const mount_layout& mount, file_slot& slot, int error, std::uint64_t nbytes) {
   if (error != 0) {
     keep_error(slot, error);
@@ -149,7 +155,7 @@ GPUFS_DEVICE void store_page(Group group, const mount_layout& mount, const writt
   group.sync();
   if (!group.leader()) return;
   release_twin(mount, frame, twin);
-  raise_to(slot.stored_nbytes, page_begin_of(mount, frame) + part.begin + part.nbytes);
+  note_stored(slot, page_begin_of(mount, frame) + part.begin + part.nbytes);
   note_written(mount, slot, error, part.nset);
   // Its release: whoever reads the page in again from the mapping sees what we stored.
   cache::frames::unpin_after_writes(frames.state_word(frame), 1);

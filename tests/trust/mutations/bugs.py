@@ -328,7 +328,7 @@ BUGS = (
         "stores_not_told",
         "what was stored in place is not told to the host: nobody else sees that the file has changed",
         WRITE,
-        "    raise_to(slot.stored_nbytes, begin + page_nbytes);\n",
+        "    note_stored(slot, begin + page_nbytes);\n",
         "",
         "file_stored_write_cpu",
         "stored_writes.need_no_request",
