@@ -207,6 +207,12 @@ struct write_and_remove {
       note(gftruncate(fs, fd, 5000));
       note(gread(fs, fd, 0, 6000, buffer));
       note(gfsync(fs, fd));
+      note(gvmmap<std::byte>(fs, 8, O_RDONLY, fd, 0).error());
+      {
+        const APtr<std::byte> two = gvmmap<std::byte>(fs, 2, O_RDWR, fd, 4);
+        if (leader) two[1] = std::byte{77};
+      }
+      simt::this_block().sync();
       note(gclose(fs, fd));
       note(gunlink(fs, paths + 8));
     } else if (simt::warp_rank() == 0) {
@@ -231,11 +237,13 @@ TEST(compat, writes) {
   const device_buffer<std::byte> bytes(content(5, 10, 6000)), buffer(6000);
   const device_buffer<std::int64_t> results(16);
   simt::launch({.grid = 2, .block = 64}, write_and_remove{m.ref(), paths.get(), bytes.get(), buffer.get(), results.get()});
-  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{6000, 0, 5000, 0, 0, -ENOENT, 0, 0, 6000, 0, -EBADF, 0, 0, -ENOENT, 0, 0}));
+  EXPECT_EQ(results.read(),
+            (std::vector<std::int64_t>{6000, 0, 5000, 0, -EACCES, 0, -ENOENT, 0, 6000, 0, -EBADF, 0, 0, -ENOENT, 0, 0}));
   auto wanted = content(5, 0, 5000);
   for (int i = 0; i < 10; ++i) wanted[static_cast<std::size_t>(i)] = std::byte{0};
-  EXPECT_EQ(dir.read("a"), wanted);
   EXPECT_EQ(dir.read("b"), wanted);
+  wanted[5] = std::byte{77};
+  EXPECT_EQ(dir.read("a"), wanted);
 }
 
 // Blocks and warps map one page, store to bytes of their own, and unmap it by its address; one block reads.

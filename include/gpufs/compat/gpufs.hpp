@@ -99,7 +99,8 @@ GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* 
 
 template <class T, class Group>
 GPUFS_DEVICE APtr<T> gvmmap(Group group, const mount_ref& fs, std::size_t size, int flags, int fd, std::int64_t offset) {
-  if ((flags & O_ACCMODE) != O_RDONLY) return APtr<T>(mapping_name{-EACCES}, {}, {});
+  const bool permitted = (flags & O_ACCMODE) == O_RDONLY ? std::is_const_v<T> : file_table::may_write(file_number{fd});
+  if (!permitted) return APtr<T>(mapping_name{-EACCES}, {}, {});
   return map<T>(group, file(fs, file_number{fd}), offset, static_cast<std::int64_t>(size / sizeof(T)));
 }
 
@@ -156,8 +157,9 @@ GPUFS_DEVICE int gmunmap_warp(const mount_ref& fs, const volatile void* address)
   return detail::gmunmap(this_warp(), fs, address);
 }
 
-// `size` bytes from `offset` on, as a pointer for each thread; T is const, as what pointers write does not reach files. There is no
-// gvmunmap: a page is given back by the pointers that leave it. A null pointer's error() says why.
+// `size` bytes from `offset` on, as a pointer for each thread; with O_RDWR, of a file that was opened with it, T need not be const:
+// what was written is in the file after gfsync or gclose, once the pointers have left the page. There is no gvmunmap: a page is
+// given back by the pointers that leave it. A null pointer's error() says why.
 template <class T>
 GPUFS_DEVICE APtr<T> gvmmap(const mount_ref& fs, std::size_t size, int flags, int fd, std::int64_t offset) {
   return detail::gvmmap<T>(this_block(), fs, size, flags, fd, offset);
