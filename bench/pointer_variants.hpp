@@ -69,8 +69,9 @@ GPUFS_DEVICE_COLD std::uint64_t pin_by_tlb(gpufs::mapping_name name, std::uint32
   }
   if (warp.any(held != 0)) access.unpin<Wrote>(held);
   const std::uint64_t at = access.pin(frame, page);
-  if (!in_tlb && at != 0) mine.enter(page, frame);
-  if (in_tlb && at == 0) mine.forget(page);  // the frame has another page: pin_rest looks it up
+  const bool pinned = (at & ~detail::pin_missed) != 0;
+  if (!in_tlb && pinned) mine.enter(page, frame);
+  if (in_tlb && !pinned) mine.forget(page);  // the frame has another page: pin_rest looks it up
   return at;
 }
 
@@ -156,12 +157,9 @@ class short_ptr {
     word_ = here;
     const std::uint32_t page = gpufs::detail::page_of<false>(page_shift(), within_, here, sizeof(T));
     std::uint64_t at = Access::template pin_hit<false>({}, from_, page, before);
-    if (at <= gpufs::detail::pin_again) [[unlikely]] {
-      const std::int64_t rest =
-          Access::template pin_rest<false>({}, from_, {}, page, page, at == gpufs::detail::pin_again ? before : 0);
-      if (rest <= 0) return static_cast<int>(rest);
-      at = static_cast<std::uint64_t>(rest);
-    }
+    if (!gpufs::detail::is_done(at)) [[unlikely]]
+      at = static_cast<std::uint64_t>(Access::template pin_rest<false>({}, from_, {}, page, page, at, before));
+    if (static_cast<std::int64_t>(at) <= 0) return static_cast<int>(at);
     word_ = linked | (((at - frames_) >> page_shift()) + 1) << position_bits | here;
     return 0;
   }

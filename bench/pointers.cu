@@ -16,8 +16,8 @@
 // a lane of each of 512 pages, moving its pointer from page to page; against map_page and unmap_page of each (its Table III, where
 // gmmap was the baseline). _sequential:
 // the same through map_sequential. ap_major: as bench/cold.cu, through pointers, which read all of each page. ap_gather: every
-// thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu. ap_registers: what a pointer adds to the copy kernels,
-// with the same launch bounds; the worst of the three.
+// thread reads random 8-byte elements, four at a time by p.gather; _one: one after the other by p[i]. ap_registers: what a pointer
+// adds to the copy kernels, with the same launch bounds; the worst of the three.
 #include <fcntl.h>
 
 #include "pointer_runs.hpp"
@@ -27,18 +27,39 @@ namespace {
 using namespace bench;
 using gpufs::simt::vec16;
 
-template <class Source>
-struct gather {
+// Elements anywhere, four at a time: for an active pointer, gather.
+GPUFS_DEVICE gpufs::elements<std::uint64_t, 4> gather_elements(const std::uint64_t* p, const std::ptrdiff_t (&at)[4]) {
+  return {{p[at[0]], p[at[1]], p[at[2]], p[at[3]]}};
+}
+template <class Pointer>
+requires(!std::is_pointer_v<Pointer>) GPUFS_DEVICE auto gather_elements(const Pointer& p, const std::ptrdiff_t (&at)[4]) {
+  return p.gather(at);
+}
+
+// Each thread reads random elements: one after the other, or four at a time.
+template <class Source, bool Four>
+struct random_reads {
   Source from;
   std::uint64_t nelements, seed;
-  std::uint32_t per_thread;
+  std::uint32_t per_thread;  // a multiple of 4
   std::uint64_t* sum;
 
   GPUFS_DEVICE void operator()() const {
     const auto p = from.template at<std::uint64_t>(0);
     const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
+    const auto element = [&](std::uint32_t i) {
+      return static_cast<std::ptrdiff_t>(element_of(me * per_thread + i, seed, nelements));
+    };
     std::uint64_t mine = 0;
-    for (std::uint32_t i = 0; i < per_thread; ++i) mine += p[element_of(me * per_thread + i, seed, nelements)];
+    if constexpr (Four) {
+      for (std::uint32_t i = 0; i < per_thread; i += 4) {
+        const std::ptrdiff_t at[4] = {element(i), element(i + 1), element(i + 2), element(i + 3)};
+        const auto got = gather_elements(p, at);
+        for (unsigned k = 0; k < 4; ++k) mine += got[k];
+      }
+    } else {
+      for (std::uint32_t i = 0; i < per_thread; ++i) mine += p[element(i)];
+    }
     const auto warp = gpufs::this_warp();
     mine = warp.reduce_add(mine);
     if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
@@ -85,7 +106,10 @@ class pointers : public pointer_runs {
       workloads<vec16>(out, {}, mapped, tiled("ap_workloads_16"), untiled("ap_workloads_16_untiled"));
     if (args_.wants("ap_minor")) minor("ap_minor", cache, mapped, out);
     if (args_.wants("ap_minor_sequential")) minor("ap_minor_sequential", cache, walked, out);
-    if (args_.wants("ap_gather")) gather_elements(cache.fs, raw, mapped, out);
+    if (args_.wants("ap_gather"))
+      read_elements<true>("ap_gather", "random 8-byte elements, four at a time", cache.fs, raw, mapped, out);
+    if (args_.wants("ap_gather_one"))
+      read_elements<false>("ap_gather_one", "random 8-byte elements, one after the other", cache.fs, raw, mapped, out);
   }
 
   void major(results& out) const {
@@ -164,19 +188,26 @@ class pointers : public pointer_runs {
     out.add(m);
   }
 
-  void gather_elements(const gpufs::mount& fs, const raw_memory& raw, const mapped_file& mapped, results& out) const {
-    const auto per_thread = static_cast<std::uint32_t>(std::ceil(accesses_ / static_cast<double>(small_.threads())));
-    const std::uint64_t total = small_.threads() * per_thread, nelements = nbytes_ / 8;
-    measurement m{"ap_gather", "a random 8-byte element a thread", {}, "G accesses/s"};
+  template <bool Four>
+  void read_elements(const char* name, const char* label, const gpufs::mount& fs, const raw_memory& raw, const mapped_file& mapped,
+                     results& out) const {
+    // Four look-ups under way want 64 registers.
+    constexpr unsigned blocks_per_sm = Four ? 4 : small_blocks_per_sm;
+    const shape how{on_gpu ? small_.grid / small_blocks_per_sm * blocks_per_sm : small_.grid, small_.block};
+    const auto per_thread = 4 * static_cast<std::uint32_t>(std::ceil(accesses_ / 4 / static_cast<double>(how.threads())));
+    const std::uint64_t total = how.threads() * per_thread, nelements = nbytes_ / 8;
+    measurement m{name, label, {}, "G accesses/s"};
     m.figure = measurement::kind::itself;
     m.verified = true;
     const gpufs::mount_counters before = fs.counters();
     std::uint64_t expected = 0;
     const auto seed_of = [](int r) { return word_of(static_cast<std::uint64_t>(r) + 4000); };
     const auto once = [&](int r, const auto& from) {
-      const checked_run done = run_checked(small_, expected, [&](std::uint64_t* sum, std::uint64_t*) {
-        return gather<std::decay_t<decltype(from)>>{from, nelements, seed_of(r), per_thread, sum};
-      });
+      const auto make = [&](std::uint64_t* sum, std::uint64_t*) {
+        return random_reads<std::decay_t<decltype(from)>, Four>{from, nelements, seed_of(r), per_thread, sum};
+      };
+      const checked_run done =
+          run_checked(how, expected, make, [](const shape& s, const auto& kernel) { return run<blocks_per_sm>(s, kernel); });
       m.verified = m.verified && done.right;
       return static_cast<double>(total) / done.seconds * 1e-9;
     };
@@ -219,7 +250,7 @@ int main(int argc, char** argv) {
       bench.latency(out);
     if (args.wants_any({"ap_copy_4", "ap_copy_8", "ap_copy_16", "ap_copy_4_sequential", "ap_copy_8_sequential",
                         "ap_copy_16_sequential", "ap_workloads_4", "ap_workloads_16", "ap_minor", "ap_minor_sequential",
-                        "ap_gather"}))
+                        "ap_gather", "ap_gather_one"}))
       bench.hits(out);
     if (args.wants("ap_major")) bench.major(out);
     return out.finish();

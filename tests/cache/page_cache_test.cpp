@@ -216,6 +216,64 @@ TEST(page_cache, stamps_come_round_without_touching_the_pins) {
   EXPECT_EQ(got[1], 3 * cache::frame_state::one_pin);
 }
 
+// Looks at a frame without a pin in each state of its life, and asks in each later one whether the page seen first has stayed.
+struct look_without_a_pin {
+  cache::cache_layout layout;
+  std::uint32_t* has;     // in each state: bit 0: page 5, bit 1: page 6
+  std::uint32_t* stayed;  // in each state: page 5, as seen when it was there
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    const cache::frames pages(layout);
+    const frame_index f{0};
+    auto word = pages.state(f);
+    const cache::page_key five = make_key(1, 5), six = make_key(1, 6);
+    cache::frames::unpinned seen{};
+    unsigned n = 0;
+    const auto look = [&] {
+      const auto now = pages.look(f);
+      has[n] = std::uint32_t{cache::frames::has(now, five)} | std::uint32_t{cache::frames::has(now, six)} << 1;
+      stayed[n++] = cache::frames::has_stayed(seen, word.load(std::memory_order_relaxed));
+    };
+    (void)pages.take_free(f);
+    pages.begin_fill(f, five);
+    look();  // 0: being filled
+    pages.end_fill(f, 0);
+    seen = pages.look(f);
+    look();  // 1: there, with the filler's pin
+    pages.unpin(f);
+    look();  // 2: there
+    (void)pages.pin(f, five);
+    look();  // 3: used
+    pages.unpin(f);
+    (void)pages.claim(f, word.load(std::memory_order_relaxed));
+    look();  // 4: evicted
+    pages.begin_fill(f, six);
+    look();  // 5: being filled with another
+    pages.end_fill(f, 0);
+    look();  // 6: another
+    pages.unpin(f);
+    (void)pages.claim(f, word.load(std::memory_order_relaxed));
+    pages.begin_fill(f, five);
+    pages.end_fill(f, 0);
+    look();  // 7: there again
+    pages.unpin(f);
+    (void)pages.claim(f, word.load(std::memory_order_relaxed));
+    pages.begin_fill(f, five);
+    pages.end_fill(f, -EIO);
+    look();  // 8: not to be had
+    pages.unpin(f);
+  }
+};
+
+TEST(page_cache, who_holds_no_pin_sees_whether_the_page_has_stayed) {
+  const cache_box box({.nframes = 1});
+  const device_buffer<std::uint32_t> has(9), stayed(9);
+  simt::launch({.grid = 1, .block = 32}, look_without_a_pin{box.layout(), has.get(), stayed.get()});
+  EXPECT_EQ(has.read(), (std::vector<std::uint32_t>{0, 1, 1, 1, 0, 0, 2, 1, 0}));
+  EXPECT_EQ(stayed.read(), (std::vector<std::uint32_t>{0, 1, 1, 1, 0, 0, 0, 0, 0}));
+}
+
 // Lane 0 gives back pins that it does not have, of an idle page that stays, while the other warp takes frames around it.
 struct unpin_too_often {
   cache::cache_layout layout;

@@ -3,6 +3,7 @@
 // one statement); names are the code's. tests/model/check.sh says which configurations there are and runs them.
 //
 // READ:     groups read pages of a file whose version changes; fills fail.        cache/*.hpp, file/file.hpp
+//           With LOOKER one more reads without a pin.                              pointer/unpinned.hpp
 // WRITE:    groups write and read bytes of pages, write back, fsync; a write at the host fails; a CPU process writes, too.
 // TRUNCATE: groups write and read while another one truncates the file.          docs/writing.md
 // Both with STORED: pages 0 and 1 are written and read in place; in WRITE another process cuts the file underneath, and lets it grow
@@ -350,6 +351,54 @@ proctype reader(byte k) {
   atomic { n = 0; k = 0; ndone++ }
 }
 
+// Reads a page without a pin: pointer/unpinned.hpp.
+#ifdef LOOKER
+#ifdef MUTATE_LOOKED_AT_WHILE_FILLED
+#define LOOKS_FILLED(f) (!claimed[f] && !failed[f])
+#else
+#define LOOKS_FILLED(f) (!claimed[f] && !failed[f] && !filling[f])
+#endif
+#if defined(MUTATE_LOOKED_ONCE)
+#define HAS_STAYED(f) true
+#elif defined(MUTATE_STAYED_IF_NOT_CLAIMED)
+#define HAS_STAYED(f) (!claimed[f])
+#else
+#define HAS_STAYED(f) (stamp[f] == seen_stamp && !claimed[f])
+#endif
+proctype looker(byte k) {
+  byte f, seen_stamp, seen_key, seen_seal, a, b;
+  bit there, held;
+  k = k + version * NPAGES;
+  atomic {
+    if
+    :: slots[2 * HOME(k)] != 0 -> f = slots[2 * HOME(k)] - 1; there = 1
+    :: slots[2 * HOME(k) + 1] != 0 -> f = slots[2 * HOME(k) + 1] - 1; there = 1
+    :: slots[2 * HOME(k)] == 0 && slots[2 * HOME(k) + 1] == 0
+    fi
+  }
+  if
+  :: there ->
+     if  // frames::look
+     :: d_step { seen_key = key[f]; seen_seal = seal[f] }
+        d_step { seen_stamp = stamp[f]; held = LOOKS_FILLED(f) }
+     :: d_step { seen_stamp = stamp[f]; held = LOOKS_FILLED(f) }
+        d_step { seen_key = key[f]; seen_seal = seal[f] }
+     fi;
+     if
+     :: held && seen_key == k && seen_seal == seen_stamp ->
+        a = data[2 * f];
+        b = data[2 * f + 1];
+        d_step {
+          held = HAS_STAYED(f);
+          assert(!held || (a == k + 1 && b == k + 1))
+        }
+     :: else
+     fi
+  :: else
+  fi
+}
+#endif
+
 proctype changer() {
   version = 1;
 }
@@ -367,6 +416,10 @@ init {
 #if NREADERS > 2
     select(r : q .. 2);
     run reader(r);
+#endif
+#ifdef LOOKER
+    select(r : 0 .. 2);
+    run looker(r);
 #endif
 #ifndef NO_CHANGE
     run changer();

@@ -172,6 +172,7 @@ class lane_program {
       if (!may_read(i)) return;
       s.n = i - p.index;
       if (draw_.percent(25)) return read_wide(s, i);
+      if (draw_.percent(25)) return gather(s, i);
       s.what = pointer_op::index;
       touch(p, i);
       return add_data(s, i);
@@ -209,6 +210,18 @@ class lane_program {
     const bool same_page = m_.has(last) && m_.in_one_page(last) && static_cast<std::int64_t>(m_.page(last)) == p.link;
     if (!same_page) p.link = not_linked;
     add_data(s, i, n);
+  }
+
+  // Links to none.
+  void gather(pointer_step s, std::int64_t i) {
+    const std::int64_t other = some_element(false), second = may_read(other) ? other : i;
+    s.what = pointer_op::gather;
+    s.v = static_cast<std::uint64_t>(second - at(s.p).index);
+    s.flag = draw_.percent(50);
+    model_pointer none;
+    touch(none, i);
+    touch(none, second);
+    add_data(s, s.flag != 0 ? i : second);
   }
 
   void go(pointer_step s) {

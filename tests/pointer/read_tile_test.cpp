@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// read_tile, and left() beside it: elements of every kind, tiles that lie in a page or across pages, reach beyond the mapping at
-// either end, or want pages that are not to be had; from pointers in each state. Each element that is not to be had is zeros, and
-// one error.
+// read_tile and gather, and left() beside them: elements of every kind, tiles that lie in a page or across pages, reach beyond the
+// mapping at either end, or want pages that are not to be had; from pointers in each state. Each element that is not to be had is
+// zeros, and one error.
 #include "file/faulty_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "pointer/pointer_fixture.hpp"
@@ -59,6 +59,27 @@ struct tiles_kernel : pointer_job {
     counts.moved += p.offset() != begin + index * static_cast<std::int64_t>(sizeof(T)) || p.left() != count - index;
   }
 
+  // Elements about this one, each lane its own; now and then all the same.
+  template <unsigned N>
+  GPUFS_DEVICE void gather(const ptr<const T>& p, std::int64_t index, std::uint64_t& random, tile_counts& counts) const {
+    const bool alike = draw(random, 4) == 0, was_linked = p.linked();
+    const std::uint32_t lane = this_warp().rank();
+    std::ptrdiff_t at[N];
+    for (unsigned k = 0; k < N; ++k) {
+      const std::uint32_t far = draw(random, static_cast<std::uint32_t>(2 * count) + 9) + (alike ? 0 : lane * (k + 3));
+      at[k] = static_cast<std::ptrdiff_t>(far) - (draw(random, 2) == 0 ? index + 4 : 0);
+    }
+    const elements<T, N> got = p.gather(at);
+    for (unsigned k = 0; k < N; ++k) {
+      const std::int64_t i = index + at[k];
+      const bool there = i >= 0 && i < count;
+      counts.missing += !there;
+      counts.wrong_bytes +=
+          wrong_bytes(&got[k], sizeof(T), static_cast<std::uint64_t>(begin + i * static_cast<std::int64_t>(sizeof(T))), there);
+    }
+    counts.moved += p.offset() != begin + index * static_cast<std::int64_t>(sizeof(T)) || p.linked() != was_linked;
+  }
+
   GPUFS_DEVICE void operator()() const {
     constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
     const auto warp = this_warp();
@@ -90,6 +111,8 @@ struct tiles_kernel : pointer_job {
           if (n == 1) read<2>(p, index, stride, counts);
           if (n == 2) read<4>(p, index, stride, counts);
           if (n == 3) read<8>(p, index, stride, counts);
+          if (n == 1) gather<1>(p, index, random, counts);
+          if (n == 2) gather<4>(p, index, random, counts);
         }
       }
     }
@@ -204,6 +227,35 @@ struct broken_page_kernel : pointer_job {
   }
 };
 
+// As above, with elements at both sides of it and in it in one gather.
+template <class T>
+struct broken_gather_kernel : pointer_job {
+  std::uint64_t bad_begin, bad_end;
+
+  GPUFS_DEVICE void operator()() const {
+    constexpr auto nbytes = static_cast<std::ptrdiff_t>(sizeof(T));
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    std::int64_t wrong = 0, missing = 0;
+    {
+      const auto first = map<const T>(warp, f);
+      const auto bad = static_cast<std::ptrdiff_t>(bad_begin) / nbytes, lane = static_cast<std::ptrdiff_t>(warp.rank());
+      const std::ptrdiff_t at[] = {bad - lane - 2, lane % 2 == 0 ? bad + 2 + lane % 5 : lane, lane % 3, bad + 1};
+      const elements<T, 4> got = first.gather(at);
+      for (unsigned k = 0; k < 4; ++k) {
+        const auto begin = static_cast<std::uint64_t>(at[k] * nbytes);
+        const bool there = begin + sizeof(T) <= bad_begin || begin >= bad_end;
+        missing += !there;
+        wrong += wrong_bytes(&got[k], sizeof(T), begin, there);
+      }
+    }
+    warp.sync();
+    close(warp, f);
+    mine()[0] = wrong;
+    mine()[1] = missing;
+  }
+};
+
 TEST_F(read_tile_, of_a_page_that_fails) {
   const auto store = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path()));
   options.custom_store = store;
@@ -222,6 +274,52 @@ TEST_F(read_tile_, of_a_page_that_fails) {
   const std::uint64_t before = fs().counters().fault_errors;
   run<broken_page_kernel<words<std::uint32_t, 5>>>(1, 32, 5 * page, 6 * page);
   check(before);
+  const std::uint64_t between = fs().counters().fault_errors;
+  run<broken_gather_kernel<std::uint64_t>>(1, 32, 5 * page, 6 * page);
+  check(between);
+  const std::uint64_t then = fs().counters().fault_errors;
+  run<broken_gather_kernel<words<std::uint32_t, 5>>>(1, 32, 5 * page, 6 * page);
+  check(then);
+}
+
+// Gathers from all of a file by a few lanes of each warp, in a cache with hardly more frames than these may hold at once: what they
+// look at is evicted, and filled anew, all the while.
+struct gather_everywhere_kernel : pointer_job {
+  std::uint32_t rounds;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    std::int64_t wrong = 0;
+    {
+      const auto first = map<const std::uint64_t>(warp, f);
+      std::uint64_t random = thread() * 77u + 1;
+      for (std::uint32_t round = 0; round < rounds && warp.rank() < 3; ++round) {
+        std::ptrdiff_t at[4];
+        for (unsigned k = 0; k < 4; ++k) {
+          random = random * 6364136223846793005u + 1442695040888963407u;
+          at[k] = static_cast<std::ptrdiff_t>((random >> 33) % (npages * page / 8));
+        }
+        const auto got = first.gather(at);
+        for (unsigned k = 0; k < 4; ++k) wrong += wrong_bytes(&got[k], 8, static_cast<std::uint64_t>(at[k]) * 8, true);
+      }
+    }
+    warp.sync();
+    close(warp, f);
+    mine()[0] = wrong;
+  }
+};
+
+TEST_F(read_tile_, gathers_beside_evictions) {
+  options.cache_nbytes = 16 * page;
+  const bool few = under_tsan || under_compute_sanitizer();
+  for (std::uint64_t seed = 1; seed <= (few ? 4 : 40); ++seed) {
+    schedule.seed = seed;
+    run<gather_everywhere_kernel>(4, 32, few ? 20u : 80u);
+    for (unsigned t = 0; t < 128; ++t) ASSERT_EQ(result(t, 0), 0) << "thread " << t << ", seed " << seed;
+  }
+  EXPECT_GT(fs().counters().evictions, 100u);
+  EXPECT_EQ(fs().counters().fault_errors, 0u);
 }
 
 struct null_tile_kernel : pointer_job {
@@ -233,6 +331,8 @@ struct null_tile_kernel : pointer_job {
       const auto a = p.read_tile<4>(7);
       const auto b = q.read_tile<2>(7);
       mine()[1] += a[0] + a[1] + a[2] + a[3] + b[0].word[0] + b[1].word[2];
+      const std::ptrdiff_t at[] = {0, -7};
+      mine()[1] += p.gather(at)[1] + q.gather(at)[0].word[1];
     }
     mine()[2] = p.left() + q.left();
   }

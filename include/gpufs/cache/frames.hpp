@@ -97,6 +97,25 @@ class frames {
     return false;
   }
 
+  // For who reads a page without a pin: its state, and whether it has the bytes of `key` then. What is read after that, and a
+  // fence_loads, are those bytes if the page has stayed, asked after another fence_loads. The first fence meets end_fill's release;
+  // the second begin_fill's, behind which the frame's next page is written.
+  struct unpinned {
+    std::uint64_t state, seal;
+  };
+  GPUFS_DEVICE unpinned look(frame_index f) const {
+    return {state(f).load(std::memory_order_relaxed), key_word(f).load(std::memory_order_relaxed)};
+  }
+  GPUFS_DEVICE static bool has(const unpinned& seen, page_key key) {
+    constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed | frame_state::filling;
+    return ((seen.state & refused) | (seen.seal ^ sealed(static_cast<std::uint64_t>(key), seen.state))) == 0;
+  }
+  GPUFS_DEVICE static bool has_stayed(const unpinned& seen, std::uint64_t state_now) {
+    return ((state_now ^ seen.state) & (frame_state::stamp_mask | frame_state::claimed)) == 0;
+  }
+  // For the clock, as a pin does.
+  GPUFS_DEVICE void note_use(frame_index f) const { state(f).fetch_or(frame_state::referenced, std::memory_order_relaxed); }
+
   // Waits, holding a pin, until the group that fills the frame is done. 0, the fill's error, or -ETIMEDOUT; keeps the pin.
   GPUFS_DEVICE int wait_filled(frame_index f, const simt::deadline& until) const {
     simt::backoff pause;
@@ -128,7 +147,10 @@ class frames {
     const bool last = (~now & frame_state::stamp_mask) == 0;
     const std::uint64_t next_stamp = last ? 0 - frame_state::stamp_mask : frame_state::one_stamp;
     key_word(f).store(sealed(static_cast<std::uint64_t>(key), now + next_stamp), std::memory_order_relaxed);
-    state(f).fetch_add(next_stamp + frame_state::one_pin + frame_state::filling - frame_state::claimed, std::memory_order_release);
+    // A fence, as it also orders the claim before the bytes of the new page: who reads without a pin, and sees those, sees the
+    // claim.
+    simt::fence(std::memory_order_release, simt::scope::device);
+    state(f).fetch_add(next_stamp + frame_state::one_pin + frame_state::filling - frame_state::claimed, std::memory_order_relaxed);
   }
 
   // filling -> resident, or failed when error is negative (the page table no longer names the frame then). The release

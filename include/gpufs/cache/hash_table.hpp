@@ -42,16 +42,25 @@ class hash_table {
     return false;
   }
 
-  // What `find` finds for most keys, in less code: an entry of the home bucket that may be `key`'s. no_frame: look again with find.
+  // What `find` finds for most keys, in less code: an entry of the home bucket, or of the one behind it, that may be
+  // `key`'s. no_frame: look again with find.
   static constexpr std::uint32_t no_frame = ~0u;
   GPUFS_DEVICE std::uint32_t first(page_key key) const {
-    const std::uint64_t h = hash(key);
-    const simt::vec16 slots = simt::load_relaxed_16(&storage_.buckets[home(h)]);
-    const std::uint32_t none = entry(h, frame_index{0});
+    const std::uint32_t found = last_match(key, load_bucket(key, 0));
+    return found != no_frame ? found : last_match(key, load_bucket(key, 1));
+  }
+  // The same in two steps, so that several loads can be under way: of the home bucket, or of the one that many behind it.
+  GPUFS_DEVICE simt::vec16 load_bucket(page_key key, std::uint32_t behind) const {
+    return simt::load_relaxed_16(&storage_.buckets[(home(hash(key)) + behind) & storage_.bucket_mask]);
+  }
+  GPUFS_DEVICE std::uint32_t last_match(page_key key, const simt::vec16& slots) const {
     std::uint32_t found = no_frame;
-    for (const std::uint32_t slot : slots.word) {
-      if (slot - none < (1u << storage_.frame_bits) - 1) found = slot - none;
-    }
+    for (unsigned i = 0; i < 4; ++i) found = is_match(key, slots.word[i]) ? frame_of(key, slots.word[i]) : found;
+    return found;
+  }
+  GPUFS_DEVICE std::uint32_t first_match(page_key key, const simt::vec16& slots) const {
+    std::uint32_t found = no_frame;
+    for (unsigned i = 4; i-- > 0;) found = is_match(key, slots.word[i]) ? frame_of(key, slots.word[i]) : found;
     return found;
   }
 
@@ -121,6 +130,11 @@ class hash_table {
   GPUFS_DEVICE std::uint32_t tag(std::uint64_t h) const { return static_cast<std::uint32_t>(h >> 32) >> storage_.frame_bits; }
   GPUFS_DEVICE std::uint32_t entry(std::uint64_t h, frame_index f) const {
     return (tag(h) << storage_.frame_bits) | (static_cast<std::uint32_t>(f) + 1);
+  }
+  // Of a slot that may be `key`'s, its frame; of others, and of empty ones, a number beyond all frames.
+  GPUFS_DEVICE std::uint32_t frame_of(page_key key, std::uint32_t slot) const { return slot - entry(hash(key), frame_index{0}); }
+  GPUFS_DEVICE bool is_match(page_key key, std::uint32_t slot) const {
+    return frame_of(key, slot) < (1u << storage_.frame_bits) - 1;
   }
   GPUFS_DEVICE simt::atomic_ref<std::uint32_t> header_of(std::uint32_t index) const {
     return simt::atomic_ref<std::uint32_t>(storage_.headers[index]);

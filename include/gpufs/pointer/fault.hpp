@@ -176,59 +176,6 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping
   return mine;
 }
 
-struct found_page {
-  cache::frame_index frame;
-  std::int32_t state;  // 1: pinned; 0: not in the cache; or a negative errno
-};
-
-// Pins each lane's page of its mapping (no_page: none) if it is in the cache. All lanes call.
-GPUFS_DEVICE found_page find_pages(simt::some_lanes lanes, const mapping_entry* from, std::uint32_t page_number) {
-  // Lanes of one mapping and page.
-  struct wanted_page {
-    const mapping_entry* from;
-    std::uint32_t number;
-    GPUFS_DEVICE bool operator==(const wanted_page& other) const { return from == other.from && number == other.number; }
-  };
-  const std::uint32_t same = sharing_lanes(lanes, wanted_page{from, page_number});
-  const unsigned leader = simt::lowest_lane(same);
-  found_page at{cache::frame_index{}, 0};
-  if (page_number != no_page && simt::lane_id() == leader) {
-    const cache::page_key key = key_of(*from, page_number);
-    const std::uint32_t npins = simt::count_lanes(same);
-    const cache::frames frames(from->frames);
-    cache::frames::pin_result pinned{};
-    const bool found = cache::hash_table(from->table).find(key, [&](cache::frame_index f) {
-      pinned = frames.pin(f, key, npins);
-      at.frame = f;
-      return pinned.held;
-    });
-    if (found) [[likely]] {
-      at.state = 1;
-      if (pinned.filling || pinned.crowded) [[unlikely]] {
-        cache::frames::unpin(frames.state_word(at.frame), npins);
-        at.state = pinned.crowded ? -ENOMEM : 0;
-      }
-    }
-    if (at.state == 1) {
-      simt::count_one(this_thread(), from->counters[simt::processor_id() % file_shards * from->counter_stride].hits);
-    }
-  }
-  return lanes.shfl_from_lane(at, leader);
-}
-
-// Pins each lane's page of its mapping (no_page: none). All lanes call.
-template <class Handler>
-GPUFS_DEVICE pinned_page pin_pages(simt::some_lanes lanes, const mapping_entry* from, const Handler& handler,
-                                   std::uint32_t page_number) {
-  const found_page there = find_pages(lanes, from, page_number);
-  const std::uint32_t missing = lanes.ballot_lanes(page_number != no_page && there.state == 0);
-  if (missing != 0) {
-    const pinned_page brought = bring_in_all(lanes, from, handler, page_number, missing);
-    if ((missing >> simt::lane_id() & 1) != 0) return brought;
-  }
-  return {there.frame, there.state < 0 ? there.state : 0};
-}
-
 // Gives back pins of who has read a page, or may have written it.
 template <bool Wrote>
 GPUFS_DEVICE void give_back(std::uint64_t& state, std::uint32_t npins) {
@@ -422,6 +369,11 @@ GPUFS_DEVICE std::uint32_t page_of(std::uint32_t page_shift, const bounds& withi
   return static_cast<std::uint32_t>(position >> page_shift);
 }
 
+// What pin_hit says in an address's low bits of what it has not done; 0: it has done all.
+inline constexpr std::uint64_t pin_again = 1;   // it has not even looked, and `held` is held still
+inline constexpr std::uint64_t pin_missed = 2;  // a lane's page was not found; all lanes of the warp have this
+GPUFS_DEVICE bool is_done(std::uint64_t pinned) { return (pinned & (pin_again | pin_missed)) == 0; }
+
 // An access by a full warp whose lanes' pointers have one mapping: its entry is loaded once, a word a lane.
 class warp_access {
  public:
@@ -455,8 +407,9 @@ class warp_access {
     return page == no_page ? cache::hash_table::no_frame : cache::hash_table(table).first(cache::make_key(id, page));
   }
 
-  // Pins the page in the frame that look_up gave, if it is there: the page's address; else 0. What is needed of the entry is asked
-  // for where it is needed, each time: that is an instruction, and a register that need not be kept.
+  // Pins the page in the frame that look_up gave, if it is there: the page's address; else 0; with pin_missed, for all lanes, if
+  // one's is not there. What is needed of the entry is asked for where it is needed, each time: that is an instruction, and a
+  // register that need not be kept.
   GPUFS_DEVICE std::uint64_t pin(std::uint32_t frame, std::uint32_t page) const {
     const auto warp = simt::this_warp();
     const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), page);
@@ -464,7 +417,8 @@ class warp_access {
     frame = pin_alone(pins ? frame : cache::hash_table::no_frame, page, simt::count_lanes(same));
     const std::uint32_t hits = warp.ballot(frame != cache::hash_table::no_frame);
     if (hits != 0) count_hits(simt::count_lanes(hits));
-    return address_of(warp.shfl(frame, simt::lowest_lane(same)));
+    const std::uint64_t at = address_of(warp.shfl(frame, simt::lowest_lane(same)));
+    return warp.any(at == 0 && page != no_page) ? at | pin_missed : at;
   }
 
   // The address of a frame's page; no_frame: 0.
@@ -509,11 +463,10 @@ class warp_access {
 };
 
 // Pins each lane's page (no_page: none) in place of the page at `held` (an address in it; 0: none), if that is done at once: a full
-// warp with one mapping, and pages in the cache. The page's address; 0: not pinned; pin_again: not even looked, and `held` is held
-// still. Uses few registers: what a call saves on the stack is written by 32 lanes, 128 bytes for each word.
-inline constexpr std::uint64_t pin_again = 1;
+// warp with one mapping, and pages in the cache. The page's address, or 0, and what is left to pin_rest. Uses few registers: what a
+// call saves on the stack is written by 32 lanes, 128 bytes for each word.
 template <bool Wrote>
-GPUFS_DEVICE_COLD std::uint64_t pin_hit(mapping_name name, std::uint32_t page, std::uint64_t held) {
+GPUFS_DEVICE std::uint64_t pin_hit_inline(mapping_name name, std::uint32_t page, std::uint64_t held) {
   struct site;
   if (!warp_access::possible(simt::lanes_together<site>(), name)) return pin_again;
   const warp_access access(name);
@@ -521,6 +474,12 @@ GPUFS_DEVICE_COLD std::uint64_t pin_hit(mapping_name name, std::uint32_t page, s
   const std::uint32_t frame = access.look_up(page);
   if (simt::this_warp().any(held != 0)) access.unpin<Wrote>(held);
   return access.pin(frame, page);
+}
+// As a function, for kernels. What is called through a pointer must not call it, but have it inline: then ptxas would hold it to
+// the calling convention in kernels, too, and each fault would save eight registers on the stack.
+template <bool Wrote>
+GPUFS_DEVICE_COLD std::uint64_t pin_hit(mapping_name name, std::uint32_t page, std::uint64_t held) {
+  return pin_hit_inline<Wrote>(name, page, held);
 }
 
 // Gives up a pointer's page. Lanes that are here together share the update.
@@ -535,19 +494,56 @@ GPUFS_DEVICE_COLD void leave(mapping_name name, std::uint64_t address) {
   }
 }
 
-// What pin_hit could not do: waits, and brings pages in. The page's address, or 0: none was asked for, or a negative errno.
+// Pins the page in place of the page at `held` (0: none), if it is in the cache: its address; 0: it is not, or none was asked for;
+// or a negative errno. Each lane for itself, in as little code as that takes: some lane of most scattered accesses of a warp needs
+// it, as its page is not in its home bucket, and the others wait.
+template <bool Wrote>
+GPUFS_DEVICE_COLD std::int64_t pin_found(mapping_name name, std::uint32_t page, std::uint64_t held) {
+  if (!is_mapping(name)) return check_name(name);
+  mapping_entry& from = *entry_of(name);
+  if (held != 0) give_back<Wrote>(state_at(from, held), 1);
+  const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed);
+  simt::fence_loads();  // as mapping_table::is: the id is that of the name's mapping
+  const int error = check_name(name);
+  if (error != 0 || page == no_page) return error;
+  const cache::page_key key = cache::make_key(id, page);
+  const cache::frames frames(from.frames);
+  cache::frames::pin_result pinned{};
+  cache::frame_index at{};
+  const bool found = cache::hash_table(from.table).find(key, [&](cache::frame_index f) {
+    at = f;
+    pinned = frames.pin(f, key);
+    return pinned.held;
+  });
+  if (!found) return 0;
+  if (pinned.filling || pinned.crowded) [[unlikely]] {
+    frames.unpin(at);
+    return pinned.crowded ? -ENOMEM : 0;
+  }
+  simt::count_one(simt::this_thread(), from.counters[simt::processor_id() % file_shards * from.counter_stride].hits);
+  return reinterpret_cast<std::int64_t>(frames.data(at));
+}
+
+// What is left of pin_hit, which gave `pinned`: waits, and brings pages in. A warp that was together stays together, with lanes
+// that have their page, as all lanes of a group help to bring pages in. The page's address, or 0: none was asked for, or a negative
+// errno.
 template <class Handler, bool Wrote>
-GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std::uint32_t page, std::uint64_t held) {
+GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std::uint32_t page, std::uint64_t pinned,
+                                        std::uint64_t held) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  if (lanes.ballot_lanes(held != 0) != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
-  const int error = check_name(name);
-  if (error != 0) page = no_page;
-  const pinned_page got = pin_pages(lanes, entry_of(name), handler, page);
-  if (error != 0) return error;
-  if (page == no_page) return 0;
-  if (got.error != 0) return got.error;
-  return static_cast<std::int64_t>(reinterpret_cast<std::uint64_t>(cache::frames(entry_of(name)->frames).data(got.frame)));
+  auto mine = static_cast<std::int64_t>(pinned & ~pin_missed);
+  if (pinned == pin_again) {
+    mine = simt::call_cold(&pin_found<Wrote>, name, page, held);
+  } else if (mine == 0 && page != no_page) {
+    mine = simt::call_cold(&pin_found<Wrote>, name, page, 0);
+  }
+  const std::uint32_t missing = lanes.ballot_lanes(mine == 0 && page != no_page);
+  if (missing == 0) return mine;
+  const mapping_entry* from = entry_of(name);
+  const pinned_page got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing);
+  if ((missing >> simt::lane_id() & 1) == 0) return mine;
+  return got.error != 0 ? got.error : reinterpret_cast<std::int64_t>(cache::frames(from->frames).data(got.frame));
 }
 
 // Copies nbytes at `position` of the file to or from `bytes` (the lane's own), page by page, with a pin for no longer than that. An
@@ -558,10 +554,12 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
                                        std::uint32_t nbytes, int error) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  if (error == 0) error = check_name(name);
-  if (error == 0 && !within.have(position, nbytes)) error = -ENXIO;
+  if (error == 0 && nbytes != 0) {  // else there is nothing to do, but to help
+    error = check_name(name);
+    if (error == 0 && !within.have(position, nbytes)) error = -ENXIO;
+  }
   const mapping_entry* from = entry_of(name);
-  const std::uint32_t shift = error == 0 ? from->frames.page_shift : 0;
+  const std::uint32_t shift = error == 0 && nbytes != 0 ? from->frames.page_shift : 0;
   std::uint32_t done = 0;
   if constexpr (Write) {
     if (error == 0 && !is_private(*from)) {
@@ -574,12 +572,12 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     if (lanes.ballot_lanes(wanted) == 0) break;
     const std::uint64_t at = position + done;
     const auto page = wanted ? static_cast<std::uint32_t>(at >> shift) : no_page;
-    const pinned_page got = pin_pages(lanes, from, handler, page);
-    const std::uint32_t served = lanes.ballot_lanes(wanted && got.error == 0);
+    const std::int64_t got = simt::call_cold(&pin_rest<Handler, Write>, name, handler, page, pin_again, 0);
+    const std::uint32_t served = lanes.ballot_lanes(wanted && got > 0);
     std::uint64_t address = 0;
-    if (wanted && got.error == 0) {
+    if (wanted && got > 0) {
       const std::uint64_t in_page = at & ((std::uint64_t{1} << shift) - 1);
-      std::byte* data = cache::frames(from->frames).data(got.frame) + in_page;
+      std::byte* data = reinterpret_cast<std::byte*>(got) + in_page;
       address = reinterpret_cast<std::uint64_t>(data);
       if constexpr (Write) mark_dirty(from, address);
       const std::uint64_t left = (std::uint64_t{1} << shift) - in_page;
@@ -590,8 +588,8 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
           bytes[done] = data[i];
         }
       }
-    } else if (wanted && (got.error != -ENOMEM || served == 0)) {
-      error = got.error;  // while others get on, frames come free: try again
+    } else if (wanted && (got != -ENOMEM || served == 0)) {
+      error = static_cast<int>(got);  // while others get on, frames come free: try again
     }
     unpin_pages<Write>(lanes, from, address);
   }
@@ -606,13 +604,15 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
   return error;
 }
 
-// Reads `count` elements that begin `stride` bytes apart, each as access_elsewhere does (error: of the first).
+// Reads `count` elements at these positions, each as access_elsewhere does (error: of the first), but for those whose bit in `done`
+// is set. Lanes that are together should all call, as they help each other.
 template <class Handler>
-GPUFS_DEVICE_COLD void gather_elsewhere(mapping_name name, Handler handler, bounds within, std::uint64_t position, std::byte* bytes,
-                                        std::uint32_t nbytes, std::uint32_t count, std::uint64_t stride, int error) {
+GPUFS_DEVICE_COLD void gather_elsewhere(mapping_name name, Handler handler, bounds within, const std::uint64_t* positions,
+                                        std::byte* bytes, std::uint32_t nbytes, std::uint32_t count, std::uint32_t done,
+                                        int error) {
   for (std::uint32_t k = 0; k < count; ++k) {
-    access_elsewhere<Handler, false>(name, handler, within, position + k * stride, bytes + std::size_t{k} * nbytes, nbytes,
-                                     k == 0 ? error : 0);
+    access_elsewhere<Handler, false>(name, handler, within, positions[k], bytes + std::size_t{k} * nbytes,
+                                     (done >> k & 1) != 0 ? 0 : nbytes, k == 0 ? error : 0);
   }
 }
 

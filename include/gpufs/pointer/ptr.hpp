@@ -14,7 +14,7 @@
 #include <iterator>
 #include <type_traits>
 
-#include "gpufs/pointer/fault.hpp"
+#include "gpufs/pointer/unpinned.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -29,15 +29,15 @@ struct handled_by {
   };
 
   // See detail::pin_hit and pin_rest, leave, access_elsewhere. last: the last page that the pointer may access. held: the page that
-  // is to be given back, 0: none, or it has been.
+  // is to be given back, 0: none.
   template <bool Wrote>
   GPUFS_DEVICE static std::uint64_t pin_hit(const pages&, mapping_name from, std::uint32_t page, std::uint64_t held) {
     return detail::pin_hit<Wrote>(from, page, held);
   }
   template <bool Wrote>
   GPUFS_DEVICE static std::int64_t pin_rest(const pages&, mapping_name from, const Handler& how, std::uint32_t page,
-                                            std::uint32_t /*last*/, std::uint64_t held) {
-    return simt::call_cold(&detail::pin_rest<Handler, Wrote>, from, how, page, held);
+                                            std::uint32_t /*last*/, std::uint64_t pinned, std::uint64_t held) {
+    return simt::call_cold(&detail::pin_rest<Handler, Wrote>, from, how, page, pinned, held);
   }
   template <bool Wrote>
   GPUFS_DEVICE static void leave(const pages&, mapping_name from, std::uint64_t held) {
@@ -50,10 +50,10 @@ struct handled_by {
                            nbytes, error);
   }
   GPUFS_DEVICE static void gather_elsewhere(mapping_name from, const Handler& how, const detail::bounds& within,
-                                            std::uint64_t position, void* bytes, std::uint32_t nbytes, std::uint32_t count,
-                                            std::uint64_t stride, int error) {
-    simt::call_cold(&detail::gather_elsewhere<Handler>, from, how, within, position, static_cast<std::byte*>(bytes), nbytes, count,
-                    stride, error);
+                                            const std::uint64_t* positions, void* bytes, std::uint32_t nbytes, std::uint32_t count,
+                                            std::uint32_t done, int error) {
+    simt::call_cold(&detail::gather_elsewhere<Handler>, from, how, within, positions, static_cast<std::byte*>(bytes), nbytes, count,
+                    done, error);
   }
 };
 using plain_access = handled_by<no_handler>;
@@ -141,13 +141,6 @@ class element {
 
   const ptr<T, Access>& owner_;
   std::uint64_t distance_;  // bytes from where the owner points
-};
-
-// What read_tile gives.
-template <class T, unsigned N>
-struct elements {
-  T values[N];
-  GPUFS_DEVICE const T& operator[](unsigned k) const { return values[k]; }
 };
 
 // Dereferencing links and so changes the object even where it is const: threads that share a pointer (in global or shared memory)
@@ -261,11 +254,28 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       return tile;
     }
     unlink();
-    elements<plain, N> elsewhere;
-    Access::gather_elsewhere(from_, handler(), within(), position(), elsewhere.values, nbytes, N, bytes(stride),
-                             static_cast<int>(at < 0 ? at : 0));
-    for (unsigned k = 0; k < N; ++k) tile.values[k] = elsewhere.values[k];
-    return tile;
+    const std::uint64_t begin = position();
+    elements<std::uint64_t, N> positions;
+    for (unsigned k = 0; k < N; ++k) positions.values[k] = begin + bytes(static_cast<difference_type>(k) * stride);
+    return read_rest(elements<plain, N>{}, positions, 0, static_cast<int>(at < 0 ? at : 0));
+  }
+
+  // Reads N elements, at[k] elements from here, wherever in the mapping they lie, and links to none: for accesses that come back to
+  // no page, such as a gather by index. N look-ups are under way at once, without pins (unpinned.hpp); what is not in the cache is
+  // brought in as for any access. Does not change the pointer, so that threads may share it.
+  template <unsigned N>
+  GPUFS_DEVICE elements<plain, N> gather(const difference_type (&at)[N]) const {
+    static_assert(N <= 32);
+    const std::uint64_t here = position();
+    elements<std::uint64_t, N> positions;
+    for (unsigned k = 0; k < N; ++k) positions.values[k] = here + bytes(at[k]);
+    const auto got = detail::read_unpinned<may_straddle, plain>(from_, within(), positions);
+    struct site;
+    const bool together = simt::lanes_together<site>().mask() == ~0u;
+    const bool all = got.read == ~0u >> (32 - N);
+    if (together ? simt::this_warp().all(all) : all) [[likely]]
+      return got.values;
+    return read_rest(got.values, positions, got.read, 0);
   }
 
   // Links to the element's page if it is not linked to it: 0, or the errno of why it is not to be had, which is recorded as any
@@ -393,13 +403,22 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     other.set_mark(detail::page_mark::none);
   }
 
-  // Where the pointer is and what it may access. Looked at before a call and after it, as registers that a call keeps are few, and
-  // these are wanted in faults only.
+  // Where the pointer is and what it may access. Looked at before a call and where it is wanted after it, as registers that a call
+  // keeps are few, and these are wanted in faults only.
   struct whereabouts {
     std::uint64_t here;
     detail::bounds within;
     mapping_name from;
     std::uint32_t page_shift;
+
+    // The page of an element.
+    GPUFS_DEVICE std::uint32_t page_of(std::uint64_t position) const {
+      return detail::page_of<may_straddle>(page_shift, within, position, nbytes);
+    }
+    GPUFS_DEVICE bool have_all_of(std::uint32_t page) const {
+      const std::uint64_t begin = std::uint64_t{page} << page_shift;
+      return begin >= within.begin && begin + (std::uint64_t{1} << page_shift) <= within.end;
+    }
   };
   GPUFS_DEVICE whereabouts look() const {
     const mapping_name from = from_;
@@ -412,7 +431,9 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     if (!linked()) first_ = 0;
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
     end_stores();
-    const std::int64_t at = pin(distance);
+    auto at = static_cast<std::int64_t>(pin(distance));
+    if (!detail::is_done(static_cast<std::uint64_t>(at))) [[unlikely]]
+      at = pin_rest(distance, static_cast<std::uint64_t>(at));
     const whereabouts now = look();
     const std::uint64_t wanted = now.here + distance;
     if (at <= 0) [[unlikely]] {
@@ -431,20 +452,19 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     shift_ = begin - page_address;
     return at;
   }
-  // Pins that page, and gives back the one at first_ (0: none).
-  GPUFS_DEVICE std::int64_t pin(std::uint64_t distance) const {
+  GPUFS_DEVICE std::uint64_t pin(std::uint64_t distance) const {
     const pages& besides = *this;
-    whereabouts now = look();
-    const std::uint64_t at = Access::template pin_hit<writable>(besides, now.from, page_at(now, distance), first_);
-    if (at > detail::pin_again) [[likely]]
-      return static_cast<std::int64_t>(at);
-    now = look();
-    const std::uint32_t page = page_at(now, distance);
-    const auto last_page = page == detail::no_page ? 0 : static_cast<std::uint32_t>((now.within.end - 1) >> now.page_shift);
-    return Access::template pin_rest<writable>(besides, now.from, handler(), page, last_page, at == detail::pin_again ? first_ : 0);
+    const whereabouts now = look();
+    return Access::template pin_hit<writable>(besides, now.from, now.page_of(now.here + distance), first_);
   }
-  GPUFS_DEVICE static std::uint32_t page_at(const whereabouts& now, std::uint64_t distance) {
-    return detail::page_of<may_straddle>(now.page_shift, now.within, now.here + distance, nbytes);
+  // What pin_hit has left.
+  GPUFS_DEVICE std::int64_t pin_rest(std::uint64_t distance, std::uint64_t pinned) const {
+    const pages& besides = *this;
+    const whereabouts now = look();
+    const std::uint32_t page = now.page_of(now.here + distance);
+    const auto last_page = page == detail::no_page ? 0 : static_cast<std::uint32_t>((now.within.end - 1) >> now.page_shift);
+    return Access::template pin_rest<writable>(besides, now.from, handler(), page, last_page, pinned,
+                                               pinned == detail::pin_again ? first_ : 0);
   }
   GPUFS_DEVICE plain read(std::uint64_t distance) const {
     const bool here = reaches(distance);
@@ -467,6 +487,16 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       }
     }
     return simt::load_device(reinterpret_cast<const plain*>(at));
+  }
+  // What is not done of `got`. (Other objects than those that are mostly in registers have their addresses taken.)
+  template <unsigned N>
+  GPUFS_DEVICE elements<plain, N> read_rest(const elements<plain, N>& got, const elements<std::uint64_t, N>& positions,
+                                            std::uint32_t done, int error) const {
+    const elements<std::uint64_t, N> where(positions);
+    elements<plain, N> elsewhere, all;
+    Access::gather_elsewhere(from_, handler(), within(), where.values, elsewhere.values, nbytes, N, done, error);
+    for (unsigned k = 0; k < N; ++k) all.values[k] = (done >> k & 1) != 0 ? got.values[k] : elsewhere.values[k];
+    return all;
   }
   // As read, for who writes what comes of it; false: it failed, and is recorded.
   GPUFS_DEVICE bool try_read(std::uint64_t distance, plain& value) const {

@@ -154,8 +154,9 @@ GPUFS_DEVICE_COLD looked_ahead renew_ahead(pages_ahead ahead, mapping_name name,
   }
   const looked_ahead made = look_ahead(name, page, last);
   if (made.at != 0) return made;
-  const std::uint64_t at = pin_hit<Wrote>(name, page, 0);
-  return {at > pin_again ? static_cast<std::int64_t>(at) : pin_rest<no_handler, Wrote>(name, {}, page, 0), {}};
+  const std::uint64_t at = pin_hit_inline<Wrote>(name, page, 0);
+  if (is_done(at)) return {static_cast<std::int64_t>(at), {}};
+  return {simt::call_cold(&pin_rest<no_handler, Wrote>, name, {}, page, at, 0), {}};
 }
 
 }  // namespace detail
@@ -171,7 +172,7 @@ struct sequential_access : plain_access {
   }
   template <bool Wrote>
   GPUFS_DEVICE static std::int64_t pin_rest(const pages& ahead, mapping_name from, no_handler, std::uint32_t page,
-                                            std::uint32_t last, std::uint64_t held) {
+                                            std::uint32_t last, std::uint64_t /*pinned*/, std::uint64_t held) {
     // Given up first, as a lane that is unwound meanwhile (CPU machine) does not give them up twice.
     const detail::looked_ahead made = simt::call_cold(&detail::renew_ahead<Wrote>, ahead.give(), from, page, last, held);
     ahead.set(made.ahead);

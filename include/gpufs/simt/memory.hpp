@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "gpufs/simt/atomic.hpp"
 #include "gpufs/simt/config.hpp"
 #include "gpufs/simt/group.hpp"
 #include "gpufs/simt/types.hpp"
@@ -35,6 +36,17 @@ template <class T>
 GPUFS_DEVICE T load_device_if(bool wanted, const T* p) {
   return detail::load_device_if(wanted, p);
 }
+
+// *p of device memory that other processors may write meanwhile: never from a stale first-level cache. Each piece of T's alignment
+// is a relaxed atomic load of device scope (of up to 8 bytes); pieces may come from different writes.
+template <class T>
+GPUFS_DEVICE T load_changing(const T* p) {
+  return detail::load_changing(p);
+}
+// The caller's earlier loads come before its later ones, where both are relaxed atomic ones of device scope (or load_changing's):
+// as an acquire fence of that scope, for loads alone. On CUDA one of the block's scope, which waits for values and nothing else:
+// see atomic_ref::fetch_add_after_loads.
+GPUFS_DEVICE void fence_loads() { fence(std::memory_order_acquire, GPUFS_ON_CUDA ? scope::block : scope::device); }
 
 // 128 bytes of global memory in the hands of a full warp, a word a lane: loaded at once, in one register, and handed round as they
 // are needed. All lanes of the warp construct it together, with the same address (aligned to 128), and call get together.

@@ -53,6 +53,7 @@ FAULT = "include/gpufs/pointer/fault.hpp"
 WRITE_BACK = "include/gpufs/file/write_back.hpp"
 
 CACHE_STRESS = "page_cache.random_groups_see_only_their_pages"
+UNPINNED = "page_cache.who_holds_no_pin_sees_whether_the_page_has_stayed"
 
 BUGS = (
     # Looking a page up, and its pin.
@@ -561,6 +562,34 @@ BUGS = (
         "if (target[0] == '/') return 0;",
         "store_test",
         "*/posix_write_test.RefusesWhatReadingRefuses/*",
+    ),
+    # Reads without a pin.
+    Bug(
+        "unpinned_looks_once",
+        "who reads without a pin does not ask afterwards whether the page has stayed",
+        FRAMES,
+        "return ((state_now ^ seen.state) & (frame_state::stamp_mask | frame_state::claimed)) == 0;",
+        "return state_now != 1 || seen.state != 1;",
+        "cache_page_cache_cpu",
+        UNPINNED,
+    ),
+    Bug(
+        "unpinned_reads_a_fill",
+        "who reads without a pin takes a page that is being filled for one that is there",
+        FRAMES,
+        "frame_state::claimed | frame_state::failed | frame_state::filling;",
+        "frame_state::claimed | frame_state::failed;",
+        "cache_page_cache_cpu",
+        UNPINNED,
+    ),
+    Bug(
+        "unpinned_without_key",
+        "who reads without a pin takes a frame that an entry names for its page's",
+        FRAMES,
+        "((seen.state & refused) | (seen.seal ^ sealed(static_cast<std::uint64_t>(key), seen.state))) == 0;",
+        "((seen.state & refused) | (seen.seal & static_cast<std::uint64_t>(key) & 0)) == 0;",
+        "cache_page_cache_cpu",
+        UNPINNED,
     ),
     # Memory orders, which ThreadSanitizer checks.
     Bug(

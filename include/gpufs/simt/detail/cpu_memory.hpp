@@ -32,6 +32,14 @@ T load_device_if(bool wanted, const T* p) {
   return wanted ? *p : std::remove_cv_t<T>{};
 }
 
+template <class T>
+T load_changing(const T* p) {
+  std::remove_cv_t<T> value;
+  preempt();
+  cpu_copy_changing(&value, p, sizeof value);
+  return value;
+}
+
 // Atomic loads, as a line may have words that others compare and exchange: to ThreadSanitizer a failed exchange is a write, too.
 class warp_line_words {
  public:

@@ -165,6 +165,41 @@ __device__ inline T load_device_if(bool wanted, const T* p) {
   }
 }
 
+template <unsigned Nbytes>
+__device__ inline void load_changing_piece(const std::byte* from, std::byte* to) {
+  const std::size_t at = __cvta_generic_to_global(from);
+  if constexpr (Nbytes == 16) {
+    const vec16 piece = load_relaxed_16(from);
+    std::memcpy(to, &piece, Nbytes);
+  } else if constexpr (Nbytes == 8) {
+    std::uint64_t piece;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(piece) : "l"(at) : "memory");
+    std::memcpy(to, &piece, Nbytes);
+  } else if constexpr (Nbytes == 4) {
+    std::uint32_t piece;
+    asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(piece) : "l"(at) : "memory");
+    std::memcpy(to, &piece, Nbytes);
+  } else if constexpr (Nbytes == 2) {
+    std::uint16_t piece;
+    asm volatile("ld.relaxed.gpu.global.b16 %0, [%1];" : "=h"(piece) : "l"(at) : "memory");
+    std::memcpy(to, &piece, Nbytes);
+  } else {
+    std::uint32_t piece;
+    asm volatile("ld.relaxed.gpu.global.b8 %0, [%1];" : "=r"(piece) : "l"(at) : "memory");
+    *to = static_cast<std::byte>(piece);
+  }
+}
+template <class T>
+__device__ inline T load_changing(const T* p) {
+  constexpr unsigned nbytes = alignof(T) < 16 ? alignof(T) : 16;
+  std::remove_cv_t<T> value;
+  const auto* from = reinterpret_cast<const std::byte*>(p);
+  for (unsigned done = 0; done < sizeof(T); done += nbytes) {
+    load_changing_piece<nbytes>(from + done, reinterpret_cast<std::byte*>(&value) + done);
+  }
+  return value;
+}
+
 class warp_line_words {
  public:
   __device__ explicit warp_line_words(const void* line) : word_(static_cast<const std::uint32_t*>(line)[lane()]) {}
