@@ -143,12 +143,21 @@ int process(const std::string& root, std::uint32_t which, std::uint64_t seed) {
 std::uint64_t open_descriptors() {
   return static_cast<std::uint64_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {})) - 1;
 }
-std::uint64_t resident_mib() {
-  std::uint64_t all = 0, resident = 0;
+// What the process has taken, in MiB: of its own memory (files and what is shared with others come and go with the mounts), and of
+// the device's.
+struct taken_memory {
+  std::uint64_t own, device;
+};
+taken_memory memory_now() {
+  std::uint64_t all = 0, resident = 0, shared = 0;
   std::FILE* in = std::fopen("/proc/self/statm", "r");
-  if (in == nullptr || std::fscanf(in, "%lu %lu", &all, &resident) != 2) wrong("/proc/self/statm");
+  if (in == nullptr || std::fscanf(in, "%lu %lu %lu", &all, &resident, &shared) != 3) wrong("/proc/self/statm");
   std::fclose(in);
-  return resident * 4096 >> 20;
+  std::size_t device_free = 0, device_all = 0;
+#if GPUFS_ON_CUDA
+  expect(cudaMemGetInfo(&device_free, &device_all) == cudaSuccess, "cudaMemGetInfo");
+#endif
+  return {(resident - shared) * 4096 >> 20, (device_all - device_free) >> 20};
 }
 
 // What is in the files when all have closed them.
@@ -345,25 +354,28 @@ int soak(std::uint64_t seconds, std::uint64_t seed) {
   const auto time = std::chrono::milliseconds(std::clamp<std::uint64_t>(seconds * 1000 / 4, 500, 15'000));
   simt::this_platform().memory_nbytes();  // what the platform keeps open is open from here on
   round_sums sums;
-  std::uint64_t descriptors = 0, memory = 0;
+  std::uint64_t descriptors = 0;
+  taken_memory most{};  // in the first rounds, after which all is there that stays
   std::uint64_t rounds = 0;
-  for (; std::chrono::steady_clock::now() < end; ++rounds, ++seed) {
-    std::printf("round %llu, seed %llu\n", static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(seed));
+  const auto tell = [](const char* format, auto... numbers) {
+    std::printf(format, static_cast<unsigned long long>(numbers)...);
     std::fflush(stdout);
+  };
+  for (; std::chrono::steady_clock::now() < end; ++rounds, ++seed) {
+    tell("round %llu, seed %llu", rounds, seed);
     if (rounds == 0) descriptors = open_descriptors();
     one_round(seed, time, &sums);
+    const taken_memory now = memory_now();
+    tell(": %llu MiB, %llu of the device\n", now.own, now.device);
     expect(on_cuda && rounds == 0 ? true : open_descriptors() == descriptors,
            numbered("descriptors stay open: ", open_descriptors()));
     if (on_cuda && rounds == 0) descriptors = open_descriptors();
-    if (rounds <= 2) memory = std::max(memory, resident_mib());
-    expect(resident_mib() <= memory + memory / 4 + 64, numbered("memory grows, MiB: ", resident_mib()));
+    if (rounds <= 2) most = {std::max(most.own, now.own), std::max(most.device, now.device)};
+    expect(now.own <= most.own + most.own / 4 + 64, numbered("memory grows, MiB: ", now.own));
+    expect(now.device <= most.device + 64, numbered("the device's memory is not given back, MiB: ", now.device));
   }
-  std::printf(
-      "%llu rounds: %llu kernels, %llu steps of theirs, %llu of processes; %llu pages written back, %llu evicted; %llu MiB\n",
-      static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(sums.launches),
-      static_cast<unsigned long long>(sums.steps), static_cast<unsigned long long>(sums.process_steps),
-      static_cast<unsigned long long>(sums.write_backs), static_cast<unsigned long long>(sums.evictions),
-      static_cast<unsigned long long>(resident_mib()));
+  tell("%llu rounds: %llu kernels, %llu steps of theirs, %llu of processes; %llu pages written back, %llu evicted\n", rounds,
+       sums.launches, sums.steps, sums.process_steps, sums.write_backs, sums.evictions);
   return sums.steps != 0 && sums.process_steps != 0 && sums.write_backs != 0 ? 0 : 1;
 }
 

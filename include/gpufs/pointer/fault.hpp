@@ -1,11 +1,12 @@
 // The page faults of active pointers: a position in a file becomes an address in the page cache, pinned. After ActivePointers
-// (ISCA'16), sections III and IV-C: lanes that fault together on one page share one look-up and one pin update. Unlike there,
-// look-ups of different pages go in parallel; only pages that must be brought in take turns, as all lanes help to copy each.
+// (ISCA'16), sections III and IV-C: lanes of a warp that fault together on one page of one mapping share one look-up and one pin
+// update. Unlike there, look-ups of different pages go in parallel; only pages that must be brought in take turns, as all lanes
+// help to copy each.
 //
 // On CUDA lanes share as a full warp only, and fault alone otherwise (simt::lanes_together).
 //
-// A fault is two calls, so that a hit pays for little: pin_hit finds pages that are in the cache, and calls nothing else; pin_rest
-// does all else.
+// A fault is two calls, so that a hit pays for little: pin_hit, of a full warp, finds pages that are in the cache, and calls
+// nothing else; pin_rest does all else, in which each lane looks for itself.
 #pragma once
 #include "gpufs/file/map_to_write.hpp"
 #include "gpufs/pointer/mapping.hpp"
@@ -397,7 +398,7 @@ class warp_access {
     give_back<Wrote>(states[frame], simt::count_lanes(same));
   }
 
-  // A frame that may be that of the lane's page, asked for only: the page's home bucket, and the first there that looks like it.
+  // A frame that may be that of the lane's page, asked for only: see hash_table::first.
   GPUFS_DEVICE std::uint32_t look_up(std::uint32_t page) const {
     cache::table_storage table{};
     table.buckets = entry_.get<cache::bucket*>(table_at + offsetof(cache::table_storage, buckets));
@@ -495,8 +496,8 @@ GPUFS_DEVICE_COLD void leave(mapping_name name, std::uint64_t address) {
 }
 
 // Pins the page in place of the page at `held` (0: none), if it is in the cache: its address; 0: it is not, or none was asked for;
-// or a negative errno. Each lane for itself, in as little code as that takes: some lane of most scattered accesses of a warp needs
-// it, as its page is not in its home bucket, and the others wait.
+// or a negative errno. Each lane for itself, in as little code as that takes: some lane of many scattered accesses of a warp needs
+// it, as hash_table::first did not find its page, and the others wait.
 template <bool Wrote>
 GPUFS_DEVICE_COLD std::int64_t pin_found(mapping_name name, std::uint32_t page, std::uint64_t held) {
   if (!is_mapping(name)) return check_name(name);
@@ -543,7 +544,14 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
   const mapping_entry* from = entry_of(name);
   const pinned_page got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing);
   if ((missing >> simt::lane_id() & 1) == 0) return mine;
-  return got.error != 0 ? got.error : reinterpret_cast<std::int64_t>(cache::frames(from->frames).data(got.frame));
+  if (got.error != 0) return got.error;
+  const cache::frames frames(from->frames);
+  simt::fence_loads();
+  if (!is_current(name)) {  // the entry is another mapping's by now, and the page may be, too
+    frames.unpin(got.frame);
+    return -EBADF;
+  }
+  return reinterpret_cast<std::int64_t>(frames.data(got.frame));
 }
 
 // Copies nbytes at `position` of the file to or from `bytes` (the lane's own), page by page, with a pin for no longer than that. An

@@ -262,7 +262,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   // Reads N elements, at[k] elements from here, wherever in the mapping they lie, and links to none: for accesses that come back to
   // no page, such as a gather by index. N look-ups are under way at once, without pins (unpinned.hpp); what is not in the cache is
-  // brought in as for any access. Does not change the pointer, so that threads may share it.
+  // brought in as for any access, and then the pointer gives its own page up. One that is not linked is not changed, so that
+  // threads may share it.
   template <unsigned N>
   GPUFS_DEVICE elements<plain, N> gather(const difference_type (&at)[N]) const {
     static_assert(N <= 32);
@@ -275,6 +276,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     const bool all = got.read == ~0u >> (32 - N);
     if (together ? simt::this_warp().all(all) : all) [[likely]]
       return got.values;
+    unlink();  // who waits for another page holds none
     return read_rest(got.values, positions, got.read, 0);
   }
 
@@ -414,10 +416,6 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     // The page of an element.
     GPUFS_DEVICE std::uint32_t page_of(std::uint64_t position) const {
       return detail::page_of<may_straddle>(page_shift, within, position, nbytes);
-    }
-    GPUFS_DEVICE bool have_all_of(std::uint32_t page) const {
-      const std::uint64_t begin = std::uint64_t{page} << page_shift;
-      return begin >= within.begin && begin + (std::uint64_t{1} << page_shift) <= within.end;
     }
   };
   GPUFS_DEVICE whereabouts look() const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads through pointers that hold no pin: an element is read between two looks at its frame's state, and counts if the frame has
 // had the page all the while (frames::unpinned). For accesses that come back to no page, each of which would add a pin and take it
-// away again: two atomics, which write to a line of the page table's. Here nothing is written, so that the look-ups of several
-// elements are under way at once.
+// away again: two atomics on a word that others use, too. Here that is only read, so that the look-ups of several elements are
+// under way at once. (Hits are counted, and a page's first use since the clock's hand came by is noted.)
 #pragma once
 #include "gpufs/pointer/fault.hpp"
 
@@ -30,6 +30,7 @@ template <bool MayStraddle, class T, unsigned N>
 GPUFS_DEVICE read_elements<T, N> read_unpinned(mapping_name name, const bounds& within,
                                                const elements<std::uint64_t, N>& positions) {
   if (!is_mapping(name) || checks_access(name)) return {};
+  if (MayStraddle && sizeof(T) > std::size_t{1} << page_shift_of(name)) return {};  // none lies in one page
   mapping_entry& from = entry_of(name)[simt::processor_id() % mapping_copies];
   // All that is wanted of the entry, asked for at once.
   const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed);
@@ -55,7 +56,7 @@ GPUFS_DEVICE read_elements<T, N> read_unpinned(mapping_name name, const bounds& 
       }
       const bool there = (at[k] != no_frame) & (page[k] != no_page);
       read |= std::uint32_t{there} << k;
-      if (at[k] == no_frame) at[k] = 0;  // looked at for nothing
+      if (!there) at[k] = 0;  // looked at for nothing
     }
   }
   cache::frames::unpinned seen[N];

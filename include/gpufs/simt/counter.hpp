@@ -36,8 +36,9 @@ GPUFS_DEVICE void count_each(std::uint64_t& counter, std::uint32_t n) {
 #if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
   const std::uint32_t same = __match_any_sync(__activemask(), reinterpret_cast<std::uintptr_t>(&counter));
   const std::uint32_t sum = __reduce_add_sync(same, n);
-  if (lane_id() == static_cast<std::uint32_t>(__ffs(static_cast<int>(same)) - 1))
+  if (sum != 0 && lane_id() == static_cast<std::uint32_t>(__ffs(static_cast<int>(same)) - 1)) {
     atomic_ref<std::uint64_t>(counter).add_relaxed(sum);
+  }
 #else
   if (n != 0) atomic_ref<std::uint64_t>(counter).add_relaxed(n);
 #endif
