@@ -212,7 +212,6 @@ class lane_program {
     add_data(s, i, n);
   }
 
-  // Links to none.
   void gather(pointer_step s, std::int64_t i) {
     const std::int64_t other = some_element(false), second = may_read(other) ? other : i;
     s.what = pointer_op::gather;
@@ -221,6 +220,7 @@ class lane_program {
     model_pointer none;
     touch(none, i);
     touch(none, second);
+    at(s.p).link = not_linked;
     add_data(s, s.flag != 0 ? i : second);
   }
 

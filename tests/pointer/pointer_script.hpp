@@ -20,7 +20,7 @@ enum class pointer_op : std::uint8_t {
   index,          // p[n]                    -> digest
   arrow,          // p->byte[n], *p of what is no struct -> digest
   load_wide,      // p.load<V>(n)            -> digest
-  gather,         // p.gather({n, v})        -> digest of the first, or (not flag) the second
+  gather,         // p.gather({n, v})        -> digest of the first, or (not flag) the second; unlinks
   copy,           // T of a copy of p        -> digest
   post_plus,      // *p++                    -> digest
   post_minus,     // *p--                    -> digest
@@ -138,6 +138,7 @@ class pointer_interpreter {
       case pointer_op::gather: {
         const std::ptrdiff_t at[] = {s.n, static_cast<std::ptrdiff_t>(s.v)};
         const auto got = p.gather(at);
+        p.unlink();  // as it has done already if it had to wait
         return digest_of(got[s.flag != 0 ? 0 : 1]);
       }
       case pointer_op::copy: {

@@ -3,6 +3,7 @@
 // says which file and place it is meant for, and by its low bits which version of it; each actor (a group of threads, or a process)
 // knows the versions of what it owns. Contents are checked all the time, and all of them after each round, with pins, pages,
 // descriptors and memory. GPUFS_TEST_SEED is no use here: threads and processes meet as they like; the seed says what they ask for.
+#include <malloc.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -149,6 +150,7 @@ struct taken_memory {
   std::uint64_t own, device;
 };
 taken_memory memory_now() {
+  ::malloc_trim(0);  // what is free in the heaps of threads that have ended counts as given back
   std::uint64_t all = 0, resident = 0, shared = 0;
   std::FILE* in = std::fopen("/proc/self/statm", "r");
   if (in == nullptr || std::fscanf(in, "%lu %lu %lu", &all, &resident, &shared) != 3) wrong("/proc/self/statm");
