@@ -16,8 +16,8 @@
 // a lane of each of 512 pages, moving its pointer from page to page; against map_page and unmap_page of each (its Table III, where
 // gmmap was the baseline). _sequential:
 // the same through map_sequential. ap_major: as bench/cold.cu, through pointers, which read all of each page. ap_gather: every
-// thread reads random 8-byte elements, four at a time by p.gather; _one: one after the other by p[i]. ap_registers: what a pointer
-// adds to the copy kernels, with the same launch bounds; the worst of the three.
+// thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu; _four: four at a time by p.gather. ap_registers: what a
+// pointer adds to the copy kernels, with the same launch bounds; the worst of the three.
 #include <fcntl.h>
 
 #include "pointer_runs.hpp"
@@ -106,10 +106,9 @@ class pointers : public pointer_runs {
       workloads<vec16>(out, {}, mapped, tiled("ap_workloads_16"), untiled("ap_workloads_16_untiled"));
     if (args_.wants("ap_minor")) minor("ap_minor", cache, mapped, out);
     if (args_.wants("ap_minor_sequential")) minor("ap_minor_sequential", cache, walked, out);
-    if (args_.wants("ap_gather"))
-      read_elements<true>("ap_gather", "random 8-byte elements, four at a time", cache.fs, raw, mapped, out);
-    if (args_.wants("ap_gather_one"))
-      read_elements<false>("ap_gather_one", "random 8-byte elements, one after the other", cache.fs, raw, mapped, out);
+    if (args_.wants("ap_gather")) read_elements<false>("ap_gather", "a random 8-byte element a thread", cache.fs, raw, mapped, out);
+    if (args_.wants("ap_gather_four"))
+      read_elements<true>("ap_gather_four", "four random 8-byte elements a thread", cache.fs, raw, mapped, out);
   }
 
   void major(results& out) const {
@@ -250,7 +249,7 @@ int main(int argc, char** argv) {
       bench.latency(out);
     if (args.wants_any({"ap_copy_4", "ap_copy_8", "ap_copy_16", "ap_copy_4_sequential", "ap_copy_8_sequential",
                         "ap_copy_16_sequential", "ap_workloads_4", "ap_workloads_16", "ap_minor", "ap_minor_sequential",
-                        "ap_gather", "ap_gather_one"}))
+                        "ap_gather", "ap_gather_four"}))
       bench.hits(out);
     if (args.wants("ap_major")) bench.major(out);
     return out.finish();

@@ -198,9 +198,8 @@ TEST_F(ptr_, lanes_of_one_page_share_the_look_up) {
     const auto after = fs().counters();
     lookups += after.hits + after.faults + after.waits - before.hits - before.faults - before.waits;
   }
-  // Lanes of a warp that is together share. On CUDA these are; on the CPU machine the seed says so. (An open may enter the first
-  // page.)
-  EXPECT_LE(lookups, rounds * (on_cuda ? 4u : 24u));
+  // On CUDA the lanes arrive together; on the CPU machine the seed says which do. (An open may enter the first page.)
+  EXPECT_LE(lookups, rounds * (on_cuda ? 4u : 16u));
   EXPECT_GE(lookups, static_cast<std::uint64_t>(rounds));
 }
 

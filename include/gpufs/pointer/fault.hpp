@@ -495,14 +495,12 @@ GPUFS_DEVICE_COLD void leave(mapping_name name, std::uint64_t address) {
   }
 }
 
-// Pins the page in place of the page at `held` (0: none), if it is in the cache: its address; 0: it is not, or none was asked for;
-// or a negative errno. Each lane for itself, in as little code as that takes: some lane of many scattered accesses of a warp needs
-// it, as hash_table::first did not find its page, and the others wait.
-template <bool Wrote>
-GPUFS_DEVICE_COLD std::int64_t pin_found(mapping_name name, std::uint32_t page, std::uint64_t held) {
+// Pins the page npins times if it is in the cache: its address; 0: it is not, or none was asked for; or a negative errno. One lane
+// calls, in as little code as that takes: some lane of many scattered accesses of a warp needs it, as hash_table::first did not
+// find its page, and the others wait.
+GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t page, std::uint32_t npins) {
   if (!is_mapping(name)) return check_name(name);
   mapping_entry& from = *entry_of(name);
-  if (held != 0) give_back<Wrote>(state_at(from, held), 1);
   const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed);
   simt::fence_loads();  // as mapping_table::is: the id is that of the name's mapping
   const int error = check_name(name);
@@ -513,12 +511,12 @@ GPUFS_DEVICE_COLD std::int64_t pin_found(mapping_name name, std::uint32_t page, 
   cache::frame_index at{};
   const bool found = cache::hash_table(from.table).find(key, [&](cache::frame_index f) {
     at = f;
-    pinned = frames.pin(f, key);
+    pinned = frames.pin(f, key, npins);
     return pinned.held;
   });
   if (!found) return 0;
   if (pinned.filling || pinned.crowded) [[unlikely]] {
-    frames.unpin(at);
+    cache::frames::unpin(frames.state_word(at), npins);
     return pinned.crowded ? -ENOMEM : 0;
   }
   simt::count_one(simt::this_thread(), from.counters[simt::processor_id() % file_shards * from.counter_stride].hits);
@@ -533,11 +531,27 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
                                         std::uint64_t held) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  auto mine = static_cast<std::int64_t>(pinned & ~pin_missed);
-  if (pinned == pin_again) {
-    mine = simt::call_cold(&pin_found<Wrote>, name, page, held);
-  } else if (mine == 0 && page != no_page) {
-    mine = simt::call_cold(&pin_found<Wrote>, name, page, 0);
+  auto mine = static_cast<std::int64_t>(pinned & ~(pin_again | pin_missed));
+  if (pinned != pin_again) held = 0;  // it has been given back
+  const bool looks = pinned == pin_again || (mine == 0 && page != no_page);
+  if (lanes.size() == 1) {
+    if (held != 0) give_back<Wrote>(state_at(*entry_of(name), held), 1);
+    if (looks) mine = simt::call_cold(&pin_found, name, page, 1);
+  } else {
+    if (lanes.ballot_lanes(held != 0) != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
+    // Lanes that look for one page of one mapping.
+    struct wanted_page {
+      mapping_name name;
+      std::uint32_t number, looks;
+      GPUFS_DEVICE bool operator==(const wanted_page& other) const {
+        return name == other.name && number == other.number && looks == other.looks;
+      }
+    };
+    const std::uint32_t same = sharing_lanes(lanes, wanted_page{name, page, looks});
+    const unsigned leader = simt::lowest_lane(same);
+    if (looks && simt::lane_id() == leader) mine = simt::call_cold(&pin_found, name, page, simt::count_lanes(same));
+    const std::int64_t found = lanes.shfl_from_lane(mine, leader);
+    if (looks) mine = found;
   }
   const std::uint32_t missing = lanes.ballot_lanes(mine == 0 && page != no_page);
   if (missing == 0) return mine;

@@ -37,8 +37,8 @@ GPUFS_DEVICE T load_device_if(bool wanted, const T* p) {
   return detail::load_device_if(wanted, p);
 }
 
-// *p of device memory that other processors may write meanwhile: never from a stale first-level cache. Each piece of T's alignment
-// is a relaxed atomic load of device scope (of up to 8 bytes); pieces may come from different writes.
+// *p of device memory that other processors may write meanwhile: never from a stale first-level cache. Its
+// bytes are old or new ones, and may come from different writes.
 template <class T>
 GPUFS_DEVICE T load_changing(const T* p) {
   return detail::load_changing(p);
