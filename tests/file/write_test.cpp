@@ -651,10 +651,10 @@ TEST(shared_writes, appends_never_overlap) {
 
 // A page of a long write that was written back and evicted before the write ended: who then writes a part of it reads it in whole.
 TEST(shared_writes, pages_are_kept_before_their_write_has_ended) {
-  for (std::uint64_t seed = 1; seed <= schedules(100, 3); ++seed) {
+  for (std::uint64_t seed = 1; seed <= schedules(400, 3); ++seed) {
     temp_dir dir;
     const mount m(dir.path(), writing(4));
-    players groups(m.ref(), {.grid = 2, .schedule = {.seed = seed, .delay_percent = 5}});
+    players groups(m.ref(), {.grid = 2, .schedule = {.seed = seed, .delay_percent = 30}});
     std::vector<script> scripts(2);
     constexpr std::size_t nbytes = 100 * page;
     scripts[0].open(0, "file", O_RDWR | O_CREAT);
