@@ -196,7 +196,8 @@ struct host_mount::impl {
     layout.free_slots = memory.allocate(lists);
     layout.nslots = options.max_open_files;
     layout.entries = memory.allocate<file_entry>(std::size_t{file_shards} * options.max_open_files);
-    layout.counters = memory.allocate<file_counters>(std::size_t{file_shards} * options.max_open_files);
+    layout.counters = memory.allocate<call_counters>(std::size_t{file_shards} * options.max_open_files);
+    layout.hits = memory.allocate<hit_counters>(std::size_t{hit_shards} * options.max_open_files);
     const std::uint32_t npaths = std::bit_ceil(options.max_open_files);
     layout.paths = memory.allocate<path_bucket>(npaths);
     layout.path_mask = npaths - 1;
@@ -421,10 +422,14 @@ struct host_mount::impl {
   // By slot, for those that were ever used.
   std::vector<file_counters> file_counts() const {
     std::vector<file_counters> sums(read(layout.words, 1)[0].slots_used);
-    for (std::uint32_t shard = 0; shard < file_shards && !sums.empty(); ++shard) {
-      const auto part = read(layout.counters + std::size_t{shard} * layout.nslots, sums.size());
-      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
-    }
+    const auto add = [&](const auto* counters, std::uint32_t nshards) {
+      for (std::uint32_t shard = 0; shard < nshards && !sums.empty(); ++shard) {
+        const auto part = read(counters + std::size_t{shard} * layout.nslots, sums.size());
+        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
+      }
+    };
+    add(layout.hits, hit_shards);
+    add(layout.counters, file_shards);
     return sums;
   }
 };

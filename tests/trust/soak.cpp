@@ -144,22 +144,25 @@ int process(const std::string& root, std::uint32_t which, std::uint64_t seed) {
 std::uint64_t open_descriptors() {
   return static_cast<std::uint64_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {})) - 1;
 }
-// What the process has taken, in MiB: of its own memory (files and what is shared with others come and go with the mounts), and of
-// the device's.
+// What the process has taken, in MiB: of its own memory (files and what is shared with others come and go with the mounts; what
+// malloc keeps of what it was given back does not count, as that is bounded, if large), and of the device's.
 struct taken_memory {
   std::uint64_t own, device;
 };
 taken_memory memory_now() {
-  ::malloc_trim(0);  // what is free in the heaps of threads that have ended counts as given back
+  ::malloc_trim(0);
   std::uint64_t all = 0, resident = 0, shared = 0;
   std::FILE* in = std::fopen("/proc/self/statm", "r");
   if (in == nullptr || std::fscanf(in, "%lu %lu %lu", &all, &resident, &shared) != 3) wrong("/proc/self/statm");
   std::fclose(in);
+  const struct mallinfo2 heap = ::mallinfo2();
+  const std::uint64_t ours = (resident - shared) * 4096, of_malloc = heap.arena + heap.hblkhd;
+  const std::uint64_t own = heap.uordblks + heap.hblkhd + (ours > of_malloc ? ours - of_malloc : 0);
   std::size_t device_free = 0, device_all = 0;
 #if GPUFS_ON_CUDA
   expect(cudaMemGetInfo(&device_free, &device_all) == cudaSuccess, "cudaMemGetInfo");
 #endif
-  return {(resident - shared) * 4096 >> 20, (device_all - device_free) >> 20};
+  return {own >> 20, (device_all - device_free) >> 20};
 }
 
 // What is in the files when all have closed them.
@@ -390,6 +393,7 @@ int main(int argc, char** argv) {
   if (argc == 5 && std::string(argv[1]) == "--process") {
     return gpufs::test::process(argv[2], static_cast<std::uint32_t>(number(3, 0)), number(4, 0));
   }
+  ::mallopt(M_ARENA_MAX, 1);  // so that malloc_trim gives all back, also what was freed by threads that have ended
   const auto now = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   return gpufs::test::soak(number(1, 5), number(2, now % 1'000'000));
 }

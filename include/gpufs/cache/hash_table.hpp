@@ -20,7 +20,7 @@ class hash_table {
     const std::uint64_t h = hash(key);
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
-      const simt::vec16 slots = simt::load_relaxed_16(&storage_.buckets[index]);
+      const simt::vec16 slots = simt::load_kept_16(&storage_.buckets[index]);
       // A slot of this tag, less `first`, is its frame; any other is more than all frames (and an empty one wraps around). Several
       // are visited from the last frame to the first: one body, few instructions, and the slots stay in registers.
       const std::uint32_t first = entry(h, frame_index{0});
@@ -51,7 +51,7 @@ class hash_table {
   }
   // The same in two steps, so that several loads can be under way: of the home bucket, or of the one that many behind it.
   GPUFS_DEVICE simt::vec16 load_bucket(page_key key, std::uint32_t behind) const {
-    return simt::load_relaxed_16(&storage_.buckets[(home(hash(key)) + behind) & storage_.bucket_mask]);
+    return simt::load_kept_16(&storage_.buckets[(home(hash(key)) + behind) & storage_.bucket_mask]);
   }
   GPUFS_DEVICE std::uint32_t last_match(page_key key, const simt::vec16& slots) const {
     std::uint32_t found = no_frame;

@@ -99,11 +99,6 @@ GPUFS_DEVICE std::uint32_t page_nbytes_of(const Mount& mount) {
 // Spreads groups over request rings.
 GPUFS_DEVICE std::uint32_t ring_hint() { return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id(); }
 
-template <class Mount>
-GPUFS_DEVICE file_counters& counters_of(const Mount& mount, const file_view& view) {
-  return file_table(mount.layout()).counters(view.place);
-}
-
 GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) { simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n); }
 
 inline GPUFS_DEVICE_COLD void count_error(const mount_layout* mount, std::uint32_t place) {
@@ -229,7 +224,7 @@ GPUFS_DEVICE void end_fill(const mount_layout& mount, const Cache& pages, cache:
                            std::uint32_t place, int error) {
   pages.end_fill(key, frame, error);
   if (error != 0) return;
-  file_counters& counters = file_table(mount).counters(place);
+  call_counters& counters = file_table(mount).counters(place);
   count(counters.faults, 1);
   count(counters.bytes_filled, pages.pages().page_nbytes());
 }
@@ -280,10 +275,10 @@ GPUFS_DEVICE auto acquire_page(Group group, const Mount& mount, const file_view&
   const auto got = mount.pages().acquire(cache::make_key(view.cache_id, page_number), ring,
                                          {2 * mount.layout().io_timeout_ns, mount.layout().frame_timeout_ns});
   using role = decltype(got.what);
-  file_counters& counters = counters_of(mount, view);
-  if (got.what == role::hit) simt::count_one(group, counters.hits);
+  const file_table files(mount.layout());
+  if (got.what == role::hit) simt::count_one(group, files.hits(view.slot).hits);
   if (got.what == role::waited) [[unlikely]]
-    count(counters.waits, 1);
+    count(files.counters(view.place).waits, 1);
   return got;
 }
 
@@ -419,7 +414,7 @@ GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& opened, vo
     if (result < 0) [[unlikely]] {
       simt::call_cold(&detail::count_error, mount.layout().resident, view.place);
     } else {
-      detail::count(detail::counters_of(mount, view).bytes_read, static_cast<std::uint64_t>(result));
+      detail::count(file_table(mount.layout()).hits(view.slot).bytes_read, static_cast<std::uint64_t>(result));
     }
   }
   group.sync();

@@ -104,7 +104,12 @@ class file_slots {
   GPUFS_DEVICE std::uint32_t place_of(std::uint32_t index) const {
     return simt::processor_id() % file_shards * mount_.nslots + index;
   }
-  GPUFS_DEVICE file_counters& counters(std::uint32_t place) const { return mount_.counters[place]; }
+  GPUFS_DEVICE call_counters& counters(std::uint32_t place) const { return mount_.counters[place]; }
+  GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(mount_.hits + index, mount_.nslots); }
+  // Of the copies, this processor's.
+  GPUFS_DEVICE static hit_counters& hits_of(hit_counters* first, std::uint32_t stride) {
+    return first[simt::processor_id() % hit_shards * stride];
+  }
 
   // What follows is for those that open and close slots.
   GPUFS_DEVICE static std::uint32_t word_of(std::uint32_t generation, slot_state state) {

@@ -80,31 +80,44 @@ struct alignas(32) file_entry {
 static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, file_nbytes) == 16);
 inline constexpr std::uint32_t file_shards = 8;
 
-// What is counted per file, in file_shards copies to spread the adds; a mount's counts are the sums. Never reset
-// while the mount lives: a slot that is reused goes on counting.
-struct alignas(64) file_counters {
-  std::uint64_t hits;           // pages found in the cache
+// What is counted per file; a mount's counts are the sums. Never reset while the mount lives: a slot that is reused goes on
+// counting. What hits raise is in hit_shards copies, each slot's on lines of their own: processors that add to one line of the
+// second-level cache hold each other up, and all that goes through it (with 8 of them, measured, copies through pointers take an
+// eighth longer).
+struct alignas(16) hit_counters {
+  std::uint64_t hits;        // pages found in the cache
+  std::uint64_t bytes_read;  // bytes given to callers of pread
+};
+inline constexpr std::uint32_t hit_shards = 32;
+// The others, in file_shards copies.
+struct alignas(16) call_counters {
   std::uint64_t faults;         // pages filled by us
   std::uint64_t waits;          // pages that another group was filling
   std::uint64_t errors;         // calls that returned a negative errno
-  std::uint64_t bytes_read;     // bytes given to callers of pread
   std::uint64_t bytes_filled;   // pages filled, in bytes: whole pages, also at the end of a file
   std::uint64_t opens;          // opens that got a slot: also those that cost no host call, and those that then failed
   std::uint64_t bytes_written;  // bytes taken from callers of pwrite and append
-
-  file_counters& operator+=(const file_counters& other) {
+};
+struct file_counters : hit_counters, call_counters {
+  file_counters& operator+=(const hit_counters& other) {
     hits += other.hits;
+    bytes_read += other.bytes_read;
+    return *this;
+  }
+  file_counters& operator+=(const call_counters& other) {
     faults += other.faults;
     waits += other.waits;
     errors += other.errors;
-    bytes_read += other.bytes_read;
     bytes_filled += other.bytes_filled;
     opens += other.opens;
     bytes_written += other.bytes_written;
     return *this;
   }
+  file_counters& operator+=(const file_counters& other) {
+    *this += static_cast<const hit_counters&>(other);
+    return *this += static_cast<const call_counters&>(other);
+  }
 };
-static_assert(sizeof(file_counters) == 64);
 
 struct alignas(8) path_bucket {
   std::uint32_t lock;
@@ -168,12 +181,12 @@ struct alignas(128) mapping_entry {
   std::uint64_t word;  // generation << 2 | state
   cache::frame_storage frames;
   cache::table_storage table;
-  file_counters* counters;  // of the file, the first of its copies
+  hit_counters* hits;  // of the file, the first of its copies
   const mount_layout* mount;
-  std::uint32_t counter_stride;
-  std::uint32_t cache_id;  // of the file's version, in the mapping's view
-  std::int32_t number;     // of the open file
-  std::uint32_t handle;    // its, on the host
+  std::uint32_t hits_stride;  // from a copy to the next
+  std::uint32_t cache_id;     // of the file's version, in the mapping's view
+  std::int32_t number;        // of the open file
+  std::uint32_t handle;       // its, on the host
 };
 static_assert(sizeof(mapping_entry) == 128);
 inline constexpr std::uint32_t mapping_copies = 8;
@@ -183,7 +196,8 @@ struct mount_layout {
   cache::cache_layout cache;
   file_slot* slots;
   file_entry* entries;      // [shard][slot]
-  file_counters* counters;  // [shard][slot]
+  call_counters* counters;  // [shard][slot]
+  hit_counters* hits;       // [shard][slot]
   path_bucket* paths;
   free_list* free_slots;
   std::uint32_t nslots;

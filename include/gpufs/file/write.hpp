@@ -174,7 +174,7 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const mount_layout* mount, co
   group.sync();
   if (group.leader()) {
     end_changes(*mount, view.slot);
-    file_counters& counters = file_table(*mount).counters(view.place);
+    call_counters& counters = file_table(*mount).counters(view.place);
     if (done > 0) count(counters.bytes_written, static_cast<std::uint64_t>(done));
     if (failed.error != 0) count(counters.errors, 1);
   }

@@ -118,8 +118,8 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     if (view.cache_id != (id & cache::max_cache_id) || page_number >= npages) return {cache::frame_index{}, role::error, -EBADF};
     const auto acquired = pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
                                         {2 * mount.io_timeout_ns, frame_ns});
-    file_counters& counters = file_table(mount).counters(view.place);
-    if (acquired.what == role::hit) count(counters.hits, 1);
+    if (acquired.what == role::hit) count(file_table(mount).hits(view.slot).hits, 1);
+    call_counters& counters = file_table(mount).counters(view.place);
     if (acquired.what == role::waited) count(counters.waits, 1);
     if (acquired.what == role::error) count(counters.errors, 1);
     return acquired;
@@ -430,9 +430,9 @@ class warp_access {
   }
 
   GPUFS_DEVICE void count_hits(std::uint32_t hits) const {
-    auto* counters = entry_.get<file_counters*>(offsetof(mapping_entry, counters));
-    const std::uint32_t stride = entry_.get<std::uint32_t>(offsetof(mapping_entry, counter_stride));
-    if (simt::this_warp().leader()) count(counters[simt::processor_id() % file_shards * stride].hits, hits);
+    auto* first = entry_.get<hit_counters*>(offsetof(mapping_entry, hits));
+    const std::uint32_t stride = entry_.get<std::uint32_t>(offsetof(mapping_entry, hits_stride));
+    if (simt::this_warp().leader()) count(file_table::hits_of(first, stride).hits, hits);
   }
 
   GPUFS_DEVICE std::uint32_t cache_id() const { return entry_.get<std::uint32_t>(offsetof(mapping_entry, cache_id)); }
@@ -519,7 +519,7 @@ GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t
     cache::frames::unpin(frames.state_word(at), npins);
     return pinned.crowded ? -ENOMEM : 0;
   }
-  simt::count_one(simt::this_thread(), from.counters[simt::processor_id() % file_shards * from.counter_stride].hits);
+  simt::count_one(simt::this_thread(), file_table::hits_of(from.hits, from.hits_stride).hits);
   return reinterpret_cast<std::int64_t>(frames.data(at));
 }
 

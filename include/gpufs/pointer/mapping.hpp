@@ -114,8 +114,8 @@ class mapping_table {
       put(copy.handle, key.handle);
       copy.frames = mount_.cache.frames;
       copy.table = mount_.cache.table;
-      copy.counters = mount_.counters + file_table::index_of(file_number{key.number});
-      copy.counter_stride = mount_.nslots;
+      copy.hits = mount_.hits + file_table::index_of(file_number{key.number});
+      copy.hits_stride = mount_.nslots;
       copy.mount = &mount_;
     };
     simt::fence(std::memory_order_release, simt::scope::device);  // meets is()'s fence: who sees a new field sees `writing`

@@ -36,7 +36,7 @@ GPUFS_DEVICE read_elements<T, N> read_unpinned(mapping_name name, const bounds& 
   const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed);
   const cache::hash_table table(from.table);
   const cache::frames frames(from.frames);
-  std::uint64_t& hits = from.counters[simt::processor_id() % file_shards * from.counter_stride].hits;
+  std::uint64_t& hits = file_table::hits_of(from.hits, from.hits_stride).hits;
   const std::uint32_t page_shift = page_shift_of(name);
   constexpr std::uint32_t no_frame = cache::hash_table::no_frame;
 

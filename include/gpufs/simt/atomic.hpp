@@ -173,6 +173,40 @@ class atomic_ref {
   T* object_;
 };
 
+// Accesses as atomic_ref's, of device scope, to words that come to be used again amid data that streams by once: they ask the
+// second-level cache to give this up last.
+class kept_ref {
+ public:
+  GPUFS_DEVICE explicit kept_ref(std::uint64_t& object) : object_(&object) {}
+
+  GPUFS_DEVICE std::uint64_t load_relaxed() const {
+#ifdef __CUDA_ARCH__
+    return detail::ptx_load_kept(object_);
+#else
+    return atomic_ref<std::uint64_t>(*object_).load(std::memory_order_relaxed);
+#endif
+  }
+  // Relaxed or acquire.
+  GPUFS_DEVICE std::uint64_t fetch_add(std::uint64_t value, std::memory_order order) const {
+#ifdef __CUDA_ARCH__
+    return detail::ptx_fetch_add_kept(object_, value, order);
+#else
+    return atomic_ref<std::uint64_t>(*object_).fetch_add(value, order);
+#endif
+  }
+  GPUFS_DEVICE std::uint64_t fetch_add_after_loads(std::uint64_t value) const {
+#ifdef __CUDA_ARCH__
+    detail::ptx_fence(std::memory_order_acq_rel, scope::block);
+    return detail::ptx_fetch_add_kept(object_, value, std::memory_order_relaxed);
+#else
+    return atomic_ref<std::uint64_t>(*object_).fetch_add_after_loads(value);
+#endif
+  }
+
+ private:
+  std::uint64_t* object_;
+};
+
 // The halves of a synchronisation whose accesses are relaxed; release, acquire, acq_rel or seq_cst.
 GPUFS_HOST_DEVICE void fence([[maybe_unused]] std::memory_order order, [[maybe_unused]] scope s) {
 #ifdef __CUDA_ARCH__

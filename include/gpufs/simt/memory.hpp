@@ -22,6 +22,9 @@ inline namespace GPUFS_MACHINE {
 // together are not one, so words may come from different writes.
 GPUFS_DEVICE vec16 load_relaxed_16(const void* p) { return detail::load_relaxed_16(p); }
 
+// The same as load_relaxed_16 for memory as kept_ref's.
+GPUFS_DEVICE vec16 load_kept_16(const void* p) { return detail::load_kept_16(p); }
+
 // The same as load_relaxed_16 for host memory that others may change (system scope): never served from a stale first-level cache.
 GPUFS_DEVICE vec16 load_host_16(const void* p) { return detail::load_host_16(p); }
 

@@ -236,10 +236,10 @@ BUGS = (
         also=(
             Edit(
                 WRITE,
-                "    end_changes(*mount, view.slot);\n    file_counters& counters",
+                "    end_changes(*mount, view.slot);\n    call_counters& counters",
                 "    auto& size = reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).file_nbytes);\n"
                 "    if (done > 0) raise_to(size, begin + static_cast<std::uint64_t>(done));\n"
-                "    end_changes(*mount, view.slot);\n    file_counters& counters",
+                "    end_changes(*mount, view.slot);\n    call_counters& counters",
             ),
         ),
     ),

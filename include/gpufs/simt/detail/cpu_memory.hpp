@@ -22,6 +22,7 @@ inline vec16 load_relaxed_16(const void* p) {
   return v;
 }
 inline vec16 load_host_16(const void* p) { return load_relaxed_16(p); }
+inline vec16 load_kept_16(const void* p) { return load_relaxed_16(p); }
 
 template <class T>
 T load_device(const T* p) {

@@ -119,6 +119,36 @@ GPUFS_PTX_RMW(ptx_fetch_or, ".or.b", 64, "l", std::uint64_t)
 GPUFS_PTX_RMW(ptx_fetch_and, ".and.b", 32, "r", std::uint32_t)
 GPUFS_PTX_RMW(ptx_fetch_and, ".and.b", 64, "l", std::uint64_t)
 
+// Accesses of device scope to what the second-level cache is to give up last (the policy is a constant, and no register).
+__device__ inline std::uint64_t evict_last() {
+  std::uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline std::uint64_t ptx_load_kept(const std::uint64_t* p) {
+  std::uint64_t v;
+  asm volatile("ld.relaxed.gpu.global.L2::cache_hint.b64 %0, [%1], %2;"
+               : "=l"(v)
+               : "l"(address<scope::device>(p)), "l"(evict_last())
+               : "memory");
+  return v;
+}
+__device__ inline std::uint64_t ptx_fetch_add_kept(std::uint64_t* p, std::uint64_t operand, std::memory_order order) {
+  std::uint64_t v;
+  if (acquires(order)) {
+    asm volatile("atom.acquire.gpu.global.add.L2::cache_hint.u64 %0, [%1], %2, %3;"
+                 : "=l"(v)
+                 : "l"(address<scope::device>(p)), "l"(operand), "l"(evict_last())
+                 : "memory");
+  } else {
+    asm volatile("atom.relaxed.gpu.global.add.L2::cache_hint.u64 %0, [%1], %2, %3;"
+                 : "=l"(v)
+                 : "l"(address<scope::device>(p)), "l"(operand), "l"(evict_last())
+                 : "memory");
+  }
+  return v;
+}
+
 #undef GPUFS_PTX_RMW
 #undef GPUFS_PTX_WIDTH
 #undef GPUFS_PTX_ORDERS

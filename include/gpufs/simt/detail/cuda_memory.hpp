@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "gpufs/simt/config.hpp"
+#include "gpufs/simt/detail/cuda_atomic.hpp"
 #include "gpufs/simt/types.hpp"
 
 namespace gpufs::simt {
@@ -19,6 +20,14 @@ __device__ inline vec16 load_relaxed_16(const void* p) {
   asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
                : "l"(__cvta_generic_to_global(p))
+               : "memory");
+  return v;
+}
+__device__ inline vec16 load_kept_16(const void* p) {
+  vec16 v;
+  asm volatile("ld.relaxed.gpu.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(__cvta_generic_to_global(p)), "l"(evict_last())
                : "memory");
   return v;
 }
