@@ -50,11 +50,12 @@ class frames {
   // Pins the frame `npins` times if it holds `key`. The key and the state are asked for at once, and neither waits for the other:
   // the seal says whether the key is the one of the fill that the pin holds. (The stamp comes round after 2^20 fills of one frame,
   // which would have to happen between these two accesses.) The acquire meets the release in `end_fill`, so that the page's bytes
-  // are seen.
+  // are seen. Ref: simt::kept_ref where what is read streams through the second-level cache, and the pin is given back long after.
+  template <class Ref = simt::atomic_ref<std::uint64_t>>
   GPUFS_DEVICE pin_result pin(frame_index f, page_key key, std::uint32_t npins = 1) const {
     constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed;
-    const simt::kept_ref word(state_word(f));
-    const std::uint64_t seal = kept_key(f).load_relaxed();
+    const Ref word(state_word(f));
+    const std::uint64_t seal = Ref(storage_.keys[static_cast<std::uint32_t>(f)]).load_relaxed();
     const std::uint64_t before = word.fetch_add(npins * frame_state::one_pin, std::memory_order_acquire);
     if ((before & refused) == 0 && seal == sealed(static_cast<std::uint64_t>(key), before)) [[likely]] {
       if ((before & frame_state::referenced) == 0) [[unlikely]] {
@@ -75,8 +76,9 @@ class frames {
   // Gives back a pin. Our loads come before what the group writes that claims the frame next (the acquire in `claim`); page bytes
   // are not written under such a pin.
   GPUFS_DEVICE void unpin(frame_index f) const { unpin(state_word(f), 1); }
+  template <class Ref = simt::atomic_ref<std::uint64_t>>
   GPUFS_DEVICE static void unpin(std::uint64_t& state, std::uint32_t npins) {
-    simt::kept_ref(state).fetch_add_after_loads(0 - npins * frame_state::one_pin);
+    Ref(state).fetch_add_after_loads(0 - npins * frame_state::one_pin);
   }
   // The same by who may have written the page's bytes: the release meets `claim`.
   GPUFS_DEVICE static void unpin_after_writes(std::uint64_t& state, std::uint32_t npins) {
@@ -88,7 +90,7 @@ class frames {
   // The same for a pin that a user says they hold. False when the frame has none, or holds no page: a page unmapped twice. Not
   // noticed: when the frame has other pins, one of theirs is taken.
   GPUFS_DEVICE static bool unpin_checked(std::uint64_t& state) {
-    const simt::kept_ref word(state);
+    simt::atomic_ref<std::uint64_t> word(state);
     constexpr std::uint64_t no_page = frame_state::claimed | frame_state::filling | frame_state::failed;
     const std::uint64_t before = word.fetch_add_after_loads(0 - frame_state::one_pin);
     if ((before & frame_state::pin_mask) != 0 && (before & no_page) == 0) [[likely]]
@@ -104,7 +106,7 @@ class frames {
     std::uint64_t state, seal;
   };
   GPUFS_DEVICE unpinned look(frame_index f) const {
-    return {simt::kept_ref(state_word(f)).load_relaxed(), kept_key(f).load_relaxed()};
+    return {state(f).load(std::memory_order_relaxed), key_word(f).load(std::memory_order_relaxed)};
   }
   GPUFS_DEVICE static bool has(const unpinned& seen, page_key key) {
     constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed | frame_state::filling;
@@ -172,7 +174,6 @@ class frames {
   }
 
  private:
-  GPUFS_DEVICE simt::kept_ref kept_key(frame_index f) const { return simt::kept_ref(storage_.keys[static_cast<std::uint32_t>(f)]); }
   GPUFS_DEVICE simt::atomic_ref<std::uint64_t> key_word(frame_index f) const {
     return simt::atomic_ref<std::uint64_t>(storage_.keys[static_cast<std::uint32_t>(f)]);
   }

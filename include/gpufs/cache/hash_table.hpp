@@ -20,7 +20,7 @@ class hash_table {
     const std::uint64_t h = hash(key);
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
-      const simt::vec16 slots = simt::load_kept_16(&storage_.buckets[index]);
+      const simt::vec16 slots = simt::load_relaxed_16(&storage_.buckets[index]);
       // A slot of this tag, less `first`, is its frame; any other is more than all frames (and an empty one wraps around). Several
       // are visited from the last frame to the first: one body, few instructions, and the slots stay in registers.
       const std::uint32_t first = entry(h, frame_index{0});

@@ -29,7 +29,8 @@ struct pages_ahead {
 class kept_ahead {
  public:
   GPUFS_DEVICE bool any() const { return found_ != 0; }
-  GPUFS_DEVICE pages_ahead get() const { return {mine_, front_, found_, cache_id_}; }
+  // All but the cache id: what find_ahead needs, as each of these words is 128 or 256 bytes from the stack of a warp.
+  GPUFS_DEVICE pages_ahead to_find() const { return {mine_, front_, found_, 0}; }
   GPUFS_DEVICE void set(const pages_ahead& pages) const {
     mine_ = pages.mine;
     front_ = pages.front;
@@ -38,7 +39,7 @@ class kept_ahead {
   }
   // Its pages, which it has no more.
   GPUFS_DEVICE pages_ahead give() const {
-    const pages_ahead given = get();
+    const pages_ahead given{mine_, front_, found_, cache_id_};
     found_ = 0;
     return given;
   }
@@ -167,7 +168,7 @@ struct sequential_access : plain_access {
 
   template <bool Wrote>
   GPUFS_DEVICE static std::uint64_t pin_hit(const pages& ahead, mapping_name from, std::uint32_t page, std::uint64_t) {
-    const std::uint64_t at = ahead.any() ? detail::find_ahead(from, page, ahead.get()) : 0;
+    const std::uint64_t at = ahead.any() ? detail::find_ahead(from, page, ahead.to_find()) : 0;
     return at != 0 ? at : detail::pin_again;
   }
   template <bool Wrote>

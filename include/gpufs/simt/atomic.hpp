@@ -36,6 +36,7 @@ class atomic_ref {
     return host().load(order);
 #endif
   }
+  GPUFS_HOST_DEVICE T load_relaxed() const { return load(std::memory_order_relaxed); }
   GPUFS_HOST_DEVICE void store(T value, std::memory_order order) const {
 #ifdef __CUDA_ARCH__
     detail::ptx_store<S>(address(), to_bits(value), order);
@@ -183,7 +184,7 @@ class kept_ref {
 #ifdef __CUDA_ARCH__
     return detail::ptx_load_kept(object_);
 #else
-    return atomic_ref<std::uint64_t>(*object_).load(std::memory_order_relaxed);
+    return usual().load_relaxed();
 #endif
   }
   // Relaxed or acquire.
@@ -191,7 +192,7 @@ class kept_ref {
 #ifdef __CUDA_ARCH__
     return detail::ptx_fetch_add_kept(object_, value, order);
 #else
-    return atomic_ref<std::uint64_t>(*object_).fetch_add(value, order);
+    return usual().fetch_add(value, order);
 #endif
   }
   GPUFS_DEVICE std::uint64_t fetch_add_after_loads(std::uint64_t value) const {
@@ -199,11 +200,12 @@ class kept_ref {
     detail::ptx_fence(std::memory_order_acq_rel, scope::block);
     return detail::ptx_fetch_add_kept(object_, value, std::memory_order_relaxed);
 #else
-    return atomic_ref<std::uint64_t>(*object_).fetch_add_after_loads(value);
+    return usual().fetch_add_after_loads(value);
 #endif
   }
 
  private:
+  GPUFS_DEVICE atomic_ref<std::uint64_t> usual() const { return atomic_ref<std::uint64_t>(*object_); }
   std::uint64_t* object_;
 };
 
