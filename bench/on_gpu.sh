@@ -41,9 +41,11 @@ sanitize_one() {
     "$(grep -E '\[  (PASSED|FAILED)' "$out/$tool-$name.log" | head -1)"
 }
 
+# GPUFS_SANITIZE_TOOLS: which tools (default: all four). GPUFS_SANITIZE_PROGRAMS: of the programs, those whose path this pattern fits.
 step_sanitize() {
   local tools=${GPUFS_SANITIZE_TOOLS:-memcheck racecheck initcheck synccheck} programs
-  programs=$(find "$build/tests" "$build/examples" -maxdepth 2 -name '*_cuda' ! -name soak_cuda -type f -executable | sort)
+  programs=$(find "$build/tests" "$build/examples" -maxdepth 2 -name '*_cuda' ! -name soak_cuda -type f -executable |
+    grep -E "${GPUFS_SANITIZE_PROGRAMS:-.}" | sort)
   export -f sanitize_one
   export out
   # Side by side, as the tools keep one core each busy. Two programs do nothing else than what memcheck cannot tell.
