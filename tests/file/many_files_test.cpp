@@ -97,6 +97,10 @@ void open_many(const mount& m, std::uint32_t nfiles, unsigned grid) {
   std::sort(all.begin(), all.end());
   EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end()) << "one number for two files";
   run(step::read);
+  for (const file_report& each : m.open_files()) {
+    const std::uint64_t n = each.counters.hits + each.counters.faults;  // mapped once, and perhaps brought in by the open
+    ASSERT_TRUE(n == 1 || n == 2) << each.path << ": " << n;
+  }
   run(step::open);  // once more: no host call
   EXPECT_EQ(m.counters().host_opens, nfiles);
   run(step::close);

@@ -15,7 +15,7 @@ constexpr unsigned grid = 4, threads = 64, total = grid * threads;
 
 template <class T>
 struct counters {
-  T added, relaxed, subtracted, by_compare, ored, anded, exchanged, taken_sum;
+  T added, relaxed, subtracted, by_compare, ored, anded, exchanged, taken_sum, kept;
 };
 
 template <class T, scope S>
@@ -31,6 +31,11 @@ struct contention_kernel {
       T seen = atomic_ref<T, S>(c->by_compare).load(std::memory_order_relaxed);
       backoff wait;
       while (!atomic_ref<T, S>(c->by_compare).compare_exchange(seen, seen + 1, std::memory_order_acq_rel)) wait();
+    }
+    if constexpr (sizeof(T) == 8 && S == scope::device) {
+      const kept_ref kept(c->kept);
+      kept.fetch_add(2, std::memory_order_acquire);
+      kept.fetch_add_after_loads(kept.load_relaxed() == 0 ? 3 : 1);  // never 0 by now
     }
     atomic_ref<T, S>(c->ored).fetch_or(T{1} << (me % (8 * sizeof(T) - 1)), std::memory_order_release);
     atomic_ref<T, S>(c->anded).fetch_and(static_cast<T>(~(T{1} << (me % 16))), std::memory_order_acquire);
@@ -53,6 +58,7 @@ void check_contention() {
   EXPECT_EQ(end.relaxed, static_cast<T>(nrounds * (total * (total - 1) / 2)));
   EXPECT_EQ(end.subtracted, static_cast<T>(T{0} - static_cast<T>(2 * total * nrounds)));
   EXPECT_EQ(end.by_compare, static_cast<T>(total * nrounds));
+  EXPECT_EQ(end.kept, sizeof(T) == 8 && S == scope::device ? T{3 * total} : T{0});
   T ored = 0;
   for (unsigned i = 0; i < total; ++i) ored |= T{1} << (i % (8 * sizeof(T) - 1));
   EXPECT_EQ(end.ored, ored);

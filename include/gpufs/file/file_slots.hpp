@@ -17,7 +17,7 @@ struct file_view {
   service::source_kind kind;
   std::uint32_t handle;
   std::uint32_t slot;
-  std::uint32_t place;  // which of the file's entries, and of its counters, this group uses
+  std::uint32_t place;  // which of the file's entries, and of its call_counters, this group uses
   std::int32_t error;
 };
 
@@ -100,7 +100,8 @@ class file_slots {
 
   GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.slots[index]; }
-  // Which of the copies of a slot's entry and counters this processor uses. At most 2^20 slots, so the product fits.
+  // Which of the copies of a slot's entry and call_counters this processor uses. At most 2^20 slots, so the products fit here and
+  // below.
   GPUFS_DEVICE std::uint32_t place_of(std::uint32_t index) const {
     return simt::processor_id() % file_shards * mount_.nslots + index;
   }

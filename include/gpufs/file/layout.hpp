@@ -81,16 +81,16 @@ static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, file_nbytes) == 1
 inline constexpr std::uint32_t file_shards = 8;
 
 // What is counted per file; a mount's counts are the sums. Never reset while the mount lives: a slot that is reused goes on
-// counting. What hits raise is in hit_shards copies, each slot's on lines of their own: processors that add to one line of the
-// second-level cache hold each other up, and all that goes through it (with 8 of them, measured, copies through pointers take an
-// eighth longer).
+// counting. What hits raise is in hit_shards copies, of which each has all slots, so that those of one slot lie in lines of their
+// own (where there are 8 slots or more): processors that add to one line of the second-level cache hold each other up, and all that
+// goes through it. With 8 lines, measured, copies through pointers take an eighth longer.
 struct alignas(16) hit_counters {
   std::uint64_t hits;        // pages found in the cache
   std::uint64_t bytes_read;  // bytes given to callers of pread
 };
 inline constexpr std::uint32_t hit_shards = 32;
 // The others, in file_shards copies.
-struct alignas(16) call_counters {
+struct call_counters {
   std::uint64_t faults;         // pages filled by us
   std::uint64_t waits;          // pages that another group was filling
   std::uint64_t errors;         // calls that returned a negative errno

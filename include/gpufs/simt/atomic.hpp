@@ -187,7 +187,6 @@ class kept_ref {
     return usual().load_relaxed();
 #endif
   }
-  // Relaxed or acquire.
   GPUFS_DEVICE std::uint64_t fetch_add(std::uint64_t value, std::memory_order order) const {
 #ifdef __CUDA_ARCH__
     return detail::ptx_fetch_add_kept(object_, value, order);

@@ -80,7 +80,7 @@ BUGS = (
         "a look-up looks at the state first and takes its pin then, without looking again",
         FRAMES,
         "const std::uint64_t before = word.fetch_add(npins * frame_state::one_pin, std::memory_order_acquire);",
-        "const std::uint64_t before = word.load(std::memory_order_acquire);\n"
+        "const std::uint64_t before = word.load_relaxed();\n"
         "    word.fetch_add(npins * frame_state::one_pin, std::memory_order_acquire);",
         "cache_page_cache_cpu",
         CACHE_STRESS,

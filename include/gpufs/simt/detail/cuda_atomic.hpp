@@ -119,9 +119,9 @@ GPUFS_PTX_RMW(ptx_fetch_or, ".or.b", 64, "l", std::uint64_t)
 GPUFS_PTX_RMW(ptx_fetch_and, ".and.b", 32, "r", std::uint32_t)
 GPUFS_PTX_RMW(ptx_fetch_and, ".and.b", 64, "l", std::uint64_t)
 
-// Accesses of device scope to what the second-level cache is to give up last (the policy is a constant, and no register).
+// Accesses of device scope to what the second-level cache is to give up last.
 __device__ inline std::uint64_t evict_last() {
-  std::uint64_t policy;
+  std::uint64_t policy;  // volatile: made where it is used, so that no registers hold it
   asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
@@ -134,18 +134,12 @@ __device__ inline std::uint64_t ptx_load_kept(const std::uint64_t* p) {
   return v;
 }
 __device__ inline std::uint64_t ptx_fetch_add_kept(std::uint64_t* p, std::uint64_t operand, std::memory_order order) {
+  constexpr scope S = scope::device;
   std::uint64_t v;
-  if (acquires(order)) {
-    asm volatile("atom.acquire.gpu.global.add.L2::cache_hint.u64 %0, [%1], %2, %3;"
-                 : "=l"(v)
-                 : "l"(address<scope::device>(p)), "l"(operand), "l"(evict_last())
-                 : "memory");
-  } else {
-    asm volatile("atom.relaxed.gpu.global.add.L2::cache_hint.u64 %0, [%1], %2, %3;"
-                 : "=l"(v)
-                 : "l"(address<scope::device>(p)), "l"(operand), "l"(evict_last())
-                 : "memory");
-  }
+  if (order == std::memory_order_seq_cst) ptx_fence(order, S);
+  GPUFS_PTX_ORDERS("atom", ".add.L2::cache_hint.u64 %0, [%1], %2, %3;",
+                   : "=l"(v)
+                   : "l"(address<S>(p)), "l"(operand), "l"(evict_last()))
   return v;
 }
 
