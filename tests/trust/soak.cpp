@@ -145,7 +145,7 @@ std::uint64_t open_descriptors() {
   return static_cast<std::uint64_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {})) - 1;
 }
 // What the process has taken, in MiB: by malloc, of its own memory in all (files and what is shared with others come and go with
-// the mounts), and of the device's.
+// the mounts), and of the device's: what others take there counts, too, so nobody else is to use it.
 struct taken_memory {
   std::uint64_t in_use, own, device;
 };
