@@ -48,6 +48,79 @@ struct walked_file : mapped_file {
   }
 };
 
+// Device memory with the file's content, walked through by a pointer that makes a fault's accesses to memory at each page, and does
+// nothing else of it: the page's bucket, its frame's key, and an add to the frame's state, which is taken back at the next page.
+// What copies through pointers could reach if faults cost no more than that.
+template <class T>
+class accessing_pointer {
+ public:
+  GPUFS_DEVICE accessing_pointer(const std::byte* data, std::uint64_t offset, const gpufs::cache::cache_layout& cache,
+                                 std::uint32_t cache_id, std::uint64_t* missed)
+      : at_(reinterpret_cast<const T*>(data + offset)), data_(data), cache_(cache), cache_id_(cache_id), missed_(missed) {}
+  GPUFS_DEVICE ~accessing_pointer() { leave(); }
+  accessing_pointer(const accessing_pointer&) = delete;
+  accessing_pointer& operator=(const accessing_pointer&) = delete;
+
+  GPUFS_DEVICE accessing_pointer& operator+=(std::ptrdiff_t n) {
+    at_ += n;
+    return *this;
+  }
+  // The lanes of a warp are side by side in one page. All call.
+  template <unsigned N>
+  GPUFS_DEVICE gpufs::elements<T, N> read_tile(std::uint32_t stride) const {
+    const auto offset = static_cast<std::uint64_t>(reinterpret_cast<const std::byte*>(at_) - data_);
+    const auto page = static_cast<std::uint32_t>(offset >> cache_.frames.page_shift);
+    if (page != page_) enter(page);
+    gpufs::elements<T, N> tile;
+    for (unsigned k = 0; k < N; ++k) tile.values[k] = at_[k * stride];
+    return tile;
+  }
+
+ private:
+  GPUFS_DEVICE void enter(std::uint32_t page) const {
+    const auto warp = gpufs::this_warp();
+    const auto key = gpufs::cache::make_key(cache_id_, page);
+    const std::uint32_t frame = gpufs::cache::hash_table(cache_.table).first(key);
+    leave();
+    page_ = page;
+    bool held = false;
+    if (warp.leader() && frame != gpufs::cache::hash_table::no_frame) {
+      held = gpufs::cache::frames(cache_.frames).pin<gpufs::simt::kept_ref>(gpufs::cache::frame_index{frame}, key).held;
+    }
+    if (warp.broadcast(held)) {
+      frame_ = frame;
+    } else if (warp.leader()) {
+      atomic_ref<std::uint64_t>(*missed_).add_relaxed(1);
+    }
+  }
+  GPUFS_DEVICE void leave() const {
+    if (frame_ == gpufs::cache::hash_table::no_frame) return;
+    if (gpufs::this_warp().leader()) {
+      gpufs::cache::frames::unpin<gpufs::simt::kept_ref>(
+          gpufs::cache::frames(cache_.frames).state_word(gpufs::cache::frame_index{frame_}), 1);
+    }
+    frame_ = gpufs::cache::hash_table::no_frame;
+  }
+
+  const T* at_;
+  const std::byte* data_;
+  const gpufs::cache::cache_layout& cache_;
+  std::uint32_t cache_id_;
+  std::uint64_t* missed_;
+  mutable std::uint32_t page_ = ~0u, frame_ = gpufs::cache::hash_table::no_frame;
+};
+struct accessed_memory {
+  const std::byte* data;
+  mapped_file file;  // with the same content, all of it in the cache
+  std::uint64_t* missed;
+
+  template <class T>
+  GPUFS_DEVICE auto at(std::uint64_t offset) const {
+    const gpufs::mount_layout& mount = file.fs.layout();
+    return accessing_pointer<T>(data, offset, mount.cache, gpufs::file_table(mount).view(file.number).cache_id, missed);
+  }
+};
+
 // No pointers: pages are had by map_page, one after the other, and read in place (in the paper, by gmmap).
 struct called_file {
   gpufs::mount_ref fs;

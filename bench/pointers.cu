@@ -8,13 +8,13 @@
 // the clock around each access, and its raw read took 225 cycles, those of a second-level cache. So here the lanes go through a
 // page of 2 MiB, more than the first level holds; the _l1 rows are the same in 4 KiB, which it holds. ap_copy_N: each warp copies
 // its own 1 MiB, N bytes a lane, four loads (read_tile) and then four stores (the paper's tiling), from the file to device memory,
-// with 2 blocks of 1,024 threads an SM. Raw is the same kernel, where the paper took cudaMemcpy. ap_workloads_N: the paper's eight,
-// N bytes a lane a read, not tiled; each warp reads its own part and keeps sums in registers, which it writes at its end. 16 bytes
-// are four 4-byte elements, worked on one by one. The mean of the extra times. Its kernels had no page cache behind the pointers;
-// these link once a page. Today's compiler unrolls the raw loops, which tiles them after all, and these are what is held against;
-// _untiled: against raw loops that are not unrolled. _by_blocks: from 1 block up (its Figure 6). ap_minor: each warp reads 4 bytes
-// a lane of each of 512 pages, moving its pointer from page to page; against map_page and unmap_page of each (its Table III, where
-// gmmap was the baseline). _sequential:
+// with 2 blocks of 1,024 threads an SM. Raw is the same kernel, where the paper took cudaMemcpy. _accesses: raw pointers, and a
+// fault's accesses to memory at each page: the limit. ap_workloads_N: the paper's eight, N bytes a lane a read, not tiled; each
+// warp reads its own part and keeps sums in registers, which it writes at its end. 16 bytes are four 4-byte elements, worked on one
+// by one. The mean of the extra times. Its kernels had no page cache behind the pointers; these link once a page. Today's compiler
+// unrolls the raw loops, which tiles them after all, and these are what is held against; _untiled: against raw loops that are not
+// unrolled. _by_blocks: from 1 block up (its Figure 6). ap_minor: each warp reads 4 bytes a lane of each of 512 pages, moving its
+// pointer from page to page; against map_page and unmap_page of each (its Table III, where gmmap was the baseline). _sequential:
 // the same through map_sequential. ap_major: as bench/cold.cu, through pointers, which read all of each page. ap_gather: every
 // thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu; _four: four at a time by p.gather. ap_registers: what a
 // pointer adds to the copy kernels, with the same launch bounds; the worst of the three.
@@ -96,6 +96,13 @@ class pointers : public pointer_runs {
     if (args_.wants("ap_copy_4")) copy<std::uint32_t>("ap_copy_4", cache.fs, raw, mapped, out);
     if (args_.wants("ap_copy_8")) copy<std::uint64_t>("ap_copy_8", cache.fs, raw, mapped, out);
     if (args_.wants("ap_copy_16")) copy<vec16>("ap_copy_16", cache.fs, raw, mapped, out);
+    const device_array<std::uint64_t> missed(1);
+    const accessed_memory accessed{raw.data, mapped, missed.get()};
+    if (args_.wants("ap_copy_4_accesses")) copy<std::uint32_t>("ap_copy_4_accesses", cache.fs, raw, accessed, out);
+    if (args_.wants("ap_copy_8_accesses")) copy<std::uint64_t>("ap_copy_8_accesses", cache.fs, raw, accessed, out);
+    if (args_.wants("ap_copy_16_accesses")) copy<vec16>("ap_copy_16_accesses", cache.fs, raw, accessed, out);
+    if (missed.value() != 0)
+      out.note("ap_copy_N_accesses: pages that a fault would go on to look for: " + std::to_string(missed.value()));
     const walked_file walked{mapped};
     if (args_.wants("ap_copy_4_sequential")) copy<std::uint32_t>("ap_copy_4_sequential", cache.fs, raw, walked, out);
     if (args_.wants("ap_copy_8_sequential")) copy<std::uint64_t>("ap_copy_8_sequential", cache.fs, raw, walked, out);
@@ -248,8 +255,8 @@ int main(int argc, char** argv) {
     if (args.wants_any({"ap_read_latency", "ap_read_inc_latency", "ap_read_latency_l1", "ap_read_inc_latency_l1"}))
       bench.latency(out);
     if (args.wants_any({"ap_copy_4", "ap_copy_8", "ap_copy_16", "ap_copy_4_sequential", "ap_copy_8_sequential",
-                        "ap_copy_16_sequential", "ap_workloads_4", "ap_workloads_16", "ap_minor", "ap_minor_sequential",
-                        "ap_gather", "ap_gather_four"}))
+                        "ap_copy_16_sequential", "ap_copy_4_accesses", "ap_copy_8_accesses", "ap_copy_16_accesses",
+                        "ap_workloads_4", "ap_workloads_16", "ap_minor", "ap_minor_sequential", "ap_gather", "ap_gather_four"}))
       bench.hits(out);
     if (args.wants("ap_major")) bench.major(out);
     return out.finish();
