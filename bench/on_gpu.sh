@@ -46,6 +46,7 @@ step_sanitize() {
   local tools=${GPUFS_SANITIZE_TOOLS:-memcheck racecheck initcheck synccheck} programs
   programs=$(find "$build/tests" "$build/examples" -maxdepth 2 -name '*_cuda' ! -name soak_cuda -type f -executable |
     grep -E "${GPUFS_SANITIZE_PROGRAMS:-.}" | sort)
+  [ -n "$programs" ] || { echo "no program fits GPUFS_SANITIZE_PROGRAMS"; return 1; }
   export -f sanitize_one
   export out
   # Side by side, as the tools keep one core each busy. Two programs do nothing else than what memcheck cannot tell.

@@ -93,20 +93,21 @@ class pointers : public pointer_runs {
     const mapped_file& mapped = cache.mapped;
     const auto tiled = [&](const char* name) { return baseline<raw_memory>{name, raw}; };
     const auto untiled = [&](const char* name) { return baseline<untiled_raw_memory>{name, {raw}}; };
-    if (args_.wants("ap_copy_4")) copy<std::uint32_t>("ap_copy_4", cache.fs, raw, mapped, out);
-    if (args_.wants("ap_copy_8")) copy<std::uint64_t>("ap_copy_8", cache.fs, raw, mapped, out);
-    if (args_.wants("ap_copy_16")) copy<vec16>("ap_copy_16", cache.fs, raw, mapped, out);
+    const auto copies = [&](const std::string& kind, const auto& from) {
+      const auto of = [&]<class T>(const std::string& name, T) {
+        if (args_.wants(name)) copy<T>(name.c_str(), cache.fs, raw, from, out);
+      };
+      of("ap_copy_4" + kind, std::uint32_t{});
+      of("ap_copy_8" + kind, std::uint64_t{});
+      of("ap_copy_16" + kind, vec16{});
+    };
+    const walked_file walked{mapped};
     const device_array<std::uint64_t> missed(1);
-    const accessed_memory accessed{raw.data, mapped, missed.get()};
-    if (args_.wants("ap_copy_4_accesses")) copy<std::uint32_t>("ap_copy_4_accesses", cache.fs, raw, accessed, out);
-    if (args_.wants("ap_copy_8_accesses")) copy<std::uint64_t>("ap_copy_8_accesses", cache.fs, raw, accessed, out);
-    if (args_.wants("ap_copy_16_accesses")) copy<vec16>("ap_copy_16_accesses", cache.fs, raw, accessed, out);
+    copies("", mapped);
+    copies("_accesses", accessed_memory{raw.data, mapped, missed.get()});
     if (missed.value() != 0)
       out.note("ap_copy_N_accesses: pages that a fault would go on to look for: " + std::to_string(missed.value()));
-    const walked_file walked{mapped};
-    if (args_.wants("ap_copy_4_sequential")) copy<std::uint32_t>("ap_copy_4_sequential", cache.fs, raw, walked, out);
-    if (args_.wants("ap_copy_8_sequential")) copy<std::uint64_t>("ap_copy_8_sequential", cache.fs, raw, walked, out);
-    if (args_.wants("ap_copy_16_sequential")) copy<vec16>("ap_copy_16_sequential", cache.fs, raw, walked, out);
+    copies("_sequential", walked);
     if (args_.wants("ap_workloads_4"))
       workloads<std::uint32_t>(out, {}, mapped, tiled("ap_workloads_4"), untiled("ap_workloads_4_untiled"));
     if (args_.wants("ap_workloads_16"))
