@@ -26,6 +26,14 @@ struct raw_memory {
 // The same for kernels whose loop reads once a round: the compiler unrolls it for raw_memory, and has several reads in flight.
 struct untiled_raw_memory : raw_memory {};
 
+// A source for kernels that read it in tiles of four.
+template <class Source>
+struct in_tiles : Source {};
+template <class Source>
+inline constexpr bool reads_in_tiles = false;
+template <class Source>
+inline constexpr bool reads_in_tiles<in_tiles<Source>> = true;
+
 // The same, and what copies it is not a kernel but the driver.
 struct copied_memory : raw_memory {};
 
@@ -256,11 +264,26 @@ struct work_on_parts {
     if constexpr (Work::of_two) {
       auto q = from.template at<T>(begin_of_second + mine);
       q += lane_id();
-      repeat([&] {
-        add_to(sum, *p, *q);
-        p += 32;
-        q += 32;
-      });
+      if constexpr (reads_in_tiles<Source>) {
+        for (std::uint32_t i = 0; i < nsteps; i += 4) {
+          const auto x = read_tile(p), y = read_tile(q);
+          for (unsigned k = 0; k < 4; ++k) add_to(sum, x[k], y[k]);
+          p += 4 * 32;
+          q += 4 * 32;
+        }
+      } else {
+        repeat([&] {
+          add_to(sum, *p, *q);
+          p += 32;
+          q += 32;
+        });
+      }
+    } else if constexpr (reads_in_tiles<Source>) {
+      for (std::uint32_t i = 0; i < nsteps; i += 4) {
+        const auto x = read_tile(p);
+        for (unsigned k = 0; k < 4; ++k) add_to(sum, x[k], x[k]);
+        p += 4 * 32;
+      }
     } else {
       repeat([&] {
         const T x = *p;

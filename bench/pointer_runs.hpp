@@ -215,8 +215,8 @@ class pointer_runs {
 
   // The paper's eight workloads through pointers, at full occupancy (`more`: details of that case), and from one block up: the mean
   // of the extra times over each baseline, and <name>_by_blocks.
-  template <class T, class... Base>
-  void workloads(results& out, const details& more, const mapped_file& mapped, const baseline<Base>&... bases) const {
+  template <class T, class Source, class... Base>
+  void workloads(results& out, const details& more, const Source& mapped, const baseline<Base>&... bases) const {
     const auto measure = [&]<class... Work>(Work...) {
       bool right = true;
       const auto check = [&]<class W>(W, const auto& from) { right = work_is_right<T, W>(from) && right; };
@@ -304,8 +304,8 @@ class pointer_runs {
   }
 
   // All workloads on one grid: a case for each baseline.
-  template <class T, class... Work, class... Base>
-  std::vector<measurement> all_works(const std::string& label, const shape& how, int repeats, bool right, const mapped_file& mapped,
+  template <class T, class Source, class... Work, class... Base>
+  std::vector<measurement> all_works(const std::string& label, const shape& how, int repeats, bool right, const Source& mapped,
                                      std::tuple<Work...>, const baseline<Base>&... bases) const {
     std::vector<measurement> made;
     const std::array<std::string, sizeof...(Base)> names{bases.name...};

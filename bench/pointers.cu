@@ -13,11 +13,12 @@
 // warp reads its own part and keeps sums in registers, which it writes at its end. 16 bytes are four 4-byte elements, worked on one
 // by one. The mean of the extra times. Its kernels had no page cache behind the pointers; these link once a page. Today's compiler
 // unrolls the raw loops, which tiles them after all, and these are what is held against; _untiled: against raw loops that are not
-// unrolled. _by_blocks: from 1 block up (its Figure 6). ap_minor: each warp reads 4 bytes a lane of each of 512 pages, moving its
-// pointer from page to page; against map_page and unmap_page of each (its Table III, where gmmap was the baseline). _sequential:
-// the same through map_sequential. ap_major: as bench/cold.cu, through pointers, which read all of each page. ap_gather: every
-// thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu; _four: four at a time by p.gather. ap_registers: what a
-// pointer adds to the copy kernels, with the same launch bounds; the worst of the three.
+// unrolled. _in_tiles: both read four elements, then work on them (read_tile). _by_blocks: from 1 block up (its Figure 6).
+// ap_minor: each warp reads 4 bytes a lane of each of 512 pages, moving its pointer from page to page; against map_page and
+// unmap_page of each (its Table III, where gmmap was the baseline). _sequential: the same through map_sequential. ap_major: as
+// bench/cold.cu, through pointers, which read all of each page. ap_gather: every thread reads random 8-byte elements p[i], as
+// hot_thread in bench/hot.cu; _four: four at a time by p.gather. ap_registers: what a pointer adds to the copy kernels, with the
+// same launch bounds; the worst of the three.
 #include <fcntl.h>
 
 #include "pointer_runs.hpp"
@@ -112,6 +113,11 @@ class pointers : public pointer_runs {
       workloads<std::uint32_t>(out, {}, mapped, tiled("ap_workloads_4"), untiled("ap_workloads_4_untiled"));
     if (args_.wants("ap_workloads_16"))
       workloads<vec16>(out, {}, mapped, tiled("ap_workloads_16"), untiled("ap_workloads_16_untiled"));
+    const auto by_tiles = [&]<class T>(const char* name, T) {
+      if (args_.wants(name)) workloads<T>(out, {}, in_tiles<mapped_file>{mapped}, baseline<in_tiles<raw_memory>>{name, {raw}});
+    };
+    by_tiles("ap_workloads_4_in_tiles", std::uint32_t{});
+    by_tiles("ap_workloads_16_in_tiles", vec16{});
     if (args_.wants("ap_minor")) minor("ap_minor", cache, mapped, out);
     if (args_.wants("ap_minor_sequential")) minor("ap_minor_sequential", cache, walked, out);
     if (args_.wants("ap_gather")) read_elements<false>("ap_gather", "a random 8-byte element a thread", cache.fs, raw, mapped, out);
@@ -257,7 +263,8 @@ int main(int argc, char** argv) {
       bench.latency(out);
     if (args.wants_any({"ap_copy_4", "ap_copy_8", "ap_copy_16", "ap_copy_4_sequential", "ap_copy_8_sequential",
                         "ap_copy_16_sequential", "ap_copy_4_accesses", "ap_copy_8_accesses", "ap_copy_16_accesses",
-                        "ap_workloads_4", "ap_workloads_16", "ap_minor", "ap_minor_sequential", "ap_gather", "ap_gather_four"}))
+                        "ap_workloads_4", "ap_workloads_16", "ap_workloads_4_in_tiles", "ap_workloads_16_in_tiles", "ap_minor",
+                        "ap_minor_sequential", "ap_gather", "ap_gather_four"}))
       bench.hits(out);
     if (args.wants("ap_major")) bench.major(out);
     return out.finish();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page table alone: one hash table for all files, with buckets of four.
 #include <algorithm>
+#include <set>
 
 #include "cache/cache_box.hpp"
 
@@ -12,7 +13,8 @@ using cache::frame_index;
 using cache::make_key;
 using cache::page_key;
 
-page_key nth_key(std::uint64_t n) { return make_key(1 + static_cast<std::uint32_t>(n % 5), n / 5); }
+// Pages of a row each, as those of one row have one tag, and differ by their buckets; of which there are fewer here.
+page_key nth_key(std::uint64_t n) { return make_key(1 + static_cast<std::uint32_t>(n % 5), n / 5 * 8); }
 
 enum class table_op : std::uint32_t { insert, erase, find };
 
@@ -80,7 +82,7 @@ std::vector<std::uint32_t> homes_of(std::uint32_t n, std::uint32_t nbuckets) {
 
 std::vector<page_key> keys_of_bucket(std::uint32_t wanted, std::uint32_t count, std::uint32_t nbuckets) {
   std::vector<page_key> keys;
-  const auto homes = homes_of(count * nbuckets * 2, nbuckets);
+  const auto homes = homes_of(count * nbuckets * 4, nbuckets);
   for (std::uint32_t k = 0; k < homes.size() && keys.size() < count; ++k) {
     if (homes[k] == wanted) keys.push_back(nth_key(k));
   }
@@ -99,9 +101,9 @@ bool is_empty(const cache_box& box) {
          std::all_of(buckets.begin(), buckets.end(), [](const cache::bucket& b) { return filled_slots(b) == 0; });
 }
 
-void overflow_into(std::uint32_t bucket, std::uint32_t neighbour) {
-  const cache_box box({.nframes = 14, .nbuckets = 4});
-  const auto keys = keys_of_bucket(bucket, 7, 4);
+void overflow_into(std::uint32_t bucket, std::uint32_t neighbour, std::uint32_t nbuckets) {
+  const cache_box box({.nframes = 14, .nbuckets = nbuckets});
+  const auto keys = keys_of_bucket(bucket, 7, nbuckets);
   std::vector<table_call> inserts, finds, erases;
   for (std::uint32_t i = 0; i < 7; ++i) {
     inserts.push_back({table_op::insert, i, keys[i]});
@@ -129,8 +131,35 @@ void overflow_into(std::uint32_t bucket, std::uint32_t neighbour) {
   EXPECT_TRUE(is_empty(box)) << "erasing gives everything back";
 }
 
-TEST(page_table, full_bucket_overflows_to_its_neighbour_and_back) { overflow_into(1, 2); }
-TEST(page_table, last_bucket_overflows_to_the_first) { overflow_into(3, 0); }
+// Of few buckets to the next one; else to the same place in the next row of eight, and from the last row to the first's next place.
+TEST(page_table, full_bucket_overflows_to_its_neighbour_and_back) { overflow_into(1, 2, 4); }
+TEST(page_table, last_bucket_overflows_to_the_first) { overflow_into(3, 0, 4); }
+TEST(page_table, full_bucket_overflows_into_the_next_row) { overflow_into(1, 9, 32); }
+TEST(page_table, last_row_overflows_into_the_first) {
+  overflow_into(25, 2, 32);
+  overflow_into(31, 0, 32);
+}
+
+TEST(page_table, neighbours_have_their_buckets_side_by_side) {
+  constexpr std::uint32_t a_row = 8, nbuckets = 64;
+  std::set<std::uint32_t> rows;
+  for (const std::uint64_t first : {0u, 8u, 80u, 1u << 20}) {
+    const cache_box box({.nframes = a_row, .nbuckets = nbuckets});
+    std::vector<table_call> inserts;
+    for (std::uint32_t i = 0; i < a_row; ++i) inserts.push_back({table_op::insert, i, make_key(3, first + i)});
+    do_calls(box, inserts);
+    const auto buckets = box.buckets();
+    std::uint32_t row = none;
+    for (std::uint32_t b = 0; b < nbuckets; ++b) {
+      if (filled_slots(buckets[b]) != 0) row = std::min(row, b / a_row);
+    }
+    ASSERT_NE(row, none);
+    for (std::uint32_t i = 0; i < a_row; ++i)
+      EXPECT_EQ(filled_slots(buckets[row * a_row + i]), 1) << "page " << first << " + " << i;
+    rows.insert(row);
+  }
+  EXPECT_GT(rows.size(), 1u) << "rows are spread";
+}
 
 TEST(page_table, passes_several_full_buckets) {
   const cache_box box({.nframes = 14, .nbuckets = 4});
@@ -207,7 +236,7 @@ struct churn {
     }
   }
 
-  GPUFS_DEVICE static page_key key_of(std::uint32_t n) { return make_key(1 + n % 5, n / 5); }
+  GPUFS_DEVICE static page_key key_of(std::uint32_t n) { return make_key(1 + n % 5, n / 5 * 8); }
 
   GPUFS_DEVICE void move(const cache::hash_table& table, std::uint32_t frame) const {
     const page_key key = key_of(frame);

@@ -1,7 +1,7 @@
 // The page table: one concurrent hash table for all files of a mount, (cache id, page number) -> frame.
 // Look-ups take no lock and make one 16-byte load as a rule; inserts lock the key's home bucket; removals lock nothing.
 // After "Supporting data-driven I/O on GPUs using GPUfs" (SYSTOR'16), section 4.1, with a fixed 16-byte bucket in place of chains
-// and probing on (counted in the passed bucket's header) where a bucket is full.
+// and probing on (counted in the passed bucket's header) where a bucket is full; neighbouring pages have neighbouring buckets.
 #pragma once
 #include "gpufs/cache/frames.hpp"
 
@@ -17,7 +17,7 @@ class hash_table {
   // returns true. A miss is only certain under the key's lock.
   template <class Visit>
   GPUFS_DEVICE bool find(page_key key, Visit visit) const {
-    const std::uint64_t h = hash(key);
+    const std::uint32_t h = hash(key);
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
       const simt::vec16 slots = simt::load_relaxed_16(&storage_.buckets[index]);
@@ -37,7 +37,7 @@ class hash_table {
           return true;
       }
       if ((header_of(index).load(std::memory_order_relaxed) & passed_mask) == 0) return false;
-      index = (index + 1) & storage_.bucket_mask;
+      index = behind(index);
     }
     return false;
   }
@@ -50,9 +50,10 @@ class hash_table {
     const std::uint32_t found = last_match(key, load_bucket(key, 0));
     return found != no_frame ? found : last_match(key, load_bucket(key, 1));
   }
-  // The same in two steps, so that several loads can be under way: of the home bucket, or of the one that many behind it.
-  GPUFS_DEVICE simt::vec16 load_bucket(page_key key, std::uint32_t behind) const {
-    return simt::load_kept_16(&storage_.buckets[(home(hash(key)) + behind) & storage_.bucket_mask]);
+  // The same in two steps, so that several loads can be under way: of the home bucket (0), or of the one behind it (1).
+  GPUFS_DEVICE simt::vec16 load_bucket(page_key key, unsigned which) const {
+    const std::uint32_t at = home(hash(key));
+    return simt::load_kept_16(&storage_.buckets[which == 0 ? at : behind(at)]);
   }
   GPUFS_DEVICE std::uint32_t last_match(page_key key, const simt::vec16& slots) const {
     std::uint32_t found = no_frame;
@@ -82,8 +83,8 @@ class hash_table {
   // Enters key -> frame; the caller holds the key's lock and has found no entry. There are twice as many slots as
   // frames, so there is room somewhere. The release publishes the frame's state to `find`'s readers, who pin before use.
   GPUFS_DEVICE void insert(page_key key, frame_index f) const {
-    const std::uint64_t h = hash(key);
-    for (std::uint32_t index = home(h);; index = (index + 1) & storage_.bucket_mask) {
+    const std::uint32_t h = hash(key);
+    for (std::uint32_t index = home(h);; index = behind(index)) {
       bucket& b = storage_.buckets[index];
       for (std::uint32_t& slot : b.slots) {
         std::uint32_t expected = 0;
@@ -98,7 +99,7 @@ class hash_table {
 
   // Removes key -> frame. The caller owns the frame (claimed, or filling and failed), so nobody else removes it.
   GPUFS_DEVICE void erase(page_key key, frame_index f) const {
-    const std::uint64_t h = hash(key);
+    const std::uint32_t h = hash(key);
     const std::uint32_t wanted = entry(h, f);
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
@@ -106,31 +107,43 @@ class hash_table {
         simt::atomic_ref<std::uint32_t> ref(slot);
         if (ref.load(std::memory_order_relaxed) == wanted) {
           ref.store(0, std::memory_order_release);
-          for (std::uint32_t i = home(h); i != index; i = (i + 1) & storage_.bucket_mask) {
+          for (std::uint32_t i = home(h); i != index; i = behind(i)) {
             header_of(i).fetch_sub(1, std::memory_order_release);  // as the slot: who looks no further may go by this
           }
           return;
         }
       }
-      index = (index + 1) & storage_.bucket_mask;
+      index = behind(index);
     }
   }
 
  private:
   static constexpr std::uint32_t lock_bit = 1u << 31;
   static constexpr std::uint32_t passed_mask = lock_bit - 1;
+  // Pages side by side have their home buckets side by side: those of 8 pages in 128 bytes, in an order of their own. Who goes
+  // through a file finds the next ones in the second-level cache.
+  static constexpr std::uint32_t in_row = 7;
 
-  // splitmix64's finalizer: a bijection, so distinct keys stay distinct.
-  GPUFS_DEVICE static std::uint64_t hash(page_key key) {
-    std::uint64_t x = static_cast<std::uint64_t>(key);
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+  // MurmurHash3's 32-bit finalizer of the row; the lowest bits are the page's place in it. The home bucket takes the low bits and
+  // the tag the high ones. No bit is in both, as there are fewer buckets than 2^frame_bits. 32 bits, as a fault shares registers
+  // with its kernel.
+  GPUFS_DEVICE static std::uint32_t hash(page_key key) {
+    const auto page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key));
+    const auto id = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> page_number_bits);
+    std::uint32_t x = page / (in_row + 1) * 0x9e3779b1u + id * 0x85ebca77u;
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    return x ^ x >> 16 ^ (page & in_row);
   }
-  GPUFS_DEVICE std::uint32_t home(std::uint64_t h) const { return static_cast<std::uint32_t>(h) & storage_.bucket_mask; }
-  GPUFS_DEVICE std::uint32_t tag(std::uint64_t h) const { return static_cast<std::uint32_t>(h >> 32) >> storage_.frame_bits; }
-  GPUFS_DEVICE std::uint32_t entry(std::uint64_t h, frame_index f) const {
-    return (tag(h) << storage_.frame_bits) | (static_cast<std::uint32_t>(f) + 1);
+  // The bucket that a full one passes entries on to: in the next row, as the neighbours in its own are as full as it is. From the
+  // last row to the next place of the first one, so that all buckets come by.
+  GPUFS_DEVICE std::uint32_t behind(std::uint32_t index) const {
+    const std::uint32_t next = index + in_row + 1;
+    return (next <= storage_.bucket_mask ? next : (next + 1) & in_row) & storage_.bucket_mask;
+  }
+  GPUFS_DEVICE std::uint32_t home(std::uint32_t h) const { return h & storage_.bucket_mask; }
+  GPUFS_DEVICE std::uint32_t entry(std::uint32_t h, frame_index f) const {
+    return h >> storage_.frame_bits << storage_.frame_bits | (static_cast<std::uint32_t>(f) + 1);
   }
   // Of a slot that may be `key`'s, its frame; of others, and of empty ones, a number beyond all frames.
   GPUFS_DEVICE std::uint32_t frame_of(page_key key, std::uint32_t slot) const { return slot - entry(hash(key), frame_index{0}); }
