@@ -255,6 +255,47 @@ TEST_F(ptr_write_error, who_gets_no_frame_gives_way) {
   EXPECT_EQ(fs().counters().fault_errors, 1u);
 }
 
+// An update whose reading fails is a write that is lost.
+struct no_frame_to_read_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const auto me = this_thread();
+    const file f = open(me, fs, path, O_RDWR);
+    std::int64_t* r = mine();
+    const auto first = map<const std::uint32_t>(me, f), second = map<const std::uint32_t>(me, f, page);
+    {
+      const auto late = map<std::uint32_t>(me, f, 2 * page);
+      r[0] = *first + *second;  // both frames
+      *late += 1;
+    }
+    r[1] = fsync(me, f, durability::page_cache);
+    {
+      const auto late = map<std::uint32_t>(me, f, 2 * page), other = map<std::uint32_t>(me, f, 3 * page);
+      *late = *other;
+    }
+    r[2] = fsync(me, f, durability::page_cache);
+    late_beyond(me, f);
+    r[3] = fsync(me, f, durability::page_cache);  // the pointer's own fault, which the log tells
+    r[4] = close(me, f);
+  }
+  template <class Thread>
+  GPUFS_DEVICE static void late_beyond(Thread me, const file& f) {
+    const auto p = map<std::uint32_t>(me, f, 0, 1);
+    p[1] += 1;
+  }
+};
+
+TEST_F(ptr_write_error, an_update_that_cannot_be_read_is_told_as_a_write) {
+  options.cache_nbytes = 2 * page;
+  options.frame_timeout = std::chrono::milliseconds(5);
+  const auto before = dir.read("f");
+  const auto r = run<no_frame_to_read_kernel>(1, 32);
+  const std::vector<std::int64_t> expected = {word_at(0) + word_at(per_page), -ENOMEM, -ENOMEM, 0, 0};
+  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 5), expected);
+  EXPECT_EQ(fs().counters().fault_errors, 3u);
+  EXPECT_EQ(dir.read("f"), before);
+}
+
 // A pointer that is left in memory: what it has written is in no list.
 struct left_kernel : pointer_job {
   std::byte* memory;

@@ -242,17 +242,20 @@ GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64
   stop_if_asked(name);
   return is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0;
 }
-// The same for a write. Unless it was the pointer's fault, the file's next fsync or close tells of it, too.
-GPUFS_DEVICE_COLD inline void note_failed_write(mapping_name name, std::uint64_t position, int error) {
-  if (is_mapping(name)) {
-    record_access(name, position, error, fault_kind::write);
-    const mapping_entry& from = *entry_of(name);
-    const file_table files(*from.mount);
-    const file_number number{from.number};
-    if (error != -ENXIO && stores_to_file(from) && files.is_open(number) && is_current(name)) {
-      keep_error(files.slot(file_table::index_of(number)), error);
-    }
+// What was to be written is lost: the file's next fsync or close tells of it, unless it was the pointer's fault (-ENXIO).
+GPUFS_DEVICE_COLD inline void keep_write_error(mapping_name name, int error) {
+  if (!is_mapping(name) || error == -ENXIO) return;
+  const mapping_entry& from = *entry_of(name);
+  const file_table files(*from.mount);
+  const file_number number{from.number};
+  if (stores_to_file(from) && files.is_open(number) && is_current(name)) {
+    keep_error(files.slot(file_table::index_of(number)), error);
   }
+}
+// As note_fault, for a write.
+GPUFS_DEVICE_COLD inline void note_failed_write(mapping_name name, std::uint64_t position, int error) {
+  if (is_mapping(name)) record_access(name, position, error, fault_kind::write);
+  keep_write_error(name, error);
   stop_if_asked(name);
 }
 

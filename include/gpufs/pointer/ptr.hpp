@@ -110,10 +110,15 @@ class element {
     owner_.write(distance_, value);
     return *this;
   }
-  // Where reading fails, nothing is written.
+  // Where reading fails, nothing is written, and that is told as a failed write.
   GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const element& other) const {
     T value{};
-    if (other.owner_.try_read(other.distance_, value)) owner_.write(distance_, value);
+    const int error = other.owner_.try_read(other.distance_, value);
+    if (error == 0) {
+      owner_.write(distance_, value);
+    } else {
+      simt::call_cold(&detail::keep_write_error, owner_.from_, error);
+    }
     return *this;
   }
   GPUFS_DEVICE const element& operator+=(const T& value) const {
@@ -135,7 +140,12 @@ class element {
   template <class Do>
   GPUFS_DEVICE const element& change(Do what) const {
     T value{};
-    if (owner_.try_read(distance_, value)) owner_.write(distance_, what(value));
+    const int error = owner_.try_read(distance_, value);
+    if (error == 0) {
+      owner_.write(distance_, what(value));
+    } else {
+      simt::call_cold(&detail::keep_write_error, owner_.from_, error);
+    }
     return *this;
   }
 
@@ -496,19 +506,19 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     for (unsigned k = 0; k < N; ++k) all.values[k] = (done >> k & 1) != 0 ? got.values[k] : elsewhere.values[k];
     return all;
   }
-  // As read, for who writes what comes of it; false: it failed, and is recorded.
-  GPUFS_DEVICE bool try_read(std::uint64_t distance, plain& value) const {
+  // As read, for who writes what comes of it: 0, or the negative errno of why it failed, which is recorded.
+  GPUFS_DEVICE int try_read(std::uint64_t distance, plain& value) const {
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0) [[likely]] {
       value = simt::load_device(reinterpret_cast<const plain*>(address_ + distance));
-      return true;
+      return 0;
     }
     if constexpr (may_straddle) {
       return Access::template access_elsewhere<false>(from_, handler(), within(), position() + distance, &value, nbytes,
-                                                      static_cast<int>(at)) == 0;
+                                                      static_cast<int>(at));
     } else {
       simt::call_cold(&detail::note_fault, from_, position() + distance, static_cast<int>(at));
-      return false;
+      return static_cast<int>(at);
     }
   }
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
