@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core.hpp"
+#include "file_size_signal.hpp"
 #include "worker.hpp"
 
 namespace gpufs::service {
@@ -94,6 +95,7 @@ struct service::impl {
   int call(std::uint32_t handle, const char* name, What what) {
     const open_files::ref file = shared.open.acquire(handle);
     if (!file || !file->file->info().live) return -EBADF;
+    const file_size_signal_held held;
     int error = -EIO;
     std::string why;
     try {

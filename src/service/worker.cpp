@@ -10,6 +10,8 @@
 #include <system_error>
 #include <thread>
 
+#include "file_size_signal.hpp"
+
 namespace gpufs::service {
 namespace {
 
@@ -37,6 +39,7 @@ const char* name_of(opcode op) {
 }  // namespace
 
 void worker::run() {
+  const file_size_signal_held held;
   ::prctl(PR_SET_NAME, "gpufs-worker");
   ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: short naps that are not 50 us longer
   if (core_.options.io_uring) {

@@ -487,7 +487,6 @@ TEST_P(write_test, AFileThatMayNotGrowIsToldToThoseWhoseBytesDidNotFit) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small{limit, before.rlim_max};
-  const auto signal_before = signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   std::vector<ring_client::ticket> tickets;
   for (int i = 0; i < 20; ++i) tickets.push_back(client_->begin_write(file, std::int64_t{i} * 4096, content(1, 0, 4096)));
@@ -495,7 +494,6 @@ TEST_P(write_test, AFileThatMayNotGrowIsToldToThoseWhoseBytesDidNotFit) {
   for (std::size_t i = 0; i < tickets.size(); ++i) EXPECT_EQ(client_->end(tickets[i]), i < 10 ? 4096 : -EFBIG) << i;
   EXPECT_EQ(client_->end(held), 0);
   setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, signal_before);
   EXPECT_EQ(bytes_of("a").size(), limit);
   EXPECT_EQ(service_->errors().at(EFBIG), 10u);
 }

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A write beyond RLIMIT_FSIZE fails with -EFBIG and sends SIGXFSZ to the thread, which ends a process that has not heard of it.
+#pragma once
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <cerrno>
+
+namespace gpufs::service {
+
+// While it lives, the calling thread gets the error alone.
+class file_size_signal_held {
+ public:
+  file_size_signal_held() {
+    ::sigemptyset(&it_);
+    ::sigaddset(&it_, SIGXFSZ);
+    sigset_t pending;
+    ::sigpending(&pending);
+    was_pending_ = ::sigismember(&pending, SIGXFSZ) == 1;
+    ::pthread_sigmask(SIG_BLOCK, &it_, &before_);
+  }
+  ~file_size_signal_held() {
+    const timespec now{};
+    while (!was_pending_ && ::sigtimedwait(&it_, nullptr, &now) < 0 && errno == EINTR) {
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  file_size_signal_held(const file_size_signal_held&) = delete;
+  file_size_signal_held& operator=(const file_size_signal_held&) = delete;
+
+ private:
+  sigset_t it_, before_;
+  bool was_pending_;
+};
+
+}  // namespace gpufs::service
