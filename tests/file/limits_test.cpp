@@ -372,27 +372,37 @@ class small_disk {
                                 ::mount("gpufs-test", at_.path().c_str(), "tmpfs", 0, "size=1m") == 0
                             ? 0
                             : errno;
-      char end;
-      if (::write(to_parent[1], &error, sizeof error) == sizeof error) static_cast<void>(::read(to_child[0], &end, 1));
+      char asked;
+      for (int answer = error; ::write(to_parent[1], &answer, sizeof answer) == sizeof answer;) {
+        if (::read(to_child[0], &asked, 1) != 1) break;
+        answer = ::mount(nullptr, at_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) == 0 ? 0 : errno;
+      }
       ::_exit(0);
     }
     ::close(to_child[0]);
     ::close(to_parent[1]);
     alive_ = to_child[1];
-    if (::read(to_parent[0], &error_, sizeof error_) != sizeof error_) error_ = ECHILD;
-    ::close(to_parent[0]);
+    answers_ = to_parent[0];
+    error_ = answer();
   }
   ~small_disk() {
     ::close(alive_);
+    ::close(answers_);
     ::waitpid(child_, nullptr, 0);
   }
   small_disk(const small_disk&) = delete;
   small_disk& operator=(const small_disk&) = delete;
 
   int error() const { return error_; }  // why there is none, or 0
+  // 0 or an errno: of EBUSY, a file is open for writing.
+  int make_read_only() const { return ::write(alive_, "r", 1) == 1 ? answer() : errno; }
   std::string path() const { return "/proc/" + std::to_string(child_) + "/root" + at_.path(); }
 
  private:
+  int answer() const {
+    int error = 0;
+    return ::read(answers_, &error, sizeof error) == sizeof error ? error : ECHILD;
+  }
   static bool write_file(const char* name, const std::string& text) {
     const int fd = ::open(name, O_WRONLY | O_CLOEXEC);
     const bool done = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -409,8 +419,41 @@ class small_disk {
 
   temp_dir at_;
   pid_t child_ = -1;
-  int alive_ = -1, error_ = 0;
+  int alive_ = -1, answers_ = -1, error_ = 0;
 };
+
+// A file system that is made read-only under a mount that writes: files cannot be opened for writing, nor changed; they are read.
+TEST(limits, of_a_file_system_that_is_read_only) {
+  const small_disk disk;
+  if (disk.error() != 0) GTEST_SKIP() << "a file system of our own needs name spaces: " << std::strerror(disk.error());
+  const temp_dir dir(disk.path());
+  dir.add("f", 3000, 1);
+  const mount m(dir.path(), writing());
+  players one(m.ref(), {});
+  script before;
+  before.open(0, "f", O_RDWR);
+  const auto wrote = before.pwrite(0, content(2, 100, 50), 100), closed = before.close(0);
+  const auto first = one.run(before);
+  EXPECT_EQ(first[wrote].value, 50);
+  EXPECT_EQ(first[closed].value, 0);
+  ASSERT_EQ(disk.make_read_only(), 0);
+
+  script s;
+  const auto write = s.open(0, "f", O_RDWR), truncate = s.open(1, "f", O_WRONLY | O_TRUNC),
+             make = s.open(2, "new", O_RDWR | O_CREAT);
+  const auto read = s.open(3, "f", O_RDONLY), bytes = s.pread(3, 3000, 0);
+  s.close(3);
+  const auto got = one.run(s);
+  for (const auto call : {write, truncate, make}) EXPECT_EQ(got[call].value, -EROFS);
+  EXPECT_GE(got[read].value, 0);
+  EXPECT_EQ(got[bytes].value, 3000);
+  auto wanted = content(1, 0, 3000);
+  const auto changed = content(2, 100, 50);
+  std::copy(changed.begin(), changed.end(), wanted.begin() + 100);
+  EXPECT_EQ(std::vector<std::byte>(got[bytes].bytes.begin(), got[bytes].bytes.begin() + 3000), wanted);
+  EXPECT_EQ(dir.read("f"), wanted);
+  expect_nothing_held(m);
+}
 
 TEST(limits, of_the_disk_are_told_once_and_lose_nothing_else) {
   constexpr std::size_t kib = 1024;
