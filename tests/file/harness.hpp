@@ -122,9 +122,10 @@ inline std::filesystem::path memory_directory() {
 }
 
 // A store that maps files of every size, and to write them, too.
-inline std::shared_ptr<store::store> mapping_store(const std::string& root) {
+inline std::shared_ptr<store::store> mapping_store(const std::string& root,
+                                                   const store::posix_options& posix = {.writable = true}) {
   return std::make_shared<store::auto_store>(simt::this_platform(), root, 0,
-                                             store::auto_options{.posix = {.writable = true}, .small_file_nbytes = 1});
+                                             store::auto_options{.posix = posix, .small_file_nbytes = 1});
 }
 
 // A directory of its own, removed at the end; `beneath` a directory, by default the system's for temporary files.

@@ -116,6 +116,11 @@ class watched_file final : public store::open_file {
     watch_.change(watch_.writable && info().live && nbytes >= 0, "a truncation");
     return real_->truncate(nbytes);
   }
+  int note_stores(std::int64_t nbytes, bool last) override {  // the service asks any file
+    const int error = real_->note_stores(nbytes, last);
+    if (error == 0) watch_.change(watch_.writable && info().live, "stores noted");
+    return error;
+  }
 
  private:
   std::unique_ptr<store::open_file> real_;
@@ -256,12 +261,15 @@ class fuzzed_service {
  public:
   static constexpr std::uint32_t nslots = 4, payload_nbytes = 4096;
 
-  // Bits of `how`: the service may write, is without io_uring and openat2, its store has no descriptors.
+  // Bits of `how`: the service may write, is without io_uring and openat2, its store has no descriptors, or maps files in memory.
+  static constexpr unsigned nkinds = 16;
   fuzzed_service(fuzz_directory& directory, unsigned how) : directory_(directory) {
     watch_.writable = (how & 1) != 0;
     watch_.hides_descriptors = (how & 4) != 0;
     const bool plain = (how & 2) != 0;
-    auto real = std::make_shared<store::posix_store>(directory.root(), store::posix_options{.writable = true, .openat2 = !plain});
+    const store::posix_options may{.writable = true, .openat2 = !plain};
+    std::shared_ptr<store::store> real = std::make_shared<store::posix_store>(directory.root(), may);
+    if ((how & 8) != 0) real = mapping_store(directory.root(), may);
     service_ = std::make_unique<service::service>(simt::cpu_platform(), std::make_shared<watched_store>(std::move(real), watch_),
                                                   service::service_options{.nrings = 2,
                                                                            .nslots = nslots,
@@ -437,7 +445,7 @@ class fuzzed_service {
     const std::uint8_t flags = in.byte();
     ask.flags = flags >= 224                      ? in.any32()
                 : ask.op == service::opcode::open ? static_cast<std::uint32_t>(opens[flags % std::size(opens)])
-                                                  : flags % 2;
+                                                  : flags % 4;
     if (ask.op == service::opcode::write) {
       ask.skip = in.any32();
       const auto pattern = in.value<std::uint32_t>();
@@ -549,7 +557,7 @@ class service_fuzzer {
  public:
   void run(std::span<const std::uint8_t> bytes) {
     fuzz_input in(bytes);
-    const unsigned how = in.byte() % 8;
+    const unsigned how = in.byte() % fuzzed_service::nkinds;
     auto& one = services_[how];
     if (one == nullptr) one = std::make_unique<fuzzed_service>(directory_, how);
     if (!one->run(in)) one.reset();
@@ -557,7 +565,7 @@ class service_fuzzer {
 
  private:
   fuzz_directory directory_;
-  std::array<std::unique_ptr<fuzzed_service>, 8> services_;
+  std::array<std::unique_ptr<fuzzed_service>, fuzzed_service::nkinds> services_;
 };
 
 }  // namespace gpufs::test

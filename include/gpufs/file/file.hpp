@@ -2,9 +2,11 @@
 // write.hpp.
 //
 // Every call names its group first (gpufs::this_thread(), this_warp(), this_tile<N>(), this_block()); all lanes of the group call,
-// with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value.
-// Waits are bounded: mount_options::io_timeout for the host (-ETIMEDOUT), frame_timeout while every frame is
-// pinned (-ENOMEM). After GPUfs (CACM'14), section 3, and SYSTOR'16, section 4.2 (calls for warps).
+// with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value. What a call
+// reads from or writes to is one piece of memory for all lanes, global or shared (a local variable for this_thread() alone); what
+// lanes have written there they sync before the call, and may reuse after it. Waits are bounded: mount_options::io_timeout for the
+// host (-ETIMEDOUT), frame_timeout while every frame is pinned (-ENOMEM). After GPUfs (CACM'14), section 3, and SYSTOR'16,
+// section 4.2 (calls for warps).
 #pragma once
 #include <sys/stat.h>
 

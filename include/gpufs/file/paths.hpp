@@ -94,7 +94,9 @@ GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
 }
 
 // Renames a file or directory, as rename(2): what `to` named before is gone, or an error says why not. Who has either open keeps
-// it. 0, -EISDIR, -ENOTEMPTY, -EINVAL (a directory into itself), or one of the common errors.
+// it. A file that is open for writing in this mount is another one under its new name until it is closed, and what was not written
+// back is not seen there: fsync or close first. 0, -EISDIR, -ENOTEMPTY, -EINVAL (a directory into itself), or one of the common
+// errors.
 template <class Group>
 GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, const char* to) {
   group.sync();
@@ -146,10 +148,11 @@ GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, fil
   return 0;
 }
 
-// Entries of a directory, each with its file's status: one call of the host for as many as fit. Writes service::dir_entry records,
-// one after another (entry_nbytes from one to the next), to `out` (device memory, aligned to 8), at most nbytes and at most what a
-// request carries (a page, at least 4 KiB). *position: 0 for the first ones; then the call moves it on, for each lane its own copy,
-// all equal. Bytes written; 0: no more; -EINVAL: not even one fits (36 to 296 bytes); or one of the common errors. `path` may be
+// Entries of a directory, each with its file's status as the host has it (of files that are open for writing, stat knows the size
+// that counts): one call of the host for as many as fit. Writes service::dir_entry records, one after another (entry_nbytes from
+// one to the next), to `out` (device memory, aligned to 8), at most nbytes and at most what a request carries (a page, at least 4
+// KiB). *position: 0 for the first ones; then the call moves it on, for each lane its own copy, all equal. Bytes written; 0: no
+// more; -EINVAL: not even one fits (40 to 296 bytes); or one of the common errors. `path` may be
 // "." for the root.
 template <class Group>
 GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, const char* path, void* out, std::uint32_t nbytes,

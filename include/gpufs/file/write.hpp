@@ -379,8 +379,8 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
 }
 
 // Writes nbytes at the end of the file, which it moves on first, so that no two appends of this mount overlap: the offset at which
-// they lie, or a negative errno as pwrite's. If a page could not be had, zeros stay in its place. Until it returns, readers may see
-// zeros where its bytes will be.
+// they lie, or a negative errno as pwrite's. If a page could not be had, zeros stay in its place if others append behind it; else
+// the file may end before it when it is closed. Until it returns, readers may see zeros where its bytes will be.
 template <class Group>
 GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* src, std::size_t nbytes) {
   const mount_layout* mount = opened.mount().layout().resident;
