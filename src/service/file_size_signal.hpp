@@ -13,16 +13,16 @@ namespace gpufs::service {
 class file_size_signal_held {
  public:
   file_size_signal_held() {
-    ::sigemptyset(&it_);
-    ::sigaddset(&it_, SIGXFSZ);
+    ::sigemptyset(&signal_);
+    ::sigaddset(&signal_, SIGXFSZ);
     sigset_t pending;
     ::sigpending(&pending);
     was_pending_ = ::sigismember(&pending, SIGXFSZ) == 1;
-    ::pthread_sigmask(SIG_BLOCK, &it_, &before_);
+    ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
   }
   ~file_size_signal_held() {
     const timespec now{};
-    while (!was_pending_ && ::sigtimedwait(&it_, nullptr, &now) < 0 && errno == EINTR) {
+    while (!was_pending_ && ::sigtimedwait(&signal_, nullptr, &now) < 0 && errno == EINTR) {
     }
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
@@ -30,7 +30,7 @@ class file_size_signal_held {
   file_size_signal_held& operator=(const file_size_signal_held&) = delete;
 
  private:
-  sigset_t it_, before_;
+  sigset_t signal_, before_;
   bool was_pending_;
 };
 

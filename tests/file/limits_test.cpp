@@ -436,7 +436,11 @@ TEST(limits, of_a_file_system_that_is_read_only) {
   const auto first = one.run(before);
   EXPECT_EQ(first[wrote].value, 50);
   EXPECT_EQ(first[closed].value, 0);
-  ASSERT_EQ(disk.make_read_only(), 0);
+  // A worker may hold a file for a moment after its close was answered.
+  int busy = EBUSY;
+  const auto until = std::chrono::steady_clock::now() + seconds(20);
+  while (busy == EBUSY && std::chrono::steady_clock::now() < until) busy = disk.make_read_only();
+  ASSERT_EQ(busy, 0);
 
   script s;
   const auto write = s.open(0, "f", O_RDWR), truncate = s.open(1, "f", O_WRONLY | O_TRUNC),

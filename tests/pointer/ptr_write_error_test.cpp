@@ -257,10 +257,12 @@ TEST_F(ptr_write_error, who_gets_no_frame_gives_way) {
 
 // An update whose reading fails is a write that is lost.
 struct no_frame_to_read_kernel : pointer_job {
+  const char* other_path;
+
   GPUFS_DEVICE void operator()() const {
     if (thread() != 0) return;
     const auto me = this_thread();
-    const file f = open(me, fs, path, O_RDWR);
+    const file f = open(me, fs, path, O_RDWR), g = open(me, fs, other_path, O_RDWR);
     std::int64_t* r = mine();
     const auto first = map<const std::uint32_t>(me, f), second = map<const std::uint32_t>(me, f, page);
     {
@@ -270,13 +272,19 @@ struct no_frame_to_read_kernel : pointer_job {
     }
     r[1] = fsync(me, f, durability::page_cache);
     {
-      const auto late = map<std::uint32_t>(me, f, 2 * page), other = map<std::uint32_t>(me, f, 3 * page);
+      const auto late = map<std::uint32_t>(me, f, 2 * page), other = map<std::uint32_t>(me, g);
       *late = *other;
     }
     r[2] = fsync(me, f, durability::page_cache);
     late_beyond(me, f);
-    r[3] = fsync(me, f, durability::page_cache);  // the pointer's own fault, which the log tells
+    {
+      const auto late = map<std::uint32_t>(me, f, 2 * page);
+      const ptr<std::uint32_t> none;
+      *late = *none;
+    }
+    r[3] = fsync(me, f, durability::page_cache);  // the pointers' own fault, of which the log tells where it can
     r[4] = close(me, f);
+    r[5] = close(me, g);
   }
   template <class Thread>
   GPUFS_DEVICE static void late_beyond(Thread me, const file& f) {
@@ -288,10 +296,12 @@ struct no_frame_to_read_kernel : pointer_job {
 TEST_F(ptr_write_error, an_update_that_cannot_be_read_is_told_as_a_write) {
   options.cache_nbytes = 2 * page;
   options.frame_timeout = std::chrono::milliseconds(5);
+  start_again();
   const auto before = dir.read("f");
-  const auto r = run<no_frame_to_read_kernel>(1, 32);
-  const std::vector<std::int64_t> expected = {word_at(0) + word_at(per_page), -ENOMEM, -ENOMEM, 0, 0};
-  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 5), expected);
+  const device_buffer<char> other(std::vector<char>{'g', 0});
+  const auto r = run<no_frame_to_read_kernel>(1, 32, other.get());
+  const std::vector<std::int64_t> expected = {word_at(0) + word_at(per_page), -ENOMEM, -ENOMEM, 0, 0, 0};
+  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 6), expected);
   EXPECT_EQ(fs().counters().fault_errors, 3u);
   EXPECT_EQ(dir.read("f"), before);
 }

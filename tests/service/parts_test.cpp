@@ -2,12 +2,15 @@
 // The service's parts by themselves: cache ids, the open-file table, the log.
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <set>
 #include <thread>
 
 #include "../../src/service/cache_ids.hpp"
 #include "../../src/service/error_log.hpp"
+#include "../../src/service/file_size_signal.hpp"
 #include "../../src/service/open_files.hpp"
 #include "../../src/service/parking.hpp"
 #include "../../src/service/rings.hpp"
@@ -324,6 +327,32 @@ TEST(parking, OneAlwaysPolls) {
   parked.open_all();
   for (std::thread& t : threads) t.join();
   EXPECT_FALSE(parked.try_sleep()) << "nobody sleeps any more";
+}
+
+// What the process does of SIGXFSZ is as it was, also afterwards; a thread that holds it gets the error alone.
+TEST(file_size_signal, is_held_and_not_left_pending) {
+  const temp_dir dir;
+  const int fd = ::open((dir / "f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{100, before.rlim_max};
+  sigset_t blocked, pending;
+  {
+    const service::file_size_signal_held held;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    EXPECT_EQ(::pwrite(fd, "x", 1, 200), -1);
+    const int error = errno;
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_EQ(error, EFBIG);
+    ::sigpending(&pending);
+    EXPECT_EQ(::sigismember(&pending, SIGXFSZ), 1);
+  }
+  ::sigpending(&pending);
+  EXPECT_EQ(::sigismember(&pending, SIGXFSZ), 0);
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  EXPECT_EQ(::sigismember(&blocked, SIGXFSZ), 0);
+  ::close(fd);
 }
 
 }  // namespace

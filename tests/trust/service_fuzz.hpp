@@ -30,8 +30,9 @@
 
 namespace gpufs::test {
 
-inline std::string fuzz_context;          // printed with a failure
-inline std::uint64_t fuzz_successes = 0;  // requests that were not refused
+inline std::string fuzz_context;                   // printed with a failure
+inline std::uint64_t fuzz_successes = 0;           // requests that were not refused
+inline std::atomic<std::uint64_t> fuzz_notes = 0;  // of stores in place
 
 [[noreturn]] inline void broken(const std::string& what) {
   std::fprintf(stderr, "service_fuzz: %s%s\n", what.c_str(), fuzz_context.empty() ? "" : (" in " + fuzz_context).c_str());
@@ -117,8 +118,9 @@ class watched_file final : public store::open_file {
     return real_->truncate(nbytes);
   }
   int note_stores(std::int64_t nbytes, bool last) override {  // the service asks any file
+    if (info().live) watch_.change(watch_.writable, "stores noted");
     const int error = real_->note_stores(nbytes, last);
-    if (error == 0) watch_.change(watch_.writable && info().live, "stores noted");
+    fuzz_notes += error == 0;
     return error;
   }
 
@@ -268,9 +270,9 @@ class fuzzed_service {
     watch_.hides_descriptors = (how & 4) != 0;
     const bool plain = (how & 2) != 0;
     const store::posix_options may{.writable = true, .openat2 = !plain};
-    std::shared_ptr<store::store> real = std::make_shared<store::posix_store>(directory.root(), may);
-    if ((how & 8) != 0) real = mapping_store(directory.root(), may);
-    service_ = std::make_unique<service::service>(simt::cpu_platform(), std::make_shared<watched_store>(std::move(real), watch_),
+    files_ = std::make_shared<store::posix_store>(directory.root(), may);
+    if ((how & 8) != 0) files_ = mapping_store(directory.root(), may);
+    service_ = std::make_unique<service::service>(simt::cpu_platform(), std::make_shared<watched_store>(files_, watch_),
                                                   service::service_options{.nrings = 2,
                                                                            .nslots = nslots,
                                                                            .payload_nbytes = payload_nbytes,
@@ -518,6 +520,7 @@ class fuzzed_service {
 
   void check() {
     directory_.check_outside();
+    files_->trim();  // mappings of files that are gone
     if (watch_.changed.exchange(false)) directory_.fill();
   }
 
@@ -544,6 +547,7 @@ class fuzzed_service {
   static constexpr auto limit = std::chrono::seconds(20);
   fuzz_directory& directory_;
   fuzz_watch watch_;
+  std::shared_ptr<store::store> files_;
   std::unique_ptr<service::service> service_;
   service::ring_view view_;
   std::unique_ptr<ring_client> others_;
@@ -555,6 +559,7 @@ class fuzzed_service {
 // Runs inputs one after another. A service lives on from input to input, as long as it can.
 class service_fuzzer {
  public:
+  bool in_memory() const { return is_tmpfs(directory_.root()); }
   void run(std::span<const std::uint8_t> bytes) {
     fuzz_input in(bytes);
     const unsigned how = in.byte() % fuzzed_service::nkinds;

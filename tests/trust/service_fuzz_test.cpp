@@ -26,6 +26,12 @@ TEST(service_fuzz, corpus_and_random_inputs) {
   for (std::size_t i = 0; i < known.size(); ++i) {
     fuzz_context = numbered("input of the corpus ", i);
     fuzzer.run(known[i]);
+    bytes in_place = known[i];
+    in_place.at(0) ^= 8;  // the same where files are mapped
+    fuzzer.run(in_place);
+  }
+  if (fuzzer.in_memory()) {
+    EXPECT_GE(fuzz_notes, 2u) << "it has files that are written in place";
   }
   EXPECT_GE(fuzz_successes, 60u) << "the corpus has valid requests";
   const seed_range seeds = seeds_to_run(under_tsan ? 300 : 2000);

@@ -125,8 +125,8 @@ class hash_table {
   static constexpr std::uint32_t in_row = 7;
 
   // MurmurHash3's 32-bit finalizer of the row; the lowest bits are the page's place in it. The home bucket takes the low bits and
-  // the tag the high ones. No bit is in both, as there are fewer buckets than 2^frame_bits. 32 bits, as a fault shares registers
-  // with its kernel.
+  // the tag the high ones. In a mount no bit is in both, as there are fewer buckets than 2^frame_bits. 32 bits, as a fault shares
+  // registers with its kernel.
   GPUFS_DEVICE static std::uint32_t hash(page_key key) {
     const auto page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key));
     const auto id = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> page_number_bits);

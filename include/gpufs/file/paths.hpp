@@ -152,7 +152,7 @@ GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, fil
 // that counts): one call of the host for as many as fit. Writes service::dir_entry records, one after another (entry_nbytes from
 // one to the next), to `out` (device memory, aligned to 8), at most nbytes and at most what a request carries (a page, at least 4
 // KiB). *position: 0 for the first ones; then the call moves it on, for each lane its own copy, all equal. Bytes written; 0: no
-// more; -EINVAL: not even one fits (40 to 296 bytes); or one of the common errors. `path` may be
+// more; -EINVAL: not even one fits (40 to 288 bytes); or one of the common errors. `path` may be
 // "." for the root.
 template <class Group>
 GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, const char* path, void* out, std::uint32_t nbytes,

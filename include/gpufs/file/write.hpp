@@ -362,8 +362,9 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
 // Writes nbytes from src (any device memory, any alignment) at `offset`; the file grows as it must. Later calls of any group that
 // opened the path since the first open for writing see the bytes; the file has them after fsync or close, or earlier. Reads a page
 // in when it writes a part of it. Bytes written: fewer only before a page that could not be had; or -EBADF (not open for writing),
-// -EINVAL (offset < 0), -EOVERFLOW, -EFBIG (2^32 pages), -EFAULT, and of a page's reading in what pread gives. Errors of writing
-// back come with the next fsync or close. With O_APPEND, too, it writes at `offset`, as POSIX has it: see append.
+// -EINVAL (offset < 0), -EOVERFLOW, -EFBIG (2^32 pages; what RLIMIT_FSIZE forbids comes with fsync), -EFAULT, and of a page's
+// reading in what pread gives. Errors of writing back come with the next fsync or close. With O_APPEND, too, it writes at `offset`,
+// as POSIX has it: see append.
 template <class Group>
 GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
   const mount_layout* mount = opened.mount().layout().resident;

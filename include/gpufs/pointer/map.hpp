@@ -106,8 +106,9 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
 // or earlier. It does not change the file's size: what lies beyond the end when the pointer leaves the page (the file was cut
 // meanwhile) is lost, or is written when the file grows again before all have left the page. Each page that is written takes one
 // frame more while pointers to it are linked. A write that fails, or an update whose reading fails, is recorded as any access, and
-// the next fsync or close tells of it, unless it was the pointer's fault: beyond the mapping, or refused by map, of which only the
-// log and the count know; so is what cannot be noted any more when the pointer leaves the page, but that stops no kernel.
+// the next fsync or close tells of it; so is what cannot be noted any more when the pointer leaves the page, but that stops no
+// kernel. Not told so is what was the pointer's fault: of an access beyond the mapping the log and the count know, of one through a
+// null or refused pointer nobody.
 //
 // The pointer's error() is 0, or -EBADF (not open, or for writing only); -EINVAL (an offset that is negative or not aligned, a
 // count below -1, private with a handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the

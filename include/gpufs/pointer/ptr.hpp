@@ -114,11 +114,7 @@ class element {
   GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const element& other) const {
     T value{};
     const int error = other.owner_.try_read(other.distance_, value);
-    if (error == 0) {
-      owner_.write(distance_, value);
-    } else {
-      simt::call_cold(&detail::keep_write_error, owner_.from_, error);
-    }
+    owner_.write_unless(other.owner_ ? error : -ENXIO, distance_, value);
     return *this;
   }
   GPUFS_DEVICE const element& operator+=(const T& value) const {
@@ -141,11 +137,7 @@ class element {
   GPUFS_DEVICE const element& change(Do what) const {
     T value{};
     const int error = owner_.try_read(distance_, value);
-    if (error == 0) {
-      owner_.write(distance_, what(value));
-    } else {
-      simt::call_cold(&detail::keep_write_error, owner_.from_, error);
-    }
+    owner_.write_unless(error, distance_, error == 0 ? what(value) : value);
     return *this;
   }
 
@@ -530,6 +522,15 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
                                               static_cast<int>(at));
     } else {
       simt::call_cold(&detail::note_failed_write, from_, position() + distance, static_cast<int>(at));
+    }
+  }
+  // What is written comes of a read that gave this error, or 0: then nothing is written, and the file's next fsync or close tells
+  // of it, unless that was the pointer's fault (-ENXIO). A source that is closed meanwhile is no error of this file's number.
+  GPUFS_DEVICE void write_unless(int error, std::uint64_t distance, plain value) const {
+    if (error == 0) [[likely]] {
+      write(distance, value);
+    } else {
+      simt::call_cold(&detail::keep_write_error, from_, error == -EBADF ? -EIO : error);
     }
   }
   // Whether the linked page may be changed; false: recorded.
