@@ -163,9 +163,10 @@ struct wait_for_last_block_kernel {
 
 TEST(stop, the_deadline_of_a_launch) {
   device_array<std::uint32_t> flag(1);
-  const std::string text =
-      error_of({.grid = 3, .block = 32, .schedule = {.seed = 9, .resident_blocks = 1, .timeout_ns = 50'000'000}},
-               wait_for_last_block_kernel{flag.get()});
+  // Without switches between its look and its back-off, a lane that does not run backs off.
+  const std::string text = error_of(
+      {.grid = 3, .block = 32, .schedule = {.seed = 9, .resident_blocks = 1, .switch_percent = 0, .timeout_ns = 200'000'000}},
+      wait_for_last_block_kernel{flag.get()});
   EXPECT_SAYS(text, "ran into its deadline");
   EXPECT_SAYS(text, "32 backing off");
   EXPECT_SAYS(text, "2 of 3 blocks have not started (at most 1 resident)");
