@@ -8,8 +8,7 @@
 // A fault is two calls, so that a hit pays for little: pin_hit, of a full warp, finds pages that are in the cache, and calls
 // nothing else; pin_rest does all else, in which each lane looks for itself.
 #pragma once
-#include "gpufs/file/map_to_write.hpp"
-#include "gpufs/pointer/mapping.hpp"
+#include "gpufs/pointer/stores.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -28,28 +27,6 @@ namespace detail {
 inline constexpr std::uint32_t no_page = ~0u;  // files have fewer pages
 GPUFS_DEVICE cache::page_key key_of(const mapping_entry& from, std::uint64_t page_number) {
   return cache::make_key(from.cache_id, page_number);
-}
-
-// Whether the entry is still that of the name's mapping, and not given to another since its file was closed.
-GPUFS_DEVICE bool is_current(mapping_name name) {
-  const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(entry_of(name)->word).load(std::memory_order_relaxed) >> 2;
-  return generation == static_cast<std::uint64_t>(name) >> mapping_address_bits;
-}
-
-// Why there is nothing behind a name, or 0: there is.
-GPUFS_DEVICE int check_name(mapping_name name) {
-  if (!is_mapping(name)) return error_of(name) != 0 ? error_of(name) : -EFAULT;
-  if (!is_current(name)) return -EBADF;
-  const mapping_entry& from = *entry_of(name);
-  return checks_access(name) && !file_table(*from.mount).is_open(file_number{from.number}) ? -EBADF : 0;
-}
-
-// Whether pages of the mapping are copies that never reach the file.
-GPUFS_DEVICE bool is_private(const mapping_entry& from) { return from.cache_id >> cache::view_shift == cache::private_view_number; }
-// Whether its pages are the file's own, and the file is open for writing. A ptr<T> of a mapping that is neither is made from the
-// name of a ptr<const T> only.
-GPUFS_DEVICE bool stores_to_file(const mapping_entry& from) {
-  return from.cache_id >> cache::view_shift == cache::file_view_number && file_table::may_write(file_number{from.number});
 }
 
 // The part of a file that a pointer may access.
@@ -187,11 +164,6 @@ GPUFS_DEVICE void give_back(std::uint64_t& state, std::uint32_t npins) {
   }
 }
 
-// The state word of the frame that has the page at this address.
-GPUFS_DEVICE std::uint64_t& state_at(const mapping_entry& from, std::uint64_t address) {
-  return from.frames.states[(address - reinterpret_cast<std::uint64_t>(from.frames.data)) >> from.frames.page_shift];
-}
-
 // Gives back the pins on the pages at these addresses (0: none). All lanes call; what they have read or (Wrote) written is done
 // with.
 template <bool Wrote>
@@ -200,166 +172,6 @@ GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from,
   const std::uint32_t same = sharing_lanes(lanes, state);
   if (state == nullptr || simt::lane_id() != simt::lowest_lane(same)) return;
   give_back<Wrote>(*state, simt::count_lanes(same));
-}
-
-// Marks a pinned page as changed.
-GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_t address) {
-  const simt::atomic_ref<std::uint64_t> state(state_at(*from, address));
-  if ((state.load(std::memory_order_relaxed) & cache::frame_state::dirty) == 0) {
-    state.fetch_or(cache::frame_state::dirty, std::memory_order_relaxed);
-  }
-}
-
-// Counts and records an access that failed, or a mapping.
-GPUFS_DEVICE void record_fault(const mount_layout& mount, const fault_record& what) {
-  const std::uint64_t n = simt::atomic_ref<std::uint64_t>(mount.words->fault_errors).fetch_add(1, std::memory_order_relaxed);
-  if (n >= fault_records) return;
-  fault_record& record = mount.faults[n];
-  record.offset = what.offset;
-  record.error = what.error;
-  record.handle = what.handle;
-  record.number = what.number;
-  record.kind = what.kind;
-  // Meets the acquire in host_mount::log.
-  simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
-}
-
-// Records an access that failed.
-GPUFS_DEVICE void record_access(mapping_name name, std::uint64_t position, int error, fault_kind kind) {
-  const mapping_entry& from = *entry_of(name);
-  const bool ours = is_current(name);
-  record_fault(*from.mount, {position, error, ours ? from.handle : 0, ours ? from.number : -EBADF, 0, kind, 0});
-}
-
-GPUFS_DEVICE void stop_if_asked(mapping_name name) {
-  if (stops_on_error(name)) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
-}
-
-// Records a read that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its place. Of a
-// pointer without a mapping there is nobody to tell, and there are none: 0.
-GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
-  if (is_mapping(name)) record_access(name, position, error, fault_kind::read);
-  stop_if_asked(name);
-  return is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0;
-}
-// What was to be written is lost: the file's next fsync or close tells of it, unless it was the pointer's fault (-ENXIO).
-GPUFS_DEVICE_COLD inline void keep_write_error(mapping_name name, int error) {
-  if (!is_mapping(name) || error == -ENXIO) return;
-  const mapping_entry& from = *entry_of(name);
-  const file_table files(*from.mount);
-  const file_number number{from.number};
-  if (stores_to_file(from) && files.is_open(number) && is_current(name)) {
-    keep_error(files.slot(file_table::index_of(number)), error);
-  }
-}
-// As note_fault, for a write.
-GPUFS_DEVICE_COLD inline void note_failed_write(mapping_name name, std::uint64_t position, int error) {
-  if (is_mapping(name)) record_access(name, position, error, fault_kind::write);
-  keep_write_error(name, error);
-  stop_if_asked(name);
-}
-
-// Calls work(group, from, frame, n, mine) for each frame that lanes have (`from`: of which mapping): a full warp together for one
-// after the other, with how many lanes have it and whether the caller does; other lanes each for its own.
-template <class Work>
-GPUFS_DEVICE void for_each_frame(simt::some_lanes lanes, const mapping_entry* from, cache::frame_index frame, Work work) {
-  if (lanes.mask() != ~0u) return work(simt::this_thread(), from, frame, 1u, true);
-  const auto warp = simt::this_warp();
-  for (std::uint32_t left = ~0u; left != 0;) {
-    const unsigned first = simt::lowest_lane(left);
-    const mapping_entry* theirs = warp.shfl(from, first);
-    const cache::frame_index at = warp.shfl(frame, first);
-    const std::uint32_t same = warp.ballot(from == theirs && frame == at);
-    work(warp, theirs, at, simt::count_lanes(same), (same >> simt::lane_id() & 1) != 0);
-    left &= ~same;
-  }
-}
-// The frame that has the page at this address.
-GPUFS_DEVICE cache::frame_index frame_at(const mapping_entry& from, std::uint64_t address) {
-  return cache::frame_index{
-      static_cast<std::uint32_t>((address - reinterpret_cast<std::uint64_t>(from.frames.data)) >> from.frames.page_shift)};
-}
-
-// From now on the pages at these addresses, which their lanes have pinned, are mapped for writing by each lane, until end_stores. 0
-// or a negative errno.
-GPUFS_DEVICE_COLD inline int begin_stores(const mapping_entry* from, std::uint64_t address) {
-  struct site;
-  int error = 0;
-  const mount_layout* starved = nullptr;  // as in bring_in_all
-  for_each_frame(simt::lanes_together<site>(), from, frame_at(*from, address),
-                 [&](auto group, const mapping_entry* theirs, cache::frame_index frame, std::uint32_t n, bool mine) {
-                   const mount_layout* mount = theirs->mount;
-                   const std::uint64_t frame_ns = mount == starved ? 0 : mount->frame_timeout_ns;
-                   const int got = simt::call_cold(&add_mappers<decltype(group)>, group, mount, file_number{theirs->number}, frame,
-                                                   n, frame_ns);
-                   if (got == -ENOMEM) starved = mount;
-                   if (mine) error = got;
-                 });
-  return error;
-}
-
-// Before these pages are given up: what was stored there is written from now on, as by unmap_page. What is lost is recorded.
-GPUFS_DEVICE_COLD inline void end_stores(mapping_name name, std::uint64_t address, std::uint64_t position) {
-  struct site;
-  const mapping_entry* from = entry_of(name);
-  int error = 0;
-  for_each_frame(simt::lanes_together<site>(), from, frame_at(*from, address),
-                 [&](auto group, const mapping_entry* theirs, cache::frame_index frame, std::uint32_t n, bool mine) {
-                   const mount_layout* mount = theirs->mount;
-                   const noted got = simt::call_cold(&note_changes<decltype(group)>, group, mount, frame, n);
-                   if (!got.left && group.leader()) cache::frames(mount->cache).pin_more(frame, n);
-                   if (got.open && got.error != 0 && group.leader()) keep_error(file_table(*mount).slot(got.file.slot), got.error);
-                   if (got.open) limit_dirty(group, mount, got.file, static_cast<std::uint32_t>(frame));
-                   if (mine) error = got.error;
-                 });
-  if (error != 0) record_access(name, position, error, fault_kind::stores);
-}
-
-// What a page that a pointer is linked to is to its writes.
-enum class page_mark : std::uint8_t {
-  none,    // nothing was written yet
-  copied,  // a private copy, marked as changed
-  stored,  // the file's, mapped for writing
-};
-struct begun_writing {
-  page_mark mark;
-  std::int32_t error;  // 0, or the negative errno of why it must not be written to, or cannot
-};
-// Before a pointer's first write to its page.
-GPUFS_DEVICE_COLD inline begun_writing begin_writing(mapping_name name, std::uint64_t address) {
-  const mapping_entry* from = entry_of(name);
-  int error = check_name(name);
-  if (error == 0 && is_private(*from)) {
-    mark_dirty(from, address);
-    return {page_mark::copied, 0};
-  }
-  if (error == 0) error = stores_to_file(*from) ? simt::call_cold(&begin_stores, from, address) : -EACCES;
-  return {error == 0 ? page_mark::stored : page_mark::none, error};
-}
-
-// Writes an element that does not lie in one page of a file that is open for writing. One lane calls. 0 or a negative errno.
-GPUFS_DEVICE_COLD inline int store_elsewhere(mapping_name name, std::uint64_t position, const std::byte* bytes,
-                                             std::uint32_t nbytes) {
-  const mapping_entry* from = entry_of(name);
-  if (!stores_to_file(*from)) return -EACCES;
-  const mount_layout* mount = from->mount;
-  const file_view view = file_table(*mount).view_to_write(file_number{from->number});
-  if (view.error != 0) return view.error;
-  // The entry may have been given to another file meanwhile; not after this (the fence meets mapping_table's, before it fills one).
-  simt::fence(std::memory_order_acquire, simt::scope::device);
-  if (!is_current(name)) return -EBADF;
-  for (std::uint32_t done = 0; done < nbytes;) {
-    if (!begin_changes(*mount, view.slot)) return -ETIMEDOUT;
-    if (position + nbytes > static_cast<std::uint64_t>(file_table(*mount).nbytes_now(view.slot))) {  // it was cut meanwhile
-      end_changes(*mount, view.slot);
-      return -ENXIO;
-    }
-    const std::int64_t got =
-        write_pages(simt::this_thread(), mount, view, bytes + done, nbytes - done, static_cast<std::int64_t>(position + done));
-    if (got < 0) return static_cast<int>(got);
-    done += static_cast<std::uint32_t>(got);
-  }
-  return 0;
 }
 
 // The page that an element of nbytes lies in; no_page: it is beyond the bounds, or does not lie in one page.

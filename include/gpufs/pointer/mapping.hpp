@@ -156,6 +156,28 @@ class mapping_table {
   const mount_layout& mount_;
 };
 
+// Whether the entry is still that of the name's mapping, and not given to another since its file was closed.
+GPUFS_DEVICE bool is_current(mapping_name name) {
+  const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(entry_of(name)->word).load(std::memory_order_relaxed) >> 2;
+  return generation == static_cast<std::uint64_t>(name) >> mapping_address_bits;
+}
+
+// Why there is nothing behind a name, or 0: there is.
+GPUFS_DEVICE int check_name(mapping_name name) {
+  if (!is_mapping(name)) return error_of(name) != 0 ? error_of(name) : -EFAULT;
+  if (!is_current(name)) return -EBADF;
+  const mapping_entry& from = *entry_of(name);
+  return checks_access(name) && !file_table(*from.mount).is_open(file_number{from.number}) ? -EBADF : 0;
+}
+
+// Whether pages of the mapping are copies that never reach the file.
+GPUFS_DEVICE bool is_private(const mapping_entry& from) { return from.cache_id >> cache::view_shift == cache::private_view_number; }
+// Whether its pages are the file's own, and the file is open for writing. A ptr<T> of a mapping that is neither is made from the
+// name of a ptr<const T> only.
+GPUFS_DEVICE bool stores_to_file(const mapping_entry& from) {
+  return from.cache_id >> cache::view_shift == cache::file_view_number && file_table::may_write(file_number{from.number});
+}
+
 }  // namespace detail
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs

@@ -50,6 +50,7 @@ TABLE = "include/gpufs/file/file_table.hpp"
 SLOTS = "include/gpufs/file/file_slots.hpp"
 WRITE = "include/gpufs/file/write.hpp"
 FAULT = "include/gpufs/pointer/fault.hpp"
+STORES = "include/gpufs/pointer/stores.hpp"
 WRITE_BACK = "include/gpufs/file/write_back.hpp"
 
 CACHE_STRESS = "page_cache.random_groups_see_only_their_pages"
@@ -421,7 +422,7 @@ BUGS = (
     Bug(
         "pointer_lanes_counted_once",
         "lanes that begin to write a page together count as one, and as many when they leave it",
-        FAULT,
+        STORES,
         "file_number{theirs->number}, frame,\n                                                   n, frame_ns);",
         "file_number{theirs->number}, frame,\n                                                   1, frame_ns);",
         "pointer_ptr_cpu",
