@@ -2,6 +2,10 @@
 // Which machine this translation unit is compiled for. nvcc sees the CUDA machine, any other compiler the CPU machine.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "gpufs needs C++20: compile with -std=c++20"
+#endif
+
 #if defined(__CUDACC__)
 #define GPUFS_ON_CUDA 1
 #define GPUFS_MACHINE cuda_machine

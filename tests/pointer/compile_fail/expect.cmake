@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles CASE of SOURCE, which must fail with an error that matches MESSAGE; with an empty MESSAGE it must compile.
+# Compiles CASE of SOURCE as C++ of STANDARD, which must fail with an error that matches MESSAGE; with an empty MESSAGE it must compile.
 execute_process(
-  COMMAND ${CMAKE_COMMAND} -E env LC_ALL=C ${COMPILER} -std=c++20 -fsyntax-only -I${INCLUDE} -DCASE=${CASE} ${SOURCE}
+  COMMAND ${CMAKE_COMMAND} -E env LC_ALL=C ${COMPILER} -std=c++${STANDARD} -fsyntax-only -I${INCLUDE} -DCASE=${CASE} ${SOURCE}
   RESULT_VARIABLE status
   ERROR_VARIABLE errors)
 if(MESSAGE STREQUAL "")
