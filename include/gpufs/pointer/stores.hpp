@@ -16,7 +16,7 @@ GPUFS_DEVICE cache::frame_index frame_at(const mapping_entry& from, std::uint64_
 
 // The state word of the frame that has the page at this address.
 GPUFS_DEVICE std::uint64_t& state_at(const mapping_entry& from, std::uint64_t address) {
-  return from.frames.states[(address - reinterpret_cast<std::uint64_t>(from.frames.data)) >> from.frames.page_shift];
+  return cache::frames(from.frames).state_word(frame_at(from, address));
 }
 
 // Marks a pinned page as changed.
