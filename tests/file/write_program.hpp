@@ -119,7 +119,7 @@ class program_drawer {
       o.nrings = static_cast<std::uint32_t>(draw_.below(4));
       o.request_rings = static_cast<std::uint32_t>(draw_.between(1, 4));
       o.request_slots = draw_.percent(50) ? 2 : 8;
-      o.frame_timeout = std::chrono::seconds(under_tsan ? 30 : 5);
+      o.frame_timeout = std::chrono::seconds(under_tsan || under_compute_sanitizer() ? 60 : 5);
       if (draw_.percent(20)) m.delay_us = static_cast<std::uint32_t>(draw_.between(1, 200));
       // memcheck takes a mapping that is registered while the kernel runs for out of bounds.
       m.maps = m.delay_us == 0 && draw_.percent(50) && !under_memcheck();
