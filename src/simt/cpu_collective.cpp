@@ -136,6 +136,10 @@ GPUFS_NO_TSAN bool all_meet(lane& self, lane** lanes) {
     if (l.mask == self.mask ? differs : (l.mask & here) != 0) {
       fail(&self, "lanes of one warp wait in different collectives: " + describe_wait(self) + "; " + describe_wait(l));
     }
+    if (self.mask == ~0u && l.mask == self.mask && l.nline_words != self.nline_words) {
+      fail(&self, "warp_line::get was not called by all lanes: " + std::to_string(self.nline_words) + " times by " +
+                      lane_name(self) + ", " + std::to_string(l.nline_words) + " times by " + lane_name(l));
+    }
   }
   return here == self.mask;
 }

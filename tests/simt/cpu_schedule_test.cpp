@@ -205,8 +205,10 @@ enum class mistake {
   exited_before_block,
   block_operations,
   bad_rank,
+  part_of_a_line,
   none
 };
+alignas(128) constexpr std::uint32_t words_of_a_line[32] = {};
 struct mistake_kernel {
   mistake how;
   GPUFS_DEVICE void operator()() const {
@@ -279,6 +281,12 @@ struct mistake_kernel {
       case mistake::bad_rank:
         this_tile<4>().shfl(1u, 4);
         return;
+      case mistake::part_of_a_line: {
+        const warp_line line(words_of_a_line);
+        if (!odd_one) line.get<std::uint32_t>(4);
+        this_warp().sync();
+        return;
+      }
       default:
         return;
     }
@@ -319,6 +327,11 @@ TEST(stop, names_lanes_in_different_collectives) {
   EXPECT_SAYS(report_of(mistake::other_size), "different collectives");
   EXPECT_SAYS(report_of(mistake::other_source), "different collectives");
   EXPECT_SAYS(report_of(mistake::bad_rank), "from a rank that is not in the group");
+}
+TEST(stop, names_a_lane_that_had_a_word_of_a_line_alone) {
+  const std::string text = report_of(mistake::part_of_a_line);
+  EXPECT_SAYS(text, "warp_line::get was not called by all lanes: ");
+  EXPECT_SAYS(text, "0 times by block 0 warp 1 lane 5");
 }
 TEST(stop, names_a_lane_that_misses_the_blocks_barrier) {
   EXPECT_SAYS(report_of(mistake::missing_in_block), "waits in block barrier for warp ");

@@ -456,6 +456,15 @@ BUGS = (
         "ptr_write_error.an_update_that_cannot_be_read_is_told_as_a_write",
     ),
     Bug(
+        "words_of_a_line_in_a_branch",
+        "one lane of a warp takes words of a line that lie in the others' registers",
+        FAULT,
+        "frame = pin_alone(pins ? frame : cache::hash_table::no_frame, page, simt::count_lanes(same));",
+        "frame = pins ? pin_alone(frame, page, simt::count_lanes(same)) : cache::hash_table::no_frame;",
+        "pointer_ptr_cpu",
+        "ptr_.lanes_of_one_page_share_the_look_up",
+    ),
+    Bug(
         "private_page_from_the_host",
         "a private page of a file that is being written lacks what is not written back",
         FAULT,

@@ -26,8 +26,9 @@ enum class cpu_op : std::uint8_t {
 // A lane, as inline code sees it. Host threads outside a launch see one that looks like lane 0 of a launch of one thread.
 struct cpu_lane {
   std::uint32_t lane_id = 0, warp_rank = 0, thread_rank = 0, block_size = 1, block_rank = 0, grid_size = 1, processor = 0;
-  std::uint32_t countdown = 0;  // preemption points to pass before the next switch; 0: not a lane
-  bool tells_writes = false;    // it calls cpu_wrote after its next atomic write
+  std::uint32_t countdown = 0;    // preemption points to pass before the next switch; 0: not a lane
+  bool tells_writes = false;      // it calls cpu_wrote after its next atomic write
+  std::uint32_t nline_words = 0;  // that it had of its warp's lines: as many as each other lane, at each collective of the warp
   // The block's shared memory and the lane's stack.
   std::uintptr_t shared_begin = 0, stack_begin = 0;
   std::size_t shared_nbytes = 0, stack_nbytes = 0;

@@ -42,11 +42,13 @@ T load_changing(const T* p) {
 }
 
 // Atomic loads, as a line may have words that others compare and exchange: to ThreadSanitizer a failed exchange is a write, too.
+// That all lanes call get is seen at the warp's next collective.
 class warp_line_words {
  public:
   explicit warp_line_words(const void* line) : line_(static_cast<const std::byte*>(line)) {}
   template <class T>
   T get(unsigned offset) const {
+    ++cpu_current->nline_words;
     T value;
     __atomic_load(reinterpret_cast<const T*>(line_ + offset), &value, __ATOMIC_RELAXED);
     return value;
