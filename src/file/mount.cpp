@@ -300,11 +300,15 @@ struct host_mount::impl {
       const auto path = host.path_of(record.handle);
       constexpr const char* whats[] = {"pointer to ", "write through a pointer to ", "lost, what was written through a pointer to ",
                                        "mapping of "};
-      std::string line = whats[static_cast<std::uint32_t>(record.kind)];
+      const auto kind = static_cast<std::uint32_t>(record.kind);
+      std::string line = kind < std::size(whats) ? whats[kind] : "access to ";
       line.append(path                ? "'" + *path + "'"
                   : record.number < 0 ? "a file that is not open"
                                       : "file number " + std::to_string(record.number) + " (closed since)");
-      line.append(" at offset ").append(std::to_string(record.offset)).append(": ").append(std::strerror(-record.error));
+      line.append(" at offset ")
+          .append(std::to_string(record.offset))
+          .append(": ")
+          .append(std::strerror(static_cast<int>(0 - static_cast<std::uint32_t>(record.error))));
       lines.push_back(std::move(line));
     }
   }
@@ -326,7 +330,9 @@ struct host_mount::impl {
     return result;
   }
 
-  std::vector<file_slot> used_slots() const { return read(layout.slots, read(layout.words, 1)[0].slots_used); }
+  // What the device's words say is not believed beyond what there is.
+  std::uint64_t nused_slots() const { return std::min<std::uint64_t>(read(layout.words, 1)[0].slots_used, layout.nslots); }
+  std::vector<file_slot> used_slots() const { return read(layout.slots, nused_slots()); }
 
   // Of files that kernels have not closed.
   std::uint64_t note_stores(const std::vector<file_slot>& slots) {
@@ -392,7 +398,7 @@ struct host_mount::impl {
   void keep_twin(std::uint32_t f, const std::vector<std::uint64_t>& bytes, const std::vector<std::uint64_t>& mask) const {
     static_assert(sizeof(cache::twin_state) == 2 * sizeof(std::uint64_t));
     const auto twin = read(layout.cache.dirty.twins + f, 1)[0];
-    if (twin.count == 0) return;
+    if (twin.count == 0 || twin.twin >= layout.cache.frames.nframes) return;
     auto* at = reinterpret_cast<std::uint64_t*>(layout.cache.frames.data + std::size_t{twin.twin} * options.page_nbytes);
     auto kept = read(at, bytes.size());
     const auto sent = std::as_bytes(std::span(bytes));
@@ -421,7 +427,7 @@ struct host_mount::impl {
 
   // By slot, for those that were ever used.
   std::vector<file_counters> file_counts() const {
-    std::vector<file_counters> sums(read(layout.words, 1)[0].slots_used);
+    std::vector<file_counters> sums(nused_slots());
     const auto add = [&](const auto* counters, std::uint32_t nshards) {
       for (std::uint32_t shard = 0; shard < nshards && !sums.empty(); ++shard) {
         const auto part = read(counters + std::size_t{shard} * layout.nslots, sums.size());

@@ -62,7 +62,8 @@ struct faults {
   std::atomic<int> sync_error{0};                  // every sync fails so; 0: none
   std::atomic<int> truncate_error{0};              // every truncation fails so; 0: none
   std::atomic<std::uint64_t> reads{0}, opens{0}, closes{0};
-  std::atomic<std::uint64_t> writes{0}, bytes_written{0}, syncs{0}, truncates{0};  // writes: also those that failed
+  std::atomic<std::uint64_t> writes{0}, bytes_written{0}, truncates{0};  // writes: also those that failed
+  std::atomic<std::uint64_t> syncs{0}, data_syncs{0};                    // syncs: of both kinds
   gate read_gate, open_gate, write_gate, sync_gate;
   gate stall_gate;  // for the reads that stall_at() names
 
@@ -163,6 +164,7 @@ class faulty_file final : public store::open_file {
   }
   int sync(bool data_only) override {
     ++wrong_->syncs;
+    if (data_only) ++wrong_->data_syncs;
     wrong_->sync_gate.pass();
     const int error = wrong_->sync_error;
     return error != 0 ? -error : real_->sync(data_only);

@@ -66,7 +66,7 @@ void put(std::vector<std::byte>& whole, const std::vector<std::byte>& part, std:
 }
 
 TEST_F(write_errors, are_told_once_and_to_their_file) {
-  for (const int error : {ENOSPC, EIO, EDQUOT}) {
+  for (const int error : {ENOSPC, EIO, EDQUOT, EROFS}) {
     for (const bool by_close : {false, true}) {
       dir_.add("bad", 10 * page, 1);
       dir_.add("good", 10 * page, 2);
@@ -102,6 +102,47 @@ TEST_F(write_errors, are_told_once_and_to_their_file) {
       wrong().heal();
     }
   }
+}
+
+// How far fsync and msync take what was written is the caller's choice, and close goes no further than the host's page cache.
+TEST_F(write_errors, syncs_go_as_far_as_was_asked) {
+  const mount& m = start();
+  struct choice {
+    durability how;
+    std::uint64_t syncs, data_syncs;
+  };
+  std::uint32_t seed = 1;
+  for (const auto& [how, syncs, data_syncs] :
+       {choice{durability::page_cache, 0, 0}, choice{durability::data, 1, 1}, choice{durability::stable, 1, 0}}) {
+    for (const bool is_mapped : {false, true}) {
+      dir_.add("file", page, 100);
+      let_file_times_pass();
+      wrong().syncs = wrong().data_syncs = 0;
+      players groups = one();
+      script s;
+      s.open(0, "file", O_RDWR);
+      if (is_mapped) {
+        s.map_write(0, 0, 0);
+        s.store(0, content(++seed, 0, page), 0);
+      } else {
+        s.pwrite(0, content(++seed, 0, page), 0);
+      }
+      const auto sync = is_mapped ? s.msync(0, how) : s.fsync(0, how);
+      auto got = groups.run(s);
+      EXPECT_EQ(got[sync].value, 0);
+      EXPECT_EQ(wrong().syncs, syncs) << "mapped " << is_mapped;
+      EXPECT_EQ(wrong().data_syncs, data_syncs) << "mapped " << is_mapped;
+      EXPECT_EQ(dir_.read("file"), content(seed, 0, page));
+      script last;
+      if (is_mapped) last.unmap_write(0);
+      const auto close = last.close(0);
+      got = groups.run(last);
+      EXPECT_EQ(got[close].value, 0);
+      EXPECT_EQ(wrong().syncs, syncs) << "close syncs nothing";
+    }
+  }
+  EXPECT_EQ(m.counters().write_errors, 0u);
+  expect_idle();
 }
 
 // Many groups share the file: one of them is told.
