@@ -205,11 +205,24 @@ void check_files(const temp_dir& dir, const std::vector<actor_state>& actors) {
   expect(names.empty(), "missing: " + (names.empty() ? "" : *names.begin()));
 }
 
+// Frames that are neither free nor have a page, while no kernel runs: nobody would get them any more.
+std::uint64_t lost_frames(const mount& m) {
+  const cache::frame_storage& frames = m.layout().cache.frames;
+  std::vector<std::uint64_t> states(frames.nframes);
+  simt::this_platform().copy_from_device(states.data(), frames.states, states.size() * sizeof states[0]);
+  std::uint64_t lost = 0;
+  for (const std::uint64_t state : states) {
+    lost += (state & cache::frame_state::free) == 0 && (state & (cache::frame_state::claimed | cache::frame_state::filling)) != 0;
+  }
+  return lost;
+}
+
 void check_mount(const mount& m) {
   const mount_counters now = m.counters();
   const std::pair<const char*, std::uint64_t> zeros[] = {
       {"pins", now.pins},
       {"pinned frames", now.pinned_frames},
+      {"lost frames", lost_frames(m)},
       {"dirty frames", now.dirty_frames},
       {"unwritten pages", now.unwritten_pages},
       {"write errors", now.write_errors},
