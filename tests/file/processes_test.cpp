@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two processes, each with a mount of one directory that lives all the while, and with a GPU of its own where there are two: what
 // one's kernels have written and closed, kernels of the other see that open the file then; and of a page that both write at once,
-// all keep their bytes. The second process is this program, started anew.
+// all keep their bytes: of a file on disk, and of one in memory that both write in place. The second process is this program,
+// started anew.
 #include <spawn.h>
 #include <sys/wait.h>
 
@@ -20,8 +21,12 @@ namespace {
 
 constexpr std::uint32_t page = 512, rounds = 24;
 constexpr std::size_t file_nbytes = 20 * page + 100, cell = 7;  // every other cell is the second process's
-constexpr const char *file_name = "shared", *peer_variable = "GPUFS_TEST_PEER";
+constexpr const char *file_name = "shared", *peer_variable = "GPUFS_TEST_PEER", *place_variable = "GPUFS_TEST_PEER_PLACE";
 enum class side : std::uint64_t { first, second };
+enum class place : int { disk, memory };
+std::filesystem::path folder_of(place where) {
+  return where == place::memory ? memory_directory() : std::filesystem::temp_directory_path();
+}
 
 // At the end of a round.
 std::vector<std::byte> bytes_of(side of, std::int64_t round) {
@@ -41,7 +46,24 @@ std::vector<std::byte> merged(std::int64_t first_round, std::int64_t second_roun
 bool at_once(std::int64_t round) { return round % 2 == 1; }
 
 struct process {
-  process(const std::filesystem::path& directory, side s) : me(s), dir(directory), fs(dir / "files", writing_options(page, 16)) {}
+  process(const std::filesystem::path& directory, side s, place where)
+      : me(s), dir(directory), fs(dir / "files", options_for(dir / "files", where)) {}
+
+  static mount_options options_for(const std::filesystem::path& root, place where) {
+    mount_options o = writing_options(page, 16);
+    if (where == place::memory) o.custom_store = mapping_store(root);
+    return o;
+  }
+
+  std::string source_of_file() {
+    script open, close;
+    open.open(0, file_name, O_RDWR);
+    close.close(0);
+    groups.run(open);
+    const auto files = fs.open_files();
+    groups.run(close);
+    return files.empty() ? "" : files[0].reason;
+  }
 
   // What a kernel reads that opens the file; it then writes this round's bytes, and closes.
   std::vector<std::byte> read_and_write(std::int64_t round) {
@@ -79,7 +101,7 @@ struct process {
 };
 
 // The environment of a process with the second GPU, if there are two: `devices` are those of this one.
-std::vector<std::string> environment_of_peer(const std::string& directory) {
+std::vector<std::string> environment_of_peer(const std::string& directory, place where) {
   std::vector<std::string> all;
   std::string devices = "0,1";
   for (char** e = environ; *e != nullptr; ++e) {
@@ -103,25 +125,32 @@ std::vector<std::string> environment_of_peer(const std::string& directory) {
   std::printf("%d GPU%s\n", count, count == 1 ? "" : "s");
   all.push_back("CUDA_VISIBLE_DEVICES=" + devices);
   all.push_back(std::string(peer_variable) + "=" + directory);
+  all.push_back(std::string(place_variable) + "=" + std::to_string(static_cast<int>(where)));
   return all;
 }
 
-TEST(processes, see_what_others_have_closed_and_keep_each_others_bytes) {
-  temp_dir dir;
+class processes : public ::testing::TestWithParam<place> {};
+INSTANTIATE_TEST_SUITE_P(files, processes, ::testing::Values(place::disk, place::memory),
+                         [](const auto& which) { return which.param == place::memory ? "in_memory" : "on_disk"; });
+
+TEST_P(processes, see_what_others_have_closed_and_keep_each_others_bytes) {
+  if (GetParam() == place::memory && memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
+  const temp_dir dir(folder_of(GetParam()));
   std::filesystem::create_directory(dir / "files");
-  dir.add("files/shared", 0, 1);
-  std::filesystem::resize_file(dir / "files/shared", file_nbytes);
-  auto variables = environment_of_peer(dir.path());
+  std::ofstream(dir / "files/shared") << std::string(file_nbytes, '\0');  // without holes, else nobody writes it in place
+  auto variables = environment_of_peer(dir.path(), GetParam());
   std::vector<char*> environment;
   for (std::string& v : variables) environment.push_back(v.data());
   environment.push_back(nullptr);
-  std::string filter = "--gtest_filter=processes.DISABLED_second", also = "--gtest_also_run_disabled_tests",
+  std::string filter = "--gtest_filter=second_process.DISABLED_runs", also = "--gtest_also_run_disabled_tests",
               self = "/proc/self/exe";
   char* arguments[] = {self.data(), filter.data(), also.data(), nullptr};
   pid_t child = 0;
   ASSERT_EQ(::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments, environment.data()), 0);
   {
-    process first(dir.path(), side::first);
+    process first(dir.path(), side::first, GetParam());
+    const std::string source = first.source_of_file();
+    EXPECT_EQ(source.starts_with("stored: "), GetParam() == place::memory) << source;
     for (std::int64_t round = 0; round < rounds && !HasFailure(); ++round) {
       if (at_once(round)) first.tell("go", round);
       const auto seen = first.read_and_write(round);
@@ -139,10 +168,10 @@ TEST(processes, see_what_others_have_closed_and_keep_each_others_bytes) {
 }
 
 // The second process.
-TEST(processes, DISABLED_second) {
-  const char* directory = std::getenv(peer_variable);
-  if (directory == nullptr) GTEST_SKIP() << "it is started by the other test";
-  process second(directory, side::second);
+TEST(second_process, DISABLED_runs) {
+  const char *directory = std::getenv(peer_variable), *where = std::getenv(place_variable);
+  if (directory == nullptr || where == nullptr) GTEST_SKIP() << "it is started by the other test";
+  process second(directory, side::second, place{std::atoi(where)});
   for (std::int64_t round = 0; round < rounds; ++round) {
     ASSERT_TRUE(second.wait_for("go", round)) << "round " << round;
     const auto seen = second.read_and_write(round);
