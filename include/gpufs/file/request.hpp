@@ -27,10 +27,17 @@ class requests {
   // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it closes
   // what the host has opened for a caller that had given up, by the slot in which the answer lies, so that this needs no other and
   // is sent even if no time is left; and it ends write-backs that were late.
-  GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const {
+  GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const { return take_of(view_.nrings, start, until); }
+  // The same for a page that is written back. Half of the rings are not for these, so that who reads waits for no slot behind
+  // writes.
+  GPUFS_DEVICE ticket take_to_write_back(std::uint32_t start, const simt::deadline& until) const {
+    return take_of((view_.nrings + 1) / 2, start, until);
+  }
+  // Of the first nrings rings.
+  GPUFS_DEVICE ticket take_of(std::uint32_t nrings, std::uint32_t start, const simt::deadline& until) const {
     simt::backoff pause;
     for (std::uint32_t attempt = 0;; ++attempt) {
-      const std::uint32_t ring = (start + attempt) % view_.nrings;
+      const std::uint32_t ring = (start + attempt) % nrings;
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
       std::uint32_t number = tail.load(std::memory_order_relaxed);
       const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
@@ -50,7 +57,7 @@ class requests {
           close(ticket{index, number}, late.handle, until);
         }
       }
-      if (attempt % view_.nrings == view_.nrings - 1) {
+      if (attempt % nrings == nrings - 1) {
         if (until.expired()) return {no_slot, 0};
         pause();
       }

@@ -528,6 +528,15 @@ BUGS = (
         "hostile_device.words_that_the_host_reads_may_be_anything",
     ),
     Bug(
+        "writes_take_all_rings",
+        "pages that the host does not write hold all request slots, and who reads waits for one",
+        "include/gpufs/file/request.hpp",
+        "(view_.nrings + 1) / 2",
+        "view_.nrings",
+        "file_write_error_cpu",
+        "write_timeouts.the_dirty_limit_holds",
+    ),
+    Bug(
         "exclusive_ignored",
         "O_EXCL is not looked at when the file is open already",
         TABLE,
