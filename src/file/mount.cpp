@@ -300,7 +300,7 @@ struct host_mount::impl {
       const auto path = host.path_of(record.handle);
       constexpr const char* whats[] = {"pointer to ", "write through a pointer to ", "lost, what was written through a pointer to ",
                                        "mapping of "};
-      const auto kind = static_cast<std::uint32_t>(record.kind);
+      const auto kind = static_cast<std::uint32_t>(std::atomic_ref<fault_kind>(record.kind).load(std::memory_order_relaxed));
       std::string line = kind < std::size(whats) ? whats[kind] : "access to ";
       line.append(path                ? "'" + *path + "'"
                   : record.number < 0 ? "a file that is not open"

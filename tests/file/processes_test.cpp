@@ -84,6 +84,10 @@ struct process {
     return {got[read].bytes.begin(), got[read].bytes.begin() + file_nbytes};
   }
 
+  void expect_source(place where) {
+    const std::string source = source_of_file();
+    EXPECT_EQ(source.starts_with("stored: "), where == place::memory) << source;
+  }
   void tell(const char* what, std::int64_t round) const { std::ofstream(dir / (what + std::to_string(round))); }
   bool wait_for(const char* what, std::int64_t round) const {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -149,8 +153,7 @@ TEST_P(processes, see_what_others_have_closed_and_keep_each_others_bytes) {
   ASSERT_EQ(::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments, environment.data()), 0);
   {
     process first(dir.path(), side::first, GetParam());
-    const std::string source = first.source_of_file();
-    EXPECT_EQ(source.starts_with("stored: "), GetParam() == place::memory) << source;
+    first.expect_source(GetParam());
     for (std::int64_t round = 0; round < rounds && !HasFailure(); ++round) {
       if (at_once(round)) first.tell("go", round);
       const auto seen = first.read_and_write(round);
@@ -171,7 +174,9 @@ TEST_P(processes, see_what_others_have_closed_and_keep_each_others_bytes) {
 TEST(second_process, DISABLED_runs) {
   const char *directory = std::getenv(peer_variable), *where = std::getenv(place_variable);
   if (directory == nullptr || where == nullptr) GTEST_SKIP() << "it is started by the other test";
-  process second(directory, side::second, place{std::atoi(where)});
+  const place folder{std::atoi(where)};
+  process second(directory, side::second, folder);
+  second.expect_source(folder);
   for (std::int64_t round = 0; round < rounds; ++round) {
     ASSERT_TRUE(second.wait_for("go", round)) << "round " << round;
     const auto seen = second.read_and_write(round);

@@ -31,6 +31,8 @@ class garbler {
     const cache::frame_storage& frames = l.cache.frames;
     garble(l.words, 1);
     garble(l.slots, l.nslots);
+    garble(l.counters, std::size_t{l.nslots} * file_shards);
+    garble(l.hits, std::size_t{l.nslots} * hit_shards);
     garble(l.dirty_lists, std::size_t{l.nslots} * lists_per_slot);
     garble(frames.states, frames.nframes);
     garble(frames.keys, frames.nframes);
@@ -54,7 +56,6 @@ TEST(hostile_device, words_that_the_host_reads_may_be_anything) {
       o.page_nbytes = page;
       o.cache_nbytes = 16 * page;
       o.max_open_files = 8;
-      o.io_timeout = std::chrono::milliseconds(500);
       o.store = store_kind::posix;
       mount m(dir.path(), o);
       players groups(m.ref(), {});

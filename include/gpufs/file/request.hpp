@@ -28,40 +28,10 @@ class requests {
   // what the host has opened for a caller that had given up, by the slot in which the answer lies, so that this needs no other and
   // is sent even if no time is left; and it ends write-backs that were late.
   GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const { return take_of(view_.nrings, start, until); }
-  // The same for a page that is written back. Half of the rings are not for these, so that who reads waits for no slot behind
-  // writes.
-  GPUFS_DEVICE ticket take_to_write_back(std::uint32_t start, const simt::deadline& until) const {
+  // The same for what writes: pages that go back, syncs, truncations. Half of the rings are not for these, so that who reads waits
+  // for no slot behind them.
+  GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const {
     return take_of((view_.nrings + 1) / 2, start, until);
-  }
-  // Of the first nrings rings.
-  GPUFS_DEVICE ticket take_of(std::uint32_t nrings, std::uint32_t start, const simt::deadline& until) const {
-    simt::backoff pause;
-    for (std::uint32_t attempt = 0;; ++attempt) {
-      const std::uint32_t ring = (start + attempt) % nrings;
-      simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
-      std::uint32_t number = tail.load(std::memory_order_relaxed);
-      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
-      // The acquire meets give_back's release: the last user has read its answer before we ask anew.
-      const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
-      if (turn == turn_of(number)) {
-        if (tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
-        continue;
-      }
-      if (turn == (turn_of(number - view_.nslots) | abandoned)) {
-        const late_open late = reclaim(index, turn);
-        if (late.found) {
-          // Ticket `number` is ours, too: others take it only at a turn that the slot, being ours, has not had, and never will, as
-          // we set the one after it, or that one abandoned. So the tail is still there, and nobody else moves it on. Relaxed: what
-          // the slot's next user must see comes by the turn.
-          tail.store(number + 1, std::memory_order_relaxed);
-          close(ticket{index, number}, late.handle, until);
-        }
-      }
-      if (attempt % nrings == nrings - 1) {
-        if (until.expired()) return {no_slot, 0};
-        pause();
-      }
-    }
   }
 
   GPUFS_DEVICE std::byte* payload(ticket t) const {
@@ -128,6 +98,37 @@ class requests {
 
  private:
   static constexpr std::uint32_t abandoned = 1u << 31;
+
+  // Of the first nrings rings.
+  GPUFS_DEVICE ticket take_of(std::uint32_t nrings, std::uint32_t start, const simt::deadline& until) const {
+    simt::backoff pause;
+    for (std::uint32_t attempt = 0;; ++attempt) {
+      const std::uint32_t ring = (start + attempt) % nrings;
+      simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
+      std::uint32_t number = tail.load(std::memory_order_relaxed);
+      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
+      // The acquire meets give_back's release: the last user has read its answer before we ask anew.
+      const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
+      if (turn == turn_of(number)) {
+        if (tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
+        continue;
+      }
+      if (turn == (turn_of(number - view_.nslots) | abandoned)) {
+        const late_open late = reclaim(index, turn);
+        if (late.found) {
+          // Ticket `number` is ours, too: others take it only at a turn that the slot, being ours, has not had, and never will, as
+          // we set the one after it, or that one abandoned. So the tail is still there, and nobody else moves it on. Relaxed: what
+          // the slot's next user must see comes by the turn.
+          tail.store(number + 1, std::memory_order_relaxed);
+          close(ticket{index, number}, late.handle, until);
+        }
+      }
+      if (attempt % nrings == nrings - 1) {
+        if (until.expired()) return {no_slot, 0};
+        pause();
+      }
+    }
+  }
 
   // How often the slot of ticket `number` was used before it.
   GPUFS_DEVICE std::uint32_t turn_of(std::uint32_t number) const { return (number / view_.nslots) & (abandoned - 1); }

@@ -187,7 +187,7 @@ inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const mount_layout* mount, 
                                                      std::int64_t offset, std::uint32_t flags) {
   const service::requests rings(*mount);
   const simt::deadline until(mount->io_timeout_ns);
-  const auto ticket = rings.take(ring_hint(), until);
+  const auto ticket = rings.take_to_write(ring_hint(), until);
   service::request ask{};
   ask.op = op;
   ask.handle = handle;

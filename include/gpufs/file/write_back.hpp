@@ -82,7 +82,7 @@ GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, const written_fi
   const std::uint64_t page_end = page_begin_of(mount, left.frame) + cache::frames(mount.cache).page_nbytes();
   if (page_end > simt::atomic_ref<std::uint64_t>(file_table(mount).slot(file.slot).mapped_nbytes).load(std::memory_order_relaxed)) {
     const simt::deadline until(n == 0 ? mount.io_timeout_ns : 0);
-    got.page.ticket = service::requests(mount).take_to_write_back(ring_hint(), until);
+    got.page.ticket = service::requests(mount).take_to_write(ring_hint(), until);
     if (got.page.ticket.index == service::requests::no_slot) {
       pages.put_back(list, left.frame);
       got.error = n == 0 ? -ETIMEDOUT : 0;
