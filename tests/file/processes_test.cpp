@@ -24,9 +24,6 @@ constexpr std::size_t file_nbytes = 20 * page + 100, cell = 7;  // every other c
 constexpr const char *file_name = "shared", *peer_variable = "GPUFS_TEST_PEER", *place_variable = "GPUFS_TEST_PEER_PLACE";
 enum class side : std::uint64_t { first, second };
 enum class place : int { disk, memory };
-std::filesystem::path folder_of(place where) {
-  return where == place::memory ? memory_directory() : std::filesystem::temp_directory_path();
-}
 
 // At the end of a round.
 std::vector<std::byte> bytes_of(side of, std::int64_t round) {
@@ -55,14 +52,16 @@ struct process {
     return o;
   }
 
-  std::string source_of_file() {
+  // That the device writes the file in place, if it is in memory.
+  void expect_source(place where) {
     script open, close;
     open.open(0, file_name, O_RDWR);
     close.close(0);
     groups.run(open);
     const auto files = fs.open_files();
     groups.run(close);
-    return files.empty() ? "" : files[0].reason;
+    ASSERT_EQ(files.size(), 1u);
+    EXPECT_EQ(files[0].reason.starts_with("stored: "), where == place::memory) << files[0].reason;
   }
 
   // What a kernel reads that opens the file; it then writes this round's bytes, and closes.
@@ -84,10 +83,6 @@ struct process {
     return {got[read].bytes.begin(), got[read].bytes.begin() + file_nbytes};
   }
 
-  void expect_source(place where) {
-    const std::string source = source_of_file();
-    EXPECT_EQ(source.starts_with("stored: "), where == place::memory) << source;
-  }
   void tell(const char* what, std::int64_t round) const { std::ofstream(dir / (what + std::to_string(round))); }
   bool wait_for(const char* what, std::int64_t round) const {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -139,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(files, processes, ::testing::Values(place::disk, place:
 
 TEST_P(processes, see_what_others_have_closed_and_keep_each_others_bytes) {
   if (GetParam() == place::memory && memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
-  const temp_dir dir(folder_of(GetParam()));
+  const temp_dir dir(GetParam() == place::memory ? memory_directory() : std::filesystem::temp_directory_path());
   std::filesystem::create_directory(dir / "files");
   std::ofstream(dir / "files/shared") << std::string(file_nbytes, '\0');  // without holes, else nobody writes it in place
   auto variables = environment_of_peer(dir.path(), GetParam());
