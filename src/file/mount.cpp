@@ -313,6 +313,15 @@ struct host_mount::impl {
     }
   }
 
+  // How many requests of kernels found no answer in time: kernels know, the host need not.
+  void add_timeouts(std::vector<std::string>& lines) const {
+    const std::uint64_t n = read(layout.words, 1)[0].io_timeouts;
+    if (n == 0) return;
+    lines.push_back(std::to_string(n) + " requests of kernels were not answered within io_timeout (" +
+                    std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(options.io_timeout).count()) +
+                    " ms): " + std::strerror(ETIMEDOUT));
+  }
+
   struct unwritten {
     std::uint64_t lost = 0, left = 0;  // pages (and files, of stores in place); left: dirty still
   };
@@ -501,7 +510,7 @@ std::vector<file_report> host_mount::open_files() const {
     report.path = known->path;
     report.reason = known->reason;
     report.nbytes = slots[i].file_nbytes;
-    report.source = service::source_kind{slots[i].word >> 16};
+    report.source = known->kind;
     report.counters = counters[i];
     reports.push_back(std::move(report));
   }
@@ -511,6 +520,7 @@ std::vector<file_report> host_mount::open_files() const {
 std::vector<std::string> host_mount::log() const {
   auto lines = impl_->host.log();
   impl_->add_faults(lines);
+  impl_->add_timeouts(lines);
   return lines;
 }
 

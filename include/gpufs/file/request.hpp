@@ -27,12 +27,10 @@ class requests {
   // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it closes
   // what the host has opened for a caller that had given up, by the slot in which the answer lies, so that this needs no other and
   // is sent even if no time is left; and it ends write-backs that were late.
-  GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const { return take_of(view_.nrings, start, until); }
-  // The same for what writes: pages that go back, syncs, truncations. Half of the rings are not for these, so that who reads waits
-  // for no slot behind them.
-  GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const {
-    return take_of((view_.nrings + 1) / 2, start, until);
-  }
+  GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const { return take_of(1, start, until); }
+  // The same for what writes: pages that go back, syncs, truncations. Every other ring is not for these, so that who reads waits
+  // for no slot behind them, and finds a ring of its own next to one that they have filled.
+  GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const { return take_of(2, start, until); }
 
   GPUFS_DEVICE std::byte* payload(ticket t) const {
     return view_.payload + static_cast<std::size_t>(t.index) * view_.payload_stride;
@@ -99,11 +97,12 @@ class requests {
  private:
   static constexpr std::uint32_t abandoned = 1u << 31;
 
-  // Of the first nrings rings.
-  GPUFS_DEVICE ticket take_of(std::uint32_t nrings, std::uint32_t start, const simt::deadline& until) const {
+  // Of the rings 0, step, 2 * step, ...
+  GPUFS_DEVICE ticket take_of(std::uint32_t step, std::uint32_t start, const simt::deadline& until) const {
+    const std::uint32_t nrings = (view_.nrings + step - 1) / step;
     simt::backoff pause;
     for (std::uint32_t attempt = 0;; ++attempt) {
-      const std::uint32_t ring = (start + attempt) % nrings;
+      const std::uint32_t ring = (start + attempt) % nrings * step;
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
       std::uint32_t number = tail.load(std::memory_order_relaxed);
       const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));

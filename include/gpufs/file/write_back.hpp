@@ -85,7 +85,9 @@ GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, const written_fi
     got.page.ticket = service::requests(mount).take_to_write(ring_hint(), until);
     if (got.page.ticket.index == service::requests::no_slot) {
       pages.put_back(list, left.frame);
-      got.error = n == 0 ? -ETIMEDOUT : 0;
+      if (n != 0) return got;
+      count(mount.words->io_timeouts, 1);
+      got.error = -ETIMEDOUT;
       return got;
     }
   }
