@@ -1,5 +1,7 @@
 // A mount: one directory seen by kernels, with its own page cache, request rings and host threads.
 #pragma once
+#include <fcntl.h>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -98,9 +100,10 @@ class host_mount {
   std::uint32_t new_view();
   // Does now, on the host, what the first open of a large file in a kernel would do while the kernel waits: registers its
   // mapping (22 ms a GiB), which is kept until trim(). Waits for a file that was changed this moment to settle (25 ms,
-  // on file systems with coarse stamps up to 2 s).
-  // Throws gpufs::error when the path does not open.
-  void prepare(const std::string& path) const;
+  // on file systems with coarse stamps up to 2 s). With O_RDWR: for an open that writes, of a file in memory (130 ms a GiB), as
+  // long as the file keeps its size.
+  // Throws gpufs::error when the path does not open so; EINVAL: other flags.
+  void prepare(const std::string& path, int flags = O_RDONLY) const;
   // Releases what closed files keep registered. Waits for running kernels.
   void trim();
 

@@ -535,19 +535,20 @@ std::uint32_t host_mount::new_view() {
   return view;
 }
 
-void host_mount::prepare(const std::string& path) const {
+void host_mount::prepare(const std::string& path, int flags) const {
+  const bool writes = flags == O_RDWR;
   bool again = true;
   for (int tries = 0; again && tries < 100; ++tries) {  // stamps settle within 2 s even where they are whole seconds
-    int failure = 0;
+    int failure = !writes && flags != O_RDONLY ? -EINVAL : writes && !impl_->options.writable ? -EROFS : 0;
     std::string why;
-    const auto opened = impl_->files->open_explained(path, O_RDONLY, &failure, &why);
+    const auto opened = failure == 0 ? impl_->files->open_explained(path, flags, &failure, &why) : nullptr;
     if (!opened) {
       std::string text = "gpufs: cannot prepare '";
       text.append(path).append("': ").append(std::strerror(-failure));
       if (!why.empty()) text.append(": ").append(why);
       throw error(text);
     }
-    again = !opened->info().settled;
+    again = !writes && !opened->info().settled;  // what is written in place is no version
     if (again) std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
 }

@@ -180,10 +180,10 @@ struct script_runner {
 };
 
 // compute-sanitizer's memcheck takes host memory that was registered while a kernel runs for out of bounds: tests that read
-// mapped files register them before.
+// mapped files, or write them in place, register them before.
 inline bool under_memcheck() { return under_compute_sanitizer() && std::string(std::getenv("GPUFS_SANITIZER")) == "memcheck"; }
-inline void prepare_for_memcheck(const mount& m, const std::string& path) {
-  if (under_memcheck()) m.prepare(path);
+inline void prepare_for_memcheck(const mount& m, const std::string& path, int flags = O_RDONLY) {
+  if (under_memcheck()) m.prepare(path, flags);
 }
 
 // Which threads form groups: for each block either one block group, or a kind for each of its warps.

@@ -50,6 +50,7 @@ TEST_F(stored_writes, need_no_request) {
     const std::uint64_t nbytes = npages * page + rest;
     dir_.add("file", nbytes, 1);
     const mount m(dir_.path(), stored());
+    prepare_for_memcheck(m, "file", O_RDWR);
     players groups(m.ref(), {});
     script open, s;
     open.open(0, "file", O_RDWR);
@@ -83,6 +84,7 @@ TEST_F(stored_writes, a_close_asks_once) {
   mount_options o = stored();
   o.custom_store = store;
   const mount m(dir_.path(), o);
+  prepare_for_memcheck(m, "file", O_RDWR);
   players groups(m.ref(), {});
   for (const bool stores : {true, false}) {
     const std::uint64_t opens = m.counters().host_opens;
@@ -110,13 +112,48 @@ TEST_F(stored_writes, a_close_asks_once) {
   EXPECT_EQ(dir_.read("file"), content(3, 0, 4 * page));
 }
 
-// As mapped_writes.go_back_to_what_was_noted in write_test: of one run of bytes, and of two.
+// What a first open for writing would do while its kernel waits.
+TEST_F(stored_writes, prepared_ahead) {
+  dir_.add("file", 8 * page, 1);
+  const auto store = std::make_shared<store::auto_store>(simt::this_platform(), dir_.path(), 0,
+                                                         store::auto_options{.posix = {.writable = true}, .small_file_nbytes = 1});
+  mount_options o = stored();
+  o.custom_store = store;
+  const mount m(dir_.path(), o);
+  m.prepare("file", O_RDWR);
+  EXPECT_EQ(store->usage().nmappings, 1u);
+  EXPECT_EQ(store->usage().nidle, 1u);
+  players groups(m.ref(), {});
+  script s;
+  s.open(0, "file", O_RDWR);
+  s.pwrite(0, content(2, 0, 8 * page), 0);
+  groups.run(s);
+  EXPECT_EQ(m.open_files()[0].reason.rfind("stored: ", 0), 0u) << m.open_files()[0].reason;
+  EXPECT_EQ(store->usage().nmappings, 1u) << "the open found it";
+  EXPECT_EQ(store->usage().nidle, 0u);
+  script t;
+  t.close(0);
+  EXPECT_EQ(groups.run(t)[0].value, 0);
+  EXPECT_EQ(dir_.read("file"), content(2, 0, 8 * page));
+
+  EXPECT_THROW(m.prepare("missing", O_RDWR), error);
+  EXPECT_THROW(m.prepare("file", O_RDWR | O_TRUNC), error);
+  EXPECT_THROW(m.prepare("new", O_RDWR | O_CREAT), error);
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "new"));
+  EXPECT_EQ(dir_.read("file").size(), 8 * page);
+  const mount reads(dir_.path(), {.cache_nbytes = 16 * page, .page_nbytes = page});
+  EXPECT_THROW(reads.prepare("file", O_RDWR), error);
+  reads.prepare("file");
+}
+
+// As mapped_writes.go_back_to_what_was_noted: of one run of bytes, and of two.
 TEST_F(stored_writes, keep_the_twins_of_mapped_pages) {
   constexpr std::uint64_t nbytes = 2 * page;
   for (const bool masked : {false, true}) {
     dir_.add("file", nbytes, 1);
     auto wanted = content(1, 0, nbytes);
     const mount m(dir_.path(), stored());
+    prepare_for_memcheck(m, "file", O_RDWR);
     players groups(m.ref(), {});
     const auto store = [masked](script& s, std::uint64_t seed) {
       s.store(0, content(seed, 0, 100), 100);
@@ -150,6 +187,7 @@ TEST_F(stored_writes, keep_to_their_bytes) {
   dir_.add("file", nbytes, 1);
   auto wanted = content(1, 0, nbytes);
   const mount a(dir_.path(), stored(16)), b(dir_.path(), stored(16));
+  for (const mount* m : {&a, &b}) prepare_for_memcheck(*m, "file", O_RDWR);
   players of_a(a.ref(), {}), of_b(b.ref(), {});
   for (players* groups : {&of_a, &of_b}) {
     script s;
@@ -184,6 +222,7 @@ TEST_F(stored_writes, a_file_cut_underneath) {
   constexpr std::uint64_t nbytes = 8 * page;
   dir_.add("file", nbytes, 1);
   const mount m(dir_.path(), stored());
+  prepare_for_memcheck(m, "file", O_RDWR);
   players groups(m.ref(), {});
   const auto first = content(2, 0, nbytes), second = content(3, 0, nbytes);
   script s;
@@ -221,6 +260,7 @@ TEST_F(stored_writes, closing_and_ending_tell_of_a_cut) {
     const std::string name = closes ? "closed" : "left";
     dir_.add(name, 8 * page, 1);
     mount m(dir_.path(), stored());
+    prepare_for_memcheck(m, name, O_RDWR);
     players groups(m.ref(), {});
     const auto bytes = content(2, 0, 8 * page);
     script s;
@@ -251,6 +291,7 @@ TEST_F(stored_writes, a_cut_after_a_sync_takes_nothing) {
   for (const bool reads_on : {true, false}) {
     dir_.add("file", 8 * page, 1);
     const mount m(dir_.path(), stored());
+    prepare_for_memcheck(m, "file", O_RDWR);
     players groups(m.ref(), {});
     const auto bytes = content(2, 0, 8 * page);
     script s;
@@ -291,6 +332,7 @@ TEST_F(stored_writes, who_fails_to_cut_and_lets_go_last_tells_nothing) {
   o.custom_store = store;
   o.nworkers = 4;
   const mount m(dir_.path(), o);
+  prepare_for_memcheck(m, "file", O_RDWR);
   players groups(m.ref(), {.block = 64, .all = group_kind::warp});
   std::vector<script> opens(2), scripts(2);
   opens[0].open(0, "file", O_RDWR);
@@ -315,6 +357,7 @@ TEST_F(stored_writes, who_fails_to_cut_and_lets_go_last_tells_nothing) {
 TEST_F(stored_writes, a_file_cut_within_a_page) {
   dir_.add("file", 4 * page, 1);
   const mount m(dir_.path(), stored());
+  prepare_for_memcheck(m, "file", O_RDWR);
   players groups(m.ref(), {});
   const auto bytes = content(2, 0, page);
   script s;
@@ -333,6 +376,7 @@ TEST_F(stored_writes, reads_and_cuts_of_their_own) {
   constexpr std::uint64_t nbytes = 32 * page;
   dir_.add("file", nbytes, 1);
   const mount m(dir_.path(), stored(4));
+  prepare_for_memcheck(m, "file", O_RDWR);
   players groups(m.ref(), {});
   auto wanted = content(1, 0, nbytes);
   script s;
