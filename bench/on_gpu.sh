@@ -44,7 +44,7 @@ sanitize_one() {
 # GPUFS_SANITIZE_TOOLS: which tools (default: all four). GPUFS_SANITIZE_PROGRAMS: of the programs, those whose path this pattern fits.
 step_sanitize() {
   local tools=${GPUFS_SANITIZE_TOOLS:-memcheck racecheck initcheck synccheck} programs
-  programs=$(find "$build/tests" "$build/examples" -maxdepth 2 -name '*_cuda' ! -name soak_cuda -type f -executable |
+  programs=$(find "$build/tests" "$build/examples" -maxdepth 2 -name '*_cuda' ! -name soak_cuda ! -name kill_cuda -type f -executable |
     grep -E "${GPUFS_SANITIZE_PROGRAMS:-.}" | sort)
   [ -n "$programs" ] || { echo "no program fits GPUFS_SANITIZE_PROGRAMS"; return 1; }
   export -f sanitize_one

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -65,15 +66,37 @@ struct plan {
 constexpr const char* file_name = "file";
 constexpr std::uint64_t old_seed = 3;
 
-// Each entry has one writer; plain memory of the kernel's page cache, which does not die with the process.
+// Each word has one writer; plain memory of the system's page cache, which does not die with the process.
 struct note {
   std::uint32_t begun;   // the version that is being written, or was last
   std::uint32_t synced;  // the last version that an fsync or close has answered for
 };
+struct group_note {
+  std::uint32_t writes;  // begun
+  std::int32_t error;    // the first result that was not as it should be
+};
 struct journal {
-  std::atomic<std::uint32_t> writes, ended;  // writes: begun by any group; ended: after the mount's end
-  std::atomic<std::int32_t> error;           // the first result that was not as it should be
+  std::uint32_t ended;  // after the mount's end
+  group_note groups[plan::ngroups];
   note notes[1024];
+
+  std::uint32_t writes() const {
+    std::uint32_t n = 0;
+    for (const group_note& g : groups) n += now(g.writes);
+    return n;
+  }
+  std::int32_t error() const {
+    for (const group_note& g : groups) {
+      if (const std::int32_t error = now(g.error); error != 0) return error;
+    }
+    return 0;
+  }
+
+ private:
+  template <class T>
+  static T now(const T& word) {
+    return std::atomic_ref<T>(const_cast<T&>(word)).load();
+  }
 };
 
 class mapped_journal {
@@ -85,14 +108,24 @@ class mapped_journal {
     ::close(fd);
     if (at_ == MAP_FAILED) fail_errno("mmap");
   }
-  ~mapped_journal() { ::munmap(at_, sizeof(journal)); }
+  ~mapped_journal() {
+    if (of_device_ != nullptr) simt::this_platform().unregister(at_);
+    ::munmap(at_, sizeof(journal));
+  }
   mapped_journal(const mapped_journal&) = delete;
   mapped_journal& operator=(const mapped_journal&) = delete;
   journal& operator*() const { return *static_cast<journal*>(at_); }
   journal* operator->() const { return static_cast<journal*>(at_); }
+  // For kernels.
+  journal* register_for_device() {
+    std::string why;
+    of_device_ = simt::this_platform().register_writable(at_, sizeof(journal), &why);
+    if (of_device_ == nullptr) throw std::runtime_error("the journal: " + why);
+    return static_cast<journal*>(of_device_);
+  }
 
  private:
-  void* at_;
+  void *at_, *of_device_ = nullptr;
 };
 
 struct writer {
@@ -111,37 +144,44 @@ struct writer {
     const std::uint32_t me = simt::block_rank() * (simt::block_size() / 32) + simt::warp_rank();
     std::uint64_t turn = std::uint64_t{me} << 40;
     const auto draw = [&](std::uint64_t n) { return content_word(seed, turn++) % n; };
-    for (std::uint32_t round = 0; round < rounds && notes->error.load() == 0; ++round) {
+    for (std::uint32_t round = 0; round < rounds; ++round) {
       const file f = open(group, fs, path, flags);
-      if (f.error() != 0) return fail(f.error());
+      if (f.error() != 0) return fail(group, me, f.error());
       for (std::uint64_t n = draw(20); n > 0; --n) {
         const auto mine = static_cast<std::uint32_t>(me + draw((nranges - me - 1) / plan::ngroups + 1) * plan::ngroups);
-        write(group, f, me, mine, draw(4) == 0);
+        if (const int error = write(group, f, me, mine, draw(4) == 0); error != 0) return fail(group, me, error);
         if (draw(4) == 0) {
           const int error = fsync(group, f, draw(3) == 0 ? durability::stable : durability::page_cache);
-          if (error != 0) return fail(error);
+          if (error != 0) return fail(group, me, error);
           note_synced(group, me);
         }
       }
       if (round + 1 == rounds) return;  // the mount's end writes what is left
       const int error = close(group, f);
-      if (error != 0) return fail(error);
+      if (error != 0) return fail(group, me, error);
       note_synced(group, me);
     }
   }
 
-  GPUFS_DEVICE void fail(int error) const {
-    std::int32_t none = 0;
-    notes->error.compare_exchange_strong(none, error);
+  template <class T>
+  GPUFS_DEVICE static simt::atomic_ref<T, simt::scope::system> host_word(T& word) {
+    return simt::atomic_ref<T, simt::scope::system>(word);
   }
 
   template <class Group>
-  GPUFS_DEVICE void write(Group group, const file& f, std::uint32_t me, std::uint32_t index, bool by_mapping) const {
+  GPUFS_DEVICE void fail(Group group, std::uint32_t me, int error) const {
+    if (group.leader()) host_word(notes->groups[me].error).store(error, std::memory_order_relaxed);
+  }
+
+  // 0 or a negative errno.
+  template <class Group>
+  GPUFS_DEVICE int write(Group group, const file& f, std::uint32_t me, std::uint32_t index, bool by_mapping) const {
     const range& r = ranges[index];
     std::uint32_t version = 0;
     if (group.leader()) {
-      version = ++notes->notes[index].begun;  // before any byte of it
-      notes->writes.fetch_add(1);
+      version = add_one(notes->notes[index].begun);
+      add_one(notes->groups[me].writes);
+      simt::fence(std::memory_order_seq_cst, simt::scope::system);  // it is noted before any byte of it can be in the file
     }
     version = group.broadcast(version);
     std::byte* bytes = scratch + std::size_t{me} * max_range_nbytes;
@@ -151,30 +191,43 @@ struct writer {
     while (by_mapping && (flags & O_ACCMODE) == O_RDWR && done < r.nbytes) {
       writable_page mapped = map_page_to_write(group, f, static_cast<std::int64_t>(r.offset + done));
       if (mapped.error() == -ENXIO) break;  // beyond the end: pwrite makes the file longer
-      if (mapped.error() != 0) return fail(mapped.error());
+      if (mapped.error() != 0) return mapped.error();
       const std::uint32_t n = mapped.nbytes() < r.nbytes - done ? mapped.nbytes() : r.nbytes - done;
       for (std::uint32_t i = group.rank(); i < n; i += group.size()) mapped.data()[i] = bytes[done + i];
       const int error = unmap_page(group, mapped);
-      if (error != 0) return fail(error);
+      if (error != 0) return error;
       done += n;
     }
     if (done < r.nbytes) {
       const std::int64_t n = pwrite(group, f, bytes + done, r.nbytes - done, static_cast<std::int64_t>(r.offset + done));
-      if (n != r.nbytes - done) return fail(n < 0 ? static_cast<int>(n) : -EIO);
+      if (n != r.nbytes - done) return n < 0 ? static_cast<int>(n) : -EIO;
     }
     group.sync();
+    return 0;
+  }
+
+  // Of a word that only this lane writes; as it is then.
+  GPUFS_DEVICE static std::uint32_t add_one(std::uint32_t& word) {
+    const std::uint32_t n = host_word(word).load(std::memory_order_relaxed) + 1;
+    host_word(word).store(n, std::memory_order_relaxed);
+    return n;
   }
 
   template <class Group>
   GPUFS_DEVICE void note_synced(Group group, std::uint32_t me) const {
     if (!group.leader()) return;
-    for (std::uint32_t i = me; i < nranges; i += plan::ngroups) notes->notes[i].synced = notes->notes[i].begun;
+    for (std::uint32_t i = me; i < nranges; i += plan::ngroups) {
+      host_word(notes->notes[i].synced)
+          .store(host_word(notes->notes[i].begun).load(std::memory_order_relaxed), std::memory_order_relaxed);
+    }
   }
 };
 
 int child(const std::string& directory, const std::string& journal_path, std::uint64_t seed) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // who ends before has nobody to end us
   const plan p(seed);
-  const mapped_journal notes(journal_path);
+  mapped_journal notes(journal_path);
+  journal* of_device = notes.register_for_device();
   {
     mount_options o;
     o.writable = true;
@@ -190,14 +243,14 @@ int child(const std::string& directory, const std::string& journal_path, std::ui
     const device_buffer<std::byte> scratch(std::size_t{plan::ngroups} * max_range_nbytes);
     const device_buffer<char> path(std::vector<char>(file_name, file_name + std::strlen(file_name) + 1));
     simt::launch({.grid = plan::grid, .block = plan::block, .schedule = {.seed = seed, .switch_percent = 5}},
-                 writer{m.ref(), &*notes, ranges.get(), static_cast<std::uint32_t>(p.ranges.size()), scratch.get(), path.get(),
+                 writer{m.ref(), of_device, ranges.get(), static_cast<std::uint32_t>(p.ranges.size()), scratch.get(), path.get(),
                         seed, p.rounds, p.flags});
   }
-  if (notes->error.load() != 0) {
-    std::fprintf(stderr, "a call of a kernel gave %d\n", notes->error.load());
+  if (notes->error() != 0) {
+    std::fprintf(stderr, "a call of a kernel gave %d\n", notes->error());
     return 1;
   }
-  notes->ended.store(1);
+  notes->ended = 1;
   return 0;
 }
 
@@ -218,7 +271,7 @@ class kill_test : public testing::Test {
     const int status = run_child(all / "root", all / "journal", p, *notes);
     const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     ASSERT_TRUE(killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << "the child ended with " << status;
-    ASSERT_EQ(notes->error.load(), 0) << "a call of a kernel";
+    ASSERT_EQ(notes->error(), 0) << "a call of a kernel";
     sums->killed += killed;
 
     EXPECT_EQ(names_in(all / "root"), (std::vector<std::string>{"file", "other", "sub"}));
@@ -240,7 +293,7 @@ class kill_test : public testing::Test {
     int status = 0;
     const auto ended = [&] { return ::waitpid(pid, &status, WNOHANG) == pid; };
     bool gone = false;
-    EXPECT_TRUE(wait_until([&] { return (gone = ended()) || notes.writes.load() > p.writes_before_kill; })) << "the child hangs";
+    EXPECT_TRUE(wait_until([&] { return (gone = ended()) || notes.writes() > p.writes_before_kill; })) << "the child hangs";
     if (!gone) std::this_thread::sleep_for(std::chrono::microseconds(p.then_us));
     if (gone || ended()) return status;
     ::kill(pid, SIGKILL);
@@ -254,7 +307,7 @@ class kill_test : public testing::Test {
     for (std::uint32_t i = 0; i < p.ranges.size(); ++i) {
       const range& r = p.ranges[i];
       const note& n = notes.notes[i];
-      const std::uint32_t first = notes.ended.load() != 0 ? n.begun : n.synced;
+      const std::uint32_t first = notes.ended != 0 ? n.begun : n.synced;
       sums->synced += first != 0;
       sums->unsynced += first != n.begun;
       if (first != 0) least = std::max(least, r.offset + r.nbytes);
