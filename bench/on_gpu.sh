@@ -63,7 +63,7 @@ step_bench() {
   local rc=0 program options begin
   GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
   export GPUFS_COMMIT
-  for program in ${GPUFS_BENCHES:-hot cold write pointers pointer_papers cache staged host_cost sms}; do
+  for program in ${GPUFS_BENCHES:-hot cold write beside pointers pointer_papers cache staged host_cost sms}; do
     # shellcheck disable=SC2206
     options=(${GPUFS_BENCH_ARGS:-})
     [ "$program" = cache ] || options+=(--dir "${GPUFS_BENCH_MEMORY:-/dev/shm}")

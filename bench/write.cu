@@ -14,21 +14,13 @@
 #include <memory>
 
 #include "access.hpp"
-#include "store/unique_fd.hpp"
+#include "written.hpp"
 
 namespace {
 
 using namespace bench;
 
 constexpr std::uint32_t piece_nbytes = 128 << 10, page_nbytes = 4096, record_nbytes = 64;
-
-// Words of the file's new content from word `first` on.
-template <class Group>
-GPUFS_DEVICE void make_words(Group group, std::byte* to, std::uint64_t first, std::uint32_t nwords, std::uint64_t salt) {
-  auto* words = reinterpret_cast<std::uint64_t*>(to);
-  for (std::uint32_t i = group.rank(); i < nwords; i += group.size()) words[i] = word_of(first + i) + salt;
-  group.sync();
-}
 
 struct job {
   gpufs::mount_ref fs;
@@ -65,7 +57,7 @@ struct write_random : job {
     const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
     std::byte* mine = scratch + global_warp() * page_nbytes;
     for (std::uint64_t i = global_warp(); i < npages; i += warps) {
-      const std::uint64_t page = i * 0x9e3779b97f4a7c15u & (npages - 1);  // odd: each page once
+      const std::uint64_t page = scattered_page(i, npages);
       make_words(warp, mine, page * (page_nbytes / 8), page_nbytes / 8, salt);
       const std::int64_t n = gpufs::pwrite(warp, file, mine, page_nbytes, static_cast<std::int64_t>(page * page_nbytes));
       note(warp.leader(), n == page_nbytes);
@@ -128,28 +120,11 @@ struct add_in_memory {
   }
 };
 
-gpufs::store::unique_fd open_file(const std::string& path, int flags) {
-  gpufs::store::unique_fd file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
-  if (file.get() < 0) throw gpufs::error("cannot open " + path);
-  return file;
-}
-
-// How many 8-byte words of the file are not times * content + salt, from all host threads.
-std::uint64_t wrong_words(const std::string& path, std::uint64_t nbytes, std::uint64_t times, std::uint64_t salt) {
-  const auto file = open_file(path, O_RDONLY);
-  if (::lseek(file.get(), 0, SEEK_END) != static_cast<off_t>(nbytes)) return ~std::uint64_t{0};
-  return sum_in_parallel(nbytes / 8, [&](std::uint64_t begin, std::uint64_t end) {
-    std::vector<std::uint64_t> words(1 << 16);
-    std::uint64_t wrong = 0;
-    for (std::uint64_t at = begin; at < end; at += words.size()) {
-      const std::size_t n = std::min<std::uint64_t>(words.size(), end - at);
-      if (::pread(file.get(), words.data(), n * 8, static_cast<off_t>(at * 8)) != static_cast<ssize_t>(n * 8))
-        return ~std::uint64_t{0} / 2;
-      for (std::size_t i = 0; i < n; ++i) wrong += words[i] != times * word_of(at + i) + salt;
-    }
-    return wrong;
-  });
-}
+// Of a file that was written: word i.
+struct content {
+  std::uint64_t times, salt;
+  std::uint64_t operator()(std::uint64_t i) const { return times * word_of(i) + salt; }
+};
 
 class writing {
  public:
@@ -186,7 +161,7 @@ class writing {
         if (r > 0) m.samples.push_back(static_cast<double>(nbytes_) / seconds * 1e-9);
         m.verified = failed.value() == 0 && m.verified;
       }
-      m.verified = wrong_words(path, nbytes_, 1, static_cast<std::uint64_t>(r + 1)) == 0 && m.verified;
+      m.verified = wrong_words(path, nbytes_, content{1, static_cast<std::uint64_t>(r + 1)}) == 0 && m.verified;
     }
     ::unlink(path.c_str());
     return m;
@@ -246,7 +221,7 @@ class writing {
         if (r > 0) m.samples.push_back(3 * static_cast<double>(nbytes_) / seconds * 1e-9);
         m.verified = failed.value() == 0 && m.verified;
       }
-      m.verified = wrong_words(folder_.path() + "/c", nbytes_, 2, static_cast<std::uint64_t>(r + 1)) == 0 && m.verified;
+      m.verified = wrong_words(folder_.path() + "/c", nbytes_, content{2, static_cast<std::uint64_t>(r + 1)}) == 0 && m.verified;
     }
     out.add(m);
   }
@@ -337,7 +312,7 @@ class writing {
           if (!good) right = false;
         }
       });
-      if (!right || wrong_words(folder_.path() + "/c", nbytes_, 2, nthreads) != 0)
+      if (!right || wrong_words(folder_.path() + "/c", nbytes_, content{2, nthreads}) != 0)
         throw gpufs::error("the host program's sum is wrong");
       best = std::max(best, 3 * static_cast<double>(nbytes_) / seconds * 1e-9);
     }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that kernels write: what they write, and how it is compared on the host.
+#pragma once
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "device.hpp"
+#include "store/unique_fd.hpp"
+
+namespace bench {
+inline namespace GPUFS_MACHINE {
+
+// The file's new content from word `first` on.
+template <class Group>
+GPUFS_DEVICE void make_words(Group group, std::byte* to, std::uint64_t first, std::uint32_t nwords, std::uint64_t salt) {
+  auto* words = reinterpret_cast<std::uint64_t*>(to);
+  for (std::uint32_t i = group.rank(); i < nwords; i += group.size()) words[i] = word_of(first + i) + salt;
+  group.sync();
+}
+
+// The page of the i-th write: npages, a power of two, in a row are all of them, once each.
+GPUFS_HOST_DEVICE std::uint64_t scattered_page(std::uint64_t i, std::uint64_t npages) {
+  return i * 0x9e3779b97f4a7c15u & (npages - 1);  // odd
+}
+
+inline gpufs::store::unique_fd open_file(const std::string& path, int flags) {
+  gpufs::store::unique_fd file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+  if (file.get() < 0) throw gpufs::error("cannot open " + path);
+  return file;
+}
+
+// How many of the file's 8-byte words i are not word(i), from all host threads.
+template <class Word>
+std::uint64_t wrong_words(const std::string& path, std::uint64_t nbytes, const Word& word) {
+  const auto file = open_file(path, O_RDONLY);
+  if (::lseek(file.get(), 0, SEEK_END) != static_cast<off_t>(nbytes)) return ~std::uint64_t{0};
+  return sum_in_parallel(nbytes / 8, [&](std::uint64_t begin, std::uint64_t end) {
+    std::vector<std::uint64_t> words(1 << 16);
+    std::uint64_t wrong = 0;
+    for (std::uint64_t at = begin; at < end; at += words.size()) {
+      const std::size_t n = std::min<std::uint64_t>(words.size(), end - at);
+      if (::pread(file.get(), words.data(), n * 8, static_cast<off_t>(at * 8)) != static_cast<ssize_t>(n * 8))
+        return ~std::uint64_t{0} / 2;
+      for (std::size_t i = 0; i < n; ++i) wrong += words[i] != word(at + i);
+    }
+    return wrong;
+  });
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace bench
