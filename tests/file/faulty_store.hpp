@@ -52,7 +52,7 @@ struct faults {
   std::atomic<std::uint64_t> delay_ns{0};          // of each read
   std::atomic<std::uint64_t> open_delay_ns{0};     // of each open
   std::atomic<std::uint32_t> fail_every{0};        // every n-th read fails; 0: none
-  std::atomic<std::uint32_t> short_every{0};       // every n-th read gives half of what was asked; 0: none
+  std::atomic<std::uint32_t> short_every{0};       // every n-th read gives half of what was asked, or one byte; 0: none
   std::atomic<int> read_error{EIO};                // with which errno
   std::atomic<int> open_error{0};                  // every open fails so; 0: none
   std::atomic<std::uint64_t> write_delay_ns{0};    // of each write: up to so long, each another time, so that they overtake
@@ -94,6 +94,20 @@ struct faults {
     }
     return {};
   }
+  struct failed_write {
+    std::string path;
+    int flags;  // of the file's open
+    std::int64_t offset;
+  };
+  void note_failed(const std::string& path, int flags, std::int64_t offset) {
+    std::lock_guard lock(mutex_);
+    failed_writes_.push_back({path, flags, offset});
+  }
+  // The writes that have failed since it was called last.
+  std::vector<failed_write> take_failed() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(failed_writes_, {});
+  }
   void heal() {
     std::lock_guard lock(mutex_);
     bad_.clear();
@@ -117,12 +131,13 @@ struct faults {
   mutable std::mutex mutex_;
   ranges bad_, stalled_;
   std::vector<write_fault> bad_writes_;
+  std::vector<failed_write> failed_writes_;
 };
 
 class faulty_file final : public store::open_file {
  public:
-  faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong, std::string_view path)
-      : real_(std::move(real)), wrong_(std::move(wrong)), path_(path), info_(real_->info()) {
+  faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong, std::string_view path, int flags)
+      : real_(std::move(real)), wrong_(std::move(wrong)), path_(path), flags_(flags), info_(real_->info()) {
     info_.kind = service::source_kind::staged;
     info_.pull_base = nullptr;
     info_.reason = "a test's faulty store";
@@ -138,10 +153,29 @@ class faulty_file final : public store::open_file {
     if (const std::uint64_t delay = wrong_->delay_ns) std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
     if (wrong_->is_bad(offset, offset + static_cast<std::int64_t>(dst.size()))) return -wrong_->read_error;
     if (const std::uint32_t every = wrong_->fail_every; every != 0 && n % every == 0) return -wrong_->read_error;
-    if (const std::uint32_t every = wrong_->short_every; every != 0 && n % every == 0) dst = dst.first(dst.size() / 2);
+    if (const std::uint32_t every = wrong_->short_every; every != 0 && n % every == 0) dst = dst.first((dst.size() + 1) / 2);
     return real_->pread(dst, offset);
   }
   int pwrite(std::span<const std::byte> src, std::int64_t offset) override {
+    const int error = try_pwrite(src, offset);
+    if (error != 0) wrong_->note_failed(path_, flags_, offset);
+    return error;
+  }
+  int sync(bool data_only) override {
+    ++wrong_->syncs;
+    if (data_only) ++wrong_->data_syncs;
+    wrong_->sync_gate.pass();
+    const int error = wrong_->sync_error;
+    return error != 0 ? -error : real_->sync(data_only);
+  }
+  int truncate(std::int64_t nbytes) override {
+    ++wrong_->truncates;
+    const int error = wrong_->truncate_error;
+    return error != 0 ? -error : real_->truncate(nbytes);
+  }
+
+ private:
+  int try_pwrite(std::span<const std::byte> src, std::int64_t offset) {
     const std::int64_t end = offset + static_cast<std::int64_t>(src.size());
     const std::uint64_t n = ++wrong_->writes;
     wrong_->write_gate.pass();
@@ -162,23 +196,11 @@ class faulty_file final : public store::open_file {
     if (error == 0) wrong_->bytes_written += src.size();
     return error;
   }
-  int sync(bool data_only) override {
-    ++wrong_->syncs;
-    if (data_only) ++wrong_->data_syncs;
-    wrong_->sync_gate.pass();
-    const int error = wrong_->sync_error;
-    return error != 0 ? -error : real_->sync(data_only);
-  }
-  int truncate(std::int64_t nbytes) override {
-    ++wrong_->truncates;
-    const int error = wrong_->truncate_error;
-    return error != 0 ? -error : real_->truncate(nbytes);
-  }
 
- private:
   std::unique_ptr<store::open_file> real_;
   std::shared_ptr<faults> wrong_;
   std::string path_;
+  int flags_;
   store::file_info info_;
 };
 
@@ -199,7 +221,7 @@ class faulty_store final : public store::store {
     }
     auto file = real_->open(path, flags, error);
     if (file == nullptr) return nullptr;
-    return std::make_unique<faulty_file>(std::move(file), wrong_, path);
+    return std::make_unique<faulty_file>(std::move(file), wrong_, path, flags);
   }
   int unlink(std::string_view path, bool directory) override { return real_->unlink(path, directory); }
   int rename(std::string_view from, std::string_view to, std::uint32_t* mode) override { return real_->rename(from, to, mode); }

@@ -36,6 +36,12 @@ struct program_mount {
   formation how;
   std::uint32_t delay_us = 0;  // of the store's writes, which then go through its calls; 0: the store of `options`
   bool maps = false;           // a store that maps files of every size, where they are in memory
+  // A store that fails, and goes through its calls, too: every n-th write, having written nothing or half of its bytes, and
+  // every sync; with these errnos. 0: it does not.
+  std::uint32_t fail_every = 0, tear_every = 0;
+  int write_error = 0, sync_error = 0;
+
+  bool by_calls() const { return delay_us != 0 || write_error != 0; }
 };
 
 struct program_phase {
@@ -70,6 +76,7 @@ class program_drawer {
 
   write_program operator()() {
     draw_mounts();
+    draw_failures();
     draw_files();
     const auto nphases = static_cast<unsigned>(draw_.between(1, 3));
     bool fresh = true;
@@ -142,6 +149,19 @@ class program_drawer {
       how.schedule.nthreads = static_cast<unsigned>(draw_.between(1, 3));
       how.schedule.switch_percent = draw_.pick(std::vector<unsigned>{0, 5, 25, 60, 100});
       draw_policy(draw_, how.schedule);
+    }
+  }
+
+  // Of few mounts, so that most programs have none that fails. By draws of its own: else a seed's program would be another.
+  void draw_failures() {
+    random_source draw(~out_.seed);
+    for (program_mount& m : out_.mounts) {
+      if (!draw.percent(10)) continue;
+      m.maps = false;
+      m.fail_every = draw.pick(std::vector<std::uint32_t>{1, 3, 10, 40});
+      m.tear_every = draw.pick(std::vector<std::uint32_t>{2, 5, 20, 100});
+      m.write_error = draw.pick(std::vector<int>{EIO, ENOSPC, EDQUOT});
+      m.sync_error = draw.percent(30) ? EROFS : 0;
     }
   }
 
@@ -428,8 +448,12 @@ inline std::string to_text(const write_program& p) {
     const formation& how = p.mounts[m].how;
     text << "mount " << m << ": page " << o.page_nbytes << ", " << o.cache_nbytes / o.page_nbytes << " frames, dirty_nbytes "
          << o.dirty_nbytes << ", " << o.nworkers << " workers, " << o.nrings << " rings, " << o.request_rings << " x "
-         << o.request_slots << " requests, delay " << p.mounts[m].delay_us << " us, " << (p.mounts[m].maps ? "maps, " : "")
-         << how.grid << " x " << how.block << " threads, " << describe(how.schedule) << '\n';
+         << o.request_slots << " requests, delay " << p.mounts[m].delay_us << " us, " << (p.mounts[m].maps ? "maps, " : "");
+    if (p.mounts[m].write_error != 0) {
+      text << "every " << p.mounts[m].fail_every << ". write fails, every " << p.mounts[m].tear_every << ". is torn, errno "
+           << p.mounts[m].write_error << ", of syncs " << p.mounts[m].sync_error << ", ";
+    }
+    text << how.grid << " x " << how.block << " threads, " << describe(how.schedule) << '\n';
   }
   const auto line = [&text](const std::string& who, const steps& what) {
     if (what.empty()) return;

@@ -21,8 +21,15 @@ struct change {
   std::uint64_t origin, id;  // byte x is content_byte(id, x - origin)
   bool cuts;
   bool flushed;  // by the writer's fsync or close
+  struct range {
+    std::uint64_t begin, end;
+  };
+  std::vector<range> lost = {};  // pages of which a write has failed before it was flushed
 
   std::byte byte(std::uint64_t x) const { return cuts ? std::byte{0} : content_byte(id, x - origin); }
+  bool may_lack(std::uint64_t x) const {
+    return std::any_of(lost.begin(), lost.end(), [x](const range& r) { return x >= r.begin && x < r.end; });
+  }
 };
 constexpr unsigned host_group = ~0u, no_domain = ~0u;
 
@@ -62,7 +69,7 @@ class file_model {
         r = s == sight::must_see ? size_range{c.begin, c.begin} : size_range{std::min(r.low, c.begin), std::max(r.high, c.begin)};
       } else {
         r.high = std::max(r.high, c.end);
-        if (s == sight::must_see) r.low = std::max(r.low, c.end);
+        if (s == sight::must_see && !c.may_lack(c.end - 1)) r.low = std::max(r.low, c.end);
       }
     }
     return r;
@@ -79,7 +86,7 @@ class file_model {
       const std::uint64_t last = c.cuts ? end : std::min(c.end, end);
       for (std::uint64_t x = std::max(c.begin, begin); x < last; ++x) {
         const bool equal = bytes[x - begin] == c.byte(x);
-        good[x - begin] = equal || (s == sight::may_see && good[x - begin]);
+        good[x - begin] = equal || (good[x - begin] && (s == sight::may_see || c.may_lack(x)));
       }
     }
     return static_cast<std::size_t>(std::find(good.begin(), good.end(), false) - good.begin());
@@ -91,10 +98,17 @@ class file_model {
     for (const change& c : changes) {
       if (c.begin > x || (!c.cuts && c.end <= x)) continue;
       text << "\n    kernels " << c.phase << " mount " << c.mount << " group " << static_cast<int>(c.group)
-           << (c.cuts ? " cut" : " #") << c.id << " = " << static_cast<int>(c.byte(x)) << (c.flushed ? " flushed" : "");
+           << (c.cuts ? " cut" : " #") << c.id << " = " << static_cast<int>(c.byte(x)) << (c.flushed ? " flushed" : "")
+           << (c.may_lack(x) ? " failed" : "");
     }
     return text.str();
   }
+};
+
+// Of a file's writes by one domain, since the program began.
+struct write_failures {
+  std::uint64_t failed = 0, told = 0;       // writes of the store; syncs and closes
+  unsigned last_failed = 0, last_told = 0;  // in which kernels, the first being 1
 };
 
 class program_run {
@@ -134,16 +148,25 @@ class program_run {
     }
     for (const program_mount& m : program_.mounts) {
       mount_options options = m.options;
-      if (m.delay_us != 0) {
-        const auto slow = std::make_shared<faulty_store>(
-            std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
-        slow->wrong().write_delay_ns = std::uint64_t{1000} * m.delay_us;
-        options.custom_store = slow;
-      }
+      stores_.push_back(m.by_calls() ? store_of(m) : nullptr);
+      if (m.by_calls()) options.custom_store = stores_.back();
       if (m.maps) options.custom_store = mapping_store(dir_.path());
       mounts_.push_back(std::make_unique<mount>(dir_.path(), options));
       players_.push_back(std::make_unique<players>(mounts_.back()->ref(), m.how));
     }
+  }
+
+  std::shared_ptr<faulty_store> store_of(const program_mount& m) const {
+    auto store =
+        std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
+    faults& wrong = store->wrong();
+    wrong.write_delay_ns = std::uint64_t{1000} * m.delay_us;
+    wrong.short_every = 3;
+    wrong.fail_write_every = m.fail_every;
+    wrong.tear_every = m.tear_every;
+    wrong.write_error = m.write_error;
+    wrong.sync_error = m.sync_error;
+    return store;
   }
 
   void host_writes(const steps& what) const {
@@ -241,12 +264,15 @@ class program_run {
     if (!wrong_.empty()) return;
     note_host(p, phase.host_before, 0);
     note_host(p, phase.host_during, phase.host_before.size());
-    for (unsigned m = 0; m < got.size(); ++m) {
-      for (unsigned g = 0; g < got[m].size(); ++g) note_changes(p, m, g, phase.groups[m][g], got[m][g]);
-    }
-    for (unsigned m = 0; m < got.size(); ++m) {
-      for (unsigned g = 0; g < got[m].size(); ++g) check_results(p, m, g, phase.groups[m][g], got[m][g]);
-    }
+    const auto each_group = [&](auto what) {
+      for (unsigned m = 0; m < got.size(); ++m) {
+        for (unsigned g = 0; g < got[m].size(); ++g) what(m, g, phase.groups[m][g], got[m][g]);
+      }
+    };
+    each_group([&](auto&&... of) { note_changes(p, of...); });
+    note_failures(p);
+    each_group([&](auto&&... of) { note_syncs(p, of...); });
+    each_group([&](auto&&... of) { check_results(p, of...); });
     if (wrong_.empty()) check_files(p);
     if (wrong_.empty()) check_mounts(phase.ends_epoch);
     if (wrong_.empty() && phase.ends_epoch) end_epoch();
@@ -300,14 +326,54 @@ class program_run {
       } else if (s.kind == step_kind::cut || (s.kind == step_kind::open && (s.flags & O_TRUNC) != 0)) {
         c.cuts = c.flushed = true;
         model.changes.push_back(c);
-      } else if ((s.kind == step_kind::sync || s.kind == step_kind::close) && s.handle == s.file && got[i].value == 0) {
-        for (change& mine : model.changes) mine.flushed |= mine.mount == m && mine.group == g;
+      }
+    }
+  }
+
+  // What the stores have failed to write: of all that was not flushed before these kernels, as nobody knows which writes came
+  // before which syncs.
+  void note_failures(unsigned p) {
+    for (unsigned m = 0; m < mounts_.size(); ++m) {
+      if (stores_[m] == nullptr) continue;
+      const std::uint64_t page = mounts_[m]->options().page_nbytes;
+      for (const faults::failed_write& w : stores_[m]->wrong().take_failed()) {
+        unsigned f = 0;
+        while (program_.files[f].name != w.path) ++f;
+        const unsigned domain = 2 * m + ((w.flags & O_GWRONCE) != 0);
+        write_failures& failures = failures_[{f, domain}];
+        ++failures.failed;
+        failures.last_failed = p + 1;
+        const std::uint64_t begin = static_cast<std::uint64_t>(w.offset) / page * page;
+        for (change& c : models_[f].changes) {
+          if (c.domain == domain && !c.flushed) c.lost.push_back({begin, begin + page});
+        }
+      }
+    }
+  }
+
+  // Whether a sync or close has told that a write had failed.
+  bool tells(unsigned m, std::int64_t value) const { return value < 0 && value == -program_.mounts[m].write_error; }
+
+  void note_syncs(unsigned p, unsigned m, unsigned g, const steps& what, const std::vector<outcome>& got) {
+    for (std::size_t i = 0; i < what.size(); ++i) {
+      const step& s = what[i];
+      if (s.kind != step_kind::sync && s.kind != step_kind::close) continue;
+      const bool extra = s.handle != s.file;
+      const bool told = tells(m, got[i].value);
+      if (told) {
+        write_failures& failures = failures_[{s.file, extra ? 2 * m : domain(m, g, s.file)}];
+        ++failures.told;
+        failures.last_told = p + 1;
+      }
+      if (extra || (got[i].value != 0 && !told)) continue;
+      for (change& c : models_[s.file].changes) {
+        c.flushed |= c.mount == m && c.group == g && (c.phase < p || c.at < i);
       }
     }
   }
 
   void check_results(unsigned p, unsigned m, unsigned g, const steps& what, const std::vector<outcome>& got) {
-    bool extra_is_open = false;
+    bool extra_is_open = false, extra_writes = false;
     for (std::size_t i = 0; i < what.size(); ++i) {
       const step& s = what[i];
       const std::int64_t value = got[i].value;
@@ -324,14 +390,15 @@ class program_run {
           break;
         case step_kind::open_exclusive:
           good = value == -EEXIST || (value >= 0 && !exists_[s.file]);
-          extra_is_open = value >= 0;
+          extra_is_open = extra_writes = value >= 0;
           break;
         case step_kind::open_to_read:
           good = value >= 0 || (value == -ENOENT && !exists_[s.file]);
           extra_is_open = value >= 0;
+          extra_writes = false;
           break;
         case step_kind::close:
-          good = value == (extra && !extra_is_open ? -EBADF : 0);
+          good = value == (extra && !extra_is_open ? -EBADF : 0) || (tells(m, value) && (!extra || extra_writes));
           break;
         case step_kind::write:
           good = value == static_cast<std::int64_t>(s.nbytes);
@@ -339,7 +406,11 @@ class program_run {
         case step_kind::append:
           good = value >= 0;
           break;
-        case step_kind::sync:
+        case step_kind::sync: {
+          const bool goes_on = static_cast<durability>(s.flags) != durability::page_cache;
+          good = value == (goes_on ? -program_.mounts[m].sync_error : 0) || tells(m, value);
+          break;
+        }
         case step_kind::cut:
           good = value == 0;
           break;
@@ -410,18 +481,43 @@ class program_run {
       };
       zero(c.pins, "pins");
       zero(c.pinned_frames, "pinned_frames");
-      zero(c.write_errors, "write_errors");
       zero(c.io_timeouts, "io_timeouts");
       zero(c.unpin_errors, "unpin_errors");
       require(c.bytes_written == written_[m], "bytes_written is " + std::to_string(c.bytes_written));
       require(c.bytes_written_back <= c.bytes_written, "bytes_written_back is " + std::to_string(c.bytes_written_back));
       require(c.unwritten_pages == c.dirty_frames,
               std::to_string(c.unwritten_pages) + " unwritten pages, " + std::to_string(c.dirty_frames) + " dirty frames");
+      std::uint64_t failed = 0;
+      for (unsigned f = 0; f < models_.size(); ++f) failed += check_failures(static_cast<unsigned>(m), f, all_closed);
+      require(c.write_errors == failed, numbered("mount ", m) + ": write_errors is " + std::to_string(c.write_errors) + ", and " +
+                                            std::to_string(failed) + " writes have failed");
       if (!all_closed) continue;
       zero(c.unwritten_pages, "unwritten_pages");
       zero(mounts_[m]->open_files().size(), "open_files");
       require(c.host_opens == c.host_closes, "host_opens and host_closes differ");
     }
+  }
+
+  // What has failed is told to those of its domain, once, and by the mount's log; and nothing else is. How many writes have.
+  std::uint64_t check_failures(unsigned m, unsigned f, bool all_closed) {
+    const std::string where = numbered("mount ", m) + ", " + program_.files[f].name + ": ";
+    std::uint64_t failed = 0;
+    for (const unsigned domain : {2 * m, 2 * m + 1}) {
+      const write_failures& of = failures_[{f, domain}];
+      failed += of.failed;
+      require(of.told <= of.failed, where + std::to_string(of.failed) + " writes have failed, " + std::to_string(of.told) +
+                                        " syncs and closes have told so");
+      if (all_closed) {
+        require(of.last_told >= of.last_failed,
+                where + "writes failed in kernels " + std::to_string(of.last_failed - 1) + ", and nobody was told then or later");
+      }
+    }
+    const std::vector<std::string> log = mounts_[m]->log();
+    const bool logged = std::any_of(log.begin(), log.end(), [&](const std::string& line) {
+      return line.find("write '" + program_.files[f].name + "'") != std::string::npos;
+    });
+    require(logged == (failed != 0), where + (logged ? "the log tells of a write" : "the log tells of no write"));
+    return failed;
   }
 
   void end_epoch() {
@@ -436,19 +532,26 @@ class program_run {
     }
   }
 
+  // Where an end was lost and the file opened again, records begin before it.
   void check_appends(const file_model& model, const std::string& name) {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> records;
-    for (const change& c : model.changes) records.emplace_back(c.begin, c.end);
+    bool lost = false;
+    for (const change& c : model.changes) {
+      records.emplace_back(c.begin, c.end);
+      lost |= !c.lost.empty();
+    }
     std::sort(records.begin(), records.end());
     std::uint64_t end = model.base.size();
     for (const auto& [begin, next] : records) {
-      require(begin == end, name + ": a record at " + std::to_string(begin) + " after one that ends at " + std::to_string(end));
-      end = next;
+      require(begin == end || (lost && begin < end),
+              name + ": a record at " + std::to_string(begin) + " after one that ends at " + std::to_string(end));
+      end = std::max(end, next);
     }
   }
 
   const write_program& program_;
   const temp_dir dir_{memory_directory()};
+  std::vector<std::shared_ptr<faulty_store>> stores_;  // of mounts whose writes go through calls
   std::vector<std::unique_ptr<mount>> mounts_;
   std::vector<std::unique_ptr<players>> players_;
   std::vector<file_model> models_;
@@ -457,7 +560,8 @@ class program_run {
     for (const program_file& f : program_.files) out.push_back(f.exists);
     return out;
   }();
-  std::vector<std::uint64_t> written_;  // by calls, per mount
+  std::vector<std::uint64_t> written_;                                // by calls, per mount
+  std::map<std::pair<unsigned, unsigned>, write_failures> failures_;  // [file, domain]
   std::map<std::array<unsigned, 3>, unsigned> domains_;
   std::map<std::pair<unsigned, unsigned>, simt::schedule_trace> traces_;
   std::string wrong_;
