@@ -40,18 +40,16 @@ struct core {
         parked(static_cast<int>(o.nworkers)),
         tallies(o.nworkers) {}
 
-  // How many workers one file's blocking reads, or all calls that are no reads or writes, may occupy: one stays for the others.
+  // How many workers one file's blocking reads, all writes, or all other calls may occupy: one stays for the others.
   std::uint32_t blocking_limit() const { return options.nworkers > 1 ? options.nworkers - 1 : 1; }
-  // All writes: half are for reads. The system lets one writer at a time into a file, so that more seldom write more.
-  std::uint32_t writing_limit() const { return options.nworkers > 1 ? options.nworkers / 2 : 1; }
 
-  // Whether one more worker than the `nblocked` that do may block; the caller takes itself out again. Once the service stops
-  // everybody may: what is left is refused, and that blocks nobody.
-  bool may_block(std::atomic<std::uint32_t>& nblocked, std::uint32_t limit) const {
+  // Whether one more worker may block, counted by `nblocked`; the caller takes itself out again. Once the service stops everybody
+  // may: what is left is refused, and that blocks nobody.
+  bool may_block(std::atomic<std::uint32_t>& nblocked) const {
     // Looked at first: workers that find all places taken do so again and again.
     const bool stops = stopping.load();
-    if (nblocked.load(std::memory_order_relaxed) >= limit && !stops) return false;
-    if (nblocked.fetch_add(1, std::memory_order_relaxed) < limit || stops) return true;
+    if (nblocked.load(std::memory_order_relaxed) >= blocking_limit() && !stops) return false;
+    if (nblocked.fetch_add(1, std::memory_order_relaxed) < blocking_limit() || stops) return true;
     nblocked.fetch_sub(1, std::memory_order_relaxed);
     return false;
   }

@@ -208,7 +208,7 @@ bool worker::pop_slow(worker& from, work* out) {
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
   const std::scoped_lock hold(from.lock_);
   const auto found = std::find_if(q.waiting.begin(), q.waiting.end(), [this](const work& w) {
-    return core_.may_block(w.file->nblocked, core_.blocking_limit());  // given back by run_slow
+    return core_.may_block(w.file->nblocked);  // given back by run_slow
   });
   if (found == q.waiting.end()) return false;
   *out = std::move(*found);
@@ -237,7 +237,7 @@ bool worker::run_quick() {
 // Writes to the page cache seldom block, but may: where memory is full of what is not yet on the disk, or on a network.
 bool worker::run_writes() {
   const auto waits = [](const worker& at) { return at.writes_.size.load(std::memory_order_relaxed) != 0; };
-  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.nwriting, core_.writing_limit())) return false;
+  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.nwriting)) return false;
   const bool found = any_worker([this](worker& from) { return pop_group(from, from.writes_); });
   if (found) {
     core_.parked.begin_blocking();
@@ -253,7 +253,7 @@ bool worker::run_writes() {
 bool worker::run_calls() {
   constexpr std::uint64_t enough_ns = 50'000;
   const auto waits = [](const worker& at) { return at.calls_.size.load(std::memory_order_relaxed) != 0; };
-  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.ncalling, core_.blocking_limit())) return false;
+  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.ncalling)) return false;
   work w;
   const auto pop = [&](worker& from) { return pop_call(from, &w); };
   bool found = any_worker(pop);
