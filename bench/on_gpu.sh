@@ -28,7 +28,8 @@ step_tests() {
 # memcheck takes host memory that was registered while a kernel runs for out of bounds ("... is inside the nearest allocation");
 # so it gets the tests that register before the launch, and pulls from pinned memory (mem_store).
 # racecheck takes relaxed atomics on one word of shared memory for a race: not the bench's TLB, whose words are those.
-# One test is left out: its kernels wait for each other, and the tools run them one after the other.
+# One test is left out: its kernels wait for each other, and the tools run them one after the other. So are the soak, and the
+# kills, whose kernels are in processes that end by them.
 sanitize_one() {
   local tool=$1 program=$2 name filter='*-concurrency.page_whose_read_stalls_holds_up_nobody_else' status
   name=$(basename "$program")
