@@ -87,8 +87,8 @@ class host_mount {
   const mount_options& options() const;  // with the defaults filled in
   mount_counters counters() const;
   std::vector<file_report> open_files() const;
-  // Recent errors, oldest first; then those of accesses through pointers, with file, offset and cause: the first 256. Also after
-  // a kernel was stopped by one.
+  // Recent errors, oldest first; then those of accesses through pointers, with file, offset and cause: the first 256; then how many
+  // requests found no answer in time. Also after a kernel was stopped by one (on CUDA without the last).
   std::vector<std::string> log() const;
   // Brings what kernels have written and neither synced nor closed to its files (their host page cache), as the mount's end does:
   // for kernels that ended early. No kernel that uses the mount may run. How many pages could not be written (yet, where the host
@@ -101,7 +101,7 @@ class host_mount {
   // Does now, on the host, what the first open of a large file in a kernel would do while the kernel waits: registers its
   // mapping (22 ms a GiB), which is kept until trim(). Waits for a file that was changed this moment to settle (25 ms,
   // on file systems with coarse stamps up to 2 s). With O_RDWR: for an open that writes, of a file in memory (130 ms a GiB), as
-  // long as the file keeps its size.
+  // long as the file keeps its size. Where a file cannot be mapped (open_files() says why) that is no error, and nothing is done.
   // Throws gpufs::error when the path does not open so; EINVAL: other flags.
   void prepare(const std::string& path, int flags = O_RDONLY) const;
   // Releases what closed files keep registered. Waits for running kernels.

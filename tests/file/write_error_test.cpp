@@ -366,7 +366,7 @@ TEST_F(write_timeouts, end_fsync_and_close) {
       EXPECT_EQ(got[call].value, -ETIMEDOUT) << npages;
       EXPECT_GE(mount_->counters().io_timeouts, 1u);
       const auto lines = mount_->log();
-      EXPECT_TRUE(!lines.empty() && lines.back().find("not answered within io_timeout") != std::string::npos);
+      EXPECT_TRUE(!lines.empty() && lines.back().find("no answer within io_timeout") != std::string::npos);
       const std::uint64_t late = mount_->counters().pins;
       EXPECT_GE(late, 1u) << "the host may yet write these pages";
       if (by_close) {

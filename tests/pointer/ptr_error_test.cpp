@@ -424,6 +424,38 @@ TEST_F(ptr_error, a_leaked_pin_is_counted) {
   EXPECT_EQ(fs().counters().pins, 0u);
 }
 
+struct stop_kernel_job : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    const auto p = map<const std::uint32_t>(warp, f, 0, 10, map_flags::stop_on_error);
+    mine()[0] = p[thread() % 10];
+    this_block().sync();  // all are linked, and none is inside a fault when the kernel stops
+    if (thread() == 5) mine()[1] = p[10];
+    this_block().sync();  // the others wait here, linked
+    mine()[2] = 1;
+  }
+};
+
+// On CUDA the context is lost then, with all device memory: so in a process of its own.
+TEST_F(ptr_error, the_log_outlives_a_kernel_that_was_stopped) {
+  if (under_compute_sanitizer()) GTEST_SKIP() << "it reports the stop";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto stop = [&] {
+    const device_buffer<char> name(std::vector<char>{'f', 0});
+    const device_buffer<std::int64_t> out(64 * outs);
+    const mount m(dir.path(), options);
+    try {
+      simt::launch({.grid = 1, .block = 64}, stop_kernel_job{{m.ref(), name.get(), out.get()}});
+    } catch (const std::exception&) {
+      for (const std::string& line : m.log()) std::fprintf(stderr, "%s\n", line.c_str());
+      std::_Exit(0);
+    }
+    std::_Exit(1);
+  };
+  EXPECT_EXIT(stop(), testing::ExitedWithCode(0), "pointer to 'f' at offset 40: No such device or address");
+}
+
 #if !GPUFS_ON_CUDA
 TEST_F(ptr_error, a_leaked_pin_aborts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -437,19 +469,6 @@ TEST_F(ptr_error, a_leaked_pin_aborts) {
   };
   EXPECT_DEATH(leak(), "leaked pins of 1 pages");
 }
-
-struct stop_kernel_job : pointer_job {
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = this_warp();
-    const file f = open(warp, fs, path);
-    const auto p = map<const std::uint32_t>(warp, f, 0, 10, map_flags::stop_on_error);
-    mine()[0] = p[thread() % 10];
-    this_block().sync();  // all are linked, and none is inside a fault when the kernel stops
-    if (thread() == 5) mine()[1] = p[10];
-    this_block().sync();  // the others wait here, linked
-    mine()[2] = 1;
-  }
-};
 
 TEST_F(ptr_error, a_mapping_can_stop_the_kernel) {
   try {

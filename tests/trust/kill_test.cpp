@@ -223,8 +223,9 @@ struct writer {
   }
 };
 
-int child(const std::string& directory, const std::string& journal_path, std::uint64_t seed) {
+int child(const std::string& directory, const std::string& journal_path, std::uint64_t seed, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // who ends before has nobody to end us
+  if (::getppid() != parent) return 1;
   const plan p(seed);
   mapped_journal notes(journal_path);
   journal* of_device = notes.register_for_device();
@@ -283,12 +284,12 @@ class kill_test : public testing::Test {
 
  private:
   static int run_child(const std::string& root, const std::string& journal_path, const plan& p, const journal& notes) {
-    std::string seed = std::to_string(p.seed);
-    std::string arguments[] = {"kill_test", "--child", root, journal_path, seed};
-    char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
-                    arguments[3].data(), arguments[4].data(), nullptr};
+    std::string arguments[] = {"kill_test", "--child", root, journal_path, std::to_string(p.seed), std::to_string(::getpid())};
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
     pid_t pid = 0;
-    errno = ::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv, environ);
+    errno = ::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv.data(), environ);
     if (errno != 0) fail_errno("posix_spawn");
     int status = 0;
     const auto ended = [&] { return ::waitpid(pid, &status, WNOHANG) == pid; };
@@ -355,8 +356,8 @@ TEST_F(kill_test, what_was_synced_is_there_and_nothing_else_has_changed) {
 }  // namespace gpufs::test
 
 int main(int argc, char** argv) {
-  if (argc == 5 && std::string(argv[1]) == "--child")
-    return gpufs::test::child(argv[2], argv[3], std::strtoull(argv[4], nullptr, 10));
+  if (argc == 6 && std::string(argv[1]) == "--child")
+    return gpufs::test::child(argv[2], argv[3], std::strtoull(argv[4], nullptr, 10), std::atoi(argv[5]));
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -140,7 +140,7 @@ inline constexpr std::uint32_t lists_per_slot = 64;
 struct alignas(64) mount_words {
   std::uint64_t open_errors;         // opens that failed
   std::uint64_t bad_numbers;         // calls with a closed or forged file number
-  std::uint64_t io_timeouts;         // requests that the host did not answer in time
+  std::uint64_t io_timeouts;         // requests that found no slot, or no answer of the host, in time
   std::uint64_t unpin_errors;        // pages unmapped twice
   std::uint64_t slots_used;          // slots below this were open at some time: the host need not look at others
   std::uint64_t dirty_pages;         // now: written, and not yet back in their files
