@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# On a machine with a GPU: builds, runs the GPU's tests, the same under compute-sanitizer, and the benches; writes logs and JSON to OUT.
-#   bench/on_gpu.sh OUT [build|tests|sanitize|bench ...]      GPUFS_DEPS: a folder with what is not installed (README, "offline")
+# On a machine with GPUs: builds, runs the GPU's tests, the same under compute-sanitizer, and the benches; writes logs and JSON to OUT.
+# Tests go side by side over all GPUs that CUDA_VISIBLE_DEVICES has; the soak and the benches want one for themselves, the first.
+#   bench/on_gpu.sh OUT [build|tests|sanitize|soak|bench ...]    default: all but soak
+#   GPUFS_DEPS: a folder with what is not installed (README, "offline")
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -17,10 +19,54 @@ step_build() {
     cmake --build "$build" >"$out/build.log" 2>&1 || { tail -30 "$out/configure.log" "$out/build.log"; return 1; }
 }
 
+gpus=()
+find_gpus() {
+  IFS=, read -ra gpus <<<"${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $(($(nvidia-smi -L | wc -l) - 1)))}"
+  [ ${#gpus[@]} -gt 0 ] || { echo "no GPU"; return 1; }
+}
+
+# side_by_side JOBS FUNCTION: calls it for each line of words, JOBS at once on each GPU. What it prints comes as each ends, so that
+# who is stopped has what was done.
+side_by_side() {
+  export -f "$2"
+  export out gpu_names="${gpus[*]}"
+  xargs -P $(($1 * ${#gpus[@]})) --process-slot-var=slot -L 1 \
+    bash -c 'gpus=($gpu_names); CUDA_VISIBLE_DEVICES=${gpus[slot % ${#gpus[@]}]} "$@"' bash "$2"
+}
+
+gpu_programs() { find "$build/tests" "$build/examples" -maxdepth 2 -name '*_cuda' -type f -executable | sort; }
+
+# One program: its exit status, seconds, and what GoogleTest said.
+test_one() {
+  local name status begin=$SECONDS
+  name=$(basename "$1")
+  [ "$name" != file_processes_cuda ] || export CUDA_VISIBLE_DEVICES=${gpu_names// /,}  # a GPU a process, where there are two
+  # shellcheck disable=SC2086
+  timeout -k 5 "${GPUFS_TEST_TIMEOUT:-200}" "$1" ${2:-} >"$out/$name.log" 2>&1
+  status=$?
+  printf '%-32s exit %d  %d s | %s\n' "$name" "$status" $((SECONDS - begin)) \
+    "$(grep -E '\[  (PASSED|FAILED)' "$out/$name.log" | tail -1)"
+}
+
+# All test programs; what fails beside others is tried again alone, as some tests are about time.
 step_tests() {
-  ctest --test-dir "$build" -L cuda --output-on-failure --timeout 280 -j "${GPUFS_TEST_JOBS:-4}" >"$out/tests.log" 2>&1
+  find_gpus || return 1
+  gpu_programs | sed 's/soak_cuda$/& 5/' | side_by_side "${GPUFS_TEST_JOBS:-4}" test_one | tee "$out/tests.txt"
+  local name rc=0
+  for name in $(grep -v ' exit 0 ' "$out/tests.txt" | cut -d' ' -f1); do
+    echo "alone:"
+    gpu_programs | grep "/$name$" | sed 's/soak_cuda$/& 5/' | side_by_side 1 test_one | tee "$out/alone.txt"
+    grep -q ' exit 0 ' "$out/alone.txt" || { rc=1; tail -30 "$out/$name.log"; }
+  done
+  return $rc
+}
+
+# GPUFS_SOAK_SECONDS: how long (600).
+step_soak() {
+  find_gpus || return 1
+  CUDA_VISIBLE_DEVICES=${gpus[0]} "$build/tests/trust/soak_cuda" "${GPUFS_SOAK_SECONDS:-600}" >"$out/soak.txt" 2>&1
   local rc=$?
-  tail -40 "$out/tests.log"
+  tail -3 "$out/soak.txt"
   return $rc
 }
 
@@ -35,7 +81,7 @@ sanitize_one() {
   name=$(basename "$program")
   [ "$tool" != memcheck ] || filter="$filter:*/mapped:*/automatic:*/in_memory:limits.of_pinned_host_memory_hold"
   [ "$tool" != racecheck ] || filter="$filter:pointer_variants.*tlb:pointer_variants.pages_that_fight_for_an_entry"
-  GPUFS_TEST_SEEDS=${GPUFS_SANITIZE_SEEDS:-3} GPUFS_SANITIZER=$tool GTEST_FILTER=$filter timeout "${GPUFS_SANITIZE_TIMEOUT:-240}" \
+  GPUFS_TEST_SEEDS=${GPUFS_SANITIZE_SEEDS:-3} GPUFS_SANITIZER=$tool GTEST_FILTER=$filter timeout -k 5 "${GPUFS_SANITIZE_TIMEOUT:-240}" \
     compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 "$program" >"$out/$tool-$name.log" 2>&1
   status=$?
   printf '%-10s %-32s exit %d  %s | %s\n' "$tool" "$name" "$status" "$(grep -E 'SUMMARY' "$out/$tool-$name.log" | tail -1)" \
@@ -45,16 +91,14 @@ sanitize_one() {
 # GPUFS_SANITIZE_TOOLS: which tools (default: all four). GPUFS_SANITIZE_PROGRAMS: of the programs, those whose path this pattern fits.
 step_sanitize() {
   local tools=${GPUFS_SANITIZE_TOOLS:-memcheck racecheck initcheck synccheck} programs
-  programs=$(find "$build/tests" "$build/examples" -maxdepth 2 -name '*_cuda' ! -name soak_cuda ! -name kill_cuda -type f -executable |
-    grep -E "${GPUFS_SANITIZE_PROGRAMS:-.}" | sort)
+  find_gpus || return 1
+  programs=$(gpu_programs | grep -v -e /soak_cuda -e /kill_cuda | grep -E "${GPUFS_SANITIZE_PROGRAMS:-.}")
   [ -n "$programs" ] || { echo "no program fits GPUFS_SANITIZE_PROGRAMS"; return 1; }
-  export -f sanitize_one
-  export out
   # Side by side, as the tools keep one core each busy. One program does nothing else than what memcheck cannot tell.
   # shellcheck disable=SC2086
   for tool in $tools; do printf "$tool %s\n" $programs; done | grep -v '^memcheck .*/example_12_' |
-    xargs -P "${GPUFS_SANITIZE_JOBS:-6}" -L 1 bash -c 'sanitize_one "$0" "$1"' | sort >"$out/sanitize.txt"
-  cat "$out/sanitize.txt"
+    side_by_side "${GPUFS_SANITIZE_JOBS:-6}" sanitize_one | tee "$out/sanitize.txt"
+  sort -o "$out/sanitize.txt" "$out/sanitize.txt"
   ! grep -qv 'exit 0 ' "$out/sanitize.txt"
 }
 
@@ -62,6 +106,8 @@ step_sanitize() {
 # GPUFS_BENCH_DISK: a folder on a disk (default: the build's; empty: leave that case out), GPUFS_BENCH_DISK_GIB: the file there (24).
 step_bench() {
   local rc=0 program options begin
+  find_gpus || return 1
+  export CUDA_VISIBLE_DEVICES=${gpus[0]}
   GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
   export GPUFS_COMMIT
   for program in ${GPUFS_BENCHES:-hot cold write beside pointers pointer_papers cache staged host_cost sms}; do
