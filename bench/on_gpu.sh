@@ -48,10 +48,11 @@ test_one() {
     "$(grep -E '\[  (PASSED|FAILED)' "$out/$name.log" | tail -1)"
 }
 
-# All test programs; what fails beside others is tried again alone, as some tests are about time.
+# All test programs; what fails beside others is tried again alone, as some tests are about time. Few at once: a GPU gives processes
+# turns of milliseconds, and a kernel that waits for the host spends all of its own.
 step_tests() {
   find_gpus || return 1
-  gpu_programs | sed 's/soak_cuda$/& 5/' | side_by_side "${GPUFS_TEST_JOBS:-4}" test_one | tee "$out/tests.txt"
+  gpu_programs | sed 's/soak_cuda$/& 5/' | side_by_side "${GPUFS_TEST_JOBS:-2}" test_one | tee "$out/tests.txt"
   local name rc=0
   for name in $(grep -v ' exit 0 ' "$out/tests.txt" | cut -d' ' -f1); do
     echo "alone:"
