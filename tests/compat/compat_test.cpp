@@ -314,7 +314,9 @@ TEST(compat, stores_through_mappings) {
       return std::vector<std::int64_t>(got.begin() + static_cast<std::ptrdiff_t>(block * 8),
                                        got.begin() + static_cast<std::ptrdiff_t>(block * 8 + 8));
     };
-    EXPECT_EQ(of(0), (std::vector<std::int64_t>{0, 0, 0, 0, 0, 0, 0, 0}));
+    // Who opened the file to read before anybody opened it to write has that version, which may be gone when it asks for a page.
+    const std::vector<std::int64_t> reads{0, 0, 0, 0, 0, 0, 0, 0}, finds_it_changed{-ESTALE, -EINVAL, 0, 0, 0, 0, 0, 0};
+    EXPECT_TRUE(of(0) == reads || of(0) == finds_it_changed) << of(0)[0] << ' ' << of(0)[1] << ' ' << of(0)[2];
     EXPECT_EQ(of(1), (std::vector<std::int64_t>{1, -EINVAL, 0, 0, 0, 0, 0, 0}));
     for (std::size_t b = 2; b < 10; ++b) EXPECT_EQ(of(b), (std::vector<std::int64_t>{0, -EINVAL, 0, 0, 0, 0, 0, 0})) << b;
     auto wanted = content(5, 0, nbytes);
