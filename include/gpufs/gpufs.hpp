@@ -3,7 +3,7 @@
 #include "gpufs/file/map_to_write.hpp"
 #include "gpufs/file/open_all.hpp"
 #include "gpufs/mount.hpp"
-#include "gpufs/pointer/sequential.hpp"
+#include "gpufs/pointer/for_each.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

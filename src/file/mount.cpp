@@ -116,9 +116,12 @@ class device_memory {
 cache::frame_storage make_frames(device_memory& memory, const mount_options& o) {
   const std::uint32_t n = frames_of(o);
   const std::vector<std::uint64_t> states(n, cache::frame_state::claimed | cache::frame_state::free);
-  return {memory.allocate(states), memory.allocate<std::uint64_t>(n),
-          memory.allocate<std::byte>(static_cast<std::size_t>(n) * o.page_nbytes), n,
-          static_cast<std::uint32_t>(std::countr_zero(o.page_nbytes))};
+  return {memory.allocate(states),
+          memory.allocate<std::uint64_t>(n),
+          memory.allocate<std::byte>(static_cast<std::size_t>(n) * o.page_nbytes),
+          n,
+          static_cast<std::uint32_t>(std::countr_zero(o.page_nbytes)),
+          cache::reciprocal_of(n)};
 }
 
 cache::table_storage make_table(device_memory& memory, std::uint32_t nframes) {
@@ -131,7 +134,7 @@ cache::ring_storage make_rings(device_memory& memory, std::uint32_t nframes, std
   std::vector<cache::clock_ring> rings(nrings);
   for (std::uint32_t i = 0; i < nrings; ++i) {
     const std::uint32_t n = nframes / nrings + (i < nframes % nrings ? 1 : 0);
-    rings[i] = {.hand = 0, .nframes = n, .ahead = std::min(n / 8, 32u), .reserved = 0, .evictions = 0, .allocations = 0};
+    rings[i] = {.hand = 0, .nframes = n, .ahead = std::min(n / 8, 32u), .used = 0, .evictions = 0, .allocations = 0};
   }
   return {memory.allocate(rings), nrings};
 }

@@ -35,7 +35,8 @@ class cache_box {
         headers_(shape.nbuckets),
         rings_(rings_of(shape)),
         resident_(1) {
-    layout_.frames = {states_.get(), keys_.get(), data_.get(), shape.nframes, shape.page_shift};
+    layout_.frames = {states_.get(), keys_.get(),      data_.get(),
+                      shape.nframes, shape.page_shift, cache::reciprocal_of(shape.nframes)};
     layout_.table = {buckets_.get(), headers_.get(), shape.nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(shape.nframes))};
     layout_.rings = {rings_.get(), shape.nrings};
     layout_.resident = resident_.get();
@@ -87,7 +88,7 @@ class cache_box {
     std::vector<cache::clock_ring> rings;
     for (std::uint32_t i = 0; i < shape.nrings; ++i) {
       const std::uint32_t n = shape.nframes / shape.nrings + (i < shape.nframes % shape.nrings ? 1 : 0);
-      rings.push_back({.hand = 0, .nframes = n, .ahead = shape.ahead, .reserved = 0, .evictions = 0, .allocations = 0});
+      rings.push_back({.hand = 0, .nframes = n, .ahead = shape.ahead, .used = 0, .evictions = 0, .allocations = 0});
     }
     return rings;
   }

@@ -34,7 +34,19 @@ struct cache_answer {
   std::int32_t error;
 };
 
+// The clock alone: nobody gets a frame of their choice.
+class clock_only : private cache::clock_rings {
+ public:
+  using clock_rings::allocate;
+  using clock_rings::attempts_for_all;
+  using clock_rings::clock_rings;
+  using clock_rings::count_eviction;
+  using clock_rings::result;
+};
+using by_clock = page_cache<cache::hash_table, clock_only>;
+
 // One lane does one call after another.
+template <class Pages>
 struct run_cache_calls {
   cache::cache_layout layout;
   const cache_call* calls;
@@ -43,28 +55,29 @@ struct run_cache_calls {
 
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
-    const page_cache<> pages(layout);
+    const Pages pages(layout);
     for (std::uint32_t i = 0; i < ncalls; ++i) answers[i] = call(pages, calls[i]);
   }
 
-  GPUFS_DEVICE cache_answer call(const page_cache<>& pages, const cache_call& c) const {
+  GPUFS_DEVICE cache_answer call(const Pages& pages, const cache_call& c) const {
     if (c.what == cache_op::unpin) {
       const std::uint32_t frame = answers[c.argument].frame;
       return {frame, role::hit, pages.unpin_checked(frame_index{frame}) ? 0 : -EINVAL};
     }
     const page_key key = make_key(1, c.argument);
     const auto got = pages.acquire(key, 0, {patient_ns, c.frame_ns});
-    if (got.what == role::fill) pages.end_fill(key, got.frame, c.what == cache_op::acquire_fail ? -EIO : 0);
-    if (c.what == cache_op::touch && got.what != role::error) pages.unpin(got.frame);
-    return {static_cast<std::uint32_t>(got.frame), got.what, got.error};
+    if (got.what == Pages::role::fill) pages.end_fill(key, got.frame, c.what == cache_op::acquire_fail ? -EIO : 0);
+    if (c.what == cache_op::touch && got.what != Pages::role::error) pages.unpin(got.frame);
+    return {static_cast<std::uint32_t>(got.frame), static_cast<role>(got.what), got.error};
   }
 };
 
+template <class Pages = page_cache<>>
 std::vector<cache_answer> do_calls(const cache_box& box, const std::vector<cache_call>& calls) {
   const device_buffer<cache_call> memory(calls);
   const device_buffer<cache_answer> answers(calls.size());
   simt::launch({.grid = 1, .block = 32},
-               run_cache_calls{box.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), answers.get()});
+               run_cache_calls<Pages>{box.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), answers.get()});
   return answers.read();
 }
 
@@ -104,11 +117,11 @@ TEST(page_cache, unpinning_twice_is_refused_and_changes_nothing) {
 TEST(page_cache, page_that_was_hit_gets_a_second_chance) {
   for (const std::uint32_t ahead : {0u, 1u}) {
     const cache_box box({.nframes = 8, .ahead = ahead});
-    do_calls(box, touches(0, 8 - ahead));
-    do_calls(box, {{cache_op::touch, 3}});  // the only one that is hit
-    do_calls(box, touches(100, 106));       // most of a round of misses
+    do_calls<by_clock>(box, touches(0, 8 - ahead));
+    do_calls<by_clock>(box, {{cache_op::touch, 3}});  // the only one that is hit
+    do_calls<by_clock>(box, touches(100, 106));       // most of a round of misses
     EXPECT_TRUE(resident(box, 3)) << "evicted in the hand's first pass, ahead " << ahead;
-    do_calls(box, touches(200, 216));  // two more rounds without a hit
+    do_calls<by_clock>(box, touches(200, 216));  // two more rounds without a hit
     EXPECT_FALSE(resident(box, 3)) << "ahead " << ahead;
   }
 }
@@ -139,13 +152,86 @@ TEST(page_cache, pinned_pages_are_never_evicted) {
 
 TEST(page_cache, eviction_runs_ahead_of_allocation) {
   const cache_box box({.nframes = 64, .nbuckets = 32, .ahead = 8});
-  do_calls(box, touches(0, 56));
+  do_calls<by_clock>(box, touches(0, 56));
   EXPECT_EQ(box.evictions(), 0u) << "free frames are used before pages are evicted";
   for (std::uint32_t round = 0; round < 10; ++round) {
-    do_calls(box, touches(1000 + 7 * round, 1000 + 7 * round + 7));
+    do_calls<by_clock>(box, touches(1000 + 7 * round, 1000 + 7 * round + 7));
     EXPECT_GE(box.free_frames(), 7u) << "a ring keeps free frames before its hand, round " << round;
     EXPECT_LE(box.free_frames(), 9u) << "and not more, round " << round;
   }
+}
+
+// What frames::preferred says of keys.
+struct choose_frames {
+  cache::frame_storage frames;
+  const page_key* keys;
+  std::uint32_t nkeys;
+  std::uint32_t* chosen;
+
+  GPUFS_DEVICE void operator()() const {
+    for (std::uint32_t i = simt::thread_rank(); i < nkeys; i += simt::block_size()) {
+      chosen[i] = static_cast<std::uint32_t>(cache::frames(frames).preferred(keys[i]));
+    }
+  }
+};
+std::vector<std::uint32_t> choices(std::uint32_t nframes, const std::vector<page_key>& keys) {
+  const device_buffer<page_key> memory(keys);
+  const device_buffer<std::uint32_t> chosen(keys.size());
+  cache::frame_storage frames{};
+  frames.nframes = nframes;
+  frames.reciprocal = cache::reciprocal_of(nframes);
+  simt::launch({.grid = 1, .block = 32},
+               choose_frames{frames, memory.get(), static_cast<std::uint32_t>(keys.size()), chosen.get()});
+  return chosen.read();
+}
+
+TEST(page_cache, pages_side_by_side_choose_frames_side_by_side) {
+  constexpr std::uint32_t ids[] = {0, 1, 2, 77, cache::max_cache_id, 5u << cache::view_shift | 9};
+  for (const std::uint32_t n : {1u, 2u, 3u, 7u, 8u, 64u, 1000u, 65'536u, 262'143u, 4'194'304u, 33'554'393u, (1u << 30) + 1, ~0u}) {
+    std::vector<page_key> keys;
+    for (const std::uint32_t id : ids) {
+      for (std::uint32_t page = 0; page < 200; ++page) keys.push_back(make_key(id, page));
+      for (std::uint32_t page = 0xfffffff0; page != 0; ++page) keys.push_back(make_key(id, page));
+    }
+    const std::vector<std::uint32_t> got = choices(n, keys);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      // Of a number of 32 bits that goes up with the page: its rest, exactly.
+      const auto at = static_cast<std::uint32_t>(cache::page_number_of(keys[i]) + cache::cache_id_of(keys[i]) * 0x9e3779b1u);
+      ASSERT_EQ(got[i], at % n) << n << " frames, page " << cache::page_number_of(keys[i]);
+    }
+  }
+}
+
+TEST(page_cache, page_gets_the_frame_of_its_choice_unless_another_uses_it) {
+  constexpr std::uint32_t n = 8;
+  const cache_box box({.nframes = n, .nbuckets = 8});
+  const auto choice = [](std::uint32_t page) { return choices(n, {make_key(1, page)})[0]; };
+  const auto touch = [&](std::uint32_t page) { return do_calls(box, {{cache_op::touch, page}})[0]; };
+  EXPECT_EQ(touch(3).frame, choice(3)) << "free";
+  EXPECT_NE(touch(3 + n).frame, choice(3)) << "other frames are free, so that page 3 may stay";
+  EXPECT_EQ(touch(3).what, role::hit);
+  EXPECT_EQ(box.evictions(), 0u);
+  do_calls(box, touches(0, n));  // all frames are in use now, by pages that were not hit but 3
+  const std::uint64_t before = box.evictions();
+  const auto taken = touch(5 + 2 * n);
+  EXPECT_EQ(taken.frame, choice(5)) << "its page was not hit since it came";
+  EXPECT_FALSE(resident(box, 5));
+  EXPECT_EQ(box.evictions(), before + 1);
+  EXPECT_EQ(touch(5 + 2 * n).what, role::hit);
+  EXPECT_NE(touch(5 + 3 * n).frame, choice(5)) << "its page was hit";
+  EXPECT_EQ(touch(5 + 2 * n).what, role::hit) << "and has stayed";
+  // Pinned, and not hit besides.
+  const auto pinned = do_calls(box, {{cache_op::acquire, 6 + 4 * n}})[0];
+  EXPECT_EQ(pinned.frame, choice(6));
+  EXPECT_NE(touch(6 + 5 * n).frame, choice(6));
+  EXPECT_EQ(do_calls(box, {{cache_op::acquire_fail, 7 + 6 * n}})[0].what, role::fill);
+  const auto after = touch(7);
+  EXPECT_EQ(after.what, role::fill) << "a frame whose fill failed is taken, too";
+  EXPECT_EQ(after.frame, choice(7));
+  for (const auto& [frame, count] : box.entries()) EXPECT_EQ(count, 1) << "the table names frame " << frame << " for one page";
+  std::uint32_t used = 0;
+  for (const cache::clock_ring& r : box.rings()) used += r.used;
+  EXPECT_EQ(used, n - box.free_frames());
 }
 
 TEST(page_cache, every_frame_pinned_is_enomem_in_bounded_time_and_passes) {

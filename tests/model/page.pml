@@ -48,6 +48,7 @@ byte data[2 * NFRAMES];
 byte slots[2 * NBUCKETS];  // 0 or frame + 1; all keys have one tag
 bit bucket_lock[NBUCKETS];
 #define HOME(k) ((k) % NBUCKETS)
+#define CHOICE(k) ((k) % NFRAMES)  // frames::preferred
 
 byte host_failures = FAILURES;
 byte ndone;  // groups that have ended
@@ -163,9 +164,17 @@ inline pin(f, k) {
   fi
 }
 
-// hash_table::find: a bucket is one load. Sets held, f, was_filling.
+// page_cache::find: the frame of the page's choice, else what hash_table::find finds: a bucket is one load. Sets held, f, was_filling.
 inline find(k) {
-  d_step { first = slots[2 * HOME(k)]; second = slots[2 * HOME(k) + 1]; held = 0 }
+  d_step { f = CHOICE(k); held = 0 }
+  pin(f, k);
+  if
+  :: held -> skip
+  :: else -> find_elsewhere(k)
+  fi
+}
+inline find_elsewhere(k) {
+  d_step { first = slots[2 * HOME(k)]; second = slots[2 * HOME(k) + 1] }
   if
   :: d_step { first != 0 -> f = first - 1; first = 0 }
      pin(f, k)
@@ -189,6 +198,7 @@ inline acquire() {
     :: HITS(1, k) -> d_step { f = 1; pins[1]++; was_filling = filling[1] }
     :: !HITS(0, k) && !HITS(1, k) && vacant[0] -> d_step { f = 0; begin_fill_at_once(0) }
     :: !HITS(0, k) && !HITS(1, k) && !vacant[0] && vacant[1] -> d_step { f = 1; begin_fill_at_once(1) }
+    :: !HITS(0, k) && !HITS(1, k) && EVICTABLE(CHOICE(k)) -> d_step { f = CHOICE(k); failed[f] = 0; begin_fill_at_once(f) }
     fi
   }
   if
@@ -231,11 +241,42 @@ inline acquire() {
      :: held -> bucket_lock[HOME(k)] = 0; break
      :: else
      fi;
+     // clock_rings::take: the frame of choice, if it is free or may be evicted
+     d_step {
+       f = CHOICE(k);
+       if
+       :: vacant[f] -> vacant[f] = 0; filler = 1
+       :: else
+       fi
+     }
+     if
+     :: atomic { !filler && EVICTABLE(f) -> was_stamp = stamp[f]; was_refused = failed[f] }
+        d_step {  // frames::claim
+#ifdef MUTATE_TAKE_PINNED
+          filler = !dirty[f] && !filling[f] && !claimed[f] && stamp[f] == was_stamp && failed[f] == was_refused;
+#else
+          filler = EVICTABLE(f) && stamp[f] == was_stamp && failed[f] == was_refused;
+#endif
+          if
+          :: filler -> claimed[f] = 1; failed[f] = 0
+          :: else
+          fi
+        }
+        if
+#ifndef MUTATE_TAKE_LEAVES_ENTRY
+        :: filler && !was_refused -> d_step { erase(f) }
+#endif
+        :: else
+        fi;
+        d_step { was_stamp = 0; was_refused = 0 }
+     :: else
+     fi;
      // clock_rings::allocate: the back hand
      d_step {
        if
-       :: vacant[0] -> f = 0; vacant[0] = 0; filler = 1
-       :: !vacant[0] && vacant[1] -> f = 1; vacant[1] = 0; filler = 1
+       :: filler -> assert(!NAMED(f))
+       :: !filler && vacant[0] -> f = 0; vacant[0] = 0; filler = 1
+       :: !filler && !vacant[0] && vacant[1] -> f = 1; vacant[1] = 0; filler = 1
        :: else
        fi
      }
@@ -258,7 +299,7 @@ inline acquire() {
         break
      :: else ->
         bucket_lock[HOME(k)] = 0;
-        (vacant[0] || vacant[1])  // -ENOMEM, were it not to come
+        (vacant[0] || vacant[1] || EVICTABLE(CHOICE(k)))  // -ENOMEM, were it not to come
      fi
   od;
   if
@@ -373,7 +414,7 @@ proctype looker(byte k) {
     if
     :: slots[2 * HOME(k)] != 0 -> f = slots[2 * HOME(k)] - 1; there = 1
     :: slots[2 * HOME(k) + 1] != 0 -> f = slots[2 * HOME(k) + 1] - 1; there = 1
-    :: slots[2 * HOME(k)] == 0 && slots[2 * HOME(k) + 1] == 0
+    :: f = CHOICE(k); there = 1  // asked first; the table only if it has another page
     fi
   }
   if

@@ -53,6 +53,7 @@ class lane_program {
     std::int64_t own_first = 0, own_count = 0;
     unsigned sloppy_percent = 5;  // how often an access is beyond the mapping
     bool adds_shared = false;
+    bool may_starve = false;  // an element may be zeros, for want of a frame
   };
 
   lane_program(random_source& draw, mapped_model& m, const shape& s) : draw_(draw), m_(m), shape_(s) {
@@ -173,6 +174,7 @@ class lane_program {
       s.n = i - p.index;
       if (draw_.percent(25)) return read_wide(s, i);
       if (draw_.percent(25)) return gather(s, i);
+      if (draw_.percent(25)) return walk(s);
       s.what = pointer_op::index;
       touch(p, i);
       return add_data(s, i);
@@ -209,7 +211,33 @@ class lane_program {
     const std::int64_t last = i + n - 1;
     const bool same_page = m_.has(last) && m_.in_one_page(last) && static_cast<std::int64_t>(m_.page(last)) == p.link;
     if (!same_page) p.link = not_linked;
+    s.flag = !same_page;
     add_data(s, i, n);
+  }
+
+  // Through a page or several, now and then out of the mapping, or backwards.
+  void walk(pointer_step s) {
+    model_pointer& p = at(s.p);
+    const auto per_page = static_cast<std::int64_t>(m_.page_nbytes / m_.nbytes);
+    std::int64_t stride = draw_.percent(60) ? 1 : 1 + static_cast<std::int64_t>(draw_.below(40));
+    if (draw_.percent(20)) stride = per_page / 2 + static_cast<std::int64_t>(draw_.below(3));
+    if (draw_.percent(5)) stride = static_cast<std::int64_t>(draw_.below(3)) - 2;
+    s.what = pointer_op::walk;
+    s.n = static_cast<std::int64_t>(draw_.below(draw_.percent(30) ? 200 : 20)) - 1;
+    if (m_.has(p.index) && stride > 0 && !draw_.percent(shape_.sloppy_percent)) {
+      s.n = std::min(s.n, (m_.count - 1 - p.index) / stride + 1);
+    }
+    s.v = static_cast<std::uint64_t>(stride);
+    const std::vector<std::byte> none(m_.nbytes);
+    std::uint64_t all = 0;
+    for (std::int64_t k = 0; k < s.n; ++k) {
+      if (!may_read(p.index + k * stride)) return;
+    }
+    for (std::int64_t k = 0; k < s.n; ++k, p.index += stride) {
+      touch(p, p.index);
+      all = next_of_walk(all, digest(m_.has(p.index) ? m_.element(p.index) : none.data(), m_.nbytes));
+    }
+    add(s, {all, 0, shape_.may_starve || !m_.bytes_known ? result_kind::ignored : result_kind::exact});
   }
 
   void gather(pointer_step s, std::int64_t i) {

@@ -19,8 +19,9 @@ enum class pointer_op : std::uint8_t {
   dereference,    // *p                      -> digest of the element
   index,          // p[n]                    -> digest
   arrow,          // p->byte[n], *p of what is no struct -> digest
-  load_wide,      // p.load<V>(n)            -> digest
+  load_wide,      // p.load<V>(n)            -> digest; with the flag, unlinks (it may have been in place, in two pages)
   gather,         // p.gather({n, v})        -> digest of the first, or (not flag) the second; unlinks
+  walk,           // for_each_n(n, v, ..., p) -> digest of what it gave
   copy,           // T of a copy of p        -> digest
   post_plus,      // *p++                    -> digest
   post_minus,     // *p--                    -> digest
@@ -71,6 +72,8 @@ inline constexpr unsigned local_pointers = 3, global_pointers = 2, all_pointers 
   for (std::size_t i = 0; i < nbytes; ++i) h = (h ^ b[i]) * 0x100000001b3u;
   return h;
 }
+
+GPUFS_HOST_DEVICE std::uint64_t next_of_walk(std::uint64_t so_far, std::uint64_t digest) { return so_far * 31 + digest; }
 
 // The element that a write of `v` leaves.
 template <class T>
@@ -133,6 +136,7 @@ class pointer_interpreter {
         }
       case pointer_op::load_wide: {
         const auto value = p.template load<wide_of<plain>>(s.n);
+        if (s.flag != 0) p.unlink();
         return digest(&value, sizeof value);
       }
       case pointer_op::gather: {
@@ -140,6 +144,12 @@ class pointer_interpreter {
         const auto got = p.gather(at);
         p.unlink();  // as it has done already if it had to wait
         return digest_of(got[s.flag != 0 ? 0 : 1]);
+      }
+      case pointer_op::walk: {
+        std::uint64_t all = 0;
+        for_each_n(
+            s.n, static_cast<std::int64_t>(s.v), [&](const plain& x) { all = next_of_walk(all, digest_of(x)); }, p);
+        return all;
       }
       case pointer_op::copy: {
         const pointer copied(p);

@@ -208,6 +208,7 @@ struct pointer_trial {
     shape.nsteps = static_cast<unsigned>(draw.between(1, under_tsan ? most / 2 : most));
     shape.sloppy_percent = draw.percent(30) ? 0 : draw.percent(20) ? 30 : 5;
     shape.adds_shared = true;
+    shape.may_starve = kind == room::too_many;
     for (unsigned i = 0; i < nactive; ++i) {
       shape.own_first = own_count_ * i;
       shape.own_count = m.writable ? own_count_ : 0;

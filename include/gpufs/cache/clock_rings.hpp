@@ -31,16 +31,39 @@ class clock_rings {
     const std::uint32_t steps = n < max_steps / 2 ? 2 * n : max_steps;
     for (std::uint32_t i = 0; i < steps; ++i) {
       const std::uint32_t position = simt::atomic_ref<std::uint32_t>(ring.hand).fetch_add(1, std::memory_order_relaxed);
-      passed |= evict(pages, ring, frame_at(position + ring.ahead), erase);
+      if (is_full(ring)) passed |= evict(pages, ring, frame_at(position + ring.ahead), erase);
       const frame_index f = frame_at(position);
       const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
       if ((now & frame_state::free) != 0 && pages.take_free(f)) {
-        simt::atomic_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
+        count_taken(ring);
         return {f, true, false, false};
       }
       transient |= (now & (frame_state::filling | frame_state::claimed)) != 0;
     }
     return {frame_index{}, false, transient, passed};
+  }
+
+  // Takes this frame if it is free, or, where the ring has few free ones, has a page that was not used since the clock's hand came
+  // by. As allocate.
+  static constexpr bool takes = true;
+  template <class Erase>
+  GPUFS_DEVICE bool take(const frames& pages, frame_index f, Erase erase) const {
+    clock_ring& ring = storage_.rings[static_cast<std::uint32_t>(f) % storage_.nrings];
+    const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
+    if ((now & frame_state::free) != 0) {
+      if (!pages.take_free(f)) return false;
+      count_taken(ring);
+    } else {
+      constexpr std::uint64_t stays =
+          frame_state::pin_mask | frame_state::dirty | frame_state::filling | frame_state::claimed | frame_state::referenced;
+      if ((now & stays) != 0 || !is_full(ring) || !pages.claim(f, now)) return false;
+      if ((now & frame_state::failed) == 0) {
+        erase(f);
+        simt::atomic_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
+      }
+      simt::atomic_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
+    }
+    return true;
   }
 
   // How many attempts look at every frame twice: after these without a transient frame, all are pinned.
@@ -52,10 +75,22 @@ class clock_rings {
   GPUFS_DEVICE void count_eviction(frame_index f) const {
     clock_ring& ring = storage_.rings[static_cast<std::uint32_t>(f) % storage_.nrings];
     simt::atomic_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
+    simt::atomic_ref<std::uint32_t>(ring.used).add_relaxed(~0u);
   }
 
  private:
   static constexpr std::uint32_t max_steps = 64;
+
+  // Whether free frames are few, so that pages have to go: before that the hand finds one soon.
+  GPUFS_DEVICE static bool is_full(clock_ring& ring) {
+    const std::uint32_t wanted = ring.nframes / 8 > ring.ahead ? ring.nframes / 8 : ring.ahead;
+    return simt::atomic_ref<std::uint32_t>(ring.used).load(std::memory_order_relaxed) + wanted >= ring.nframes;
+  }
+  // A frame that was free.
+  GPUFS_DEVICE static void count_taken(clock_ring& ring) {
+    simt::atomic_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
+    simt::atomic_ref<std::uint32_t>(ring.used).add_relaxed(1);
+  }
 
   // Of two rings the one whose hand has come less far. So all hands keep together, and what is written at one time lies close
   // together: the device translates few addresses for it (with 512-byte pages, translation is what limits).
@@ -83,6 +118,7 @@ class clock_rings {
       simt::atomic_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
     }
     pages.release(f);
+    simt::atomic_ref<std::uint32_t>(ring.used).add_relaxed(~0u);
     return false;
   }
 

@@ -40,6 +40,15 @@ class frames {
   GPUFS_DEVICE std::uint64_t& state_word(frame_index f) const { return storage_.states[static_cast<std::uint32_t>(f)]; }
   GPUFS_DEVICE simt::atomic_ref<std::uint64_t> state(frame_index f) const { return simt::atomic_ref<std::uint64_t>(state_word(f)); }
 
+  // The frame of a page's own choice: pages side by side choose frames side by side. Who looks a page up looks there first.
+  // (The product is too low by one at most.)
+  GPUFS_DEVICE frame_index preferred(page_key key) const {
+    const auto at = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key)) + cache_id_of(key) * 0x9e3779b1u;
+    const auto quotient = static_cast<std::uint32_t>(std::uint64_t{at} * storage_.reciprocal >> 32);
+    const std::uint32_t rest = at - quotient * storage_.nframes;
+    return frame_index{rest < rest - storage_.nframes ? rest : rest - storage_.nframes};
+  }
+
   // What a pin found. `held` says whether the caller now holds a pin.
   struct pin_result {
     bool held;

@@ -42,28 +42,14 @@ class hash_table {
     return false;
   }
 
-  // What `find` finds for most keys, in less code: an entry of the home bucket, or of the one behind it, that may be
+  // What `find` finds for most keys, in less code and at once: an entry of the home bucket, or of the one behind it, that may be
   // `key`'s. no_frame: look again with find. For pointers: buckets are asked to be kept in the second-level cache, through which
   // pages stream (find does without: hits of map_page were 1 % slower with it).
   static constexpr std::uint32_t no_frame = ~0u;
   GPUFS_DEVICE std::uint32_t first(page_key key) const {
-    const std::uint32_t found = last_match(key, load_bucket(key, 0));
-    return found != no_frame ? found : last_match(key, load_bucket(key, 1));
-  }
-  // The same in two steps, so that several loads can be under way: of the home bucket (0), or of the one behind it (1).
-  GPUFS_DEVICE simt::vec16 load_bucket(page_key key, unsigned which) const {
     const std::uint32_t at = home(hash(key));
-    return simt::load_kept_16(&storage_.buckets[which == 0 ? at : behind(at)]);
-  }
-  GPUFS_DEVICE std::uint32_t last_match(page_key key, const simt::vec16& slots) const {
-    std::uint32_t found = no_frame;
-    for (unsigned i = 0; i < 4; ++i) found = is_match(key, slots.word[i]) ? frame_of(key, slots.word[i]) : found;
-    return found;
-  }
-  GPUFS_DEVICE std::uint32_t first_match(page_key key, const simt::vec16& slots) const {
-    std::uint32_t found = no_frame;
-    for (unsigned i = 4; i-- > 0;) found = is_match(key, slots.word[i]) ? frame_of(key, slots.word[i]) : found;
-    return found;
+    const std::uint32_t found = match(key, at);
+    return found != no_frame ? found : match(key, behind(at));
   }
 
   // Locks the key's home bucket against other inserts of the same key. False when `until` expired first. The holder
@@ -145,10 +131,13 @@ class hash_table {
   GPUFS_DEVICE std::uint32_t entry(std::uint32_t h, frame_index f) const {
     return h >> storage_.frame_bits << storage_.frame_bits | (static_cast<std::uint32_t>(f) + 1);
   }
-  // Of a slot that may be `key`'s, its frame; of others, and of empty ones, a number beyond all frames.
-  GPUFS_DEVICE std::uint32_t frame_of(page_key key, std::uint32_t slot) const { return slot - entry(hash(key), frame_index{0}); }
-  GPUFS_DEVICE bool is_match(page_key key, std::uint32_t slot) const {
-    return frame_of(key, slot) < (1u << storage_.frame_bits) - 1;
+  // The last slot of a bucket that may be `key`'s: its frame, or no_frame.
+  GPUFS_DEVICE std::uint32_t match(page_key key, std::uint32_t index) const {
+    const simt::vec16 slots = simt::load_kept_16(&storage_.buckets[index]);
+    const std::uint32_t first = entry(hash(key), frame_index{0});
+    std::uint32_t found = no_frame;
+    for (const std::uint32_t slot : slots.word) found = slot - first < (1u << storage_.frame_bits) - 1 ? slot - first : found;
+    return found;
   }
   GPUFS_DEVICE simt::atomic_ref<std::uint32_t> header_of(std::uint32_t index) const {
     return simt::atomic_ref<std::uint32_t>(storage_.headers[index]);

@@ -64,7 +64,7 @@ struct alignas(64) clock_ring {
   std::uint32_t hand;
   std::uint32_t nframes;
   std::uint32_t ahead;  // eviction runs this many frames before allocation
-  std::uint32_t reserved;
+  std::uint32_t used;   // frames that are not free
   std::uint64_t evictions;
   std::uint64_t allocations;
 };
@@ -83,7 +83,12 @@ struct frame_storage {
   std::byte* data;        // frame i at data + (i << page_shift)
   std::uint32_t nframes;
   std::uint32_t page_shift;
+  std::uint32_t reciprocal;  // of nframes: reciprocal_of
 };
+constexpr std::uint32_t reciprocal_of(std::uint32_t nframes) {
+  const std::uint64_t whole = (std::uint64_t{1} << 32) / nframes;
+  return static_cast<std::uint32_t>(whole >> 32 != 0 ? whole - 1 : whole);
+}
 
 // Of a frame whose page is mapped for writing: the twin that all share who have it mapped (file/map_to_write.hpp).
 struct alignas(16) twin_state {

@@ -80,9 +80,36 @@ class page_cache {
     }
   }
 
-  // Takes a page that is marked dirty out of the cache, with its changes. False when it is pinned by somebody, and stays. Takes no
-  // pin, so that several who do this at once are not in each other's way.
+  // Takes a page that is marked dirty out of the cache, with its changes. False when it is pinned by somebody, and stays; who only
+  // looks a page up may pin it for a moment, so that is asked for a while. Takes no pin, so that several who do this at once are
+  // not in each other's way.
   GPUFS_DEVICE bool drop_dirty(page_key key) const {
+    const simt::deadline until(stray_ns);
+    simt::backoff pause;
+    while (!try_to_drop_dirty(key)) {
+      if (until.expired()) return false;
+      pause();
+    }
+    return true;
+  }
+
+  // Ends the fill that `acquire` handed out. With an error, the page leaves the table, waiters wake with the error and our
+  // pin is gone; else we go on holding our pin. One lane calls, after the group's sync.
+  GPUFS_DEVICE void end_fill(page_key key, frame_index f, int error) const {
+    if (error != 0) {
+      fail_fill(resident_, key, f, error);
+    } else {
+      frames_.end_fill(f, 0);
+    }
+  }
+
+  GPUFS_DEVICE void unpin(frame_index f) const { frames_.unpin(f); }
+  GPUFS_DEVICE bool unpin_checked(frame_index f) const { return frames::unpin_checked(frames_.state_word(f)); }
+
+ private:
+  static constexpr std::uint64_t stray_ns = 1'000'000;
+
+  GPUFS_DEVICE bool try_to_drop_dirty(page_key key) const {
     bool pinned = false;
     table_.find(key, [&](frame_index f) {
       for (;;) {
@@ -100,23 +127,17 @@ class page_cache {
     return !pinned;
   }
 
-  // Ends the fill that `acquire` handed out. With an error, the page leaves the table, waiters wake with the error and our
-  // pin is gone; else we go on holding our pin. One lane calls, after the group's sync.
-  GPUFS_DEVICE void end_fill(page_key key, frame_index f, int error) const {
-    if (error != 0) {
-      fail_fill(resident_, key, f, error);
-    } else {
-      frames_.end_fill(f, 0);
-    }
-  }
+  static constexpr bool has_choice = requires { Allocator::takes; };
 
-  GPUFS_DEVICE void unpin(frame_index f) const { frames_.unpin(f); }
-  GPUFS_DEVICE bool unpin_checked(frame_index f) const { return frames::unpin_checked(frames_.state_word(f)); }
-
- private:
   // True when the page was there and is pinned now.
   GPUFS_DEVICE bool find(page_key key, frames::pin_result& pinned, frame_index& at) const {
     const frames& pages = frames_;
+    if constexpr (has_choice) {
+      at = pages.preferred(key);
+      pinned = pages.pin(at, key);
+      if (pinned.held) [[likely]]
+        return true;
+    }
     return table_.find(key, [&](frame_index f) {
       pinned = pages.pin(f, key);
       at = f;
@@ -158,8 +179,13 @@ class page_cache {
         table.unlock(key);
         return pinned.filling ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
       }
-      const auto room =
-          self.allocator_.allocate(pages, start, ring, [&](frame_index victim) { table.erase(pages.load_key(victim), victim); });
+      const auto erase = [&](frame_index victim) { table.erase(pages.load_key(victim), victim); };
+      typename Allocator::result room{};
+      if constexpr (has_choice) {
+        const frame_index choice = pages.preferred(key);
+        if (attempt == 0 && self.allocator_.take(pages, choice, erase)) room = {choice, true, false, false};
+      }
+      if (!room.found) room = self.allocator_.allocate(pages, start, ring, erase);
       if (room.found) {
         pages.begin_fill(room.frame, key);
         table.insert(key, room.frame);

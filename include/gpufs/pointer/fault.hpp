@@ -25,6 +25,13 @@ struct no_handler {
 namespace detail {
 
 inline constexpr std::uint32_t no_page = ~0u;  // files have fewer pages
+
+// The pages that a pointer is linked to: those of these addresses, which lie in frames side by side. span 0: none.
+struct held_pages {
+  std::uint64_t address = 0;
+  std::uint32_t span = 0;
+};
+
 GPUFS_DEVICE cache::page_key key_of(const mapping_entry& from, std::uint64_t page_number) {
   return cache::make_key(from.cache_id, page_number);
 }
@@ -164,14 +171,26 @@ GPUFS_DEVICE void give_back(std::uint64_t& state, std::uint32_t npins) {
   }
 }
 
-// Gives back the pins on the pages at these addresses (0: none). All lanes call; what they have read or (Wrote) written is done
-// with.
+// The frames of linked pages: n of them from `first` on.
+struct frame_run {
+  std::uint32_t first, n;
+};
+GPUFS_DEVICE frame_run frames_of(const cache::frame_storage& frames, const held_pages& held) {
+  const std::uint64_t begin = held.address - reinterpret_cast<std::uint64_t>(frames.data);
+  const auto first = static_cast<std::uint32_t>(begin >> frames.page_shift);
+  if (held.span == 0) return {0, 0};
+  return {first, static_cast<std::uint32_t>((begin + held.span - 1) >> frames.page_shift) - first + 1};
+}
+
+// Gives back the pins on linked pages. All lanes call; what they have read or (Wrote) written is done with.
 template <bool Wrote>
-GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from, std::uint64_t address) {
-  std::uint64_t* state = address == 0 ? nullptr : &state_at(*from, address);
-  const std::uint32_t same = sharing_lanes(lanes, state);
-  if (state == nullptr || simt::lane_id() != simt::lowest_lane(same)) return;
-  give_back<Wrote>(*state, simt::count_lanes(same));
+GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from, const held_pages& held) {
+  const frame_run run = held.span != 0 ? frames_of(from->frames, held) : frame_run{0, 0};
+  for (std::uint32_t i = 0; lanes.ballot_lanes(i < run.n) != 0; ++i) {
+    std::uint64_t* state = i < run.n ? &from->frames.states[run.first + i] : nullptr;
+    const std::uint32_t same = sharing_lanes(lanes, state);
+    if (state != nullptr && simt::lane_id() == simt::lowest_lane(same)) give_back<Wrote>(*state, simt::count_lanes(same));
+  }
 }
 
 // The page that an element of nbytes lies in; no_page: it is beyond the bounds, or does not lie in one page.
@@ -185,10 +204,22 @@ GPUFS_DEVICE std::uint32_t page_of(std::uint32_t page_shift, const bounds& withi
   return static_cast<std::uint32_t>(position >> page_shift);
 }
 
-// What pin_hit says in an address's low bits of what it has not done; 0: it has done all.
+// What pin_hit gives: the page's address, with what is not done in its low bits (0: all is), and what is linked in its high ones:
+// how many pages, side by side, and how many of them lie before that page.
 inline constexpr std::uint64_t pin_again = 1;   // it has not even looked, and `held` is held still
 inline constexpr std::uint64_t pin_missed = 2;  // a lane's page was not found; all lanes of the warp have this
 GPUFS_DEVICE bool is_done(std::uint64_t pinned) { return (pinned & (pin_again | pin_missed)) == 0; }
+inline constexpr unsigned pin_count_bit = 48, pin_before_bit = 54;
+inline constexpr std::uint64_t one_page_pinned = std::uint64_t{1} << pin_count_bit;
+GPUFS_DEVICE std::uint64_t address_in(std::uint64_t pinned) { return pinned & (one_page_pinned - 1) & ~(pin_again | pin_missed); }
+GPUFS_DEVICE std::uint32_t count_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_count_bit) & 63; }
+GPUFS_DEVICE std::uint32_t before_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_before_bit); }
+
+// How many pages a lane's pointer may link to beside the one that it wants, before and behind it, and how many behind it will
+// be walked through (walking::surely); warp_lanes - 1 at most.
+struct room {
+  std::uint8_t before = 0, behind = 0, walk = 0;
+};
 
 // An access by a full warp whose lanes' pointers have one mapping: its entry is loaded once, a word a lane.
 class warp_access {
@@ -201,31 +232,43 @@ class warp_access {
     return simt::this_warp().all(simt::this_warp().broadcast(name) == name && is_mapping(name) && !checks_access(name));
   }
 
-  // Gives back the pins on the pages at these addresses (0: none).
+  // The frames of linked pages.
+  GPUFS_DEVICE frame_run frames_held(const held_pages& held) const {
+    cache::frame_storage frames{};
+    frames.data = entry_.get<std::byte*>(frames_at + offsetof(cache::frame_storage, data));
+    frames.page_shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
+    return frames_of(frames, held);
+  }
+
+  // Gives back the pins on the pages in these frames. A page a lane where all lanes have the same ones.
   template <bool Wrote>
-  GPUFS_DEVICE void unpin(std::uint64_t address) const {
-    const std::uint64_t data = entry_.get<std::uint64_t>(frames_at + offsetof(cache::frame_storage, data));
-    const std::uint32_t shift = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, page_shift));
-    const auto frame = address == 0 ? no_page : static_cast<std::uint32_t>((address - data) >> shift);
-    const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), frame);
+  GPUFS_DEVICE void unpin(const frame_run& held) const {
+    const auto warp = simt::this_warp();
     auto* states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
-    if (frame == no_page || simt::lane_id() != simt::lowest_lane(same)) return;
-    give_back<Wrote>(states[frame], simt::count_lanes(same));
+    const std::uint32_t first = warp.broadcast(held.first), n = warp.broadcast(held.n);
+    if (warp.all(held.first == first && held.n == n)) {
+      if (simt::lane_id() < held.n) give_back<Wrote>(states[held.first + simt::lane_id()], simt::warp_lanes);
+      return;
+    }
+    for (std::uint32_t i = 0; warp.any(i < held.n); ++i) {
+      const std::uint32_t frame = i < held.n ? held.first + i : no_page;
+      const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), frame);
+      if (frame != no_page && simt::lane_id() == simt::lowest_lane(same)) give_back<Wrote>(states[frame], simt::count_lanes(same));
+    }
   }
 
-  // A frame that may be that of the lane's page, asked for only: see hash_table::first.
+  // The frame of the page's choice, in which it may be.
   GPUFS_DEVICE std::uint32_t look_up(std::uint32_t page) const {
-    cache::table_storage table{};
-    table.buckets = entry_.get<cache::bucket*>(table_at + offsetof(cache::table_storage, buckets));
-    table.bucket_mask = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, bucket_mask));
-    table.frame_bits = entry_.get<std::uint32_t>(table_at + offsetof(cache::table_storage, frame_bits));
+    cache::frame_storage frames{};
+    frames.nframes = nframes();
+    frames.reciprocal = entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, reciprocal));
     const std::uint32_t id = cache_id();
-    return page == no_page ? cache::hash_table::no_frame : cache::hash_table(table).first(cache::make_key(id, page));
+    return page == no_page ? cache::hash_table::no_frame
+                           : static_cast<std::uint32_t>(cache::frames(frames).preferred(cache::make_key(id, page)));
   }
 
-  // Pins the page in the frame that look_up gave, if it is there: the page's address; else 0; with pin_missed, for all lanes, if
-  // one's is not there. What is needed of the entry is asked for where it is needed, each time: that is an instruction, and a
-  // register that need not be kept.
+  // Pins the lane's page in the frame that look_up gave, if it is there: as pin_hit. What is needed of the entry is asked for where
+  // it is needed, each time: that is an instruction, and a register that need not be kept.
   GPUFS_DEVICE std::uint64_t pin(std::uint32_t frame, std::uint32_t page) const {
     const auto warp = simt::this_warp();
     const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), page);
@@ -234,7 +277,24 @@ class warp_access {
     const std::uint32_t hits = warp.ballot(frame != cache::hash_table::no_frame);
     if (hits != 0) count_hits(simt::count_lanes(hits));
     const std::uint64_t at = address_of(warp.shfl(frame, simt::lowest_lane(same)));
-    return warp.any(at == 0 && page != no_page) ? at | pin_missed : at;
+    const std::uint64_t pinned = at != 0 ? at | one_page_pinned : 0;
+    return warp.any(at == 0 && page != no_page) ? pinned | pin_missed : pinned;
+  }
+
+  // Pins pages side by side for all lanes, a page a lane: from the first that lanes want on, in frames from `first` on, up to
+  // `most`. Their number; or 0, if that has not `least`.
+  GPUFS_DEVICE std::uint32_t pin_run(std::uint32_t first, std::uint32_t page, std::uint32_t least, std::uint32_t most) const {
+    const auto warp = simt::this_warp();
+    const std::uint32_t lane = simt::lane_id(), all = nframes();
+    const bool wanted = lane < most && first + lane < all;
+    const std::uint32_t mine = pin_alone(wanted ? first + lane : cache::hash_table::no_frame, page + lane, simt::warp_lanes);
+    const std::uint32_t held = warp.ballot(mine != cache::hash_table::no_frame);
+    std::uint32_t n = held == ~0u ? simt::warp_lanes : simt::lowest_lane(~held);
+    if (n < least) n = 0;
+    auto* states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
+    if ((held >> lane & 1) != 0 && lane >= n) give_back<false>(states[mine], simt::warp_lanes);  // behind one that is not there
+    if (n != 0) count_hits(n);
+    return n;
   }
 
   // The address of a frame's page; no_frame: 0.
@@ -257,6 +317,10 @@ class warp_access {
            static_cast<std::uint64_t>(name) >> mapping_address_bits;
   }
 
+  GPUFS_DEVICE std::uint32_t nframes() const {
+    return entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, nframes));
+  }
+
   // Pins the page npins times if it is in the frame (no_frame: it is not). The frame if it is; else no_frame. Each lane for itself,
   // but all call.
   GPUFS_DEVICE std::uint32_t pin_alone(std::uint32_t frame, std::uint32_t page, std::uint32_t npins) const {
@@ -274,45 +338,73 @@ class warp_access {
   }
 
  private:
-  static constexpr unsigned frames_at = offsetof(mapping_entry, frames), table_at = offsetof(mapping_entry, table);
+  static constexpr unsigned frames_at = offsetof(mapping_entry, frames);
   simt::warp_line entry_;
 };
 
-// Pins each lane's page (no_page: none) in place of the page at `held` (an address in it; 0: none), if that is done at once: a full
-// warp with one mapping, and pages in the cache. The page's address, or 0, and what is left to pin_rest. Uses few registers: what a
-// call saves on the stack is written by 32 lanes, 128 bytes for each word.
-template <bool Wrote>
-GPUFS_DEVICE std::uint64_t pin_hit_inline(mapping_name name, std::uint32_t page, std::uint64_t held) {
+// How many pages a pointer may hold, so that one of each warp of the grid holds no more than that part of the cache's frames.
+GPUFS_DEVICE std::uint32_t most_pages(std::uint32_t nframes, std::uint32_t part) {
+  const std::uint64_t warps = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::warp_lanes);
+  const std::uint32_t share = warps < 1u << 26 ? nframes / (static_cast<std::uint32_t>(warps) * part) : 0;
+  return share == 0 ? 1 : share < simt::warp_lanes ? share : simt::warp_lanes;
+}
+
+// Whether a warp walks through a file, page after page: where that shows, or as its pointers were made for it.
+enum class walking : bool { as_seen, surely };
+
+// Pins each lane's page (no_page: none) in place of what is held, if that is done at once: a full warp with one mapping, and pages
+// in the cache, in the frames of their choice. The page's address, or 0, and what is left to pin_rest. Where lanes go on to the
+// page behind those that they hold, they walk: then all get up to eight times as many pages as they had, side by side, as far as
+// all have room. Uses few registers: what a call saves on the stack is written by 32 lanes, 128 bytes for each word. What is called
+// through a pointer must not call it, as ptxas would then hold it to the calling convention in kernels, too, and each fault would
+// save eight registers on the stack.
+template <bool Wrote, walking Walks = walking::as_seen>
+GPUFS_DEVICE_COLD std::uint64_t pin_hit(mapping_name name, std::uint32_t page, room around, held_pages held) {
   struct site;
   if (!warp_access::possible(simt::lanes_together<site>(), name)) return pin_again;
   const warp_access access(name);
   if (!access.is(name)) return pin_again;
-  const std::uint32_t frame = access.look_up(page);
-  if (simt::this_warp().any(held != 0)) access.unpin<Wrote>(held);
-  return access.pin(frame, page);
-}
-// As a function, for kernels. What is called through a pointer must not call it, but have it inline: then ptxas would hold it to
-// the calling convention in kernels, too, and each fault would save eight registers on the stack.
-template <bool Wrote>
-GPUFS_DEVICE_COLD std::uint64_t pin_hit(mapping_name name, std::uint32_t page, std::uint64_t held) {
-  return pin_hit_inline<Wrote>(name, page, held);
+  const auto warp = simt::this_warp();
+  const std::uint32_t first = warp.reduce_min(page), last = warp.reduce_max(page);
+  const std::uint32_t before = page - first, spread = last - first;
+  std::uint32_t most = Walks == walking::surely ? before + 1 + around.walk : 1;
+  if (warp.any(held.span != 0)) {
+    const frame_run was = access.frames_held(held);
+    const std::uint32_t behind = access.look_up(last);
+    if (warp.all(was.n != 0 && was.first + was.n == behind) && most < 8 * was.n) most = 8 * was.n;
+    access.unpin<Wrote>(was);
+  }
+  if (warp.any(most > 1)) {
+    const std::uint32_t share = most_pages(access.nframes(), Walks == walking::surely ? 8 : 16);
+    const std::uint32_t fits = before <= around.before ? before + 1u + around.behind : 1;
+    most = most < share ? most : share;
+    most = warp.reduce_min(fits < most ? fits : most);
+  }
+  if (spread < most && first != no_page) {
+    const std::uint32_t frame = access.look_up(first);
+    const std::uint32_t n = access.pin_run(frame, first, spread + 1, most);
+    if (n != 0) return access.address_of(frame + before) | n * one_page_pinned | std::uint64_t{before} << pin_before_bit;
+    if (spread == 0) return pin_missed;
+  }
+  return access.pin(access.look_up(page), page);
 }
 
-// Gives up a pointer's page. Lanes that are here together share the update.
+// Gives up a pointer's pages. Lanes that are here together share the update.
 template <bool Wrote>
-GPUFS_DEVICE_COLD void leave(mapping_name name, std::uint64_t address) {
+GPUFS_DEVICE_COLD void leave(mapping_name name, held_pages held) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
   if (warp_access::possible(lanes, name)) {
-    warp_access(name).unpin<Wrote>(address);
+    const warp_access access(name);
+    access.unpin<Wrote>(access.frames_held(held));
   } else {
-    unpin_pages<Wrote>(lanes, entry_of(name), address);
+    unpin_pages<Wrote>(lanes, entry_of(name), held);
   }
 }
 
 // Pins the page npins times if it is in the cache: its address; 0: it is not, or none was asked for; or a negative errno. One lane
-// calls, in as little code as that takes: some lane of many scattered accesses of a warp needs it, as hash_table::first did not
-// find its page, and the others wait.
+// calls, in as little code as that takes: some lane of many scattered accesses of a warp needs it, as its page is not in the
+// frame of its choice, and the others wait.
 GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t page, std::uint32_t npins) {
   if (!is_mapping(name)) return check_name(name);
   mapping_entry& from = *entry_of(name);
@@ -322,9 +414,9 @@ GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t
   if (error != 0 || page == no_page) return error;
   const cache::page_key key = cache::make_key(id, page);
   const cache::frames frames(from.frames);
-  cache::frames::pin_result pinned{};
-  cache::frame_index at{};
-  const bool found = cache::hash_table(from.table).find(key, [&](cache::frame_index f) {
+  cache::frame_index at = frames.preferred(key);
+  cache::frames::pin_result pinned = frames.pin(at, key, npins);
+  const bool found = pinned.held || cache::hash_table(from.table).find(key, [&](cache::frame_index f) {
     at = f;
     pinned = frames.pin(f, key, npins);
     return pinned.held;
@@ -343,17 +435,17 @@ GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t
 // errno.
 template <class Handler, bool Wrote>
 GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std::uint32_t page, std::uint64_t pinned,
-                                        std::uint64_t held) {
+                                        held_pages held) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  auto mine = static_cast<std::int64_t>(pinned & ~(pin_again | pin_missed));
-  if (pinned != pin_again) held = 0;  // it has been given back
+  auto mine = static_cast<std::int64_t>(address_in(pinned));
+  if (pinned != pin_again) held = {};  // it has been given back
   const bool looks = pinned == pin_again || (mine == 0 && page != no_page);
   if (lanes.size() == 1) {
-    if (held != 0) give_back<Wrote>(state_at(*entry_of(name), held), 1);
+    if (held.span != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
     if (looks) mine = simt::call_cold(&pin_found, name, page, 1);
   } else {
-    if (lanes.ballot_lanes(held != 0) != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
+    if (lanes.ballot_lanes(held.span != 0) != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
     // Lanes that look for one page of one mapping.
     struct wanted_page {
       mapping_name name;
@@ -409,7 +501,7 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     if (lanes.ballot_lanes(wanted) == 0) break;
     const std::uint64_t at = position + done;
     const auto page = wanted ? static_cast<std::uint32_t>(at >> shift) : no_page;
-    const std::int64_t got = simt::call_cold(&pin_rest<Handler, Write>, name, handler, page, pin_again, 0);
+    const std::int64_t got = simt::call_cold(&pin_rest<Handler, Write>, name, handler, page, pin_again, held_pages{});
     const std::uint32_t served = lanes.ballot_lanes(wanted && got > 0);
     std::uint64_t address = 0;
     if (wanted && got > 0) {
@@ -428,7 +520,7 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     } else if (wanted && (got != -ENOMEM || served == 0)) {
       error = static_cast<int>(got);  // while others get on, frames come free: try again
     }
-    unpin_pages<Write>(lanes, from, address);
+    unpin_pages<Write>(lanes, from, {address, address != 0 ? 1u : 0u});
   }
   if (error != 0) {
     if constexpr (Write) {

@@ -121,9 +121,9 @@ GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount
 }
 
 // Drops what private mappings have changed in the pages of p's mapping, and unlinks p: later accesses find what the file has. All
-// lanes of the group call. 0; -EINVAL when the mapping is not private; -EBUSY when a pointer was linked to some page, or held it
-// ahead, which keeps its changes; or -EBADF when the file was closed (and, without check_access, its mapping given to another).
-// Without this, changed pages stay in the cache as long as the mount.
+// lanes of the group call. 0; -EINVAL when the mapping is not private; -EBUSY when a pointer was linked to some page (of
+// several, where its warp walks), which keeps its changes; or -EBADF when the file was closed (and, without check_access, its
+// mapping given to another). Without this, changed pages stay in the cache as long as the mount.
 template <class Group, class T, class Access>
 GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   p.unlink();

@@ -1,9 +1,9 @@
 // Active pointers: ptr<T> behaves like T*, and points into a file. After ActivePointers (ISCA'16), section III.
 //
-// A pointer is linked, and then holds one pin on one page and reads it with plain loads, or unlinked, and then holds a position
-// only. Accessing an element of another page faults, gives the page up and links to that one (fault.hpp); assignment and
-// destruction unlink. Arithmetic only moves: a pointer that has left its page holds it until the next access, so that walking costs
-// an addition. Copies are unlinked; a moved-from pointer hands its link over.
+// A pointer is linked, and then holds a pin on a page, or on several side by side, and reads them with plain loads, or unlinked,
+// and then holds a position only. Accessing an element elsewhere faults, gives the pages up and links there (fault.hpp); assignment
+// and destruction unlink. Arithmetic only moves: a pointer that has left its page holds it until the next access, so that walking
+// costs an addition. Copies are unlinked; a moved-from pointer hands its link over.
 //
 // Each lane uses its own pointer, and lanes that fault together share the work (on CUDA: the lanes of a full warp). An access
 // waits for a page to be brought in, as long as pread may. What cannot be had (beyond the mapping -ENXIO, no frame -ENOMEM, and
@@ -19,28 +19,24 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// What a pointer is compiled with: who works on pages that are brought in, what it holds beside the linked page, and the slow
-// paths.
+// What a pointer is compiled with: who works on pages that are brought in, and the slow paths.
 template <class Handler>
 struct handled_by {
   using handler = Handler;
-  struct pages {  // none
-    GPUFS_DEVICE void take(const pages&) {}
-  };
 
-  // See detail::pin_hit and pin_rest, leave, access_elsewhere. last: the last page that the pointer may access. held: the page that
-  // is to be given back, 0: none.
-  template <bool Wrote>
-  GPUFS_DEVICE static std::uint64_t pin_hit(const pages&, mapping_name from, std::uint32_t page, std::uint64_t held) {
-    return detail::pin_hit<Wrote>(from, page, held);
+  // See detail::pin_hit and pin_rest, leave, access_elsewhere. held: the pages that are to be given back.
+  template <bool Wrote, detail::walking Walks>
+  GPUFS_DEVICE static std::uint64_t pin_hit(mapping_name from, std::uint32_t page, detail::room around,
+                                            const detail::held_pages& held) {
+    return detail::pin_hit<Wrote, Walks>(from, page, around, held);
   }
   template <bool Wrote>
-  GPUFS_DEVICE static std::int64_t pin_rest(const pages&, mapping_name from, const Handler& how, std::uint32_t page,
-                                            std::uint32_t /*last*/, std::uint64_t pinned, std::uint64_t held) {
+  GPUFS_DEVICE static std::int64_t pin_rest(mapping_name from, const Handler& how, std::uint32_t page, std::uint64_t pinned,
+                                            const detail::held_pages& held) {
     return simt::call_cold(&detail::pin_rest<Handler, Wrote>, from, how, page, pinned, held);
   }
   template <bool Wrote>
-  GPUFS_DEVICE static void leave(const pages&, mapping_name from, std::uint64_t held) {
+  GPUFS_DEVICE static void leave(mapping_name from, const detail::held_pages& held) {
     simt::call_cold(&detail::leave<Wrote>, from, held);
   }
   template <bool Write>
@@ -96,6 +92,8 @@ class kept_by_ptr<no_handler, true> : protected kept_by_ptr<no_handler, false> {
   mutable page_mark mark_ = page_mark::none;
 };
 
+struct walk;  // for_each.hpp
+
 }  // namespace detail
 
 template <class T, class Access = plain_access>
@@ -148,8 +146,7 @@ class element {
 // Dereferencing links and so changes the object even where it is const: threads that share a pointer (in global or shared memory)
 // each copy it first. All zero bytes are a null pointer, so that arrays of pointers may start as zeroed memory.
 template <class T, class Access>
-class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const_v<T>>, private Access::pages {
-  using pages = typename Access::pages;
+class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const_v<T>> {
   using kept = detail::kept_by_ptr<typename Access::handler, !std::is_const_v<T>>;
   using kept::handler;
   using kept::mark;
@@ -161,6 +158,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   static constexpr std::uint32_t nbytes = sizeof(T);
   // Mappings begin at multiples of the alignment, and pages are no smaller than zeros_nbytes.
   static constexpr bool may_straddle = alignof(T) != sizeof(T) || sizeof(T) > zeros_nbytes;
+  // Whether several pages may be linked at once: what is noted of writes is of one page.
+  static constexpr bool links_runs = !writable && !may_straddle;
   static_assert(std::is_object_v<T> && std::is_trivially_copyable_v<T>, "gpufs::ptr<T>: files hold trivially copyable objects");
   static_assert(!std::is_volatile_v<T>, "gpufs::ptr<T>: T must not be volatile");
   static_assert(!writable || std::is_same_v<handler_type, no_handler>,
@@ -176,8 +175,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   GPUFS_DEVICE constexpr ptr() {}  // null
   GPUFS_DEVICE constexpr ptr(std::nullptr_t) {}
-  GPUFS_DEVICE ptr(const ptr& other) : kept(), pages() { copy_position(other); }
-  GPUFS_DEVICE ptr(ptr&& other) noexcept : kept(), pages() { take(other); }
+  GPUFS_DEVICE ptr(const ptr& other) : kept() { copy_position(other); }
+  GPUFS_DEVICE ptr(ptr&& other) noexcept : kept() { take(other); }
   // From ptr<T> to ptr<const T>. A template, so that a copy does not ask what a ptr<T> is, which with a handler there is none of.
   template <class Writable>
   requires(!writable && std::is_same_v<Writable, ptr<plain, Access>>) GPUFS_DEVICE ptr(const Writable& other) {
@@ -298,12 +297,12 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // Gives the page up; the next access faults.
   GPUFS_DEVICE void unlink() const {
     if (!linked()) return;
-    const std::uint64_t at = first_;
+    const detail::held_pages held{first_, span_};
     span_ = 0;
     end_stores();
     address_ = position();
     shift_ = 0;
-    Access::template leave<writable>(static_cast<const pages&>(*this), from_, at);
+    Access::template leave<writable>(from_, held);
   }
 
   // Atomics on the file's element, of device scope; pages are in device memory. For T of 4 or 8 bytes, aligned. An access that
@@ -382,10 +381,11 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   template <class, class>
   friend class ptr;
   friend class element<plain, Access>;
+  friend struct detail::walk;
 
   GPUFS_DEVICE static std::uint64_t bytes(difference_type n) { return static_cast<std::uint64_t>(n) * nbytes; }
   GPUFS_DEVICE std::uint64_t position() const { return address_ + shift_; }
-  // Whether the element that many bytes on lies in the linked page. In this order, the address is computed beside it.
+  // Whether the element that many bytes on lies in what is linked. In this order, the address is computed beside it.
   GPUFS_DEVICE bool reaches(std::uint64_t distance) const { return distance + (address_ - first_) < span_; }
 
   template <class Other>
@@ -402,7 +402,6 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     first_ = other.first_;
     span_ = other.span_;
     set_mark(other.mark());
-    pages::take(other);
     other.span_ = 0;
     other.set_mark(detail::page_mark::none);
   }
@@ -419,6 +418,17 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     GPUFS_DEVICE std::uint32_t page_of(std::uint64_t position) const {
       return detail::page_of<may_straddle>(page_shift, within, position, nbytes);
     }
+    // The pages of the mapping around an element's page, where several may be linked at once, in a walk that goes so many bytes on.
+    GPUFS_DEVICE detail::room around(std::uint32_t page, std::uint64_t position, std::uint64_t walk) const {
+      if (!links_runs || page == detail::no_page) return {};
+      const auto at_most = [](std::uint64_t npages) {
+        constexpr std::uint64_t most = simt::warp_lanes - 1;
+        return static_cast<std::uint8_t>(npages < most ? npages : most);
+      };
+      const std::uint64_t last = within.end - nbytes, to_the_end = last - position;
+      return {at_most(page - (within.begin >> page_shift)), at_most((last >> page_shift) - page),
+              at_most(((position + (walk < to_the_end ? walk : to_the_end)) >> page_shift) - page)};
+    }
   };
   GPUFS_DEVICE whereabouts look() const {
     const mapping_name from = from_;
@@ -427,13 +437,22 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   // Links to the page of the element that many bytes on: > 0; or is not linked then: 0: the element does not lie in one page, or a
   // negative errno, not recorded yet.
-  GPUFS_DEVICE std::int64_t link(std::uint64_t distance) const {
-    if (!linked()) first_ = 0;
+  // walking::surely: the walk goes that many bytes on.
+  template <detail::walking Walks = detail::walking::as_seen>
+  GPUFS_DEVICE std::int64_t link(std::uint64_t distance, std::uint64_t walk = ~std::uint64_t{0}) const {
+    const detail::held_pages held{first_, span_};
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
     end_stores();
-    auto at = static_cast<std::int64_t>(pin(distance));
-    if (!detail::is_done(static_cast<std::uint64_t>(at))) [[unlikely]]
-      at = pin_rest(distance, static_cast<std::uint64_t>(at));
+    constexpr detail::walking walks = links_runs ? Walks : detail::walking::as_seen;
+    auto at = static_cast<std::int64_t>(pin<walks>(distance, held, walk));
+    std::uint32_t npages = 1, before = 0;
+    if (detail::is_done(static_cast<std::uint64_t>(at))) [[likely]] {
+      npages = detail::count_of(static_cast<std::uint64_t>(at));
+      before = detail::before_of(static_cast<std::uint64_t>(at));
+      at = static_cast<std::int64_t>(detail::address_in(static_cast<std::uint64_t>(at)));
+    } else {
+      at = pin_rest(distance, static_cast<std::uint64_t>(at), held);
+    }
     const whereabouts now = look();
     const std::uint64_t wanted = now.here + distance;
     if (at <= 0) [[unlikely]] {
@@ -441,30 +460,30 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       shift_ = 0;
       return at < 0 || now.within.have(wanted, nbytes) ? at : -ENXIO;
     }
-    // The elements of the page that are within the bounds.
-    const std::uint64_t begin = wanted >> now.page_shift << now.page_shift, end = begin + (std::uint64_t{1} << now.page_shift);
+    // The elements of the pages that are within the bounds.
+    const std::uint64_t begin = ((wanted >> now.page_shift) - before) << now.page_shift;
+    const std::uint64_t end = begin + (std::uint64_t{npages} << now.page_shift);
     const std::uint64_t first = now.within.begin > begin ? now.within.begin : begin;
     const std::uint64_t last = (now.within.end < end ? now.within.end : end) - nbytes;
-    const auto page_address = static_cast<std::uint64_t>(at);
+    const std::uint64_t page_address = static_cast<std::uint64_t>(at) - (std::uint64_t{before} << now.page_shift);
     first_ = page_address + (first - begin);
     span_ = static_cast<std::uint32_t>(last - first) + 1;
     address_ = page_address + (now.here - begin);
     shift_ = begin - page_address;
     return at;
   }
-  GPUFS_DEVICE std::uint64_t pin(std::uint64_t distance) const {
-    const pages& besides = *this;
+  template <detail::walking Walks>
+  GPUFS_DEVICE std::uint64_t pin(std::uint64_t distance, const detail::held_pages& held, std::uint64_t walk) const {
     const whereabouts now = look();
-    return Access::template pin_hit<writable>(besides, now.from, now.page_of(now.here + distance), first_);
+    const std::uint64_t position = now.here + distance;
+    const std::uint32_t page = now.page_of(position);
+    return Access::template pin_hit<writable, Walks>(now.from, page, now.around(page, position, walk), held);
   }
   // What pin_hit has left.
-  GPUFS_DEVICE std::int64_t pin_rest(std::uint64_t distance, std::uint64_t pinned) const {
-    const pages& besides = *this;
+  GPUFS_DEVICE std::int64_t pin_rest(std::uint64_t distance, std::uint64_t pinned, const detail::held_pages& held) const {
     const whereabouts now = look();
     const std::uint32_t page = now.page_of(now.here + distance);
-    const auto last_page = page == detail::no_page ? 0 : static_cast<std::uint32_t>((now.within.end - 1) >> now.page_shift);
-    return Access::template pin_rest<writable>(besides, now.from, handler(), page, last_page, pinned,
-                                               pinned == detail::pin_again ? first_ : 0);
+    return Access::template pin_rest<writable>(now.from, handler(), page, pinned, held);
   }
   GPUFS_DEVICE plain read(std::uint64_t distance) const {
     const bool here = reaches(distance);
@@ -578,7 +597,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // What an access in place needs: three of these. Its address and, while it is not linked, any two numbers whose sum is its
   // position.
   mutable std::uint64_t address_ = 0;
-  mutable std::uint64_t first_ = 0;  // the address of the linked page's first element within the bounds
+  mutable std::uint64_t first_ = 0;  // the address of the first linked element within the bounds
   mutable std::uint32_t span_ = 0;   // addresses that its elements may have; 0: not linked
   mutable std::uint64_t shift_ = 0;  // position - address
   simt::rarely_used<mapping_name> from_;

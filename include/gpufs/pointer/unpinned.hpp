@@ -43,25 +43,20 @@ GPUFS_DEVICE read_elements<T, N> read_unpinned(mapping_name name, const bounds& 
   std::uint32_t page[N], at[N], read = 0;
   for (unsigned k = 0; k < N; ++k) page[k] = page_of<MayStraddle>(page_shift, within, positions[k], sizeof(T));
   const auto key = [&](unsigned k) { return cache::make_key(id, page[k]); };
-  {
-    simt::vec16 slots[N];
-    for (unsigned k = 0; k < N; ++k) slots[k] = table.load_bucket(key(k), 0);
-    for (unsigned k = 0; k < N; ++k) {
-      at[k] = table.last_match(key(k), slots[k]);
-      // Rare, but not among the accesses of a warp: its bucket has run over, or has another key that looks like it.
-      if (at[k] == no_frame) {
-        at[k] = table.last_match(key(k), table.load_bucket(key(k), 1));
-      } else if (at[k] != table.first_match(key(k), slots[k])) [[unlikely]] {
-        if (!cache::frames::has(frames.look(cache::frame_index{at[k]}), key(k))) at[k] = table.first_match(key(k), slots[k]);
-      }
-      const bool there = (at[k] != no_frame) & (page[k] != no_page);
-      read |= std::uint32_t{there} << k;
-      if (!there) at[k] = 0;  // looked at for nothing
-    }
-  }
   cache::frames::unpinned seen[N];
+  for (unsigned k = 0; k < N; ++k) at[k] = static_cast<std::uint32_t>(frames.preferred(key(k)));
   for (unsigned k = 0; k < N; ++k) seen[k] = frames.look(cache::frame_index{at[k]});
-  for (unsigned k = 0; k < N; ++k) read &= ~(std::uint32_t{!cache::frames::has(seen[k], key(k))} << k);
+  for (unsigned k = 0; k < N; ++k) {
+    // Not where it would be: the table knows, mostly.
+    if (!cache::frames::has(seen[k], key(k))) [[unlikely]] {
+      const std::uint32_t other = table.first(key(k));
+      if (other != no_frame) {
+        at[k] = other;
+        seen[k] = frames.look(cache::frame_index{other});
+      }
+    }
+    read |= std::uint32_t{cache::frames::has(seen[k], key(k)) && page[k] != no_page} << k;
+  }
   simt::fence_loads();
   elements<T, N> values;
   for (unsigned k = 0; k < N; ++k) {
