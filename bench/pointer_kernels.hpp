@@ -26,13 +26,13 @@ struct raw_memory {
 // The same for kernels whose loop reads once a round: the compiler unrolls it for raw_memory, and has several reads in flight.
 struct untiled_raw_memory : raw_memory {};
 
-// A source for kernels that read it in tiles of four.
+// A source for kernels that walk through it by for_each_n.
 template <class Source>
-struct in_tiles : Source {};
+struct by_walks : Source {};
 template <class Source>
-inline constexpr bool reads_in_tiles = false;
+inline constexpr bool walks = false;
 template <class Source>
-inline constexpr bool reads_in_tiles<in_tiles<Source>> = true;
+inline constexpr bool walks<by_walks<Source>> = true;
 
 // The same, and what copies it is not a kernel but the driver.
 struct copied_memory : raw_memory {};
@@ -48,84 +48,11 @@ struct mapped_file {
   }
 };
 
-// The same by pointers that look pages up ahead.
+// The same by pointers of map_sequential.
 struct walked_file : mapped_file {
   template <class T>
   GPUFS_DEVICE auto at(std::uint64_t offset) const {
     return gpufs::map_sequential<const T>(gpufs::this_warp(), gpufs::file(fs, number), static_cast<std::int64_t>(offset));
-  }
-};
-
-// Device memory with the file's content, walked through by a pointer that makes a fault's accesses to memory at each page, and does
-// nothing else of it: the page's bucket, its frame's key, and an add to the frame's state, which is taken back at the next page.
-// What copies through pointers could reach if faults cost no more than that.
-template <class T>
-class accessing_pointer {
- public:
-  GPUFS_DEVICE accessing_pointer(const std::byte* data, std::uint64_t offset, const gpufs::cache::cache_layout& cache,
-                                 std::uint32_t cache_id, std::uint64_t* missed)
-      : at_(reinterpret_cast<const T*>(data + offset)), data_(data), cache_(cache), cache_id_(cache_id), missed_(missed) {}
-  GPUFS_DEVICE ~accessing_pointer() { leave(); }
-  accessing_pointer(const accessing_pointer&) = delete;
-  accessing_pointer& operator=(const accessing_pointer&) = delete;
-
-  GPUFS_DEVICE accessing_pointer& operator+=(std::ptrdiff_t n) {
-    at_ += n;
-    return *this;
-  }
-  // The lanes of a warp are side by side in one page. All call.
-  template <unsigned N>
-  GPUFS_DEVICE gpufs::elements<T, N> read_tile(std::uint32_t stride) const {
-    const auto offset = static_cast<std::uint64_t>(reinterpret_cast<const std::byte*>(at_) - data_);
-    const auto page = static_cast<std::uint32_t>(offset >> cache_.frames.page_shift);
-    if (page != page_) enter(page);
-    gpufs::elements<T, N> tile;
-    for (unsigned k = 0; k < N; ++k) tile.values[k] = at_[k * stride];
-    return tile;
-  }
-
- private:
-  GPUFS_DEVICE void enter(std::uint32_t page) const {
-    const auto warp = gpufs::this_warp();
-    const auto key = gpufs::cache::make_key(cache_id_, page);
-    const std::uint32_t frame = gpufs::cache::hash_table(cache_.table).first(key);
-    leave();
-    page_ = page;
-    bool held = false;
-    if (warp.leader() && frame != gpufs::cache::hash_table::no_frame) {
-      held = gpufs::cache::frames(cache_.frames).pin<gpufs::simt::kept_ref>(gpufs::cache::frame_index{frame}, key).held;
-    }
-    if (warp.broadcast(held)) {
-      frame_ = frame;
-    } else if (warp.leader()) {
-      atomic_ref<std::uint64_t>(*missed_).add_relaxed(1);
-    }
-  }
-  GPUFS_DEVICE void leave() const {
-    if (frame_ == gpufs::cache::hash_table::no_frame) return;
-    if (gpufs::this_warp().leader()) {
-      gpufs::cache::frames::unpin<gpufs::simt::kept_ref>(
-          gpufs::cache::frames(cache_.frames).state_word(gpufs::cache::frame_index{frame_}), 1);
-    }
-    frame_ = gpufs::cache::hash_table::no_frame;
-  }
-
-  const T* at_;
-  const std::byte* data_;
-  const gpufs::cache::cache_layout& cache_;
-  std::uint32_t cache_id_;
-  std::uint64_t* missed_;
-  mutable std::uint32_t page_ = ~0u, frame_ = gpufs::cache::hash_table::no_frame;
-};
-struct accessed_memory {
-  const std::byte* data;
-  mapped_file file;  // with the same content, all of it in the cache
-  std::uint64_t* missed;
-
-  template <class T>
-  GPUFS_DEVICE auto at(std::uint64_t offset) const {
-    const gpufs::mount_layout& mount = file.fs.layout();
-    return accessing_pointer<T>(data, offset, mount.cache, gpufs::file_table(mount).view(file.number).cache_id, missed);
   }
 };
 
@@ -264,13 +191,9 @@ struct work_on_parts {
     if constexpr (Work::of_two) {
       auto q = from.template at<T>(begin_of_second + mine);
       q += lane_id();
-      if constexpr (reads_in_tiles<Source>) {
-        for (std::uint32_t i = 0; i < nsteps; i += 4) {
-          const auto x = read_tile(p), y = read_tile(q);
-          for (unsigned k = 0; k < 4; ++k) add_to(sum, x[k], y[k]);
-          p += 4 * 32;
-          q += 4 * 32;
-        }
+      if constexpr (walks<Source>) {
+        gpufs::for_each_n(
+            nsteps, 32, [&](const T& x, const T& y) { add_to(sum, x, y); }, p, q);
       } else {
         repeat([&] {
           add_to(sum, *p, *q);
@@ -278,12 +201,9 @@ struct work_on_parts {
           q += 32;
         });
       }
-    } else if constexpr (reads_in_tiles<Source>) {
-      for (std::uint32_t i = 0; i < nsteps; i += 4) {
-        const auto x = read_tile(p);
-        for (unsigned k = 0; k < 4; ++k) add_to(sum, x[k], x[k]);
-        p += 4 * 32;
-      }
+    } else if constexpr (walks<Source>) {
+      gpufs::for_each_n(
+          nsteps, 32, [&](const T& x) { add_to(sum, x, x); }, p);
     } else {
       repeat([&] {
         const T x = *p;

@@ -51,25 +51,27 @@ struct tlb {
 
 // detail::pin_hit, with the TLB asked first.
 template <unsigned Entries, bool Wrote>
-GPUFS_DEVICE_COLD std::uint64_t pin_by_tlb(gpufs::mapping_name name, std::uint32_t page, std::uint64_t held) {
+GPUFS_DEVICE_COLD std::uint64_t pin_by_tlb(gpufs::mapping_name name, std::uint32_t page, gpufs::detail::held_pages held) {
   namespace detail = gpufs::detail;
   constexpr std::uint32_t no_frame = gpufs::cache::hash_table::no_frame;
   struct site;
   auto& mine = tlb<Entries>::of_block();
-  if (!mine.serves(name)) return detail::pin_hit<Wrote>(name, page, held);
+  if (!mine.serves(name)) return detail::pin_hit<Wrote>(name, page, {}, held);
   if (!detail::warp_access::possible(gpufs::simt::lanes_together<site>(), name)) return detail::pin_again;
   const detail::warp_access access(name);
   if (!access.is(name)) return detail::pin_again;
   const auto warp = gpufs::this_warp();
+  const std::uint32_t id = access.cache_id();
   std::uint32_t frame = page == detail::no_page ? no_frame : mine.frame_of(page);
   const bool in_tlb = frame != no_frame;
   if (warp.any(!in_tlb && page != detail::no_page)) {
-    const std::uint32_t found = access.look_up(page);
+    const gpufs::cache::hash_table table(detail::entry_of(name)->table);
+    const std::uint32_t found = page == detail::no_page ? no_frame : table.first(gpufs::cache::make_key(id, page));
     if (!in_tlb) frame = found;
   }
-  if (warp.any(held != 0)) access.unpin<Wrote>(held);
+  if (warp.any(held.span != 0)) access.unpin<Wrote>(access.frames_held(held));
   const std::uint64_t at = access.pin(frame, page);
-  const bool pinned = (at & ~detail::pin_missed) != 0;
+  const bool pinned = detail::address_in(at) != 0;
   if (!in_tlb && pinned) mine.enter(page, frame);
   if (in_tlb && !pinned) mine.forget(page);  // the frame has another page: pin_rest looks it up
   return at;
@@ -78,8 +80,9 @@ GPUFS_DEVICE_COLD std::uint64_t pin_by_tlb(gpufs::mapping_name name, std::uint32
 // A pointer's access through the block's TLB.
 template <unsigned Entries>
 struct tlb_access : gpufs::plain_access {
-  template <bool Wrote>
-  GPUFS_DEVICE static std::uint64_t pin_hit(const pages&, gpufs::mapping_name from, std::uint32_t page, std::uint64_t held) {
+  template <bool Wrote, gpufs::detail::walking>
+  GPUFS_DEVICE static std::uint64_t pin_hit(gpufs::mapping_name from, std::uint32_t page, gpufs::detail::room,
+                                            const gpufs::detail::held_pages& held) {
     return pin_by_tlb<Entries, Wrote>(from, page, held);
   }
 };
@@ -106,7 +109,7 @@ class short_ptr {
       : word_(other.position()), frames_(other.frames_), from_(other.from_), within_(other.within_) {}
   short_ptr& operator=(const short_ptr&) = delete;
   GPUFS_DEVICE ~short_ptr() {
-    if (held() != 0) Access::template leave<false>({}, from_, held());
+    if (held().span != 0) Access::template leave<false>(from_, held());
   }
 
   GPUFS_DEVICE T operator*() const { return read(0); }
@@ -139,26 +142,30 @@ class short_ptr {
   GPUFS_DEVICE static std::uint64_t bytes(std::ptrdiff_t n) { return static_cast<std::uint64_t>(n) * sizeof(T); }
   GPUFS_DEVICE std::uint32_t page_shift() const { return gpufs::detail::page_shift_of(from_); }
   GPUFS_DEVICE std::uint64_t position() const { return word_ & position_mask; }
-  // The address of the page that a pin is held on, also where the pointer has left it; 0: none.
-  GPUFS_DEVICE std::uint64_t held() const {
+  // The page that a pin is held on, also where the pointer has left it.
+  GPUFS_DEVICE gpufs::detail::held_pages held() const {
     const std::uint64_t frame = (word_ & ~linked) >> position_bits;  // + 1
-    return frame == 0 ? 0 : frames_ + ((frame - 1) << page_shift());
+    if (frame == 0) return {};
+    return {frames_ + ((frame - 1) << page_shift()), 1};
   }
   GPUFS_DEVICE bool reaches(std::uint64_t distance) const {
     return (word_ & linked) != 0 && ((word_ + distance) ^ word_) >> page_shift() == 0;
   }
   GPUFS_DEVICE std::uint64_t address(std::uint64_t distance) const {
-    return held() + ((word_ + distance) & ((std::uint64_t{1} << page_shift()) - 1));
+    return held().address + ((word_ + distance) & ((std::uint64_t{1} << page_shift()) - 1));
   }
 
   // Links to the page that it points into: 0, or why not.
   GPUFS_DEVICE int link() const {
-    const std::uint64_t before = held(), here = position();
+    const gpufs::detail::held_pages before = held();
+    const std::uint64_t here = position();
     word_ = here;
     const std::uint32_t page = gpufs::detail::page_of<false>(page_shift(), within_, here, sizeof(T));
-    std::uint64_t at = Access::template pin_hit<false>({}, from_, page, before);
-    if (!gpufs::detail::is_done(at)) [[unlikely]]
-      at = static_cast<std::uint64_t>(Access::template pin_rest<false>({}, from_, {}, page, page, at, before));
+    std::uint64_t at = Access::template pin_hit<false, gpufs::detail::walking::as_seen>(from_, page, {}, before);
+    if (gpufs::detail::is_done(at)) [[likely]]
+      at = gpufs::detail::address_in(at);
+    else
+      at = static_cast<std::uint64_t>(Access::template pin_rest<false>(from_, {}, page, at, before));
     if (static_cast<std::int64_t>(at) <= 0) return static_cast<int>(at);
     word_ = linked | (((at - frames_) >> page_shift()) + 1) << position_bits | here;
     return 0;

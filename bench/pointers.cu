@@ -8,17 +8,17 @@
 // the clock around each access, and its raw read took 225 cycles, those of a second-level cache. So here the lanes go through a
 // page of 2 MiB, more than the first level holds; the _l1 rows are the same in 4 KiB, which it holds. ap_copy_N: each warp copies
 // its own 1 MiB, N bytes a lane, four loads (read_tile) and then four stores (the paper's tiling), from the file to device memory,
-// with 2 blocks of 1,024 threads an SM. Raw is the same kernel, where the paper took cudaMemcpy. _accesses: raw pointers, and a
-// fault's accesses to memory at each page: the limit. ap_workloads_N: the paper's eight, N bytes a lane a read, not tiled; each
-// warp reads its own part and keeps sums in registers, which it writes at its end. 16 bytes are four 4-byte elements, worked on one
-// by one. The mean of the extra times. Its kernels had no page cache behind the pointers; these link once a page. Today's compiler
-// unrolls the raw loops, which tiles them after all, and these are what is held against; _untiled: against raw loops that are not
-// unrolled. _in_tiles: both read four elements, then work on them (read_tile). _by_blocks: from 1 block up (its Figure 6).
-// ap_minor: each warp reads 4 bytes a lane of each of 512 pages, moving its pointer from page to page; against map_page and
-// unmap_page of each (its Table III, where gmmap was the baseline). _sequential: the same through map_sequential. ap_major: as
-// bench/cold.cu, through pointers, which read all of each page. ap_gather: every thread reads random 8-byte elements p[i], as
-// hot_thread in bench/hot.cu; _four: four at a time by p.gather. ap_registers: what a pointer adds to the copy kernels, with the
-// same launch bounds; the worst of the three.
+// with 2 blocks of 1,024 threads an SM. Raw is the same kernel, where the paper took cudaMemcpy. ap_workloads_N: the paper's eight,
+// N bytes a lane a read; each warp reads its own part by gpufs::for_each_n, through pointers of either kind, and keeps sums in
+// registers, which it writes at its end. 16 bytes are four 4-byte elements, worked on one by one. The mean of the extra times.
+// _loops: the same, against raw pointers in a loop of *p and p += 32. _by_element: both in such a loop, as the paper had it.
+// Today's compiler unrolls that for raw pointers; _untiled: against raw loops that are not unrolled. _by_blocks: from 1 block up
+// (its Figure 6). The paper's kernels had no page cache behind the pointers; these link to pages of 4 KiB. ap_minor: each warp
+// reads 4 bytes a lane of each of 512 pages, moving its pointer from page to page; against map_page and unmap_page of each (its
+// Table III, where gmmap was the baseline). _sequential: the same through map_sequential. ap_major: as bench/cold.cu, through
+// pointers, which read all of each page. ap_gather: every thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu;
+// _four: four at a time by p.gather. ap_registers: what a pointer adds to the copy kernels, with the same launch bounds; the worst
+// of the three.
 #include <fcntl.h>
 
 #include "pointer_runs.hpp"
@@ -92,34 +92,25 @@ class pointers : public pointer_runs {
     const filled_memory memory(*this);
     const raw_memory& raw = memory.raw;
     const mapped_file& mapped = cache.mapped;
-    const auto tiled = [&](const char* name) { return baseline<raw_memory>{name, raw}; };
-    const auto untiled = [&](const char* name) { return baseline<untiled_raw_memory>{name, {raw}}; };
-    const auto copies = [&](const std::string& kind, const auto& from) {
-      const auto of = [&]<class T>(const std::string& name, T) {
-        if (args_.wants(name)) copy<T>(name.c_str(), cache.fs, raw, from, out);
-      };
-      of("ap_copy_4" + kind, std::uint32_t{});
-      of("ap_copy_8" + kind, std::uint64_t{});
-      of("ap_copy_16" + kind, vec16{});
+    const auto copies = [&]<class T>(const char* name, T) {
+      if (args_.wants(name)) copy<T>(name, cache.fs, raw, mapped, out);
     };
-    const walked_file walked{mapped};
-    const device_array<std::uint64_t> missed(1);
-    copies("", mapped);
-    copies("_accesses", accessed_memory{raw.data, mapped, missed.get()});
-    if (missed.value() != 0)
-      out.note("ap_copy_N_accesses: pages that a fault would go on to look for: " + std::to_string(missed.value()));
-    copies("_sequential", walked);
-    if (args_.wants("ap_workloads_4"))
-      workloads<std::uint32_t>(out, {}, mapped, tiled("ap_workloads_4"), untiled("ap_workloads_4_untiled"));
-    if (args_.wants("ap_workloads_16"))
-      workloads<vec16>(out, {}, mapped, tiled("ap_workloads_16"), untiled("ap_workloads_16_untiled"));
-    const auto by_tiles = [&]<class T>(const char* name, T) {
-      if (args_.wants(name)) workloads<T>(out, {}, in_tiles<mapped_file>{mapped}, baseline<in_tiles<raw_memory>>{name, {raw}});
+    copies("ap_copy_4", std::uint32_t{});
+    copies("ap_copy_8", std::uint64_t{});
+    copies("ap_copy_16", vec16{});
+    const auto works = [&]<class T>(const std::string& name, T) {
+      const baseline<raw_memory> loops{name + "_loops", raw};
+      if (args_.wants(name))
+        workloads<T>(out, {}, by_walks<mapped_file>{mapped}, baseline<by_walks<raw_memory>>{name, {raw}}, loops);
+      const std::string by_element = name + "_by_element";
+      if (!args_.wants(by_element)) return;
+      workloads<T>(out, {}, mapped, baseline<raw_memory>{by_element, raw},
+                   baseline<untiled_raw_memory>{by_element + "_untiled", {raw}});
     };
-    by_tiles("ap_workloads_4_in_tiles", std::uint32_t{});
-    by_tiles("ap_workloads_16_in_tiles", vec16{});
+    works("ap_workloads_4", std::uint32_t{});
+    works("ap_workloads_16", vec16{});
     if (args_.wants("ap_minor")) minor("ap_minor", cache, mapped, out);
-    if (args_.wants("ap_minor_sequential")) minor("ap_minor_sequential", cache, walked, out);
+    if (args_.wants("ap_minor_sequential")) minor("ap_minor_sequential", cache, walked_file{mapped}, out);
     if (args_.wants("ap_gather")) read_elements<false>("ap_gather", "a random 8-byte element a thread", cache.fs, raw, mapped, out);
     if (args_.wants("ap_gather_four"))
       read_elements<true>("ap_gather_four", "four random 8-byte elements a thread", cache.fs, raw, mapped, out);
@@ -261,10 +252,8 @@ int main(int argc, char** argv) {
     if (args.wants("ap_registers")) bench.registers(out);
     if (args.wants_any({"ap_read_latency", "ap_read_inc_latency", "ap_read_latency_l1", "ap_read_inc_latency_l1"}))
       bench.latency(out);
-    if (args.wants_any({"ap_copy_4", "ap_copy_8", "ap_copy_16", "ap_copy_4_sequential", "ap_copy_8_sequential",
-                        "ap_copy_16_sequential", "ap_copy_4_accesses", "ap_copy_8_accesses", "ap_copy_16_accesses",
-                        "ap_workloads_4", "ap_workloads_16", "ap_workloads_4_in_tiles", "ap_workloads_16_in_tiles", "ap_minor",
-                        "ap_minor_sequential", "ap_gather", "ap_gather_four"}))
+    if (args.wants_any({"ap_copy_4", "ap_copy_8", "ap_copy_16", "ap_workloads_4", "ap_workloads_16", "ap_workloads_4_by_element",
+                        "ap_workloads_16_by_element", "ap_minor", "ap_minor_sequential", "ap_gather", "ap_gather_four"}))
       bench.hits(out);
     if (args.wants("ap_major")) bench.major(out);
     return out.finish();
