@@ -180,7 +180,8 @@ class page_cache {
         return pinned.filling ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
       }
       const auto erase = [&](frame_index victim) { table.erase(pages.load_key(victim), victim); };
-      typename Allocator::result room{};
+      using found_room = decltype(self.allocator_.allocate(pages, start, ring, erase));
+      found_room room{};
       if constexpr (has_choice) {
         const frame_index choice = pages.preferred(key);
         if (attempt == 0 && self.allocator_.take(pages, choice, erase)) room = {choice, true, false, false};
