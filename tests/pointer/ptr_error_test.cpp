@@ -301,7 +301,9 @@ TEST_F(ptr_error, a_read_that_fails_reaches_all_lanes_that_wait) {
   }
   EXPECT_EQ(fs().counters().fault_errors, 3u * 192);
   EXPECT_GE(fs().log().size(), 256u) << "those of accesses, and the host's";
-  EXPECT_TRUE(log_has("offset " + std::to_string(3 * page + 4) + ": Input/output error"));
+  bool told = false;  // of some lane's first access: which of the 576 errors are the log's 256 is the schedule's choice
+  for (unsigned t = 0; t < 192; ++t) told |= log_has("offset " + std::to_string(3 * page + 4 * t) + ": Input/output error");
+  EXPECT_TRUE(told);
   store->wrong().heal();
   run<page_kernel>(3, 64, std::int64_t{3});
   for (unsigned t = 0; t < 192; ++t) {
