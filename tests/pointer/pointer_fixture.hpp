@@ -35,6 +35,27 @@ struct pointer_job {
     }
     return static_cast<std::int64_t>(n);
   }
+  // pins() while the caller's warp does nothing else. All of its lanes call.
+  GPUFS_DEVICE std::int64_t pins_at_rest() const {
+    this_warp().sync();
+    const std::int64_t n = pins();
+    this_warp().sync();
+    return n;
+  }
+};
+
+// One warp brings pages of the file into the cache: all, unless told which.
+struct bring_in : pointer_job {
+  std::uint64_t first = 0, end = npages;
+
+  GPUFS_DEVICE void operator()() const {
+    const file f = open(this_warp(), fs, path);
+    const auto p = map<const std::uint32_t>(this_warp(), f);
+    for (std::uint64_t i = first; i < end; ++i) mine()[0] += p[static_cast<std::int64_t>(i) * per_page];
+    p.unlink();
+    this_warp().sync();
+    close(this_warp(), f);
+  }
 };
 
 class pointer_test : public ::testing::Test {

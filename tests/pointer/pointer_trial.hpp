@@ -65,10 +65,10 @@ struct verify_private {
 };
 
 struct pointer_trial {
-  // ahead: pointers look pages up ahead, in caches that have room for it where the file fits. stores: what they write goes to the
-  // file.
-  pointer_trial(std::uint64_t chosen, const mapped_model& element, unsigned alignment, bool ahead, bool stores)
-      : seed(chosen), draw(chosen * 2 + element.writable), m(element), looks_ahead(ahead), to_file(stores) {
+  // walk: pointers are map_sequential's, in caches with room for the file and the runs that they link to. stores: what they write
+  // goes to the file.
+  pointer_trial(std::uint64_t chosen, const mapped_model& element, unsigned alignment, bool walk, bool stores)
+      : seed(chosen), draw(chosen * 2 + element.writable), m(element), walks(walk), to_file(stores) {
     const std::vector<std::uint32_t> pages = {512, 512, 512, 1024, 4096, 4096, 16384, 65536};
     options.page_nbytes = draw.pick(pages);
     m.page_nbytes = options.page_nbytes;
@@ -112,7 +112,7 @@ struct pointer_trial {
   std::int64_t file_nbytes = 0;
   room kind = room::fits;
   mapped_model m;
-  bool looks_ahead, to_file, in_memory = false;
+  bool walks, to_file, in_memory = false;
   std::vector<meeting> meetings;
   std::vector<lane_program> programs;     // of the active lanes
   std::vector<std::uint32_t> program_of;  // by thread; none: not active
@@ -147,14 +147,14 @@ struct pointer_trial {
     nrounds = static_cast<unsigned>(draw.between(1, 5));
     for (unsigned r = 0; r < nrounds; ++r) meetings.push_back(static_cast<meeting>(draw.below(4)));
     const unsigned nthreads = grid * block, nwarps = nthreads / 32;
-    const std::uint64_t dice = looks_ahead ? 15 : draw.below(100);
+    const std::uint64_t dice = walks ? 15 : draw.below(100);
     if (dice < 15 && !m.writable) {
       kind = room::too_many;
       nactive = nthreads;
     } else if (dice < 50) {
       // A private mapping's pages are beside those that open and pread bring in.
       nframes = std::max<std::uint32_t>(nframes, static_cast<std::uint32_t>(m.writable ? 2 * pages : pages));
-      if (looks_ahead) nframes += static_cast<std::uint32_t>(draw.between(16, 64)) * nwarps;
+      if (walks) nframes += static_cast<std::uint32_t>(draw.between(16, 64)) * nwarps;
       nactive = static_cast<unsigned>(draw.percent(50) ? nthreads : draw.between(1, nthreads));
     } else {
       kind = room::few_lanes;
@@ -328,7 +328,7 @@ class trial_runner {
     // Each access looks up one page, or those that its element lies in (the widest: two elements); lanes together do so once.
     const std::uint64_t pages = 2 + 2 * t_.m.nbytes / t_.m.page_nbytes;
     const std::uint64_t others = std::uint64_t{t_.grid} * t_.block / 32 * (t_.nrounds + 1) * 2;
-    if (t_.looks_ahead) return;
+    if (t_.walks) return;  // a run counts a hit for each of its pages
     EXPECT_LE(c.hits + c.faults + c.waits, nreads * (pages + 1) * (t_.m.writable ? 3 : 1) + others);
     if (!writable) {
       EXPECT_EQ(c.dirty_frames, 0u);

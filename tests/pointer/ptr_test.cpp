@@ -168,13 +168,9 @@ struct shared_page_kernel : pointer_job {
       auto p = map<const std::uint32_t>(warp, f, page * 3);
       p += warp.rank();
       mine()[0] = *p;
-      warp.sync();
-      mine()[1] = pins();
-      warp.sync();
+      mine()[1] = pins_at_rest();
       if (warp.rank() % 2 == 0) p.unlink();
-      warp.sync();
-      mine()[2] = pins();
-      warp.sync();
+      mine()[2] = pins_at_rest();
     }
     warp.sync();
     mine()[3] = pins();
@@ -210,9 +206,7 @@ struct own_pages_kernel : pointer_job {
     {
       auto p = map<const std::uint32_t>(warp, f);
       mine()[0] = p[warp.rank() * per_page + 5];
-      warp.sync();
-      mine()[1] = pins();
-      warp.sync();
+      mine()[1] = pins_at_rest();
     }
     // One lane by itself faults; the others are in the reduction below already.
     std::uint32_t value = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs of pointers that look pages up ahead, in caches with room for that. Seeds as in read_property_test.cpp.
+// Random programs of pointers of map_sequential, in caches with room for the runs that they link to. Seeds as in
+// read_property_test.cpp.
 #include "pointer/pointer_trial.hpp"
 
 namespace gpufs::test {

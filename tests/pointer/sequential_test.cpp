@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pointers that look up pages ahead: what they read, what they hold, and that it is all given back, however lanes leave.
+// Pointers of map_sequential, which link to runs of pages from the first fault on: what they read, what they hold, and that it is
+// all given back, however lanes leave.
 #include "pointer/pointer_fixture.hpp"
 
 namespace gpufs::test {
@@ -9,18 +10,6 @@ namespace {
 using walker = sequential_ptr<const std::uint32_t>;
 
 struct sequential : pointer_test {};
-
-// Brings the whole file into the cache.
-struct warm_up : pointer_job {
-  GPUFS_DEVICE void operator()() const {
-    const file f = open(this_warp(), fs, path);
-    const auto p = map<const std::uint32_t>(this_warp(), f);
-    for (std::uint64_t i = 0; i < npages; ++i) mine()[0] += p[static_cast<std::int64_t>(i) * per_page];
-    p.unlink();
-    this_warp().sync();
-    close(this_warp(), f);
-  }
-};
 
 // Each warp walks through its part, lanes side by side, from `begin` elements on.
 struct walk_parts : pointer_job {
@@ -54,11 +43,11 @@ struct walk_parts : pointer_job {
 };
 
 TEST_F(sequential, walks_in_parts_read_what_is_there) {
-  options.cache_nbytes = 4096 * page;  // room for pages ahead
+  options.cache_nbytes = 4096 * page;  // an eighth of it is more than 32 pages for each warp
   std::int64_t held = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     schedule.seed = seed;
-    if (seed == 4) run<warm_up>(1, 32);
+    if (seed == 4) run<bring_in>(1, 32);
     // Parts that begin and end in the middle of pages and of lines, too.
     const std::int64_t begin = seed % 3 == 0 ? 37 : 0, per_warp = seed % 2 == 0 ? 5 * per_page : 4 * per_page + 77;
     run<walk_parts>(2, 96, begin, per_warp);
@@ -83,11 +72,7 @@ struct hold_pages : pointer_job {
     const file f = open(warp, fs, path);
     std::int64_t* r = mine();
     unsigned n = 0;
-    const auto tell = [&](bool linked) {
-      warp.sync();
-      r[n++] = pins() * 10 + linked;
-      warp.sync();
-    };
+    const auto tell = [&](bool linked) { r[n++] = pins_at_rest() * 10 + linked; };
     {
       auto p = map_sequential<const std::uint32_t>(warp, f);
       p += warp.rank();
@@ -116,9 +101,9 @@ struct hold_pages : pointer_job {
   }
 };
 
-TEST_F(sequential, holds_pages_ahead_and_gives_them_back) {
+TEST_F(sequential, links_to_runs_and_gives_them_back) {
   options.cache_nbytes = 4096 * page;
-  run<warm_up>(1, 32);
+  run<bring_in>(1, 32);
   unsigned together = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     schedule.seed = seed;
@@ -147,7 +132,7 @@ TEST_F(sequential, holds_pages_ahead_and_gives_them_back) {
   EXPECT_EQ(fs().counters().fault_errors, 20u * 32);
 }
 
-// Pointers whose pages ahead differ, of which each lane uses another one, and swaps some.
+// Pointers that are linked to different runs, of which each lane uses another one, and swaps some.
 struct use_several : pointer_job {
   std::uint64_t seed;
 
@@ -187,9 +172,9 @@ struct use_several : pointer_job {
   }
 };
 
-TEST_F(sequential, pointers_with_other_pages_ahead_do_not_mix) {
+TEST_F(sequential, pointers_linked_to_other_runs_do_not_mix) {
   options.cache_nbytes = 4096 * page;
-  run<warm_up>(1, 32);
+  run<bring_in>(1, 32);
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     schedule.seed = seed;
     run<use_several>(1, 32, seed);
@@ -224,7 +209,7 @@ struct take_over : pointer_job {
 
 TEST_F(sequential, another_lane_may_take_a_pointer_over) {
   options.cache_nbytes = 4096 * page;
-  run<warm_up>(1, 32);
+  run<bring_in>(1, 32);
   const device_buffer<std::byte> memory(32 * sizeof(walker));  // zeroed: null pointers
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     schedule.seed = seed;
@@ -237,8 +222,8 @@ TEST_F(sequential, another_lane_may_take_a_pointer_over) {
   }
 }
 
-// Small caches: nobody is kept from a frame by pages that are only held ahead.
-TEST_F(sequential, holds_nothing_ahead_in_a_small_cache) {
+// Small caches, where runs have two pages at most: they keep nobody from a frame.
+TEST_F(sequential, reads_what_is_there_in_small_caches) {
   for (const std::uint32_t frames : {8u, 24u, 64u}) {
     end_mount();
     options.cache_nbytes = frames * page;

@@ -10,37 +10,21 @@ struct walk : pointer_test {
   walk() { options.cache_nbytes = 4096 * page; }  // an eighth of it is more than 32 pages for each warp
 };
 
-// Brings pages of the file into the cache.
-struct bring_in : pointer_job {
-  std::uint64_t first, end;
-  GPUFS_DEVICE void operator()() const {
-    const file f = open(this_warp(), fs, path);
-    const auto p = map<const std::uint32_t>(this_warp(), f);
-    for (std::uint64_t i = first; i < end; ++i) mine()[0] += p[static_cast<std::int64_t>(i) * per_page];
-    p.unlink();
-    this_warp().sync();
-    close(this_warp(), f);
-  }
-};
-
 // One warp reads an element a lane of each page, and says after each how many pages the pointers hold (pins are 32 each); `bytes`
 // of the file are mapped.
 struct hold_more : pointer_job {
-  std::int64_t first_page, bytes;
-  std::int64_t stride;  // pages
+  std::int64_t bytes, stride;  // stride: pages
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     const file f = open(warp, fs, path);
     {
-      auto p = map<const std::uint32_t>(warp, f, 0, bytes / 4) + (first_page * per_page + warp.rank());
+      auto p = map<const std::uint32_t>(warp, f, 0, bytes / 4) + warp.rank();
       std::int64_t wrong = 0;
       for (unsigned i = 0; i < outs - 1; ++i, p += stride * per_page) {
         if (p.left() <= 0) break;
         warp.sync();
         wrong += *p != word_at(p.offset() / 4);
-        warp.sync();
-        mine()[i] = pins();
-        warp.sync();
+        mine()[i] = pins_at_rest();
       }
       mine()[outs - 1] = wrong;
     }
@@ -50,11 +34,11 @@ struct hold_more : pointer_job {
 };
 
 TEST_F(walk, who_goes_from_page_to_page_links_to_eight_times_as_many) {
-  run<bring_in>(1, 32, 0u, npages);
+  run<bring_in>(1, 32);
   unsigned together = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     schedule.seed = seed;
-    const auto held = run<hold_more>(1, 32, std::int64_t{0}, static_cast<std::int64_t>(npages * page), std::int64_t{1});
+    const auto held = run<hold_more>(1, 32, static_cast<std::int64_t>(npages * page), std::int64_t{1});
     EXPECT_EQ(held[outs - 1], 0);
     for (unsigned i = 0; i < outs - 1; ++i) ASSERT_GE(held[i], 32) << "step " << i;
     // Where the schedule has kept the warp together from the first page on.
@@ -75,7 +59,7 @@ TEST_F(walk, links_to_no_page_that_is_not_in_the_cache_or_in_the_mapping) {
       schedule.seed = seed;
       // Two pages and a half more, which are brought in one by one.
       const std::int64_t nbytes = (in_cache + 2) * static_cast<std::int64_t>(page) + static_cast<std::int64_t>(page) / 2;
-      const auto held = run<hold_more>(1, 32, std::int64_t{0}, nbytes, std::int64_t{1});
+      const auto held = run<hold_more>(1, 32, nbytes, std::int64_t{1});
       EXPECT_EQ(held[outs - 1], 0);
       for (std::int64_t i = 0; i < in_cache + 3; ++i) {
         ASSERT_GE(held[static_cast<std::size_t>(i)], 32);
@@ -90,23 +74,23 @@ TEST_F(walk, links_to_no_page_behind_one_that_is_missing_or_behind_the_mapping) 
   // Pages 4 and 5 are missing, and those behind them are given back.
   run<bring_in>(1, 32, 0u, 4u);
   run<bring_in>(1, 32, 6u, npages);
-  const auto held = run<hold_more>(1, 32, std::int64_t{0}, static_cast<std::int64_t>(npages * page), std::int64_t{1});
+  const auto held = run<hold_more>(1, 32, static_cast<std::int64_t>(npages * page), std::int64_t{1});
   EXPECT_EQ(held[outs - 1], 0);
   for (std::size_t i = 0; i < 5; ++i) EXPECT_LE(held[i], 3 * 32) << "step " << i;
   for (const std::int64_t last : {1, 5, 8}) {
     const std::int64_t nbytes = last * static_cast<std::int64_t>(page) + 64 * 4;
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       schedule.seed = seed;
-      const auto in_mapping = run<hold_more>(1, 32, std::int64_t{0}, nbytes, std::int64_t{1});
+      const auto in_mapping = run<hold_more>(1, 32, nbytes, std::int64_t{1});
       for (std::size_t i = 0; i <= static_cast<std::size_t>(last); ++i) EXPECT_LE(in_mapping[i], (last + 1) * 32) << "step " << i;
     }
   }
 }
 
 TEST_F(walk, who_goes_elsewhere_links_to_one_page) {
-  run<bring_in>(1, 32, 0u, npages);
+  run<bring_in>(1, 32);
   for (const std::int64_t stride : {2, 3, 7}) {
-    const auto held = run<hold_more>(1, 32, std::int64_t{0}, static_cast<std::int64_t>(npages * page), stride);
+    const auto held = run<hold_more>(1, 32, static_cast<std::int64_t>(npages * page), stride);
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(npages) / stride; ++i) {
       EXPECT_EQ(held[static_cast<std::size_t>(i)], 32) << "stride " << stride << ", step " << i;
     }
@@ -145,7 +129,7 @@ struct part_ways : pointer_job {
 };
 
 TEST_F(walk, lanes_that_part_give_their_own_pages_back) {
-  run<bring_in>(1, 32, 0u, npages);
+  run<bring_in>(1, 32);
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     schedule.seed = seed;
     const std::uint64_t drawn = content_word(seed, 3);
@@ -214,7 +198,6 @@ struct visit_parts : pointer_job {
       mine()[0] = static_cast<std::int64_t>(sum);
       mine()[1] = p.offset() / 4 - first;
       mine()[2] = static_cast<std::int64_t>(k);
-      mine()[3] = pins() / 32;
     }
     warp.sync();
     close(warp, f);
@@ -224,7 +207,7 @@ struct visit_parts : pointer_job {
 TEST_F(for_each, gives_each_element_once_in_order) {
   for (std::uint64_t seed = 1; seed <= 16; ++seed) {
     schedule.seed = seed;
-    if (seed == 5) run<bring_in>(1, 32, 0u, npages);
+    if (seed == 5) run<bring_in>(1, 32);
     const std::int64_t apart = seed % 4 == 0 ? 57 : seed % 4 == 3 ? 1 : 32;
     const std::int64_t begin = seed % 2 == 0 ? 0 : 21, per_lane = 560;
     run<visit_parts>(2, 96, begin, per_lane, apart, seed % 3 == 0);
@@ -258,9 +241,7 @@ struct cross_together : pointer_job {
               at += 32;
             },
             p);
-        warp.sync();
-        mine()[i] = pins();
-        warp.sync();
+        mine()[i] = pins_at_rest();
       }
       mine()[outs - 1] = wrong;
     }
@@ -270,7 +251,7 @@ struct cross_together : pointer_job {
 };
 
 TEST_F(for_each, lanes_on_both_sides_of_a_page_end_walk_together) {
-  run<bring_in>(1, 32, 0u, npages);
+  run<bring_in>(1, 32);
   unsigned together = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     schedule.seed = seed;
