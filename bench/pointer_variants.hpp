@@ -56,7 +56,7 @@ GPUFS_DEVICE_COLD std::uint64_t pin_by_tlb(gpufs::mapping_name name, std::uint32
   constexpr std::uint32_t no_frame = gpufs::cache::hash_table::no_frame;
   struct site;
   auto& mine = tlb<Entries>::of_block();
-  if (!mine.serves(name)) return detail::pin_hit<Wrote>(name, page, {}, held);
+  if (!mine.serves(name)) return detail::pin_hit<Wrote>(name, page, {page, page, page}, held);
   if (!detail::warp_access::possible(gpufs::simt::lanes_together<site>(), name)) return detail::pin_again;
   const detail::warp_access access(name);
   if (!access.is(name)) return detail::pin_again;
@@ -161,7 +161,7 @@ class short_ptr {
     const std::uint64_t here = position();
     word_ = here;
     const std::uint32_t page = gpufs::detail::page_of<false>(page_shift(), within_, here, sizeof(T));
-    std::uint64_t at = Access::template pin_hit<false, gpufs::detail::walking::as_seen>(from_, page, {}, before);
+    std::uint64_t at = Access::template pin_hit<false, gpufs::detail::walking::as_seen>(from_, page, {page, page, page}, before);
     if (gpufs::detail::is_done(at)) [[likely]]
       at = gpufs::detail::address_in(at);
     else

@@ -100,9 +100,10 @@ struct pointer_match_kernel : apps::collage::match_kernel<Mount> {
     std::uint32_t nfound = 0;
     bool passed = false;
     for (std::uint32_t i = begin; i < end && nfound < bucket_limit && !passed; i += bucket_limit) {
-      const bool valid = i + simt::lane_id() < end;
-      const auto entry =
-          valid ? words.template load<table_entry>(entries + std::uint64_t{i + simt::lane_id()} * 2) : table_entry{0, 0};
+      // All lanes read, as those of a warp that read together fault together, and of some each alone.
+      const std::uint32_t at = i + simt::lane_id();
+      const bool valid = at < end;
+      const auto entry = words.template load<table_entry>(entries + std::uint64_t{valid ? at : end - 1} * 2);
       const std::uint32_t equal = warp.ballot(valid && entry.hashed_key == hashed);
       passed = warp.any(valid && entry.hashed_key > hashed);
       const bool mine = (equal >> simt::lane_id() & 1) != 0;

@@ -451,6 +451,49 @@ TEST_F(ptr_, lower_bound) {
 }
 #endif
 
+// Warps that open, map, read and close one of six files after the other, where two mappings have room: each entry of the mount's
+// table is one file's after another's.
+struct take_turns : pointer_job {
+  std::uint64_t seed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const char* const names[] = {"0", "1", "2", "3", "4", "5"};
+    std::int64_t* r = mine();
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      const std::uint64_t drawn = content_word(seed, i * 64 + thread() / 32);
+      const file f = open(warp, fs, names[drawn % 6]);
+      const auto p = map<const std::uint32_t>(warp, f);
+      if (p) {
+        const std::int64_t at = static_cast<std::int64_t>(drawn / 6 % (nwords - 32)) + warp.rank();
+        r[0] += p[at] != word_at(at, file_seed + drawn % 6);
+        ++r[1];
+      } else {
+        r[0] += p.error() != -ENFILE;
+      }
+      p.unlink();
+      warp.sync();
+      close(warp, f);
+    }
+  }
+};
+
+TEST_F(ptr_, files_that_take_turns_in_a_mapping_do_not_mix) {
+  for (unsigned k = 0; k < 6; ++k) dir.add(std::to_string(k), npages * page, file_seed + k);
+  let_file_times_pass();
+  options.max_mappings = 2;
+  options.store = store_kind::posix;
+  schedule.delay_percent = 20;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    schedule.seed = seed;
+    run<take_turns>(4, 64, seed);
+    std::int64_t read = 0;
+    for (unsigned t = 0; t < 256; t += 32) read += result(t, 1);
+    for (unsigned t = 0; t < 256; ++t) EXPECT_EQ(result(t, 0), 0) << "thread " << t;
+    EXPECT_GT(read, 8);
+  }
+}
+
 }  // namespace
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::test

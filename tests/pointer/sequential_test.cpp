@@ -121,11 +121,12 @@ TEST_F(sequential, links_to_runs_and_gives_them_back) {
     }
     const std::int64_t pins = result(0, 2) / 10;
     EXPECT_GE(pins, 32);
-    if (pins == 32 * 32) {
+    constexpr auto all = static_cast<std::int64_t>(npages);
+    if (pins == 32 * all) {
       ++together;
-      EXPECT_EQ(result(0, 4) / 10, 32 * 32) << "the next page is one of them";
-      EXPECT_EQ(result(0, 5) / 10, 32 * 32);
-      EXPECT_EQ(result(0, 6) / 10, 31 * 32) << "a lane gives its own pins back";
+      EXPECT_EQ(result(0, 4) / 10, 32 * all) << "the next page is one of them";
+      EXPECT_EQ(result(0, 5) / 10, 32 * all);
+      EXPECT_EQ(result(0, 6) / 10, 31 * all) << "a lane gives its own pins back";
     }
   }
   EXPECT_GE(together, 2u);

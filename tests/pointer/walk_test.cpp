@@ -7,7 +7,7 @@ inline namespace GPUFS_MACHINE {
 namespace {
 
 struct walk : pointer_test {
-  walk() { options.cache_nbytes = 4096 * page; }  // an eighth of it is more than 32 pages for each warp
+  walk() { options.cache_nbytes = 4096 * page; }  // an eighth of it is more than the file for each warp
 };
 
 // One warp reads an element a lane of each page, and says after each how many pages the pointers hold (pins are 32 each); `bytes`

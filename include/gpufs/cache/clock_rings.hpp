@@ -1,6 +1,7 @@
-// Where frames come from: many rings, each a two-handed clock over its own frames, every nrings-th. The front hand evicts `ahead`
-// frames before the back hand allocates, so that a frame is free before it is needed; a page that was hit since the front hand last
-// came by gets a second chance, a pinned one is passed over. One atomic add moves both hands.
+// Where frames come from: many rings, each a two-handed clock over its own frames, every nrings-th. Where few of these are free (an
+// eighth), the front hand evicts `ahead` frames before the back hand allocates, so that a frame is free before it is needed; a page
+// that was hit since the front hand last came by gets a second chance, a pinned one is passed over. One atomic add moves both
+// hands.
 // After SYSTOR'16, sections 4.3 and 5 (many rings, eviction before a ring is dry), with a clock in place of its FIFO.
 #pragma once
 #include "gpufs/cache/frames.hpp"
@@ -43,9 +44,9 @@ class clock_rings {
     return {frame_index{}, false, transient, passed};
   }
 
+  static constexpr bool takes = true;  // a page may ask for a frame
   // Takes this frame if it is free, or, where the ring has few free ones, has a page that was not used since the clock's hand came
   // by. As allocate.
-  static constexpr bool takes = true;
   template <class Erase>
   GPUFS_DEVICE bool take(const frames& pages, frame_index f, Erase erase) const {
     clock_ring& ring = storage_.rings[static_cast<std::uint32_t>(f) % storage_.nrings];

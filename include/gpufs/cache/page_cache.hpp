@@ -131,15 +131,14 @@ class page_cache {
 
   // True when the page was there and is pinned now.
   GPUFS_DEVICE bool find(page_key key, frames::pin_result& pinned, frame_index& at) const {
-    const frames& pages = frames_;
     if constexpr (has_choice) {
-      at = pages.preferred(key);
-      pinned = pages.pin(at, key);
+      at = frames_.preferred(key);
+      pinned = frames_.pin(at, key);
       if (pinned.held) [[likely]]
         return true;
     }
     return table_.find(key, [&](frame_index f) {
-      pinned = pages.pin(f, key);
+      pinned = frames_.pin(f, key);
       at = f;
       return pinned.held;
     });
@@ -183,8 +182,10 @@ class page_cache {
       using found_room = decltype(self.allocator_.allocate(pages, start, ring, erase));
       found_room room{};
       if constexpr (has_choice) {
-        const frame_index choice = pages.preferred(key);
-        if (attempt == 0 && self.allocator_.take(pages, choice, erase)) room = {choice, true, false, false};
+        if (attempt == 0) {
+          const frame_index choice = pages.preferred(key);
+          if (self.allocator_.take(pages, choice, erase)) room = {choice, true, false, false};
+        }
       }
       if (!room.found) room = self.allocator_.allocate(pages, start, ring, erase);
       if (room.found) {

@@ -182,15 +182,22 @@ GPUFS_DEVICE frame_run frames_of(const cache::frame_storage& frames, const held_
   return {first, static_cast<std::uint32_t>((begin + held.span - 1) >> frames.page_shift) - first + 1};
 }
 
+// Gives back pins on the frames of each lane's run, at once for lanes whose key_of(frame) is the same. All lanes call.
+template <bool Wrote, class KeyOf>
+GPUFS_DEVICE void unpin_runs(simt::some_lanes lanes, std::uint64_t* states, const frame_run& run, KeyOf key_of) {
+  for (std::uint32_t i = 0; lanes.ballot_lanes(i < run.n) != 0; ++i) {
+    const std::uint32_t frame = i < run.n ? run.first + i : no_page;
+    const std::uint32_t same = sharing_lanes(lanes, key_of(frame));
+    if (frame != no_page && simt::lane_id() == simt::lowest_lane(same)) give_back<Wrote>(states[frame], simt::count_lanes(same));
+  }
+}
+
 // Gives back the pins on linked pages. All lanes call; what they have read or (Wrote) written is done with.
 template <bool Wrote>
 GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from, const held_pages& held) {
   const frame_run run = held.span != 0 ? frames_of(from->frames, held) : frame_run{0, 0};
-  for (std::uint32_t i = 0; lanes.ballot_lanes(i < run.n) != 0; ++i) {
-    std::uint64_t* state = i < run.n ? &from->frames.states[run.first + i] : nullptr;
-    const std::uint32_t same = sharing_lanes(lanes, state);
-    if (state != nullptr && simt::lane_id() == simt::lowest_lane(same)) give_back<Wrote>(*state, simt::count_lanes(same));
-  }
+  std::uint64_t* states = run.n != 0 ? from->frames.states : nullptr;
+  unpin_runs<Wrote>(lanes, states, run, [&](std::uint32_t frame) { return frame == no_page ? nullptr : states + frame; });
 }
 
 // The page that an element of nbytes lies in; no_page: it is beyond the bounds, or does not lie in one page.
@@ -204,21 +211,23 @@ GPUFS_DEVICE std::uint32_t page_of(std::uint32_t page_shift, const bounds& withi
   return static_cast<std::uint32_t>(position >> page_shift);
 }
 
+inline constexpr std::uint32_t most_linked = 4 * simt::warp_lanes;  // pages, by one pointer
+
 // What pin_hit gives: the page's address, with what is not done in its low bits (0: all is), and what is linked in its high ones:
 // how many pages, side by side, and how many of them lie before that page.
 inline constexpr std::uint64_t pin_again = 1;   // it has not even looked, and `held` is held still
 inline constexpr std::uint64_t pin_missed = 2;  // a lane's page was not found; all lanes of the warp have this
 GPUFS_DEVICE bool is_done(std::uint64_t pinned) { return (pinned & (pin_again | pin_missed)) == 0; }
-inline constexpr unsigned pin_count_bit = 48, pin_before_bit = 54;
+inline constexpr unsigned pin_count_bit = 48, pin_before_bit = 56;
 inline constexpr std::uint64_t one_page_pinned = std::uint64_t{1} << pin_count_bit;
 GPUFS_DEVICE std::uint64_t address_in(std::uint64_t pinned) { return pinned & (one_page_pinned - 1) & ~(pin_again | pin_missed); }
-GPUFS_DEVICE std::uint32_t count_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_count_bit) & 63; }
+GPUFS_DEVICE std::uint32_t count_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_count_bit) & 255; }
 GPUFS_DEVICE std::uint32_t before_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_before_bit); }
 
-// How many pages a lane's pointer may link to beside the one that it wants, before and behind it, and how many behind it will
-// be walked through (walking::surely); warp_lanes - 1 at most.
+// The pages that a lane's pointer may link to, the one that it wants among them, and the last that will be walked through
+// (walking::surely).
 struct room {
-  std::uint8_t before = 0, behind = 0, walk = 0;
+  std::uint32_t first, last, walk;
 };
 
 // An access by a full warp whose lanes' pointers have one mapping: its entry is loaded once, a word a lane.
@@ -247,14 +256,11 @@ class warp_access {
     auto* states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
     const std::uint32_t first = warp.broadcast(held.first), n = warp.broadcast(held.n);
     if (warp.all(held.first == first && held.n == n)) {
-      if (simt::lane_id() < held.n) give_back<Wrote>(states[held.first + simt::lane_id()], simt::warp_lanes);
+      for (std::uint32_t i = simt::lane_id(); i < held.n; i += simt::warp_lanes)
+        give_back<Wrote>(states[held.first + i], simt::warp_lanes);
       return;
     }
-    for (std::uint32_t i = 0; warp.any(i < held.n); ++i) {
-      const std::uint32_t frame = i < held.n ? held.first + i : no_page;
-      const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), frame);
-      if (frame != no_page && simt::lane_id() == simt::lowest_lane(same)) give_back<Wrote>(states[frame], simt::count_lanes(same));
-    }
+    unpin_runs<Wrote>(simt::some_lanes(~0u), states, held, [](std::uint32_t frame) { return frame; });
   }
 
   // The frame of the page's choice, in which it may be.
@@ -281,19 +287,27 @@ class warp_access {
     return warp.any(at == 0 && page != no_page) ? pinned | pin_missed : pinned;
   }
 
-  // Pins pages side by side for all lanes, a page a lane: from the first that lanes want on, in frames from `first` on, up to
-  // `most`. Their number; or 0, if that has not `least`.
+  // Pins pages side by side for all lanes, a page a lane, and again: from the first that lanes want on, in frames from `first` on,
+  // up to `most`. Their number; or 0, if that has not `least`.
   GPUFS_DEVICE std::uint32_t pin_run(std::uint32_t first, std::uint32_t page, std::uint32_t least, std::uint32_t most) const {
     const auto warp = simt::this_warp();
-    const std::uint32_t lane = simt::lane_id(), all = nframes();
-    const bool wanted = lane < most && first + lane < all;
-    const std::uint32_t mine = pin_alone(wanted ? first + lane : cache::hash_table::no_frame, page + lane, simt::warp_lanes);
-    const std::uint32_t held = warp.ballot(mine != cache::hash_table::no_frame);
-    std::uint32_t n = held == ~0u ? simt::warp_lanes : simt::lowest_lane(~held);
-    if (n < least) n = 0;
     auto* states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
-    if ((held >> lane & 1) != 0 && lane >= n) give_back<false>(states[mine], simt::warp_lanes);  // behind one that is not there
-    if (n != 0) count_hits(n);
+    const std::uint32_t all = nframes();
+    std::uint32_t n = 0, more = simt::warp_lanes;
+    for (; more == simt::warp_lanes && n < most; n += more) {
+      const std::uint32_t mine = n + simt::lane_id();
+      const bool wanted = mine < most && first + mine < all;
+      const std::uint32_t frame = pin_alone(wanted ? first + mine : cache::hash_table::no_frame, page + mine, simt::warp_lanes);
+      const bool held = frame != cache::hash_table::no_frame;
+      const std::uint32_t missing = warp.ballot(!held);
+      more = missing == 0 ? simt::warp_lanes : simt::lowest_lane(missing);
+      if (held && simt::lane_id() >= more) give_back<false>(states[frame], simt::warp_lanes);  // behind one that is not there
+    }
+    if (n < least) {
+      unpin<false>({first, n});
+      return 0;
+    }
+    count_hits(n);
     return n;
   }
 
@@ -346,7 +360,7 @@ class warp_access {
 GPUFS_DEVICE std::uint32_t most_pages(std::uint32_t nframes, std::uint32_t part) {
   const std::uint64_t warps = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::warp_lanes);
   const std::uint32_t share = warps < 1u << 26 ? nframes / (static_cast<std::uint32_t>(warps) * part) : 0;
-  return share == 0 ? 1 : share < simt::warp_lanes ? share : simt::warp_lanes;
+  return share == 0 ? 1 : share < most_linked ? share : most_linked;
 }
 
 // Whether a warp walks through a file, page after page: where that shows, or as its pointers were made for it.
@@ -367,21 +381,20 @@ GPUFS_DEVICE_COLD std::uint64_t pin_hit(mapping_name name, std::uint32_t page, r
   const auto warp = simt::this_warp();
   const std::uint32_t first = warp.reduce_min(page), last = warp.reduce_max(page);
   const std::uint32_t before = page - first, spread = last - first;
-  std::uint32_t most = Walks == walking::surely ? before + 1 + around.walk : 1;
+  const std::uint32_t frame = access.look_up(first);
+  std::uint32_t most = Walks == walking::surely ? around.walk - first + 1 : 1;
   if (warp.any(held.span != 0)) {
     const frame_run was = access.frames_held(held);
-    const std::uint32_t behind = access.look_up(last);
-    if (warp.all(was.n != 0 && was.first + was.n == behind) && most < 8 * was.n) most = 8 * was.n;
+    if (warp.all(was.n != 0 && was.first + was.n == frame + spread) && most < 8 * was.n) most = 8 * was.n;
     access.unpin<Wrote>(was);
   }
   if (warp.any(most > 1)) {
     const std::uint32_t share = most_pages(access.nframes(), Walks == walking::surely ? 8 : 16);
-    const std::uint32_t fits = before <= around.before ? before + 1u + around.behind : 1;
+    const std::uint32_t fits = around.first <= first ? around.last - first + 1 : 1;
     most = most < share ? most : share;
     most = warp.reduce_min(fits < most ? fits : most);
   }
   if (spread < most && first != no_page) {
-    const std::uint32_t frame = access.look_up(first);
     const std::uint32_t n = access.pin_run(frame, first, spread + 1, most);
     if (n != 0) return access.address_of(frame + before) | n * one_page_pinned | std::uint64_t{before} << pin_before_bit;
     if (spread == 0) return pin_missed;

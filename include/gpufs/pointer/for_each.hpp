@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks at the price of plain pointers: the pointer is asked once for each stretch that it is linked to, and within it a loop over
-// plain addresses is left to the compiler, which has several loads under way, as it does for T*. An access at a time asks each
+// Walks at nearly the price of plain pointers: the pointer is asked once for each stretch that it is linked to, and in it a loop
+// over plain addresses is left to the compiler, which has several loads under way, as it does for T*. An access at a time asks each
 // time whether it may fault, and no load passes a possible fault. (As an algorithm over segmented iterators does: M. Austern,
 // 1998.)
 #pragma once
@@ -69,8 +69,8 @@ GPUFS_DEVICE void for_each_n(std::int64_t n, std::ptrdiff_t stride, Do what, ptr
   }
 }
 template <class Do, class... T>
-GPUFS_DEVICE void for_each_n(std::int64_t n, std::ptrdiff_t stride, Do what, const T*&... p) {
-  detail::for_each_in_place(n, stride, what, p...);
+GPUFS_DEVICE void for_each_n(std::int64_t n, std::ptrdiff_t stride, Do what, T*&... p) {
+  detail::for_each_in_place(n, stride, what, static_cast<const T*>(p)...);
   if (n > 0) ((p += n * stride), ...);
 }
 

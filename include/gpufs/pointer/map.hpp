@@ -42,8 +42,9 @@ struct made_mapping {
   bounds within;
 };
 
-// The leader's part of gpufs::map; an error in the name.
-GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_request& asked) {
+// The leader's part of gpufs::map; an error in the name. find(table, key): how the mapping is found.
+template <class Find>
+GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_request& asked, Find find) {
   const auto none = [](int error) { return made_mapping{error_name(error, false), {}}; };
   if (static_cast<int>(asked.number) < 0) return none(static_cast<int>(asked.number));
   const file_view view = file_table(mount).view(asked.number);
@@ -62,16 +63,22 @@ GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_r
   const std::uint64_t end = begin + static_cast<std::uint64_t>(asked.count == to_the_end ? most : asked.count) * asked.nbytes;
   const std::uint32_t in_view = changes ? cache::private_view_number : handler_view;
   const mapping_key key{static_cast<std::int32_t>(asked.number), in_view << cache::view_shift | view.cache_id, view.handle};
-  return {mapping_table(mount).find_or_add(key), {begin, end}};
+  return {find(mapping_table(mount), key), {begin, end}};
 }
-// One function for pointers of all types, so that kernels that map several of them do not each have it several times.
-GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, mapping_request asked) {
-  made_mapping made = try_mapping(*mount, asked);
-  const bool stops = has(asked.flags, map_flags::stop_on_error);
+GPUFS_DEVICE mapping_name with_flags(mapping_name name, map_flags flags) {
+  const std::uint64_t bits =
+      (has(flags, map_flags::stop_on_error) ? mapping_stops : 0) | (has(flags, map_flags::check_access) ? mapping_checks : 0);
+  return static_cast<mapping_name>(static_cast<std::uint64_t>(name) | bits);
+}
+// What is left where no mapping was found, or (made) an error. One function for pointers of all types, so that kernels that map
+// several of them do not each have it several times.
+GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, mapping_request asked, mapping_name found) {
+  made_mapping made{found, {}};
+  if (error_of(found) == 0)
+    made = try_mapping(*mount, asked, [](const mapping_table& table, const mapping_key& key) { return table.find_or_add(key); });
   if (is_mapping(made.name)) {
-    const std::uint64_t bits = (stops ? mapping_stops : 0) | (has(asked.flags, map_flags::check_access) ? mapping_checks : 0);
-    made.name = static_cast<mapping_name>(static_cast<std::uint64_t>(made.name) | bits);
-  } else if (stops) {
+    made.name = with_flags(made.name, asked.flags);
+  } else if (has(asked.flags, map_flags::stop_on_error)) {
     // Here, as a pointer without a mapping cannot tell the mount. The kernel goes on, since the caller may look at the error.
     const file_table files(*mount);
     const std::uint32_t handle = files.is_open(asked.number) ? files.view(asked.number).handle : 0;
@@ -86,9 +93,21 @@ template <class T, class Access, class Group, class Mount>
 GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count,
                                      map_flags flags, const typename Access::handler& handler) {
   const made_mapping made = by_leader(group, [&] {
-    return simt::call_cold(&make_mapping, opened.mount().layout().resident,
-                           {opened.number(), offset, count, sizeof(T), alignof(T), handler.view(), flags, !std::is_const_v<T>,
-                            !std::is_same_v<typename Access::handler, no_handler>});
+    const mapping_request asked{opened.number(),
+                                offset,
+                                count,
+                                sizeof(T),
+                                alignof(T),
+                                handler.view(),
+                                flags,
+                                !std::is_const_v<T>,
+                                !std::is_same_v<typename Access::handler, no_handler>};
+    const mount_layout& mount = opened.mount().layout();
+    const made_mapping found =
+        try_mapping(mount, asked, [](const mapping_table& table, const mapping_key& key) { return table.find(key); });
+    if (is_mapping(found.name)) [[likely]]
+      return made_mapping{with_flags(found.name, flags), found.within};
+    return simt::call_cold(&make_mapping, mount.resident, asked, found.name);
   });
   return ptr<T, Access>(made.name, made.within, handler);
 }
@@ -122,8 +141,9 @@ GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount
 
 // Drops what private mappings have changed in the pages of p's mapping, and unlinks p: later accesses find what the file has. All
 // lanes of the group call. 0; -EINVAL when the mapping is not private; -EBUSY when a pointer was linked to some page (of
-// several, where its warp walks), which keeps its changes; or -EBADF when the file was closed (and, without check_access, its
-// mapping given to another). Without this, changed pages stay in the cache as long as the mount.
+// several, where its warp walks), which keeps its changes (each pinned page is asked for 1 ms, as a look-up may pin it for a
+// moment); or -EBADF when the file was closed (and, without check_access, its mapping given to another). Without this, changed
+// pages stay in the cache as long as the mount.
 template <class Group, class T, class Access>
 GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   p.unlink();

@@ -61,12 +61,24 @@ class mapping_table {
  public:
   GPUFS_DEVICE explicit mapping_table(const mount_layout& mount) : mount_(mount) {}
 
+  // Looks for it where it mostly is, in this processor's copy, as one line of the second-level cache serves too few loads for all
+  // groups of a kernel that begin by mapping a file. One lane calls. No name: it is not there.
+  GPUFS_DEVICE mapping_name find(const mapping_key& key) const {
+    mapping_entry* at = first_copy(home_of(key));
+    mapping_entry& copy = at[simt::processor_id() % mapping_copies];
+    const std::uint64_t seen = word(copy).load(std::memory_order_relaxed);
+    simt::fence_loads();  // meets add's release: all copies are whole
+    const bool same = get(copy.number) == key.number && get(copy.cache_id) == key.cache_id;
+    simt::fence_loads();  // as in is()
+    const bool stayed = (seen & state_mask) == ready && word(copy).load(std::memory_order_relaxed) == seen;
+    return same && stayed ? name_of(*at, seen) : mapping_name{0};
+  }
+
   // One lane calls. A name, or -ENFILE when there are too many, or -ETIMEDOUT.
   GPUFS_DEVICE mapping_name find_or_add(const mapping_key& key) const {
     const std::uint32_t mask = mount_.mapping_mask;
     const std::uint32_t most = mask < 256 ? mask : 255;
-    const std::uint64_t mixed = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.number)) << 32 | key.cache_id;
-    const auto home = static_cast<std::uint32_t>(mixed * 0x94d049bb133111ebu >> 32);
+    const std::uint32_t home = home_of(key);
     const simt::deadline until(mount_.io_timeout_ns);
     simt::backoff pause;
     for (;;) {
@@ -74,7 +86,7 @@ class mapping_table {
       std::uint64_t seen_there = 0;
       bool changing = false;
       for (std::uint32_t i = 0; i <= most; ++i) {
-        mapping_entry& entry = mount_.mappings[std::size_t{(home + i) & mask} * mapping_copies];
+        mapping_entry& entry = *first_copy(home + i);
         const std::uint64_t seen = word(entry).load(std::memory_order_acquire);  // meets add's release
         if ((seen & state_mask) == ready) {
           if (is(entry, key) && word(entry).load(std::memory_order_relaxed) == seen) return name_of(entry, seen);
@@ -107,6 +119,15 @@ class mapping_table {
  private:
   enum : std::uint64_t { unused = 0, writing = 1, ready = 2, state_mask = 3 };
 
+  GPUFS_DEVICE static std::uint32_t home_of(const mapping_key& key) {
+    const std::uint64_t mixed = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.number)) << 32 | key.cache_id;
+    return static_cast<std::uint32_t>(mixed * 0x94d049bb133111ebu >> 32);
+  }
+  // The first of an entry's copies.
+  GPUFS_DEVICE mapping_entry* first_copy(std::uint32_t i) const {
+    return mount_.mappings + std::size_t{i & mount_.mapping_mask} * mapping_copies;
+  }
+
   GPUFS_DEVICE mapping_name add(mapping_entry& entry, std::uint64_t generation, const mapping_key& key) const {
     const auto fill = [&](mapping_entry& copy) {
       put(copy.number, key.number);
@@ -118,16 +139,14 @@ class mapping_table {
       copy.hits_stride = mount_.nslots;
       copy.mount = &mount_;
     };
+    // First the generation, so that no pointer of an older one takes a copy for its own; at last that it is ready, from where on
+    // its name is given away.
+    for (std::uint32_t copy = 1; copy < mapping_copies; ++copy)
+      word((&entry)[copy]).store(generation | writing, std::memory_order_relaxed);
     simt::fence(std::memory_order_release, simt::scope::device);  // meets is()'s fence: who sees a new field sees `writing`
-    fill(entry);
+    for (std::uint32_t copy = 0; copy < mapping_copies; ++copy) fill((&entry)[copy]);
     const std::uint64_t after = generation | ready;
-    for (std::uint32_t copy = 1; copy < mapping_copies; ++copy) {
-      // First the generation, so that no pointer of an older one takes this entry for its own.
-      word((&entry)[copy]).store(after, std::memory_order_relaxed);
-      simt::fence(std::memory_order_release, simt::scope::device);
-      fill((&entry)[copy]);
-    }
-    word(entry).store(after, std::memory_order_release);
+    for (std::uint32_t copy = mapping_copies; copy-- > 0;) word((&entry)[copy]).store(after, std::memory_order_release);
     return name_of(entry, after);
   }
 

@@ -420,14 +420,10 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     }
     // The pages of the mapping around an element's page, where several may be linked at once, in a walk that goes so many bytes on.
     GPUFS_DEVICE detail::room around(std::uint32_t page, std::uint64_t position, std::uint64_t walk) const {
-      if (!links_runs || page == detail::no_page) return {};
-      const auto at_most = [](std::uint64_t npages) {
-        constexpr std::uint64_t most = simt::warp_lanes - 1;
-        return static_cast<std::uint8_t>(npages < most ? npages : most);
-      };
-      const std::uint64_t last = within.end - nbytes, to_the_end = last - position;
-      return {at_most(page - (within.begin >> page_shift)), at_most((last >> page_shift) - page),
-              at_most(((position + (walk < to_the_end ? walk : to_the_end)) >> page_shift) - page)};
+      if (!links_runs) return {page, page, page};
+      const std::uint64_t last = within.end - nbytes;
+      const auto page_at = [&](std::uint64_t at) { return static_cast<std::uint32_t>(at >> page_shift); };
+      return {page_at(within.begin), page_at(last), page_at(last - position < walk ? last : position + walk)};
     }
   };
   GPUFS_DEVICE whereabouts look() const {
@@ -597,9 +593,9 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   // What an access in place needs: three of these. Its address and, while it is not linked, any two numbers whose sum is its
   // position.
   mutable std::uint64_t address_ = 0;
-  mutable std::uint64_t first_ = 0;  // the address of the first linked element within the bounds
-  mutable std::uint32_t span_ = 0;   // addresses that its elements may have; 0: not linked
-  mutable std::uint64_t shift_ = 0;  // position - address
+  mutable std::uint64_t first_ = 0;                 // the address of the first linked element within the bounds
+  mutable std::uint32_t span_ = 0;                  // addresses that its elements may have; 0: not linked
+  mutable simt::rarely_used<std::uint64_t> shift_;  // position - address
   simt::rarely_used<mapping_name> from_;
   simt::rarely_used<std::uint64_t> begin_, end_;
 };
