@@ -133,6 +133,21 @@ TEST_F(sequential, links_to_runs_and_gives_them_back) {
   EXPECT_EQ(fs().counters().fault_errors, 20u * 32);
 }
 
+TEST_F(sequential, a_run_ends_before_a_page_that_is_missing_behind_its_first_32) {
+  options.cache_nbytes = 4096 * page;
+  run<bring_in>(1, 32, 0u, 36u);
+  run<bring_in>(1, 32, 37u, npages);
+  unsigned together = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    schedule.seed = seed;
+    run<hold_pages>(1, 32, 1u);
+    EXPECT_LE(result(0, 2) / 10, 36 * 32);
+    EXPECT_EQ(result(0, 12), 0) << "those behind it are given back";
+    together += result(0, 2) / 10 == 36 * 32;
+  }
+  EXPECT_GE(together, on_cuda ? 20u : 2u);
+}
+
 // Pointers that are linked to different runs, of which each lane uses another one, and swaps some.
 struct use_several : pointer_job {
   std::uint64_t seed;
