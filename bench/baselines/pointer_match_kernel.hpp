@@ -100,7 +100,7 @@ struct pointer_match_kernel : apps::collage::match_kernel<Mount> {
     std::uint32_t nfound = 0;
     bool passed = false;
     for (std::uint32_t i = begin; i < end && nfound < bucket_limit && !passed; i += bucket_limit) {
-      // All lanes read, as those of a warp that read together fault together, and of some each alone.
+      // All lanes read: a full warp faults together, lanes of a part of one each for itself.
       const std::uint32_t at = i + simt::lane_id();
       const bool valid = at < end;
       const auto entry = words.template load<table_entry>(entries + std::uint64_t{valid ? at : end - 1} * 2);

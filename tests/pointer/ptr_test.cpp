@@ -484,6 +484,7 @@ TEST_F(ptr_, files_that_take_turns_in_a_mapping_do_not_mix) {
   options.max_mappings = 2;
   options.store = store_kind::posix;
   schedule.delay_percent = 20;
+  schedule.nthreads = 8;  // a copy of each entry for each
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     schedule.seed = seed;
     run<take_turns>(4, 64, seed);

@@ -225,7 +225,7 @@ GPUFS_DEVICE std::uint32_t count_of(std::uint64_t pinned) { return static_cast<s
 GPUFS_DEVICE std::uint32_t before_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_before_bit); }
 
 // The pages that a lane's pointer may link to, the one that it wants among them, and the last that will be walked through
-// (walking::surely).
+// (walking::surely). Of a lane that wants none anything: where one does, there are no runs.
 struct room {
   std::uint32_t first, last, walk;
 };

@@ -42,7 +42,7 @@ struct made_mapping {
   bounds within;
 };
 
-// The leader's part of gpufs::map; an error in the name. find(table, key): how the mapping is found.
+// The leader's part of gpufs::map; an error in the name. find: how the mapping is found.
 template <class Find>
 GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_request& asked, Find find) {
   const auto none = [](int error) { return made_mapping{error_name(error, false), {}}; };
@@ -63,7 +63,7 @@ GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_r
   const std::uint64_t end = begin + static_cast<std::uint64_t>(asked.count == to_the_end ? most : asked.count) * asked.nbytes;
   const std::uint32_t in_view = changes ? cache::private_view_number : handler_view;
   const mapping_key key{static_cast<std::int32_t>(asked.number), in_view << cache::view_shift | view.cache_id, view.handle};
-  return {find(mapping_table(mount), key), {begin, end}};
+  return {(mapping_table(mount).*find)(key), {begin, end}};
 }
 GPUFS_DEVICE mapping_name with_flags(mapping_name name, map_flags flags) {
   const std::uint64_t bits =
@@ -74,8 +74,7 @@ GPUFS_DEVICE mapping_name with_flags(mapping_name name, map_flags flags) {
 // several of them do not each have it several times.
 GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, mapping_request asked, mapping_name found) {
   made_mapping made{found, {}};
-  if (error_of(found) == 0)
-    made = try_mapping(*mount, asked, [](const mapping_table& table, const mapping_key& key) { return table.find_or_add(key); });
+  if (error_of(found) == 0) made = try_mapping(*mount, asked, &mapping_table::find_or_add);
   if (is_mapping(made.name)) {
     made.name = with_flags(made.name, asked.flags);
   } else if (has(asked.flags, map_flags::stop_on_error)) {
@@ -103,8 +102,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
                                 !std::is_const_v<T>,
                                 !std::is_same_v<typename Access::handler, no_handler>};
     const mount_layout& mount = opened.mount().layout();
-    const made_mapping found =
-        try_mapping(mount, asked, [](const mapping_table& table, const mapping_key& key) { return table.find(key); });
+    const made_mapping found = try_mapping(mount, asked, &mapping_table::find);
     if (is_mapping(found.name)) [[likely]]
       return made_mapping{with_flags(found.name, flags), found.within};
     return simt::call_cold(&make_mapping, mount.resident, asked, found.name);
@@ -131,7 +129,8 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
 //
 // The pointer's error() is 0, or -EBADF (not open, or for writing only); -EINVAL (an offset that is negative or not aligned, a
 // count below -1, private with a handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the
-// file not open for writing); -ENFILE (as many open files have pointers as mount_options::max_mappings says, or their views).
+// file not open for writing); -ENFILE (as many open files have pointers as mount_options::max_mappings says, or their views);
+// -ETIMEDOUT (who had begun to enter the mapping came to no end).
 template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,

@@ -61,13 +61,12 @@ class mapping_table {
  public:
   GPUFS_DEVICE explicit mapping_table(const mount_layout& mount) : mount_(mount) {}
 
-  // Looks for it where it mostly is, in this processor's copy, as one line of the second-level cache serves too few loads for all
-  // groups of a kernel that begin by mapping a file. One lane calls. No name: it is not there.
+  // Looks for it where it mostly is, in this processor's copy of the entry of its home, as one line of the second-level cache
+  // serves too few loads for all groups of a kernel that begin by mapping a file. One lane calls. No name: it is not there.
   GPUFS_DEVICE mapping_name find(const mapping_key& key) const {
     mapping_entry* at = first_copy(home_of(key));
     mapping_entry& copy = at[simt::processor_id() % mapping_copies];
-    const std::uint64_t seen = word(copy).load(std::memory_order_relaxed);
-    simt::fence_loads();  // meets add's release: all copies are whole
+    const std::uint64_t seen = word(copy).load(std::memory_order_acquire);  // meets add's release: all copies are whole
     const bool same = get(copy.number) == key.number && get(copy.cache_id) == key.cache_id;
     simt::fence_loads();  // as in is()
     const bool stayed = (seen & state_mask) == ready && word(copy).load(std::memory_order_relaxed) == seen;
@@ -139,11 +138,12 @@ class mapping_table {
       copy.hits_stride = mount_.nslots;
       copy.mount = &mount_;
     };
-    // First the generation, so that no pointer of an older one takes a copy for its own; at last that it is ready, from where on
-    // its name is given away.
+    // First the generation, so that no pointer of an older one takes a copy for its own. When all copies are filled, that they are
+    // ready, from where on find gives its name away; who uses that looks at the generation only.
     for (std::uint32_t copy = 1; copy < mapping_copies; ++copy)
       word((&entry)[copy]).store(generation | writing, std::memory_order_relaxed);
-    simt::fence(std::memory_order_release, simt::scope::device);  // meets is()'s fence: who sees a new field sees `writing`
+    simt::fence(std::memory_order_release,
+                simt::scope::device);  // meets the fences of is() and find: who sees a new field sees `writing`
     for (std::uint32_t copy = 0; copy < mapping_copies; ++copy) fill((&entry)[copy]);
     const std::uint64_t after = generation | ready;
     for (std::uint32_t copy = mapping_copies; copy-- > 0;) word((&entry)[copy]).store(after, std::memory_order_release);

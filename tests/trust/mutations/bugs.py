@@ -442,7 +442,7 @@ BUGS = (
         "a walk pins pages behind one that is not in the cache, and does not give them back",
         FAULT,
         "if (held && simt::lane_id() >= more) give_back",
-        "if (more == 0) give_back",
+        "if (held && more == 0) give_back",
         "pointer_walk_cpu",
         "walk.links_to_no_page_behind_one_that_is_missing_or_behind_the_mapping",
     ),
