@@ -46,7 +46,7 @@ TEST_F(walk, who_goes_from_page_to_page_links_to_eight_times_as_many) {
     ++together;
     EXPECT_EQ(held[0], 32) << "one page, as nobody walks yet";
     for (unsigned i = 2; i < 9; ++i) EXPECT_EQ(held[i], 8 * 32) << "nothing is asked for on the way";
-    EXPECT_EQ(held[9], 31 * 32) << "all that are left: fewer than 32";
+    EXPECT_EQ(held[9], 31 * 32) << "all that are left: fewer than 64";
   }
   EXPECT_GE(together, on_cuda ? 20u : 2u);
 }

@@ -219,6 +219,7 @@ inline constexpr std::uint64_t pin_again = 1;   // it has not even looked, and `
 inline constexpr std::uint64_t pin_missed = 2;  // a lane's page was not found; all lanes of the warp have this
 GPUFS_DEVICE bool is_done(std::uint64_t pinned) { return (pinned & (pin_again | pin_missed)) == 0; }
 inline constexpr unsigned pin_count_bit = 48, pin_before_bit = 56;
+static_assert(most_linked <= 128);  // 8 bits for their number; 7 for those before, and the sign
 inline constexpr std::uint64_t one_page_pinned = std::uint64_t{1} << pin_count_bit;
 GPUFS_DEVICE std::uint64_t address_in(std::uint64_t pinned) { return pinned & (one_page_pinned - 1) & ~(pin_again | pin_missed); }
 GPUFS_DEVICE std::uint32_t count_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_count_bit) & 255; }

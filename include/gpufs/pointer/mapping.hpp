@@ -142,10 +142,10 @@ class mapping_table {
     // ready, from where on find gives its name away; who uses that looks at the generation only.
     for (std::uint32_t copy = 1; copy < mapping_copies; ++copy)
       word((&entry)[copy]).store(generation | writing, std::memory_order_relaxed);
-    simt::fence(std::memory_order_release,
-                simt::scope::device);  // meets the fences of is() and find: who sees a new field sees `writing`
+    // Meets the fences of is() and find: who sees a new field sees `writing`.
+    simt::fence(std::memory_order_release, simt::scope::device);
     for (std::uint32_t copy = 0; copy < mapping_copies; ++copy) fill((&entry)[copy]);
-    const std::uint64_t after = generation | ready;
+    const std::uint64_t after = generation | ready;  // meets the acquires of find and find_or_add
     for (std::uint32_t copy = mapping_copies; copy-- > 0;) word((&entry)[copy]).store(after, std::memory_order_release);
     return name_of(entry, after);
   }

@@ -432,8 +432,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   }
 
   // Links to the page of the element that many bytes on: > 0; or is not linked then: 0: the element does not lie in one page, or a
-  // negative errno, not recorded yet.
-  // walking::surely: the walk goes that many bytes on.
+  // negative errno, not recorded yet. walk: how many bytes a walk goes on from there (walking::surely).
   template <detail::walking Walks = detail::walking::as_seen>
   GPUFS_DEVICE std::int64_t link(std::uint64_t distance, std::uint64_t walk = ~std::uint64_t{0}) const {
     const detail::held_pages held{first_, span_};
