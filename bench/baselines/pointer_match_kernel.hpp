@@ -8,8 +8,9 @@
 namespace gpufs::baselines {
 inline namespace GPUFS_MACHINE {
 
-// Each function has one pointer, so a lane pins one page at most. As many pages as threads are always enough; far fewer do where
-// the lanes of a warp go together. Values that branches depend on come from one lane: an access may fail in some lanes only.
+// Each function has one pointer, so a lane pins one page at most, or the few of a key's weights or a histogram where the cache has
+// room for them. As many pages as threads are always enough; far fewer do where the lanes of a warp go together. Values that
+// branches depend on come from one lane: an access may fail in some lanes only.
 template <class Mount>
 struct pointer_match_kernel : apps::collage::match_kernel<Mount> {
   using base = apps::collage::match_kernel<Mount>;
@@ -22,17 +23,17 @@ struct pointer_match_kernel : apps::collage::match_kernel<Mount> {
   GPUFS_DEVICE int make_keys(match_shared& s, const library_file& library, std::uint32_t photo_block) const {
     using namespace apps::collage;
     const auto warp = simt::this_warp();
-    const auto weights = gpufs::map<const std::int8_t>(warp, library, static_cast<std::int64_t>(this->projections));
+    auto weights = gpufs::map<const std::int8_t>(warp, library, static_cast<std::int64_t>(this->projections));
     if (!weights) return failed(photo_block, step::projections, weights.error());
+    weights += simt::lane_id();
     for (std::uint32_t t = simt::warp_rank(); t < ntables; t += simt::this_block().nwarps()) {
       std::int32_t sum = 0;
-      for (std::uint32_t row = 0; row < nfolded; row += 8) {
-        std::int32_t eight[8];  // in flight together; a sum would wait for each
-        for (std::uint32_t i = 0; i < 8; ++i) {
-          eight[i] = weights[t * projection_nbytes + (row + i) * max_key_nbits + simt::lane_id()];
-        }
-        for (std::uint32_t i = 0; i < 8; ++i) sum += eight[i] * s.centred[row + i];
-      }
+      const std::int32_t* centred = s.centred;
+      const std::int64_t begin = std::int64_t{t} * projection_nbytes;
+      weights += begin;
+      gpufs::for_each_n(
+          nfolded, max_key_nbits, [&](std::int8_t weight) { sum += weight * *centred++; }, weights);
+      weights -= begin + projection_nbytes;
       const std::uint32_t key = warp.ballot(sum > 0) & ((1u << this->key_nbits) - 1);
       if (warp.leader()) s.keys[t] = key;
     }
@@ -55,17 +56,24 @@ struct pointer_match_kernel : apps::collage::match_kernel<Mount> {
   GPUFS_DEVICE int compare(match_shared& s, const library_file& library, std::uint32_t photo_block) const {
     using namespace apps::collage;
     const auto warp = simt::this_warp();
-    const auto counts = gpufs::map<const simt::vec16>(warp, library, static_cast<std::int64_t>(this->histograms));
+    auto counts = gpufs::map<const simt::vec16>(warp, library, static_cast<std::int64_t>(this->histograms));
     if (!counts) return failed(photo_block, step::histogram, counts.error());
+    counts += simt::lane_id();
     std::uint64_t best = ~std::uint64_t{0};
     for (std::uint32_t c = simt::warp_rank(); c < s.nshortlist; c += simt::this_block().nwarps()) {
       const std::uint32_t id = s.shortlist[c];
-      const std::uint64_t begin = std::uint64_t{id} * (this->histogram_stride / sizeof(simt::vec16)) + simt::lane_id();
+      const auto begin = static_cast<std::int64_t>(std::uint64_t{id} * (this->histogram_stride / sizeof(simt::vec16)));
+      const float* query = s.histogram + 4 * simt::lane_id();
       float sum = 0;
-      for (std::uint32_t i = 0; i < nbins / 4; i += simt::warp_lanes) {
-        const simt::vec16 four = counts[begin + i];
-        sum += base::squared_distance(reinterpret_cast<const std::byte*>(&four), s.histogram + 4 * (i + simt::lane_id()));
-      }
+      counts += begin;
+      gpufs::for_each_n(
+          nbins / 4 / simt::warp_lanes, simt::warp_lanes,
+          [&](const simt::vec16& four) {
+            sum += base::squared_distance(reinterpret_cast<const std::byte*>(&four), query);
+            query += 4 * simt::warp_lanes;
+          },
+          counts);
+      counts -= begin + nbins / 4;
       const bool sound = sum >= 0 && sum <= static_cast<float>(max_distance);  // false when it is not a number
       const std::uint32_t distance = warp.reduce_add(sound ? static_cast<std::uint32_t>(sum) : max_distance + 1);
       if (distance > max_distance) return failed(photo_block, step::histogram, damaged);
