@@ -495,6 +495,49 @@ TEST_F(ptr_, files_that_take_turns_in_a_mapping_do_not_mix) {
   }
 }
 
+// Pairs of warps that open and map the same file at once, one of six, while others close theirs; there is room for four mappings.
+struct map_at_once : pointer_job {
+  std::uint64_t seed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const char* const names[] = {"0", "1", "2", "3", "4", "5"};
+    for (std::uint64_t i = 0; i < 16; ++i) {
+      const file f = open(warp, fs, names[content_word(seed, i * 64 + thread() / 64) % 6]);
+      {
+        const auto first = map<const std::uint32_t>(warp, f);
+        for (int later = 0; later < 3; ++later) {
+          const auto again = map<const std::uint32_t>(warp, f);
+          if (first && again) {
+            mine()[0] += first != again;
+            ++mine()[1];
+          }
+        }
+      }
+      warp.sync();
+      close(warp, f);
+    }
+  }
+};
+
+TEST_F(ptr_, groups_that_map_a_file_at_once_share_one_mapping) {
+  for (unsigned k = 0; k < 6; ++k) dir.add(std::to_string(k), page, file_seed + k);
+  let_file_times_pass();
+  options.max_mappings = 4;
+  options.store = store_kind::posix;
+  schedule.delay_percent = 20;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    schedule.seed = seed;
+    run<map_at_once>(4, 64, seed);
+    std::int64_t compared = 0;
+    for (unsigned t = 0; t < 256; ++t) {
+      EXPECT_EQ(result(t, 0), 0) << "thread " << t << ", seed " << seed;
+      compared += result(t, 1);
+    }
+    EXPECT_GT(compared, 1000);
+  }
+}
+
 }  // namespace
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::test

@@ -259,6 +259,8 @@ struct refused_kernel : pointer_job {
       p[per_page + 1] = 80;  // linked still, and beyond the end
       p.unlink();
       r[6] = p[0];
+      p[5 * per_page] = 81;  // beyond the end, and not in the cache: recorded, and close tells of no error
+      r[11] = p[6 * per_page];
       r[7] = ftruncate(me, writer, static_cast<std::int64_t>(2 * page));
       r[8] = p[per_page];  // (Whether the 80 can be read is not said; the file never gets it.)
     }
@@ -278,14 +280,15 @@ struct refused_kernel : pointer_job {
 TEST_P(ptr_write, what_must_not_or_cannot_be_written_is_refused_or_recorded) {
   const device_buffer<std::byte> scratch(4);
   const auto r = run<refused_kernel>(1, 32, scratch.get());
-  const std::vector<std::int64_t> expected = {-EACCES, -EACCES, 0, word_at(1), word_at(1), 0, 77, 0, 0, 0, 0};
-  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 11), expected);
+  const std::vector<std::int64_t> expected = {-EACCES, -EACCES, 0, word_at(1), word_at(1), 0, 77, 0, 0, 0, 0, 0};
+  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 12), expected);
   const auto c = fs().counters();
-  EXPECT_EQ(c.fault_errors, 2u);
+  EXPECT_EQ(c.fault_errors, 4u);
   std::string log;
   for (const std::string& line : fs().log()) log += line + '\n';
   EXPECT_NE(log.find("Permission denied"), std::string::npos) << log;
   EXPECT_NE(log.find("Bad file descriptor"), std::string::npos) << log;
+  EXPECT_NE(log.find("No such device or address"), std::string::npos) << log;
   std::vector<std::uint32_t> wanted = original();
   wanted.resize(2 * per_page);
   wanted[0] = 77;

@@ -187,6 +187,7 @@ struct alignas(128) mapping_entry {
   std::uint32_t cache_id;     // of the file's version, in the mapping's view
   std::int32_t number;        // of the open file
   std::uint32_t handle;       // its, on the host
+  std::uint32_t adding;       // in the first copy: locks adding keys whose home this is
 };
 static_assert(sizeof(mapping_entry) == 128);
 inline constexpr std::uint32_t mapping_copies = 8;

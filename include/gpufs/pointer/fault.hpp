@@ -99,7 +99,8 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     // The entry may have been given to another file since its name was looked at.
     const auto id = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> cache::page_number_bits);
     const auto npages = (static_cast<std::uint64_t>(view.nbytes) + pages.pages().page_nbytes() - 1) >> pages.pages().page_shift();
-    if (view.cache_id != (id & cache::max_cache_id) || page_number >= npages) return {cache::frame_index{}, role::error, -EBADF};
+    if (view.cache_id != (id & cache::max_cache_id)) return {cache::frame_index{}, role::error, -EBADF};
+    if (page_number >= npages) return {cache::frame_index{}, role::error, -ENXIO};  // the file was cut
     const auto acquired = pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
                                         {2 * mount.io_timeout_ns, frame_ns});
     if (acquired.what == role::hit) count(file_table(mount).hits(view.slot).hits, 1);
@@ -505,7 +506,7 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
   const std::uint32_t shift = error == 0 && nbytes != 0 ? from->frames.page_shift : 0;
   std::uint32_t done = 0;
   if constexpr (Write) {
-    if (error == 0 && !is_private(*from)) {
+    if (error == 0 && !is_private(from->cache_id)) {
       error = simt::call_cold(&store_elsewhere, name, position, bytes, nbytes);
       done = nbytes;
     }

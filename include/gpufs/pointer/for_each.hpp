@@ -47,8 +47,9 @@ GPUFS_DEVICE void for_each_in_place(std::int64_t n, std::ptrdiff_t stride, Do& w
 
 // Calls what(p[0]...), what(p[stride]...), and so on, n times in order, and leaves the pointers n * stride elements on, linked
 // where they are then. n and stride may differ from lane to lane, and any divergence is allowed; a warp whose lanes call together,
-// with elements side by side, walks fastest. An element that cannot be had is given as zeros and recorded, as by p[i]. For plain
-// pointers to device memory it is the loop that it says.
+// with elements side by side, walks fastest. An element that cannot be had is given as zeros and recorded, as by p[i]. `what` must
+// not use these pointers (a copy has pins of its own): they hold the pages that are being read. For plain pointers to device memory
+// it is the loop that it says.
 template <class Do, class... T, class... Access>
 GPUFS_DEVICE void for_each_n(std::int64_t n, std::ptrdiff_t stride, Do what, ptr<T, Access>&... p) {
   static_assert(sizeof...(p) > 0, "gpufs::for_each_n: walks at least one pointer");

@@ -129,7 +129,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
 //
 // The pointer's error() is 0, or -EBADF (not open, or for writing only); -EINVAL (an offset that is negative or not aligned, a
 // count below -1, private with a handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the
-// file not open for writing); -ENFILE (as many open files have pointers as mount_options::max_mappings says, or their views);
+// file not open for writing); -ENFILE (too many open files have pointers, or their views: mount_options::max_mappings);
 // -ETIMEDOUT (who had begun to enter the mapping came to no end).
 template <class T, class Group, class Mount, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
@@ -149,15 +149,17 @@ GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   group.sync();
   bool busy = false;
   const detail::bounds within = p.within();
-  const bool stale = p && detail::check_name(p.mapped()) != 0;  // its entry is another mapping's
-  const bool is_file = p && !stale && !detail::is_private(*detail::entry_of(p.mapped()));
+  const std::uint32_t id = p ? detail::entry_of(p.mapped())->cache_id : 0;
+  simt::fence_loads();  // the entry may be given to another mapping until its name is looked at
+  const bool stale = p && detail::check_name(p.mapped()) != 0;
+  const bool is_file = p && !stale && !detail::is_private(id);
   if (p && !stale && !is_file && within.end > within.begin) {
-    const mapping_entry& from = *detail::entry_of(p.mapped());
-    const cache::page_cache<> pages(from.mount->cache);
-    const std::uint32_t shift = from.frames.page_shift;
+    const mount_layout& mount = *detail::entry_of(p.mapped())->mount;  // of all of the table's entries
+    const cache::page_cache<> pages(mount.cache);
+    const std::uint32_t shift = mount.cache.frames.page_shift;
     const std::uint64_t last = (within.end - 1) >> shift;
     for (std::uint64_t n = (within.begin >> shift) + group.rank(); n <= last; n += group.size()) {
-      busy |= !pages.drop_dirty(detail::key_of(from, n));
+      busy |= !pages.drop_dirty(cache::make_key(id, n));
     }
   }
   if (group.any(stale)) return -EBADF;

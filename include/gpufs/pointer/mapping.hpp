@@ -75,44 +75,30 @@ class mapping_table {
 
   // One lane calls. A name, or -ENFILE when there are too many, or -ETIMEDOUT.
   GPUFS_DEVICE mapping_name find_or_add(const mapping_key& key) const {
-    const std::uint32_t mask = mount_.mapping_mask;
-    const std::uint32_t most = mask < 256 ? mask : 255;
-    const std::uint32_t home = home_of(key);
+    const looked before = look(key);
+    if (is_mapping(before.name)) return before.name;
+    // Keys of one home are added one at a time: of two who add the same one, each might else take another place, as entries become
+    // free meanwhile. The holder waits for nobody.
     const simt::deadline until(mount_.io_timeout_ns);
     simt::backoff pause;
-    for (;;) {
-      mapping_entry* place = nullptr;
-      std::uint64_t seen_there = 0;
-      bool changing = false;
-      for (std::uint32_t i = 0; i <= most; ++i) {
-        mapping_entry& entry = *first_copy(home + i);
-        const std::uint64_t seen = word(entry).load(std::memory_order_acquire);  // meets add's release
-        if ((seen & state_mask) == ready) {
-          if (is(entry, key) && word(entry).load(std::memory_order_relaxed) == seen) return name_of(entry, seen);
-          if (place == nullptr && !file_table(mount_).is_open(file_number{get(entry.number)})) {
-            place = &entry;
-            seen_there = seen;
-          }
-        } else if ((seen & state_mask) == writing) {
-          changing = true;
-        } else {
-          if (place == nullptr) {
-            place = &entry;
-            seen_there = seen;
-          }
-          break;  // entries never become unused again: the key is nowhere behind
-        }
-      }
-      // While an entry is being written it may be the one that we look for.
-      if (!changing && place == nullptr) return mapping_name{-ENFILE};
-      if (!changing) {
-        // With the next generation from here on, so that names of the old one find nothing in what is written now.
-        const std::uint64_t next = (((seen_there >> 2) + 1) & mapping_generation_mask) << 2;
-        if (word(*place).compare_exchange(seen_there, next | writing, std::memory_order_acquire)) return add(*place, next, key);
-      }
+    const simt::atomic_ref<std::uint32_t> adding(first_copy(home_of(key))->adding);
+    while (adding.exchange(1, std::memory_order_acquire) != 0) {  // meets the release below
       if (until.expired()) return mapping_name{-ETIMEDOUT};
       pause();
     }
+    mapping_name name{-ETIMEDOUT};
+    do {
+      const looked now = look(key);
+      name = now.name;
+      if (is_mapping(name) || now.place == nullptr) break;
+      // With the next generation from here on, so that names of the old one find nothing in what is written now.
+      std::uint64_t seen = now.seen;
+      const std::uint64_t next = (((seen >> 2) + 1) & mapping_generation_mask) << 2;
+      const bool ours = word(*now.place).compare_exchange(seen, next | writing, std::memory_order_acquire);
+      name = ours ? add(*now.place, next, key) : mapping_name{-ETIMEDOUT};
+    } while (!is_mapping(name) && !until.expired());  // else a key of another home has taken the place
+    adding.store(0, std::memory_order_release);
+    return name;
   }
 
  private:
@@ -125,6 +111,33 @@ class mapping_table {
   // The first of an entry's copies.
   GPUFS_DEVICE mapping_entry* first_copy(std::uint32_t i) const {
     return mount_.mappings + std::size_t{i & mount_.mapping_mask} * mapping_copies;
+  }
+
+  // A key's name, or -ENFILE and where it can be added, if anywhere: the first entry that is unused, or whose file is closed.
+  struct looked {
+    mapping_name name;
+    mapping_entry* place;
+    std::uint64_t seen;  // the place's word
+  };
+  GPUFS_DEVICE looked look(const mapping_key& key) const {
+    looked at{mapping_name{-ENFILE}, nullptr, 0};
+    const std::uint32_t home = home_of(key);
+    const std::uint32_t most = mount_.mapping_mask < 256 ? mount_.mapping_mask : 255;
+    for (std::uint32_t i = 0; i <= most; ++i) {
+      mapping_entry& entry = *first_copy(home + i);
+      const std::uint64_t seen = word(entry).load(std::memory_order_acquire);  // meets add's release
+      const std::uint64_t state = seen & state_mask;
+      if (state == writing) continue;  // of another key, if ours is not just being added
+      if (state == ready && is(entry, key) && word(entry).load(std::memory_order_relaxed) == seen) {
+        return {name_of(entry, seen), nullptr, 0};
+      }
+      if (at.place == nullptr && (state == unused || !file_table(mount_).is_open(file_number{get(entry.number)}))) {
+        at.place = &entry;
+        at.seen = seen;
+      }
+      if (state == unused) break;  // entries never become unused again: the key is nowhere behind
+    }
+    return at;
   }
 
   GPUFS_DEVICE mapping_name add(mapping_entry& entry, std::uint64_t generation, const mapping_key& key) const {
@@ -190,7 +203,7 @@ GPUFS_DEVICE int check_name(mapping_name name) {
 }
 
 // Whether pages of the mapping are copies that never reach the file.
-GPUFS_DEVICE bool is_private(const mapping_entry& from) { return from.cache_id >> cache::view_shift == cache::private_view_number; }
+GPUFS_DEVICE bool is_private(std::uint32_t cache_id) { return cache_id >> cache::view_shift == cache::private_view_number; }
 // Whether its pages are the file's own, and the file is open for writing. A ptr<T> of a mapping that is neither is made from the
 // name of a ptr<const T> only.
 GPUFS_DEVICE bool stores_to_file(const mapping_entry& from) {

@@ -22,6 +22,8 @@ inline namespace GPUFS_MACHINE {
 // What a pointer is compiled with: who works on pages that are brought in, and the slow paths.
 template <class Handler>
 struct handled_by {
+  static_assert(std::is_trivially_copyable_v<Handler> && std::is_default_constructible_v<Handler> && sizeof(Handler) <= 64,
+                "gpufs: a fault handler is trivially copyable, default constructible, and has at most 64 bytes");
   using handler = Handler;
 
   // See detail::pin_hit and pin_rest, leave, access_elsewhere. held: the pages that are to be given back.

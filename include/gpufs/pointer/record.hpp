@@ -25,8 +25,13 @@ GPUFS_DEVICE void record_fault(const mount_layout& mount, const fault_record& wh
 // Records an access that failed.
 GPUFS_DEVICE void record_access(mapping_name name, std::uint64_t position, int error, fault_kind kind) {
   const mapping_entry& from = *entry_of(name);
-  const bool ours = is_current(name);
-  record_fault(*from.mount, {position, error, ours ? from.handle : 0, ours ? from.number : -EBADF, 0, kind, 0});
+  fault_record what{position, error, from.handle, from.number, 0, kind, 0};
+  simt::fence_loads();  // the entry may be given to another file until it is looked at
+  if (!is_current(name)) {
+    what.handle = 0;
+    what.number = -EBADF;
+  }
+  record_fault(*from.mount, what);
 }
 
 GPUFS_DEVICE void stop_if_asked(mapping_name name) {

@@ -92,7 +92,10 @@ struct begun_writing {
 GPUFS_DEVICE_COLD inline begun_writing begin_writing(mapping_name name, std::uint64_t address) {
   const mapping_entry* from = entry_of(name);
   int error = check_name(name);
-  if (error == 0 && is_private(*from)) {
+  const bool copied = is_private(from->cache_id);
+  simt::fence_loads();  // the entry may be given to another mapping until it is looked at; later, note_changes finds that out
+  if (error == 0 && !is_current(name)) error = -EBADF;
+  if (error == 0 && copied) {
     mark_dirty(from, address);
     return {page_mark::copied, 0};
   }

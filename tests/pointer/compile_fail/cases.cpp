@@ -18,6 +18,9 @@ struct own_pages {
     return 0;
   }
 };
+struct needs_a_key : own_pages {
+  explicit needs_a_key(int);
+};
 constexpr auto order = std::memory_order_relaxed;
 
 GPUFS_DEVICE void use(ptr<const int> r, ptr<int> w, ptr<float> f, ptr<packed_pair> pair, const gpufs::file& opened) {
@@ -78,5 +81,7 @@ GPUFS_DEVICE void use(ptr<const int> r, ptr<int> w, ptr<float> f, ptr<packed_pai
   int& element = *w;
 #elif CASE == 21
   ptr<int&> reference;
+#elif CASE == 22
+  (void)gpufs::map<const int>(gpufs::this_warp(), opened, 0, 1, gpufs::map_flags::none, needs_a_key{1});
 #endif
 }
