@@ -36,8 +36,8 @@ struct mount_options {
   std::uint32_t max_open_files =
       65536;  // open at once on the device, at most 2^20; 1,300 bytes of device memory each, 1,800 if writable. The process's soft
               // RLIMIT_NOFILE is raised towards it, and stays so; the log says where it stands
-  std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each. From three quarters of it
-                                      // on, one more may be refused (up to 256: from the last one on)
+  std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each. Of the default
+                                      // some four fifths can be had, of up to 256 all
   std::uint64_t pin_nbytes = 0;       // host memory that mapped files may pin; 0: half of what is available
   bool writable = false;              // files may be opened for writing; costs an eighth of cache_nbytes more, and 20 bytes a page
   std::uint64_t dirty_nbytes = 0;     // pages with bytes that are not in their files yet: who writes more waits until some

@@ -306,6 +306,39 @@ TEST_F(ptr_write_error, an_update_that_cannot_be_read_is_told_as_a_write) {
   EXPECT_EQ(dir.read("f"), before);
 }
 
+// What is to be written comes from a file that was cut.
+struct cut_source_kernel : pointer_job {
+  const char* other;
+
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const auto me = this_thread();
+    std::int64_t* r = mine();
+    const file f = open(me, fs, path, O_RDWR), g = open(me, fs, other, O_RDWR);
+    {
+      const auto p = map<std::uint32_t>(me, f), q = map<std::uint32_t>(me, g);
+      r[0] = ftruncate(me, g, static_cast<std::int64_t>(page));
+      p[0] = q[3 * per_page];
+      r[1] = fsync(me, f);
+      p[0] = q[nwords];  // beyond the mapping
+    }
+    r[2] = close(me, g);
+    r[3] = close(me, f);
+  }
+};
+
+TEST_F(ptr_write_error, a_source_that_was_cut_is_told_by_the_file_that_was_to_be_written) {
+  start_again();
+  dir.add("g", npages * page, file_seed + 1);
+  let_file_times_pass();
+  const auto before = dir.read("f");
+  const device_buffer<char> other(std::vector<char>{'g', 0});
+  const auto r = run<cut_source_kernel>(1, 32, other.get());
+  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 4), (std::vector<std::int64_t>{0, -EIO, 0, 0}));
+  EXPECT_EQ(fs().counters().fault_errors, 2u);
+  EXPECT_EQ(dir.read("f"), before);
+}
+
 // A pointer that is left in memory: what it has written is in no list.
 struct left_kernel : pointer_job {
   std::byte* memory;

@@ -480,14 +480,13 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
   const mapping_entry* from = entry_of(name);
   const pinned_page got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing);
   if ((missing >> simt::lane_id() & 1) == 0) return mine;
-  if (got.error != 0) return got.error;
   const cache::frames frames(from->frames);
   simt::fence_loads();
-  if (!is_current(name)) {  // the entry is another mapping's by now, and the page may be, too
-    frames.unpin(got.frame);
+  if (!is_current(name)) {  // the entry is another mapping's by now, and the page or the error may be, too
+    if (got.error == 0) frames.unpin(got.frame);
     return -EBADF;
   }
-  return reinterpret_cast<std::int64_t>(frames.data(got.frame));
+  return got.error != 0 ? got.error : reinterpret_cast<std::int64_t>(frames.data(got.frame));
 }
 
 // Copies nbytes at `position` of the file to or from `bytes` (the lane's own), page by page, with a pin for no longer than that. An

@@ -124,8 +124,8 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
 // meanwhile) is lost, or is written when the file grows again before all have left the page. Each page that is written takes one
 // frame more while pointers to it are linked. A write that fails, or an update whose reading fails, is recorded as any access, and
 // the next fsync or close tells of it; so is what cannot be noted any more when the pointer leaves the page, but that stops no
-// kernel. Not told so is what was the pointer's fault: of an access beyond the mapping the log and the count know, of one through a
-// null or refused pointer nobody.
+// kernel. Not told so is what was the pointer's fault: of an access beyond the mapping (or to a page that the file has lost, as it
+// was cut) the log and the count know, of one through a null or refused pointer nobody.
 //
 // The pointer's error() is 0, or -EBADF (not open, or for writing only); -EINVAL (an offset that is negative or not aligned, a
 // count below -1, private with a handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the
@@ -149,7 +149,8 @@ GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   group.sync();
   bool busy = false;
   const detail::bounds within = p.within();
-  const std::uint32_t id = p ? detail::entry_of(p.mapped())->cache_id : 0;
+  const std::uint32_t id =
+      p ? simt::atomic_ref<std::uint32_t>(detail::entry_of(p.mapped())->cache_id).load(std::memory_order_relaxed) : 0;
   simt::fence_loads();  // the entry may be given to another mapping until its name is looked at
   const bool stale = p && detail::check_name(p.mapped()) != 0;
   const bool is_file = p && !stale && !detail::is_private(id);

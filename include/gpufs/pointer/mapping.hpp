@@ -75,14 +75,15 @@ class mapping_table {
 
   // One lane calls. A name, or -ENFILE when there are too many, or -ETIMEDOUT.
   GPUFS_DEVICE mapping_name find_or_add(const mapping_key& key) const {
-    const looked before = look(key);
-    if (is_mapping(before.name)) return before.name;
     // Keys of one home are added one at a time: of two who add the same one, each might else take another place, as entries become
-    // free meanwhile. The holder waits for nobody.
+    // free meanwhile. The holder waits for nobody; who waits looks again, as all groups of a kernel may begin by mapping one file.
     const simt::deadline until(mount_.io_timeout_ns);
     simt::backoff pause;
     const simt::atomic_ref<std::uint32_t> adding(first_copy(home_of(key))->adding);
-    while (adding.exchange(1, std::memory_order_acquire) != 0) {  // meets the release below
+    for (;;) {
+      const looked now = look(key);
+      if (is_mapping(now.name) || (now.place == nullptr && !now.writing)) return now.name;
+      if (adding.exchange(1, std::memory_order_acquire) == 0) break;  // meets the release below
       if (until.expired()) return mapping_name{-ETIMEDOUT};
       pause();
     }
@@ -118,18 +119,20 @@ class mapping_table {
     mapping_name name;
     mapping_entry* place;
     std::uint64_t seen;  // the place's word
+    bool writing;        // an entry is being written: of another key, if ours is not being added
   };
   GPUFS_DEVICE looked look(const mapping_key& key) const {
-    looked at{mapping_name{-ENFILE}, nullptr, 0};
+    looked at{mapping_name{-ENFILE}, nullptr, 0, false};
     const std::uint32_t home = home_of(key);
     const std::uint32_t most = mount_.mapping_mask < 256 ? mount_.mapping_mask : 255;
     for (std::uint32_t i = 0; i <= most; ++i) {
       mapping_entry& entry = *first_copy(home + i);
       const std::uint64_t seen = word(entry).load(std::memory_order_acquire);  // meets add's release
       const std::uint64_t state = seen & state_mask;
-      if (state == writing) continue;  // of another key, if ours is not just being added
+      at.writing |= state == writing;
+      if (state == writing) continue;
       if (state == ready && is(entry, key) && word(entry).load(std::memory_order_relaxed) == seen) {
-        return {name_of(entry, seen), nullptr, 0};
+        return {name_of(entry, seen), nullptr, 0, false};
       }
       if (at.place == nullptr && (state == unused || !file_table(mount_).is_open(file_number{get(entry.number)}))) {
         at.place = &entry;

@@ -114,7 +114,7 @@ class element {
   GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const element& other) const {
     T value{};
     const int error = other.owner_.try_read(other.distance_, value);
-    owner_.write_unless(other.owner_ ? error : -ENXIO, distance_, value);
+    owner_.write_unless(error == 0 ? 0 : other.why_not_read(error), distance_, value);
     return *this;
   }
   GPUFS_DEVICE const element& operator+=(const T& value) const {
@@ -133,6 +133,11 @@ class element {
  private:
   friend class ptr<T, Access>;
   GPUFS_DEVICE element(const ptr<T, Access>& owner, std::uint64_t distance) : owner_(owner), distance_(distance) {}
+  // As the file says it that is written instead: -ENXIO only where this pointer was at fault, not where its file has lost the page.
+  GPUFS_DEVICE int why_not_read(int error) const {
+    if (!owner_) return -ENXIO;
+    return error == -ENXIO && owner_.within().have(owner_.position() + distance_, sizeof(T)) ? -EIO : error;
+  }
   template <class Do>
   GPUFS_DEVICE const element& change(Do what) const {
     T value{};

@@ -24,8 +24,14 @@ GPUFS_DEVICE void record_fault(const mount_layout& mount, const fault_record& wh
 
 // Records an access that failed.
 GPUFS_DEVICE void record_access(mapping_name name, std::uint64_t position, int error, fault_kind kind) {
-  const mapping_entry& from = *entry_of(name);
-  fault_record what{position, error, from.handle, from.number, 0, kind, 0};
+  mapping_entry& from = *entry_of(name);
+  fault_record what{position,
+                    error,
+                    simt::atomic_ref<std::uint32_t>(from.handle).load(std::memory_order_relaxed),
+                    simt::atomic_ref<std::int32_t>(from.number).load(std::memory_order_relaxed),
+                    0,
+                    kind,
+                    0};
   simt::fence_loads();  // the entry may be given to another file until it is looked at
   if (!is_current(name)) {
     what.handle = 0;
@@ -45,7 +51,8 @@ GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64
   stop_if_asked(name);
   return is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0;
 }
-// What was to be written is lost: the file's next fsync or close tells of it, unless it was the pointer's fault (-ENXIO).
+// What was to be written is lost: the file's next fsync or close tells of it, unless there is no such place (-ENXIO): beyond the
+// mapping, or the file's end since it was cut.
 GPUFS_DEVICE_COLD inline void keep_write_error(mapping_name name, int error) {
   if (!is_mapping(name) || error == -ENXIO) return;
   const mapping_entry& from = *entry_of(name);

@@ -90,9 +90,9 @@ struct begun_writing {
 };
 // Before a pointer's first write to its page.
 GPUFS_DEVICE_COLD inline begun_writing begin_writing(mapping_name name, std::uint64_t address) {
-  const mapping_entry* from = entry_of(name);
+  mapping_entry* from = entry_of(name);
   int error = check_name(name);
-  const bool copied = is_private(from->cache_id);
+  const bool copied = is_private(simt::atomic_ref<std::uint32_t>(from->cache_id).load(std::memory_order_relaxed));
   simt::fence_loads();  // the entry may be given to another mapping until it is looked at; later, note_changes finds that out
   if (error == 0 && !is_current(name)) error = -EBADF;
   if (error == 0 && copied) {
