@@ -2,8 +2,12 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "cache_ids.hpp"
@@ -54,6 +58,21 @@ struct core {
     return false;
   }
 
+  // A file's version has gone: from now on what the cache does not have of it is -ESTALE. Once for each open.
+  void end_version(open_files::entry& file, const char* who, const char* why) {
+    // Release: meets the acquire of who has read from the file, so that bytes written after this are not taken for the version's.
+    if (file.stale.exchange(true, std::memory_order_acq_rel)) return;
+    nstale.fetch_add(1, std::memory_order_relaxed);
+    log.add(who, file.path, ESTALE, why);
+    if (file.file->info().kind != source_kind::pull) return;  // its reads come by the host
+    const std::scoped_lock hold(on_stale_lock);
+    try {
+      if (on_stale) on_stale(file.device_number, open.handle_of(file));
+    } catch (const std::exception& e) {  // a device that is lost: its kernels report it
+      log.add(who, file.path, EIO, e.what());
+    }
+  }
+
   const service_options options;
   const std::shared_ptr<store::store> files;
   rings requests;
@@ -66,7 +85,9 @@ struct core {
   std::vector<tally> tallies;
   std::vector<std::unique_ptr<worker>> workers;  // set before the threads start
   std::atomic<std::uint64_t> nstale{0};
-  alignas(64) std::atomic<std::uint32_t> ncalling{0};  // written by all; what is above is read by all
+  std::mutex on_stale_lock;
+  std::function<void(std::uint32_t, std::uint32_t)> on_stale;  // device's number, handle: tells the device
+  alignas(64) std::atomic<std::uint32_t> ncalling{0};          // written by all; what is above is read by all
   std::atomic<std::uint32_t> nwriting{0};
 };
 

@@ -12,12 +12,15 @@ constexpr std::uint64_t one_ref = 1;
 constexpr std::uint64_t opened(std::uint32_t generation) { return std::uint64_t{generation} << 32 | one_ref; }
 constexpr std::uint32_t generation_of(std::uint64_t state) { return static_cast<std::uint32_t>(state >> 32); }
 
+bool is_written(const open_files::entry& e) { return e.file->info().live; }
+
 }  // namespace
 
 open_files::open_files(std::uint32_t max_open_files)
     : max_(max_open_files),
       index_bits_(std::max(1u, static_cast<unsigned>(std::bit_width(max_open_files - 1)))),
-      chunks_(new std::atomic<chunk*>[(max_open_files + chunk_size - 1) / chunk_size] {}) {}
+      chunks_(new std::atomic<chunk*>[(max_open_files + chunk_size - 1) / chunk_size] {}),
+      chains_(std::bit_ceil(std::clamp(max_open_files, 64u, 65536u))) {}
 
 open_files::entry* open_files::find(std::uint32_t index) const {
   if (index >= max_) return nullptr;
@@ -26,23 +29,48 @@ open_files::entry* open_files::find(std::uint32_t index) const {
   return c == nullptr ? nullptr : &(*c)[index % chunk_size];
 }
 
-int open_files::insert(std::unique_ptr<store::open_file> file, std::string path, std::uint32_t device_number, read_path how,
-                       std::uint32_t* handle) {
+std::size_t open_files::chain_of(std::uint64_t device, std::uint64_t inode) const {
+  return static_cast<std::size_t>(((inode ^ device * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu) >> 32) & (chains_.size() - 1);
+}
+
+// Calls each(entry) for the entries of one file, until it gives true. The caller holds the part's lock.
+template <class Each>
+void open_files::each_of(std::size_t chain, std::uint64_t device, std::uint64_t inode, Each each) const {
+  for (std::uint32_t at = chains_[chain]; at != 0;) {
+    entry& e = *find(at - 1);
+    at = e.next;
+    const store::file_info& info = e.file->info();
+    if (info.device == device && info.inode == inode && each(e)) return;
+  }
+}
+
+// The caller holds the part's lock.
+void open_files::unchain(std::size_t chain, entry& e) {
+  if (!e.chained) return;
+  std::uint32_t* at = &chains_[chain];
+  while (*at != e.index + 1) at = &find(*at - 1)->next;
+  *at = e.next;
+  e.chained = false;
+  if (is_written(e)) nwritten_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, entering how) {
   std::uint32_t index = take_free();
   if (index == none) index = take_unused();
   if (index == none) index = take_free();  // the last unused one went to another thread
-  if (index == none) return -EMFILE;
+  if (index == none) return {.error = -EMFILE};
   entry& e = *find(index);  // ours alone
   const std::uint32_t last_generation = (1u << (32 - index_bits_)) - 1;
   e.index = index;
   {
     const std::scoped_lock hold(free_[index % nparts].lock);  // path_of may be looking
     e.generation = e.generation >= last_generation ? 1 : e.generation + 1;
-    e.path = std::move(path);
+    e.path = std::move(how.path);
   }
   e.file = std::move(file);
-  e.device_number = device_number;
-  e.how.store(how, std::memory_order_relaxed);
+  e.device_number = how.device_number;
+  e.once = how.once;
+  e.how.store(how.how, std::memory_order_relaxed);
   e.stale.store(false, std::memory_order_relaxed);
   if (e.file->info().kind == source_kind::pull) {
     const std::scoped_lock hold(lock_);
@@ -51,9 +79,56 @@ int open_files::insert(std::unique_ptr<store::open_file> file, std::string path,
     npull_.store(pulls_.size(), std::memory_order_relaxed);
   }
   nopen_.fetch_add(1, std::memory_order_relaxed);
-  *handle = handle_of(e);
   e.state.store(opened(e.generation), std::memory_order_release);  // meets acquire()'s: all that was set above
-  return 0;
+  const store::file_info& info = e.file->info();
+  const std::size_t chain = chain_of(info.device, info.inode);
+  entered result{.handle = handle_of(e)};
+  {
+    const std::scoped_lock hold(identities_[chain % nparts].lock);
+    each_of(chain, info.device, info.inode, [&](entry& other) {
+      if (info.inode == 0 || !is_written(other) || other.once != how.once) return false;  // 0: a store that has no identities
+      if (handle_of(other) == how.not_handle) {
+        unchain(chain, other);
+      } else {
+        result.handle = handle_of(other);
+        result.joined = other.device_number;
+      }
+      return true;
+    });
+    if (!result.joined) {
+      e.next = chains_[chain];
+      chains_[chain] = index + 1;
+      e.chained = true;
+      if (is_written(e)) nwritten_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+  if (result.joined) close(handle_of(e));
+  return result;
+}
+
+std::vector<open_files::ref> open_files::readers_of(std::uint64_t device, std::uint64_t inode) {
+  const std::size_t chain = chain_of(device, inode);
+  std::vector<ref> readers;
+  const std::scoped_lock hold(identities_[chain % nparts].lock);
+  each_of(chain, device, inode, [&](entry& e) {
+    // One that is being closed has lost its generation, and with it its table's reference.
+    if (!is_written(e)) {
+      if (ref one = acquire(handle_of(e))) readers.push_back(std::move(one));
+    }
+    return false;
+  });
+  return readers;
+}
+
+std::optional<open_files::written_file> open_files::written(std::uint64_t device, std::uint64_t inode, bool once) {
+  const std::size_t chain = chain_of(device, inode);
+  std::optional<written_file> found;
+  const std::scoped_lock hold(identities_[chain % nparts].lock);
+  each_of(chain, device, inode, [&](entry& e) {
+    if (is_written(e) && e.once == once) found = {handle_of(e), e.device_number};
+    return found.has_value();
+  });
+  return found;
 }
 
 // One that was freed long enough ago, or, once no entry is unused, any.
@@ -128,6 +203,12 @@ int open_files::close(std::uint32_t handle) {
   do {
     if (generation_of(state) != handle >> index_bits_) return -EBADF;  // closed by somebody else since
   } while (!e.state.compare_exchange_weak(state, state & 0xffffffffu, std::memory_order_acq_rel, std::memory_order_relaxed));
+  {
+    const store::file_info& info = e.file->info();
+    const std::size_t chain = chain_of(info.device, info.inode);
+    const std::scoped_lock chains(identities_[chain % nparts].lock);
+    unchain(chain, e);
+  }
   if (e.file->info().kind == source_kind::pull) drop_from_pulls(e);
   release(e);  // the table's own reference
   return 0;

@@ -1,4 +1,5 @@
-// The host's open-file table: handles that a device may forge, references that keep a file open while it is read.
+// The host's open-file table: handles that a device may forge, references that keep a file open while it is read, and which opens
+// are of one file. A file is its identity (device and inode); a path only leads to it.
 #pragma once
 #include <array>
 #include <atomic>
@@ -30,12 +31,16 @@ class open_files {
     std::atomic<std::uint64_t> state{0};
     std::uint32_t index = 0, generation = 0;
     std::uint32_t pull_place = 0;  // in the list of open pull files
+    // Under the lock of the identity's part, while it is in a chain.
+    std::uint32_t next = 0;  // in the chain, index + 1; 0 ends it
+    bool chained = false;
+    bool once = false;  // open_write_once
     std::unique_ptr<store::open_file> file;
     std::string path;  // stays when the file is closed: changes, with `generation`, under the entry's part's lock
     std::uint32_t device_number = 0;
     std::atomic<read_path> how{read_path::call};
     std::atomic<std::uint32_t> nblocked{0};  // workers inside a blocking read of it
-    std::atomic<bool> stale{false};          // its change was reported
+    std::atomic<bool> stale{false};          // its version has gone: it was seen to change, or is being written by this mount
   };
 
   // Keeps an entry's file open; empty when default-constructed.
@@ -71,9 +76,24 @@ class open_files {
   bool full() const { return nopen_.load(std::memory_order_relaxed) >= max_; }
   std::uint32_t size() const { return nopen_.load(std::memory_order_relaxed); }
 
-  // 0 and a handle (never 0), or -EMFILE.
-  int insert(std::unique_ptr<store::open_file> file, std::string path, std::uint32_t device_number, read_path how,
-             std::uint32_t* handle);
+  // How to enter an open.
+  struct entering {
+    std::string path;
+    std::uint32_t device_number = 0;
+    read_path how = read_path::call;
+    bool once = false;             // open_write_once
+    std::uint32_t not_handle = 0;  // not to be joined: see request::skip
+  };
+  // What became of it.
+  struct entered {
+    int error = 0;             // 0 or -EMFILE
+    std::uint32_t handle = 0;  // never 0 where there is no error
+    // The file is open for writing already: `handle` is that open's and this the device's number for it, and `file` was closed.
+    std::optional<std::uint32_t> joined{};
+  };
+  // Of one file there is one entry that is open for writing, and one with open_write_once. Whoever opens it again, to write or to
+  // read (but for reading beside open_write_once), is to join it.
+  entered insert(std::unique_ptr<store::open_file> file, entering how);
   // The open file, or an empty ref for a handle that is none. Lock-free.
   ref acquire(std::uint32_t handle);
   // One more reference to a file that the caller keeps open.
@@ -81,6 +101,13 @@ class open_files {
     e.state.fetch_add(1, std::memory_order_relaxed);
     return {this, &e};
   }
+  // Opens for reading, with versions of their own, of the same file.
+  std::vector<ref> readers_of(std::uint64_t device, std::uint64_t inode);
+  // A file's open for writing: its handle and the device's number for it.
+  struct written_file {
+    std::uint32_t handle, device_number;
+  };
+  std::optional<written_file> written(std::uint64_t device, std::uint64_t inode, bool once);
   // The path behind a handle; also of a closed file, until its entry is used again.
   std::optional<std::string> path_of(std::uint32_t handle);
   // 0 or -EBADF. The file closes with the last reference.
@@ -89,6 +116,8 @@ class open_files {
   void clear();
   // Up to `most` handles of open pull files, going round from *cursor.
   std::vector<std::uint32_t> pull_handles(std::size_t most, std::size_t* cursor) const;
+  // How many files are open for writing.
+  std::uint32_t nwritten() const { return nwritten_.load(std::memory_order_relaxed); }
   std::size_t npull() const { return npull_.load(std::memory_order_relaxed); }
   std::uint32_t handle_of(const entry& e) const { return e.generation << index_bits_ | e.index; }
 
@@ -104,6 +133,14 @@ class open_files {
     std::deque<std::uint32_t> indices;
   };
   using chunk = std::array<entry, chunk_size>;
+  // Chains of open files by identity. They lie in parts with locks of their own: chain c in part c mod nparts.
+  struct alignas(64) identity_part {
+    std::mutex lock;
+  };
+  std::size_t chain_of(std::uint64_t device, std::uint64_t inode) const;
+  template <class Each>
+  void each_of(std::size_t chain, std::uint64_t device, std::uint64_t inode, Each each) const;
+  void unchain(std::size_t chain, entry& e);
 
   static constexpr std::uint32_t none = ~0u;
   std::uint32_t take_free();
@@ -117,8 +154,11 @@ class open_files {
   std::unique_ptr<std::atomic<chunk*>[]> chunks_;
   alignas(64) std::atomic<std::uint32_t> nopen_{0};  // written by all; what is above is read by all
   std::atomic<std::size_t> npull_{0};
+  std::atomic<std::uint32_t> nwritten_{0};
   std::array<free_part, nparts> free_;
-  mutable std::mutex lock_;  // of what follows
+  std::array<identity_part, nparts> identities_;
+  std::vector<std::uint32_t> chains_;  // the first of each, index + 1; under its part's lock
+  mutable std::mutex lock_;            // of what follows
   std::vector<std::unique_ptr<chunk>> owned_;
   std::atomic<std::uint32_t> nused_{0};  // entries that were ever used; grows under the lock
   std::vector<std::uint32_t> pulls_;     // indices of open pull files

@@ -66,8 +66,6 @@ struct service::impl {
   std::mutex lock;       // of what follows
   std::condition_variable wake_watcher;
   bool end_watch = false;
-  std::mutex callback_lock;
-  std::function<void(std::uint32_t, std::uint32_t)> changed;
 
   impl(simt::platform& machine, std::shared_ptr<store::store> files, const service_options& o)
       : shared(machine, std::move(files), filled_in(o)) {
@@ -176,15 +174,7 @@ struct service::impl {
     const open_files::ref file = shared.open.acquire(handle);
     if (!file || file->stale.load(std::memory_order_relaxed)) return;
     if (file->file->check_version() != -ESTALE) return;  // what could not be looked at (no descriptor left) is looked at again
-    file->stale.store(true, std::memory_order_relaxed);
-    shared.nstale.fetch_add(1, std::memory_order_relaxed);
-    shared.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");
-    const std::scoped_lock hold(callback_lock);
-    try {
-      if (changed) changed(file->device_number, handle);
-    } catch (const std::exception& e) {  // a device that is lost: its kernels report it
-      shared.log.add("watch", file->path, EIO, e.what());
-    }
+    shared.end_version(*file.get(), "watch", "the file has changed since it was opened");
   }
 };
 
@@ -198,8 +188,8 @@ void service::stop() { impl_->stop(); }
 bool service::finish(std::chrono::nanoseconds limit) { return impl_->finish(limit); }
 
 void service::on_stale(std::function<void(std::uint32_t, std::uint32_t)> changed) {
-  const std::scoped_lock hold(impl_->callback_lock);
-  impl_->changed = std::move(changed);
+  const std::scoped_lock hold(impl_->shared.on_stale_lock);
+  impl_->shared.on_stale = std::move(changed);
 }
 
 service_counters service::counters() const {

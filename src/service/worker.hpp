@@ -20,7 +20,7 @@ struct work {
   std::uint32_t nbytes_along = 0;         // open: of the file's beginning
   std::uint32_t handle = 0;               // rename: as the request's
   std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; calls on paths: of the path
-  std::uint32_t skip = 0, mode = 0;       // write; mkdir
+  std::uint32_t skip = 0, mode = 0;       // write, and open: as the request's; mkdir
   std::uint32_t done = 0;                 // read: bytes that are there
   std::int64_t offset = 0;
   open_files::entry* file = nullptr;  // once its handle is checked
@@ -82,6 +82,10 @@ class worker {
 
   void run_call(work& w);
   void open_file(const work& w, const std::string& path);
+  bool is_written(const std::string& path, bool once);
+  void end_versions(const store::file_info& info);
+  int cut(reply& out);
+  int rename(const std::string& from, const std::string& to, std::uint32_t* mode);
   std::uint32_t read_along(const work& w, const store::open_file& file, read_path& how);
   void call_on_path(const work& w, const std::string& path);
   void call_on_file(work& w);

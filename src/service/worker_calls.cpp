@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a worker does with the store: opening files, and calls on paths.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <exception>
@@ -23,15 +25,21 @@ void worker::open_file(const work& w, const std::string& path) {
   std::string why;
   int error = 0;
   std::unique_ptr<store::open_file> file;
+  const bool cuts = (w.flags & O_TRUNC) != 0, once = (w.flags & open_write_once) != 0;
   if (core_.open.full()) {
     error = -EMFILE;
     why = "max_open_files is " + std::to_string(core_.options.max_open_files);
   } else if (!core_.options.writable && store::check_flags(static_cast<int>(w.flags), false) == -EROFS) {
     error = -EROFS;
     why = "the mount may not write";
+  } else if ((w.flags & open_unmapped) != 0) {  // for us to say
+    error = -EINVAL;
   } else {
     try {
-      file = core_.files->open_explained(path, static_cast<int>(w.flags), &error, &why);
+      // Cut only when it is known that nobody has it open for writing: who joins that open cuts the file by it.
+      std::uint32_t flags = w.flags & ~static_cast<std::uint32_t>(O_TRUNC);
+      if (cuts || is_written(path, once)) flags |= open_unmapped;
+      file = core_.files->open_explained(path, static_cast<int>(flags), &error, &why);
       if (!file && error >= 0) error = -EIO;
     } catch (const std::bad_alloc&) {
       error = -ENOMEM;
@@ -43,7 +51,7 @@ void worker::open_file(const work& w, const std::string& path) {
   reply out{};
   source_kind kind{};
   if (file) {
-    const store::file_info& info = file->info();
+    const store::file_info info = file->info();
     kind = info.kind;
     out.file_nbytes = info.nbytes;
     out.pull_base = reinterpret_cast<std::uintptr_t>(info.pull_base);
@@ -61,13 +69,54 @@ void worker::open_file(const work& w, const std::string& path) {
       why = "all 2^28 - 1 cache ids of this mount have been given";
     } else {
       out.result = read_along(w, *file, how);
-      error = core_.open.insert(std::move(file), path, w.number, how, &out.handle);
+      const open_files::entered entered = core_.open.insert(
+          std::move(file), {.path = path, .device_number = w.number, .how = how, .once = once, .not_handle = w.skip});
+      error = entered.error;
+      out.handle = entered.handle;
+      if (error == 0 && entered.joined) {
+        out.result = 0;
+        out.number = *entered.joined + 1;
+        return answer(w, out);
+      }
+      if (error == 0 && info.live) {
+        end_versions(info);
+        if (cuts) error = cut(out);
+      }
     }
   }
   if (error != 0) return fail(w, path, -error, why);
   tally::add(counts_.opens[std::min(static_cast<std::size_t>(kind), counts_.opens.size() - 1)]);
   if (out.result != 0) tally::add(counts_.opens_with_bytes);
   answer(w, out);
+}
+
+// Whether the path's file is open for writing: then that open will be joined. (If it is closed before, this open has no mapping.)
+bool worker::is_written(const std::string& path, bool once) {
+  if (core_.open.nwritten() == 0) return false;
+  store::path_status status;
+  return core_.files->status(path, false, &status) == 0 && core_.open.written(status.device, status.inode, once);
+}
+
+// A file is open for writing from now on. Who has it open for reading would get the writers' bytes where it reads them from the
+// file; what the cache has of its version it can go on to read.
+void worker::end_versions(const store::file_info& info) {
+  for (const open_files::ref& reader : core_.open.readers_of(info.device, info.inode)) {
+    core_.end_version(*reader.get(), "open", "it is open for writing now: who had it open for reading has what is cached");
+  }
+}
+
+// O_TRUNC of a file that was just opened for writing. 0 or a negative errno, and then it is closed again.
+int worker::cut(reply& out) {
+  int error = -EIO;
+  if (const open_files::ref file = core_.open.acquire(out.handle)) {
+    try {
+      error = out.file_nbytes == 0 ? 0 : file->file->truncate(0);
+    } catch (const std::exception&) {
+    }
+  }
+  out.file_nbytes = 0;
+  if (error != 0) core_.open.close(out.handle);
+  return error;
 }
 
 // Brings the file's beginning along with the answer to its open: how many bytes, all that are wanted or none. An error is no
@@ -85,6 +134,25 @@ std::uint32_t worker::read_along(const work& w, const store::open_file& file, re
   return file.check_version() == 0 ? static_cast<std::uint32_t>(nbytes) : 0;
 }
 
+// Who has the file open for reading keeps its version: a rename changes ctime, and no byte.
+int worker::rename(const std::string& from, const std::string& to, std::uint32_t* mode) {
+  std::vector<open_files::ref> readers;
+  store::path_status status;
+  if (core_.open.size() != 0 && core_.files->status(from, true, &status) == 0) {
+    readers = core_.open.readers_of(status.device, status.inode);
+  }
+  for (const open_files::ref& reader : readers) reader->file->begin_rename();
+  int error = -EIO;
+  try {
+    error = core_.files->rename(from, to, mode);
+  } catch (...) {
+    for (const open_files::ref& reader : readers) reader->file->end_rename();
+    throw;
+  }
+  for (const open_files::ref& reader : readers) reader->file->end_rename();
+  return error;
+}
+
 void worker::call_on_path(const work& w, const std::string& path) {
   const bool reads = w.op == opcode::stat || w.op == opcode::read_dir;
   const std::uint32_t known = w.op == opcode::unlink ? unlink_directory : w.op == opcode::stat ? stat_link : 0;
@@ -100,7 +168,7 @@ void worker::call_on_path(const work& w, const std::string& path) {
         break;
       case opcode::rename: {
         const std::string to(reinterpret_cast<const char*>(payload_of(w) + core_.requests.payload_nbytes()), w.handle);
-        out.result = files.rename(path, to, &out.mode);
+        out.result = rename(path, to, &out.mode);
         if (out.result < 0) text = "to '" + to + "'";
         break;
       }
@@ -114,6 +182,14 @@ void worker::call_on_path(const work& w, const std::string& path) {
         out.inode = status.inode;
         out.mtime_ns = status.mtime_ns;
         out.mode = status.mode;
+        if (out.result < 0) break;
+        if (const auto file = core_.open.written(status.device, status.inode, false)) {
+          out.number = file->device_number + 1;
+          out.handle = file->handle;
+        }
+        if (const auto file = core_.open.written(status.device, status.inode, true)) {
+          out.pull_base = std::uint64_t{file->device_number} << 32 | file->handle;
+        }
         break;
       }
       default:

@@ -181,7 +181,9 @@ bool worker::reap() {
 // Answers reads of one file whose bytes are there, after one look at whether it still is the version that was opened.
 void worker::finish(std::span<work> read) {
   if (read.empty()) return;
-  const int error = read.front().file->file->check_version();
+  const open_files::entry& from = *read.front().file;
+  // Meets end_version's release: bytes that a writer of this mount has written come after that.
+  const int error = from.stale.load(std::memory_order_acquire) ? -ESTALE : from.file->check_version();
   for (const work& w : read) {
     if (error != 0) {
       fail(w, -error, error == -ESTALE ? "the file has changed since it was opened" : "looking whether the file has changed");
@@ -212,6 +214,10 @@ void worker::read_blocking(const work& w) {
   } catch (const std::exception& e) {
     result = -EIO;
     text = e.what();
+  }
+  if (result >= 0 && w.file->stale.load(std::memory_order_acquire)) {
+    result = -ESTALE;
+    text = "the file has changed since it was opened";
   }
   if (result < 0) return fail(w, static_cast<int>(-result), text);
   tally::add(counts_.reads);

@@ -32,21 +32,25 @@ mappings::use map(const posix_file& file, mappings& all, std::string* why) {
   return nullptr;
 }
 
+bool is_unmapped(int flags) { return (flags & static_cast<int>(service::open_unmapped)) != 0; }
+
 // As open_posix_file. A file that has not settled would be mapped anew by each open (mappings.hpp): of a large one, whose mapping
 // costs more time and memory than that, we wait until it has. Not for two seconds, where the file system stamps only whole ones.
 std::unique_ptr<posix_file> open_to_map(const root_directory& root, std::string_view path, int flags, const posix_options& options,
                                         int* error) {
   constexpr std::int64_t worth_waiting_nbytes = 64 << 20;
   auto file = open_posix_file(root, path, flags, options, error);
-  if (!file || file->info().settled || file->info().nbytes < worth_waiting_nbytes || file->alignment() > 1) return file;
+  if (!file || is_unmapped(flags) || file->info().settled || file->info().nbytes < worth_waiting_nbytes || file->alignment() > 1) {
+    return file;
+  }
   std::this_thread::sleep_for(settle_time + std::chrono::milliseconds(1));
   return open_posix_file(root, path, flags, options, error);
 }
 
 // A file that is open for writing: mapped for the device to write if that can be, else as it is, and its reason says why.
 std::unique_ptr<open_file> map_to_write(std::unique_ptr<live_file> file, const std::shared_ptr<mappings>& all,
-                                        std::uint64_t least_nbytes) {
-  if (!file || file->info().nbytes == 0) return file;
+                                        std::uint64_t least_nbytes, int flags) {
+  if (!file || file->info().nbytes == 0 || is_unmapped(flags)) return file;
   std::string why = "it is small";
   if (static_cast<std::uint64_t>(file->info().nbytes) >= least_nbytes) {
     if (auto mapping = all->acquire_to_write(file->info(), file->descriptor(), &why)) {
@@ -82,11 +86,11 @@ std::unique_ptr<open_file> mapped_store::open(std::string_view path, int flags, 
 
 std::unique_ptr<open_file> mapped_store::open_explained(std::string_view path, int flags, int* error, std::string* why) {
   why->clear();
-  if (writes(flags)) return map_to_write(open_live_file(root_, path, flags, options_, error), mappings_, 0);
+  if (writes(flags)) return map_to_write(open_live_file(root_, path, flags, options_, error), mappings_, 0, flags);
   posix_options buffered = options_;
   buffered.direct = false;
   auto file = open_to_map(root_, path, flags & ~O_DIRECT, buffered, error);
-  if (!file) return nullptr;
+  if (!file || is_unmapped(flags)) return file;
   auto mapping = map(*file, *mappings_, why);
   if (!mapping) {
     *error = -EOPNOTSUPP;
@@ -109,10 +113,11 @@ auto_store::auto_store(simt::platform& machine, const std::string& root, std::ui
 auto_store::~auto_store() = default;
 
 std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, int* error) {
-  if (writes(flags)) return map_to_write(open_live_file(root_, path, flags, options_, error), mappings_, small_file_nbytes_);
+  if (writes(flags)) return map_to_write(open_live_file(root_, path, flags, options_, error), mappings_, small_file_nbytes_, flags);
   auto file = open_to_map(root_, path, flags, options_, error);
   if (!file) return nullptr;
-  if (options_.direct || (flags & O_DIRECT) != 0) return file;  // its reason says what became of O_DIRECT
+  // Its reason says what became of O_DIRECT.
+  if (options_.direct || (flags & O_DIRECT) != 0 || is_unmapped(flags)) return file;
   const file_info& info = file->info();
   if (static_cast<std::uint64_t>(info.nbytes) < small_file_nbytes_) {
     file->set_reason(small_reason_);

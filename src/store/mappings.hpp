@@ -96,6 +96,8 @@ class mapped_file final : public open_file {
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override { return file_->pread(dst, offset); }
   int descriptor() const override { return file_->descriptor(); }
   int check_version() const override { return file_->check_version(); }
+  void begin_rename() override { file_->begin_rename(); }
+  void end_rename() override { file_->end_rename(); }
 
  private:
   std::unique_ptr<posix_file> file_;

@@ -156,10 +156,22 @@ int posix_file::check_version(int fd) const {
   if (::fstat(fd, &st) != 0) return -errno;  // again: another thread may have moved the version past our look
   if (!same_bytes()) return changed();
   if (ns_of(st.st_ctim) == ctime_ns_.load(std::memory_order_relaxed)) return 0;
-  if (st.st_nlink == nlinks_) return changed();
+  if (st.st_nlink == nlinks_ && nrenames_ == 0) return changed();
   nlinks_ = st.st_nlink;
   ctime_ns_.store(ns_of(st.st_ctim), std::memory_order_relaxed);
   return 0;
+}
+
+void posix_file::begin_rename() {
+  check_version();  // what had changed before is no rename's
+  const std::scoped_lock hold(lock_);
+  ++nrenames_;
+}
+
+void posix_file::end_rename() {
+  check_version();  // takes the new ctime
+  const std::scoped_lock hold(lock_);
+  --nrenames_;
 }
 
 int posix_file::changed() const {

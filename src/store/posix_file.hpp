@@ -36,7 +36,9 @@ class posix_file final : public open_file {
   int descriptor() const override { return fd_.get(); }  // -1 when it keeps none
   lease use() const;
   std::uint32_t alignment() const override { return alignment_; }
-  int check_version() const override;                                        // -errno too when fstat fails
+  int check_version() const override;  // -errno too when fstat fails
+  void begin_rename() override;
+  void end_rename() override;
   void set_reason(std::string reason) { info_.reason = std::move(reason); }  // before anybody else has the file
 
  private:
@@ -50,10 +52,11 @@ class posix_file final : public open_file {
   origin from_;
   std::uint32_t alignment_;
   // The ctime that stands for the opened version, and the number of links that went with it; both move together under the
-  // lock when only the links changed.
+  // lock when only the links changed, or the file's name by a rename of ours.
   mutable std::atomic<std::uint64_t> ctime_ns_;
   mutable std::mutex lock_;
   mutable std::uint64_t nlinks_;
+  int nrenames_ = 0;                        // under way, under the lock: ctime may move
   mutable std::atomic<bool> stale_{false};  // once changed, changed for good
 };
 

@@ -64,6 +64,12 @@ int rooted_store::rename(std::string_view from, std::string_view to, std::uint32
   struct stat st;
   if (::fstatat(old_at.parent.get(), bare.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) return -errno;
   *mode = st.st_mode;
+  const std::string bare_new = new_at.name.substr(0, new_at.name.find('/'));
+  struct stat there;
+  if (::fstatat(new_at.parent.get(), bare_new.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_dev == st.st_dev &&
+      there.st_ino == st.st_ino) {
+    *mode = 0;  // rename(2) does nothing then
+  }
   return result_of(::renameat(old_at.parent.get(), old_at.name.c_str(), new_at.parent.get(), new_at.name.c_str()));
 }
 
@@ -78,7 +84,7 @@ int rooted_store::status(std::string_view path, bool link, path_status* out) {
   if (const int error = find(*root_, options_, path, link ? O_NOFOLLOW : 0, &node); error != 0) return error;
   struct stat st;
   if (::fstat(node.get(), &st) != 0) return -errno;
-  *out = {st.st_size, st.st_ino, mtime_of(st), st.st_mode};
+  *out = {st.st_size, st.st_dev, st.st_ino, mtime_of(st), st.st_mode};
   return 0;
 }
 

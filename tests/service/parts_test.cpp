@@ -105,6 +105,12 @@ class counted_file final : public store::open_file {
     info_.kind = kind;
     ++alive_;
   }
+  // An open of the file with this identity, for reading or writing.
+  counted_file(std::atomic<int>& alive, std::uint64_t inode, bool live) : counted_file(alive, service::source_kind::staged) {
+    info_.device = 3;
+    info_.inode = inode;
+    info_.live = live;
+  }
   ~counted_file() override { --alive_; }
   const store::file_info& info() const override { return info_; }
   std::int64_t pread(std::span<std::byte>, std::int64_t) override { return 0; }
@@ -115,9 +121,7 @@ class counted_file final : public store::open_file {
 };
 
 std::uint32_t insert(open_files& table, std::atomic<int>& alive, service::source_kind kind = service::source_kind::staged) {
-  std::uint32_t handle = 0;
-  const int error = table.insert(std::make_unique<counted_file>(alive, kind), "p", 7, service::read_path::call, &handle);
-  return error == 0 ? handle : 0;
+  return table.insert(std::make_unique<counted_file>(alive, kind), {.path = "p", .device_number = 7}).handle;
 }
 
 TEST(open_files, HandlesAreNeverReusedSoon) {
@@ -174,6 +178,48 @@ TEST(open_files, AReferenceKeepsTheFileOpen) {
     EXPECT_EQ(held->path, "p");
   }
   EXPECT_EQ(alive, 0);
+}
+
+TEST(open_files, OneOpenForWritingOfAFile) {
+  std::atomic<int> alive{0};
+  open_files table(100);
+  const auto enter = [&](std::uint64_t inode, bool live, std::uint32_t number, bool once = false, std::uint32_t not_handle = 0) {
+    return table.insert(std::make_unique<counted_file>(alive, inode, live),
+                        {.path = "p", .device_number = number, .once = once, .not_handle = not_handle});
+  };
+  const auto before = enter(5, false, 1), other = enter(6, true, 2), writer = enter(5, true, 3);
+  EXPECT_FALSE(before.joined || other.joined || writer.joined);
+  EXPECT_EQ(table.nwritten(), 2u);
+  for (const bool live : {true, false}) {
+    const auto again = enter(5, live, 4);
+    EXPECT_EQ(again.joined, 3u);
+    EXPECT_EQ(again.handle, writer.handle);
+  }
+  EXPECT_EQ(alive, 3) << "who joins leaves nothing open";
+  EXPECT_EQ(table.size(), 3u);
+  const auto once = enter(5, true, 5, true);
+  EXPECT_FALSE(once.joined) << "open_write_once is apart";
+  EXPECT_EQ(enter(5, true, 6, true).joined, 5u);
+  ASSERT_EQ(table.readers_of(3, 5).size(), 1u);
+  EXPECT_EQ(table.readers_of(3, 5)[0]->device_number, 1u);
+  EXPECT_EQ(table.written(3, 5, false)->handle, writer.handle);
+  EXPECT_EQ(table.written(3, 5, true)->device_number, 5u);
+  EXPECT_FALSE(table.written(3, 7, false));
+  // The device has found it closed, and the host has not yet heard of it.
+  const auto fresh = enter(5, true, 7, false, writer.handle);
+  EXPECT_FALSE(fresh.joined);
+  EXPECT_EQ(enter(5, true, 8).joined, 7u);
+  EXPECT_EQ(table.close(writer.handle), 0);
+  EXPECT_EQ(enter(5, true, 8).joined, 7u) << "it was not the old one's to end";
+  EXPECT_EQ(table.close(fresh.handle), 0);
+  EXPECT_FALSE(table.written(3, 5, false));
+  EXPECT_EQ(table.nwritten(), 2u);
+  // A store without identities: its files are all different.
+  EXPECT_FALSE(enter(0, true, 9).joined);
+  EXPECT_FALSE(enter(0, true, 9).joined);
+  table.clear();
+  EXPECT_EQ(alive, 0);
+  EXPECT_EQ(table.nwritten(), 0u);
 }
 
 TEST(open_files, PathsOutliveTheFile) {

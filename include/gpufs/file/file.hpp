@@ -208,10 +208,12 @@ GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& v
     return fill_live(group, &mount, view.slot, view.kind, view.handle, offset, frame);
   }
   if (view.kind == service::source_kind::pull) {
-    // Looked at again for each page, as a call may pull many.
-    const bool stale = by_leader(group, [&] { return file_table(mount).is_stale(view); });
     const auto* from = reinterpret_cast<const std::byte*>(view.pull_base) + offset;
-    error = stale || simt::copy_from_host(group, frame, from, nbytes) != 0 ? -ESTALE : 0;  // or it was cut this moment
+    error = simt::copy_from_host(group, frame, from, nbytes) != 0 ? -ESTALE : 0;  // it was cut this moment
+    // For each page, as a call may pull many; and afterwards: who sees a byte that a writer of this mount has written sees that the
+    // version ended before.
+    group.sync();
+    if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) error = -ESTALE;
   } else {
     const int got = fill_staged(group, &mount, view.handle, offset, frame, nbytes);
     error = got < 0 ? got : static_cast<std::uint32_t>(got) < nbytes ? -ESTALE : 0;  // it was truncated
@@ -395,14 +397,15 @@ GPUFS_DEVICE std::int64_t read_pages(Group group, const Mount& mount, const file
   const page_failure failed =
       each_page(group, first, (static_cast<std::uint64_t>(offset) + total - 1) >> shift,
                 [&](auto part, std::uint64_t p) { return read_in_page(part, mount, view, dst, offset, p, total); });
-  return failed.error == 0 ? static_cast<std::int64_t>(total) : bytes_before(offset, failed.page, shift, failed.error);
+  return failed.error == 0 ? static_cast<std::int64_t>(total) : failed.error;
 }
 
 }  // namespace detail
 
-// Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file, or
-// before a page that could not be read; or -EBADF, -EINVAL (offset < 0), -EOVERFLOW, -EFAULT, -EIO, -ESTALE (the file
-// changed since it was opened), -ENOMEM, -ETIMEDOUT.
+// Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file. If a
+// page cannot be read the call fails with the error of the first such page, and what dst has then is undefined: -EBADF, -EINVAL
+// (offset < 0), -EOVERFLOW, -EFAULT, -EIO, -ESTALE (the file changed since it was opened, or is being written by this mount;
+// docs/writing.md, "Files and versions"), -ENOMEM, -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
   const Mount& mount = opened.mount();

@@ -95,6 +95,7 @@ class file_slots {
 
   // Whether the host has seen the file change since it was opened.
   GPUFS_DEVICE bool is_stale(const file_view& opened) const {
+    simt::fence(std::memory_order_acquire, simt::scope::device);  // after the bytes that the caller has read
     return simt::atomic_ref<std::uint32_t>(mount_.slots[opened.slot].stale).load(std::memory_order_relaxed) == opened.handle;
   }
 

@@ -64,20 +64,17 @@ class file_table : public file_slots {
     return {false, 0};
   }
 
-  // The size of the path's file if it is open for writing (else -1), which it may have nowhere else yet. One lane calls.
-  GPUFS_DEVICE_COLD static std::int64_t nbytes_if_written(const mount_layout* mount, const char* path, std::uint32_t start) {
-    const file_table table(*mount);
-    const path_chains paths(*mount);
-    path_name name = paths.name_of(path);
-    name.mode = slot_mode::write;
-    paths.add_chunk(name, 0);
-    const std::uint32_t index = table.join(paths.chain_of(name), name, 64);
-    if (index == none) return -1;
-    const bool open =
-        state_of(simt::atomic_ref<std::uint32_t>(mount->slots[index].word).load(std::memory_order_acquire)) == slot_state::open;
-    const std::int64_t nbytes = open ? table.nbytes_now(index) : -1;
-    table.drop(index, start);
-    return nbytes;
+  // The size that counts of a file that the host knows by `handle`, and says is open for writing in this slot; -1: it is not (any
+  // more). One lane calls.
+  GPUFS_DEVICE_COLD static std::int64_t nbytes_if_written(const mount_layout* mount, std::uint32_t index, std::uint32_t handle) {
+    if (index >= mount->nslots) return -1;
+    file_slot& slot = mount->slots[index];
+    simt::atomic_ref<std::uint32_t> word(slot.word);
+    const std::uint32_t before = word.load(std::memory_order_acquire);  // meets ask_host's: the slot's fields
+    if (state_of(before) != slot_state::open) return -1;
+    const bool same = simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle;
+    const std::int64_t nbytes = file_table(*mount).nbytes_now(index);  // an acquire: the word is looked at again after it
+    return same && word.load(std::memory_order_relaxed) == before ? nbytes : -1;
   }
 
   // All slots leave their chains: a directory has another name now. One lane calls. False: -ETIMEDOUT.
@@ -130,9 +127,10 @@ class file_table : public file_slots {
     const simt::deadline until(mount_.io_timeout_ns);
     path_bucket& chain = paths().chain_of(name);
 
-    std::uint32_t index = none;
+    std::uint32_t index = none, closed_handle = 0;
     bool ours = false;
     for (;;) {
+      ours = false;
       index = join(chain, name, 64);
       if (index == none) {
         if (!paths().lock(chain, until)) return -ETIMEDOUT;
@@ -154,8 +152,21 @@ class file_table : public file_slots {
       }
       file_slot& slot = mount_.slots[index];
       simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
-      const int error = ours ? ask_host(slot, index, path, name, flags, start, until, brought) : wait_open(slot);
+      const int error = ours ? ask_host(slot, index, path, name, flags, start, until, closed_handle, brought) : wait_open(slot);
       if (error == 0) break;
+      if (error == open_elsewhere) {
+        // Not ours any more before we wait for another slot's opener, who might wait for ours.
+        if (ours) fail(chain, slot, index, error);
+        ours = false;
+        const std::uint32_t there = simt::atomic_ref<std::uint32_t>(slot.cache_id).load(std::memory_order_relaxed);
+        const std::uint32_t handle = simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed);
+        drop(index, start);
+        index = there;
+        if (join_file(there, handle)) break;
+        if (until.expired()) return -ETIMEDOUT;
+        closed_handle = handle;
+        continue;
+      }
       // An error may come of what the opener wanted (-EEXIST of O_EXCL, -ENOENT without O_CREAT), and be none of ours.
       const bool is_ours = ours || simt::atomic_ref<std::uint32_t>(slot.flags).load(std::memory_order_relaxed) == name.flags;
       if (ours) fail(chain, slot, index, error);
@@ -193,9 +204,29 @@ class file_table : public file_slots {
     return none;
   }
 
+  // Takes a reference to the file that the host knows by `handle`, and says is open for writing in this slot: whichever path it was
+  // opened by, and whether that one still leads to it or not. False: it is being closed, or was. Waits for who is opening it.
+  GPUFS_DEVICE bool join_file(std::uint32_t index, std::uint32_t handle) const {
+    if (index >= mount_.nslots) return false;
+    file_slot& slot = mount_.slots[index];
+    // The acquire meets link's release; and wait_open's the opener's.
+    const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
+    if ((before & (slot_live | slot_detached)) != 0 && wait_open(slot) == 0 &&
+        simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle) {
+      return true;
+    }
+    drop(index, index);
+    return false;
+  }
+
+  // What ask_host and wait_open give where the file is open for writing already, in another slot: of this one, which is dead,
+  // cache_id is that one's index and handle its handle.
+  static constexpr int open_elsewhere = 1;
+
   template <class Path>
   GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const Path& path, const path_name& name, int flags,
-                            std::uint32_t start, const simt::deadline& until, open_result& brought) const {
+                            std::uint32_t start, const simt::deadline& until, std::uint32_t closed_handle,
+                            open_result& brought) const {
     const service::requests rings(mount_);
     const auto ticket = rings.take(start, until);
     if (ticket.index == service::requests::no_slot) return count_timeout();
@@ -205,9 +236,16 @@ class file_table : public file_slots {
     ask.handle = name.mode == slot_mode::read ? 1u << mount_.cache.frames.page_shift : 0;  // the first page, if it is at hand
     ask.nbytes = name.nbytes;
     ask.flags = static_cast<std::uint32_t>(name.mode == slot_mode::write_once ? (flags & ~O_ACCMODE) | O_WRONLY : flags);
-    ask.offset = index;  // a hint for marking the slot stale; the host checks it
+    ask.offset = index;  // for marking the slot stale, and for who opens the same file; the host believes nothing of it
+    ask.skip = closed_handle;
     service::reply answer;
     if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
+    if (answer.result >= 0 && answer.number != 0) {
+      rings.give_back(ticket);
+      put(slot.cache_id, answer.number - 1);
+      put(slot.handle, answer.handle);
+      return open_elsewhere;
+    }
     const bool fits = answer.result >= 0 && fits_keys(answer.file_nbytes);
     if (fits && answer.result > 0) {
       brought.nbytes = static_cast<std::uint32_t>(answer.result);
@@ -269,7 +307,7 @@ class file_table : public file_slots {
     }
   }
 
-  // Opening failed: nobody can join any more, and those who wait get the error.
+  // Opening failed, or led to another slot: nobody can join any more, and those who wait are told.
   GPUFS_DEVICE void fail(path_bucket& chain, file_slot& slot, std::uint32_t index, int error) const {
     const bool locked = paths().lock(chain, simt::deadline(mount_.io_timeout_ns));
     if (locked) {

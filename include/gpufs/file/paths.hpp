@@ -81,7 +81,8 @@ GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, s
 }  // namespace detail
 
 // Removes a file's name, as unlink(2). Who has it open keeps it, and what they write; the path's next open is another file's. 0,
-// -EISDIR, or one of the common errors. (A path is known by its spelling: opens by another one may still share the removed file.)
+// -EISDIR, or one of the common errors. (Opens for reading know a path by its spelling: by another one they may still share the
+// removed file, where somebody has that open.)
 template <class Group>
 GPUFS_DEVICE int unlink(Group group, const mount_ref& mount, const char* path) {
   return detail::remove(group, mount, path, 0);
@@ -93,9 +94,9 @@ GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
   return detail::remove(group, mount, path, service::unlink_directory);
 }
 
-// Renames a file or directory, as rename(2): what `to` named before is gone, or an error says why not. Who has either open keeps
-// it. A file that is open for writing in this mount is another one under its new name until it is closed, and what was not written
-// back is not seen there: fsync or close first. 0, -EISDIR, -ENOTEMPTY, -EINVAL (a directory into itself), or one of the common
+// Renames a file or directory, as rename(2): what `to` named before is gone, or an error says why not; where both name one file
+// already, nothing is done. Who has either open keeps it, and a file that is open for writing is the same one under its new name:
+// opens of it share what is written. 0, -EISDIR, -ENOTEMPTY, -EINVAL (a directory into itself), or one of the common
 // errors.
 template <class Group>
 GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, const char* to) {
@@ -106,6 +107,7 @@ GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, c
     what.op = service::opcode::rename;
     const detail::path_answer got = simt::call_cold(&detail::ask_about_path, layout, what, from, to, false);
     if (got.error != 0) return got.error;
+    if (got.reply.mode == 0) return 0;  // both paths name one file
     const bool forgot = (got.reply.mode & S_IFMT) == S_IFDIR ? simt::call_cold(&file_table::forget_all_paths, layout)
                                                              : simt::call_cold(&file_table::forget_path, layout, from) &&
                                                                    simt::call_cold(&file_table::forget_path, layout, to);
@@ -124,8 +126,8 @@ GPUFS_DEVICE int mkdir(Group group, const mount_ref& mount, const char* path, st
   });
 }
 
-// A path's status; of a file that is open for writing, with the size that counts. Each lane's *out is written. 0 or one of the
-// common errors. `path` may be "." for the root.
+// A path's status; of a file that is open for writing, by whatever path, with the size that counts. Each lane's *out is written. 0
+// or one of the common errors. `path` may be "." for the root.
 template <class Group>
 GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, file_status* out) {
   struct answer {
@@ -139,8 +141,16 @@ GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, fil
     const detail::path_answer from_host = simt::call_cold(&detail::ask_about_path, layout, what, path, nullptr, false);
     if (from_host.error != 0) return {{}, from_host.error};
     const service::reply& r = from_host.reply;
-    const std::int64_t here = simt::call_cold(&file_table::nbytes_if_written, layout, path, detail::ring_hint());
-    return {{here >= 0 ? here : r.file_nbytes, r.inode, r.mtime_ns, r.mode, 0, service::source_kind::staged}, 0};
+    const auto size = [&](std::uint32_t slot, std::uint32_t handle) {
+      return simt::call_cold(&file_table::nbytes_if_written, layout, slot, handle);
+    };
+    std::int64_t nbytes = r.number != 0 ? size(r.number - 1, r.handle) : -1;
+    if (nbytes < 0) nbytes = r.file_nbytes;
+    if (r.pull_base != 0) {  // open with O_GWRONCE: it ends where the farther of the two says
+      const std::int64_t once = size(static_cast<std::uint32_t>(r.pull_base >> 32), static_cast<std::uint32_t>(r.pull_base));
+      if (once > nbytes) nbytes = once;
+    }
+    return {{nbytes, r.inode, r.mtime_ns, r.mode, 0, service::source_kind::staged}, 0};
   });
   if (got.error != 0) return got.error;
   if (out == nullptr) return -EFAULT;

@@ -149,7 +149,7 @@ class requests {
     if (!word.compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel)) return none;
     // The slot is ours, as if we had asked: read the answer before others can ask anew.
     const request& asked = view_.requests[index];
-    if (asked.op == opcode::open && in.result >= 0) {
+    if (asked.op == opcode::open && in.result >= 0 && in.number == 0) {
       if (!closes) {
         word.store(turn, std::memory_order_release);
         return none;

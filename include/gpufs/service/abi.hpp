@@ -23,9 +23,11 @@ enum class opcode : std::uint32_t {
 
 // `request::flags` of some operations.
 inline constexpr std::uint32_t open_write_once = 0x40000000;  // open, beside O_*: never read, GPUfs's O_GWRONCE
-inline constexpr std::uint32_t write_masked = 1;              // write: only bytes whose bit in the mask is set
-inline constexpr std::uint32_t sync_data_only = 1;            // sync: fdatasync(2) in place of fsync(2)
-inline constexpr std::uint32_t sync_page_cache = 2;           // sync: neither
+// open, from the service to its store: the file need not be mapped, since it will be cut or another open of it is taken.
+inline constexpr std::uint32_t open_unmapped = 0x20000000;
+inline constexpr std::uint32_t write_masked = 1;     // write: only bytes whose bit in the mask is set
+inline constexpr std::uint32_t sync_data_only = 1;   // sync: fdatasync(2) in place of fsync(2)
+inline constexpr std::uint32_t sync_page_cache = 2;  // sync: neither
 inline constexpr std::uint32_t unlink_directory = 1;
 inline constexpr std::uint32_t stat_link = 1;  // stat: a symbolic link itself
 
@@ -64,7 +66,8 @@ struct alignas(64) request {
   std::uint32_t nbytes;  // bytes to read or write, skip + nbytes at most payload_nbytes; calls with a path: its length in the
                          // payload, without a NUL
   std::uint32_t flags;   // open: O_* flags and open_write_once; others: see above
-  std::uint32_t skip;    // write: where in the payload the bytes begin
+  std::uint32_t skip;    // write: where in the payload the bytes begin; open: a handle that an answer gave as the file's open for
+                         // writing, and that is closed on the device: not to be given again; or 0
   std::uint32_t mode;    // mkdir: permissions, less the process's umask (a file that open makes gets 0666 less the umask)
   std::uint32_t frame;   // write: these two are the device's own, for an answer that comes too late: which page it is,
   std::uint32_t list;    // and which of the mount's dirty lists
@@ -80,14 +83,18 @@ struct alignas(64) reply {
                         // entries (0: no more), or -errno
   std::int64_t file_nbytes;  // open: size at open; stat: size; read_dir: the position of the next entry
   std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull; or a file open for writing, which the
-                             // device may then write there, up to file_nbytes), else 0
-  std::uint32_t handle;      // open: host file handle for read and close
+                             // device may then write there, up to file_nbytes), else 0; stat: number << 32 | handle of its open
+                             // with open_write_once, or 0
+  std::uint32_t handle;      // open: host file handle for read and close; with `number`, that one's
   std::uint32_t cache_id;    // open: names this version of this file, 1 .. 2^28 - 1
   source_kind kind;          // open
-  std::uint32_t mode;        // open, stat: st_mode; rename: of what was renamed
-  std::uint64_t inode;       // open, stat: st_ino
-  std::uint64_t mtime_ns;    // open, stat
-  std::uint32_t reserved;
+  std::uint32_t mode;      // open, stat: st_mode; rename: of what was renamed, or 0: both paths name one file, and nothing is done
+  std::uint64_t inode;     // open, stat: st_ino
+  std::uint64_t mtime_ns;  // open, stat
+  // Whatever paths led to it, a file has one open for writing in a mount, besides one with open_write_once. open: the file is open
+  // for writing under this number of the device's, plus 1: join that one, nothing was opened; else 0. stat: the same number, of
+  // the file's open for writing.
+  std::uint32_t number;
   std::uint32_t sequence;
 };
 

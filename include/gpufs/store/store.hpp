@@ -55,12 +55,16 @@ class open_file {
   // 0, or -EIO when the pages there are no longer the file's, as somebody else has cut it or punched a hole, so that stores may be
   // lost. `last`: looks at each page; else only where ctime says that others have changed the file.
   virtual int note_stores(std::int64_t /*nbytes*/, bool /*last*/) { return -EBADF; }
+
+  // Of files opened for reading: around a rename of the file by this mount, which changes its ctime and not its bytes.
+  virtual void begin_rename() {}
+  virtual void end_rename() {}
 };
 
 // What a store says of a path.
 struct path_status {
   std::int64_t nbytes = 0;
-  std::uint64_t inode = 0, mtime_ns = 0;
+  std::uint64_t device = 0, inode = 0, mtime_ns = 0;
   std::uint32_t mode = 0;
 };
 
@@ -76,6 +80,7 @@ class store {
     return open(path, flags, error);
   }
   // Calls on paths, relative to the root; 0 or -errno. By several workers at once; may block. -EROFS where the store may not write.
+  // rename gives the mode of what it renamed, or 0 where both paths named one file, and nothing was done.
   virtual int unlink(std::string_view /*path*/, bool /*directory*/) { return -EROFS; }
   virtual int rename(std::string_view /*from*/, std::string_view /*to*/, std::uint32_t* /*mode*/) { return -EROFS; }
   virtual int make_directory(std::string_view /*path*/, std::uint32_t /*mode*/) { return -EROFS; }
