@@ -64,7 +64,6 @@ struct core {
     if (file.stale.exchange(true, std::memory_order_acq_rel)) return;
     nstale.fetch_add(1, std::memory_order_relaxed);
     log.add(who, file.path, ESTALE, why);
-    if (file.file->info().kind != source_kind::pull) return;  // its reads come by the host
     const std::scoped_lock hold(on_stale_lock);
     try {
       if (on_stale) on_stale(file.device_number, open.handle_of(file));

@@ -80,7 +80,7 @@ void worker::open_file(const work& w, const std::string& path) {
       }
       if (error == 0 && info.live) {
         end_versions(info);
-        if (cuts) error = cut(out);
+        if (cuts && (w.flags & O_EXCL) == 0) error = cut(out);
       }
     }
   }
@@ -110,7 +110,7 @@ int worker::cut(reply& out) {
   int error = -EIO;
   if (const open_files::ref file = core_.open.acquire(out.handle)) {
     try {
-      error = out.file_nbytes == 0 ? 0 : file->file->truncate(0);
+      error = file->file->truncate(0);
     } catch (const std::exception&) {
     }
   }

@@ -377,6 +377,11 @@ TEST(names_race, opens_by_two_spellings_at_once_lose_no_append) {
 // Versions, of files that are read in both ways.
 class versions : public ::testing::TestWithParam<store_kind> {
  protected:
+  static script end_script() {
+    script s;
+    s.close(0);
+    return s;
+  }
   mount_options options() const {
     mount_options o = writing();
     o.store = GetParam();
@@ -433,23 +438,28 @@ TEST_P(versions, who_read_before_a_writer_gets_their_version_or_stale) {
     begin.open(0, "f");
     begin.pread(0, page, 2 * page);
     EXPECT_EQ(reader.run(begin)[1].value, page);
-    write.open(0, "f", O_RDWR);
+    write.open(0, closes ? "./f" : "f", O_RDWR);
     write.pwrite(0, content(2, 0, 8 * page), 0);
     if (closes) write.close(0);
     EXPECT_EQ(writer.run(write)[1].value, 8 * page);
     const auto cached = read.pread(0, page, 2 * page), missing = read.pread(0, page, 5 * page);
     const auto over_both = read.pread(0, 3 * page, 2 * page);
-    read.close(0);
     const auto got = reader.run(read);
     EXPECT_EQ(got[cached].value, page);
     EXPECT_EQ(wrong_bytes(got[cached], page, 1, 2 * page), 0u);
     EXPECT_EQ(got[missing].value, -ESTALE);
     EXPECT_EQ(got[over_both].value, -ESTALE);
-    if (!closes) {
-      script end;
-      end.close(0);
-      EXPECT_EQ(writer.run(end)[0].value, 0);
-    }
+    // Who opens it now sees what it is now, though the same path is open still.
+    players late(m.ref(), {});
+    script anew;
+    anew.open(0, "f");
+    anew.pread(0, page, 5 * page);
+    anew.close(0);
+    const auto now = late.run(anew);
+    EXPECT_EQ(now[1].value, page);
+    EXPECT_EQ(wrong_bytes(now[1], page, 2, 5 * page), 0u);
+    EXPECT_EQ(reader.run(end_script())[0].value, 0);
+    if (!closes) EXPECT_EQ(writer.run(end_script())[0].value, 0);
     EXPECT_EQ(dir.read("f"), content(2, 0, 8 * page));
   }
 }

@@ -90,7 +90,15 @@ class path_chains {
     if (name.mode != slot_mode::read || mode != slot_mode::read) {
       return mode == (name.mode == slot_mode::write_once ? slot_mode::write_once : slot_mode::write);
     }
-    return simt::atomic_ref<std::uint32_t>(slot.flags).load(std::memory_order_relaxed) == name.flags;
+    return simt::atomic_ref<std::uint32_t>(slot.flags).load(std::memory_order_relaxed) == name.flags && !has_ended(slot);
+  }
+  // Whether a slot for reading is open with a version that has ended: who opens the path now wants what it leads to now.
+  GPUFS_DEVICE static bool has_ended(file_slot& slot) {
+    const std::uint32_t word =
+        simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_acquire);  // then the handle is this open's
+    return file_slots::state_of(word) == slot_state::open &&
+           simt::atomic_ref<std::uint32_t>(slot.stale).load(std::memory_order_relaxed) ==
+               simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed);
   }
   GPUFS_DEVICE static bool same_hash(file_slot& slot, const path_name& name) {
     return simt::atomic_ref<std::uint64_t>(slot.hash[0]).load(std::memory_order_relaxed) == name.hash[0] &&
