@@ -21,6 +21,7 @@
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/posix_store.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs {
 namespace {
@@ -225,6 +226,7 @@ struct host_mount::impl {
 
   ~impl() {
     try {
+      tell_leftovers();
       end_writing();
       check_pins();
     } catch (const std::exception&) {  // the device is lost, and its pages and pins with it
@@ -282,6 +284,17 @@ struct host_mount::impl {
   }
 
   // Pages that are pinned when nobody can hold them any more.
+  void tell_leftovers() const {
+    if (detail::leftovers_watcher == nullptr) return;
+    detail::leftovers left{.host_files = host.counters().open_files, .unwritten_pages = read(layout.words, 1)[0].dirty_pages};
+    for (const file_slot& slot : used_slots()) left.open_slots += is_open(slot);
+    for (const std::uint64_t state : read(layout.cache.frames.states, layout.cache.frames.nframes)) {
+      left.pins += state / cache::frame_state::one_pin;
+      left.changed_frames += (state & cache::frame_state::dirty) != 0;
+    }
+    detail::leftovers_watcher.load()(left);
+  }
+
   void check_pins() const {
     if (!options.abort_on_leaked_pins) return;
     std::uint64_t pins = 0, frames = 0;

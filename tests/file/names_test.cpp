@@ -7,6 +7,7 @@
 
 #include "file/writing.hpp"
 #include "gpufs/store/posix_store.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -262,6 +263,7 @@ struct make_while_it_is_removed {
   }
 };
 TEST(names_race, a_file_made_while_its_path_is_removed_is_one_file) {
+  expect_leftovers("nothing is closed");
   for (const bool renames : {false, true}) {
     temp_dir dir{memory_directory()};
     dir.add("f", 100, 1);
@@ -319,6 +321,7 @@ struct append_while_it_is_removed {
   }
 };
 TEST(names_race, appends_beside_one_who_removes_or_replaces_the_file_do_not_overlap) {
+  expect_leftovers("nothing is closed");
   constexpr unsigned ngroups = 4, rounds = 12;
   for (std::uint64_t seed = 1; seed <= schedules(40, 6); ++seed) {
     temp_dir dir{memory_directory()};

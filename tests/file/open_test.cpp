@@ -6,6 +6,7 @@
 #include "file/reader.hpp"
 #include "gpufs/store/mem_store.hpp"
 #include "gpufs/store/posix_store.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -381,6 +382,7 @@ TEST(open_file, brings_the_first_page_along) {
 
 // Bytes beyond the end of a page that came along are zero, whatever the frame held before.
 TEST(open_file, a_page_that_came_along_ends_in_zeros) {
+  expect_leftovers("the file stays open");
   temp_dir dir;
   dir.add("other", 10 * 4096, 3);
   dir.add("short", 100, 4);

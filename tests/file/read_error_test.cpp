@@ -3,6 +3,7 @@
 #include "file/faulty_store.hpp"
 #include "file/reader.hpp"
 #include "gpufs/store/posix_store.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -225,6 +226,7 @@ TEST_F(read_error, failing_open_fails_for_all_who_wait) {
 
 // The host does not answer in time: -ETIMEDOUT, and its late answer disturbs nobody.
 TEST_F(read_error, host_that_does_not_answer) {
+  expect_leftovers("a late answer to an open is reclaimed by the next request only");
   options.io_timeout = std::chrono::milliseconds(100);
   options.request_rings = 1;
   options.request_slots = 4;

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "file/write_errors.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -145,6 +146,7 @@ TEST_F(write_errors, are_not_told_to_an_open_that_fails) {
 }
 
 TEST_F(write_errors, are_told_by_the_mount_that_ends) {
+  expect_leftovers("the kernel closes nothing");
   const auto end = [&](std::uint64_t limit, bool syncs) {
     dir_.add("bad", 10 * page, 1);
     options_.dirty_nbytes = limit;

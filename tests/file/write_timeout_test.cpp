@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host that does not answer who writes, or too late: every wait ends, and nothing newer is undone.
 #include "file/write_errors.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -19,6 +20,7 @@ class write_timeouts : public write_errors {
 };
 
 TEST_F(write_timeouts, end_fsync_and_close) {
+  expect_leftovers("the host has not answered for a page");
   for (const unsigned npages : {1u, 60u}) {  // more than request slots, too
     for (const bool by_close : {false, true}) {
       dir_.add("file", 60 * page, 1);
@@ -108,6 +110,7 @@ TEST_F(write_timeouts, end_when_the_host_answers_after_all) {
 
 // What was written anew is not brought to the file by the host either before it has done what it was given late.
 TEST_F(write_timeouts, come_before_what_the_mount_writes) {
+  expect_leftovers("the host has not answered for a page");
   for (const bool at_end : {false, true}) {
     dir_.add("file", 4 * page, 1);
     mount& m = start();
@@ -147,6 +150,7 @@ TEST_F(write_timeouts, come_before_what_the_mount_writes) {
 
 // Writes that the host owes when the mount ends: those it has begun, and those that wait behind them.
 TEST_F(write_timeouts, are_done_before_the_mount_ends) {
+  expect_leftovers("the host has not answered for a page");
   dir_.add("file", 8 * page, 1);
   options_.nworkers = 2;
   start();
@@ -221,6 +225,7 @@ TEST_F(write_timeouts, the_dirty_limit_holds) {
 }
 
 TEST_F(write_timeouts, end_a_write_beyond_the_dirty_limit) {
+  expect_leftovers("the host has not answered for pages");
   options_.dirty_nbytes = 4 * page;
   options_.frame_timeout = milliseconds(200);
   start(96);

@@ -3,6 +3,7 @@
 // stop, pins that leak. And what the mount says of it.
 #include "file/faulty_store.hpp"
 #include "gpufs/store/posix_store.hpp"
+#include "leftovers.hpp"
 #include "pointer/pointer_fixture.hpp"
 
 namespace gpufs::test {
@@ -108,6 +109,7 @@ struct beyond_kernel : pointer_job {
 };
 
 TEST_F(ptr_error, accesses_beyond_the_mapping_are_counted_and_logged) {
+  expect_leftovers("a page changed through a private mapping");
   run<beyond_kernel>(1, 32);
   EXPECT_EQ(result(3, 0) + result(3, 1) + result(3, 2), 0);
   EXPECT_EQ(result(3, 3), word_at(per_page + 9));
@@ -207,6 +209,7 @@ struct checked_kernel : pointer_job {
 };
 
 TEST_F(ptr_error, a_mapping_can_check_that_its_file_is_open) {
+  expect_leftovers("a page changed through a private mapping");
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     schedule.seed = seed;
     run<checked_kernel>(1, 32);
@@ -473,6 +476,7 @@ TEST_F(ptr_error, a_leaked_pin_aborts) {
 }
 
 TEST_F(ptr_error, a_mapping_can_stop_the_kernel) {
+  expect_leftovers("the kernel is stopped");
   try {
     run<stop_kernel_job>(1, 64);
     FAIL() << "the launch did not stop";
@@ -505,6 +509,7 @@ struct stop_refused : pointer_job {
 };
 
 TEST_F(ptr_error, a_refused_mapping_stops_the_kernel_when_it_is_used) {
+  expect_leftovers("the kernel is stopped");
   run<stop_refused>(1, 32, std::int64_t{0});
   EXPECT_EQ(result(0, 0), -ENOENT) << "nobody used it";
   EXPECT_TRUE(log_has("mapping of a file that is not open at offset 4: No such file or directory"));
@@ -536,6 +541,7 @@ struct throwing_kernel : pointer_job {
 };
 
 TEST_F(ptr_error, lanes_that_are_unwound_unlink) {
+  expect_leftovers("the kernel is stopped");
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     schedule.seed = seed;
     EXPECT_THROW(run<throwing_kernel>(1, 64), simt::launch_error);

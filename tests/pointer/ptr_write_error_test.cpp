@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where pointers meet files that are being written: pages of other views that are not in the cache, few frames, kernels that are
 // stopped, files that are closed too early.
+#include "leftovers.hpp"
 #include "pointer/pointer_fixture.hpp"
 
 namespace gpufs::test {
@@ -353,6 +354,7 @@ struct left_kernel : pointer_job {
 };
 
 TEST_F(ptr_write_error, the_mount_says_what_pointers_left_in_memory_have_written) {
+  expect_leftovers("pointers are left in memory");
   options.abort_on_leaked_pins = false;
   pins_may_leak = true;
   const device_buffer<std::byte> memory(sizeof(ptr<std::uint32_t>));
@@ -381,6 +383,7 @@ struct stopped_kernel : pointer_job {
 
 // Else its frame would be another page's one day, and be compared with this one's twin.
 TEST_F(ptr_write_error, lanes_that_are_unwound_keep_the_pins_of_pages_that_they_count_as_writing) {
+  expect_leftovers("the kernel is stopped");
   options.cache_nbytes = 256 * page;
   options.abort_on_leaked_pins = false;
   options.io_timeout = std::chrono::milliseconds(100);

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a mount still holds when it ends, told to whoever watches: the project's tests, which want to see that nothing is left.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace gpufs::detail {
+
+struct leftovers {
+  std::uint64_t pins = 0;             // of all frames
+  std::uint64_t open_slots = 0;       // files that kernels have open
+  std::uint64_t host_files = 0;       // files that the host has open for them
+  std::uint64_t unwritten_pages = 0;  // written, and not yet back in their files
+  std::uint64_t changed_frames = 0;   // dirty frames; those of private mappings, too
+  bool any() const { return (pins | open_slots | host_files | unwritten_pages | changed_frames) != 0; }
+};
+
+// Called by the mount's end, before it writes what is left; null: nobody watches. Before the first mount is made.
+inline std::atomic<void (*)(const leftovers&)> leftovers_watcher{nullptr};
+
+}  // namespace gpufs::detail
