@@ -3,7 +3,7 @@
 # On a machine with GPUs: builds, runs the GPU's tests, the same under compute-sanitizer, and the benches; writes logs and JSON to OUT.
 # Tests go side by side over all GPUs that CUDA_VISIBLE_DEVICES has; the soak and the benches want one for themselves, the first.
 #   bench/on_gpu.sh OUT [build|tests|sanitize|soak|bench ...]    default: all but soak
-#   GPUFS_DEPS: a folder with what is not installed (README, "offline")
+#   GPUFS_DEPS: a folder with what is not installed (README, "offline"). GPUFS_TESTS=OFF: builds no tests and examples.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1
@@ -14,7 +14,8 @@ mkdir -p "$out"
 failed=0
 
 step_build() {
-  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGPUFS_BENCH=ON -DGPUFS_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native \
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGPUFS_BENCH=ON -DGPUFS_TESTS="${GPUFS_TESTS:-ON}" \
+    -DGPUFS_EXAMPLES="${GPUFS_TESTS:-ON}" -DGPUFS_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native \
     ${GPUFS_DEPS:+-DGPUFS_DEPS="$(realpath "$GPUFS_DEPS")"} ${GPUFS_CMAKE_OPTIONS:-} >"$out/configure.log" 2>&1 &&
     cmake --build "$build" >"$out/build.log" 2>&1 || { tail -30 "$out/configure.log" "$out/build.log"; return 1; }
 }

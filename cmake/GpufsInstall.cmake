@@ -15,4 +15,9 @@ configure_package_config_file(cmake/gpufsConfig.cmake.in "${CMAKE_CURRENT_BINARY
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/gpufsConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfigVersion.cmake"
-              cmake/GpufsDependencies.cmake cmake/GpufsCudaToolkit.cmake DESTINATION "${gpufs_config_dir}")
+              cmake/GpufsDependencies.cmake cmake/GpufsCudaArchitectures.cmake cmake/GpufsCudaToolkit.cmake
+              cmake/GpufsPrograms.cmake DESTINATION "${gpufs_config_dir}")
+
+# As they lie here, so that README's links lead somewhere.
+install(FILES LICENSE NOTICE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY docs examples DESTINATION "${CMAKE_INSTALL_DOCDIR}")

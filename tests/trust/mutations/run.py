@@ -86,7 +86,7 @@ def copy_tree() -> None:
 
 def configure(kind: str) -> None:
     # -O1: most of the time goes into building, and every test of the list is quick.
-    options = ["-DGPUFS_CUDA=OFF", "-DGPUFS_INSTALL=OFF", "-DGPUFS_EXAMPLES=OFF"]
+    options = ["-DGPUFS_CUDA=OFF", "-DGPUFS_INSTALL=OFF", "-DGPUFS_TESTS=ON"]
     options += ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1"]
     if kind == "tsan":
         options.append("-DGPUFS_SANITIZE=thread")
