@@ -103,7 +103,7 @@ template <class Make, class Launch>
 checked_run run_checked(const shape& how, std::uint64_t expected, const Make& make, Launch&& launch) {
   const device_array<std::uint64_t> found(2);
   const double seconds = launch(how, make(found.get(), found.get() + 1));
-  const auto values = found.values();
+  const auto values = found.read();
   if (values[0] != expected || values[1] != 0) {
     std::printf("WRONG: sum %llu, expected %llu; %llu failed\n", static_cast<unsigned long long>(values[0]),
                 static_cast<unsigned long long>(expected), static_cast<unsigned long long>(values[1]));
@@ -271,7 +271,7 @@ random_reads measure_random(const gpufs::mount& fs, gpufs::file_number number, c
         launch(how, read_random<How>{fs.ref(), number, access, page_nbytes, verify ? (per_warp + 3) / 4 : per_warp, nwords,
                                      scratch.get(), counts.get()});
     const gpufs::mount_counters d = difference(fs.counters(), before);
-    result.right = told(counts.value()) && result.right;
+    result.right = told(counts.read_one()) && result.right;
     if (r == 0 || verify) continue;
     result.missed.push_back(static_cast<double>(d.faults) / seconds);
     result.read.push_back(total / seconds);

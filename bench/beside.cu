@@ -186,7 +186,7 @@ class reading_beside_writing {
           const std::uint64_t back = fs.counters().bytes_written_back;
           const times_of t = launch(reads, write_pages{fs.ref(), to.number(), npages, salt, scratch.get()}, per_warp, writing);
           const gpufs::file_counters after = report_of(fs, "data").counters;
-          m.verified = told(counts.value()) && t.right && m.verified;
+          m.verified = told(counts.read_one()) && t.right && m.verified;
           for (std::size_t p = 0; p < t.nwritten.size(); ++p) {
             for (std::uint64_t n = 0; n < t.nwritten[p]; ++n) salts[scattered_page(p + n * npairs(), npages)] = salt;
           }
@@ -242,15 +242,15 @@ class reading_beside_writing {
     times_of t{};
     t.kernel = run(how_, beside<Reads, Writes>{reads, writes, most, pairs.get(), shared.get()});
     std::uint64_t begin_ns = ~std::uint64_t{0}, end_ns = 0;
-    for (const pair_of_warps& p : pairs.values()) {
+    for (const pair_of_warps& p : pairs.read()) {
       begin_ns = std::min(begin_ns, p.begin_ns);
       end_ns = std::max(end_ns, p.end_ns);
       t.nwritten.push_back(p.nwritten);
       t.early += writing && p.nwritten == most;
     }
     t.reading = static_cast<double>(end_ns - begin_ns) * 1e-9;
-    t.right = shared.value().failed_writes == 0;
-    if (!t.right) std::printf("WRONG: %llu writes\n", static_cast<unsigned long long>(shared.value().failed_writes));
+    t.right = shared.read_one().failed_writes == 0;
+    if (!t.right) std::printf("WRONG: %llu writes\n", static_cast<unsigned long long>(shared.read_one().failed_writes));
     return t;
   }
 

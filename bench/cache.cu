@@ -50,7 +50,7 @@ cache_rates measure(const gpufs::mount& fs, gpufs::file_number number, const sha
     const page_access access{npages, word_of(static_cast<std::uint64_t>(r) + 3000)};
     const double seconds = run(how, map_random{fs.ref(), number, access, fs.options().page_nbytes, per_warp, counts.get()});
     const gpufs::mount_counters after = fs.counters(), d = difference(after, before);
-    rates.right = told(counts.value()) && rates.right && d.hits + d.faults + d.waits == total && d.allocations >= d.faults &&
+    rates.right = told(counts.read_one()) && rates.right && d.hits + d.faults + d.waits == total && d.allocations >= d.faults &&
                   after.pinned_frames == 0;
     if (r == 0) continue;
     rates.calls.push_back(static_cast<double>(total) / seconds);

@@ -11,7 +11,7 @@
 
 #include "gpufs/gpufs.hpp"
 #include "harness.hpp"
-#include "simt/device_array.hpp"
+#include "simt/harness.hpp"
 
 #if GPUFS_ON_CUDA
 #include <cuda_runtime.h>
@@ -23,8 +23,8 @@ namespace bench {
 inline namespace GPUFS_MACHINE {
 
 using gpufs::simt::atomic_ref;
-using gpufs::simt::test::device_array;
-using gpufs::simt::test::pinned_array;
+using gpufs::simt::device_array;
+using gpufs::simt::pinned_array;
 
 // The content of every file: its 8-byte word i.
 GPUFS_HOST_DEVICE std::uint64_t word_of(std::uint64_t i) { return gpufs::simt::test::scramble(i); }
@@ -375,9 +375,9 @@ struct open_or_close {
 class held_file {
  public:
   held_file(const gpufs::mount& fs, const std::string& path, int flags = O_RDONLY) : fs_(fs.ref()), number_(1) {
-    const device_array<char> name(std::vector<char>(path.c_str(), path.c_str() + path.size() + 1));
+    const device_array<char> name = gpufs::simt::device_string(path);
     open_seconds_ = run({1, 32}, open_or_close{fs_, name.get(), number_.get(), flags});
-    if (number_.value() < 0) throw gpufs::error("open of " + path + " in a kernel gave " + std::to_string(number_.value()));
+    if (number_.read_one() < 0) throw gpufs::error("open of " + path + " in a kernel gave " + std::to_string(number_.read_one()));
   }
   ~held_file() {
     try {
@@ -389,7 +389,7 @@ class held_file {
   held_file(const held_file&) = delete;
   held_file& operator=(const held_file&) = delete;
 
-  gpufs::file_number number() const { return gpufs::file_number{number_.value()}; }
+  gpufs::file_number number() const { return gpufs::file_number{number_.read_one()}; }
   double open_seconds() const { return open_seconds_; }
 
  private:

@@ -27,7 +27,7 @@
 #include <thread>
 
 #include "apps/collage/parallel.hpp"
-#include "simt/device_array.hpp"
+#include "simt/harness.hpp"
 #include "targets.hpp"
 
 namespace bench {

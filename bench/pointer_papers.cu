@@ -190,9 +190,9 @@ class papers : public pointer_runs {
         const device_array<std::uint64_t> taken(nwarps), sum(1);
         run_full_blocks(how,
                         share_pages<std::decay_t<decltype(source)>>{source, npages, small_page, nrounds, taken.get(), sum.get()});
-        right = right && sum.value() == expected;
+        right = right && sum.read_one() == expected;
         double total = 0;
-        for (const std::uint64_t one : taken.values()) total += static_cast<double>(one);
+        for (const std::uint64_t one : taken.read()) total += static_cast<double>(one);
         return total / (nwarps * (nrounds - 1) * per_round);
       };
       const auto taken = in_turn(

@@ -139,11 +139,11 @@ class pointer_runs {
       const device_array<std::uint64_t> taken(32);
       const device_array<std::uint32_t> ends(32);
       run<1>({1, 32}, chase<Step, std::decay_t<decltype(source)>>{source, offset, nsteps, taken.get(), ends.get()});
-      const auto at = ends.values();
+      const auto at = ends.read();
       for (std::uint32_t lane = 0; lane < 32; ++lane) {
         right = right && at[lane] == (Step == step::increment ? 0 : 2 * nsteps * lines_on % nlines * line) + lane;
       }
-      return static_cast<double>(taken.value()) / nsteps;
+      return static_cast<double>(taken.read_one()) / nsteps;
     };
     return in_turn(repeats_, [&](int) { return cycles(from); }...);
   }
@@ -176,8 +176,8 @@ class pointer_runs {
       once(source);
       const device_array<std::uint64_t> wrong(1);
       run(small_, fill_words{reinterpret_cast<std::uint64_t*>(to.get()), total / 8, wrong.get()});
-      if (wrong.value() != 0) std::printf("WRONG: %llu words\n", static_cast<unsigned long long>(wrong.value()));
-      right = right && wrong.value() == 0;
+      if (wrong.read_one() != 0) std::printf("WRONG: %llu words\n", static_cast<unsigned long long>(wrong.read_one()));
+      right = right && wrong.read_one() == 0;
     };
     (check_copy(from), ...);
     for (std::vector<double>& each : taken) each = per_second(each, static_cast<double>(total) * 1e-9);
@@ -272,7 +272,7 @@ class pointer_runs {
     };
     const std::tuple ways{on(from)...};  // braces: from left to right
     const auto taken = std::apply([&](const auto&... way) { return in_turn(repeats, way...); }, ways);
-    const auto found = sums.values();
+    const auto found = sums.read();
     for (std::size_t i = 0; i < found.size(); ++i) right = right && agree(found[i], found[i % how.threads()]);
     return taken;
   }
@@ -296,7 +296,7 @@ class pointer_runs {
       const auto made = Work::of_warp(x, y);
       for (std::uint32_t lane = 0; lane < 32; ++lane) expected[lane] += made[lane];
     }
-    const auto found = sums.values();
+    const auto found = sums.read();
     bool right = true;
     for (std::uint32_t lane = 0; lane < 32; ++lane) right = right && agree(found[lane], expected[lane]);
     if (!right) std::printf("WRONG: %s of %zu bytes is not what the host makes\n", Work::name, sizeof(T));

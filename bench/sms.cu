@@ -31,7 +31,7 @@ class spread_over_sms {
     const device_array<std::uint32_t> ran_on(1024);
     const double seconds = run_large_blocks(how, noting<Kernel>{kernel, ran_on.get()});
     used_ = 0;
-    for (const std::uint32_t one : ran_on.values()) used_ += one;
+    for (const std::uint32_t one : ran_on.read()) used_ += one;
     return seconds;
   }
   unsigned used() const { return used_; }

@@ -159,7 +159,7 @@ class writing {
         const auto salt = static_cast<std::uint64_t>(r + 1);
         const double seconds = run(how_, make(job{fs.ref(), file.number(), scratch.get(), failed.get(), salt}));
         if (r > 0) m.samples.push_back(static_cast<double>(nbytes_) / seconds * 1e-9);
-        m.verified = failed.value() == 0 && m.verified;
+        m.verified = failed.read_one() == 0 && m.verified;
       }
       m.verified = wrong_words(path, nbytes_, content{1, static_cast<std::uint64_t>(r + 1)}) == 0 && m.verified;
     }
@@ -197,7 +197,7 @@ class writing {
       m.samples.push_back(static_cast<double>(now.bytes_written_back + 128 * now.write_backs) / static_cast<double>(asked));
       m.details = {{"M appends/s", static_cast<double>(how_.warps()) * per_warp / seconds * 1e-6},
                    {"pages written back", static_cast<double>(now.write_backs)}};
-      m.verified = failed.value() == 0;
+      m.verified = failed.read_one() == 0;
     }
     m.verified = m.verified && records_are_whole(asked / record_nbytes);
     out.add(m);
@@ -219,7 +219,7 @@ class writing {
         const job j{fs.ref(), c.number(), scratch.get(), failed.get(), static_cast<std::uint64_t>(r + 1)};
         const double seconds = run(how_, add_files{j, a.number(), b.number(), nbytes_ / page_nbytes});
         if (r > 0) m.samples.push_back(3 * static_cast<double>(nbytes_) / seconds * 1e-9);
-        m.verified = failed.value() == 0 && m.verified;
+        m.verified = failed.read_one() == 0 && m.verified;
       }
       m.verified = wrong_words(folder_.path() + "/c", nbytes_, content{2, static_cast<std::uint64_t>(r + 1)}) == 0 && m.verified;
     }

@@ -27,8 +27,9 @@ int main() {
   gpufs::mount fs(folder.path());  // the host side: page cache, request rings, threads
   const example::device_array<char> text(101);
   const example::device_array<std::int64_t> result(1);
-  gpufs::simt::launch({.grid = 1, .block = 32}, read_hello{fs.ref(), text.data(), result.data()});
+  gpufs::simt::launch({.grid = 1, .block = 32}, read_hello{fs.ref(), text.get(), result.get()});
 
-  std::printf("the kernel read %lld bytes: %s", static_cast<long long>(result[0]), text.copy().data());
-  example::check(std::string(text.copy().data(), 18) == "hello from a file\n" && result[0] == 18, "the whole file, and only that");
+  std::printf("the kernel read %lld bytes: %s", static_cast<long long>(result.read_one()), text.read().data());
+  example::check(std::string(text.read().data(), 18) == "hello from a file\n" && result.read_one() == 18,
+                 "the whole file, and only that");
 }

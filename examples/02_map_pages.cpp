@@ -48,8 +48,8 @@ int main() {
   fs.prepare("numbers");  // registered before the kernel runs, not while it waits
   const example::device_array<std::uint64_t> sum(1);
   const example::device_array<int> error(1);
-  gpufs::simt::launch({.grid = 4, .block = 64}, sum_file{fs.ref(), sum.data(), error.data()});
+  gpufs::simt::launch({.grid = 4, .block = 64}, sum_file{fs.ref(), sum.get(), error.get()});
 
-  example::check(error[0] == 0, "every page could be mapped");
-  example::check(sum[0] == expected, "the sum of 1 MiB of numbers, through a cache of 64 KiB");
+  example::check(error.read_one() == 0, "every page could be mapped");
+  example::check(sum.read_one() == expected, "the sum of 1 MiB of numbers, through a cache of 64 KiB");
 }

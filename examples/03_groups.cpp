@@ -44,8 +44,8 @@ void run(const gpufs::mount& fs, const std::string& bytes, std::int64_t lanes, c
   const std::int64_t record_nbytes = static_cast<std::int64_t>(bytes.size()) * lanes / nthreads;
   const example::device_array<char> records(bytes.size());
   const example::device_array<int> nwrong(1);
-  gpufs::simt::launch({.grid = 2, .block = 128}, read_records<MakeGroup>{fs.ref(), records.data(), record_nbytes, nwrong.data()});
-  const bool right = nwrong[0] == 0 && std::string(records.copy().data(), bytes.size()) == bytes;
+  gpufs::simt::launch({.grid = 2, .block = 128}, read_records<MakeGroup>{fs.ref(), records.get(), record_nbytes, nwrong.get()});
+  const bool right = nwrong.read_one() == 0 && std::string(records.read().data(), bytes.size()) == bytes;
   example::check(right,
                  std::to_string(nthreads / lanes) + " records of " + std::to_string(record_nbytes) + " bytes, each read by " + who);
 }

@@ -49,7 +49,7 @@ int main() {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   });
-  gpufs::simt::launch({.grid = 16, .block = 32}, read_and_stumble{fs.ref(), errors.data()});
+  gpufs::simt::launch({.grid = 16, .block = 32}, read_and_stumble{fs.ref(), errors.get()});
   running = false;
   watcher.join();
 
@@ -58,10 +58,11 @@ int main() {
   }
   for (const std::string& line : fs.log()) std::printf("  log: %s\n", line.c_str());
 
-  example::check(errors[0] == -ENOENT, "a missing file is -ENOENT");
-  example::check(errors[1] == -EXDEV, "a path out of the root is -EXDEV");
-  example::check(errors[2] == -EINVAL, "a negative offset is -EINVAL");
-  example::check(errors[3] == 0, "a read beyond the end gives 0 bytes");
+  const std::vector<int> got = errors.read();
+  example::check(got[0] == -ENOENT, "a missing file is -ENOENT");
+  example::check(got[1] == -EXDEV, "a path out of the root is -EXDEV");
+  example::check(got[2] == -EINVAL, "a negative offset is -EINVAL");
+  example::check(got[3] == 0, "a read beyond the end gives 0 bytes");
   const gpufs::mount_counters counters = fs.counters();
   example::check(counters.bytes_read == 16u * 32 * 200 * 8, "the counters know every byte that was read");
   example::check(counters.faults >= 256 && counters.evictions > 0, "1 MiB went through a cache of 256 KiB");

@@ -32,10 +32,10 @@ struct checksum {
 std::uint64_t run(const char* name, const gpufs::mount& fs) {
   const example::device_array<std::uint64_t> sum(1);
   const auto begin = std::chrono::steady_clock::now();
-  gpufs::simt::launch({.grid = 1, .block = 128}, checksum{fs.ref(), sum.data()});
+  gpufs::simt::launch({.grid = 1, .block = 128}, checksum{fs.ref(), sum.get()});
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-  std::printf("%-8s %8.2f ms, sum %llu\n", name, took.count(), static_cast<unsigned long long>(sum[0]));
-  return sum[0];
+  std::printf("%-8s %8.2f ms, sum %llu\n", name, took.count(), static_cast<unsigned long long>(sum.read_one()));
+  return sum.read_one();
 }
 
 int main() {

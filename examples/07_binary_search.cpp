@@ -55,9 +55,9 @@ int main() {
   const example::device_array<std::uint32_t> device_wanted(wanted);
   const example::device_array<std::int64_t> found(nthreads);
   gpufs::simt::launch({.grid = grid, .block = block},
-                      search_file{fs.ref(), static_cast<std::uint32_t>(numbers.size()), device_wanted.data(), found.data()});
+                      search_file{fs.ref(), static_cast<std::uint32_t>(numbers.size()), device_wanted.get(), found.get()});
 
-  const std::vector<std::int64_t> host_found = found.copy();
+  const std::vector<std::int64_t> host_found = found.read();
   bool right = true;
   for (std::uint32_t i = 0; i < nthreads; ++i) {
     right = right && host_found[i] == std::lower_bound(numbers.begin(), numbers.end(), wanted[i]) - numbers.begin();

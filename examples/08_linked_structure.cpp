@@ -92,9 +92,9 @@ int main() {
   // A thread has three pointers (file, here, text), and may hold a page by each.
   gpufs::mount fs(folder.path(), {.cache_nbytes = 3 * nthreads * 512, .page_nbytes = 512});
   fs.prepare("dictionary");
-  gpufs::simt::launch({.grid = grid, .block = block}, look_up_words{fs.ref(), device_words.data(), meaning.data()});
+  gpufs::simt::launch({.grid = grid, .block = block}, look_up_words{fs.ref(), device_words.get(), meaning.get()});
 
-  const std::vector<std::int64_t> found = meaning.copy();
+  const std::vector<std::int64_t> found = meaning.read();
   bool right = true;
   for (std::uint32_t i = 0; i < nthreads; ++i) {
     right = right && found[i] == (i % 8 == 7 ? -ENOENT : static_cast<std::int64_t>(i * 150));

@@ -74,12 +74,13 @@ int main() {
   const example::device_array<int> error(1);
   for (const std::string name : {"packed", "padded"}) {
     fs.prepare(name);
-    const example::device_array<char> device_name(std::vector<char>(name.c_str(), name.c_str() + name.size() + 1));
+    const auto device_name = gpufs::simt::device_string(name);
     const std::uint32_t stride = name == "packed" ? nbins : 1024;
     const std::uint64_t faults = fs.counters().faults;
-    gpufs::simt::launch({.grid = nqueries, .block = 32}, find_nearest{fs.ref(), device_name.data(), stride, nqueries,
-                                                                      device_queries.data(), nearest.data(), error.data()});
+    gpufs::simt::launch({.grid = nqueries, .block = 32}, find_nearest{fs.ref(), device_name.get(), stride, nqueries,
+                                                                      device_queries.get(), nearest.get(), error.get()});
     std::printf("%s: %llu pages were brought in\n", name.c_str(), static_cast<unsigned long long>(fs.counters().faults - faults));
-    example::check(error[0] == 0 && nearest.copy() == expected, name + " records: each query found the record that it was made of");
+    example::check(error.read_one() == 0 && nearest.read() == expected,
+                   name + " records: each query found the record that it was made of");
   }
 }

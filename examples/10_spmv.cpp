@@ -78,13 +78,13 @@ int main() {
   for (const char* name : {"rows", "columns", "values", "x"}) fs.prepare(name);
   const example::device_array<float> y(nrows);
   const example::device_array<int> error(1);
-  gpufs::simt::launch({.grid = grid, .block = block}, multiply{fs.ref(), nrows, y.data(), error.data()});
+  gpufs::simt::launch({.grid = grid, .block = block}, multiply{fs.ref(), nrows, y.get(), error.get()});
 
   const gpufs::mount_counters counters = fs.counters();
   std::printf("%zu elements in %zu KiB of files, a cache of %llu KiB, %llu evictions\n", columns.size(),
               (rows.size() * 8 + columns.size() * 8 + x.size() * 4) >> 10,
               static_cast<unsigned long long>(fs.options().cache_nbytes >> 10),
               static_cast<unsigned long long>(counters.evictions));
-  example::check(error[0] == 0 && counters.fault_errors == 0, "every file was mapped, and no access failed");
-  example::check(y.copy() == expected, "y = A x, as on the host");
+  example::check(error.read_one() == 0 && counters.fault_errors == 0, "every file was mapped, and no access failed");
+  example::check(y.read() == expected, "y = A x, as on the host");
 }

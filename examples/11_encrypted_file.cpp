@@ -74,14 +74,14 @@ int main() {
   const example::device_array<char> as_in_file(16);
   const example::device_array<int> error(1);
   gpufs::simt::launch({.grid = grid, .block = block},
-                      sum_salaries{fs.ref(), secret.ref(), sum.data(), as_in_file.data(), error.data()});
+                      sum_salaries{fs.ref(), secret.ref(), sum.get(), as_in_file.get(), error.get()});
 
   std::uint64_t total = 0;
-  for (const unsigned long long part : sum.copy()) total += part;
-  const std::vector<char> seen = as_in_file.copy();
+  for (const unsigned long long part : sum.read()) total += part;
+  const std::vector<char> seen = as_in_file.read();
   const gpufs::mount_counters counters = fs.counters();
   std::printf("%llu pages were brought in\n", static_cast<unsigned long long>(counters.faults));
-  example::check(error[0] == 0 && counters.fault_errors == 0, "the file was mapped, and no access failed");
+  example::check(error.read_one() == 0 && counters.fault_errors == 0, "the file was mapped, and no access failed");
   example::check(total == expected, "through pointers the kernel read plain values");
   example::check(std::string(seen.begin(), seen.end()) == encrypted.substr(0, 16), "pread gave what the file has");
 }

@@ -64,10 +64,10 @@ int main() {
     gpufs::mount fs(folder.path(), {.cache_nbytes = 16 * 4096, .writable = true});
     const example::device_array<std::uint32_t> found(nwarps * 1024);
     const example::device_array<std::int64_t> result(nwarps);
-    gpufs::simt::launch({.grid = 4, .block = 64}, find_multiples{fs.ref(), found.data(), result.data()});
-    for (unsigned i = 0; i < nwarps; ++i) {
-      example::check(result[i] >= 0, "a warp read, appended and closed");
-      total += result[i];
+    gpufs::simt::launch({.grid = 4, .block = 64}, find_multiples{fs.ref(), found.get(), result.get()});
+    for (const std::int64_t n : result.read()) {
+      example::check(n >= 0, "a warp read, appended and closed");
+      total += n;
     }
   }
   std::ifstream file(folder.path() + "/multiples", std::ios::binary);

@@ -50,9 +50,9 @@ int main() {
     // A thread holds a page of each file, and one more for the page that it writes.
     gpufs::mount fs(folder.path(), {.cache_nbytes = std::uint64_t{4} * nthreads * 512, .page_nbytes = 512, .writable = true});
     const example::device_array<std::int64_t> error(nthreads);
-    gpufs::simt::launch({.grid = grid, .block = block}, count_targets{fs.ref(), error.data()});
+    gpufs::simt::launch({.grid = grid, .block = block}, count_targets{fs.ref(), error.get()});
     bool good = true;
-    for (const std::int64_t e : error.copy()) good = good && e == 0;
+    for (const std::int64_t e : error.read()) good = good && e == 0;
     example::check(good && fs.counters().fault_errors == 0, "no access failed, and both files were closed");
   }
   std::vector<std::uint32_t> degrees(nnodes);

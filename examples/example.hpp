@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the examples share: a folder with files in it, memory for a kernel's results, and a check.
+// What the examples share: a folder with files in it, and a check.
 #pragma once
 #include <stdlib.h>
 
@@ -39,38 +39,7 @@ class folder {
   std::string path_;
 };
 
-// n zeroed elements in the device's memory, or a copy of the host's; the host reads copies.
-template <class T>
-class device_array {
- public:
-  explicit device_array(std::size_t n) : n_(n), data_(static_cast<T*>(machine().allocate_device(n * sizeof(T)))) {
-    machine().zero_device(data_, n * sizeof(T));
-  }
-  explicit device_array(const std::vector<T>& host) : device_array(host.size()) {
-    machine().copy_to_device(data_, host.data(), n_ * sizeof(T));
-  }
-  ~device_array() { machine().deallocate_device(data_); }
-  device_array(const device_array&) = delete;
-  device_array& operator=(const device_array&) = delete;
-
-  T* data() const { return data_; }  // for kernels
-  std::vector<T> copy() const {
-    std::vector<T> host(n_);
-    machine().copy_from_device(host.data(), data_, n_ * sizeof(T));
-    return host;
-  }
-  T operator[](std::size_t i) const {
-    T one;
-    machine().copy_from_device(&one, data_ + i, sizeof one);
-    return one;
-  }
-
- private:
-  static gpufs::simt::platform& machine() { return gpufs::simt::this_platform(); }
-
-  std::size_t n_;
-  T* data_;
-};
+using gpufs::simt::device_array;  // memory for kernels; host code reads and writes copies
 
 inline void check(bool right, const std::string& what) {
   std::printf("%s %s\n", right ? "ok:   " : "WRONG:", what.c_str());

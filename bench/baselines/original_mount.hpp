@@ -53,7 +53,7 @@ class original_mount : public host_mount {
   explicit original_mount(const std::string& root, const mount_options& options = {}, storage_options storage = {})
       : host_mount(simt::this_platform(), root, options),
         storage_(simt::this_platform(), host_mount::layout().cache, with_tree(storage)),
-        layout_(simt::this_platform(), host_mount::layout(), storage_.layout()) {}
+        layout_(host_mount::layout(), storage_.layout()) {}
 
   reference ref() const { return reference(layout_.value); }
   const mount_layout& layout() const { return layout_.value; }
@@ -67,20 +67,14 @@ class original_mount : public host_mount {
 
   // The mount's layout with the other cache in it, and its copy in device memory.
   struct own_layout {
-    own_layout(simt::platform& platform, const mount_layout& from, const cache::cache_layout& cache)
-        : machine(platform), value(from) {
+    own_layout(const mount_layout& from, const cache::cache_layout& cache) : value(from), device(1) {
       value.cache = cache;
-      device = static_cast<mount_layout*>(machine.allocate_device(sizeof value));
-      value.resident = device;
-      machine.copy_to_device(device, &value, sizeof value);
+      value.resident = device.get();
+      device.write_one(value);
     }
-    ~own_layout() { machine.deallocate_device(device); }
-    own_layout(const own_layout&) = delete;
-    own_layout& operator=(const own_layout&) = delete;
 
-    simt::platform& machine;
     mount_layout value;
-    mount_layout* device;
+    simt::device_array<mount_layout> device;
   };
 
   original_storage storage_;

@@ -4,6 +4,7 @@
 #include "gpufs/file/open_all.hpp"
 #include "gpufs/mount.hpp"
 #include "gpufs/pointer/for_each.hpp"
+#include "gpufs/simt/device_array.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

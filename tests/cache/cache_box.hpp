@@ -40,7 +40,7 @@ class cache_box {
     layout_.table = {buckets_.get(), headers_.get(), shape.nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(shape.nframes))};
     layout_.rings = {rings_.get(), shape.nrings};
     layout_.resident = resident_.get();
-    resident_.write({layout_});
+    resident_.write_one(layout_);
   }
 
   const cache::cache_layout& layout() const { return layout_; }

@@ -33,15 +33,12 @@ int main(int argc, char** argv) try {
   const std::string text{std::istreambuf_iterator<char>(in), {}};
 
   gpufs::mount fs(root, {.cache_nbytes = 1 << 20});
-  auto& machine = gpufs::simt::this_platform();
-  auto* count = static_cast<std::uint32_t*>(machine.allocate_pinned(sizeof(std::uint32_t)));
-  gpufs::simt::launch({.grid = 1, .block = 32}, count_newlines{fs.ref(), count});
+  const gpufs::simt::device_array<std::uint32_t> count(1);
+  gpufs::simt::launch({.grid = 1, .block = 32}, count_newlines{fs.ref(), count.get()});
   const auto expected = static_cast<std::uint32_t>(std::count(text.begin(), text.end(), '\n'));
-  std::printf("gpufs %s on %s: %u newlines, expected %u\n", gpufs::version(), std::string(machine.name()).c_str(), *count,
-              expected);
-  const bool right = *count == expected && expected > 0;
-  machine.deallocate_pinned(count);
-  return right ? 0 : 1;
+  std::printf("gpufs %s on %s: %u newlines, expected %u\n", gpufs::version(),
+              std::string(gpufs::simt::this_platform().name()).c_str(), count.read_one(), expected);
+  return count.read_one() == expected && expected > 0 ? 0 : 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return std::string(error.what()).find("CUDA") != std::string::npos ? 77 : 1;

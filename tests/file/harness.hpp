@@ -21,6 +21,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "gpufs/simt/device_array.hpp"
 #include "gpufs/simt/simt.hpp"
 #include "gpufs/store/auto_store.hpp"
 
@@ -57,55 +58,9 @@ inline std::vector<std::byte> content(std::uint64_t seed, std::uint64_t offset, 
 }
 
 template <class T>
-class device_buffer {
-  static_assert(std::is_trivially_copyable_v<T>);
-
- public:
-  explicit device_buffer(std::size_t n)
-      : n_(n), data_(static_cast<T*>(simt::this_platform().allocate_device((n == 0 ? 1 : n) * sizeof(T)))) {
-    if (n != 0) simt::this_platform().zero_device(data_, n * sizeof(T));
-  }
-  explicit device_buffer(const std::vector<T>& values) : device_buffer(values.size()) { write(values); }
-  ~device_buffer() { simt::this_platform().deallocate_device(data_); }
-  device_buffer(const device_buffer&) = delete;
-  device_buffer& operator=(const device_buffer&) = delete;
-
-  T* get() const { return data_; }
-  std::size_t size() const { return n_; }
-  void write(const std::vector<T>& values) {
-    if (!values.empty()) simt::this_platform().copy_to_device(data_, values.data(), values.size() * sizeof(T));
-  }
-  std::vector<T> read() const {
-    std::vector<T> values(n_);
-    if (n_ != 0) simt::this_platform().copy_from_device(values.data(), data_, n_ * sizeof(T));
-    return values;
-  }
-  T read_one(std::size_t i = 0) const {
-    T value;
-    simt::this_platform().copy_from_device(&value, data_ + i, sizeof(T));
-    return value;
-  }
-
- private:
-  std::size_t n_;
-  T* data_;
-};
-
-// Words in pinned memory through which host and kernel talk while the kernel runs; each word has one writer.
+using device_buffer = simt::device_array<T>;
 template <class T>
-class pinned_buffer {
-  static_assert(std::is_trivially_copyable_v<T>);
-
- public:
-  explicit pinned_buffer(std::size_t n) : data_(static_cast<T*>(simt::this_platform().allocate_pinned(n * sizeof(T)))) {}
-  ~pinned_buffer() { simt::this_platform().deallocate_pinned(data_); }
-  pinned_buffer(const pinned_buffer&) = delete;
-  pinned_buffer& operator=(const pinned_buffer&) = delete;
-  T* get() const { return data_; }
-
- private:
-  T* data_;
-};
+using pinned_buffer = simt::pinned_array<T>;
 
 [[noreturn]] inline void fail_errno(const std::string& what) {
   throw std::runtime_error(what + ": " + std::generic_category().message(errno));

@@ -125,7 +125,7 @@ class opening {
     std::unique_ptr<device_buffer<char>> directory;
     if (how.directory != nullptr) {
       const std::string text = how.directory;
-      directory = std::make_unique<device_buffer<char>>(std::vector<char>(text.c_str(), text.c_str() + text.size() + 1));
+      directory = std::make_unique<device_buffer<char>>(simt::device_string(text));
     }
     simt::launch({.grid = how.grid, .block = how.block, .schedule = how.schedule},
                  opener{fs_.ref(), directory ? directory->get() : nullptr, names_.get(), names_.size(), how.flags, how.opens,

@@ -102,10 +102,7 @@ struct reading {
 class reading_run {
  public:
   explicit reading_run(const reading& what)
-      : what_(what),
-        path_(std::vector<char>(what.path.c_str(), what.path.c_str() + what.path.size() + 1)),
-        scratch_(std::size_t{ngroups(what)} * what.max_nbytes),
-        result_(1) {}
+      : what_(what), path_(simt::device_string(what.path)), scratch_(std::size_t{ngroups(what)} * what.max_nbytes), result_(1) {}
 
   static std::uint32_t ngroups(const reading& what) {
     const unsigned size = what.kind == group_kind::thread  ? 1

@@ -242,7 +242,7 @@ class trial_runner {
     }
     const mount fs(own ? own->path() : files.dir.path(), t_.options);
     if (under_memcheck() && (t_.from == source::mapped || t_.from == source::automatic)) fs.prepare(name);
-    path_ = std::make_unique<device_buffer<char>>(std::vector<char>(name.c_str(), name.c_str() + name.size() + 1));
+    path_ = std::make_unique<device_buffer<char>>(simt::device_string(name));
     run_programs(fs);
     if (::testing::Test::HasFailure()) return;
     if constexpr (ToFile) {

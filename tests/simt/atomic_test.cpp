@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "device_array.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "harness.hpp"
 
 namespace gpufs::simt::test {
 namespace {
@@ -53,7 +53,7 @@ void check_contention() {
   this_platform().copy_to_device(c.get(), &start, sizeof start);
   const unsigned nrounds = 5 * effort;
   launch({.grid = grid, .block = threads}, contention_kernel<T, S>{c.get(), nrounds});
-  const counters<T> end = c.value();
+  const counters<T> end = c.read_one();
   EXPECT_EQ(end.added, static_cast<T>(3 * total * nrounds));
   EXPECT_EQ(end.relaxed, static_cast<T>(nrounds * (total * (total - 1) / 2)));
   EXPECT_EQ(end.subtracted, static_cast<T>(T{0} - static_cast<T>(2 * total * nrounds)));
@@ -103,7 +103,7 @@ TEST(atomics, of_any_type_of_4_or_8_bytes) {
   device_array<unsigned*> p(1);
   device_array<unsigned> errors(1);
   launch({.grid = 1, .block = 32}, types_kernel{d.get(), f.get(), p.get(), errors.get()});
-  EXPECT_EQ(errors.value(), 0u);
+  EXPECT_EQ(errors.read_one(), 0u);
 }
 
 struct message {
@@ -154,7 +154,7 @@ TEST(atomics, release_and_acquire_pass_messages) {
     device_array<message> messages(nmessages);
     device_array<unsigned> errors(1);
     launch({.grid = 4, .block = 64}, message_kernel{messages.get(), nmessages, fences, errors.get()});
-    EXPECT_EQ(errors.value(), 0u);
+    EXPECT_EQ(errors.read_one(), 0u);
   }
 }
 
@@ -194,7 +194,7 @@ TEST(atomics, a_collective_passes_an_acquire_on) {
   device_array<message> messages(nmessages);
   device_array<unsigned> errors(1);
   launch({.grid = 2, .block = 32}, group_message_kernel{messages.get(), nmessages, errors.get()});
-  EXPECT_EQ(errors.value(), 0u);
+  EXPECT_EQ(errors.read_one(), 0u);
 }
 
 struct store_buffer {
@@ -221,7 +221,7 @@ TEST(atomics, seq_cst_fences_order_stores_before_loads) {
   const unsigned ncells = 1000 * effort;
   device_array<store_buffer> cells(ncells);
   launch({.grid = 2, .block = 64}, dekker_kernel{cells.get(), ncells});
-  for (const auto& c : cells.values()) ASSERT_TRUE(c.r1 == 1 || c.r2 == 1);
+  for (const auto& c : cells.read()) ASSERT_TRUE(c.r1 == 1 || c.r2 == 1);
 }
 
 // Host and kernel take turns through pinned memory; each writes a word of its own.
@@ -263,7 +263,7 @@ TEST(atomics, system_scope_meets_the_host) {
   launch({.grid = 1, .block = 32},
          turns_kernel{words.get(), words.get() + 32, words.get() + 33, words.get() + 1, nturns, errors.get()});
   host.join();
-  EXPECT_EQ(errors.value(), 0u);
+  EXPECT_EQ(errors.read_one(), 0u);
   EXPECT_EQ(host_errors, 0u);
 }
 

@@ -2,9 +2,9 @@
 // Cooperative groups where gpufs wants a group of its own; elsewhere as_group is not there.
 #include <gtest/gtest.h>
 
-#include "device_array.hpp"
 #include "gpufs/simt/cooperative_groups.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "harness.hpp"
 
 namespace gpufs::simt::test {
 namespace {
@@ -33,7 +33,7 @@ struct as_group_kernel {
 TEST(cooperative_groups, stand_for_ours) {
   device_array<unsigned> errors(1);
   launch({.grid = 2, .block = 96}, as_group_kernel{errors.get()});
-  EXPECT_EQ(errors.value(), 0u);
+  EXPECT_EQ(errors.read_one(), 0u);
 }
 #else
 TEST(cooperative_groups, stand_for_ours) { GTEST_SKIP() << "CUDA only"; }

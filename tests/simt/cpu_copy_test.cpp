@@ -14,8 +14,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "device_array.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "harness.hpp"
 
 namespace gpufs::simt::test {
 namespace {
@@ -74,11 +74,11 @@ TEST(copy_from_host, survives_truncation) {
   device_array<unsigned> outcomes(3);
   const pull_kernel kernel{dst.get(), static_cast<const unsigned char*>(map), nbytes, 1, outcomes.get()};
   launch({.grid = 2, .block = 32}, kernel);
-  EXPECT_EQ(outcomes.value(0), 2u);
+  EXPECT_EQ(outcomes.read_one(0), 2u);
   ASSERT_EQ(::ftruncate(fd, 100), 0);
   launch({.grid = 2, .block = 32}, kernel);
-  EXPECT_EQ(outcomes.value(0), 2u);
-  EXPECT_EQ(outcomes.value(1), 2u);
+  EXPECT_EQ(outcomes.read_one(0), 2u);
+  EXPECT_EQ(outcomes.read_one(1), 2u);
 
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -95,7 +95,7 @@ TEST(copy_from_host, survives_truncation) {
     ++nruns;
   }
   EXPECT_EQ(status, 0);
-  const auto counts = outcomes.values();
+  const auto counts = outcomes.read();
   EXPECT_EQ(counts[0] + counts[1], 4 + 20 * nruns);
   EXPECT_EQ(counts[2], 0u);
   ::munmap(map, nbytes);

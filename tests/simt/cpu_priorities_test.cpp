@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "device_array.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "harness.hpp"
 #include "schedule_points.hpp"
 
 namespace gpufs::simt::test {
@@ -60,7 +60,7 @@ busy_run run_busy(cpu_schedule schedule, const schedule_points* given = nullptr)
   schedule.trace = &run.trace;
   device_array<std::uint32_t> trace(grid * threads * 4), next(1 + grid);
   launch({.grid = grid, .block = threads, .schedule = schedule}, busy_kernel{trace.get(), next.get()});
-  run.who = trace.values();
+  run.who = trace.read();
   return run;
 }
 
@@ -156,7 +156,7 @@ TEST(delays, end_when_all_wait_for_who_is_held) {
       s.delay_percent = 20;
       s.timeout_ns = 10'000'000'000;
       EXPECT_NO_THROW(launch({.grid = 1, .block = 64, .schedule = s}, locking_kernel{words.get()}));
-      EXPECT_EQ(words.value(1), 3 * 64u);
+      EXPECT_EQ(words.read_one(1), 3 * 64u);
     }
   }
 }
@@ -193,7 +193,7 @@ struct planted_kernel {
 bool shows(unsigned depth, std::uint32_t nwork, const cpu_schedule& schedule) {
   device_array<std::uint32_t> words(5);
   launch({.grid = 1, .block = 32, .schedule = schedule}, planted_kernel{words.get(), depth, nwork});
-  return words.value(3) != 0;
+  return words.read_one(3) != 0;
 }
 
 struct planted {
@@ -284,7 +284,7 @@ TEST(delays, show_what_lies_between_two_atomics) {
       s.delay_percent = i == 0 ? 0 : 20;
       device_array<std::uint32_t> words(3);
       launch({.grid = 1, .block = 32, .schedule = s}, too_early_kernel{words.get()});
-      nseen[i] += words.value(2) != 0;
+      nseen[i] += words.read_one(2) != 0;
     }
   }
   EXPECT_EQ(nseen[0], 0u);
@@ -312,7 +312,7 @@ TEST(delays, make_states_last) {
       device_array<std::uint32_t> words(2);
       launch({.grid = 1, .block = 32, .schedule = {.seed = seed, .nthreads = 1, .switch_percent = 5, .delay_percent = 25 * i}},
              brief_state_kernel{words.get()});
-      nsaw[i] += words.value(1);
+      nsaw[i] += words.read_one(1);
     }
   }
   EXPECT_GT(nsaw[1], 2 * nsaw[0]) << nsaw[0];

@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
-#include "device_array.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "harness.hpp"
 
 namespace gpufs::simt::test {
 namespace {
@@ -38,7 +38,7 @@ std::vector<std::uint32_t> trace_of(const cpu_schedule& schedule) {
   constexpr unsigned grid = 4, threads = 64;
   device_array<std::uint32_t> trace(grid * threads * 7), next(1);
   launch({.grid = grid, .block = threads, .schedule = schedule}, trace_kernel{trace.get(), next.get()});
-  return trace.values();
+  return trace.read();
 }
 
 TEST(schedule, the_same_seed_repeats) {
@@ -100,8 +100,8 @@ TEST(schedule, residency_is_limited) {
       device_array<std::uint32_t> now(1), most(1);
       launch({.grid = 24, .block = 32, .schedule = {.resident_blocks = resident, .nthreads = nthreads}},
              residency_kernel{now.get(), most.get()});
-      EXPECT_LE(most.value(), resident);
-      EXPECT_GE(most.value(), nthreads == 1 ? resident : 1);
+      EXPECT_LE(most.read_one(), resident);
+      EXPECT_GE(most.read_one(), nthreads == 1 ? resident : 1);
     }
   }
 }
@@ -119,7 +119,7 @@ TEST(schedule, a_lost_update_shows) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     device_array<std::uint32_t> counter(1);
     launch({.grid = 1, .block = 64, .schedule = {.seed = seed, .nthreads = 1}}, racy_kernel{counter.get()});
-    nlost += counter.value() != 64;
+    nlost += counter.read_one() != 64;
   }
   EXPECT_EQ(nlost, 20u);
 }

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "device_array.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "harness.hpp"
 
 namespace gpufs::simt::test {
 namespace {
@@ -141,7 +141,7 @@ void check_tiles() {
     for (const bool divergent : {false, true}) {
       launch({.grid = grid, .block = threads, .schedule = {.seed = round + 1}},
              tile_kernel<N>{out.get(), scratch.get(), round, divergent});
-      const auto found = out.values();
+      const auto found = out.read();
       for (unsigned t = 0; t < grid * threads; ++t) {
         const tile_results e = expected_tile<N>(t, round), &f = found[t];
         const auto at = ::testing::Message() << "N=" << N << " thread " << t << " round " << round;
@@ -226,7 +226,7 @@ struct exchange_kernel {
 TEST(exchange, carries_1_to_64_bytes) {
   device_array<unsigned> errors(1);
   launch({.grid = 2, .block = 64}, exchange_kernel{errors.get()});
-  EXPECT_EQ(errors.value(), 0u);
+  EXPECT_EQ(errors.read_one(), 0u);
 }
 
 struct block_results {
@@ -268,7 +268,7 @@ TEST(block, operations) {
     device_array<block_results> out(nrounds * grid * threads);
     device_array<std::uint32_t> scratch(grid * threads);
     launch({.grid = grid, .block = threads}, block_kernel{out.get(), scratch.get(), nrounds});
-    const auto found = out.values();
+    const auto found = out.read();
     for (unsigned round = 0; round < nrounds; ++round) {
       for (unsigned t = 0; t < grid * threads; ++t) {
         const block_results& f = found[round * grid * threads + t];
@@ -313,7 +313,7 @@ TEST(block, warps_go_their_own_way_between_barriers) {
     const std::uint32_t first = expected[0];
     for (unsigned w = 0; w < 4; ++w) expected[w] += first;
   }
-  const auto found = sums.values();
+  const auto found = sums.read();
   for (unsigned w = 0; w < 4; ++w) EXPECT_EQ(found[w], expected[w]) << w;
 }
 

@@ -9,8 +9,8 @@
 #include <set>
 #include <thread>
 
-#include "device_array.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "harness.hpp"
 
 namespace gpufs::simt::test {
 namespace {
@@ -33,7 +33,7 @@ TEST(launch, runs_every_thread_once) {
       if (effort == 1 && grid * threads > 2000) continue;
       device_array<identity> out(grid * threads);
       launch({.grid = grid, .block = threads}, identity_kernel{out.get()});
-      const auto found = out.values();
+      const auto found = out.read();
       for (unsigned b = 0; b < grid; ++b) {
         for (unsigned t = 0; t < threads; ++t) {
           const identity& i = found[b * threads + t];
@@ -91,7 +91,7 @@ TEST(launch, host_threads_launch_at_once) {
   std::thread other(run, 1);
   run(0);
   other.join();
-  EXPECT_EQ(errors.value(), 0u);
+  EXPECT_EQ(errors.read_one(), 0u);
 }
 
 struct clock_kernel {
@@ -110,7 +110,7 @@ struct clock_kernel {
 TEST(wait, a_deadline_expires) {
   device_array<std::uint64_t> waited(64);
   launch({.grid = 1, .block = 64}, clock_kernel{waited.get()});
-  for (const std::uint64_t ns : waited.values()) {
+  for (const std::uint64_t ns : waited.read()) {
     EXPECT_GE(ns, 2'000'000u);
     EXPECT_LT(ns, 10'000'000'000u);
   }
@@ -170,7 +170,7 @@ TEST(platform, registers_a_mapping) {
   launch({.grid = 1, .block = 256}, sum_kernel{static_cast<const unsigned char*>(address), nbytes, sum.get()});
   std::uint32_t expected = 0;
   for (const unsigned char b : bytes) expected += b;
-  EXPECT_EQ(sum.value(), expected);
+  EXPECT_EQ(sum.read_one(), expected);
   this_platform().unregister(map);
   ::munmap(map, nbytes);
   ::close(fd);
@@ -206,7 +206,7 @@ TEST(platform, copies_while_a_kernel_runs) {
   while (seen() == 0) std::this_thread::yield();
   const std::uint32_t value = 77;
   this_platform().copy_to_device(word.get(), &value, sizeof value);
-  EXPECT_EQ(word.value(), 77u);
+  EXPECT_EQ(word.read_one(), 77u);
   kernel.join();
   EXPECT_EQ(seen(), 2u);
 }

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "device_array.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "harness.hpp"
 
 namespace gpufs::simt::test {
 namespace {
@@ -74,8 +74,8 @@ void check_copies() {
     device_array<unsigned> errors(1);
     launch({.grid = 4, .block = 64}, copy_kernel<Group>{jobs.get(), static_cast<unsigned>(host_jobs.size()), dst.get(),
                                                         from_host ? pinned.get() : device_source.get(), from_host, errors.get()});
-    EXPECT_EQ(errors.value(), 0u);
-    const auto found = dst.values();
+    EXPECT_EQ(errors.read_one(), 0u);
+    const auto found = dst.read();
     for (std::size_t i = 0; i < host_jobs.size(); ++i) {
       const job& j = host_jobs[i];
       for (std::uint32_t b = 0; b < room; ++b) {
@@ -118,7 +118,7 @@ TEST(memory, wide_loads) {
   const device_array<unsigned char> device(bytes);
   device_array<unsigned> errors(1);
   launch({.grid = 1, .block = 32}, wide_kernel{device.get(), pinned.get(), errors.get()});
-  EXPECT_EQ(errors.value(), 0u);
+  EXPECT_EQ(errors.read_one(), 0u);
 }
 
 struct first_shared {
@@ -150,7 +150,7 @@ struct shared_kernel {
 TEST(memory, shared_objects_belong_to_a_block_and_a_type) {
   device_array<unsigned> errors(1);
   launch({.grid = 40, .block = 64}, shared_kernel{errors.get()});
-  EXPECT_EQ(errors.value(), 0u);
+  EXPECT_EQ(errors.read_one(), 0u);
 }
 
 }  // namespace

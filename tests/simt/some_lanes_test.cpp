@@ -6,8 +6,8 @@
 #include <chrono>
 #include <set>
 
-#include "device_array.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "harness.hpp"
 
 namespace gpufs::simt::test {
 namespace {
@@ -72,7 +72,7 @@ TEST(some_lanes, agree_on_who_they_are) {
     const unsigned nways = 1 + seed % 4;
     const device_array<seen> out(threads);
     launch({.grid = 1, .block = threads, .schedule = {.seed = seed}}, meet{seed, nways, out.get()});
-    const auto got = out.values();
+    const auto got = out.read();
     const auto drawn = [&](unsigned t) { return scramble(seed * 4096 + t); };
     for (unsigned t = 0; t < threads; ++t) {
       const seen& s = got[t];
@@ -131,7 +131,7 @@ TEST(some_lanes, of_several_tiles) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     launch({.grid = 1, .block = 64, .schedule = {.seed = seed, .nthreads = 1}}, across_tiles{20, wrong.get()});
   }
-  EXPECT_EQ(wrong.values()[0], 0u);
+  EXPECT_EQ(wrong.read()[0], 0u);
 }
 
 struct count_whole_warps {
@@ -153,7 +153,7 @@ TEST(some_lanes, are_often_a_whole_warp) {
   constexpr unsigned times = 200;
   const device_array<std::uint32_t> out(32);
   launch({.grid = 1, .block = 32, .schedule = {.seed = 1}}, count_whole_warps{times, out.get()});
-  for (const std::uint32_t whole : out.values()) {
+  for (const std::uint32_t whole : out.read()) {
     EXPECT_GE(whole, times / 4);
 #if !GPUFS_ON_CUDA
     EXPECT_LE(whole, times * 3 / 4);
@@ -182,7 +182,7 @@ TEST(some_lanes, that_nobody_joins_do_not_sleep) {
   const auto start = std::chrono::steady_clock::now();
   launch({.grid = 1, .block = 32, .schedule = {.seed = 1, .nthreads = 1}}, arrive_alone{times, out.get()});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  EXPECT_EQ(out.values()[0], 1u << 7);
+  EXPECT_EQ(out.read()[0], 1u << 7);
   EXPECT_LT(took.count(), 2.0);
 }
 

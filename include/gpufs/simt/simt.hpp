@@ -5,6 +5,7 @@
 #include "gpufs/simt/cold.hpp"
 #include "gpufs/simt/config.hpp"
 #include "gpufs/simt/counter.hpp"
+#include "gpufs/simt/device_array.hpp"
 #include "gpufs/simt/group.hpp"
 #include "gpufs/simt/launch.hpp"
 #include "gpufs/simt/memory.hpp"

@@ -3,30 +3,15 @@
 #pragma once
 #include <algorithm>
 #include <chrono>
-#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "apps/collage/match_kernel.hpp"
+#include "gpufs/simt/device_array.hpp"
 
 namespace gpufs::apps::collage {
 inline namespace GPUFS_MACHINE {
-
-// Device memory of n elements.
-template <class T>
-class device_array {
- public:
-  device_array(simt::platform& machine, std::size_t n)
-      : machine_(machine), data_(static_cast<T*>(machine.allocate_device(std::max<std::size_t>(1, n) * sizeof(T)))) {}
-  ~device_array() { machine_.deallocate_device(data_); }
-  device_array(const device_array&) = delete;
-  device_array& operator=(const device_array&) = delete;
-  T* data() const { return data_; }
-
- private:
-  simt::platform& machine_;
-  T* data_;
-};
 
 // The folder to mount for a library, and its name there.
 struct library_place {
@@ -44,33 +29,28 @@ match_result match_on_mount(const Fs& fs, const library& lib, const photo& pictu
                             unsigned max_grid, Wrap wrap) {
   using mount_view = decltype(fs.ref());
   const auto begin = std::chrono::steady_clock::now();
-  simt::platform& machine = simt::this_platform();
   const std::string name = library_place(lib.path()).name;
 
   const std::uint32_t nblocks = picture.nblocks();
   const std::size_t pixels_nbytes = picture.row_nbytes() * tile_side * picture.nblocks_y;
-  device_array<std::uint8_t> pixels(machine, pixels_nbytes);
-  device_array<match> matches(machine, nblocks);
-  device_array<char> device_name(machine, name.size() + 1);
-  device_array<std::uint64_t> fault(machine, 1);
-  machine.copy_to_device(pixels.data(), picture.pixels, pixels_nbytes);
-  machine.copy_to_device(device_name.data(), name.c_str(), name.size() + 1);
-  machine.copy_to_device(fault.data(), &no_fault, sizeof no_fault);
+  const simt::device_array<std::uint8_t> pixels(std::span(picture.pixels, pixels_nbytes));
+  const simt::device_array<match> matches(nblocks);
+  const simt::device_array<char> device_name = simt::device_string(name);
+  const simt::device_array<std::uint64_t> fault(std::span(&no_fault, 1));
 
   using opener = open_kernel<mount_view>;
-  device_array<typename opener::answer> answer(machine, 1);
-  simt::launch({1, simt::warp_lanes, options.schedule}, opener{fs.ref(), device_name.data(), answer.data()});
-  typename opener::answer opened;
-  machine.copy_from_device(&opened, answer.data(), sizeof opened);
+  const simt::device_array<typename opener::answer> answer(1);
+  simt::launch({1, simt::warp_lanes, options.schedule}, opener{fs.ref(), device_name.get(), answer.get()});
+  const typename opener::answer opened = answer.read_one();
   if (opened.error != 0) throw_fault(lib, picture, fault_word(0, step::opening, opened.error));
   if (opened.status.inode != lib.inode()) lib.fail("was replaced by another file just now");
 
   const header& head = lib.head();
   match_kernel<mount_view> kernel{fs.ref(),
-                                  device_name.data(),
-                                  pixels.data(),
-                                  matches.data(),
-                                  fault.data(),
+                                  device_name.get(),
+                                  pixels.get(),
+                                  matches.get(),
+                                  fault.get(),
                                   picture.nblocks_x,
                                   0,
                                   0,
@@ -104,15 +84,13 @@ match_result match_on_mount(const Fs& fs, const library& lib, const photo& pictu
     const auto launched = std::chrono::steady_clock::now();
     simt::launch(config, wrap(kernel));
     result.kernel_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - launched).count();
-    std::uint64_t seen = 0;
-    machine.copy_from_device(&seen, fault.data(), sizeof seen);
+    const std::uint64_t seen = fault.read_one();
     if (seen != no_fault) throw_fault(lib, picture, seen);
     if (options.progress) options.progress(kernel.end_block, nblocks);
   }
-  result.matches.resize(nblocks);
-  machine.copy_from_device(result.matches.data(), matches.data(), nblocks * sizeof(match));
+  result.matches = matches.read();
   result.counters = fs.counters();
-  result.machine = std::string(machine.name());
+  result.machine = std::string(simt::this_platform().name());
   for (const file_report& report : fs.open_files()) {
     if (report.path == name) result.source = report.reason;
   }

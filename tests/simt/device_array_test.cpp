@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpufs/simt/device_array.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "gpufs/simt/simt.hpp"
+
+namespace gpufs::simt::test {
+inline namespace GPUFS_MACHINE {
+
+struct add_to_each {
+  int* to;
+  const int* what;
+  std::size_t n;
+
+  GPUFS_DEVICE void operator()() const {
+    if (thread_rank() < n) to[thread_rank()] += what[thread_rank()];
+  }
+};
+
+TEST(device_array, is_zeroed_or_a_copy_and_kernels_and_host_see_each_other) {
+  const device_array<int> to(5), what(std::vector<int>{1, 2, 3, 4, 5});
+  EXPECT_EQ(to.size(), 5u);
+  EXPECT_EQ(to.read(), (std::vector<int>(5)));
+  launch({.grid = 1, .block = 32}, add_to_each{to.get(), what.get(), to.size()});
+  EXPECT_EQ(to.read(), what.read());
+  EXPECT_EQ(to.read_one(4), 5);
+  to.write(std::vector<int>{10});
+  to.write_one(20, 1);
+  launch({.grid = 1, .block = 32}, add_to_each{to.get(), what.get(), to.size()});
+  EXPECT_EQ(to.read(), (std::vector<int>{11, 22, 6, 8, 10}));
+}
+
+TEST(device_array, moves_and_frees_once) {
+  device_array<int> a(std::vector<int>{1, 2}), b(std::move(a));
+  EXPECT_EQ(b.read(), (std::vector<int>{1, 2}));
+  device_array<int> c(3);
+  c = std::move(b);
+  EXPECT_EQ(c.read(), (std::vector<int>{1, 2}));
+  c = device_array<int>(1);
+  EXPECT_EQ(c.read(), (std::vector<int>{0}));
+  static_assert(!std::is_copy_constructible_v<device_array<int>> && !std::is_copy_assignable_v<device_array<int>>);
+}
+
+TEST(device_array, may_be_empty_and_refuses_what_is_beyond_it) {
+  const device_array<int> none(0), two(2);
+  EXPECT_TRUE(none.read().empty());
+  none.write({});
+  EXPECT_NE(none.get(), nullptr);
+  EXPECT_THROW(none.read_one(), std::out_of_range);
+  EXPECT_THROW(two.read_one(2), std::out_of_range);
+  EXPECT_THROW(two.write(std::vector<int>(3)), std::out_of_range);
+  EXPECT_THROW(two.write_one(1, 2), std::out_of_range);
+  EXPECT_EQ(two.read(), (std::vector<int>{0, 0}));
+  EXPECT_THROW(device_array<int>(std::numeric_limits<std::size_t>::max() / 2), std::bad_alloc);
+}
+
+TEST(device_array, of_a_string_ends_in_a_nul) {
+  EXPECT_EQ(device_string("ab").read(), (std::vector<char>{'a', 'b', '\0'}));
+  EXPECT_EQ(device_string("").read(), (std::vector<char>{'\0'}));
+}
+
+TEST(pinned_array, is_zeroed_and_at_one_address_for_both) {
+  const pinned_array<int> to(5), what(5);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(to[i], 0);
+    what[i] = static_cast<int>(i);
+  }
+  launch({.grid = 1, .block = 32}, add_to_each{to.get(), what.get(), to.size()});
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(to[i], what[i]);
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::simt::test
