@@ -16,10 +16,8 @@ struct follow_chains {
     const std::uint32_t chain = gpufs::simt::block_rank() * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
     int here = static_cast<int>(chain) % nfiles;
     for (int step = 0; step < nsteps; ++step) {
-      char path[] = "node-000";
-      path[5] = static_cast<char>('0' + here / 100);
-      path[6] = static_cast<char>('0' + here / 10 % 10);
-      path[7] = static_cast<char>('0' + here % 10);
+      char path[16];
+      gpufs::format_path(path, "node-", gpufs::padded(here, 3));  // one that does not fit would be empty, and not open
       const gpufs::file f = gpufs::open(warp, fs, path);
       gpufs::page p = gpufs::map_page(warp, f, 0);  // a file that did not open says so here
       if (p.error() != 0) {
@@ -40,7 +38,7 @@ int main() {
   const example::folder folder;
   for (int i = 0; i < nfiles; ++i) {
     char name[16];
-    std::snprintf(name, sizeof name, "node-%03d", i);
+    gpufs::format_path(name, "node-", gpufs::padded(i, 3));
     const int next = next_of(i);
     folder.write(name, std::string(reinterpret_cast<const char*>(&next), sizeof next));
   }

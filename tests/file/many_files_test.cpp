@@ -15,23 +15,8 @@ namespace {
 
 constexpr std::uint32_t files_per_directory = 1000;
 
-// "d12/f12345" and a NUL.
-GPUFS_HOST_DEVICE void path_of(std::uint32_t n, char* out) {
-  const auto put = [&out](char letter, std::uint32_t value) {
-    *out++ = letter;
-    char digits[10];
-    int k = 0;
-    do {
-      digits[k++] = static_cast<char>('0' + value % 10);
-      value /= 10;
-    } while (value != 0);
-    while (k > 0) *out++ = digits[--k];
-  };
-  put('d', n / files_per_directory);
-  *out++ = '/';
-  put('f', n);
-  *out = '\0';
-}
+// "d12/f12345".
+GPUFS_HOST_DEVICE void path_of(std::uint32_t n, char (&out)[32]) { format_path(out, 'd', n / files_per_directory, "/f", n); }
 
 enum class step : std::uint32_t { open, read, close };
 
@@ -42,19 +27,16 @@ struct many {
   std::int32_t* numbers;
   std::uint32_t* bad;
   std::int32_t* last_error;
-  char* paths;  // 32 bytes a warp
 
   GPUFS_DEVICE void operator()() const {
     const auto group = this_warp();
     const std::uint32_t nwarps = simt::grid_size() * this_block().nwarps();
     const std::uint32_t me = simt::block_rank() * this_block().nwarps() + simt::warp_rank();
-    char* path = paths + std::size_t{me} * 32;
     for (std::uint32_t n = me; n < nfiles; n += nwarps) {
       std::int64_t error = 0;
       if (what == step::open) {
-        group.sync();
-        if (group.leader()) path_of(n, path);
-        group.sync();
+        char path[32];
+        path_of(n, path);
         const file f = open(group, fs, path);
         if (group.leader()) numbers[n] = static_cast<std::int32_t>(f.number());
         error = f.error();
@@ -84,10 +66,9 @@ struct many {
 void open_many(const mount& m, std::uint32_t nfiles, unsigned grid) {
   const device_buffer<std::int32_t> numbers(nfiles), last_error(1);
   const device_buffer<std::uint32_t> bad(1);
-  const device_buffer<char> paths(std::size_t{grid} * 2 * 32);
   const auto run = [&](step what) {
     simt::launch({.grid = grid, .block = 64, .schedule = {.switch_percent = 2}},
-                 many{m.ref(), what, nfiles, numbers.get(), bad.get(), last_error.get(), paths.get()});
+                 many{m.ref(), what, nfiles, numbers.get(), bad.get(), last_error.get()});
     ASSERT_EQ(bad.read_one(), 0u) << "the last of them: " << last_error.read_one();
   };
   run(step::open);
