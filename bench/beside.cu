@@ -161,7 +161,7 @@ class reading_beside_writing {
     if (::truncate(path.c_str(), static_cast<off_t>(file_nbytes)) != 0) throw gpufs::error("cannot size " + path);
     const std::uint64_t npages = write_nbytes_ / page_nbytes;
     const gpufs::mount fs = make_mount(by.store);
-    const held_file data(fs, "data");
+    const host_file data(fs, "data");
     const std::uint32_t per_warp = reads_per_warp(launch_nbytes_ * by.launch_share);
     const device_array<std::byte> scratch(how_.warps() * page_nbytes);
 
@@ -175,16 +175,18 @@ class reading_beside_writing {
       const bool verify = r == repeats_ + 1;  // every byte that is read
       const auto salt = static_cast<std::uint64_t>(r + 1);
       {
-        const held_file to(fs, "out", O_RDWR);
+        const host_file to(fs, "out", O_RDWR);
         if (r == 0 && !bytes_go(fs, by, out)) return;
         for (const bool writing : {false, true}) {
           const device_array<wrong_or_failed> counts(1);
           const page_access access{read_nbytes_ / page_nbytes, word_of(2 * salt + writing)};
           const read_random<way::map_page> reads{
-              fs.ref(), data.number(), access, page_nbytes, per_warp, verify ? page_nbytes / 8 : 32u, scratch.get(), counts.get()};
+              fs.ref(),      data.ref().number(), access, page_nbytes, per_warp, verify ? page_nbytes / 8 : 32u,
+              scratch.get(), counts.get()};
           const gpufs::file_counters before = report_of(fs, "data").counters;
           const std::uint64_t back = fs.counters().bytes_written_back;
-          const times_of t = launch(reads, write_pages{fs.ref(), to.number(), npages, salt, scratch.get()}, per_warp, writing);
+          const times_of t =
+              launch(reads, write_pages{fs.ref(), to.ref().number(), npages, salt, scratch.get()}, per_warp, writing);
           const gpufs::file_counters after = report_of(fs, "data").counters;
           m.verified = told(counts.read_one()) && t.right && m.verified;
           for (std::size_t p = 0; p < t.nwritten.size(); ++p) {

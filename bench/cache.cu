@@ -64,10 +64,10 @@ void evict_cost(const shape& how, std::uint64_t cache_nbytes, double calls, int 
   options.cache_nbytes = cache_nbytes;
   options.custom_store = std::make_shared<gpufs::store::nil_store>(static_cast<std::int64_t>(cache_nbytes * 4));
   const gpufs::mount fs(".", options);
-  const held_file file(fs, "nothing");
+  const host_file file(fs, "nothing");
   const std::uint64_t cache_pages = cache_nbytes / 4096;
-  const cache_rates fits = measure(fs, file.number(), how, cache_pages * 3 / 4, calls, repeats);
-  const cache_rates evicts = measure(fs, file.number(), how, cache_pages * 4, calls, repeats);
+  const cache_rates fits = measure(fs, file.ref().number(), how, cache_pages * 3 / 4, calls, repeats);
+  const cache_rates evicts = measure(fs, file.ref().number(), how, cache_pages * 4, calls, repeats);
   measurement m{"evict_cost", "working set 4x the cache, by warps", times(evicts.allocations, 1e-6), "M allocations/s"};
   m.figure = measurement::kind::itself;
   m.verified = fits.right && evicts.right;

@@ -97,7 +97,7 @@ class cold {
     const bool small = page_nbytes < 4096;
     const shape how = small ? how_small_ : how_;
     const gpufs::mount fs = make_mount(s, page_nbytes);
-    const held_file file(fs, "data");
+    const host_file file(fs, "data");
     // Small pages: half the bytes are enough.
     const double reads = std::min(launch_nbytes_ / page_nbytes, std::max(launch_nbytes_ / 1024, 64.));
     const std::uint64_t npages = s.nbytes / page_nbytes;
@@ -106,15 +106,15 @@ class cold {
     };
     const std::string where = s.where + s.how_bytes_come();
     tell_random(name, "pread", where, page_nbytes, copy_gbps, pull_pages,
-                measure_random<way::pread>(fs, file.number(), how, npages, reads, repeats_, launch), out);
+                measure_random<way::pread>(fs, file.ref().number(), how, npages, reads, repeats_, launch), out);
     tell_random(name, "map_page", where, page_nbytes, copy_gbps, pull_pages,
-                measure_random<way::map_page>(fs, file.number(), how, npages, reads, repeats_, launch), out);
+                measure_random<way::map_page>(fs, file.ref().number(), how, npages, reads, repeats_, launch), out);
   }
 
   void in_order(const subject& s, std::uint32_t page_nbytes, double copy_gbps, results& out) const {
     const double pull_pages = pull(s, page_nbytes, out);
     const gpufs::mount fs = make_mount(s, page_nbytes);
-    const held_file file(fs, "data");
+    const host_file file(fs, "data");
     const std::uint32_t piece_nbytes = 128 << 10;
     const device_array<std::byte> scratch(std::uint64_t{how_.grid} * piece_nbytes);
     measurement m{"seq_read", "pread by blocks, pages of " + size_text(page_nbytes), {}, "GB/s", copy_gbps, "pinned copy"};
@@ -124,7 +124,7 @@ class cold {
       const device_array<wrong_or_failed> counts(1);
       const bool verify = r == repeats_;
       const std::uint64_t before = fs.counters().faults;
-      const double seconds = run(how_, read_in_order{fs.ref(), file.number(), s.nbytes / piece_nbytes, piece_nbytes,
+      const double seconds = run(how_, read_in_order{fs.ref(), file.ref().number(), s.nbytes / piece_nbytes, piece_nbytes,
                                                      verify ? piece_nbytes / 8 : 32, scratch.get(), counts.get()});
       m.verified = told(counts.read_one()) && m.verified;
       if (!verify) m.samples.push_back(static_cast<double>(fs.counters().faults - before) * page_nbytes / seconds * 1e-9);

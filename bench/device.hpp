@@ -22,6 +22,7 @@
 namespace bench {
 inline namespace GPUFS_MACHINE {
 
+using gpufs::host_file;
 using gpufs::simt::atomic_ref;
 using gpufs::simt::device_array;
 using gpufs::simt::pinned_array;
@@ -351,52 +352,6 @@ inline gpufs::mount_options short_waits() {
   options.io_timeout = std::chrono::seconds(20);
   return options;
 }
-
-// --- Files in kernels --------------------------------------------------------------------------------------------------------
-
-struct open_or_close {
-  gpufs::mount_ref fs;
-  const char* path;  // nullptr: close *number
-  std::int32_t* number;
-  int flags = O_RDONLY;
-
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = gpufs::this_warp();
-    if (path != nullptr) {
-      const gpufs::file opened = gpufs::open(warp, fs, path, flags);
-      if (warp.leader()) *number = static_cast<std::int32_t>(opened.number());
-    } else {
-      gpufs::close(warp, gpufs::file(fs, gpufs::file_number{*number}));
-    }
-  }
-};
-
-// A file that is open for the kernels that follow, so that these time no opens.
-class held_file {
- public:
-  held_file(const gpufs::mount& fs, const std::string& path, int flags = O_RDONLY) : fs_(fs.ref()), number_(1) {
-    const device_array<char> name = gpufs::simt::device_string(path);
-    open_seconds_ = run({1, 32}, open_or_close{fs_, name.get(), number_.get(), flags});
-    if (number_.read_one() < 0) throw gpufs::error("open of " + path + " in a kernel gave " + std::to_string(number_.read_one()));
-  }
-  ~held_file() {
-    try {
-      run({1, 32}, open_or_close{fs_, nullptr, number_.get()});
-    } catch (const std::exception& e) {
-      std::fprintf(stderr, "closing a file: %s\n", e.what());
-    }
-  }
-  held_file(const held_file&) = delete;
-  held_file& operator=(const held_file&) = delete;
-
-  gpufs::file_number number() const { return gpufs::file_number{number_.read_one()}; }
-  double open_seconds() const { return open_seconds_; }
-
- private:
-  gpufs::mount_ref fs_;
-  device_array<std::int32_t> number_;
-  double open_seconds_ = 0;
-};
 
 }  // namespace GPUFS_MACHINE
 }  // namespace bench

@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
     measurement mounting = itself("mount", std::to_string(cache_nbytes >> 20) + " MiB of cache", "s");
     measurement opening = itself("first_open", gib + " in memory, by a kernel", "s");
     std::unique_ptr<gpufs::mount> fs;
-    std::unique_ptr<held_file> file;
+    std::unique_ptr<host_file> file;
     measurement idling = itself("host_cpu_idle", "nothing open", "CPU s per s");
     for (int r = 0; r < 2; ++r) {  // registering 40 GiB takes a second or two
       file.reset();
@@ -68,8 +68,9 @@ int main(int argc, char** argv) {
       fs = std::make_unique<gpufs::mount>(folder.path(), options);
       mounting.samples.push_back(watch.seconds());
       idling.samples.push_back(idle_share(idle));
-      file = std::make_unique<held_file>(*fs, "data");
-      opening.samples.push_back(file->open_seconds());
+      const stopwatch open_watch;
+      file = std::make_unique<host_file>(*fs, "data");
+      opening.samples.push_back(open_watch.seconds());
     }
     out.add(mounting);
     out.add(opening);
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
         pulling.samples.push_back((process_cpu_seconds() - before) / watch.seconds());
         return seconds;
       };
-      const random_reads got = measure_random<way::map_page>(*fs, file->number(), how, nbytes / 4096, reads, repeats, launch);
+      const random_reads got = measure_random<way::map_page>(*fs, file->ref().number(), how, nbytes / 4096, reads, repeats, launch);
       pulling.samples.erase(pulling.samples.begin());  // the launch that filled the cache
       pulling.samples.pop_back();                      // and the one that compared every byte
       pulling.verified = got.right;

@@ -66,12 +66,12 @@ class hot {
     options.pin_nbytes = nbytes_ + (1u << 30);
     const gpufs::mount fs(folder_, options);
     fs.prepare("data");
-    const held_file file(fs, "data");
-    fill_cache(fs, file.number(), how_, nbytes_, total_);
+    const host_file file(fs, "data");
+    fill_cache(fs, file.ref().number(), how_, nbytes_, total_);
 
     const bool small = page_nbytes == 4096;
     const auto reads = [&]<pattern How>(const char* name, const char* label, double ceiling, const char* ceiling_is) {
-      return read_with<How>(fs, file.number(), {name, label, {}, "GB/s", ceiling, ceiling_is}, out);
+      return read_with<How>(fs, file.ref().number(), {name, label, {}, "GB/s", ceiling, ceiling_is}, out);
     };
     const auto uniform = [&](const char* name) {
       return reads.template operator()<pattern::uniform>(name, "a warp reads 8 KiB, uniform", memory_gbps,
@@ -89,7 +89,7 @@ class hot {
       if (args.wants("hot_one_page"))
         reads.template operator()<pattern::one_page>("hot_one_page", "all reads to one page", base, "hot_4k");
     }
-    if (args.wants("hot_thread")) threads(fs, file.number(), out);
+    if (args.wants("hot_thread")) threads(fs, file.ref().number(), out);
   }
 
  private:

@@ -88,7 +88,7 @@ class papers : public pointer_runs {
 
   void in_small_pages(results& out) const {
     const filled_cache cache(*this, small_page);
-    const called_file called{cache.fs.ref(), cache.file.number(), small_page};
+    const called_file called{cache.fs.ref(), cache.file.ref().number(), small_page};
     if (args_.wants("ap_table_2")) {
       const filled_memory memory(*this);
       copies("pages of 4 KiB", false, memory.raw, cache, out);
@@ -105,10 +105,10 @@ class papers : public pointer_runs {
 
   void major(results& out) const {
     const gpufs::mount fs = make_mount(small_page, std::max<std::uint64_t>(nbytes_ / 24, 1u << 20), "data");
-    const held_file file(fs, "data");
+    const host_file file(fs, "data");
     const auto per_warp = std::min(minor_pages_, part_nbytes(nbytes_, full_, copy_part * 2) / small_page);
-    faults("major faults", std::min(repeats_, 3), per_warp, {0, 0, 0}, called_file{fs.ref(), file.number(), small_page},
-           {fs.ref(), file.number()}, out);
+    faults("major faults", std::min(repeats_, 3), per_warp, {0, 0, 0}, called_file{fs.ref(), file.ref().number(), small_page},
+           {fs.ref(), file.ref().number()}, out);
   }
 
  private:

@@ -95,9 +95,9 @@ class pointer_runs {
     explicit chased_file(const pointer_runs& runs)
         : fs(runs.make_mount(large_page, 32 * large_page, "chased")), file(fs, "chased"), memory(runs.chase_) {}
     gpufs::mount fs;
-    held_file file;
+    host_file file;
     device_array<std::int32_t> memory;
-    mapped_file mapped{fs.ref(), file.number()};
+    mapped_file mapped{fs.ref(), file.ref().number()};
     raw_memory raw{reinterpret_cast<const std::byte*>(memory.get())};
   };
 
@@ -109,7 +109,7 @@ class pointer_runs {
                              std::max(runs.nbytes_ * (page_nbytes == small_page ? 3 : 4) / 2, std::uint64_t{32} * page_nbytes),
                              "data")),
           file(fs, "data") {
-      fill_cache(fs, file.number(), runs.small_, runs.nbytes_,
+      fill_cache(fs, file.ref().number(), runs.small_, runs.nbytes_,
                  sum_in_parallel(runs.nbytes_ / 8, [](std::uint64_t begin, std::uint64_t end) {
                    std::uint64_t sum = 0;
                    for (std::uint64_t i = begin; i < end; ++i) sum += word_of(i);
@@ -117,8 +117,8 @@ class pointer_runs {
                  }));
     }
     gpufs::mount fs;
-    held_file file;
-    mapped_file mapped{fs.ref(), file.number()};
+    host_file file;
+    mapped_file mapped{fs.ref(), file.ref().number()};
   };
 
   // Device memory with the content of `data`.

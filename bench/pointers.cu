@@ -125,11 +125,11 @@ class pointers : public pointer_runs {
     const double pull = mapping == nullptr ? 0 : measure_pull(out, small_, small_page, mapping, nbytes_).median;
     const std::string where = mapping == nullptr ? "memory; not pulled: " + opened->info().reason : "memory";
     const gpufs::mount fs = make_mount(small_page, std::max<std::uint64_t>(nbytes_ / 24, 1u << 20), "data");
-    const held_file file(fs, "data");
+    const host_file file(fs, "data");
     const double reads = std::max(launch_nbytes_ / small_page, 64.);
     const auto launch = [](const shape& how, const auto& kernel) { return run(how, kernel); };
     tell_random("ap_major", "ptr", where, small_page, copy_gbps, pull,
-                measure_random<way::pointer>(fs, file.number(), small_, nbytes_ / small_page, reads, repeats_, launch), out);
+                measure_random<way::pointer>(fs, file.ref().number(), small_, nbytes_ / small_page, reads, repeats_, launch), out);
   }
 
   void registers(results& out) const {
@@ -186,7 +186,7 @@ class pointers : public pointer_runs {
     const gpufs::mount_counters before = cache.fs.counters();
     const auto launch = [](const shape& how, const auto& kernel) { return run(how, kernel); };
     const auto [by_call, by_ptr] = time_pages(small_, repeats_, minor_pages_, m.verified, launch,
-                                              called_file{cache.fs.ref(), cache.file.number(), small_page}, mapped);
+                                              called_file{cache.fs.ref(), cache.file.ref().number(), small_page}, mapped);
     extra_over(m, by_ptr, by_call, "map_page and unmap_page");
     add_hits(m, before, cache.fs.counters());
     out.add(m);

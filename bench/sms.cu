@@ -74,13 +74,13 @@ int main(int argc, char** argv) {
           std::max<std::uint64_t>(cold_nbytes / 8, std::uint64_t{machine.nprocessors} * large_block / 32 * 4096 * 4);
       const gpufs::mount fs(folder.path(), options);
       fs.prepare("cold");
-      const held_file file(fs, "cold");
+      const host_file file(fs, "cold");
       spread_over_sms launch;
       // Full before the small grids, which would fill it for long.
-      measure_random<way::map_page>(fs, file.number(), {machine.nprocessors, large_block}, cold_nbytes / 4096,
+      measure_random<way::map_page>(fs, file.ref().number(), {machine.nprocessors, large_block}, cold_nbytes / 4096,
                                     2. * static_cast<double>(options.cache_nbytes) / 4096, 0, launch);
       for (const unsigned n : sms) {
-        const random_reads got = measure_random<way::map_page>(fs, file.number(), {n, large_block}, cold_nbytes / 4096,
+        const random_reads got = measure_random<way::map_page>(fs, file.ref().number(), {n, large_block}, cold_nbytes / 4096,
                                                                reads * std::min(n, 40u), repeats, launch, n);
         measurement m = scaling("cold_4k_by_sms", n, copy, "pinned copy");
         m.samples = times(got.missed, 4096e-9);
@@ -94,14 +94,14 @@ int main(int argc, char** argv) {
       options.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings
       const gpufs::mount fs(folder.path(), options);
       fs.prepare("hot");
-      const held_file file(fs, "hot");
+      const host_file file(fs, "hot");
       const std::vector<std::uint64_t> sums = piece_sums(chunk_nbytes, hot_nbytes / chunk_nbytes);
       std::uint64_t whole = 0;
       for (const std::uint64_t s : sums) whole += s;
       const shape all{machine.nprocessors * 4, on_gpu ? 256 : large_block};
       for (int round = 0; round < 2; ++round) {
         const checked_run filled = run_checked(all, whole, [&](std::uint64_t* sum, std::uint64_t* failed) {
-          return read_all{fs.ref(), file.number(), hot_nbytes / 4096, 4096, sum, failed};
+          return read_all{fs.ref(), file.ref().number(), hot_nbytes / 4096, 4096, sum, failed};
         });
         if (!filled.right) throw gpufs::error("the file does not read as it was written");
       }
@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
           const checked_run done = run_checked(
               how, expected,
               [&](std::uint64_t* sum, std::uint64_t* failed) {
-                return read_chunks<pattern::uniform>{fs.ref(), file.number(), access, per_warp, sum, failed};
+                return read_chunks<pattern::uniform>{fs.ref(), file.ref().number(), access, per_warp, sum, failed};
               },
               launch);
           m.verified = m.verified && done.right;

@@ -87,7 +87,7 @@ void staged_4k(const settings& set, results& out) {
     options.nworkers = workers;
     const gpufs::mount fs(folder.path(), options);
     fs.prepare("data");
-    const held_file file(fs, "data");
+    const host_file file(fs, "data");
     const double each = set.reads_per_thread;
     bool right = true;
     std::vector<double> alone;
@@ -99,7 +99,7 @@ void staged_4k(const settings& set, results& out) {
     const std::string who = std::to_string(workers) + (workers == 1 ? " thread" : " threads");
     out.ceiling("pread of random 4 KiB, " + who, "M pages/s",
                 {ceiling.median * 1e-6, ceiling.low * 1e-6, ceiling.high * 1e-6, ceiling.samples});
-    const random_reads got = measure_random<way::map_page>(fs, file.number(), set.how, nbytes / 4096, each * workers, repeats,
+    const random_reads got = measure_random<way::map_page>(fs, file.ref().number(), set.how, nbytes / 4096, each * workers, repeats,
                                                            [](const shape& s, const auto& kernel) { return run(s, kernel); });
     measurement m{"staged_4k", who, times(got.missed, 1e-6), "M pages/s", ceiling.median * 1e-6, "pread alone, " + who};
     m.verified = right && got.right;

@@ -154,10 +154,10 @@ class writing {
     const gpufs::mount fs = make_mount();
     for (int r = 0; r <= repeats_; ++r) {
       {
-        const held_file file(fs, "out", is_new ? O_RDWR | O_CREAT | O_TRUNC : O_RDWR);
+        const host_file file(fs, "out", is_new ? O_RDWR | O_CREAT | O_TRUNC : O_RDWR);
         const device_array<std::uint64_t> failed(1);
         const auto salt = static_cast<std::uint64_t>(r + 1);
-        const double seconds = run(how_, make(job{fs.ref(), file.number(), scratch.get(), failed.get(), salt}));
+        const double seconds = run(how_, make(job{fs.ref(), file.ref().number(), scratch.get(), failed.get(), salt}));
         if (r > 0) m.samples.push_back(static_cast<double>(nbytes_) / seconds * 1e-9);
         m.verified = failed.read_one() == 0 && m.verified;
       }
@@ -189,10 +189,10 @@ class writing {
     measurement m{"write_small", "append of 64 bytes by warps", {}, "bytes a byte"};
     m.figure = measurement::kind::itself;
     {
-      const held_file file(fs, "log", O_WRONLY | O_CREAT | O_APPEND);
+      const host_file file(fs, "log", O_WRONLY | O_CREAT | O_APPEND);
       const device_array<std::byte> scratch(how_.warps() * record_nbytes);
       const device_array<std::uint64_t> failed(1);
-      const double seconds = run(how_, append_records{{fs.ref(), file.number(), scratch.get(), failed.get(), 0}, per_warp});
+      const double seconds = run(how_, append_records{{fs.ref(), file.ref().number(), scratch.get(), failed.get(), 0}, per_warp});
       const gpufs::mount_counters now = fs.counters();
       m.samples.push_back(static_cast<double>(now.bytes_written_back + 128 * now.write_backs) / static_cast<double>(asked));
       m.details = {{"M appends/s", static_cast<double>(how_.warps()) * per_warp / seconds * 1e-6},
@@ -214,10 +214,10 @@ class writing {
     fs.prepare("b");
     for (int r = 0; r <= repeats_; ++r) {
       {
-        const held_file a(fs, "a"), b(fs, "b"), c(fs, "c", O_RDWR);
+        const host_file a(fs, "a"), b(fs, "b"), c(fs, "c", O_RDWR);
         const device_array<std::uint64_t> failed(1);
-        const job j{fs.ref(), c.number(), scratch.get(), failed.get(), static_cast<std::uint64_t>(r + 1)};
-        const double seconds = run(how_, add_files{j, a.number(), b.number(), nbytes_ / page_nbytes});
+        const job j{fs.ref(), c.ref().number(), scratch.get(), failed.get(), static_cast<std::uint64_t>(r + 1)};
+        const double seconds = run(how_, add_files{j, a.ref().number(), b.ref().number(), nbytes_ / page_nbytes});
         if (r > 0) m.samples.push_back(3 * static_cast<double>(nbytes_) / seconds * 1e-9);
         m.verified = failed.read_one() == 0 && m.verified;
       }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records that straddle pages: histograms of 3 KiB, one after the other. With map_page a kernel would cut each into the parts that
-// lie in one page; through a pointer the same code reads them packed, and padded to pages.
+// lie in one page; through a pointer the same code reads them packed, and padded to pages. The host opens the files, and says to
+// the kernel which.
 #include "example.hpp"
 
 constexpr std::uint32_t nrecords = 300;
@@ -8,8 +9,7 @@ constexpr std::uint32_t nbins = 768;
 
 // Each warp takes one query at a time, and finds the record that is least different.
 struct find_nearest {
-  gpufs::mount_ref fs;
-  const char* name;
+  gpufs::file records;
   std::uint32_t stride;  // bins from one record to the next
   std::uint32_t nqueries;
   const std::uint32_t* queries;
@@ -18,20 +18,16 @@ struct find_nearest {
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = gpufs::this_warp();
-    const gpufs::file f = gpufs::open(warp, fs, name);
-    {  // the pointer gives its page back before the file is closed
-      const auto bins = gpufs::map<const std::uint32_t>(warp, f);
-      if (bins.error() != 0) *error = bins.error();
-      for (std::uint32_t q = gpufs::simt::block_rank(); q < nqueries && bins; q += gpufs::simt::grid_size()) {
-        std::uint64_t best = ~std::uint64_t{0};
-        for (std::uint32_t id = 0; id < nrecords; ++id) {
-          const std::uint64_t found = std::uint64_t{difference(bins + std::int64_t{id} * stride, queries + q * nbins)} << 32 | id;
-          best = found < best ? found : best;
-        }
-        if (warp.leader()) nearest[q] = static_cast<std::uint32_t>(best);
+    const auto bins = gpufs::map<const std::uint32_t>(warp, records);
+    if (bins.error() != 0) *error = bins.error();
+    for (std::uint32_t q = gpufs::simt::block_rank(); q < nqueries && bins; q += gpufs::simt::grid_size()) {
+      std::uint64_t best = ~std::uint64_t{0};
+      for (std::uint32_t id = 0; id < nrecords; ++id) {
+        const std::uint64_t found = std::uint64_t{difference(bins + std::int64_t{id} * stride, queries + q * nbins)} << 32 | id;
+        best = found < best ? found : best;
       }
+      if (warp.leader()) nearest[q] = static_cast<std::uint32_t>(best);
     }
-    gpufs::close(warp, f);
   }
 
   // Each lane compares four bins at a time, read by one load of 16 bytes where they lie in one page.
@@ -73,12 +69,11 @@ int main() {
   const example::device_array<std::uint32_t> device_queries(queries), nearest(nqueries);
   const example::device_array<int> error(1);
   for (const std::string name : {"packed", "padded"}) {
-    fs.prepare(name);
-    const auto device_name = gpufs::simt::device_string(name);
+    const gpufs::host_file file(fs, name);  // open until here; one that does not open throws
     const std::uint32_t stride = name == "packed" ? nbins : 1024;
     const std::uint64_t faults = fs.counters().faults;
-    gpufs::simt::launch({.grid = nqueries, .block = 32}, find_nearest{fs.ref(), device_name.get(), stride, nqueries,
-                                                                      device_queries.get(), nearest.get(), error.get()});
+    gpufs::simt::launch({.grid = nqueries, .block = 32},
+                        find_nearest{file.ref(), stride, nqueries, device_queries.get(), nearest.get(), error.get()});
     std::printf("%s: %llu pages were brought in\n", name.c_str(), static_cast<unsigned long long>(fs.counters().faults - faults));
     example::check(error.read_one() == 0 && nearest.read() == expected,
                    name + " records: each query found the record that it was made of");

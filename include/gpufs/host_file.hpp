@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that host code opens and closes, and kernels use meanwhile.
+#pragma once
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "gpufs/file/open.hpp"
+#include "gpufs/mount.hpp"
+#include "gpufs/simt/detail/pinned_answer.hpp"
+#include "gpufs/simt/launch.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+namespace detail {
+
+template <class Mount>
+struct open_for_host {
+  Mount fs;
+  int flags;
+  std::int32_t* number;
+  char path[service::max_path_nbytes + 1];
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const auto opened = open(warp, fs, path, flags);
+    if (warp.leader()) *number = static_cast<std::int32_t>(opened.number());
+  }
+};
+
+template <class Mount>
+struct close_for_host {
+  basic_file<Mount> opened;
+  std::int32_t* result;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const int error = close(warp, opened);
+    if (warp.leader()) *result = error;
+  }
+};
+
+}  // namespace detail
+
+// An open file of a mount, which kernels get as `ref()`; closed when this ends. It is opened as by a kernel, of one warp, that is
+// launched for that: who opens the path in a kernel shares it, and its errors are those of gpufs::open. So does closing: what
+// kernels have written is then in the file's host page cache. Neither waits for other kernels that run, but for room on the device
+// beside them. Move-only. The mount, and kernels that use the file, must end after, and before it.
+template <class Mount>  // a template, so that who does without compiles no kernel
+class basic_host_file {
+ public:
+  // Throws std::system_error with open's errno, or EINVAL for a path with a NUL in it; simt::launch_error.
+  template <class Fs>  // gpufs::mount
+  basic_host_file(const Fs& fs, const std::string& path, int flags = O_RDONLY) : file_(fs.ref(), file_number{-EBADF}), path_(path) {
+    detail::open_for_host<Mount> kernel{fs.ref(), flags, nullptr, {}};
+    if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
+    if (path.size() >= sizeof kernel.path) fail(ENAMETOOLONG, "open");
+    std::memcpy(kernel.path, path.c_str(), path.size() + 1);
+    const std::int32_t number = answer_of(kernel, &detail::open_for_host<Mount>::number);
+    if (number < 0) fail(-number, "open");
+    file_ = basic_file<Mount>(fs.ref(), file_number{number});
+  }
+  ~basic_host_file() {
+    try {
+      close();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "gpufs: %s\n", error.what());
+    }
+  }
+  basic_host_file(basic_host_file&& from) noexcept : file_(from.release()), path_(std::move(from.path_)) {}
+  basic_host_file& operator=(basic_host_file&& from) noexcept {
+    std::swap(file_, from.file_);
+    std::swap(path_, from.path_);
+    return *this;
+  }
+
+  // For kernels, by value. After close(), and of a host_file that was moved from, its error() is -EBADF.
+  basic_file<Mount> ref() const { return file_; }
+  const std::string& path() const { return path_; }
+
+  // What the end does, for who wants to know how it went: throws std::system_error with what gpufs::close says went wrong with what
+  // was written. The file is closed nevertheless. Does nothing the second time.
+  void close() {
+    if (file_.error() != 0) return;
+    const int error = answer_of(detail::close_for_host<Mount>{release(), nullptr}, &detail::close_for_host<Mount>::result);
+    if (error != 0) fail(-error, "close");
+  }
+
+ private:
+  basic_file<Mount> release() { return std::exchange(file_, basic_file<Mount>(file_.mount(), file_number{-EBADF})); }
+
+  template <class Kernel>
+  static std::int32_t answer_of(Kernel kernel, std::int32_t* Kernel::*where) {
+    const simt::runtime::pinned_answer answer(simt::this_platform());
+    auto* result = static_cast<std::int32_t*>(answer.get());
+    kernel.*where = result;
+    simt::launch({.grid = 1, .block = simt::warp_lanes}, kernel);
+    return *result;
+  }
+  [[noreturn]] void fail(int error, const char* what) const {
+    throw std::system_error(error, std::generic_category(),
+                            std::string("gpufs::host_file: ") + what + " of '" + path_.c_str() + "'");
+  }
+
+  basic_file<Mount> file_;
+  std::string path_;
+};
+using host_file = basic_host_file<mount_ref>;
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpufs/simt/detail/pinned_answer.hpp"
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace gpufs::simt::runtime {
+namespace {
+
+struct pool {
+  std::mutex mutex;
+  std::map<platform*, std::vector<void*>> unused;
+};
+pool& the_pool() {
+  static pool* p = new pool;  // outlives all that ends with the process
+  return *p;
+}
+
+}  // namespace
+
+pinned_answer::pinned_answer(platform& machine) : machine_(machine) {
+  pool& p = the_pool();
+  const std::lock_guard lock(p.mutex);
+  std::vector<void*>& unused = p.unused[&machine];
+  if (unused.empty()) {
+    constexpr std::size_t n = 64;
+    unused.reserve(n);  // before, so that nothing is lost
+    auto* begin = static_cast<char*>(machine.allocate_pinned(n * nbytes));
+    for (std::size_t i = 0; i < n; ++i) unused.push_back(begin + i * nbytes);
+  }
+  data_ = unused.back();
+  unused.pop_back();
+}
+
+pinned_answer::~pinned_answer() {
+  pool& p = the_pool();
+  const std::lock_guard lock(p.mutex);
+  p.unused[&machine_].push_back(data_);  // has room: it came from there
+}
+
+}  // namespace gpufs::simt::runtime
