@@ -39,8 +39,7 @@ struct edges {
     const auto one = [this](int i, auto... parts) { out[i].result = format_path(out[i].path, parts...); };
     one(0, UINT64_MAX);
     one(1, INT64_MIN);
-    one(2, 0, '/', static_cast<std::int8_t>(-128), '/', static_cast<std::uint8_t>(255), '/',
-        INT32_MIN);
+    one(2, 0, '/', static_cast<std::int8_t>(-128), '/', static_cast<std::uint8_t>(255), '/', INT32_MIN);
     one(3, padded(0, 0), 'a', padded(0, 1), 'a', padded(0, 3), 'a', padded(-7, 3), 'a', padded(12345, 3), 'a', padded(42u, 2));
     one(4);
     one(5, "", 'x', "");
