@@ -21,8 +21,8 @@ struct read_and_stumble {
 
     const gpufs::file missing = gpufs::open(warp, fs, "no such file");
     const gpufs::file outside = gpufs::open(warp, fs, "../../etc/passwd");
-    const std::int64_t negative = gpufs::pread(warp, f, &word, 8, -1);
-    const std::int64_t beyond = gpufs::pread(warp, f, &word, 8, 1 << 30);
+    const std::int64_t negative = gpufs::pread(warp, f, errors, sizeof *errors, -1);
+    const std::int64_t beyond = gpufs::pread(warp, f, errors, sizeof *errors, 1 << 30);
     if (gpufs::simt::block_rank() == 0 && warp.leader()) {
       errors[0] = missing.error();
       errors[1] = outside.error();

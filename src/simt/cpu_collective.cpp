@@ -130,6 +130,7 @@ GPUFS_NO_TSAN bool all_meet(lane& self, lane** lanes) {
   for (std::uint32_t m = self.mask; m != 0; m &= m - 1) {
     if (lanes[std::countr_zero(m)]->mask == self.mask) here |= m & -m;
   }
+  if (!agree_on_call(self, lanes, warp_lanes)) fail(&self, describe_calls(self, lanes, warp_lanes));
   for (std::uint32_t m = self.mask; m != 0; m &= m - 1) {
     const lane& l = *lanes[std::countr_zero(m)];
     const bool differs = l.op != self.op || l.nwords != self.nwords || (self.op == cpu_op::broadcast && l.arg != self.arg);
@@ -163,6 +164,19 @@ GPUFS_NO_TSAN void cpu_preempt() {
   }
   leave(self);
 }
+
+GPUFS_NO_TSAN void cpu_enter_call(cpu_call& call) {
+  lane* self = this_lane();
+  if (self->countdown == 0) {
+    call.signature = nullptr;
+    return;
+  }
+  if (const unsigned i = argument_on_stack(*self, call); i < call.nargs) fail(self, describe_own_memory(*self, call, i));
+  call.outer = self->call;
+  self->call = &call;
+}
+
+GPUFS_NO_TSAN void cpu_leave_call(const cpu_call& call) { this_lane()->call = call.outer; }
 
 void cpu_refuse_address(bool is_shared) {
   lane* self = this_lane();
@@ -295,6 +309,7 @@ GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, cons
   if (block.narrived != block.nthreads) {
     leave(self);
   } else {
+    if (!agree_on_call(*self, block.lanes, block.nthreads)) fail(self, describe_calls(*self, block.lanes, block.nthreads));
     std::uint64_t total = nwords == 0 ? 0 : value[0];
     for (unsigned i = 0; i < block.nthreads; ++i) {
       const lane* l = block.lanes[i];

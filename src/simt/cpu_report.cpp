@@ -12,27 +12,6 @@ constexpr const char* op_names[] = {"sync",      "ballot",     "any",        "al
                                     "match_any", "reduce_add", "reduce_min", "reduce_min", "reduce_max", "reduce_max"};
 constexpr unsigned max_listed = 8;
 
-// How a sentence about `beside` names another lane of its block.
-std::string short_name(const lane& l, const lane& beside) {
-  const std::string name = "lane " + std::to_string(l.lane_id);
-  return l.warp_rank == beside.warp_rank ? name : "warp " + std::to_string(l.warp_rank) + " " + name;
-}
-
-// "1, 2, 5 - 7"
-std::string lane_list(std::uint32_t mask) {
-  std::string text;
-  for (unsigned i = 0; i < warp_lanes; ++i) {
-    if ((mask >> i & 1) == 0) continue;
-    unsigned last = i;
-    while (last + 1 < warp_lanes && (mask >> (last + 1) & 1) != 0) ++last;
-    if (!text.empty()) text.append(", ");
-    text.append(std::to_string(i));
-    if (last > i) text.append(last > i + 1 ? " - " : ", ").append(std::to_string(last));
-    i = last;
-  }
-  return text;
-}
-
 std::string of_lanes(std::uint32_t mask) { return mask == ~0u ? std::string() : " of lanes {" + lane_list(mask) + "}"; }
 
 std::string state_text(const lane& l) {
@@ -46,9 +25,10 @@ std::string state_text(const lane& l) {
     case lane_state::exited:
       return "has exited";
     case lane_state::in_warp:
-      return std::string("waits in ") + op_names[static_cast<int>(l.op)] + of_lanes(l.mask);
+      return std::string("waits in ") + op_names[static_cast<int>(l.op)] + of_lanes(l.mask) + call_text(l);
     case lane_state::in_block:
-      return l.op == cpu_op::sync ? "waits in block barrier" : std::string("waits in block ") + op_names[static_cast<int>(l.op)];
+      return (l.op == cpu_op::sync ? "waits in block barrier" : std::string("waits in block ") + op_names[static_cast<int>(l.op)]) +
+             call_text(l);
   }
   return "";
 }
@@ -83,6 +63,25 @@ std::string describe_counts(const block_state& block) {
 }
 
 }  // namespace
+
+std::string short_name(const lane& l, const lane& beside) {
+  const std::string name = "lane " + std::to_string(l.lane_id);
+  return l.warp_rank == beside.warp_rank ? name : "warp " + std::to_string(l.warp_rank) + " " + name;
+}
+
+std::string lane_list(std::uint32_t mask) {
+  std::string text;
+  for (unsigned i = 0; i < warp_lanes; ++i) {
+    if ((mask >> i & 1) == 0) continue;
+    unsigned last = i;
+    while (last + 1 < warp_lanes && (mask >> (last + 1) & 1) != 0) ++last;
+    if (!text.empty()) text.append(", ");
+    text.append(std::to_string(i));
+    if (last > i) text.append(last > i + 1 ? " - " : ", ").append(std::to_string(last));
+    i = last;
+  }
+  return text;
+}
 
 std::string lane_name(const lane& l) {
   return "block " + std::to_string(l.block_rank) + " warp " + std::to_string(l.warp_rank) + " lane " + std::to_string(l.lane_id);

@@ -67,6 +67,7 @@ GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
     l->unwinding_steps = 0;
     l->tells_writes = true;
     l->nline_words = 0;
+    l->call = nullptr;
     l->nawake = 0;
     if (explore.by_priority) l->priority = random() | std::uint64_t{1} << 63;
     make_ready(l);

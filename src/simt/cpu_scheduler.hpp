@@ -182,8 +182,18 @@ void check_stopped(lane* self);
 void take_lanes(lane** lanes, unsigned count);
 void give_lanes(lane** lanes, unsigned count);
 
+// cpu_calls.cpp: calls that a group's lanes make together
+unsigned argument_on_stack(const lane& l, const cpu_call& call);  // the first that the lane alone has; call.nargs: none
+std::string describe_own_memory(const lane& l, const cpu_call& call, unsigned argument);
+// Whether those of the lanes that wait for the same others as `self` are all in the same call of their group, or all in none.
+bool agree_on_call(const lane& self, lane* const* lanes, unsigned count);
+std::string describe_calls(const lane& self, lane* const* lanes, unsigned count);  // how they are not
+std::string call_text(const lane& l);                                              // " (gpufs::pread)", or nothing
+
 // cpu_report.cpp
 std::string lane_name(const lane& l);
+std::string short_name(const lane& l, const lane& beside);  // how a sentence about `beside` names another lane of its block
+std::string lane_list(std::uint32_t mask);                  // "1, 2, 5 - 7"
 std::string describe_wait(const lane& l);
 std::string describe_waiters_for(const lane& l);  // somebody in the block who waits for this lane
 std::string describe_worker(const worker& w);     // who waits for what

@@ -200,15 +200,15 @@ struct wear_a_slot {
   std::uint32_t rounds;
   std::uint32_t* bad;
   std::int32_t* first_and_last;
+  std::byte* byte;  // the file's
 
   GPUFS_DEVICE void operator()() const {
     std::int32_t before = -1;
     for (std::uint32_t i = 0; i < rounds; ++i) {
       const file f = open(this_warp(), fs, path);
       const auto number = static_cast<std::int32_t>(f.number());
-      std::byte byte;
-      bool good = number >= 0 && number != before && pread(this_warp(), f, &byte, 1, 100) == 1;
-      if (before >= 0) good = pread(this_warp(), file(fs, file_number{before}), &byte, 1, 100) == -EBADF && good;
+      bool good = number >= 0 && number != before && pread(this_warp(), f, byte, 1, 100) == 1;
+      if (before >= 0) good = pread(this_warp(), file(fs, file_number{before}), byte, 1, 100) == -EBADF && good;
       good = close(this_warp(), f) == 0 && good;
       good = close(this_warp(), f) == -EBADF && good;
       if (!good && this_warp().leader()) ++*bad;
@@ -227,8 +227,9 @@ TEST(open_file, slot_is_used_more_often_than_it_has_generations) {
   const device_buffer<char> path(std::vector<char>{'f', 'i', 'l', 'e', '\0'});
   const device_buffer<std::uint32_t> bad(1);
   const device_buffer<std::int32_t> numbers(2);
+  const device_buffer<std::byte> byte(1);
   const std::uint32_t rounds = under_tsan ? 300 : generation_mask + 1 + 52;
-  simt::launch({.grid = 1, .block = 32}, wear_a_slot{m.ref(), path.get(), rounds, bad.get(), numbers.get()});
+  simt::launch({.grid = 1, .block = 32}, wear_a_slot{m.ref(), path.get(), rounds, bad.get(), numbers.get(), byte.get()});
   EXPECT_EQ(bad.read_one(), 0u);
   EXPECT_EQ(m.counters().host_opens, rounds);
   EXPECT_EQ(m.counters().host_closes, rounds);

@@ -63,8 +63,7 @@ struct make_and_remove {
     note(unlink(warp, fs, "d/f"));
     note(unlink(warp, fs, "d/f"));
     // The removed file lives on, and the path is a new one's.
-    const char byte = 'x';
-    note(pwrite(warp, f, &byte, 1, 0));
+    note(pwrite(warp, f, "x", 1, 0));
     note(stat(warp, fs, "d/f", &status));
     const file g = open(warp, fs, "d/f", O_RDWR | O_CREAT | O_EXCL);
     note(g.error());

@@ -4,14 +4,15 @@
 // Every call names its group first (gpufs::this_thread(), this_warp(), this_tile<N>(), this_block()); all lanes of the group call,
 // with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value. What a call
 // reads from or writes to is one piece of memory for all lanes, global or shared (a local variable for this_thread() alone); what
-// lanes have written there they sync before the call, and may reuse after it. Waits are bounded: mount_options::io_timeout for the
-// host (-ETIMEDOUT), frame_timeout while every frame is pinned (-ENOMEM). After GPUfs (CACM'14), section 3, and SYSTOR'16,
-// section 4.2 (calls for warps).
+// lanes have written there they sync before the call, and may reuse after it. (The CPU machine stops a launch whose lanes call
+// otherwise, and says how.) Waits are bounded: mount_options::io_timeout for the host (-ETIMEDOUT), frame_timeout while every frame
+// is pinned (-ENOMEM). After GPUfs (CACM'14), section 3, and SYSTOR'16, section 4.2 (calls for warps).
 #pragma once
 #include <sys/stat.h>
 
 #include "gpufs/cache/page_cache.hpp"
 #include "gpufs/file/file_table.hpp"
+#include "gpufs/simt/group_call.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -409,6 +410,8 @@ GPUFS_DEVICE std::int64_t read_pages(Group group, const Mount& mount, const file
 template <class Group, class Mount>
 GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
   const Mount& mount = opened.mount();
+  const simt::group_call call(group, "pread(file, mount, dst, nbytes, offset)", opened.number(), mount.layout().resident,
+                              simt::memory_of_all{dst, nbytes}, nbytes, offset);
   const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view(opened.number()); });
   if (view.error != 0) return view.error;
   std::int64_t result = detail::clip(view, dst, nbytes, offset);
@@ -432,6 +435,7 @@ GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& opened, vo
 template <class Group, class Mount>
 GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::int64_t offset) {
   const Mount& mount = opened.mount();
+  const simt::group_call call(group, "map_page(file, mount, offset)", opened.number(), mount.layout().resident, offset);
   const std::uint32_t shift = mount.layout().cache.frames.page_shift;
   const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
   const auto in_page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
@@ -468,6 +472,7 @@ GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::in
 // copy of a page that was unmapped is noticed unless somebody has its frame pinned just then: then their pin is taken.
 template <class Group>
 GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
+  const simt::group_call call(group, "unmap_page(page)", mapped.data_);
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
   detail::finish_reads(group);
   const int error = detail::by_leader(group, [&] {
@@ -485,6 +490,7 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
 // lane's *out is written. 0, or -EBADF, -EFAULT.
 template <class Group, class Mount>
 GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& opened, file_status* out) {
+  const simt::group_call call(group, "fstat(file, mount)", opened.number(), opened.mount().layout().resident);
   struct answer {
     file_status status;
     int error;

@@ -240,6 +240,7 @@ GPUFS_DEVICE int unmap_written(Group group, const mount_layout* mount, cache::fr
 template <class Group>
 GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, std::int64_t offset) {
   const mount_layout* mount = opened.mount().layout().resident;
+  const simt::group_call call(group, "map_page_to_write(file, mount, offset)", opened.number(), mount, offset);
   file_view view{};  // the leader's
   if (group.leader()) view = file_table(*mount).view_to_write(opened.number());
   writable_page result{};
@@ -257,6 +258,7 @@ GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, st
 // -EINVAL when the page is not mapped.
 template <class Group>
 GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how) {
+  const simt::group_call call(group, "msync(page, how)", mapped.data_, how);
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
   return detail::sync_mapped(group, mapped.mount_, mapped.frame_, how);
 }
@@ -266,6 +268,7 @@ GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how) {
 // -ETIMEDOUT, the same, when a truncation took too long.
 template <class Group>
 GPUFS_DEVICE int unmap_page(Group group, writable_page& mapped) {
+  const simt::group_call call(group, "unmap_page(page)", mapped.data_);
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
   mapped.data_ = nullptr;
   return detail::unmap_written(group, mapped.mount_, mapped.frame_);

@@ -29,6 +29,7 @@ inline GPUFS_DEVICE_COLD int close_written(const mount_layout* mount, written_fi
 // with it; the file is closed nevertheless. 0, -EBADF, or fsync's.
 template <class Group, class Mount>
 GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
+  const simt::group_call call(group, "close(file, mount)", opened.number(), opened.mount().layout().resident);
   group.sync();  // no lane still uses it
   const mount_layout* mount = opened.mount().layout().resident;
   const file_number number = opened.number();
@@ -83,6 +84,7 @@ GPUFS_DEVICE basic_file<Mount> open_path(Group group, const Mount& mount, Path p
 // -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
+  const simt::group_call call(group, "open(mount, path, flags)", mount.layout().resident, path, flags);
   return detail::open_path(group, mount, path, flags);
 }
 

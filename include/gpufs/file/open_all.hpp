@@ -19,6 +19,9 @@ inline namespace GPUFS_MACHINE {
 template <class Group>
 GPUFS_DEVICE bool open_all(Group group, const mount_ref& fs, const char* directory, const char* const* names, std::uint32_t n,
                            int flags, file_number* numbers) {
+  const simt::group_call call(group, "open_all(mount, directory, names, n, flags, numbers)", fs.layout().resident, directory,
+                              simt::memory_of_all{names, n * sizeof *names}, n, flags,
+                              simt::memory_of_all{numbers, n * sizeof *numbers});
   group.sync();
   bool good = true;
   for (std::uint32_t i = group.rank(); i < n; i += group.size()) {
@@ -34,6 +37,9 @@ GPUFS_DEVICE bool open_all(Group group, const mount_ref& fs, const char* directo
 // lane writes one back alone: where much was written, fsync by the group comes first.
 template <class Group>
 GPUFS_DEVICE bool close_all(Group group, const mount_ref& fs, const file_number* numbers, std::uint32_t n, int* results = nullptr) {
+  const simt::group_call call(group, "close_all(mount, numbers, n, results)", fs.layout().resident,
+                              simt::memory_of_all{numbers, n * sizeof *numbers}, n,
+                              simt::memory_of_all{results, n * sizeof *results});
   group.sync();
   bool good = true;
   for (std::uint32_t i = group.rank(); i < n; i += group.size()) {
@@ -50,6 +56,8 @@ GPUFS_DEVICE bool close_all(Group group, const mount_ref& fs, const file_number*
 template <class Group>
 GPUFS_DEVICE std::uint32_t file_names(Group group, const void* entries, std::int64_t nbytes, const char** names,
                                       std::uint32_t most) {
+  const simt::group_call call(group, "file_names(entries, nbytes, names, most)", simt::memory_of_all{entries}, nbytes,
+                              simt::memory_of_all{names, most * sizeof *names}, most);
   return detail::by_leader(group, [&] {
     std::uint32_t n = 0;
     const auto* at = static_cast<const std::byte*>(entries);

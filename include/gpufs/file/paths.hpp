@@ -85,12 +85,14 @@ GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, s
 // removed file, where somebody has that open.)
 template <class Group>
 GPUFS_DEVICE int unlink(Group group, const mount_ref& mount, const char* path) {
+  const simt::group_call call(group, "unlink(mount, path)", mount.layout().resident, path);
   return detail::remove(group, mount, path, 0);
 }
 
 // Removes an empty directory. 0, -ENOTEMPTY, or one of the common errors.
 template <class Group>
 GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
+  const simt::group_call call(group, "rmdir(mount, path)", mount.layout().resident, path);
   return detail::remove(group, mount, path, service::unlink_directory);
 }
 
@@ -100,6 +102,7 @@ GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
 // errors.
 template <class Group>
 GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, const char* to) {
+  const simt::group_call call(group, "rename(mount, from, to)", mount.layout().resident, from, to);
   group.sync();
   const mount_layout* layout = mount.layout().resident;
   return detail::by_leader(group, [&]() -> int {
@@ -118,6 +121,7 @@ GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, c
 // Makes a directory with `mode` less the process's umask. 0, -EEXIST, or one of the common errors.
 template <class Group>
 GPUFS_DEVICE int mkdir(Group group, const mount_ref& mount, const char* path, std::uint32_t mode = 0777) {
+  const simt::group_call call(group, "mkdir(mount, path, mode)", mount.layout().resident, path, mode);
   return detail::by_leader(group, [&] {
     service::request what{};
     what.op = service::opcode::mkdir;
@@ -130,6 +134,7 @@ GPUFS_DEVICE int mkdir(Group group, const mount_ref& mount, const char* path, st
 // or one of the common errors. `path` may be "." for the root.
 template <class Group>
 GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, file_status* out) {
+  const simt::group_call call(group, "stat(mount, path)", mount.layout().resident, path);
   struct answer {
     file_status status;
     int error;
@@ -168,6 +173,8 @@ template <class Group>
 GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, const char* path, void* out, std::uint32_t nbytes,
                                          std::int64_t* position) {
   if (out == nullptr || position == nullptr) return -EFAULT;
+  const simt::group_call call(group, "read_directory(mount, path, out, nbytes, position)", mount.layout().resident, path,
+                              simt::memory_of_all{out, nbytes}, nbytes, *position);
   const mount_layout* layout = mount.layout().resident;
   struct answer {
     service::requests::ticket ticket;

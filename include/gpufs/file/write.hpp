@@ -368,6 +368,8 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
 template <class Group>
 GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
   const mount_layout* mount = opened.mount().layout().resident;
+  const simt::group_call call(group, "pwrite(file, mount, src, nbytes, offset)", opened.number(), mount,
+                              simt::memory_of_all{src, nbytes}, nbytes, offset);
   const detail::begun_write at = detail::by_leader(group, [&]() -> detail::begun_write {
     const file_view view = file_table(*mount).view_to_write(opened.number());
     if (view.error != 0) return {view, 0, view.error};
@@ -385,6 +387,8 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
 template <class Group>
 GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* src, std::size_t nbytes) {
   const mount_layout* mount = opened.mount().layout().resident;
+  const simt::group_call call(group, "append(file, mount, src, nbytes)", opened.number(), mount, simt::memory_of_all{src, nbytes},
+                              nbytes);
   const detail::begun_write at = detail::by_leader(group, [&]() -> detail::begun_write {
     const file_view view = file_table(*mount).view_to_write(opened.number());
     if (view.error != 0) return {view, 0, view.error};
@@ -410,6 +414,7 @@ GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* sr
 // written is not tried again. -EBADF: not open for writing.
 template <class Group>
 GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durability::stable) {
+  const simt::group_call call(group, "fsync(file, mount, how)", opened.number(), opened.mount().layout().resident, how);
   return detail::sync_file(group, opened.mount().layout().resident, opened.number(), how);
 }
 
@@ -420,6 +425,7 @@ GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durabil
 template <class Group>
 GPUFS_DEVICE int ftruncate(Group group, const file& opened, std::int64_t nbytes) {
   const mount_layout* mount = opened.mount().layout().resident;
+  const simt::group_call call(group, "ftruncate(file, mount, nbytes)", opened.number(), mount, nbytes);
   group.sync();
   const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
   if (view.error != 0) return view.error;

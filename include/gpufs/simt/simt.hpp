@@ -7,6 +7,7 @@
 #include "gpufs/simt/counter.hpp"
 #include "gpufs/simt/device_array.hpp"
 #include "gpufs/simt/group.hpp"
+#include "gpufs/simt/group_call.hpp"
 #include "gpufs/simt/launch.hpp"
 #include "gpufs/simt/memory.hpp"
 #include "gpufs/simt/platform.hpp"

@@ -23,12 +23,29 @@ enum class cpu_op : std::uint8_t {
   reduce_max_unsigned
 };
 
+// A call that all lanes of a group make together (gpufs/simt/group_call.hpp), on the stack of a lane that is in it.
+enum class cpu_argument_kind : std::uint8_t { signed_number, unsigned_number, address, text };
+struct cpu_argument {
+  cpu_argument_kind kind = cpu_argument_kind::address;
+  std::uint64_t value = 0;
+  bool is_of_all = false;  // an address or text that must not be on the lane's stack
+};
+struct cpu_call {
+  const char* signature = nullptr;  // "name(argument, ...)"; nullptr: none
+  std::uint32_t mask = 0;           // the group's lanes in the warp; 0: all threads of the block
+  std::uint32_t nargs = 0;
+  const cpu_argument* arguments = nullptr;
+  const cpu_call* outer = nullptr;  // that it is part of
+  mutable bool agreed = false;      // all lanes of the group have met in it, with equal arguments
+};
+
 // A lane, as inline code sees it. Host threads outside a launch see one that looks like lane 0 of a launch of one thread.
 struct cpu_lane {
   std::uint32_t lane_id = 0, warp_rank = 0, thread_rank = 0, block_size = 1, block_rank = 0, grid_size = 1, processor = 0;
-  std::uint32_t countdown = 0;    // preemption points to pass before the next switch; 0: not a lane
-  bool tells_writes = false;      // it calls cpu_wrote after its next atomic write
-  std::uint32_t nline_words = 0;  // that it had of its warp's lines: as many as each other lane, at each collective of the warp
+  std::uint32_t countdown = 0;     // preemption points to pass before the next switch; 0: not a lane
+  bool tells_writes = false;       // it calls cpu_wrote after its next atomic write
+  const cpu_call* call = nullptr;  // that it is in
+  std::uint32_t nline_words = 0;   // that it had of its warp's lines: as many as each other lane, at each collective of the warp
   // The block's shared memory and the lane's stack.
   std::uintptr_t shared_begin = 0, stack_begin = 0;
   std::size_t shared_nbytes = 0, stack_nbytes = 0;
@@ -39,6 +56,8 @@ extern constinit thread_local cpu_lane* cpu_current;
 void cpu_preempt();  // this lane's countdown has ended
 void cpu_wrote();    // this lane has written something atomically
 void cpu_refuse_address(bool is_shared);
+void cpu_enter_call(cpu_call& call);  // nothing in a host thread
+void cpu_leave_call(const cpu_call& call);
 void cpu_backoff(std::uint64_t cap_ns);
 // A collective of the lanes of `mask` (absolute lane numbers); value and result: nwords 8-byte words each, not overlapping,
 // valid until it returns. arg: the absolute source lane. Orders memory among these lanes.
