@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cpu_scheduler.hpp"
-#include "launch_config.hpp"
 
 namespace gpufs::simt::runtime {
 namespace {

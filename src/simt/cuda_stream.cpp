@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams for launches. Kept for the life of the process: destroying one may wait for what else the device does.
 #include <cuda_runtime_api.h>
+#include <cstdio>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -49,7 +50,14 @@ cuda_stream_lease::~cuda_stream_lease() {
   p.streams.emplace_back(device_, stream_);
 }
 
-void cuda_stream_lease::check_launched() const { check(cudaGetLastError(), "the kernel was not launched"); }
+void cuda_check_launched() { check(cudaGetLastError(), "the kernel was not launched"); }
+
 void cuda_stream_lease::wait() const { check(cudaStreamSynchronize(stream_), "the kernel failed"); }
+
+void cuda_stream_lease::wait_and_say() const noexcept {
+  const cudaError_t error = cudaStreamSynchronize(stream_);
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "gpufs: a stream ends, and nobody has waited for a kernel that failed: %s\n", cudaGetErrorName(error));
+}
 
 }  // namespace gpufs::simt::runtime

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -425,6 +426,58 @@ TEST(schedule, defaults_come_from_the_environment) {
   };
   EXPECT_EXIT(fail_with("4711", "1"), ::testing::ExitedWithCode(0), "seed 4711 .repeat with GPUFS_SIMT_SEED=4711.$");
   EXPECT_EXIT(fail_with("4712", "3"), ::testing::ExitedWithCode(0), "GPUFS_SIMT_SEED=4712, nearly: 3 OS threads");
+}
+
+struct count_or_throw_kernel {
+  unsigned* count;
+  bool throws;
+  GPUFS_DEVICE void operator()() const {
+    if (throws && thread_rank() == 3) throw std::runtime_error("the third one throws");
+    atomic_ref<unsigned>(*count).add_relaxed(1);
+  }
+};
+
+TEST(stop, a_launch_on_a_stream) {
+  device_array<unsigned> before(1), after(1);
+  const stream on;
+  const auto wait = [&] {
+    try {
+      on.wait();
+    } catch (const launch_error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  launch({}, count_or_throw_kernel{before.get(), false}, on);
+  launch({}, count_or_throw_kernel{before.get(), true}, on);
+  launch({}, count_or_throw_kernel{after.get(), false}, on);
+  EXPECT_SAYS(wait(), "the third one throws");
+  EXPECT_GE(before.value(), 32u);
+  EXPECT_EQ(after.value(), 0u);  // what comes behind may need what did not happen
+  EXPECT_EQ(wait(), "");         // told once
+  launch({}, count_or_throw_kernel{after.get(), false}, on);
+  EXPECT_EQ(wait(), "");
+  EXPECT_EQ(after.value(), 32u);
+}
+
+TEST(stop, a_stream_ends_with_a_failure_nobody_knows_of) {
+  device_array<unsigned> count(1);
+  ::testing::internal::CaptureStderr();
+  {
+    const stream on;
+    launch({}, count_or_throw_kernel{count.get(), true}, on);
+  }
+  EXPECT_SAYS(::testing::internal::GetCapturedStderr(), "nobody has waited for a launch that failed: block 0 warp 0 lane 3 threw");
+}
+
+struct launching_kernel {
+  const stream* on;
+  GPUFS_DEVICE void operator()() const { launch({}, count_or_throw_kernel{nullptr, false}, *on); }
+};
+
+TEST(stop, a_kernel_that_launches_on_a_stream) {
+  const stream on;
+  EXPECT_SAYS(error_of({}, launching_kernel{&on}), "a kernel cannot launch another one");
 }
 
 }  // namespace

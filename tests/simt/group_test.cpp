@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "gpufs/simt/simt.hpp"
 #include "harness.hpp"
@@ -227,6 +228,158 @@ TEST(exchange, carries_1_to_64_bytes) {
   device_array<unsigned> errors(1);
   launch({.grid = 2, .block = 64}, exchange_kernel{errors.get()});
   EXPECT_EQ(errors.read_one(), 0u);
+}
+
+// What reduce_add of floating-point numbers promises, by the host: the second half's are added to the first's, and so on.
+template <class T>
+T halves_sum(std::vector<T> values) {
+  for (std::size_t n = values.size() / 2; n > 0; n /= 2) {
+    for (std::size_t i = 0; i < n; ++i) values[i] += values[i + n];
+  }
+  return values[0];
+}
+// Of all sizes and both signs, so that another order gives another sum.
+template <class T>
+GPUFS_HOST_DEVICE T real(unsigned thread, unsigned round) {
+  const std::uint64_t x = input(thread, round);
+  const T mantissa = static_cast<T>(x % 100003) / static_cast<T>(7);
+  const T scaled = (x >> 40 & 1) != 0 ? mantissa * static_cast<T>(1e6) : mantissa;
+  return (x >> 41 & 1) != 0 ? -scaled : scaled;
+}
+
+struct real_results {
+  float of_tile4, of_warp, of_block;
+  double of_tile4_wide, of_warp_wide, of_block_wide;
+  float swapped;
+  std::uint64_t swapped_wide;
+};
+struct real_kernel {
+  real_results* out;
+  unsigned round;
+  GPUFS_DEVICE void operator()() const {
+    const unsigned thread = block_rank() * block_size() + thread_rank();
+    const float x = real<float>(thread, round);
+    const double y = real<double>(thread, round);
+    real_results r{};
+    r.of_tile4 = this_tile<4>().reduce_add(x);
+    r.of_warp = this_warp().reduce_add(x);
+    r.of_block = this_block().reduce_add(x);
+    r.of_tile4_wide = this_tile<4>().reduce_add(y);
+    r.of_warp_wide = this_warp().reduce_add(y);
+    r.of_block_wide = this_block().reduce_add(y);
+    r.swapped = this_warp().shfl_xor(x, round * 7 % 32);
+    r.swapped_wide = this_tile<8>().shfl_xor(input(thread, round), round % 8);
+    if (this_thread().shfl_xor(x, 0) != x || this_thread().reduce_add(x) != x) r.of_warp = -1;
+    out[thread] = r;
+  }
+};
+
+template <class T>
+std::vector<T> reals(unsigned first, unsigned count, unsigned round) {
+  std::vector<T> values;
+  for (unsigned i = 0; i < count; ++i) values.push_back(real<T>(first + i, round));
+  return values;
+}
+template <class T>
+T block_sum(unsigned first, unsigned nthreads, unsigned round) {
+  std::vector<T> of_warps(32);
+  for (unsigned w = 0; w < nthreads / 32; ++w) of_warps[w] = halves_sum(reals<T>(first + w * 32, 32, round));
+  return halves_sum(of_warps);
+}
+
+// Bit by bit, on both machines.
+TEST(reduce, sums_of_real_numbers_have_one_order) {
+  for (const unsigned threads : {32u, 96u, 1024u}) {
+    for (unsigned round = 0; round < 3; ++round) {
+      device_array<real_results> out(2 * threads);
+      launch({.grid = 2, .block = threads, .schedule = {.seed = round + 1}}, real_kernel{out.get(), round});
+      const auto found = out.values();
+      for (unsigned t = 0; t < 2 * threads; ++t) {
+        const real_results& f = found[t];
+        ASSERT_EQ(f.of_tile4, halves_sum(reals<float>(t / 4 * 4, 4, round)));
+        ASSERT_EQ(f.of_warp, halves_sum(reals<float>(t / 32 * 32, 32, round)));
+        ASSERT_EQ(f.of_tile4_wide, halves_sum(reals<double>(t / 4 * 4, 4, round)));
+        ASSERT_EQ(f.of_warp_wide, halves_sum(reals<double>(t / 32 * 32, 32, round)));
+        ASSERT_EQ(f.swapped, real<float>(t ^ (round * 7 % 32), round));
+        ASSERT_EQ(f.swapped_wide, input(t ^ (round % 8), round));
+        if (t % threads % 37 != 0) continue;  // the host's sum of a block takes long
+        ASSERT_EQ(f.of_block, block_sum<float>(t / threads * threads, threads, round));
+        ASSERT_EQ(f.of_block_wide, block_sum<double>(t / threads * threads, threads, round));
+      }
+    }
+  }
+  // The order matters for these numbers: a sum from left to right is another one.
+  float left_to_right = 0;
+  for (const float x : reals<float>(0, 32, 0)) left_to_right += x;
+  EXPECT_NE(left_to_right, halves_sum(reals<float>(0, 32, 0)));
+}
+
+struct block_reductions {
+  std::int32_t add, min, max;
+  std::int64_t add64, min64;
+  std::uint64_t umin64, umax64;
+  std::int32_t min8;
+  std::uint32_t umax16;
+};
+struct block_reduce_kernel {
+  block_reductions* out;
+  unsigned nrounds;
+  GPUFS_DEVICE void operator()() const {
+    const block group = this_block();
+    const unsigned thread = block_rank() * block_size() + thread_rank();
+    for (unsigned round = 0; round < nrounds; ++round) {  // one after another through the same shared memory
+      const std::uint64_t mine = input(thread, round);
+      const auto few = static_cast<std::int32_t>(mine);
+      block_reductions& r = out[round * grid_size() * block_size() + thread];
+      r.add = group.reduce_add(few);
+      r.min = group.reduce_min(few);
+      r.max = group.reduce_max(few);
+      r.add64 = group.reduce_add(static_cast<std::int64_t>(mine));
+      r.min64 = group.reduce_min(static_cast<std::int64_t>(mine));
+      r.umin64 = group.reduce_min(mine | 1);
+      r.umax64 = group.reduce_max(mine);
+      r.min8 = group.reduce_min(static_cast<signed char>(mine));
+      r.umax16 = group.reduce_max(static_cast<std::uint16_t>(mine));
+    }
+  }
+};
+
+TEST(block, reductions) {
+  for (const unsigned threads : {32u, 64u, 224u, 1024u}) {
+    constexpr unsigned grid = 2, nrounds = 3;
+    device_array<block_reductions> out(nrounds * grid * threads);
+    launch({.grid = grid, .block = threads}, block_reduce_kernel{out.get(), nrounds});
+    const auto found = out.values();
+    for (unsigned round = 0; round < nrounds; ++round) {
+      for (unsigned b = 0; b < grid; ++b) {
+        block_reductions e{0, INT32_MAX, INT32_MIN, 0, INT64_MAX, UINT64_MAX, 0, 127, 0};
+        std::uint64_t sum = 0;
+        for (unsigned t = 0; t < threads; ++t) {
+          const std::uint64_t v = input(b * threads + t, round);
+          sum += v;
+          e.min = std::min(e.min, static_cast<std::int32_t>(v));
+          e.max = std::max(e.max, static_cast<std::int32_t>(v));
+          e.min64 = std::min(e.min64, static_cast<std::int64_t>(v));
+          e.umin64 = std::min(e.umin64, v | 1);
+          e.umax64 = std::max(e.umax64, v);
+          e.min8 = std::min<std::int32_t>(e.min8, static_cast<signed char>(v));
+          e.umax16 = std::max<std::uint32_t>(e.umax16, static_cast<std::uint16_t>(v));
+        }
+        for (unsigned t = 0; t < threads; ++t) {
+          const block_reductions& f = found[(round * grid + b) * threads + t];
+          ASSERT_EQ(static_cast<std::uint32_t>(f.add), static_cast<std::uint32_t>(sum));
+          ASSERT_EQ(f.min, e.min);
+          ASSERT_EQ(f.max, e.max);
+          ASSERT_EQ(static_cast<std::uint64_t>(f.add64), sum);
+          ASSERT_EQ(f.min64, e.min64);
+          ASSERT_EQ(f.umin64, e.umin64);
+          ASSERT_EQ(f.umax64, e.umax64);
+          ASSERT_EQ(f.min8, e.min8);
+          ASSERT_EQ(f.umax16, e.umax16);
+        }
+      }
+    }
+  }
 }
 
 struct block_results {

@@ -17,13 +17,15 @@ namespace {
 
 struct identity {
   std::uint32_t lane, warp, thread, nthreads, block, nblocks, processor, visits;
+  std::uint64_t global_warp, nwarps;
 };
 
 struct identity_kernel {
   identity* out;
   GPUFS_DEVICE void operator()() const {
     identity& me = out[block_rank() * block_size() + thread_rank()];
-    me = {lane_id(), warp_rank(), thread_rank(), block_size(), block_rank(), grid_size(), processor_id(), me.visits + 1};
+    me = {lane_id(),   warp_rank(),    thread_rank(), block_size(),       block_rank(),
+          grid_size(), processor_id(), me.visits + 1, global_warp_rank(), global_warp_count()};
   }
 };
 
@@ -45,6 +47,8 @@ TEST(launch, runs_every_thread_once) {
           ASSERT_EQ(i.nblocks, grid);
           ASSERT_LT(i.processor, 4096u);
           ASSERT_EQ(i.visits, 1u);
+          ASSERT_EQ(i.global_warp, (b * threads + t) / 32);
+          ASSERT_EQ(i.nwarps, grid * threads / 32);
         }
       }
     }
@@ -62,6 +66,93 @@ TEST(launch, refuses_what_no_machine_runs) {
   EXPECT_THROW(launch({.grid = 0, .block = 32}, nothing_kernel{}), launch_error);
   EXPECT_NO_THROW(launch({.grid = 1, .block = 32}, nothing_kernel{}));
 }
+
+struct count_kernel {
+  unsigned* count;
+  GPUFS_DEVICE void operator()() const { atomic_ref<unsigned>(*count).add_relaxed(1); }
+};
+
+TEST(launch, with_bounds) {
+  device_array<unsigned> count(1);
+  launch<128>({.grid = 2, .block = 128}, count_kernel{count.get()});
+  launch<128, 4>({.grid = 1, .block = 32}, count_kernel{count.get()});
+  EXPECT_EQ(count.value(), 288u);
+  const stream on;
+  launch<64, 1>({.grid = 1, .block = 64}, count_kernel{count.get()}, on);
+  on.wait();
+  EXPECT_EQ(count.value(), 352u);
+  for (const bool waits : {true, false}) {
+    try {
+      if (waits) {
+        launch<128>({.grid = 1, .block = 160}, count_kernel{count.get()});
+      } else {
+        launch<128>({.grid = 1, .block = 160}, count_kernel{count.get()}, on);
+      }
+      ADD_FAILURE() << "a block larger than the bounds ran";
+    } catch (const launch_error& e) {
+      EXPECT_STREQ(e.what(), "the kernel is compiled for blocks of at most 128 threads, not 160");
+    }
+  }
+  on.wait();
+  EXPECT_EQ(count.value(), 352u);
+}
+
+// Waits for the host's word (0: for none), then notes which launch it was.
+struct turn_kernel {
+  std::uint32_t* go;
+  std::uint32_t* log;  // how many, then which
+  std::uint32_t which;
+  GPUFS_DEVICE void operator()() const {
+    if (thread_rank() != 0) return;
+    backoff wait;
+    const deadline end(20'000'000'000);
+    while (atomic_ref<std::uint32_t, scope::system>(*go).load(std::memory_order_acquire) < which && !end.expired()) wait();
+    const std::uint32_t n = log[0];  // nobody else's: one launch runs after another
+    log[1 + n] = end.expired() ? ~0u : which;
+    log[0] = n + 1;
+  }
+};
+
+TEST(stream, runs_launches_in_order_while_the_host_goes_on) {
+  constexpr std::uint32_t nlaunches = 20;
+  pinned_array<std::uint32_t> go(1);
+  device_array<std::uint32_t> log(nlaunches + 1), other_log(2);
+  {
+    const stream on, other;
+    for (std::uint32_t i = 1; i <= nlaunches; ++i) {
+      launch({.grid = 1, .block = 32}, turn_kernel{go.get(), log.get(), i}, on);  // returns, though no launch may end yet
+    }
+    // Another stream waits for none of these.
+    launch({.grid = 1, .block = 32}, turn_kernel{go.get(), other_log.get(), 0}, other);
+    other.wait();
+    EXPECT_EQ(other_log.values(), (std::vector<std::uint32_t>{1, 0}));
+    for (std::uint32_t i = 1; i <= nlaunches; ++i) {
+      atomic_ref<std::uint32_t, scope::system>(go[0]).store(i, std::memory_order_release);
+      if (i == 1) std::this_thread::yield();
+    }
+    on.wait();
+    on.wait();  // nothing more to wait for
+    const std::vector<std::uint32_t> found = log.values();
+    EXPECT_EQ(found[0], nlaunches);
+    for (std::uint32_t i = 1; i <= nlaunches; ++i) EXPECT_EQ(found[i], i);
+    launch({.grid = 1, .block = 32}, turn_kernel{go.get(), other_log.get(), 7}, on);
+  }  // the end of a stream waits
+  EXPECT_EQ(other_log.value(), 2u);
+  EXPECT_THROW(launch({.grid = 0, .block = 32}, nothing_kernel{}, stream()), launch_error);
+}
+
+#if GPUFS_ON_CUDA
+__global__ void plain_kernel(unsigned* count) { atomicAdd(count, 1); }
+
+TEST(stream, with_cuda_s_own_calls) {
+  device_array<unsigned> count(1);
+  const stream on;
+  plain_kernel<<<1, 32, 0, on.get()>>>(count.get());
+  launch({.grid = 1, .block = 32}, count_kernel{count.get()}, on.get());
+  ASSERT_EQ(cudaStreamSynchronize(on.get()), cudaSuccess);
+  EXPECT_EQ(count.value(), 64u);
+}
+#endif
 
 struct rendezvous_kernel {
   std::uint32_t* mine;

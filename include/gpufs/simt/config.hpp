@@ -6,6 +6,10 @@
 #error "gpufs needs C++20: compile with -std=c++20"
 #endif
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "gpufs needs sm_80 or newer: pass nvcc -arch=native or -arch=sm_80, or set CMAKE_CUDA_ARCHITECTURES (native, or 80)"
+#endif
+
 #if defined(__CUDACC__)
 #define GPUFS_ON_CUDA 1
 #define GPUFS_MACHINE cuda_machine

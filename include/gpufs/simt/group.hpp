@@ -86,6 +86,11 @@ class tile {
     if constexpr (N > 1) detail::warp_broadcast<N>(mask(), base(), &result, src_rank);
     return result;
   }
+  // Collective. The value of the rank whose number is the caller's with the bits of `distance` (below N) flipped.
+  template <exchangeable T>
+  GPUFS_DEVICE T shfl_xor(const T& value, unsigned distance) const {
+    return shfl(value, rank() ^ distance);
+  }
   // Collective. The ranks whose value has the same bytes, bit i = rank i; the caller's bit is set.
   template <class T>
   requires std::is_trivially_copyable_v<T> &&(sizeof(T) == 4 || sizeof(T) == 8) GPUFS_DEVICE std::uint32_t
@@ -107,6 +112,14 @@ class tile {
     } else {
       return detail::warp_reduce_add<N>(mask(), value);
     }
+  }
+  // Collective. The order is fixed, and the same on both machines: rank i and i + N/2 first, then these sums with those N/4 further
+  // on, and so on. All lanes get the same bits.
+  template <class T>
+  requires(std::is_same_v<T, float> || std::is_same_v<T, double>) GPUFS_DEVICE T reduce_add(T value)
+  const {
+    for (unsigned distance = N / 2; distance > 0; distance /= 2) value += shfl_xor(value, distance);
+    return value;
   }
   // Collective.
   template <class T>
@@ -223,6 +236,42 @@ class block {
     T result(value);
     detail::block_broadcast(&result, src_rank);
     return result;
+  }
+  // Collective. Integers of up to 8 bytes, whose sums wrap around, float and double. Each warp adds its own first, then the warps'
+  // sums are added as if they were a warp's 32 values, those of warps that are not there 0: in the same order each time, and on
+  // both machines. Two barriers.
+  template <class T>
+  requires(std::is_integral_v<T> || std::is_same_v<T, float> || std::is_same_v<T, double>) GPUFS_DEVICE T reduce_add(T value)
+  const {
+    value = warp().reduce_add(value);
+    return warp().reduce_add(of_each_warp(value, T{}));
+  }
+  // Collective. Two barriers.
+  template <class T>
+  requires std::is_integral_v<T> GPUFS_DEVICE T reduce_min(T value)
+  const {
+    value = warp().reduce_min(value);
+    return warp().reduce_min(of_each_warp(value, value));
+  }
+  // Collective. Two barriers.
+  template <class T>
+  requires std::is_integral_v<T> GPUFS_DEVICE T reduce_max(T value)
+  const {
+    value = warp().reduce_max(value);
+    return warp().reduce_max(of_each_warp(value, value));
+  }
+
+ private:
+  // Through shared memory: lane i of each warp gets warp i's value, and `other` if there is none.
+  template <class T>
+  GPUFS_DEVICE T of_each_warp(T value, T other) const {
+    static_assert(sizeof(T) <= sizeof(std::uint64_t));
+    std::uint64_t* slots = detail::block_slots();
+    sync();  // all have read what the reduction before this one left
+    if (warp().leader()) std::memcpy(slots + warp_rank(), &value, sizeof value);
+    sync();
+    if (lane_id() < nwarps()) std::memcpy(&other, slots + lane_id(), sizeof other);
+    return other;
   }
 };
 

@@ -9,24 +9,101 @@
 #include "gpufs/simt/detail/cuda_launch.hpp"
 #else
 #include "gpufs/simt/detail/cpu_machine.hpp"
+#include "gpufs/simt/detail/cpu_stream.hpp"
 #endif
 
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
+#if !GPUFS_ON_CUDA
+namespace detail {
+// gpufs::cuda defines GPUFS_FOR_CUDA for C++ sources: such a program wants the GPU, and would get the CPU machine.
+#if defined(GPUFS_FOR_CUDA) && !defined(GPUFS_CPU_KERNELS)
+template <class Kernel>
+inline constexpr bool is_for_this_machine = false;
+#else
+template <class Kernel>
+inline constexpr bool is_for_this_machine = true;
+#endif
+
+template <class Kernel>
+void cpu_run(const launch_config& config, const Kernel& kernel) {
+  static_assert(is_for_this_machine<Kernel>,
+                "this source links gpufs::cuda, but is not compiled by nvcc, so its kernels would run on the CPU machine: name it "
+                "*.cu (or set its LANGUAGE to CUDA), or link gpufs::gpufs alone; where both machines are meant, define "
+                "GPUFS_CPU_KERNELS for it");
+  runtime::cpu_launch(
+      config, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+}
+}  // namespace detail
+#endif
+
 // Runs kernel() in every thread of config.grid blocks of config.block threads and waits until all have ended. Several host
 // threads may launch at once. Throws launch_error when the geometry is refused or the launch fails; on CUDA a kernel that died
 // leaves the device's context unusable. Kernel: a trivially copyable functor with `GPUFS_DEVICE void operator()() const`.
-template <class Kernel>
+//
+// launch<MaxThreads, MinBlocks>(...) has launch bounds, as CUDA's __launch_bounds__: the kernel is compiled for blocks of at most
+// MaxThreads threads, larger ones are refused, and so that MinBlocks of them fit on a multiprocessor at once, if that is not 0.
+template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>
 void launch(const launch_config& config, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
 #if GPUFS_ON_CUDA
-  detail::cuda_launch(config, kernel);
+  detail::cuda_launch<MaxThreads, MinBlocks>(config, kernel);
 #else
-  runtime::cpu_launch(
-      config, [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+  runtime::check_launch_config(config, MaxThreads);
+  detail::cpu_run(config, kernel);
 #endif
 }
+
+// Kernels that run one after another, in the order in which they were launched, while the host goes on. Of the device that is
+// current where it is made. One that ends waits, and says on stderr what went wrong, if nobody has been told.
+class stream {
+ public:
+  stream() = default;
+  stream(const stream&) = delete;
+  stream& operator=(const stream&) = delete;
+#if GPUFS_ON_CUDA
+  ~stream() { turns_.wait_and_say(); }
+#endif
+
+  // Until all that was launched has ended. Throws launch_error as launch does, for the first that failed; on the CPU machine those
+  // that were launched behind it have not run then.
+  void wait() const { turns_.wait(); }
+#if GPUFS_ON_CUDA
+  // For CUDA's own calls, and for <<<...>>>. It does not wait for the default stream, nor that for it.
+  CUstream_st* get() const { return turns_.stream(); }
+#else
+  const runtime::cpu_stream& get() const { return turns_; }
+#endif
+
+ private:
+#if GPUFS_ON_CUDA
+  runtime::cuda_stream_lease turns_;
+#else
+  runtime::cpu_stream turns_;
+#endif
+};
+
+// The same, in the stream's turn, and without waiting. The kernel is copied, what it points to must stay; so must a mount.
+template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>
+void launch(const launch_config& config, const Kernel& kernel, const stream& on) {
+  static_assert(std::is_trivially_copyable_v<Kernel>);
+#if GPUFS_ON_CUDA
+  detail::cuda_enqueue<MaxThreads, MinBlocks>(config, kernel, on.get());
+#else
+  runtime::check_launch_config(config, MaxThreads);
+  on.get().enqueue([config, kernel] { detail::cpu_run(config, kernel); });
+#endif
+}
+
+#if GPUFS_ON_CUDA
+// CUDA only: in any stream of the current device. What goes wrong while the kernel runs, cudaStreamSynchronize tells.
+template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>
+void launch(const launch_config& config, const Kernel& kernel, CUstream_st* on) {
+  static_assert(std::is_trivially_copyable_v<Kernel>);
+  detail::cuda_enqueue<MaxThreads, MinBlocks>(config, kernel, on);
+}
+#endif
 
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::simt

@@ -63,4 +63,9 @@ class launch_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+namespace runtime {
+// Throws launch_error for a geometry that no machine runs, and for blocks of more than max_threads (0: any).
+void check_launch_config(const launch_config& config, unsigned max_threads = 0);
+}  // namespace runtime
+
 }  // namespace gpufs::simt

@@ -37,5 +37,13 @@ GPUFS_DEVICE std::uint32_t grid_size() { return runtime::cpu_current->grid_size;
 GPUFS_DEVICE std::uint32_t processor_id() { return runtime::cpu_current->processor; }
 #endif
 
+// The warp among all of the grid, and how many these are.
+GPUFS_DEVICE std::uint64_t global_warp_count() {
+  return std::uint64_t{grid_size()} * ((block_size() + warp_lanes - 1) / warp_lanes);
+}
+GPUFS_DEVICE std::uint64_t global_warp_rank() {
+  return std::uint64_t{block_rank()} * ((block_size() + warp_lanes - 1) / warp_lanes) + warp_rank();
+}
+
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::simt

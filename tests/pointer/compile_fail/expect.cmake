@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles CASE of SOURCE as C++ of STANDARD, which must fail with an error that matches MESSAGE; with an empty MESSAGE it must compile.
+# OPTIONS: of the compiler, in place of -fsyntax-only.
+if(NOT OPTIONS)
+  set(OPTIONS -fsyntax-only)
+endif()
 execute_process(
-  COMMAND ${CMAKE_COMMAND} -E env LC_ALL=C ${COMPILER} -std=c++${STANDARD} -fsyntax-only -I${INCLUDE} -DCASE=${CASE} ${SOURCE}
+  COMMAND ${CMAKE_COMMAND} -E env LC_ALL=C ${COMPILER} -std=c++${STANDARD} ${OPTIONS} -I${INCLUDE} -DCASE=${CASE} ${SOURCE}
   RESULT_VARIABLE status
   ERROR_VARIABLE errors)
 if(MESSAGE STREQUAL "")

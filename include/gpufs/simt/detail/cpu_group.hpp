@@ -87,6 +87,11 @@ T warp_reduce_max(std::uint32_t mask, T value) {
   return static_cast<T>(warp_word(op, mask, extend(value)));
 }
 
+inline std::uint64_t* block_slots() {
+  static constexpr char key = 0;
+  return static_cast<std::uint64_t*>(cpu_shared(&key, 32 * sizeof(std::uint64_t), alignof(std::uint64_t)));
+}
+
 inline void block_sync() { cpu_block(cpu_op::sync, 0, 0, nullptr, nullptr); }
 inline bool block_word(cpu_op op, bool predicate) {
   const std::uint64_t value = predicate;

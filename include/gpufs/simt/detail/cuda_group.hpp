@@ -129,6 +129,12 @@ __device__ inline void block_sync() { __syncthreads(); }
 __device__ inline bool block_any(bool predicate) { return __syncthreads_or(predicate) != 0; }
 __device__ inline bool block_all(bool predicate) { return __syncthreads_and(predicate) != 0; }
 
+// For all reductions of a kernel, whatever their type: a word of each warp.
+__device__ inline std::uint64_t* block_slots() {
+  __shared__ std::uint64_t slots[32];
+  return slots;
+}
+
 // Sixteen words for all broadcasts of a kernel, whatever their type.
 __device__ inline std::uint32_t* block_slot() {
   __shared__ alignas(16) std::uint32_t slot[16];

@@ -13,13 +13,26 @@ template <class Kernel>
 __global__ void kernel_entry(const __grid_constant__ Kernel kernel) {
   kernel();
 }
+template <class Kernel, unsigned MaxThreads, unsigned MinBlocks>
+__global__ void __launch_bounds__(MaxThreads, MinBlocks) bounded_kernel_entry(const __grid_constant__ Kernel kernel) {
+  kernel();
+}
 
-template <class Kernel>
+template <unsigned MaxThreads, unsigned MinBlocks, class Kernel>
+void cuda_enqueue(const launch_config& config, const Kernel& kernel, CUstream_st* stream) {
+  check_launch_config(config, MaxThreads);
+  if constexpr (MaxThreads == 0) {
+    kernel_entry<Kernel><<<config.grid, config.block, 0, stream>>>(kernel);
+  } else {
+    bounded_kernel_entry<Kernel, MaxThreads, MinBlocks><<<config.grid, config.block, 0, stream>>>(kernel);
+  }
+  cuda_check_launched();
+}
+
+template <unsigned MaxThreads, unsigned MinBlocks, class Kernel>
 void cuda_launch(const launch_config& config, const Kernel& kernel) {
-  check_launch_config(config);
   const cuda_stream_lease lease;
-  kernel_entry<Kernel><<<config.grid, config.block, 0, lease.stream()>>>(kernel);
-  lease.check_launched();
+  cuda_enqueue<MaxThreads, MinBlocks>(config, kernel, lease.stream());
   lease.wait();
 }
 

@@ -7,9 +7,9 @@ struct CUstream_st;
 namespace gpufs::simt {
 namespace runtime {
 
-void check_launch_config(const launch_config& config);  // throws launch_error
+void cuda_check_launched();  // throws launch_error: what this thread has just launched did not start
 
-// A non-blocking stream of the current device for one launch (src/simt/cuda_platform.cpp).
+// A non-blocking stream of the current device, for one launch or for the life of a simt::stream (src/simt/cuda_stream.cpp).
 class cuda_stream_lease {
  public:
   cuda_stream_lease();
@@ -17,8 +17,8 @@ class cuda_stream_lease {
   cuda_stream_lease(const cuda_stream_lease&) = delete;
   cuda_stream_lease& operator=(const cuda_stream_lease&) = delete;
   CUstream_st* stream() const { return stream_; }
-  void check_launched() const;  // throws launch_error
-  void wait() const;            // for what was launched; throws launch_error
+  void wait() const;                   // for what was launched; throws launch_error
+  void wait_and_say() const noexcept;  // the same; what went wrong is said on stderr
 
  private:
   int device_ = 0;

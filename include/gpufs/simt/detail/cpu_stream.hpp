@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <functional>
+#include <memory>
+
+namespace gpufs::simt::runtime {
+
+// A host thread that runs one launch after another (src/simt/cpu_stream.cpp).
+class cpu_stream {
+ public:
+  cpu_stream();
+  ~cpu_stream();  // waits; says on stderr what went wrong and nobody has been told of
+  cpu_stream(const cpu_stream&) = delete;
+  cpu_stream& operator=(const cpu_stream&) = delete;
+  void enqueue(std::function<void()> launch) const;
+  void wait() const;  // for all of them; throws what the first that failed has thrown. Those behind it do not run
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace gpufs::simt::runtime
