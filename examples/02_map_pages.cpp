@@ -10,9 +10,8 @@ struct sum_file {
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = gpufs::this_warp();
-    const std::uint32_t warps_a_block = gpufs::simt::block_size() / 32;
-    const std::int64_t nwarps = gpufs::simt::grid_size() * warps_a_block;
-    const std::int64_t my_warp = gpufs::simt::block_rank() * warps_a_block + gpufs::simt::warp_rank();
+    const auto nwarps = static_cast<std::int64_t>(gpufs::simt::global_warp_count());
+    const auto my_warp = static_cast<std::int64_t>(gpufs::simt::global_warp_rank());
     const gpufs::file f = gpufs::open(warp, fs, "numbers");
     gpufs::file_status status{};
     gpufs::fstat(warp, f, &status);

@@ -5,6 +5,12 @@
 
 constexpr int nfiles = 500;
 constexpr int nsteps = 20;
+constexpr unsigned block = 64;
+
+// What a group's calls read or write is memory of all its lanes: global or shared, not a lane's own variable.
+struct block_paths {
+  char of_warp[block / 32][16];
+};
 
 struct follow_chains {
   gpufs::mount_ref fs;
@@ -13,11 +19,13 @@ struct follow_chains {
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = gpufs::this_warp();
-    const std::uint32_t chain = gpufs::simt::block_rank() * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
+    const auto chain = gpufs::simt::global_warp_rank();
+    auto& path = gpufs::simt::shared<block_paths>().of_warp[gpufs::simt::warp_rank()];
     int here = static_cast<int>(chain) % nfiles;
     for (int step = 0; step < nsteps; ++step) {
-      char path[16];
-      gpufs::format_path(path, "node-", gpufs::padded(here, 3));  // one that does not fit would be empty, and not open
+      // One that does not fit would be empty, and not open.
+      if (warp.leader()) gpufs::format_path(path, "node-", gpufs::padded(here, 3));
+      warp.sync();  // what a lane has written there is synced before the call
       const gpufs::file f = gpufs::open(warp, fs, path);
       gpufs::page p = gpufs::map_page(warp, f, 0);  // a file that did not open says so here
       if (p.error() != 0) {
@@ -44,7 +52,7 @@ int main() {
   }
 
   const gpufs::mount fs(folder.path(), {.cache_nbytes = 1 << 20});
-  constexpr unsigned grid = 8, block = 64, nchains = grid * block / 32;
+  constexpr unsigned grid = 8, nchains = grid * block / 32;
   const example::device_array<int> last(nchains);
   const example::device_array<int> error(1);
   gpufs::simt::launch({.grid = grid, .block = block}, follow_chains{fs.ref(), last.get(), error.get()});

@@ -25,13 +25,11 @@ struct multiply {
                                  const gpufs::ptr<const float>& values, const gpufs::ptr<const float>& x) const {
     if (!rows || !columns || !values || !x) return -ENOENT;
     const auto warp = gpufs::this_warp();
-    const std::uint32_t warps_a_block = gpufs::simt::block_size() / 32;
-    for (std::uint32_t row = gpufs::simt::block_rank() * warps_a_block + gpufs::simt::warp_rank(); row < nrows;
-         row += gpufs::simt::grid_size() * warps_a_block) {
+    for (std::uint64_t row = gpufs::simt::global_warp_rank(); row < nrows; row += gpufs::simt::global_warp_count()) {
       float sum = 0;
       const std::uint64_t end = rows[row + 1];
       for (std::uint64_t i = rows[row] + warp.rank(); i < end; i += warp.size()) sum += values[i] * x[columns[i]];
-      for (unsigned step = 16; step != 0; step /= 2) sum += warp.shfl(sum, warp.rank() ^ step);
+      sum = warp.reduce_add(sum);
       if (warp.leader()) y[row] = sum;
     }
     return 0;

@@ -12,8 +12,8 @@ struct find_multiples {
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = gpufs::this_warp();
-    const std::uint32_t nwarps = gpufs::simt::grid_size() * gpufs::simt::block_size() / 32;
-    const std::uint32_t me = gpufs::simt::block_rank() * gpufs::simt::block_size() / 32 + gpufs::simt::warp_rank();
+    const auto nwarps = static_cast<std::int64_t>(gpufs::simt::global_warp_count());
+    const auto me = static_cast<std::int64_t>(gpufs::simt::global_warp_rank());
     std::uint32_t* mine = found + me * 1024;
 
     const gpufs::file in = gpufs::open(warp, fs, "numbers");

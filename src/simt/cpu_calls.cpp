@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that all lanes of a group make together, with equal arguments: what they give, and what is said where they do not.
+#include <bit>
 #include <charconv>
 #include <string>
 #include <string_view>
 
 #include "cpu_scheduler.hpp"
+#include "sanitizer.hpp"
 
 namespace gpufs::simt::runtime {
 namespace {
@@ -63,10 +65,13 @@ GPUFS_NO_TSAN bool agree(const cpu_call* a, const cpu_call* b) {
   return (a->agreed && b->agreed) || (is_same_function(*a, *b) && first_difference(*a, *b) == a->nargs);
 }
 
-std::string name_of(const cpu_call* call) {
-  if (call == nullptr) return "no call";
-  const std::string_view signature = call->signature;
-  return "gpufs::" + std::string(signature.substr(0, signature.find('(')));
+std::string name_in(std::string_view signature) { return "gpufs::" + std::string(signature.substr(0, signature.find('('))); }
+std::string name_of(const cpu_call* call) { return call == nullptr ? "no call" : name_in(call->signature); }
+
+// Of a lane that is still on its way, as ThreadSanitizer sees it.
+GPUFS_NO_TSAN const char* signature_of(const lane& l) {
+  const cpu_call* call = call_of(l);
+  return call == nullptr ? nullptr : call->signature;
 }
 
 std::string argument_name(const cpu_call& call, unsigned i) {
@@ -152,6 +157,8 @@ GPUFS_NO_TSAN bool agree_on_call(const lane& self, lane* const* lanes, unsigned 
 }
 
 std::string describe_calls(const lane& self, lane* const* lanes, unsigned count) {
+  // All have come here: what they wrote before, their arguments, is to be read.
+  sanitizer::acquire(self.mask == 0 ? static_cast<const void*>(&self.home->nexited) : lanes[std::countr_zero(self.mask)]);
   const lane *first = nullptr, *other = nullptr;
   for (unsigned i = 0; i < count && other == nullptr; ++i) {
     if (!waits_with(self, *lanes[i])) continue;
@@ -171,8 +178,8 @@ std::string describe_calls(const lane& self, lane* const* lanes, unsigned count)
 }
 
 std::string call_text(const lane& l) {
-  const cpu_call* call = call_of(l);
-  return call == nullptr ? std::string() : " (" + name_of(call) + ")";
+  const char* signature = signature_of(l);
+  return signature == nullptr ? std::string() : " (" + name_in(signature) + ")";
 }
 
 }  // namespace gpufs::simt::runtime
