@@ -8,6 +8,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+MAGIC: bytes  # what every library begins with
 TILE_SIDE: int
 DEFAULT_SEED: int
 DEFAULT_SHORTLIST_GOAL: int

@@ -1,40 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `gpufs`."""
+"""The command `gpufs`. What takes time to load is loaded by main(), so that Control-C is answered meanwhile."""
 
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from gpufs.collage.cli import app as collage_app
-
-app = typer.Typer(
-    name="gpufs",
-    help="Files for code that runs inside a GPU kernel.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(collage_app, name="collage")
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 
-@app.callback()
-def _root() -> None:
-    """Keeps `gpufs` a group of commands."""
+def _leave(_signal: int, _frame: FrameType | None) -> None:
+    os.write(2, b"gpufs: interrupted; nothing was written\n")
+    os._exit(130)
 
 
-@app.command()
-def doctor(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files: how would gpufs read them, and why?")] = None,
-) -> None:
-    """Say what this machine offers: GPU, driver, limits, and which way files take."""
-    from gpufs import doctor as module
-
-    raise typer.Exit(module.main([str(path) for path in paths or []]))
+@contextmanager
+def loading() -> Iterator[None]:
+    """Within, Control-C ends the process at once: modules that load may make anything of an exception."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, say
+        yield
+        return
+    signal.signal(signal.SIGINT, _leave)
+    yield
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> None:
@@ -42,4 +33,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may hold what the terminal cannot show
+    with loading():
+        from gpufs.commands import app
     sys.exit(app(prog_name="gpufs"))

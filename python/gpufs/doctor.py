@@ -22,6 +22,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gpufs.text import printable
+
 SYS_IO_URING_SETUP = 425
 SYS_OPENAT2 = 437
 RESOLVE_BENEATH = 0x08
@@ -296,7 +298,7 @@ def path_section(path: Path, native: Any | None) -> Section:
     if native is None:
         section.add("path", "not known without the native module")
         return section
-    for machine, way, why in native.probe_path(str(target)):
+    for machine, way, why in native.probe_path(os.fsencode(target)):
         section.add(f"on {machine}", why if why.startswith(way) else f"{way}: {why}")
         section.failed = section.failed or way == "error"
     return section
@@ -329,12 +331,12 @@ def main(paths: Iterable[str | os.PathLike[str]] = ()) -> int:
     """Prints the report; 0 when gpufs can work here and every path given can be read."""
     code = 0
     for section in report(paths):
-        print(section.title)
+        print(printable(section.title))
         width = max((len(key) for key, _ in section.lines), default=0) + 1
         for key, value in section.lines:
-            print(f"  {key + ':':<{width}} {value}")
+            print(f"  {printable(key) + ':':<{width}} {printable(value)}")
         for advice in section.advice:
-            print(f"  -> {advice}")
+            print(f"  -> {printable(advice)}")
         print()
         code = 1 if section.failed else code
     return code

@@ -43,11 +43,17 @@ std::vector<std::pair<std::string, std::string>> describe_platforms() {
   return described;
 }
 
-std::vector<std::tuple<std::string, std::string, std::string>> probe_path(const std::string& path) {
-  std::vector<std::tuple<std::string, std::string, std::string>> answers;
+// A path is any bytes, and the reason may hold it.
+std::vector<std::tuple<std::string, std::string, nb::object>> probe_path(const nb::bytes& path) {
+  std::vector<std::tuple<std::string, std::string, nb::object>> answers;
   for (gpufs::simt::platform* machine : platforms()) {
-    const gpufs::path_probe probe = gpufs::probe_path(*machine, path);
-    answers.emplace_back(machine->name(), probe.way, probe.reason);
+    gpufs::path_probe probe;
+    {
+      const std::string name(path.c_str(), path.size());
+      nb::gil_scoped_release unlock;
+      probe = gpufs::probe_path(*machine, name);
+    }
+    answers.emplace_back(machine->name(), probe.way, nb::steal(PyUnicode_DecodeFSDefault(probe.reason.c_str())));
   }
   return answers;
 }
@@ -59,6 +65,6 @@ NB_MODULE(_machine, m) {
   m.def("version", &gpufs::version, "The library's version.");
   m.def("cuda_missing", &cuda_missing, "Why kernels cannot run on a GPU here; empty when they can.");
   m.def("describe_platforms", &describe_platforms, "(name, lines of \"key: value\") of each machine that can run here.");
-  m.def("probe_path", &probe_path, "path"_a, nb::call_guard<nb::gil_scoped_release>(),
+  m.def("probe_path", &probe_path, "path"_a,
         "(machine, \"pull\", \"staged\" or \"error\", why) for the file, on each machine that can run here.");
 }

@@ -4,6 +4,12 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -56,7 +62,7 @@ def test_engines_give_the_same_file(run: Run, library: Path, photo_path: Path, t
         (("collage", "no.png", "-l", "LIBRARY", "-o", "o.png"), 1, "gpufs: no.png: No such file or directory"),
         (("collage", "no.png", "-l", "LIBRARY", "-o", "x/o.png"), 1, "gpufs: x/o.png: there is no folder x"),
         (("collage", "--library", "LIBRARY", "-o", "o.png", "no.png"), 1, "gpufs: no.png: No such file or directory"),
-        (("collage", "a\nb", "-l", "LIBRARY", "-o", "o.png"), 1, "gpufs: a?b: No such file or directory"),
+        (("collage", "a\nb", "-l", "LIBRARY", "-o", "o.png"), 1, r"gpufs: a\nb: No such file or directory"),
         (("collage", "index", "nowhere", "-o", "l"), 1, "gpufs: nowhere: there is no such file or folder"),
         (("collage", "verify", "."), 1, "gpufs: .: is a directory, not a collage library"),
         (("collage", "info", "/dev/null"), 1, "gpufs: /dev/null: is not a regular file"),
@@ -151,3 +157,119 @@ def test_the_stub_names_what_the_module_has() -> None:
     for name, methods in described.items():
         members = {m for m in vars(getattr(_native, name)) if not m.startswith("_")}
         assert members | {"__init__"} == methods
+
+
+def test_a_source_picture_is_not_overwritten(run: Run, pictures: Path, photo_path: Path, tmp_path: Path) -> None:
+    """Nor by a link to it, by either command that makes libraries, or by a collage."""
+    folder = tmp_path / "in"
+    shutil.copytree(pictures, folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (tmp_path / "soft").symlink_to(folder / "photo1.png")
+    (tmp_path / "hard").hardlink_to(folder / "photo2.png")
+    (tmp_path / "lib").write_bytes(b"GPUFSCOL")
+    (tmp_path / "link").symlink_to("lib")
+    other = "is there already and is no library; choose another name, or remove it first"
+    own = "is one of the inputs"
+    for arguments, message in (
+        (("index", "in", "-o", "in/photo0.png"), f"in/photo0.png: {other}"),
+        (("index", "in", "-o", "soft"), f"soft: {other}"),
+        (("index", "in", "-o", "hard"), f"hard: {other}"),
+        (("index", "in/photo0.png", "in/photo1.png", "-o", "soft"), f"soft: {own}"),
+        (("index", "hard", "-o", "in/photo2.png"), f"in/photo2.png: {own}"),
+        (("index", "in", "lib", "-o", "link"), f"link: {own}"),
+        (("synth", "10", "in", "-o", "in/photo3.png"), f"in/photo3.png: {other}"),
+        (("synth", "10", "soft", "-o", "in/photo1.png"), f"in/photo1.png: {own}"),
+        (("in/photo2.png", "-l", "lib", "-o", "hard"), "hard: is the photograph itself"),
+        (("in/photo2.png", "-l", "link", "-o", "lib"), "lib: is the library itself"),
+    ):
+        result = run("collage", *arguments)
+        assert (result.returncode, result.stdout, result.stderr) == (1, "", f"gpufs: {message}\n")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert names_in(tmp_path) == ["hard", "in", "lib", "link", photo_path.name, "soft"]
+
+
+def test_libraries_and_empty_files_are_replaced(run: Run, pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"GPUFSCOL, damaged")
+    (tmp_path / "empty").touch()
+    for name in ("old", "empty"):
+        assert run("collage", "index", pictures, "-o", name).returncode == 0
+        assert _native.Library(tmp_path / name).info()["nimages"] == 8
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("make", "p.png", "-l", "l", "-o", "o.png", "--engine", "simt", "--cache-size", "99999999999T"),
+        ("make", "p.png", "-l", "l", "-o", "o.png", "--cache-size", "9" * 400),
+        ("make", "p.png", "-l", "l", "-o", "o.png", "--page-size", "99999999999T"),
+        ("make", "p.png", "-l", "l", "-o", "o.png", "--grid", "99999999999"),
+        ("make", "p.png", "-l", "l", "-o", "o.png", "--seed", str(2**64)),
+        ("make", "p.png", "-l", "l", "-o", "o.png", "--resident-blocks", "99999999999"),
+        ("index", "p.png", "-o", "new", "--tiles", "--stride", "9" * 40),
+        ("info", "l", "--image", "9" * 40),
+    ],
+)
+def test_numbers_that_no_machine_has(
+    arguments: tuple[str, ...], run: Run, library: Path, photo_path: Path, tmp_path: Path
+) -> None:
+    paths: dict[str, str | Path] = {"l": library, "p.png": photo_path}
+    result = run("collage", *(paths.get(a, a) for a in arguments))
+    assert result.returncode == 2
+    assert "Usage: gpufs" in result.stderr and "Traceback" not in result.stderr
+    assert names_in(tmp_path) == [photo_path.name]
+
+
+@pytest.mark.skipif(bool(_native.engine_missing("simt")), reason=_native.engine_missing("simt"))
+@pytest.mark.parametrize("size", ["8191P", "1000T"])
+def test_a_cache_that_does_not_fit(size: str, run: Run, library: Path, photo_path: Path, tmp_path: Path) -> None:
+    result = run("collage", photo_path, "-l", library, "-o", "o.png", "--engine", "simt", "--cache-size", size)
+    assert result.returncode in (1, 2) and "Traceback" not in result.stderr
+    assert result.returncode == 2 or result.stderr.count("\n") == 1
+    assert names_in(tmp_path) == [photo_path.name]
+
+
+@pytest.mark.parametrize("module", ["typer", "numpy", "PIL"])
+@pytest.mark.parametrize("arguments", [("collage", "info", "x"), ("doctor",)])
+def test_interrupted_while_modules_load(module: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """A module of that name says that it is being loaded, and waits to be interrupted."""
+    (tmp_path / f"{module}.py").write_text(
+        "import pathlib, time\n"
+        "pathlib.Path(__file__).with_suffix('.loads').touch()\n"
+        "try:\n"
+        "    time.sleep(60)\n"
+        "except BaseException as error:\n"
+        "    raise ImportError('as some modules tell it') from error\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpufs", *arguments], env=environment, stdout=-1, stderr=-1, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / f"{module}.loads").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, said = process.communicate(timeout=60)
+    assert (process.returncode, output, said) == (130, "", "gpufs: interrupted; nothing was written\n")
+
+
+def test_names_are_printed_escaped(run: Run, pictures: Path, photo_path: Path, library: Path, tmp_path: Path) -> None:
+    """Whatever is said of a file, its name cannot command the terminal, or turn the line's direction."""
+    evil, shown = "\x1b[2J\u202e\n\u009b1m\udcff.png", r"\x1b[2J\u202e\n\x9b1m\xff.png"
+    shutil.copy(photo_path, tmp_path / evil)
+    (tmp_path / f"bad{evil}").touch()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / evil).touch()
+    made = run("collage", "index", evil, f"bad{evil}", "-o", f"lib{evil}")
+    assert (made.returncode, made.stderr) == (0, f"gpufs: skipped: bad{shown}: is not a picture that Pillow can read\n")
+    assert f"library lib{shown}" in made.stdout
+    where = run("collage", "info", f"lib{evil}", "--image", "0")
+    assert where.stdout.startswith(f"{shown}: the square of ")
+    said = run("collage", "verify", f"lib{evil}").stdout
+    assert said.startswith(f"lib{shown}: sound")
+    said += run("collage", "info", f"lib{evil}").stdout + run("doctor", evil, folder).stdout
+    assert said.count(shown) == 4 and "\x1b" not in said and "\u202e" not in said and "\u009b" not in said
+    said = run("collage", evil, "-l", library, "-o", f"out{evil}").stdout
+    assert f"collage out{shown}" in said and (tmp_path / f"out{evil}").exists()
+    wrong = run("collage", photo_path, "-l", "x", "-o", "y.png", "--cache-size", evil).stderr
+    assert "\x1b" not in wrong and "\u202e" not in wrong

@@ -145,7 +145,7 @@ def test_tiles_of_small_pictures(size: tuple[int, int]) -> None:
 def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
     for i in range(5):
         save(tmp_path / "in" / f"{i}.png", i)
-    (tmp_path / "l").write_bytes(b"precious")
+    (tmp_path / "l").write_bytes(b"GPUFSCOL, precious")
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -155,7 +155,7 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
             with pytest.raises(KeyboardInterrupt):
                 build_library([tmp_path / "in"], tmp_path / "l", IndexOptions(workers=workers), **callbacks)
     assert names_in(tmp_path) == ["in", "l"]
-    assert (tmp_path / "l").read_bytes() == b"precious"
+    assert (tmp_path / "l").read_bytes() == b"GPUFSCOL, precious"
 
 
 def children_of(pid: int) -> list[int]:
@@ -176,7 +176,7 @@ def alive(pid: int) -> bool:
 def test_a_signal_in_the_middle_leaves_nothing(number: signal.Signals, status: int, tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     out.mkdir()
-    (out / "l").write_bytes(b"precious")
+    (out / "l").write_bytes(b"GPUFSCOL, precious")
     picture = save(folder / "0.png", 1, (700, 700))
     for i in range(1, 1000):
         (folder / f"{i}.png").hardlink_to(picture)
@@ -209,7 +209,7 @@ def test_a_signal_in_the_middle_leaves_nothing(number: signal.Signals, status: i
         time.sleep(0.01)
     assert not any(alive(worker) for worker in workers)
     assert names_in(out) == ["l"]
-    assert (out / "l").read_bytes() == b"precious"
+    assert (out / "l").read_bytes() == b"GPUFSCOL, precious"
 
 
 @pytest.mark.parametrize("tiles", [None, TileOptions()])

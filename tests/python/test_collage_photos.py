@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import warnings
 from pathlib import Path
 
@@ -12,9 +13,16 @@ import pytest
 import reference
 from conftest import Bytes, names_in, paint
 from gpufs import GpufsError, _native
-from gpufs.collage import CollageOptions, make_collage
+from gpufs.collage import (
+    CollageOptions,
+    IndexOptions,
+    SynthOptions,
+    build_library,
+    make_collage,
+    synthesize_library,
+)
 from gpufs.collage.images import UnreadableImageError, read_rgb
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 CPU = CollageOptions(engine="cpu")
 SIZES = [(32, 32), (33, 32), (32, 63), (65, 97), (31 + 32 * 3, 40), (200, 33)]
@@ -189,6 +197,43 @@ def test_no_waiting_for_fifos(tmp_path: Path, library: Path) -> None:
         _native.Library(tmp_path / "fifo.lib")
     with pytest.raises(GpufsError, match="is a directory, not a collage library"):
         _native.Library(tmp_path)
+
+
+EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 40 40
+%%EndComments
+0 0 40 40 rectfill
+showpage
+%%EOF
+"""
+
+
+@pytest.mark.parametrize("name", ["photo.png", "photo.eps"])
+def test_no_other_program_is_started(name: str, tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostScript is a program; Pillow would have Ghostscript run it, whatever the file's name is."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for program in ("gs", "gswin32c", "gswin64c"):
+        (programs / program).write_text(f"#!/bin/sh\necho >{tmp_path}/started\nexit 1\n")
+        (programs / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # it remembers where it is
+    (tmp_path / "in").mkdir()
+    photo = tmp_path / "in" / name
+    photo.write_bytes(EPS)
+    with Image.open(photo) as image, pytest.raises((OSError, subprocess.SubprocessError)):
+        image.load()
+    (tmp_path / "started").unlink()  # that is what must not come again
+    with pytest.raises(GpufsError, match=f"{name}: is not a picture"):
+        make_collage(photo, library, tmp_path / "out.png", CPU)
+    for inputs in ([photo], [tmp_path / "in"]):
+        for make in (
+            lambda inputs: build_library(inputs, tmp_path / "l", IndexOptions(workers=1)),
+            lambda inputs: synthesize_library(10, tmp_path / "l", inputs, SynthOptions(workers=1)),
+        ):
+            with pytest.raises(GpufsError, match="there are no usable pictures"):
+                make(inputs)
+    assert names_in(tmp_path) == ["bin", "in"]
 
 
 def test_decompression_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

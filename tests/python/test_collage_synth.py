@@ -301,7 +301,7 @@ def test_a_library_that_does_not_fit_is_not_begun(
 
 
 def test_an_old_library_is_replaced(run: Run, photos: Path, tmp_path: Path) -> None:
-    (tmp_path / "l").write_bytes(b"old")
+    (tmp_path / "l").write_bytes(b"GPUFSCOL, old")
     assert run("collage", "synth", "10", photos, "-o", "l").returncode == 0
     assert _native.Library(tmp_path / "l").info()["nimages"] == 10
 
@@ -383,7 +383,7 @@ def test_photographs_that_crash_their_decoder_are_left_out(
 
 
 def test_an_exception_leaves_nothing(photos: Path, tmp_path: Path) -> None:
-    (tmp_path / "l").write_bytes(b"precious")
+    (tmp_path / "l").write_bytes(b"GPUFSCOL, precious")
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -393,7 +393,7 @@ def test_an_exception_leaves_nothing(photos: Path, tmp_path: Path) -> None:
             with pytest.raises(KeyboardInterrupt):
                 synthesize_library(100, tmp_path / "l", [photos], SynthOptions(workers=workers), **callbacks)
     assert names_in(tmp_path) == ["l"]
-    assert (tmp_path / "l").read_bytes() == b"precious"
+    assert (tmp_path / "l").read_bytes() == b"GPUFSCOL, precious"
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
@@ -401,7 +401,7 @@ def test_an_exception_leaves_nothing(photos: Path, tmp_path: Path) -> None:
 def test_a_signal_in_the_middle_leaves_nothing(
     number: signal.Signals, status: int, after: float, photos: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "l").write_bytes(b"precious")
+    (tmp_path / "l").write_bytes(b"GPUFSCOL, precious")
     command = [sys.executable, "-m", "gpufs", "collage", "synth", "500000", str(photos), "-o", str(tmp_path / "l")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -416,7 +416,7 @@ def test_a_signal_in_the_middle_leaves_nothing(
     assert output == ""
     assert errors == ("" if number == signal.SIGKILL else "gpufs: interrupted; nothing was written\n")
     assert names_in(tmp_path) == ["l"]
-    assert (tmp_path / "l").read_bytes() == b"precious"
+    assert (tmp_path / "l").read_bytes() == b"GPUFSCOL, precious"
 
 
 def open_files(pid: int) -> list[str]:

@@ -75,8 +75,10 @@ def test_the_module_agrees_with_the_package(tmp_path: Path) -> None:
     native = doctor.native_module()
     assert native is not None
     (tmp_path / "file").write_bytes(bytes(4096))
-    ((machine, way, why), *_) = [answer for answer in native.probe_path(str(tmp_path / "file")) if answer[0] == "cpu"]
+    ((machine, way, why), *_) = [
+        answer for answer in native.probe_path(os.fsencode(tmp_path / "file")) if answer[0] == "cpu"
+    ]
     assert (machine, way) == ("cpu", "staged")
     assert why
-    ((_, way, _), *_) = native.probe_path(str(tmp_path))
+    ((_, way, _), *_) = native.probe_path(os.fsencode(tmp_path))
     assert way == "error"

@@ -17,11 +17,15 @@ from typer.core import TyperGroup
 
 from gpufs.collage.interrupt import TerminatedError
 from gpufs.errors import GpufsError
+from gpufs.text import printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 errors = Console(stderr=True, highlight=False)
+
+MOST_NBYTES = 8192 << 40
+MOST_BLOCKS = (1 << 31) - 1  # of threads, in a launch
 
 
 class PhotoGroup(TyperGroup):
@@ -69,8 +73,7 @@ class Check(str, Enum):
 
 def say_error(message: str) -> None:
     """One line on stderr, whatever the message holds (a file's name may hold anything)."""
-    line = re.sub(r"[\x00-\x1f\x7f]", "?", os.fsencode(message).decode(errors="replace"))
-    errors.print(f"gpufs: {line}", markup=False, soft_wrap=True)
+    errors.print(f"gpufs: {printable(message)}", markup=False, soft_wrap=True)
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
@@ -100,8 +103,11 @@ def parse_size(text: str) -> int:
     """Bytes of '64M', '1.5G', '4096', '512KiB'. Raises typer.BadParameter."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if not match:
-        raise typer.BadParameter(f"'{text}' is no size; write for example 4096, 64K, 256M or 1.5G")
-    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+        raise typer.BadParameter(f"'{printable(text)}' is no size; write for example 4096, 64K, 256M or 1.5G")
+    nbytes = float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")
+    if nbytes > MOST_NBYTES:
+        raise typer.BadParameter(f"'{text}' is more than any machine has; at most 8192T are understood")
+    return int(nbytes)
 
 
 def parse_scales(text: str) -> tuple[int, ...]:
@@ -111,7 +117,7 @@ def parse_scales(text: str) -> tuple[int, ...]:
     except ValueError:
         scales = ()
     if not scales or scales[0] < 1 or scales[-1] > 1024:
-        raise typer.BadParameter(f"'{text}' are no scales; write for example 1,2,4,8")
+        raise typer.BadParameter(f"'{printable(text)}' are no scales; write for example 1,2,4,8")
     return scales
 
 
@@ -128,7 +134,7 @@ ShortlistGoal = Annotated[
 @app.command("make")
 @reports_errors
 def make(
-    photo: Annotated[Path, typer.Argument(help="Any picture that Pillow opens, 32 x 32 pixels or more.")],
+    photo: Annotated[Path, typer.Argument(help="Any picture, of 32 x 32 pixels or more.")],
     library: Library,
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write: .png, .jpg, ...")],
     engine: Annotated[
@@ -146,11 +152,17 @@ def make(
     cache_size: Annotated[str, typer.Option(metavar="SIZE", help="gpu, simt: page cache. 0: gpufs decides.")] = "0",
     page_size: Annotated[str, typer.Option(metavar="SIZE", help="gpu, simt: 512 to 2M, a power of two.")] = "4K",
     store: Annotated[Store, typer.Option(help="gpu, simt: how pages come in.")] = Store.auto,
-    grid: Annotated[int, typer.Option(min=0, help="gpu, simt: blocks of threads. 0: gpufs decides.")] = 0,
+    grid: Annotated[
+        int, typer.Option(min=0, max=MOST_BLOCKS, help="gpu, simt: blocks of threads. 0: gpufs decides.")
+    ] = 0,
     block_threads: Annotated[int, typer.Option(min=32, max=1024, help="gpu, simt: threads a block.")] = 256,
-    seed: Annotated[int, typer.Option(min=0, help="simt: of the schedule. 0: another one each time.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**64 - 1, help="simt: of the schedule. 0: another one each time.")
+    ] = 0,
     order: Annotated[Order, typer.Option(help="simt: in which order blocks of threads start.")] = Order.in_order,
-    resident_blocks: Annotated[int, typer.Option(min=0, help="simt: blocks of threads at once. 0: a few.")] = 0,
+    resident_blocks: Annotated[
+        int, typer.Option(min=0, max=MOST_BLOCKS, help="simt: blocks of threads at once. 0: a few.")
+    ] = 0,
 ) -> None:
     """Rebuild PHOTO from a library's images."""
     from gpufs.collage import console
@@ -186,7 +198,9 @@ def index(
     output: NewLibrary,
     tiles: Annotated[bool, typer.Option("--tiles", help="Cut photographs into many overlapping tiles.")] = False,
     scales: Annotated[str, typer.Option(help="With --tiles: sides of the tiles, in units of 32 pixels.")] = "1,2,4,8",
-    stride: Annotated[int, typer.Option(min=1, help="With --tiles: from tile to tile, in 32nds of one.")] = 16,
+    stride: Annotated[
+        int, typer.Option(min=1, max=1 << 20, help="With --tiles: from tile to tile, in 32nds of one.")
+    ] = 16,
     max_tiles: Annotated[int, typer.Option(min=1, help="With --tiles: of one photograph.")] = 20_000,
     packed: Packed = False,
     key_bits: KeyBits = 0,
@@ -274,7 +288,7 @@ def verify(library: Annotated[Path, typer.Argument(help="The library to check.")
 @reports_errors
 def info(
     library: Annotated[Path, typer.Argument(help="The library to describe.")],
-    image: Annotated[int | None, typer.Option(min=0, help="Say where this image comes from.")] = None,
+    image: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, help="Say where this image comes from.")] = None,
 ) -> None:
     """Say what a library holds."""
     from gpufs import _native

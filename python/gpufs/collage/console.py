@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from rich.table import Table
 from gpufs.collage.indexing import IndexReport
 from gpufs.collage.making import CollageReport
 from gpufs.collage.synth import SynthReport
+from gpufs.text import printable
 
 if TYPE_CHECKING:
     from gpufs._native import LibraryInfo
@@ -70,7 +70,7 @@ def progress() -> Iterator[Bar]:
 
 def print_line(text: str) -> None:
     """A line on stdout as it is, however long."""
-    out.print(_printable(text), markup=False, soft_wrap=True)
+    out.print(printable(text), markup=False, soft_wrap=True)
 
 
 def print_index(output: Path, report: IndexReport) -> None:
@@ -150,7 +150,7 @@ def print_collage(output: Path, report: CollageReport) -> None:
 
 
 def _table(title: str) -> Table:
-    table = Table(title=_printable(title), show_header=False, title_justify="left", title_style="bold")
+    table = Table(title=printable(title), show_header=False, title_justify="left", title_style="bold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     return table
@@ -160,7 +160,3 @@ def _add_library_rows(table: Table, info: LibraryInfo) -> None:
     nbytes, stride = info["file_nbytes"], info["histogram_stride"]
     table.add_row("size", f"{nbytes / 2**20:,.1f} MiB, histograms {stride} bytes apart")
     table.add_row("keys", f"{info['key_nbits']} bits; buckets give {info['mean_shortlist']} images on average")
-
-
-def _printable(text: str) -> str:
-    return os.fsencode(text).decode(errors="replace")

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from gpufs import _native
-from gpufs.collage.images import Pixels, UnreadableImageError
-from gpufs.collage.interrupt import check_writable, sigterm_interrupts
+from gpufs.collage.images import Pixels, UnreadableImageError, readable_extensions
+from gpufs.collage.interrupt import check_new_library, sigterm_interrupts
 from gpufs.collage.tiles import Squares, TileOptions, load
 from gpufs.collage.workers import in_order
 from gpufs.errors import GpufsError
@@ -85,7 +84,7 @@ def build_library(
     for path in inputs:
         if not os.path.lexists(path):
             raise GpufsError(f"{path}: there is no such file or folder")
-    check_writable(output)
+    check_new_library(output, inputs)
     with sigterm_interrupts():
         builder = _native.LibraryBuilder(
             output,
@@ -112,8 +111,7 @@ def build_library(
 
 def find_pictures(inputs: Iterable[Path | str], report: IndexReport) -> Iterator[str]:
     """Yields the files to try, in an order that depends on names only; counts the others in report.nignored."""
-    Image.init()
-    extensions = frozenset(Image.registered_extensions())
+    extensions = readable_extensions()
     for path in inputs:
         if not Path(path).is_dir():
             yield os.fspath(path)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
+from gpufs import _native
 from gpufs.errors import GpufsError
 
 
@@ -47,6 +48,34 @@ def check_writable(path: Path) -> None:
         raise GpufsError(f"{path}: is there already and is no regular file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise GpufsError(f"{path}: no permission to write in {folder}")
+
+
+def check_is_no_input(output: Path, inputs: Iterable[tuple[Path | str, str]]) -> None:
+    """Raises GpufsError when the file that would be replaced is one of the inputs, by whatever name or link.
+
+    inputs: (path, what it is).
+    """
+    for path, what in inputs:
+        try:
+            same = output.samefile(path)
+        except OSError:  # one of them is not there
+            continue
+        if same:
+            raise GpufsError(f"{output}: is {what}")
+
+
+def check_new_library(output: Path, inputs: Iterable[Path | str]) -> None:
+    """Raises GpufsError when a library of this name could not be made, or would replace anything but a library.
+
+    So pictures that are found in folders are safe, too. An empty file may be replaced: it has nothing to lose.
+    """
+    check_writable(output)
+    check_is_no_input(output, ((path, "one of the inputs") for path in inputs))
+    if output.exists():
+        with output.open("rb") as stream:
+            begin = stream.read(len(_native.MAGIC))
+        if begin not in (b"", _native.MAGIC):
+            raise GpufsError(f"{output}: is there already and is no library; choose another name, or remove it first")
 
 
 @contextmanager

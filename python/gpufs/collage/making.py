@@ -14,8 +14,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from gpufs import _native
-from gpufs.collage.images import Pixels, UnreadableImageError, read_rgb
-from gpufs.collage.interrupt import check_writable, replacing, sigterm_interrupts
+from gpufs.collage.images import Pixels, UnreadableImageError, read_rgb, to_pixels
+from gpufs.collage.interrupt import check_is_no_input, check_writable, replacing, sigterm_interrupts
 from gpufs.errors import GpufsError
 
 SIDE = 32  # of a block, in pixels
@@ -101,16 +101,18 @@ def make_collage(
         _check_library(opened, options, on_progress)
         clock.stage("check")
         engine, why = choose_engine(options.engine)
+        size = (picture.shape[1], picture.shape[0])
         blocks = whole_blocks(picture)
+        del picture  # a large photograph is in memory as few times as can be
         result = match_blocks(opened, blocks, engine, options, on_progress)
         clock.stage("match")
         quality = measure_quality(opened, blocks, result["matches"], options, on_progress)
         clock.stage("quality")
-        collage = compose(opened, result["matches"], blocks.shape[1] // SIDE)[: picture.shape[0], : picture.shape[1]]
-        _save(collage, output)
+        del blocks
+        _save(compose(opened, result["matches"], size), output)
         clock.stage("picture")
     return CollageReport(
-        size=(picture.shape[1], picture.shape[0]),
+        size=size,
         engine=engine,
         why=why,
         source=result["source"],
@@ -131,14 +133,15 @@ def read_photo(path: Path, enlarge: int = 1) -> Pixels:
         raise GpufsError(f"{path}: has {width} x {height} pixels; a collage needs at least {SIDE} x {SIDE}")
     if enlarge != 1:
         image = image.resize((width * enlarge, height * enlarge), Image.Resampling.BICUBIC)
-    return np.asarray(image)
+    return to_pixels(image)
 
 
 def whole_blocks(picture: Pixels) -> Pixels:
     """The picture with its right and lower edge repeated up to the next multiple of 32 pixels."""
     height, width = picture.shape[:2]
-    padding = ((0, -height % SIDE), (0, -width % SIDE), (0, 0))
-    return np.ascontiguousarray(np.pad(picture, padding, mode="edge"))
+    if height % SIDE == width % SIDE == 0:
+        return picture
+    return np.pad(picture, ((0, -height % SIDE), (0, -width % SIDE), (0, 0)), mode="edge")
 
 
 def choose_engine(wanted: Engine) -> tuple[str, str]:
@@ -173,12 +176,14 @@ def match_blocks(
     )
 
 
-def compose(opened: _native.Library, matches: Matches, nblocks_x: int) -> Pixels:
-    """Puts the matches' thumbnails together: uint8 [32 * rows, 32 * nblocks_x, 3]."""
-    ids, places = np.unique(matches[:, 0], return_inverse=True)
-    tiles = opened.thumbnails(ids)[places]
-    rows = tiles.reshape(-1, nblocks_x, SIDE, SIDE, 3).swapaxes(1, 2)
-    return rows.reshape(-1, nblocks_x * SIDE, 3)
+def compose(opened: _native.Library, matches: Matches, size: tuple[int, int]) -> Image.Image:
+    """Puts the matches' thumbnails together, row by row; what is beyond the size (width, height) is cut off."""
+    collage = Image.new("RGB", size)
+    nblocks_x = -(-size[0] // SIDE)
+    for row, ids in enumerate(np.ascontiguousarray(matches[:, 0]).reshape(-1, nblocks_x)):
+        tiles = opened.thumbnails(ids).swapaxes(0, 1).reshape(SIDE, nblocks_x * SIDE, 3)
+        collage.paste(Image.fromarray(tiles), (0, row * SIDE))
+    return collage
 
 
 def measure_quality(
@@ -237,9 +242,7 @@ def _stage(on_progress: Progress | None, name: str) -> Callable[[int, int], None
 
 def _check_output(output: Path, photo: Path, library: Path) -> None:
     check_writable(output)
-    for other, what in ((photo, "the photograph"), (library, "the library")):
-        if output.exists() and other.exists() and output.samefile(other):
-            raise GpufsError(f"{output}: is {what} itself")
+    check_is_no_input(output, ((photo, "the photograph itself"), (library, "the library itself")))
     if _format_of(output) is None:
         raise GpufsError(f"{output}: '{output.suffix}' is no picture's extension; try .png or .jpg")
 
@@ -256,7 +259,7 @@ def _check_library(opened: _native.Library, options: CollageOptions, on_progress
         opened.check_sums(_stage(on_progress, "checking the library"))
 
 
-def _save(pixels: Pixels, output: Path) -> None:
+def _save(collage: Image.Image, output: Path) -> None:
     picture_format = _format_of(output)
     # PNG at level 3: a third of the default's time, 5 % more bytes.
     extra: dict[str, Any] = {"JPEG": {"quality": 92}, "WEBP": {"quality": 92}, "PNG": {"compress_level": 3}}.get(
@@ -264,6 +267,6 @@ def _save(pixels: Pixels, output: Path) -> None:
     )
     with replacing(output) as stream:
         try:
-            Image.fromarray(pixels).save(stream, picture_format, **extra)
+            collage.save(stream, picture_format, **extra)
         except (ValueError, KeyError, SystemError) as error:
             raise GpufsError(f"{output}: cannot be written as {picture_format}: {error}") from error

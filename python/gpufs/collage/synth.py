@@ -14,12 +14,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from gpufs import _native
-from gpufs.collage.images import Pixels, UnreadableImageError, read_rgb
+from gpufs.collage.images import Pixels, UnreadableImageError, read_rgb, to_pixels
 from gpufs.collage.indexing import IndexReport, find_pictures, why_nothing
-from gpufs.collage.interrupt import check_writable, sigterm_interrupts
+from gpufs.collage.interrupt import check_new_library, sigterm_interrupts
 from gpufs.collage.tiles import TILE_SIDE
 from gpufs.collage.workers import in_order
 from gpufs.errors import GpufsError
@@ -97,7 +95,7 @@ def synthesize_library(
         if not os.path.lexists(path):
             raise GpufsError(f"{path}: there is no such file or folder")
     inputs = inputs or bundled_photos()
-    check_writable(output)
+    check_new_library(output, inputs)
     _check_room(output, nimages, options)
     with sigterm_interrupts():
         builder = _native.LibraryBuilder(
@@ -158,9 +156,9 @@ def load_photo(path: str, nphotos: int) -> tuple[Pixels, int]:
         raise UnreadableImageError(f"has {width} x {height} pixels; at least {TILE_SIDE} x {TILE_SIDE} are needed")
     factor = reduction_for((width, height), nphotos)
     if factor == 1:
-        return np.ascontiguousarray(image), 1
-    reduced = np.asarray(image.reduce(factor))
-    return np.ascontiguousarray(reduced[: height // factor, : width // factor]), factor  # no partial pixels
+        return to_pixels(image), 1
+    whole = (0, 0, width // factor * factor, height // factor * factor)  # no partial pixels
+    return to_pixels(image.reduce(factor, whole)), factor
 
 
 def _check_room(output: Path, nimages: int, options: SynthOptions) -> None:

@@ -37,9 +37,12 @@ def thumbnail(image: Image.Image, full_size: tuple[int, int]) -> tuple[Pixels, S
     """
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
-    # Cropped first: a filter that is told of a box looks beyond its edges.
-    square_part = image.crop((left, top, left + side, top + side))
-    small = square_part.resize((TILE_SIDE, TILE_SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
+    # Reduced or cropped first: a filter that is told of a box looks beyond its edges. A large picture is not copied.
+    factor = max(1, side // (3 * TILE_SIDE))
+    square_part = (left, top, left + side, top + side)
+    middle = image.crop(square_part) if factor == 1 else image.reduce(factor, square_part)
+    box = (0, 0, side / factor, side / factor)  # a last pixel may be of less than factor
+    small = middle.resize((TILE_SIDE, TILE_SIDE), Image.Resampling.LANCZOS, box)
     width, height = full_size
     side = min(full_size)
     square = np.array([[(width - side) // 2, (height - side) // 2, side]], np.uint32)
@@ -71,15 +74,18 @@ def _count(size: tuple[int, int], scale: int, stride: int) -> int:
 
 
 def _cut_at(image: Image.Image, scale: int, stride: int) -> tuple[Pixels, Squares]:
-    reduced = np.asarray(image if scale == 1 else image.reduce(scale))
-    whole = reduced[: image.height // scale, : image.width // scale]  # reduce() has partial pixels too
-    windows = np.lib.stride_tricks.sliding_window_view(whole, (TILE_SIDE, TILE_SIDE), axis=(0, 1))[::stride, ::stride]
-    ny, nx = windows.shape[:2]
-    pixels = np.ascontiguousarray(windows.transpose(0, 1, 3, 4, 2)).reshape(ny * nx, TILE_SIDE, TILE_SIDE, 3)
+    reduced = image if scale == 1 else image.reduce(scale)
+    width, height = image.width // scale, image.height // scale  # reduce() has partial pixels too
+    ny, nx = ((side - TILE_SIDE) // stride + 1 for side in (height, width))
+    pixels = np.empty((ny, nx, TILE_SIDE, TILE_SIDE, 3), np.uint8)
+    for row, y in enumerate(range(0, height - TILE_SIDE + 1, stride)):
+        band = np.asarray(reduced.crop((0, y, width, y + TILE_SIDE)))
+        windows = np.lib.stride_tricks.sliding_window_view(band, TILE_SIDE, axis=1)[:, ::stride]  # row, tile, c, column
+        pixels[row] = windows.transpose(1, 0, 3, 2)
     ys, xs = np.divmod(np.arange(ny * nx), nx)
     step = stride * scale
     squares = np.stack([xs * step, ys * step, np.full(ny * nx, TILE_SIDE * scale)], axis=1).astype(np.uint32)
-    return pixels, squares
+    return pixels.reshape(ny * nx, TILE_SIDE, TILE_SIDE, 3), squares
 
 
 def load(path: str, options: TileOptions | None) -> tuple[Pixels, Squares]:

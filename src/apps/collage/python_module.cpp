@@ -257,6 +257,7 @@ NB_MODULE(_native, m) {
       },
       nullptr);
 
+  m.attr("MAGIC") = nb::bytes(magic, sizeof magic);
   m.attr("TILE_SIDE") = tile_side;
   m.attr("DEFAULT_SEED") = default_seed;
   m.attr("DEFAULT_SHORTLIST_GOAL") = default_shortlist_goal;

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of `gpufs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpufs.collage.cli import app as collage_app
+from gpufs.collage.cli import reports_errors
+
+app = typer.Typer(
+    name="gpufs",
+    help="Files for code that runs inside a GPU kernel.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(collage_app, name="collage")
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps `gpufs` a group of commands."""
+
+
+@app.command()
+@reports_errors
+def doctor(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files: how would gpufs read them, and why?")] = None,
+) -> None:
+    """Say what this machine offers: GPU, driver, limits, and which way files take."""
+    from gpufs import doctor as module
+
+    raise typer.Exit(module.main([str(path) for path in paths or []]))
