@@ -8,29 +8,21 @@ Before, every command must pass in the copy as it is, else a failure would prove
 
 from __future__ import annotations
 
-import contextlib
 import filecmp
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from bugs import BUGS, Bug
+from trial import Outcome, run_program
 
 ROOT = Path(__file__).resolve().parents[3]
 OUT = ROOT / "build" / "mutations"
 TREE = OUT / "tree"
-
-
-class Outcome(NamedTuple):
-    good: bool  # the tests passed
-    says: str  # which test did not, and how
-    seconds: float
 
 
 def planted(tree: Path, bug: Bug) -> dict[Path, str]:
@@ -105,37 +97,10 @@ def build(kind: str, programs: set[str], log: Path) -> bool:
 
 def run(bug: Bug, log: Path, deadline: float) -> Outcome:
     program = next(path for path in (OUT / bug.kind).rglob(bug.program) if path.is_file())
-    # As many seeds as the test has by itself.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GPUFS_TEST_")}
-    environment["TSAN_OPTIONS"] = "halt_on_error=1"
-    begin = time.monotonic()
-    hung = False
-    with log.open("w") as out:
-        command = [str(program), f"--gtest_filter={bug.test}", "--gtest_fail_fast"]
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
-        try:
-            process.wait(deadline)
-        except subprocess.TimeoutExpired:
-            hung = True
-        # What a test that was killed or has died leaves behind, too.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    text = log.read_text(errors="replace")
-    started = re.findall(r"^\[ RUN      \] (\S+)", text, re.MULTILINE)
-    failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", text, re.MULTILINE)
-    says = (failed or started[-1:] or ["no test"])[0]
-    passed = process.returncode == 0 and not hung
-    if hung:
-        says += f": hangs (killed after {deadline:.0f} s)"
-    elif kind := re.search(r"WARNING: ThreadSanitizer: ([\w ]+?) \(", text):
-        says += f": {kind[1]}"
-    elif process.returncode < 0:
-        says += f": {signal.Signals(-process.returncode).name}"
-    elif passed and (not started or "[  SKIPPED ]" in text):
-        passed = False
-        says += " was not run"
-    return Outcome(passed, says, time.monotonic() - begin)
+    got = run_program([str(program), f"--gtest_filter={bug.test}"], log, deadline, {"TSAN_OPTIONS": "halt_on_error=1"})
+    if got.good and "[  SKIPPED ]" in log.read_text(errors="replace"):
+        return got._replace(good=False, how="was not run")
+    return got
 
 
 def seconds_since(begin: float) -> str:
