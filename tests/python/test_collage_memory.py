@@ -13,7 +13,7 @@ import pytest
 from conftest import paint
 from PIL import Image
 
-SIDE = 4000
+SIDE = 3000
 NPIXELS = SIDE * SIDE
 
 KINDS = ("RGB", "RGBA", "I;16", "F", "P", "turned")
@@ -40,7 +40,7 @@ def peak(folder: Path, *arguments: str | Path) -> int:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A square picture of 16 million pixels for each kind, uncompressed where that is quick, and a small one."""
+    """A square picture of 9 million pixels for each kind, uncompressed where that is quick, and a small one."""
     folder = tmp_path_factory.mktemp("large")
     tile = Image.fromarray(paint(np.random.default_rng(3), 1000, 1000))
     picture = Image.new("RGB", (SIDE, SIDE))

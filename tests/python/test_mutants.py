@@ -281,6 +281,11 @@ def test_a_test_that_fails_without_the_mutant_finds_nothing(project: Path, monke
 def test_only_what_depends_on_a_change_is_built_anew(project: Path) -> None:
     base = rebuild.Base(project, project / "build" / "base")
     assert base.build({"first", "second", "other"}, 2, project / "log")
+    first = base.program("first").stat().st_mtime_ns
+    (project / "src" / "twice.cpp").touch()  # a new time, but nothing new
+    base = rebuild.Base(project, project / "build" / "base")
+    assert base.build({"first", "second", "other"}, 2, project / "log")
+    assert base.program("first").stat().st_mtime_ns == first
     assert base.contains("second", "src/twice.cpp") and not base.contains("other", "src/twice.cpp")
     tree = rebuild.Tree(base, project / "work", "include/twice.hpp", HEADER.replace("x - 1", "x - 2").encode())
     end = time.monotonic() + 60
@@ -291,3 +296,6 @@ def test_only_what_depends_on_a_change_is_built_anew(project: Path) -> None:
     assert tree.build("other", end - time.monotonic()) == base.program("other")
     tree.remove()
     assert not (project / "work").exists()
+    (project / "include" / "twice.hpp").write_text(HEADER + "// other\n")
+    assert base.build({"first"}, 2, project / "log")
+    assert base.program("first").stat().st_mtime_ns != first
