@@ -112,7 +112,7 @@ def test_what_is_explained_is_still_in_the_code() -> None:
     syntax = pytest.importorskip("syntax", reason="no tree-sitter")
     keys = {one.key for file in related.sources(ROOT) for one in syntax.all_mutants(ROOT, file)}
     for key, known in mutants.explained().items():
-        assert key in keys, f"take {key} out of equivalent.json: the code of {known['mutant']} has changed"
+        assert key in keys, f"take {key} out of equivalent.json: the code of {known['file']} has changed"
         assert known["why"]
 
 
@@ -181,7 +181,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(mutants, "EQUIVALENT", root / "equivalent.json")
     monkeypatch.setattr(mutants, "programs_for", lambda file: ("other", "broken", "first", "second"))
     monkeypatch.setattr(mutants, "SHORTEST_DEADLINE", 2.0)
-    (root / "equivalent.json").write_text('{"f": {"mutant": "", "why": "nobody can tell"}}')
+    (root / "equivalent.json").write_text('{"f": {"mutant": "", "file": "src/twice.cpp", "why": "nobody can tell"}}')
     yield root
 
 
@@ -190,7 +190,7 @@ def mutant_of(root: Path, key: str, file: str, old: str, new: str) -> dict[str, 
     assert text.count(old) == 1
     start = text.index(old)
     made = {"key": key, "file": file, "line": text[:start].count("\n") + 1, "function": "f", "operator": "arithmetic"}
-    return made | {"start": start, "end": start + len(old), "old": old, "new": new, "diff": f"-{old}\n+{new}\n\n"}
+    return made | {"start": start, "end": start + len(old), "old": old, "new": new, "diff": f"---\n+++\n-{old}\n+{new}"}
 
 
 def drawn_in(root: Path, wanted: int) -> Path:
@@ -235,6 +235,17 @@ def test_what_becomes_of_mutants(jobs: int, project: Path, capsys: pytest.Captur
     assert mutants.report([whole]) == 1  # 3 of 5 is less than nine tenths, however lucky
     said = capsys.readouterr().out
     assert "SURVIVED b: arithmetic in f" in said and "found by: " in said
+    mutants.explain("b", "nobody asks for it", [whole])
+    mutants.explain("e", "it is not linked", [whole])
+    assert mutants.explained()["b"] == {
+        "file": "src/twice.cpp",
+        "mutant": ["-x * 3", "+x / 3"],
+        "why": "nobody asks for it",
+    }
+    with pytest.raises(SystemExit, match="no mutant a has survived"):
+        mutants.explain("a", "", [whole])
+    assert mutants.report([whole]) == 0
+    assert "found or explained 5 of 5" in capsys.readouterr().out
     # Enough have been tried: nothing is run again, and what is there stays.
     mutants.run(drawn, jobs, 5, out, 0)
     assert json.loads(out.read_text())["results"] == whole["results"]

@@ -4,6 +4,7 @@
     mutants.py draw N SEED [--under PATH]... > mutants.json    needs tree-sitter
     mutants.py run mutants.json [--jobs J] [--minutes M] [--out results.json]    needs what tests need
     mutants.py report results.json...    of several runs together
+    mutants.py explain KEY WHY results.json...    puts one that survived into equivalent.json
 
 A mutant is found when a related test program fails, crashes or hangs with it, and passes without it; it does not count
 when it does not compile: another one is drawn. `run` goes on where a results.json that is there ends. Survivors that
@@ -137,7 +138,7 @@ class Runner:
     def _take_explained(self) -> None:
         known = explained()
         for mutant in self.drawn["mutants"][: self.drawn["wanted"]]:
-            if mutant["key"] in known:
+            if mutant["key"] in known and mutant["key"] not in self.results:
                 why = known[mutant["key"]]["why"]
                 self.results[mutant["key"]] = mutant | {"status": "explained", "how": why, "seconds": 0.0}
 
@@ -355,7 +356,7 @@ def report(all_results: Iterable[Json]) -> int:
     wanted = 0
     for whole in all_results:
         wanted += whole["wanted"]
-        merged |= {result["key"]: result for result in whole["results"]}
+        merged |= {result["key"]: dict(result) for result in whole["results"]}
         unsteady.update(whole["unsteady"])
         failing |= whole["failing"]
     for result in merged.values():
@@ -386,6 +387,17 @@ def report(all_results: Iterable[Json]) -> int:
     return int(number > 0 and wilson(tally["found"] + tally["explained"], number)[1] < 0.9)
 
 
+def explain(key: str, why: str, all_results: Iterable[Json]) -> None:
+    """Puts a mutant that survived into equivalent.json."""
+    found = {result["key"]: result for whole in all_results for result in whole["results"]}
+    if key not in found or found[key]["status"] != "survived":
+        sys.exit(f"no mutant {key} has survived there")
+    change = [line for line in found[key]["diff"].split("\n")[2:] if line[:1] in ("-", "+")]
+    known = explained() | {key: {"file": found[key]["file"], "mutant": change, "why": why}}
+    ordered = dict(sorted(known.items(), key=lambda one: (one[1]["file"], one[0])))
+    EQUIVALENT.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mutants.py", description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -401,6 +413,10 @@ def main(arguments: list[str]) -> int:
     running.add_argument("--most-programs", type=int, default=0, help="try so many of a file's test programs; 0: all")
     reporting = commands.add_parser("report")
     reporting.add_argument("results", type=Path, nargs="+")
+    explaining = commands.add_parser("explain")
+    explaining.add_argument("key")
+    explaining.add_argument("why")
+    explaining.add_argument("results", type=Path, nargs="+")
     options = parser.parse_args(arguments)
     if options.command == "draw":
         json.dump(draw(options.number, options.seed, options.under), sys.stdout, indent=1)
@@ -409,7 +425,11 @@ def main(arguments: list[str]) -> int:
     if options.command == "run":
         run(options.mutants, max(1, options.jobs), options.minutes, options.out, options.most_programs)
         return report([json.loads(options.out.read_text())])
-    return report(json.loads(path.read_text()) for path in options.results)
+    results = [json.loads(path.read_text()) for path in options.results]
+    if options.command == "explain":
+        explain(options.key, options.why, results)
+        return 0
+    return report(results)
 
 
 if __name__ == "__main__":
