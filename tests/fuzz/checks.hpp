@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether what came of a round's calls is as promised.
+#pragma once
+#include "fuzz/history.hpp"
+#include "fuzz/posix.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace fuzz {
+
+class checks {
+ public:
+  checks(const program& p, std::string root)
+      : program_(p), root_(std::move(root)), past_(number_from_environment("GPUFS_FUZZ_IDENTITY", 1) != 0) {}
+
+  void begin() {
+    names_ = names_below(root_);
+    for (const auto& [path, n] : names_.nodes) {
+      if (n.kind == node_kind::file) past_.add_file(n.inode, bytes_of(path));
+    }
+  }
+
+  // What is wrong, or nothing. `now`: after all of them.
+  std::string after_round(std::vector<event> made, std::uint64_t now) {
+    const std::size_t first = past_.events().size();
+    for (event& e : made) past_.add(std::move(e));
+    past_.work_out();
+    for (std::size_t i = first; i < past_.events().size(); ++i) {
+      const std::string wrong = check(i);
+      if (!wrong.empty()) return past_.events()[i].text(names_mount()) + ": " + wrong;
+    }
+    for (const auto& [inode, file] : past_.files()) {
+      const std::string wrong = file.wrong_appends();
+      if (!wrong.empty()) return wrong;
+    }
+    std::string wrong = check_names(first);
+    if (wrong.empty()) wrong = check_files(now);
+    return wrong;
+  }
+  std::uint64_t searches_given_up() const { return given_up_; }
+
+ private:
+  bool names_mount() const { return program_.mounts.size() > 1; }
+
+  std::vector<std::byte> bytes_of(const std::string& path) const {
+    std::ifstream in(root_ + "/" + path, std::ios::binary);
+    const std::string all((std::istreambuf_iterator<char>(in)), {});
+    std::vector<std::byte> bytes(all.size());
+    std::memcpy(bytes.data(), all.data(), all.size());
+    return bytes;
+  }
+
+  static std::string not_what(const std::string& expected) { return "not " + expected; }
+
+  std::string check(std::size_t i) {
+    const event& e = past_.events()[i];
+    if (!e.was_made() || e.by_process()) return "";
+    if (e.got.end <= e.got.begin) return "the clock stood still";
+    const verb what = e.made.what;
+    if (is_open(what)) return check_open(e);
+    if (what == verb::list) return check_list(e);
+    if (what == verb::stat) return check_stat(e);
+    if (names_paths(what)) return "";
+    const opened_file* o = past_.handle(i);
+    if (o == nullptr) return "the handle was not open, by what came before";
+    const bool writes = takes_bytes(what) || what == verb::cut || what == verb::sync;
+    const bool reads = what == verb::read || what == verb::look || what == verb::load;
+    if ((writes && !o->writes()) || (reads && !o->reads())) {
+      return e.got.value == -EBADF || (what == verb::store && e.got.value == -ENXIO) ? "" : not_what("-EBADF");
+    }
+    if (program_.may_starve && e.got.value == -ENOMEM) return "";
+    switch (what) {
+      case verb::close:
+      case verb::close_all:
+      case verb::sync:
+      case verb::cut:
+        return e.got.value == 0 ? "" : not_what("0");
+      case verb::write:
+        return e.got.value == static_cast<std::int64_t>(e.made.nbytes) ? "" : not_what("all bytes");
+      case verb::append:
+        return e.got.value >= 0 ? "" : not_what("an offset");
+      case verb::status:
+        return check_status(e, *o);
+      case verb::read:
+      case verb::look:
+      case verb::store:
+        return check_bytes(e, *o);
+      default:
+        return "";
+    }
+  }
+
+  static int refused(int flags) {
+    const bool writes = (flags & O_GWRONCE) != 0 || (flags & O_ACCMODE) != O_RDONLY;
+    if ((flags & O_ACCMODE) == O_ACCMODE) return -EINVAL;
+    return !writes && (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0 ? -EINVAL : 0;
+  }
+
+  static std::string check_open(const event& e) {
+    if (const int error = refused(e.made.flags); error != 0) return e.got.value == error ? "" : not_what(std::to_string(error));
+    if (e.got.value == 0 && !S_ISREG(e.got.mode)) return "it is no file";
+    return "";
+  }
+
+  static look look_of(const event& e, const opened_file& o) { return {o.by, e.got.begin, e.got.end, o.baseline}; }
+
+  // Who opened a file for reading alone has a version of it, which may be gone.
+  bool may_be_stale(const event& e, const opened_file& o) {
+    if (o.coherent) return false;
+    const auto& changes = past_.file(o.inode).changes;
+    const bool changed = std::any_of(changes.begin(), changes.end(), [&](const change& c) {
+      return c.begin < e.got.end && (c.flushed > o.baseline || c.end > o.baseline);
+    });
+    return changed || names_changed(o.spelling, o.baseline, e.got.end);
+  }
+
+  // Whether somebody may have changed, between these times, what the path names.
+  bool names_changed(const std::string& path, std::uint64_t begin, std::uint64_t end) const {
+    return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& e) {
+      const bool creates = is_open(e.made.what) && (e.made.flags & O_CREAT) != 0;
+      if ((!changes_names(e.made.what) && !creates) || e.got.value != 0 || !e.was_made()) return false;
+      if (e.got.begin >= end || e.got.end <= begin) return false;
+      return is_at_or_above(e.made.path, path) || (!e.made.second.empty() && is_at_or_above(e.made.second, path));
+    });
+  }
+
+  std::string check_status(const event& e, const opened_file& o) {
+    if (e.got.value != 0) return not_what("0");
+    if (e.got.inode != o.inode) return "inode " + std::to_string(e.got.inode) + ", not " + std::to_string(o.inode);
+    const auto size = past_.file(o.inode).nbytes(look_of(e, o));
+    return size.hold(static_cast<std::uint64_t>(e.got.nbytes)) ? "" : std::to_string(e.got.nbytes) + " bytes, not " + size.text();
+  }
+
+  std::string check_bytes(const event& e, const opened_file& o) {
+    if (e.got.value == -ESTALE && may_be_stale(e, o)) return "";
+    const look who = look_of(e, o);
+    const auto size = past_.file(o.inode).nbytes(who);
+    const auto clipped = [&](std::uint64_t n) {
+      std::uint64_t most = e.made.nbytes;
+      if (e.made.what != verb::read) {  // one page
+        const std::uint64_t page = program_.mounts[o.mount].options.page_nbytes;
+        most = std::min(most, page - e.made.begin % page);
+      }
+      return e.made.begin >= n ? 0 : std::min(most, n - e.made.begin);
+    };
+    const std::uint64_t low = clipped(size.low), high = clipped(size.high);
+    if (e.made.what != verb::read && e.got.value == -ENXIO) return low == 0 ? "" : not_what("-ENXIO");
+    if (e.got.value < 0) return not_what("an error");
+    const auto n = static_cast<std::uint64_t>(e.got.value);
+    if (n < low || n > high) return not_what(std::to_string(low) + " to " + std::to_string(high));
+    return e.made.what == verb::store ? "" : wrong_byte(o.inode, who, e.made.begin, std::span(e.bytes).first(n));
+  }
+
+  std::string wrong_byte(std::uint64_t inode, const look& who, std::uint64_t begin, std::span<const std::byte> bytes) {
+    const file_history& file = past_.file(inode);
+    const std::size_t at = file.first_wrong(who, begin, bytes);
+    if (at == bytes.size()) return "";
+    const std::uint64_t x = begin + at;
+    std::ostringstream text;
+    text << "byte " << x << " is " << static_cast<int>(bytes[at]) << ", looked at " << who.begin << " to " << who.end
+         << ", opened by " << who.opened << "; it was " << (x < file.base.size() ? static_cast<int>(file.base[x]) : 0)
+         << file.history(x);
+    return text.str();
+  }
+
+  std::string check_stat(const event& e) {
+    if (e.got.value != 0 || !S_ISREG(e.got.mode)) return "";
+    if (names_changed(e.made.path, e.got.begin, e.got.end)) return "";  // it asks twice, which may find two files
+    // As the host has it; or where somebody in this mount writes it, by that name, as they have it.
+    look who{host_domain, e.got.begin, e.got.end, e.got.begin};
+    std::set<domain> writers;
+    bool coherent = false;
+    for (const opened_file& o : past_.opens()) {
+      if (o.inode != e.got.inode || !o.writes()) continue;
+      writers.insert(o.by);
+      if (o.mount != e.made.mount || o.once() || o.spelling != e.made.path || (o.flags & O_NOFOLLOW) != 0) continue;
+      if (o.end < e.got.begin && o.close_begin > e.got.end) {
+        coherent = true;
+        who = {o.by, e.got.begin, e.got.end, o.baseline};
+      }
+    }
+    auto size = past_.file(e.got.inode).nbytes(who);
+    if (!coherent && writers.size() > 1) size.low = 0;
+    return size.hold(static_cast<std::uint64_t>(e.got.nbytes)) ? "" : std::to_string(e.got.nbytes) + " bytes, not " + size.text();
+  }
+
+  // A name that was there all the time is listed once; none that never was there is.
+  std::string check_list(const event& e) const {
+    if (e.got.value < 0) return "";  // by check_names
+    std::map<std::string, int> listed;
+    for (std::int64_t at = 0; at < e.got.value;) {
+      service::dir_entry entry;
+      std::memcpy(&entry, e.bytes.data() + at, sizeof entry);
+      const std::string name(reinterpret_cast<const char*>(e.bytes.data() + at + sizeof entry), entry.name_nbytes);
+      if (entry.entry_nbytes == 0) return "an entry of no bytes";
+      at += entry.entry_nbytes;
+      ++listed[name];
+    }
+    std::set<std::string> moved;  // that somebody may have changed in this round
+    bool directory_moved = false;
+    for (const event& other : past_.events()) {
+      if (other.round != e.round || !other.was_made() || other.got.value != 0) continue;
+      const bool creates = is_open(other.made.what) && (other.made.flags & O_CREAT) != 0;
+      if (!changes_names(other.made.what) && !creates) continue;
+      for (const std::string& path : {other.made.path, other.made.second}) {
+        if (path.empty()) continue;
+        if (!e.made.path.empty() && is_at_or_above(path, e.made.path)) directory_moved = true;
+        if (name_tree::parent(path) == e.made.path) moved.insert(path);
+      }
+    }
+    if (directory_moved) return "";
+    const std::string prefix = e.made.path.empty() ? "" : e.made.path + "/";
+    for (const auto& [path, n] : names_.nodes) {
+      if (name_tree::parent(path) != e.made.path || moved.contains(path)) continue;
+      const std::string name = path.substr(prefix.size());
+      if (listed[name] != 1) return "'" + name + "' is listed " + std::to_string(listed[name]) + " times";
+    }
+    for (const auto& [name, count] : listed) {
+      if (count != 0 && names_.find(prefix + name) == nullptr && !moved.contains(prefix + name))
+        return "no '" + name + "' was there";
+    }
+    return "";
+  }
+
+  std::string check_names(std::size_t first) {
+    const name_tree after = names_below(root_);
+    std::vector<name_call> made;
+    bool others = false;  // change names in whose mounts' backs
+    for (const event& e : past_.events()) {
+      others |= changes_names(e.made.what) && e.got.value == 0 && (e.by_process() || program_.mounts.size() > 1);
+    }
+    for (std::size_t i = first; i < past_.events().size(); ++i) {
+      const event& e = past_.events()[i];
+      if (!e.was_made() || !names_paths(e.made.what) || e.made.what == verb::list) continue;
+      if (is_open(e.made.what) && refused(e.made.flags) != 0) continue;
+      name_call c{.what = e.made.what,
+                  .actor = e.actor,
+                  .mount = e.by_process() ? no_mount : e.made.mount,
+                  .path = e.made.path,
+                  .second = e.made.second,
+                  .flags = e.made.flags,
+                  .value = e.got.value,
+                  .inode = e.got.inode,
+                  .mode = e.got.mode,
+                  .begin = e.got.begin,
+                  .end = e.got.end,
+                  .text = e.text(names_mount()),
+                  .shared = {}};
+      if (is_open(e.made.what) && others) {
+        for (const opened_file& o : past_.opens()) {
+          if (&o == past_.handle(i) || o.mount != c.mount || o.spelling != c.path) continue;
+          if (o.begin < c.end && o.close_end > c.begin) c.shared.insert(o.inode);
+        }
+      }
+      made.push_back(std::move(c));
+    }
+    order_search search(names_, made, after);
+    const bool found = search();
+    given_up_ += search.gave_up();
+    names_ = after;
+    return found ? "" : no_order(made, search.longest(), after);
+  }
+
+  static std::string no_order(const std::vector<name_call>& made, const std::vector<std::size_t>& longest, const name_tree& after) {
+    std::ostringstream text;
+    text << "no order of these calls gives what came of them; as far as one went:";
+    std::vector<bool> placed(made.size());
+    const auto line = [&](std::size_t i) {
+      text << "\n    " << made[i].text << " (" << made[i].begin << " to " << made[i].end;
+      if (made[i].inode != 0) text << ", inode " << made[i].inode;
+      text << ')';
+    };
+    for (const std::size_t i : longest) {
+      placed[i] = true;
+      line(i);
+    }
+    text << "\n  and not:";
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      if (!placed[i]) line(i);
+    }
+    text << "\n  then there is: " << after.key();
+    return text.str();
+  }
+
+  // What is in the files now.
+  std::string check_files(std::uint64_t now) {
+    for (const auto& [path, n] : names_.nodes) {
+      if (n.kind != node_kind::file) continue;
+      const look who{host_domain, now, now + 1, now};
+      const auto bytes = bytes_of(path);
+      const auto size = past_.file(n.inode).nbytes(who);
+      if (!size.hold(bytes.size())) return "'" + path + "' has " + std::to_string(bytes.size()) + " bytes, not " + size.text();
+      const std::string wrong = wrong_byte(n.inode, who, 0, bytes);
+      if (!wrong.empty()) return "'" + path + "': " + wrong;
+    }
+    return "";
+  }
+
+  const program& program_;
+  const std::string root_;
+  history past_;
+  name_tree names_;
+  std::uint64_t given_up_ = 0;
+};
+
+}  // namespace fuzz
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Draws a program from its seed. Each takes some of the verbs only, more or less often (swarm testing: Groce and others, ISSTA
+// 2012), and few names, so that calls meet.
+#pragma once
+#include "fuzz/program.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace fuzz {
+
+class drawer {
+ public:
+  explicit drawer(std::uint64_t seed) : draw_(seed) { out_.seed = seed; }
+
+  program operator()() {
+    draw_groups();
+    draw_mounts();
+    draw_names();
+    draw_weights();
+    open_.assign(out_.active.size(), std::vector<bool>(handles_per_group));
+    mount_of_.assign(out_.active.size(), std::vector<unsigned>(handles_per_group));
+    const std::uint64_t nrounds = draw_.between(1, 3);
+    for (std::uint64_t r = 0; r < nrounds; ++r) draw_round();
+    return std::move(out_);
+  }
+
+ private:
+  void draw_groups() {
+    formation& how = out_.how;
+    how.grid = static_cast<unsigned>(draw_.between(1, on_cuda ? 6 : 3));
+    const auto warps = static_cast<unsigned>(draw_.between(1, 2));
+    how.block = 32 * warps;
+    const std::uint64_t kinds = draw_.below(6);
+    for (unsigned b = 0; b < how.grid; ++b) {
+      const bool as_block = kinds == 3 || (kinds > 3 && draw_.percent(25));
+      for (unsigned w = 0; w < warps; ++w) {
+        how.warps.push_back(as_block    ? group_kind::block
+                            : kinds > 3 ? static_cast<group_kind>(draw_.below(3))
+                                        : static_cast<group_kind>(kinds));
+      }
+    }
+    simt::cpu_schedule& s = how.schedule;
+    s.seed = out_.seed;
+    s.order = static_cast<simt::block_order>(draw_.below(3));
+    s.nthreads = static_cast<unsigned>(draw_.between(1, 3));
+    s.switch_percent = draw_.pick(std::vector<unsigned>{0, 5, 25, 60, 100});
+    draw_policy(draw_, s);
+    const std::uint32_t n = how.ngroups();
+    std::set<std::uint32_t> chosen;
+    for (std::uint64_t i = draw_.between(2, 5); i != 0; --i) chosen.insert(static_cast<std::uint32_t>(draw_.below(n)));
+    out_.active.assign(chosen.begin(), chosen.end());
+  }
+
+  void draw_mounts() {
+    const std::vector<std::uint32_t> pages = {512, 512, 512, 1024, 4096, 4096, 16384, 65536};
+    out_.root = draw_.percent(80) ? root_kind::memory : root_kind::disk;
+    for (std::uint64_t n = draw_.percent(65) ? 1 : draw_.between(2, 3); n != 0; --n) {
+      fuzz_mount& m = out_.mounts.emplace_back();
+      mount_options& o = m.options;
+      o.writable = true;
+      o.page_nbytes = draw_.pick(pages);
+      // Each warp of a block pins a page, and a page that is mapped for writing takes two frames.
+      o.cache_nbytes = o.page_nbytes * (draw_.percent(40) ? draw_.between(2, 6) : draw_.between(2, 64));
+      o.dirty_nbytes = draw_.percent(30) ? 0 : draw_.between(1, o.cache_nbytes);
+      o.max_open_files = 256;
+      o.max_mappings = 256;
+      o.nworkers = static_cast<std::uint32_t>(draw_.between(1, 3));
+      o.nrings = static_cast<std::uint32_t>(draw_.below(4));
+      o.request_rings = static_cast<std::uint32_t>(draw_.between(1, 4));
+      o.request_slots = draw_.percent(50) ? 2 : 8;
+      o.frame_timeout = std::chrono::seconds(60);
+      const std::uint64_t store = draw_.below(100);
+      m.store = store < 30   ? store_choice::automatic
+                : store < 55 ? store_choice::posix
+                : store < 65 ? store_choice::direct
+                : store < 90 ? store_choice::mapped_all
+                             : store_choice::slow;
+      if (under_memcheck() && m.store == store_choice::mapped_all) m.store = store_choice::posix;
+    }
+  }
+
+  void draw_names() {
+    const std::vector<std::string> all_directories = {"d0", "d1", "d0/s", "x"};
+    const std::vector<std::string> all_files = {"f0", "f1", "d0/f", "d1/f", "d0/s/f"};
+    for (const std::string& d : all_directories) {
+      if (draw_.percent(65) && (d != "d0/s" || has(out_.directories, "d0"))) out_.directories.push_back(d);
+      if (draw_.percent(75)) directories_.push_back(d);
+    }
+    if (directories_.empty()) directories_.push_back("x");
+    for (const std::string& f : all_files) {
+      if (draw_.percent(50)) files_.push_back(f);
+    }
+    if (files_.empty()) files_.push_back("f0");
+    // More often one of them than all.
+    if (draw_.percent(50)) hot_ = draw_.pick(files_);
+    const std::uint64_t page = draw_.pick(out_.mounts).options.page_nbytes;
+    most_ = std::min<std::uint64_t>(draw_.between(1, 6) * page, 20'000);
+    for (const std::string& f : all_files) {
+      const std::size_t slash = f.rfind('/');
+      if (slash != std::string::npos && !has(out_.directories, f.substr(0, slash))) continue;
+      if (draw_.percent(60)) out_.files.push_back({f, draw_.percent(25) ? 0 : draw_.below(most_), ++id_});
+    }
+  }
+
+  static bool has(const std::vector<std::string>& of, const std::string& what) {
+    return std::find(of.begin(), of.end(), what) != of.end();
+  }
+
+  void draw_weights() {
+    const std::vector<verb> verbs = {verb::read,   verb::look,   verb::write, verb::append,  verb::store, verb::cut,
+                                     verb::sync,   verb::status, verb::stat,  verb::unlink,  verb::rmdir, verb::mkdir,
+                                     verb::rename, verb::list,   verb::close, verb::open_all};
+    for (const verb v : verbs) {
+      if (!draw_.percent(50)) continue;
+      // On disk a number of a removed file is soon another's, so that files could not be told apart.
+      if (out_.root == root_kind::disk && (v == verb::unlink || v == verb::rename)) continue;
+      for (std::uint64_t n = draw_.between(1, 4); n != 0; --n) verbs_.push_back(v);
+    }
+    for (std::uint64_t n = draw_.between(2, 5); n != 0; --n) verbs_.push_back(verb::open);
+    if (draw_.percent(50)) verbs_.push_back(verb::append);
+    creates_ = static_cast<unsigned>(draw_.below(100));
+    // Whether all opens of a program write, some, or most only read.
+    reads_ = draw_.pick(std::vector<unsigned>{0, 20, 60});
+    once_ = draw_.percent(70) ? 0 : static_cast<unsigned>(draw_.below(60));
+    odd_ = draw_.percent(60) ? 0 : 30;
+    renames_directories_ = static_cast<unsigned>(draw_.below(101));
+  }
+
+  void draw_round() {
+    round& r = out_.rounds.emplace_back();
+    for (unsigned g = 0; g < out_.active.size(); ++g) {
+      calls& mine = r.groups.emplace_back();
+      const std::uint64_t n = draw_.between(under_tsan ? 1 : 2, under_tsan ? 5 : 9);
+      while (mine.size() < n) draw_call(mine, g);
+    }
+    if (out_.root == root_kind::memory && draw_.percent(20)) {
+      for (std::uint64_t n = draw_.between(1, 3); n != 0; --n) r.host.push_back(draw_host_call());
+    }
+  }
+
+  const std::string& draw_file() { return !hot_.empty() && draw_.percent(60) ? hot_ : draw_.pick(files_); }
+
+  int draw_flags() {
+    if (draw_.percent(odd_ / 5)) return static_cast<int>(draw_.below(4)) | (draw_.percent(50) ? O_CREAT : O_TRUNC);
+    if (draw_.percent(reads_)) return O_RDONLY | (draw_.percent(odd_) ? O_NOFOLLOW : 0);
+    int flags = draw_.percent(85) ? O_RDWR : O_WRONLY;
+    if (draw_.percent(once_)) flags = draw_.percent(50) ? O_GWRONCE : flags | O_GWRONCE;
+    if (draw_.percent(creates_)) flags |= O_CREAT | (draw_.percent(odd_) ? O_EXCL : 0);
+    if (draw_.percent(odd_ / 3)) flags |= O_TRUNC;
+    if (draw_.percent(odd_)) flags |= O_APPEND;
+    return flags;
+  }
+
+  void draw_call(calls& mine, unsigned g) {
+    call c{.what = draw_.pick(verbs_)};
+    c.mount = static_cast<unsigned>(draw_.below(out_.mounts.size()));
+    c.handle = static_cast<unsigned>(draw_.below(handles_per_group));
+    if (names_paths(c.what)) {
+      draw_path(c);
+      if (c.what == verb::open)
+        open_one(mine, g, c);
+      else if (c.what == verb::open_all)
+        open_many(mine, g, c);
+      else
+        mine.push_back(c);
+      return;
+    }
+    // Of those that are open, if any are.
+    std::vector<unsigned> open;
+    for (unsigned h = 0; h < handles_per_group; ++h) {
+      if (open_[g][h]) open.push_back(h);
+    }
+    if (open.empty()) {
+      call o{.what = verb::open, .mount = c.mount, .handle = c.handle};
+      draw_path(o);
+      open_one(mine, g, o);
+    } else {
+      c.handle = draw_.pick(open);
+    }
+    c.mount = mount_of_[g][c.handle];
+    draw_bytes(c);
+    if (is_close(c.what)) open_[g][c.handle] = false;
+    mine.push_back(c);
+  }
+
+  void draw_path(call& c) {
+    if (is_open(c.what)) c.flags = draw_flags();
+    if (c.what == verb::open_all) {
+      const std::string& file = draw_file();
+      const std::size_t slash = file.rfind('/');
+      c.path = slash == std::string::npos ? "" : file.substr(0, slash);
+      c.count = static_cast<unsigned>(draw_.between(1, handles_per_group));
+      for (unsigned k = 0; k < c.count; ++k)
+        c.second += (k == 0 ? "" : " ") + draw_.pick(std::vector<std::string>{"f0", "f1", "f"});
+      c.handle = 0;
+      return;
+    }
+    const bool directory = c.what == verb::mkdir || c.what == verb::rmdir || c.what == verb::list ||
+                           (c.what == verb::rename && draw_.percent(renames_directories_));
+    const bool other = !is_open(c.what) && draw_.percent(5);
+    c.path = directory != other ? draw_.pick(directories_) : draw_file();
+    if (c.what == verb::rename) c.second = directory != draw_.percent(5) ? draw_.pick(directories_) : draw_file();
+    if (c.what == verb::list) c.nbytes = 8192;
+  }
+
+  void open_one(calls& mine, unsigned g, const call& c) {
+    if (open_[g][c.handle]) mine.push_back({.what = verb::close, .mount = mount_of_[g][c.handle], .handle = c.handle});
+    open_[g][c.handle] = true;
+    mount_of_[g][c.handle] = c.mount;
+    mine.push_back(c);
+  }
+  void open_many(calls& mine, unsigned g, const call& c) {
+    // close_all takes handles of one mount.
+    bool one_mount = true;
+    for (unsigned h = 0; h < c.count; ++h) one_mount &= !open_[g][h] || mount_of_[g][h] == mount_of_[g][0];
+    if (one_mount && open_[g][0]) {
+      mine.push_back({.what = verb::close_all, .mount = mount_of_[g][0], .count = c.count});
+    } else {
+      for (unsigned h = 0; h < c.count; ++h) {
+        if (open_[g][h]) mine.push_back({.what = verb::close, .mount = mount_of_[g][h], .handle = h});
+      }
+    }
+    for (unsigned h = 0; h < c.count; ++h) {
+      open_[g][h] = true;
+      mount_of_[g][h] = c.mount;
+    }
+    mine.push_back(c);
+  }
+
+  void draw_bytes(call& c) {
+    if (c.what == verb::sync) c.flags = static_cast<int>(draw_.below(3));
+    if (c.what == verb::cut) c.begin = draw_.percent(20) ? 0 : draw_.below(most_);
+    if (c.what == verb::read || c.what == verb::look || takes_bytes(c.what)) {
+      const std::uint64_t longest = draw_.percent(50) ? 40 : std::min<std::uint64_t>(most_, 3000);
+      c.nbytes = draw_.between(1, longest);
+      if (c.what != verb::append) c.begin = draw_.below(most_);
+      if (takes_bytes(c.what)) c.id = ++id_;
+    }
+  }
+
+  call draw_host_call() {
+    const std::vector<verb> verbs = {verb::write, verb::write, verb::unlink, verb::rename, verb::mkdir, verb::rmdir};
+    call c{.what = draw_.pick(verbs)};
+    if (c.what == verb::write) {
+      c.path = draw_file();
+      c.id = ++id_;
+      c.begin = draw_.below(most_);
+      c.nbytes = draw_.between(1, 100);
+    } else {
+      draw_path(c);
+    }
+    return c;
+  }
+
+  random_source draw_;
+  program out_;
+  std::vector<std::string> directories_, files_;
+  std::string hot_;
+  std::uint64_t most_ = 0, id_ = 0;
+  std::vector<verb> verbs_;
+  unsigned creates_ = 0, reads_ = 0, once_ = 0, odd_ = 0, renames_directories_ = 0;  // percent
+  std::vector<std::vector<bool>> open_;                                              // [group][handle], if all went well
+  std::vector<std::vector<unsigned>> mount_of_;
+};
+
+}  // namespace fuzz
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

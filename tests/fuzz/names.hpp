@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// What names mean, and whether calls that overlapped can have come one after another: a search over the orders that their times
+// permit, on a plain tree of names. It knows nothing of gpufs.
+#pragma once
+#include <array>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_set>
+
+#include "fuzz/program.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace fuzz {
+
+enum class node_kind { file, directory };
+struct node {
+  node_kind kind;
+  std::uint64_t inode;  // of a file
+  bool operator==(const node&) const = default;
+};
+
+// Paths below the root, which is "" and always there.
+class name_tree {
+ public:
+  std::map<std::string, node> nodes;
+
+  bool operator==(const name_tree&) const = default;
+  const node* find(const std::string& path) const {
+    const auto at = nodes.find(path);
+    return at == nodes.end() ? nullptr : &at->second;
+  }
+  static std::string parent(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    return slash == std::string::npos ? "" : path.substr(0, slash);
+  }
+  static bool is_within(const std::string& path, const std::string& directory) {
+    return path.size() > directory.size() && path.compare(0, directory.size(), directory) == 0 && path[directory.size()] == '/';
+  }
+  // 0 where the parent is a directory, else -ENOENT or -ENOTDIR.
+  int parent_error(const std::string& path) const {
+    for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+      const node* n = find(path.substr(0, slash));
+      if (n == nullptr) return -ENOENT;
+      if (n->kind != node_kind::directory) return -ENOTDIR;
+    }
+    return 0;
+  }
+  bool is_empty(const std::string& directory) const {
+    const auto next = nodes.upper_bound(directory + "/");
+    return next == nodes.end() || !is_within(next->first, directory);
+  }
+  void move(const std::string& from, const std::string& to) {
+    std::map<std::string, node> moved;
+    for (auto at = nodes.begin(); at != nodes.end();) {
+      if (at->first == from || is_within(at->first, from)) {
+        moved[to + at->first.substr(from.size())] = at->second;
+        at = nodes.erase(at);
+      } else {
+        ++at;
+      }
+    }
+    nodes.erase(to);
+    nodes.merge(moved);
+  }
+  bool has_inode(std::uint64_t inode) const {
+    return std::any_of(nodes.begin(), nodes.end(), [inode](const auto& n) { return n.second.inode == inode; });
+  }
+  std::string key() const {
+    std::string text;
+    for (const auto& [path, n] : nodes) text.append(path).append(1, ':').append(std::to_string(n.inode)).append(1, ' ');
+    return text;
+  }
+};
+
+// A call on names as it came out.
+struct name_call {
+  verb what;
+  unsigned actor;  // calls of one actor come in the order in which they are given
+  unsigned mount;  // or no_mount: the kernel of the operating system itself
+  std::string path, second;
+  int flags = 0;
+  std::int64_t value = 0;  // 0 or a negative errno
+  std::uint64_t inode = 0;
+  std::uint32_t mode = 0;
+  std::uint64_t begin = 0, end = 0;
+  std::string text;
+  // Files that the mount has open under this path, which others may have renamed or removed: it may go on sharing one of them.
+  std::set<std::uint64_t> shared;
+};
+constexpr unsigned no_mount = ~0u;
+
+// Whether the call may come out so, and what it then leaves.
+class name_rules {
+ public:
+  static bool apply(name_tree& tree, const name_call& c, bool shares) {
+    if (shares) {
+      const bool exclusive = (c.flags & O_CREAT) != 0 && (c.flags & O_EXCL) != 0;
+      return !c.shared.empty() && (exclusive ? c.value == -EEXIST : c.value == 0 && c.shared.contains(c.inode));
+    }
+    switch (c.what) {
+      case verb::open:
+      case verb::open_all:
+        return open(tree, c);
+      case verb::stat: {
+        const node* n = tree.find(c.path);
+        if (n == nullptr) return c.value == missing(tree, c.path);
+        const bool is_directory = (c.mode & S_IFMT) == S_IFDIR;
+        return c.value == 0 && is_directory == (n->kind == node_kind::directory) && (is_directory || c.inode == n->inode);
+      }
+      case verb::unlink:
+      case verb::rmdir:
+        return remove(tree, c);
+      case verb::mkdir: {
+        const int error = tree.find(c.path) != nullptr ? -EEXIST : tree.parent_error(c.path);
+        if (c.value != error) return false;
+        if (error == 0) tree.nodes[c.path] = {node_kind::directory, 0};
+        return true;
+      }
+      case verb::rename:
+        return rename(tree, c);
+      default:
+        return true;
+    }
+  }
+  // Whether a call that came out so leaves the tree as it is, in any state in which it may.
+  static bool only_looks(const name_call& c) {
+    return c.value != 0 || c.what == verb::stat || (is_open(c.what) && (c.flags & O_CREAT) == 0) || c.path == c.second;
+  }
+
+ private:
+  static int missing(const name_tree& tree, const std::string& path) {
+    const int error = tree.parent_error(path);
+    return error != 0 ? error : -ENOENT;
+  }
+
+  static bool open(name_tree& tree, const name_call& c) {
+    const bool creates = (c.flags & O_CREAT) != 0, exclusive = creates && (c.flags & O_EXCL) != 0;
+    const node* n = tree.find(c.path);
+    if (n == nullptr) {
+      const int error = tree.parent_error(c.path);
+      if (error != 0 || !creates) return c.value == (error != 0 ? error : -ENOENT);
+      if (c.value != 0 || tree.has_inode(c.inode)) return false;
+      tree.nodes[c.path] = {node_kind::file, c.inode};
+      return true;
+    }
+    if (n->kind == node_kind::directory) return c.value == -EISDIR || (exclusive && c.value == -EEXIST);
+    if (exclusive) return c.value == -EEXIST;
+    return c.value == 0 && c.inode == n->inode;
+  }
+
+  static bool remove(name_tree& tree, const name_call& c) {
+    const node* n = tree.find(c.path);
+    int error = 0;
+    if (n == nullptr) {
+      error = missing(tree, c.path);
+    } else if (c.what == verb::unlink) {
+      error = n->kind == node_kind::directory ? -EISDIR : 0;
+    } else {
+      error = n->kind == node_kind::file ? -ENOTDIR : tree.is_empty(c.path) ? 0 : -ENOTEMPTY;
+    }
+    if (c.value != error) return false;
+    if (error == 0) tree.nodes.erase(c.path);
+    return true;
+  }
+
+  static bool rename(name_tree& tree, const name_call& c) {
+    std::set<std::int64_t> errors;  // any of those that apply
+    const int parents[] = {tree.parent_error(c.path), tree.parent_error(c.second)};
+    for (const int error : parents) {
+      if (error != 0) errors.insert(error);
+    }
+    const node *from = tree.find(c.path), *to = tree.find(c.second);
+    if (from == nullptr && parents[0] == 0) errors.insert(-ENOENT);
+    if (name_tree::is_within(c.second, c.path)) errors.insert(-EINVAL);
+    if (name_tree::is_within(c.path, c.second)) errors.insert(-ENOTEMPTY);
+    if (from != nullptr && to != nullptr && c.path != c.second) {
+      if (from->kind == node_kind::directory) {
+        if (to->kind == node_kind::file) errors.insert(-ENOTDIR);
+        if (to->kind == node_kind::directory && !tree.is_empty(c.second)) errors.insert(-ENOTEMPTY);
+      } else if (to->kind == node_kind::directory) {
+        errors.insert(-EISDIR);
+      }
+    }
+    if (!errors.empty()) return errors.contains(c.value);
+    if (c.value != 0) return false;
+    if (c.path != c.second) tree.move(c.path, c.second);
+    return true;
+  }
+};
+
+// Looks for an order of all calls in which each may come out as it did, and which leaves the names as they are.
+class order_search {
+ public:
+  order_search(const name_tree& before, const std::vector<name_call>& made, const name_tree& after)
+      : calls_(made), after_(after), placed_(made.size()), tree_(before) {}
+
+  // False: there is none. (Where it takes too long, it is taken that there is one: `gave_up`.)
+  bool operator()() {
+    const bool found = place(calls_.size());
+    gave_up_ = steps_ >= most_steps;
+    return found || gave_up_;
+  }
+  bool gave_up() const { return gave_up_; }
+  const std::vector<std::size_t>& longest() const { return longest_; }  // as far as an order went, for messages
+
+ private:
+  static constexpr std::uint64_t most_steps = 300'000;
+
+  bool may_come_next(std::size_t i) const {
+    for (std::size_t k = 0; k < calls_.size(); ++k) {
+      if (placed_[k] || k == i) continue;
+      if (calls_[k].end < calls_[i].begin || (k < i && calls_[k].actor == calls_[i].actor)) return false;
+    }
+    return true;
+  }
+
+  bool place(std::size_t left) {
+    // What changes nothing may as well come first.
+    std::vector<std::size_t> looks;
+    for (bool again = true; again;) {
+      again = false;
+      for (std::size_t i = 0; i < calls_.size(); ++i) {
+        if (placed_[i] || !name_rules::only_looks(calls_[i]) || !may_come_next(i)) continue;
+        if (!name_rules::apply(tree_, calls_[i], false) && !name_rules::apply(tree_, calls_[i], true)) continue;
+        placed_[i] = again = true;
+        order_.push_back(i);
+        looks.push_back(i);
+      }
+    }
+    bool found = false;
+    if (order_.size() > longest_.size()) longest_ = order_;
+    if (left == looks.size()) {
+      found = tree_ == after_;
+    } else if (++steps_ < most_steps && seen_.insert(key()).second) {
+      for (std::size_t i = 0; i < calls_.size() && !found; ++i) {
+        if (placed_[i] || name_rules::only_looks(calls_[i]) || !may_come_next(i)) continue;
+        for (const bool shares : {false, true}) {
+          const name_tree before = tree_;
+          if (!found && name_rules::apply(tree_, calls_[i], shares)) {
+            placed_[i] = true;
+            order_.push_back(i);
+            found = place(left - looks.size() - 1);
+            order_.pop_back();
+            placed_[i] = false;
+          }
+          tree_ = before;
+        }
+      }
+    }
+    for (const std::size_t i : looks) placed_[i] = false;
+    order_.resize(order_.size() - looks.size());
+    return found;
+  }
+
+  std::string key() const {
+    std::string text(placed_.size(), '0');
+    for (std::size_t i = 0; i < placed_.size(); ++i) text[i] = placed_[i] ? '1' : '0';
+    return text + tree_.key();
+  }
+
+  const std::vector<name_call>& calls_;
+  const name_tree& after_;
+  std::vector<bool> placed_;
+  name_tree tree_;
+  std::vector<std::size_t> order_, longest_;
+  std::unordered_set<std::string> seen_;
+  std::uint64_t steps_ = 0;
+  bool gave_up_ = false;
+};
+
+}  // namespace fuzz
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

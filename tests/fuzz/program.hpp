@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random programs of all verbs, as data: what a few groups of one kernel call on a few mounts of one directory, round by round, and
+// what this process and a second one do beside them.
+#pragma once
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "file/schedules.hpp"
+#include "file/script.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace fuzz {
+
+enum class verb : std::uint32_t {
+  open,      // path, flags -> 0 or an errno; whose file it is: the inode
+  open_all,  // as many opens as `count` says: this and the next ones' paths, which lie in one directory
+  close,
+  close_all,  // as many handles as `count` says, from `handle` on
+  read,       // pread
+  look,       // map_page, its bytes, unmap_page
+  load,       // through pointers, a byte a lane
+  write,      // pwrite
+  append,
+  store,    // map_page_to_write, stores, unmap_page
+  poke,     // through pointers, a byte a lane
+  add,      // fetch_add of 1 on a word of 8 bytes, through a pointer, by the group's leader
+  scratch,  // a private mapping: writes bytes, reads them back, gives them up
+  cut,      // ftruncate
+  sync,     // fsync, how far: flags
+  status,   // fstat
+  stat,     // path
+  unlink,
+  rmdir,
+  mkdir,
+  rename,  // path to second
+  list,    // read_directory
+};
+inline constexpr const char* verb_names[] = {"open",   "open_all", "close", "close_all", "read",    "look", "load", "write",
+                                             "append", "store",    "poke",  "add",       "scratch", "cut",  "sync", "status",
+                                             "stat",   "unlink",   "rmdir", "mkdir",     "rename",  "list"};
+
+inline bool is_open(verb v) { return v == verb::open || v == verb::open_all; }
+inline bool is_close(verb v) { return v == verb::close || v == verb::close_all; }
+inline bool names_paths(verb v) { return is_open(v) || v >= verb::stat; }
+inline bool changes_names(verb v) { return v >= verb::unlink && v <= verb::rename; }
+inline bool gives_bytes(verb v) { return v == verb::read || v == verb::look || v == verb::load || v == verb::list; }
+inline bool takes_bytes(verb v) {
+  return v == verb::write || v == verb::append || v == verb::store || v == verb::poke || v == verb::scratch;
+}
+
+struct call {
+  verb what;
+  unsigned mount = 0;
+  unsigned handle = 0;  // which of the group's
+  unsigned count = 1;
+  int flags = 0;
+  std::string path, second;
+  std::uint64_t begin = 0, nbytes = 0;
+  std::uint64_t id = 0;  // of what takes bytes: byte x of the file becomes content_byte(id, x - begin)
+};
+using calls = std::vector<call>;
+
+constexpr unsigned handles_per_group = 4;
+
+// This process and the second one take the names' verbs, write, append, cut and read by path, each opening the file itself.
+struct round {
+  std::vector<calls> groups;  // of the active groups
+  calls host, peer;           // while the kernel runs
+};
+
+enum class root_kind { memory, disk };
+enum class store_choice { automatic, posix, direct, mapped_all, slow };
+inline constexpr const char* store_names[] = {"auto", "posix", "posix O_DIRECT", "auto that maps all", "calls that are slow"};
+
+struct fuzz_mount {
+  mount_options options;
+  store_choice store = store_choice::automatic;
+};
+
+struct first_file {
+  std::string path;
+  std::uint64_t nbytes = 0, id = 0;
+};
+
+struct program {
+  std::uint64_t seed = 0;
+  root_kind root = root_kind::memory;
+  std::vector<fuzz_mount> mounts;
+  formation how;
+  std::vector<std::uint32_t> active;  // which groups of the formation do anything
+  std::vector<std::string> directories;
+  std::vector<first_file> files;
+  std::vector<round> rounds;
+  std::map<unsigned, given_schedule> schedules;  // by round; the others are drawn
+  std::string left_out;
+  bool may_starve = false;  // more pages may be pinned than there are frames: -ENOMEM
+};
+
+inline std::string flags_text(int flags) {
+  std::string text = (flags & O_ACCMODE) == O_RDWR     ? "RDWR"
+                     : (flags & O_ACCMODE) == O_WRONLY ? "WRONLY"
+                     : (flags & O_ACCMODE) == O_RDONLY ? "RDONLY"
+                                                       : "ACCMODE";
+  if ((flags & O_GWRONCE) != 0) text += "|GWRONCE";
+  if ((flags & O_CREAT) != 0) text += "|CREAT";
+  if ((flags & O_EXCL) != 0) text += "|EXCL";
+  if ((flags & O_TRUNC) != 0) text += "|TRUNC";
+  if ((flags & O_APPEND) != 0) text += "|APPEND";
+  if ((flags & O_NOFOLLOW) != 0) text += "|NOFOLLOW";
+  return text;
+}
+
+inline std::string to_text(const call& c, bool names_mount) {
+  std::ostringstream text;
+  text << verb_names[static_cast<int>(c.what)];
+  if (names_mount) text << " m" << c.mount;
+  if (!c.path.empty()) text << " '" << c.path << '\'';
+  if (!c.second.empty()) text << " '" << c.second << '\'';
+  if (is_open(c.what)) text << ' ' << flags_text(c.flags);
+  if (!names_paths(c.what) || is_open(c.what)) text << " h" << c.handle;
+  if (c.count != 1) text << " x" << c.count;
+  if (c.nbytes != 0) text << " [" << c.begin << ", +" << c.nbytes << ')';
+  if (c.what == verb::cut) text << " to " << c.begin;
+  if (c.id != 0) text << " #" << c.id;
+  return text.str();
+}
+
+inline std::string to_text(const program& p) {
+  constexpr const char* kinds[] = {"thread", "tile8", "warp", "block"};
+  std::ostringstream text;
+  text << "GPUFS_TEST_SEED=" << p.seed;
+  if (!p.left_out.empty()) text << " GPUFS_TEST_LEAVE_OUT='" << p.left_out << '\'';
+  given_schedules given;
+  for (const auto& [r, s] : p.schedules) given[{r, 0}] = s;
+  if (!given.empty()) text << " GPUFS_TEST_SCHEDULE='" << gpufs::test::to_text(given) << '\'';
+  text << "\nfiles " << (p.root == root_kind::memory ? "in memory" : "on disk") << ':';
+  for (const std::string& d : p.directories) text << ' ' << d << '/';
+  for (const first_file& f : p.files) text << ' ' << f.path << " (" << f.nbytes << ')';
+  text << '\n';
+  for (std::size_t m = 0; m < p.mounts.size(); ++m) {
+    const mount_options& o = p.mounts[m].options;
+    text << "mount " << m << ": " << store_names[static_cast<int>(p.mounts[m].store)] << ", page " << o.page_nbytes << ", "
+         << o.cache_nbytes / o.page_nbytes << " frames, dirty_nbytes " << o.dirty_nbytes << ", " << o.nworkers << " workers, "
+         << o.nrings << " rings, " << o.request_rings << " x " << o.request_slots << " requests\n";
+  }
+  text << p.how.grid << " x " << p.how.block << " threads, " << describe(p.how.schedule)
+       << (p.may_starve ? ", may starve\n" : "\n");
+  std::map<std::uint32_t, group_kind> kind_of;
+  for (const membership& who : p.how.members()) kind_of[who.group] = who.kind;
+  const auto line = [&](const std::string& who, const calls& what) {
+    if (what.empty()) return;
+    text << "  " << who << ": ";
+    for (std::size_t i = 0; i < what.size(); ++i) text << (i == 0 ? "" : "; ") << to_text(what[i], p.mounts.size() > 1);
+    text << '\n';
+  };
+  for (std::size_t r = 0; r < p.rounds.size(); ++r) {
+    text << "round " << r << '\n';
+    for (std::size_t g = 0; g < p.rounds[r].groups.size(); ++g) {
+      line(numbered("group ", g) + " (" + kinds[static_cast<int>(kind_of[p.active[g]])] + ")", p.rounds[r].groups[g]);
+    }
+    line("this process", p.rounds[r].host);
+    line("second process", p.rounds[r].peer);
+  }
+  return text.str();
+}
+
+}  // namespace fuzz
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

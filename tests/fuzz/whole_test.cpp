@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that is promised, at once: random programs of all verbs by several groups, mounts and processes against a model that knows
+// nothing of gpufs. A program that fails is made smaller while it still fails, and printed.
+//   GPUFS_TEST_SEEDS=5000 GPUFS_TEST_FIRST_SEED=1   how many and from where
+//   GPUFS_TEST_SEED=77                              this one only; what a shrinker says is set beside it repeats what it found
+//   GPUFS_TEST_VERBOSE=1                            prints each program
+#include <iostream>
+
+#include "fuzz/drawer.hpp"
+#include "fuzz/run.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+TEST(fuzz, programs_do_what_is_promised) {
+  const seed_range seeds = seeds_to_run(under_tsan ? 10 : 60);
+  const bool loud = number_from_environment("GPUFS_TEST_VERBOSE", 0) != 0;
+  const bool goes_on = number_from_environment("GPUFS_FUZZ_GO_ON", 0) != 0;
+  unsigned nfailed = 0;
+  for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
+    fuzz::program program = fuzz::drawer(seed)();
+    if (loud) std::cout << to_text(program) << std::flush;
+    fuzz::program_run run(program);
+    const std::string wrong = run();
+    ASSERT_FALSE(HasFailure()) << "repeat with GPUFS_TEST_SEED=" << seed;
+    tell_progress("programs of all verbs", seeds, seed);
+    if (wrong.empty()) continue;
+    if (goes_on) {
+      ++nfailed;
+      std::cout << "GPUFS_TEST_SEED=" << seed << ": " << wrong << std::endl;
+      continue;
+    }
+    FAIL() << wrong << '\n' << to_text(program);
+  }
+  EXPECT_EQ(nfailed, 0u);
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
