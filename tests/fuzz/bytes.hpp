@@ -29,7 +29,8 @@ struct change {
   std::uint64_t flushed = never;     // when the file had it at the latest
   bool cuts = false;
   bool appends = false;
-  bool grows = true;  // else what lies beyond the file's end is lost
+  bool grows = true;    // else what lies beyond the file's end is lost
+  bool certain = true;  // else it may have been none: a store of what seemed to be there
   std::string text = {};
 
   std::byte byte(std::uint64_t x) const { return cuts ? std::byte{0} : content_byte(id, x - origin); }
@@ -111,6 +112,9 @@ class file_history {
       bool good = a.first == base.size();
       for (const change& b : changes) {
         good |= &b != &a && b.begin < a.end && (b.cuts ? b.first : b.last) == a.first;
+        // A part of what others write may be there.
+        const bool in_part = b.by != a.by || (!b.appends && b.end > a.begin);
+        good |= in_part && b.begin < a.end && b.first < a.first && a.first <= b.last;
         if (&b == &a || !b.appends || b.by != a.by || b.last <= a.first || b.first >= a.last) continue;
         const bool cut_between = std::any_of(changes.begin(), changes.end(), [&](const change& c) {
           return c.cuts && !(comes_before(c, a) && comes_before(c, b)) && !(comes_before(a, c) && comes_before(b, c));
@@ -134,6 +138,7 @@ class file_history {
 
  private:
   static std::uint64_t seen_by(const look& who, const change& c) {
+    if (!c.certain) return never;
     if (who.by == c.by) return c.end;
     return c.flushed <= who.opened ? c.flushed : never;
   }
@@ -149,9 +154,11 @@ class file_history {
     const std::uint64_t start = cut == nullptr ? base.size() : cut->first;
     std::uint64_t low = start, high = start;
     for (const change& c : changes) {
-      if (c.cuts || !c.grows || c.begin >= who.end) continue;
-      if (cut == nullptr || !comes_before(c, *cut)) high = std::max(high, c.last);
-      if (seen_by(who, c) < who.begin && (cut == nullptr || comes_before(*cut, c))) low = std::max(low, c.last);
+      if (c.cuts || c.begin >= who.end) continue;
+      // What was stored before others cut the file may come back with its bytes.
+      const bool may_grow = c.grows || (cut != nullptr && cut->by != c.by);
+      if (may_grow && (cut == nullptr || !comes_before(c, *cut))) high = std::max(high, c.last);
+      if (c.grows && seen_by(who, c) < who.begin && (cut == nullptr || comes_before(*cut, c))) low = std::max(low, c.last);
     }
     all.low = std::min(all.low, low);
     all.high = std::max(all.high, high);

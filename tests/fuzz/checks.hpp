@@ -111,7 +111,11 @@ class checks {
     const bool changed = std::any_of(changes.begin(), changes.end(), [&](const change& c) {
       return c.begin < e.got.end && (c.flushed > o.baseline || c.end > o.baseline);
     });
-    return changed || names_changed(o.spelling, o.baseline, e.got.end);
+    // An open for writing may move mtime where the file is in memory.
+    const bool opened = std::any_of(past_.opens().begin(), past_.opens().end(), [&](const opened_file& other) {
+      return other.inode == o.inode && other.writes() && other.begin < e.got.end && other.close_end > o.baseline;
+    });
+    return changed || opened || names_changed(o.spelling, o.baseline, e.got.end);
   }
 
   // Whether somebody may have changed, between these times, what the path names.
@@ -147,7 +151,10 @@ class checks {
     if (e.made.what != verb::read && e.got.value == -ENXIO) return low == 0 ? "" : not_what("-ENXIO");
     if (e.got.value < 0) return not_what("an error");
     const auto n = static_cast<std::uint64_t>(e.got.value);
-    if (n < low || n > high) return not_what(std::to_string(low) + " to " + std::to_string(high));
+    // A page that is gone ends a read before it.
+    const bool short_of_page = (e.made.begin + n) % program_.mounts[o.mount].options.page_nbytes == 0 && n != 0;
+    const bool cut_short = n < low && e.made.what == verb::read && short_of_page && may_be_stale(e, o);
+    if ((n < low && !cut_short) || n > high) return not_what(std::to_string(low) + " to " + std::to_string(high));
     return e.made.what == verb::store ? "" : wrong_byte(o.inode, who, e.made.begin, std::span(e.bytes).first(n));
   }
 
@@ -166,6 +173,9 @@ class checks {
   std::string check_stat(const event& e) {
     if (e.got.value != 0 || !S_ISREG(e.got.mode)) return "";
     if (names_changed(e.made.path, e.got.begin, e.got.end)) return "";  // it asks twice, which may find two files
+    for (const opened_file& o : past_.opens()) {                        // one that others have put another in the place of
+      if (o.mount == e.made.mount && o.spelling == e.made.path && o.inode != e.got.inode && others_change_names()) return "";
+    }
     // As the host has it; or where somebody in this mount writes it, by that name, as they have it.
     look who{host_domain, e.got.begin, e.got.end, e.got.begin};
     std::set<domain> writers;
@@ -222,13 +232,26 @@ class checks {
     return "";
   }
 
+  // Processes, or other mounts: a mount does not know of it.
+  bool others_change_names() const {
+    return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& e) {
+      return changes_names(e.made.what) && e.got.value == 0 && (e.by_process() || program_.mounts.size() > 1);
+    });
+  }
+
+  // Until a call that removes or replaces what a path names has returned, opens may go on sharing that file, also where others have
+  // found it gone already.
+  bool removed_meanwhile(const event& open) const {
+    return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& e) {
+      return changes_names(e.made.what) && e.got.value == 0 && e.got.begin < open.got.end && e.got.end > open.got.begin &&
+             (is_at_or_above(e.made.path, open.made.path) || is_at_or_above(e.made.second, open.made.path));
+    });
+  }
+
   std::string check_names(std::size_t first) {
     const name_tree after = names_below(root_);
     std::vector<name_call> made;
-    bool others = false;  // change names in whose mounts' backs
-    for (const event& e : past_.events()) {
-      others |= changes_names(e.made.what) && e.got.value == 0 && (e.by_process() || program_.mounts.size() > 1);
-    }
+    const bool others = others_change_names();
     for (std::size_t i = first; i < past_.events().size(); ++i) {
       const event& e = past_.events()[i];
       if (!e.was_made() || !names_paths(e.made.what) || e.made.what == verb::list) continue;
@@ -246,7 +269,7 @@ class checks {
                   .end = e.got.end,
                   .text = e.text(names_mount()),
                   .shared = {}};
-      if (is_open(e.made.what) && others) {
+      if (is_open(e.made.what) && (others || removed_meanwhile(e))) {
         for (const opened_file& o : past_.opens()) {
           if (&o == past_.handle(i) || o.mount != c.mount || o.spelling != c.path) continue;
           if (o.begin < c.end && o.close_end > c.begin) c.shared.insert(o.inode);

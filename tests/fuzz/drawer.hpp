@@ -17,6 +17,7 @@ class drawer {
     draw_mounts();
     draw_names();
     draw_weights();
+    make_room();
     open_.assign(out_.active.size(), std::vector<bool>(handles_per_group));
     mount_of_.assign(out_.active.size(), std::vector<unsigned>(handles_per_group));
     const std::uint64_t nrounds = draw_.between(1, 3);
@@ -68,7 +69,7 @@ class drawer {
       o.nrings = static_cast<std::uint32_t>(draw_.below(4));
       o.request_rings = static_cast<std::uint32_t>(draw_.between(1, 4));
       o.request_slots = draw_.percent(50) ? 2 : 8;
-      o.frame_timeout = std::chrono::seconds(60);
+      o.frame_timeout = o.io_timeout = std::chrono::seconds(under_tsan || under_compute_sanitizer() ? 60 : 10);
       const std::uint64_t store = draw_.below(100);
       m.store = store < 30   ? store_choice::automatic
                 : store < 55 ? store_choice::posix
@@ -119,11 +120,25 @@ class drawer {
     for (std::uint64_t n = draw_.between(2, 5); n != 0; --n) verbs_.push_back(verb::open);
     if (draw_.percent(50)) verbs_.push_back(verb::append);
     creates_ = static_cast<unsigned>(draw_.below(100));
+    once_ = draw_.percent(70) ? 0 : static_cast<unsigned>(draw_.below(60));
+    // Who cuts a file that others write in place takes their bytes: they get -EIO.
+    may_cut_ = out_.root == root_kind::disk || (out_.mounts.size() == 1 && once_ == 0);
+    for (const fuzz_mount& m : out_.mounts)
+      may_cut_ |= out_.mounts.size() == 1 && m.store != store_choice::automatic && m.store != store_choice::mapped_all;
+    if (!may_cut_) std::erase(verbs_, verb::cut);
     // Whether all opens of a program write, some, or most only read.
     reads_ = draw_.pick(std::vector<unsigned>{0, 20, 60});
-    once_ = draw_.percent(70) ? 0 : static_cast<unsigned>(draw_.below(60));
     odd_ = draw_.percent(60) ? 0 : 30;
     renames_directories_ = static_cast<unsigned>(draw_.below(101));
+  }
+
+  // Who maps a page for writing holds it, and waits for one frame more.
+  void make_room() {
+    if (std::find(verbs_.begin(), verbs_.end(), verb::store) == verbs_.end()) return;
+    for (fuzz_mount& m : out_.mounts) {
+      const std::uint64_t least = 2 * out_.active.size() + 2;
+      m.options.cache_nbytes = std::max(m.options.cache_nbytes, least * m.options.page_nbytes);
+    }
   }
 
   void draw_round() {
@@ -141,12 +156,12 @@ class drawer {
   const std::string& draw_file() { return !hot_.empty() && draw_.percent(60) ? hot_ : draw_.pick(files_); }
 
   int draw_flags() {
-    if (draw_.percent(odd_ / 5)) return static_cast<int>(draw_.below(4)) | (draw_.percent(50) ? O_CREAT : O_TRUNC);
+    if (draw_.percent(odd_ / 5)) return static_cast<int>(draw_.below(4)) | (draw_.percent(50) || !may_cut_ ? O_CREAT : O_TRUNC);
     if (draw_.percent(reads_)) return O_RDONLY | (draw_.percent(odd_) ? O_NOFOLLOW : 0);
     int flags = draw_.percent(85) ? O_RDWR : O_WRONLY;
     if (draw_.percent(once_)) flags = draw_.percent(50) ? O_GWRONCE : flags | O_GWRONCE;
     if (draw_.percent(creates_)) flags |= O_CREAT | (draw_.percent(odd_) ? O_EXCL : 0);
-    if (draw_.percent(odd_ / 3)) flags |= O_TRUNC;
+    if (draw_.percent(odd_ / 3) && may_cut_) flags |= O_TRUNC;
     if (draw_.percent(odd_)) flags |= O_APPEND;
     return flags;
   }
@@ -258,6 +273,7 @@ class drawer {
   std::string hot_;
   std::uint64_t most_ = 0, id_ = 0;
   std::vector<verb> verbs_;
+  bool may_cut_ = false;
   unsigned creates_ = 0, reads_ = 0, once_ = 0, odd_ = 0, renames_directories_ = 0;  // percent
   std::vector<std::vector<bool>> open_;                                              // [group][handle], if all went well
   std::vector<std::vector<unsigned>> mount_of_;

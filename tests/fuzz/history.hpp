@@ -41,6 +41,7 @@ struct opened_file {
   bool coherent = false;       // shares what is written
   std::uint64_t baseline = 0;  // what had been flushed before is seen
 
+  bool follows_no_link() const { return (flags & O_NOFOLLOW) != 0; }
   bool once() const { return (flags & O_GWRONCE) != 0; }
   bool writes() const { return once() || (flags & O_ACCMODE) != O_RDONLY; }
   bool reads() const { return !once() && (flags & O_ACCMODE) != O_WRONLY; }
@@ -109,8 +110,9 @@ class history {
 
   // A chain: opens of one file in one mount, in one mode, that may have held it one after another without a gap.
   void find_domains() {
-    std::map<std::tuple<unsigned, std::uint64_t, bool>, std::vector<std::size_t>> of_file;
-    for (std::size_t i = 0; i < opens_.size(); ++i) of_file[{opens_[i].mount, opens_[i].inode, opens_[i].once()}].push_back(i);
+    std::map<std::tuple<unsigned, std::uint64_t, bool, bool>, std::vector<std::size_t>> of_file;
+    for (std::size_t i = 0; i < opens_.size(); ++i)
+      of_file[{opens_[i].mount, opens_[i].inode, opens_[i].once(), opens_[i].follows_no_link()}].push_back(i);
     domain next = host_domain + 1;
     for (auto& [key, which] : of_file) {
       std::sort(which.begin(), which.end(), [&](std::size_t a, std::size_t b) { return opens_[a].begin < opens_[b].begin; });
@@ -145,7 +147,7 @@ class history {
   bool was_renamed(const std::vector<std::size_t>& chain) const {
     const std::string& spelling = opens_[chain.front()].spelling;
     for (const std::size_t i : chain) {
-      if (opens_[i].spelling != spelling || (opens_[i].flags ^ opens_[chain.front()].flags) & O_NOFOLLOW) return true;
+      if (opens_[i].spelling != spelling) return true;
     }
     for (const event& away : events_) {
       if (away.made.what != verb::rename || away.got.value != 0 || !is_at_or_above(away.made.path, spelling)) continue;
@@ -191,6 +193,7 @@ class history {
         c.first = c.origin = e.made.begin;
         c.last = c.first + value;
         c.grows = e.made.what == verb::write;
+        c.certain = c.grows || !o->once();
       } else {
         continue;
       }

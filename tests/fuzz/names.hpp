@@ -78,7 +78,7 @@ class name_tree {
 // A call on names as it came out.
 struct name_call {
   verb what;
-  unsigned actor;  // calls of one actor come in the order in which they are given
+  unsigned actor;  // a process's calls come in the order in which they are given
   unsigned mount;  // or no_mount: the kernel of the operating system itself
   std::string path, second;
   int flags = 0;
@@ -212,7 +212,8 @@ class order_search {
   bool may_come_next(std::size_t i) const {
     for (std::size_t k = 0; k < calls_.size(); ++k) {
       if (placed_[k] || k == i) continue;
-      if (calls_[k].end < calls_[i].begin || (k < i && calls_[k].actor == calls_[i].actor)) return false;
+      if (calls_[k].end < calls_[i].begin || (k < i && calls_[k].actor == calls_[i].actor && calls_[i].mount == no_mount))
+        return false;
     }
     return true;
   }

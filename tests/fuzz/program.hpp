@@ -94,8 +94,8 @@ struct program {
   std::vector<first_file> files;
   std::vector<round> rounds;
   std::map<unsigned, given_schedule> schedules;  // by round; the others are drawn
-  std::string left_out;
-  bool may_starve = false;  // more pages may be pinned than there are frames: -ENOMEM
+  std::string kept;                              // of its calls; nothing: all
+  bool may_starve = false;                       // more pages may be pinned than there are frames: -ENOMEM
 };
 
 inline std::string flags_text(int flags) {
@@ -131,7 +131,7 @@ inline std::string to_text(const program& p) {
   constexpr const char* kinds[] = {"thread", "tile8", "warp", "block"};
   std::ostringstream text;
   text << "GPUFS_TEST_SEED=" << p.seed;
-  if (!p.left_out.empty()) text << " GPUFS_TEST_LEAVE_OUT='" << p.left_out << '\'';
+  if (!p.kept.empty()) text << " GPUFS_TEST_KEEP='" << p.kept << '\'';
   given_schedules given;
   for (const auto& [r, s] : p.schedules) given[{r, 0}] = s;
   if (!given.empty()) text << " GPUFS_TEST_SCHEDULE='" << gpufs::test::to_text(given) << '\'';

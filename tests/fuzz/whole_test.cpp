@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "fuzz/drawer.hpp"
-#include "fuzz/run.hpp"
+#include "fuzz/shrinker.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -20,6 +20,10 @@ TEST(fuzz, programs_do_what_is_promised) {
   unsigned nfailed = 0;
   for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
     fuzz::program program = fuzz::drawer(seed)();
+    if (const char* text = std::getenv("GPUFS_TEST_KEEP")) program = with_calls(program, fuzz::numbers_from_text(text));
+    if (const char* text = std::getenv("GPUFS_TEST_SCHEDULE")) {
+      for (const auto& [launch, given] : schedules_from_text(text)) program.schedules[launch.first] = given;
+    }
     if (loud) std::cout << to_text(program) << std::flush;
     fuzz::program_run run(program);
     const std::string wrong = run();
@@ -31,7 +35,10 @@ TEST(fuzz, programs_do_what_is_promised) {
       std::cout << "GPUFS_TEST_SEED=" << seed << ": " << wrong << std::endl;
       continue;
     }
-    FAIL() << wrong << '\n' << to_text(program);
+    std::cout << "GPUFS_TEST_SEED=" << seed << ": " << wrong << "\nlooking for a shorter run that fails" << std::endl;
+    fuzz::shrinker shrink(program, wrong);
+    shrink();
+    FAIL() << wrong << "\nshorter: " << shrink.wrong() << '\n' << shrink.summary() << '\n' << to_text(shrink.shortest());
   }
   EXPECT_EQ(nfailed, 0u);
 }
