@@ -13,10 +13,13 @@ class drawer {
   explicit drawer(std::uint64_t seed) : draw_(seed) { out_.seed = seed; }
 
   program operator()() {
+    const std::uint64_t theme = draw_.below(100);
+    about_ = theme < 50 ? subject::all : theme < 80 ? subject::names : subject::bytes;
     draw_groups();
     draw_mounts();
     draw_names();
-    draw_weights();
+    draw_verbs();
+    draw_flag_weights();
     make_room();
     open_.assign(out_.active.size(), std::vector<bool>(handles_per_group));
     mount_of_.assign(out_.active.size(), std::vector<unsigned>(handles_per_group));
@@ -26,6 +29,9 @@ class drawer {
   }
 
  private:
+  // Names that change beside opens and appends, what is in files whose names stay, or both.
+  enum class subject { all, names, bytes };
+
   void draw_groups() {
     formation& how = out_.how;
     how.grid = static_cast<unsigned>(draw_.between(1, on_cuda ? 6 : 3));
@@ -54,8 +60,8 @@ class drawer {
 
   void draw_mounts() {
     const std::vector<std::uint32_t> pages = {512, 512, 512, 1024, 4096, 4096, 16384, 65536};
-    out_.root = draw_.percent(80) ? root_kind::memory : root_kind::disk;
-    for (std::uint64_t n = draw_.percent(65) ? 1 : draw_.between(2, 3); n != 0; --n) {
+    out_.root = about_ == subject::names || draw_.percent(75) ? root_kind::memory : root_kind::disk;
+    for (std::uint64_t n = draw_.percent(about_ == subject::names ? 90 : 65) ? 1 : draw_.between(2, 3); n != 0; --n) {
       fuzz_mount& m = out_.mounts.emplace_back();
       mount_options& o = m.options;
       o.writable = true;
@@ -81,7 +87,7 @@ class drawer {
   }
 
   void draw_names() {
-    const std::vector<std::string> all_directories = {"d0", "d1", "d0/s", "x"};
+    const std::vector<std::string> all_directories = {"d0", "d1", "d0/s", "x", "y"};
     const std::vector<std::string> all_files = {"f0", "f1", "d0/f", "d1/f", "d0/s/f"};
     for (const std::string& d : all_directories) {
       if (draw_.percent(65) && (d != "d0/s" || has(out_.directories, "d0"))) out_.directories.push_back(d);
@@ -89,7 +95,7 @@ class drawer {
     }
     if (directories_.empty()) directories_.push_back("x");
     for (const std::string& f : all_files) {
-      if (draw_.percent(50)) files_.push_back(f);
+      if (draw_.percent(about_ == subject::names ? 25 : 50)) files_.push_back(f);
     }
     if (files_.empty()) files_.push_back("f0");
     // More often one of them than all.
@@ -107,19 +113,28 @@ class drawer {
     return std::find(of.begin(), of.end(), what) != of.end();
   }
 
-  void draw_weights() {
+  void draw_verbs() {
+    if (about_ == subject::names) {
+      verbs_ = {verb::open,   verb::open,   verb::open,   verb::append, verb::append, verb::append, verb::rename, verb::rename,
+                verb::rename, verb::unlink, verb::unlink, verb::mkdir,  verb::stat,   verb::status, verb::close};
+      return;
+    }
     const std::vector<verb> verbs = {verb::read,   verb::look,   verb::write, verb::append,  verb::store, verb::cut,
                                      verb::sync,   verb::status, verb::stat,  verb::unlink,  verb::rmdir, verb::mkdir,
                                      verb::rename, verb::list,   verb::close, verb::open_all};
     for (const verb v : verbs) {
       if (!draw_.percent(50)) continue;
       // On disk a number of a removed file is soon another's, so that files could not be told apart.
-      if (out_.root == root_kind::disk && (v == verb::unlink || v == verb::rename)) continue;
+      const bool names_stay = out_.root == root_kind::disk || about_ == subject::bytes;
+      if (names_stay && (v == verb::unlink || v == verb::rename)) continue;
       for (std::uint64_t n = draw_.between(1, 4); n != 0; --n) verbs_.push_back(v);
     }
     for (std::uint64_t n = draw_.between(2, 5); n != 0; --n) verbs_.push_back(verb::open);
     if (draw_.percent(50)) verbs_.push_back(verb::append);
-    creates_ = static_cast<unsigned>(draw_.below(100));
+  }
+
+  void draw_flag_weights() {
+    creates_ = static_cast<unsigned>(about_ == subject::names ? draw_.between(50, 100) : draw_.below(100));
     once_ = draw_.percent(70) ? 0 : static_cast<unsigned>(draw_.below(60));
     // Who cuts a file that others write in place takes their bytes: they get -EIO.
     may_cut_ = out_.root == root_kind::disk || (out_.mounts.size() == 1 && once_ == 0);
@@ -127,7 +142,7 @@ class drawer {
       may_cut_ |= out_.mounts.size() == 1 && m.store != store_choice::automatic && m.store != store_choice::mapped_all;
     if (!may_cut_) std::erase(verbs_, verb::cut);
     // Whether all opens of a program write, some, or most only read.
-    reads_ = draw_.pick(std::vector<unsigned>{0, 20, 60});
+    reads_ = draw_.pick(about_ == subject::names ? std::vector<unsigned>{0, 0, 20} : std::vector<unsigned>{0, 20, 60});
     odd_ = draw_.percent(60) ? 0 : 30;
     renames_directories_ = static_cast<unsigned>(draw_.below(101));
   }
@@ -148,7 +163,7 @@ class drawer {
       const std::uint64_t n = draw_.between(under_tsan ? 1 : 2, under_tsan ? 5 : 9);
       while (mine.size() < n) draw_call(mine, g);
     }
-    if (out_.root == root_kind::memory && draw_.percent(20)) {
+    if (out_.root == root_kind::memory && draw_.percent(about_ == subject::names ? 5 : 20)) {
       for (std::uint64_t n = draw_.between(1, 3); n != 0; --n) r.host.push_back(draw_host_call());
     }
   }
@@ -269,6 +284,7 @@ class drawer {
 
   random_source draw_;
   program out_;
+  subject about_ = subject::all;
   std::vector<std::string> directories_, files_;
   std::string hot_;
   std::uint64_t most_ = 0, id_ = 0;

@@ -151,10 +151,11 @@ class history {
     }
     for (const event& away : events_) {
       if (away.made.what != verb::rename || away.got.value != 0 || !is_at_or_above(away.made.path, spelling)) continue;
+      if (away.made.path == away.made.second) continue;
       if (away.got.end < opens_[chain.front()].begin) continue;
       for (const event& back : events_) {
-        if (back.made.what == verb::rename && back.got.value == 0 && is_at_or_above(back.made.second, spelling) &&
-            back.got.end > away.got.begin) {
+        if (back.made.what == verb::rename && back.got.value == 0 && back.made.path != back.made.second &&
+            is_at_or_above(back.made.second, spelling) && back.got.end > away.got.begin) {
           return true;
         }
       }
