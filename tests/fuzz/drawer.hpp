@@ -166,6 +166,9 @@ class drawer {
     if (out_.root == root_kind::memory && draw_.percent(about_ == subject::names ? 5 : 20)) {
       for (std::uint64_t n = draw_.between(1, 3); n != 0; --n) r.host.push_back(draw_host_call());
     }
+    if (out_.root == root_kind::memory && draw_.percent(about_ == subject::names ? 5 : 20)) {
+      for (std::uint64_t n = draw_.between(1, 3); n != 0; --n) r.peer.push_back(draw_host_call());
+    }
   }
 
   const std::string& draw_file() { return !hot_.empty() && draw_.percent(60) ? hot_ : draw_.pick(files_); }

@@ -6,6 +6,7 @@
 
 #include "file/faulty_store.hpp"
 #include "fuzz/checks.hpp"
+#include "fuzz/peer.hpp"
 #include "gpufs/store/posix_store.hpp"
 
 namespace gpufs::test {
@@ -18,6 +19,7 @@ class program_run {
 
   // Runs it once: what went wrong first, or nothing.
   std::string operator()() {
+    peer_process::get();  // it has a descriptor
     const std::size_t descriptors = open_descriptors();
     std::string wrong;
     try {
@@ -184,15 +186,21 @@ class program_run {
     const device_buffer<file_number> numbers(p.calls.size());
     clock_.write({now_});
 
-    std::vector<event> by_host;
-    std::thread host([&] {
-      for (const call& c : what.host) {
-        const posix_result got = make_by_posix(dir_.path(), c);
-        event& e = by_host.emplace_back(event{.made = c, .round = r, .actor = host_actor});
-        e.got.value = got.value;
-        e.got.inode = got.inode;
-      }
-    });
+    std::vector<event> by_processes[2];
+    const auto make_all = [r](const calls& list, unsigned actor, std::vector<event>& made, auto make) {
+      return std::thread([&list, actor, &made, make, r] {
+        for (const call& c : list) {
+          const posix_result got = make(c);
+          event& e = made.emplace_back(event{.made = c, .round = r, .actor = actor});
+          e.got.value = got.value;
+          e.got.inode = got.inode;
+        }
+      });
+    };
+    std::thread host =
+        make_all(what.host, host_actor, by_processes[0], [this](const call& c) { return make_by_posix(dir_.path(), c); });
+    std::thread peer = make_all(what.peer, peer_actor, by_processes[1],
+                                [this](const call& c) { return peer_process::get().make(dir_.path(), c); });
     simt::cpu_schedule schedule = program_.how.schedule;
     set_schedule(r, schedule);
     std::string wrong;
@@ -204,15 +212,18 @@ class program_run {
       wrong = e.what();
     }
     host.join();
+    peer.join();
     if (!wrong.empty()) return wrong;
 
     const auto got = results.read();
     const auto bytes = out.read();
     const std::uint64_t before = now_;
     now_ = clock_.read_one() + 10;
-    for (event& e : by_host) {
-      e.got.begin = before;
-      e.got.end = now_ - 5;
+    for (std::vector<event>& list : by_processes) {
+      for (event& e : list) {
+        e.got.begin = before;
+        e.got.end = now_ - 5;
+      }
     }
     for (std::size_t i = 0; i < p.events.size(); ++i) {
       event& e = p.events[i];
@@ -221,7 +232,7 @@ class program_run {
       const auto from = bytes.begin() + static_cast<std::ptrdiff_t>(p.calls[i].out);
       e.bytes.assign(from, from + static_cast<std::ptrdiff_t>(e.made.nbytes));
     }
-    p.events.insert(p.events.end(), by_host.begin(), by_host.end());
+    for (const std::vector<event>& list : by_processes) p.events.insert(p.events.end(), list.begin(), list.end());
     return checks_->after_round(std::move(p.events), now_ - 2);
   }
 

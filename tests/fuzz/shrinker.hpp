@@ -137,8 +137,8 @@ class shrinker {
     return still_fails(p);
   }
   void find_schedule() {
-    if (on_cuda || !best_.schedules.empty()) return;
-    for (unsigned i = 0; i < 300 && in_time(); ++i) {
+    if (!best_.schedules.empty()) return;
+    for (unsigned i = 0; i < (on_cuda ? 0 : 300) && in_time(); ++i) {
       program p = drawn_;
       simt::cpu_schedule& s = p.how.schedule;
       const bool as_drawn = i == 0 && s.policy == simt::schedule_policy::priorities;

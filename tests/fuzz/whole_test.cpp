@@ -47,6 +47,13 @@ TEST(fuzz, programs_do_what_is_promised) {
   EXPECT_EQ(nfailed, 0u);
 }
 
+// The second process.
+TEST(fuzz_peer, DISABLED_serves) {
+  const std::uint64_t socket = number_from_environment(fuzz::peer_variable, 0);
+  if (socket == 0) GTEST_SKIP() << "it is started by the other test";
+  fuzz::peer_process::serve(static_cast<int>(socket));
+}
+
 }  // namespace
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::test
