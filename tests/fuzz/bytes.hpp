@@ -23,6 +23,7 @@ constexpr domain host_domain = 0;  // processes: the file itself
 // Bytes that were written, or all from `first` on that became zeros, as the file was cut there.
 struct change {
   domain by = host_domain;
+  unsigned mount = ~0u;                   // whose versions end by it, if any
   std::uint64_t first = 0, last = never;  // [first, last)
   std::uint64_t id = 0, origin = 0;
   std::uint64_t begin = 0, end = 0;  // when
@@ -40,8 +41,14 @@ struct change {
 struct look {
   domain by = host_domain;
   std::uint64_t begin = 0, end = 0;
-  std::uint64_t opened = 0;  // what was flushed before this is seen
+  std::uint64_t opened = 0;       // what was flushed before this is seen
+  unsigned mount = ~0u;           // whose version it is, if it is one: later changes by this mount are not in it
+  std::uint64_t version = never;  // when it was that
+
+  bool cannot_see(const struct change& c) const;
 };
+
+inline bool look::cannot_see(const change& c) const { return c.begin >= end || (c.mount == mount && c.begin > version); }
 
 class file_history {
  public:
@@ -57,10 +64,10 @@ class file_history {
   bounds nbytes(const look& who) const {
     bounds all;
     bool may_be_first = true;
-    for (const change& c : changes) may_be_first &= !(c.cuts && seen_by(who, c) < who.begin);
+    for (const change& c : changes) may_be_first &= !(c.cuts && !who.cannot_see(c) && seen_by(who, c) < who.begin);
     if (may_be_first) add_size(all, who, nullptr);
     for (const change& c : changes) {
-      if (!c.cuts || c.begin >= who.end) continue;
+      if (!c.cuts || who.cannot_see(c)) continue;
       const bool superseded = std::any_of(changes.begin(), changes.end(), [&](const change& later) {
         return later.cuts && comes_before(c, later) && seen_by(who, later) < who.begin;
       });
@@ -75,7 +82,7 @@ class file_history {
     std::vector<std::uint64_t> ends{x, x + bytes.size()};
     std::vector<const change*> touching;
     for (const change& c : changes) {
-      if (c.begin >= who.end || c.first >= x + bytes.size() || c.last <= x) continue;
+      if (who.cannot_see(c) || c.first >= x + bytes.size() || c.last <= x) continue;
       touching.push_back(&c);
       for (const std::uint64_t at : {c.first, c.last}) {
         if (at > x && at < x + bytes.size()) ends.push_back(at);
@@ -154,7 +161,7 @@ class file_history {
     const std::uint64_t start = cut == nullptr ? base.size() : cut->first;
     std::uint64_t low = start, high = start;
     for (const change& c : changes) {
-      if (c.cuts || c.begin >= who.end) continue;
+      if (c.cuts || who.cannot_see(c)) continue;
       // What was stored before others cut the file may come back with its bytes.
       const bool may_grow = c.grows || (cut != nullptr && cut->by != c.by);
       if (may_grow && (cut == nullptr || !comes_before(c, *cut))) high = std::max(high, c.last);

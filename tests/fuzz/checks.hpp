@@ -10,8 +10,7 @@ namespace fuzz {
 
 class checks {
  public:
-  checks(const program& p, std::string root)
-      : program_(p), root_(std::move(root)), past_(number_from_environment("GPUFS_FUZZ_IDENTITY", 1) != 0) {}
+  checks(const program& p, std::string root) : program_(p), root_(std::move(root)) {}
 
   void begin() {
     names_ = names_below(root_);
@@ -20,8 +19,9 @@ class checks {
     }
   }
 
-  // What is wrong, or nothing. `now`: after all of them.
-  std::string after_round(std::vector<event> made, std::uint64_t now) {
+  // What is wrong, or nothing. `now`: after all of them. all_closed: nothing is open any more.
+  std::string after_round(std::vector<event> made, std::uint64_t now, bool all_closed) {
+    all_closed_ = all_closed;
     const std::size_t first = past_.events().size();
     for (event& e : made) past_.add(std::move(e));
     past_.work_out();
@@ -35,9 +35,16 @@ class checks {
     }
     std::string wrong = check_names(first);
     if (wrong.empty()) wrong = check_files(now);
+    if (wrong.empty()) wrong = check_counts();
     return wrong;
   }
   std::uint64_t searches_given_up() const { return given_up_; }
+  // Whether a call through pointers has told of an error.
+  bool accesses_failed() const {
+    return std::any_of(past_.events().begin(), past_.events().end(), [](const event& e) {
+      return (e.made.what == verb::load || e.made.what == verb::poke || e.made.what == verb::scratch) && e.got.value < 0;
+    });
+  }
 
  private:
   bool names_mount() const { return program_.mounts.size() > 1; }
@@ -63,10 +70,13 @@ class checks {
     if (names_paths(what)) return "";
     const opened_file* o = past_.handle(i);
     if (o == nullptr) return "the handle was not open, by what came before";
-    const bool writes = takes_bytes(what) || what == verb::cut || what == verb::sync;
-    const bool reads = what == verb::read || what == verb::look || what == verb::load;
+    const bool by_pointer = what == verb::poke || what == verb::add || what == verb::scratch;
+    const bool writes =
+        (takes_bytes(what) && what != verb::scratch) || what == verb::cut || what == verb::sync || what == verb::add;
+    const bool reads = what == verb::read || what == verb::look || what == verb::load || by_pointer;
     if ((writes && !o->writes()) || (reads && !o->reads())) {
-      return e.got.value == -EBADF || (what == verb::store && e.got.value == -ENXIO) ? "" : not_what("-EBADF");
+      const bool also = (what == verb::store && e.got.value == -ENXIO) || (by_pointer && o->reads() && e.got.value == -EACCES);
+      return e.got.value == -EBADF || also ? "" : not_what("-EBADF");
     }
     if (program_.may_starve && e.got.value == -ENOMEM) return "";
     switch (what) {
@@ -84,7 +94,13 @@ class checks {
       case verb::read:
       case verb::look:
       case verb::store:
+      case verb::load:
+      case verb::poke:
         return check_bytes(e, *o);
+      case verb::scratch:
+        return check_scratch(e, *o);
+      case verb::add:
+        return e.got.value >= 0 ? "" : not_what("a count");
       default:
         return "";
     }
@@ -102,7 +118,14 @@ class checks {
     return "";
   }
 
-  static look look_of(const event& e, const opened_file& o) { return {o.by, e.got.begin, e.got.end, o.baseline}; }
+  static look look_of(const event& e, const opened_file& o) {
+    look who{o.by, e.got.begin, e.got.end, o.baseline};
+    if (o.version) {
+      who.mount = o.mount;
+      who.version = o.end;
+    }
+    return who;
+  }
 
   // Who opened a file for reading alone has a version of it, which may be gone.
   bool may_be_stale(const event& e, const opened_file& o) {
@@ -111,20 +134,19 @@ class checks {
     const bool changed = std::any_of(changes.begin(), changes.end(), [&](const change& c) {
       return c.begin < e.got.end && (c.flushed > o.baseline || c.end > o.baseline);
     });
-    // An open for writing may move mtime where the file is in memory.
+    // An open for writing ends the versions of its mount, and may move mtime where the file is in memory.
     const bool opened = std::any_of(past_.opens().begin(), past_.opens().end(), [&](const opened_file& other) {
       return other.inode == o.inode && other.writes() && other.begin < e.got.end && other.close_end > o.baseline;
     });
-    return changed || opened || names_changed(o.spelling, o.baseline, e.got.end);
+    return changed || opened || renamed_by_others(o, e.got.end);
   }
 
-  // Whether somebody may have changed, between these times, what the path names.
-  bool names_changed(const std::string& path, std::uint64_t begin, std::uint64_t end) const {
+  // Whether others than its mount may have changed names on its path since it was opened.
+  bool renamed_by_others(const opened_file& o, std::uint64_t end) const {
     return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& e) {
-      const bool creates = is_open(e.made.what) && (e.made.flags & O_CREAT) != 0;
-      if ((!changes_names(e.made.what) && !creates) || e.got.value != 0 || !e.was_made()) return false;
-      if (e.got.begin >= end || e.got.end <= begin) return false;
-      return is_at_or_above(e.made.path, path) || (!e.made.second.empty() && is_at_or_above(e.made.second, path));
+      if (!changes_names(e.made.what) || e.got.value != 0 || (!e.by_process() && e.made.mount == o.mount)) return false;
+      if (e.got.begin >= end || e.got.end <= o.baseline) return false;
+      return is_at_or_above(e.made.path, o.spelling) || is_at_or_above(e.made.second, o.spelling);
     });
   }
 
@@ -141,21 +163,53 @@ class checks {
     const auto size = past_.file(o.inode).nbytes(who);
     const auto clipped = [&](std::uint64_t n) {
       std::uint64_t most = e.made.nbytes;
-      if (e.made.what != verb::read) {  // one page
+      if (e.made.what == verb::look || e.made.what == verb::store) {  // one page
         const std::uint64_t page = program_.mounts[o.mount].options.page_nbytes;
         most = std::min(most, page - e.made.begin % page);
       }
       return e.made.begin >= n ? 0 : std::min(most, n - e.made.begin);
     };
     const std::uint64_t low = clipped(size.low), high = clipped(size.high);
-    if (e.made.what != verb::read && e.got.value == -ENXIO) return low == 0 ? "" : not_what("-ENXIO");
+    if (e.made.what != verb::read && e.got.value == -ENXIO) return low == 0 ? "" : not_what("bytes");
     if (e.got.value < 0) return not_what("an error");
     const auto n = static_cast<std::uint64_t>(e.got.value);
-    // A page that is gone ends a read before it.
-    const bool short_of_page = (e.made.begin + n) % program_.mounts[o.mount].options.page_nbytes == 0 && n != 0;
-    const bool cut_short = n < low && e.made.what == verb::read && short_of_page && may_be_stale(e, o);
-    if ((n < low && !cut_short) || n > high) return not_what(std::to_string(low) + " to " + std::to_string(high));
-    return e.made.what == verb::store ? "" : wrong_byte(o.inode, who, e.made.begin, std::span(e.bytes).first(n));
+    if (n < low || n > high) return not_what(std::to_string(low) + " to " + std::to_string(high));
+    return takes_bytes(e.made.what) ? "" : wrong_byte(o.inode, who, e.made.begin, std::span(e.bytes).first(n));
+  }
+
+  // Nothing is written, and what the group has written for itself it reads.
+  std::string check_scratch(const event& e, const opened_file& o) {
+    if (e.got.value == -ESTALE && may_be_stale(e, o)) return "";
+    if (e.got.value == -EBUSY) return "";  // others hold the page
+    if (e.got.value == -ENXIO) {
+      return past_.file(o.inode).nbytes(look_of(e, o)).low < e.made.begin ? "" : not_what("0");
+    }
+    return e.got.value == 0 ? "" : not_what("0");
+  }
+
+  // Who adds 1 to a word gets what all before have made of it.
+  std::string check_counts() const {
+    std::map<std::uint64_t, std::vector<const event*>> words;
+    for (const event& e : past_.events()) {
+      if (e.made.what == verb::add && e.was_made() && e.got.value >= 0) words[e.made.begin].push_back(&e);
+    }
+    const std::vector<std::byte> bytes = words.empty() ? std::vector<std::byte>() : bytes_of(counters_name);
+    for (auto& [word, adds] : words) {
+      std::sort(adds.begin(), adds.end(), [](const event* a, const event* b) { return a->got.value < b->got.value; });
+      for (std::size_t i = 0; i < adds.size(); ++i) {
+        if (adds[i]->got.value != static_cast<std::int64_t>(i)) return adds[i]->text(names_mount()) + ": not " + std::to_string(i);
+        for (std::size_t k = i + 1; k < adds.size(); ++k) {
+          if (adds[k]->got.end < adds[i]->got.begin) return adds[i]->text(names_mount()) + ": another was before it, and gave more";
+        }
+      }
+      std::uint64_t count = 0;
+      std::memcpy(&count, bytes.data() + word, sizeof count);
+      if (count > adds.size()) return "a word has been counted to " + std::to_string(count);
+      if (all_closed_ && count != adds.size()) {
+        return "a word has been counted to " + std::to_string(count) + ", not " + std::to_string(adds.size());
+      }
+    }
+    return "";
   }
 
   std::string wrong_byte(std::uint64_t inode, const look& who, std::uint64_t begin, std::span<const std::byte> bytes) {
@@ -172,18 +226,14 @@ class checks {
 
   std::string check_stat(const event& e) {
     if (e.got.value != 0 || !S_ISREG(e.got.mode)) return "";
-    if (names_changed(e.made.path, e.got.begin, e.got.end)) return "";  // it asks twice, which may find two files
-    for (const opened_file& o : past_.opens()) {                        // one that others have put another in the place of
-      if (o.mount == e.made.mount && o.spelling == e.made.path && o.inode != e.got.inode && others_change_names()) return "";
-    }
-    // As the host has it; or where somebody in this mount writes it, by that name, as they have it.
+    // As the host has it; or where somebody in this mount writes it, as they have it.
     look who{host_domain, e.got.begin, e.got.end, e.got.begin};
     std::set<domain> writers;
     bool coherent = false;
     for (const opened_file& o : past_.opens()) {
       if (o.inode != e.got.inode || !o.writes()) continue;
       writers.insert(o.by);
-      if (o.mount != e.made.mount || o.once() || o.spelling != e.made.path || (o.flags & O_NOFOLLOW) != 0) continue;
+      if (o.mount != e.made.mount || o.once()) continue;
       if (o.end < e.got.begin && o.close_begin > e.got.end) {
         coherent = true;
         who = {o.by, e.got.begin, e.got.end, o.baseline};
@@ -271,8 +321,11 @@ class checks {
                   .shared = {}};
       if (is_open(e.made.what) && (others || removed_meanwhile(e))) {
         for (const opened_file& o : past_.opens()) {
-          if (&o == past_.handle(i) || o.mount != c.mount || o.spelling != c.path) continue;
-          if (o.begin < c.end && o.close_end > c.begin) c.shared.insert(o.inode);
+          if (&o == past_.handle(i) || o.mount != c.mount || o.spelling != c.path || o.begin >= c.end) continue;
+          for (const opened_file& holder : past_.opens()) {
+            const bool same = holder.mount == o.mount && holder.inode == o.inode && &holder != past_.handle(i);
+            if (same && holder.begin < c.end && holder.close_end > c.begin) c.shared.insert(o.inode);
+          }
         }
       }
       made.push_back(std::move(c));
@@ -308,7 +361,7 @@ class checks {
   // What is in the files now.
   std::string check_files(std::uint64_t now) {
     for (const auto& [path, n] : names_.nodes) {
-      if (n.kind != node_kind::file) continue;
+      if (n.kind != node_kind::file || path == counters_name) continue;
       const look who{host_domain, now, now + 1, now};
       const auto bytes = bytes_of(path);
       const auto size = past_.file(n.inode).nbytes(who);
@@ -323,6 +376,7 @@ class checks {
   const std::string root_;
   history past_;
   name_tree names_;
+  bool all_closed_ = false;
   std::uint64_t given_up_ = 0;
 };
 

@@ -14,7 +14,7 @@ class drawer {
 
   program operator()() {
     const std::uint64_t theme = draw_.below(100);
-    about_ = theme < 50 ? subject::all : theme < 80 ? subject::names : subject::bytes;
+    about_ = under_tsan || (theme >= 50 && theme < 80) ? subject::names : theme < 50 ? subject::all : subject::bytes;
     draw_groups();
     draw_mounts();
     draw_names();
@@ -119,6 +119,11 @@ class drawer {
                 verb::rename, verb::unlink, verb::unlink, verb::mkdir,  verb::stat,   verb::status, verb::close};
       return;
     }
+    if (draw_.percent(25)) {
+      for (const verb v : {verb::load, verb::poke, verb::add, verb::scratch}) {
+        if (draw_.percent(60)) verbs_.insert(verbs_.end(), draw_.between(1, 3), v);
+      }
+    }
     const std::vector<verb> verbs = {verb::read,   verb::look,   verb::write, verb::append,  verb::store, verb::cut,
                                      verb::sync,   verb::status, verb::stat,  verb::unlink,  verb::rmdir, verb::mkdir,
                                      verb::rename, verb::list,   verb::close, verb::open_all};
@@ -140,6 +145,10 @@ class drawer {
     may_cut_ = out_.root == root_kind::disk || (out_.mounts.size() == 1 && once_ == 0);
     for (const fuzz_mount& m : out_.mounts)
       may_cut_ |= out_.mounts.size() == 1 && m.store != store_choice::automatic && m.store != store_choice::mapped_all;
+    // Pointers into what has been cut fail.
+    const auto drawn = [this](verb v) { return std::find(verbs_.begin(), verbs_.end(), v) != verbs_.end(); };
+    by_pointer_ = drawn(verb::load) || drawn(verb::poke) || drawn(verb::scratch) || drawn(verb::add);
+    may_cut_ &= !by_pointer_;
     if (!may_cut_) std::erase(verbs_, verb::cut);
     // Whether all opens of a program write, some, or most only read.
     reads_ = draw_.pick(about_ == subject::names ? std::vector<unsigned>{0, 0, 20} : std::vector<unsigned>{0, 20, 60});
@@ -149,9 +158,12 @@ class drawer {
 
   // Who maps a page for writing holds it, and waits for one frame more.
   void make_room() {
-    if (std::find(verbs_.begin(), verbs_.end(), verb::store) == verbs_.end()) return;
+    const bool stores = std::find(verbs_.begin(), verbs_.end(), verb::store) != verbs_.end();
+    if (!stores && !by_pointer_) return;
     for (fuzz_mount& m : out_.mounts) {
-      const std::uint64_t least = 2 * out_.active.size() + 2;
+      // Lanes of a warp go side by side, so they hold two pages at most.
+      const std::uint64_t warps = out_.how.block / 32;
+      const std::uint64_t least = out_.active.size() * (by_pointer_ ? 4 * warps + 2 : 2) + 2;
       m.options.cache_nbytes = std::max(m.options.cache_nbytes, least * m.options.page_nbytes);
     }
   }
@@ -210,10 +222,25 @@ class drawer {
     } else {
       c.handle = draw_.pick(open);
     }
+    if (c.what == verb::add) {
+      draw_add(mine, g, c.handle);
+      return;
+    }
     c.mount = mount_of_[g][c.handle];
     draw_bytes(c);
+    if (c.what == verb::scratch) c.flags = static_cast<int>(g);
     if (is_close(c.what)) open_[g][c.handle] = false;
     mine.push_back(c);
+  }
+
+  // By the first mount alone: others would count from what they have.
+  void draw_add(calls& mine, unsigned g, unsigned handle) {
+    open_one(mine, g, {.what = verb::open, .handle = handle, .flags = O_RDWR, .path = counters_name});
+    for (std::uint64_t n = draw_.between(1, 4); n != 0; --n) {
+      mine.push_back({.what = verb::add, .handle = handle, .begin = 8 * draw_.below(draw_.percent(70) ? 2 : counters_nbytes / 8)});
+    }
+    mine.push_back({.what = verb::close, .handle = handle});
+    open_[g][handle] = false;
   }
 
   void draw_path(call& c) {
@@ -263,11 +290,15 @@ class drawer {
   void draw_bytes(call& c) {
     if (c.what == verb::sync) c.flags = static_cast<int>(draw_.below(3));
     if (c.what == verb::cut) c.begin = draw_.percent(20) ? 0 : draw_.below(most_);
-    if (c.what == verb::read || c.what == verb::look || takes_bytes(c.what)) {
+    if (c.what == verb::read || c.what == verb::look || c.what == verb::load || takes_bytes(c.what)) {
       const std::uint64_t longest = draw_.percent(50) ? 40 : std::min<std::uint64_t>(most_, 3000);
       c.nbytes = draw_.between(1, longest);
       if (c.what != verb::append) c.begin = draw_.below(most_);
       if (takes_bytes(c.what)) c.id = ++id_;
+      if (c.what == verb::scratch) {  // in one page of each mount, so that it is held from writing to reading
+        c.nbytes = std::min<std::uint64_t>(c.nbytes, 512);
+        c.begin = std::min(c.begin / 512 * 512 + c.begin % 512, c.begin / 512 * 512 + 512 - c.nbytes);
+      }
     }
   }
 
@@ -292,7 +323,7 @@ class drawer {
   std::string hot_;
   std::uint64_t most_ = 0, id_ = 0;
   std::vector<verb> verbs_;
-  bool may_cut_ = false;
+  bool may_cut_ = false, by_pointer_ = false;
   unsigned creates_ = 0, reads_ = 0, once_ = 0, odd_ = 0, renames_directories_ = 0;  // percent
   std::vector<std::vector<bool>> open_;                                              // [group][handle], if all went well
   std::vector<std::vector<unsigned>> mount_of_;

@@ -18,7 +18,7 @@ struct event {
   call made;  // of open_all, and close_all, one for each file
   unsigned round = 0, actor = 0;
   device_result got{};
-  std::vector<std::byte> bytes;  // all the room it had
+  std::vector<std::byte> bytes = {};  // all the room it had
 
   bool by_process() const { return actor >= host_actor; }
   bool was_made() const { return got.value != skipped; }
@@ -33,15 +33,15 @@ struct event {
 // An open that went well, and until when it may have been open.
 struct opened_file {
   unsigned mount = 0, actor = 0;
-  std::string spelling;
+  std::string spelling = {};
   int flags = 0;
   std::uint64_t inode = 0;
   std::uint64_t begin = 0, end = 0, close_begin = never, close_end = never;
   domain by = 0;
   bool coherent = false;       // shares what is written
+  bool version = false;        // what of the file was there as it was opened, or -ESTALE
   std::uint64_t baseline = 0;  // what had been flushed before is seen
 
-  bool follows_no_link() const { return (flags & O_NOFOLLOW) != 0; }
   bool once() const { return (flags & O_GWRONCE) != 0; }
   bool writes() const { return once() || (flags & O_ACCMODE) != O_RDONLY; }
   bool reads() const { return !once() && (flags & O_ACCMODE) != O_WRONLY; }
@@ -53,10 +53,6 @@ inline bool is_at_or_above(const std::string& directory, const std::string& path
 
 class history {
  public:
-  // What of a file that was renamed while it was open is shared by those who open it under its new name: all of it (a file is its
-  // identity), or what is closed only.
-  explicit history(bool by_identity) : by_identity_(by_identity) {}
-
   void add_file(std::uint64_t inode, std::vector<std::byte> bytes) { files_[inode].base = std::move(bytes); }
   void add(event e) { events_.push_back(std::move(e)); }
 
@@ -110,9 +106,8 @@ class history {
 
   // A chain: opens of one file in one mount, in one mode, that may have held it one after another without a gap.
   void find_domains() {
-    std::map<std::tuple<unsigned, std::uint64_t, bool, bool>, std::vector<std::size_t>> of_file;
-    for (std::size_t i = 0; i < opens_.size(); ++i)
-      of_file[{opens_[i].mount, opens_[i].inode, opens_[i].once(), opens_[i].follows_no_link()}].push_back(i);
+    std::map<std::tuple<unsigned, std::uint64_t, bool>, std::vector<std::size_t>> of_file;
+    for (std::size_t i = 0; i < opens_.size(); ++i) of_file[{opens_[i].mount, opens_[i].inode, opens_[i].once()}].push_back(i);
     domain next = host_domain + 1;
     for (auto& [key, which] : of_file) {
       std::sort(which.begin(), which.end(), [&](std::size_t a, std::size_t b) { return opens_[a].begin < opens_[b].begin; });
@@ -128,39 +123,23 @@ class history {
     }
   }
 
+  // Who opens for writing shares what is written, and who opens while it surely is open so. Who opens for reading while it surely
+  // is not has a version.
   void name_chain(const std::vector<std::size_t>& chain, domain& next) {
-    const bool shares = by_identity_ || !was_renamed(chain);
     const domain common = next++;
-    for (const std::size_t i : chain) {
-      opened_file& o = opens_[i];
+    for (std::size_t n = 0; n < chain.size(); ++n) {
+      opened_file& o = opens_[chain[n]];
       o.baseline = opens_[chain.front()].begin;
       o.coherent = o.writes();
-      for (const std::size_t k : chain) {
-        const opened_file& other = opens_[k];
-        o.coherent |= shares && k != i && other.coherent && other.end < o.begin && other.close_begin > o.end;
+      o.version = !o.coherent;
+      for (std::size_t k = 0; k < chain.size(); ++k) {
+        const opened_file& other = opens_[chain[k]];
+        if (k == n || other.begin >= o.end || other.close_end <= o.begin) continue;
+        o.coherent |= k < n && other.coherent && other.end < o.begin && other.close_begin > o.end;
+        o.version &= !other.writes() && (k > n || other.version);
       }
-      o.by = shares && o.coherent ? common : next++;
+      o.by = o.coherent ? common : next++;
     }
-  }
-
-  // Whether not all of the chain's opens may share, as the file had several names meanwhile.
-  bool was_renamed(const std::vector<std::size_t>& chain) const {
-    const std::string& spelling = opens_[chain.front()].spelling;
-    for (const std::size_t i : chain) {
-      if (opens_[i].spelling != spelling) return true;
-    }
-    for (const event& away : events_) {
-      if (away.made.what != verb::rename || away.got.value != 0 || !is_at_or_above(away.made.path, spelling)) continue;
-      if (away.made.path == away.made.second) continue;
-      if (away.got.end < opens_[chain.front()].begin) continue;
-      for (const event& back : events_) {
-        if (back.made.what == verb::rename && back.got.value == 0 && back.made.path != back.made.second &&
-            is_at_or_above(back.made.second, spelling) && back.got.end > away.got.begin) {
-          return true;
-        }
-      }
-    }
-    return false;
   }
 
   void note_changes() {
@@ -180,6 +159,7 @@ class history {
       }
       if (o == nullptr) continue;
       c.by = o->by;
+      c.mount = o->once() ? no_mount : o->mount;
       if (is_open(e.made.what)) {
         if ((e.made.flags & O_TRUNC) == 0) continue;
         c.cuts = true;
@@ -194,7 +174,7 @@ class history {
         c.first = c.origin = e.made.begin;
         c.last = c.first + value;
         c.grows = e.made.what == verb::write;
-        c.certain = c.grows || !o->once();
+        c.certain = c.grows || !o->once();  // of a page that was not read in, a zero may be none
       } else {
         continue;
       }
@@ -216,7 +196,6 @@ class history {
     return first;
   }
 
-  bool by_identity_;
   std::vector<event> events_;
   std::vector<opened_file> opens_;
   std::vector<std::size_t> handle_of_;

@@ -4,8 +4,8 @@
 #pragma once
 #include <cstring>
 
+#include "fuzz/by_pointer.hpp"
 #include "fuzz/program.hpp"
-#include "gpufs/gpufs.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -131,7 +131,7 @@ struct interpreter {
       if (group.leader()) mine.numbers[c.handle] = -EBADF;
       group.sync();
     } else {
-      by_handle(group, f, c, r);
+      by_handle(group, f, c, r, &results[i].mode);
     }
     return r;
   }
@@ -242,7 +242,7 @@ struct interpreter {
   }
 
   template <class Group>
-  GPUFS_DEVICE_COLD void by_handle(Group group, const file& f, const device_call& c, device_result& r) const {
+  GPUFS_DEVICE_COLD void by_handle(Group group, const file& f, const device_call& c, device_result& r, std::uint32_t* error) const {
     const auto offset = static_cast<std::int64_t>(c.begin);
     const std::byte* src = in + c.in;
     switch (c.what) {
@@ -269,6 +269,18 @@ struct interpreter {
         return;
       case verb::store:
         r.value = store(group, f, c);
+        return;
+      case verb::load:
+        r.value = load_bytes(group, f, c.begin, c.nbytes, out + c.out, error);
+        return;
+      case verb::poke:
+        r.value = poke_bytes(group, f, c.begin, c.nbytes, src, error);
+        return;
+      case verb::add:
+        r.value = add_one(group, f, c.begin);
+        return;
+      case verb::scratch:
+        r.value = scratch_bytes(group, f, c.begin, c.nbytes, src, static_cast<std::uint32_t>(c.flags), error);
         return;
       default:
         r.value = -ENOSYS;

@@ -80,13 +80,13 @@ struct name_call {
   verb what;
   unsigned actor;  // a process's calls come in the order in which they are given
   unsigned mount;  // or no_mount: the kernel of the operating system itself
-  std::string path, second;
+  std::string path = {}, second = {};
   int flags = 0;
   std::int64_t value = 0;  // 0 or a negative errno
   std::uint64_t inode = 0;
   std::uint32_t mode = 0;
   std::uint64_t begin = 0, end = 0;
-  std::string text;
+  std::string text = {};
   // Files that the mount has open under this path, which others may have renamed or removed: it may go on sharing one of them.
   std::set<std::uint64_t> shared;
 };

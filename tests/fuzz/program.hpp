@@ -56,13 +56,16 @@ struct call {
   unsigned handle = 0;  // which of the group's
   unsigned count = 1;
   int flags = 0;
-  std::string path, second;
+  std::string path = {}, second = {};
   std::uint64_t begin = 0, nbytes = 0;
   std::uint64_t id = 0;  // of what takes bytes: byte x of the file becomes content_byte(id, x - begin)
 };
 using calls = std::vector<call>;
 
 constexpr unsigned handles_per_group = 4;
+// A file of words that are counted up, and not touched otherwise.
+inline constexpr const char* counters_name = "counters";
+inline constexpr std::uint64_t counters_nbytes = 1040;
 
 // This process and the second one take the names' verbs, write, append, cut and read by path, each opening the file itself.
 struct round {

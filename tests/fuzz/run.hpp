@@ -42,6 +42,7 @@ class program_run {
     checks_ = std::make_unique<checks>(program_, dir_.path());
     for (const std::string& d : program_.directories) std::filesystem::create_directory(dir_ / d);
     for (const first_file& f : program_.files) dir_.add(f.path, f.nbytes, f.id);
+    std::ofstream(dir_ / counters_name) << std::string(counters_nbytes, '\0');
     checks_->begin();
     std::vector<mount_ref> refs;
     for (const fuzz_mount& m : program_.mounts) {
@@ -233,7 +234,7 @@ class program_run {
       e.bytes.assign(from, from + static_cast<std::ptrdiff_t>(e.made.nbytes));
     }
     for (const std::vector<event>& list : by_processes) p.events.insert(p.events.end(), list.begin(), list.end());
-    return checks_->after_round(std::move(p.events), now_ - 2);
+    return checks_->after_round(std::move(p.events), now_ - 2, r == program_.rounds.size());
   }
 
   void set_schedule(unsigned r, simt::cpu_schedule& s) {
@@ -259,7 +260,7 @@ class program_run {
           {c.write_errors, "write_errors"},
           {c.host_opens - c.host_closes, "host_opens - host_closes"},
           {mounts_[m]->open_files().size(), "open files"},
-          {program_.may_starve ? 0 : c.fault_errors, "fault_errors"},
+          {checks_->accesses_failed() ? 0 : c.fault_errors, "fault_errors"},
       };
       for (const auto& [value, name] : zero) {
         if (value != 0) return numbered("at the end mount ", m) + " has " + name + " " + std::to_string(value);

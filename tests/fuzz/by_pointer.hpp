@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What groups do through pointers. Each lane takes every group.size()-th element; the first errno that a lane meets is the call's.
+#pragma once
+#include "gpufs/gpufs.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace fuzz {
+
+// Runs each(pointer, k) for the lane's elements of the mapping from `begin` on, nbytes of bytes at most, and gives how many there
+// are, or an errno. *error: a word for the group alone.
+template <class T, class Group, class Each>
+GPUFS_DEVICE std::int64_t for_bytes(Group group, const file& f, std::uint64_t begin, std::uint64_t nbytes, map_flags flags,
+                                    std::uint32_t* error, Each each) {
+  if (group.leader()) *error = 0;
+  group.sync();
+  std::int64_t n = 0;
+  {
+    auto p = map<T>(group, f, static_cast<std::int64_t>(begin), to_the_end, flags);
+    if (p.error() != 0) return p.error();
+    n = p.left() < static_cast<std::int64_t>(nbytes) ? p.left() : static_cast<std::int64_t>(nbytes);
+    p += group.rank();
+    for (std::int64_t k = group.rank(); k < n; k += group.size(), p += group.size()) {
+      const int failed = p.fault_in();
+      if (failed != 0) {
+        simt::atomic_ref<std::uint32_t>(*error).store(static_cast<std::uint32_t>(-failed), std::memory_order_relaxed);
+      } else {
+        each(p, k);
+      }
+    }
+  }
+  group.sync();  // the pointers have left their pages
+  const int failed = -static_cast<int>(simt::atomic_ref<std::uint32_t>(*error).load(std::memory_order_relaxed));
+  group.sync();
+  return failed != 0 ? failed : n;
+}
+
+template <class Group>
+GPUFS_DEVICE std::int64_t load_bytes(Group group, const file& f, std::uint64_t begin, std::uint64_t nbytes, std::byte* out,
+                                     std::uint32_t* error) {
+  return for_bytes<const unsigned char>(group, f, begin, nbytes, map_flags::none, error, [&](auto& p, std::int64_t k) {
+    out[k] = static_cast<std::byte>(static_cast<unsigned char>(*p));
+  });
+}
+
+template <class Group>
+GPUFS_DEVICE std::int64_t poke_bytes(Group group, const file& f, std::uint64_t begin, std::uint64_t nbytes, const std::byte* in,
+                                     std::uint32_t* error) {
+  return for_bytes<unsigned char>(group, f, begin, nbytes, map_flags::none, error,
+                                  [&](auto& p, std::int64_t k) { *p = static_cast<unsigned char>(in[k]); });
+}
+
+// What the word at `begin` was before 1 was added, or an errno.
+template <class Group>
+GPUFS_DEVICE std::int64_t add_one(Group group, const file& f, std::uint64_t begin) {
+  std::int64_t was = 0;
+  {
+    const auto p = map<std::uint64_t>(group, f, static_cast<std::int64_t>(begin), 1);
+    if (p.error() != 0) return p.error();
+    if (group.leader()) {
+      was = p.fault_in();
+      if (was == 0) was = static_cast<std::int64_t>(p.fetch_add(1, std::memory_order_relaxed));
+    }
+  }
+  group.sync();
+  return group.broadcast(was);
+}
+
+// Writes into the private pages of a mapping those of the bytes that are `mine` of 8, reads them back while their page is held, and
+// gives the changes up. How many were not what they had become, or an errno; -EBUSY where others hold the page.
+template <class Group>
+GPUFS_DEVICE std::int64_t scratch_bytes(Group group, const file& f, std::uint64_t begin, std::uint64_t nbytes, const std::byte* in,
+                                        std::uint32_t mine, std::uint32_t* error) {
+  std::uint32_t wrong = 0;
+  auto whole = map<unsigned char>(group, f, 0, to_the_end, map_flags::private_changes);
+  if (whole.error() != 0) return whole.error();
+  const std::int64_t n =
+      for_bytes<unsigned char>(group, f, begin, nbytes, map_flags::private_changes, error, [&](auto& p, std::int64_t k) {
+        if (static_cast<std::uint64_t>(p.offset()) % 8 != mine) return;
+        *p = static_cast<unsigned char>(in[k]);
+        wrong += static_cast<std::byte>(static_cast<unsigned char>(*p)) != in[k];
+      });
+  const bool any = group.any(wrong != 0);
+  const int discarded = discard(group, whole);
+  return n < 0 ? n : discarded != 0 ? discarded : any;
+}
+
+}  // namespace fuzz
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
