@@ -38,6 +38,7 @@ class checks {
     if (wrong.empty()) wrong = check_counts();
     return wrong;
   }
+  const std::vector<event>& events() const { return past_.events(); }
   std::uint64_t searches_given_up() const { return given_up_; }
   // Whether a call through pointers has told of an error.
   bool accesses_failed() const {

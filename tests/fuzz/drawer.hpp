@@ -90,7 +90,8 @@ class drawer {
     const std::vector<std::string> all_directories = {"d0", "d1", "d0/s", "x", "y"};
     const std::vector<std::string> all_files = {"f0", "f1", "d0/f", "d1/f", "d0/s/f"};
     for (const std::string& d : all_directories) {
-      if (draw_.percent(65) && (d != "d0/s" || has(out_.directories, "d0"))) out_.directories.push_back(d);
+      const bool there = draw_.percent(about_ == subject::names ? 65 : 85);
+      if (there && (d != "d0/s" || has(out_.directories, "d0"))) out_.directories.push_back(d);
       if (draw_.percent(75)) directories_.push_back(d);
     }
     if (directories_.empty()) directories_.push_back("x");
@@ -105,7 +106,9 @@ class drawer {
     for (const std::string& f : all_files) {
       const std::size_t slash = f.rfind('/');
       if (slash != std::string::npos && !has(out_.directories, f.substr(0, slash))) continue;
-      if (draw_.percent(60)) out_.files.push_back({f, draw_.percent(25) ? 0 : draw_.below(most_), ++id_});
+      const bool wanted = has(files_, f) && about_ != subject::names;
+      if (!draw_.percent(wanted ? 90 : 40)) continue;
+      out_.files.push_back({f, draw_.percent(15) ? 0 : draw_.between(draw_.percent(70) ? most_ / 2 : 0, most_), ++id_});
     }
   }
 

@@ -35,6 +35,10 @@ class program_run {
     return wrong;
   }
   const std::map<unsigned, simt::schedule_trace>& traces() const { return traces_; }
+  // How often each verb came out how: by whether it went well.
+  void add_to(std::map<verb, std::map<std::int64_t, std::uint64_t>>& tally) const {
+    for (const event& e : checks_->events()) ++tally[e.made.what][std::min<std::int64_t>(e.got.value, 0)];
+  }
   std::uint64_t searches_given_up() const { return checks_ ? checks_->searches_given_up() : 0; }
 
  private:

@@ -19,6 +19,8 @@ TEST(fuzz, programs_do_what_is_promised) {
   const bool goes_on = number_from_environment("GPUFS_FUZZ_GO_ON", 0) != 0;
   const std::uint64_t nschedules = on_cuda ? 2 : under_tsan ? 1 : 8;  // of each program
   unsigned nfailed = 0;
+  std::map<fuzz::verb, std::map<std::int64_t, std::uint64_t>> tally;
+  std::uint64_t given_up = 0;
   for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
     fuzz::program program = fuzz::drawer(seed)();
     if (const char* text = std::getenv("GPUFS_TEST_KEEP")) program = with_calls(program, fuzz::numbers_from_text(text));
@@ -29,7 +31,10 @@ TEST(fuzz, programs_do_what_is_promised) {
     std::string wrong;
     for (std::uint64_t i = 0; i < nschedules && wrong.empty(); ++i) {
       if (i != 0) program.how.schedule.seed += 1'000'003;
-      wrong = fuzz::program_run(program)();
+      fuzz::program_run run(program);
+      wrong = run();
+      run.add_to(tally);
+      given_up += run.searches_given_up();
       ASSERT_FALSE(HasFailure()) << "repeat with GPUFS_TEST_SEED=" << seed;
     }
     tell_progress("programs of all verbs", seeds, seed);
@@ -45,6 +50,18 @@ TEST(fuzz, programs_do_what_is_promised) {
     FAIL() << wrong << "\nshorter: " << shrink.wrong() << '\n' << shrink.summary() << '\n' << to_text(shrink.shortest());
   }
   EXPECT_EQ(nfailed, 0u);
+  const bool tells = number_from_environment("GPUFS_TEST_PROGRESS", 0) != 0;
+  for (auto& [what, results] : tally) {
+    if (tells) std::cout << fuzz::verb_names[static_cast<int>(what)] << ':';
+    for (const auto& [value, count] : results) {
+      if (tells) std::cout << ' ' << (value == fuzz::skipped ? "skipped" : std::to_string(value)) << " x" << count;
+    }
+    if (tells) std::cout << '\n';
+    if (seeds.end - seeds.first >= 60) {
+      EXPECT_GT(results[0], 0u) << fuzz::verb_names[static_cast<int>(what)] << " never went well";
+    }
+  }
+  if (tells) std::cout << given_up << " orders were not looked for to the end" << std::endl;
 }
 
 // The second process.
