@@ -242,6 +242,11 @@ class checks {
     }
     auto size = past_.file(e.got.inode).nbytes(who);
     if (!coherent && writers.size() > 1) size.low = 0;
+    for (const opened_file& o : past_.opens()) {  // with O_GWRONCE, it ends where the farther of the two says
+      if (o.inode != e.got.inode || o.mount != e.made.mount || !o.once()) continue;
+      if (o.begin >= e.got.end || o.close_end <= e.got.begin) continue;
+      size.high = std::max(size.high, past_.file(o.inode).nbytes({o.by, e.got.begin, e.got.end, o.baseline}).high);
+    }
     return size.hold(static_cast<std::uint64_t>(e.got.nbytes)) ? "" : std::to_string(e.got.nbytes) + " bytes, not " + size.text();
   }
 

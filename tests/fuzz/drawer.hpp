@@ -262,6 +262,12 @@ class drawer {
                            (c.what == verb::rename && draw_.percent(renames_directories_));
     const bool other = !is_open(c.what) && draw_.percent(5);
     c.path = directory != other ? draw_.pick(directories_) : draw_file();
+    if (c.what == verb::rename && directory && draw_.percent(40)) {  // one that nothing lies in, so that it goes well
+      const bool back = draw_.percent(50);
+      c.path = back ? "y" : "x";
+      c.second = back ? "x" : "y";
+      return;
+    }
     if (c.what == verb::rename) c.second = directory != draw_.percent(5) ? draw_.pick(directories_) : draw_file();
     if (c.what == verb::list) c.nbytes = 8192;
   }
