@@ -28,6 +28,13 @@ enum class store_kind {
   mapped,     // the GPU pulls from a registered mapping; what cannot be mapped does not open
 };
 
+// What a mount does once accesses through pointers have failed (they read zeros, or wrote nothing).
+enum class failed_accesses {
+  say,    // on stderr, once in its life: how many so far, and the first one
+  quiet,  // nothing: the program looks at counters().fault_errors, log() or the pointers' error()
+  abort,  // say, and end the process
+};
+
 struct mount_options {
   std::uint64_t cache_nbytes = 0;    // 0: a quarter of the device's free memory, at most 16 GiB (CPU machine: 64 MiB)
   std::uint32_t page_nbytes = 4096;  // a power of two, 512 B to 2 MiB
@@ -47,8 +54,12 @@ struct mount_options {
   std::uint32_t request_rings = 0;    // 0: 256, fewer for large pages
   std::uint32_t request_slots = 0;    // a ring, a power of two; 0: 8
   std::uint32_t request_batch = 64;   // requests that a host thread takes at once, 1 to 64
-  std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);           // the host's answer to one request
-  std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);  // for a frame while all are pinned
+  std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);  // the host's answer to one request
+  // For a frame while all are pinned. Reads through pointers wait a sixteenth of it, and then read past the cache.
+  std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);
+  // Done at the end of the gpufs::simt::launch in which it happened; where kernels are launched otherwise, at the next call of
+  // counters(), open_files(), sync() or trim(), or the mount's end, unless log() was asked before.
+  failed_accesses on_failed_accesses = failed_accesses::say;
   bool abort_on_leaked_pins = false;  // end the process when the mount ends and pages are pinned still: for tests
 };
 
@@ -60,6 +71,7 @@ struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums o
   std::uint64_t pins = 0, dirty_frames = 0;          // now: the pins of all frames; pages changed through private mappings
   // Accesses through pointers that could not be served, and mappings with stop_on_error that were refused.
   std::uint64_t fault_errors = 0;
+  std::uint64_t past_cache = 0;  // reads through pointers that found no frame, and were served without: more frames would be faster
   std::uint64_t unwritten_pages = 0;                      // now: written, and not yet back in their files
   std::uint64_t write_backs = 0, bytes_written_back = 0;  // pages, and what of them had been written
   std::uint64_t write_errors = 0;                         // pages whose write-back failed
@@ -79,7 +91,7 @@ class host_mount {
  public:
   host_mount(simt::platform& machine, const std::string& root, const mount_options& options);
   // Kernels that use the mount must have ended; what they left unwritten is written, see sync(). What was lost and nobody was told
-  // of, it says on stderr.
+  // of, it says on stderr; so it does of accesses through pointers that failed.
   ~host_mount();
   host_mount(host_mount&&) noexcept;
   host_mount& operator=(host_mount&&) noexcept;
@@ -88,8 +100,9 @@ class host_mount {
   const mount_options& options() const;  // with the defaults filled in
   mount_counters counters() const;
   std::vector<file_report> open_files() const;
-  // Recent errors, oldest first; then those of accesses through pointers, with file, offset and cause: the first 256; then how many
-  // requests found no answer in time. Also after a kernel was stopped by one (on CUDA without the last).
+  // Recent errors, oldest first; then those of accesses through pointers, with file, offset, cause and who made them: the first
+  // 256, of which each stands for all of one warp in one mapping to one page for one reason; then how many requests found no answer in time. Also
+  // after a kernel was stopped by one (on CUDA without the last, and without how many accesses a line stands for).
   std::vector<std::string> log() const;
   // Brings what kernels have written and neither synced nor closed to its files (their host page cache), as the mount's end does:
   // for kernels that ended early. No kernel that uses the mount may run. How many pages could not be written (yet, where the host

@@ -13,12 +13,14 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <thread>
 #include <unordered_map>
 
 #include "gpufs/cache/frames.hpp"
 #include "gpufs/service/service.hpp"
+#include "gpufs/simt/launch_end.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "leftovers.hpp"
@@ -26,7 +28,7 @@
 namespace gpufs {
 namespace {
 
-constexpr std::uint32_t min_page_nbytes = 512, max_page_nbytes = 2u << 20;
+constexpr std::uint32_t min_page_nbytes = least_page_nbytes, max_page_nbytes = 2u << 20;
 constexpr std::uint64_t staging_budget_nbytes = 256u << 20;
 
 [[noreturn]] void refuse(const std::string& what) { throw error("gpufs::mount: " + what); }
@@ -157,6 +159,8 @@ struct host_mount::impl {
   std::unique_ptr<void, std::function<void(void*)>> faults;  // pinned
   mount_layout layout{};
   std::atomic<std::uint32_t> nviews{0};
+  mutable std::atomic<bool> told_faults{false};
+  std::optional<simt::launch_watch> launches;  // last, as it may call us until it ends
 
   impl(simt::platform& m, const std::string& root, const mount_options& asked)
       : machine(m),
@@ -212,7 +216,8 @@ struct host_mount::impl {
     layout.words = memory.allocate<mount_words>(1);
     layout.mappings = memory.allocate<mapping_entry>(std::size_t{mapping_copies} * options.max_mappings);
     layout.mapping_mask = options.max_mappings - 1;
-    layout.zeros = memory.allocate<std::byte>(zeros_nbytes);
+    layout.fault_marks = memory.allocate<fault_mark>(fault_marks);
+    layout.spare_page = memory.allocate<std::byte>(options.page_nbytes);
     for (std::uint64_t& point : layout.hash_points) point = secret_point();
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
@@ -222,9 +227,12 @@ struct host_mount::impl {
     machine.copy_to_device(resident_mount, &layout, sizeof layout);
 
     host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { mark_stale(slot, handle); });
+    launches.emplace([this] { tell_faults(); });
   }
 
   ~impl() {
+    launches.reset();
+    tell_faults();
     try {
       tell_leftovers();
       end_writing();
@@ -308,34 +316,90 @@ struct host_mount::impl {
     std::abort();
   }
 
-  // One line for each access through a pointer that failed and whose record is complete.
+  // The same, or zeros where a kernel was stopped, and the device's words are lost; the log is not.
+  template <class T>
+  std::vector<T> read_if_any(const T* device, std::size_t n) const {
+    try {
+      return read(device, n);
+    } catch (const std::exception&) {
+      return std::vector<T>(n);
+    }
+  }
+
+  // One line for each record of accesses through pointers that failed which is complete.
   void add_faults(std::vector<std::string>& lines) const {
+    std::vector<fault_mark> marks;
     for (std::uint32_t i = 0; i < fault_records; ++i) {
       fault_record& record = layout.faults[i];
       if (std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) == 0) continue;  // meets record_fault
-      const auto path = host.path_of(record.handle);
-      constexpr const char* whats[] = {"pointer to ", "write through a pointer to ", "lost, what was written through a pointer to ",
-                                       "mapping of "};
-      const auto kind = static_cast<std::uint32_t>(std::atomic_ref<fault_kind>(record.kind).load(std::memory_order_relaxed));
-      std::string line = kind < std::size(whats) ? whats[kind] : "access to ";
-      line.append(path                ? "'" + *path + "'"
-                  : record.number < 0 ? "a file that is not open"
-                                      : "file number " + std::to_string(record.number) + " (closed since)");
-      line.append(" at offset ")
-          .append(std::to_string(record.offset))
-          .append(": ")
-          .append(std::strerror(static_cast<int>(0 - static_cast<std::uint32_t>(record.error))));
-      lines.push_back(std::move(line));
+      if (marks.empty()) marks = read_if_any(layout.fault_marks, fault_marks);
+      const fault& what = record.what;
+      lines.push_back(describe(what) + describe_who(what, what.mark < fault_marks ? marks[what.mark] : fault_mark{}));
     }
+  }
+  // What was accessed, and why it failed. The device has written it, and nothing in it is believed.
+  std::string describe(const fault& what) const {
+    const auto path = host.path_of(what.handle);
+    constexpr const char* whats[] = {"pointer to ", "write through a pointer to ", "lost, what was written through a pointer to ",
+                                     "mapping of "};
+    const auto kind =
+        static_cast<std::uint32_t>(std::atomic_ref(const_cast<fault_kind&>(what.kind)).load(std::memory_order_relaxed));
+    std::string line = kind < std::size(whats) ? whats[kind] : "access to ";
+    line.append(path              ? "'" + *path + "'"
+                : what.number < 0 ? "a file that is not open"
+                                  : "file number " + std::to_string(what.number) + " (closed since)");
+    line.append(" at offset ").append(std::to_string(what.offset)).append(": ");
+    const bool mapped = kind != static_cast<std::uint32_t>(fault_kind::mapping);
+    const std::uint64_t left = what.end - static_cast<std::uint64_t>(what.offset), mapped_nbytes = what.end - what.begin;
+    const bool within = static_cast<std::uint64_t>(what.offset) - what.begin < mapped_nbytes && what.nbytes <= left;
+    const std::string cause = std::strerror(static_cast<int>(0 - static_cast<std::uint32_t>(what.error)));
+    switch (mapped ? what.error : 0) {
+      case -ENXIO:
+        return line.append(within ? "the file has been cut, and ends before"
+                                  : "beyond the mapping of " + std::to_string(mapped_nbytes) + " bytes");
+      case -ENOMEM:
+        return line.append(cause).append(
+            ": all " + std::to_string(layout.cache.frames.nframes) +
+            " frames of the cache are pinned; warps x 32 lanes x pointers may each hold one, and one more "
+            "for a page that they write: see mount_options::cache_nbytes, and ptr::unlink");
+      default:
+        return line.append(cause);
+    }
+  }
+  static std::string describe_who(const fault& what, const fault_mark& mark) {
+    std::string who = " (block " + std::to_string(what.block) + ", warp " + std::to_string(what.thread / 32) + ", lane " +
+                      std::to_string(what.thread % 32);
+    const int nlanes = std::popcount(mark.lanes);
+    if (mark.accesses > 1) {
+      who.append(" first; ").append(std::to_string(mark.accesses)).append(" accesses");
+      if (nlanes > 1) who.append(" of ").append(std::to_string(nlanes)).append(" lanes");
+    }
+    return who.append(")");
+  }
+
+  // What the mount does, once, when accesses through pointers have failed.
+  void tell_faults() const noexcept {
+    if (std::atomic_ref<std::uint32_t>(layout.faults[0].written).load(std::memory_order_acquire) == 0)
+      return;  // meets record_fault
+    if (options.on_failed_accesses == failed_accesses::quiet || told_faults.exchange(true)) return;
+    try {
+      std::vector<std::string> lines;
+      add_faults(lines);
+      const std::uint64_t n = read_if_any(layout.words, 1)[0].fault_errors;
+      std::fprintf(
+          stderr,
+          "gpufs: accesses through pointers have failed (%s so far): they read zeros, or wrote nothing. The first: %s. More is "
+          "in mount::log()\n",
+          n == 0 ? "?" : std::to_string(n).c_str(), lines.front().c_str());
+    } catch (const std::exception&) {
+      std::fprintf(stderr, "gpufs: accesses through pointers have failed: they read zeros, or wrote nothing\n");
+    }
+    if (options.on_failed_accesses == failed_accesses::abort) std::abort();
   }
 
   // How many requests of kernels found no slot or no answer in time: kernels know, the host need not.
   void add_timeouts(std::vector<std::string>& lines) const {
-    std::uint64_t n = 0;
-    try {
-      n = read(layout.words, 1)[0].io_timeouts;
-    } catch (const std::exception&) {  // a kernel was stopped, and the device's words are lost; the log is not
-    }
+    const std::uint64_t n = read_if_any(layout.words, 1)[0].io_timeouts;
     if (n != 0)
       lines.push_back(std::to_string(n) +
                       " requests of kernels found no slot or no answer within io_timeout: " + std::strerror(ETIMEDOUT));
@@ -484,6 +548,7 @@ const mount_layout& host_mount::layout() const { return impl_->layout; }
 const mount_options& host_mount::options() const { return impl_->options; }
 
 mount_counters host_mount::counters() const {
+  impl_->tell_faults();
   mount_counters sum{};
   const mount_layout& l = impl_->layout;
   for (const file_counters& c : impl_->file_counts()) sum += c;
@@ -503,6 +568,7 @@ mount_counters host_mount::counters() const {
   sum.io_timeouts = words.io_timeouts;
   sum.unpin_errors = words.unpin_errors;
   sum.fault_errors = words.fault_errors;
+  sum.past_cache = words.past_cache;
   sum.unwritten_pages = words.dirty_pages;
   sum.write_backs = words.write_backs;
   sum.bytes_written_back = words.bytes_written_back;
@@ -517,6 +583,7 @@ mount_counters host_mount::counters() const {
 }
 
 std::vector<file_report> host_mount::open_files() const {
+  impl_->tell_faults();
   const mount_layout& l = impl_->layout;
   const auto counters = impl_->file_counts();
   const auto slots = impl_->read(l.slots, counters.size());
@@ -538,12 +605,15 @@ std::vector<file_report> host_mount::open_files() const {
 
 std::vector<std::string> host_mount::log() const {
   auto lines = impl_->host.log();
+  const std::size_t before = lines.size();
   impl_->add_faults(lines);
+  if (lines.size() != before && impl_->options.on_failed_accesses == failed_accesses::say) impl_->told_faults = true;
   impl_->add_timeouts(lines);
   return lines;
 }
 
 std::uint64_t host_mount::sync() {
+  impl_->tell_faults();
   const auto [lost, left] = impl_->write_back(false);
   return lost + left + impl_->untold_errors();
 }
@@ -572,6 +642,9 @@ void host_mount::prepare(const std::string& path, int flags) const {
   }
 }
 
-void host_mount::trim() { impl_->files->trim(); }
+void host_mount::trim() {
+  impl_->tell_faults();
+  impl_->files->trim();
+}
 
 }  // namespace gpufs

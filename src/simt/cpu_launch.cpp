@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cpu_scheduler.hpp"
+#include "gpufs/simt/launch_end.hpp"
 
 namespace gpufs::simt::runtime {
 namespace {
@@ -195,6 +196,7 @@ void cpu_launch(const launch_config& config, void (*body)(const void*), const vo
   }
   sanitizer::acquire(&launch.ended);
   if (schedule.trace != nullptr) workers[0]->give_trace(*schedule.trace);
+  tell_launch_ended();
   if (!launch.error.empty()) throw_error(launch);
 }
 

@@ -8,6 +8,7 @@
 
 #include "cuda_error.hpp"
 #include "gpufs/simt/detail/cuda_stream.hpp"
+#include "gpufs/simt/launch_end.hpp"
 #include "gpufs/simt/schedule.hpp"
 
 namespace gpufs::simt::runtime {
@@ -52,10 +53,15 @@ cuda_stream_lease::~cuda_stream_lease() {
 
 void cuda_check_launched() { check(cudaGetLastError(), "the kernel was not launched"); }
 
-void cuda_stream_lease::wait() const { check(cudaStreamSynchronize(stream_), "the kernel failed"); }
+void cuda_stream_lease::wait() const {
+  const cudaError_t error = cudaStreamSynchronize(stream_);
+  tell_launch_ended();
+  check(error, "the kernel failed");
+}
 
 void cuda_stream_lease::wait_and_say() const noexcept {
   const cudaError_t error = cudaStreamSynchronize(stream_);
+  tell_launch_ended();
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "gpufs: a stream ends, and nobody has waited for a kernel that failed: %s\n", cudaGetErrorName(error));
 }

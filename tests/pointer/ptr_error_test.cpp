@@ -117,8 +117,9 @@ TEST_F(ptr_error, accesses_beyond_the_mapping_are_counted_and_logged) {
   EXPECT_EQ(result(4, 0), 0);
   EXPECT_EQ(result(4, 1), 5);
   EXPECT_EQ(fs().counters().fault_errors, 6u);
-  EXPECT_TRUE(log_has("at offset " + std::to_string(page - 4) + ": No such device or address"));
-  EXPECT_TRUE(log_has("at offset " + std::to_string(page + 40) + ": No such device or address"));
+  EXPECT_TRUE(log_has("at offset " + std::to_string(page - 4) + ": beyond the mapping of 40 bytes (block 0, warp 0, lane 3)"));
+  EXPECT_TRUE(log_has("at offset " + std::to_string(page + 40) +
+                      ": beyond the mapping of 40 bytes (block 0, warp 0, lane 3 first; 3 accesses)"));
   EXPECT_EQ(fs().counters().dirty_frames, 1u);
 }
 
@@ -141,10 +142,11 @@ struct close_kernel : pointer_job {
 TEST_F(ptr_error, the_log_names_file_offset_and_cause) {
   const auto r = run<named_kernel>(1, 32);
   ASSERT_EQ(fs().log().size(), 1u);
-  EXPECT_EQ(fs().log()[0], "pointer to 'f' at offset 24: No such device or address");
+  EXPECT_EQ(fs().log()[0], "pointer to 'f' at offset 24: beyond the mapping of 16 bytes (block 0, warp 0, lane 0)");
   EXPECT_EQ(run<close_kernel>(1, 32, r[1])[0], 0);
   ASSERT_EQ(fs().log().size(), 1u);
-  EXPECT_EQ(fs().log()[0], "pointer to 'f' at offset 24: No such device or address") << "it is closed now";
+  EXPECT_EQ(fs().log()[0], "pointer to 'f' at offset 24: beyond the mapping of 16 bytes (block 0, warp 0, lane 0)")
+      << "it is closed now";
 }
 
 struct closed_kernel : pointer_job {
@@ -269,7 +271,8 @@ TEST_F(ptr_error, pages_of_the_file_are_never_written) {
   }
   EXPECT_EQ(fs().counters().fault_errors, 4u * 32);
   EXPECT_EQ(fs().counters().dirty_frames, 0u);
-  EXPECT_TRUE(log_has("at offset 4: Permission denied"));
+  EXPECT_TRUE(log_has(": Permission denied (block 0, warp 0, lane"));
+  EXPECT_TRUE(log_has(" first; 128 accesses of 32 lanes)"));
 }
 
 struct page_kernel : pointer_job {
@@ -303,10 +306,15 @@ TEST_F(ptr_error, a_read_that_fails_reaches_all_lanes_that_wait) {
     for (unsigned k = 0; k < 4; ++k) EXPECT_EQ(result(t, k), 0) << t << " " << k;
   }
   EXPECT_EQ(fs().counters().fault_errors, 3u * 192);
-  EXPECT_GE(fs().log().size(), 256u) << "those of accesses, and the host's";
-  bool told = false;  // of some lane's first access: which of the 576 errors are the log's 256 is the schedule's choice
-  for (unsigned t = 0; t < 192; ++t) told |= log_has("offset " + std::to_string(3 * page + 4 * t) + ": Input/output error");
-  EXPECT_TRUE(told);
+  // A line a warp: whose access is its first is the schedule's choice.
+  for (unsigned w = 0; w < 6; ++w) {
+    const std::string who = ": Input/output error (block " + std::to_string(w / 2) + ", warp " + std::to_string(w % 2) + ", lane ";
+    const auto all = fs().log();
+    const auto is_its = [&](const std::string& line) { return line.find(who) != std::string::npos; };
+    ASSERT_EQ(std::count_if(all.begin(), all.end(), is_its), 1) << who;
+    const std::string line = *std::find_if(all.begin(), all.end(), is_its);
+    EXPECT_NE(line.find(" first; 96 accesses of 32 lanes)"), std::string::npos) << line;
+  }
   store->wrong().heal();
   run<page_kernel>(3, 64, std::int64_t{3});
   for (unsigned t = 0; t < 192; ++t) {
@@ -345,11 +353,10 @@ TEST_F(ptr_error, more_linked_pointers_than_frames_end_in_bounded_time) {
   run<crowd_kernel>(1, threads);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_LT(took.count(), 20.0);
-  unsigned linked = 0, starved = 0;
+  unsigned linked = 0;
   for (unsigned t = 0; t < threads; ++t) {
     linked += result(t, 1) != 0;
-    starved += result(t, 0) == 0;
-    EXPECT_TRUE(result(t, 0) == 0 || result(t, 0) == word_at((t % npages) * per_page + 1)) << t;
+    EXPECT_EQ(result(t, 0), word_at((t % npages) * per_page + 1)) << t;
     EXPECT_EQ(result(t, 2), result(0, 2)) << t;
     if (t % 32 == 0) {
       EXPECT_EQ(result(t, 3), word_at((t % npages) * per_page + 1)) << "frames are free again";
@@ -357,9 +364,9 @@ TEST_F(ptr_error, more_linked_pointers_than_frames_end_in_bounded_time) {
   }
   EXPECT_EQ(result(0, 2), linked);
   EXPECT_GE(linked, 1u);
-  EXPECT_GE(starved, 1u);
-  EXPECT_EQ(fs().counters().fault_errors, starved);
-  EXPECT_TRUE(log_has("Cannot allocate memory"));
+  EXPECT_LT(linked, threads);
+  EXPECT_EQ(fs().counters().fault_errors, 0u);
+  EXPECT_EQ(fs().counters().past_cache, threads - linked) << "once each";
 }
 
 // One warp, a page for each lane.
@@ -382,23 +389,25 @@ struct starve_kernel : pointer_job {
 
 TEST_F(ptr_error, lanes_of_a_warp_wait_for_frames_together) {
   constexpr unsigned nframes = 8;
-  constexpr std::int64_t timeout_ms = 200;
+  constexpr std::int64_t timeout_ms = 1600;
   options.cache_nbytes = nframes * page;
   options.frame_timeout = std::chrono::milliseconds(timeout_ms);
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     schedule.seed = seed;
+    end_mount();  // so that none of its accesses has waited
     run<starve_kernel>(1, 32);
     std::int64_t linked = 0, longest = 0;
     for (unsigned t = 0; t < 32; ++t) {
       linked += result(t, 2);
       longest = std::max(longest, result(t, 1));
-      EXPECT_EQ(result(t, 0), result(t, 2) != 0 ? word_at(t * per_page + 1) : 0) << t;
+      EXPECT_EQ(result(t, 0), word_at(t * per_page + 1)) << t;
     }
     EXPECT_EQ(linked, nframes);
-    EXPECT_GE(longest, timeout_ms * 1'000'000);
-    EXPECT_LE(longest, 4 * timeout_ms * 1'000'000) << "24 pages get no frame";
+    EXPECT_GE(longest, timeout_ms / 16 * 1'000'000) << "reads wait so long for a frame";
+    EXPECT_LE(longest, timeout_ms / 2 * 1'000'000) << "24 pages get no frame";
+    EXPECT_EQ(fs().counters().past_cache, 32 - nframes);
+    EXPECT_EQ(fs().counters().fault_errors, 0u);
   }
-  EXPECT_TRUE(log_has("Cannot allocate memory"));
 }
 
 // A pointer in memory that outlives the kernel keeps its pin.
@@ -458,7 +467,7 @@ TEST_F(ptr_error, the_log_outlives_a_kernel_that_was_stopped) {
     }
     std::_Exit(1);
   };
-  EXPECT_EXIT(stop(), testing::ExitedWithCode(0), "pointer to 'f' at offset 40: No such device or address");
+  EXPECT_EXIT(stop(), testing::ExitedWithCode(0), "pointer to 'f' at offset 40: beyond the mapping of 40 bytes");
 }
 
 #if !GPUFS_ON_CUDA
@@ -484,7 +493,7 @@ TEST_F(ptr_error, a_mapping_can_stop_the_kernel) {
     EXPECT_NE(std::string(e.what()).find("an access through a pointer failed"), std::string::npos) << e.what();
   }
   EXPECT_EQ(fs().counters().fault_errors, 1u);
-  EXPECT_TRUE(log_has("pointer to 'f' at offset 40: No such device or address"));
+  EXPECT_TRUE(log_has("pointer to 'f' at offset 40: beyond the mapping of 40 bytes"));
   EXPECT_EQ(fs().counters().pins, 0u) << "lanes that are unwound unlink";
 }
 

@@ -37,7 +37,7 @@ struct null_kernel : pointer_job {
     r[0] = *p;
     r[1] = p[1000];
     r[2] = p.fault_in();
-    r[3] = static_cast<bool>(p) || p.linked() || p != nullptr || p != q || p.error() != 0;
+    r[3] = static_cast<bool>(p) || p.linked() || p != nullptr || p != q || p.error() != -EFAULT || q.error() != 0;
     ++p;
     r[4] = p == nullptr || p - q != 1 || *p != 0;
     writer w;

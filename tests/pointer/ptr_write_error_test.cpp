@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where pointers meet files that are being written: pages of other views that are not in the cache, few frames, kernels that are
 // stopped, files that are closed too early.
+#include "file/faulty_store.hpp"
+#include "gpufs/store/posix_store.hpp"
 #include "leftovers.hpp"
 #include "pointer/pointer_fixture.hpp"
 
@@ -304,6 +306,37 @@ TEST_F(ptr_write_error, an_update_that_cannot_be_read_is_told_as_a_write) {
   const std::vector<std::int64_t> expected = {word_at(0) + word_at(per_page), -ENOMEM, -ENOMEM, 0, 0, 0};
   EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 6), expected);
   EXPECT_EQ(fs().counters().fault_errors, 3u);
+  EXPECT_EQ(dir.read("f"), before);
+}
+
+// An update whose reading fails, while writing would not.
+struct read_fails_once_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const auto me = this_thread();
+    std::int64_t* r = mine();
+    const file f = open(me, fs, path, O_RDWR);
+    {
+      const auto p = map<std::uint32_t>(me, f), first = map<std::uint32_t>(me, f);
+      r[0] = *first;
+      p[per_page] += 5;  // the second read of the file
+      r[1] = p.error();
+      r[2] = p[per_page];
+    }
+    r[3] = close(me, f);
+  }
+};
+
+TEST_F(ptr_write_error, an_update_whose_reading_fails_is_not_made_up) {
+  const auto store =
+      std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path(), store::posix_options{.writable = true}));
+  options.custom_store = store;
+  store->wrong().fail_every = 2;
+  const auto before = dir.read("f");
+  const auto r = run<read_fails_once_kernel>(1, 32);
+  const std::vector<std::int64_t> expected = {word_at(0), -EIO, word_at(per_page), -EIO};
+  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 4), expected);
+  EXPECT_EQ(fs().counters().fault_errors, 1u);
   EXPECT_EQ(dir.read("f"), before);
 }
 

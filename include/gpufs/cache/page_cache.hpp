@@ -32,21 +32,24 @@ class page_cache {
     std::uint64_t frame_ns;  // how long to wait for a frame while every frame is pinned: then -ENOMEM (after fill_ns while
                              // some frame is being filled all the time, as that one may come free)
   };
+  // A frame_ns: to look at a few frames only, for who has reason to believe that all are pinned.
+  static constexpr std::uint64_t at_hand = ~std::uint64_t{0};
 
   // Pins the page `key`; `start` chooses the allocation ring. One lane calls. Waits at most as `limits` says, and only for
-  // running groups (a bucket's lock, a fill) or for pins to be given back.
+  // running groups (a bucket's lock, a fill) or for pins to be given back. -EMFILE: it has half of the pins that can be counted
+  // (2^23), so that those of all who look it up just now cannot make them wrap.
   GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, const timeouts& limits) const {
     frames::pin_result pinned{};
     frame_index at{};
     if (!find(key, pinned, at)) [[unlikely]]
       return simt::call_cold(&acquire_slowly, resident_, key, start, limits.fill_ns, limits.frame_ns);
-    if (pinned.filling) [[unlikely]]
+    if (pinned.filling || pinned.crowded) [[unlikely]]
       return simt::call_cold(&wait, resident_, at, limits.fill_ns);
     return {at, role::hit, 0};
   }
 
-  // Pins the page `key` if it is in the cache, also after another group's fill. One lane calls. what == error with error 0: it is
-  // not there, and who took it out, with all that was written to it, came before.
+  // Pins the page `key` if it is in the cache, also after another group's fill, for a moment: however many pins it has. One lane
+  // calls. what == error with error 0: it is not there, and who took it out, with all that was written to it, came before.
   GPUFS_DEVICE_COLD static acquired acquire_cached(const cache_layout* cache, page_key key, std::uint64_t fill_ns) {
     const page_cache self(*cache);
     if (!self.table_.lock(key, simt::deadline(fill_ns))) return {frame_index{}, role::error, -ETIMEDOUT};
@@ -144,9 +147,11 @@ class page_cache {
     });
   }
 
+  // What is left to do with a pinned page that is being filled, or has so many pins that ours might be one too many.
   GPUFS_DEVICE_COLD static acquired wait(const cache_layout* cache, frame_index f, std::uint64_t fill_ns) {
     const frames pages(*cache);
-    const int error = pages.wait_filled(f, simt::deadline(fill_ns));
+    const bool crowded = pages.state(f).load(std::memory_order_relaxed) >= frame_state::many_pins;
+    const int error = crowded ? -EMFILE : pages.wait_filled(f, simt::deadline(fill_ns));
     if (error == 0) return {f, role::waited, 0};
     pages.unpin(f);
     return {f, role::error, error};
@@ -176,7 +181,7 @@ class page_cache {
       frame_index at{};
       if (self.find(key, pinned, at)) {
         table.unlock(key);
-        return pinned.filling ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
+        return pinned.filling || pinned.crowded ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
       }
       const auto erase = [&](frame_index victim) { table.erase(pages.load_key(victim), victim); };
       using found_room = decltype(self.allocator_.allocate(pages, start, ring, erase));
@@ -197,6 +202,9 @@ class page_cache {
       // Nothing in this ring. Where frames only lost their second chance, its hand comes round to them; else try the next.
       // Once nothing but pinned frames was seen for two rounds (or 64 Ki frames), wait for a pin to be given back, not for ever.
       if (!room.passed) ++ring;
+      if (frame_ns == at_hand && attempt + 1 >= (room.transient || room.passed ? 4u : 1u)) {
+        return {frame_index{}, role::error, -ENOMEM};
+      }
       pinned_attempts = room.transient || room.passed ? 0 : pinned_attempts + 1;
       if (pinned_attempts >= (all < 1024 ? all : 1024) && frame_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
       if (fill_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};

@@ -152,12 +152,17 @@ GPUFS_DEVICE_COLD int fill_staged(Group group, const mount_layout* mount, std::u
   return error != 0 ? error : static_cast<int>(there);
 }
 
-// Brings in a page of a file that is open for writing: what the file has, up to the size that counts now. 0 or a negative errno.
-// All lanes call, after begin_fill.
+// A page's bytes beyond the end of the file. All lanes call.
+template <class Group>
+GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes, std::uint32_t page_nbytes) {
+  for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
+}
+
+// Brings in a part of a page of a file that is open for writing: what the file has, up to the size that counts now. 0 or a negative
+// errno. All lanes call, after begin_fill where it is a page for the cache.
 template <class Group>
 GPUFS_DEVICE_COLD int fill_live(Group group, const mount_layout* mount, std::uint32_t slot, service::source_kind kind,
-                                std::uint32_t handle, std::uint64_t offset, std::byte* frame) {
-  const std::uint32_t page_nbytes = 1u << mount->cache.frames.page_shift;
+                                std::uint32_t handle, std::uint64_t offset, std::byte* to, std::uint32_t wanted) {
   struct part {
     std::uint64_t from;  // in the file's mapping, or 0
     std::uint32_t nbytes;
@@ -173,54 +178,55 @@ GPUFS_DEVICE_COLD int fill_live(Group group, const mount_layout* mount, std::uin
     const std::uint64_t mapped = simt::atomic_ref<std::uint64_t>(file.mapped_nbytes).load(std::memory_order_relaxed);
     const std::uint64_t end = size < host ? size : host;
     if (offset >= end) return {0, 0};
-    const std::uint32_t nbytes = end - offset < page_nbytes ? static_cast<std::uint32_t>(end - offset) : page_nbytes;
+    const std::uint32_t nbytes = end - offset < wanted ? static_cast<std::uint32_t>(end - offset) : wanted;
     return {offset + nbytes <= mapped ? file.pull_base + offset : 0, nbytes};
   });
   int got = 0;
   const bool pulled =
-      there.from != 0 && simt::copy_from_host(group, frame, reinterpret_cast<const std::byte*>(there.from), there.nbytes) == 0;
+      there.from != 0 && simt::copy_from_host(group, to, reinterpret_cast<const std::byte*>(there.from), there.nbytes) == 0;
   if (pulled) {
     got = static_cast<int>(there.nbytes);
   } else if (there.nbytes != 0) {
-    got = fill_staged(group, mount, handle, offset, frame, there.nbytes);
+    got = fill_staged(group, mount, handle, offset, to, there.nbytes);
   }
   if (got < 0) return got;
-  for (std::uint32_t i = static_cast<std::uint32_t>(got) + group.rank(); i < page_nbytes; i += group.size())
-    frame[i] = std::byte{0};
+  zero_rest(group, to, static_cast<std::uint32_t>(got), wanted);
   return 0;
 }
 
-// A page's bytes beyond the end of the file. All lanes call.
+// Brings `wanted` bytes of the file, which lie in one page, to device memory or, of one lane's group, to that lane's own; bytes
+// beyond the end of the file read as zero. All lanes call.
 template <class Group>
-GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes, std::uint32_t page_nbytes) {
-  for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
-}
-
-// Brings one page of the file into the frame; bytes beyond the end of the file read as zero. All lanes call.
-template <class Group>
-GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
-  const std::uint32_t page_nbytes = 1u << mount.cache.frames.page_shift;
-  const std::uint64_t offset = page_number * page_nbytes;
-  const std::uint64_t left = static_cast<std::uint64_t>(view.nbytes) - offset;
-  const std::uint32_t nbytes = left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes;
+GPUFS_DEVICE int fill_part(Group group, const mount_layout& mount, const file_view& view, std::uint64_t offset, std::byte* to,
+                           std::uint32_t wanted) {
+  const auto size = static_cast<std::uint64_t>(view.nbytes);
+  const std::uint64_t left = offset < size ? size - offset : 0;
+  const std::uint32_t nbytes = left < wanted ? static_cast<std::uint32_t>(left) : wanted;
   int error = 0;
   if (view.kind == service::source_kind::nil) return 0;
   if (view.kind >= service::source_kind::live) {
-    return fill_live(group, &mount, view.slot, view.kind, view.handle, offset, frame);
+    return fill_live(group, &mount, view.slot, view.kind, view.handle, offset, to, wanted);
   }
   if (view.kind == service::source_kind::pull) {
     const auto* from = reinterpret_cast<const std::byte*>(view.pull_base) + offset;
-    error = simt::copy_from_host(group, frame, from, nbytes) != 0 ? -ESTALE : 0;  // it was cut this moment
+    error = simt::copy_from_host(group, to, from, nbytes) != 0 ? -ESTALE : 0;  // it was cut this moment
     // For each page, as a call may pull many; and afterwards: who sees a byte that a writer of this mount has written sees that the
     // version ended before.
     group.sync();
     if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) error = -ESTALE;
-  } else {
-    const int got = fill_staged(group, &mount, view.handle, offset, frame, nbytes);
+  } else if (nbytes != 0) {
+    const int got = fill_staged(group, &mount, view.handle, offset, to, nbytes);
     error = got < 0 ? got : static_cast<std::uint32_t>(got) < nbytes ? -ESTALE : 0;  // it was truncated
   }
-  zero_rest(group, frame, nbytes, page_nbytes);
+  zero_rest(group, to, nbytes, wanted);
   return error;
+}
+
+// Brings one page of the file into the frame. All lanes call.
+template <class Group>
+GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
+  const std::uint32_t page_shift = mount.cache.frames.page_shift;
+  return fill_part(group, mount, view, page_number << page_shift, frame, 1u << page_shift);
 }
 
 // Ends a fill that we hold, and counts it. One lane calls, after the group's sync.

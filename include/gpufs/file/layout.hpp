@@ -148,6 +148,11 @@ struct alignas(64) mount_words {
   std::uint64_t bytes_written_back;  // bytes of them that had been written
   std::uint64_t write_errors;        // pages whose write-back failed
   std::uint64_t fault_errors;  // accesses through pointers that could not be served, and mappings that were to stop the kernel then
+  std::uint64_t fault_records;  // of these, how many are unlike those before: the first of them are kept
+  // When an access through a pointer last found all frames pinned, by simt::clock_ns(), or 0: of those that only read, and others.
+  std::uint64_t starved_ns[2];
+  std::uint64_t past_cache;  // reads through pointers that got no frame, and were served without
+  std::uint32_t spare_lock;  // of mount_layout::spare_page
 };
 
 enum class fault_kind : std::uint32_t {
@@ -157,21 +162,38 @@ enum class fault_kind : std::uint32_t {
   mapping,  // one that was refused
 };
 
-// Why an access through a pointer could not be served, or a mapping not be made whose pointers were to stop the kernel then. In
-// pinned host memory, so that it outlives a kernel that stops for it; the first fault_records of a mount are kept. Each is written
-// once, by one lane; `written` last.
-struct alignas(32) fault_record {
-  std::uint64_t offset;  // in the file
-  std::int32_t error;    // negative errno
-  std::uint32_t handle;  // of the file on the host, also after it was closed; or 0
-  std::int32_t number;   // the file's number, or a negative errno
-  std::uint32_t written;
+// Why an access through a pointer could not be served, or a mapping not be made whose pointers were to stop the kernel then.
+struct fault {
+  std::int64_t offset;       // in the file
+  std::uint64_t begin, end;  // of the mapping, in the file
+  std::uint32_t nbytes;      // of what was accessed
+  std::int32_t error;        // negative errno
+  std::uint32_t handle;      // of the file on the host, also after it was closed; or 0
+  std::int32_t number;       // the file's number, or a negative errno
   fault_kind kind;
-  std::uint32_t reserved;
+  std::uint32_t block, thread;  // who
+  std::uint32_t mark;           // which fault_mark counts those that are like it
 };
-static_assert(sizeof(fault_record) == 32);
+// In pinned host memory, so that it outlives a kernel that stops for it; the first fault_records of a mount are kept. Each is
+// written once, by one lane; `written` last. One for all accesses of a warp to a page of a file that fail for one reason: the
+// first's.
+struct alignas(64) fault_record {
+  fault what;
+  std::uint32_t written;
+};
+static_assert(sizeof(fault_record) == 64 && offsetof(fault, nbytes) == 24 && offsetof(fault_record, written) == 56);
 inline constexpr std::uint32_t fault_records = 256;
-inline constexpr std::uint32_t zeros_nbytes = 512;
+
+// In device memory: how many accesses a record stands for. A hash set; more than the records, so that a place is found.
+struct alignas(16) fault_mark {
+  std::uint64_t key;    // of what they have in common; 0: not used
+  std::uint32_t lanes;  // of the warp, a bit each
+  std::uint32_t accesses;
+};
+static_assert(sizeof(fault_mark) == 16);
+inline constexpr std::uint32_t fault_marks = 1024;
+
+inline constexpr std::uint32_t least_page_nbytes = 512;
 
 // An open file as pointers into it see it (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
 // Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less
@@ -210,7 +232,8 @@ struct mount_layout {
   mapping_entry* mappings;     // [mapping][copy]
   std::uint32_t mapping_mask;  // how many - 1
   fault_record* faults;
-  const std::byte* zeros;          // zeros_nbytes of them: what a read through a pointer finds where there is no page
+  fault_mark* fault_marks;
+  std::byte* spare_page;           // for a page that gets no frame, while a fault handler works on it (pointer/past_cache.hpp)
   std::uint64_t hash_points[2];    // secret points of the path hash
   cache::dirty_list* dirty_lists;  // [slot][list]; null where the mount may not write
   std::uint64_t dirty_limit;       // pages: who writes more writes some back

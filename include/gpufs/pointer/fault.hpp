@@ -8,19 +8,11 @@
 // A fault is two calls, so that a hit pays for little: pin_hit, of a full warp, finds pages that are in the cache, and calls
 // nothing else; pin_rest does all else, in which each lane looks for itself.
 #pragma once
+#include "gpufs/pointer/past_cache.hpp"
 #include "gpufs/pointer/stores.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
-
-// The handler of a pointer without one: pages are as the file has them.
-struct no_handler {
-  GPUFS_DEVICE static std::uint32_t view() { return cache::file_view_number; }
-  template <class Group>
-  GPUFS_DEVICE static int filled(Group, std::byte*, std::uint64_t, std::uint32_t) {
-    return 0;
-  }
-};
 
 namespace detail {
 
@@ -35,14 +27,6 @@ struct held_pages {
 GPUFS_DEVICE cache::page_key key_of(const mapping_entry& from, std::uint64_t page_number) {
   return cache::make_key(from.cache_id, page_number);
 }
-
-// The part of a file that a pointer may access.
-struct bounds {
-  std::uint64_t begin = 0, end = 0;
-  GPUFS_DEVICE bool have(std::uint64_t position, std::uint32_t nbytes) const {
-    return end - begin >= nbytes && position - begin <= end - begin - nbytes;
-  }
-};
 
 // Of the lanes, those whose value is the caller's: exactly, as long as there are few values; with many, lanes that are left are
 // taken to be alone, since nobody then gains by more (and match.any takes its time for each value). All lanes call.
@@ -65,29 +49,10 @@ struct pinned_page {
   std::int32_t error;
 };
 
-// Fills a page of another view of a file that is open for writing: with what the file's page has if that is in the cache, as it may
-// not have been written back; else with what the file has. Asks for no frame, as others may wait for this page. All lanes call;
-// `view` is the file's. 0 or a negative errno.
-template <class Group>
-GPUFS_DEVICE_COLD int fill_from_cache(Group group, const mount_layout* mount, file_view view, std::uint64_t page_number,
-                                      std::byte* frame) {
-  using pages_type = cache::page_cache<>;
-  const auto got = by_leader(group, [&] {
-    return pages_type::acquire_cached(&mount->cache, cache::make_key(view.cache_id, page_number), 2 * mount->io_timeout_ns);
-  });
-  if (got.what == pages_type::role::error) return got.error != 0 ? got.error : fill(group, *mount, view, page_number, frame);
-  const cache::frames frames(mount->cache);
-  simt::copy_changing(group, frame, frames.data(got.frame), frames.page_nbytes());
-  group.sync();
-  if (group.leader()) frames.unpin(got.frame);
-  return 0;
-}
-
-// Brings one page in, or waits for who does; for a frame as long as frame_ns. All lanes call with equal arguments; the pin is the
-// group's.
+// Brings one page in, or waits for who does. All lanes call with equal arguments; the pin is the group's.
 template <class Handler>
 GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& from, const Handler& handler,
-                                  std::uint64_t page_number, std::uint64_t frame_ns) {
+                                  std::uint64_t page_number, bool only_reads) {
   const mount_layout& mount = *from.mount;
   const cache::page_cache<> pages(mount.cache);
   const cache::page_key key = key_of(from, page_number);
@@ -101,8 +66,10 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     const auto npages = (static_cast<std::uint64_t>(view.nbytes) + pages.pages().page_nbytes() - 1) >> pages.pages().page_shift();
     if (view.cache_id != (id & cache::max_cache_id)) return {cache::frame_index{}, role::error, -EBADF};
     if (page_number >= npages) return {cache::frame_index{}, role::error, -ENXIO};  // the file was cut
+    const patience wait(mount, only_reads);
     const auto acquired = pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
-                                        {2 * mount.io_timeout_ns, frame_ns});
+                                        {2 * mount.io_timeout_ns, wait.frame_ns()});
+    if (acquired.error == -ENOMEM) wait.note_none();
     if (acquired.what == role::hit) count(file_table(mount).hits(view.slot).hits, 1);
     call_counters& counters = file_table(mount).counters(view.place);
     if (acquired.what == role::waited) count(counters.waits, 1);
@@ -135,14 +102,12 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
 }
 
 // The pages that are not in the cache, one after the other, each for all lanes that want it. While a lane waits for a frame or for
-// another group's fill, its warp fills nothing that others wait for; so nobody waits in a circle but for pins, and that ends after
-// frame_timeout: once a page of a mount got no frame in that time, the fault's others get what is free, without waiting. They would
-// wait for lanes elsewhere, as those here hold what they have until all are served.
+// another group's fill, its warp fills nothing that others wait for; so nobody waits in a circle but for pins, and that ends: once
+// a page of a mount got no frame in time, others get what is at hand, without waiting (patience).
 template <class Handler>
 GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping_entry* from, Handler handler,
-                                           std::uint32_t page_number, std::uint32_t missing) {
+                                           std::uint32_t page_number, std::uint32_t missing, bool only_reads) {
   pinned_page mine{cache::frame_index{}, 0};
-  const mount_layout* starved = nullptr;
   while (missing != 0) {
     const unsigned first = simt::lowest_lane(missing);
     const mapping_entry* theirs = lanes.shfl_from_lane(from, first);
@@ -150,9 +115,7 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping
     if constexpr (!std::is_empty_v<Handler>) how = lanes.shfl_from_lane(handler, first);
     const std::uint32_t page = lanes.shfl_from_lane(page_number, first);
     const std::uint32_t sharing = lanes.ballot_lanes(theirs == from && page == page_number) & missing;
-    const mount_layout* mount = theirs->mount;
-    const pinned_page got = bring_in(lanes, *theirs, how, page, mount == starved ? 0 : mount->frame_timeout_ns);
-    if (got.error == -ENOMEM) starved = mount;
+    const pinned_page got = bring_in(lanes, *theirs, how, page, only_reads);
     const std::uint32_t npins = simt::count_lanes(sharing);
     if (got.error == 0 && npins > 1 && lanes.leader()) cache::frames(theirs->frames).pin_more(got.frame, npins - 1);
     if ((sharing >> simt::lane_id() & 1) != 0) mine = got;
@@ -439,7 +402,7 @@ GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t
   if (!found) return 0;
   if (pinned.filling || pinned.crowded) [[unlikely]] {
     cache::frames::unpin(frames.state_word(at), npins);
-    return pinned.crowded ? -ENOMEM : 0;
+    return pinned.crowded ? -EMFILE : 0;
   }
   simt::count_one(simt::this_thread(), file_table::hits_of(from.hits, from.hits_stride).hits);
   return reinterpret_cast<std::int64_t>(frames.data(at));
@@ -478,7 +441,7 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
   const std::uint32_t missing = lanes.ballot_lanes(mine == 0 && page != no_page);
   if (missing == 0) return mine;
   const mapping_entry* from = entry_of(name);
-  const pinned_page got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing);
+  const pinned_page got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing, !Wrote);
   if ((missing >> simt::lane_id() & 1) == 0) return mine;
   const cache::frames frames(from->frames);
   simt::fence_loads();
@@ -489,15 +452,16 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
   return got.error != 0 ? got.error : reinterpret_cast<std::int64_t>(frames.data(got.frame));
 }
 
-// Copies nbytes at `position` of the file to or from `bytes` (the lane's own), page by page, with a pin for no longer than that. An
-// access that fails (error: has failed before) is recorded: 0 or its errno. Then a read gives zeros, and a write has changed what
-// lies before the page that failed.
+// Copies nbytes at `position` of the file to or from `bytes` (the lane's own), page by page, with a pin for no longer than that;
+// what is read and cannot be pinned, past the cache. error: why it was not linked to, if that was tried. An access that fails is
+// recorded: 0 or its errno. Then a read gives zeros, and a write has changed what lies before the page that failed.
 template <class Handler, bool Write>
 GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bounds within, std::uint64_t position, std::byte* bytes,
                                        std::uint32_t nbytes, int error) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  if (error == 0 && nbytes != 0) {  // else there is nothing to do, but to help
+  if (!Write && is_unpinnable(error) && !within.have(position, nbytes)) error = -ENXIO;  // a part of it may lie within
+  if (error == 0 && nbytes != 0) {                                                       // else there is nothing to do, but to help
     error = check_name(name);
     if (error == 0 && !within.have(position, nbytes)) error = -ENXIO;
   }
@@ -531,32 +495,38 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
           bytes[done] = data[i];
         }
       }
-    } else if (wanted && (got != -ENOMEM || served == 0)) {
-      error = static_cast<int>(got);  // while others get on, frames come free: try again
+    } else if (wanted && (!Write || got != -ENOMEM || served == 0)) {
+      error = static_cast<int>(got);  // else, while others get on, frames come free: try again
     }
     unpin_pages<Write>(lanes, from, {address, address != 0 ? 1u : 0u});
   }
+  if (!Write && is_unpinnable(error)) {
+    error =
+        simt::call_cold(&read_past_cache<Handler>, name, handler, error == -EMFILE, position + done, bytes + done, nbytes - done);
+  }
   if (error != 0) {
     if constexpr (Write) {
-      note_failed_write(name, position, error);
+      note_failed_write(name, {within, position, nbytes}, error);
     } else {
       for (std::uint32_t i = 0; i < nbytes; ++i) bytes[i] = std::byte{0};
-      note_fault(name, position, error);
+      note_failed_read(name, {within, position, nbytes}, error);
     }
   }
   return error;
 }
 
 // Reads `count` elements at these positions, each as access_elsewhere does (error: of the first), but for those whose bit in `done`
-// is set. Lanes that are together should all call, as they help each other.
+// is set: 0 or the first errno. Lanes that are together should all call, as they help each other.
 template <class Handler>
-GPUFS_DEVICE_COLD void gather_elsewhere(mapping_name name, Handler handler, bounds within, const std::uint64_t* positions,
-                                        std::byte* bytes, std::uint32_t nbytes, std::uint32_t count, std::uint32_t done,
-                                        int error) {
+GPUFS_DEVICE_COLD int gather_elsewhere(mapping_name name, Handler handler, bounds within, const std::uint64_t* positions,
+                                       std::byte* bytes, std::uint32_t nbytes, std::uint32_t count, std::uint32_t done, int error) {
+  int first = 0;
   for (std::uint32_t k = 0; k < count; ++k) {
-    access_elsewhere<Handler, false>(name, handler, within, positions[k], bytes + std::size_t{k} * nbytes,
-                                     (done >> k & 1) != 0 ? 0 : nbytes, k == 0 ? error : 0);
+    const int failed = access_elsewhere<Handler, false>(name, handler, within, positions[k], bytes + std::size_t{k} * nbytes,
+                                                        (done >> k & 1) != 0 ? 0 : nbytes, k == 0 ? error : 0);
+    if (first == 0) first = failed;
   }
+  return first;
 }
 
 }  // namespace detail

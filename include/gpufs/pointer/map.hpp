@@ -81,8 +81,13 @@ GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, ma
     // Here, as a pointer without a mapping cannot tell the mount. The kernel goes on, since the caller may look at the error.
     const file_table files(*mount);
     const std::uint32_t handle = files.is_open(asked.number) ? files.view(asked.number).handle : 0;
-    record_fault(*mount, {static_cast<std::uint64_t>(asked.offset), error_of(made.name), handle,
-                          static_cast<std::int32_t>(asked.number), 0, fault_kind::mapping, 0});
+    fault what{};
+    what.offset = asked.offset;
+    what.error = error_of(made.name);
+    what.handle = handle;
+    what.number = static_cast<std::int32_t>(asked.number);
+    what.kind = fault_kind::mapping;
+    record_fault(*mount, what);
     made.name = error_name(error_of(made.name), true);
   }
   return made;

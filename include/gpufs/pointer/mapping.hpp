@@ -205,6 +205,14 @@ GPUFS_DEVICE int check_name(mapping_name name) {
   return checks_access(name) && !file_table(*from.mount).is_open(file_number{from.number}) ? -EBADF : 0;
 }
 
+// The part of a file that a pointer may access.
+struct bounds {
+  std::uint64_t begin = 0, end = 0;
+  GPUFS_DEVICE bool have(std::uint64_t position, std::uint32_t nbytes) const {
+    return end - begin >= nbytes && position - begin <= end - begin - nbytes;
+  }
+};
+
 // Whether pages of the mapping are copies that never reach the file.
 GPUFS_DEVICE bool is_private(std::uint32_t cache_id) { return cache_id >> cache::view_shift == cache::private_view_number; }
 // Whether its pages are the file's own, and the file is open for writing. A ptr<T> of a mapping that is neither is made from the

@@ -6,9 +6,10 @@
 // costs an addition. Copies are unlinked; a moved-from pointer hands its link over.
 //
 // Each lane uses its own pointer, and lanes that fault together share the work (on CUDA: the lanes of a full warp). An access
-// waits for a page to be brought in, as long as pread may. What cannot be had (beyond the mapping -ENXIO, no frame -ENOMEM, and
-// what pread returns) reads as zeros, is not written, and is counted and logged by the mount; or stops the kernel
-// (map_flags::stop_on_error).
+// waits for a page to be brought in, as long as pread may. What cannot be had (beyond the mapping -ENXIO, and what pread returns)
+// reads as zeros, is not written, and is counted and logged by the mount, and the pointer's error() says so from then on; or it
+// stops the kernel (map_flags::stop_on_error). A read that finds no frame is served past the cache; a write then fails with
+// -ENOMEM.
 #pragma once
 #include <cstddef>
 #include <iterator>
@@ -47,11 +48,11 @@ struct handled_by {
     return simt::call_cold(&detail::access_elsewhere<Handler, Write>, from, how, within, position, static_cast<std::byte*>(bytes),
                            nbytes, error);
   }
-  GPUFS_DEVICE static void gather_elsewhere(mapping_name from, const Handler& how, const detail::bounds& within,
-                                            const std::uint64_t* positions, void* bytes, std::uint32_t nbytes, std::uint32_t count,
-                                            std::uint32_t done, int error) {
-    simt::call_cold(&detail::gather_elsewhere<Handler>, from, how, within, positions, static_cast<std::byte*>(bytes), nbytes, count,
-                    done, error);
+  GPUFS_DEVICE static int gather_elsewhere(mapping_name from, const Handler& how, const detail::bounds& within,
+                                           const std::uint64_t* positions, void* bytes, std::uint32_t nbytes, std::uint32_t count,
+                                           std::uint32_t done, int error) {
+    return simt::call_cold(&detail::gather_elsewhere<Handler>, from, how, within, positions, static_cast<std::byte*>(bytes), nbytes,
+                           count, done, error);
   }
 };
 using plain_access = handled_by<no_handler>;
@@ -163,8 +164,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   using handler_type = typename Access::handler;
   static constexpr bool writable = !std::is_const_v<T>;
   static constexpr std::uint32_t nbytes = sizeof(T);
-  // Mappings begin at multiples of the alignment, and pages are no smaller than zeros_nbytes.
-  static constexpr bool may_straddle = alignof(T) != sizeof(T) || sizeof(T) > zeros_nbytes;
+  // Mappings begin at multiples of the alignment.
+  static constexpr bool may_straddle = alignof(T) != sizeof(T) || sizeof(T) > least_page_nbytes;
   // Whether several pages may be linked at once: what is noted of writes is of one page.
   static constexpr bool links_runs = !writable && !may_straddle;
   static_assert(std::is_object_v<T> && std::is_trivially_copyable_v<T>, "gpufs::ptr<T>: files hold trivially copyable objects");
@@ -204,19 +205,24 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     return *this;
   }
 
-  // Whether it points into a mapping. error(): 0, or why gpufs::map gave none.
+  // Whether it points into a mapping.
   GPUFS_DEVICE explicit operator bool() const { return detail::is_mapping(from_); }
-  GPUFS_DEVICE int error() const { return detail::error_of(from_); }
+  // 0, or why gpufs::map gave none, or why the first access failed that did, through this pointer or one that it was copied from
+  // afterwards. It stays so until the pointer is assigned to. (gather leaves it as it is.)
+  GPUFS_DEVICE int error() const {
+    const int refused = detail::error_of(from_);
+    return refused != 0 ? refused : -static_cast<int>(end_ >> end_bits);
+  }
   // Whether it holds a pin just now.
   GPUFS_DEVICE bool linked() const { return span_ != 0; }
   // The byte of the file that it points to.
   GPUFS_DEVICE std::int64_t offset() const { return static_cast<std::int64_t>(position()); }
   // The part of the file that it may access, in bytes.
-  GPUFS_DEVICE detail::bounds within() const { return {begin_, end_}; }
+  GPUFS_DEVICE detail::bounds within() const { return {begin_, end_ & end_mask}; }
   GPUFS_DEVICE mapping_name mapped() const { return from_; }
   // How many elements there are from here to the end of the mapping.
   GPUFS_DEVICE difference_type left() const {
-    return static_cast<difference_type>(end_ - position()) / static_cast<difference_type>(nbytes);
+    return static_cast<difference_type>((end_ & end_mask) - position()) / static_cast<difference_type>(nbytes);
   }
 
   GPUFS_DEVICE_IN_TEMPLATES reference operator*() const { return refer(0); }
@@ -244,8 +250,8 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       return simt::load_device(reinterpret_cast<const V*>(address_ + distance));
     if (!reaches(distance + sizeof(V) - nbytes)) unlink();  // who waits for another page holds none
     V value{};
-    Access::template access_elsewhere<false>(from_, handler(), within(), position() + distance, &value, sizeof(V),
-                                             static_cast<int>(at < 0 ? at : 0));
+    keep(Access::template access_elsewhere<false>(from_, handler(), within(), position() + distance, &value, sizeof(V),
+                                                  static_cast<int>(at < 0 ? at : 0)));
     return value;
   }
 
@@ -265,7 +271,10 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     const std::uint64_t begin = position();
     elements<std::uint64_t, N> positions;
     for (unsigned k = 0; k < N; ++k) positions.values[k] = begin + bytes(static_cast<difference_type>(k) * stride);
-    return read_rest(elements<plain, N>{}, positions, 0, static_cast<int>(at < 0 ? at : 0));
+    int error = static_cast<int>(at < 0 ? at : 0);
+    const elements<plain, N> rest = read_rest(elements<plain, N>{}, positions, 0, error);
+    keep(error);
+    return rest;
   }
 
   // Reads N elements, at[k] elements from here, wherever in the mapping they lie, and links to none: for accesses that come back to
@@ -285,21 +294,24 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     if (together ? simt::this_warp().all(all) : all) [[likely]]
       return got.values;
     unlink();  // who waits for another page holds none
-    return read_rest(got.values, positions, got.read, 0);
+    int error = 0;
+    return read_rest(got.values, positions, got.read, error);
   }
 
   // Links to the element's page if it is not linked to it: 0, or the errno of why it is not to be had, which is recorded as any
-  // access's. An element that straddles pages is never linked, and gives 0.
+  // access's. An element that straddles pages is never linked, and gives 0. Not recorded is -ENOMEM, that there is no frame (or
+  // -EMFILE, that the page has millions of pins): it can be read all the same, but not written.
   GPUFS_DEVICE int fault_in() const {
     if (reaches(0)) return 0;
     const std::int64_t at = link(0);
     if (at > 0) return 0;
+    if (detail::is_unpinnable(static_cast<int>(at))) return static_cast<int>(at);
     if (at < 0) {
-      simt::call_cold(&detail::note_fault, from_, position(), static_cast<int>(at));
-      return static_cast<int>(at);
+      simt::call_cold(&detail::note_failed_read, from_, at_distance(0), static_cast<int>(at));
+      return keep(static_cast<int>(at));
     }
     plain value{};
-    return Access::template access_elsewhere<false>(from_, handler(), within(), position(), &value, nbytes, 0);
+    return read_apart(0, 0, value);
   }
   // Gives the page up; the next access faults.
   GPUFS_DEVICE void unlink() const {
@@ -382,7 +394,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
 
   // How gpufs::map makes one.
   GPUFS_DEVICE ptr(mapping_name from, const detail::bounds& within, const handler_type& how)
-      : kept(how), address_(within.begin), from_(from), begin_(within.begin), end_(within.end) {}
+      : kept(how), address_(within.begin), from_(from), begin_(within.begin), end_(within.end & end_mask) {}
 
  private:
   template <class, class>
@@ -496,26 +508,38 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   }
   GPUFS_DEVICE plain read_elsewhere(std::uint64_t distance) const {
     const std::int64_t page = link(distance);
-    std::uint64_t at = address_ + distance;
-    if (page <= 0) [[unlikely]] {
-      if constexpr (may_straddle) {
-        plain value{};
-        Access::template access_elsewhere<false>(from_, handler(), within(), at, &value, nbytes, static_cast<int>(page));
-        return value;
-      } else {
-        at = simt::call_cold(&detail::note_fault, from_, at, static_cast<int>(page));
-        if (at == 0) return plain{};  // of a null pointer
-      }
-    }
-    return simt::load_device(reinterpret_cast<const plain*>(at));
+    if (page > 0) [[likely]]
+      return simt::load_device(reinterpret_cast<const plain*>(address_ + distance));
+    plain value{};
+    read_apart(distance, static_cast<int>(page), value);
+    return value;
   }
-  // What is not done of `got`. (Other objects than those that are mostly in registers have their addresses taken.)
+  // Reads an element that is not linked; error: why not, or 0. 0, or the negative errno of why it could not be read.
+  GPUFS_DEVICE int read_apart(std::uint64_t distance, int error, plain& value) const {
+    return keep(Access::template access_elsewhere<false>(from_, handler(), within(), position() + distance, &value, nbytes, error));
+  }
+  // Of accesses that failed, error() tells the first.
+  GPUFS_DEVICE int keep(int error) const {
+    if (error != 0) [[unlikely]] {
+      const std::uint64_t end = end_;
+      const auto code = static_cast<std::uint64_t>(-error);
+      if (end >> end_bits == 0) end_ = end | (code >> (64 - end_bits) == 0 ? code : EIO) << end_bits;  // a handler's may be any
+    }
+    return error;
+  }
+  GPUFS_DEVICE detail::accessed at_distance(std::uint64_t distance) const { return {within(), position() + distance, nbytes}; }
+  GPUFS_DEVICE void fail_write(std::uint64_t distance, int error) const {
+    simt::call_cold(&detail::note_failed_write, from_, at_distance(distance), error);
+    keep(error);
+  }
+  // What is not done of `got`; error: why the first is not linked, then of the first that failed. (Other objects than those that
+  // are mostly in registers have their addresses taken.)
   template <unsigned N>
   GPUFS_DEVICE elements<plain, N> read_rest(const elements<plain, N>& got, const elements<std::uint64_t, N>& positions,
-                                            std::uint32_t done, int error) const {
+                                            std::uint32_t done, int& error) const {
     const elements<std::uint64_t, N> where(positions);
     elements<plain, N> elsewhere, all;
-    Access::gather_elsewhere(from_, handler(), within(), where.values, elsewhere.values, nbytes, N, done, error);
+    error = Access::gather_elsewhere(from_, handler(), within(), where.values, elsewhere.values, nbytes, N, done, error);
     for (unsigned k = 0; k < N; ++k) all.values[k] = (done >> k & 1) != 0 ? got.values[k] : elsewhere.values[k];
     return all;
   }
@@ -526,23 +550,20 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       value = simt::load_device(reinterpret_cast<const plain*>(address_ + distance));
       return 0;
     }
-    if constexpr (may_straddle) {
-      return Access::template access_elsewhere<false>(from_, handler(), within(), position() + distance, &value, nbytes,
-                                                      static_cast<int>(at));
-    } else {
-      simt::call_cold(&detail::note_fault, from_, position() + distance, static_cast<int>(at));
-      return static_cast<int>(at);
-    }
+    plain apart{};  // as `value` is mostly in registers
+    const int error = read_apart(distance, static_cast<int>(at), apart);
+    value = apart;
+    return error;
   }
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0) [[likely]] {
       if (may_change(distance)) *reinterpret_cast<plain*>(address_ + distance) = value;
     } else if constexpr (may_straddle) {
-      Access::template access_elsewhere<true>(from_, handler(), within(), position() + distance, &value, nbytes,
-                                              static_cast<int>(at));
+      keep(Access::template access_elsewhere<true>(from_, handler(), within(), position() + distance, &value, nbytes,
+                                                   static_cast<int>(at)));
     } else {
-      simt::call_cold(&detail::note_failed_write, from_, position() + distance, static_cast<int>(at));
+      fail_write(distance, static_cast<int>(at));
     }
   }
   // What is written comes of a read that gave this error, or 0: then nothing is written, and the file's next fsync or close tells
@@ -552,6 +573,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       write(distance, value);
     } else {
       simt::call_cold(&detail::keep_write_error, from_, error == -EBADF ? -EIO : error);
+      keep(error);
     }
   }
   // Whether the linked page may be changed; false: recorded.
@@ -566,7 +588,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     if (begun.error == 0) [[likely]]
       return true;
     if (begun.error == -ENOMEM) unlink();  // others wait for frames as we did
-    simt::call_cold(&detail::note_failed_write, from_, position() + distance, begun.error);
+    fail_write(distance, begun.error);
     return false;
   }
   // Before the page at first_ is given up, with span_ 0 (as in may_change).
@@ -574,7 +596,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
     const detail::page_mark was = mark();
     set_mark(detail::page_mark::none);
     if (was == detail::page_mark::stored) [[unlikely]]
-      simt::call_cold(&detail::end_stores, from_, first_, position());
+      keep(simt::call_cold(&detail::end_stores, from_, first_, at_distance(0)));
   }
   GPUFS_DEVICE reference refer(std::uint64_t distance) const {
     if constexpr (writable) {
@@ -589,7 +611,7 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
                   "gpufs::ptr<T>: atomics are of 4 or 8 bytes, aligned");
     const std::int64_t at = reaches(0) ? 1 : link(0);
     if (at <= 0) [[unlikely]] {
-      simt::call_cold(&detail::note_failed_write, from_, position(), static_cast<int>(at));
+      fail_write(0, static_cast<int>(at));
       return plain{};
     }
     if (!may_change(0)) return plain{};
@@ -603,7 +625,11 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   mutable std::uint32_t span_ = 0;                  // addresses that its elements may have; 0: not linked
   mutable simt::rarely_used<std::uint64_t> shift_;  // position - address
   simt::rarely_used<mapping_name> from_;
-  simt::rarely_used<std::uint64_t> begin_, end_;
+  simt::rarely_used<std::uint64_t> begin_;
+  // In the high bits the errno of the first access that failed: files end below 2^53, at 2^32 pages of 2 MiB.
+  mutable simt::rarely_used<std::uint64_t> end_;
+  static constexpr unsigned end_bits = 53;
+  static constexpr std::uint64_t end_mask = (std::uint64_t{1} << end_bits) - 1;
 };
 
 }  // namespace GPUFS_MACHINE

@@ -8,30 +8,70 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Counts and records an access that failed, or a mapping.
-GPUFS_DEVICE void record_fault(const mount_layout& mount, const fault_record& what) {
-  const std::uint64_t n = simt::atomic_ref<std::uint64_t>(mount.words->fault_errors).fetch_add(1, std::memory_order_relaxed);
+// What accesses have in common that one record stands for: never 0.
+GPUFS_DEVICE std::uint64_t mark_key_of(const fault& what, unsigned page_shift) {
+  const std::uint64_t parts[] = {
+      std::uint64_t{what.block} << 32 | what.thread / simt::warp_lanes,
+      static_cast<std::uint64_t>(what.offset) >> page_shift,
+      what.begin,
+      what.end,
+      std::uint64_t{what.handle} << 32 | static_cast<std::uint32_t>(what.error),
+      std::uint64_t{static_cast<std::uint32_t>(what.number)} << 32 | static_cast<std::uint32_t>(what.kind)};
+  std::uint64_t key = 0;
+  for (const std::uint64_t part : parts) {
+    key = (key ^ part) * 0x9e3779b97f4a7c15u;
+    key ^= key >> 29;
+  }
+  return key | 1;
+}
+
+// Counts and records an access of the caller that failed, or a mapping. Lanes need not be together, so those of a warp find each
+// other by the mark of what they have in common.
+GPUFS_DEVICE void record_fault(const mount_layout& mount, fault what) {
+  count(mount.words->fault_errors, 1);
+  what.block = simt::block_rank();
+  what.thread = simt::thread_rank();
+  const std::uint64_t key = mark_key_of(what, mount.cache.frames.page_shift);
+  bool first = false, found = false;
+  for (std::uint32_t tries = 0; tries < 16 && !found; ++tries) {
+    what.mark = (static_cast<std::uint32_t>(key >> 32) + tries) % fault_marks;
+    fault_mark& mark = mount.fault_marks[what.mark];
+    const simt::atomic_ref<std::uint64_t> word(mark.key);
+    std::uint64_t seen = word.load(std::memory_order_relaxed);
+    if (seen == 0) first = word.compare_exchange(seen, key, std::memory_order_relaxed);
+    found = first || seen == key;
+    if (!found) continue;
+    simt::atomic_ref<std::uint32_t>(mark.lanes).fetch_or(1u << simt::lane_id(), std::memory_order_relaxed);
+    simt::atomic_ref<std::uint32_t>(mark.accesses).add_relaxed(1);
+  }
+  if (!first) return;
+  const std::uint64_t n = simt::atomic_ref<std::uint64_t>(mount.words->fault_records).fetch_add(1, std::memory_order_relaxed);
   if (n >= fault_records) return;
   fault_record& record = mount.faults[n];
-  record.offset = what.offset;
-  record.error = what.error;
-  record.handle = what.handle;
-  record.number = what.number;
-  record.kind = what.kind;
+  record.what = what;
   // Meets the acquire in host_mount::log.
   simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);
 }
 
+// What was accessed through a pointer.
+struct accessed {
+  bounds within;  // of the pointer
+  std::uint64_t position;
+  std::uint32_t nbytes;
+};
+
 // Records an access that failed.
-GPUFS_DEVICE void record_access(mapping_name name, std::uint64_t position, int error, fault_kind kind) {
+GPUFS_DEVICE void record_access(mapping_name name, const accessed& at, int error, fault_kind kind) {
   mapping_entry& from = *entry_of(name);
-  fault_record what{position,
-                    error,
-                    simt::atomic_ref<std::uint32_t>(from.handle).load(std::memory_order_relaxed),
-                    simt::atomic_ref<std::int32_t>(from.number).load(std::memory_order_relaxed),
-                    0,
-                    kind,
-                    0};
+  fault what{};
+  what.offset = static_cast<std::int64_t>(at.position);
+  what.begin = at.within.begin;
+  what.end = at.within.end;
+  what.nbytes = at.nbytes;
+  what.error = error;
+  what.kind = kind;
+  what.handle = simt::atomic_ref<std::uint32_t>(from.handle).load(std::memory_order_relaxed);
+  what.number = simt::atomic_ref<std::int32_t>(from.number).load(std::memory_order_relaxed);
   simt::fence_loads();  // the entry may be given to another file until it is looked at
   if (!is_current(name)) {
     what.handle = 0;
@@ -44,12 +84,11 @@ GPUFS_DEVICE void stop_if_asked(mapping_name name) {
   if (stops_on_error(name)) simt::stop_kernel("an access through a pointer failed; the mount's log says where");
 }
 
-// Records a read that failed, and stops the kernel where the mapping says so: the address of zeros, to be read in its place. Of a
-// pointer without a mapping there is nobody to tell, and there are none: 0.
-GPUFS_DEVICE_COLD inline std::uint64_t note_fault(mapping_name name, std::uint64_t position, int error) {
-  if (is_mapping(name)) record_access(name, position, error, fault_kind::read);
+// Records a read that failed, and stops the kernel where the mapping says so. Of a pointer without a mapping there is nobody to
+// tell.
+GPUFS_DEVICE_COLD inline void note_failed_read(mapping_name name, accessed at, int error) {
+  if (is_mapping(name)) record_access(name, at, error, fault_kind::read);
   stop_if_asked(name);
-  return is_mapping(name) ? reinterpret_cast<std::uint64_t>(entry_of(name)->mount->zeros) : 0;
 }
 // What was to be written is lost: the file's next fsync or close tells of it, unless there is no such place (-ENXIO): beyond the
 // mapping, or the file's end since it was cut.
@@ -62,9 +101,9 @@ GPUFS_DEVICE_COLD inline void keep_write_error(mapping_name name, int error) {
     keep_error(files.slot(file_table::index_of(number)), error);
   }
 }
-// As note_fault, for a write.
-GPUFS_DEVICE_COLD inline void note_failed_write(mapping_name name, std::uint64_t position, int error) {
-  if (is_mapping(name)) record_access(name, position, error, fault_kind::write);
+// As note_failed_read, for a write.
+GPUFS_DEVICE_COLD inline void note_failed_write(mapping_name name, accessed at, int error) {
+  if (is_mapping(name)) record_access(name, at, error, fault_kind::write);
   keep_write_error(name, error);
   stop_if_asked(name);
 }

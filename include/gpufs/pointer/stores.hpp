@@ -2,6 +2,7 @@
 // (file/map_to_write.hpp) or are private copies; and as pwrite does, where an element does not lie in one page.
 #pragma once
 #include "gpufs/file/map_to_write.hpp"
+#include "gpufs/pointer/patience.hpp"
 #include "gpufs/pointer/record.hpp"
 
 namespace gpufs {
@@ -48,21 +49,21 @@ GPUFS_DEVICE void for_each_frame(simt::some_lanes lanes, const mapping_entry* fr
 GPUFS_DEVICE_COLD inline int begin_stores(const mapping_entry* from, std::uint64_t address) {
   struct site;
   int error = 0;
-  const mount_layout* starved = nullptr;  // as in bring_in_all
   for_each_frame(simt::lanes_together<site>(), from, frame_at(*from, address),
                  [&](auto group, const mapping_entry* theirs, cache::frame_index frame, std::uint32_t n, bool mine) {
                    const mount_layout* mount = theirs->mount;
-                   const std::uint64_t frame_ns = mount == starved ? 0 : mount->frame_timeout_ns;
+                   const patience wait(*mount, false);
                    const int got = simt::call_cold(&add_mappers<decltype(group)>, group, mount, file_number{theirs->number}, frame,
-                                                   n, frame_ns);
-                   if (got == -ENOMEM) starved = mount;
+                                                   n, wait.wait_ns());
+                   if (got == -ENOMEM && group.leader()) wait.note_none();
                    if (mine) error = got;
                  });
   return error;
 }
 
-// Before these pages are given up: what was stored there is written from now on, as by unmap_page. What is lost is recorded.
-GPUFS_DEVICE_COLD inline void end_stores(mapping_name name, std::uint64_t address, std::uint64_t position) {
+// Before these pages are given up: what was stored there is written from now on, as by unmap_page. What is lost is recorded: 0 or
+// the negative errno of why.
+GPUFS_DEVICE_COLD inline int end_stores(mapping_name name, std::uint64_t address, accessed at) {
   struct site;
   const mapping_entry* from = entry_of(name);
   int error = 0;
@@ -75,7 +76,8 @@ GPUFS_DEVICE_COLD inline void end_stores(mapping_name name, std::uint64_t addres
                    if (got.open) limit_dirty(group, mount, got.file, static_cast<std::uint32_t>(frame));
                    if (mine) error = got.error;
                  });
-  if (error != 0) record_access(name, position, error, fault_kind::stores);
+  if (error != 0) record_access(name, at, error, fault_kind::stores);
+  return error;
 }
 
 // What a page that a pointer is linked to is to its writes.

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long an access through a pointer waits for a frame. Idle lanes' pointers hold pages in registers and cannot be asked for
+// them, so that all frames may be pinned for as long as the kernel runs: who has waited in vain says so to the mount, and for a
+// while others of its kind look, and do not wait.
+#pragma once
+#include "gpufs/cache/page_cache.hpp"
+#include "gpufs/file/layout.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+// Of one lane, made just before it asks for a frame. A read that gets none is served past the cache (past_cache.hpp), and so waits
+// for a sixteenth of frame_timeout; what else there is to wait for is lost without a frame, and waits for all of it.
+class patience {
+ public:
+  GPUFS_DEVICE patience(const mount_layout& mount, bool only_reads)
+      : starved_(mount.words->starved_ns[only_reads ? 0 : 1]),
+        frame_ns_(only_reads ? mount.frame_timeout_ns / 16 : mount.frame_timeout_ns) {
+    const std::uint64_t last = starved_.load(std::memory_order_relaxed), now = simt::clock_ns();
+    if (last == 0) return;
+    const std::uint64_t since = now > last ? now - last : 0;
+    if (since < mount.frame_timeout_ns + 16 * look_again_ns) frame_ns_ = since < look_again_ns ? cache::page_cache<>::at_hand : 0;
+  }
+  // What page_cache::acquire is to be asked for.
+  GPUFS_DEVICE std::uint64_t frame_ns() const { return frame_ns_; }
+  // The same in time, for who looks at all frames once in any case.
+  GPUFS_DEVICE std::uint64_t wait_ns() const { return frame_ns_ == cache::page_cache<>::at_hand ? 0 : frame_ns_; }
+  // After there was none.
+  GPUFS_DEVICE void note_none() const {
+    if (frame_ns_ != cache::page_cache<>::at_hand) starved_.store(simt::clock_ns(), std::memory_order_relaxed);
+  }
+
+ private:
+  // Somebody looks at all frames again so often: with a large cache that takes long.
+  static constexpr std::uint64_t look_again_ns = 1'000'000;
+
+  simt::atomic_ref<std::uint64_t> starved_;
+  std::uint64_t frame_ns_;
+};
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+// All frames are pinned by the pointers of lanes that have nothing to do: reads are served past the cache, and writes fail at once.
+// And how a failed access is told: by the pointer, by the launch, by the mount.
+#include <chrono>
+
+#include "pointer/pointer_fixture.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr unsigned nframes = 8;
+
+// How the file is mapped, and where its bytes come from.
+enum class way { read, write, private_changes, private_of_written, inverted, inverted_of_written };
+struct kind {
+  way how;
+  store_kind store;
+};
+std::string name_of(const ::testing::TestParamInfo<kind>& info) {
+  constexpr const char* names[] = {"read", "write", "private_changes", "private_of_written", "inverted", "inverted_of_written"};
+  return names[static_cast<int>(info.param.how)] + std::string(info.param.store == store_kind::posix ? "_staged" : "_pulled");
+}
+
+struct inverting {
+  std::uint32_t number;
+  GPUFS_HOST_DEVICE std::uint32_t view() const { return number; }
+  template <class Group>
+  GPUFS_DEVICE int filled(Group group, std::byte* data, std::uint64_t offset, std::uint32_t nbytes) const {
+    if (offset % page != 0) return -EINVAL;
+    for (std::uint32_t i = group.rank(); i < nbytes; i += group.size())
+      data[i] = static_cast<std::byte>(~static_cast<unsigned>(data[i]));
+    group.sync();
+    return 0;
+  }
+};
+
+struct three_words {
+  std::uint32_t a, b, c;
+};
+
+// Warp 0's pointers hold a page each, as many as there are frames. Then warp 1 reads all of the file, in each way that there is.
+struct starved_kernel : pointer_job {
+  way how;
+  inverting handler;
+  const std::uint32_t* changed;  // what page 9 begins with, where the file is open for writing
+
+  GPUFS_DEVICE bool writes() const {
+    return how == way::write || how == way::private_of_written || how == way::inverted_of_written;
+  }
+  template <class T>
+  GPUFS_DEVICE auto map_it(const file& f) const {
+    const bool own = how == way::private_changes || how == way::private_of_written;
+    return map<const T>(this_warp(), f, 0, to_the_end, own ? map_flags::private_changes : map_flags::none);
+  }
+  template <class T>
+  GPUFS_DEVICE auto map_inverted(const file& f) const {
+    return map<const T>(this_warp(), f, 0, to_the_end, map_flags::none, handler);
+  }
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path, writes() ? O_RDWR : O_RDONLY);
+    if (how == way::inverted || how == way::inverted_of_written) {
+      work(f, map_inverted<std::uint32_t>(f), map_inverted<three_words>(f), ~std::uint32_t{0});
+    } else {
+      work(f, map_it<std::uint32_t>(f), map_it<three_words>(f), 0);
+    }
+    this_block().sync();
+    close(warp, f);
+  }
+  GPUFS_DEVICE std::uint32_t is(std::int64_t i, std::uint32_t inverted) const {
+    const bool was_changed = writes() && i >= 9 * per_page && i < 9 * per_page + 4;
+    return (was_changed ? changed[i - 9 * per_page] : word_at(i)) ^ inverted;
+  }
+  template <class Words, class Records>
+  GPUFS_DEVICE void work(const file& f, const Words& p, const Records& records, std::uint32_t inverted) const {
+    std::int64_t* r = mine();
+    if (writes() && simt::warp_rank() == 1) r[9] = pwrite(this_warp(), f, changed, 16, 9 * page);
+    this_block().sync();
+    const auto held = p + simt::lane_id() * per_page;
+    if (simt::warp_rank() == 0) {
+      r[0] = *held == is(simt::lane_id() * per_page, inverted);
+      r[1] = held.linked();
+    }
+    this_block().sync();
+    if (simt::warp_rank() == 1) {
+      std::int64_t wrong = 0;
+      const std::uint64_t start = simt::clock_ns();
+      for (std::int64_t n = 0; n < static_cast<std::int64_t>(npages); n += 3) {  // page 9 is among them
+        const std::int64_t i = n * per_page + simt::lane_id() % 8;
+        wrong += p[i] != is(i, inverted);
+        const auto vector = p.template load<simt::vec16>(n * per_page + 4);
+        wrong += vector.word[1] != is(n * per_page + 5, inverted);
+        const auto tile = (p + i).template read_tile<3>(32);
+        for (int k = 0; k < 3; ++k) wrong += tile[static_cast<unsigned>(k)] != is(i + k * 32, inverted);
+        const std::ptrdiff_t at[2] = {i, (i + 3 * per_page) % nwords};
+        const auto some = p.template gather<2>(at);
+        wrong += some[0] != is(at[0], inverted) || some[1] != is(at[1], inverted);
+        const std::int64_t last = n * per_page / 3;  // straddles pages, mostly
+        const three_words record = records[last];
+        wrong +=
+            record.a != is(3 * last, inverted) || record.b != is(3 * last + 1, inverted) || record.c != is(3 * last + 2, inverted);
+        auto walking = p + n * per_page;
+        std::int64_t next = n * per_page;
+        for_each_n(
+            5, 1, [&](std::uint32_t x) { wrong += x != is(next++, inverted); }, walking);
+      }
+      r[0] = wrong;
+      r[1] = static_cast<std::int64_t>((simt::clock_ns() - start) / 1'000'000);
+      r[2] = p.error() + records.error();
+    }
+    this_block().sync();
+  }
+};
+
+struct starved : pointer_test, ::testing::WithParamInterface<kind> {
+  starved() : pointer_test(GetParam().store == store_kind::posix ? std::filesystem::temp_directory_path() : "/dev/shm") {
+    options.store = GetParam().store == store_kind::posix ? store_kind::posix : store_kind::automatic;
+    options.cache_nbytes = nframes * page;
+    options.writable = true;
+    options.frame_timeout = std::chrono::seconds(4);
+  }
+};
+
+TEST_P(starved, reads_that_find_no_frame_are_right) {
+  const device_buffer<std::uint32_t> changed(std::vector<std::uint32_t>{1, 2, 3, 4});
+  const inverting handler{fs().new_view()};
+  run<starved_kernel>(1, 64, GetParam().how, handler, static_cast<const std::uint32_t*>(changed.get()));
+  std::int64_t linked = 0;
+  for (unsigned t = 0; t < 32; ++t) {
+    EXPECT_EQ(result(t, 0), 1) << t;
+    linked += result(t, 1);
+  }
+  EXPECT_GE(linked, 1);
+  for (unsigned t = 32; t < 64; ++t) {
+    EXPECT_EQ(result(t, 0), 0) << "lane " << t;
+    EXPECT_EQ(result(t, 2), 0) << "lane " << t;
+    EXPECT_LT(result(t, 1), 120'000) << "ms: hundreds of accesses, of which few wait for a frame";
+  }
+  const mount_counters c = fs().counters();
+  EXPECT_EQ(c.fault_errors, 0u);
+  EXPECT_GE(c.past_cache, 32 * npages / 2);
+  EXPECT_TRUE(fs().log().empty()) << fs().log()[0];
+}
+
+INSTANTIATE_TEST_SUITE_P(each, starved,
+                         ::testing::Values(kind{way::read, store_kind::posix}, kind{way::read, store_kind::mapped},
+                                           kind{way::write, store_kind::posix}, kind{way::write, store_kind::mapped},
+                                           kind{way::private_changes, store_kind::posix},
+                                           kind{way::private_changes, store_kind::mapped},
+                                           kind{way::private_of_written, store_kind::posix}, kind{way::inverted, store_kind::posix},
+                                           kind{way::inverted, store_kind::mapped},
+                                           kind{way::inverted_of_written, store_kind::posix}),
+                         name_of);
+
+// A sparse matrix times a vector as textbooks have it, a lane a row: rows of few elements leave their lanes idle, with three
+// pointers' pages held.
+struct spmv_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      const auto all = map<const std::uint32_t>(warp, f);
+      auto begins = all + thread() * (per_page / 3), columns = all + (thread() * 5 % npages) * per_page,
+           values = all + (thread() * 11 % npages) * per_page;
+      std::uint64_t sum = *begins;
+      const std::int64_t n = thread() % 32 == 7 ? 400 : thread() % 4;
+      for (std::int64_t k = 0; k < n; ++k, columns += 37, values += 41) {
+        columns = all + (columns.offset() / 4 + 37) % nwords;
+        values = all + (values.offset() / 4 + 41) % nwords;
+        sum += *columns * std::uint64_t{3} + *values;
+      }
+      mine()[0] = static_cast<std::int64_t>(sum);
+      mine()[1] = begins.error() + columns.error() + values.error();
+    }
+    warp.sync();
+    close(warp, f);
+  }
+  static std::int64_t expected(std::int64_t t) {
+    std::int64_t columns = t * 5 % static_cast<std::int64_t>(npages) * per_page,
+                 values = t * 11 % static_cast<std::int64_t>(npages) * per_page;
+    std::uint64_t sum = word_at(t * (per_page / 3));
+    const std::int64_t n = t % 32 == 7 ? 400 : t % 4;
+    for (std::int64_t k = 0; k < n; ++k, columns += 37, values += 41) {
+      columns = (columns + 37) % nwords;
+      values = (values + 41) % nwords;
+      sum += word_at(columns) * std::uint64_t{3} + word_at(values);
+    }
+    return static_cast<std::int64_t>(sum);
+  }
+};
+
+struct starved_ptr : pointer_test {
+  starved_ptr() { options.cache_nbytes = nframes * page; }
+};
+
+TEST_F(starved_ptr, a_textbook_spmv_is_right_with_an_eighth_of_the_file_in_the_cache) {
+  options.cache_nbytes = npages / 8 * page;
+  const auto start = std::chrono::steady_clock::now();
+  run<spmv_kernel>(1, 96);
+  for (unsigned t = 0; t < 96; ++t) {
+    ASSERT_EQ(result(t, 0), spmv_kernel::expected(t)) << "row " << t;
+    EXPECT_EQ(result(t, 1), 0) << "row " << t;
+  }
+  EXPECT_EQ(fs().counters().fault_errors, 0u);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count(), 120.0) << "one frame_timeout for each of 1,200 accesses is ten minutes";
+}
+
+// All frames are held, then each lane of warp 1 writes in many ways.
+struct starved_writes : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    std::int64_t* r = mine();
+    const file f = open(warp, fs, path, O_RDWR);
+    {
+      const auto reads = map<const std::uint32_t>(warp, f);
+      const auto held = reads + simt::lane_id() * per_page;
+      if (simt::warp_rank() == 0) r[6] = held.fault_in();
+      this_block().sync();
+      const auto w = map<std::uint32_t>(warp, f);
+      if (simt::warp_rank() == 1) {
+        const std::uint64_t start = simt::clock_ns();
+        for (std::int64_t n = 8; n < static_cast<std::int64_t>(npages); ++n) {
+          const std::int64_t i = n * per_page + simt::lane_id();
+          const auto at = w + i;
+          *at = 7;
+          r[0] = at.error();
+          w[i] += 3;
+          r[1] += (w + i).fetch_add(5, std::memory_order_relaxed);
+          r[2] += w[i] == word_at(i);
+        }
+        r[3] = static_cast<std::int64_t>((simt::clock_ns() - start) / 1'000'000);
+        r[4] = w.error();
+      }
+      this_block().sync();
+    }
+    warp.sync();
+    r[5] = close(warp, f);
+  }
+};
+
+TEST_F(starved_ptr, writes_that_find_no_frame_fail_at_once_and_say_why) {
+  options.writable = true;
+  options.frame_timeout = std::chrono::seconds(2);
+  const auto before = dir.read("f");
+  run<starved_writes>(1, 64);
+  bool told = false;
+  for (unsigned t = 32; t < 64; ++t) {
+    EXPECT_EQ(result(t, 0), -ENOMEM) << t;
+    EXPECT_EQ(result(t, 1), 0) << t;
+    EXPECT_EQ(result(t, 2), npages - 8) << "reads are served";
+    EXPECT_EQ(result(t, 4), -ENOMEM) << t;
+    EXPECT_LT(result(t, 3), 120'000) << "ms: 3,072 writes, of which few wait";
+  }
+  for (unsigned t = 0; t < 64; ++t) told |= result(t, 5) == -ENOMEM;
+  EXPECT_TRUE(told) << "one of the two closes tells";
+  EXPECT_EQ(dir.read("f"), before);
+  EXPECT_EQ(fs().counters().fault_errors, 32u * (npages - 8) * 3);
+  const auto log = fs().log();
+  const auto names_the_cause = [](const std::string& line) {
+    return line.rfind("write through a pointer to 'f'", 0) == 0 &&
+           line.find("all 8 frames of the cache are pinned; warps x 32 lanes x pointers") != std::string::npos;
+  };
+  EXPECT_GE(std::count_if(log.begin(), log.end(), names_the_cause), 1);
+}
+
+// Errors stay in the pointer.
+struct sticky_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    std::int64_t* r = mine();
+    {
+      auto p = map<const std::uint32_t>(warp, f, 0, 10);
+      r[0] = p[3] == word_at(3) ? p.error() : 1;
+      const std::int64_t end = p.left();
+      r[1] = p[10];
+      r[2] = p.error();
+      r[3] = p[3] == word_at(3) && p.left() == end && p.linked() ? p.error() : 1;  // it works on
+      const auto copy = p;
+      r[4] = copy.error();
+      auto moved = static_cast<ptr<const std::uint32_t>&&>(p);
+      r[5] = moved.error() != -ENXIO || moved[9] != word_at(9) || moved.within().end != 40;
+      p = map<const std::uint32_t>(warp, f, 0, 10);
+      r[6] = p.error();
+      r[7] = p.read_tile<4>(3)[3] == word_at(9) ? p.error() : 1;
+      r[8] = (p + 1).read_tile<4>(3)[3];
+      const auto q = p + 1;
+      (void)q.read_tile<4>(3);
+      r[9] = q.error();
+      const auto v = p;
+      (void)v.load<simt::vec16>(8);
+      r[10] = v.error();
+      const std::ptrdiff_t at[2] = {0, 10};
+      const auto g = p;
+      r[11] = g.gather<2>(at)[0] == word_at(0) ? g.error() : 1;
+      auto walks = p;
+      std::int64_t n = 0;
+      for_each_n(
+          11, 1, [&](std::uint32_t) { ++n; }, walks);
+      r[12] = n == 11 ? walks.error() : 1;
+      auto w = map<std::uint32_t>(warp, f, 0, 10, map_flags::private_changes);
+      w[0] = 1;
+      r[13] = w.error();
+      w[-1] = 1;
+      r[14] = w.error();
+      const auto x = map<std::uint32_t>(warp, f, 0, 10, map_flags::private_changes) + 10;
+      (void)x.fetch_add(1, std::memory_order_relaxed);
+      r[15] = x.error();
+      const auto y = map<std::uint32_t>(warp, f, 0, 10, map_flags::private_changes);
+      y[0] = x[0];
+      r[16] = y.error();
+      const auto straddling = map<const three_words>(warp, f, 4, 2);
+      (void)straddling->a;
+      r[17] = straddling.error();
+      const three_words beyond = straddling[2];
+      r[18] = straddling.error() + static_cast<std::int64_t>(beyond.a);
+    }
+    close(warp, f);
+  }
+};
+
+TEST_F(starved_ptr, an_access_that_failed_stays_in_the_pointer) {
+  run<sticky_kernel>(1, 32);
+  for (unsigned t = 0; t < 32; ++t) {
+    const std::vector<std::int64_t> expected = {0,      0, -ENXIO, -ENXIO, -ENXIO, 0,      0,      0, 0,     -ENXIO,
+                                                -ENXIO, 0, -ENXIO, 0,      -ENXIO, -ENXIO, -ENXIO, 0, -ENXIO};
+    std::vector<std::int64_t> got;
+    for (unsigned i = 0; i < expected.size(); ++i) got.push_back(result(t, i));
+    ASSERT_EQ(got, expected) << "lane " << t;
+  }
+}
+
+struct beyond_kernel : pointer_job {
+  std::int64_t at;
+  GPUFS_DEVICE void operator()() const {
+    const file f = open(this_warp(), fs, path);
+    {
+      const auto p = map<const std::uint32_t>(this_warp(), f, 8, 4);
+      mine()[0] = p[at];
+    }
+    close(this_warp(), f);
+  }
+};
+
+TEST_F(starved_ptr, the_launch_tells_of_a_failed_access_once) {
+  ::testing::internal::CaptureStderr();
+  run<beyond_kernel>(1, 64, std::int64_t{3});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  run<beyond_kernel>(1, 64, std::int64_t{-3});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(
+      said.find(
+          "gpufs: accesses through pointers have failed (64 so far): they read zeros, or wrote nothing. The first: pointer to "
+          "'f' at offset -4: beyond the mapping of 16 bytes (block 0, warp "),
+      std::string::npos)
+      << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  const auto log = fs().log();
+  ASSERT_EQ(log.size(), 2u) << "a line a warp";
+  for (const std::string& line : log) EXPECT_NE(line.find(" first; 32 accesses of 32 lanes)"), std::string::npos) << line;
+  ::testing::internal::CaptureStderr();
+  run<beyond_kernel>(1, 64, std::int64_t{4});
+  fs().counters();
+  end_mount();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(starved_ptr, a_mount_can_be_quiet_about_failed_accesses) {
+  options.on_failed_accesses = failed_accesses::quiet;
+  ::testing::internal::CaptureStderr();
+  run<beyond_kernel>(1, 64, std::int64_t{4});
+  EXPECT_EQ(fs().counters().fault_errors, 64u);
+  end_mount();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+#if !GPUFS_ON_CUDA
+TEST_F(starved_ptr, a_mount_can_end_the_process_for_failed_accesses) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  options.on_failed_accesses = failed_accesses::abort;
+  EXPECT_DEATH(run<beyond_kernel>(1, 32, std::int64_t{4}),
+               "accesses through pointers have failed .32 so far.*offset 24: beyond the mapping");
+}
+#endif
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
