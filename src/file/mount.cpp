@@ -362,6 +362,8 @@ struct host_mount::impl {
             ": all " + std::to_string(layout.cache.frames.nframes) +
             " frames of the cache are pinned; warps x 32 lanes x pointers may each hold one, and one more "
             "for a page that they write: see mount_options::cache_nbytes, and ptr::unlink");
+      case -EMFILE:
+        return line.append(cause).append(": the page is pinned 2^23 times");
       default:
         return line.append(cause);
     }

@@ -404,11 +404,12 @@ class lane_program {
         return add_exact(s, before * 2 + (done || !m_.has(i)));
       }
       case pointer_op::fetch_ops: {
-        if (!m_.has(i)) nfaults_ += 2;
-        const std::uint64_t a = before, b = m_.has(i) ? (a - s.v) & mask() : 0;
-        const std::uint64_t c = m_.has(i) ? (b | s.v >> 3) & mask() : 0;
-        store(i, c & ~s.v);
-        return add_exact(s, (a * 31 + b) * 31 + c);
+        if (!m_.has(i)) nfaults_ += 4;
+        const std::uint64_t all = m_.has(i) ? mask() : 0;
+        const std::uint64_t a = before, b = (a - s.v) & all, c = (b | s.v >> 3) & all, d = c & ~s.v & all;
+        const std::uint64_t e = std::max(d, s.v >> 5 & all);
+        store(i, std::min(e, s.v >> 7 & all));
+        return add_exact(s, (((a * 31 + b) * 31 + c) * 31 + d) * 31 + e);
       }
       case pointer_op::add_shared:
         shared_sum_ += s.v;

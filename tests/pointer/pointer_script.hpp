@@ -52,7 +52,7 @@ enum class pointer_op : std::uint8_t {
   write_copy,        // p[n] = p[v]             (both elements of p)
   exchange,          // -> digest of what was there; whole numbers of 4 and 8 bytes, as all atomics, else as write
   compare_exchange,  // expects the digest's element, or what differs in one bit -> 1 when done or not to be had, and what was found
-  fetch_ops,         // fetch_sub, fetch_or, fetch_and in turn -> what was there each time
+  fetch_ops,         // fetch_sub, fetch_or, fetch_and, fetch_max, fetch_min in turn -> what was there each time
   add_shared,        // fetch_add v; others add there too
 };
 
@@ -255,7 +255,9 @@ class pointer_interpreter {
         const plain a = p.fetch_sub(v, order);
         const plain b = p.fetch_or(static_cast<plain>(s.v >> 3), order);
         const plain c = p.fetch_and(static_cast<plain>(~v), order);
-        return (std::uint64_t{a} * 31 + b) * 31 + c;
+        const plain d = p.fetch_max(static_cast<plain>(s.v >> 5), order);
+        const plain e = p.fetch_min(static_cast<plain>(s.v >> 7), order);
+        return (((std::uint64_t{a} * 31 + b) * 31 + c) * 31 + d) * 31 + e;
       }
       case pointer_op::add_shared:
         p.fetch_add(v, order);

@@ -265,6 +265,58 @@ TEST_F(starved_ptr, writes_that_find_no_frame_fail_at_once_and_say_why) {
   EXPECT_GE(std::count_if(log.begin(), log.end(), names_the_cause), 1);
 }
 
+// A page that has half of the pins that a frame's word can count.
+struct crowded_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    if (thread() != 0) return;
+    const auto me = this_thread();
+    std::int64_t* r = mine();
+    const file f = open(me, fs, path, O_RDWR);
+    const auto read = map<const std::uint32_t>(me, f);
+    r[0] = *read;
+    const cache::frames frames(fs.layout().cache);
+    cache::frame_index frame{0};  // the only one that is pinned
+    while (frames.state(frame).load(std::memory_order_relaxed) < cache::frame_state::one_pin)
+      frame = cache::frame_index{static_cast<std::uint32_t>(frame) + 1};
+    constexpr std::uint32_t npins = 1u << 23;
+    frames.pin_more(frame, npins - 2);
+    auto last = map_page(me, f, 4);
+    r[1] = last.error() == 0 ? map_page(me, f, 8).error() : 1;
+    {
+      const auto copy = read;
+      r[2] = copy[5];
+      r[3] = copy.fault_in();
+      const auto w = map<std::uint32_t>(me, f);
+      w[5] = 1;
+      r[4] = w.error();
+    }
+    std::uint32_t word = 0;
+    r[5] = pread(me, f, &word, 4, 20);
+    auto other = map_page(me, f, gpufs::test::page);
+    r[6] = other.error();
+    unmap_page(me, other);
+    cache::frames::unpin(frames.state_word(frame), npins - 2);
+    r[7] = pread(me, f, &word, 4, 20);
+    r[8] = word;
+    unmap_page(me, last);
+    read.unlink();
+    r[9] = pins();
+    r[10] = close(me, f);
+  }
+};
+
+TEST_F(starved_ptr, a_page_with_too_many_pins_takes_no_more_and_is_read) {
+  options.writable = true;
+  const auto r = run<crowded_kernel>(1, 32);
+  const std::vector<std::int64_t> expected = {word_at(0), -EMFILE, word_at(5), -EMFILE, -EMFILE, -EMFILE,
+                                              0,          4,       word_at(5), 0,       -EMFILE};
+  EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 11), expected);
+  EXPECT_EQ(fs().counters().fault_errors, 1u);
+  const auto log = fs().log();
+  ASSERT_EQ(log.size(), 1u);
+  EXPECT_NE(log[0].find(": Too many open files: the page is pinned 2^23 times"), std::string::npos) << log[0];
+}
+
 // Errors stay in the pointer.
 struct sticky_kernel : pointer_job {
   GPUFS_DEVICE void operator()() const {

@@ -15,7 +15,7 @@ constexpr unsigned grid = 4, threads = 64, total = grid * threads;
 
 template <class T>
 struct counters {
-  T added, relaxed, subtracted, by_compare, ored, anded, exchanged, taken_sum, kept;
+  T added, relaxed, subtracted, by_compare, ored, anded, exchanged, taken_sum, kept, least, most, least_seen, most_seen;
 };
 
 template <class T, scope S>
@@ -39,6 +39,12 @@ struct contention_kernel {
     }
     atomic_ref<T, S>(c->ored).fetch_or(T{1} << (me % (8 * sizeof(T) - 1)), std::memory_order_release);
     atomic_ref<T, S>(c->anded).fetch_and(static_cast<T>(~(T{1} << (me % 16))), std::memory_order_acquire);
+    // About 0, and about the middle of the unsigned: an order that is not the type's has other ends.
+    const T low = static_cast<T>(me) - static_cast<T>(total / 2);
+    const T less = atomic_ref<T, S>(c->least).fetch_min(low, std::memory_order_acq_rel);
+    const T more = atomic_ref<T, S>(c->most).fetch_max(low, std::memory_order_release);
+    atomic_ref<T, S>(c->least_seen).fetch_max(less < low ? T{0} : T{1}, std::memory_order_relaxed);
+    atomic_ref<T, S>(c->most_seen).fetch_max(more < low ? T{1} : T{0}, std::memory_order_seq_cst);
     // Every value put in comes out once, but for the last.
     const T out = atomic_ref<T, S>(c->exchanged).exchange(static_cast<T>(me + 1), std::memory_order_acq_rel);
     atomic_ref<T, S>(c->taken_sum).fetch_add(out, std::memory_order_seq_cst);
@@ -50,6 +56,7 @@ void check_contention() {
   device_array<counters<T>> c(1);
   counters<T> start{};
   start.anded = static_cast<T>(~T{0});
+  start.least = start.most = 5;
   this_platform().copy_to_device(c.get(), &start, sizeof start);
   const unsigned nrounds = 5 * effort;
   launch({.grid = grid, .block = threads}, contention_kernel<T, S>{c.get(), nrounds});
@@ -63,6 +70,10 @@ void check_contention() {
   for (unsigned i = 0; i < total; ++i) ored |= T{1} << (i % (8 * sizeof(T) - 1));
   EXPECT_EQ(end.ored, ored);
   EXPECT_EQ(end.anded, static_cast<T>(~T{0xffff}));
+  EXPECT_EQ(end.least, std::is_signed_v<T> ? static_cast<T>(T{0} - static_cast<T>(total / 2)) : T{0});
+  EXPECT_EQ(end.most, std::is_signed_v<T> ? static_cast<T>(total / 2 - 1) : static_cast<T>(~T{0}));
+  EXPECT_EQ(end.least_seen, T{1}) << "somebody has found more than they put in";
+  EXPECT_EQ(end.most_seen, T{1});
   EXPECT_EQ(end.taken_sum + end.exchanged, static_cast<T>(total * (total + 1) / 2));
 }
 

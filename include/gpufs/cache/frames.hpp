@@ -49,11 +49,15 @@ class frames {
     return frame_index{rest < rest - storage_.nframes ? rest : rest - storage_.nframes};
   }
 
-  // What a pin found. `held` says whether the caller now holds a pin.
+  // What a pin found: the state before it, and whether the caller now holds it.
   struct pin_result {
     bool held;
-    bool filling;
-    bool crowded;  // it has half of the pins that can be counted: give this one back and refuse
+    std::uint64_t before;
+
+    GPUFS_DEVICE bool filling() const { return (before & frame_state::filling) != 0; }
+    // It has half of the pins that can be counted: whoever keeps one gives this one back, and refuses.
+    GPUFS_DEVICE bool crowded() const { return (before & frame_state::many_pins) != 0; }
+    GPUFS_DEVICE bool busy() const { return (before & (frame_state::filling | frame_state::many_pins)) != 0; }
   };
 
   // Pins the frame `npins` times if it holds `key`. The key and the state are asked for at once, and neither waits for the other:
@@ -70,10 +74,10 @@ class frames {
       if ((before & frame_state::referenced) == 0) [[unlikely]] {
         note_use(f);
       }
-      return {true, (before & frame_state::filling) != 0, before >= frame_state::many_pins};
+      return {true, before};
     }
     word.fetch_add(0 - npins * frame_state::one_pin, std::memory_order_relaxed);
-    return {false, false, false};
+    return {false, 0};
   }
 
   // Whether the frame held `key` when its state was `state`.

@@ -43,7 +43,7 @@ class page_cache {
     frame_index at{};
     if (!find(key, pinned, at)) [[unlikely]]
       return simt::call_cold(&acquire_slowly, resident_, key, start, limits.fill_ns, limits.frame_ns);
-    if (pinned.filling || pinned.crowded) [[unlikely]]
+    if (pinned.busy()) [[unlikely]]
       return simt::call_cold(&wait, resident_, at, limits.fill_ns);
     return {at, role::hit, 0};
   }
@@ -59,7 +59,7 @@ class page_cache {
     self.table_.unlock(key);
     simt::fence(std::memory_order_acquire, simt::scope::device);  // meets erase's release
     if (!found) return {frame_index{}, role::error, 0};
-    return pinned.filling ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
+    return pinned.filling() ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
   }
 
   // A frame for other use than a page of a file: nobody finds it, and it is the caller's until unpin. It looks as after a fill that
@@ -181,7 +181,7 @@ class page_cache {
       frame_index at{};
       if (self.find(key, pinned, at)) {
         table.unlock(key);
-        return pinned.filling || pinned.crowded ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
+        return pinned.busy() ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
       }
       const auto erase = [&](frame_index victim) { table.erase(pages.load_key(victim), victim); };
       using found_room = decltype(self.allocator_.allocate(pages, start, ring, erase));

@@ -310,7 +310,7 @@ class warp_access {
     if (frame == cache::hash_table::no_frame) return cache::hash_table::no_frame;
     const auto pinned = cache::frames(frames).pin<simt::kept_ref>(cache::frame_index{frame}, cache::make_key(id, page), npins);
     if (!pinned.held) return cache::hash_table::no_frame;
-    if (!pinned.filling && !pinned.crowded) [[likely]]
+    if (!pinned.busy()) [[likely]]
       return frame;
     cache::frames::unpin(frames.states[frame], npins);
     return cache::hash_table::no_frame;
@@ -400,9 +400,9 @@ GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t
     return pinned.held;
   });
   if (!found) return 0;
-  if (pinned.filling || pinned.crowded) [[unlikely]] {
+  if (pinned.busy()) [[unlikely]] {
     cache::frames::unpin(frames.state_word(at), npins);
-    return pinned.crowded ? -EMFILE : 0;
+    return pinned.crowded() ? -EMFILE : 0;
   }
   simt::count_one(simt::this_thread(), file_table::hits_of(from.hits, from.hits_stride).hits);
   return reinterpret_cast<std::int64_t>(frames.data(at));

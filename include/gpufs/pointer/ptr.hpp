@@ -338,6 +338,12 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   GPUFS_DEVICE plain fetch_and(plain value, std::memory_order order) const requires(writable&& std::is_integral_v<plain>) {
     return atomically([&](auto ref) { return ref.fetch_and(value, order); });
   }
+  GPUFS_DEVICE plain fetch_min(plain value, std::memory_order order) const requires(writable&& std::is_integral_v<plain>) {
+    return atomically([&](auto ref) { return ref.fetch_min(value, order); });
+  }
+  GPUFS_DEVICE plain fetch_max(plain value, std::memory_order order) const requires(writable&& std::is_integral_v<plain>) {
+    return atomically([&](auto ref) { return ref.fetch_max(value, order); });
+  }
   GPUFS_DEVICE plain exchange(plain value, std::memory_order order) const requires writable {
     return atomically([&](auto ref) { return ref.exchange(value, order); });
   }

@@ -112,6 +112,23 @@ class atomic_ref {
     return was;
 #endif
   }
+  // What is there becomes the lesser, or the greater, of it and `value`.
+  GPUFS_HOST_DEVICE T fetch_min(T value, std::memory_order order) const requires std::is_integral_v<T> {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_signed_v<T>) return from_bits(detail::ptx_fetch_min_signed<S>(address(), to_bits(value), order));
+    return from_bits(detail::ptx_fetch_min_unsigned<S>(address(), to_bits(value), order));
+#else
+    return replace([value](T was) { return value < was ? value : was; }, order);
+#endif
+  }
+  GPUFS_HOST_DEVICE T fetch_max(T value, std::memory_order order) const requires std::is_integral_v<T> {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_signed_v<T>) return from_bits(detail::ptx_fetch_max_signed<S>(address(), to_bits(value), order));
+    return from_bits(detail::ptx_fetch_max_unsigned<S>(address(), to_bits(value), order));
+#else
+    return replace([value](T was) { return was < value ? value : was; }, order);
+#endif
+  }
   // Adds with the earlier loads of the caller's warp, and nothing else, ordered before: they do not see what whoever acquires the
   // sum writes next. (Other warps of its block wait for theirs themselves, by a fence of the block's scope, before they meet.) A
   // load that has its value is done with, for everybody; so on CUDA a fence of the block's scope is enough, which waits for just
@@ -160,6 +177,16 @@ class atomic_ref {
     }
 #endif
     preempt();
+  }
+  // One atomic operation: what was there.
+  template <class By>
+  T replace(By by, std::memory_order order) const {
+    before_access();
+    T was = host().load(std::memory_order_relaxed);
+    while (!host().compare_exchange_weak(was, by(was), order, std::memory_order_relaxed)) {
+    }
+    if (by(was) != was) after_write();
+    return was;
   }
   // Tells the CPU machine's scheduler that this lane gets somewhere: an idle OS thread sleeps longer while no lane does. Where
   // schedules are explored, others may run now, before whatever this lane does next. What leaves a word as it was is none: so a

@@ -118,6 +118,14 @@ GPUFS_PTX_RMW(ptx_fetch_or, ".or.b", 32, "r", std::uint32_t)
 GPUFS_PTX_RMW(ptx_fetch_or, ".or.b", 64, "l", std::uint64_t)
 GPUFS_PTX_RMW(ptx_fetch_and, ".and.b", 32, "r", std::uint32_t)
 GPUFS_PTX_RMW(ptx_fetch_and, ".and.b", 64, "l", std::uint64_t)
+GPUFS_PTX_RMW(ptx_fetch_min_unsigned, ".min.u", 32, "r", std::uint32_t)
+GPUFS_PTX_RMW(ptx_fetch_min_unsigned, ".min.u", 64, "l", std::uint64_t)
+GPUFS_PTX_RMW(ptx_fetch_min_signed, ".min.s", 32, "r", std::uint32_t)
+GPUFS_PTX_RMW(ptx_fetch_min_signed, ".min.s", 64, "l", std::uint64_t)
+GPUFS_PTX_RMW(ptx_fetch_max_unsigned, ".max.u", 32, "r", std::uint32_t)
+GPUFS_PTX_RMW(ptx_fetch_max_unsigned, ".max.u", 64, "l", std::uint64_t)
+GPUFS_PTX_RMW(ptx_fetch_max_signed, ".max.s", 32, "r", std::uint32_t)
+GPUFS_PTX_RMW(ptx_fetch_max_signed, ".max.s", 64, "l", std::uint64_t)
 
 // Accesses of device scope to what the second-level cache is to give up last.
 __device__ inline std::uint64_t evict_last() {
