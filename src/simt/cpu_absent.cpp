@@ -16,6 +16,7 @@ void cpu_wrote() {}
 void cpu_refuse_address(bool) {}
 void cpu_enter_call(cpu_call&) {}
 void cpu_leave_call(const cpu_call&) {}
+void cpu_report_misuse(const char*) {}
 void cpu_backoff(std::uint64_t cap_ns) {
   const timespec t{0, static_cast<long>(cap_ns < 1'000'000 ? cap_ns : 1'000'000)};
   ::clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);

@@ -184,6 +184,12 @@ void cpu_refuse_address(bool is_shared) {
                  ", which CUDA cannot");
 }
 
+void cpu_report_misuse(const char* what) {
+  lane* self = this_lane();
+  if (self->countdown == 0 || self->unwinding) return;  // a host thread; or a lane that ends early, and cannot do as it should
+  fail(self, lane_name(*self) + " " + what);
+}
+
 GPUFS_NO_TSAN void cpu_backoff(std::uint64_t cap_ns) {
   lane* self = this_lane();
   if (self->countdown == 0) {  // a host thread

@@ -62,7 +62,7 @@ GPUFS_DEVICE_COLD inline int begin_stores(const mapping_entry* from, std::uint64
 }
 
 // Before these pages are given up: what was stored there is written from now on, as by unmap_page. What is lost is recorded: 0 or
-// the negative errno of why.
+// the negative errno of why. That the file was closed before is a mistake of the kernel's.
 GPUFS_DEVICE_COLD inline int end_stores(mapping_name name, std::uint64_t address, accessed at) {
   struct site;
   const mapping_entry* from = entry_of(name);
@@ -77,6 +77,11 @@ GPUFS_DEVICE_COLD inline int end_stores(mapping_name name, std::uint64_t address
                    if (mine) error = got.error;
                  });
   if (error != 0) record_access(name, at, error, fault_kind::stores);
+  if (error == -EBADF) {
+    simt::report_misuse(
+        "gives up a page that it has written to through a pointer after the file was closed: what it wrote is lost. Pointers must "
+        "end, or unlink, before close");
+  }
   return error;
 }
 

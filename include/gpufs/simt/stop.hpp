@@ -4,6 +4,8 @@
 #include "gpufs/simt/config.hpp"
 #if !GPUFS_ON_CUDA
 #include <stdexcept>
+
+#include "gpufs/simt/detail/cpu_machine.hpp"
 #endif
 
 namespace gpufs::simt {
@@ -19,6 +21,14 @@ inline namespace GPUFS_MACHINE {
   __builtin_unreachable();  // nvcc's pass over the host code sees this only, and wants it
 #else
   throw std::runtime_error(why);
+#endif
+}
+
+// For mistakes of a kernel that a GPU does not notice. On the CPU machine the launch fails, and its error names the caller's lane
+// and goes on with `what` it does; on CUDA nothing happens.
+GPUFS_DEVICE void report_misuse([[maybe_unused]] const char* what) {
+#if !GPUFS_ON_CUDA
+  runtime::cpu_report_misuse(what);
 #endif
 }
 

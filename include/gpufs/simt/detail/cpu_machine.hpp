@@ -58,6 +58,7 @@ void cpu_wrote();    // this lane has written something atomically
 void cpu_refuse_address(bool is_shared);
 void cpu_enter_call(cpu_call& call);  // nothing in a host thread
 void cpu_leave_call(const cpu_call& call);
+void cpu_report_misuse(const char* what);
 void cpu_backoff(std::uint64_t cap_ns);
 // A collective of the lanes of `mask` (absolute lane numbers); value and result: nwords 8-byte words each, not overlapping,
 // valid until it returns. arg: the absolute source lane. Orders memory among these lanes.
