@@ -230,8 +230,11 @@ struct starved_writes : pointer_job {
           r[1] += (w + i).fetch_add(5, std::memory_order_relaxed);
           r[2] += w[i] == word_at(i);
         }
+        // Elements that straddle pages that nobody holds, mostly.
+        const auto records = map<three_words>(warp, f);
+        for (std::int64_t n = 34; n < static_cast<std::int64_t>(npages); ++n) records[n * per_page / 3] = three_words{1, 2, 3};
         r[3] = static_cast<std::int64_t>((simt::clock_ns() - start) / 1'000'000);
-        r[4] = w.error();
+        r[4] = w.error() == records.error() ? w.error() : 0;
       }
       this_block().sync();
     }
@@ -251,12 +254,12 @@ TEST_F(starved_ptr, writes_that_find_no_frame_fail_at_once_and_say_why) {
     EXPECT_EQ(result(t, 1), 0) << t;
     EXPECT_EQ(result(t, 2), npages - 8) << "reads are served";
     EXPECT_EQ(result(t, 4), -ENOMEM) << t;
-    EXPECT_LT(result(t, 3), 120'000) << "ms: 3,072 writes, of which few wait";
+    EXPECT_LT(result(t, 3), 120'000) << "ms: 3,264 writes, of which few wait";
   }
   for (unsigned t = 0; t < 64; ++t) told |= result(t, 5) == -ENOMEM;
   EXPECT_TRUE(told) << "one of the two closes tells";
   EXPECT_EQ(dir.read("f"), before);
-  EXPECT_EQ(fs().counters().fault_errors, 32u * (npages - 8) * 3);
+  EXPECT_EQ(fs().counters().fault_errors, 32u * ((npages - 8) * 3 + 6));
   const auto log = fs().log();
   const auto names_the_cause = [](const std::string& line) {
     return line.rfind("write through a pointer to 'f'", 0) == 0 &&

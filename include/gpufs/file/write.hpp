@@ -25,6 +25,7 @@ struct begun_write {
 struct write_part {
   const std::byte* src;
   std::uint64_t begin, end;  // in the file
+  std::uint64_t frame_ns;    // how long to wait for a frame for each page: page_cache::timeouts
 };
 
 inline constexpr std::uint32_t truncating = 1u << 31;
@@ -122,7 +123,7 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const mount_layout* mount, file
   const cache::page_key key = cache::make_key(view.cache_id, page_number);
   const auto got = by_leader(group, [&] {
     return pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
-                         {2 * mount->io_timeout_ns, mount->frame_timeout_ns});
+                         {2 * mount->io_timeout_ns, part.frame_ns});
   });
   if (got.what == pages_type::role::error) return got.error;
   std::byte* frame = pages.pages().data(got.frame);
@@ -162,9 +163,9 @@ GPUFS_DEVICE int check_write(const mount_layout& mount, const void* src, std::si
 // none.
 template <class Group>
 GPUFS_DEVICE std::int64_t write_pages(Group group, const mount_layout* mount, const file_view& view, const void* src,
-                                      std::size_t nbytes, std::int64_t offset) {
+                                      std::size_t nbytes, std::int64_t offset, std::uint64_t frame_ns) {
   const auto begin = static_cast<std::uint64_t>(offset);
-  const write_part part{static_cast<const std::byte*>(src), begin, begin + nbytes};
+  const write_part part{static_cast<const std::byte*>(src), begin, begin + nbytes, frame_ns};
   const std::uint32_t shift = mount->cache.frames.page_shift;
   const page_failure failed = each_page(group, begin >> shift, (part.end - 1) >> shift, [&](auto of_group, std::uint64_t page) {
     return simt::call_cold(&write_in_page<decltype(of_group)>, of_group, mount, view, part, page);
@@ -378,7 +379,7 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
     return {view, offset, detail::begin_changes(*mount, view.slot) ? 0 : -ETIMEDOUT};
   });
   if (at.error != 0 || nbytes == 0) return at.error;
-  return detail::write_pages(group, mount, at.view, src, nbytes, offset);
+  return detail::write_pages(group, mount, at.view, src, nbytes, offset, mount->frame_timeout_ns);
 }
 
 // Writes nbytes at the end of the file, which it moves on first, so that no two appends of this mount overlap: the offset at which
@@ -405,7 +406,7 @@ GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* sr
   });
   if (at.error != 0) return at.error;
   if (nbytes == 0) return at.offset;
-  const std::int64_t done = detail::write_pages(group, mount, at.view, src, nbytes, at.offset);
+  const std::int64_t done = detail::write_pages(group, mount, at.view, src, nbytes, at.offset, mount->frame_timeout_ns);
   return done == static_cast<std::int64_t>(nbytes) ? at.offset : done < 0 ? done : -EIO;
 }
 

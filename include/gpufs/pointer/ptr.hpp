@@ -116,6 +116,7 @@ class element {
     T value{};
     const int error = other.owner_.try_read(other.distance_, value);
     owner_.write_unless(error == 0 ? 0 : other.why_not_read(error), distance_, value);
+    owner_.keep(error);
     return *this;
   }
   GPUFS_DEVICE const element& operator+=(const T& value) const {
@@ -579,7 +580,6 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
       write(distance, value);
     } else {
       simt::call_cold(&detail::keep_write_error, from_, error == -EBADF ? -EIO : error);
-      keep(error);
     }
   }
   // Whether the linked page may be changed; false: recorded.

@@ -127,8 +127,10 @@ GPUFS_DEVICE_COLD inline int store_elsewhere(mapping_name name, std::uint64_t po
       end_changes(*mount, view.slot);
       return -ENXIO;
     }
-    const std::int64_t got =
-        write_pages(simt::this_thread(), mount, view, bytes + done, nbytes - done, static_cast<std::int64_t>(position + done));
+    const patience wait(*mount, false);
+    const std::int64_t got = write_pages(simt::this_thread(), mount, view, bytes + done, nbytes - done,
+                                         static_cast<std::int64_t>(position + done), wait.frame_ns());
+    if (got == -ENOMEM) wait.note_none();
     if (got < 0) return static_cast<int>(got);
     done += static_cast<std::uint32_t>(got);
   }
