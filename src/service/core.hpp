@@ -8,8 +8,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
+#include "blocking.hpp"
 #include "cache_ids.hpp"
 #include "error_log.hpp"
 #include "gpufs/service/service.hpp"
@@ -42,21 +44,16 @@ struct core {
         open(o.max_open_files),
         ids(o.first_cache_id),
         parked(static_cast<int>(o.nworkers)),
-        tallies(o.nworkers) {}
+        blocked(o.nworkers, o.nspare_workers),
+        tallies(most_workers()),
+        workers(new std::unique_ptr<worker>[most_workers()]) {}
 
-  // How many workers one file's blocking reads, all writes, or all other calls may occupy: one stays for the others.
-  std::uint32_t blocking_limit() const { return options.nworkers > 1 ? options.nworkers - 1 : 1; }
-
-  // Whether one more worker may block, counted by `nblocked`; the caller takes itself out again. Once the service stops everybody
-  // may: what is left is refused, and that blocks nobody.
-  bool may_block(std::atomic<std::uint32_t>& nblocked) const {
-    // Looked at first: workers that find all places taken do so again and again.
-    const bool stops = stopping.load();
-    if (nblocked.load(std::memory_order_relaxed) >= blocking_limit() && !stops) return false;
-    if (nblocked.fetch_add(1, std::memory_order_relaxed) < blocking_limit() || stops) return true;
-    nblocked.fetch_sub(1, std::memory_order_relaxed);
-    return false;
+  bool may_block(blocking_kind kind, std::atomic<std::uint32_t>& nblocked) {
+    return blocked.may_block(kind, nblocked, stopping.load());
   }
+  std::uint32_t most_workers() const { return options.nworkers + options.nspare_workers; }
+  // Those that there are now, at most most_workers(). The acquire meets the release of who adds one.
+  std::span<const std::unique_ptr<worker>> all_workers() const { return {workers.get(), nworkers.load(std::memory_order_acquire)}; }
 
   // A file's version has gone: from now on what the cache does not have of it is -ESTALE. Once for each open.
   void end_version(open_files::entry& file, const char* who, const char* why) {
@@ -81,8 +78,10 @@ struct core {
   parking parked;
   std::atomic<bool> stopping{false};  // answer -ESHUTDOWN
   std::atomic<bool> exiting{false};   // end the threads
+  blocked_calls blocked;
   std::vector<tally> tallies;
-  std::vector<std::unique_ptr<worker>> workers;  // set before the threads start
+  const std::unique_ptr<std::unique_ptr<worker>[]> workers;  // never moved: they look into each other's queues
+  std::atomic<std::uint32_t> nworkers{0};
   std::atomic<std::uint64_t> nstale{0};
   std::mutex on_stale_lock;
   std::function<void(std::uint32_t, std::uint32_t)> on_stale;  // device's number, handle: tells the device

@@ -70,6 +70,7 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   e.file = std::move(file);
   e.device_number = how.device_number;
   e.once = how.once;
+  e.remote = how.remote;
   e.how.store(how.how, std::memory_order_relaxed);
   e.stale.store(false, std::memory_order_relaxed);
   if (e.file->info().kind == source_kind::pull) {
@@ -180,6 +181,20 @@ std::optional<std::string> open_files::path_of(std::uint32_t handle) {
   const std::scoped_lock hold(free_[index % nparts].lock);
   if (e->generation != generation) return std::nullopt;
   return e->path;
+}
+
+std::string open_files::hung_path(std::size_t* nfiles) {
+  std::string path;
+  *nfiles = 0;
+  for (std::uint32_t index = 0; index < max_; ++index) {
+    const entry* e = find(index);
+    if (e == nullptr) break;
+    if (e->nhung.load(std::memory_order_relaxed) == 0) continue;
+    ++*nfiles;
+    const std::scoped_lock hold(free_[index % nparts].lock);
+    path = e->path;
+  }
+  return path;
 }
 
 void open_files::release(entry& e) {

@@ -21,7 +21,9 @@ enum class read_path : std::uint8_t {
   nowait,  // preadv2(RWF_NOWAIT), and what is not in the page cache asynchronously
   memory,  // pread: a file system in memory, which does not block (and has no RWF_NOWAIT)
   async,   // asynchronously at once: the file system has no RWF_NOWAIT, or O_DIRECT
-  call,    // open_file::pread
+  call,    // open_file::pread, which may block: the store has no descriptor, or the file is in a FUSE folder. There, where a read
+           // past the page cache is short, the io_uring of Linux (6.18) reads what is missing from where it began, and says it is
+           // good
 };
 
 class open_files {
@@ -39,7 +41,9 @@ class open_files {
     std::string path;  // stays when the file is closed: changes, with `generation`, under the entry's part's lock
     std::uint32_t device_number = 0;
     std::atomic<read_path> how{read_path::call};
-    std::atomic<std::uint32_t> nblocked{0};  // workers inside a blocking read of it
+    bool remote = false;                     // its file system may hang (store/file_system.hpp), in any call
+    std::atomic<std::uint32_t> nblocked{0};  // workers inside a blocking read or write of it
+    std::atomic<std::uint32_t> nhung{0};     // of its calls those that hang (blocking.hpp): meanwhile there are no more
     std::atomic<bool> stale{false};          // its version has gone: it was seen to change, or is being written by this mount
   };
 
@@ -82,6 +86,7 @@ class open_files {
     std::uint32_t device_number = 0;
     read_path how = read_path::call;
     bool once = false;             // open_write_once
+    bool remote = false;           // its file system may hang
     std::uint32_t not_handle = 0;  // not to be joined: see request::skip
   };
   // What became of it.
@@ -108,6 +113,11 @@ class open_files {
     std::uint32_t handle, device_number;
   };
   std::optional<written_file> written(std::uint64_t device, std::uint64_t inode, bool once);
+  // Whether it is an open file whose file system may hang.
+  bool is_remote(std::uint32_t handle) {
+    const ref file = acquire(handle);
+    return file && file->remote;
+  }
   // The path behind a handle; also of a closed file, until its entry is used again.
   std::optional<std::string> path_of(std::uint32_t handle);
   // 0 or -EBADF. The file closes with the last reference.
@@ -118,6 +128,8 @@ class open_files {
   std::vector<std::uint32_t> pull_handles(std::size_t most, std::size_t* cursor) const;
   // How many files are open for writing.
   std::uint32_t nwritten() const { return nwritten_.load(std::memory_order_relaxed); }
+  // A path of which a call hangs, and how many files there are of which one does.
+  std::string hung_path(std::size_t* nfiles);
   std::size_t npull() const { return npull_.load(std::memory_order_relaxed); }
   std::uint32_t handle_of(const entry& e) const { return e.generation << index_bits_ | e.index; }
 

@@ -49,6 +49,9 @@ class parking {
   }
   void end_blocking() { npolling_.fetch_add(1); }
 
+  // Another worker, which polls.
+  void add_worker() { npolling_.fetch_add(1); }
+
   // From now on nobody sleeps.
   void open_all() {
     {

@@ -61,21 +61,19 @@ void raise_descriptor_limit(std::uint32_t max_open_files, error_log& log) {
 struct service::impl {
   core shared;
   std::vector<std::thread> threads;
-  std::thread watcher;
+  std::thread watcher, guard;
   std::mutex stop_lock;  // one stop() at a time
   std::mutex lock;       // of what follows
   std::condition_variable wake_watcher;
-  bool end_watch = false;
+  bool end_watch = false, end_guard = false;
 
   impl(simt::platform& machine, std::shared_ptr<store::store> files, const service_options& o)
       : shared(machine, std::move(files), filled_in(o)) {
     if (!shared.files) throw std::invalid_argument("gpufs::service: no store");
     raise_descriptor_limit(shared.options.max_open_files, shared.log);
-    for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) {
-      shared.workers.push_back(std::make_unique<worker>(shared, i));
-    }
     try {
-      for (const auto& w : shared.workers) threads.emplace_back([one = w.get()] { one->run(); });
+      for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) add_worker();
+      guard = std::thread([this] { look_for_hung(); });
       watcher = std::thread([this] { watch(); });
     } catch (...) {
       end_threads();
@@ -105,8 +103,45 @@ struct service::impl {
     return error;
   }
 
+  void add_worker() {
+    const std::uint32_t n = shared.nworkers.load(std::memory_order_relaxed);  // one thread adds them
+    shared.workers[n] = std::make_unique<worker>(shared, n);
+    threads.emplace_back([one = shared.workers[n].get()] { one->run(); });
+    shared.nworkers.store(n + 1, std::memory_order_release);  // meets all_workers()
+  }
+
+  // Notes which calls hang, and starts threads in place of those that are in them.
+  void look_for_hung() {
+    ::prctl(PR_SET_NAME, "gpufs-guard");
+    std::unique_lock hold(lock);
+    while (!wake_watcher.wait_for(hold, std::chrono::nanoseconds(hangs_after_ns), [this] { return end_guard; })) {
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();  // CLOCK_MONOTONIC, as the workers'
+      for (const auto& one : shared.all_workers()) {
+        shared.blocked.look_at(one->blocked(), shared.nwriting, shared.ncalling,
+                               static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count()));
+      }
+      const std::uint32_t most = shared.most_workers();
+      while (shared.nworkers.load() - shared.blocked.nhung_threads() < shared.options.nworkers && shared.nworkers.load() < most) {
+        try {
+          add_worker();
+        } catch (const std::exception& e) {  // tried again soon
+          shared.log.add("service", "", 0, std::string("no thread can be started in place of one that hangs: ") + e.what());
+          break;
+        }
+        shared.blocked.add_thread();
+        shared.parked.add_worker();
+      }
+    }
+  }
+
   void end_threads() {
     end_watcher();
+    {
+      const std::scoped_lock hold(lock);
+      end_guard = true;
+    }
+    wake_watcher.notify_all();
+    if (guard.joinable()) guard.join();
     shared.exiting.store(true, std::memory_order_release);
     shared.parked.open_all();
     for (std::thread& t : threads) t.join();

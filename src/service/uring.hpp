@@ -32,6 +32,9 @@ class uring {
       return false;
     }
     ready_ = true;
+    // Of reads that the kernel gives to threads of its own. Else it has four a core at most (before Linux 5.15, always).
+    unsigned nthreads[2] = {most_in_threads, 0};
+    if (::io_uring_register_iowq_max_workers(&ring_, nthreads) != 0) most_in_threads_ = 4;
     io_uring_probe* probe = ::io_uring_get_probe_ring(&ring_);
     const bool enough =
         (ring_.features & IORING_FEAT_EXT_ARG) != 0 && probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_READ) != 0;
@@ -43,6 +46,9 @@ class uring {
     }
     return enough;
   }
+
+  // How many reads that block may be in flight, so that none waits for another to end.
+  unsigned most_blocking() const { return most_in_threads_; }
 
   // Queues a read; at most `depth` may be in flight.
   void prepare_read(int fd, void* to, std::uint32_t nbytes, std::int64_t offset, std::uint64_t tag) {
@@ -83,13 +89,16 @@ class uring {
   }
 
  private:
+  static constexpr unsigned most_in_threads = 32;
   io_uring ring_{};
   bool ready_ = false;
+  unsigned most_in_threads_ = most_in_threads;
 #else
   bool start(std::string* why) {
     *why = "this build has no liburing";
     return false;
   }
+  unsigned most_blocking() const { return 0; }
   void prepare_read(int, void*, std::uint32_t, std::int64_t, std::uint64_t) {}
   void submit() {}
   template <class Each>

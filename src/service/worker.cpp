@@ -53,6 +53,7 @@ void worker::run() {
   }
   for (;;) {
     const bool leaving = core_.exiting.load(std::memory_order_acquire);
+    if (nin_flight_ != 0) look_for_overdue();
     bool busy = nin_flight_ != 0 && reap();
     busy |= take_batch();
     busy |= run_quick();
@@ -74,16 +75,17 @@ void worker::run() {
 bool worker::take_batch() {
   const auto waits = [](const queue& q) { return q.size.load(std::memory_order_relaxed) != 0; };
   const bool blocking = waits(writes_) || waits(calls_) || waits(slow_);
-  // A blocking request waits until our asynchronous reads are done, so that it does not hold up their answers; then we must
-  // not start new ones.
-  if (blocking && nin_flight_ != 0) return false;
+  // A blocking request waits until our asynchronous reads are done, but for those that hang, so that it does not hold up their
+  // answers; then we must not start new ones.
+  if (blocking && nfresh() != 0) return false;
   // Blocking requests do not count: nobody may be allowed to run them, and the request slots bound how many there are. While
   // there is a group to read, looking at the rings would cost more than it brings.
   const std::uint32_t queued = quick_.size.load(std::memory_order_relaxed);
   if (queued >= std::min<std::uint32_t>(group_size, core_.options.max_batch)) return false;
   const std::uint32_t room = core_.options.max_batch - queued;
   const std::uint32_t nrings = core_.requests.nrings();
-  const std::uint32_t first = static_cast<std::uint32_t>(std::uint64_t{id_} * nrings / core_.options.nworkers);
+  const std::uint32_t nworkers = core_.options.nworkers;
+  const auto first = static_cast<std::uint32_t>(std::uint64_t{id_ % nworkers} * nrings / nworkers);
   std::uint32_t n = 0;
   for (std::uint32_t i = 0; i < nrings && n < room; ++i) {
     const std::uint32_t r = first + i < nrings ? first + i : first + i - nrings;
@@ -122,8 +124,9 @@ void worker::admit(const taken_request& taken) {
       writes_taken_.push_back(std::move(w));
       return;
     case opcode::close:
-      if (ask.offset == 0) return close_file(w);
-      calls_taken_.push_back(std::move(w));  // it looks at every page of the file
+      // Of a file in whose mapping the device has stored it looks at every page; of a remote one, close(2) asks the server.
+      if (ask.offset == 0 && !core_.open.is_remote(w.handle)) return close_file(w);
+      calls_taken_.push_back(std::move(w));
       return;
     case opcode::open:
     case opcode::unlink:
@@ -174,8 +177,9 @@ bool worker::queue_admitted() {
 // Asks our own queue first, then the other workers', until one says true.
 template <class Ask>
 bool worker::any_worker(Ask ask) {
-  for (std::size_t i = 0; i < core_.workers.size(); ++i) {
-    if (ask(*core_.workers[(id_ + i) % core_.workers.size()])) return true;
+  const auto workers = core_.all_workers();
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (ask(*workers[(id_ + i) % workers.size()])) return true;
   }
   return false;
 }
@@ -191,28 +195,59 @@ bool worker::pop_group(worker& from, queue& q) {
   return !group_.empty();
 }
 
+// The first call in the queue whose file and path nothing hangs of.
 bool worker::pop_call(worker& from, work* out) {
   queue& q = from.calls_;
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
   const std::scoped_lock hold(from.lock_);
-  if (q.waiting.empty()) return false;
-  *out = std::move(q.waiting.front());
-  q.waiting.pop_front();
+  const auto found = std::find_if(q.waiting.begin(), q.waiting.end(), [this](const work& w) { return !waits_for_hung(w); });
+  if (found == q.waiting.end()) return false;
+  *out = std::move(*found);
+  q.waiting.erase(found);
   q.note_size();
   return true;
 }
 
-// The first read or write in the queue whose file has a thread left to block.
-bool worker::pop_slow(worker& from, work* out) {
+bool worker::waits_for_hung(const work& w) {
+  if (!core_.blocked.any_hang() || core_.stopping.load()) return false;
+  if (w.op == opcode::sync || w.op == opcode::truncate || w.op == opcode::close) {
+    const open_files::ref file = core_.open.acquire(w.handle);
+    return file && file->nhung.load(std::memory_order_relaxed) != 0;
+  }
+  const auto* path = reinterpret_cast<const char*>(payload_of(w));
+  const std::scoped_lock hold(core_.blocked.lock());
+  return any_worker([&](worker& other) {
+    const blocked_call& call = other.blocked_;
+    return (call.since.load(std::memory_order_relaxed) & 1) != 0 && call.path == std::string_view(path, w.nbytes);
+  });
+}
+
+// To group_: the first read or write in the queue whose file has a thread left to block, and those of the same file that can be
+// done along with it. only_unused: of a file that no thread is inside of.
+bool worker::pop_slow(worker& from, bool only_unused) {
   queue& q = from.slow_;
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
+  const bool stops = core_.stopping.load();
   const std::scoped_lock hold(from.lock_);
-  const auto found = std::find_if(q.waiting.begin(), q.waiting.end(), [this](const work& w) {
-    return core_.may_block(w.file->nblocked);  // given back by run_slow
+  const auto found = std::find_if(q.waiting.begin(), q.waiting.end(), [&](const work& w) {
+    if (!stops && w.file->nhung.load(std::memory_order_relaxed) != 0) return false;
+    if (only_unused && w.file->nblocked.load(std::memory_order_relaxed) != 0) return false;
+    return core_.may_block(blocking_kind::file_io, w.file->nblocked);  // given back by run_slow
   });
   if (found == q.waiting.end()) return false;
-  *out = std::move(*found);
-  q.waiting.erase(found);
+  const work& first = *found;
+  const open_files::entry* file = first.file;
+  const bool joins = can_join(first), read = first.read;
+  for (auto w = found; w != q.waiting.end() && group_.size() < group_size;) {
+    if (w == found || (joins && w->file == file && can_join(*w) && w->read == read)) {
+      const bool was_first = group_.empty();
+      group_.push_back(std::move(*w));
+      w = q.waiting.erase(w);
+      if (was_first && !joins) break;
+    } else {
+      ++w;
+    }
+  }
   q.note_size();
   return true;
 }
@@ -226,25 +261,38 @@ void worker::push_slow(work w) {
   core_.parked.wake_one();
 }
 
+// Does call(), which is of `file` or of blocked_.path. False when it has hung: then its place among those of its kind is gone.
+template <class Call>
+bool worker::in_blocking(blocking_kind kind, const char* operation, open_files::entry* file, Call call) {
+  blocked_.kind = kind;
+  blocked_.file = file;
+  blocked_.operation = operation;
+  blocked_calls::enter(blocked_, clock_ns(CLOCK_MONOTONIC));
+  call();
+  return core_.blocked.leave(blocked_);
+}
+
 bool worker::run_quick() {
-  // Every read of a group may have to become asynchronous.
-  if (have_ring_ && free_tags_.size() < group_size) return false;
+  // Every read of a group may have to become asynchronous. Where reads hang, those without a place wait for a thread.
+  if (have_ring_ && free_tags_.size() < group_size && noverdue_ == 0) return false;
   const bool found = any_worker([this](worker& from) { return pop_group(from, from.quick_); });
   if (found) read_group();
   return found;
 }
 
-// Writes to the page cache seldom block, but may: where memory is full of what is not yet on the disk, or on a network.
+// Writes to the page cache seldom block, but may: where memory is full of what is not yet on the disk.
 bool worker::run_writes() {
   const auto waits = [](const worker& at) { return at.writes_.size.load(std::memory_order_relaxed) != 0; };
-  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.nwriting)) return false;
+  if (nfresh() != 0 || !any_worker(waits) || !core_.may_block(blocking_kind::page_cache_writes, core_.nwriting)) return false;
   const bool found = any_worker([this](worker& from) { return pop_group(from, from.writes_); });
+  bool counts = true;
   if (found) {
     core_.parked.begin_blocking();
-    write_group();
+    blocked_.path.clear();
+    counts = in_blocking(blocking_kind::page_cache_writes, "write", nullptr, [this] { write_group(); });
     core_.parked.end_blocking();
   }
-  core_.nwriting.fetch_sub(1, std::memory_order_relaxed);
+  core_.blocked.end(core_.nwriting, counts);
   return found;
 }
 
@@ -253,37 +301,96 @@ bool worker::run_writes() {
 bool worker::run_calls() {
   constexpr std::uint64_t enough_ns = 50'000;
   const auto waits = [](const worker& at) { return at.calls_.size.load(std::memory_order_relaxed) != 0; };
-  if (nin_flight_ != 0 || !any_worker(waits) || !core_.may_block(core_.ncalling)) return false;
+  if (nfresh() != 0 || !any_worker(waits) || !core_.may_block(blocking_kind::calls, core_.ncalling)) return false;
   work w;
   const auto pop = [&](worker& from) { return pop_call(from, &w); };
-  bool found = any_worker(pop);
+  const bool found = any_worker(pop);
+  bool counts = true;
   if (found) {
     core_.parked.begin_blocking();
     const std::uint64_t until = clock_ns(CLOCK_MONOTONIC) + enough_ns;
     for (std::size_t n = 1;; ++n) {
-      core_.stopping.load() ? fail(w, ESHUTDOWN) : run_call(w);
-      if (n == group_size || clock_ns(CLOCK_MONOTONIC) > until || !any_worker(pop)) break;
+      if (core_.stopping.load()) {
+        fail(w, ESHUTDOWN);
+      } else {
+        counts = run_call(w);
+      }
+      if (!counts || n == group_size || clock_ns(CLOCK_MONOTONIC) > until || !any_worker(pop)) break;
     }
     core_.parked.end_blocking();
   }
-  core_.ncalling.fetch_sub(1, std::memory_order_relaxed);
+  core_.blocked.end(core_.ncalling, counts);
   return found;
 }
 
-bool worker::run_slow() {
-  if (nin_flight_ != 0) return false;
-  work w;
-  if (!any_worker([&](worker& from) { return pop_slow(from, &w); })) return false;
-  core_.parked.begin_blocking();
-  if (core_.stopping.load()) {
-    fail(w, ESHUTDOWN);
+// One call, as in_blocking().
+bool worker::run_call(work& w) {
+  const bool on_file = w.op == opcode::sync || w.op == opcode::truncate;
+  const open_files::ref file = on_file ? core_.open.acquire(w.handle) : open_files::ref();
+  if (on_file) {
+    blocked_.path.clear();
+  } else if (w.op == opcode::close) {
+    blocked_.path = core_.open.path_of(w.handle).value_or("");
   } else {
-    w.op == opcode::write ? write_each(w) : read_blocking(w);
+    // Copied out of the shared memory once.
+    blocked_.path.assign(reinterpret_cast<const char*>(payload_of(w)), w.nbytes);
   }
-  w.file->nblocked.fetch_sub(1, std::memory_order_relaxed);
-  w.hold.reset();  // may close the file, which may block
+  return in_blocking(blocking_kind::calls, name_of(w.op), file.get(), [&] {
+    if (on_file) return call_on_file(w, file.get());
+    if (w.op == opcode::close) return close_file(w);
+    w.op == opcode::open ? open_file(w, blocked_.path) : call_on_path(w, blocked_.path);
+  });
+}
+
+// Reads and writes that block: one, or those of one file that can be done together.
+bool worker::run_slow() {
+  if (nfresh() != 0) return false;
+  const auto waits = [](const worker& at) { return at.slow_.size.load(std::memory_order_relaxed) != 0; };
+  if (!any_worker(waits)) return false;
+  // A file that no thread is inside of comes first: should it hang, it takes one thread, and not all that there are.
+  if (!any_worker([this](worker& from) { return pop_slow(from, true); }) &&
+      !any_worker([this](worker& from) { return pop_slow(from, false); })) {
+    return false;
+  }
+  core_.parked.begin_blocking();
+  blocked_.path.clear();
+  open_files::entry* file = group_.front().file;
+  const bool counts = in_blocking(blocking_kind::file_io, name_of(group_.front().op), file, [this] {
+    run_slow_group();
+    group_.clear();  // may close the file, which may block
+  });
+  core_.blocked.end(file->nblocked, counts);
   core_.parked.end_blocking();
   return true;
+}
+
+void worker::run_slow_group() {
+  work& first = group_.front();
+  if (core_.stopping.load()) {
+    for (const work& w : group_) fail(w, ESHUTDOWN);
+  } else if (first.read) {
+    finish(group_);
+  } else if (first.op == opcode::read) {
+    read_blocking(first);
+  } else if (can_join(first)) {
+    sort_writes(group_);
+    write_joined(group_);
+  } else {
+    write_each(first);
+  }
+}
+
+// Notes which reads in flight hang, every so often.
+void worker::look_for_overdue() {
+  const std::uint64_t now = clock_ns(CLOCK_MONOTONIC);
+  if (now < looked_ns_ + hangs_after_ns / 4) return;
+  looked_ns_ = now;
+  for (flight& f : in_flight_) {
+    if (f.what.file == nullptr || f.overdue || f.since_ns + hangs_after_ns > now) continue;
+    f.overdue = true;
+    ++noverdue_;
+    core_.blocked.note_read(*f.what.file, 1);
+  }
 }
 
 void worker::idle() {
@@ -292,7 +399,7 @@ void worker::idle() {
   ++nidle_;
   if (nin_flight_ != 0) {
     if (nidle_ > 64) {
-      ring_.wait(50'000);
+      ring_.wait(nfresh() != 0 ? 50'000 : 500'000);
     } else {
       relax();
     }

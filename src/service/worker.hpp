@@ -22,6 +22,7 @@ struct work {
   std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; calls on paths: of the path
   std::uint32_t skip = 0, mode = 0;       // write, and open: as the request's; mkdir
   std::uint32_t done = 0;                 // read: bytes that are there
+  bool read = false;                      // all of them are; whether they still are the version's is to be looked at
   std::int64_t offset = 0;
   open_files::entry* file = nullptr;  // once its handle is checked
   open_files::ref hold;               // keeps it open once a read or write has left the group that it was begun in
@@ -34,6 +35,8 @@ class worker {
  public:
   worker(core& shared, std::uint32_t id) : core_(shared), counts_(shared.tallies[id]), id_(id) {}
   void run();  // until core.exiting and nothing is left
+  // The call that it is inside, for who looks what hangs.
+  blocked_call& blocked() { return blocked_; }
 
  private:
   static constexpr std::size_t group_size = 32;  // quick reads between two looks at the rings; about 40 us
@@ -60,8 +63,15 @@ class worker {
   bool any_worker(Ask ask);
   bool pop_group(worker& from, queue& q);
   bool pop_call(worker& from, work* out);
-  bool pop_slow(worker& from, work* out);
+  bool pop_slow(worker& from, bool only_unused);
   void push_slow(work w);
+  bool waits_for_hung(const work& w);
+
+  // Reads in flight that do not hang: their answers shall not wait for a call that blocks.
+  std::uint32_t nfresh() const { return nin_flight_ - noverdue_; }
+  void look_for_overdue();
+  template <class Call>
+  bool in_blocking(blocking_kind kind, const char* operation, open_files::entry* file, Call call);
 
   void read_group();
   void begin_read(work& w, open_files::entry* file);
@@ -75,12 +85,15 @@ class worker {
   void finish(std::span<work> read);
   void write_group();
   void begin_write(work& w, open_files::entry* file);
-  void write_joined();
+  static bool can_join(const work& w);
+  static void sort_writes(std::vector<work>& writes);
+  void write_joined(std::span<const work> writes);
   void write_each(const work& w);
   int write_runs(const work& w, std::uint32_t* nwritten);
   void finish_write(const work& w, int error, std::uint32_t nwritten, std::string_view text = {});
 
-  void run_call(work& w);
+  bool run_call(work& w);
+  void run_slow_group();
   void open_file(const work& w, const std::string& path);
   bool is_written(const std::string& path, bool once);
   void end_versions(const store::file_info& info);
@@ -88,7 +101,7 @@ class worker {
   int rename(const std::string& from, const std::string& to, std::uint32_t* mode);
   std::uint32_t read_along(const work& w, const store::open_file& file, read_path& how);
   void call_on_path(const work& w, const std::string& path);
-  void call_on_file(work& w);
+  void call_on_file(work& w, open_files::entry* file);
   void close_file(const work& w);
 
   void fail(const work& w, int error, std::string_view text = {});
@@ -104,15 +117,25 @@ class worker {
   // Asynchronous reads: what is in flight, by tag.
   uring ring_;
   bool have_ring_ = false;
-  std::vector<work> in_flight_;
+  struct flight {
+    work what;
+    std::uint64_t since_ns = 0;
+    bool overdue = false;  // it hangs, and its file's nhung counts it
+  };
+  std::vector<flight> in_flight_;
   std::vector<std::uint32_t> free_tags_;
-  std::uint32_t nin_flight_ = 0;
+  std::uint32_t nin_flight_ = 0, noverdue_ = 0;
+  std::uint32_t nremote_ = 0;  // of those in flight: of files that may hang, which the kernel reads in threads
+  std::uint64_t looked_ns_ = 0;
 
-  // The file system without RWF_NOWAIT that we met last: its files need not be tried anew.
+  blocked_call blocked_;
+
+  // The file system of the file that was opened last: its other files need not be tried anew.
   struct {
-    std::uint64_t device = 0;
+    std::uint64_t device = ~std::uint64_t{0};
     read_path how = read_path::nowait;
-  } no_nowait_;
+    bool remote = false;
+  } known_;
 
   // Kept between calls for their memory; empty outside of them.
   std::vector<work> quick_taken_, writes_taken_, calls_taken_, group_, read_, write_;

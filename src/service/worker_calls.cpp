@@ -7,19 +7,12 @@
 #include <exception>
 #include <new>
 
+#include "../store/file_system.hpp"
 #include "../store/path.hpp"
 #include "../store/read_loop.hpp"
 #include "worker.hpp"
 
 namespace gpufs::service {
-
-void worker::run_call(work& w) {
-  if (w.op == opcode::sync || w.op == opcode::truncate) return call_on_file(w);
-  if (w.op == opcode::close) return close_file(w);
-  // Copied out of the shared memory once.
-  const std::string path(reinterpret_cast<const char*>(payload_of(w)), w.nbytes);
-  w.op == opcode::open ? open_file(w, path) : call_on_path(w, path);
-}
 
 void worker::open_file(const work& w, const std::string& path) {
   std::string why;
@@ -60,17 +53,26 @@ void worker::open_file(const work& w, const std::string& path) {
     out.inode = info.inode;
     out.mtime_ns = info.mtime_ns;
     out.cache_id = info.live ? core_.ids.fresh() : core_.ids.id_of(info);
-    read_path how = file->descriptor() < 0             ? read_path::call
-                    : file->alignment() > 1            ? read_path::async
-                    : info.device == no_nowait_.device ? no_nowait_.how
-                                                       : read_path::nowait;
+    if (const int fd = file->descriptor(); fd >= 0 && info.device != known_.device) {
+      const store::file_system_kind in = store::file_system_of(fd);
+      // Where RWF_NOWAIT may be, read_at_once() tries.
+      known_ = {info.device,
+                in == store::file_system_kind::fuse     ? read_path::call
+                : in == store::file_system_kind::remote ? read_path::async
+                                                        : read_path::nowait,
+                store::may_hang(in)};
+    }
+    const bool remote = file->descriptor() >= 0 && known_.remote;
+    read_path how = file->descriptor() < 0  ? read_path::call
+                    : file->alignment() > 1 ? (known_.how == read_path::call ? known_.how : read_path::async)
+                                            : known_.how;
     if (out.cache_id == 0) {
       error = -ENFILE;
       why = "all 2^28 - 1 cache ids of this mount have been given";
     } else {
       out.result = read_along(w, *file, how);
       const open_files::entered entered = core_.open.insert(
-          std::move(file), {.path = path, .device_number = w.number, .how = how, .once = once, .not_handle = w.skip});
+          std::move(file), {.path = path, .device_number = w.number, .how = how, .once = once, .remote = remote, .not_handle = w.skip});
       error = entered.error;
       out.handle = entered.handle;
       if (error == 0 && entered.joined) {

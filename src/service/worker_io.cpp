@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a worker does with open files: reading and writing.
-#include <linux/magic.h>
 #include <sys/uio.h>
-#include <sys/vfs.h>
+#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include <limits>
 #include <new>
 
+#include "../store/file_system.hpp"
 #include "../store/read_loop.hpp"
 #include "../store/unique_fd.hpp"
 #include "worker.hpp"
@@ -21,11 +21,7 @@ namespace {
 
 // How to read a file whose file system has no RWF_NOWAIT.
 read_path without_nowait(int fd) {
-  struct statfs fs;
-  if (::fstatfs(fd, &fs) != 0) return read_path::async;
-  const auto type = static_cast<std::uint64_t>(fs.f_type) & 0xffffffffu;
-  const bool memory = type == TMPFS_MAGIC || type == RAMFS_MAGIC || type == HUGETLBFS_MAGIC;
-  return memory ? read_path::memory : read_path::async;
+  return store::file_system_of(fd) == store::file_system_kind::memory ? read_path::memory : read_path::async;
 }
 
 const char* stores_text(int error) {
@@ -95,8 +91,8 @@ std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, 
         how == read_path::memory ? ::pread(fd, to.data(), to.size(), offset) : ::preadv2(fd, &part, 1, offset, RWF_NOWAIT);
     if (n >= 0) return n;
     if (how == read_path::nowait && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS)) {
-      no_nowait_ = {file.info().device, without_nowait(fd)};
-      how = no_nowait_.how;
+      how = without_nowait(fd);
+      if (file.info().device == known_.device) known_.how = how;
     } else if (errno != EINTR) {
       return -errno;
     }
@@ -137,15 +133,24 @@ void worker::read_async(work w) {
   // What io_uring cannot do goes through open_file::pread: unaligned O_DIRECT.
   const auto at = reinterpret_cast<std::uintptr_t>(payload_of(w)) | static_cast<std::uintptr_t>(w.offset) | w.done;
   if (!have_ring_ || (at & (alignment - 1)) != 0) return push_slow(std::move(w));
+  // Nor what hangs: the kernel has a thread for each such read, and only so many of them.
+  const bool remote = w.file->remote;
+  if (free_tags_.empty() || w.file->nhung.load(std::memory_order_relaxed) != 0 || (remote && nremote_ >= ring_.most_blocking())) {
+    return push_slow(std::move(w));
+  }
   const std::uint32_t tag = free_tags_.back();
   free_tags_.pop_back();
   ++nin_flight_;
-  in_flight_[tag] = std::move(w);
+  nremote_ += remote;
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  in_flight_[tag] = {std::move(w), static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec),
+                     false};
   submit_read(tag);
 }
 
 void worker::submit_read(std::uint32_t tag) {
-  const work& w = in_flight_[tag];
+  const work& w = in_flight_[tag].what;
   const std::uint32_t alignment = w.file->file->alignment();
   const std::uint32_t nbytes = (w.nbytes - w.done + alignment - 1) & ~(alignment - 1);
   const std::uint32_t room = core_.requests.payload_nbytes() - w.done;
@@ -154,20 +159,30 @@ void worker::submit_read(std::uint32_t tag) {
 
 bool worker::reap() {
   const unsigned n = ring_.reap([this](std::uint64_t tag, int result) {
-    work& w = in_flight_[tag];
+    flight& f = in_flight_[tag];
+    work& w = f.what;
     const bool again = result == -EINTR || (result == -EAGAIN && store::make_blocking(w.file->file->descriptor()));
     if (result > 0) w.done = std::min(w.nbytes, w.done + static_cast<std::uint32_t>(result));
     const bool aligned = (w.done & (w.file->file->alignment() - 1)) == 0;
     if (again || (result > 0 && w.done < w.nbytes && aligned)) return submit_read(static_cast<std::uint32_t>(tag));
+    if (f.overdue) {
+      core_.blocked.note_read(*w.file, -1);
+      --noverdue_;
+    }
+    nremote_ -= w.file->remote;
     work finished = std::move(w);
+    f = {};
     free_tags_.push_back(static_cast<std::uint32_t>(tag));
     --nin_flight_;
     if ((result > 0 && finished.done >= finished.nbytes) || (result == 0 && ended(finished))) {
-      read_.push_back(std::move(finished));
+      finished.read = true;
+      // Whether it has changed a remote file's server must be asked.
+      finished.file->remote && !finished.file->file->info().live ? push_slow(std::move(finished))
+                                                                 : read_.push_back(std::move(finished));
     } else if (result == 0) {
       fail(finished, ESTALE, "the file has become shorter");
-    } else if (result > 0 || result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL) {
-      push_slow(std::move(finished));  // this file system or kernel does not do it so
+    } else if (result > 0 || result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED) {
+      push_slow(std::move(finished));  // this file system or kernel does not do it so, or a signal came between
     } else {
       fail(finished, -result);
     }
@@ -232,11 +247,20 @@ void worker::write_group() {
   by_file(group_, [this](std::span<work> writes) {
     const open_files::ref file = core_.open.acquire(writes.front().handle);
     for (work& w : writes) begin_write(w, file.get());
-    std::stable_sort(write_.begin(), write_.end(), [](const work& a, const work& b) { return a.offset < b.offset; });
-    write_joined();
+    sort_writes(write_);
+    write_joined(write_);
     write_.clear();
   });
   group_.clear();
+}
+
+void worker::sort_writes(std::vector<work>& writes) {
+  std::stable_sort(writes.begin(), writes.end(), [](const work& a, const work& b) { return a.offset < b.offset; });
+}
+
+// Whether others of its kind that wait for a thread to block, of the same file, can be done along with it.
+bool worker::can_join(const work& w) {
+  return w.read || (w.op == opcode::write && (w.flags & write_masked) == 0 && w.file->file->descriptor() >= 0);
 }
 
 // Checks a write and does it, or passes it on: to write_ when it may be joined with others, else to where it can wait.
@@ -253,7 +277,7 @@ void worker::begin_write(work& w, open_files::entry* file) {
         w, EINVAL,
         std::to_string(w.nbytes) + " bytes, " + std::to_string(w.skip) + " into the payload, at " + std::to_string(w.offset));
   }
-  if (file->file->descriptor() < 0) {
+  if (file->file->descriptor() < 0 || file->remote) {
     w.hold = core_.open.share(*file);
     push_slow(std::move(w));
   } else if ((w.flags & write_masked) != 0) {
@@ -263,21 +287,21 @@ void worker::begin_write(work& w, open_files::entry* file) {
   }
 }
 
-// write_, of one file and sorted. What lies before an error was written.
-void worker::write_joined() {
+// Of one file and sorted. What lies before an error was written.
+void worker::write_joined(std::span<const work> writes) {
   std::array<iovec, group_size> parts;
-  for (std::size_t first = 0, end = 0; first < write_.size(); first = end) {
-    const work& begin = write_[first];
+  for (std::size_t first = 0, end = 0; first < writes.size(); first = end) {
+    const work& begin = writes[first];
     std::int64_t at = begin.offset;
-    for (end = first; end < write_.size() && write_[end].offset == at; ++end) {
-      const work& w = write_[end];
+    for (end = first; end < writes.size() && writes[end].offset == at; ++end) {
+      const work& w = writes[end];
       parts[end - first] = {payload_of(w) + w.skip, w.nbytes};
       at += w.nbytes;
     }
     std::size_t done = 0;
     const int error = store::write_fully(begin.file->file->descriptor(), std::span(parts).first(end - first), begin.offset, &done);
     for (std::size_t i = first; i < end; ++i) {
-      const work& w = write_[i];
+      const work& w = writes[i];
       const auto w_end = static_cast<std::size_t>(w.offset - begin.offset) + w.nbytes;
       finish_write(w, w_end <= done ? 0 : error, w.nbytes);
     }
@@ -353,11 +377,10 @@ void worker::close_file(const work& w) {
 }
 
 // Sync and truncate.
-void worker::call_on_file(work& w) {
-  const open_files::ref file = core_.open.acquire(w.handle);
-  w.file = file.get();
+void worker::call_on_file(work& w, open_files::entry* file) {
+  w.file = file;
   if (!core_.options.writable) return fail(w, EROFS, "the mount may not write");
-  if (!file) return fail(w, EBADF, "no open file has this handle");
+  if (file == nullptr) return fail(w, EBADF, "no open file has this handle");
   if (!file->file->info().live) return fail(w, EBADF, "the file is not open for writing");
   const bool syncs = w.op == opcode::sync;
   constexpr std::uint32_t both = sync_data_only | sync_page_cache;

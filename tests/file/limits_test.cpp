@@ -2,14 +2,13 @@
 // What a mount may use is limited: open files, descriptors, pinned frames, pinned host memory, and the disk. Many groups take more
 // than there is, again and again, while they write: each gets its error in time, nothing that was written is lost, and afterwards
 // all of it is there again.
-#include <sched.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
 
+#include "file/name_spaces.hpp"
 #include "file/script.hpp"
 #include "gpufs/store/mapped_store.hpp"
 
@@ -356,22 +355,18 @@ TEST(limits, of_pinned_host_memory_hold) {
   }
 }
 
-// A file system of 1 MiB in memory, which only we see: mounted by a child in name spaces of its own, so that no rights are needed.
+// A file system of 1 MiB in memory, which only we see.
 class small_disk {
  public:
   small_disk() {
-    const auto map_of = [](unsigned id) { return std::to_string(id) + " " + std::to_string(id) + " 1"; };
-    const std::string users = map_of(::getuid()), user_groups = map_of(::getgid());
+    const own_ids ids;
     int to_child[2], to_parent[2];
     if (::pipe2(to_child, O_CLOEXEC) != 0 || ::pipe2(to_parent, O_CLOEXEC) != 0) fail_errno("pipe2");
     child_ = ::fork();
     if (child_ < 0) fail_errno("fork");
     if (child_ == 0) {  // calls nothing that takes a lock
       ::close(to_child[1]);
-      const int error = make_name_spaces(users, user_groups) && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                                ::mount("gpufs-test", at_.path().c_str(), "tmpfs", 0, "size=1m") == 0
-                            ? 0
-                            : errno;
+      const int error = enter_name_spaces(ids) && ::mount("gpufs-test", at_.path().c_str(), "tmpfs", 0, "size=1m") == 0 ? 0 : errno;
       char asked;
       for (int answer = error; ::write(to_parent[1], &answer, sizeof answer) == sizeof answer;) {
         if (::read(to_child[0], &asked, 1) != 1) break;
@@ -402,19 +397,6 @@ class small_disk {
   int answer() const {
     int error = 0;
     return ::read(answers_, &error, sizeof error) == sizeof error ? error : ECHILD;
-  }
-  static bool write_file(const char* name, const std::string& text) {
-    const int fd = ::open(name, O_WRONLY | O_CLOEXEC);
-    const bool done = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    ::close(fd);
-    return done;
-  }
-  static bool make_name_spaces(const std::string& users, const std::string& user_groups) {
-    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) {
-      return write_file("/proc/self/uid_map", users) && write_file("/proc/self/setgroups", "deny") &&
-             write_file("/proc/self/gid_map", user_groups);
-    }
-    return ::unshare(CLONE_NEWNS) == 0;
   }
 
   temp_dir at_;

@@ -320,13 +320,13 @@ TEST(open_all, has_many_requests_under_way) {
   const auto store = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path()));
   mount_options options = small();
   options.custom_store = store;
-  options.nworkers = at_once + 1;  // opens leave one alone
+  options.nworkers = at_once + 1;  // opens leave one alone; in place of those that hang there are more
   const mount m(dir.path(), options);
   opening groups(m, 1, numbered_names(nfiles));
   store->wrong().open_gate.close();
   results got{};
   std::thread kernel([&] { got = groups.run({.nread = 0}); });
-  EXPECT_TRUE(wait_until([&] { return store->wrong().open_gate.waiting() == at_once; })) << store->wrong().open_gate.waiting();
+  EXPECT_TRUE(wait_until([&] { return store->wrong().open_gate.waiting() >= int{at_once}; })) << store->wrong().open_gate.waiting();
   store->wrong().open_gate.open();
   kernel.join();
   EXPECT_EQ(got.all_good, 1u);

@@ -134,12 +134,15 @@ class ring_client {
     return end_read(begin_read(handle, offset, nbytes, ring), bytes);
   }
 
-  std::int64_t close(std::uint32_t handle, std::uint32_t ring = 0) {
+  ticket begin_close(std::uint32_t handle, std::uint32_t ring = 0) {
+    const ticket t = take(ring);
     service::request ask{};
     ask.op = service::opcode::close;
     ask.handle = handle;
-    return call(ask, ring).result;
+    post(t, ask);
+    return t;
   }
+  std::int64_t close(std::uint32_t handle, std::uint32_t ring = 0) { return end(begin_close(handle, ring)); }
 
   // Writes bytes from `skip` in the payload on; with a mask (a bit a byte of the payload), only what it says.
   ticket begin_write(std::uint32_t handle, std::int64_t offset, std::span<const std::byte> bytes, std::uint32_t ring = 0,

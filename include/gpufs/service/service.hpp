@@ -22,6 +22,7 @@ struct service_options {
   std::uint32_t payload_nbytes = 4096;            // a slot; at least max_path_nbytes + 1, a multiple of 512
   bool writable = false;                          // kernels may write, if the store may: payloads have room for masks
   std::uint32_t nworkers = 0;                     // threads; 0: one a core, at least 2, at most 16
+  std::uint32_t nspare_workers = 128;             // started in place of threads that hang in the store
   std::uint32_t max_open_files = 65536;           // at most 2^20; then opens give -EMFILE
   std::uint32_t max_batch = 64;                   // requests that a thread takes at once, at most 64
   bool io_uring = true;                           // false: reads that miss the page cache block a worker each
@@ -73,6 +74,11 @@ struct file_description {
 // answered in any order. A request that blocks (an open, a sync, a call on a path, a read or write of a store without a descriptor)
 // occupies one thread; requests taken along with it are stolen by the others. No file, not all opens and calls together, and not
 // all writes together can occupy the last thread.
+//
+// A store may hang: a FUSE folder, a file server, a disk. A call that takes 100 ms counts as one that hangs, until it comes back:
+// another thread is started in place of its own, and further requests of its file, or of its path, wait for it. So others go on
+// while up to half of nspare_workers calls of a kind hang (opens and other calls; reads and writes); beyond, those of that kind
+// wait, too.
 //
 // Writes that are there at once and lie one behind the other in a file become one call to the kernel. Of those that fail together,
 // the ones that lie before the error count as written.

@@ -1,0 +1,134 @@
+// Which threads are inside a call that may block, and which of these calls hang.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "open_files.hpp"
+
+namespace gpufs::service {
+
+// A call that takes this long hangs, until it comes back: its thread is replaced, and its file or path gets no further one.
+inline constexpr std::uint64_t hangs_after_ns = 100'000'000;
+
+// What blocking calls are of. Each kind may occupy all threads but one (of file_io: each file), and hang in half of the spare ones.
+enum class blocking_kind : std::uint8_t { file_io, page_cache_writes, calls };
+inline constexpr std::size_t nblocking_kinds = 3;
+
+// The call that a worker is inside.
+struct blocked_call {
+  std::atomic<std::uint64_t> since{0};  // ns, the lowest bit: it hangs; 0: inside none. Written by the worker, but for that bit
+  // What follows changes while since is 0, or by the worker under the lock of blocked_calls when it hangs.
+  blocking_kind kind{};
+  open_files::entry* file = nullptr;  // that it is of, or
+  std::string path;
+  const char* operation = "";
+};
+
+// One thread is always left: no set of calls that hang can take the last one, as long as there are spare threads.
+class blocked_calls {
+ public:
+  blocked_calls(std::uint32_t nworkers, std::uint32_t nspare)
+      : nworkers_(nworkers), most_hung_(nspare / 2), nfree_(static_cast<int>(nworkers)) {}
+
+  // How many workers one file's blocking reads and writes, all writes to the page cache, or all other calls may occupy; those that
+  // hang do not count. While something hangs, one a file: the next that hangs shall take one thread and no more.
+  std::uint32_t limit(blocking_kind kind) const {
+    const bool careful = kind == blocking_kind::file_io && nhung_.load(std::memory_order_relaxed) != 0;
+    return nworkers_ > 2 && !careful ? nworkers_ - 1 : 1;
+  }
+
+  // Whether the caller may go into a call of this kind, counted by `nblocked` too: if so it must enter() and leave(), or
+  // give_back(). `stops`: everybody may, since what is left is refused, and that blocks nobody.
+  bool may_block(blocking_kind kind, std::atomic<std::uint32_t>& nblocked, bool stops) {
+    if (stops) {
+      nblocked.fetch_add(1, std::memory_order_relaxed);
+      nfree_.fetch_sub(1, std::memory_order_relaxed);
+      return true;
+    }
+    // Looked at first: workers that find all places taken do so again and again.
+    if (nblocked.load(std::memory_order_relaxed) >= limit(kind) || hung(kind) >= most_hung_) return false;
+    int nfree = nfree_.load(std::memory_order_relaxed);
+    const int least = nworkers_ > 1 ? 2 : 1;
+    do {
+      if (nfree < least) return false;
+    } while (!nfree_.compare_exchange_weak(nfree, nfree - 1, std::memory_order_relaxed));
+    if (nblocked.fetch_add(1, std::memory_order_relaxed) < limit(kind)) return true;
+    give_back(nblocked);
+    return false;
+  }
+  void give_back(std::atomic<std::uint32_t>& nblocked) {
+    nblocked.fetch_sub(1, std::memory_order_relaxed);
+    nfree_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // Around one call: `call` says which, all but `since`.
+  static void enter(blocked_call& call, std::uint64_t now_ns) { call.since.store(now_ns << 1, std::memory_order_release); }
+  // Whether it did not hang: only then does the caller's place in `nblocked` still count.
+  bool leave(blocked_call& call) {
+    std::uint64_t since = call.since.load(std::memory_order_relaxed);
+    if ((since & 1) == 0 && call.since.compare_exchange_strong(since, 0, std::memory_order_acq_rel)) return true;
+    const std::scoped_lock hold(lock_);
+    add(call, -1);
+    call.since.store(0, std::memory_order_relaxed);
+    return false;
+  }
+  // After leave(): the thread can be had again.
+  void end(std::atomic<std::uint32_t>& nblocked, bool counts) {
+    if (counts) nblocked.fetch_sub(1, std::memory_order_relaxed);
+    nfree_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // Notes that the call hangs if it has taken so long. nwriting, ncalling: what counts those that are not of a file.
+  void look_at(blocked_call& call, std::atomic<std::uint32_t>& nwriting, std::atomic<std::uint32_t>& ncalling,
+               std::uint64_t now_ns) {
+    std::uint64_t since = call.since.load(std::memory_order_acquire);  // meets enter()'s release: what the call is
+    if (since == 0 || (since & 1) != 0 || (since >> 1) + hangs_after_ns > now_ns) return;
+    const std::scoped_lock hold(lock_);  // who leaves waits until it is counted
+    if (!call.since.compare_exchange_strong(since, since | 1, std::memory_order_acq_rel)) return;
+    std::atomic<std::uint32_t>& nblocked = call.kind == blocking_kind::file_io             ? call.file->nblocked
+                                           : call.kind == blocking_kind::page_cache_writes ? nwriting
+                                                                                           : ncalling;
+    nblocked.fetch_sub(1, std::memory_order_relaxed);
+    add(call, 1);
+  }
+
+  // An asynchronous read of the file hangs (1), or has come back (-1).
+  void note_read(open_files::entry& file, int n) {
+    const std::scoped_lock hold(lock_);
+    file.nhung.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
+    nhung_.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
+  }
+
+  bool any_hang() const { return nhung_.load(std::memory_order_relaxed) != 0; }
+  std::uint32_t nhung_threads() const {
+    std::uint32_t n = 0;
+    for (const auto& of_kind : nhung_threads_) n += of_kind.load(std::memory_order_relaxed);
+    return n;
+  }
+  void add_thread() { nfree_.fetch_add(1, std::memory_order_relaxed); }
+
+  // For a look at calls that hang.
+  std::mutex& lock() { return lock_; }
+
+ private:
+  std::uint32_t hung(blocking_kind kind) const {
+    return nhung_threads_[static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
+  }
+  void add(const blocked_call& call, int n) {
+    const auto by = static_cast<std::uint32_t>(n);
+    nhung_threads_[static_cast<std::size_t>(call.kind)].fetch_add(by, std::memory_order_relaxed);
+    nhung_.fetch_add(by, std::memory_order_relaxed);
+    if (call.file != nullptr) call.file->nhung.fetch_add(by, std::memory_order_relaxed);
+  }
+
+  const std::uint32_t nworkers_, most_hung_;
+  alignas(64) std::atomic<int> nfree_;  // threads that are inside no such call; written by all
+  alignas(64) std::atomic<std::uint32_t> nhung_{0};
+  std::array<std::atomic<std::uint32_t>, nblocking_kinds> nhung_threads_{};
+  std::mutex lock_;
+};
+
+}  // namespace gpufs::service

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that hang, fail or are slow in a real FUSE folder: who uses other files goes on, and each gets the error that there was.
+#include <gtest/gtest.h>
+
+#include "file/fuse_folder.hpp"
+#include "gpufs/service/service.hpp"
+#include "gpufs/store/auto_store.hpp"
+#include "gpufs/store/posix_store.hpp"
+#include "ring_client.hpp"
+
+namespace gpufs::test {
+namespace {
+
+using service::opcode;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Each test with io_uring and without.
+class hanging_store : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (folder_.error() != 0) GTEST_SKIP() << "a FUSE folder of our own cannot be had: " << std::strerror(folder_.error());
+    folder_.add("good", 1 << 20, 1);
+    folder_.add("written", 0, 0);  // while a look-up hangs, the kernel makes no new file in its directory
+  }
+  void TearDown() override { folder_.end(); }  // what still hangs fails
+
+  void start(std::uint32_t nworkers = 4) {
+    service_ = std::make_unique<service::service>(
+        simt::cpu_platform(), std::make_shared<store::posix_store>(folder_.path(), store::posix_options{.writable = true}),
+        service::service_options{.nrings = 32, .nslots = 64, .writable = true, .nworkers = nworkers, .io_uring = GetParam()});
+    client_ = std::make_unique<ring_client>(service_->rings());
+  }
+  void add_many(const char* prefix, int n) {
+    for (int i = 0; i < n; ++i) many_.push_back(&folder_.add(prefix + std::to_string(i), 1 << 20, 50 + static_cast<unsigned>(i)));
+  }
+  static std::string numbered(const char* prefix, int i) { return prefix + std::to_string(i); }
+
+  // Opens, reads, writes, syncs and closes a file that does not hang, in time.
+  void expect_good_goes_on() {
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<std::byte> got;
+    const auto file = client_->open("good", 0, 0, good_ring);
+    ASSERT_EQ(file.result, 0);
+    for (int i = 0; i < 20; ++i, ++next_) {
+      ASSERT_EQ(client_->read(file.handle, next_ * 4096, 4096, &got, good_ring), 4096);
+      ASSERT_EQ(got, content(1, static_cast<std::uint64_t>(next_) * 4096, 4096));
+    }
+    EXPECT_EQ(client_->close(file.handle, good_ring), 0);
+    const auto written = client_->open("written", O_RDWR, 0, good_ring);
+    ASSERT_EQ(written.result, 0);
+    EXPECT_EQ(client_->write(written.handle, 0, content(9, 0, 3000), good_ring), 3000);
+    EXPECT_EQ(client_->read(written.handle, 0, 3000, &got, good_ring), 3000);
+    EXPECT_EQ(got, content(9, 0, 3000));
+    EXPECT_EQ(client_->close(written.handle, good_ring), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(under_tsan ? 30 : 10));
+  }
+
+  static constexpr std::uint32_t good_ring = 31;
+  fuse_folder folder_;
+  std::vector<fuse_file*> many_;
+  std::unique_ptr<service::service> service_;
+  std::unique_ptr<ring_client> client_;
+  std::int64_t next_ = 0;
+};
+
+TEST_P(hanging_store, reads_that_hang_hold_up_no_other_file) {
+  fuse_file& bad = folder_.add("bad", 1 << 20, 2);
+  start();
+  const auto file = client_->open("bad");
+  ASSERT_EQ(file.result, 0);
+  bad.hangs_read = true;
+  std::vector<ring_client::ticket> asked;
+  for (int i = 0; i < 100; ++i)
+    asked.push_back(client_->begin_read(file.handle, i * 8192, 4096, static_cast<std::uint32_t>(i % 8)));
+  ASSERT_TRUE(wait_until([&] { return bad.nhung > 0; }));
+  for (int round = 0; round < 3; ++round) expect_good_goes_on();
+  bad.hangs_read = false;
+  std::vector<std::byte> got;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    ASSERT_EQ(client_->end_read(asked[i], &got), 4096);
+    ASSERT_EQ(got, content(2, i * 8192, 4096));
+  }
+}
+
+TEST_P(hanging_store, many_files_whose_reads_hang_hold_up_no_other) {
+  constexpr int nfiles = 24;
+  add_many("bad", nfiles);
+  start();
+  std::vector<std::uint32_t> handles;
+  for (int i = 0; i < nfiles; ++i) handles.push_back(client_->open(numbered("bad", i)).handle);
+  for (fuse_file* bad : many_) bad->hangs_read = true;
+  std::vector<ring_client::ticket> asked;
+  for (int i = 0; i < 10 * nfiles; ++i) {
+    asked.push_back(client_->begin_read(handles[static_cast<std::size_t>(i % nfiles)], i / nfiles * 8192, 4096,
+                                        static_cast<std::uint32_t>(i % 24)));
+  }
+  ASSERT_TRUE(wait_until([&] { return std::any_of(many_.begin(), many_.end(), [](fuse_file* f) { return f->nhung > 0; }); }));
+  for (int round = 0; round < 3; ++round) expect_good_goes_on();
+  for (fuse_file* bad : many_) bad->hangs_read = false;
+  std::vector<std::byte> got;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    ASSERT_EQ(client_->end_read(asked[i], &got), 4096);
+    ASSERT_EQ(got, content(50 + i % nfiles, i / nfiles * 8192, 4096));
+  }
+}
+
+TEST_P(hanging_store, writes_that_hang_hold_up_no_other_file) {
+  add_many("bad", 8);
+  start();
+  std::vector<std::uint32_t> handles;
+  for (int i = 0; i < 8; ++i) handles.push_back(client_->open(numbered("bad", i), O_RDWR).handle);
+  for (fuse_file* bad : many_) bad->hangs_write = true;
+  std::vector<ring_client::ticket> asked;
+  for (int i = 0; i < 80; ++i) {
+    asked.push_back(client_->begin_write(handles[static_cast<std::size_t>(i % 8)], i / 8 * 8192, content(3, 0, 4096),
+                                         static_cast<std::uint32_t>(i % 8)));
+  }
+  ASSERT_TRUE(wait_until([&] { return std::any_of(many_.begin(), many_.end(), [](fuse_file* f) { return f->nhung > 0; }); }));
+  for (int round = 0; round < 3; ++round) expect_good_goes_on();
+  for (fuse_file* bad : many_) bad->hangs_write = false;
+  for (const auto t : asked) EXPECT_EQ(client_->end(t), 4096);
+}
+
+TEST_P(hanging_store, opens_and_other_calls_that_hang_hold_up_no_other) {
+  add_many("bad", 8);
+  start();
+  for (std::size_t i = 0; i < 8; ++i) (i % 2 == 0 ? many_[i]->hangs_open : many_[i]->hangs_lookup) = true;
+  std::vector<ring_client::ticket> asked;
+  for (int i = 0; i < 40; ++i) {
+    asked.push_back(client_->begin_open(numbered("bad", i % 8), 0, 0, static_cast<std::uint32_t>(i % 8)));
+  }
+  ASSERT_TRUE(wait_until([&] { return std::any_of(many_.begin(), many_.end(), [](fuse_file* f) { return f->nhung > 0; }); }));
+  for (int round = 0; round < 3; ++round) expect_good_goes_on();
+  for (fuse_file* bad : many_) bad->hangs_open = bad->hangs_lookup = false;
+  for (const auto t : asked) EXPECT_EQ(client_->wait(t).result, 0);
+}
+
+// What a worker asks of a file beside reading it: whether it has changed, and to close it.
+TEST_P(hanging_store, looks_and_closes_that_hang_hold_up_no_other_file) {
+  add_many("bad", 8);
+  start();
+  std::vector<std::uint32_t> handles;
+  for (int i = 0; i < 8; ++i) handles.push_back(client_->open(numbered("bad", i)).handle);
+  for (std::size_t i = 0; i < 8; ++i) (i % 2 == 0 ? many_[i]->hangs_status : many_[i]->hangs_flush) = true;
+  std::vector<ring_client::ticket> reads, closes;
+  for (int i = 0; i < 8; ++i) {
+    const auto ring = static_cast<std::uint32_t>(i);
+    if (i % 2 == 0) {
+      reads.push_back(client_->begin_read(handles[ring], 0, 4096, ring));
+    } else {
+      closes.push_back(client_->begin_close(handles[ring], ring));
+    }
+  }
+  ASSERT_TRUE(wait_until([&] { return std::any_of(many_.begin(), many_.end(), [](fuse_file* f) { return f->nhung > 0; }); }));
+  for (int round = 0; round < 3; ++round) expect_good_goes_on();
+  for (fuse_file* bad : many_) bad->hangs_status = bad->hangs_flush = false;
+  for (const auto t : reads) EXPECT_EQ(client_->end_read(t, nullptr), 4096);
+  for (const auto t : closes) EXPECT_EQ(client_->wait(t).result, 0);
+}
+
+TEST_P(hanging_store, errors_interruptions_and_short_reads) {
+  fuse_file& file = folder_.add("file", 1 << 20, 3);
+  for (const bool direct : {false, true}) {
+    file.direct = direct;
+    start(2);
+    const auto opened = client_->open("file");
+    ASSERT_EQ(opened.result, 0);
+    std::vector<std::byte> got;
+    file.read_error = EIO;
+    EXPECT_EQ(client_->read(opened.handle, 4096, 4096), -EIO);
+    EXPECT_EQ(service_->log_entries().back().path, "file");
+    EXPECT_EQ(service_->log_entries().back().error, EIO);
+    file.read_error = 0;
+    file.delay_ms = 2;
+    file.interrupt_every = 3;
+    if (direct) file.short_every = 5;  // for the page cache, a short read is the end of the file
+    for (std::uint64_t i = 1; i < 40; ++i) {
+      ASSERT_EQ(client_->read(opened.handle, static_cast<std::int64_t>(i * 5000), 4096, &got), 4096) << direct << " " << i;
+      const auto wanted = content(3, i * 5000, 4096);
+      const auto at = std::mismatch(got.begin(), got.end(), wanted.begin()).first - got.begin();
+      ASSERT_EQ(at, 4096) << direct << " " << i << " reads " << file.nreads;
+    }
+    file.delay_ms = file.interrupt_every = file.short_every = 0;
+    EXPECT_EQ(client_->close(opened.handle), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(io, hanging_store, testing::Bool(),
+                         [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
+
+}  // namespace
+}  // namespace gpufs::test
