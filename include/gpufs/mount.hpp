@@ -60,6 +60,7 @@ struct mount_options {
   // Done at the end of the gpufs::simt::launch in which it happened; where kernels are launched otherwise, at the next call of
   // counters(), open_files(), sync() or trim(), or the mount's end, unless log() was asked before.
   failed_accesses on_failed_accesses = failed_accesses::say;
+  std::chrono::nanoseconds end_timeout = std::chrono::seconds(90);  // the mount's end waits no longer for a store that hangs
   bool abort_on_leaked_pins = false;  // end the process when the mount ends and pages are pinned still: for tests
 };
 
@@ -87,11 +88,17 @@ struct file_report {
 };
 
 // The host side, the same for both machines. Use gpufs::mount, which picks the machine of the translation unit.
+//
+// A mount belongs to the process that made it. A child of fork() has none of its threads: there its end does nothing (memory stays,
+// nothing is written, the parent's mount goes on as it was), and nothing else may be called. A child that needs files makes its own
+// mount; not on CUDA, which does not outlive a fork.
 class host_mount {
  public:
   host_mount(simt::platform& machine, const std::string& root, const mount_options& options);
   // Kernels that use the mount must have ended; what they left unwritten is written, see sync(). What was lost and nobody was told
-  // of, it says on stderr; so it does of accesses through pointers that failed.
+  // of, it says on stderr; so it does of accesses through pointers that failed. It waits for the store: for longer than 3 s only after it has said on stderr for which call, and
+  // of which file; and for no more than end_timeout. Then it says so and returns, and what is left ends by itself, in a thread of
+  // its own, when the store answers: until then the mount's memory, threads and files stay, and so does a custom_store.
   ~host_mount();
   host_mount(host_mount&&) noexcept;
   host_mount& operator=(host_mount&&) noexcept;
@@ -123,7 +130,10 @@ class host_mount {
 
  private:
   struct impl;
-  std::unique_ptr<impl> impl_;
+  struct ender {
+    void operator()(impl* mount) const noexcept;
+  };
+  std::unique_ptr<impl, ender> impl_;
 };
 
 }  // namespace gpufs

@@ -4,17 +4,21 @@
 
 #include <fcntl.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 
@@ -65,7 +69,7 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   if (o.request_rings == 0) o.request_rings = std::max(fit / o.request_slots, 1u);
   if (!std::has_single_bit(o.request_slots) || o.request_slots < 2) refuse("request_slots must be a power of two, at least 2");
   if (o.request_batch == 0 || o.request_batch > 64) refuse("request_batch must be from 1 to 64");
-  if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0) refuse("timeouts must be positive");
+  if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0 || o.end_timeout.count() <= 0) refuse("timeouts must be positive");
   return o;
 }
 
@@ -151,6 +155,7 @@ std::uint64_t secret_point() {
 }  // namespace
 
 struct host_mount::impl {
+  const pid_t process = ::getpid();
   simt::platform& machine;
   mount_options options;
   std::shared_ptr<store::store> files;
@@ -535,11 +540,57 @@ struct host_mount::impl {
 };
 
 host_mount::host_mount(simt::platform& machine, const std::string& root, const mount_options& options) try
-    : impl_(std::make_unique<impl>(machine, root, options)) {
+    : impl_(new impl(machine, root, options)) {
 } catch (const error&) {
   throw;
 } catch (const std::exception& cause) {
   refuse("cannot mount '" + root + "': " + cause.what());
+}
+
+// In a thread of its own, which may go on alone: what calls that hang still use is freed when they come back, and not before.
+void host_mount::ender::operator()(impl* mount) const noexcept {
+  if (mount->process != ::getpid()) return;  // a child of fork(): the threads are the parent's, and so is what they use
+  struct progress {
+    std::mutex lock;
+    std::condition_variable ended;
+    bool done = false;
+  };
+  const auto state = std::make_shared<progress>();
+  const auto what_hangs = mount->host.what_hangs();
+  const std::chrono::nanoseconds limit = mount->options.end_timeout;
+  std::thread ending;
+  try {
+    ending = std::thread([mount, state] {
+      delete mount;
+      const std::scoped_lock hold(state->lock);
+      state->done = true;
+      state->ended.notify_all();
+    });
+  } catch (const std::system_error&) {
+    delete mount;
+    return;
+  }
+  const auto ends_within = [&](std::chrono::nanoseconds time) {
+    std::unique_lock hold(state->lock);
+    return state->ended.wait_for(hold, time, [&] { return state->done; });
+  };
+  const auto say = [&](const char* text) {
+    const std::string what = what_hangs();
+    std::fprintf(stderr, "gpufs: a mount's end %s %s\n", text, what.empty() ? "what the store has not answered" : what.c_str());
+  };
+  const std::chrono::nanoseconds silent = std::min<std::chrono::nanoseconds>(std::chrono::seconds(3), limit / 2);
+  if (!ends_within(silent)) {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(limit - silent).count();
+    say(("waits, for up to " + std::to_string(seconds) + " s more, for").c_str());
+    if (!ends_within(limit - silent)) {
+      say("waits no longer; its memory and threads stay until the store answers, and what was not written yet is written then or "
+          "lost: "
+          "it was waiting for");
+      ending.detach();
+      return;
+    }
+  }
+  ending.join();
 }
 
 host_mount::~host_mount() = default;

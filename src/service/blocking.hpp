@@ -102,7 +102,8 @@ class blocked_calls {
     nhung_.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
   }
 
-  bool any_hang() const { return nhung_.load(std::memory_order_relaxed) != 0; }
+  std::uint32_t nhung() const { return nhung_.load(std::memory_order_relaxed); }  // calls, and asynchronous reads
+  bool any_hang() const { return nhung() != 0; }
   std::uint32_t nhung_threads() const {
     std::uint32_t n = 0;
     for (const auto& of_kind : nhung_threads_) n += of_kind.load(std::memory_order_relaxed);

@@ -58,8 +58,37 @@ void raise_descriptor_limit(std::uint32_t max_open_files, error_log& log) {
 
 }  // namespace
 
+// What hangs, for as long as there is a service.
+struct service::hang_report {
+  std::mutex lock;
+  core* of;
+  std::string in_callers_thread;  // the path, while write() or note_stores() are at it
+
+  std::string text() {
+    const std::scoped_lock hold(lock);
+    if (of == nullptr) return "";
+    std::uint64_t n = of->blocked.nhung();
+    std::string one = in_callers_thread.empty() ? "" : "a write of '" + in_callers_thread + "'";
+    n += !one.empty();
+    {
+      const std::scoped_lock hold_calls(of->blocked.lock());  // who comes back waits, so that its file stays open
+      for (const auto& w : of->all_workers()) {
+        const blocked_call& call = w->blocked();
+        if (one.empty() && (call.since.load() & 1) != 0) {
+          one = std::string("a ") + call.operation + " of '" + (call.file != nullptr ? call.file->path : call.path) + "'";
+        }
+      }
+    }
+    std::size_t nfiles = 0;
+    const std::string path = of->open.hung_path(&nfiles);
+    if (one.empty() && nfiles != 0) one = "a read of '" + path + "'";
+    return one.empty() ? "" : n <= 1 ? one : std::to_string(n) + " calls, one of them " + one;
+  }
+};
+
 struct service::impl {
   core shared;
+  const std::shared_ptr<hang_report> report = std::make_shared<hang_report>();
   std::vector<std::thread> threads;
   std::thread watcher, guard;
   std::mutex stop_lock;  // one stop() at a time
@@ -71,6 +100,7 @@ struct service::impl {
       : shared(machine, std::move(files), filled_in(o)) {
     if (!shared.files) throw std::invalid_argument("gpufs::service: no store");
     raise_descriptor_limit(shared.options.max_open_files, shared.log);
+    report->of = &shared;
     try {
       for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) add_worker();
       guard = std::thread([this] { look_for_hung(); });
@@ -84,7 +114,20 @@ struct service::impl {
   ~impl() {
     stop();
     end_threads();
+    shared.open.clear();  // may hang, too
+    const std::scoped_lock hold(report->lock);
+    report->of = nullptr;
   }
+
+  struct caller_noted {
+    hang_report& in;
+    caller_noted(hang_report& r, const std::string& path) : in(r) { set(path); }
+    ~caller_noted() { set({}); }
+    void set(const std::string& path) const {
+      const std::scoped_lock hold(in.lock);
+      in.in_callers_thread = path;
+    }
+  };
 
   // what(file) -> 0 or a negative errno, for an open file that may be written.
   template <class What>
@@ -92,6 +135,7 @@ struct service::impl {
     const open_files::ref file = shared.open.acquire(handle);
     if (!file || !file->file->info().live) return -EBADF;
     const file_size_signal_held held;
+    const caller_noted noted(*report, file->path);
     int error = -EIO;
     std::string why;
     try {
@@ -221,6 +265,10 @@ ring_view service::rings() const { return impl_->shared.requests.view(); }
 const service_options& service::options() const { return impl_->shared.options; }
 void service::stop() { impl_->stop(); }
 bool service::finish(std::chrono::nanoseconds limit) { return impl_->finish(limit); }
+
+std::function<std::string()> service::what_hangs() const {
+  return [report = impl_->report] { return report->text(); };
+}
 
 void service::on_stale(std::function<void(std::uint32_t, std::uint32_t)> changed) {
   const std::scoped_lock hold(impl_->shared.on_stale_lock);

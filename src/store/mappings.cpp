@@ -18,6 +18,8 @@
 #include <thread>
 #include <utility>
 
+#include "file_system.hpp"
+
 namespace gpufs::store {
 namespace {
 
@@ -122,13 +124,18 @@ mappings::use mappings::acquire(const file_info& info, int fd, bool writable, st
   if (!m) {
     // mmap waits while CUDA pins another mapping's pages; nobody else shall.
     hold.unlock();
-    memory = unique_mmap(fd, nbytes, writable);
+    // Registering brings the pages in on CUDA, and in time or not at all; on the CPU machine each read would, and no time bounds
+    // it.
+    const bool hangs = !machine_.is_cuda() && may_hang(file_system_of(fd));
+    if (!hangs) memory = unique_mmap(fd, nbytes, writable);
     const int failure = errno;
     hold.lock();
     m = join(version);
     const auto now = std::chrono::steady_clock::now();
     if (m) {
       // somebody else was faster
+    } else if (hangs) {
+      *why = "its file system is served by a process or another machine: while that hangs, reading the mapping would, too";
     } else if (memory.get() == nullptr) {
       *why = std::string("mmap failed: ") + std::strerror(failure);
     } else if (nbytes > budget_nbytes_ - pinned_nbytes_) {  // cannot overflow: pinned_nbytes_ never exceeds the budget

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A store that fails: everybody who waits gets the error, nothing is remembered, and the next try succeeds once the fault is gone.
+#include <sys/mman.h>
+
 #include "file/faulty_store.hpp"
 #include "file/reader.hpp"
 #include "gpufs/store/posix_store.hpp"
@@ -306,6 +308,73 @@ TEST_F(read_error, open_that_is_answered_too_late_is_closed_by_who_cannot_wait) 
   EXPECT_EQ(answered.read_one(), 5u);
   EXPECT_EQ(fs().counters().host_opens, 1u);
   EXPECT_EQ(fs().counters().host_closes, 1u);
+}
+
+// A pulled file whose mapping has a page that cannot be had, as of a disk that fails; the host can tell why.
+class broken_mapping final : public store::store {
+ public:
+  static constexpr std::size_t nbytes = 4 * page;
+  explicit broken_mapping(int error) : error_(error) {
+    mapped_ = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped_ == MAP_FAILED) fail_errno("mmap");
+    const auto bytes = content(seed, 0, nbytes);
+    std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(mapped_));
+    if (::mprotect(static_cast<std::byte*>(mapped_) + page, page, PROT_NONE) != 0) fail_errno("mprotect");
+  }
+  ~broken_mapping() override { ::munmap(mapped_, nbytes); }
+  std::unique_ptr<gpufs::store::open_file> open(std::string_view, int, int*) override {
+    return std::make_unique<file>(static_cast<const std::byte*>(mapped_), error_);
+  }
+  std::string_view name() const override { return "broken mapping"; }
+
+ private:
+  class file final : public gpufs::store::open_file {
+   public:
+    file(const std::byte* mapped, int error) : error_(error) {
+      info_.nbytes = nbytes;
+      info_.kind = service::source_kind::pull;
+      info_.pull_base = mapped;
+    }
+    const gpufs::store::file_info& info() const override { return info_; }
+    std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
+      if (error_ != 0) return -error_;
+      const auto bytes = content(seed, static_cast<std::uint64_t>(offset), dst.size());
+      std::copy(bytes.begin(), bytes.end(), dst.begin());
+      return static_cast<std::int64_t>(dst.size());
+    }
+
+   private:
+    gpufs::store::file_info info_;
+    int error_;
+  };
+  int error_;
+  void* mapped_;
+};
+
+TEST(pulled_read_error, is_what_the_host_says) {
+  if (on_cuda) GTEST_SKIP() << "a GPU cannot go on after such an access";
+  for (const int error : {EIO, ESTALE, 0}) {
+    mount_options options;
+    options.custom_store = std::make_shared<broken_mapping>(error);
+    options.cache_nbytes = 16 * page;
+    const mount m("", options);
+    players warp(m.ref(), {});
+    script s;
+    s.open(0, "file");
+    const auto good = s.pread(0, 100, 0), bad = s.pread(0, 100, page);
+    s.close(0);
+    const auto got = warp.run(s);
+    EXPECT_EQ(wrong_bytes(got[good], 100, seed, 0), 0u);
+    EXPECT_EQ(got[bad].value, error != 0 ? -error : 100);
+    if (error == 0) {
+      EXPECT_EQ(wrong_bytes(got[bad], 100, seed, page), 0u);
+      continue;
+    }
+    const auto lines = m.log();
+    ASSERT_FALSE(lines.empty());
+    EXPECT_NE(lines.back().find("'file'"), std::string::npos) << lines.back();
+    EXPECT_NE(lines.back().find(std::strerror(error)), std::string::npos) << lines.back();
+  }
 }
 
 }  // namespace

@@ -186,6 +186,19 @@ TEST_P(hanging_store, errors_interruptions_and_short_reads) {
   }
 }
 
+// Nobody could bound how long a page of its mapping takes.
+TEST_P(hanging_store, files_are_not_pulled) {
+  int error = 0;
+  store::auto_store any(simt::cpu_platform(), folder_.path(), 0, store::auto_options{.small_file_nbytes = 0});
+  const auto file = any.open("good", O_RDONLY, &error);
+  ASSERT_NE(file, nullptr) << std::strerror(-error);
+  EXPECT_EQ(file->info().kind, service::source_kind::staged);
+  EXPECT_NE(file->info().reason.find("served by a process or another machine"), std::string::npos) << file->info().reason;
+  store::mapped_store mapped(simt::cpu_platform(), folder_.path());
+  EXPECT_EQ(mapped.open("good", O_RDONLY, &error), nullptr);
+  EXPECT_EQ(error, -EOPNOTSUPP);
+}
+
 INSTANTIATE_TEST_SUITE_P(io, hanging_store, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
 

@@ -207,14 +207,20 @@ GPUFS_DEVICE int fill_part(Group group, const mount_layout& mount, const file_vi
   if (view.kind >= service::source_kind::live) {
     return fill_live(group, &mount, view.slot, view.kind, view.handle, offset, to, wanted);
   }
+  bool staged = nbytes != 0;
   if (view.kind == service::source_kind::pull) {
     const auto* from = reinterpret_cast<const std::byte*>(view.pull_base) + offset;
-    error = simt::copy_from_host(group, to, from, nbytes) != 0 ? -ESTALE : 0;  // it was cut this moment
+    // A page of the mapping that cannot be had: the host says why (it was cut, the disk fails), and its log, too.
+    staged = simt::copy_from_host(group, to, from, nbytes) != 0;
     // For each page, as a call may pull many; and afterwards: who sees a byte that a writer of this mount has written sees that the
     // version ended before.
     group.sync();
-    if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) error = -ESTALE;
-  } else if (nbytes != 0) {
+    if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) {
+      error = -ESTALE;
+      staged = false;
+    }
+  }
+  if (staged) {
     const int got = fill_staged(group, &mount, view.handle, offset, to, nbytes);
     error = got < 0 ? got : static_cast<std::uint32_t>(got) < nbytes ? -ESTALE : 0;  // it was truncated
   }

@@ -122,6 +122,10 @@ class service {
   // function is not called again. May be called several times.
   void stop();
 
+  // What hangs in the store just now, for a message: "3 calls, one of them a read of 'a/b'"; empty where nothing does. The function
+  // may be called from any thread also while the service ends, and says nothing once it has ended.
+  std::function<std::string()> what_hangs() const;
+
   // `changed(number, handle)` is called from a thread of the service, once for each open file of kind pull that is no longer
   // the version that was opened: `number` is what the device gave in the open request's `offset` (cut to 32 bits; a hint, as
   // it comes from the device), `handle` what open answered. Noticed within watch_interval for up to 1,000 open pull files,
@@ -142,6 +146,7 @@ class service {
   std::optional<std::string> path_of(std::uint32_t handle) const;
 
  private:
+  struct hang_report;
   struct impl;
   std::unique_ptr<impl> impl_;
 };
