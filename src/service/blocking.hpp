@@ -10,7 +10,8 @@
 
 namespace gpufs::service {
 
-// A call that takes this long hangs, until it comes back: its thread is replaced, and its file or path gets no further one.
+// A call that takes this long hangs, until it comes back: its thread is replaced, and its file or path gets no further one for
+// calls of the kind.
 inline constexpr std::uint64_t hangs_after_ns = 100'000'000;
 
 // What blocking calls are of. Each kind may occupy all threads but one (of file_io: each file), and hang in half of the spare ones.
@@ -36,7 +37,7 @@ class blocked_calls {
   // How many workers one file's blocking reads and writes, all writes to the page cache, or all other calls may occupy; those that
   // hang do not count. While something hangs, one a file: the next that hangs shall take one thread and no more.
   std::uint32_t limit(blocking_kind kind) const {
-    const bool careful = kind == blocking_kind::file_io && nhung_.load(std::memory_order_relaxed) != 0;
+    const bool careful = kind == blocking_kind::file_io && nhung_io_.load(std::memory_order_relaxed) != 0;
     return nworkers_ > 2 && !careful ? nworkers_ - 1 : 1;
   }
 
@@ -95,11 +96,15 @@ class blocked_calls {
     add(call, 1);
   }
 
-  // An asynchronous read of the file hangs (1), or has come back (-1).
+  // An asynchronous read of the file hangs (1), or has come back (-1). One of a local file occupies no thread, so others may begin.
   void note_read(open_files::entry& file, int n) {
+    const auto by = static_cast<std::uint32_t>(n);
     const std::scoped_lock hold(lock_);
-    file.nhung.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
-    nhung_.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
+    nhung_.fetch_add(by, std::memory_order_relaxed);
+    file.nlate.fetch_add(by, std::memory_order_relaxed);
+    if (!file.remote) return;
+    nhung_io_.fetch_add(by, std::memory_order_relaxed);
+    file.nhung_io.fetch_add(by, std::memory_order_relaxed);
   }
 
   std::uint32_t nhung() const { return nhung_.load(std::memory_order_relaxed); }  // calls, and asynchronous reads
@@ -122,12 +127,15 @@ class blocked_calls {
     const auto by = static_cast<std::uint32_t>(n);
     nhung_threads_[static_cast<std::size_t>(call.kind)].fetch_add(by, std::memory_order_relaxed);
     nhung_.fetch_add(by, std::memory_order_relaxed);
-    if (call.file != nullptr) call.file->nhung.fetch_add(by, std::memory_order_relaxed);
+    if (call.kind == blocking_kind::file_io) nhung_io_.fetch_add(by, std::memory_order_relaxed);
+    if (call.file != nullptr) {
+      (call.kind == blocking_kind::file_io ? call.file->nhung_io : call.file->nhung_calls).fetch_add(by, std::memory_order_relaxed);
+    }
   }
 
   const std::uint32_t nworkers_, most_hung_;
   alignas(64) std::atomic<int> nfree_;  // threads that are inside no such call; written by all
-  alignas(64) std::atomic<std::uint32_t> nhung_{0};
+  alignas(64) std::atomic<std::uint32_t> nhung_{0}, nhung_io_{0};
   std::array<std::atomic<std::uint32_t>, nblocking_kinds> nhung_threads_{};
   std::mutex lock_;
 };

@@ -183,13 +183,13 @@ std::optional<std::string> open_files::path_of(std::uint32_t handle) {
   return e->path;
 }
 
-std::string open_files::hung_path(std::size_t* nfiles) {
+std::string open_files::late_path(std::size_t* nfiles) {
   std::string path;
   *nfiles = 0;
   for (std::uint32_t index = 0; index < max_; ++index) {
     const entry* e = find(index);
     if (e == nullptr) break;
-    if (e->nhung.load(std::memory_order_relaxed) == 0) continue;
+    if (e->nlate.load(std::memory_order_relaxed) == 0) continue;
     ++*nfiles;
     const std::scoped_lock hold(free_[index % nparts].lock);
     path = e->path;

@@ -43,8 +43,10 @@ class open_files {
     std::atomic<read_path> how{read_path::call};
     bool remote = false;                     // its file system may hang (store/file_system.hpp), in any call
     std::atomic<std::uint32_t> nblocked{0};  // workers inside a blocking read or write of it
-    std::atomic<std::uint32_t> nhung{0};     // of its calls those that hang (blocking.hpp): meanwhile there are no more
-    std::atomic<bool> stale{false};          // its version has gone: it was seen to change, or is being written by this mount
+    // Of it hang (blocking.hpp) so many reads and writes that occupy threads, and syncs and truncations: meanwhile there are no
+    // more of that kind. nlate: asynchronous reads.
+    std::atomic<std::uint32_t> nhung_io{0}, nhung_calls{0}, nlate{0};
+    std::atomic<bool> stale{false};  // its version has gone: it was seen to change, or this mount writes it
   };
 
   // Keeps an entry's file open; empty when default-constructed.
@@ -128,8 +130,8 @@ class open_files {
   std::vector<std::uint32_t> pull_handles(std::size_t most, std::size_t* cursor) const;
   // How many files are open for writing.
   std::uint32_t nwritten() const { return nwritten_.load(std::memory_order_relaxed); }
-  // A path of which a call hangs, and how many files there are of which one does.
-  std::string hung_path(std::size_t* nfiles);
+  // A path of which an asynchronous read hangs, and how many files there are of which one does.
+  std::string late_path(std::size_t* nfiles);
   std::size_t npull() const { return npull_.load(std::memory_order_relaxed); }
   std::uint32_t handle_of(const entry& e) const { return e.generation << index_bits_ | e.index; }
 

@@ -80,7 +80,7 @@ struct service::hang_report {
       }
     }
     std::size_t nfiles = 0;
-    const std::string path = of->open.hung_path(&nfiles);
+    const std::string path = of->open.late_path(&nfiles);
     if (one.empty() && nfiles != 0) one = "a read of '" + path + "'";
     return one.empty() ? "" : n <= 1 ? one : std::to_string(n) + " calls, one of them " + one;
   }

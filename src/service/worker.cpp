@@ -212,7 +212,7 @@ bool worker::waits_for_hung(const work& w) {
   if (!core_.blocked.any_hang() || core_.stopping.load()) return false;
   if (w.op == opcode::sync || w.op == opcode::truncate || w.op == opcode::close) {
     const open_files::ref file = core_.open.acquire(w.handle);
-    return file && file->nhung.load(std::memory_order_relaxed) != 0;
+    return file && file->nhung_calls.load(std::memory_order_relaxed) != 0;
   }
   const auto* path = reinterpret_cast<const char*>(payload_of(w));
   const std::scoped_lock hold(core_.blocked.lock());
@@ -230,7 +230,7 @@ bool worker::pop_slow(worker& from, bool only_unused) {
   const bool stops = core_.stopping.load();
   const std::scoped_lock hold(from.lock_);
   const auto found = std::find_if(q.waiting.begin(), q.waiting.end(), [&](const work& w) {
-    if (!stops && w.file->nhung.load(std::memory_order_relaxed) != 0) return false;
+    if (!stops && w.file->nhung_io.load(std::memory_order_relaxed) != 0) return false;
     if (only_unused && w.file->nblocked.load(std::memory_order_relaxed) != 0) return false;
     return core_.may_block(blocking_kind::file_io, w.file->nblocked);  // given back by run_slow
   });

@@ -120,7 +120,7 @@ class worker {
   struct flight {
     work what;
     std::uint64_t since_ns = 0;
-    bool overdue = false;  // it hangs, and its file's nhung counts it
+    bool overdue = false;  // it hangs, and its file's nlate counts it
   };
   std::vector<flight> in_flight_;
   std::vector<std::uint32_t> free_tags_;

@@ -133,9 +133,10 @@ void worker::read_async(work w) {
   // What io_uring cannot do goes through open_file::pread: unaligned O_DIRECT.
   const auto at = reinterpret_cast<std::uintptr_t>(payload_of(w)) | static_cast<std::uintptr_t>(w.offset) | w.done;
   if (!have_ring_ || (at & (alignment - 1)) != 0) return push_slow(std::move(w));
-  // Nor what hangs: the kernel has a thread for each such read, and only so many of them.
+  // Nor what may hang and does: the kernel has a thread for each such read, and only so many of them.
   const bool remote = w.file->remote;
-  if (free_tags_.empty() || w.file->nhung.load(std::memory_order_relaxed) != 0 || (remote && nremote_ >= ring_.most_blocking())) {
+  const bool waits = remote && (w.file->nhung_io.load(std::memory_order_relaxed) != 0 || nremote_ >= ring_.most_blocking());
+  if (waits || free_tags_.empty()) {
     return push_slow(std::move(w));
   }
   const std::uint32_t tag = free_tags_.back();
