@@ -70,20 +70,27 @@ int by_openat2(int root, const std::string& path, std::uint64_t flags) {
   return fd == -ELOOP ? sys_openat2(root, path.c_str(), flags, resolve_flags) : fd;
 }
 
-int open_by_openat2(int root, const std::string& path, int flags, unique_fd* out, struct stat* status) {
-  const int fd = by_openat2(root, path, static_cast<std::uint64_t>(open_flags | flags));
-  if (fd < 0) {
-    // A socket or a device without a driver cannot be opened, nor a FIFO for writing without a reader; say what it is rather than
-    // what its driver says.
-    if (fd == -ENXIO || fd == -ENODEV) {
-      const unique_fd probe(sys_openat2(root, path.c_str(), O_PATH | O_CLOEXEC, resolve_flags));
-      const int why = probe.get() < 0 ? fd : refusal_of(probe.get(), status);
-      return why == 0 ? fd : why;
-    }
-    return fd;
+// Why we refuse what the path leads to, or 0: also when there is nothing, or no way to it, which opening it tells. Looked at before
+// it is opened, because opening does something: who waits to write to a FIFO goes on, and is killed (SIGPIPE) when we close it; a
+// device's driver acts, or answers in the device's place. An O_PATH descriptor opens nothing.
+int refusal_by_openat2(int root, const std::string& path, int nofollow) {
+  struct stat st;
+  // In the root itself no link can lead elsewhere, and there is no way to walk: this takes a third of the time.
+  const bool direct_child = path.find('/') == std::string::npos && path != "..";
+  if (direct_child && ::fstatat(root, path.c_str(), &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 && !S_ISLNK(st.st_mode)) {
+    return refusal(st.st_mode);
   }
+  const unique_fd node(by_openat2(root, path, static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | nofollow)));
+  return node.get() < 0 ? 0 : refusal_of(node.get(), &st);
+}
+
+int open_by_openat2(int root, const std::string& path, int flags, unique_fd* out, struct stat* status) {
+  const bool fresh = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);  // what is there already is not opened
+  if (const int why = fresh ? 0 : refusal_by_openat2(root, path, flags & O_NOFOLLOW); why != 0) return why;
+  const int fd = by_openat2(root, path, static_cast<std::uint64_t>(open_flags | flags));
+  if (fd < 0) return fd;
   *out = unique_fd(fd);
-  return refusal_of(fd, status);
+  return refusal_of(fd, status);  // again: something else may be there by now
 }
 
 int resolve_by_openat2(int root, const std::string& path, int flags, unique_fd* out) {

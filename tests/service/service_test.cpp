@@ -4,10 +4,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -249,6 +252,47 @@ TEST_P(service_test, DirectFilesReadAtAnyOffset) {
     ASSERT_EQ(client_->read(file.handle, static_cast<std::int64_t>(offset), nbytes, &got), static_cast<std::int64_t>(n));
     ASSERT_EQ(got, content(1, offset, n));
   }
+}
+
+// Threads that get signals all the time, as of a profiler, which a handler takes.
+TEST_P(service_test, SignalsDisturbNoRead) {
+  const temp_dir in_memory(memory_directory());  // where the kernel reads by threads, which it starts at the first read
+  in_memory.add("a", 1 << 20, 1);
+  let_file_times_pass();
+  struct sigaction before {
+  }, nothing{};
+  nothing.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGUSR1, &nothing, &before), 0);
+  std::atomic<bool> done{false};
+  std::thread sender([&] {
+    while (!done) {
+      for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string name;
+        std::getline(std::ifstream(task.path() / "comm"), name);
+        if (name != "gpufs-worker") continue;
+        for (int i = 0; i < 50; ++i) syscall(SYS_tgkill, getpid(), std::stoi(task.path().filename()), SIGUSR1);
+      }
+    }
+  });
+  for (int round = 0; round < 10 && !HasFailure(); ++round) {
+    start(std::make_shared<store::posix_store>(in_memory.path(), store::posix_options{.direct = true}), {.nworkers = 2});
+    const auto file = client_->open("a");
+    EXPECT_EQ(file.result, 0);
+    std::vector<ring_client::ticket> asked;
+    for (std::uint64_t i = 0; i < 64; ++i) {
+      asked.push_back(
+          client_->begin_read(file.handle, static_cast<std::int64_t>(i * 4096), 4096, static_cast<std::uint32_t>(i % 16)));
+    }
+    for (std::uint64_t i = 0; i < 64; ++i) {
+      std::vector<std::byte> got;
+      EXPECT_EQ(client_->end_read(asked[i], &got), 4096);
+      EXPECT_EQ(got, content(1, i * 4096, 4096));
+    }
+  }
+  done = true;
+  sender.join();
+  service_.reset();
+  sigaction(SIGUSR1, &before, nullptr);
 }
 
 TEST_P(service_test, ReadsWhatThePageCacheLacks) {

@@ -5,13 +5,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -105,12 +108,60 @@ TEST_P(posix_store_test, OpensRegularFilesOnly) {
   if (mknod(in_root("none").c_str(), S_IFCHR | 0666, makedev(250, 250)) == 0) {
     EXPECT_EQ(error_of(files, "none"), -ENODEV);
   }
-  if (mknod(in_root("block").c_str(), S_IFBLK | 0666, makedev(240, 0)) == 0) {
-    EXPECT_EQ(error_of(files, "block"), -ENODEV);
+  // With a driver, without one, and one that a container may not open (-EPERM).
+  for (const unsigned major : {7u, 8u, 240u}) {
+    const std::string name = "block" + std::to_string(major);
+    if (mknod(in_root(name).c_str(), S_IFBLK | 0666, makedev(major, 0)) == 0) {
+      EXPECT_EQ(error_of(files, name), -ENODEV) << major;
+    }
   }
   store::posix_store devices("/dev", {.openat2 = GetParam()});
   EXPECT_EQ(error_of(devices, "null"), -ENODEV);
   EXPECT_EQ(error_of(devices, "tty"), -ENODEV);  // opening it fails where there is no terminal
+}
+
+// Who waits to write to a FIFO is not let through by our open, which would end it by SIGPIPE.
+TEST_P(posix_store_test, LeavesAloneWhoWaitsForAFifo) {
+  std::filesystem::create_directory(in_root("d"));
+  for (const char* name : {"fifo", "d/fifo"}) {
+    ASSERT_EQ(mkfifo(in_root(name).c_str(), 0644), 0);
+    std::atomic<pid_t> writer_id{0};
+    std::atomic<bool> let_through{false};
+    ssize_t written = 0;
+    std::thread writer([&] {
+      sigset_t pipe_signal;
+      sigemptyset(&pipe_signal);
+      sigaddset(&pipe_signal, SIGPIPE);
+      pthread_sigmask(SIG_BLOCK, &pipe_signal, nullptr);
+      writer_id = static_cast<pid_t>(::syscall(SYS_gettid));
+      const int fd = ::open(in_root(name).c_str(), O_WRONLY);
+      let_through = true;
+      written = ::write(fd, "hello", 5);
+      ::close(fd);
+    });
+    const auto sleeps = [&] {
+      std::ifstream stat("/proc/self/task/" + std::to_string(writer_id) + "/stat");
+      std::string id, command, state;
+      stat >> id >> command >> state;
+      return state == "S";
+    };
+    EXPECT_TRUE(wait_until([&] { return writer_id != 0 && sleeps(); }));  // in open
+    const store::posix_options how{.writable = true, .openat2 = GetParam()};
+    store::posix_store files(in_root(""), how);
+    for (const int flags : {O_RDONLY, O_RDWR, O_WRONLY, O_RDWR | O_CREAT, O_RDONLY | O_NOFOLLOW}) {
+      EXPECT_EQ(error_of(files, name, flags), -EOPNOTSUPP) << flags;
+      EXPECT_TRUE(wait_until([&] { return let_through || sleeps(); }));
+      EXPECT_FALSE(let_through) << flags;
+    }
+    EXPECT_EQ(error_of(files, name, O_RDWR | O_CREAT | O_EXCL), -EEXIST);
+    const int reader = ::open(in_root(name).c_str(), O_RDONLY | O_NONBLOCK);
+    writer.join();
+    char got[6] = {};
+    EXPECT_EQ(::read(reader, got, 5), 5);
+    EXPECT_STREQ(got, "hello");
+    ::close(reader);
+    EXPECT_EQ(written, 5);
+  }
 }
 
 TEST_P(posix_store_test, SaysWhenItMayNot) {
