@@ -159,22 +159,21 @@ GPUFS_NO_TSAN bool agree_on_call(const lane& self, lane* const* lanes, unsigned 
 std::string describe_calls(const lane& self, lane* const* lanes, unsigned count) {
   // All have come here: what they wrote before, their arguments, is to be read.
   sanitizer::acquire(self.mask == 0 ? static_cast<const void*>(&self.home->nexited) : lanes[std::countr_zero(self.mask)]);
-  const lane *first = nullptr, *other = nullptr;
-  for (unsigned i = 0; i < count && other == nullptr; ++i) {
-    if (!waits_with(self, *lanes[i])) continue;
-    if (first == nullptr) first = lanes[i];
-    if (!agree(call_of(*first), call_of(*lanes[i]))) other = lanes[i];
-  }
-  const cpu_call *a = call_of(*first), *b = call_of(*other);
-  const std::string of_others = others(self, *first, lanes, count);
+  unsigned i = 0;
+  while (!waits_with(self, *lanes[i])) ++i;  // self does
+  const lane& first = *lanes[i];
+  while (i + 1 < count && (!waits_with(self, *lanes[i]) || agree(call_of(first), call_of(*lanes[i])))) ++i;
+  const lane& other = *lanes[i];
+  const cpu_call *a = call_of(first), *b = call_of(other);
+  const std::string of_others = others(self, first, lanes, count);
   if (a == nullptr || b == nullptr || !is_same_function(*a, *b)) {
-    return "lanes of one group make different calls: " + name_of(a) + " by " + lane_name(*first) + ", " + name_of(b) + " by " +
-           short_name(*other, *first) + "; unlike the first: " + of_others;
+    return "lanes of one group make different calls: " + name_of(a) + " by " + lane_name(first) + ", " + name_of(b) + " by " +
+           short_name(other, first) + "; unlike the first: " + of_others;
   }
-  const unsigned i = first_difference(*a, *b);
-  return "lanes of one group call " + name_of(a) + " with different arguments: " + argument_name(*a, i) + " is " +
-         value_text(a->arguments[i]) + " by " + lane_name(*first) + ", " + value_text(b->arguments[i]) + " by " +
-         short_name(*other, *first) + "; unlike the first: " + of_others;
+  const unsigned at = first_difference(*a, *b);
+  return "lanes of one group call " + name_of(a) + " with different arguments: " + argument_name(*a, at) + " is " +
+         value_text(a->arguments[at]) + " by " + lane_name(first) + ", " + value_text(b->arguments[at]) + " by " +
+         short_name(other, first) + "; unlike the first: " + of_others;
 }
 
 std::string call_text(const lane& l) {
