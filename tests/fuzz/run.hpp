@@ -189,7 +189,7 @@ class program_run {
     const device_buffer<device_result> results(p.calls.size());
     const device_buffer<const char*> names(p.calls.size());
     const device_buffer<file_number> numbers(p.calls.size());
-    clock_.write({now_});
+    clock_.write_one(now_);
 
     std::vector<event> by_processes[2];
     const auto make_all = [r](const calls& list, unsigned actor, std::vector<event>& made, auto make) {

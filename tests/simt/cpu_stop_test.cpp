@@ -452,12 +452,12 @@ TEST(stop, a_launch_on_a_stream) {
   launch({}, count_or_throw_kernel{before.get(), true}, on);
   launch({}, count_or_throw_kernel{after.get(), false}, on);
   EXPECT_SAYS(wait(), "the third one throws");
-  EXPECT_GE(before.value(), 32u);
-  EXPECT_EQ(after.value(), 0u);  // what comes behind may need what did not happen
+  EXPECT_GE(before.read_one(), 32u);
+  EXPECT_EQ(after.read_one(), 0u);  // what comes behind may need what did not happen
   EXPECT_EQ(wait(), "");         // told once
   launch({}, count_or_throw_kernel{after.get(), false}, on);
   EXPECT_EQ(wait(), "");
-  EXPECT_EQ(after.value(), 32u);
+  EXPECT_EQ(after.read_one(), 32u);
 }
 
 TEST(stop, a_stream_ends_with_a_failure_nobody_knows_of) {

@@ -293,7 +293,7 @@ TEST(reduce, sums_of_real_numbers_have_one_order) {
     for (unsigned round = 0; round < 3; ++round) {
       device_array<real_results> out(2 * threads);
       launch({.grid = 2, .block = threads, .schedule = {.seed = round + 1}}, real_kernel{out.get(), round});
-      const auto found = out.values();
+      const auto found = out.read();
       for (unsigned t = 0; t < 2 * threads; ++t) {
         const real_results& f = found[t];
         ASSERT_EQ(f.of_tile4, halves_sum(reals<float>(t / 4 * 4, 4, round)));
@@ -349,7 +349,7 @@ TEST(block, reductions) {
     constexpr unsigned grid = 2, nrounds = 3;
     device_array<block_reductions> out(nrounds * grid * threads);
     launch({.grid = grid, .block = threads}, block_reduce_kernel{out.get(), nrounds});
-    const auto found = out.values();
+    const auto found = out.read();
     for (unsigned round = 0; round < nrounds; ++round) {
       for (unsigned b = 0; b < grid; ++b) {
         block_reductions e{0, INT32_MAX, INT32_MIN, 0, INT64_MAX, UINT64_MAX, 0, 127, 0};

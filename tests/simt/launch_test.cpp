@@ -76,11 +76,11 @@ TEST(launch, with_bounds) {
   device_array<unsigned> count(1);
   launch<128>({.grid = 2, .block = 128}, count_kernel{count.get()});
   launch<128, 4>({.grid = 1, .block = 32}, count_kernel{count.get()});
-  EXPECT_EQ(count.value(), 288u);
+  EXPECT_EQ(count.read_one(), 288u);
   const stream on;
   launch<64, 1>({.grid = 1, .block = 64}, count_kernel{count.get()}, on);
   on.wait();
-  EXPECT_EQ(count.value(), 352u);
+  EXPECT_EQ(count.read_one(), 352u);
   for (const bool waits : {true, false}) {
     try {
       if (waits) {
@@ -94,7 +94,7 @@ TEST(launch, with_bounds) {
     }
   }
   on.wait();
-  EXPECT_EQ(count.value(), 352u);
+  EXPECT_EQ(count.read_one(), 352u);
 }
 
 // Waits for the host's word (0: for none), then notes which launch it was.
@@ -125,19 +125,19 @@ TEST(stream, runs_launches_in_order_while_the_host_goes_on) {
     // Another stream waits for none of these.
     launch({.grid = 1, .block = 32}, turn_kernel{go.get(), other_log.get(), 0}, other);
     other.wait();
-    EXPECT_EQ(other_log.values(), (std::vector<std::uint32_t>{1, 0}));
+    EXPECT_EQ(other_log.read(), (std::vector<std::uint32_t>{1, 0}));
     for (std::uint32_t i = 1; i <= nlaunches; ++i) {
       atomic_ref<std::uint32_t, scope::system>(go[0]).store(i, std::memory_order_release);
       if (i == 1) std::this_thread::yield();
     }
     on.wait();
     on.wait();  // nothing more to wait for
-    const std::vector<std::uint32_t> found = log.values();
+    const std::vector<std::uint32_t> found = log.read();
     EXPECT_EQ(found[0], nlaunches);
     for (std::uint32_t i = 1; i <= nlaunches; ++i) EXPECT_EQ(found[i], i);
     launch({.grid = 1, .block = 32}, turn_kernel{go.get(), other_log.get(), 7}, on);
   }  // the end of a stream waits
-  EXPECT_EQ(other_log.value(), 2u);
+  EXPECT_EQ(other_log.read_one(), 2u);
   EXPECT_THROW(launch({.grid = 0, .block = 32}, nothing_kernel{}, stream()), launch_error);
 }
 
@@ -150,7 +150,7 @@ TEST(stream, with_cuda_s_own_calls) {
   plain_kernel<<<1, 32, 0, on.get()>>>(count.get());
   launch({.grid = 1, .block = 32}, count_kernel{count.get()}, on.get());
   ASSERT_EQ(cudaStreamSynchronize(on.get()), cudaSuccess);
-  EXPECT_EQ(count.value(), 64u);
+  EXPECT_EQ(count.read_one(), 64u);
 }
 #endif
 
