@@ -397,7 +397,7 @@ struct host_mount::impl {
           stderr,
           "gpufs: accesses through pointers have failed (%s so far): they read zeros, or wrote nothing. The first: %s. More is "
           "in mount::log()\n",
-          n == 0 ? "?" : std::to_string(n).c_str(), lines.front().c_str());
+          n == 0 ? "?" : std::to_string(n).c_str(), lines.empty() ? "?" : lines.front().c_str());
     } catch (const std::exception&) {
       std::fprintf(stderr, "gpufs: accesses through pointers have failed: they read zeros, or wrote nothing\n");
     }

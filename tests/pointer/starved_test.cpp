@@ -115,7 +115,7 @@ struct starved_kernel : pointer_job {
 
 struct starved : pointer_test, ::testing::WithParamInterface<kind> {
   starved() : pointer_test(GetParam().store == store_kind::posix ? std::filesystem::temp_directory_path() : "/dev/shm") {
-    options.store = GetParam().store == store_kind::posix ? store_kind::posix : store_kind::automatic;
+    options.store = GetParam().store;
     options.cache_nbytes = nframes * page;
     options.writable = true;
     options.frame_timeout = std::chrono::seconds(4);
@@ -267,6 +267,115 @@ TEST_F(starved_ptr, writes_that_find_no_frame_fail_at_once_and_say_why) {
   };
   EXPECT_GE(std::count_if(log.begin(), log.end(), names_the_cause), 1);
 }
+
+// Bytes about the end of a file that is no whole number of pages, while another file's pages are in all frames, or not.
+struct end_kernel : pointer_job {
+  const char* other;
+  inverting handler;
+  std::int64_t mapped, cut;  // bytes: when it is mapped, and when it is read (0: the same)
+  bool starves;
+
+  template <class Bytes, class Records>
+  GPUFS_DEVICE void read(const file& f, const Bytes& p, const Records& wide) const {
+    std::int64_t* r = mine();
+    if (cut != 0) r[0] = ftruncate(this_warp(), f, cut);
+    this_block().sync();
+    constexpr auto nbytes = static_cast<std::int64_t>(gpufs::test::page);
+    const std::int64_t around[] = {0, nbytes - 1, nbytes, 2 * nbytes - 1, 2 * nbytes, 2 * nbytes + 1, 3 * nbytes - 1, 3 * nbytes};
+    for (std::int64_t k = 0; k < 8; ++k) {
+      const auto q = p + around[k];
+      r[1 + 2 * k] = *q;
+      r[2 + 2 * k] = q.error();
+    }
+    const auto w = wide + (2 * nbytes - 8) / 16;  // two pages' bytes
+    const auto both = *w;
+    r[17] = both.bytes[7];
+    r[18] = both.bytes[8];
+    r[19] = w.error();
+  }
+  struct alignas(1) sixteen {
+    std::uint8_t bytes[16];
+  };
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path, cut != 0 ? O_RDWR : O_RDONLY), g = open(warp, fs, other);
+    {
+      const auto held = map<const std::uint32_t>(warp, g) + simt::lane_id() * per_page;
+      if (simt::warp_rank() == 0 && starves) (void)*held;
+      this_block().sync();
+      if (simt::warp_rank() == 1) {
+        if (handler.number == 0) {
+          read(f, map<const std::uint8_t>(warp, f), map<const sixteen>(warp, f, 8));
+        } else {
+          read(f, map<const std::uint8_t>(warp, f, 0, to_the_end, map_flags::none, handler),
+               map<const sixteen>(warp, f, 8, to_the_end, map_flags::none, handler));
+        }
+      } else {
+        this_block().sync();  // as in read
+      }
+      this_block().sync();
+    }
+    warp.sync();
+    close(warp, g);
+    mine()[20] = close(warp, f);
+  }
+};
+
+struct end_of_file : starved {
+  // What byte `at` of a file of `mapped` bytes that was cut to `cut` reads as, and with which error.
+  static std::pair<std::int64_t, std::int64_t> expected(std::int64_t at, std::int64_t mapped, std::int64_t cut, bool inverted) {
+    const std::int64_t now = cut != 0 ? cut : mapped;
+    const auto npages_now = (now + static_cast<std::int64_t>(page) - 1) / static_cast<std::int64_t>(page);
+    if (at >= mapped || at >= npages_now * static_cast<std::int64_t>(page)) return {0, -ENXIO};
+    const auto byte =
+        at < now ? static_cast<std::uint8_t>(content_byte(file_seed, static_cast<std::uint64_t>(at))) : std::uint8_t{0};
+    return {inverted && at < now ? static_cast<std::uint8_t>(~byte) : byte, 0};
+  }
+};
+
+TEST_P(end_of_file, is_the_same_with_and_without_frames) {
+  const bool writes = GetParam().how == way::write || GetParam().how == way::inverted_of_written;
+  const bool inverted = GetParam().how == way::inverted || GetParam().how == way::inverted_of_written;
+  constexpr auto two = static_cast<std::int64_t>(2 * page), three = static_cast<std::int64_t>(3 * page);
+  const device_buffer<char> other(std::vector<char>{'g', 0});
+  for (const std::int64_t end : {two - 1, two, two + 1, three}) {
+    for (const bool starves : {false, true}) {
+      end_mount();
+      const std::int64_t mapped = writes ? three : end, cut = writes ? end : 0;
+      dir.add("f", static_cast<std::uint64_t>(mapped), file_seed);
+      dir.add("g", npages * page, file_seed + 1);
+      let_file_times_pass();
+      const inverting handler{inverted ? fs().new_view() : 0};
+      run<end_kernel>(1, 64, static_cast<const char*>(other.get()), handler, mapped, cut, starves);
+      const std::int64_t nbytes = page,
+                         around[] = {0, nbytes - 1, nbytes, 2 * nbytes - 1, 2 * nbytes, 2 * nbytes + 1, 3 * nbytes - 1, 3 * nbytes};
+      for (unsigned t = 32; t < 64; ++t) {
+        SCOPED_TRACE("lane " + std::to_string(t) + ", " + std::to_string(end) + " bytes" + (starves ? ", starved" : ""));
+        for (unsigned k = 0; k < 8; ++k) {
+          const std::pair<std::int64_t, std::int64_t> got{result(t, 1 + 2 * k), result(t, 2 + 2 * k)};
+          ASSERT_EQ(got, expected(around[k], mapped, cut, inverted)) << "byte " << around[k];
+        }
+        // Both of its pages, or it is not read.
+        const bool has_both = expected(two + 7, mapped, cut, inverted).second == 0;
+        ASSERT_EQ(result(t, 19), has_both ? 0 : -ENXIO);
+        ASSERT_EQ(result(t, 17), has_both ? expected(two - 1, mapped, cut, inverted).first : 0);
+        ASSERT_EQ(result(t, 18), has_both ? expected(two, mapped, cut, inverted).first : 0);
+      }
+      if (starves) {
+        EXPECT_GE(fs().counters().past_cache, 32u);
+      } else {
+        EXPECT_EQ(fs().counters().past_cache, 0u);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(each, end_of_file,
+                         ::testing::Values(kind{way::read, store_kind::posix}, kind{way::read, store_kind::mapped},
+                                           kind{way::write, store_kind::posix}, kind{way::write, store_kind::mapped},
+                                           kind{way::inverted, store_kind::posix},
+                                           kind{way::inverted_of_written, store_kind::posix}),
+                         name_of);
 
 // A page that has half of the pins that a frame's word can count.
 struct crowded_kernel : pointer_job {
