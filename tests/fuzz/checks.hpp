@@ -8,6 +8,14 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace fuzz {
 
+// What is known not to be as promised, and let pass until it is.
+struct known {
+  // An open that waits for another one of the path takes its error, which the host may have found before it began.
+  static constexpr bool errors_are_joined = true;
+  // An open for writing joins a file that was removed or renamed by another spelling, or by the path that a link leads to.
+  static constexpr bool removed_files_are_joined = true;
+};
+
 class checks {
  public:
   checks(const program& p, std::string root) : program_(p), root_(std::move(root)) {}
@@ -324,8 +332,12 @@ class checks {
                   .begin = e.got.begin,
                   .end = e.got.end,
                   .text = e.text(names_mount()),
-                  .shared = {}};
-      if (is_open(e.made.what) && (others || removed_meanwhile(e))) {
+                  .shared = {},
+                  .joined = {}};
+      // Who reads knows a path by its spelling: by another one, or a link, a removed file may still be shared.
+      const bool only_reads = (e.made.flags & (O_ACCMODE | O_GWRONCE)) == O_RDONLY;
+      const bool by_spelling = !program_.links.empty() && (only_reads || known::removed_files_are_joined);
+      if (is_open(e.made.what) && (others || by_spelling || removed_meanwhile(e))) {
         for (const opened_file& o : past_.opens()) {
           if (&o == past_.handle(i) || o.mount != c.mount || o.spelling != c.path || o.begin >= c.end) continue;
           for (const opened_file& holder : past_.opens()) {
@@ -334,6 +346,7 @@ class checks {
           }
         }
       }
+      if (known::errors_are_joined && is_open(e.made.what)) c.joined = errors_beside(i);
       made.push_back(std::move(c));
     }
     order_search search(names_, made, after);
@@ -341,6 +354,18 @@ class checks {
     given_up_ += search.gave_up();
     names_ = after;
     return found ? "" : no_order(made, search.longest(), after);
+  }
+
+  std::set<std::int64_t> errors_beside(std::size_t open) const {
+    const event& e = past_.events()[open];
+    std::set<std::int64_t> errors;
+    for (std::size_t i = 0; i < past_.events().size(); ++i) {
+      const event& other = past_.events()[i];
+      if (i == open || !is_open(other.made.what) || other.made.path != e.made.path || other.made.flags != e.made.flags) continue;
+      if (other.made.mount != e.made.mount || other.got.begin >= e.got.end || other.got.end <= e.got.begin) continue;
+      if (other.was_made() && other.got.value < 0) errors.insert(other.got.value);
+    }
+    return errors;
   }
 
   static std::string no_order(const std::vector<name_call>& made, const std::vector<std::size_t>& longest, const name_tree& after) {

@@ -110,6 +110,17 @@ class drawer {
       if (!draw_.percent(wanted ? 90 : 40)) continue;
       out_.files.push_back({f, draw_.percent(15) ? 0 : draw_.between(draw_.percent(70) ? most_ / 2 : 0, most_), ++id_});
     }
+    draw_links();
+  }
+
+  void draw_links() {
+    if (out_.files.empty() || !draw_.percent(30)) return;
+    const std::string target = draw_.pick(out_.files).path;
+    out_.links.push_back({"l", target});
+    out_.links.push_back({"h", target, true});
+    for (const char* name : {"l", "h"}) {
+      if (draw_.percent(70)) files_.push_back(name);
+    }
   }
 
   static bool has(const std::vector<std::string>& of, const std::string& what) {
@@ -262,6 +273,7 @@ class drawer {
                            (c.what == verb::rename && draw_.percent(renames_directories_));
     const bool other = !is_open(c.what) && draw_.percent(5);
     c.path = directory != other ? draw_.pick(directories_) : draw_file();
+    c.spelled = (is_open(c.what) || c.what == verb::stat) && !out_.links.empty() && draw_.percent(30);
     if (c.what == verb::rename && directory && draw_.percent(40)) {  // one that nothing lies in, so that it goes well
       const bool back = draw_.percent(50);
       c.path = back ? "y" : "x";

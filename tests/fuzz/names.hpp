@@ -15,10 +15,11 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace fuzz {
 
-enum class node_kind { file, directory };
+enum class node_kind { file, directory, link };
 struct node {
   node_kind kind;
-  std::uint64_t inode;  // of a file
+  std::uint64_t inode;      // of a file
+  std::string target = {};  // of a link
   bool operator==(const node&) const = default;
 };
 
@@ -47,6 +48,16 @@ class name_tree {
       if (n->kind != node_kind::directory) return -ENOTDIR;
     }
     return 0;
+  }
+  // The path that remains when links at its end are followed, or nothing: they go round.
+  std::string follow(std::string path) const {
+    for (int i = 0; i < 40; ++i) {
+      const node* n = find(path);
+      if (n == nullptr || n->kind != node_kind::link) return path;
+      const std::string directory = parent(path);
+      path = directory.empty() ? n->target : directory + "/" + n->target;
+    }
+    return "";
   }
   bool is_empty(const std::string& directory) const {
     const auto next = nodes.upper_bound(directory + "/");
@@ -89,6 +100,8 @@ struct name_call {
   std::string text = {};
   // Files that the mount has open under this path, which others may have renamed or removed: it may go on sharing one of them.
   std::set<std::uint64_t> shared;
+  // Errors that others met who opened the path in the same way and at the same time: it may have waited for them.
+  std::set<std::int64_t> joined;
 };
 constexpr unsigned no_mount = ~0u;
 
@@ -100,13 +113,16 @@ class name_rules {
       const bool exclusive = (c.flags & O_CREAT) != 0 && (c.flags & O_EXCL) != 0;
       return !c.shared.empty() && (exclusive ? c.value == -EEXIST : c.value == 0 && c.shared.contains(c.inode));
     }
+    if (c.joined.contains(c.value)) return true;
     switch (c.what) {
       case verb::open:
       case verb::open_all:
         return open(tree, c);
       case verb::stat: {
-        const node* n = tree.find(c.path);
-        if (n == nullptr) return c.value == missing(tree, c.path);
+        const std::string path = tree.follow(c.path);
+        if (path.empty()) return c.value == -ELOOP;
+        const node* n = tree.find(path);
+        if (n == nullptr) return c.value == missing(tree, path);
         const bool is_directory = (c.mode & S_IFMT) == S_IFDIR;
         return c.value == 0 && is_directory == (n->kind == node_kind::directory) && (is_directory || c.inode == n->inode);
       }
@@ -138,12 +154,18 @@ class name_rules {
 
   static bool open(name_tree& tree, const name_call& c) {
     const bool creates = (c.flags & O_CREAT) != 0, exclusive = creates && (c.flags & O_EXCL) != 0;
-    const node* n = tree.find(c.path);
+    const node* first = tree.find(c.path);
+    const bool is_link = first != nullptr && first->kind == node_kind::link;
+    if (is_link && exclusive) return c.value == -EEXIST;
+    if (is_link && (c.flags & O_NOFOLLOW) != 0) return c.value == -ELOOP;
+    const std::string path = tree.follow(c.path);
+    if (path.empty()) return c.value == -ELOOP;
+    const node* n = tree.find(path);
     if (n == nullptr) {
-      const int error = tree.parent_error(c.path);
+      const int error = tree.parent_error(path);
       if (error != 0 || !creates) return c.value == (error != 0 ? error : -ENOENT);
       if (c.value != 0 || tree.has_inode(c.inode)) return false;
-      tree.nodes[c.path] = {node_kind::file, c.inode};
+      tree.nodes[path] = {node_kind::file, c.inode};
       return true;
     }
     if (n->kind == node_kind::directory) return c.value == -EISDIR || (exclusive && c.value == -EEXIST);
@@ -159,7 +181,7 @@ class name_rules {
     } else if (c.what == verb::unlink) {
       error = n->kind == node_kind::directory ? -EISDIR : 0;
     } else {
-      error = n->kind == node_kind::file ? -ENOTDIR : tree.is_empty(c.path) ? 0 : -ENOTEMPTY;
+      error = n->kind != node_kind::directory ? -ENOTDIR : tree.is_empty(c.path) ? 0 : -ENOTEMPTY;
     }
     if (c.value != error) return false;
     if (error == 0) tree.nodes.erase(c.path);
@@ -178,7 +200,7 @@ class name_rules {
     if (name_tree::is_within(c.path, c.second)) errors.insert(-ENOTEMPTY);
     if (from != nullptr && to != nullptr && c.path != c.second) {
       if (from->kind == node_kind::directory) {
-        if (to->kind == node_kind::file) errors.insert(-ENOTDIR);
+        if (to->kind != node_kind::directory) errors.insert(-ENOTDIR);
         if (to->kind == node_kind::directory && !tree.is_empty(c.second)) errors.insert(-ENOTEMPTY);
       } else if (to->kind == node_kind::directory) {
         errors.insert(-EISDIR);
@@ -186,7 +208,8 @@ class name_rules {
     }
     if (!errors.empty()) return errors.contains(c.value);
     if (c.value != 0) return false;
-    if (c.path != c.second) tree.move(c.path, c.second);
+    const bool one_file = from->kind == node_kind::file && to != nullptr && *from == *to;
+    if (c.path != c.second && !one_file) tree.move(c.path, c.second);
     return true;
   }
 };

@@ -24,11 +24,31 @@ struct peer_request {
 
 class peer_process {
  public:
-  // Started at the first call.
-  static peer_process& get() {
-    static peer_process one;
-    return one;
+  peer_process() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) fail_errno("socketpair");
+    ::fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    socket_ = ends[0];
+    std::vector<std::string> variables{std::string(peer_variable) + "=" + std::to_string(ends[1])};
+    for (char** e = environ; *e != nullptr; ++e) {
+      if (!std::string(*e).starts_with("GTEST_")) variables.emplace_back(*e);
+    }
+    std::vector<char*> environment;
+    for (std::string& v : variables) environment.push_back(v.data());
+    environment.push_back(nullptr);
+    std::string self = "/proc/self/exe", filter = "--gtest_filter=fuzz_peer.DISABLED_serves",
+                also = "--gtest_also_run_disabled_tests", brief = "--gtest_brief=1";
+    char* arguments[] = {self.data(), filter.data(), also.data(), brief.data(), nullptr};
+    posix_spawn_file_actions_t quiet;
+    posix_spawn_file_actions_init(&quiet);
+    posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0);
+    const int error = ::posix_spawn(&child_, "/proc/self/exe", &quiet, nullptr, arguments, environment.data());
+    posix_spawn_file_actions_destroy(&quiet);
+    ::close(ends[1]);
+    if (error != 0) throw std::runtime_error("posix_spawn gave " + std::to_string(error));
   }
+  peer_process(const peer_process&) = delete;
+  peer_process& operator=(const peer_process&) = delete;
   ~peer_process() {
     ::close(socket_);
     if (child_ != 0) ::waitpid(child_, nullptr, 0);
@@ -67,30 +87,6 @@ class peer_process {
 
  private:
   explicit peer_process(int socket) : socket_(socket) {}  // of the second process itself
-  peer_process() {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) fail_errno("socketpair");
-    ::fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-    socket_ = ends[0];
-    std::vector<std::string> variables{std::string(peer_variable) + "=" + std::to_string(ends[1])};
-    for (char** e = environ; *e != nullptr; ++e) {
-      if (!std::string(*e).starts_with("GTEST_")) variables.emplace_back(*e);
-    }
-    std::vector<char*> environment;
-    for (std::string& v : variables) environment.push_back(v.data());
-    environment.push_back(nullptr);
-    std::string self = "/proc/self/exe", filter = "--gtest_filter=fuzz_peer.DISABLED_serves",
-                also = "--gtest_also_run_disabled_tests", brief = "--gtest_brief=1";
-    char* arguments[] = {self.data(), filter.data(), also.data(), brief.data(), nullptr};
-    posix_spawn_file_actions_t quiet;
-    posix_spawn_file_actions_init(&quiet);
-    posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0);
-    const int error = ::posix_spawn(&child_, "/proc/self/exe", &quiet, nullptr, arguments, environment.data());
-    posix_spawn_file_actions_destroy(&quiet);
-    ::close(ends[1]);
-    if (error != 0) throw std::runtime_error("posix_spawn gave " + std::to_string(error));
-  }
-
   template <class Transfer, class Bytes>
   bool pass(Transfer transfer, Bytes* bytes, std::size_t nbytes) const {
     for (std::size_t done = 0; done < nbytes;) {

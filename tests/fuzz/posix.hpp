@@ -61,7 +61,12 @@ inline void add_names(name_tree& tree, const std::string& root, const std::strin
     struct ::stat status {};
     if (::lstat((root + "/" + path).c_str(), &status) != 0) fail_errno("lstat " + path);
     const bool is_directory = S_ISDIR(status.st_mode);
-    tree.nodes[path] = {is_directory ? node_kind::directory : node_kind::file, is_directory ? 0 : status.st_ino};
+    node& n = tree.nodes[path];
+    if (S_ISLNK(status.st_mode)) {
+      n = {node_kind::link, 0, std::filesystem::read_symlink(root + "/" + path).string()};
+    } else {
+      n = {is_directory ? node_kind::directory : node_kind::file, is_directory ? 0 : status.st_ino};
+    }
     if (is_directory) add_names(tree, root, path);
   }
   ::closedir(directory);

@@ -56,6 +56,7 @@ struct call {
   unsigned handle = 0;  // which of the group's
   unsigned count = 1;
   int flags = 0;
+  bool spelled = false;  // its path begins with "./", which changes nothing
   std::string path = {}, second = {};
   std::uint64_t begin = 0, nbytes = 0;
   std::uint64_t id = 0;  // of what takes bytes: byte x of the file becomes content_byte(id, x - begin)
@@ -82,6 +83,12 @@ struct fuzz_mount {
   store_choice store = store_choice::automatic;
 };
 
+// A further name of a file, or a symbolic link to its path.
+struct first_link {
+  std::string path, target;
+  bool hard = false;
+};
+
 struct first_file {
   std::string path;
   std::uint64_t nbytes = 0, id = 0;
@@ -95,6 +102,7 @@ struct program {
   std::vector<std::uint32_t> active;  // which groups of the formation do anything
   std::vector<std::string> directories;
   std::vector<first_file> files;
+  std::vector<first_link> links;
   std::vector<round> rounds;
   std::map<unsigned, given_schedule> schedules;  // by round; the others are drawn
   std::string kept;                              // of its calls; nothing: all
@@ -119,7 +127,7 @@ inline std::string to_text(const call& c, bool names_mount) {
   std::ostringstream text;
   text << verb_names[static_cast<int>(c.what)];
   if (names_mount) text << " m" << c.mount;
-  if (!c.path.empty()) text << " '" << c.path << '\'';
+  if (!c.path.empty()) text << (c.spelled ? " './" : " '") << c.path << '\'';
   if (!c.second.empty()) text << " '" << c.second << '\'';
   if (is_open(c.what)) text << ' ' << flags_text(c.flags);
   if (!names_paths(c.what) || is_open(c.what)) text << " h" << c.handle;
@@ -141,6 +149,7 @@ inline std::string to_text(const program& p) {
   text << "\nfiles " << (p.root == root_kind::memory ? "in memory" : "on disk") << ':';
   for (const std::string& d : p.directories) text << ' ' << d << '/';
   for (const first_file& f : p.files) text << ' ' << f.path << " (" << f.nbytes << ')';
+  for (const first_link& l : p.links) text << ' ' << l.path << (l.hard ? " = " : " -> ") << l.target;
   text << '\n';
   for (std::size_t m = 0; m < p.mounts.size(); ++m) {
     const mount_options& o = p.mounts[m].options;

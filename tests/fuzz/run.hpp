@@ -8,6 +8,7 @@
 #include "fuzz/checks.hpp"
 #include "fuzz/peer.hpp"
 #include "gpufs/store/posix_store.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -15,11 +16,11 @@ namespace fuzz {
 
 class program_run {
  public:
-  explicit program_run(const program& p) : program_(p), dir_(p.root == root_kind::memory ? memory_directory() : "/var/tmp") {}
+  program_run(const program& p, const peer_process& peer)
+      : program_(p), peer_(peer), dir_(p.root == root_kind::memory ? memory_directory() : "/var/tmp") {}
 
   // Runs it once: what went wrong first, or nothing.
   std::string operator()() {
-    peer_process::get();  // it has a descriptor
     const std::size_t descriptors = open_descriptors();
     std::string wrong;
     try {
@@ -27,9 +28,11 @@ class program_run {
       for (unsigned r = 0; r < program_.rounds.size() && wrong.empty(); ++r) wrong = run_round(r, program_.rounds[r]);
       if (wrong.empty()) wrong = run_round(static_cast<unsigned>(program_.rounds.size()), all_close());
       if (wrong.empty()) wrong = left_in_mounts();
+      if (!wrong.empty()) expect_leftovers("the program failed, and was left there");
       mounts_.clear();
       if (wrong.empty()) wrong = left_in_process(descriptors);
     } catch (const std::exception& e) {
+      expect_leftovers("as above");
       wrong = e.what();
     }
     return wrong;
@@ -46,6 +49,13 @@ class program_run {
     checks_ = std::make_unique<checks>(program_, dir_.path());
     for (const std::string& d : program_.directories) std::filesystem::create_directory(dir_ / d);
     for (const first_file& f : program_.files) dir_.add(f.path, f.nbytes, f.id);
+    for (const first_link& l : program_.links) {
+      if (l.hard) {
+        std::filesystem::create_hard_link(dir_ / l.target, dir_ / l.path);
+      } else {
+        std::filesystem::create_symlink(l.target, dir_ / l.path);
+      }
+    }
     std::ofstream(dir_ / counters_name) << std::string(counters_nbytes, '\0');
     checks_->begin();
     std::vector<mount_ref> refs;
@@ -170,7 +180,7 @@ class program_run {
         e.made.path = c.path.empty() ? name : c.path + "/" + name;
         e.made.second.clear();
       } else {
-        d.path = p.text(c.path);
+        d.path = p.text((c.spelled ? "./" : "") + c.path);
         d.second = p.text(c.second);
       }
       p.calls.push_back(d);
@@ -204,8 +214,8 @@ class program_run {
     };
     std::thread host =
         make_all(what.host, host_actor, by_processes[0], [this](const call& c) { return make_by_posix(dir_.path(), c); });
-    std::thread peer = make_all(what.peer, peer_actor, by_processes[1],
-                                [this](const call& c) { return peer_process::get().make(dir_.path(), c); });
+    std::thread peer =
+        make_all(what.peer, peer_actor, by_processes[1], [this](const call& c) { return peer_.make(dir_.path(), c); });
     simt::cpu_schedule schedule = program_.how.schedule;
     set_schedule(r, schedule);
     std::string wrong;
@@ -285,6 +295,7 @@ class program_run {
   }
 
   const program& program_;
+  const peer_process& peer_;
   const temp_dir dir_;
   std::vector<std::unique_ptr<mount>> mounts_;
   std::unique_ptr<device_bytes<mount_ref>> refs_;

@@ -59,7 +59,8 @@ inline call_numbers numbers_from_text(const std::string& text) {
 
 class shrinker {
  public:
-  shrinker(const program& drawn, std::string wrong) : drawn_(drawn), best_(drawn), wrong_(std::move(wrong)) {}
+  shrinker(const program& drawn, std::string wrong, const peer_process& peer)
+      : drawn_(drawn), peer_(peer), best_(drawn), wrong_(std::move(wrong)) {}
 
   void operator()() {
     call_numbers kept = all_calls(drawn_);
@@ -106,7 +107,7 @@ class shrinker {
   }
 
   std::string wrong_in(const program& p) {
-    program_run run(p);
+    program_run run(p, peer_);
     const std::string wrong = run();
     if (!wrong.empty()) traces_ = run.traces();
     return wrong;
@@ -138,15 +139,16 @@ class shrinker {
   }
   void find_schedule() {
     if (!best_.schedules.empty()) return;
-    for (unsigned i = 0; i < (on_cuda ? 0 : 300) && in_time(); ++i) {
+    constexpr int most = on_cuda ? 0 : 300;
+    for (int i = 0; i < most && in_time(); ++i) {
       program p = drawn_;
       simt::cpu_schedule& s = p.how.schedule;
       const bool as_drawn = i == 0 && s.policy == simt::schedule_policy::priorities;
       if (!as_drawn) {
         s.policy = simt::schedule_policy::priorities;
-        s.seed += 1000 * i;
+        s.seed += 1000 * static_cast<std::uint64_t>(i);
         s.nthreads = 1;
-        s.depth = 1 + i % 4;
+        s.depth = 1 + static_cast<unsigned>(i) % 4;
         s.delay_percent = i % 3 == 0 ? 5 : 0;
       }
       if (!wrong_in(p).empty() && keep_points(p)) return;
@@ -155,6 +157,7 @@ class shrinker {
   }
 
   const program& drawn_;
+  const peer_process& peer_;
   program best_;
   std::string wrong_;
   std::map<unsigned, simt::schedule_trace> traces_;

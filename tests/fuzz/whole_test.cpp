@@ -18,6 +18,7 @@ TEST(fuzz, programs_do_what_is_promised) {
   const bool loud = number_from_environment("GPUFS_TEST_VERBOSE", 0) != 0;
   const bool goes_on = number_from_environment("GPUFS_FUZZ_GO_ON", 0) != 0;
   const std::uint64_t nschedules = on_cuda ? 2 : under_tsan ? 1 : 8;  // of each program
+  const fuzz::peer_process peer;
   unsigned nfailed = 0;
   std::map<fuzz::verb, std::map<std::int64_t, std::uint64_t>> tally;
   std::uint64_t given_up = 0;
@@ -31,7 +32,7 @@ TEST(fuzz, programs_do_what_is_promised) {
     std::string wrong;
     for (std::uint64_t i = 0; i < nschedules && wrong.empty(); ++i) {
       if (i != 0) program.how.schedule.seed += 1'000'003;
-      fuzz::program_run run(program);
+      fuzz::program_run run(program, peer);
       wrong = run();
       run.add_to(tally);
       given_up += run.searches_given_up();
@@ -45,7 +46,7 @@ TEST(fuzz, programs_do_what_is_promised) {
       continue;
     }
     std::cout << "GPUFS_TEST_SEED=" << seed << ": " << wrong << "\nlooking for a shorter run that fails" << std::endl;
-    fuzz::shrinker shrink(program, wrong);
+    fuzz::shrinker shrink(program, wrong, peer);
     shrink();
     FAIL() << wrong << "\nshorter: " << shrink.wrong() << '\n' << shrink.summary() << '\n' << to_text(shrink.shortest());
   }
