@@ -146,6 +146,8 @@ class faulty_file final : public store::open_file {
 
   const store::file_info& info() const override { return info_; }
   int check_version() const override { return real_->check_version(); }
+  void begin_rename() override { real_->begin_rename(); }
+  void end_rename() override { real_->end_rename(); }
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
     const std::uint64_t n = ++wrong_->reads;
     wrong_->read_gate.pass();
