@@ -45,7 +45,8 @@ struct mount_options {
               // RLIMIT_NOFILE is raised towards it, and stays so; the log says where it stands
   std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each. Of the default
                                       // some four fifths can be had, of up to 256 all
-  std::uint64_t pin_nbytes = 0;       // host memory that mapped files may pin; 0: half of what is available
+  std::uint64_t pin_nbytes = 0;       // host memory that mapped files may pin; 0: half of what is available, or of what
+                                      // a container may have
   bool writable = false;              // files may be opened for writing; costs an eighth of cache_nbytes more, and 20 bytes a page
   std::uint64_t dirty_nbytes = 0;     // pages with bytes that are not in their files yet: who writes more waits until some
                                       // are. 0: a quarter of the cache; at most half of it

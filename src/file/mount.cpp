@@ -242,7 +242,13 @@ struct host_mount::impl {
       tell_leftovers();
       end_writing();
       check_pins();
-    } catch (const std::exception&) {  // the device is lost, and its pages and pins with it
+    } catch (const std::exception& e) {  // the device is lost, and its pages and pins with it
+      if (options.writable) {
+        std::fprintf(
+            stderr,
+            "gpufs: a mount ends whose device is lost, and with it all that was written and neither synced nor closed: %s\n",
+            e.what());
+      }
     }
   }
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -15,12 +14,13 @@
 #include "gpufs/store/auto_store.hpp"
 #include "mappings.hpp"
 #include "path.hpp"
+#include "pin_budget.hpp"
 
 namespace gpufs::store {
 namespace {
 
 std::shared_ptr<mappings> make_mappings(simt::platform& machine, std::uint64_t pin_nbytes) {
-  return std::make_shared<mappings>(machine, pin_nbytes == 0 ? default_pin_nbytes() : pin_nbytes);
+  return std::make_shared<mappings>(machine, pin_budget(pin_nbytes));
 }
 
 constexpr const char* pull_reason = "pull: its mapping is registered, and the device reads the host's page cache in place";
@@ -62,17 +62,6 @@ std::unique_ptr<open_file> map_to_write(std::unique_ptr<live_file> file, const s
 }
 
 }  // namespace
-
-std::uint64_t default_pin_nbytes() {
-  // C's stdio: in a Python process with several C++ run-time libraries an istream gave a wrong number here.
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> meminfo(std::fopen("/proc/meminfo", "re"), &std::fclose);
-  std::array<char, 256> line;
-  unsigned long long kib = 0;
-  while (meminfo && std::fgets(line.data(), static_cast<int>(line.size()), meminfo.get()) != nullptr) {
-    if (std::sscanf(line.data(), "MemAvailable: %llu", &kib) == 1) return std::uint64_t{kib} * 1024 / 2;
-  }
-  return std::uint64_t{1} << 30;
-}
 
 mapped_store::mapped_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes, posix_options options)
     : rooted_store(root, options), mappings_(make_mappings(machine, pin_nbytes)) {}

@@ -518,6 +518,68 @@ TEST(limits, of_the_disk_are_told_once_and_lose_nothing_else) {
   EXPECT_EQ(m.counters().host_opens, m.counters().host_closes);
 }
 
+// Files in memory that are written in place while their file system is full: what has its pages is written there, what needs new
+// ones is told. Stores into a hole that somebody has made meanwhile are lost, which is told too; nobody is killed by them.
+TEST(limits, of_a_full_file_system_in_memory_hold_for_stores_in_place) {
+  constexpr std::size_t kib = 1024, nbytes = 256 * kib, page_nbytes = 4096;
+  const small_disk disk;
+  if (disk.error() != 0) GTEST_SKIP() << "a file system of our own needs name spaces: " << std::strerror(disk.error());
+  const temp_dir dir(disk.path());
+  for (const char* name : {"whole", "cut"}) dir.add(name, nbytes, 1);
+  dir.add("sparse", 0, 0);
+  dir.resize("sparse", nbytes);
+  mount_options options = writing();
+  options.page_nbytes = page_nbytes;
+  options.cache_nbytes = 32 * page_nbytes;
+  options.custom_store = mapping_store(dir.path());
+  const mount m(dir.path(), options);
+  players one(m.ref(), {});
+  script open;
+  open.open(0, "whole", O_RDWR);
+  open.open(1, "cut", O_RDWR);
+  open.open(2, "sparse", O_RDWR);
+  for (const outcome& o : one.run(open)) ASSERT_GE(o.value, 0);
+  unsigned nstored = 0;
+  for (const file_report& file : m.open_files()) nstored += file.reason.starts_with("stored: ");
+  EXPECT_EQ(nstored, 2u) << "one with holes is not written in place";
+  const auto fill = [&](const char* name) {
+    const int fd = ::open((dir / name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    const std::vector<std::byte> some(page_nbytes);
+    while (::write(fd, some.data(), some.size()) > 0) {
+    }
+    EXPECT_EQ(errno, ENOSPC);
+    ::close(fd);
+  };
+  fill("filler");
+
+  script s;
+  const auto in_place = s.pwrite(0, content(2, 0, nbytes), 0), kept = s.fsync(0);
+  s.append(0, content(3, 0, 64 * kib));
+  const auto longer = s.fsync(0);
+  s.pwrite(2, content(4, 0, 64 * kib), 64 * kib);
+  const auto into_hole = s.fsync(2);
+  const auto got = one.run(s);
+  EXPECT_EQ(got[in_place].value, static_cast<std::int64_t>(nbytes));
+  EXPECT_EQ(got[kept].value, 0);
+  EXPECT_EQ(got[longer].value, -ENOSPC);
+  EXPECT_EQ(got[into_hole].value, -ENOSPC);
+  auto whole = dir.read("whole");
+  whole.resize(nbytes);
+  EXPECT_EQ(whole, content(2, 0, nbytes));
+
+  const int cut = ::open((dir / "cut").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::fallocate(cut, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, nbytes), 0);
+  ::close(cut);
+  fill("filler2");
+  script t;
+  t.pwrite(1, content(5, 0, nbytes), 0);
+  const auto lost = t.fsync(1);
+  for (unsigned f = 0; f < 3; ++f) t.close(f);
+  EXPECT_LT(one.run(t)[lost].value, 0);
+  EXPECT_EQ(m.counters().pins, 0u);
+  EXPECT_EQ(m.counters().unwritten_pages, 0u);
+}
+
 }  // namespace
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::test

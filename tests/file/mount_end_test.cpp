@@ -85,6 +85,63 @@ TEST_F(mount_end, says_nothing_when_nothing_hangs) {
   EXPECT_EQ(end(m), "");
 }
 
+// The machine, until the test loses it.
+class losable_platform final : public simt::platform {
+ public:
+  std::atomic<bool> lost{false};
+  void* allocate_device(std::size_t nbytes) override { return real_.allocate_device(nbytes); }
+  void deallocate_device(void* ptr) noexcept override { real_.deallocate_device(ptr); }
+  void* allocate_pinned(std::size_t nbytes) override { return real_.allocate_pinned(nbytes); }
+  void deallocate_pinned(void* ptr) noexcept override { real_.deallocate_pinned(ptr); }
+  const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) override {
+    return real_.register_readonly(ptr, nbytes, why);
+  }
+  void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
+    return real_.register_writable(ptr, nbytes, why);
+  }
+  void unregister(const void* ptr) noexcept override { real_.unregister(ptr); }
+  void copy_to_device(void* dst, const void* src, std::size_t nbytes) override {
+    use();
+    real_.copy_to_device(dst, src, nbytes);
+  }
+  void copy_from_device(void* dst, const void* src, std::size_t nbytes) override {
+    use();
+    real_.copy_from_device(dst, src, nbytes);
+  }
+  void zero_device(void* dst, std::size_t nbytes) override {
+    use();
+    real_.zero_device(dst, nbytes);
+  }
+  std::string_view name() const override { return real_.name(); }
+  bool is_cuda() const override { return real_.is_cuda(); }
+  std::size_t memory_nbytes() const override { return real_.memory_nbytes(); }
+  std::string describe() const override { return real_.describe(); }
+
+ private:
+  void use() const {
+    if (lost) throw std::runtime_error("the test lost the device");
+  }
+  simt::platform& real_ = simt::this_platform();
+};
+
+TEST(mount_of_a_lost_device, says_what_is_lost) {
+  const temp_dir dir;
+  losable_platform machine;
+  for (const bool writable : {false, true}) {
+    mount_options options;
+    options.writable = writable;
+    options.cache_nbytes = 64 * 4096;
+    machine.lost = false;
+    std::optional<host_mount> m(std::in_place, machine, dir.path(), options);
+    machine.lost = true;
+    ::testing::internal::CaptureStderr();
+    m.reset();
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(text.find("whose device is lost") != std::string::npos, writable) << text;
+    EXPECT_EQ(text.find("the test lost the device") != std::string::npos, writable) << text;
+  }
+}
+
 // A child has the mount's memory and none of its threads.
 TEST(mount_of_a_parent, ends_without_a_word_in_a_child) {
   temp_dir dir;

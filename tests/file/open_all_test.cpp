@@ -312,7 +312,7 @@ TEST(open_all, of_one_directory_by_many_groups) {
   }
 }
 
-// A store whose opens take 5 ms: a warp has as many under way as the host has threads for them.
+// A store whose opens take long: a warp has as many under way as the host has threads for them.
 TEST(open_all, has_many_requests_under_way) {
   temp_dir dir;
   constexpr unsigned nfiles = 64, at_once = 16;
@@ -330,15 +330,6 @@ TEST(open_all, has_many_requests_under_way) {
   store->wrong().open_gate.open();
   kernel.join();
   EXPECT_EQ(got.all_good, 1u);
-  expect_all_closed(m);
-
-  constexpr milliseconds one_open(5);
-  store->wrong().open_delay_ns = std::chrono::nanoseconds(one_open).count();
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(groups.run({.nread = 0}).all_good, 1u);
-  const auto took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
-  RecordProperty("ms", static_cast<int>(took.count()));
-  EXPECT_LT(took, nfiles * one_open / 2) << "one after another they take 320 ms";
   expect_all_closed(m);
 }
 

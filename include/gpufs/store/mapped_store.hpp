@@ -20,7 +20,8 @@ struct pin_usage {
 
 class mappings;  // registered mappings, shared by the opens of one version of a file
 
-// Half of what the kernel calls MemAvailable, in bytes; 1 GiB where it does not say.
+// Half of what the kernel calls MemAvailable, in bytes, or of the memory limit of the process's control groups (a container's),
+// where that is less; 1 GiB where neither is known.
 std::uint64_t default_pin_nbytes();
 
 // posix_store, mapped (PROT_READ, MAP_SHARED) and registered with the platform at open; kind pull. What cannot be mapped does
@@ -33,7 +34,8 @@ std::uint64_t default_pin_nbytes();
 // unregister.
 class mapped_store final : public rooted_store {
  public:
-  // pin_nbytes 0: default_pin_nbytes(). Throws std::system_error as posix_store. The platform must outlive store and files.
+  // pin_nbytes 0: default_pin_nbytes(); no more counts than the memory limit of the process's control groups. Throws
+  // std::system_error as posix_store. The platform must outlive store and files.
   mapped_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes = 0, posix_options options = {});
   ~mapped_store() override;
 
