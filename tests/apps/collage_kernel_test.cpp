@@ -7,6 +7,7 @@
 
 #include "apps/collage/match_device.hpp"
 #include "collage_fixture.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::apps::collage {
 namespace {
@@ -19,6 +20,7 @@ bool same(const match& a, const match& b) {
 
 class Kernel : public ::testing::Test {
  protected:
+  void SetUp() override { gpufs::test::expect_leftovers("the library stays open for the kernels to come"); }
   static void SetUpTestSuite() {
     folder_ = new temporary_folder;
     build(folder_->file("plain.lib"), 1200, {.shortlist_goal = 48, .key_nbits = 14});

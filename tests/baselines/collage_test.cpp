@@ -7,6 +7,7 @@
 #include "baselines/block_match_kernel.hpp"
 #include "baselines/original_mount.hpp"
 #include "baselines/pointer_match_kernel.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::apps::collage {
 namespace {
@@ -20,6 +21,7 @@ constexpr auto by_pointers = []<class Mount>(const match_kernel<Mount>& kernel) 
 
 class BaselineCollage : public ::testing::Test {
  protected:
+  void SetUp() override { gpufs::test::expect_leftovers("the library stays open for the kernels to come"); }
   static void SetUpTestSuite() {
     folder_ = new temporary_folder;
     build(folder_->file("plain.lib"), 1200, {.shortlist_goal = 48, .key_nbits = 14});

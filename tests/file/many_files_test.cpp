@@ -18,6 +18,10 @@ constexpr std::uint32_t files_per_directory = 1000;
 // "d12/f12345".
 GPUFS_HOST_DEVICE void path_of(std::uint32_t n, char (&out)[32]) { format_path(out, 'd', n / files_per_directory, "/f", n); }
 
+struct block_paths {
+  char of_warp[2][32];
+};
+
 enum class step : std::uint32_t { open, read, close };
 
 struct many {
@@ -35,8 +39,9 @@ struct many {
     for (std::uint32_t n = me; n < nfiles; n += nwarps) {
       std::int64_t error = 0;
       if (what == step::open) {
-        char path[32];
-        path_of(n, path);
+        auto& path = simt::shared<block_paths>().of_warp[simt::warp_rank()];
+        if (group.leader()) path_of(n, path);
+        group.sync();
         const file f = open(group, fs, path);
         if (group.leader()) numbers[n] = static_cast<std::int32_t>(f.number());
         error = f.error();

@@ -4,6 +4,7 @@
 
 #include "file/fuse_folder.hpp"
 #include "file/script.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -45,6 +46,7 @@ class mount_end : public ::testing::Test {
 };
 
 TEST_F(mount_end, waits_no_longer_than_it_was_told) {
+  expect_leftovers("the host hangs");
   { mount warm(folder_.path(), options_); }  // what starts once in a process has
   const std::ptrdiff_t before = nthreads();
   std::optional<mount> m(std::in_place, folder_.path(), options_);
@@ -61,6 +63,7 @@ TEST_F(mount_end, waits_no_longer_than_it_was_told) {
 }
 
 TEST_F(mount_end, of_one_that_has_not_written_all_writes_it_when_the_store_answers) {
+  expect_leftovers("the host hangs");
   options_.writable = true;
   std::optional<mount> m(std::in_place, folder_.path(), options_);
   players one(m->ref(), {});
@@ -76,6 +79,7 @@ TEST_F(mount_end, of_one_that_has_not_written_all_writes_it_when_the_store_answe
 }
 
 TEST_F(mount_end, says_nothing_when_nothing_hangs) {
+  expect_leftovers("the file stays open");
   std::optional<mount> m(std::in_place, folder_.path(), options_);
   players one(m->ref(), {});
   script s;

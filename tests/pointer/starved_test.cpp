@@ -3,6 +3,7 @@
 // And how a failed access is told: by the pointer, by the launch, by the mount.
 #include <chrono>
 
+#include "leftovers.hpp"
 #include "pointer/pointer_fixture.hpp"
 
 namespace gpufs::test {
@@ -486,6 +487,7 @@ struct sticky_kernel : pointer_job {
 };
 
 TEST_F(starved_ptr, an_access_that_failed_stays_in_the_pointer) {
+  expect_leftovers("a page changed through a private mapping");
   run<sticky_kernel>(1, 32);
   for (unsigned t = 0; t < 32; ++t) {
     const std::vector<std::int64_t> expected = {0,      0, -ENXIO, -ENXIO, -ENXIO, 0,      0,      0, 0,     -ENXIO,

@@ -454,7 +454,7 @@ TEST(stop, a_launch_on_a_stream) {
   EXPECT_SAYS(wait(), "the third one throws");
   EXPECT_GE(before.read_one(), 32u);
   EXPECT_EQ(after.read_one(), 0u);  // what comes behind may need what did not happen
-  EXPECT_EQ(wait(), "");         // told once
+  EXPECT_EQ(wait(), "");            // told once
   launch({}, count_or_throw_kernel{after.get(), false}, on);
   EXPECT_EQ(wait(), "");
   EXPECT_EQ(after.read_one(), 32u);
