@@ -465,8 +465,8 @@ struct sticky_kernel : pointer_job {
       for_each_n(
           11, 1, [&](std::uint32_t) { ++n; }, walks);
       r[12] = n == 11 ? walks.error() : 1;
-      auto w = map<std::uint32_t>(warp, f, 0, 10, map_flags::private_changes);
-      w[0] = 1;
+      auto w = map<std::uint32_t>(warp, f, 0, 32, map_flags::private_changes);
+      w[thread()] = 1;
       r[13] = w.error();
       w[-1] = 1;
       r[14] = w.error();
@@ -481,6 +481,12 @@ struct sticky_kernel : pointer_job {
       r[17] = straddling.error();
       const three_words beyond = straddling[2];
       r[18] = straddling.error() + static_cast<std::int64_t>(beyond.a);
+      const auto constant = map<const std::uint32_t>(warp, f, 0, 10);
+      const ptr<std::uint32_t> forged(constant.mapped(), constant.within(), {});
+      forged[0] = 1;
+      r[19] = forged.error();
+      (void)static_cast<std::uint32_t>(forged[10]);
+      r[20] = forged.error();  // the first one's
     }
     close(warp, f);
   }
@@ -490,8 +496,8 @@ TEST_F(starved_ptr, an_access_that_failed_stays_in_the_pointer) {
   expect_leftovers("a page changed through a private mapping");
   run<sticky_kernel>(1, 32);
   for (unsigned t = 0; t < 32; ++t) {
-    const std::vector<std::int64_t> expected = {0,      0, -ENXIO, -ENXIO, -ENXIO, 0,      0,      0, 0,     -ENXIO,
-                                                -ENXIO, 0, -ENXIO, 0,      -ENXIO, -ENXIO, -ENXIO, 0, -ENXIO};
+    const std::vector<std::int64_t> expected = {0, 0,      -ENXIO, -ENXIO, -ENXIO, 0,      0, 0,      0,       -ENXIO, -ENXIO,
+                                                0, -ENXIO, 0,      -ENXIO, -ENXIO, -ENXIO, 0, -ENXIO, -EACCES, -EACCES};
     std::vector<std::int64_t> got;
     for (unsigned i = 0; i < expected.size(); ++i) got.push_back(result(t, i));
     ASSERT_EQ(got, expected) << "lane " << t;
