@@ -61,9 +61,8 @@ class checks {
   std::vector<std::byte> bytes_of(const std::string& path) const {
     std::ifstream in(root_ + "/" + path, std::ios::binary);
     const std::string all((std::istreambuf_iterator<char>(in)), {});
-    std::vector<std::byte> bytes(all.size());
-    std::memcpy(bytes.data(), all.data(), all.size());
-    return bytes;
+    const auto* first = reinterpret_cast<const std::byte*>(all.data());
+    return {first, first + all.size()};
   }
 
   static std::string not_what(const std::string& expected) { return "not " + expected; }
@@ -250,10 +249,13 @@ class checks {
     }
     auto size = past_.file(e.got.inode).nbytes(who);
     if (!coherent && writers.size() > 1) size.low = 0;
-    for (const opened_file& o : past_.opens()) {  // with O_GWRONCE, it ends where the farther of the two says
-      if (o.inode != e.got.inode || o.mount != e.made.mount || !o.once()) continue;
+    for (const opened_file& o : past_.opens()) {
+      if (o.inode != e.got.inode || o.mount != e.made.mount || o.version) continue;
       if (o.begin >= e.got.end || o.close_end <= e.got.begin) continue;
-      size.high = std::max(size.high, past_.file(o.inode).nbytes({o.by, e.got.begin, e.got.end, o.baseline}).high);
+      const auto theirs = past_.file(o.inode).nbytes({o.writers, e.got.begin, e.got.end, o.baseline});
+      size.high = std::max(size.high, theirs.high);
+      // Who reads may be the last to hold what was opened for writing. With O_GWRONCE, it ends where the farther of the two says.
+      if (!coherent && !o.once()) size.low = std::min(size.low, theirs.low);
     }
     return size.hold(static_cast<std::uint64_t>(e.got.nbytes)) ? "" : std::to_string(e.got.nbytes) + " bytes, not " + size.text();
   }

@@ -38,6 +38,7 @@ struct opened_file {
   std::uint64_t inode = 0;
   std::uint64_t begin = 0, end = 0, close_begin = never, close_end = never;
   domain by = 0;
+  domain writers = 0;          // of those who may share what they write with it
   bool coherent = false;       // shares what is written
   bool version = false;        // what of the file was there as it was opened, or -ESTALE
   std::uint64_t baseline = 0;  // what had been flushed before is seen
@@ -139,6 +140,7 @@ class history {
         o.version &= !other.writes() && (k > n || other.version);
       }
       o.by = o.coherent ? common : next++;
+      o.writers = common;
     }
   }
 
