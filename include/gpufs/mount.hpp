@@ -97,9 +97,10 @@ class host_mount {
  public:
   host_mount(simt::platform& machine, const std::string& root, const mount_options& options);
   // Kernels that use the mount must have ended; what they left unwritten is written, see sync(). What was lost and nobody was told
-  // of, it says on stderr; so it does of accesses through pointers that failed. It waits for the store: for longer than 3 s only after it has said on stderr for which call, and
-  // of which file; and for no more than end_timeout. Then it says so and returns, and what is left ends by itself, in a thread of
-  // its own, when the store answers: until then the mount's memory, threads and files stay, and so does a custom_store.
+  // of, it says on stderr; so it does of accesses through pointers that failed. It waits for the store: for longer than 3 s only
+  // after it has said on stderr for which call, and of which file; and for no more than end_timeout. Then it says so and returns,
+  // and what is left ends by itself, in a thread of its own, when the store answers: until then the mount's memory, threads and
+  // files stay, and so does a custom_store.
   ~host_mount();
   host_mount(host_mount&&) noexcept;
   host_mount& operator=(host_mount&&) noexcept;
@@ -109,8 +110,8 @@ class host_mount {
   mount_counters counters() const;
   std::vector<file_report> open_files() const;
   // Recent errors, oldest first; then those of accesses through pointers, with file, offset, cause and who made them: the first
-  // 256, of which each stands for all of one warp in one mapping to one page for one reason; then how many requests found no answer in time. Also
-  // after a kernel was stopped by one (on CUDA without the last, and without how many accesses a line stands for).
+  // 256, of which each stands for all of one warp in one mapping to one page for one reason; then how many requests found no answer
+  // in time. Also after a kernel was stopped by one (on CUDA without the last, and without how many accesses a line stands for).
   std::vector<std::string> log() const;
   // Brings what kernels have written and neither synced nor closed to its files (their host page cache), as the mount's end does:
   // for kernels that ended early. No kernel that uses the mount may run. How many pages could not be written (yet, where the host

@@ -72,7 +72,8 @@ void worker::open_file(const work& w, const std::string& path) {
     } else {
       out.result = read_along(w, *file, how);
       const open_files::entered entered = core_.open.insert(
-          std::move(file), {.path = path, .device_number = w.number, .how = how, .once = once, .remote = remote, .not_handle = w.skip});
+          std::move(file),
+          {.path = path, .device_number = w.number, .how = how, .once = once, .remote = remote, .not_handle = w.skip});
       error = entered.error;
       out.handle = entered.handle;
       if (error == 0 && entered.joined) {

@@ -69,8 +69,8 @@ struct path_writer {
 //   char path[32];
 //   gpufs::format_path(path, "run-", run, "/part-", gpufs::padded(part, 5), ".bin");  // run-7/part-00042.bin
 //
-// One thread calls it. For a group's open that is one lane, with `path` in memory that all lanes see, shared or global, and the group
-// syncs before the call; a local variable serves calls of this_thread() alone.
+// One thread calls it. For a group's open that is one lane, with `path` in memory that all lanes see, shared or global, and the
+// group syncs before the call; a local variable serves calls of this_thread() alone.
 template <std::size_t N, class... Parts>
 GPUFS_HOST_DEVICE int format_path(char (&out)[N], const Parts&... parts) {
   detail::path_writer path{out, N - 1, 0, 0};
