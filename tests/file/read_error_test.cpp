@@ -356,8 +356,9 @@ class broken_mapping final : public store::store {
 };
 
 TEST(pulled_read_error, is_what_the_host_says) {
-  if (on_cuda) GTEST_SKIP() << "a GPU cannot go on after such an access";
-  for (const int error : {EIO, ESTALE, 0}) {
+  const std::vector<int> errors = on_cuda ? std::vector<int>{} : std::vector<int>{EIO, ESTALE, 0};
+  if (errors.empty()) GTEST_SKIP() << "a GPU cannot go on after such an access";
+  for (const int error : errors) {
     mount_options options;
     options.custom_store = std::make_shared<broken_mapping>(error);
     options.cache_nbytes = 16 * page;
