@@ -72,8 +72,6 @@ template <class Group>
 GPUFS_DEVICE std::int64_t scratch_bytes(Group group, const file& f, std::uint64_t begin, std::uint64_t nbytes, const std::byte* in,
                                         std::uint32_t mine, std::uint32_t* error) {
   std::uint32_t wrong = 0;
-  auto whole = map<unsigned char>(group, f, 0, to_the_end, map_flags::private_changes);
-  if (whole.error() != 0) return whole.error();
   const std::int64_t n =
       for_bytes<unsigned char>(group, f, begin, nbytes, map_flags::private_changes, error, [&](auto& p, std::int64_t k) {
         if (static_cast<std::uint64_t>(p.offset()) % 8 != mine) return;
@@ -81,6 +79,9 @@ GPUFS_DEVICE std::int64_t scratch_bytes(Group group, const file& f, std::uint64_
         wrong += static_cast<std::byte>(static_cast<unsigned char>(*p)) != in[k];
       });
   const bool any = group.any(wrong != 0);
+  // Afterwards: the file may have grown before the others' page was mapped, and who leaves last gives all up.
+  auto whole = map<unsigned char>(group, f, 0, to_the_end, map_flags::private_changes);
+  if (whole.error() != 0) return whole.error();
   const int discarded = discard(group, whole);
   return n < 0 ? n : discarded != 0 ? discarded : any;
 }
