@@ -580,21 +580,27 @@ void host_mount::ender::operator()(impl* mount) const noexcept {
     std::unique_lock hold(state->lock);
     return state->ended.wait_for(hold, time, [&] { return state->done; });
   };
-  const auto say = [&](const char* text) {
-    const std::string what = what_hangs();
-    std::fprintf(stderr, "gpufs: a mount's end %s %s\n", text, what.empty() ? "what the store has not answered" : what.c_str());
-  };
+  // Once it is known what hangs: that an end takes long on a busy machine is not worth a word.
+  const auto begin = std::chrono::steady_clock::now();
   const std::chrono::nanoseconds silent = std::min<std::chrono::nanoseconds>(std::chrono::seconds(3), limit / 2);
-  if (!ends_within(silent)) {
-    const auto seconds = std::chrono::ceil<std::chrono::seconds>(limit - silent).count();
-    say(("waits, for up to " + std::to_string(seconds) + " s more, for").c_str());
-    if (!ends_within(limit - silent)) {
-      say("waits no longer; its memory and threads stay until the store answers, and what was not written yet is written then or "
-          "lost: "
-          "it was waiting for");
+  std::chrono::nanoseconds waited{0};
+  std::string what;
+  for (auto step = silent; !ends_within(step); step = std::min<std::chrono::nanoseconds>(silent, limit - waited)) {
+    waited = std::chrono::steady_clock::now() - begin;
+    const bool told = !what.empty();
+    what = told ? what : what_hangs();
+    if (waited >= limit) {
+      std::fprintf(
+          stderr,
+          "gpufs: a mount's end waits no longer for %s; its memory and threads stay until the store answers, and what was not "
+          "written yet is written then or lost\n",
+          what.empty() ? "the store" : what.c_str());
       ending.detach();
       return;
     }
+    if (told || what.empty()) continue;
+    std::fprintf(stderr, "gpufs: a mount's end waits, for up to %lld s more, for %s\n",
+                 static_cast<long long>(std::chrono::ceil<std::chrono::seconds>(limit - waited).count()), what.c_str());
   }
   ending.join();
 }
