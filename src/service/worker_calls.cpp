@@ -137,6 +137,18 @@ std::uint32_t worker::read_along(const work& w, const store::open_file& file, re
   return file.check_version() == 0 ? static_cast<std::uint32_t>(nbytes) : 0;
 }
 
+// Where the path's file is open for writing, and with open_write_once, as `reply` has it for unlink and rename.
+void worker::note_written(const std::string& path, std::uint64_t& place, std::uint64_t& once_place) {
+  store::path_status status;
+  if (core_.open.nwritten() == 0 || core_.files->status(path, true, &status) != 0) return;
+  const auto place_of = [&](bool once) {
+    const auto file = core_.open.written(status.device, status.inode, once);
+    return file ? std::uint64_t{file->device_number} << 32 | file->handle : 0;
+  };
+  place = place_of(false);
+  once_place = place_of(true);
+}
+
 // Who has the file open for reading keeps its version: a rename changes ctime, and no byte.
 int worker::rename(const std::string& from, const std::string& to, std::uint32_t* mode) {
   std::vector<open_files::ref> readers;
@@ -167,10 +179,13 @@ void worker::call_on_path(const work& w, const std::string& path) {
     store::store& files = *core_.files;
     switch (w.op) {
       case opcode::unlink:
+        note_written(path, reinterpret_cast<std::uint64_t&>(out.file_nbytes), out.pull_base);
         out.result = files.unlink(path, (w.flags & unlink_directory) != 0);
         break;
       case opcode::rename: {
         const std::string to(reinterpret_cast<const char*>(payload_of(w) + core_.requests.payload_nbytes()), w.handle);
+        note_written(path, reinterpret_cast<std::uint64_t&>(out.file_nbytes), out.pull_base);
+        note_written(to, out.inode, out.mtime_ns);
         out.result = rename(path, to, &out.mode);
         if (out.result < 0) text = "to '" + to + "'";
         break;

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <atomic>
 #include <set>
+#include <thread>
 
+#include "file/faulty_store.hpp"
+#include "file/noting_store.hpp"
 #include "file/writing.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "leftovers.hpp"
@@ -107,6 +110,35 @@ TEST_F(names, opens_by_all_paths_share_what_is_written) {
     expect(run(append_by_all_paths{.flags = O_WRONLY | once}), {0, 1, 2, 3, 0, 4, 0, 5, 0, 0, 6, 0, 6, 0, 0, 0, 0, 0});
     EXPECT_EQ(text("f"), "1234567");
   }
+}
+
+// What a file is open by need not be the spelling by which it loses a name.
+struct write_by_another_spelling {
+  mount_ref fs{mount_layout{}};
+  std::int64_t* results = nullptr;
+  bool renames = false;
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    notes note{results};
+    const file a = open(warp, fs, "./log", O_RDWR | O_CREAT);
+    note(append(warp, a, "old", 3));
+    note(renames ? rename(warp, fs, "log", "elsewhere") : unlink(warp, fs, "log"));
+    const file b = open(warp, fs, "./log", O_RDWR | O_CREAT);
+    note(append(warp, b, "new", 3));
+    note(close(warp, b));
+    note(close(warp, a));
+  }
+};
+TEST_F(names, a_removed_file_is_opened_for_writing_by_no_spelling) {
+  expect(run(write_by_another_spelling{}), {0, 0, 0, 0, 0});
+  ASSERT_TRUE(std::filesystem::exists(dir / "log"));
+  EXPECT_EQ(text("log"), "new");
+}
+TEST_F(names, a_renamed_file_is_opened_for_writing_by_no_spelling_of_its_old_name) {
+  expect(run(write_by_another_spelling{.renames = true}), {0, 0, 0, 0, 0});
+  ASSERT_TRUE(std::filesystem::exists(dir / "log"));
+  EXPECT_EQ(text("log"), "new");
+  EXPECT_EQ(text("elsewhere"), "old");
 }
 
 struct read_and_cut_by_another_path {
@@ -375,6 +407,130 @@ TEST(names_race, opens_by_two_spellings_at_once_lose_no_append) {
     EXPECT_TRUE(fs.open_files().empty()) << "seed " << seed;
     expect_all_written(fs);
   }
+}
+
+// Opens really, and then waits at a gate before it says what came of it.
+class late_answer_store final : public gpufs::store::store {
+ public:
+  explicit late_answer_store(std::shared_ptr<gpufs::store::store> real) : real_(std::move(real)) {}
+  gate& answers() { return answers_; }
+  std::string_view name() const override { return "late"; }
+  std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
+    auto file = real_->open(path, flags, error);
+    answers_.pass();
+    return file;
+  }
+  int make_directory(std::string_view path, std::uint32_t mode) override { return real_->make_directory(path, mode); }
+
+ private:
+  std::shared_ptr<gpufs::store::store> real_;
+  gate answers_;
+};
+
+struct open_in_a_new_directory {
+  mount_ref fs;
+  std::int64_t* results;
+  std::uint32_t* go;  // pinned: the host has seen the first open's error
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    if (simt::block_rank() == 0) {
+      const file f = open(warp, fs, "d/f", O_RDWR | O_CREAT);
+      if (warp.leader()) results[0] = f.error();
+    } else {
+      simt::backoff pause;
+      while (warp.broadcast(simt::atomic_ref<std::uint32_t, simt::scope::system>(*go).load(std::memory_order_acquire)) == 0)
+        pause();
+      const int made = mkdir(warp, fs, "d");
+      const file f = open(warp, fs, "d/f", O_RDWR | O_CREAT);
+      if (warp.leader()) {
+        results[1] = made;
+        results[2] = f.error();
+      }
+      if (f.error() == 0) close(warp, f);
+    }
+  }
+};
+TEST(names_late, an_open_takes_no_error_from_before_it_began) {
+  const temp_dir dir(memory_directory());
+  auto store = std::make_shared<late_answer_store>(
+      std::make_shared<gpufs::store::posix_store>(dir.path(), gpufs::store::posix_options{.writable = true}));
+  mount_options o = writing();
+  o.custom_store = store;
+  o.nworkers = 4;
+  const mount m(dir.path(), o);
+  const device_buffer<std::int64_t> results(3);
+  const pinned_buffer<std::uint32_t> go(1);
+  store->answers().close();
+  std::thread host([&] {
+    EXPECT_TRUE(wait_until([&] { return store->answers().waiting() == 1; }));  // the first open's answer is -ENOENT
+    std::atomic_ref<std::uint32_t>(*go.get()).store(1, std::memory_order_release);
+    // Until the second open has joined the first one's, or asks the host on its own.
+    EXPECT_TRUE(wait_until([&] { return m.counters().opens >= 2 || store->answers().waiting() == 2; }));
+    store->answers().open();
+  });
+  simt::launch({.grid = 2, .block = 32}, open_in_a_new_directory{m.ref(), results.get(), go.get()});
+  host.join();
+  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{-ENOENT, 0, 0}));
+}
+
+// The first group writes a file in memory in place and closes it; the second opens it while the host is at that close, which moves
+// the file's mtime, and reads it later.
+struct open_while_it_is_closed {
+  mount_ref fs;
+  const char* bytes;
+  char* to;
+  std::int64_t* results;
+  std::uint32_t* closing;  // pinned: the host has begun
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    if (simt::block_rank() == 0) {
+      const file f = open(warp, fs, "f", O_RDWR);
+      const std::int64_t n = pwrite(warp, f, bytes, page, 5 * page);
+      const int closed = close(warp, f);
+      if (warp.leader()) results[0] = n, results[1] = closed;
+      return;
+    }
+    simt::backoff pause;
+    while (warp.broadcast(simt::atomic_ref<std::uint32_t, simt::scope::system>(*closing).load(std::memory_order_acquire)) == 0)
+      pause();
+    const file f = open(warp, fs, "f");
+    const simt::deadline watched(400'000'000);
+    while (warp.broadcast(!watched.expired())) pause();
+    const std::int64_t n = pread(warp, f, to, page, 5 * page);
+    const int closed = close(warp, f);
+    if (warp.leader()) results[2] = n, results[3] = closed;
+  }
+};
+TEST(names_late, who_opens_a_file_while_it_is_closed_gets_what_that_leaves) {
+  if (memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
+  const temp_dir dir(memory_directory());
+  dir.add("f", 8 * page, 1);
+  let_file_times_pass();
+  auto store = std::make_shared<noting_store>(mapping_store(dir.path()));
+  const pinned_buffer<std::uint32_t> closing(1);
+  std::atomic<unsigned> nopens{0};
+  store->on_open = [&](std::string_view) { ++nopens; };
+  store->on_note = [&](bool last) {
+    if (!last) return;
+    const unsigned before = nopens;
+    std::atomic_ref<std::uint32_t>(*closing.get()).store(1, std::memory_order_release);
+    wait_until([&] { return nopens != before; }, std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the open ends; another tick of the file's clock
+  };
+  mount_options o = writing();
+  o.custom_store = store;
+  o.nworkers = 4;
+  const mount m(dir.path(), o);
+  prepare_for_memcheck(m, "f");
+  prepare_for_memcheck(m, "f", O_RDWR);
+  const auto wanted = content(2, 0, page);
+  const device_buffer<std::byte> bytes(wanted), to(page);
+  const device_buffer<std::int64_t> results(4);
+  simt::launch({.grid = 2, .block = 32}, open_while_it_is_closed{m.ref(), reinterpret_cast<const char*>(bytes.get()),
+                                                                 reinterpret_cast<char*>(to.get()), results.get(), closing.get()});
+  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{page, 0, page, 0}));
+  EXPECT_EQ(to.read(), wanted);
 }
 
 // Versions, of files that are read in both ways.

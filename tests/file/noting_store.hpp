@@ -20,6 +20,7 @@ class noting_store final : public store::store {
     std::vector<bool> notes;
     std::atomic<int> last_look{0};
     std::function<int()> on_truncate;
+    std::function<void(bool last)> on_note;
   };
   const std::shared_ptr<kept> kept_ = std::make_shared<kept>();
 
@@ -38,9 +39,11 @@ class noting_store final : public store::store {
   // What each last look gives that finds nothing: 0 or a negative errno.
   void last_look_gives(int error) { kept_->last_look = error; }
 
-  // Set before the store is used. What is done in an open, before it; and in a truncation, which then gives that errno.
+  // Set before the store is used. What is done in an open, before it; in a truncation, which then gives that errno; and when it is
+  // told of stores, before it looks at them.
   std::function<void(std::string_view path)> on_open;
   std::function<int()>& on_truncate = kept_->on_truncate;
+  std::function<void(bool last)>& on_note = kept_->on_note;
 
   std::string_view name() const override { return "noting"; }
   void trim() override { real_->trim(); }
@@ -71,6 +74,7 @@ class noting_store final : public store::store {
         const std::scoped_lock hold(kept_->lock);
         kept_->notes.push_back(last);
       }
+      if (kept_->on_note) kept_->on_note(last);
       const int error = real_->note_stores(nbytes, last);
       return error == 0 && last ? kept_->last_look.load() : error;
     }

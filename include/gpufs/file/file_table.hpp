@@ -90,6 +90,24 @@ class file_table : public file_slots {
     return true;
   }
 
+  // Takes the file that the host knows by the handle in `place`'s lower half, and says is open for writing in the slot that its
+  // upper half names, out of its path's chain, whichever path that is: one of the file's names is gone. Opens by others find it by
+  // the host. 0: there is none. One lane calls. False: -ETIMEDOUT.
+  GPUFS_DEVICE_COLD static bool forget_file(const mount_layout* mount, std::uint64_t place) {
+    const auto index = static_cast<std::uint32_t>(place >> 32), handle = static_cast<std::uint32_t>(place);
+    if (place == 0 || index >= mount->nslots) return true;
+    const path_chains paths(*mount);
+    file_slot& wanted = mount->slots[index];
+    path_bucket& chain =
+        paths.chain_of(wanted);  // of another file, if the slot is used anew: then no slot there is the one we want
+    if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
+    paths.detach(chain, [&](file_slot& slot) {
+      return &slot == &wanted && simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle;
+    });
+    paths.unlock(chain);
+    return true;
+  }
+
   // Takes the open slots of a path out of its chain, so that nobody joins them any more: the path was removed, or names another
   // file. One lane calls. False: -ETIMEDOUT.
   GPUFS_DEVICE_COLD static bool forget_path(const mount_layout* mount, const char* path) {
@@ -127,8 +145,12 @@ class file_table : public file_slots {
     const simt::deadline until(mount_.io_timeout_ns);
     path_bucket& chain = paths().chain_of(name);
 
+    // How long an open waits for the host to hear that the file was closed here. It hears of it soon, unless no request slot was to
+    // be had for that (retire): then the file gets another open there.
+    const simt::deadline closing(mount_.io_timeout_ns / 4);
+    simt::backoff pause;
     std::uint32_t index = none, closed_handle = 0;
-    bool ours = false;
+    bool ours = false, asked_again = false;
     for (;;) {
       ours = false;
       index = join(chain, name, 64);
@@ -163,15 +185,19 @@ class file_table : public file_slots {
         drop(index, start);
         index = there;
         if (join_file(there, handle)) break;
+        // It is being closed. Who opened it anew before the host has done that might get a version that ends by it (mtime).
         if (until.expired()) return -ETIMEDOUT;
-        closed_handle = handle;
+        if (closing.expired()) closed_handle = handle;
+        pause();
         continue;
       }
       // An error may come of what the opener wanted (-EEXIST of O_EXCL, -ENOENT without O_CREAT), and be none of ours.
       const bool is_ours = ours || simt::atomic_ref<std::uint32_t>(slot.flags).load(std::memory_order_relaxed) == name.flags;
       if (ours) fail(chain, slot, index, error);
       drop(index, start);
-      if (is_ours || until.expired()) return error;
+      // What another has asked may be from before we were called: once, then it is not.
+      if ((is_ours && (ours || asked_again)) || until.expired()) return error;
+      asked_again |= is_ours;
     }
     file_slot& slot = mount_.slots[index];
     if (writes && !ours) {

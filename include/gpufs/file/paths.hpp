@@ -72,9 +72,12 @@ GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, s
     service::request what{};
     what.op = service::opcode::unlink;
     what.flags = flags;
-    const int error = simt::call_cold(&ask_about_path, layout, what, path, nullptr, false).error;
-    if (error == 0 && !simt::call_cold(&file_table::forget_path, layout, path)) return -ETIMEDOUT;
-    return error;
+    const path_answer got = simt::call_cold(&ask_about_path, layout, what, path, nullptr, false);
+    if (got.error != 0) return got.error;
+    const bool forgot = simt::call_cold(&file_table::forget_path, layout, path) &&
+                        simt::call_cold(&file_table::forget_file, layout, got.reply.pull_base) &&
+                        simt::call_cold(&file_table::forget_file, layout, static_cast<std::uint64_t>(got.reply.file_nbytes));
+    return forgot ? 0 : -ETIMEDOUT;
   });
 }
 
@@ -114,7 +117,12 @@ GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, c
     const bool forgot = (got.reply.mode & S_IFMT) == S_IFDIR ? simt::call_cold(&file_table::forget_all_paths, layout)
                                                              : simt::call_cold(&file_table::forget_path, layout, from) &&
                                                                    simt::call_cold(&file_table::forget_path, layout, to);
-    return forgot ? 0 : -ETIMEDOUT;
+    bool all = forgot;
+    for (const std::uint64_t place :
+         {got.reply.pull_base, static_cast<std::uint64_t>(got.reply.file_nbytes), got.reply.inode, got.reply.mtime_ns}) {
+      all = all && simt::call_cold(&file_table::forget_file, layout, place);
+    }
+    return all ? 0 : -ETIMEDOUT;
   });
 }
 
