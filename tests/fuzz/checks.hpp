@@ -346,6 +346,7 @@ class checks {
             const bool same = holder.mount == o.mount && holder.inode == o.inode && &holder != past_.handle(i);
             if (same && holder.begin < c.end && holder.close_end > c.begin) c.shared.insert(o.inode);
           }
+          if (tried_beside(i)) c.shared.insert(o.inode);  // who tried to open it may have held it for a moment
         }
       }
       if (known::errors_are_joined && is_open(e.made.what)) c.joined = errors_beside(i);
@@ -353,9 +354,35 @@ class checks {
     }
     order_search search(names_, made, after);
     const bool found = search();
-    given_up_ += search.gave_up();
     names_ = after;
-    return found ? "" : no_order(made, search.longest(), after);
+    const bool undecided = search.gave_up() || (!found && moves_under_renames(made));
+    given_up_ += undecided;
+    return found || undecided ? "" : no_order(made, search.longest(), after);
+  }
+
+  // Whether an open of this path by this mount has failed beside it.
+  bool tried_beside(std::size_t open) const {
+    const event& e = past_.events()[open];
+    return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& other) {
+      return is_open(other.made.what) && other.was_made() && other.got.value < 0 && other.made.path == e.made.path &&
+             other.made.mount == e.made.mount && other.got.begin < e.got.end && other.got.end > e.got.begin;
+    });
+  }
+
+  // Whether a rename runs beside another that moves a directory on its paths: it looks for one path's directory, then for the
+  // other's, as rename(2) does, so that what it does may be of no one moment.
+  static bool moves_under_renames(const std::vector<name_call>& made) {
+    for (const name_call& c : made) {
+      if (c.what != verb::rename) continue;
+      for (const name_call& other : made) {
+        if (&other == &c || other.what != verb::rename || other.value != 0) continue;
+        if (other.begin >= c.end || other.end <= c.begin) continue;
+        for (const std::string& moved : {other.path, other.second}) {
+          if (name_tree::is_within(c.path, moved) || name_tree::is_within(c.second, moved)) return true;
+        }
+      }
+    }
+    return false;
   }
 
   std::set<std::int64_t> errors_beside(std::size_t open) const {
