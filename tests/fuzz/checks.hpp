@@ -1,28 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether what came of a round's calls is as promised.
 #pragma once
-#include "fuzz/history.hpp"
-#include "fuzz/posix.hpp"
+#include "fuzz/name_checks.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace fuzz {
-
-// What is known not to be as promised, and let pass until it is.
-struct known {
-  // An open that waits for another one of the path takes its error, which the host may have found before it began.
-  static constexpr bool errors_are_joined = true;
-  // An open for writing joins a file that was removed or renamed by another spelling, or by the path that a link leads to.
-  static constexpr bool removed_files_are_joined = true;
-};
 
 class checks {
  public:
   checks(const program& p, std::string root) : program_(p), root_(std::move(root)) {}
 
   void begin() {
-    names_ = names_below(root_);
-    for (const auto& [path, n] : names_.nodes) {
+    for (const auto& [path, n] : names_.begin().nodes) {
       if (n.kind == node_kind::file) past_.add_file(n.inode, bytes_of(path));
     }
   }
@@ -41,13 +31,13 @@ class checks {
       const std::string wrong = file.wrong_appends();
       if (!wrong.empty()) return wrong;
     }
-    std::string wrong = check_names(first);
+    std::string wrong = names_.wrong_since(first);
     if (wrong.empty()) wrong = check_files(now);
     if (wrong.empty()) wrong = check_counts();
     return wrong;
   }
   const std::vector<event>& events() const { return past_.events(); }
-  std::uint64_t searches_given_up() const { return given_up_; }
+  std::uint64_t searches_given_up() const { return names_.given_up(); }
   // Whether a call through pointers has told of an error.
   bool accesses_failed() const {
     return std::any_of(past_.events().begin(), past_.events().end(), [](const event& e) {
@@ -114,14 +104,9 @@ class checks {
     }
   }
 
-  static int refused(int flags) {
-    const bool writes = (flags & O_GWRONCE) != 0 || (flags & O_ACCMODE) != O_RDONLY;
-    if ((flags & O_ACCMODE) == O_ACCMODE) return -EINVAL;
-    return !writes && (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0 ? -EINVAL : 0;
-  }
-
   static std::string check_open(const event& e) {
-    if (const int error = refused(e.made.flags); error != 0) return e.got.value == error ? "" : not_what(std::to_string(error));
+    if (const int error = name_checks::refused(e.made.flags); error != 0)
+      return e.got.value == error ? "" : not_what(std::to_string(error));
     if (e.got.value == 0 && !S_ISREG(e.got.mode)) return "it is no file";
     return "";
   }
@@ -262,7 +247,7 @@ class checks {
 
   // A name that was there all the time is listed once; none that never was there is.
   std::string check_list(const event& e) const {
-    if (e.got.value < 0) return "";  // by check_names
+    if (e.got.value < 0) return "";  // by name_checks
     std::map<std::string, int> listed;
     for (std::int64_t at = 0; at < e.got.value;) {
       service::dir_entry entry;
@@ -286,141 +271,21 @@ class checks {
     }
     if (directory_moved) return "";
     const std::string prefix = e.made.path.empty() ? "" : e.made.path + "/";
-    for (const auto& [path, n] : names_.nodes) {
+    for (const auto& [path, n] : names_.now().nodes) {
       if (name_tree::parent(path) != e.made.path || moved.contains(path)) continue;
       const std::string name = path.substr(prefix.size());
       if (listed[name] != 1) return "'" + name + "' is listed " + std::to_string(listed[name]) + " times";
     }
     for (const auto& [name, count] : listed) {
-      if (count != 0 && names_.find(prefix + name) == nullptr && !moved.contains(prefix + name))
+      if (count != 0 && names_.now().find(prefix + name) == nullptr && !moved.contains(prefix + name))
         return "no '" + name + "' was there";
     }
     return "";
   }
 
-  // Processes, or other mounts: a mount does not know of it.
-  bool others_change_names() const {
-    return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& e) {
-      return changes_names(e.made.what) && e.got.value == 0 && (e.by_process() || program_.mounts.size() > 1);
-    });
-  }
-
-  // Until a call that removes or replaces what a path names has returned, opens may go on sharing that file, also where others have
-  // found it gone already.
-  bool removed_meanwhile(const event& open) const {
-    return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& e) {
-      return changes_names(e.made.what) && e.got.value == 0 && e.got.begin < open.got.end && e.got.end > open.got.begin &&
-             (is_at_or_above(e.made.path, open.made.path) || is_at_or_above(e.made.second, open.made.path));
-    });
-  }
-
-  std::string check_names(std::size_t first) {
-    const name_tree after = names_below(root_);
-    std::vector<name_call> made;
-    const bool others = others_change_names();
-    for (std::size_t i = first; i < past_.events().size(); ++i) {
-      const event& e = past_.events()[i];
-      if (!e.was_made() || !names_paths(e.made.what) || e.made.what == verb::list) continue;
-      if (is_open(e.made.what) && refused(e.made.flags) != 0) continue;
-      name_call c{.what = e.made.what,
-                  .actor = e.actor,
-                  .mount = e.by_process() ? no_mount : e.made.mount,
-                  .path = e.made.path,
-                  .second = e.made.second,
-                  .flags = e.made.flags,
-                  .value = e.got.value,
-                  .inode = e.got.inode,
-                  .mode = e.got.mode,
-                  .begin = e.got.begin,
-                  .end = e.got.end,
-                  .text = e.text(names_mount()),
-                  .shared = {},
-                  .joined = {}};
-      // Who reads knows a path by its spelling: by another one, or a link, a removed file may still be shared.
-      const bool only_reads = (e.made.flags & (O_ACCMODE | O_GWRONCE)) == O_RDONLY;
-      const bool by_spelling = !program_.links.empty() && (only_reads || known::removed_files_are_joined);
-      if (is_open(e.made.what) && (others || by_spelling || removed_meanwhile(e))) {
-        for (const opened_file& o : past_.opens()) {
-          if (&o == past_.handle(i) || o.mount != c.mount || o.spelling != c.path || o.begin >= c.end) continue;
-          for (const opened_file& holder : past_.opens()) {
-            const bool same = holder.mount == o.mount && holder.inode == o.inode && &holder != past_.handle(i);
-            if (same && holder.begin < c.end && holder.close_end > c.begin) c.shared.insert(o.inode);
-          }
-          if (tried_beside(i)) c.shared.insert(o.inode);  // who tried to open it may have held it for a moment
-        }
-      }
-      if (known::errors_are_joined && is_open(e.made.what)) c.joined = errors_beside(i);
-      made.push_back(std::move(c));
-    }
-    order_search search(names_, made, after);
-    const bool found = search();
-    names_ = after;
-    const bool undecided = search.gave_up() || (!found && moves_under_renames(made));
-    given_up_ += undecided;
-    return found || undecided ? "" : no_order(made, search.longest(), after);
-  }
-
-  // Whether an open of this path by this mount has failed beside it.
-  bool tried_beside(std::size_t open) const {
-    const event& e = past_.events()[open];
-    return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& other) {
-      return is_open(other.made.what) && other.was_made() && other.got.value < 0 && other.made.path == e.made.path &&
-             other.made.mount == e.made.mount && other.got.begin < e.got.end && other.got.end > e.got.begin;
-    });
-  }
-
-  // Whether a rename runs beside another that moves a directory on its paths: it looks for one path's directory, then for the
-  // other's, as rename(2) does, so that what it does may be of no one moment.
-  static bool moves_under_renames(const std::vector<name_call>& made) {
-    for (const name_call& c : made) {
-      if (c.what != verb::rename) continue;
-      for (const name_call& other : made) {
-        if (&other == &c || other.what != verb::rename || other.value != 0) continue;
-        if (other.begin >= c.end || other.end <= c.begin) continue;
-        for (const std::string& moved : {other.path, other.second}) {
-          if (name_tree::is_within(c.path, moved) || name_tree::is_within(c.second, moved)) return true;
-        }
-      }
-    }
-    return false;
-  }
-
-  std::set<std::int64_t> errors_beside(std::size_t open) const {
-    const event& e = past_.events()[open];
-    std::set<std::int64_t> errors;
-    for (std::size_t i = 0; i < past_.events().size(); ++i) {
-      const event& other = past_.events()[i];
-      if (i == open || !is_open(other.made.what) || other.made.path != e.made.path || other.made.flags != e.made.flags) continue;
-      if (other.made.mount != e.made.mount || other.got.begin >= e.got.end || other.got.end <= e.got.begin) continue;
-      if (other.was_made() && other.got.value < 0) errors.insert(other.got.value);
-    }
-    return errors;
-  }
-
-  static std::string no_order(const std::vector<name_call>& made, const std::vector<std::size_t>& longest, const name_tree& after) {
-    std::ostringstream text;
-    text << "no order of these calls gives what came of them; as far as one went:";
-    std::vector<bool> placed(made.size());
-    const auto line = [&](std::size_t i) {
-      text << "\n    " << made[i].text << " (" << made[i].begin << " to " << made[i].end;
-      if (made[i].inode != 0) text << ", inode " << made[i].inode;
-      text << ')';
-    };
-    for (const std::size_t i : longest) {
-      placed[i] = true;
-      line(i);
-    }
-    text << "\n  and not:";
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      if (!placed[i]) line(i);
-    }
-    text << "\n  then there is: " << after.key();
-    return text.str();
-  }
-
   // What is in the files now.
   std::string check_files(std::uint64_t now) {
-    for (const auto& [path, n] : names_.nodes) {
+    for (const auto& [path, n] : names_.now().nodes) {
       if (n.kind != node_kind::file || path == counters_name) continue;
       const look who{host_domain, now, now + 1, now};
       const auto bytes = bytes_of(path);
@@ -435,9 +300,8 @@ class checks {
   const program& program_;
   const std::string root_;
   history past_;
-  name_tree names_;
+  name_checks names_{program_, past_, root_};
   bool all_closed_ = false;
-  std::uint64_t given_up_ = 0;
 };
 
 }  // namespace fuzz
