@@ -58,6 +58,21 @@ struct bring_in : pointer_job {
   }
 };
 
+// A fault handler: turns all bits of a page over.
+struct inverting {
+  std::uint32_t number;
+
+  GPUFS_HOST_DEVICE std::uint32_t view() const { return number; }
+  template <class Group>
+  GPUFS_DEVICE int filled(Group group, std::byte* data, std::uint64_t offset, std::uint32_t nbytes) const {
+    if (offset % page != 0) return -EINVAL;
+    for (std::uint32_t i = group.rank(); i < nbytes; i += group.size())
+      data[i] = static_cast<std::byte>(~static_cast<unsigned>(data[i]));
+    group.sync();
+    return 0;
+  }
+};
+
 class pointer_test : public ::testing::Test {
  protected:
   explicit pointer_test(const std::filesystem::path& beneath = std::filesystem::temp_directory_path())

@@ -21,20 +21,6 @@ struct ptr_write_error : pointer_test {
   }
 };
 
-// Turns all bits of a page over.
-struct inverting {
-  std::uint32_t number;
-
-  GPUFS_HOST_DEVICE std::uint32_t view() const { return number; }
-  template <class Group>
-  GPUFS_DEVICE int filled(Group group, std::byte* data, std::uint64_t, std::uint32_t nbytes) const {
-    for (std::uint32_t i = group.rank(); i < nbytes; i += group.size())
-      data[i] = static_cast<std::byte>(~static_cast<unsigned>(data[i]));
-    group.sync();
-    return 0;
-  }
-};
-
 struct views_kernel : pointer_job {
   inverting handler;
   std::uint32_t* value;

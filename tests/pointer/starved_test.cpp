@@ -23,19 +23,6 @@ std::string name_of(const ::testing::TestParamInfo<kind>& info) {
   return names[static_cast<int>(info.param.how)] + std::string(info.param.store == store_kind::posix ? "_staged" : "_pulled");
 }
 
-struct inverting {
-  std::uint32_t number;
-  GPUFS_HOST_DEVICE std::uint32_t view() const { return number; }
-  template <class Group>
-  GPUFS_DEVICE int filled(Group group, std::byte* data, std::uint64_t offset, std::uint32_t nbytes) const {
-    if (offset % page != 0) return -EINVAL;
-    for (std::uint32_t i = group.rank(); i < nbytes; i += group.size())
-      data[i] = static_cast<std::byte>(~static_cast<unsigned>(data[i]));
-    group.sync();
-    return 0;
-  }
-};
-
 struct three_words {
   std::uint32_t a, b, c;
 };
