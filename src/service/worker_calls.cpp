@@ -137,12 +137,12 @@ std::uint32_t worker::read_along(const work& w, const store::open_file& file, re
   return file.check_version() == 0 ? static_cast<std::uint32_t>(nbytes) : 0;
 }
 
-// Where the path's file is open for writing, and with open_write_once, as `reply` has it for unlink and rename.
-void worker::note_written(const std::string& path, std::uint64_t& place, std::uint64_t& once_place) {
-  store::path_status status;
-  if (core_.open.nwritten() == 0 || core_.files->status(path, true, &status) != 0) return;
+// Where a file, which has lost a name by now, is open for writing, and with open_write_once, as `reply` has it for unlink and
+// rename.
+void worker::note_written(const store::path_status& lost, std::uint64_t& place, std::uint64_t& once_place) {
+  if (lost.inode == 0) return;
   const auto place_of = [&](bool once) {
-    const auto file = core_.open.written(status.device, status.inode, once);
+    const auto file = core_.open.written(lost.device, lost.inode, once);
     return file ? std::uint64_t{file->device_number} << 32 | file->handle : 0;
   };
   place = place_of(false);
@@ -150,12 +150,9 @@ void worker::note_written(const std::string& path, std::uint64_t& place, std::ui
 }
 
 // Who has the file open for reading keeps its version: a rename changes ctime, and no byte.
-int worker::rename(const std::string& from, const std::string& to, std::uint32_t* mode) {
+int worker::rename(const std::string& from, const std::string& to, const store::path_status& renamed, std::uint32_t* mode) {
   std::vector<open_files::ref> readers;
-  store::path_status status;
-  if (core_.open.size() != 0 && core_.files->status(from, true, &status) == 0) {
-    readers = core_.open.readers_of(status.device, status.inode);
-  }
+  if (renamed.inode != 0) readers = core_.open.readers_of(renamed.device, renamed.inode);
   for (const open_files::ref& reader : readers) reader->file->begin_rename();
   int error = -EIO;
   try {
@@ -175,18 +172,23 @@ void worker::call_on_path(const work& w, const std::string& path) {
   if ((w.flags & ~known) != 0) return fail(w, path, EINVAL, "flags " + std::to_string(w.flags));
   reply out{};
   std::string text;
+  store::path_status status;
   try {
     store::store& files = *core_.files;
     switch (w.op) {
       case opcode::unlink:
-        note_written(path, reinterpret_cast<std::uint64_t&>(out.file_nbytes), out.pull_base);
+        if (core_.open.nwritten() == 0 || files.status(path, true, &status) != 0) status = {};
         out.result = files.unlink(path, (w.flags & unlink_directory) != 0);
+        note_written(status, reinterpret_cast<std::uint64_t&>(out.file_nbytes), out.pull_base);
         break;
       case opcode::rename: {
         const std::string to(reinterpret_cast<const char*>(payload_of(w) + core_.requests.payload_nbytes()), w.handle);
-        note_written(path, reinterpret_cast<std::uint64_t&>(out.file_nbytes), out.pull_base);
-        note_written(to, out.inode, out.mtime_ns);
-        out.result = rename(path, to, &out.mode);
+        store::path_status replaced;
+        if (core_.open.size() == 0 || files.status(path, true, &status) != 0) status = {};
+        if (core_.open.nwritten() == 0 || files.status(to, true, &replaced) != 0) replaced = {};
+        out.result = rename(path, to, status, &out.mode);
+        note_written(status, reinterpret_cast<std::uint64_t&>(out.file_nbytes), out.pull_base);
+        note_written(replaced, out.inode, out.mtime_ns);
         if (out.result < 0) text = "to '" + to + "'";
         break;
       }
@@ -194,7 +196,6 @@ void worker::call_on_path(const work& w, const std::string& path) {
         out.result = files.make_directory(path, w.mode);
         break;
       case opcode::stat: {
-        store::path_status status;
         out.result = files.status(path, (w.flags & stat_link) != 0, &status);
         out.file_nbytes = status.nbytes;
         out.inode = status.inode;

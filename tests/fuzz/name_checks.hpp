@@ -10,9 +10,11 @@ namespace fuzz {
 
 // What is known not to be as promised, and let pass until it is.
 struct known {
-  // An open that waits for another one of the path takes its error, which the host may have found before it began.
+  // An open that waits for another one of the path takes its error; and one that makes a file in a directory which is being
+  // replaced finds none, as open(2) does.
   static constexpr bool errors_are_joined = true;
-  // An open for writing joins a file that was removed or renamed by another spelling, or by the path that a link leads to.
+  // An open for writing joins a file that was removed or renamed by another spelling, or by the path that a link leads to, while
+  // its first open was under way.
   static constexpr bool removed_files_are_joined = true;
 };
 
@@ -106,16 +108,18 @@ class name_checks {
     });
   }
 
-  // Whether a rename runs beside another that moves a directory on its paths: it looks for one path's directory, then for the
-  // other's, as rename(2) does, so that what it does may be of no one moment.
+  // Whether a call that makes a name runs beside a rename that moves or replaces a directory on its paths: it looks for the
+  // directory first, and then makes the name there, as the host's calls do, so that what it does may be of no one moment: two
+  // directories of a rename are looked for one after the other, and one that has been replaced takes no new names (-ENOENT).
   static bool moves_under_renames(const std::vector<name_call>& made) {
     for (const name_call& c : made) {
-      if (c.what != verb::rename) continue;
+      if (c.what != verb::rename && c.what != verb::mkdir && !is_open(c.what)) continue;
       for (const name_call& other : made) {
         if (&other == &c || other.what != verb::rename || other.value != 0) continue;
         if (other.begin >= c.end || other.end <= c.begin) continue;
         for (const std::string& moved : {other.path, other.second}) {
-          if (name_tree::is_within(c.path, moved) || name_tree::is_within(c.second, moved)) return true;
+          if (name_tree::is_within(c.path, moved)) return true;
+          if (c.what == verb::rename && name_tree::is_within(c.second, moved)) return true;
         }
       }
     }
