@@ -269,7 +269,6 @@ struct end_kernel : pointer_job {
   GPUFS_DEVICE void read(const file& f, const Bytes& p, const Records& wide) const {
     std::int64_t* r = mine();
     if (cut != 0) r[0] = ftruncate(this_warp(), f, cut);
-    this_block().sync();
     constexpr auto nbytes = static_cast<std::int64_t>(gpufs::test::page);
     const std::int64_t around[] = {0, nbytes - 1, nbytes, 2 * nbytes - 1, 2 * nbytes, 2 * nbytes + 1, 3 * nbytes - 1, 3 * nbytes};
     for (std::int64_t k = 0; k < 8; ++k) {
@@ -300,8 +299,6 @@ struct end_kernel : pointer_job {
           read(f, map<const std::uint8_t>(warp, f, 0, to_the_end, map_flags::none, handler),
                map<const sixteen>(warp, f, 8, to_the_end, map_flags::none, handler));
         }
-      } else {
-        this_block().sync();  // as in read
       }
       this_block().sync();
     }
