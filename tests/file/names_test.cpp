@@ -618,7 +618,9 @@ TEST_P(versions, who_read_before_a_writer_gets_their_version_or_stale) {
     EXPECT_EQ(now[1].value, page);
     EXPECT_EQ(wrong_bytes(now[1], page, 2, 5 * page), 0u);
     EXPECT_EQ(reader.run(end_script())[0].value, 0);
-    if (!closes) EXPECT_EQ(writer.run(end_script())[0].value, 0);
+    if (!closes) {
+      EXPECT_EQ(writer.run(end_script())[0].value, 0);
+    }
     EXPECT_EQ(dir.read("f"), content(2, 0, 8 * page));
   }
 }
