@@ -150,7 +150,7 @@ class file_table : public file_slots {
     const simt::deadline closing(mount_.io_timeout_ns / 4);
     simt::backoff pause;
     std::uint32_t index = none, closed_handle = 0;
-    bool ours = false, asked_again = false;
+    bool ours = false, asked_again = false, counted = false;
     for (;;) {
       ours = false;
       index = join(chain, name, 64);
@@ -173,7 +173,8 @@ class file_table : public file_slots {
         paths().unlock(chain);
       }
       file_slot& slot = mount_.slots[index];
-      simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
+      if (!counted) simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
+      counted = true;
       const int error = ours ? ask_host(slot, index, path, name, flags, start, until, closed_handle, brought) : wait_open(slot);
       if (error == 0) break;
       if (error == open_elsewhere) {
