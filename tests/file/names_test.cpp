@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "file/faulty_store.hpp"
+#include "file/notes.hpp"
 #include "file/noting_store.hpp"
 #include "file/writing.hpp"
 #include "gpufs/store/posix_store.hpp"
@@ -16,26 +17,10 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-constexpr unsigned nresults = 32;
-
-// Results of a kernel's calls, in order; noted by lane 0.
-struct notes {
-  std::int64_t* to;
-  std::uint32_t n = 0;
-  GPUFS_DEVICE void operator()(std::int64_t result) {
-    if (this_warp().leader()) to[n] = result;
-    ++n;
-  }
-};
-
 struct names : ::testing::Test {
   template <class Kernel>
-  std::vector<std::int64_t> run(Kernel kernel) {
-    const device_buffer<std::int64_t> results(nresults);
-    kernel.fs = fs.ref();
-    kernel.results = results.get();
-    simt::launch({.grid = 1, .block = 32}, kernel);
-    return results.read();
+  std::vector<std::int64_t> run(Kernel kernel) const {
+    return noted(fs, kernel);
   }
   void expect(const std::vector<std::int64_t>& got, const std::vector<std::int64_t>& wanted) const {
     for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(got[i], wanted[i]) << "call " << i;
@@ -409,6 +394,17 @@ TEST(names_race, opens_by_two_spellings_at_once_lose_no_append) {
   }
 }
 
+// All lanes of a warp call: until the host has set the word, or 20 s have passed.
+GPUFS_DEVICE void wait_for_host(std::uint32_t* word) {
+  const simt::deadline until(20'000'000'000);
+  simt::backoff pause;
+  // Meets the host's release store.
+  while (this_warp().broadcast(simt::atomic_ref<std::uint32_t, simt::scope::system>(*word).load(std::memory_order_acquire) == 0 &&
+                               !until.expired())) {
+    pause();
+  }
+}
+
 // Opens really, and then waits at a gate before it says what came of it.
 class late_answer_store final : public gpufs::store::store {
  public:
@@ -437,9 +433,7 @@ struct open_in_a_new_directory {
       const file f = open(warp, fs, "d/f", O_RDWR | O_CREAT);
       if (warp.leader()) results[0] = f.error();
     } else {
-      simt::backoff pause;
-      while (warp.broadcast(simt::atomic_ref<std::uint32_t, simt::scope::system>(*go).load(std::memory_order_acquire)) == 0)
-        pause();
+      wait_for_host(go);
       const int made = mkdir(warp, fs, "d");
       const file f = open(warp, fs, "d/f", O_RDWR | O_CREAT);
       if (warp.leader()) {
@@ -492,8 +486,7 @@ struct open_while_it_is_closed {
       return;
     }
     simt::backoff pause;
-    while (warp.broadcast(simt::atomic_ref<std::uint32_t, simt::scope::system>(*closing).load(std::memory_order_acquire)) == 0)
-      pause();
+    wait_for_host(closing);
     const file f = open(warp, fs, "f");
     const simt::deadline watched(400'000'000);
     while (warp.broadcast(!watched.expired())) pause();

@@ -3,8 +3,7 @@
 #include <cstring>
 #include <set>
 
-#include "file/harness.hpp"
-#include "gpufs/gpufs.hpp"
+#include "file/notes.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -19,26 +18,10 @@ mount_options writing() {
   return o;
 }
 
-constexpr unsigned nresults = 32;
-
-// Results of a kernel's calls, in order; noted by lane 0.
-struct notes {
-  std::int64_t* to;
-  std::uint32_t n = 0;
-  GPUFS_DEVICE void operator()(std::int64_t result) {
-    if (this_warp().leader()) to[n] = result;
-    ++n;
-  }
-};
-
 struct paths : ::testing::Test {
   template <class Kernel>
-  std::vector<std::int64_t> run(Kernel kernel) {
-    const device_buffer<std::int64_t> results(nresults);
-    kernel.fs = fs.ref();
-    kernel.results = results.get();
-    simt::launch({.grid = 1, .block = 32}, kernel);
-    return results.read();
+  std::vector<std::int64_t> run(Kernel kernel) const {
+    return noted(fs, kernel);
   }
   temp_dir dir;
   mount fs{dir.path(), writing()};
