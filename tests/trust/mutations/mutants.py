@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws mutants of the library's code at random, and runs the related tests on each: ./dev mutants [N] [SEED].
+"""Draws mutants of the library's code at random, and runs the tests that reach each: ./dev mutants [N] [SEED].
 
     mutants.py draw N SEED [--under PATH]... > mutants.json    needs tree-sitter
-    mutants.py run mutants.json [--jobs J] [--minutes M] [--out results.json]    needs what tests need
+    mutants.py run mutants.json [--jobs J] [--minutes M] [--seconds S] [--out results.json]    needs what tests need
     mutants.py report results.json...    of several runs together
     mutants.py explain KEY WHY results.json...    puts one that survived into equivalent.json
 
-A mutant is found when a related test program fails, crashes or hangs with it, and passes without it; it does not count
-when it does not compile: another one is drawn. `run` goes on where a results.json that is there ends. Survivors that
-change nothing a test could see are in equivalent.json, with why.
+All are built at once, each behind a switch (switched.py). A mutant is found when a test that reaches it fails, crashes
+or hangs with it, and passes without it; it does not count when it does not compile: another one is drawn. `run` goes on
+where a results.json that is there ends. Survivors that change nothing a test could see are in equivalent.json.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -30,19 +33,28 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import rebuild
-from related import programs_for, sources
+import switched
 from trial import Outcome, run_program
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 OUT = ROOT / "build" / "mutants"
+TESTS = OUT / "tests.json"  # what is known of programs that have not changed
 EQUIVALENT = HERE / "equivalent.json"
-RESERVE = 1.6  # so many are drawn for each that is wanted: some do not compile
-SHORTEST_DEADLINE = 60.0  # seconds; else a program may take so many times what it takes without a mutant:
+PARTS = ("simt", "cache", "store", "service", "file", "pointer", "compat", "trust", "fuzz")  # whose tests are run
+# Not compiled where there is no GPU, or not what is to be found out here.
+LEFT_OUT = re.compile(r"cuda|^src/(apps|python)/|cpu_absent|sanitizer\.hpp")
+RESERVE = 1.4  # so many are drawn for each that is wanted: some do not compile
+PATIENCE = 30.0  # seconds a program may take, and so many times what its tests take without a mutant:
 SLOWER = 8.0
 
 Json = dict[str, Any]
+
+
+def sources(root: Path) -> list[str]:
+    """The files that mutants are drawn from, relative to root."""
+    found = [path for folder in ("include/gpufs", "src") for path in (root / folder).rglob("*.?pp")]
+    return sorted(name for path in found if not LEFT_OUT.search(name := path.relative_to(root).as_posix()))
 
 
 def draw(number: int, seed: int, under: list[str], root: Path = ROOT) -> Json:
@@ -94,78 +106,66 @@ def explained() -> dict[str, Json]:
 # --- Running ---------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass
-class Trial:
-    """A mutant that is being tried, with one program after the other; several at once when nothing else is to do."""
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """A test of a program, as it runs without a mutant."""
 
-    mutant: Json
-    programs: list[str]  # to be tried yet
-    passed: list[str]
-    total: int
-    tree: rebuild.Tree | None = None
-    running: int = 0
-    result: Json | None = None
-    seconds: float = 0.0  # of all programs together
-
-    @property
-    def key(self) -> str:
-        return str(self.mutant["key"])
+    program: str
+    name: str
+    seconds: float
+    reaches: list[int]  # numbers of mutants
 
 
 class Runner:
-    """Threads that each take a mutant's next program, until enough mutants have been tried or the time is up."""
+    """Threads that each take the next mutant, until enough have been tried or the time is up."""
 
-    def __init__(self, drawn: Json, out: Path, jobs: int, deadline: float, most_programs: int) -> None:
+    def __init__(self, drawn: Json, out: Path, jobs: int, deadline: float, most_seconds: float) -> None:
         self.drawn, self.out, self.jobs, self.deadline = drawn, out, jobs, deadline
-        self.most_programs = most_programs or None
+        self.most_seconds = most_seconds or float("inf")
         self.results: dict[str, Json] = {}
-        self.partial: dict[str, list[str]] = {}  # programs that have passed with a mutant whose trial has not ended
-        self.usual: dict[str, Outcome] = {}  # how programs run without a mutant
+        self.failing: dict[str, str] = {}  # without a mutant
         self.unsteady: Counter[str] = Counter()  # tests that failed with a mutant, and then without it
-        self.trials: list[Trial] = []
-        self.changed = threading.Condition()
+        self.tests: list[Test] = []
+        self.lock = threading.Lock()
+        self.under_way = 0
         if out.exists():
             before = json.loads(out.read_text())
             if before["seed"] != drawn["seed"] or before["files"] != drawn["files"]:
                 sys.exit(f"{out} is of other mutants; move it away, or name another file by --out")
             self.results = {result["key"]: result for result in before["results"]}
-            self.partial = before["partial"]
             self.unsteady.update(before["unsteady"])
-        self._take_explained()
-        self.waiting = [mutant for mutant in drawn["mutants"] if mutant["key"] not in self.results]
-        self.base = rebuild.Base(ROOT, OUT / "base")
-
-    def _take_explained(self) -> None:
+        for number, mutant in enumerate(drawn["mutants"], 1):
+            mutant["number"] = number
         known = explained()
-        for mutant in self.drawn["mutants"][: self.drawn["wanted"]]:
-            if mutant["key"] in known and mutant["key"] not in self.results:
-                why = known[mutant["key"]]["why"]
-                self.results[mutant["key"]] = mutant | {"status": "explained", "how": why, "seconds": 0.0}
+        for mutant in drawn["mutants"][: drawn["wanted"]]:
+            if (key := mutant["key"]) in known and key not in self.results:
+                self.results[key] = mutant | {"status": "explained", "how": known[key]["why"], "seconds": 0.0}
+        self.waiting = [mutant for mutant in drawn["mutants"] if mutant["key"] not in self.results]
+        done = ((mutant, self.results.get(mutant["key"], {})) for mutant in drawn["mutants"])
+        refused = {one["number"]: result["how"] for one, result in done if result.get("status") == "not compiled"}
+        self.build = switched.Build(ROOT, OUT, drawn["mutants"], refused, jobs)
 
     def run(self) -> None:
-        if not self.waiting or self._counted() >= self.drawn["wanted"]:
-            self._save()
-            return
-        programs = {program for mutant in self.waiting for program in self._programs_for(mutant)}
-        say(f"building {len(programs)} test programs as they are")
-        if not self.base.build(programs, self.jobs, OUT / "base.log"):
-            sys.exit(f"the build failed; all it said is in {OUT}/base.log")
-        say("running them as they are")
-        with ThreadPoolExecutor(self.jobs) as pool:
-            self.usual = dict(zip(sorted(programs), pool.map(self._as_it_is, sorted(programs)), strict=True))
-        for program, got in self.usual.items():
-            if not got.good:
-                say(f"LEFT OUT, FAILS WITHOUT A MUTANT: {program} {got.says}")
-        say(f"mutants, {self.jobs} at once")
-        threads = [threading.Thread(target=self._work, args=(i,)) for i in range(self.jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        if self.waiting and self._counted() < self.drawn["wanted"]:
+            say(f"building all tests with {len(self.drawn['mutants'])} mutants that are off")
+            begin = time.monotonic()
+            self.build.make(PARTS)
+            say(f"built in {time.monotonic() - begin:.0f} s; {len(self.build.refused)} mutants do not compile")
+            for mutant in self.waiting:
+                if (error := self.build.refused.get(mutant["number"])) is not None:
+                    self.results[mutant["key"]] = mutant | {"status": "not compiled", "how": error, "seconds": 0.0}
+            self.waiting = [mutant for mutant in self.waiting if mutant["key"] not in self.results]
+            begin = time.monotonic()
+            self._run_all_as_they_are()
+            say(f"{len(self.tests)} tests pass without a mutant, in {time.monotonic() - begin:.0f} s")
+            for test, how in self.failing.items():
+                say(f"LEFT OUT, FAILS WITHOUT A MUTANT: {test} {how}")
+            threads = [threading.Thread(target=self._work, args=(i,)) for i in range(self.jobs)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
         self._save()
-
-    def _programs_for(self, mutant: Json) -> list[str]:
-        return list(programs_for(mutant["file"])[: self.most_programs])
 
     def _counted(self) -> int:
         return sum(counts(result) for result in self.results.values())
@@ -173,127 +173,102 @@ class Runner:
     def _seconds_left(self) -> float:
         return self.deadline - time.monotonic()
 
+    def _run_all_as_they_are(self) -> None:
+        known = json.loads(TESTS.read_text()) if TESTS.exists() else {}
+        hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.build.programs.items()}
+        with ThreadPoolExecutor(self.jobs) as pool:
+            for program, path in self.build.programs.items():
+                if known.get(program, {}).get("hash") != hashes[program]:
+                    done = pool.map(lambda name, program=program: self._as_it_is(program, name), tests_of(path))
+                    tests = [dataclasses.asdict(test) for test in done if test is not None]
+                    known[program] = {"hash": hashes[program], "tests": tests}
+                self.tests += [Test(**test) for test in known[program]["tests"]]
+        if self._seconds_left() > 0:
+            TESTS.write_text(json.dumps(known))
+
+    def _as_it_is(self, program: str, name: str) -> Test | None:
+        reached = OUT / "work" / f"{program}-{name.replace('/', '-')}"
+        reached.parent.mkdir(parents=True, exist_ok=True)
+        reached.write_bytes(b"\1" * (len(self.drawn["mutants"]) + 1))
+        if self._seconds_left() <= 0:
+            return None
+        got = self._run(program, [name], reached, {switched.REACHED: str(reached)}, self._seconds_left())
+        if got.good:
+            numbers = [number for number, byte in enumerate(reached.read_bytes()) if number and not byte]
+            reached.unlink()
+            return Test(program, name, got.seconds, numbers)
+        with self.lock:
+            self.failing[f"{program} {name}"] = got.how or "fails"
+        return None
+
     def _work(self, number: int) -> None:
         # Tests start as many threads as they have cores: two, so that they do not get in each other's way.
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[number % len(cores)], cores[(number + 1) % len(cores)]})
-        while (taken := self._next()) is not None:
-            trial, program = taken
+        while (mutant := self._next()) is not None:
             begin = time.monotonic()
             try:
-                result = self._try(trial, program, OUT / "work" / f"runs-{number}")
+                result = self._try(mutant, OUT / "work" / f"runs-{number}")
             except Exception as error:  # what cannot be tried shall not end the others
                 result = {"status": "not tried", "how": f"{type(error).__name__}: {error}"}
-            with self.changed:
-                trial.running -= 1
-                trial.seconds += time.monotonic() - begin
-                if result is None:
-                    trial.passed.append(program)
-                    self.partial[trial.key] = trial.passed
-                elif result["status"] != "unfinished" and trial.result is None:
-                    trial.result = result
-                if trial.result is None and len(trial.passed) == trial.total:
-                    trial.result = {"status": "survived"}
-                if trial.result is not None and trial.key not in self.results:
-                    self._end(trial)
-                if trial.result is not None and not trial.running and trial.tree is not None:
-                    trial.tree.remove()
-                self.changed.notify_all()
+            with self.lock:
+                self.under_way -= 1
+                if result["status"] != "unfinished":
+                    whole = mutant | result | {"seconds": round(time.monotonic() - begin, 1)}
+                    self.results[mutant["key"]] = whole
+                    self._save()
+                    tell(whole)
 
-    def _end(self, trial: Trial) -> None:
-        assert trial.result is not None
-        if trial.result["status"] == "survived" and not self._tried(trial):
-            trial.result = {"status": "not tried", "how": "no test program has this code"}
-        result = trial.mutant | trial.result | {"tried": self._tried(trial), "seconds": round(trial.seconds, 1)}
-        self.results[trial.key] = result
-        self.partial.pop(trial.key, None)
-        self._save()
-        tell(result)
+    def _next(self) -> Json | None:
+        with self.lock:
+            if not self.waiting or self._seconds_left() <= 0:
+                return None
+            if self._counted() + self.under_way >= self.drawn["wanted"]:
+                return None
+            self.under_way += 1
+            mutant: Json = self.waiting.pop(0)
+            return mutant
 
-    def _tried(self, trial: Trial) -> list[str]:
-        return [program for program in trial.passed if self.base.contains(program, trial.mutant["file"])]
+    def _try(self, mutant: Json, folder: Path) -> Json:
+        """Runs the tests that reach it, a program after the other: those first whose tests are over soonest."""
+        number = mutant["number"]
+        reaching: dict[str, list[Test]] = {}
+        for test in self.tests:
+            if number in test.reaches:
+                reaching.setdefault(test.program, []).append(test)
+        tried, spent = 0, 0.0
+        for program, tests in sorted(reaching.items(), key=lambda one: sum(test.seconds for test in one[1])):
+            usual = sum(test.seconds for test in tests)
+            if tried and spent + usual > self.most_seconds:
+                break
+            limit = PATIENCE + SLOWER * usual
+            names = [test.name for test in tests]
+            got = self._run(program, names, folder, {switched.CHOSEN: str(number)}, min(limit, self._seconds_left()))
+            if not got.good:
+                if self._seconds_left() <= 0:
+                    return {"status": "unfinished"}
+                again = [got.test] if got.test in names else names
+                if self._run(program, again, folder, {}, limit).good:
+                    return {"status": "found", "program": program, "test": got.test, "how": got.how}
+                with self.lock:
+                    self.unsteady[f"{program} {got.test}"] += 1
+            tried, spent = tried + len(tests), spent + usual
+        return {"status": "survived", "tried": tried, "reached": sum(map(len, reaching.values()))}
 
-    def _next(self) -> tuple[Trial, str] | None:
-        with self.changed:
-            while self._seconds_left() > 0:
-                open_trials = [trial for trial in self.trials if trial.result is None]
-                ready = [trial for trial in open_trials if trial.programs]
-                idle = [trial for trial in ready if not trial.running]
-                if not idle and self.waiting and self._counted() + len(open_trials) < self.drawn["wanted"]:
-                    begun = self._begin(self.waiting.pop(0))
-                    if begun.result is not None:
-                        continue
-                    self.trials.append(begun)
-                    idle = [begun]
-                if idle or ready:
-                    trial = idle[0] if idle else min(ready, key=lambda one: one.running)
-                    trial.running += 1
-                    return trial, trial.programs.pop(0)
-                if not open_trials:
-                    return None
-                self.changed.wait(1.0)  # one under way may not compile, and then another one is begun
-            return None
-
-    def _begin(self, mutant: Json) -> Trial:
-        passed = list(self.partial.get(mutant["key"], []))
-        programs = [program for program in self._programs_for(mutant) if self.usual[program].good]
-        left = [program for program in programs if program not in passed]
-        trial = Trial(mutant, left, passed, len(left) + len(passed))
-        if not left:
-            trial.result = {"status": "survived"}
-            self._end(trial)
-        return trial
-
-    def _try(self, trial: Trial, program: str, folder: Path) -> Json | None:
-        """What came of the mutant, or None: it is not found by this program."""
-        mutant = trial.mutant
-        if not self.base.contains(program, mutant["file"]):
-            return None
-        with self.changed:
-            if trial.tree is None:
-                before = (ROOT / mutant["file"]).read_bytes()
-                text = planted(before, mutant["start"], mutant["end"], mutant["old"], mutant["new"])
-                trial.tree = rebuild.Tree(self.base, OUT / "work" / trial.key, mutant["file"], text)
-        made = trial.tree.build(program, self._seconds_left())
-        if self._seconds_left() <= 0:
-            return {"status": "unfinished"}
-        if made is None:
-            return {"status": "not compiled", "how": trial.tree.error}
-        limit = max(SHORTEST_DEADLINE, SLOWER * self.usual[program].seconds)
-        got = self._run(made, folder, min(limit, self._seconds_left()), "")
-        if got.good:
-            return None
-        if self._seconds_left() <= 0:
-            return {"status": "unfinished"}
-        if got.test != "no test" and not self._run(self.base.program(program), folder, limit, got.test).good:
-            with self.changed:
-                self.unsteady[f"{program} {got.test}"] += 1
-            return None
-        return {"status": "found", "program": program, "test": got.test, "how": got.how}
-
-    def _run(self, program: Path, folder: Path, deadline: float, test: str) -> Outcome:
-        temporary = folder / "tmp"
-        temporary.mkdir(parents=True, exist_ok=True)
-        command = [str(program)] + ([f"--gtest_filter={test}"] if test else [])
+    def _run(self, program: str, names: list[str], at: Path, environment: dict[str, str], limit: float) -> Outcome:
+        temporary = tempfile.mkdtemp(prefix="gpufs-")  # not below OUT: a socket's path is to be short
+        command = [str(self.build.programs[program]), f"--gtest_filter={':'.join(names)}"]
         try:
-            return run_program(command, folder / "said.log", deadline, {"TMPDIR": str(temporary)})
+            log = at.with_name(f"{at.name}.log")
+            return run_program(command, log, limit, {"TMPDIR": temporary} | environment)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-    def _as_it_is(self, program: str) -> Outcome:
-        got = Outcome(False, "", "there was no time", 0.0)
-        for _ in range(2):
-            if self._seconds_left() > 0 and not got.good:
-                got = self._run(self.base.program(program), OUT / "work" / program, self._seconds_left(), "")
-        return got
 
     def _save(self) -> None:
         whole = {
             **{name: self.drawn[name] for name in ("seed", "wanted", "population", "files")},
-            "failing": {program: got.says for program, got in self.usual.items() if not got.good},
+            "failing": self.failing,
             "unsteady": dict(self.unsteady),
-            "usual": {program: round(got.seconds, 1) for program, got in self.usual.items()},
-            "partial": self.partial,
             "results": list(self.results.values()),
         }
         temporary = self.out.with_name(self.out.name + ".tmp")
@@ -301,7 +276,20 @@ class Runner:
         temporary.replace(self.out)
 
 
-def run(path: Path, jobs: int, minutes: float, out: Path, most_programs: int) -> None:
+def tests_of(program: Path) -> list[str]:
+    """The names of its tests, as GoogleTest knows them."""
+    said = subprocess.run([program, "--gtest_list_tests"], check=True, capture_output=True, text=True).stdout
+    names, suite = [], ""
+    for line in said.splitlines():
+        word = line.split("#")[0].strip()
+        if line.startswith("  "):
+            names.append(suite + word)
+        elif word.endswith("."):
+            suite = word
+    return [name for name in names if "DISABLED_" not in name]
+
+
+def run(path: Path, jobs: int, minutes: float, out: Path, most_seconds: float) -> None:
     deadline = time.monotonic() + minutes * 60
     drawn = json.loads(path.read_text())
     for file, known in drawn["files"].items():
@@ -309,7 +297,8 @@ def run(path: Path, jobs: int, minutes: float, out: Path, most_programs: int) ->
             sys.exit(f"{file} has changed since the mutants were drawn")
     OUT.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(OUT / "work", ignore_errors=True)
-    Runner(drawn, out, jobs, deadline, most_programs).run()
+    (OUT / "work").mkdir()
+    Runner(drawn, out, jobs, deadline, most_seconds).run()
 
 
 # --- Telling ---------------------------------------------------------------------------------------------------------
@@ -366,7 +355,12 @@ def report(all_results: Iterable[Json]) -> int:
     number = tally["found"] + tally["survived"] + tally["explained"]
     for result in sorted(merged.values(), key=lambda one: (one["file"], one["line"])):
         if result["status"] == "survived":
-            say(f"SURVIVED {result['key']}: {result['operator']} in {result['function']}")
+            tests = (
+                f"{result['tried']} of {result['reached']} tests that reach it"
+                if result["reached"]
+                else "no test reaches it"
+            )
+            say(f"SURVIVED {result['key']}: {result['operator']} in {result['function']}; {tests}")
             print("\n".join(f"      {line}" for line in result["diff"].split("\n")[2:]))
         elif result["status"] == "not tried":
             say(f"NOT TRIED {result['key']}: {result['how']}")
@@ -410,7 +404,9 @@ def main(arguments: list[str]) -> int:
     running.add_argument("--jobs", type=int, default=int(os.environ.get("GPUFS_JOBS") or os.cpu_count() or 1))
     running.add_argument("--minutes", type=float, default=24 * 60)
     running.add_argument("--out", type=Path, default=OUT / "results.json")
-    running.add_argument("--most-programs", type=int, default=0, help="try so many of a file's test programs; 0: all")
+    running.add_argument(
+        "--seconds", type=float, default=0, help="of tests that a mutant may take; 0: all that reach it"
+    )
     reporting = commands.add_parser("report")
     reporting.add_argument("results", type=Path, nargs="+")
     explaining = commands.add_parser("explain")
@@ -423,7 +419,7 @@ def main(arguments: list[str]) -> int:
         print()
         return 0
     if options.command == "run":
-        run(options.mutants, max(1, options.jobs), options.minutes, options.out, options.most_programs)
+        run(options.mutants, max(1, options.jobs), options.minutes, options.out, options.seconds)
         return report([json.loads(options.out.read_text())])
     results = [json.loads(path.read_text()) for path in options.results]
     if options.command == "explain":
