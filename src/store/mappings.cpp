@@ -15,10 +15,12 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "file_system.hpp"
+#include "read_loop.hpp"
 
 namespace gpufs::store {
 namespace {
@@ -95,7 +97,12 @@ std::size_t mappings::whole_nbytes(const mapping& m, std::size_t nbytes, bool ch
   };
   for (std::size_t done = 0; done < npages;) {
     const std::size_t n = std::min(words.size(), npages - done);
-    const ssize_t got = ::pread(pagemap_.get(), words.data(), n * 8, static_cast<off_t>((first + done) * 8));
+    const std::int64_t got = read_to_end(
+        [this](std::byte* to, std::size_t room, std::int64_t at) -> std::int64_t {
+          const ssize_t some = ::pread(pagemap_.get(), to, room, at);
+          return some < 0 ? -errno : some;
+        },
+        std::as_writable_bytes(std::span(words.data(), n)), static_cast<std::int64_t>((first + done) * 8));
     if (got < 8) return done * page;
     const auto nread = static_cast<std::size_t>(got) / 8;
     for (std::size_t i = 0; i < nread; ++i) {

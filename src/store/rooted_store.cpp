@@ -66,8 +66,9 @@ int rooted_store::rename(std::string_view from, std::string_view to, std::uint32
   *mode = st.st_mode;
   const std::string bare_new = new_at.name.substr(0, new_at.name.find('/'));
   struct stat there;
-  if (::fstatat(new_at.parent.get(), bare_new.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_dev == st.st_dev &&
-      there.st_ino == st.st_ino) {
+  if (::fstatat(new_at.parent.get(), bare_new.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno != ENOENT) return -errno;
+  } else if (there.st_dev == st.st_dev && there.st_ino == st.st_ino) {
     *mode = 0;  // rename(2) does nothing then
   }
   return result_of(::renameat(old_at.parent.get(), old_at.name.c_str(), new_at.parent.get(), new_at.name.c_str()));
