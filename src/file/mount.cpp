@@ -67,14 +67,23 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   const auto fit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(staging_budget_nbytes / payload, 128, 2048));
   if (o.request_slots == 0) o.request_slots = 8;
   if (o.request_rings == 0) o.request_rings = std::max(fit / o.request_slots, 1u);
-  if (!std::has_single_bit(o.request_slots) || o.request_slots < 2) refuse("request_slots must be a power of two, at least 2");
+  if (!std::has_single_bit(o.request_slots) || o.request_slots < 2 || o.request_slots > 1024) {
+    refuse("request_slots must be a power of two from 2 to 1024");
+  }
+  if (o.request_rings > 4096) refuse("request_rings must be at most 4096");
+  if (o.nworkers > 1024) refuse("nworkers must be at most 1024");
+  if (o.store > store_kind::mapped) refuse("store is none of store_kind");
+  if (o.on_failed_accesses > failed_accesses::abort) refuse("on_failed_accesses is none of failed_accesses");
   if (o.request_batch == 0 || o.request_batch > 64) refuse("request_batch must be from 1 to 64");
-  if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0 || o.end_timeout.count() <= 0) refuse("timeouts must be positive");
+  if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0 || o.end_timeout.count() <= 0) {
+    refuse("io_timeout and end_timeout must be positive, and frame_timeout not negative");
+  }
   return o;
 }
 
 std::shared_ptr<store::store> make_store(simt::platform& machine, const std::string& root, const mount_options& o) {
   if (o.custom_store) return o.custom_store;
+  if (root.find('\0') != std::string::npos) refuse("root has a NUL inside");
   std::error_code status;
   if (!std::filesystem::is_directory(root, status)) {
     refuse("root '" + root + "' is not a directory" + (status ? ": " + status.message() : std::string()));
