@@ -26,7 +26,8 @@ inline GPUFS_DEVICE_COLD int close_written(const mount_layout* mount, written_fi
 
 // Gives the open back; the last close of a path closes it on the host. Its pages stay in the cache. Of a file that is open for
 // writing, first brings all that was written to it to the host's page cache, as fsync does, and tells as it does what went wrong
-// with it; the file is closed nevertheless. 0, -EBADF, or fsync's.
+// with it; the file is closed nevertheless. 0, -EBADF, or fsync's. Opens of one path share a number, so nobody can tell whose is
+// closed: who closes twice closes for another, whose calls then give -EBADF.
 template <class Group, class Mount>
 GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
   const simt::group_call call(group, "close(file, mount)", opened.number(), opened.mount().layout().resident);
@@ -80,7 +81,8 @@ GPUFS_DEVICE basic_file<Mount> open_path(Group group, const Mount& mount, Path p
 //
 // The file's error() is 0 or: -ENOENT, -EISDIR, -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EEXIST, -EROFS (flags that
 // write, in a mount or file system that is only for reading), -EINVAL (O_CREAT, O_TRUNC, O_EXCL or O_APPEND without writing),
-// -ENFILE (mount_options::max_open_files), -EFBIG (2^32 pages or more), -EFAULT (no path), what store/posix_store.hpp lists,
+// -ENFILE (mount_options::max_open_files), -EMFILE (descriptors of the process, RLIMIT_NOFILE: files open for writing keep theirs),
+// -EFBIG (2^32 pages or more), -EFAULT (no path), what store/posix_store.hpp lists,
 // -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
