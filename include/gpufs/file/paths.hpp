@@ -1,8 +1,8 @@
 // Calls on paths, for a group of threads: unlink, rmdir, rename, mkdir, stat, read_directory. Called as what file.hpp has; each
 // asks the host and waits. Paths are relative to the mount's root, and nothing outside of it is reached (store/posix_store.hpp).
 //
-// Common errors: -EFAULT, -ENOENT, -ENOTDIR, -ENAMETOOLONG, -EXDEV (out of the root), -EACCES, -EMFILE (the process has no descriptor
-// left), -ETIMEDOUT, and -EROFS from all that change something, unless mount_options::writable.
+// Common errors: -EFAULT, -ENOENT, -ENOTDIR, -ENAMETOOLONG, -EXDEV (out of the root), -EACCES, -EMFILE (the process has no
+// descriptor left), -ETIMEDOUT, and -EROFS from all that change something, unless mount_options::writable.
 #pragma once
 #include "gpufs/file/open.hpp"
 
