@@ -264,7 +264,7 @@ GPUFS_NO_TSAN std::uint32_t cpu_converge(const void* site) {
   }
   block_state& block = *self->home;
   warp_state& warp = block.warps[self->warp_rank];
-  if (warp.converging == 0) warp.patient = (w.random() & 1) != 0;
+  if (warp.converging == 0) warp.patient = (w.random() & 1) != 0 || w.launch->config->schedule.whole_warps;
   warp.converging |= bit;
   self->converged = 0;
   self->site = site;

@@ -152,12 +152,24 @@ struct count_whole_warps {
 TEST(some_lanes, are_often_a_whole_warp) {
   constexpr unsigned times = 200;
   const device_array<std::uint32_t> out(32);
-  launch({.grid = 1, .block = 32, .schedule = {.seed = 1}}, count_whole_warps{times, out.get()});
+  launch({.grid = 1, .block = 32, .schedule = {.seed = 1, .nthreads = 1}}, count_whole_warps{times, out.get()});
   for (const std::uint32_t whole : out.read()) {
     EXPECT_GE(whole, times / 4);
 #if !GPUFS_ON_CUDA
     EXPECT_LE(whole, times * 3 / 4);
 #endif
+  }
+}
+
+TEST(some_lanes, are_a_whole_warp_where_the_schedule_says_so) {
+  constexpr unsigned times = 50;
+  const device_array<std::uint32_t> out(64);
+  for (const unsigned percent : {0u, 25u, 100u}) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      launch({.grid = 1, .block = 64, .schedule = {.seed = seed, .switch_percent = percent, .whole_warps = true}},
+             count_whole_warps{times, out.get()});
+      EXPECT_EQ(out.read(), std::vector<std::uint32_t>(64, times)) << "seed " << seed << ", switches " << percent << " %";
+    }
   }
 }
 

@@ -42,6 +42,7 @@ struct cpu_schedule {
   unsigned resident_blocks = 0;  // at most so many blocks at once, all OS threads together; 0: four an OS thread
   unsigned nthreads = 0;         // OS threads; 0: GPUFS_SIMT_THREADS, else one a core. The calling thread is one of them
   unsigned switch_percent = 25;  // how often an atomic lets somebody else run (0: only now and then, so that spins end)
+  bool whole_warps = false;      // lanes_together() waits for all of the warp that come there, as on a GPU; else half of the time
   schedule_policy policy = schedule_policy::random;
   unsigned depth = 3;               // of priorities: finds mistakes that need so many orderings
   std::uint64_t nsteps = 0;         // of priorities: about how many preemption points the launch passes; 0: the seed guesses
