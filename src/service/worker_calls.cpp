@@ -179,6 +179,7 @@ void worker::call_on_path(const work& w, const std::string& path) {
       case opcode::unlink:
         if (core_.open.nwritten() == 0 || files.status(path, true, &status) != 0) status = {};
         out.result = files.unlink(path, (w.flags & unlink_directory) != 0);
+        out.number = S_ISLNK(status.mode) ? 1 : 0;
         note_written(status, reinterpret_cast<std::uint64_t&>(out.file_nbytes), out.pull_base);
         break;
       case opcode::rename: {
@@ -187,6 +188,7 @@ void worker::call_on_path(const work& w, const std::string& path) {
         if (core_.open.size() == 0 || files.status(path, true, &status) != 0) status = {};
         if (core_.open.nwritten() == 0 || files.status(to, true, &replaced) != 0) replaced = {};
         out.result = rename(path, to, status, &out.mode);
+        out.number = S_ISDIR(out.mode) || S_ISLNK(out.mode) || S_ISLNK(replaced.mode) ? 1 : 0;
         note_written(status, reinterpret_cast<std::uint64_t&>(out.file_nbytes), out.pull_base);
         note_written(replaced, out.inode, out.mtime_ns);
         if (out.result < 0) text = "to '" + to + "'";

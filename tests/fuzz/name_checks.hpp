@@ -13,9 +13,6 @@ struct known {
   // An open that waits for another one of the path takes its error; and one that makes a file in a directory which is being
   // replaced finds none, as open(2) does.
   static constexpr bool errors_are_joined = true;
-  // An open for writing joins a file that was removed or renamed by another spelling, or by the path that a link leads to, while
-  // its first open was under way.
-  static constexpr bool removed_files_are_joined = true;
 };
 
 class name_checks {
@@ -67,7 +64,7 @@ class name_checks {
                   .joined = {}};
       // Who reads knows a path by its spelling: by another one, or a link, a removed file may still be shared.
       const bool only_reads = (e.made.flags & (O_ACCMODE | O_GWRONCE)) == O_RDONLY;
-      const bool by_spelling = !program_.links.empty() && (only_reads || known::removed_files_are_joined);
+      const bool by_spelling = !program_.links.empty() && only_reads;
       if (is_open(e.made.what) && (others || by_spelling || removed_meanwhile(e))) {
         for (const opened_file& o : past_.opens()) {
           if (&o == past_.handle(i) || o.mount != c.mount || o.spelling != c.path || o.begin >= c.end) continue;

@@ -77,7 +77,19 @@ class file_table : public file_slots {
     return same && word.load(std::memory_order_relaxed) == before ? nbytes : -1;
   }
 
-  // All slots leave their chains: a directory has another name now. One lane calls. False: -ETIMEDOUT.
+  // Makes a call that takes names away: asks the host, and then has the slots forgotten that paths led to. Opens that are under way
+  // meanwhile see that it is (was_removing). One lane calls.
+  template <class Call>
+  GPUFS_DEVICE static int removing(const mount_layout* mount, Call call) {
+    // Meets was_removing's: who does not see us there had its file open on the host before we ask.
+    simt::atomic_ref<std::uint32_t>(mount->words->removals_begun).fetch_add(1, std::memory_order_acq_rel);
+    const int error = call();
+    // Meets removals_ended's acquire: who sees it asks the host once the name is gone.
+    simt::atomic_ref<std::uint32_t>(mount->words->removals_ended).fetch_add(1, std::memory_order_release);
+    return error;
+  }
+
+  // All slots leave their chains: a directory has another name now, or a link is gone. One lane calls. False: -ETIMEDOUT.
   GPUFS_DEVICE_COLD static bool forget_all_paths(const mount_layout* mount) {
     const path_chains paths(*mount);
     for (std::uint32_t i = 0; i <= mount->path_mask; ++i) {
@@ -102,7 +114,10 @@ class file_table : public file_slots {
         paths.chain_of(wanted);  // of another file, if the slot is used anew: then no slot there is the one we want
     if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
     paths.detach(chain, [&](file_slot& slot) {
-      return &slot == &wanted && simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle;
+      // While it is being opened, its handle is still on its way.
+      return &slot == &wanted &&
+             (state_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_acquire)) == slot_state::opening ||
+              simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle);
     });
     paths.unlock(chain);
     return true;
@@ -150,7 +165,8 @@ class file_table : public file_slots {
     const simt::deadline closing(mount_.io_timeout_ns / 4);
     simt::backoff pause;
     std::uint32_t index = none, closed_handle = 0;
-    bool ours = false, asked_again = false, counted = false;
+    bool ours = false, asked_again = false, counted = false, joined = false;
+    std::uint32_t gone = 0;  // removals that had ended when we first joined an open that was under way
     for (;;) {
       ours = false;
       index = join(chain, name, 64);
@@ -167,6 +183,7 @@ class file_table : public file_slots {
           if (writes)
             paths().detach(
                 chain, [&](file_slot& other) { return path_chains::same_hash(other, name) && mode_of(other) == slot_mode::read; });
+          put(entry(index, 0).removals, removals_ended());
           paths().link(chain, index, name);
           ours = true;
         }
@@ -177,6 +194,18 @@ class file_table : public file_slots {
       counted = true;
       const int error = ours ? ask_host(slot, index, path, name, flags, start, until, closed_handle, brought) : wait_open(slot);
       if (error == 0) break;
+      if (!ours && error > 0) {
+        // Did the host look where the path leads before a name was gone that is gone since before we began? Then again, once.
+        if (!joined) gone = removals_ended();
+        joined = true;
+        const std::uint32_t then = simt::atomic_ref<std::uint32_t>(entry(index, 0).removals).load(std::memory_order_relaxed);
+        if (static_cast<std::int32_t>(then - gone) < 0) {
+          drop(index, start);
+          if (until.expired()) return -ETIMEDOUT;
+          continue;
+        }
+        if (error == open_apart) break;
+      }
       if (error == open_elsewhere) {
         // Not ours any more before we wait for another slot's opener, who might wait for ours.
         if (ours) fail(chain, slot, index, error);
@@ -238,9 +267,12 @@ class file_table : public file_slots {
     file_slot& slot = mount_.slots[index];
     // The acquire meets link's release; and wait_open's the opener's.
     const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
-    if ((before & (slot_live | slot_detached)) != 0 && wait_open(slot) == 0 &&
-        simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle) {
-      return true;
+    if ((before & (slot_live | slot_detached)) != 0) {
+      const int error = wait_open(slot);
+      if ((error == 0 || error == open_apart) &&
+          simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle) {
+        return true;
+      }
     }
     drop(index, index);
     return false;
@@ -249,6 +281,8 @@ class file_table : public file_slots {
   // What ask_host and wait_open give where the file is open for writing already, in another slot: of this one, which is dead,
   // cache_id is that one's index and handle its handle.
   static constexpr int open_elsewhere = 1;
+  // What wait_open gives of a slot that is open, and had left its path's chain before.
+  static constexpr int open_apart = 2;
 
   template <class Path>
   GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const Path& path, const path_name& name, int flags,
@@ -300,6 +334,17 @@ class file_table : public file_slots {
     const service::source_kind kind = name.mode == slot_mode::read    ? answer.kind
                                       : name.mode == slot_mode::write ? service::source_kind::live
                                                                       : service::source_kind::unread;
+    std::uint32_t apart = 0;
+    if (name.mode != slot_mode::read && was_removing(index)) {
+      path_bucket& chain = paths().chain_of(name);
+      if (!paths().lock(chain, simt::deadline(mount_.io_timeout_ns))) {
+        close_on_host(answer.handle, 0, start);
+        return count_timeout();
+      }
+      paths().detach(chain, [&](file_slot& other) { return &other == &slot; });
+      paths().unlock(chain);
+      apart = slot_apart;
+    }
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t open_word =
         word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) | static_cast<std::uint32_t>(kind) << 16;
@@ -311,8 +356,19 @@ class file_table : public file_slots {
       put(e.handle, answer.handle);
       put(e.word, open_word);
     }
-    word.store(open_word, std::memory_order_release);  // publishes the fields; meets the acquire in wait_open()
+    word.store(open_word | apart, std::memory_order_release);  // publishes the fields; meets the acquire in wait_open()
     return 0;
+  }
+
+  // How many calls that take names away have ended. Acquire: meets removing's release.
+  GPUFS_DEVICE std::uint32_t removals_ended() const {
+    return simt::atomic_ref<std::uint32_t>(mount_.words->removals_ended).load(std::memory_order_acquire);
+  }
+  // Whether one was under way at some time since the host was asked to open the slot's file. An add of nothing, not a load: its
+  // release meets the acquire of those that begin after it.
+  GPUFS_DEVICE bool was_removing(std::uint32_t index) const {
+    return simt::atomic_ref<std::uint32_t>(mount_.words->removals_begun).fetch_add(0, std::memory_order_acq_rel) !=
+           simt::atomic_ref<std::uint32_t>(entry(index, 0).removals).load(std::memory_order_relaxed);
   }
 
   // Whether each page of a file of this size has a number that a page key holds, and none the last one, which stands for no page. A
@@ -327,7 +383,7 @@ class file_table : public file_slots {
     simt::backoff pause;
     for (;;) {
       const std::uint32_t word = simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_acquire);
-      if (state_of(word) == slot_state::open) return 0;
+      if (state_of(word) == slot_state::open) return (word & slot_apart) != 0 ? open_apart : 0;
       if (state_of(word) == slot_state::dead) return slot.error;
       if (until.expired()) return -ETIMEDOUT;
       pause();

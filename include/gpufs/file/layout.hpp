@@ -17,8 +17,9 @@ inline constexpr std::uint32_t generation_mask = (1u << 9) - 1;
 inline constexpr std::int32_t number_write_only = 1 << 29, number_may_write = 1 << 30;
 
 // `file_slot::word`: source kind << 16 | generation << 3 | state. The bit above the generation is 0: with a number that may not
-// read, it is not equal.
+// read, it is not equal. The topmost one says that the slot left its path's chain before it was open (file_table::was_removing).
 enum class slot_state : std::uint32_t { free = 0, opening = 1, open = 2, dead = 3 };
+inline constexpr std::uint32_t slot_apart = 1u << 31;
 
 // `file_slot::refs`: bit 31 while the slot may be joined by further opens of its path, bit 30 once it may not, although it is open
 // (its path was opened for writing, removed or renamed); below, how many opens hold it.
@@ -73,7 +74,7 @@ struct alignas(32) file_entry {
   std::uint32_t word;  // the slot's, once it is open or dead
   std::uint32_t cache_id;
   std::uint32_t handle;
-  std::uint32_t reserved;
+  std::uint32_t removals;  // in the first copy: mount_words::removals_ended before the host was asked to open the file
   std::int64_t file_nbytes;
   std::uint64_t pull_base;
 };
@@ -153,6 +154,8 @@ struct alignas(64) mount_words {
   std::uint64_t starved_ns[2];
   std::uint64_t past_cache;  // reads through pointers that got no frame, and were served without
   std::uint32_t spare_lock;  // of mount_layout::spare_page
+  // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See file_table::removing.
+  std::uint32_t removals_begun, removals_ended;
 };
 
 enum class fault_kind : std::uint32_t {

@@ -64,21 +64,35 @@ inline GPUFS_DEVICE_COLD path_answer ask_about_path(const mount_layout* mount, s
   return got;
 }
 
+// unlink, rmdir and rename: asks the host, and has the slots forgotten that the paths led to. One lane calls. 0 or a negative
+// errno.
+inline GPUFS_DEVICE_COLD int take_name_away(const mount_layout* mount, service::opcode op, std::uint32_t flags, const char* path,
+                                            const char* second) {
+  service::request what{};
+  what.op = op;
+  what.flags = flags;
+  return file_table::removing(mount, [&]() -> int {
+    const path_answer got = simt::call_cold(&ask_about_path, mount, what, path, second, false);
+    if (got.error != 0) return got.error;
+    const service::reply& r = got.reply;
+    const bool renames = op == service::opcode::rename;
+    if (renames && r.mode == 0) return 0;  // both paths name one file
+    bool forgot = r.number != 0 ? simt::call_cold(&file_table::forget_all_paths, mount)
+                                : simt::call_cold(&file_table::forget_path, mount, path) &&
+                                      (!renames || simt::call_cold(&file_table::forget_path, mount, second));
+    for (const std::uint64_t place :
+         {r.pull_base, static_cast<std::uint64_t>(r.file_nbytes), renames ? r.inode : 0, renames ? r.mtime_ns : 0}) {
+      forgot = forgot && simt::call_cold(&file_table::forget_file, mount, place);
+    }
+    return forgot ? 0 : -ETIMEDOUT;
+  });
+}
+
 template <class Group>
 GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, std::uint32_t flags) {
   group.sync();
   const mount_layout* layout = mount.layout().resident;
-  return by_leader(group, [&]() -> int {
-    service::request what{};
-    what.op = service::opcode::unlink;
-    what.flags = flags;
-    const path_answer got = simt::call_cold(&ask_about_path, layout, what, path, nullptr, false);
-    if (got.error != 0) return got.error;
-    const bool forgot = simt::call_cold(&file_table::forget_path, layout, path) &&
-                        simt::call_cold(&file_table::forget_file, layout, got.reply.pull_base) &&
-                        simt::call_cold(&file_table::forget_file, layout, static_cast<std::uint64_t>(got.reply.file_nbytes));
-    return forgot ? 0 : -ETIMEDOUT;
-  });
+  return by_leader(group, [&] { return simt::call_cold(&take_name_away, layout, service::opcode::unlink, flags, path, nullptr); });
 }
 
 }  // namespace detail
@@ -108,22 +122,8 @@ GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, c
   const simt::group_call call(group, "rename(mount, from, to)", mount.layout().resident, from, to);
   group.sync();
   const mount_layout* layout = mount.layout().resident;
-  return detail::by_leader(group, [&]() -> int {
-    service::request what{};
-    what.op = service::opcode::rename;
-    const detail::path_answer got = simt::call_cold(&detail::ask_about_path, layout, what, from, to, false);
-    if (got.error != 0) return got.error;
-    if (got.reply.mode == 0) return 0;  // both paths name one file
-    const bool forgot = (got.reply.mode & S_IFMT) == S_IFDIR ? simt::call_cold(&file_table::forget_all_paths, layout)
-                                                             : simt::call_cold(&file_table::forget_path, layout, from) &&
-                                                                   simt::call_cold(&file_table::forget_path, layout, to);
-    bool all = forgot;
-    for (const std::uint64_t place :
-         {got.reply.pull_base, static_cast<std::uint64_t>(got.reply.file_nbytes), got.reply.inode, got.reply.mtime_ns}) {
-      all = all && simt::call_cold(&file_table::forget_file, layout, place);
-    }
-    return all ? 0 : -ETIMEDOUT;
-  });
+  return detail::by_leader(group,
+                           [&] { return simt::call_cold(&detail::take_name_away, layout, service::opcode::rename, 0u, from, to); });
 }
 
 // Makes a directory with `mode` less the process's umask. 0, -EEXIST, or one of the common errors.

@@ -94,7 +94,8 @@ struct alignas(64) reply {
   // Whatever paths led to it, a file has one open for writing in a mount, besides one with open_write_once. open: the file is open
   // for writing under this number of the device's, plus 1: join that one, nothing was opened; else 0. stat: the same number, of
   // the file's open for writing. unlink, rename: file_nbytes and pull_base are number << 32 | handle of the opens for writing, and
-  // with open_write_once, of the file that loses a name, or 0; rename: inode and mtime_ns those of the file that it replaces.
+  // with open_write_once, of the file that loses a name, or 0; rename: inode and mtime_ns those of the file that it replaces; and
+  // number is 1 if it was a directory or a symbolic link, so that other paths may lead elsewhere now, too.
   std::uint32_t number;
   std::uint32_t sequence;
 };
