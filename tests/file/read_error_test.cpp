@@ -227,7 +227,8 @@ TEST_F(read_error, failing_open_fails_for_all_who_wait) {
   EXPECT_EQ(run.result().failed, run.ngroups());
   EXPECT_EQ(run.result().last_failure, -EIO);
   EXPECT_EQ(run.result().running, 0u);
-  // All joined one open; who did looks once more, as that one's error may be from before the call: again many together.
+  // All joined one open; who did looks once more, as that one's error may be from before the call: again many together, but no
+  // bound holds, as the host may answer before the others have come that far (it was asked 2 to 7 times by 40 schedules).
   EXPECT_LE(wrong().opens - opens_before, run.ngroups() / 4);
   EXPECT_EQ(fs().counters().open_errors, run.ngroups());
 }

@@ -114,10 +114,7 @@ class file_table : public file_slots {
         paths.chain_of(wanted);  // of another file, if the slot is used anew: then no slot there is the one we want
     if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
     paths.detach(chain, [&](file_slot& slot) {
-      // While it is being opened, its handle is still on its way.
-      return &slot == &wanted &&
-             (state_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_acquire)) == slot_state::opening ||
-              simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle);
+      return &slot == &wanted && simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle;
     });
     paths.unlock(chain);
     return true;
@@ -334,6 +331,7 @@ class file_table : public file_slots {
     const service::source_kind kind = name.mode == slot_mode::read    ? answer.kind
                                       : name.mode == slot_mode::write ? service::source_kind::live
                                                                       : service::source_kind::unread;
+    // After the handle: by that, who begins to take the file's name away after this finds the slot (forget_file).
     std::uint32_t apart = 0;
     if (name.mode != slot_mode::read && was_removing(index)) {
       path_bucket& chain = paths().chain_of(name);
