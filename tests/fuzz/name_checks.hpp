@@ -46,15 +46,16 @@ class name_checks {
     const bool others = others_change_names();
     for (std::size_t i = first; i < past_.events().size(); ++i) {
       const event& e = past_.events()[i];
-      if (!e.was_made() || !names_paths(e.made.what) || e.made.what == verb::list) continue;
+      if (!e.was_made() || !names_paths(e.made.what)) continue;
       if (is_open(e.made.what) && refused(e.made.flags) != 0) continue;
+      if (e.made.what == verb::list && e.got.value == -ENOENT && replaced_beside(e)) continue;
       name_call c{.what = e.made.what,
                   .actor = e.actor,
                   .mount = e.by_process() ? no_mount : e.made.mount,
                   .path = e.made.path,
                   .second = e.made.second,
                   .flags = e.made.flags,
-                  .value = e.got.value,
+                  .value = std::min<std::int64_t>(e.got.value, 0),
                   .inode = e.got.inode,
                   .mode = e.got.mode,
                   .begin = e.got.begin,
@@ -93,6 +94,14 @@ class name_checks {
     return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& e) {
       return changes_names(e.made.what) && e.got.value == 0 && e.got.begin < open.got.end && e.got.end > open.got.begin &&
              (is_at_or_above(e.made.path, open.made.path) || is_at_or_above(e.made.second, open.made.path));
+    });
+  }
+
+  // Whether a rename puts another directory in the place of the one that is listed, which, once it is open, has nothing more.
+  bool replaced_beside(const event& list) const {
+    return std::any_of(past_.events().begin(), past_.events().end(), [&](const event& e) {
+      return e.made.what == verb::rename && e.got.value == 0 && e.got.begin < list.got.end && e.got.end > list.got.begin &&
+             is_at_or_above(e.made.second, list.made.path);
     });
   }
 

@@ -137,13 +137,16 @@ class name_rules {
       }
       case verb::rename:
         return rename(tree, c);
+      case verb::list:
+        return list(tree, c);
       default:
         return true;
     }
   }
   // Whether a call that came out so leaves the tree as it is, in any state in which it may.
   static bool only_looks(const name_call& c) {
-    return c.value != 0 || c.what == verb::stat || (is_open(c.what) && (c.flags & O_CREAT) == 0) || c.path == c.second;
+    return c.value != 0 || c.what == verb::stat || c.what == verb::list || (is_open(c.what) && (c.flags & O_CREAT) == 0) ||
+           c.path == c.second;
   }
 
  private:
@@ -171,6 +174,14 @@ class name_rules {
     if (n->kind == node_kind::directory) return c.value == -EISDIR || (exclusive && c.value == -EEXIST);
     if (exclusive) return c.value == -EEXIST;
     return c.value == 0 && c.inode == n->inode;
+  }
+
+  static bool list(const name_tree& tree, const name_call& c) {
+    const std::string path = tree.follow(c.path);
+    if (path.empty() != c.path.empty()) return c.value == -ELOOP;
+    const node* n = tree.find(path);
+    if (!path.empty() && n == nullptr) return c.value == missing(tree, path);
+    return c.value == (path.empty() || n->kind == node_kind::directory ? 0 : -ENOTDIR);
   }
 
   static bool remove(name_tree& tree, const name_call& c) {
