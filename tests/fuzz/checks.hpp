@@ -173,11 +173,23 @@ class checks {
   // Nothing is written, and what the group has written for itself it reads.
   std::string check_scratch(const event& e, const opened_file& o) {
     if (e.got.value == -ESTALE && may_be_stale(e, o)) return "";
-    if (e.got.value == -EBUSY) return "";  // others hold the page
+    if (e.got.value == -EBUSY) return others_scratch(e, o) ? "" : not_what("busy: nobody else has private pages of it");
     if (e.got.value == -ENXIO) {
       return past_.file(o.inode).nbytes(look_of(e, o)).low < e.made.begin ? "" : not_what("0");
     }
     return e.got.value == 0 ? "" : not_what("0");
+  }
+
+  // Whether another group has pointers to private pages of this file meanwhile, by the same mount.
+  bool others_scratch(const event& e, const opened_file& o) const {
+    for (std::size_t i = 0; i < past_.events().size(); ++i) {
+      const event& other = past_.events()[i];
+      const opened_file* theirs = past_.handle(i);
+      if (other.made.what != verb::scratch || !other.was_made() || other.actor == e.actor || theirs == nullptr) continue;
+      if (theirs->inode == o.inode && theirs->mount == o.mount && other.got.begin < e.got.end && other.got.end > e.got.begin)
+        return true;
+    }
+    return false;
   }
 
   // Who adds 1 to a word gets what all before have made of it.
@@ -247,7 +259,7 @@ class checks {
 
   // A name that was there all the time is listed once; none that never was there is.
   std::string check_list(const event& e) const {
-    if (e.got.value < 0) return "";  // by name_checks
+    if (e.got.value < 0) return "";  // name_checks says whether it may be
     std::map<std::string, int> listed;
     for (std::int64_t at = 0; at < e.got.value;) {
       service::dir_entry entry;
