@@ -133,7 +133,7 @@ class drawer {
                 verb::rename, verb::unlink, verb::unlink, verb::mkdir,  verb::stat,   verb::status, verb::close};
       return;
     }
-    if (draw_.percent(25)) {
+    if (draw_.percent(40)) {
       for (const verb v : {verb::load, verb::poke, verb::add, verb::scratch}) {
         if (draw_.percent(60)) verbs_.insert(verbs_.end(), draw_.between(1, 3), v);
       }

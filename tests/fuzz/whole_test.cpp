@@ -58,7 +58,7 @@ TEST(fuzz, programs_do_what_is_promised) {
       if (tells) std::cout << ' ' << (value == fuzz::skipped ? "skipped" : std::to_string(value)) << " x" << count;
     }
     if (tells) std::cout << '\n';
-    if (seeds.end - seeds.first >= 60) {
+    if (seeds.end - seeds.first >= 1000) {  // of fewer, some verbs meet no file that they may have
       EXPECT_GT(results[0], 0u) << fuzz::verb_names[static_cast<int>(what)] << " never went well";
     }
   }
