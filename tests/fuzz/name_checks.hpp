@@ -8,13 +8,6 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace fuzz {
 
-// What is known not to be as promised, and let pass until it is.
-struct known {
-  // An open that waits for another one of the path takes its error; and one that makes a file in a directory which is being
-  // replaced finds none, as open(2) does.
-  static constexpr bool errors_are_joined = true;
-};
-
 class name_checks {
  public:
   name_checks(const program& p, const history& past, const std::string& root) : program_(p), past_(past), root_(root) {}
@@ -61,8 +54,8 @@ class name_checks {
                   .begin = e.got.begin,
                   .end = e.got.end,
                   .text = e.text(program_.mounts.size() > 1),
-                  .shared = {},
-                  .joined = {}};
+                  .id = std::uint64_t{1} << 62 | i,
+                  .shared = {}};
       // Who reads knows a path by its spelling: by another one, or a link, a removed file may still be shared.
       const bool only_reads = (e.made.flags & (O_ACCMODE | O_GWRONCE)) == O_RDONLY;
       const bool by_spelling = !program_.links.empty() && only_reads;
@@ -76,15 +69,16 @@ class name_checks {
           if (tried_beside(i)) c.shared.insert(o.inode);  // who tried to open it may have held it for a moment
         }
       }
-      if (known::errors_are_joined && is_open(e.made.what)) c.joined = errors_beside(i);
       made.push_back(std::move(c));
     }
-    order_search search(names_, made, after);
-    const bool found = search();
+    std::string wrong = wrong_order(made, after);
+    const auto split = [&](std::size_t i) { return is_under_rename(made, made[i]); };
+    if (!wrong.empty()) {
+      const std::vector<name_call> parts = in_parts(made, split);
+      if (parts.size() != made.size()) wrong = wrong_order(parts, after);
+    }
     names_ = after;
-    const bool undecided = search.gave_up() || (!found && moves_under_renames(made));
-    given_up_ += undecided;
-    return found || undecided ? "" : no_order(made, search.longest(), after);
+    return wrong;
   }
 
  private:
@@ -114,34 +108,24 @@ class name_checks {
     });
   }
 
-  // Whether a call that makes a name runs beside a rename that moves or replaces a directory on its paths: it looks for the
-  // directory first, and then makes the name there, as the host's calls do, so that what it does may be of no one moment: two
-  // directories of a rename are looked for one after the other, and one that has been replaced takes no new names (-ENOENT).
-  static bool moves_under_renames(const std::vector<name_call>& made) {
-    for (const name_call& c : made) {
-      if (c.what != verb::rename && c.what != verb::mkdir && !is_open(c.what)) continue;
-      for (const name_call& other : made) {
-        if (&other == &c || other.what != verb::rename || other.value != 0) continue;
-        if (other.begin >= c.end || other.end <= c.begin) continue;
-        for (const std::string& moved : {other.path, other.second}) {
-          if (name_tree::is_within(c.path, moved)) return true;
-          if (c.what == verb::rename && name_tree::is_within(c.second, moved)) return true;
-        }
-      }
-    }
-    return false;
+  // Whether a call that makes, moves or removes a name runs beside a rename that moves or replaces a directory on its paths.
+  static bool is_under_rename(const std::vector<name_call>& made, const name_call& c) {
+    if (!changes_names(c.what) && !is_open(c.what)) return false;
+    return std::any_of(made.begin(), made.end(), [&](const name_call& other) {
+      if (&other == &c || other.what != verb::rename || other.value != 0) return false;
+      if (other.begin >= c.end || other.end <= c.begin) return false;
+      const auto lies_in = [&](const std::string& path) {
+        return name_tree::is_within(path, other.path) || name_tree::is_within(path, other.second);
+      };
+      return lies_in(c.path) || lies_in(c.second);
+    });
   }
 
-  std::set<std::int64_t> errors_beside(std::size_t open) const {
-    const event& e = past_.events()[open];
-    std::set<std::int64_t> errors;
-    for (std::size_t i = 0; i < past_.events().size(); ++i) {
-      const event& other = past_.events()[i];
-      if (i == open || !is_open(other.made.what) || other.made.path != e.made.path || other.made.flags != e.made.flags) continue;
-      if (other.made.mount != e.made.mount || other.got.begin >= e.got.end || other.got.end <= e.got.begin) continue;
-      if (other.was_made() && other.got.value < 0) errors.insert(other.got.value);
-    }
-    return errors;
+  std::string wrong_order(const std::vector<name_call>& made, const name_tree& after) {
+    order_search search(names_, made, after);
+    const bool found = search();
+    given_up_ += search.gave_up();
+    return found ? "" : no_order(made, search.longest(), after);
   }
 
   static std::string no_order(const std::vector<name_call>& made, const std::vector<std::size_t>& longest, const name_tree& after) {

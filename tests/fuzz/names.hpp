@@ -20,7 +20,8 @@ struct node {
   node_kind kind;
   std::uint64_t inode;      // of a file
   std::string target = {};  // of a link
-  bool operator==(const node&) const = default;
+  std::uint64_t id = 0;     // of a directory, wherever it is moved; the root's is 0
+  bool operator==(const node& other) const { return kind == other.kind && inode == other.inode && target == other.target; }
 };
 
 // Paths below the root, which is "" and always there.
@@ -76,15 +77,33 @@ class name_tree {
     nodes.erase(to);
     nodes.merge(moved);
   }
+  // Which directory a path lies in, or parent_error.
+  std::int64_t directory_of(const std::string& path) const {
+    const int error = parent_error(path);
+    const node* n = find(parent(path));
+    return error != 0 || n == nullptr ? error : static_cast<std::int64_t>(n->id);
+  }
+  // Where a directory is now: "" and a slash less, as names begin; nothing: it is gone.
+  std::optional<std::string> path_of(std::int64_t directory) const {
+    if (directory == 0) return "";
+    for (const auto& [path, n] : nodes) {
+      if (n.kind == node_kind::directory && static_cast<std::int64_t>(n.id) == directory) return path + "/";
+    }
+    return std::nullopt;
+  }
   bool has_inode(std::uint64_t inode) const {
     return std::any_of(nodes.begin(), nodes.end(), [inode](const auto& n) { return n.second.inode == inode; });
   }
   std::string key() const {
     std::string text;
-    for (const auto& [path, n] : nodes) text.append(path).append(1, ':').append(std::to_string(n.inode)).append(1, ' ');
+    for (const auto& [path, n] : nodes) text.append(path).append(1, ':').append(std::to_string(n.inode + n.id)).append(1, ' ');
     return text;
   }
 };
+
+// What a call does at one moment. A call that makes, moves or removes a name finds the directories of its paths first, and then
+// does it there, wherever they are by then, as the host's calls do: so beside renames of directories it may be of no one moment.
+enum class part { all, find, find_second, act };
 
 // A call on names as it came out.
 struct name_call {
@@ -98,10 +117,11 @@ struct name_call {
   std::uint32_t mode = 0;
   std::uint64_t begin = 0, end = 0;
   std::string text = {};
+  std::uint64_t id = 0;  // that a directory has which it makes
+  part which = part::all;
+  std::size_t act = 0;  // of what finds: for which of the calls
   // Files that the mount has open under this path, which others may have renamed or removed: it may go on sharing one of them.
   std::set<std::uint64_t> shared;
-  // Errors that others met who opened the path in the same way and at the same time: it may have waited for them.
-  std::set<std::int64_t> joined;
 };
 constexpr unsigned no_mount = ~0u;
 
@@ -113,7 +133,6 @@ class name_rules {
       const bool exclusive = (c.flags & O_CREAT) != 0 && (c.flags & O_EXCL) != 0;
       return !c.shared.empty() && (exclusive ? c.value == -EEXIST : c.value == 0 && c.shared.contains(c.inode));
     }
-    if (c.joined.contains(c.value)) return true;
     switch (c.what) {
       case verb::open:
       case verb::open_all:
@@ -132,7 +151,7 @@ class name_rules {
       case verb::mkdir: {
         const int error = tree.find(c.path) != nullptr ? -EEXIST : tree.parent_error(c.path);
         if (c.value != error) return false;
-        if (error == 0) tree.nodes[c.path] = {node_kind::directory, 0};
+        if (error == 0) tree.nodes[c.path] = {node_kind::directory, 0, {}, c.id};
         return true;
       }
       case verb::rename:
@@ -145,6 +164,7 @@ class name_rules {
   }
   // Whether a call that came out so leaves the tree as it is, in any state in which it may.
   static bool only_looks(const name_call& c) {
+    if (c.which == part::find || c.which == part::find_second) return false;
     return c.value != 0 || c.what == verb::stat || c.what == verb::list || (is_open(c.what) && (c.flags & O_CREAT) == 0) ||
            c.path == c.second;
   }
@@ -225,11 +245,34 @@ class name_rules {
   }
 };
 
+// The calls in parts, those of which split(i) says so.
+template <class Split>
+std::vector<name_call> in_parts(const std::vector<name_call>& made, Split split) {
+  std::vector<name_call> out;
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const bool two = made[i].what == verb::rename;
+    if (split(i)) {
+      const std::size_t act = out.size() + (two ? 2 : 1);
+      for (const part which : {part::find, part::find_second}) {
+        if (which == part::find_second && !two) continue;
+        name_call& c = out.emplace_back(made[i]);
+        c.which = which;
+        c.act = act;
+        c.text = (two ? "what finds the second directory of " : "what finds the directory of ") + c.text;
+        if (which == part::find && two) c.text = "what finds the first directory of " + made[i].text;
+      }
+    }
+    out.push_back(made[i]);
+    if (split(i)) out.back().which = part::act;
+  }
+  return out;
+}
+
 // Looks for an order of all calls in which each may come out as it did, and which leaves the names as they are.
 class order_search {
  public:
   order_search(const name_tree& before, const std::vector<name_call>& made, const name_tree& after)
-      : calls_(made), after_(after), placed_(made.size()), tree_(before) {}
+      : calls_(made), after_(after), placed_(made.size()), found_(made.size()), tree_(before) {}
 
   // False: there is none. (Where it takes too long, it is taken that there is one: `gave_up`.)
   bool operator()() {
@@ -248,8 +291,35 @@ class order_search {
       if (placed_[k] || k == i) continue;
       if (calls_[k].end < calls_[i].begin || (k < i && calls_[k].actor == calls_[i].actor && calls_[i].mount == no_mount))
         return false;
+      if (calls_[i].which == part::act && is_find(k) && calls_[k].act == i) return false;
     }
     return true;
+  }
+  bool is_find(std::size_t i) const { return calls_[i].which == part::find || calls_[i].which == part::find_second; }
+
+  bool apply(std::size_t i, bool shares) {
+    const name_call& c = calls_[i];
+    if (is_find(i)) {
+      const bool first = c.which == part::find;
+      found_[c.act][first ? 0 : 1] = tree_.directory_of(first ? c.path : c.second);
+      return !shares;
+    }
+    if (c.which == part::all || shares) return name_rules::apply(tree_, c, shares);
+    bool refused = false;
+    name_call there = c;
+    for (const std::size_t k : {0, 1}) {
+      const std::int64_t directory = found_[i][k];
+      std::string& path = k == 0 ? there.path : there.second;
+      if (path.empty()) continue;
+      if (directory < 0) {
+        if (c.value == directory) return true;
+        refused = true;
+        continue;
+      }
+      const auto begins = tree_.path_of(directory);
+      path = begins.value_or("what is gone/") + path.substr(path.rfind('/') + 1);
+    }
+    return !refused && name_rules::apply(tree_, there, false);
   }
 
   bool place(std::size_t left) {
@@ -259,7 +329,7 @@ class order_search {
       again = false;
       for (std::size_t i = 0; i < calls_.size(); ++i) {
         if (placed_[i] || !name_rules::only_looks(calls_[i]) || !may_come_next(i)) continue;
-        if (!name_rules::apply(tree_, calls_[i], false) && !name_rules::apply(tree_, calls_[i], true)) continue;
+        if (!apply(i, false) && !apply(i, true)) continue;
         placed_[i] = again = true;
         order_.push_back(i);
         looks.push_back(i);
@@ -274,7 +344,7 @@ class order_search {
         if (placed_[i] || name_rules::only_looks(calls_[i]) || !may_come_next(i)) continue;
         for (const bool shares : {false, true}) {
           const name_tree before = tree_;
-          if (!found && name_rules::apply(tree_, calls_[i], shares)) {
+          if (!found && apply(i, shares)) {
             placed_[i] = true;
             order_.push_back(i);
             found = place(left - looks.size() - 1);
@@ -292,13 +362,18 @@ class order_search {
 
   std::string key() const {
     std::string text(placed_.size(), '0');
-    for (std::size_t i = 0; i < placed_.size(); ++i) text[i] = placed_[i] ? '1' : '0';
+    for (std::size_t i = 0; i < placed_.size(); ++i) {
+      text[i] = placed_[i] ? '1' : '0';
+      if (placed_[i] && is_find(i) && !placed_[calls_[i].act])
+        text.append(std::to_string(found_[calls_[i].act][calls_[i].which == part::find ? 0 : 1])).append(1, ' ');
+    }
     return text + tree_.key();
   }
 
   const std::vector<name_call>& calls_;
   const name_tree& after_;
   std::vector<bool> placed_;
+  std::vector<std::array<std::int64_t, 2>> found_;  // of a call in parts: the directories, or errnos
   name_tree tree_;
   std::vector<std::size_t> order_, longest_;
   std::unordered_set<std::string> seen_;

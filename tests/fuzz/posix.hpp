@@ -65,7 +65,10 @@ inline void add_names(name_tree& tree, const std::string& root, const std::strin
     if (S_ISLNK(status.st_mode)) {
       n = {node_kind::link, 0, std::filesystem::read_symlink(root + "/" + path).string()};
     } else {
-      n = {is_directory ? node_kind::directory : node_kind::file, is_directory ? 0 : status.st_ino};
+      n = {is_directory ? node_kind::directory : node_kind::file,
+           is_directory ? 0 : status.st_ino,
+           {},
+           is_directory ? status.st_ino : 0};
     }
     if (is_directory) add_names(tree, root, path);
   }
