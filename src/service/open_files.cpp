@@ -73,38 +73,45 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   e.remote = how.remote;
   e.how.store(how.how, std::memory_order_relaxed);
   e.stale.store(false, std::memory_order_relaxed);
-  if (e.file->info().kind == source_kind::pull) {
-    const std::scoped_lock hold(lock_);
-    e.pull_place = static_cast<std::uint32_t>(pulls_.size());
-    pulls_.push_back(index);
-    npull_.store(pulls_.size(), std::memory_order_relaxed);
-  }
   nopen_.fetch_add(1, std::memory_order_relaxed);
-  e.state.store(opened(e.generation), std::memory_order_release);  // meets acquire()'s: all that was set above
+  entered result{.handle = handle_of(e)};
+  try {
+    enter(e, how.not_handle, result);
+  } catch (...) {
+    free(e);
+    throw;
+  }
+  if (result.joined) free(e);
+  return result;
+}
+
+// Joins an open of the same file, or makes this one known: at the end, as a device may close any handle that there is.
+void open_files::enter(entry& e, std::uint32_t not_handle, entered& result) {
   const store::file_info& info = e.file->info();
   const std::size_t chain = chain_of(info.device, info.inode);
-  entered result{.handle = handle_of(e)};
-  {
-    const std::scoped_lock hold(identities_[chain % nparts].lock);
-    each_of(chain, info.device, info.inode, [&](entry& other) {
-      if (info.inode == 0 || !is_written(other) || other.once != how.once) return false;  // 0: a store that has no identities
-      if (handle_of(other) == how.not_handle) {
-        unchain(chain, other);
-      } else {
-        result.handle = handle_of(other);
-        result.joined = other.device_number;
-      }
-      return true;
-    });
-    if (!result.joined) {
-      e.next = chains_[chain];
-      chains_[chain] = index + 1;
-      e.chained = true;
-      if (is_written(e)) nwritten_.fetch_add(1, std::memory_order_relaxed);
+  const std::scoped_lock hold(identities_[chain % nparts].lock);
+  each_of(chain, info.device, info.inode, [&](entry& other) {
+    if (info.inode == 0 || !is_written(other) || other.once != e.once) return false;  // 0: a store that has no identities
+    if (handle_of(other) == not_handle) {
+      unchain(chain, other);
+    } else {
+      result.handle = handle_of(other);
+      result.joined = other.device_number;
     }
+    return true;
+  });
+  if (result.joined) return;
+  if (info.kind == source_kind::pull) {
+    const std::scoped_lock hold_pulls(lock_);
+    e.pull_place = static_cast<std::uint32_t>(pulls_.size());
+    pulls_.push_back(e.index);
+    npull_.store(pulls_.size(), std::memory_order_relaxed);
   }
-  if (result.joined) close(handle_of(e));
-  return result;
+  e.next = chains_[chain];
+  chains_[chain] = e.index + 1;
+  e.chained = true;
+  if (is_written(e)) nwritten_.fetch_add(1, std::memory_order_relaxed);
+  e.state.store(opened(e.generation), std::memory_order_release);  // meets acquire()'s: all that was set above
 }
 
 std::vector<open_files::ref> open_files::readers_of(std::uint64_t device, std::uint64_t inode) {
@@ -199,7 +206,10 @@ std::string open_files::late_path(std::size_t* nfiles) {
 
 void open_files::release(entry& e) {
   // The release meets the acquire of whoever frees the entry: our last use of the file comes before.
-  if (e.state.fetch_sub(one_ref, std::memory_order_acq_rel) != one_ref) return;
+  if (e.state.fetch_sub(one_ref, std::memory_order_acq_rel) == one_ref) free(e);
+}
+
+void open_files::free(entry& e) {
   std::unique_ptr<store::open_file> file = std::move(e.file);
   file.reset();  // outside the lock: closing may block
   free_part& part = free_[e.index % nparts];

@@ -99,7 +99,7 @@ class open_files {
     std::optional<std::uint32_t> joined{};
   };
   // Of one file there is one entry that is open for writing, and one with open_write_once. Whoever opens it again, to write or to
-  // read (but for reading beside open_write_once), is to join it.
+  // read (but for reading beside open_write_once), is to join it. May throw std::bad_alloc, and then `file` was closed.
   entered insert(std::unique_ptr<store::open_file> file, entering how);
   // The open file, or an empty ref for a handle that is none. Lock-free.
   ref acquire(std::uint32_t handle);
@@ -155,6 +155,8 @@ class open_files {
   template <class Each>
   void each_of(std::size_t chain, std::uint64_t device, std::uint64_t inode, Each each) const;
   void unchain(std::size_t chain, entry& e);
+  void enter(entry& e, std::uint32_t not_handle, entered& result);
+  void free(entry& e);
 
   static constexpr std::uint32_t none = ~0u;
   std::uint32_t take_free();

@@ -5,8 +5,10 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <functional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "../../src/service/cache_ids.hpp"
 #include "../../src/service/error_log.hpp"
@@ -220,6 +222,46 @@ TEST(open_files, OneOpenForWritingOfAFile) {
   table.clear();
   EXPECT_EQ(alive, 0);
   EXPECT_EQ(table.nwritten(), 0u);
+}
+
+// Calls a function of the test's whenever its info is looked at.
+class looked_at_file final : public store::open_file {
+ public:
+  explicit looked_at_file(const std::function<void()>& on_look) : on_look_(on_look) { info_.live = true; }
+  const store::file_info& info() const override {
+    on_look_();
+    return info_;
+  }
+  std::int64_t pread(std::span<std::byte>, std::int64_t) override { return 0; }
+
+ private:
+  const std::function<void()>& on_look_;
+  store::file_info info_ = version(7, 1);
+};
+
+// A device may close a handle that it has guessed, at any moment of the open that is to get it.
+TEST(open_files, WhoGuessesAHandleClosesNothingThatIsStillBeingEntered) {
+  open_files table(1);
+  std::atomic<int> alive{0};
+  const std::uint32_t last = insert(table, alive), guessed = last + 2;  // the entry's next generation
+  ASSERT_EQ(table.close(last), 0);
+  int nlooks = 0, nclosed = 0;
+  bool forges = true;
+  const std::function<void()> forge = [&] {
+    if (!std::exchange(forges, false)) return;  // its close looks, too
+    ++nlooks;
+    nclosed += table.close(guessed) == 0;
+    forges = nclosed == 0;
+  };
+  const auto entered = table.insert(std::make_unique<looked_at_file>(forge), {.path = "p", .device_number = 7});
+  forges = false;
+  EXPECT_GT(nlooks, 0);
+  ASSERT_EQ(nclosed, 0);
+  EXPECT_EQ(entered.handle, guessed);
+  EXPECT_EQ(table.written(1, 7, false)->handle, guessed);
+  EXPECT_EQ(table.close(guessed), 0);
+  EXPECT_FALSE(table.written(1, 7, false));
+  EXPECT_EQ(table.size(), 0u);
 }
 
 TEST(open_files, PathsOutliveTheFile) {
