@@ -83,7 +83,8 @@ void worker::open_file(const work& w, const std::string& path) {
       }
       if (error == 0 && info.live) {
         end_versions(info);
-        if (cuts && (w.flags & O_EXCL) == 0) error = cut(out);
+        constexpr std::uint32_t made_anew = O_CREAT | O_EXCL;
+        if (cuts && (w.flags & made_anew) != made_anew) error = cut(out);
       }
     }
   }

@@ -284,6 +284,17 @@ TEST_P(write_test, CallsOnPaths) {
   EXPECT_EQ(logged, (std::set<std::string>{"stat none ", "unlink d ", "rename none to 'x'", "mkdir ../x "}));
 }
 
+TEST_P(write_test, ExclusiveWithoutCreateCutsAsOthersDo) {
+  dir_.add("a", 100, 1);
+  start_posix();
+  const auto file = client_->open("a", O_RDWR | O_TRUNC | O_EXCL);
+  EXPECT_EQ(file.result, 0);
+  EXPECT_EQ(file.file_nbytes, 0);
+  EXPECT_TRUE(bytes_of("a").empty());
+  EXPECT_EQ(client_->open("b", O_RDWR | O_TRUNC | O_EXCL).result, -ENOENT);
+  EXPECT_EQ(client_->open("b", O_RDWR | O_TRUNC | O_EXCL | O_CREAT).result, 0);
+}
+
 TEST_P(write_test, EachOpenForWritingHasACacheIdOfItsOwn) {
   dir_.add("a", 100, 1);
   let_file_times_pass();
