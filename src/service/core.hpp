@@ -55,18 +55,19 @@ struct core {
   // Those that there are now, at most most_workers(). The acquire meets the release of who adds one.
   std::span<const std::unique_ptr<worker>> all_workers() const { return {workers.get(), nworkers.load(std::memory_order_acquire)}; }
 
-  // A file's version has gone: from now on what the cache does not have of it is -ESTALE. Once for each open.
-  void end_version(open_files::entry& file, const char* who, const char* why) {
-    // Release: meets the acquire of who has read from the file, so that bytes written after this are not taken for the version's.
-    if (file.stale.exchange(true, std::memory_order_acq_rel)) return;
-    nstale.fetch_add(1, std::memory_order_relaxed);
-    log.add(who, file.path, ESTALE, why);
+  // A file's version has gone: from now on what the cache does not have of it is -ESTALE, and who opens the file anew gets another
+  // one. True for the first who says so. When it returns the device has been told, whoever came first.
+  bool end_version(open_files::entry& file) {
     const std::scoped_lock hold(on_stale_lock);
+    // Release: meets the acquire of who has read from the file, so that bytes written after this are not taken for the version's.
+    if (file.stale.exchange(true, std::memory_order_acq_rel)) return false;
+    nstale.fetch_add(1, std::memory_order_relaxed);
     try {
       if (on_stale) on_stale(file.device_number, open.handle_of(file));
     } catch (const std::exception& e) {  // a device that is lost: its kernels report it
-      log.add(who, file.path, EIO, e.what());
+      log.add("service", file.path, EIO, e.what());
     }
+    return true;
   }
 
   const service_options options;

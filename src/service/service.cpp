@@ -253,7 +253,7 @@ struct service::impl {
     const open_files::ref file = shared.open.acquire(handle);
     if (!file || file->stale.load(std::memory_order_relaxed)) return;
     if (file->file->check_version() != -ESTALE) return;  // what could not be looked at (no descriptor left) is looked at again
-    shared.end_version(*file.get(), "watch", "the file has changed since it was opened");
+    if (shared.end_version(*file.get())) shared.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");
   }
 };
 

@@ -106,6 +106,7 @@ class worker {
   void close_file(const work& w);
 
   void fail(const work& w, int error, std::string_view text = {});
+  void fail_read(const work& w, int error, std::string_view text = {});
   void fail(const work& w, std::string_view path, int error, std::string_view text);
   void answer(const work& w, const reply& out);
   std::byte* payload_of(const work& w) const { return core_.requests.payload(w.index); }

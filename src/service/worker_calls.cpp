@@ -105,7 +105,8 @@ bool worker::is_written(const std::string& path, bool once) {
 // file; what the cache has of its version it can go on to read.
 void worker::end_versions(const store::file_info& info) {
   for (const open_files::ref& reader : core_.open.readers_of(info.device, info.inode)) {
-    core_.end_version(*reader.get(), "open", "it is open for writing now: who had it open for reading has what is cached");
+    if (!core_.end_version(*reader.get())) continue;
+    core_.log.add("open", reader->path, ESTALE, "it is open for writing now: who had it open for reading has what is cached");
   }
 }
 

@@ -119,9 +119,9 @@ bool worker::read_cached(work& w) {
       read_async(std::move(w));
     } else if (n == 0) {
       if (ended(w)) return true;
-      fail(w, ESTALE, "the file has become shorter");
+      fail_read(w, -ESTALE, "the file has become shorter");
     } else {
-      fail(w, static_cast<int>(-n));
+      fail_read(w, static_cast<int>(n));
     }
     return false;
   }
@@ -181,11 +181,11 @@ bool worker::reap() {
       finished.file->remote && !finished.file->file->info().live ? push_slow(std::move(finished))
                                                                  : read_.push_back(std::move(finished));
     } else if (result == 0) {
-      fail(finished, ESTALE, "the file has become shorter");
+      fail_read(finished, -ESTALE, "the file has become shorter");
     } else if (result > 0 || result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED) {
       push_slow(std::move(finished));  // this file system or kernel does not do it so, or a signal came between
     } else {
-      fail(finished, -result);
+      fail_read(finished, result);
     }
   });
   ring_.submit();
@@ -202,7 +202,7 @@ void worker::finish(std::span<work> read) {
   const int error = from.stale.load(std::memory_order_acquire) ? -ESTALE : from.file->check_version();
   for (const work& w : read) {
     if (error != 0) {
-      fail(w, -error, error == -ESTALE ? "the file has changed since it was opened" : "looking whether the file has changed");
+      fail_read(w, error, error == -ESTALE ? "the file has changed since it was opened" : "looking whether the file has changed");
       continue;
     }
     tally::add(counts_.reads);
@@ -211,6 +211,12 @@ void worker::finish(std::span<work> read) {
     out.result = w.nbytes;
     answer(w, out);
   }
+}
+
+// Before who asked hears of it, who opens the file from then on does not share a version that has ended.
+void worker::fail_read(const work& w, int error, std::string_view text) {
+  if (error == -ESTALE && !w.file->file->info().live) core_.end_version(*w.file);
+  fail(w, -error, text);
 }
 
 void worker::read_blocking(const work& w) {
@@ -235,7 +241,7 @@ void worker::read_blocking(const work& w) {
     result = -ESTALE;
     text = "the file has changed since it was opened";
   }
-  if (result < 0) return fail(w, static_cast<int>(-result), text);
+  if (result < 0) return fail_read(w, static_cast<int>(result), text);
   tally::add(counts_.reads);
   reply out{};
   out.result = w.done + result;

@@ -283,6 +283,31 @@ TEST_P(versions, a_file_that_this_mount_renames_is_read_on) {
   EXPECT_TRUE(m.log().empty()) << m.log().front();
 }
 
+TEST_P(versions, who_opens_a_file_that_others_have_changed_sees_that) {
+  dir.add("f", 8 * page, 1);
+  let_file_times_pass();
+  const mount m(dir.path(), options());
+  prepare_for_memcheck(m, "f");
+  players before(m.ref(), {}), late(m.ref(), {});
+  script begin, read, anew;
+  begin.open(0, "f");
+  begin.pread(0, page, 0);
+  EXPECT_EQ(before.run(begin)[1].value, page);
+  dir.overwrite("f", 5 * page, page, 2);
+  if (GetParam() == store_kind::mapped) {
+    EXPECT_TRUE(wait_until([&] { return !m.log().empty(); }));  // the watch has looked at it
+  }
+  read.pread(0, page, 5 * page);
+  EXPECT_EQ(before.run(read)[0].value, -ESTALE);
+  anew.open(0, "f");
+  anew.pread(0, page, 5 * page);
+  anew.close(0);
+  const auto now = late.run(anew);
+  EXPECT_EQ(now[1].value, page);
+  EXPECT_EQ(wrong_bytes(now[1], page, 2, 5 * page), 0u);
+  EXPECT_EQ(before.run(end_script())[0].value, 0);
+}
+
 // Who had it open for reading gets its version's bytes or -ESTALE, and no count that looks like the end of the file.
 TEST_P(versions, who_read_before_a_writer_gets_their_version_or_stale) {
   for (const bool closes : {false, true}) {

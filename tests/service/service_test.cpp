@@ -527,6 +527,37 @@ TEST_P(service_test, ReadsOfAChangedFileAreStale) {
   EXPECT_EQ(client_->read(held.handle, 0, 100, &got), 50) << "replaced by a rename: the open file keeps its bytes";
 }
 
+// So that who opens the file anew does not share a version that has ended.
+TEST_P(service_test, TellsWhenAReadFindsThatAVersionHasEnded) {
+  const auto real = [&](bool direct) {
+    return std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.direct = direct});
+  };
+  const std::vector<std::shared_ptr<store::store>> stores{real(false), real(true), std::make_shared<faulty_store>(real(false))};
+  for (std::size_t i = 0; i < stores.size(); ++i) {
+    for (const bool cuts : {false, true}) {
+      dir_.add("a", 16'384, 1);
+      let_file_times_pass();
+      start(stores[i]);
+      std::vector<std::pair<std::uint32_t, std::uint32_t>> told;  // before the answer that we wait for
+      service_->on_stale([&](std::uint32_t number, std::uint32_t handle) { told.emplace_back(number, handle); });
+      const auto file = client_->open("a", 0, 100);
+      EXPECT_EQ(client_->read(file.handle, 0, 4096), 4096);
+      EXPECT_TRUE(told.empty());
+      if (cuts) {
+        dir_.resize("a", 4096);
+      } else {
+        dir_.overwrite("a", 0, 10, 2);
+      }
+      for (int n = 0; n < 2; ++n) EXPECT_EQ(client_->read(file.handle, 8192, 4096), -ESTALE);
+      const std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted{{100, file.handle}};
+      EXPECT_EQ(told, wanted) << "store " << i << ", cut: " << cuts;
+      EXPECT_EQ(service_->counters().stale_files, 1u);
+      EXPECT_EQ(service_->log_entries().back().count, 2u) << "once for each read";
+      EXPECT_EQ(client_->close(file.handle), 0);
+    }
+  }
+}
+
 TEST_P(service_test, TellsWhenPullFilesChange) {
   for (int i = 0; i < 30; ++i) dir_.add("f" + std::to_string(i), 5000, 1);
   let_file_times_pass();

@@ -46,7 +46,7 @@ struct service_counters {
   std::uint64_t batches = 0;        // how often a worker found requests,
   std::uint64_t requests = 0;       // how many it took, in all
   std::uint64_t max_batch = 0;      // and at most
-  std::uint64_t stale_files = 0;    // open pull files that changed
+  std::uint64_t stale_files = 0;    // open files whose version was seen to end
   std::uint64_t open_files = 0;     // now
 };
 
