@@ -51,7 +51,9 @@ void open_files::unchain(std::size_t chain, entry& e) {
   while (*at != e.index + 1) at = &find(*at - 1)->next;
   *at = e.next;
   e.chained = false;
-  if (is_written(e)) nwritten_.fetch_sub(1, std::memory_order_relaxed);
+  if (!is_written(e)) return;
+  nwritten_.fetch_sub(1, std::memory_order_relaxed);
+  nwritten_closed_.fetch_add(1, std::memory_order_release);  // meets nwritten_closed()'s acquire
 }
 
 open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, entering how) {

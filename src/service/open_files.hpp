@@ -130,6 +130,9 @@ class open_files {
   std::vector<std::uint32_t> pull_handles(std::size_t most, std::size_t* cursor) const;
   // How many files are open for writing.
   std::uint32_t nwritten() const { return nwritten_.load(std::memory_order_relaxed); }
+  // How many have been closed since they were open for writing, or are not to be joined any more. Who has found none of a file, and
+  // this as before, has seen the file with all that was written to it.
+  std::uint64_t nwritten_closed() const { return nwritten_closed_.load(std::memory_order_acquire); }
   // A path of which an asynchronous read hangs, and how many files there are of which one does.
   std::string late_path(std::size_t* nfiles);
   std::size_t npull() const { return npull_.load(std::memory_order_relaxed); }
@@ -171,6 +174,7 @@ class open_files {
   alignas(64) std::atomic<std::uint32_t> nopen_{0};  // written by all; what is above is read by all
   std::atomic<std::size_t> npull_{0};
   std::atomic<std::uint32_t> nwritten_{0};
+  std::atomic<std::uint64_t> nwritten_closed_{0};
   std::array<free_part, nparts> free_;
   std::array<identity_part, nparts> identities_;
   std::vector<std::uint32_t> chains_;  // the first of each, index + 1; under its part's lock

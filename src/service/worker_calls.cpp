@@ -151,6 +151,32 @@ void worker::note_written(const store::path_status& lost, std::uint64_t& place, 
   once_place = place_of(true);
 }
 
+// A path's status, and where its file is open for writing.
+int worker::status_of(const std::string& path, bool link, reply& out) {
+  store::path_status status;
+  std::uint64_t place = 0, before = 0;
+  bool none = false;
+  // A file that was closed after we looked may have had less then than was written to it: again, until nobody had it open for
+  // writing before we looked. (Who is closed as often as this may say what it had at the last look.)
+  for (int i = 0; i < 10; ++i) {
+    const std::uint64_t nclosed = core_.open.nwritten_closed();
+    const int error = core_.files->status(path, link, &status);
+    if (error < 0) return error;
+    place = out.pull_base = 0;
+    note_written(status, place, out.pull_base);
+    if (core_.open.nwritten_closed() == nclosed || (none && status.inode == before)) break;
+    none = place == 0 && out.pull_base == 0;
+    before = status.inode;
+  }
+  out.number = place != 0 ? static_cast<std::uint32_t>(place >> 32) + 1 : 0;
+  out.handle = static_cast<std::uint32_t>(place);
+  out.file_nbytes = status.nbytes;
+  out.inode = status.inode;
+  out.mtime_ns = status.mtime_ns;
+  out.mode = status.mode;
+  return 0;
+}
+
 // Who has the file open for reading keeps its version: a rename changes ctime, and no byte.
 int worker::rename(const std::string& from, const std::string& to, const store::path_status& renamed, std::uint32_t* mode) {
   std::vector<open_files::ref> readers;
@@ -199,22 +225,9 @@ void worker::call_on_path(const work& w, const std::string& path) {
       case opcode::mkdir:
         out.result = files.make_directory(path, w.mode);
         break;
-      case opcode::stat: {
-        out.result = files.status(path, (w.flags & stat_link) != 0, &status);
-        out.file_nbytes = status.nbytes;
-        out.inode = status.inode;
-        out.mtime_ns = status.mtime_ns;
-        out.mode = status.mode;
-        if (out.result < 0) break;
-        if (const auto file = core_.open.written(status.device, status.inode, false)) {
-          out.number = file->device_number + 1;
-          out.handle = file->handle;
-        }
-        if (const auto file = core_.open.written(status.device, status.inode, true)) {
-          out.pull_base = std::uint64_t{file->device_number} << 32 | file->handle;
-        }
+      case opcode::stat:
+        out.result = status_of(path, (w.flags & stat_link) != 0, out);
         break;
-      }
       default:
         out.file_nbytes = w.offset;
         out.result =

@@ -39,9 +39,10 @@ class noting_store final : public store::store {
   // What each last look gives that finds nothing: 0 or a negative errno.
   void last_look_gives(int error) { kept_->last_look = error; }
 
-  // Set before the store is used. What is done in an open, before it; in a truncation, which then gives that errno; and when it is
-  // told of stores, before it looks at them.
-  std::function<void(std::string_view path)> on_open;
+  // Set before the store is used. What is done in an open, before it and after it; before a rename; once a path's status was looked
+  // up; in a truncation, which then gives that errno; and when it is told of stores, before it looks at them.
+  std::function<void(std::string_view path)> on_open, on_opened;
+  std::function<void()> on_rename, on_status;
   std::function<int()>& on_truncate = kept_->on_truncate;
   std::function<void(bool last)>& on_note = kept_->on_note;
 
@@ -50,9 +51,18 @@ class noting_store final : public store::store {
   std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
     if (on_open) on_open(path);
     auto opened = real_->open(path, flags, error);
+    if (on_opened) on_opened(path);
     return opened ? std::make_unique<file>(std::move(opened), kept_) : nullptr;
   }
-  int status(std::string_view path, bool link, gpufs::store::path_status* out) override { return real_->status(path, link, out); }
+  int rename(std::string_view from, std::string_view to, std::uint32_t* mode) override {
+    if (on_rename) on_rename();
+    return real_->rename(from, to, mode);
+  }
+  int status(std::string_view path, bool link, gpufs::store::path_status* out) override {
+    const int error = real_->status(path, link, out);
+    if (on_status) on_status();
+    return error;
+  }
 
  private:
   class file final : public gpufs::store::open_file {
@@ -63,6 +73,8 @@ class noting_store final : public store::store {
     int descriptor() const override { return real_->descriptor(); }
     std::uint32_t alignment() const override { return real_->alignment(); }
     int check_version() const override { return real_->check_version(); }
+    void begin_rename() override { real_->begin_rename(); }
+    void end_rename() override { real_->end_rename(); }
     int pwrite(std::span<const std::byte> src, std::int64_t offset) override { return real_->pwrite(src, offset); }
     int sync(bool data_only) override { return real_->sync(data_only); }
     int truncate(std::int64_t nbytes) override {

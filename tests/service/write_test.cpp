@@ -17,6 +17,7 @@
 
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
+#include "file/noting_store.hpp"
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"
@@ -120,6 +121,10 @@ service::request asking(opcode op, std::uint32_t flags = 0, std::int64_t offset 
   ask.offset = offset;
   ask.mode = mode;
   return ask;
+}
+
+std::shared_ptr<noting_store> noting(const std::string& root) {
+  return std::make_shared<noting_store>(std::make_shared<store::posix_store>(root, store::posix_options{.writable = true}));
 }
 
 constexpr auto most = std::numeric_limits<std::int64_t>::max();
@@ -293,6 +298,25 @@ TEST_P(write_test, ExclusiveWithoutCreateCutsAsOthersDo) {
   EXPECT_TRUE(bytes_of("a").empty());
   EXPECT_EQ(client_->open("b", O_RDWR | O_TRUNC | O_EXCL).result, -ENOENT);
   EXPECT_EQ(client_->open("b", O_RDWR | O_TRUNC | O_EXCL | O_CREAT).result, 0);
+}
+
+TEST_P(write_test, StatusOfAFileThatIsClosedMeanwhileSaysWhatWasWritten) {
+  dir_.add("a", 3, 1);
+  const auto files = noting(dir_.path());
+  std::uint32_t writer = 0;
+  std::atomic<bool> looked{false};
+  files->on_status = [&] {
+    if (looked.exchange(true)) return;
+    EXPECT_EQ(client_->write(writer, 0, content(2, 0, 10), 1), 10);
+    EXPECT_EQ(client_->close(writer, 1), 0);
+  };
+  start(files, {.nworkers = 3});
+  writer = client_->open("a", O_RDWR, 5).handle;
+  const auto status = client_->on_path(asking(opcode::stat), "a");
+  EXPECT_EQ(status.result, 0);
+  EXPECT_TRUE(looked);
+  EXPECT_EQ(status.number, 0u);
+  EXPECT_EQ(status.file_nbytes, 10);
 }
 
 TEST_P(write_test, EachOpenForWritingHasACacheIdOfItsOwn) {

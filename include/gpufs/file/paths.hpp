@@ -138,33 +138,56 @@ GPUFS_DEVICE int mkdir(Group group, const mount_ref& mount, const char* path, st
   });
 }
 
+namespace detail {
+
+struct status_answer {
+  file_status status;
+  int error;
+};
+
+// What stat gives. One lane calls.
+inline GPUFS_DEVICE_COLD status_answer ask_status(const mount_layout* mount, const char* path) {
+  service::request what{};
+  what.op = service::opcode::stat;
+  const simt::deadline until(mount->io_timeout_ns);
+  std::uint64_t closed = 0, once_closed = 0;  // the places, as in `reply`, that were seen closed
+  for (;;) {
+    const path_answer got = ask_about_path(mount, what, path, nullptr, false);
+    if (got.error != 0) return {{}, got.error};
+    const service::reply& r = got.reply;
+    bool again = false;
+    // The size that counts in an open for writing that the host knows; -1: there is none. If it was closed after the host looked,
+    // the host's size may be from before. But what was written is in the file by now: the next answer that names it, or none, has
+    // all.
+    const auto size = [&](std::uint64_t place, std::uint64_t& seen) -> std::int64_t {
+      if (place == 0) return -1;
+      const std::int64_t nbytes =
+          file_table::nbytes_if_written(mount, static_cast<std::uint32_t>(place >> 32), static_cast<std::uint32_t>(place));
+      again |= nbytes < 0 && place != seen;
+      if (nbytes < 0) seen = place;
+      return nbytes;
+    };
+    std::int64_t nbytes = size(r.number != 0 ? std::uint64_t{r.number - 1} << 32 | r.handle : 0, closed);
+    const std::int64_t once = size(r.pull_base, once_closed);
+    if (again) {
+      if (until.expired()) return {{}, -ETIMEDOUT};
+      continue;
+    }
+    if (nbytes < 0) nbytes = r.file_nbytes;
+    if (once > nbytes) nbytes = once;  // open with O_GWRONCE: it ends where the farther of the two says
+    return {{nbytes, r.inode, r.mtime_ns, r.mode, 0, service::source_kind::staged}, 0};
+  }
+}
+
+}  // namespace detail
+
 // A path's status; of a file that is open for writing, by whatever path, with the size that counts. Each lane's *out is written. 0
 // or one of the common errors. `path` may be "." for the root.
 template <class Group>
 GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, file_status* out) {
   const simt::group_call call(group, "stat(mount, path)", mount.layout().resident, path);
-  struct answer {
-    file_status status;
-    int error;
-  };
-  const mount_layout* layout = mount.layout().resident;
-  const answer got = detail::by_leader(group, [&]() -> answer {
-    service::request what{};
-    what.op = service::opcode::stat;
-    const detail::path_answer from_host = simt::call_cold(&detail::ask_about_path, layout, what, path, nullptr, false);
-    if (from_host.error != 0) return {{}, from_host.error};
-    const service::reply& r = from_host.reply;
-    const auto size = [&](std::uint32_t slot, std::uint32_t handle) {
-      return simt::call_cold(&file_table::nbytes_if_written, layout, slot, handle);
-    };
-    std::int64_t nbytes = r.number != 0 ? size(r.number - 1, r.handle) : -1;
-    if (nbytes < 0) nbytes = r.file_nbytes;
-    if (r.pull_base != 0) {  // open with O_GWRONCE: it ends where the farther of the two says
-      const std::int64_t once = size(static_cast<std::uint32_t>(r.pull_base >> 32), static_cast<std::uint32_t>(r.pull_base));
-      if (once > nbytes) nbytes = once;
-    }
-    return {{nbytes, r.inode, r.mtime_ns, r.mode, 0, service::source_kind::staged}, 0};
-  });
+  const detail::status_answer got =
+      detail::by_leader(group, [&] { return simt::call_cold(&detail::ask_status, mount.layout().resident, path); });
   if (got.error != 0) return got.error;
   if (out == nullptr) return -EFAULT;
   *out = got.status;
