@@ -454,25 +454,30 @@ struct open_while_it_is_closed {
     if (warp.leader()) results[2] = n, results[3] = closed;
   }
 };
-TEST(names_answered, who_opens_a_file_while_it_is_closed_gets_what_that_leaves) {
+// The open asks the host so many times before the close goes on; its first answer takes so long.
+void open_beside_a_close(unsigned nasks, std::chrono::milliseconds takes) {
   if (memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
   const temp_dir dir(memory_directory());
   dir.add("f", 8 * page, 1);
   let_file_times_pass();
   auto store = std::make_shared<noting_store>(mapping_store(dir.path()));
   const pinned_buffer<std::uint32_t> closing(1);
+  const auto is_closing = [&] { return std::atomic_ref(*closing.get()).load(std::memory_order_acquire) != 0; };
   std::atomic<unsigned> nopens{0};
-  store->on_open = [&](std::string_view) { ++nopens; };
+  store->on_open = [&](std::string_view) {
+    if (is_closing() && nopens == 0) std::this_thread::sleep_for(takes);
+    nopens += is_closing();
+  };
   store->on_note = [&](bool last) {
     if (!last) return;
-    const unsigned before = nopens;
-    std::atomic_ref<std::uint32_t>(*closing.get()).store(1, std::memory_order_release);
-    wait_until([&] { return nopens != before; }, std::chrono::milliseconds(200));
+    std::atomic_ref(*closing.get()).store(1, std::memory_order_release);
+    EXPECT_TRUE(wait_until([&] { return nopens >= nasks; }));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the open ends; another tick of the file's clock
   };
   mount_options o = writing();
   o.custom_store = store;
   o.nworkers = 4;
+  o.io_timeout = std::chrono::seconds(8);
   const mount m(dir.path(), o);
   prepare_for_memcheck(m, "f");
   prepare_for_memcheck(m, "f", O_RDWR);
@@ -483,6 +488,72 @@ TEST(names_answered, who_opens_a_file_while_it_is_closed_gets_what_that_leaves) 
                                                                  reinterpret_cast<char*>(to.get()), results.get(), closing.get()});
   EXPECT_EQ(results.read(), (std::vector<std::int64_t>{page, 0, page, 0}));
   EXPECT_EQ(to.read(), wanted);
+}
+TEST(names_answered, who_opens_a_file_while_it_is_closed_gets_what_that_leaves) {
+  open_beside_a_close(1, std::chrono::milliseconds(0));
+}
+// How long it waits for the close is not counted from its beginning.
+TEST(names_answered, who_opens_a_file_slowly_while_it_is_closed_waits_for_that_too) {
+  open_beside_a_close(2, std::chrono::milliseconds(2100));
+}
+
+// All lanes of a warp call: sets a word for the host, or for another group.
+GPUFS_DEVICE void tell(std::uint32_t* word) {
+  const auto warp = this_warp();
+  warp.sync();
+  if (warp.leader()) simt::atomic_ref<std::uint32_t, simt::scope::system>(*word).store(1, std::memory_order_release);
+}
+
+// The first group writes a file and closes it while the second's stat is on its way back from the host, which has looked at the
+// file's size before anything was written back.
+struct stat_while_it_is_closed {
+  mount_ref fs;
+  int flags;
+  const char* bytes;
+  std::int64_t* results;
+  std::uint32_t *written, *looked, *closed;  // pinned
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    if (simt::block_rank() == 0) {
+      const file f = open(warp, fs, "f", flags);
+      const std::int64_t n = pwrite(warp, f, bytes, 10, 0);
+      tell(written);
+      wait_until_set(looked);
+      const int error = close(warp, f);
+      if (warp.leader()) results[0] = n, results[1] = error;
+      tell(closed);
+      return;
+    }
+    wait_until_set(written);
+    file_status status{};
+    const int error = stat(warp, fs, "./f", &status);
+    if (warp.leader()) results[2] = error, results[3] = status.nbytes;
+  }
+};
+TEST(names_answered, stat_beside_the_last_close_says_what_was_written) {
+  for (const int flags : {O_RDWR, O_GWRONCE}) {
+    const temp_dir dir(memory_directory());
+    dir.add("f", 3, 1);
+    auto store = std::make_shared<noting_store>(
+        std::make_shared<gpufs::store::posix_store>(dir.path(), gpufs::store::posix_options{.writable = true}));
+    const pinned_buffer<std::uint32_t> words(3);
+    std::uint32_t *const written = words.get(), *const looked = written + 1, *const closed = written + 2;
+    const auto is_set = [](std::uint32_t* word) { return std::atomic_ref(*word).load(std::memory_order_acquire) != 0; };
+    store->on_status = [&] {
+      if (!is_set(written)) return;
+      std::atomic_ref(*looked).store(1, std::memory_order_release);
+      EXPECT_TRUE(wait_until([&] { return is_set(closed); }));
+    };
+    mount_options o = writing();
+    o.custom_store = store;
+    o.nworkers = 4;
+    const mount m(dir.path(), o);
+    const device_buffer<std::byte> bytes(content(2, 0, 10));
+    const device_buffer<std::int64_t> results(4);
+    simt::launch({.grid = 2, .block = 32}, stat_while_it_is_closed{m.ref(), flags, reinterpret_cast<const char*>(bytes.get()),
+                                                                   results.get(), written, looked, closed});
+    EXPECT_EQ(results.read(), (std::vector<std::int64_t>{10, 0, 0, 10})) << "flags " << flags;
+  }
 }
 
 }  // namespace

@@ -157,11 +157,11 @@ class file_table : public file_slots {
     const simt::deadline until(mount_.io_timeout_ns);
     path_bucket& chain = paths().chain_of(name);
 
-    // How long an open waits for the host to hear that the file was closed here. It hears of it soon, unless no request slot was to
-    // be had for that (retire): then the file gets another open there.
-    const simt::deadline closing(mount_.io_timeout_ns / 4);
+    // How long an open waits, from when it meets a file that is being closed, for the host to hear of that. It hears of it soon,
+    // unless no request slot was to be had for that (retire): then the file gets another open there.
+    simt::deadline closing(0);
     simt::backoff pause;
-    std::uint32_t index = none, closed_handle = 0;
+    std::uint32_t index = none, closed_handle = 0, closing_handle = 0;
     bool ours = false, asked_again = false, counted = false, joined = false;
     std::uint32_t gone = 0;  // removals that had ended when we first joined an open that was under way
     for (;;) {
@@ -214,6 +214,8 @@ class file_table : public file_slots {
         if (join_file(there, handle)) break;
         // It is being closed. Who opened it anew before the host has done that might get a version that ends by it (mtime).
         if (until.expired()) return -ETIMEDOUT;
+        if (handle != closing_handle) closing = simt::deadline(mount_.io_timeout_ns / 4);
+        closing_handle = handle;
         if (closing.expired()) closed_handle = handle;
         pause();
         continue;
