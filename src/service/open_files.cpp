@@ -33,9 +33,11 @@ std::size_t open_files::chain_of(std::uint64_t device, std::uint64_t inode) cons
   return static_cast<std::size_t>(((inode ^ device * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu) >> 32) & (chains_.size() - 1);
 }
 
-// Calls each(entry) for the entries of one file, until it gives true. The caller holds the part's lock.
+// Calls each(entry) for the entries of one file, until it gives true. The caller holds the part's lock. In a store that has no
+// identities (inode 0), no two opens are of one file.
 template <class Each>
 void open_files::each_of(std::size_t chain, std::uint64_t device, std::uint64_t inode, Each each) const {
+  if (inode == 0) return;
   for (std::uint32_t at = chains_[chain]; at != 0;) {
     entry& e = *find(at - 1);
     at = e.next;
@@ -93,7 +95,7 @@ void open_files::enter(entry& e, std::uint32_t not_handle, entered& result) {
   const std::size_t chain = chain_of(info.device, info.inode);
   const std::scoped_lock hold(identities_[chain % nparts].lock);
   each_of(chain, info.device, info.inode, [&](entry& other) {
-    if (info.inode == 0 || !is_written(other) || other.once != e.once) return false;  // 0: a store that has no identities
+    if (!is_written(other) || other.once != e.once) return false;
     if (handle_of(other) == not_handle) {
       unchain(chain, other);
     } else {

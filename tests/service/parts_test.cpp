@@ -219,6 +219,9 @@ TEST(open_files, OneOpenForWritingOfAFile) {
   // A store without identities: its files are all different.
   EXPECT_FALSE(enter(0, true, 9).joined);
   EXPECT_FALSE(enter(0, true, 9).joined);
+  EXPECT_FALSE(enter(0, false, 9).joined);
+  EXPECT_FALSE(table.written(3, 0, false));
+  EXPECT_TRUE(table.readers_of(3, 0).empty());
   table.clear();
   EXPECT_EQ(alive, 0);
   EXPECT_EQ(table.nwritten(), 0u);
