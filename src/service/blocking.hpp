@@ -1,5 +1,6 @@
 // Which threads are inside a call that may block, and which of these calls hang.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace gpufs::service {
 // calls of the kind.
 inline constexpr std::uint64_t hangs_after_ns = 100'000'000;
 
-// What blocking calls are of. Each kind may occupy all threads but one (of file_io: each file), and hang in half of the spare ones.
+// What blocking calls are of. Each kind may occupy all threads but one (of file_io: each file), and hang in half of the spare ones,
+// or in one.
 enum class blocking_kind : std::uint8_t { file_io, page_cache_writes, calls };
 inline constexpr std::size_t nblocking_kinds = 3;
 
@@ -32,7 +34,7 @@ struct blocked_call {
 class blocked_calls {
  public:
   blocked_calls(std::uint32_t nworkers, std::uint32_t nspare)
-      : nworkers_(nworkers), most_hung_(nspare / 2), nfree_(static_cast<int>(nworkers)) {}
+      : nworkers_(nworkers), most_hung_(std::max(1u, nspare / 2)), nfree_(static_cast<int>(nworkers)) {}
 
   // How many workers one file's blocking reads and writes, all writes to the page cache, or all other calls may occupy; those that
   // hang do not count. While something hangs, one a file: the next that hangs shall take one thread and no more.
