@@ -17,15 +17,16 @@ inline constexpr std::uint64_t hangs_after_ns = 100'000'000;
 
 // What blocking calls are of. Each kind may occupy all threads but one (of file_io: each file), and hang in half of the spare ones,
 // or in one.
-enum class blocking_kind : std::uint8_t { file_io, page_cache_writes, calls };
-inline constexpr std::size_t nblocking_kinds = 3;
+enum class blocking_kind : std::uint8_t { file_io, calls };
+inline constexpr std::size_t nblocking_kinds = 2;
 
 // The call that a worker is inside.
 struct blocked_call {
   std::atomic<std::uint64_t> since{0};  // ns, the lowest bit: it hangs; 0: inside none. Written by the worker, but for that bit
   // What follows changes while since is 0, or by the worker under the lock of blocked_calls when it hangs.
   blocking_kind kind{};
-  open_files::entry* file = nullptr;  // that it is of, or
+  std::atomic<std::uint32_t>* nblocked = nullptr;  // counts it until it hangs
+  open_files::entry* file = nullptr;               // that it is of, or
   std::string path;
   const char* operation = "";
 };
@@ -36,8 +37,8 @@ class blocked_calls {
   blocked_calls(std::uint32_t nworkers, std::uint32_t nspare)
       : nworkers_(nworkers), most_hung_(std::max(1u, nspare / 2)), nfree_(static_cast<int>(nworkers)) {}
 
-  // How many workers one file's blocking reads and writes, all writes to the page cache, or all other calls may occupy; those that
-  // hang do not count. While something hangs, one a file: the next that hangs shall take one thread and no more.
+  // How many workers one file's reads and writes, or all other calls may occupy; those that hang do not count. While something
+  // hangs, one a file: the next that hangs shall take one thread and no more.
   std::uint32_t limit(blocking_kind kind) const {
     const bool careful = kind == blocking_kind::file_io && nhung_io_.load(std::memory_order_relaxed) != 0;
     return nworkers_ > 2 && !careful ? nworkers_ - 1 : 1;
@@ -84,17 +85,13 @@ class blocked_calls {
     nfree_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Notes that the call hangs if it has taken so long. nwriting, ncalling: what counts those that are not of a file.
-  void look_at(blocked_call& call, std::atomic<std::uint32_t>& nwriting, std::atomic<std::uint32_t>& ncalling,
-               std::uint64_t now_ns) {
+  // Notes that the call hangs if it has taken so long.
+  void look_at(blocked_call& call, std::uint64_t now_ns) {
     std::uint64_t since = call.since.load(std::memory_order_acquire);  // meets enter()'s release: what the call is
     if (since == 0 || (since & 1) != 0 || (since >> 1) + hangs_after_ns > now_ns) return;
     const std::scoped_lock hold(lock_);  // who leaves waits until it is counted
     if (!call.since.compare_exchange_strong(since, since | 1, std::memory_order_acq_rel)) return;
-    std::atomic<std::uint32_t>& nblocked = call.kind == blocking_kind::file_io             ? call.file->nblocked
-                                           : call.kind == blocking_kind::page_cache_writes ? nwriting
-                                                                                           : ncalling;
-    nblocked.fetch_sub(1, std::memory_order_relaxed);
+    call.nblocked->fetch_sub(1, std::memory_order_relaxed);
     add(call, 1);
   }
 

@@ -87,7 +87,6 @@ struct core {
   std::mutex on_stale_lock;
   std::function<void(std::uint32_t, std::uint32_t)> on_stale;  // device's number, handle: tells the device
   alignas(64) std::atomic<std::uint32_t> ncalling{0};          // written by all; what is above is read by all
-  std::atomic<std::uint32_t> nwriting{0};
 };
 
 }  // namespace gpufs::service

@@ -185,6 +185,13 @@ open_files::ref open_files::acquire(std::uint32_t handle) {
   return {this, e};
 }
 
+open_files::entry* open_files::peek(std::uint32_t handle) const {
+  const std::uint32_t generation = handle >> index_bits_;
+  entry* e = find(handle & ((1u << index_bits_) - 1));
+  const bool open = e != nullptr && generation != 0 && generation_of(e->state.load(std::memory_order_relaxed)) == generation;
+  return open ? e : nullptr;
+}
+
 std::optional<std::string> open_files::path_of(std::uint32_t handle) {
   const std::uint32_t generation = handle >> index_bits_, index = handle & ((1u << index_bits_) - 1);
   entry* e = find(index);

@@ -103,6 +103,8 @@ class open_files {
   entered insert(std::unique_ptr<store::open_file> file, entering how);
   // The open file, or an empty ref for a handle that is none. Lock-free.
   ref acquire(std::uint32_t handle);
+  // Its entry, or null for a handle that is none. Nothing keeps the file open: only what is atomic in the entry may be looked at.
+  entry* peek(std::uint32_t handle) const;
   // One more reference to a file that the caller keeps open.
   ref share(entry& e) {
     e.state.fetch_add(1, std::memory_order_relaxed);

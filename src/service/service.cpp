@@ -161,8 +161,7 @@ struct service::impl {
     while (!wake_watcher.wait_for(hold, std::chrono::nanoseconds(hangs_after_ns), [this] { return end_guard; })) {
       const auto now = std::chrono::steady_clock::now().time_since_epoch();  // CLOCK_MONOTONIC, as the workers'
       for (const auto& one : shared.all_workers()) {
-        shared.blocked.look_at(one->blocked(), shared.nwriting, shared.ncalling,
-                               static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count()));
+        shared.blocked.look_at(one->blocked(), static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count()));
       }
       const std::uint32_t most = shared.most_workers();
       while (shared.nworkers.load() - shared.blocked.nhung_threads() < shared.options.nworkers && shared.nworkers.load() < most) {

@@ -57,9 +57,9 @@ void worker::run() {
     bool busy = nin_flight_ != 0 && reap();
     busy |= take_batch();
     busy |= run_quick();
-    busy |= run_writes();
+    busy |= run_io(&worker::writes_);
     busy |= run_calls();
-    busy |= run_slow();
+    busy |= run_io(&worker::slow_);
     if (busy) {
       nidle_ = 0;
       idle_since_ns_ = 0;
@@ -222,32 +222,41 @@ bool worker::waits_for_hung(const work& w) {
   });
 }
 
-// To group_: the first read or write in the queue whose file has a thread left to block, and those of the same file that can be
-// done along with it. only_unused: of a file that no thread is inside of.
-bool worker::pop_slow(worker& from, bool only_unused) {
-  queue& q = from.slow_;
+// To group_: the first read or write in the queue whose file has a thread left to block, which is *counted in then, and those that
+// can be done along with it. Or writes that are of no open file: nothing is counted. only_unused: of a file that no thread is
+// inside of.
+bool worker::pop_io(worker& from, queue& q, bool only_unused, open_files::entry** counted) {
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
   const bool stops = core_.stopping.load();
   const std::scoped_lock hold(from.lock_);
+  const open_files::entry* refused = nullptr;
   const auto found = std::find_if(q.waiting.begin(), q.waiting.end(), [&](const work& w) {
-    if (!stops && w.file->nhung_io.load(std::memory_order_relaxed) != 0) return false;
-    if (only_unused && w.file->nblocked.load(std::memory_order_relaxed) != 0) return false;
-    return core_.may_block(blocking_kind::file_io, w.file->nblocked);  // given back by run_slow
+    open_files::entry* const file = w.file != nullptr ? w.file : core_.open.peek(w.handle);
+    *counted = file;
+    if (file == nullptr) return true;
+    if (file == refused) return false;
+    refused = file;
+    if (!stops && file->nhung_io.load(std::memory_order_relaxed) != 0) return false;
+    if (only_unused && file->nblocked.load(std::memory_order_relaxed) != 0) return false;
+    return core_.may_block(blocking_kind::file_io, file->nblocked);  // given back by run_io
   });
   if (found == q.waiting.end()) return false;
-  const work& first = *found;
-  const open_files::entry* file = first.file;
-  const bool joins = can_join(first), read = first.read;
-  for (auto w = found; w != q.waiting.end() && group_.size() < group_size;) {
-    if (w == found || (joins && w->file == file && can_join(*w) && w->read == read)) {
-      const bool was_first = group_.empty();
+  const std::uint32_t handle = found->handle;
+  const open_files::entry* const file = found->file;
+  const bool read = found->read, joins = file == nullptr || can_join(*found);
+  const auto along = [&](const work& w) {
+    return file == nullptr ? w.handle == handle : w.file == file && can_join(w) && w.read == read;
+  };
+  auto kept = found, w = found;
+  for (; w != q.waiting.end() && (group_.empty() || (joins && group_.size() < group_size)); ++w) {
+    if (group_.empty() || along(*w)) {
       group_.push_back(std::move(*w));
-      w = q.waiting.erase(w);
-      if (was_first && !joins) break;
     } else {
-      ++w;
+      if (kept != w) *kept = std::move(*w);
+      ++kept;
     }
   }
+  q.waiting.erase(kept, w);
   q.note_size();
   return true;
 }
@@ -263,8 +272,10 @@ void worker::push_slow(work w) {
 
 // Does call(), which is of `file` or of blocked_.path. False when it has hung: then its place among those of its kind is gone.
 template <class Call>
-bool worker::in_blocking(blocking_kind kind, const char* operation, open_files::entry* file, Call call) {
+bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocked, const char* operation, open_files::entry* file,
+                         Call call) {
   blocked_.kind = kind;
+  blocked_.nblocked = &nblocked;
   blocked_.file = file;
   blocked_.operation = operation;
   blocked_calls::enter(blocked_, clock_ns(CLOCK_MONOTONIC));
@@ -277,22 +288,6 @@ bool worker::run_quick() {
   if (have_ring_ && free_tags_.size() < group_size && noverdue_ == 0) return false;
   const bool found = any_worker([this](worker& from) { return pop_group(from, from.quick_); });
   if (found) read_group();
-  return found;
-}
-
-// Writes to the page cache seldom block, but may: where memory is full of what is not yet on the disk.
-bool worker::run_writes() {
-  const auto waits = [](const worker& at) { return at.writes_.size.load(std::memory_order_relaxed) != 0; };
-  if (nfresh() != 0 || !any_worker(waits) || !core_.may_block(blocking_kind::page_cache_writes, core_.nwriting)) return false;
-  const bool found = any_worker([this](worker& from) { return pop_group(from, from.writes_); });
-  bool counts = true;
-  if (found) {
-    core_.parked.begin_blocking();
-    blocked_.path.clear();
-    counts = in_blocking(blocking_kind::page_cache_writes, "write", nullptr, [this] { write_group(); });
-    core_.parked.end_blocking();
-  }
-  core_.blocked.end(core_.nwriting, counts);
   return found;
 }
 
@@ -335,28 +330,34 @@ bool worker::run_call(work& w) {
     // Copied out of the shared memory once.
     blocked_.path.assign(reinterpret_cast<const char*>(payload_of(w)), w.nbytes);
   }
-  return in_blocking(blocking_kind::calls, name_of(w.op), file.get(), [&] {
+  return in_blocking(blocking_kind::calls, core_.ncalling, name_of(w.op), file.get(), [&] {
     if (on_file) return call_on_file(w, file.get());
     if (w.op == opcode::close) return close_file(w);
     w.op == opcode::open ? open_file(w, blocked_.path) : call_on_path(w, blocked_.path);
   });
 }
 
-// Reads and writes that block: one, or those of one file that can be done together.
-bool worker::run_slow() {
+// Reads and writes that block, and writes to the page cache: these seldom do, but may, where memory is full of what is not yet on
+// the disk. One, or those of one file that can be done together.
+bool worker::run_io(queue worker::*which) {
   if (nfresh() != 0) return false;
-  const auto waits = [](const worker& at) { return at.slow_.size.load(std::memory_order_relaxed) != 0; };
+  const auto waits = [which](const worker& at) { return (at.*which).size.load(std::memory_order_relaxed) != 0; };
   if (!any_worker(waits)) return false;
+  open_files::entry* file = nullptr;
+  const auto pop = [&](bool only_unused) {
+    return any_worker([&](worker& from) { return pop_io(from, from.*which, only_unused, &file); });
+  };
   // A file that no thread is inside of comes first: should it hang, it takes one thread, and not all that there are.
-  if (!any_worker([this](worker& from) { return pop_slow(from, true); }) &&
-      !any_worker([this](worker& from) { return pop_slow(from, false); })) {
-    return false;
+  if (!pop(true) && !pop(false)) return false;
+  if (file == nullptr) {
+    for (work& w : group_) begin_write(w, nullptr);
+    group_.clear();
+    return true;
   }
   core_.parked.begin_blocking();
   blocked_.path.clear();
-  open_files::entry* file = group_.front().file;
-  const bool counts = in_blocking(blocking_kind::file_io, name_of(group_.front().op), file, [this] {
-    run_slow_group();
+  const bool counts = in_blocking(blocking_kind::file_io, file->nblocked, name_of(group_.front().op), file, [this] {
+    group_.front().file == nullptr ? write_group() : run_slow_group();
     group_.clear();  // may close the file, which may block
   });
   core_.blocked.end(file->nblocked, counts);

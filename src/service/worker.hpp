@@ -29,8 +29,8 @@ struct work {
 };
 
 // Takes requests from the rings, its own first; does the quick ones (reads from the page cache, submitting asynchronous
-// reads; writes to the page cache) in small groups, and those that may block one at a time. What it has taken and not begun lies in
-// queues that the other workers steal from.
+// reads) in small groups, and those that may block one at a time, or those of one file that can be done together. What it has taken
+// and not begun lies in queues that the other workers steal from.
 class worker {
  public:
   worker(core& shared, std::uint32_t id) : core_(shared), counts_(shared.tallies[id]), id_(id) {}
@@ -44,9 +44,7 @@ class worker {
   // Each says whether it found something to do.
   bool take_batch();
   bool run_quick();
-  bool run_writes();
   bool run_calls();
-  bool run_slow();
   bool reap();
   void idle();
 
@@ -63,15 +61,17 @@ class worker {
   bool any_worker(Ask ask);
   bool pop_group(worker& from, queue& q);
   bool pop_call(worker& from, work* out);
-  bool pop_slow(worker& from, bool only_unused);
+  bool pop_io(worker& from, queue& q, bool only_unused, open_files::entry** counted);
   void push_slow(work w);
   bool waits_for_hung(const work& w);
+  bool run_io(queue worker::*which);
 
   // Reads in flight that do not hang: their answers shall not wait for a call that blocks.
   std::uint32_t nfresh() const { return nin_flight_ - noverdue_; }
   void look_for_overdue();
   template <class Call>
-  bool in_blocking(blocking_kind kind, const char* operation, open_files::entry* file, Call call);
+  bool in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocked, const char* operation, open_files::entry* file,
+                   Call call);
 
   void read_group();
   void begin_read(work& w, open_files::entry* file);

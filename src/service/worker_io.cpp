@@ -251,14 +251,11 @@ void worker::read_blocking(const work& w) {
 
 // A file's writes are sorted by where they go, so that neighbours become one call.
 void worker::write_group() {
-  by_file(group_, [this](std::span<work> writes) {
-    const open_files::ref file = core_.open.acquire(writes.front().handle);
-    for (work& w : writes) begin_write(w, file.get());
-    sort_writes(write_);
-    write_joined(write_);
-    write_.clear();
-  });
-  group_.clear();
+  const open_files::ref file = core_.open.acquire(group_.front().handle);
+  for (work& w : group_) begin_write(w, file.get());
+  sort_writes(write_);
+  write_joined(write_);
+  write_.clear();
 }
 
 void worker::sort_writes(std::vector<work>& writes) {

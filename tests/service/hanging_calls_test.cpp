@@ -18,6 +18,27 @@
 namespace gpufs::test {
 namespace {
 
+// The inode whose writes to the page cache wait for the gate; 0: none.
+std::atomic<std::uint64_t> held_inode{0};
+gate held_writes;
+
+std::ptrdiff_t held_pwritev(int fd, const iovec* parts, int count, off_t offset) {
+  struct stat st;
+  if (const std::uint64_t held = held_inode; held != 0 && ::fstat(fd, &st) == 0 && st.st_ino == held) held_writes.pass();
+  return ::syscall(SYS_pwritev, fd, parts, count, offset, 0);
+}
+
+}  // namespace
+}  // namespace gpufs::test
+
+// Instead of the C library's, in this program.
+extern "C" ssize_t pwritev(int fd, const iovec* parts, int count, off_t offset) {
+  return gpufs::test::held_pwritev(fd, parts, count, offset);
+}
+
+namespace gpufs::test {
+namespace {
+
 using service::opcode;
 using std::chrono::seconds;
 
@@ -43,6 +64,10 @@ class hooked_store final : public store::store {
 // Each test with io_uring and without.
 class hanging_calls : public testing::TestWithParam<bool> {
  protected:
+  void TearDown() override {
+    held_inode = 0;
+    held_writes.open();
+  }
   void start(service::service_options options = {}) {
     options.nrings = 32;
     options.writable = true;
@@ -55,6 +80,15 @@ class hanging_calls : public testing::TestWithParam<bool> {
     service_ = std::make_unique<service::service>(simt::cpu_platform(), files_, options);
     client_ = std::make_unique<ring_client>(service_->rings());
   }
+  // From now on, writes to the file hang.
+  void hold_writes_of(const char* name) {
+    struct stat st;
+    ASSERT_EQ(::stat((dir_ / name).c_str(), &st), 0);
+    held_writes.close();
+    held_inode = st.st_ino;
+  }
+  bool says_that_hangs(const std::string& what) const { return service_->what_hangs()().find(what) != std::string::npos; }
+
   temp_dir dir_;
   std::function<void(std::string_view)> before_open_;
   std::function<hooked_store::file_ptr(std::string_view, hooked_store::file_ptr)> opened_;
@@ -73,6 +107,46 @@ TEST_P(hanging_calls, few_spare_threads_answer_all) {
     EXPECT_EQ(client_->on_file(opcode::sync, file.handle), 0) << nspare;
     EXPECT_EQ(client_->close(file.handle), 0) << nspare;
   }
+}
+
+// Taken at once, both of them: what is the one's to wait for is none of the other's.
+TEST_P(hanging_calls, a_write_that_hangs_holds_up_no_other_file_taken_with_it) {
+  dir_.add("bad", 4096, 1);
+  dir_.add("good", 4096, 2);
+  start();
+  const auto bad = client_->open("bad", O_RDWR), good = client_->open("good", O_RDWR);
+  hold_writes_of("bad");
+  const auto first = client_->take(0), second = client_->take(0);
+  service::request ask{};
+  ask.op = opcode::write;
+  ask.nbytes = 4;
+  ask.handle = good.handle;
+  client_->post(second, ask);
+  ask.handle = bad.handle;
+  client_->post(first, ask);  // a ring is taken in order
+  EXPECT_EQ(client_->end(second), 4);
+  EXPECT_TRUE(wait_until([&] { return says_that_hangs("a write of 'bad'"); })) << service_->what_hangs()();
+  EXPECT_FALSE(client_->answered(first));
+  held_writes.open();
+  EXPECT_EQ(client_->end(first), 4);
+}
+
+TEST_P(hanging_calls, many_writes_of_a_file_that_hangs_hold_up_no_other_file) {
+  constexpr std::uint32_t nwrites = 8;
+  dir_.add("bad", 4096, 1);
+  dir_.add("good", 4096, 2);
+  start({.nworkers = 2, .nspare_workers = 4});
+  const auto bad = client_->open("bad", O_RDWR), good = client_->open("good", O_RDWR);
+  hold_writes_of("bad");
+  std::vector<ring_client::ticket> asked;
+  for (std::uint32_t i = 0; i < nwrites; ++i) {
+    asked.push_back(client_->begin_write(bad.handle, std::int64_t{i} * 8192, content(1, 0, 4096), i));
+    EXPECT_TRUE(wait_until([&] { return says_that_hangs("a write of 'bad'"); })) << service_->what_hangs()();
+    EXPECT_EQ(client_->write(good.handle, std::int64_t{i} * 4096, content(2, 0, 4096), 31), 4096) << i;
+  }
+  EXPECT_EQ(held_writes.waiting(), 1) << "the others wait for the one that hangs";
+  held_writes.open();
+  for (const auto t : asked) EXPECT_EQ(client_->end(t), 4096);
 }
 
 INSTANTIATE_TEST_SUITE_P(io, hanging_calls, testing::Bool(),

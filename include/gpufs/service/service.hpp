@@ -72,8 +72,8 @@ struct file_description {
 // Requests of a ring are taken in the order of their tickets, all that are there at once and never waiting for more
 // (opportunistic batching: "Supporting data-driven I/O on GPUs using GPUfs", SYSTOR'16, on transfer batching), and are
 // answered in any order. A request that blocks (an open, a sync, a call on a path, a read or write of a store without a descriptor)
-// occupies one thread; requests taken along with it are stolen by the others. No file, not all opens and calls together, and not
-// all writes together can occupy the last thread.
+// occupies one thread; requests taken along with it are stolen by the others. Neither a file nor all opens and calls together can
+// occupy the last thread.
 //
 // A store may hang: a FUSE folder, a file server, a disk. A call that takes 100 ms counts as one that hangs, until it comes back:
 // another thread is started in place of its own, and further requests of its kind and its file, or of its path, wait for it. So
