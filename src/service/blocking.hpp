@@ -106,6 +106,10 @@ class blocked_calls {
     file.nhung_io.fetch_add(by, std::memory_order_relaxed);
   }
 
+  // One thread more (1), or less (-1), has asynchronous reads in flight that hang. It goes into no call: their answers come to it.
+  void note_keeper(int n) { nkeepers_.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed); }
+  std::uint32_t nkeepers() const { return nkeepers_.load(std::memory_order_relaxed); }
+
   std::uint32_t nhung() const { return nhung_.load(std::memory_order_relaxed); }  // calls, and asynchronous reads
   bool any_hang() const { return nhung() != 0; }
   std::uint32_t nhung_threads() const {
@@ -134,7 +138,7 @@ class blocked_calls {
 
   const std::uint32_t nworkers_, most_hung_;
   alignas(64) std::atomic<int> nfree_;  // threads that are inside no such call; written by all
-  alignas(64) std::atomic<std::uint32_t> nhung_{0}, nhung_io_{0};
+  alignas(64) std::atomic<std::uint32_t> nhung_{0}, nhung_io_{0}, nkeepers_{0};
   std::array<std::atomic<std::uint32_t>, nblocking_kinds> nhung_threads_{};
   std::mutex lock_;
 };

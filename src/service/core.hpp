@@ -52,6 +52,11 @@ struct core {
     return blocked.may_block(kind, nblocked, stopping.load());
   }
   std::uint32_t most_workers() const { return options.nworkers + options.nspare_workers; }
+  bool can_add_worker() const { return nworkers.load(std::memory_order_relaxed) < most_workers(); }
+  // Of the workers, how many can go into calls that block, or are in some that do not hang.
+  std::int64_t ncallers() const {
+    return std::int64_t{nworkers.load(std::memory_order_relaxed)} - blocked.nhung_threads() - blocked.nkeepers();
+  }
   // Those that there are now, at most most_workers(). The acquire meets the release of who adds one.
   std::span<const std::unique_ptr<worker>> all_workers() const { return {workers.get(), nworkers.load(std::memory_order_acquire)}; }
 

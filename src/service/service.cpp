@@ -163,8 +163,10 @@ struct service::impl {
       for (const auto& one : shared.all_workers()) {
         shared.blocked.look_at(one->blocked(), static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count()));
       }
-      const std::uint32_t most = shared.most_workers();
-      while (shared.nworkers.load() - shared.blocked.nhung_threads() < shared.options.nworkers && shared.nworkers.load() < most) {
+      const auto are_few = [this] {
+        return shared.nworkers.load() - shared.blocked.nhung_threads() < shared.options.nworkers || shared.ncallers() < 1;
+      };
+      while (are_few() && shared.can_add_worker()) {
         try {
           add_worker();
         } catch (const std::exception& e) {  // tried again soon

@@ -71,13 +71,17 @@ void worker::run() {
   }
 }
 
+// Whether requests that may block wait in our queues.
+bool worker::has_blocking() const {
+  const auto waits = [](const queue& q) { return q.size.load(std::memory_order_relaxed) != 0; };
+  return waits(writes_) || waits(calls_) || waits(slow_);
+}
+
 // Requests that are there, from all rings, starting at our own.
 bool worker::take_batch() {
-  const auto waits = [](const queue& q) { return q.size.load(std::memory_order_relaxed) != 0; };
-  const bool blocking = waits(writes_) || waits(calls_) || waits(slow_);
   // A blocking request waits until our asynchronous reads are done, but for those that hang, so that it does not hold up their
   // answers; then we must not start new ones.
-  if (blocking && nfresh() != 0) return false;
+  if (nfresh() != 0 && has_blocking()) return false;
   // Blocking requests do not count: nobody may be allowed to run them, and the request slots bound how many there are. While
   // there is a group to read, looking at the rings would cost more than it brings.
   const std::uint32_t queued = quick_.size.load(std::memory_order_relaxed);
@@ -170,7 +174,7 @@ bool worker::queue_admitted() {
   quick_taken_.clear();
   writes_taken_.clear();
   calls_taken_.clear();
-  if (queued > group_size) core_.parked.wake_one();
+  if (queued > group_size || (noverdue_ != 0 && has_blocking())) core_.parked.wake_one();
   return true;
 }
 
@@ -286,6 +290,9 @@ bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocke
 bool worker::run_quick() {
   // Every read of a group may have to become asynchronous. Where reads hang, those without a place wait for a thread.
   if (have_ring_ && free_tags_.size() < group_size && noverdue_ == 0) return false;
+  // While reads hang, the last thread that can go into calls leaves all others to those that have them: it would become one of
+  // these.
+  if (noverdue_ == 0 && core_.blocked.nkeepers() != 0 && core_.ncallers() <= 1 && core_.can_add_worker()) return false;
   const bool found = any_worker([this](worker& from) { return pop_group(from, from.quick_); });
   if (found) read_group();
   return found;
@@ -296,7 +303,7 @@ bool worker::run_quick() {
 bool worker::run_calls() {
   constexpr std::uint64_t enough_ns = 50'000;
   const auto waits = [](const worker& at) { return at.calls_.size.load(std::memory_order_relaxed) != 0; };
-  if (nfresh() != 0 || !any_worker(waits) || !core_.may_block(blocking_kind::calls, core_.ncalling)) return false;
+  if (keeps_reads() || !any_worker(waits) || !core_.may_block(blocking_kind::calls, core_.ncalling)) return false;
   work w;
   const auto pop = [&](worker& from) { return pop_call(from, &w); };
   const bool found = any_worker(pop);
@@ -340,7 +347,7 @@ bool worker::run_call(work& w) {
 // Reads and writes that block, and writes to the page cache: these seldom do, but may, where memory is full of what is not yet on
 // the disk. One, or those of one file that can be done together.
 bool worker::run_io(queue worker::*which) {
-  if (nfresh() != 0) return false;
+  if (keeps_reads()) return false;
   const auto waits = [which](const worker& at) { return (at.*which).size.load(std::memory_order_relaxed) != 0; };
   if (!any_worker(waits)) return false;
   open_files::entry* file = nullptr;
@@ -389,9 +396,11 @@ void worker::look_for_overdue() {
   for (flight& f : in_flight_) {
     if (f.what.file == nullptr || f.overdue || f.since_ns + hangs_after_ns > now) continue;
     f.overdue = true;
-    ++noverdue_;
+    if (noverdue_++ == 0) core_.blocked.note_keeper(1);
     core_.blocked.note_read(*f.what.file, 1);
   }
+  // What may block is for others to do. Every time: the one that was woken before may just have been falling asleep.
+  if (noverdue_ != 0 && has_blocking()) core_.parked.wake_one();
 }
 
 void worker::idle() {

@@ -66,8 +66,10 @@ class worker {
   bool waits_for_hung(const work& w);
   bool run_io(queue worker::*which);
 
-  // Reads in flight that do not hang: their answers shall not wait for a call that blocks.
-  std::uint32_t nfresh() const { return nin_flight_ - noverdue_; }
+  bool has_blocking() const;
+  std::uint32_t nfresh() const { return nin_flight_ - noverdue_; }  // reads in flight that do not hang
+  // Whether answers shall not wait for a call that blocks. Those of reads that hang do if no thread can be started in our place.
+  bool keeps_reads() const { return nfresh() != 0 || (noverdue_ != 0 && core_.can_add_worker()); }
   void look_for_overdue();
   template <class Call>
   bool in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocked, const char* operation, open_files::entry* file,

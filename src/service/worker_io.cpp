@@ -168,7 +168,7 @@ bool worker::reap() {
     if (again || (result > 0 && w.done < w.nbytes && aligned)) return submit_read(static_cast<std::uint32_t>(tag));
     if (f.overdue) {
       core_.blocked.note_read(*w.file, -1);
-      --noverdue_;
+      if (--noverdue_ == 0) core_.blocked.note_keeper(-1);
     }
     nremote_ -= w.file->remote;
     work finished = std::move(w);

@@ -7,7 +7,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <functional>
+#include <set>
+#include <thread>
 
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
@@ -60,6 +63,38 @@ class hooked_store final : public store::store {
  private:
   std::shared_ptr<gpufs::store::store> real_;
 };
+
+// A file whose bytes come when the test gives them: its reads, by io_uring too, wait until then.
+class piped_file final : public store::open_file {
+ public:
+  static constexpr std::size_t nbytes = 512;
+  struct pipe {
+    pipe() {
+      if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+    }
+    ~pipe() {
+      for (const int end : ends) ::close(end);
+    }
+    void give(std::uint64_t seed) const {
+      const auto bytes = content(seed, 0, nbytes);
+      ASSERT_EQ(::write(ends[1], bytes.data(), nbytes), static_cast<ssize_t>(nbytes));
+    }
+    int ends[2];
+  };
+  piped_file(std::shared_ptr<pipe> from, const store::file_info& info) : from_(std::move(from)), info_(info) {}
+  const store::file_info& info() const override { return info_; }
+  int descriptor() const override { return from_->ends[0]; }
+  std::uint32_t alignment() const override { return nbytes; }
+  std::int64_t pread(std::span<std::byte> to, std::int64_t) override { return ::read(descriptor(), to.data(), to.size()); }
+
+ private:
+  std::shared_ptr<pipe> from_;
+  store::file_info info_;
+};
+
+std::ptrdiff_t nthreads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
 
 // Each test with io_uring and without.
 class hanging_calls : public testing::TestWithParam<bool> {
@@ -147,6 +182,75 @@ TEST_P(hanging_calls, many_writes_of_a_file_that_hangs_hold_up_no_other_file) {
   EXPECT_EQ(held_writes.waiting(), 1) << "the others wait for the one that hangs";
   held_writes.open();
   for (const auto t : asked) EXPECT_EQ(client_->end(t), 4096);
+}
+
+// A thread whose reads hang takes their answers when they come: it is in no other file's call then.
+TEST_P(hanging_calls, reads_that_come_back_are_answered_while_other_calls_hang) {
+  constexpr int nbad = 4;
+  for (const char* name : {"file", "other"}) dir_.add(name, piped_file::nbytes, 1);
+  const auto pipe = std::make_shared<piped_file::pipe>();
+  gate opens;
+  opens.close();
+  before_open_ = [&](std::string_view path) {
+    if (path.starts_with("bad")) opens.pass();
+  };
+  opened_ = [&](std::string_view path, hooked_store::file_ptr file) -> hooked_store::file_ptr {
+    return path == "file" ? std::make_unique<piped_file>(pipe, file->info()) : std::move(file);
+  };
+  start({.nworkers = 2});
+  const auto file = client_->open("file");
+  const auto read = client_->begin_read(file.handle, 0, piped_file::nbytes, 1);
+  EXPECT_TRUE(wait_until([&] { return says_that_hangs("a read of 'file'"); })) << service_->what_hangs()();
+  std::vector<ring_client::ticket> asked;
+  for (int i = 0; i < nbad; ++i) {
+    asked.push_back(client_->begin_open("bad" + std::to_string(i), 0, 0, static_cast<std::uint32_t>(2 + i)));
+    EXPECT_TRUE(wait_until([&] { return opens.waiting() == i + 1; }));
+  }
+  pipe->give(7);
+  EXPECT_TRUE(wait_until([&] { return client_->answered(read); }, seconds(20)));
+  EXPECT_EQ(client_->open("other", 0, 0, 30).result, 0);
+  opens.open();
+  std::vector<std::byte> got;
+  EXPECT_EQ(client_->end_read(read, &got), static_cast<std::int64_t>(piped_file::nbytes));
+  EXPECT_EQ(got, content(7, 0, piped_file::nbytes));
+  for (const auto t : asked) EXPECT_EQ(client_->end(t), -ENOENT);
+}
+
+TEST_P(hanging_calls, reads_that_hang_take_few_threads_and_leave_one) {
+  constexpr std::uint32_t nbad = 12;
+  dir_.add("good", 4096, 1);
+  std::vector<std::shared_ptr<piped_file::pipe>> pipes;
+  for (std::uint32_t i = 0; i < nbad; ++i) {
+    dir_.add(numbered("bad", i), piped_file::nbytes, 1);
+    pipes.push_back(std::make_shared<piped_file::pipe>());
+  }
+  opened_ = [&](std::string_view path, hooked_store::file_ptr file) -> hooked_store::file_ptr {
+    if (!path.starts_with("bad")) return file;
+    return std::make_unique<piped_file>(pipes[static_cast<std::size_t>(std::stoi(std::string(path.substr(3))))], file->info());
+  };
+  start({.nworkers = 3});
+  const std::ptrdiff_t before = nthreads();
+  std::vector<std::uint32_t> handles;
+  for (std::uint32_t i = 0; i < nbad; ++i) handles.push_back(client_->open(numbered("bad", i)).handle);
+  std::vector<ring_client::ticket> asked;
+  for (std::uint32_t i = 0; i < nbad; ++i) {
+    asked.push_back(client_->begin_read(handles[i], 0, piped_file::nbytes, i));
+    const std::string count = i == 0 ? "a read of 'bad0'" : std::to_string(i + 1) + " calls";
+    EXPECT_TRUE(wait_until([&] { return says_that_hangs(count); })) << service_->what_hangs()();
+    const auto good = client_->open("good", O_RDWR, 0, 31);
+    EXPECT_EQ(client_->read(good.handle, 0, 100, nullptr, 31), 100);
+    EXPECT_EQ(client_->write(good.handle, 0, content(1, 0, 100), 31), 100);
+    EXPECT_EQ(client_->close(good.handle, 31), 0);
+  }
+  if (GetParam()) {
+    EXPECT_LE(nthreads() - before, 3) << "asynchronous reads need no thread each";
+  }
+  for (std::uint32_t i = 0; i < nbad; ++i) {
+    pipes[i]->give(i);
+    std::vector<std::byte> got;
+    EXPECT_EQ(client_->end_read(asked[i], &got), static_cast<std::int64_t>(piped_file::nbytes));
+    EXPECT_EQ(got, content(i, 0, piped_file::nbytes));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(io, hanging_calls, testing::Bool(),
