@@ -44,8 +44,8 @@ class blocked_calls {
     return nworkers_ > 2 && !careful ? nworkers_ - 1 : 1;
   }
 
-  // Whether the caller may go into a call of this kind, counted by `nblocked` too: if so it must enter() and leave(), or
-  // give_back(). `stops`: everybody may, since what is left is refused, and that blocks nobody.
+  // Whether the caller may go into a call of this kind, counted by `nblocked` too: if so it must end(), and before that it may
+  // enter() and leave(). `stops`: everybody may, since what is left is refused, and that blocks nobody.
   bool may_block(blocking_kind kind, std::atomic<std::uint32_t>& nblocked, bool stops) {
     if (stops) {
       nblocked.fetch_add(1, std::memory_order_relaxed);
@@ -60,12 +60,8 @@ class blocked_calls {
       if (nfree < least) return false;
     } while (!nfree_.compare_exchange_weak(nfree, nfree - 1, std::memory_order_relaxed));
     if (nblocked.fetch_add(1, std::memory_order_relaxed) < limit(kind)) return true;
-    give_back(nblocked);
+    end(nblocked, true);
     return false;
-  }
-  void give_back(std::atomic<std::uint32_t>& nblocked) {
-    nblocked.fetch_sub(1, std::memory_order_relaxed);
-    nfree_.fetch_add(1, std::memory_order_relaxed);
   }
 
   // Around one call: `call` says which, all but `since`.
@@ -79,7 +75,7 @@ class blocked_calls {
     call.since.store(0, std::memory_order_relaxed);
     return false;
   }
-  // After leave(): the thread can be had again.
+  // The thread can be had again. counts: as leave() said.
   void end(std::atomic<std::uint32_t>& nblocked, bool counts) {
     if (counts) nblocked.fetch_sub(1, std::memory_order_relaxed);
     nfree_.fetch_add(1, std::memory_order_relaxed);

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "clock.hpp"
 #include "core.hpp"
 #include "file_size_signal.hpp"
 #include "worker.hpp"
@@ -159,10 +160,7 @@ struct service::impl {
     ::prctl(PR_SET_NAME, "gpufs-guard");
     std::unique_lock hold(lock);
     while (!wake_watcher.wait_for(hold, std::chrono::nanoseconds(hangs_after_ns), [this] { return end_guard; })) {
-      const auto now = std::chrono::steady_clock::now().time_since_epoch();  // CLOCK_MONOTONIC, as the workers'
-      for (const auto& one : shared.all_workers()) {
-        shared.blocked.look_at(one->blocked(), static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count()));
-      }
+      for (const auto& one : shared.all_workers()) shared.blocked.look_at(one->blocked(), clock_ns());
       const auto are_few = [this] {
         return shared.nworkers.load() - shared.blocked.nhung_threads() < shared.options.nworkers || shared.ncallers() < 1;
       };

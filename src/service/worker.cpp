@@ -10,16 +10,11 @@
 #include <system_error>
 #include <thread>
 
+#include "clock.hpp"
 #include "file_size_signal.hpp"
 
 namespace gpufs::service {
 namespace {
-
-std::uint64_t clock_ns(clockid_t which) {
-  timespec t;
-  ::clock_gettime(which, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
-}
 
 void relax() {
 #if defined(__x86_64__)
@@ -282,7 +277,7 @@ bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocke
   blocked_.nblocked = &nblocked;
   blocked_.file = file;
   blocked_.operation = operation;
-  blocked_calls::enter(blocked_, clock_ns(CLOCK_MONOTONIC));
+  blocked_calls::enter(blocked_, clock_ns());
   call();
   return core_.blocked.leave(blocked_);
 }
@@ -310,14 +305,14 @@ bool worker::run_calls() {
   bool counts = true;
   if (found) {
     core_.parked.begin_blocking();
-    const std::uint64_t until = clock_ns(CLOCK_MONOTONIC) + enough_ns;
+    const std::uint64_t until = clock_ns() + enough_ns;
     for (std::size_t n = 1;; ++n) {
       if (core_.stopping.load()) {
         fail(w, ESHUTDOWN);
       } else {
         counts = run_call(w);
       }
-      if (!counts || n == group_size || clock_ns(CLOCK_MONOTONIC) > until || !any_worker(pop)) break;
+      if (!counts || n == group_size || clock_ns() > until || !any_worker(pop)) break;
     }
     core_.parked.end_blocking();
   }
@@ -390,7 +385,7 @@ void worker::run_slow_group() {
 
 // Notes which reads in flight hang, every so often.
 void worker::look_for_overdue() {
-  const std::uint64_t now = clock_ns(CLOCK_MONOTONIC);
+  const std::uint64_t now = clock_ns();
   if (now < looked_ns_ + hangs_after_ns / 4) return;
   looked_ns_ = now;
   for (flight& f : in_flight_) {
@@ -419,7 +414,7 @@ void worker::idle() {
     for (int i = 0; i < 4; ++i) relax();
     return;
   }
-  const std::uint64_t now = clock_ns(CLOCK_MONOTONIC);
+  const std::uint64_t now = clock_ns();
   if (idle_since_ns_ == 0) {
     idle_since_ns_ = now;
     nnaps_ = 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a worker does with open files: reading and writing.
 #include <sys/uio.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include "../store/file_system.hpp"
 #include "../store/read_loop.hpp"
 #include "../store/unique_fd.hpp"
+#include "clock.hpp"
 #include "worker.hpp"
 
 namespace gpufs::service {
@@ -143,10 +143,7 @@ void worker::read_async(work w) {
   free_tags_.pop_back();
   ++nin_flight_;
   nremote_ += remote;
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  in_flight_[tag] = {std::move(w), static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec),
-                     false};
+  in_flight_[tag] = {std::move(w), clock_ns(), false};
   submit_read(tag);
 }
 
