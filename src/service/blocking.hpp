@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "open_files.hpp"
 
@@ -16,16 +17,17 @@ namespace gpufs::service {
 inline constexpr std::uint64_t hangs_after_ns = 100'000'000;
 
 // What blocking calls are of. Each kind may occupy all threads but one (of file_io: each file), and hang in half of the spare ones,
-// or in one.
-enum class blocking_kind : std::uint8_t { file_io, calls };
-inline constexpr std::size_t nblocking_kinds = 2;
+// or in one. Looks whether
+// pulled files have changed occupy threads of their own (watch.hpp).
+enum class blocking_kind : std::uint8_t { file_io, calls, looks };
+inline constexpr std::size_t nblocking_kinds = 3;
 
-// The call that a worker is inside.
+// The call that a thread is inside.
 struct blocked_call {
-  std::atomic<std::uint64_t> since{0};  // ns, the lowest bit: it hangs; 0: inside none. Written by the worker, but for that bit
-  // What follows changes while since is 0, or by the worker under the lock of blocked_calls when it hangs.
+  std::atomic<std::uint64_t> since{0};  // ns, the lowest bit: it hangs; 0: inside none. Written by the thread, but for that bit
+  // What follows changes while since is 0, or by the thread under the lock of blocked_calls when it hangs.
   blocking_kind kind{};
-  std::atomic<std::uint32_t>* nblocked = nullptr;  // counts it until it hangs
+  std::atomic<std::uint32_t>* nblocked = nullptr;  // counts it until it hangs; null: nothing does
   open_files::entry* file = nullptr;               // that it is of, or
   std::string path;
   const char* operation = "";
@@ -35,7 +37,9 @@ struct blocked_call {
 class blocked_calls {
  public:
   blocked_calls(std::uint32_t nworkers, std::uint32_t nspare)
-      : nworkers_(nworkers), most_hung_(std::max(1u, nspare / 2)), nfree_(static_cast<int>(nworkers)) {}
+      : nworkers_(nworkers), most_hung_(std::max(1u, nspare / 2)), nfree_(static_cast<int>(nworkers)) {
+    hung_calls_.reserve(nworkers + nspare + most_hung_ + 1);
+  }
 
   // How many workers one file's reads and writes, or all other calls may occupy; those that hang do not count. While something
   // hangs, one a file: the next that hangs shall take one thread and no more.
@@ -53,7 +57,7 @@ class blocked_calls {
       return true;
     }
     // Looked at first: workers that find all places taken do so again and again.
-    if (nblocked.load(std::memory_order_relaxed) >= limit(kind) || hung(kind) >= most_hung_) return false;
+    if (nblocked.load(std::memory_order_relaxed) >= limit(kind) || !may_hang(kind)) return false;
     int nfree = nfree_.load(std::memory_order_relaxed);
     const int least = nworkers_ > 1 ? 2 : 1;
     do {
@@ -72,6 +76,7 @@ class blocked_calls {
     if ((since & 1) == 0 && call.since.compare_exchange_strong(since, 0, std::memory_order_acq_rel)) return true;
     const std::scoped_lock hold(lock_);
     add(call, -1);
+    std::erase(hung_calls_, &call);
     call.since.store(0, std::memory_order_relaxed);
     return false;
   }
@@ -81,14 +86,17 @@ class blocked_calls {
     nfree_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Notes that the call hangs if it has taken so long.
-  void look_at(blocked_call& call, std::uint64_t now_ns) {
+  // Notes that the call hangs if it has taken so long. Whether it hangs.
+  bool look_at(blocked_call& call, std::uint64_t now_ns) {
     std::uint64_t since = call.since.load(std::memory_order_acquire);  // meets enter()'s release: what the call is
-    if (since == 0 || (since & 1) != 0 || (since >> 1) + hangs_after_ns > now_ns) return;
+    if ((since & 1) != 0) return true;
+    if (since == 0 || (since >> 1) + hangs_after_ns > now_ns) return false;
     const std::scoped_lock hold(lock_);  // who leaves waits until it is counted
-    if (!call.since.compare_exchange_strong(since, since | 1, std::memory_order_acq_rel)) return;
-    call.nblocked->fetch_sub(1, std::memory_order_relaxed);
+    if (!call.since.compare_exchange_strong(since, since | 1, std::memory_order_acq_rel)) return false;
+    if (call.nblocked != nullptr) call.nblocked->fetch_sub(1, std::memory_order_relaxed);
+    hung_calls_.push_back(&call);
     add(call, 1);
+    return true;
   }
 
   // An asynchronous read of the file hangs (1), or has come back (-1). One of a local file occupies no thread, so others may begin.
@@ -108,15 +116,17 @@ class blocked_calls {
 
   std::uint32_t nhung() const { return nhung_.load(std::memory_order_relaxed); }  // calls, and asynchronous reads
   bool any_hang() const { return nhung() != 0; }
-  std::uint32_t nhung_threads() const {
-    std::uint32_t n = 0;
-    for (const auto& of_kind : nhung_threads_) n += of_kind.load(std::memory_order_relaxed);
-    return n;
-  }
+  bool may_hang(blocking_kind kind) const { return hung(kind) < most_hung_; }  // one call more of this kind
+  // Workers that do.
+  std::uint32_t nhung_threads() const { return hung(blocking_kind::file_io) + hung(blocking_kind::calls); }
   void add_thread() { nfree_.fetch_add(1, std::memory_order_relaxed); }
 
-  // For a look at calls that hang.
-  std::mutex& lock() { return lock_; }
+  // Asks for each call that hangs until one says true, and whether one did. Who comes back from it waits.
+  template <class Ask>
+  bool any_hung(Ask ask) {
+    const std::scoped_lock hold(lock_);
+    return std::any_of(hung_calls_.begin(), hung_calls_.end(), [&](const blocked_call* call) { return ask(*call); });
+  }
 
  private:
   std::uint32_t hung(blocking_kind kind) const {
@@ -137,6 +147,7 @@ class blocked_calls {
   alignas(64) std::atomic<std::uint32_t> nhung_{0}, nhung_io_{0}, nkeepers_{0};
   std::array<std::atomic<std::uint32_t>, nblocking_kinds> nhung_threads_{};
   std::mutex lock_;
+  std::vector<const blocked_call*> hung_calls_;  // under the lock
 };
 
 }  // namespace gpufs::service

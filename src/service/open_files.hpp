@@ -43,7 +43,7 @@ class open_files {
     std::atomic<read_path> how{read_path::call};
     bool remote = false;                     // its file system may hang (store/file_system.hpp), in any call
     std::atomic<std::uint32_t> nblocked{0};  // workers inside a blocking read or write of it
-    // Of it hang (blocking.hpp) so many reads and writes that occupy threads, and syncs and truncations: meanwhile there are no
+    // Of it hang (blocking.hpp) so many reads and writes that occupy threads, and calls and looks: meanwhile there are no
     // more of that kind. nlate: asynchronous reads.
     std::atomic<std::uint32_t> nhung_io{0}, nhung_calls{0}, nlate{0};
     std::atomic<bool> stale{false};  // its version has gone: it was seen to change, or this mount writes it

@@ -15,6 +15,7 @@
 #include "clock.hpp"
 #include "core.hpp"
 #include "file_size_signal.hpp"
+#include "watch.hpp"
 #include "worker.hpp"
 
 namespace gpufs::service {
@@ -71,18 +72,14 @@ struct service::hang_report {
     std::uint64_t n = of->blocked.nhung();
     std::string one = in_callers_thread.empty() ? "" : "a write of '" + in_callers_thread + "'";
     n += !one.empty();
-    {
-      const std::scoped_lock hold_calls(of->blocked.lock());  // who comes back waits, so that its file stays open
-      for (const auto& w : of->all_workers()) {
-        const blocked_call& call = w->blocked();
-        if (one.empty() && (call.since.load() & 1) != 0) {
-          one = std::string("a ") + call.operation + " of '" + (call.file != nullptr ? call.file->path : call.path) + "'";
-        }
-      }
-    }
+    of->blocked.any_hung([&](const blocked_call& call) {  // who comes back waits, so that its file stays open
+      const std::string& path = call.file != nullptr ? call.file->path : call.path;
+      if (one.empty()) one = std::string("a ") + call.operation + " of '" + path + "'";
+      return true;
+    });
     std::size_t nfiles = 0;
-    const std::string path = of->open.late_path(&nfiles);
-    if (one.empty() && nfiles != 0) one = "a read of '" + path + "'";
+    const std::string late = of->open.late_path(&nfiles);
+    if (one.empty() && nfiles != 0) one = "a read of '" + late + "'";
     return one.empty() ? "" : n <= 1 ? one : std::to_string(n) + " calls, one of them " + one;
   }
 };
@@ -91,11 +88,12 @@ struct service::impl {
   core shared;
   const std::shared_ptr<hang_report> report = std::make_shared<hang_report>();
   std::vector<std::thread> threads;
-  std::thread watcher, guard;
+  watch watching{shared};
+  std::thread guard;
   std::mutex stop_lock;  // one stop() at a time
   std::mutex lock;       // of what follows
-  std::condition_variable wake_watcher;
-  bool end_watch = false, end_guard = false;
+  std::condition_variable wake_guard;
+  bool end_guard = false;
 
   impl(simt::platform& machine, std::shared_ptr<store::store> files, const service_options& o)
       : shared(machine, std::move(files), filled_in(o)) {
@@ -105,7 +103,7 @@ struct service::impl {
     try {
       for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) add_worker();
       guard = std::thread([this] { look_for_hung(); });
-      watcher = std::thread([this] { watch(); });
+      watching.start();
     } catch (...) {
       end_threads();
       throw;
@@ -159,8 +157,9 @@ struct service::impl {
   void look_for_hung() {
     ::prctl(PR_SET_NAME, "gpufs-guard");
     std::unique_lock hold(lock);
-    while (!wake_watcher.wait_for(hold, std::chrono::nanoseconds(hangs_after_ns), [this] { return end_guard; })) {
+    while (!wake_guard.wait_for(hold, std::chrono::nanoseconds(hangs_after_ns), [this] { return end_guard; })) {
       for (const auto& one : shared.all_workers()) shared.blocked.look_at(one->blocked(), clock_ns());
+      watching.look_for_hung();
       const auto are_few = [this] {
         return shared.nworkers.load() - shared.blocked.nhung_threads() < shared.options.nworkers || shared.ncallers() < 1;
       };
@@ -178,30 +177,21 @@ struct service::impl {
   }
 
   void end_threads() {
-    end_watcher();
+    watching.end();
     {
       const std::scoped_lock hold(lock);
       end_guard = true;
     }
-    wake_watcher.notify_all();
+    wake_guard.notify_all();
     if (guard.joinable()) guard.join();
     shared.exiting.store(true, std::memory_order_release);
     shared.parked.open_all();
     for (std::thread& t : threads) t.join();
   }
 
-  void end_watcher() {
-    {
-      const std::scoped_lock hold(lock);
-      end_watch = true;
-    }
-    wake_watcher.notify_all();
-    if (watcher.joinable()) watcher.join();
-  }
-
   void stop() {
     const std::scoped_lock hold(stop_lock);
-    end_watcher();
+    watching.end();
     shared.stopping.store(true);  // see worker::admit
     while (!drained()) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
@@ -221,38 +211,6 @@ struct service::impl {
     for (const tally& t : shared.tallies) answers += t.answers.load(std::memory_order_acquire);
     for (const tally& t : shared.tallies) requests += t.requests.load();
     return answers == requests;
-  }
-
-  // The slow tick: looks at open pull files, because no read of theirs comes by here.
-  void watch() {
-    ::prctl(PR_SET_NAME, "gpufs-watch");
-    constexpr std::size_t most = 1000;
-    constexpr auto budget = std::chrono::microseconds(300);  // a tick; 0.3 % of a core at ten a second
-    std::size_t cursor = 0;
-    std::vector<std::uint32_t> handles;
-    std::unique_lock hold(lock);
-    while (!wake_watcher.wait_for(hold, shared.options.watch_interval, [this] { return end_watch; })) {
-      if (shared.open.npull() == 0) continue;
-      hold.unlock();
-      const auto until = std::chrono::steady_clock::now() + budget;
-      const std::size_t first = cursor;
-      handles = shared.open.pull_handles(most, &cursor);
-      for (std::size_t i = 0; i < handles.size(); ++i) {
-        look_at(handles[i]);
-        if (i % 16 == 15 && std::chrono::steady_clock::now() > until) {
-          cursor = first + i + 1;  // wraps in pull_handles
-          break;
-        }
-      }
-      hold.lock();
-    }
-  }
-
-  void look_at(std::uint32_t handle) {
-    const open_files::ref file = shared.open.acquire(handle);
-    if (!file || file->stale.load(std::memory_order_relaxed)) return;
-    if (file->file->check_version() != -ESTALE) return;  // what could not be looked at (no descriptor left) is looked at again
-    if (shared.end_version(*file.get())) shared.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");
   }
 };
 

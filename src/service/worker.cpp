@@ -214,11 +214,7 @@ bool worker::waits_for_hung(const work& w) {
     return file && file->nhung_calls.load(std::memory_order_relaxed) != 0;
   }
   const auto* path = reinterpret_cast<const char*>(payload_of(w));
-  const std::scoped_lock hold(core_.blocked.lock());
-  return any_worker([&](worker& other) {
-    const blocked_call& call = other.blocked_;
-    return (call.since.load(std::memory_order_relaxed) & 1) != 0 && call.path == std::string_view(path, w.nbytes);
-  });
+  return core_.blocked.any_hung([&](const blocked_call& call) { return call.path == std::string_view(path, w.nbytes); });
 }
 
 // To group_: the first read or write in the queue whose file has a thread left to block, which is *counted in then, and those that

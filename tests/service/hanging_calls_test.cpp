@@ -92,6 +92,26 @@ class piped_file final : public store::open_file {
   store::file_info info_;
 };
 
+// A file that is said to be pulled, and may do something each time somebody looks whether it has changed.
+class watched_file final : public store::open_file {
+ public:
+  watched_file(std::unique_ptr<open_file> real, std::function<void()> looked)
+      : real_(std::move(real)), info_(real_->info()), looked_(std::move(looked)) {
+    info_.kind = service::source_kind::pull;
+  }
+  const store::file_info& info() const override { return info_; }
+  std::int64_t pread(std::span<std::byte> to, std::int64_t offset) override { return real_->pread(to, offset); }
+  int check_version() const override {
+    if (looked_) looked_();
+    return real_->check_version();
+  }
+
+ private:
+  std::unique_ptr<open_file> real_;
+  store::file_info info_;
+  std::function<void()> looked_;
+};
+
 std::ptrdiff_t nthreads() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
 }
@@ -251,6 +271,44 @@ TEST_P(hanging_calls, reads_that_hang_take_few_threads_and_leave_one) {
     EXPECT_EQ(client_->end_read(asked[i], &got), static_cast<std::int64_t>(piped_file::nbytes));
     EXPECT_EQ(got, content(i, 0, piped_file::nbytes));
   }
+}
+
+TEST_P(hanging_calls, looks_that_hang_keep_no_other_change_from_being_seen) {
+  constexpr std::uint32_t nbad = 3;
+  gate looks;
+  opened_ = [&](std::string_view path, hooked_store::file_ptr file) -> hooked_store::file_ptr {
+    std::function<void()> looked;
+    if (path.starts_with("bad")) looked = [&] { looks.pass(); };
+    return std::make_unique<watched_file>(std::move(file), looked);
+  };
+  for (std::uint32_t i = 0; i < nbad; ++i) dir_.add(numbered("bad", i), 100, 1);
+  dir_.add("good", 100, 2);
+  start({.nworkers = 2});
+  std::mutex lock;
+  std::set<std::uint32_t> told;
+  service_->on_stale([&](std::uint32_t, std::uint32_t handle) {
+    const std::scoped_lock hold(lock);
+    told.insert(handle);
+  });
+  const auto was_told = [&](std::uint32_t handle) {
+    const std::scoped_lock hold(lock);
+    return told.count(handle) != 0;
+  };
+  std::vector<std::uint32_t> bad;
+  for (std::uint32_t i = 0; i < nbad; ++i) bad.push_back(client_->open(numbered("bad", i)).handle);
+  const std::uint32_t good = client_->open("good").handle;
+  looks.close();
+  EXPECT_TRUE(wait_until([&] { return looks.waiting() != 0; }));
+  dir_.add("good", 200, 3);
+  EXPECT_TRUE(wait_until([&] { return was_told(good); }, seconds(20)));
+  EXPECT_TRUE(wait_until([&] { return looks.waiting() == nbad && says_that_hangs("a look at the version of 'bad"); }, seconds(20)))
+      << service_->what_hangs()();
+  EXPECT_EQ(client_->close(good), 0);
+  for (std::uint32_t i = 0; i < nbad; ++i) dir_.add(numbered("bad", i), 200, 1);
+  looks.open();
+  for (const std::uint32_t handle : bad) EXPECT_TRUE(wait_until([&] { return was_told(handle); }));
+  EXPECT_TRUE(wait_until([&] { return service_->what_hangs()().empty(); }));
+  service_->stop();
 }
 
 INSTANTIATE_TEST_SUITE_P(io, hanging_calls, testing::Bool(),

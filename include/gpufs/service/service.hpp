@@ -77,8 +77,8 @@ struct file_description {
 //
 // A store may hang: a FUSE folder, a file server, a disk. A call that takes 100 ms counts as one that hangs, until it comes back:
 // another thread is started in place of its own, and further requests of its kind and its file, or of its path, wait for it. So
-// others go on while up to half of nspare_workers calls of a kind hang (opens and other calls; reads and writes); beyond, those of
-// that kind wait, too.
+// others go on while up to half of nspare_workers calls of a kind hang (opens and other calls; reads and writes; looks whether a
+// pulled file has changed); beyond, those of that kind wait, too.
 //
 // Writes that are there at once and lie one behind the other in a file become one call to the kernel. Of those that fail together,
 // the ones that lie before the error count as written.

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "watch.hpp"
+
+#include <sys/prctl.h>
+
+#include <chrono>
+#include <exception>
+
+#include "clock.hpp"
+#include "worker.hpp"  // which core destroys
+
+namespace gpufs::service {
+
+void watch::start() {
+  const std::scoped_lock hold(lock_);
+  add_looker();
+}
+
+void watch::end() {
+  {
+    const std::scoped_lock hold(lock_);
+    end_ = true;
+  }
+  wake_.notify_all();
+  for (const auto& one : lookers_) {  // which nobody changes any more
+    if (one->thread.joinable()) one->thread.join();
+  }
+}
+
+void watch::look_for_hung() {
+  const std::scoped_lock hold(lock_);
+  if (lookers_.empty()) return;
+  const bool hangs = core_.blocked.look_at(lookers_.back()->look, clock_ns());
+  if (end_) return;
+  std::erase_if(lookers_, [](const std::unique_ptr<looker>& one) {
+    if (!one->ended.load(std::memory_order_acquire)) return false;  // meets run()'s release
+    one->thread.join();
+    return true;
+  });
+  if (!hangs || !core_.blocked.may_hang(blocking_kind::looks)) return;
+  try {
+    add_looker();
+  } catch (const std::exception& e) {  // tried again soon
+    core_.log.add("service", "", 0, std::string("no thread can be started in place of one that hangs: ") + e.what());
+  }
+}
+
+// Under the lock, which it waits for.
+void watch::add_looker() {
+  lookers_.push_back(std::make_unique<looker>());
+  try {
+    lookers_.back()->thread = std::thread([this, self = lookers_.back().get()] { run(*self); });
+  } catch (...) {
+    lookers_.pop_back();
+    throw;
+  }
+}
+
+void watch::run(looker& self) {
+  ::prctl(PR_SET_NAME, "gpufs-watch");
+  constexpr std::size_t most = 1000;
+  constexpr std::uint64_t budget_ns = 300'000;  // a tick; 0.3 % of a core at ten a second
+  std::vector<std::uint32_t> handles;
+  std::unique_lock hold(lock_);
+  const auto over = [&] { return end_ || lookers_.back().get() != &self; };
+  while (!wake_.wait_for(hold, core_.options.watch_interval, over)) {
+    if (core_.open.npull() == 0) continue;
+    const std::size_t first = cursor_;
+    handles = core_.open.pull_handles(most, &cursor_);
+    hold.unlock();
+    std::uint64_t now = clock_ns();
+    const std::uint64_t until = now + budget_ns;
+    std::size_t n = 0;
+    for (bool goes_on = true; goes_on && n < handles.size();) {
+      goes_on = look_at(self, handles[n++], now);
+      if (n % 16 == 0) goes_on &= (now = clock_ns()) <= until;
+    }
+    hold.lock();
+    if (n < handles.size() && !over()) cursor_ = first + n;  // wraps in pull_handles
+  }
+  hold.unlock();
+  self.ended.store(true, std::memory_order_release);  // meets look_for_hung()'s acquire
+}
+
+// Whether it did not hang.
+bool watch::look_at(looker& self, std::uint32_t handle, std::uint64_t now_ns) {
+  open_files::ref file = core_.open.acquire(handle);
+  if (!file || file->stale.load(std::memory_order_relaxed) || file->nhung_calls.load(std::memory_order_relaxed) != 0) return true;
+  self.look.kind = blocking_kind::looks;
+  self.look.file = file.get();
+  self.look.operation = "look at the version";
+  blocked_calls::enter(self.look, now_ns);
+  // What could not be looked at (no descriptor left) is looked at again.
+  if (file->file->check_version() == -ESTALE && core_.end_version(*file.get())) {
+    core_.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");
+  }
+  file.reset();  // may close it, which may block
+  return core_.blocked.leave(self.look);
+}
+
+}  // namespace gpufs::service
