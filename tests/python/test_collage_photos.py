@@ -22,6 +22,7 @@ from gpufs.collage import (
     synthesize_library,
 )
 from gpufs.collage.images import UnreadableImageError, read_rgb
+from gpufs.collage.tiles import thumbnail
 from PIL import EpsImagePlugin, Image
 
 CPU = CollageOptions(engine="cpu")
@@ -151,6 +152,22 @@ def test_exif_orientation(orientation: int, tmp_path: Path, library: Path) -> No
     assert report.size == (70, 40)
     assert report.matches is not None
     assert np.array_equal(report.matches, reference.Library(library).match(reference.to_blocks(scene)))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_turned_picture_that_is_nearly_square(orientation: int, tmp_path: Path) -> None:
+    """A JPEG may be decoded at a fraction of its size, at which its sides are equal."""
+    stored = (800, 793)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.new("RGB", stored, (10, 20, 30)).save(tmp_path / "a.jpg", exif=exif)
+    size = stored if orientation < 5 else stored[::-1]
+    for smallest_side in (0, 96):
+        image, full_size = read_rgb(tmp_path / "a.jpg", smallest_side=smallest_side)
+        assert full_size == size
+        assert image.size == (size if smallest_side == 0 else (100, 100))
+    _, squares = thumbnail(image, full_size)
+    assert squares.tolist() == [[(size[0] - 793) // 2, (size[1] - 793) // 2, 793]]
 
 
 def test_broken_exif_data_is_no_reason_to_refuse(tmp_path: Path, colours: Bytes) -> None:

@@ -35,6 +35,7 @@ TURNS = {  # by EXIF orientation: from how the camera stored the scene to how it
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+SWAPS_SIDES = frozenset((5, 6, 7, 8))  # what was stored as its width is its height
 
 
 class UnreadableImageError(GpufsError):
@@ -99,7 +100,8 @@ def _decode(image: Image.Image, smallest_side: int) -> tuple[Image.Image, tuple[
         image.draft("RGB", (smallest_side, smallest_side))
     image.load()
     try:
-        turn = TURNS.get(image.getexif().get(EXIF_ORIENTATION, 1))
+        orientation = image.getexif().get(EXIF_ORIENTATION, 1)
+        turn = TURNS.get(orientation)
     except Exception:  # broken EXIF data: the picture itself is fine
         turn = None
     rgb = to_rgb(image)
@@ -107,8 +109,8 @@ def _decode(image: Image.Image, smallest_side: int) -> tuple[Image.Image, tuple[
         image.close()  # gives its memory back
     if turn is None:
         return rgb, full_size
-    turned = rgb.transpose(turn)
-    return turned, full_size if turned.size == rgb.size else (full_size[1], full_size[0])
+    # By the orientation: a fraction of a picture may be square where the picture is not.
+    return rgb.transpose(turn), full_size[::-1] if orientation in SWAPS_SIDES else full_size
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
