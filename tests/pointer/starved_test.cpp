@@ -3,6 +3,8 @@
 // And how a failed access is told: by the pointer, by the launch, by the mount.
 #include <chrono>
 
+#include "file/faulty_store.hpp"
+#include "gpufs/store/posix_store.hpp"
 #include "leftovers.hpp"
 #include "pointer/pointer_fixture.hpp"
 
@@ -127,6 +129,7 @@ TEST_P(starved, reads_that_find_no_frame_are_right) {
   }
   const mount_counters c = fs().counters();
   EXPECT_EQ(c.fault_errors, 0u);
+  EXPECT_EQ(c.errors, 0u);
   EXPECT_GE(c.past_cache, 32 * npages / 2);
   EXPECT_TRUE(fs().log().empty()) << fs().log()[0];
 }
@@ -416,6 +419,109 @@ TEST_F(starved_ptr, a_page_with_too_many_pins_takes_no_more_and_is_read) {
   EXPECT_NE(log[0].find(": Too many open files: the page is pinned 2^23 times"), std::string::npos) << log[0];
 }
 
+// All frames are held; then each lane of warp 1 reads a page that can be read, and one that the store fails to read.
+struct half_readable_kernel : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      const auto p = map<const std::uint32_t>(warp, f);
+      const auto held = p + simt::lane_id() * per_page;
+      if (simt::warp_rank() == 0 && simt::lane_id() < nframes) mine()[0] = held.fault_in();
+      this_block().sync();
+      if (simt::warp_rank() == 1) {
+        const std::int64_t i = 9 * per_page + simt::lane_id();
+        const auto good = p + i, bad = p + 20 * per_page;
+        mine()[0] = *good == word_at(i) ? good.error() : 1;
+        mine()[1] = *bad;
+        mine()[2] = bad.error();
+      }
+      this_block().sync();
+    }
+    warp.sync();
+    close(warp, f);
+  }
+};
+
+TEST_F(starved_ptr, only_reads_that_were_served_count_as_such_and_only_others_as_errors) {
+  const auto store = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path()));
+  options.custom_store = store;
+  store->wrong().fail_at(20 * page, 21 * page);
+  run<half_readable_kernel>(1, 64);
+  for (unsigned t = 0; t < 64; ++t) {
+    EXPECT_EQ(result(t, 0), 0) << t;
+    EXPECT_EQ(result(t, 1), 0) << t;
+    EXPECT_EQ(result(t, 2), t < 32 ? 0 : -EIO) << t;
+  }
+  const mount_counters c = fs().counters();
+  EXPECT_EQ(c.past_cache, 32u);
+  EXPECT_EQ(c.fault_errors, 32u);
+  EXPECT_EQ(c.errors, 32u);
+}
+
+#if !GPUFS_ON_CUDA  // where a stop ends the context
+// Works on a page until the kernel is stopped, as long as words[1] is 0; words[0] says that it does.
+struct endless_handler {
+  std::uint32_t number;
+  std::uint32_t* words;
+
+  GPUFS_HOST_DEVICE std::uint32_t view() const { return number; }
+  template <class Group>
+  GPUFS_DEVICE int filled(Group /*group*/, std::byte* /*data*/, std::uint64_t offset, std::uint32_t /*nbytes*/) const {
+    if (offset < nframes * gpufs::test::page) return 0;
+    simt::atomic_ref<std::uint32_t>(words[0]).store(1, std::memory_order_relaxed);
+    simt::backoff pause;
+    while (simt::atomic_ref<std::uint32_t>(words[1]).load(std::memory_order_relaxed) == 0) pause();
+    return 0;
+  }
+};
+
+// All frames are held; then warp 1 reads by way of the handler. Or its first lane alone, and the last one stops the kernel while
+// that is in there.
+struct stopped_in_handler : pointer_job {
+  endless_handler handler;
+  bool stops;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    {
+      const auto p = map<const std::uint32_t>(warp, f, 0, to_the_end, map_flags::none, handler);
+      const auto held = p + simt::lane_id() * per_page;
+      if (simt::warp_rank() == 0 && simt::lane_id() < nframes) mine()[0] = held.fault_in();
+      this_block().sync();
+      if (simt::warp_rank() == 1) {
+        if (stops && simt::lane_id() == 31) {
+          simt::backoff pause;
+          while (simt::atomic_ref<std::uint32_t>(handler.words[0]).load(std::memory_order_relaxed) == 0) pause();
+          simt::stop_kernel("it was to stop");
+        }
+        const std::int64_t i = (nframes + simt::lane_id()) * per_page;
+        if (!stops || simt::lane_id() == 0) mine()[0] = p[i] == word_at(i) ? p.error() : 1;
+      }
+      this_block().sync();
+    }
+    warp.sync();
+    close(warp, f);
+  }
+};
+
+TEST_F(starved_ptr, a_kernel_that_is_stopped_in_a_handler_leaves_the_spare_page_to_the_next) {
+  expect_leftovers("the kernel is stopped");
+  options.io_timeout = std::chrono::seconds(4);
+  for (schedule.seed = 1; schedule.seed <= 4; ++schedule.seed) {
+    end_mount();
+    const device_buffer<std::uint32_t> words(2);
+    const endless_handler handler{fs().new_view(), words.get()};
+    EXPECT_THROW(run<stopped_in_handler>(1, 64, handler, true), simt::launch_error);
+    const std::uint32_t goes_on = 1;
+    simt::this_platform().copy_to_device(words.get() + 1, &goes_on, sizeof goes_on);
+    run<stopped_in_handler>(1, 64, handler, false);
+    for (unsigned t = 0; t < 64; ++t) ASSERT_EQ(result(t, 0), 0) << t << ", seed " << schedule.seed;
+  }
+}
+#endif
+
 // Errors stay in the pointer.
 struct sticky_kernel : pointer_job {
   GPUFS_DEVICE void operator()() const {
@@ -524,6 +630,17 @@ TEST_F(starved_ptr, the_launch_tells_of_a_failed_access_once) {
   fs().counters();
   end_mount();
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(starved_ptr, the_launch_tells_of_a_failed_access_though_a_record_before_it_was_never_written) {
+  // As if a lane had been stopped after it took the first record.
+  const std::uint64_t taken = 1;
+  simt::this_platform().copy_to_device(&fs().layout().words->fault_records, &taken, sizeof taken);
+  ::testing::internal::CaptureStderr();
+  run<beyond_kernel>(1, 32, std::int64_t{4});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("gpufs: accesses through pointers have failed (32 so far)"), std::string::npos) << said;
+  EXPECT_NE(said.find("The first: pointer to 'f' at offset 24: beyond"), std::string::npos) << said;
 }
 
 TEST_F(starved_ptr, a_mount_can_be_quiet_about_failed_accesses) {

@@ -73,7 +73,8 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     if (acquired.what == role::hit) count(file_table(mount).hits(view.slot).hits, 1);
     call_counters& counters = file_table(mount).counters(view.place);
     if (acquired.what == role::waited) count(counters.waits, 1);
-    if (acquired.what == role::error) count(counters.errors, 1);
+    const bool served_past_cache = only_reads && is_unpinnable(acquired.error);  // or counted there
+    if (acquired.what == role::error && !served_past_cache) count(counters.errors, 1);
     return acquired;
   });
   if (got.what != role::fill) return {got.frame, got.error};

@@ -72,18 +72,46 @@ inline GPUFS_DEVICE_COLD int read_part(const mount_layout* mount, file_view view
   return fill_part(simt::this_thread(), *mount, view, part.offset, bytes, part.nbytes);
 }
 
-// The same where a handler works on whole pages: in a page that the mount has for this, for one lane at a time.
+// A lane's hold of the page that the mount has for this. Ends with the object at the latest: where the CPU machine stops the lane,
+// in the handler or while it waits for the host, an exception unwinds it. On the ordinary way give_back() ends it: a lane may be
+// stopped in there, too, and in a destructor it would be left behind.
+class spare_page_hold {
+ public:
+  GPUFS_DEVICE explicit spare_page_hold(const mount_layout& mount) : lock_(mount.words->spare_lock) {}
+  GPUFS_DEVICE ~spare_page_hold() {
+    if (held_) give_back();
+  }
+  spare_page_hold(const spare_page_hold&) = delete;
+  spare_page_hold& operator=(const spare_page_hold&) = delete;
+
+  // False: nobody gave it back in time.
+  GPUFS_DEVICE bool take(std::uint64_t timeout_ns) {
+    const simt::deadline until(timeout_ns);
+    simt::backoff pause;
+    while (lock_.exchange(1, std::memory_order_acquire) != 0) {  // meets give_back's release
+      if (until.expired()) return false;
+      pause();
+    }
+    held_ = true;
+    return true;
+  }
+  GPUFS_DEVICE void give_back() {
+    lock_.store(0, std::memory_order_release);
+    held_ = false;
+  }
+
+ private:
+  simt::atomic_ref<std::uint32_t> lock_;
+  bool held_ = false;
+};
+
+// As read_part where a handler works on whole pages: in the mount's spare page, for one lane at a time.
 template <class Handler>
 GPUFS_DEVICE_COLD int read_part_handled(const mount_layout* mount, file_view view, std::uint32_t id, Handler handler,
                                         page_part part, std::byte* bytes) {
   if (const int got = read_cached(*mount, id, part, bytes); got != 0) return got < 0 ? got : 0;
-  const simt::atomic_ref<std::uint32_t> lock(mount->words->spare_lock);
-  const simt::deadline until(4 * mount->io_timeout_ns);
-  simt::backoff pause;
-  while (lock.exchange(1, std::memory_order_acquire) != 0) {  // meets the release below
-    if (until.expired()) return -ETIMEDOUT;
-    pause();
-  }
+  spare_page_hold hold(*mount);
+  if (!hold.take(4 * mount->io_timeout_ns)) return -ETIMEDOUT;
   const simt::some_lanes alone(1u << simt::lane_id());
   const std::uint32_t page_shift = mount->cache.frames.page_shift, page_nbytes = 1u << page_shift;
   const std::uint64_t page_number = part.offset >> page_shift, page_begin = page_number << page_shift;
@@ -96,7 +124,7 @@ GPUFS_DEVICE_COLD int read_part_handled(const mount_layout* mount, file_view vie
     error = handler.filled(alone, page, page_begin, left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes);
   }
   if (error == 0) simt::copy_bytes(alone, bytes, page + (part.offset - page_begin), part.nbytes);
-  lock.store(0, std::memory_order_release);
+  hold.give_back();
   return error;
 }
 
@@ -111,7 +139,6 @@ GPUFS_DEVICE_COLD int read_past_cache(mapping_name name, Handler handler, bool i
   const file_number number{simt::atomic_ref<std::int32_t>(from.number).load(std::memory_order_relaxed)};
   simt::fence_loads();  // the entry may be given to another file until it is looked at
   if (!is_current(name)) return -EBADF;
-  count(mount->words->past_cache, 1);
   const std::uint32_t page_nbytes = 1u << mount->cache.frames.page_shift;
   for (std::uint32_t done = 0; done < nbytes;) {
     const file_view view = file_table(*mount).view(number);
@@ -127,9 +154,13 @@ GPUFS_DEVICE_COLD int read_past_cache(mapping_name name, Handler handler, bool i
     } else {
       error = simt::call_cold(&read_part_handled<Handler>, mount, view, id, handler, part, bytes + done);
     }
-    if (error != 0) return error;
+    if (error != 0) {
+      count_error(mount, view.place);
+      return error;
+    }
     done += part.nbytes;
   }
+  count(mount->words->past_cache, 1);
   return 0;
 }
 
