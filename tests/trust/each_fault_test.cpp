@@ -276,7 +276,9 @@ class each_fault : public ::testing::TestWithParam<store_kind> {
       put(wanted, content(seed_stores + 100, 0, 200), page);
       EXPECT_EQ(dir.read("stores"), wanted);
     }
-    if (good({open_once, write_once, close_once})) EXPECT_EQ(dir.read("once"), content(seed_once, 0, 700));
+    if (good({open_once, write_once, close_once})) {
+      EXPECT_EQ(dir.read("once"), content(seed_once, 0, 700));
+    }
     if (good({open_pointed, write_by_pointer, close_pointed})) {
       std::vector<std::byte> wanted = content(seed_pointed, 0, 4 * page);
       for (std::uint32_t i = 0; i < 32; ++i) std::memcpy(wanted.data() + 64 * i, &i, 4);
@@ -356,8 +358,12 @@ TEST_P(each_fault, gives_an_error_and_loses_nothing_that_was_said_to_be_there) {
         }
         const bool struck = ncalls > n;
         const bool seen = told || got != wanted(got, false);
-        if (struck && call.then == consequence::told) EXPECT_TRUE(seen) << "nobody was told";
-        if (call.then == consequence::none && !lasting) EXPECT_FALSE(seen) << "it is nobody's business";
+        if (struck && call.then == consequence::told) {
+          EXPECT_TRUE(seen) << "nobody was told";
+        }
+        if (call.then == consequence::none && !lasting) {
+          EXPECT_FALSE(seen) << "it is nobody's business";
+        }
         if (lasting) expect_kept(*dir, got, told);
         if (!lasting) {
           const auto all = wanted(then, true);
