@@ -215,7 +215,12 @@ struct every_verb {
   }
 };
 
-class each_fault : public ::testing::TestWithParam<store_kind> {
+struct kind {
+  store_kind store;
+  bool openat2;  // false: forbidden, as in some containers
+};
+
+class each_fault : public ::testing::TestWithParam<kind> {
  protected:
   // A folder as it is at first, whose files were not changed just now; many are made at once, to wait once.
   std::unique_ptr<temp_dir> folder() {
@@ -240,7 +245,7 @@ class each_fault : public ::testing::TestWithParam<store_kind> {
   mount_options options() const {
     return {.cache_nbytes = 32 * page,
             .page_nbytes = page,
-            .store = GetParam(),
+            .store = GetParam().store,
             .max_open_files = 64,
             .writable = true,
             .nworkers = 2,
@@ -309,6 +314,7 @@ class each_fault : public ::testing::TestWithParam<store_kind> {
 
 TEST_P(each_fault, gives_an_error_and_loses_nothing_that_was_said_to_be_there) {
   expect_leftovers("what cannot be written stays unwritten");
+  forbid(GetParam().openat2 ? nullptr : "openat2", ENOSYS);
   {
     const auto dir = folder();
     mount m(dir->path(), options());
@@ -321,10 +327,14 @@ TEST_P(each_fault, gives_an_error_and_loses_nothing_that_was_said_to_be_there) {
   for (const failing_call& call : failing_calls()) {
     for (const bool lasting : {false, true}) {
       if (lasting && call.error == EINTR) continue;  // would be tried again for ever
+      // Stores through pointers that leave a byte as it was are none, and a file that ends has zeros there.
+      if (lasting && call.error == no_bytes && call.then != consequence::told) continue;
       for (std::uint64_t n = 0;; n += under_tsan ? 4 : 1) {
         SCOPED_TRACE(std::string(call.name) + " fails with " +
-                     (call.error == short_count ? "half of it" : std::generic_category().message(call.error)) + " at call " +
-                     std::to_string(n) + (lasting ? " and after" : ""));
+                     (call.error == short_count ? "half of it"
+                      : call.error == no_bytes  ? "no bytes"
+                                                : std::generic_category().message(call.error)) +
+                     " at call " + std::to_string(n) + (lasting ? " and after" : ""));
         const auto dir = folder();
         std::vector<std::int64_t> got, then;
         bool lost_some = false, refused = false;
@@ -386,11 +396,15 @@ TEST_P(each_fault, gives_an_error_and_loses_nothing_that_was_said_to_be_there) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(stores, each_fault, ::testing::Values(store_kind::posix, store_kind::automatic, store_kind::mapped),
+INSTANTIATE_TEST_SUITE_P(stores, each_fault,
+                         ::testing::Values(kind{store_kind::posix, true}, kind{store_kind::automatic, true},
+                                           kind{store_kind::mapped, true}, kind{store_kind::posix, false}),
                          [](const auto& param) {
-                           return param.param == store_kind::posix    ? "posix"
-                                  : param.param == store_kind::mapped ? "mapped"
-                                                                      : "automatic";
+                           const kind& k = param.param;
+                           const std::string store = k.store == store_kind::posix    ? "posix"
+                                                     : k.store == store_kind::mapped ? "mapped"
+                                                                                     : "automatic";
+                           return store + (k.openat2 ? "" : "_without_openat2");
                          });
 
 }  // namespace

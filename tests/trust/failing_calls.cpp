@@ -24,11 +24,14 @@ namespace {
 constexpr auto none = consequence::none, told = consequence::told, either = consequence::either;
 constexpr std::array calls{
     failing_call{"openat2", EMFILE, either},
+    failing_call{"openat2", EINTR, none},
+    failing_call{"openat2", EAGAIN, none},
     failing_call{"openat", ENOMEM, told},
     failing_call{"open", EMFILE, either},
     failing_call{"pread", EIO, either},
     failing_call{"pread", EINTR, none},
     failing_call{"pread", short_count, none},
+    failing_call{"pread", no_bytes, either},
     failing_call{"pwrite", ENOSPC, told},
     failing_call{"pwrite", EINTR, none},
     failing_call{"pwrite", short_count, none},
@@ -36,6 +39,7 @@ constexpr std::array calls{
     failing_call{"pwritev", EAGAIN, none},
     failing_call{"pwritev", EINTR, none},
     failing_call{"pwritev", short_count, none},
+    failing_call{"pwritev", no_bytes, told},
     failing_call{"fstat", EIO, either},
     failing_call{"fstatat", EIO, either},
     failing_call{"statx", EIO, told},
@@ -56,11 +60,15 @@ constexpr std::array calls{
 
 std::atomic<const char*> chosen{nullptr};  // a call's name, when one shall fail
 std::atomic<int> chosen_error{0};
+std::atomic<const char*> forbidden{nullptr};
+std::atomic<int> forbidden_error{0};
 std::atomic<bool> lasts{false};
 std::atomic<std::uint64_t> first{0}, ncalls{0};
 
 // What this call shall fail with, or 0.
 int fails(std::string_view name) {
+  const char* never = forbidden.load(std::memory_order_acquire);
+  if (never != nullptr && name == never) return forbidden_error;
   const char* which = chosen.load(std::memory_order_acquire);
   if (which == nullptr || name != which) return 0;
   const std::uint64_t n = ncalls.fetch_add(1);
@@ -88,6 +96,11 @@ void let_fail(const failing_call& which, std::uint64_t n, bool lasting) {
   chosen.store(which.name, std::memory_order_release);
 }
 
+void forbid(const char* name, int error) {
+  forbidden_error = error;
+  forbidden.store(name, std::memory_order_release);
+}
+
 std::uint64_t let_none_fail() {
   chosen = nullptr;
   return ncalls;
@@ -98,6 +111,7 @@ std::uint64_t let_none_fail() {
 using gpufs::test::failed;
 using gpufs::test::fails;
 using gpufs::test::half;
+using gpufs::test::no_bytes;
 using gpufs::test::short_count;
 
 // NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp,readability-identifier-naming)
@@ -127,18 +141,21 @@ ssize_t __real_pread(int fd, void* to, std::size_t n, off_t at);
 ssize_t __wrap_pread(int fd, void* to, std::size_t n, off_t at) {
   const int error = fails("pread");
   if (error > 0) return failed<ssize_t>(error);
+  if (error == no_bytes) return 0;
   return __real_pread(fd, to, error == short_count ? half(n) : n, at);
 }
 ssize_t __real_pwrite(int fd, const void* from, std::size_t n, off_t at);
 ssize_t __wrap_pwrite(int fd, const void* from, std::size_t n, off_t at) {
   const int error = fails("pwrite");
   if (error > 0) return failed<ssize_t>(error);
+  if (error == no_bytes) return 0;
   return __real_pwrite(fd, from, error == short_count ? half(n) : n, at);
 }
 ssize_t __real_pwritev(int fd, const iovec* parts, int nparts, off_t at);
 ssize_t __wrap_pwritev(int fd, const iovec* parts, int nparts, off_t at) {
   const int error = fails("pwritev");
   if (error > 0) return failed<ssize_t>(error);
+  if (error == no_bytes) return 0;
   if (error == 0) return __real_pwritev(fd, parts, nparts, at);
   const iovec some{parts->iov_base, half(parts->iov_len)};
   return __real_pwritev(fd, &some, 1, at);

@@ -18,13 +18,15 @@ struct failing_call {
   consequence then;
 };
 
-// All calls, each with what it may fail with. An error of short_count lets it do half of what was asked.
-inline constexpr int short_count = -1;
+// All calls, each with what it may fail with. short_count in place of an errno lets it do half of what was asked, no_bytes nothing.
+inline constexpr int short_count = -1, no_bytes = -2;
 std::span<const failing_call> failing_calls();
 
 // From now on the n-th (from 0) call of this kind fails, and with `lasting` all after it.
 void let_fail(const failing_call& which, std::uint64_t n, bool lasting);
-// No call fails any more. How many of the kind there have been since let_fail().
+// All calls of this kind fail so, besides, from now on: as where a container forbids them. nullptr: none.
+void forbid(const char* name, int error);
+// No call fails any more, but those forbidden. How many of the kind there have been since let_fail().
 std::uint64_t let_none_fail();
 
 }  // namespace gpufs::test
