@@ -759,7 +759,7 @@ BUGS = (
         "src/service/worker_calls.cpp",
         "        end_versions(info);\n",
         "",
-        "file_paths_cpu",
+        "file_versions_cpu",
         "*/versions.who_read_before_a_writer_gets_their_version_or_stale/mapped",
     ),
     Bug(
@@ -768,7 +768,7 @@ BUGS = (
         "include/gpufs/file/file.hpp",
         "if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) {",
         "if (false) {",
-        "file_paths_cpu",
+        "file_versions_cpu",
         "*/versions.who_read_before_a_writer_gets_their_version_or_stale/mapped",
     ),
     Bug(
