@@ -105,6 +105,14 @@ void open_files::enter(entry& e, std::uint32_t not_handle, entered& result) {
     return true;
   });
   if (result.joined) return;
+  std::vector<ref>* by_renaming = nullptr;
+  if (!is_written(e)) {
+    for (renaming* const one : identities_[chain % nparts].renamings) {
+      if (one->device_ != info.device || one->inode_ != info.inode) continue;
+      one->since_.reserve(one->since_.size() + 1);
+      by_renaming = &one->since_;
+    }
+  }
   if (info.kind == source_kind::pull) {
     const std::scoped_lock hold_pulls(lock_);
     e.pull_place = static_cast<std::uint32_t>(pulls_.size());
@@ -116,20 +124,53 @@ void open_files::enter(entry& e, std::uint32_t not_handle, entered& result) {
   e.chained = true;
   if (is_written(e)) nwritten_.fetch_add(1, std::memory_order_relaxed);
   e.state.store(opened(e.generation), std::memory_order_release);  // meets acquire()'s: all that was set above
+  result.renamed = by_renaming != nullptr;
+  if (by_renaming != nullptr) by_renaming->push_back(share(e));
 }
 
 std::vector<open_files::ref> open_files::readers_of(std::uint64_t device, std::uint64_t inode) {
   const std::size_t chain = chain_of(device, inode);
   std::vector<ref> readers;
   const std::scoped_lock hold(identities_[chain % nparts].lock);
+  add_readers(chain, device, inode, readers);
+  return readers;
+}
+
+// The caller holds the part's lock.
+void open_files::add_readers(std::size_t chain, std::uint64_t device, std::uint64_t inode, std::vector<ref>& to) {
   each_of(chain, device, inode, [&](entry& e) {
     // One that is being closed has lost its generation, and with it its table's reference.
     if (!is_written(e)) {
-      if (ref one = acquire(handle_of(e))) readers.push_back(std::move(one));
+      if (ref one = acquire(handle_of(e))) to.push_back(std::move(one));
     }
     return false;
   });
-  return readers;
+}
+
+open_files::renaming::renaming(open_files& table, std::uint64_t device, std::uint64_t inode)
+    : table_(table), device_(device), inode_(inode) {
+  if (inode == 0) return;
+  const std::size_t chain = table.chain_of(device, inode);
+  identity_part& part = table.identities_[chain % nparts];
+  {
+    const std::scoped_lock hold(part.lock);
+    table.add_readers(chain, device, inode, before_);
+    part.renamings.push_back(this);
+  }
+  for (const ref& reader : before_) reader->file->begin_rename();
+}
+
+open_files::renaming::~renaming() {
+  if (inode_ == 0) return;
+  identity_part& part = table_.identities_[table_.chain_of(device_, inode_) % nparts];
+  // Meets nrenamed()'s acquire: who sees it before it opens the file opens it as it is now.
+  table_.nrenamed_.fetch_add(1, std::memory_order_release);
+  {
+    const std::scoped_lock hold(part.lock);
+    std::erase(part.renamings, this);
+  }
+  for (const ref& reader : before_) reader->file->end_rename();
+  for (const ref& reader : since_) reader->file->end_rename();
 }
 
 std::optional<open_files::written_file> open_files::written(std::uint64_t device, std::uint64_t inode, bool once) {

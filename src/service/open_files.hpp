@@ -97,6 +97,24 @@ class open_files {
     std::uint32_t handle = 0;  // never 0 where there is no error
     // The file is open for writing already: `handle` is that open's and this the device's number for it, and `file` was closed.
     std::optional<std::uint32_t> joined{};
+    // This mount is renaming it: the caller must call begin_rename() of the file, of whose end `renaming` takes care.
+    bool renamed = false;
+  };
+  // A rename of a file by this mount, from before its store does it until after. Who has the file open for reading, or opens it
+  // meanwhile, keeps the version: a rename changes ctime, and no byte.
+  class renaming {
+   public:
+    renaming(open_files& table, std::uint64_t device, std::uint64_t inode);
+    renaming(const renaming&) = delete;
+    renaming& operator=(const renaming&) = delete;
+    ~renaming();
+
+   private:
+    friend open_files;
+    open_files& table_;
+    const std::uint64_t device_, inode_;
+    std::vector<ref> before_;  // who had it open
+    std::vector<ref> since_;   // under the lock of the identity's part
   };
   // Of one file there is one entry that is open for writing, and one with open_write_once. Whoever opens it again, to write or to
   // read (but for reading beside open_write_once), is to join it. May throw std::bad_alloc, and then `file` was closed.
@@ -110,7 +128,7 @@ class open_files {
     e.state.fetch_add(1, std::memory_order_relaxed);
     return {this, &e};
   }
-  // Opens for reading, with versions of their own, of the same file.
+  // Opens for reading, with versions of their own, of the same file. May throw std::bad_alloc.
   std::vector<ref> readers_of(std::uint64_t device, std::uint64_t inode);
   // A file's open for writing: its handle and the device's number for it.
   struct written_file {
@@ -130,6 +148,9 @@ class open_files {
   void clear();
   // Up to `most` handles of open pull files, going round from *cursor.
   std::vector<std::uint32_t> pull_handles(std::size_t most, std::size_t* cursor) const;
+  // How many files this mount has renamed. Who finds as many after insert() as before the file was opened has opened it before or
+  // after any rename that is over.
+  std::uint64_t nrenamed() const { return nrenamed_.load(std::memory_order_acquire); }
   // How many files are open for writing.
   std::uint32_t nwritten() const { return nwritten_.load(std::memory_order_relaxed); }
   // How many have been closed since they were open for writing, or are not to be joined any more. Who has found none of a file, and
@@ -155,12 +176,14 @@ class open_files {
   // Chains of open files by identity. They lie in parts with locks of their own: chain c in part c mod nparts.
   struct alignas(64) identity_part {
     std::mutex lock;
+    std::vector<renaming*> renamings;  // of its files, under way
   };
   std::size_t chain_of(std::uint64_t device, std::uint64_t inode) const;
   template <class Each>
   void each_of(std::size_t chain, std::uint64_t device, std::uint64_t inode, Each each) const;
   void unchain(std::size_t chain, entry& e);
   void enter(entry& e, std::uint32_t not_handle, entered& result);
+  void add_readers(std::size_t chain, std::uint64_t device, std::uint64_t inode, std::vector<ref>& to);
   void free(entry& e);
 
   static constexpr std::uint32_t none = ~0u;
@@ -176,7 +199,7 @@ class open_files {
   alignas(64) std::atomic<std::uint32_t> nopen_{0};  // written by all; what is above is read by all
   std::atomic<std::size_t> npull_{0};
   std::atomic<std::uint32_t> nwritten_{0};
-  std::atomic<std::uint64_t> nwritten_closed_{0};
+  std::atomic<std::uint64_t> nwritten_closed_{0}, nrenamed_{0};
   std::array<free_part, nparts> free_;
   std::array<identity_part, nparts> identities_;
   std::vector<std::uint32_t> chains_;  // the first of each, index + 1; under its part's lock

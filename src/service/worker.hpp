@@ -97,12 +97,13 @@ class worker {
   bool run_call(work& w);
   void run_slow_group();
   void open_file(const work& w, const std::string& path);
+  int try_open(const work& w, const std::string& path, bool again, reply& out, source_kind& kind, std::string& why);
+  bool has_been_renamed(const open_files::entered& opened, std::uint64_t nrenamed);
   bool is_written(const std::string& path, bool once);
   void end_versions(const store::file_info& info);
   int cut(reply& out);
   void note_written(const store::path_status& lost, std::uint64_t& place, std::uint64_t& once_place);
   int status_of(const std::string& path, bool link, reply& out);
-  int rename(const std::string& from, const std::string& to, const store::path_status& renamed, std::uint32_t* mode);
   std::uint32_t read_along(const work& w, const store::open_file& file, read_path& how);
   void call_on_path(const work& w, const std::string& path);
   void call_on_file(work& w, open_files::entry* file);

@@ -14,84 +14,117 @@
 
 namespace gpufs::service {
 
+namespace {
+
+// What try_open gives where the file is to be opened again.
+constexpr int open_again = 1;
+
+}  // namespace
+
 void worker::open_file(const work& w, const std::string& path) {
   std::string why;
   int error = 0;
-  std::unique_ptr<store::open_file> file;
-  const bool cuts = (w.flags & O_TRUNC) != 0, once = (w.flags & open_write_once) != 0;
-  if (core_.open.full()) {
-    error = -EMFILE;
-    why = "max_open_files is " + std::to_string(core_.options.max_open_files);
-  } else if (!core_.options.writable && store::check_flags(static_cast<int>(w.flags), false) == -EROFS) {
-    error = -EROFS;
-    why = "the mount may not write";
-  } else if ((w.flags & open_unmapped) != 0) {  // for us to say
-    error = -EINVAL;
-  } else {
-    try {
-      // Cut only when it is known that nobody has it open for writing: who joins that open cuts the file by it.
-      std::uint32_t flags = w.flags & ~static_cast<std::uint32_t>(O_TRUNC);
-      if (cuts || is_written(path, once)) flags |= open_unmapped;
-      file = core_.files->open_explained(path, static_cast<int>(flags), &error, &why);
-      if (!file && error >= 0) error = -EIO;
-    } catch (const std::bad_alloc&) {
-      error = -ENOMEM;
-    } catch (const std::exception& e) {
-      error = -EIO;
-      why = e.what();
-    }
-  }
   reply out{};
   source_kind kind{};
-  if (file) {
-    const store::file_info info = file->info();
-    kind = info.kind;
-    out.file_nbytes = info.nbytes;
-    out.pull_base = reinterpret_cast<std::uintptr_t>(info.pull_base);
-    out.kind = info.kind;
-    out.mode = info.mode;
-    out.inode = info.inode;
-    out.mtime_ns = info.mtime_ns;
-    out.cache_id = info.live ? core_.ids.fresh() : core_.ids.id_of(info);
-    if (const int fd = file->descriptor(); fd >= 0 && info.device != known_.device) {
-      const store::file_system_kind in = store::file_system_of(fd);
-      // Where RWF_NOWAIT may be, read_at_once() tries.
-      known_ = {info.device,
-                in == store::file_system_kind::fuse     ? read_path::call
-                : in == store::file_system_kind::remote ? read_path::async
-                                                        : read_path::nowait,
-                store::may_hang(in)};
+  try {
+    for (int nagain = 10;; --nagain) {
+      out = {};
+      error = try_open(w, path, nagain > 0, out, kind, why);
+      if (error != open_again) break;
     }
-    const bool remote = file->descriptor() >= 0 && known_.remote;
-    read_path how = file->descriptor() < 0  ? read_path::call
-                    : file->alignment() > 1 ? (known_.how == read_path::call ? known_.how : read_path::async)
-                                            : known_.how;
-    if (out.cache_id == 0) {
-      error = -ENFILE;
-      why = "all 2^28 - 1 cache ids of this mount have been given";
-    } else {
-      out.result = read_along(w, *file, how);
-      const open_files::entered entered = core_.open.insert(
-          std::move(file),
-          {.path = path, .device_number = w.number, .how = how, .once = once, .remote = remote, .not_handle = w.skip});
-      error = entered.error;
-      out.handle = entered.handle;
-      if (error == 0 && entered.joined) {
-        out.result = 0;
-        out.number = *entered.joined + 1;
-        return answer(w, out);
-      }
-      if (error == 0 && info.live) {
-        end_versions(info);
-        constexpr std::uint32_t made_anew = O_CREAT | O_EXCL;
-        if (cuts && (w.flags & made_anew) != made_anew) error = cut(out);
-      }
-    }
+  } catch (const std::bad_alloc&) {
+    error = -ENOMEM;
+  } catch (const std::exception& e) {
+    error = -EIO;
+    why = e.what();
   }
   if (error != 0) return fail(w, path, -error, why);
-  tally::add(counts_.opens[std::min(static_cast<std::size_t>(kind), counts_.opens.size() - 1)]);
-  if (out.result != 0) tally::add(counts_.opens_with_bytes);
+  if (out.number == 0) {
+    tally::add(counts_.opens[std::min(static_cast<std::size_t>(kind), counts_.opens.size() - 1)]);
+    if (out.result != 0) tally::add(counts_.opens_with_bytes);
+  }
   answer(w, out);
+}
+
+// 0, a negative errno, or open_again where `again` permits it; nothing is open then.
+int worker::try_open(const work& w, const std::string& path, bool again, reply& out, source_kind& kind, std::string& why) {
+  const bool cuts = (w.flags & O_TRUNC) != 0, once = (w.flags & open_write_once) != 0;
+  if (core_.open.full()) {
+    why = "max_open_files is " + std::to_string(core_.options.max_open_files);
+    return -EMFILE;
+  }
+  if (!core_.options.writable && store::check_flags(static_cast<int>(w.flags), false) == -EROFS) {
+    why = "the mount may not write";
+    return -EROFS;
+  }
+  if ((w.flags & open_unmapped) != 0) return -EINVAL;  // for us to say
+  const std::uint64_t nrenamed = core_.open.nrenamed();
+  // Cut only when it is known that nobody has it open for writing: who joins that open cuts the file by it.
+  std::uint32_t flags = w.flags & ~static_cast<std::uint32_t>(O_TRUNC);
+  if (cuts || is_written(path, once)) flags |= open_unmapped;
+  int error = 0;
+  std::unique_ptr<store::open_file> file = core_.files->open_explained(path, static_cast<int>(flags), &error, &why);
+  if (!file) return error < 0 ? error : -EIO;
+  const store::file_info info = file->info();
+  kind = info.kind;
+  out.file_nbytes = info.nbytes;
+  out.pull_base = reinterpret_cast<std::uintptr_t>(info.pull_base);
+  out.kind = info.kind;
+  out.mode = info.mode;
+  out.inode = info.inode;
+  out.mtime_ns = info.mtime_ns;
+  out.cache_id = info.live ? core_.ids.fresh() : core_.ids.id_of(info);
+  if (const int fd = file->descriptor(); fd >= 0 && info.device != known_.device) {
+    const store::file_system_kind in = store::file_system_of(fd);
+    // Where RWF_NOWAIT may be, read_at_once() tries.
+    known_ = {info.device,
+              in == store::file_system_kind::fuse     ? read_path::call
+              : in == store::file_system_kind::remote ? read_path::async
+                                                      : read_path::nowait,
+              store::may_hang(in)};
+  }
+  const bool remote = file->descriptor() >= 0 && known_.remote;
+  read_path how = file->descriptor() < 0  ? read_path::call
+                  : file->alignment() > 1 ? (known_.how == read_path::call ? known_.how : read_path::async)
+                                          : known_.how;
+  if (out.cache_id == 0) {
+    why = "all 2^28 - 1 cache ids of this mount have been given";
+    return -ENFILE;
+  }
+  out.result = read_along(w, *file, how);
+  const open_files::entered entered = core_.open.insert(
+      std::move(file), {.path = path, .device_number = w.number, .how = how, .once = once, .remote = remote, .not_handle = w.skip});
+  if (entered.error != 0) return entered.error;
+  out.handle = entered.handle;
+  if (entered.joined) {
+    out.result = 0;
+    out.number = *entered.joined + 1;
+    return 0;
+  }
+  try {
+    if (info.live) {
+      end_versions(info);
+      constexpr std::uint32_t made_anew = O_CREAT | O_EXCL;
+      if (cuts && (w.flags & made_anew) != made_anew) error = cut(out);
+    } else if (has_been_renamed(entered, nrenamed) && again) {
+      core_.open.close(out.handle);
+      error = open_again;
+    }
+  } catch (...) {
+    core_.open.close(out.handle);
+    throw;
+  }
+  return error;
+}
+
+// Of a file that was just opened for reading: whether its version may have ended by a rename of this mount's that went on beside
+// the open, so that it was opened before, and entered after who has it open was looked up.
+bool worker::has_been_renamed(const open_files::entered& opened, std::uint64_t nrenamed) {
+  if (!opened.renamed && core_.open.nrenamed() == nrenamed) return false;
+  const open_files::ref file = core_.open.acquire(opened.handle);
+  if (!file) return false;  // the device has guessed its handle, and closed it
+  if (opened.renamed) file->file->begin_rename();
+  return file->file->check_version() == -ESTALE;
 }
 
 // Whether the path's file is open for writing: then that open will be joined. (If it is closed before, this open has no mapping.)
@@ -177,22 +210,6 @@ int worker::status_of(const std::string& path, bool link, reply& out) {
   return 0;
 }
 
-// Who has the file open for reading keeps its version: a rename changes ctime, and no byte.
-int worker::rename(const std::string& from, const std::string& to, const store::path_status& renamed, std::uint32_t* mode) {
-  std::vector<open_files::ref> readers;
-  if (renamed.inode != 0) readers = core_.open.readers_of(renamed.device, renamed.inode);
-  for (const open_files::ref& reader : readers) reader->file->begin_rename();
-  int error = -EIO;
-  try {
-    error = core_.files->rename(from, to, mode);
-  } catch (...) {
-    for (const open_files::ref& reader : readers) reader->file->end_rename();
-    throw;
-  }
-  for (const open_files::ref& reader : readers) reader->file->end_rename();
-  return error;
-}
-
 void worker::call_on_path(const work& w, const std::string& path) {
   const bool reads = w.op == opcode::stat || w.op == opcode::read_dir;
   const std::uint32_t known = w.op == opcode::unlink ? unlink_directory : w.op == opcode::stat ? stat_link : 0;
@@ -213,9 +230,12 @@ void worker::call_on_path(const work& w, const std::string& path) {
       case opcode::rename: {
         const std::string to(reinterpret_cast<const char*>(payload_of(w) + core_.requests.payload_nbytes()), w.handle);
         store::path_status replaced;
-        if (core_.open.size() == 0 || files.status(path, true, &status) != 0) status = {};
+        if (files.status(path, true, &status) != 0) status = {};
         if (core_.open.nwritten() == 0 || files.status(to, true, &replaced) != 0) replaced = {};
-        out.result = rename(path, to, status, &out.mode);
+        {
+          const open_files::renaming renaming(core_.open, status.device, status.inode);
+          out.result = files.rename(path, to, &out.mode);
+        }
         out.number = S_ISDIR(out.mode) || S_ISLNK(out.mode) || S_ISLNK(replaced.mode) ? 1 : 0;
         note_written(status, reinterpret_cast<std::uint64_t&>(out.file_nbytes), out.pull_base);
         note_written(replaced, out.inode, out.mtime_ns);

@@ -300,6 +300,64 @@ TEST_P(write_test, ExclusiveWithoutCreateCutsAsOthersDo) {
   EXPECT_EQ(client_->open("b", O_RDWR | O_TRUNC | O_EXCL | O_CREAT).result, 0);
 }
 
+TEST_P(write_test, WhoOpensAFileWhileItIsRenamedHasAVersion) {
+  for (const bool has_others_open : {false, true}) {
+    dir_.add("a", 100, 1);
+    let_file_times_pass();
+    const auto files = noting(dir_.path());
+    gate renames;
+    files->on_rename = [&] { renames.pass(); };
+    start(files, {.nworkers = 3});
+    const std::uint32_t other = has_others_open ? client_->open("a").handle : 0;
+    renames.close();
+    std::thread renamer([&] { EXPECT_EQ(client_->on_path(asking(opcode::rename), "a", "b", nullptr, 1).result, 0); });
+    EXPECT_TRUE(wait_until([&] { return renames.waiting() == 1; }));
+    const auto beside = client_->open("a");
+    EXPECT_EQ(beside.result, 0);
+    renames.open();
+    renamer.join();
+    std::vector<std::byte> got;
+    EXPECT_EQ(client_->read(beside.handle, 0, 100, &got), 100);
+    EXPECT_EQ(got, content(1, 0, 100));
+    if (has_others_open) {
+      EXPECT_EQ(client_->read(other, 0, 100), 100);
+    }
+    const auto afterwards = client_->open("b");
+    EXPECT_EQ(client_->read(afterwards.handle, 0, 100), 100);
+    let_file_times_pass();
+    std::filesystem::permissions(dir_ / "b", std::filesystem::perms::owner_all);  // ctime alone
+    for (const auto& version : {beside, afterwards}) {
+      EXPECT_EQ(client_->read(version.handle, 0, 100), -ESTALE) << "only a rename of the mount's own is none of a version's end";
+    }
+  }
+}
+
+TEST_P(write_test, AnOpenThatARenameOvertakesHasTheVersionAfterIt) {
+  for (const bool is_back : {false, true}) {
+    dir_.add("a", 100, 1);
+    let_file_times_pass();
+    const auto files = noting(dir_.path());
+    gate answers;
+    files->on_opened = [&](std::string_view) { answers.pass(); };
+    start(files, {.nworkers = 3});
+    answers.close();
+    const auto asked = client_->begin_open("a", 0, 0, 1);
+    EXPECT_TRUE(wait_until([&] { return answers.waiting() == 1; }));
+    EXPECT_EQ(client_->on_path(asking(opcode::rename), "a", "b").result, 0);
+    if (is_back) {
+      EXPECT_EQ(client_->on_path(asking(opcode::rename), "b", "a").result, 0);
+    }
+    answers.open();
+    const auto opened = client_->wait(asked);
+    client_->give_back(asked);
+    EXPECT_EQ(opened.result, is_back ? 0 : -ENOENT);
+    if (is_back) {
+      EXPECT_EQ(client_->read(opened.handle, 0, 100), 100);
+    }
+    EXPECT_EQ(service_->counters().open_files, is_back ? 1u : 0u);
+  }
+}
+
 TEST_P(write_test, StatusOfAFileThatIsClosedMeanwhileSaysWhatWasWritten) {
   dir_.add("a", 3, 1);
   const auto files = noting(dir_.path());

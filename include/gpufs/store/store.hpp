@@ -56,7 +56,8 @@ class open_file {
   // lost. `last`: looks at each page; else only where ctime says that others have changed the file.
   virtual int note_stores(std::int64_t /*nbytes*/, bool /*last*/) { return -EBADF; }
 
-  // Of files opened for reading: around a rename of the file by this mount, which changes its ctime and not its bytes.
+  // Of files opened for reading: around a rename of the file by this mount, which changes its ctime and not its bytes. They throw
+  // nothing. Renames may be under way together; and of a file that is opened beside one, the end may come before the beginning.
   virtual void begin_rename() {}
   virtual void end_rename() {}
 };
