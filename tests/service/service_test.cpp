@@ -166,7 +166,10 @@ class made_up_file final : public store::open_file {
   ~made_up_file() override { ::close(fd_); }
   const store::file_info& info() const override { return info_; }
   int descriptor() const override { return fd_; }
-  int check_version() const override { return version_; }
+  int check_version() const override {
+    if (version_ == -ENOMEM) throw std::bad_alloc();
+    return version_;
+  }
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
     const ssize_t n = ::pread(fd_, dst.data(), dst.size(), offset);
     return n < 0 ? -errno : n;
@@ -181,9 +184,11 @@ class made_up_store final : public store::store {
  public:
   explicit made_up_store(std::string file) : file_(std::move(file)) {}
   std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int, int*) override {
-    const bool unreadable = path == "unreadable", shrunk = path == "shrunk", changed = path == "changed";
+    const bool unreadable = path == "unreadable", shrunk = path == "shrunk";
     return std::make_unique<made_up_file>(::open(file_.c_str(), unreadable ? O_WRONLY : O_RDONLY), shrunk ? 5000 : 1000,
-                                          changed ? -ESTALE : 0);
+                                          path == "changed"     ? -ESTALE
+                                          : path == "exhausted" ? -ENOMEM
+                                                                : 0);
   }
   std::string_view name() const override { return "made up"; }
 
@@ -206,6 +211,15 @@ TEST_P(service_test, AnOpenDoesNotFailForItsBytes) {
   EXPECT_EQ(service_->counters().opens_with_bytes, 0u);
   EXPECT_EQ(client_->open_along("good", 4096, &got).result, 1000);
   EXPECT_EQ(got, content(1, 0, 1000));
+}
+
+TEST_P(service_test, AnOpenForWhichThereIsNoMemoryFails) {
+  dir_.add("a", 1000, 1);
+  start(std::make_shared<made_up_store>(dir_ / "a"));
+  std::vector<std::byte> got;
+  EXPECT_EQ(client_->open_along("exhausted", 4096, &got).result, -ENOMEM);
+  EXPECT_EQ(service_->counters().open_files, 0u);
+  EXPECT_EQ(client_->open_along("good", 4096, &got).result, 1000);
 }
 
 TEST_P(service_test, AnswersForEveryStoreAndKind) {
