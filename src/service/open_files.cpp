@@ -65,7 +65,6 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   if (index == none) return {.error = -EMFILE};
   entry& e = *find(index);  // ours alone
   const std::uint32_t last_generation = (1u << (32 - index_bits_)) - 1;
-  e.index = index;
   {
     const std::scoped_lock hold(free_[index % nparts].lock);  // path_of may be looking
     e.generation = e.generation >= last_generation ? 1 : e.generation + 1;
@@ -210,6 +209,7 @@ std::uint32_t open_files::take_unused() {
     owned_.push_back(std::make_unique<chunk>());
     chunks_[index / chunk_size].store(owned_.back().get(), std::memory_order_release);
   }
+  find(index)->index = index;
   nused_.store(index + 1, std::memory_order_relaxed);
   return index;
 }
@@ -242,6 +242,11 @@ std::optional<std::string> open_files::path_of(std::uint32_t handle) {
   return e->path;
 }
 
+std::string open_files::path_of(const entry& e) {
+  const std::scoped_lock hold(free_[e.index % nparts].lock);
+  return e.path;
+}
+
 std::string open_files::late_path(std::size_t* nfiles) {
   std::string path;
   *nfiles = 0;
@@ -250,8 +255,7 @@ std::string open_files::late_path(std::size_t* nfiles) {
     if (e == nullptr) break;
     if (e->nlate.load(std::memory_order_relaxed) == 0) continue;
     ++*nfiles;
-    const std::scoped_lock hold(free_[index % nparts].lock);
-    path = e->path;
+    path = path_of(*e);
   }
   return path;
 }

@@ -31,7 +31,8 @@ class open_files {
   struct entry {
     // Generation (upper half; 0: not open) and references (lower half; one is the table's while open). At 0 the entry is free.
     std::atomic<std::uint64_t> state{0};
-    std::uint32_t index = 0, generation = 0;
+    std::uint32_t index = 0;  // always the same once it was used
+    std::uint32_t generation = 0;
     std::uint32_t pull_place = 0;  // in the list of open pull files
     // Under the lock of the identity's part, while it is in a chain.
     std::uint32_t next = 0;  // in the chain, index + 1; 0 ends it
@@ -142,6 +143,7 @@ class open_files {
   }
   // The path behind a handle; also of a closed file, until its entry is used again.
   std::optional<std::string> path_of(std::uint32_t handle);
+  std::string path_of(const entry& e);  // also of one that is free, or is being used again
   // 0 or -EBADF. The file closes with the last reference.
   int close(std::uint32_t handle);
   // Closes all.

@@ -72,9 +72,12 @@ struct service::hang_report {
     std::uint64_t n = of->blocked.nhung();
     std::string one = in_callers_thread.empty() ? "" : "a write of '" + in_callers_thread + "'";
     n += !one.empty();
-    of->blocked.any_hung([&](const blocked_call& call) {  // who comes back waits, so that its file stays open
-      const std::string& path = call.file != nullptr ? call.file->path : call.path;
-      if (one.empty()) one = std::string("a ") + call.operation + " of '" + path + "'";
+    of->blocked.any_hung([&](const blocked_call& call) {
+      // The file's entry stays, but the call itself may have closed it.
+      if (one.empty()) {
+        one =
+            std::string("a ") + call.operation + " of '" + (call.file != nullptr ? of->open.path_of(*call.file) : call.path) + "'";
+      }
       return true;
     });
     std::size_t nfiles = 0;
