@@ -73,7 +73,7 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   e.file = std::move(file);
   e.device_number = how.device_number;
   e.once = how.once;
-  e.remote = how.remote;
+  e.remote.store(how.remote, std::memory_order_relaxed);
   e.how.store(how.how, std::memory_order_relaxed);
   e.stale.store(false, std::memory_order_relaxed);
   nopen_.fetch_add(1, std::memory_order_relaxed);
@@ -274,6 +274,15 @@ void open_files::free(entry& e) {
     part.indices.push_back(e.index);
   }
   nopen_.fetch_sub(1, std::memory_order_relaxed);  // afterwards, so that who finds room by it finds an index
+}
+
+bool open_files::release_unless_last(entry& e) {
+  std::uint64_t state = e.state.load(std::memory_order_relaxed);
+  do {
+    if (state == one_ref) return false;
+    // The release is as release()'s.
+  } while (!e.state.compare_exchange_weak(state, state - one_ref, std::memory_order_release, std::memory_order_relaxed));
+  return true;
 }
 
 int open_files::close(std::uint32_t handle) {

@@ -42,7 +42,7 @@ class open_files {
     std::string path;  // stays when the file is closed: changes, with `generation`, under the entry's part's lock
     std::uint32_t device_number = 0;
     std::atomic<read_path> how{read_path::call};
-    bool remote = false;                     // its file system may hang (store/file_system.hpp), in any call
+    std::atomic<bool> remote{false};         // its file system may hang (store/file_system.hpp), in any call
     std::atomic<std::uint32_t> nblocked{0};  // workers inside a blocking read or write of it
     // Of it hang (blocking.hpp) so many reads and writes that occupy threads, and calls and looks: meanwhile there are no
     // more of that kind. nlate: asynchronous reads.
@@ -70,6 +70,12 @@ class open_files {
     entry* get() const { return entry_; }
     void reset() {
       if (entry_ != nullptr) table_->release(*std::exchange(entry_, nullptr));
+    }
+    // The same unless it is the last one, whose end closes the file. Whether it is gone.
+    bool reset_unless_last() {
+      if (entry_ != nullptr && !release_unless_last(*entry_)) return false;
+      entry_ = nullptr;
+      return true;
     }
 
    private:
@@ -137,9 +143,9 @@ class open_files {
   };
   std::optional<written_file> written(std::uint64_t device, std::uint64_t inode, bool once);
   // Whether it is an open file whose file system may hang.
-  bool is_remote(std::uint32_t handle) {
-    const ref file = acquire(handle);
-    return file && file->remote;
+  bool is_remote(std::uint32_t handle) const {
+    const entry* e = peek(handle);
+    return e != nullptr && e->remote.load(std::memory_order_relaxed);
   }
   // The path behind a handle; also of a closed file, until its entry is used again.
   std::optional<std::string> path_of(std::uint32_t handle);
@@ -193,6 +199,7 @@ class open_files {
   std::uint32_t take_unused();
   entry* find(std::uint32_t index) const;
   void release(entry& e);
+  static bool release_unless_last(entry& e);
   void drop_from_pulls(entry& e);
 
   const std::uint32_t max_;

@@ -210,8 +210,8 @@ bool worker::pop_call(worker& from, work* out) {
 bool worker::waits_for_hung(const work& w) {
   if (!core_.blocked.any_hang() || core_.stopping.load()) return false;
   if (w.op == opcode::sync || w.op == opcode::truncate || w.op == opcode::close) {
-    const open_files::ref file = core_.open.acquire(w.handle);
-    return file && file->nhung_calls.load(std::memory_order_relaxed) != 0;
+    const open_files::entry* file = core_.open.peek(w.handle);
+    return file != nullptr && file->nhung_calls.load(std::memory_order_relaxed) != 0;
   }
   const auto* path = reinterpret_cast<const char*>(payload_of(w));
   return core_.blocked.any_hung([&](const blocked_call& call) { return call.path == std::string_view(path, w.nbytes); });
@@ -263,6 +263,15 @@ void worker::push_slow(work w) {
     slow_.note_size();
   }
   core_.parked.wake_one();
+}
+
+// Gives the reference back, where no call may block. The last one of a file that may hang closes it where reads that block go.
+void worker::let_go(open_files::ref file) {
+  if (!file || !file->remote.load(std::memory_order_relaxed) || file.reset_unless_last()) return;
+  work w;
+  w.file = file.get();
+  w.hold = std::move(file);
+  push_slow(std::move(w));
 }
 
 // Does call(), which is of `file` or of blocked_.path. False when it has hung: then its place among those of its kind is gone.
@@ -319,7 +328,7 @@ bool worker::run_calls() {
 // One call, as in_blocking().
 bool worker::run_call(work& w) {
   const bool on_file = w.op == opcode::sync || w.op == opcode::truncate;
-  const open_files::ref file = on_file ? core_.open.acquire(w.handle) : open_files::ref();
+  open_files::ref file = on_file ? core_.open.acquire(w.handle) : open_files::ref();
   if (on_file) {
     blocked_.path.clear();
   } else if (w.op == opcode::close) {
@@ -329,7 +338,10 @@ bool worker::run_call(work& w) {
     blocked_.path.assign(reinterpret_cast<const char*>(payload_of(w)), w.nbytes);
   }
   return in_blocking(blocking_kind::calls, core_.ncalling, name_of(w.op), file.get(), [&] {
-    if (on_file) return call_on_file(w, file.get());
+    if (on_file) {
+      call_on_file(w, file.get());
+      return file.reset();  // may close it, which may block
+    }
     if (w.op == opcode::close) return close_file(w);
     w.op == opcode::open ? open_file(w, blocked_.path) : call_on_path(w, blocked_.path);
   });
@@ -354,9 +366,11 @@ bool worker::run_io(queue worker::*which) {
   }
   core_.parked.begin_blocking();
   blocked_.path.clear();
-  const bool counts = in_blocking(blocking_kind::file_io, file->nblocked, name_of(group_.front().op), file, [this] {
+  const opcode op = group_.front().op;
+  const char* const operation = op == opcode::none ? "close" : name_of(op);
+  const bool counts = in_blocking(blocking_kind::file_io, file->nblocked, operation, file, [this] {
     group_.front().file == nullptr ? write_group() : run_slow_group();
-    group_.clear();  // may close the file, which may block
+    group_.clear();  // may close the file
   });
   core_.blocked.end(file->nblocked, counts);
   core_.parked.end_blocking();
@@ -365,6 +379,7 @@ bool worker::run_io(queue worker::*which) {
 
 void worker::run_slow_group() {
   work& first = group_.front();
+  if (first.op == opcode::none) return;
   if (core_.stopping.load()) {
     for (const work& w : group_) fail(w, ESHUTDOWN);
   } else if (first.read) {

@@ -14,7 +14,7 @@ namespace gpufs::service {
 
 // A request on its way through a worker.
 struct work {
-  opcode op = opcode::none;
+  opcode op = opcode::none;               // none: answered, and only to let go of its file
   std::uint32_t index = 0, sequence = 0;  // of its slot
   std::uint32_t flags = 0, number = 0;    // number: open
   std::uint32_t nbytes_along = 0;         // open: of the file's beginning
@@ -63,6 +63,7 @@ class worker {
   bool pop_call(worker& from, work* out);
   bool pop_io(worker& from, queue& q, bool only_unused, open_files::entry** counted);
   void push_slow(work w);
+  void let_go(open_files::ref file);
   bool waits_for_hung(const work& w);
   bool run_io(queue worker::*which);
 

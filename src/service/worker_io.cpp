@@ -42,10 +42,11 @@ bool ended(work& w) {
 // A file is taken hold of once for all reads of it: 16 workers that do so for each read of one file wait for each other.
 void worker::read_group() {
   by_file(group_, [this](std::span<work> reads) {
-    const open_files::ref file = core_.open.acquire(reads.front().handle);
+    open_files::ref file = core_.open.acquire(reads.front().handle);
     for (work& w : reads) begin_read(w, file.get());
     finish(read_);
     read_.clear();
+    let_go(std::move(file));
   });
   if (nin_flight_ != 0) ring_.submit();
   group_.clear();
@@ -73,7 +74,8 @@ void worker::begin_read(work& w, open_files::entry* file) {
   }
   const store::file_info& info = w.file->file->info();
   if (!info.live) w.nbytes = static_cast<std::uint32_t>(store::clip(w.nbytes, w.offset, info.nbytes));
-  if (file->how.load(std::memory_order_relaxed) == read_path::call) {
+  const bool asks = w.nbytes == 0 && file->remote;  // its server, whether it has changed
+  if (asks || file->how.load(std::memory_order_relaxed) == read_path::call) {
     w.hold = core_.open.share(*file);
     push_slow(std::move(w));
   } else if (w.nbytes == 0 || read_cached(w)) {
@@ -174,9 +176,8 @@ bool worker::reap() {
     --nin_flight_;
     if ((result > 0 && finished.done >= finished.nbytes) || (result == 0 && ended(finished))) {
       finished.read = true;
-      // Whether it has changed a remote file's server must be asked.
-      finished.file->remote && !finished.file->file->info().live ? push_slow(std::move(finished))
-                                                                 : read_.push_back(std::move(finished));
+      // A remote file's server must be asked whether it has changed, and to close it.
+      finished.file->remote ? push_slow(std::move(finished)) : read_.push_back(std::move(finished));
     } else if (result == 0) {
       fail_read(finished, -ESTALE, "the file has become shorter");
     } else if (result > 0 || result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED) {
@@ -184,6 +185,7 @@ bool worker::reap() {
     } else {
       fail_read(finished, result);
     }
+    let_go(std::move(finished.hold));
   });
   ring_.submit();
   by_file(read_, [this](std::span<work> reads) { finish(reads); });

@@ -2,6 +2,7 @@
 // Files that hang, fail or are slow in a real FUSE folder: who uses other files goes on, and each gets the error that there was.
 #include <gtest/gtest.h>
 
+#include "file/faulty_store.hpp"
 #include "file/fuse_folder.hpp"
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/auto_store.hpp"
@@ -23,11 +24,17 @@ class hanging_store : public testing::TestWithParam<bool> {
     folder_.add("good", 1 << 20, 1);
     folder_.add("written", 0, 0);  // while a look-up hangs, the kernel makes no new file in its directory
   }
-  void TearDown() override { folder_.end(); }  // what still hangs fails
+  void TearDown() override {
+    syncs_.open();
+    folder_.end();  // what still hangs fails
+  }
 
   void start(std::uint32_t nworkers = 4) {
+    start_with(std::make_shared<store::posix_store>(folder_.path(), store::posix_options{.writable = true}), nworkers);
+  }
+  void start_with(std::shared_ptr<store::store> files, std::uint32_t nworkers) {
     service_ = std::make_unique<service::service>(
-        simt::cpu_platform(), std::make_shared<store::posix_store>(folder_.path(), store::posix_options{.writable = true}),
+        simt::cpu_platform(), std::move(files),
         service::service_options{.nrings = 32, .nslots = 64, .writable = true, .nworkers = nworkers, .io_uring = GetParam()});
     client_ = std::make_unique<ring_client>(service_->rings());
   }
@@ -59,6 +66,7 @@ class hanging_store : public testing::TestWithParam<bool> {
   static constexpr std::uint32_t good_ring = 31;
   fuse_folder folder_;
   std::vector<fuse_file*> many_;
+  gate syncs_;
   std::unique_ptr<service::service> service_;
   std::unique_ptr<ring_client> client_;
   std::int64_t next_ = 0;
@@ -157,6 +165,81 @@ TEST_P(hanging_store, looks_and_closes_that_hang_hold_up_no_other_file) {
   for (fuse_file* bad : many_) bad->hangs_status = bad->hangs_flush = false;
   for (const auto t : reads) EXPECT_EQ(client_->end_read(t, nullptr), 4096);
   for (const auto t : closes) EXPECT_EQ(client_->wait(t).result, 0);
+}
+
+// A file of the folder or of another store, as a test would have it.
+class changed_file final : public store::open_file {
+ public:
+  changed_file(std::unique_ptr<open_file> real, gate* syncs, std::uint64_t device)
+      : real_(std::move(real)), info_(real_->info()), syncs_(syncs) {
+    if (device != 0) info_.device = device;
+  }
+  const store::file_info& info() const override { return info_; }
+  std::int64_t pread(std::span<std::byte> to, std::int64_t offset) override { return real_->pread(to, offset); }
+  int descriptor() const override { return real_->descriptor(); }
+  int check_version() const override { return real_->check_version(); }
+  int pwrite(std::span<const std::byte> from, std::int64_t offset) override { return real_->pwrite(from, offset); }
+  int sync(bool data_only) override {
+    if (syncs_ != nullptr) syncs_->pass();
+    return real_->sync(data_only);
+  }
+
+ private:
+  std::unique_ptr<open_file> real_;
+  store::file_info info_;
+  gate* syncs_;
+};
+
+class changing_store final : public store::store {
+ public:
+  std::shared_ptr<gpufs::store::store> folder, local;  // local: of files whose names begin so
+  gate* syncs = nullptr;
+  std::uint64_t device = 0;  // of all files; 0: as they are
+  std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
+    auto file = (path.starts_with("local") ? local : folder)->open(path, flags, error);
+    return file ? std::make_unique<changed_file>(std::move(file), syncs, device) : nullptr;
+  }
+  std::string_view name() const override { return "changing"; }
+};
+
+// A call that ends after its file was closed has the last reference: what hangs when that goes is the call.
+TEST_P(hanging_store, closes_that_others_calls_do_hold_up_no_other_file) {
+  constexpr std::uint32_t nbad = 4;
+  add_many("bad", nbad);
+  auto files = std::make_shared<changing_store>();
+  files->folder = std::make_shared<store::posix_store>(folder_.path(), store::posix_options{.writable = true});
+  files->syncs = &syncs_;
+  start_with(files, 4);
+  for (std::uint32_t i = 0; i < nbad; ++i) {
+    fuse_file& bad = *many_[i];
+    int ntries = 0;
+    for (bool closed_first = false; !closed_first;) {
+      ASSERT_LT(ntries++, 30) << "no thread closes the file beside the sync";
+      const auto file = client_->open(numbered("bad", static_cast<int>(i)), O_RDWR);
+      ASSERT_EQ(file.result, 0);
+      bad.hangs_flush = true;
+      syncs_.close();
+      service::request ask{};
+      ask.op = opcode::sync;
+      ask.handle = file.handle;
+      const auto sync = client_->take(i);
+      client_->post(sync, ask);
+      ASSERT_TRUE(wait_until([&] { return syncs_.waiting() == 1; }));
+      const auto close = client_->begin_close(file.handle, 20);
+      const std::string hangs = i == 0 ? "a sync of" : std::to_string(i + 1) + " calls";
+      ASSERT_TRUE(wait_until([&] {
+        closed_first = client_->answered(close);
+        return closed_first || service_->what_hangs()().find(hangs) != std::string::npos;
+      }));
+      if (!closed_first) bad.hangs_flush = false;  // the sync hangs, and the close waits for it: once more
+      syncs_.open();
+      EXPECT_EQ(client_->end(sync), 0);
+      EXPECT_EQ(client_->end(close), 0);
+    }
+    ASSERT_TRUE(wait_until([&] { return bad.nhung != 0; }));
+  }
+  expect_good_goes_on();
+  for (fuse_file* bad : many_) bad->hangs_flush = false;
 }
 
 TEST_P(hanging_store, errors_interruptions_and_short_reads) {

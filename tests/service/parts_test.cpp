@@ -182,6 +182,24 @@ TEST(open_files, AReferenceKeepsTheFileOpen) {
   EXPECT_EQ(alive, 0);
 }
 
+TEST(open_files, AReferenceThatIsNotTheLastCanBeGivenBackWithoutClosing) {
+  std::atomic<int> alive{0};
+  open_files table(10);
+  const std::uint32_t handle = insert(table, alive);
+  open_files::ref first = table.acquire(handle), second = table.acquire(handle), none;
+  EXPECT_EQ(table.peek(handle), first.get());
+  EXPECT_TRUE(none.reset_unless_last());
+  EXPECT_TRUE(first.reset_unless_last());
+  EXPECT_FALSE(first);
+  EXPECT_EQ(table.close(handle), 0);
+  EXPECT_EQ(table.peek(handle), nullptr);
+  EXPECT_FALSE(second.reset_unless_last()) << "it would close the file";
+  EXPECT_EQ(alive, 1);
+  second.reset();
+  EXPECT_EQ(alive, 0);
+  EXPECT_EQ(table.peek(0), nullptr);
+}
+
 TEST(open_files, OneOpenForWritingOfAFile) {
   std::atomic<int> alive{0};
   open_files table(100);
