@@ -1,21 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpufs/simt/launch_end.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 namespace gpufs::simt {
 
+// One list a process: a child of fork() begins with an empty one. What its parent's watches would tell is the parent's, and the
+// fork may have come while a thread, which the child has not, held the mutex or changed the list.
 struct launch_watches {
+  const pid_t process = ::getpid();
   std::mutex mutex;
   std::vector<launch_watch*> all;
+  launch_watches* parents = nullptr;  // not used: but it is no leak
 
   // Never destroyed: a static mount may end later.
   static launch_watches& get() {
-    static auto* watches = new launch_watches;
-    return *watches;
+    static constinit std::atomic<launch_watches*> current{nullptr};
+    launch_watches* now = current.load(std::memory_order_acquire);  // meets the exchange of who made it
+    if (now != nullptr && now->process == ::getpid()) return *now;
+    auto mine = std::make_unique<launch_watches>();
+    mine->parents = now;
+    // Fails where another thread of this process was first: `now` is its list then.
+    return current.compare_exchange_strong(now, mine.get(), std::memory_order_acq_rel) ? *mine.release() : *now;
   }
   void tell() {
     const std::lock_guard lock(mutex);

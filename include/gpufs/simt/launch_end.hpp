@@ -6,7 +6,8 @@
 namespace gpufs::simt {
 
 // While it lives, `at_end` is called at the end of each gpufs::simt::launch of this process, also of one that failed, by the thread
-// that launched. One such call at a time; it must not launch. Neither copied nor moved.
+// that launched; in a child of fork(), the parent's watches are not. One such call at a time; it must not launch. Neither copied
+// nor moved.
 class launch_watch {
  public:
   explicit launch_watch(std::function<void()> at_end);
