@@ -351,7 +351,7 @@ struct host_mount::impl {
     std::vector<fault_mark> marks;
     for (std::uint32_t i = 0; i < fault_records; ++i) {
       fault_record& record = layout.faults[i];
-      if (std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) == 0) continue;  // meets record_fault
+      if (!is_complete(record)) continue;
       if (marks.empty()) marks = read_if_any(layout.fault_marks, fault_marks);
       const fault& what = record.what;
       lines.push_back(describe(what) + describe_who(what, what.mark < fault_marks ? marks[what.mark] : fault_mark{}));
@@ -399,10 +399,14 @@ struct host_mount::impl {
     return who.append(")");
   }
 
+  // Whether a record is complete. The first need not be: a lane may have been stopped after it took that one.
+  static bool is_complete(fault_record& record) {
+    return std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) != 0;  // meets record_fault
+  }
+
   // What the mount does, once, when accesses through pointers have failed.
   void tell_faults() const noexcept {
-    if (std::atomic_ref<std::uint32_t>(layout.faults[0].written).load(std::memory_order_acquire) == 0)
-      return;  // meets record_fault
+    if (std::none_of(layout.faults, layout.faults + fault_records, is_complete)) return;
     if (options.on_failed_accesses == failed_accesses::quiet || told_faults.exchange(true)) return;
     try {
       std::vector<std::string> lines;
