@@ -8,9 +8,13 @@
 namespace gpufs::simt::runtime {
 namespace {
 
+struct answers {
+  std::vector<void*> unused;  // has room for all that were ever made
+  std::size_t nmade = 0;
+};
 struct pool {
   std::mutex mutex;
-  std::map<platform*, std::vector<void*>> unused;
+  std::map<platform*, answers> machines;
 };
 pool& the_pool() {
   static pool* p = new pool;  // outlives all that ends with the process
@@ -22,12 +26,13 @@ pool& the_pool() {
 pinned_answer::pinned_answer(platform& machine) : machine_(machine) {
   pool& p = the_pool();
   const std::lock_guard lock(p.mutex);
-  std::vector<void*>& unused = p.unused[&machine];
+  auto& [unused, nmade] = p.machines[&machine];
   if (unused.empty()) {
     constexpr std::size_t n = 64;
-    unused.reserve(n);  // before, so that nothing is lost
+    unused.reserve(nmade + n);  // before, so that nothing is lost
     auto* begin = static_cast<char*>(machine.allocate_pinned(n * nbytes));
     for (std::size_t i = 0; i < n; ++i) unused.push_back(begin + i * nbytes);
+    nmade += n;
   }
   data_ = unused.back();
   unused.pop_back();
@@ -36,7 +41,7 @@ pinned_answer::pinned_answer(platform& machine) : machine_(machine) {
 pinned_answer::~pinned_answer() {
   pool& p = the_pool();
   const std::lock_guard lock(p.mutex);
-  p.unused[&machine_].push_back(data_);  // has room: it came from there
+  p.machines[&machine_].unused.push_back(data_);  // has room: it came from there
 }
 
 }  // namespace gpufs::simt::runtime
