@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # One source, two machines: a device test is compiled by g++ for the CPU machine and by nvcc for the CUDA machine.
 #
-#   gpufs_device_test(NAME n SOURCES a.cpp... [LIBS l...] [TIMEOUT s] [LABELS l...] [ARGS a...])
+#   gpufs_device_test(NAME n SOURCES a.cpp... [LIBS l...] [TIMEOUT s] [LABELS l...] [ARGS a...] [ONE_THREAD])
 #       programs n_cpu and n_cuda (GoogleTest), one CTest entry each
 #   gpufs_device_example(NAME n SOURCES a.cpp... [LIBS l...] [TIMEOUT s] [LABELS l...] [ARGS a...])
 #       the same without GoogleTest: the example's own main() says by its exit status whether all is well
-#   gpufs_host_test(NAME n SOURCES a.cpp... [LIBS l...] [TIMEOUT s] [LABELS l...] [ARGS a...])
+#   gpufs_host_test(NAME n SOURCES a.cpp... [LIBS l...] [TIMEOUT s] [LABELS l...] [ARGS a...] [ONE_THREAD])
 #       a test of host code only: one program n, g++, linked with gpufs::gpufs
+# ONE_THREAD, with the tests: nothing in it runs beside anything else, so ThreadSanitizer's build is without it.
 # CTest labels: cpu, cuda or host, and example. A cuda test on a machine without a GPU is reported as skipped.
 set(GPUFS_TEST_TIMEOUT 900)
 
@@ -121,8 +122,8 @@ function(gpufs_for_test_architectures target)
 endfunction()
 
 function(gpufs_device_test)
-  cmake_parse_arguments(arg "" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS" ${ARGN})
-  if(NOT GPUFS_HAVE_GTEST)
+  cmake_parse_arguments(arg "ONE_THREAD" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS" ${ARGN})
+  if(NOT GPUFS_HAVE_GTEST OR (arg_ONE_THREAD AND GPUFS_SANITIZE STREQUAL "thread"))
     return()
   endif()
   if(GPUFS_HAVE_CPU_MACHINE)
@@ -154,8 +155,8 @@ function(gpufs_device_example)
 endfunction()
 
 function(gpufs_host_test)
-  cmake_parse_arguments(arg "" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS" ${ARGN})
-  if(NOT GPUFS_HAVE_GTEST OR NOT GPUFS_HOST_TESTS)
+  cmake_parse_arguments(arg "ONE_THREAD" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS" ${ARGN})
+  if(NOT GPUFS_HAVE_GTEST OR NOT GPUFS_HOST_TESTS OR (arg_ONE_THREAD AND GPUFS_SANITIZE STREQUAL "thread"))
     return()
   endif()
   gpufs_add_cpu_program(${arg_NAME} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} gpufs_gtest)

@@ -190,7 +190,7 @@ TEST_P(bad_state, too_many_open_files_while_others_come_and_go) {
       scripts[g].close(0);
     }
   }
-  for (std::uint64_t seed = 1; seed <= 10 * number_from_environment("GPUFS_TEST_EFFORT", 1); ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(10) * number_from_environment("GPUFS_TEST_EFFORT", 1); ++seed) {
     players groups(
         fs().ref(),
         {.grid = 3, .block = 128, .schedule = {.seed = seed, .resident_blocks = 3, .switch_percent = seed % 2 == 0 ? 25u : 100u}});
@@ -220,7 +220,7 @@ TEST_P(bad_state, as_many_slots_as_groups_are_enough) {
       scripts[i % ngroups].close(0);
     }
     const mount few(dir.path(), options);
-    for (std::uint64_t seed = 1; seed <= 10 * number_from_environment("GPUFS_TEST_EFFORT", 1); ++seed) {
+    for (std::uint64_t seed = 1; seed <= fewer(10) * number_from_environment("GPUFS_TEST_EFFORT", 1); ++seed) {
       players groups(few.ref(), {.grid = 1, .block = 32 * ngroups, .schedule = {.seed = seed, .switch_percent = 100}});
       for (const auto& got : groups.run(scripts)) {
         for (const auto& one : got) EXPECT_GE(one.value, 0) << "seed " << seed;

@@ -33,11 +33,20 @@ inline constexpr bool under_tsan = true;  // a switch of lanes costs a hundred t
 #else
 inline constexpr bool under_tsan = false;
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool under_asan = true;
+#else
+inline constexpr bool under_asan = false;
+#endif
 inline constexpr bool on_cuda = GPUFS_ON_CUDA;
+
+// How many of `usual` seeds or rounds a test has: all, but of those that take long half under AddressSanitizer and a quarter under
+// ThreadSanitizer. What these see they see in any schedule; what needs a rare one is for the builds where schedules are cheap.
+constexpr std::uint64_t fewer(std::uint64_t usual) { return under_tsan ? (usual + 3) / 4 : under_asan ? (usual + 1) / 2 : usual; }
 
 // How many seeds of the CPU machine's schedules a test tries. A GPU draws its own, and there a mount takes 0.1 s to make.
 constexpr std::uint64_t schedules(std::uint64_t usual, std::uint64_t with_tsan) {
-  return under_tsan ? with_tsan : on_cuda ? 10 : usual;
+  return under_tsan ? with_tsan : on_cuda ? 10 : under_asan ? (usual + 1) / 2 : usual;
 }
 
 // The byte at `offset` of the file that was made from `seed`, for host and device. No two pages are alike.

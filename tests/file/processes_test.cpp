@@ -19,7 +19,8 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-constexpr std::uint32_t page = 512, rounds = 24;
+constexpr std::uint32_t page = 512;
+constexpr std::int64_t rounds = fewer(24);
 constexpr std::size_t file_nbytes = 20 * page + 100, cell = 7;  // every other cell is the second process's
 constexpr const char *file_name = "shared", *peer_variable = "GPUFS_TEST_PEER", *place_variable = "GPUFS_TEST_PEER_PLACE";
 enum class side : std::uint64_t { first, second };

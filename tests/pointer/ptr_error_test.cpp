@@ -212,7 +212,7 @@ struct checked_kernel : pointer_job {
 
 TEST_F(ptr_error, a_mapping_can_check_that_its_file_is_open) {
   expect_leftovers("a page changed through a private mapping");
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(10); ++seed) {
     schedule.seed = seed;
     run<checked_kernel>(1, 32);
     for (unsigned t = 0; t < 32; ++t) {
@@ -395,7 +395,7 @@ TEST_F(ptr_error, lanes_of_a_warp_wait_for_frames_together) {
   constexpr std::int64_t timeout_ms = 1600;
   options.cache_nbytes = nframes * page;
   options.frame_timeout = std::chrono::milliseconds(timeout_ms);
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(4); ++seed) {
     schedule.seed = seed;
     end_mount();  // so that none of its accesses has waited
     run<starve_kernel>(1, 32);
@@ -554,7 +554,7 @@ struct throwing_kernel : pointer_job {
 
 TEST_F(ptr_error, lanes_that_are_unwound_unlink) {
   expect_leftovers("the kernel is stopped");
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(10); ++seed) {
     schedule.seed = seed;
     EXPECT_THROW(run<throwing_kernel>(1, 64), simt::launch_error);
     EXPECT_EQ(fs().counters().pins, 0u) << "seed " << seed;

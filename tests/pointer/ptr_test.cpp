@@ -220,7 +220,7 @@ struct own_pages_kernel : pointer_job {
 };
 
 TEST_F(ptr_, lanes_of_different_pages_and_a_lane_alone) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(10); ++seed) {
     schedule.seed = seed;
     run<own_pages_kernel>(1, 32);
     for (unsigned t = 0; t < 32; ++t) {
@@ -333,7 +333,7 @@ TEST_F(ptr_, of_two_mounts_in_one_warp) {
   other_dir.add("f", npages * page, file_seed + 1);
   const mount other(other_dir.path(), options);
   if (under_compute_sanitizer()) other.prepare("f");
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(10); ++seed) {
     schedule.seed = seed;
     run<two_mounts_kernel>(2, 64, other.ref());
     for (unsigned t = 0; t < 128; ++t) {
@@ -485,7 +485,7 @@ TEST_F(ptr_, files_that_take_turns_in_a_mapping_do_not_mix) {
   options.store = store_kind::posix;
   schedule.delay_percent = 20;
   schedule.nthreads = 8;  // a copy of each entry for each
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(10); ++seed) {
     schedule.seed = seed;
     run<take_turns>(4, 64, seed);
     std::int64_t read = 0;
@@ -526,7 +526,7 @@ TEST_F(ptr_, groups_that_map_a_file_at_once_share_one_mapping) {
   options.max_mappings = 4;
   options.store = store_kind::posix;
   schedule.delay_percent = 20;
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(10); ++seed) {
     schedule.seed = seed;
     run<map_at_once>(4, 64, seed);
     std::int64_t compared = 0;

@@ -142,7 +142,7 @@ TYPED_TEST(read_tile_of, reads_what_is_there_and_counts_what_is_not) {
   const unsigned threads = under_tsan ? 32 : 64;
   const std::int64_t begin = 2 * std::int64_t{page} - 160;
   for (const std::int64_t count : {std::int64_t{7}, 5 * std::int64_t{page} / std::int64_t{sizeof(TypeParam)}}) {
-    for (std::uint32_t seed = 1; seed <= (under_compute_sanitizer() ? 1 : 4); ++seed) {
+    for (std::uint32_t seed = 1; seed <= (under_compute_sanitizer() ? 1 : fewer(4)); ++seed) {
       this->schedule.seed = seed;
       const std::uint64_t errors_before = this->fs().counters().fault_errors;
       this->template run<tiles_kernel<TypeParam>>(1, threads, begin, count, seed);
@@ -315,7 +315,7 @@ struct gather_everywhere_kernel : pointer_job {
 TEST_F(read_tile_, gathers_beside_evictions) {
   options.cache_nbytes = 16 * page;
   const bool few = under_tsan || under_compute_sanitizer();
-  for (std::uint64_t seed = 1; seed <= (few ? 4 : 40); ++seed) {
+  for (std::uint64_t seed = 1; seed <= (few ? 4 : fewer(40)); ++seed) {
     schedule.seed = seed;
     run<gather_everywhere_kernel>(4, 32, few ? 20u : 80u);
     for (unsigned t = 0; t < 128; ++t) ASSERT_EQ(result(t, 0), 0) << "thread " << t << ", seed " << seed;
@@ -343,7 +343,7 @@ struct gather_while_linked_kernel : pointer_job {
 
 TEST_F(read_tile_, gather_gives_its_page_up_before_it_waits_for_another) {
   options.cache_nbytes = 32 * page;
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(5); ++seed) {
     schedule.seed = seed;
     run<gather_while_linked_kernel>(1, 32);
     for (unsigned t = 0; t < 32; ++t) {

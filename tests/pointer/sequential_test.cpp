@@ -45,7 +45,7 @@ struct walk_parts : pointer_job {
 TEST_F(sequential, walks_in_parts_read_what_is_there) {
   options.cache_nbytes = 4096 * page;  // an eighth of it is more than 32 pages for each warp
   std::int64_t held = 0;
-  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (under_tsan ? 5 : 12); ++seed) {
     schedule.seed = seed;
     if (seed == 4) run<bring_in>(1, 32);
     // Parts that begin and end in the middle of pages and of lines, too.
@@ -194,7 +194,7 @@ struct use_several : pointer_job {
 TEST_F(sequential, pointers_linked_to_other_runs_do_not_mix) {
   options.cache_nbytes = 4096 * page;
   run<bring_in>(1, 32);
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(40); ++seed) {
     schedule.seed = seed;
     run<use_several>(1, 32, seed);
     for (unsigned t = 0; t < 32; ++t) ASSERT_EQ(result(t, 0), 0) << "seed " << seed << ", lane " << t;
@@ -230,7 +230,7 @@ TEST_F(sequential, another_lane_may_take_a_pointer_over) {
   options.cache_nbytes = 4096 * page;
   run<bring_in>(1, 32);
   const device_buffer<std::byte> memory(32 * sizeof(walker));  // zeroed: null pointers
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(20); ++seed) {
     schedule.seed = seed;
     run<take_over>(1, 32, reinterpret_cast<walker*>(memory.get()));
     for (unsigned t = 0; t < 32; ++t) {
@@ -246,7 +246,7 @@ TEST_F(sequential, reads_what_is_there_in_small_caches) {
   for (const std::uint32_t frames : {8u, 24u, 64u}) {
     end_mount();
     options.cache_nbytes = frames * page;
-    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    for (std::uint64_t seed = 1; seed <= fewer(4); ++seed) {
       schedule.seed = seed;
       run<walk_parts>(1, 96, 0, 8 * per_page);
       for (unsigned t = 0; t < 96; ++t) {
@@ -283,7 +283,7 @@ struct write_in_order : pointer_job {
 
 TEST_F(sequential, writes_private_copies) {
   options.cache_nbytes = 4096 * page;
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(6); ++seed) {
     schedule.seed = seed;
     run<write_in_order>(1, 32);
     for (unsigned t = 0; t < 32; ++t) EXPECT_EQ(result(t, 0), 0) << "seed " << seed;

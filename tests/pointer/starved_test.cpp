@@ -329,6 +329,7 @@ TEST_P(end_of_file, is_the_same_with_and_without_frames) {
   constexpr auto two = static_cast<std::int64_t>(2 * page), three = static_cast<std::int64_t>(3 * page);
   const device_buffer<char> other(std::vector<char>{'g', 0});
   for (const std::int64_t end : {two - 1, two, two + 1, three}) {
+    if (under_tsan && (end == two || end == three)) continue;  // as in fewer()
     for (const bool starves : {false, true}) {
       end_mount();
       const std::int64_t mapped = writes ? three : end, cut = writes ? end : 0;

@@ -52,7 +52,7 @@ TEST_F(walk, links_to_no_page_that_is_not_in_the_cache_or_in_the_mapping) {
   for (const std::int64_t in_cache : {3, 4, 12}) {
     end_mount();
     run<bring_in>(1, 32, 0u, static_cast<std::uint64_t>(in_cache));
-    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    for (std::uint64_t seed = 1; seed <= fewer(6); ++seed) {
       schedule.seed = seed;
       // Two pages and a half more, which are brought in one by one.
       const std::int64_t nbytes = (in_cache + 2) * static_cast<std::int64_t>(page) + static_cast<std::int64_t>(page) / 2;
@@ -76,7 +76,7 @@ TEST_F(walk, links_to_no_page_behind_one_that_is_missing_or_behind_the_mapping) 
   for (std::size_t i = 0; i < 5; ++i) EXPECT_LE(held[i], 3 * 32) << "step " << i;
   for (const std::int64_t last : {1, 5, 8}) {
     const std::int64_t nbytes = last * static_cast<std::int64_t>(page) + 64 * 4;
-    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    for (std::uint64_t seed = 1; seed <= fewer(4); ++seed) {
       schedule.seed = seed;
       const auto in_mapping = run<hold_more>(1, 32, nbytes, std::int64_t{1});
       for (std::size_t i = 0; i <= static_cast<std::size_t>(last); ++i) EXPECT_LE(in_mapping[i], (last + 1) * 32) << "step " << i;
@@ -127,7 +127,7 @@ struct part_ways : pointer_job {
 
 TEST_F(walk, lanes_that_part_give_their_own_pages_back) {
   run<bring_in>(1, 32);
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(60); ++seed) {
     schedule.seed = seed;
     const std::uint64_t drawn = content_word(seed, 3);
     run<part_ways>(2, 64, static_cast<std::uint32_t>(drawn & drawn >> 11), static_cast<std::uint32_t>(drawn >> 32));
@@ -159,14 +159,15 @@ struct walk_through : pointer_job {
 };
 
 TEST_F(walk, reads_what_is_there_in_caches_of_every_size) {
+  constexpr unsigned threads = under_tsan ? 32 : 96;
   for (const std::uint32_t frames : {16u, 24u, 64u, 300u}) {
     end_mount();
     options.cache_nbytes = frames * page;
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    for (std::uint64_t seed = 1; seed <= (under_tsan ? 2 : 3); ++seed) {
       schedule.seed = seed;
       const std::int64_t begin = seed == 1 ? 0 : 37;  // lanes on two pages at each crossing
-      run<walk_through>(1, 96, begin);
-      for (unsigned t = 0; t < 96; ++t) {
+      run<walk_through>(1, threads, begin);
+      for (unsigned t = 0; t < threads; ++t) {
         ASSERT_EQ(result(t, 0), walk_through::expected(begin, t % 32)) << frames << " frames, seed " << seed;
       }
     }
@@ -202,7 +203,7 @@ struct visit_parts : pointer_job {
 };
 
 TEST_F(for_each, gives_each_element_once_in_order) {
-  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (under_tsan ? 6 : 16); ++seed) {
     schedule.seed = seed;
     if (seed == 5) run<bring_in>(1, 32);
     const std::int64_t apart = seed % 4 == 0 ? 57 : seed % 4 == 3 ? 1 : 32;
@@ -305,7 +306,7 @@ struct visit_pairs : pointer_job {
 };
 
 TEST_F(for_each, walks_several_pointers_any_number_of_steps_and_says_what_is_not_there) {
-  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(12); ++seed) {
     schedule.seed = seed;
     const std::uint64_t before = fs().counters().fault_errors;
     run<visit_pairs>(1, 32);
@@ -364,7 +365,7 @@ TEST_F(for_each, walks_what_straddles_what_is_written_and_plain_memory) {
   std::vector<std::uint32_t> words(4096);
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = word_at(static_cast<std::int64_t>(i));
   const device_buffer<std::uint32_t> memory(words);
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer(6); ++seed) {
     schedule.seed = seed;
     run<visit_kinds>(1, 32, static_cast<const std::uint32_t*>(memory.get()));
     for (unsigned t = 0; t < 32; ++t) {

@@ -249,7 +249,7 @@ TEST_P(load_test, StopsWithRequestsInFlight) {
 TEST_P(load_test, StopsUnderLoad) {
   dir_.add("a", 1 << 20, 1);
   let_file_times_pass();
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < static_cast<int>(fewer(10)); ++round) {
     start(std::make_shared<store::posix_store>(dir_.path()), {.nrings = 4, .nslots = 16, .nworkers = 4});
     std::atomic<bool> done{false};
     std::vector<std::thread> threads;
@@ -278,7 +278,7 @@ TEST_P(load_test, StopsUnderLoad) {
 }
 
 TEST_P(load_test, FiftyThousandOpenFiles) {
-  constexpr std::uint32_t nfiles = 50'000;
+  constexpr auto nfiles = static_cast<std::uint32_t>(fewer(50'000));
   // Whatever the hard limit is: files past it are opened again for every access.
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

@@ -337,7 +337,7 @@ class kill_test : public testing::Test {
 TEST_F(kill_test, what_was_synced_is_there_and_nothing_else_has_changed) {
   expect_leftovers("the process is killed");
   const std::uint64_t first = number_from_environment("GPUFS_TEST_SEED", 0);
-  const std::uint64_t n = first != 0 ? 1 : number_from_environment("GPUFS_TEST_KILLS", 15);
+  const std::uint64_t n = first != 0 ? 1 : number_from_environment("GPUFS_TEST_KILLS", fewer(15));
   const std::uint64_t begin = first != 0 ? first : number_from_environment("GPUFS_TEST_FIRST_SEED", 1);
   totals sums;
   for (std::uint64_t seed = begin; seed < begin + n; ++seed) {
