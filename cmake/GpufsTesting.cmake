@@ -10,6 +10,11 @@
 # ONE_THREAD, with the tests: nothing in it runs beside anything else, so ThreadSanitizer's build is without it.
 # CTest labels: cpu, cuda or host, and example. A cuda test on a machine without a GPU is reported as skipped.
 set(GPUFS_TEST_TIMEOUT 900)
+# Those that take longest start first, the longest first. CTest orders the others by what it has measured in a tree.
+set(GPUFS_LONG_TESTS
+    pointer_starved_cpu service_test baselines_collage_cpu pointer_walk_cpu file_processes_cpu hostile_device_test pointer_ptr_cpu
+    pointer_read_tile_cpu baselines_random_model_cpu pointer_write_property_cpu kill_cpu file_bad_input_cpu file_write_error_cpu
+    fuzz_whole_cpu store_test collage_papers_test collage_kernel_test_cpu pointer_read_property_cpu service_hanging_store)
 
 function(gpufs_find_gtest)
   if(TARGET gpufs_gtest)
@@ -108,6 +113,11 @@ function(gpufs_register_test_ target)
                ENVIRONMENT "GTEST_OUTPUT=xml:${CMAKE_BINARY_DIR}/test-results/${target}.xml")
   if(arg_ON_GPU)
     set_tests_properties(${target} PROPERTIES RESOURCE_LOCK gpu)
+  endif()
+  list(FIND GPUFS_LONG_TESTS ${target} place)
+  if(NOT place EQUAL -1)
+    math(EXPR cost "1000 - ${place}")
+    set_tests_properties(${target} PROPERTIES COST ${cost})
   endif()
 endfunction()
 
