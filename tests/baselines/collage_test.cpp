@@ -27,7 +27,7 @@ class BaselineCollage : public ::testing::Test {
     build(folder_->file("plain.lib"), 1200, {.shortlist_goal = 48, .key_nbits = 14});
     build(folder_->file("packed.lib"), 1200, {.packed = true, .shortlist_goal = 48, .key_nbits = 14});
     build(folder_->file("small.lib"), 9, {.shortlist_goal = 256});
-    picture_ = slow ? new test_photo(1, 1, 77) : new test_photo(3, 2, 77);
+    picture_ = slow ? new test_photo(1, 1, 77) : new test_photo(2, 1, 77);
   }
   static void TearDownTestSuite() {
     delete folder_;
