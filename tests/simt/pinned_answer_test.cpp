@@ -16,15 +16,15 @@ namespace {
 thread_local std::size_t allocations = 0;
 }
 
-// Of the whole program.
-void* operator new(std::size_t nbytes) {
+// Of the whole program. Not inlined: gcc takes an inlined malloc() or free() for a mismatch with the other one of the pair.
+[[gnu::noinline]] void* operator new(std::size_t nbytes) {
   ++allocations;
   void* p = std::malloc(nbytes != 0 ? nbytes : 1);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace gpufs::simt::test {
 namespace {
