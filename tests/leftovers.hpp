@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // After every test nothing may remain: when a mount ends it holds no pin, no open file, no page that is not written; and the
-// process has as many descriptors as before. Linked into every test program; a test that leaves something on purpose says so.
+// process has as many descriptors as before. Linked into every program of gpufs_device_test() and file_group_call; a test that
+// leaves something on purpose says so.
 #pragma once
 
 namespace gpufs::test {

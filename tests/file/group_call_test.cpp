@@ -2,6 +2,7 @@
 // The CPU machine stops a launch in which the lanes of a group call with different arguments, or with memory that one of them has
 // for itself: CUDA would take the leader's word, or read another lane's stack.
 #include "file/writing.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -178,7 +179,8 @@ struct call_kernel {
         open_all(group, fs, ".", global->names, 2, O_RDWR | O_CREAT, global->numbers[1]);
         int own[8];
         int* results = odd && how == mistake::own_memory ? own : global->results[odd && how == mistake::address];
-        return close_all(group, fs, global->numbers[odd && how == mistake::file], nbytes == 64 ? 1 : 2, results) ? 0 : -1;
+        const bool good = close_all(group, fs, global->numbers[odd && how == mistake::file], nbytes == 64 ? 1 : 2, results);
+        return close_all(group, fs, global->numbers[1], 2) && good ? 0 : -1;
       }
       case verb::file_names: {
         std::int64_t position = 0;
@@ -279,6 +281,7 @@ const wrong wrongs[] = {
 };
 
 TEST_F(group_calls, different_arguments) {
+  expect_leftovers("the kernels are stopped");
   for (const wrong& w : wrongs) {
     for (const std::string& text :
          {run<simt::warp>(w.what, w.how), run<simt::tile<8>>(w.what, w.how), run<simt::block>(w.what, w.how, 64)}) {
@@ -291,6 +294,7 @@ TEST_F(group_calls, different_arguments) {
 }
 
 TEST_F(group_calls, memory_of_one_lane) {
+  expect_leftovers("the kernels are stopped");
   const wrong own[] = {
       {verb::open, mistake::own_memory, "open", "(path)"},
       {verb::pread, mistake::own_memory, "pread", "(dst)"},
@@ -316,6 +320,7 @@ TEST_F(group_calls, memory_of_one_lane) {
 }
 
 TEST_F(group_calls, different_calls) {
+  expect_leftovers("the kernels are stopped");
   for (const std::string& text :
        {run<simt::warp>(verb::pread, mistake::other_call), run<simt::block>(verb::pread, mistake::other_call, 64)}) {
     expect_says(text,
@@ -354,6 +359,7 @@ TEST_F(group_calls, what_is_permitted) {
   const mount fs(dir_.path());
   EXPECT_EQ(error_of(own_memory_kernel{fs.ref(), paths.get(), results_.get()}), "");
   for (unsigned i = 0; i < 32; ++i) EXPECT_EQ(results_.get()[i], 10);
+  expect_leftovers("the next kernel is stopped");
   // But not another text, wherever it lies, and be it a beginning of the other's.
   paths.get()[31].c[3] = '\0';
   expect_says(error_of(own_memory_kernel{fs.ref(), paths.get(), results_.get()}),
