@@ -114,7 +114,7 @@ class tile {
     }
   }
   // Collective. The order is fixed, and the same on both machines: rank i and i + N/2 first, then these sums with those N/4 further
-  // on, and so on. All lanes get the same bits.
+  // on, and so on. All lanes get the same bits, but where two NaNs are added: which NaN comes of that may differ.
   template <class T>
   requires(std::is_same_v<T, float> || std::is_same_v<T, double>) GPUFS_DEVICE T reduce_add(T value)
   const {
