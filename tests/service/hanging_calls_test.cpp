@@ -311,36 +311,6 @@ TEST_P(hanging_calls, looks_that_hang_keep_no_other_change_from_being_seen) {
   service_->stop();
 }
 
-// While a call comes back, its file may close, and another take its place in the table.
-TEST_P(hanging_calls, what_hangs_is_told_of_files_that_come_and_go) {
-  for (const char* name : {"a_file_with_a_long_name", "another_file_with_a_long_name"}) dir_.add(name, 100, 1);
-  auto faulty = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
-  gate& reads = faulty->wrong().read_gate;
-  let_file_times_pass();
-  service::service host(simt::cpu_platform(), faulty, {.nworkers = 2, .max_open_files = 1, .io_uring = GetParam()});
-  ring_client client(host.rings());
-  std::atomic<bool> end{false};
-  std::vector<std::thread> askers;
-  for (int i = 0; i < 3; ++i) {
-    askers.emplace_back([&, text = host.what_hangs()] {
-      while (!end) text();
-    });
-  }
-  for (int i = 0; i < 8; ++i) {
-    const auto file = client.open(i % 2 == 0 ? "a_file_with_a_long_name" : "another_file_with_a_long_name");
-    ASSERT_EQ(file.result, 0);
-    reads.close();
-    const auto read = client.begin_read(file.handle, 0, 100);
-    EXPECT_TRUE(wait_until([&] { return !host.what_hangs()().empty(); }));
-    reads.open();
-    EXPECT_EQ(client.end_read(read, nullptr), 100);
-    EXPECT_EQ(client.close(file.handle), 0);
-    EXPECT_TRUE(wait_until([&] { return host.counters().open_files == 0; }));
-  }
-  end = true;
-  for (std::thread& t : askers) t.join();
-}
-
 INSTANTIATE_TEST_SUITE_P(io, hanging_calls, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
 

@@ -297,6 +297,28 @@ TEST(open_files, PathsOutliveTheFile) {
   EXPECT_FALSE(table.path_of(handle)) << "its entry is another file's";
 }
 
+TEST(open_files, PathsOfEntriesAreReadWhileTheseAreUsedAgain) {
+  std::atomic<int> alive{0};
+  open_files table(1);
+  const std::string paths[] = {std::string(100, 'a'), std::string(200, 'b')};
+  const auto use = [&](const std::string& path) {
+    return table.insert(std::make_unique<counted_file>(alive, service::source_kind::staged), {.path = path}).handle;
+  };
+  const std::uint32_t first = use(paths[0]);
+  const open_files::entry& entry = *table.peek(first);
+  EXPECT_EQ(table.close(first), 0);
+  std::atomic<bool> end{false};
+  std::thread user([&] {
+    for (unsigned i = 1; !end; ++i) EXPECT_EQ(table.close(use(paths[i % 2])), 0);
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const std::string path = table.path_of(entry);
+    EXPECT_TRUE(path == paths[0] || path == paths[1]) << path;
+  }
+  end = true;
+  user.join();
+}
+
 TEST(open_files, ListsPullFilesRoundRobin) {
   std::atomic<int> alive{0};
   open_files table(100);
