@@ -313,11 +313,13 @@ void open_files::drop_from_pulls(entry& e) {
   npull_.store(pulls_.size(), std::memory_order_relaxed);
 }
 
-void open_files::clear() {
+void open_files::clear(const std::function<void(const entry&)>& closes) {
   for (std::uint32_t index = 0; index < max_; ++index) {
     entry* e = find(index);
     if (e == nullptr) break;
-    if (generation_of(e->state.load(std::memory_order_acquire)) != 0) close(handle_of(*e));
+    if (generation_of(e->state.load(std::memory_order_acquire)) == 0) continue;
+    if (closes) closes(*e);
+    close(handle_of(*e));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -152,8 +153,8 @@ class open_files {
   std::string path_of(const entry& e);  // also of one that is free, or is being used again
   // 0 or -EBADF. The file closes with the last reference.
   int close(std::uint32_t handle);
-  // Closes all.
-  void clear();
+  // Closes all; before each, closes(entry).
+  void clear(const std::function<void(const entry&)>& closes = {});
   // Up to `most` handles of open pull files, going round from *cursor.
   std::vector<std::uint32_t> pull_handles(std::size_t most, std::size_t* cursor) const;
   // How many files this mount has renamed. Who finds as many after insert() as before the file was opened has opened it before or

@@ -64,13 +64,13 @@ void raise_descriptor_limit(std::uint32_t max_open_files, error_log& log) {
 struct service::hang_report {
   std::mutex lock;
   core* of;
-  std::string in_callers_thread;  // the path, while write() or note_stores() are at it
+  std::string in_callers_thread;  // "a write of 'path'" and the like, while that is done in no thread of the service's
 
   std::string text() {
     const std::scoped_lock hold(lock);
     if (of == nullptr) return "";
     std::uint64_t n = of->blocked.nhung();
-    std::string one = in_callers_thread.empty() ? "" : "a write of '" + in_callers_thread + "'";
+    std::string one = in_callers_thread;
     n += !one.empty();
     of->blocked.any_hung([&](const blocked_call& call) {
       // The file's entry stays, but the call itself may have closed it.
@@ -116,28 +116,36 @@ struct service::impl {
   ~impl() {
     stop();
     end_threads();
-    shared.open.clear();  // may hang, too
+    const caller_noted noted(*report);
+    shared.open.clear([&](const open_files::entry& file) { noted.set("close", file.path); });  // may hang, too
     const std::scoped_lock hold(report->lock);
     report->of = nullptr;
   }
 
+  // While it lives, what_hangs() says what the thread that made it does.
   struct caller_noted {
     hang_report& in;
-    caller_noted(hang_report& r, const std::string& path) : in(r) { set(path); }
+    explicit caller_noted(hang_report& r) : in(r) {}
+    caller_noted(const caller_noted&) = delete;
+    caller_noted& operator=(const caller_noted&) = delete;
     ~caller_noted() { set({}); }
-    void set(const std::string& path) const {
+    void set(const char* operation, const std::string& path) const { set(std::string("a ") + operation + " of '" + path + "'"); }
+
+   private:
+    void set(std::string text) const {
       const std::scoped_lock hold(in.lock);
-      in.in_callers_thread = path;
+      in.in_callers_thread = std::move(text);
     }
   };
 
   // what(file) -> 0 or a negative errno, for an open file that may be written.
   template <class What>
   int call(std::uint32_t handle, const char* name, What what) {
+    const caller_noted noted(*report);  // until `file` is closed, if this has the last reference
     const open_files::ref file = shared.open.acquire(handle);
     if (!file || !file->file->info().live) return -EBADF;
     const file_size_signal_held held;
-    const caller_noted noted(*report, file->path);
+    noted.set(name, file->path);
     int error = -EIO;
     std::string why;
     try {

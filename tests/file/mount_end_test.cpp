@@ -78,6 +78,18 @@ TEST_F(mount_end, of_one_that_has_not_written_all_writes_it_when_the_store_answe
       [&] { return bad_->nwrites > 0 && std::equal(bad_->bytes + 4096, bad_->bytes + 8192, content(2, 0, 4096).begin()); }));
 }
 
+TEST_F(mount_end, says_which_close_hangs) {
+  expect_leftovers("the host hangs");
+  std::optional<mount> m(std::in_place, folder_.path(), options_);
+  players one(m->ref(), {});
+  script s;
+  const auto open = s.open(0, "bad");
+  EXPECT_GE(one.run(s)[open].value, 0);
+  bad_->hangs_flush = true;
+  expect_says(end(m), {"a mount's end waits, for up to", "for a close of 'bad'", "waits no longer"});
+  bad_->hangs_flush = false;
+}
+
 TEST_F(mount_end, says_nothing_when_nothing_hangs) {
   expect_leftovers("the file stays open");
   options_.end_timeout = seconds(600);
