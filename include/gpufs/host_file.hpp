@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that host code opens and closes, and kernels use meanwhile.
 #pragma once
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -49,13 +51,15 @@ struct close_for_host {
 // An open file of a mount, which kernels get as `ref()`; closed when this ends. It is opened as by a kernel, of one warp, that is
 // launched for that: who opens the path in a kernel shares it, and its errors are those of gpufs::open. So does closing: what
 // kernels have written is then in the file's host page cache. Neither waits for other kernels that run, but for room on the device
-// beside them. Move-only. The mount, and kernels that use the file, must end after, and before it.
+// beside them. Move-only. The mount, and kernels that use the file, must end after, and before it. In a child of fork() its end
+// does nothing, as the mount's: the file is the parent's.
 template <class Mount>  // a template, so that who does without compiles no kernel
 class basic_host_file {
  public:
   // Throws std::system_error with open's errno, or EINVAL for a path with a NUL in it; simt::launch_error.
   template <class Fs>  // gpufs::mount
-  basic_host_file(const Fs& fs, const std::string& path, int flags = O_RDONLY) : file_(fs.ref(), file_number{-EBADF}), path_(path) {
+  basic_host_file(const Fs& fs, const std::string& path, int flags = O_RDONLY)
+      : file_(fs.ref(), file_number{-EBADF}), path_(path), process_(::getpid()) {
     detail::open_for_host<Mount> kernel{fs.ref(), flags, nullptr, {}};
     if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
     if (path.size() >= sizeof kernel.path) fail(ENAMETOOLONG, "open");
@@ -71,10 +75,11 @@ class basic_host_file {
       std::fprintf(stderr, "gpufs: %s\n", error.what());
     }
   }
-  basic_host_file(basic_host_file&& from) noexcept : file_(from.release()), path_(std::move(from.path_)) {}
+  basic_host_file(basic_host_file&& from) noexcept : file_(from.release()), path_(std::move(from.path_)), process_(from.process_) {}
   basic_host_file& operator=(basic_host_file&& from) noexcept {
     std::swap(file_, from.file_);
     std::swap(path_, from.path_);
+    std::swap(process_, from.process_);
     return *this;
   }
 
@@ -85,7 +90,7 @@ class basic_host_file {
   // What the end does, for who wants to know how it went: throws std::system_error with what gpufs::close says went wrong with what
   // was written. The file is closed nevertheless. Does nothing the second time.
   void close() {
-    if (file_.error() != 0) return;
+    if (file_.error() != 0 || process_ != ::getpid()) return;
     const int error = answer_of(detail::close_for_host<Mount>{release(), nullptr}, &detail::close_for_host<Mount>::result);
     if (error != 0) fail(-error, "close");
   }
@@ -108,6 +113,7 @@ class basic_host_file {
 
   basic_file<Mount> file_;
   std::string path_;
+  pid_t process_;  // that opened it
 };
 using host_file = basic_host_file<mount_ref>;
 

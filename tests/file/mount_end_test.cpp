@@ -4,6 +4,7 @@
 
 #include "file/fuse_folder.hpp"
 #include "file/script.hpp"
+#include "gpufs/host_file.hpp"
 #include "leftovers.hpp"
 
 namespace gpufs::test {
@@ -162,7 +163,7 @@ TEST(mount_of_a_lost_device, says_what_is_lost) {
 // A child has the mount's memory and none of its threads.
 TEST(mount_of_a_parent, ends_without_a_word_in_a_child) {
   temp_dir dir;
-  dir.add("file", 10'000, 1);
+  for (const char* name : {"file", "other"}) dir.add(name, 10'000, 1);
   let_file_times_pass();
   mount_options options;
   options.writable = true;
@@ -173,10 +174,12 @@ TEST(mount_of_a_parent, ends_without_a_word_in_a_child) {
   s.open(0, "file", O_RDWR);
   s.pwrite(0, content(2, 0, 100), 50);
   EXPECT_EQ(one.run(s)[1].value, 100);
+  host_file of_host(*m, "other");
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     ::alarm(20);
+    { const host_file moved_file = std::move(of_host); }
     mount moved = std::move(*m);
     m.reset();
     { const mount ended = std::move(moved); }
@@ -186,6 +189,7 @@ TEST(mount_of_a_parent, ends_without_a_word_in_a_child) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "signal " << WTERMSIG(status);
   EXPECT_EQ(dir.read("file"), content(1, 0, 10'000)) << "the child writes nothing";
+  of_host.close();
   const auto close = rest.close(0);
   EXPECT_EQ(one.run(rest)[close].value, 0);
   m.reset();
