@@ -137,7 +137,8 @@ class worker {
 
   blocked_call blocked_;
 
-  // The file system of the file that was opened last: its other files need not be tried anew.
+  // The file system of the file that was opened last: its other files need not be tried anew, if it is the store's root's. The
+  // number of another goes to whichever is mounted next once that one is gone.
   struct {
     std::uint64_t device = ~std::uint64_t{0};
     read_path how = read_path::nowait;

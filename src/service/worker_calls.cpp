@@ -74,7 +74,8 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
   out.inode = info.inode;
   out.mtime_ns = info.mtime_ns;
   out.cache_id = info.live ? core_.ids.fresh() : core_.ids.id_of(info);
-  if (const int fd = file->descriptor(); fd >= 0 && info.device != known_.device) {
+  const bool is_known = info.device == known_.device && info.device == core_.files->device();
+  if (const int fd = file->descriptor(); fd >= 0 && !is_known) {
     const store::file_system_kind in = store::file_system_of(fd);
     // Where RWF_NOWAIT may be, read_at_once() tries.
     known_ = {info.device,

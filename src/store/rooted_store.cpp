@@ -43,11 +43,17 @@ std::uint64_t mtime_of(const struct stat& st) {
   return static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
 }
 
+std::uint64_t device_of(const unique_fd& fd) {
+  struct stat st;
+  return ::fstat(fd.get(), &st) == 0 ? st.st_dev : 0;
+}
+
 int result_of(int call) { return call == 0 ? 0 : -errno; }
 
 }  // namespace
 
-rooted_store::rooted_store(const std::string& root, posix_options options) : root_(open_root(root)), options_(options) {}
+rooted_store::rooted_store(const std::string& root, posix_options options)
+    : root_(open_root(root)), device_(device_of(*root_)), options_(options) {}
 rooted_store::~rooted_store() = default;
 
 int rooted_store::unlink(std::string_view path, bool directory) {

@@ -242,6 +242,27 @@ TEST_P(hanging_store, closes_that_others_calls_do_hold_up_no_other_file) {
   for (fuse_file* bad : many_) bad->hangs_flush = false;
 }
 
+// The number of a device goes to another file system when the one that had it is gone.
+TEST_P(hanging_store, a_device_number_does_not_tell_what_hangs) {
+  fuse_file& bad = folder_.add("bad", 1 << 20, 2);
+  const temp_dir here;
+  here.add("local", 100, 1);
+  auto files = std::make_shared<changing_store>();
+  files->folder = std::make_shared<store::posix_store>(folder_.path(), store::posix_options{.writable = true});
+  files->local = std::make_shared<store::posix_store>(here.path(), store::posix_options{});
+  files->device = 77;
+  start_with(files, 1);
+  ASSERT_EQ(client_->open("local").result, 0);
+  const auto file = client_->open("bad");
+  ASSERT_EQ(file.result, 0);
+  bad.hangs_status = true;
+  const auto read = client_->begin_read(file.handle, 0, 4096);
+  ASSERT_TRUE(wait_until([&] { return bad.nhung > 0; }));
+  expect_good_goes_on();
+  bad.hangs_status = false;
+  EXPECT_EQ(client_->end_read(read, nullptr), 4096);
+}
+
 TEST_P(hanging_store, errors_interruptions_and_short_reads) {
   fuse_file& file = folder_.add("file", 1 << 20, 3);
   for (const bool direct : {false, true}) {

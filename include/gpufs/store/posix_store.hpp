@@ -36,12 +36,14 @@ class rooted_store : public store {
   int make_directory(std::string_view path, std::uint32_t mode) final;
   int status(std::string_view path, bool link, path_status* out) final;
   std::int64_t read_directory(std::string_view path, std::int64_t* position, std::span<std::byte> out) final;
+  std::uint64_t device() const final { return device_; }
 
  protected:
   // Throws std::system_error when the root is not a directory that can be opened.
   rooted_store(const std::string& root, posix_options options);
 
   const root_directory root_;
+  const std::uint64_t device_;
   const posix_options options_;
 };
 

@@ -91,6 +91,8 @@ class store {
   virtual std::int64_t read_directory(std::string_view /*path*/, std::int64_t* /*position*/, std::span<std::byte> /*out*/) {
     return -ENOSYS;
   }
+  // The device of its root, whose number no other file system gets while the store is there; 0: it has none.
+  virtual std::uint64_t device() const { return 0; }
   virtual std::string_view name() const = 0;
   // Gives back what closed files still hold (registered mappings): waits for running kernels, so only the host calls it.
   virtual void trim() {}
