@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What groups do through pointers. Each lane takes every group.size()-th element; the first errno that a lane meets is the call's.
+// What groups do through pointers. Each lane takes every group.size()-th element, or a stretch of its own; of what lanes have met
+// the errno that was noted last is the call's.
 #pragma once
 #include "gpufs/gpufs.hpp"
 
@@ -8,10 +9,10 @@ inline namespace GPUFS_MACHINE {
 namespace fuzz {
 
 // Runs each(pointer, k) for the lane's elements of the mapping from `begin` on, nbytes of bytes at most, and gives how many there
-// are, or an errno. *error: a word for the group alone.
+// are, or an errno. *error: a word for the group alone. What only reads needs no frame, and goes on without one.
 template <class T, class Group, class Each>
 GPUFS_DEVICE std::int64_t for_bytes(Group group, const file& f, std::uint64_t begin, std::uint64_t nbytes, map_flags flags,
-                                    std::uint32_t* error, Each each) {
+                                    bool in_stretches, std::uint32_t* error, Each each) {
   if (group.leader()) *error = 0;
   group.sync();
   std::int64_t n = 0;
@@ -19,15 +20,22 @@ GPUFS_DEVICE std::int64_t for_bytes(Group group, const file& f, std::uint64_t be
     auto p = map<T>(group, f, static_cast<std::int64_t>(begin), to_the_end, flags);
     if (p.error() != 0) return p.error();
     n = p.left() < static_cast<std::int64_t>(nbytes) ? p.left() : static_cast<std::int64_t>(nbytes);
-    p += group.rank();
-    for (std::int64_t k = group.rank(); k < n; k += group.size(), p += group.size()) {
+    const std::int64_t size = group.size(), rank = group.rank(), stretch = (n + size - 1) / size;
+    const std::int64_t step = in_stretches ? 1 : size, first = in_stretches ? rank * stretch : rank;
+    const std::int64_t end = in_stretches && first + stretch < n ? first + stretch : n;
+    const auto note = [&](int failed) {
+      simt::atomic_ref<std::uint32_t>(*error).store(static_cast<std::uint32_t>(-failed), std::memory_order_relaxed);
+    };
+    p += first;
+    for (std::int64_t k = first; k < end; k += step, p += step) {
       const int failed = p.fault_in();
-      if (failed != 0) {
-        simt::atomic_ref<std::uint32_t>(*error).store(static_cast<std::uint32_t>(-failed), std::memory_order_relaxed);
-      } else {
+      if (failed == 0 || (failed == -ENOMEM && std::is_const_v<T>)) {
         each(p, k);
+      } else {
+        note(failed);
       }
     }
+    if (p.error() != 0) note(p.error());
   }
   group.sync();  // the pointers have left their pages
   const int failed = -static_cast<int>(simt::atomic_ref<std::uint32_t>(*error).load(std::memory_order_relaxed));
@@ -37,16 +45,16 @@ GPUFS_DEVICE std::int64_t for_bytes(Group group, const file& f, std::uint64_t be
 
 template <class Group>
 GPUFS_DEVICE std::int64_t load_bytes(Group group, const file& f, std::uint64_t begin, std::uint64_t nbytes, std::byte* out,
-                                     std::uint32_t* error) {
-  return for_bytes<const unsigned char>(group, f, begin, nbytes, map_flags::none, error, [&](auto& p, std::int64_t k) {
-    out[k] = static_cast<std::byte>(static_cast<unsigned char>(*p));
-  });
+                                     bool in_stretches, std::uint32_t* error) {
+  return for_bytes<const unsigned char>(
+      group, f, begin, nbytes, map_flags::none, in_stretches, error,
+      [&](auto& p, std::int64_t k) { out[k] = static_cast<std::byte>(static_cast<unsigned char>(*p)); });
 }
 
 template <class Group>
 GPUFS_DEVICE std::int64_t poke_bytes(Group group, const file& f, std::uint64_t begin, std::uint64_t nbytes, const std::byte* in,
-                                     std::uint32_t* error) {
-  return for_bytes<unsigned char>(group, f, begin, nbytes, map_flags::none, error,
+                                     bool in_stretches, std::uint32_t* error) {
+  return for_bytes<unsigned char>(group, f, begin, nbytes, map_flags::none, in_stretches, error,
                                   [&](auto& p, std::int64_t k) { *p = static_cast<unsigned char>(in[k]); });
 }
 
@@ -60,6 +68,7 @@ GPUFS_DEVICE std::int64_t add_one(Group group, const file& f, std::uint64_t begi
     if (group.leader()) {
       was = p.fault_in();
       if (was == 0) was = static_cast<std::int64_t>(p.fetch_add(1, std::memory_order_relaxed));
+      if (p.error() != 0) was = p.error();
     }
   }
   group.sync();
@@ -73,7 +82,7 @@ GPUFS_DEVICE std::int64_t scratch_bytes(Group group, const file& f, std::uint64_
                                         std::uint32_t mine, std::uint32_t* error) {
   std::uint32_t wrong = 0;
   const std::int64_t n =
-      for_bytes<unsigned char>(group, f, begin, nbytes, map_flags::private_changes, error, [&](auto& p, std::int64_t k) {
+      for_bytes<unsigned char>(group, f, begin, nbytes, map_flags::private_changes, false, error, [&](auto& p, std::int64_t k) {
         if (static_cast<std::uint64_t>(p.offset()) % 8 != mine) return;
         *p = static_cast<unsigned char>(in[k]);
         wrong += static_cast<std::byte>(static_cast<unsigned char>(*p)) != in[k];

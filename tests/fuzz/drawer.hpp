@@ -15,6 +15,7 @@ class drawer {
   program operator()() {
     const std::uint64_t theme = draw_.below(100);
     about_ = under_tsan || (theme >= 50 && theme < 80) ? subject::names : theme < 50 ? subject::all : subject::bytes;
+    out_.may_starve = about_ != subject::names && draw_.percent(15);
     draw_groups();
     draw_mounts();
     draw_names();
@@ -34,10 +35,10 @@ class drawer {
 
   void draw_groups() {
     formation& how = out_.how;
-    how.grid = static_cast<unsigned>(draw_.between(1, on_cuda ? 6 : 3));
+    how.grid = static_cast<unsigned>(draw_.between(out_.may_starve ? 2 : 1, on_cuda ? 6 : 3));
     const auto warps = static_cast<unsigned>(draw_.between(1, 2));
     how.block = 32 * warps;
-    const std::uint64_t kinds = draw_.below(6);
+    const std::uint64_t kinds = draw_.below(6) | (out_.may_starve ? 1 : 0);  // then no single threads alone
     for (unsigned b = 0; b < how.grid; ++b) {
       const bool as_block = kinds == 3 || (kinds > 3 && draw_.percent(25));
       for (unsigned w = 0; w < warps; ++w) {
@@ -54,20 +55,25 @@ class drawer {
     draw_policy(draw_, s);
     const std::uint32_t n = how.ngroups();
     std::set<std::uint32_t> chosen;
-    for (std::uint64_t i = draw_.between(2, 5); i != 0; --i) chosen.insert(static_cast<std::uint32_t>(draw_.below(n)));
+    for (std::uint64_t i = draw_.between(out_.may_starve ? 5 : 2, 5); i != 0; --i)
+      chosen.insert(static_cast<std::uint32_t>(draw_.below(n)));
     out_.active.assign(chosen.begin(), chosen.end());
   }
 
   void draw_mounts() {
     const std::vector<std::uint32_t> pages = {512, 512, 512, 1024, 4096, 4096, 16384, 65536};
     out_.root = about_ == subject::names || draw_.percent(75) ? root_kind::memory : root_kind::disk;
-    for (std::uint64_t n = draw_.percent(about_ == subject::names ? 90 : 65) ? 1 : draw_.between(2, 3); n != 0; --n) {
+    for (std::uint64_t n = out_.may_starve || draw_.percent(about_ == subject::names ? 90 : 65) ? 1 : draw_.between(2, 3); n != 0;
+         --n) {
       fuzz_mount& m = out_.mounts.emplace_back();
       mount_options& o = m.options;
       o.writable = true;
       o.page_nbytes = draw_.pick(pages);
       // Each warp of a block pins a page, and a page that is mapped for writing takes two frames.
-      o.cache_nbytes = o.page_nbytes * (draw_.percent(40) ? draw_.between(2, 6) : draw_.between(2, 64));
+      if (out_.may_starve && draw_.percent(80)) o.page_nbytes = 512;
+      o.cache_nbytes = o.page_nbytes * (out_.may_starve     ? draw_.between(2, 4)
+                                        : draw_.percent(40) ? draw_.between(2, 6)
+                                                            : draw_.between(2, 64));
       o.dirty_nbytes = draw_.percent(30) ? 0 : draw_.between(1, o.cache_nbytes);
       o.max_open_files = 256;
       o.max_mappings = 256;
@@ -76,6 +82,7 @@ class drawer {
       o.request_rings = static_cast<std::uint32_t>(draw_.between(1, 4));
       o.request_slots = draw_.percent(50) ? 2 : 8;
       o.frame_timeout = o.io_timeout = std::chrono::seconds(under_tsan || under_compute_sanitizer() ? 60 : 10);
+      if (out_.may_starve) o.frame_timeout = std::chrono::milliseconds(draw_.between(1, 32));
       const std::uint64_t store = draw_.below(100);
       m.store = store < 30   ? store_choice::automatic
                 : store < 55 ? store_choice::posix
@@ -100,9 +107,9 @@ class drawer {
     }
     if (files_.empty()) files_.push_back("f0");
     // More often one of them than all.
-    if (draw_.percent(50)) hot_ = draw_.pick(files_);
+    if (out_.may_starve || draw_.percent(50)) hot_ = draw_.pick(files_);
     const std::uint64_t page = draw_.pick(out_.mounts).options.page_nbytes;
-    most_ = std::min<std::uint64_t>(draw_.between(1, 6) * page, 20'000);
+    most_ = std::min<std::uint64_t>(draw_.between(out_.may_starve ? 5 : 1, 6) * page, 20'000);
     for (const std::string& f : all_files) {
       const std::size_t slash = f.rfind('/');
       if (slash != std::string::npos && !has(out_.directories, f.substr(0, slash))) continue;
@@ -133,7 +140,7 @@ class drawer {
                 verb::rename, verb::unlink, verb::unlink, verb::mkdir,  verb::stat,   verb::status, verb::close};
       return;
     }
-    if (draw_.percent(40)) {
+    if (out_.may_starve || draw_.percent(40)) {
       for (const verb v : {verb::load, verb::poke, verb::add, verb::scratch}) {
         if (draw_.percent(60)) verbs_.insert(verbs_.end(), draw_.between(1, 3), v);
       }
@@ -146,10 +153,15 @@ class drawer {
       // On disk a number of a removed file is soon another's, so that files could not be told apart.
       const bool names_stay = out_.root == root_kind::disk || about_ == subject::bytes;
       if (names_stay && (v == verb::unlink || v == verb::rename)) continue;
+      if (out_.may_starve && names_paths(v)) continue;
       for (std::uint64_t n = draw_.between(1, 4); n != 0; --n) verbs_.push_back(v);
     }
     for (std::uint64_t n = draw_.between(2, 5); n != 0; --n) verbs_.push_back(verb::open);
     if (draw_.percent(50)) verbs_.push_back(verb::append);
+    if (!out_.may_starve) return;
+    // Of an append that got no frame nobody knows where it was to lie.
+    std::erase(verbs_, verb::append);
+    verbs_.insert(verbs_.end(), 8, verb::load);
   }
 
   void draw_flag_weights() {
@@ -172,6 +184,7 @@ class drawer {
 
   // Who maps a page for writing holds it, and waits for one frame more.
   void make_room() {
+    if (out_.may_starve) return;
     const bool stores = std::find(verbs_.begin(), verbs_.end(), verb::store) != verbs_.end();
     if (!stores && !by_pointer_) return;
     for (fuzz_mount& m : out_.mounts) {
@@ -243,6 +256,7 @@ class drawer {
     c.mount = mount_of_[g][c.handle];
     draw_bytes(c);
     if (c.what == verb::scratch) c.flags = static_cast<int>(g);
+    if ((c.what == verb::load || c.what == verb::poke) && out_.may_starve) c.flags = draw_.percent(70) ? 1 : 0;
     if (is_close(c.what)) open_[g][c.handle] = false;
     mine.push_back(c);
   }
@@ -312,7 +326,7 @@ class drawer {
     if (c.what == verb::sync) c.flags = static_cast<int>(draw_.below(3));
     if (c.what == verb::cut) c.begin = draw_.percent(20) ? 0 : draw_.below(most_);
     if (c.what == verb::read || c.what == verb::look || c.what == verb::load || takes_bytes(c.what)) {
-      const std::uint64_t longest = draw_.percent(50) ? 40 : std::min<std::uint64_t>(most_, 3000);
+      const std::uint64_t longest = draw_.percent(out_.may_starve ? 10 : 50) ? 40 : std::min<std::uint64_t>(most_, 3000);
       c.nbytes = draw_.between(1, longest);
       if (c.what != verb::append) c.begin = draw_.below(most_);
       if (takes_bytes(c.what)) c.id = ++id_;

@@ -148,12 +148,14 @@ class history {
     for (std::size_t i = 0; i < events_.size(); ++i) {
       const event& e = events_[i];
       const opened_file* o = handle(i);
-      if (!e.was_made() || e.got.value < 0) continue;
+      const bool writes = e.made.what == verb::write || e.made.what == verb::store || e.made.what == verb::poke;
+      const bool in_part = !e.by_process() && writes && e.got.value == -ENOMEM;  // some pages got no frame
+      if (!e.was_made() || (e.got.value < 0 && !in_part)) continue;
       const auto value = static_cast<std::uint64_t>(e.got.value);
       change c{.id = e.made.id, .begin = e.got.begin, .end = e.got.end, .text = e.text()};
       if (e.by_process()) {
-        if (e.made.what != verb::write && e.made.what != verb::append) continue;
-        c.first = c.origin = e.made.what == verb::write ? e.made.begin : value;
+        if (e.made.what != verb::write) continue;
+        c.first = c.origin = e.made.begin;
         c.last = c.first + e.made.nbytes;
         c.flushed = c.end;
         files_[e.got.inode].changes.push_back(c);
@@ -172,17 +174,22 @@ class history {
         c.first = c.origin = value;
         c.last = value + e.made.nbytes;
         c.appends = true;
-      } else if (e.made.what == verb::write || e.made.what == verb::store || e.made.what == verb::poke) {
+      } else if (writes) {
         c.first = c.origin = e.made.begin;
-        c.last = c.first + value;
+        c.last = c.first + (in_part ? 0 : value);
         c.grows = e.made.what == verb::write;
         c.certain = c.grows || !o->once();  // of a page that was not read in, a zero may be none
       } else {
         continue;
       }
-      if (c.first == c.last) continue;
       c.flushed = c.cuts ? c.end : flushed_by(*o, c.end);
-      files_[o->inode].changes.push_back(c);
+      auto& changes = files_[o->inode].changes;
+      if (c.first != c.last) changes.push_back(c);
+      if (!in_part && (e.made.what != verb::write || value == e.made.nbytes)) continue;
+      c.certain = false;
+      c.first = c.last;
+      c.last = e.made.begin + e.made.nbytes;
+      changes.push_back(c);
     }
   }
 
@@ -192,7 +199,8 @@ class history {
     for (std::size_t i = 0; i < events_.size(); ++i) {
       const event& e = events_[i];
       const opened_file* o = handle(i);
-      if (o == nullptr || o->by != writer.by || !o->writes() || e.got.value != 0 || e.got.begin < end) continue;
+      if (o == nullptr || o->by != writer.by || !o->writes() || e.got.begin < end) continue;
+      if (e.got.value != 0 && e.got.value != -ENOMEM) continue;  // a write that got no frame is told; all others are flushed
       if (is_close(e.made.what) || e.made.what == verb::sync) first = std::min(first, e.got.end);
     }
     return first;

@@ -271,10 +271,10 @@ struct interpreter {
         r.value = store(group, f, c);
         return;
       case verb::load:
-        r.value = load_bytes(group, f, c.begin, c.nbytes, out + c.out, error);
+        r.value = load_bytes(group, f, c.begin, c.nbytes, out + c.out, c.flags != 0, error);
         return;
       case verb::poke:
-        r.value = poke_bytes(group, f, c.begin, c.nbytes, src, error);
+        r.value = poke_bytes(group, f, c.begin, c.nbytes, src, c.flags != 0, error);
         return;
       case verb::add:
         r.value = add_one(group, f, c.begin);

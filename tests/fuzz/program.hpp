@@ -20,11 +20,11 @@ enum class verb : std::uint32_t {
   close_all,  // as many handles as `count` says, from `handle` on
   read,       // pread
   look,       // map_page, its bytes, unmap_page
-  load,       // through pointers, a byte a lane
+  load,       // through pointers: each lane every group.size()-th byte, or with flags a stretch of its own, in a page of its own
   write,      // pwrite
   append,
   store,    // map_page_to_write, stores, unmap_page
-  poke,     // through pointers, a byte a lane
+  poke,     // through pointers, as load
   add,      // fetch_add of 1 on a word of 8 bytes, through a pointer, by the group's leader
   scratch,  // a private mapping: writes bytes, reads them back, gives them up
   cut,      // ftruncate
@@ -68,7 +68,7 @@ constexpr unsigned handles_per_group = 4;
 inline constexpr const char* counters_name = "counters";
 inline constexpr std::uint64_t counters_nbytes = 1040;
 
-// This process and the second one take the names' verbs, write, append, cut and read by path, each opening the file itself.
+// This process and the second one write by path, opening the file themselves, and change names.
 struct round {
   std::vector<calls> groups;  // of the active groups
   calls host, peer;           // while the kernel runs
@@ -106,7 +106,7 @@ struct program {
   std::vector<round> rounds;
   std::map<unsigned, given_schedule> schedules;  // by round; the others are drawn
   std::string kept;                              // of its calls; nothing: all
-  bool may_starve = false;                       // more pages may be pinned than there are frames: -ENOMEM
+  bool may_starve = false;                       // more pages may be pinned than there are frames: -ENOMEM, but of loads
 };
 
 inline std::string flags_text(int flags) {

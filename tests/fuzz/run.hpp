@@ -42,6 +42,7 @@ class program_run {
   void add_to(std::map<verb, std::map<std::int64_t, std::uint64_t>>& tally) const {
     for (const event& e : checks_->events()) ++tally[e.made.what][std::min<std::int64_t>(e.got.value, 0)];
   }
+  std::uint64_t reads_past_cache() const { return past_cache_; }
   std::uint64_t searches_given_up() const { return checks_ ? checks_->searches_given_up() : 0; }
 
  private:
@@ -264,6 +265,7 @@ class program_run {
   std::string left_in_mounts() {
     for (std::size_t m = 0; m < mounts_.size(); ++m) {
       const mount_counters c = mounts_[m]->counters();
+      past_cache_ += c.past_cache;
       const std::pair<std::uint64_t, const char*> zero[] = {
           {c.pins, "pins"},
           {c.pinned_frames, "pinned_frames"},
@@ -275,6 +277,7 @@ class program_run {
           {c.host_opens - c.host_closes, "host_opens - host_closes"},
           {mounts_[m]->open_files().size(), "open files"},
           {checks_->accesses_failed() ? 0 : c.fault_errors, "fault_errors"},
+          {program_.may_starve ? 0 : c.past_cache, "past_cache"},
       };
       for (const auto& [value, name] : zero) {
         if (value != 0) return numbered("at the end mount ", m) + " has " + name + " " + std::to_string(value);
@@ -302,7 +305,7 @@ class program_run {
   device_buffer<membership> members_{program_.how.members()};
   std::unique_ptr<device_buffer<group_handles>> handles_;
   device_buffer<std::uint64_t> clock_{1};
-  std::uint64_t now_ = 1;
+  std::uint64_t now_ = 1, past_cache_ = 0;
   std::unique_ptr<checks> checks_;
   std::map<unsigned, simt::schedule_trace> traces_;
 };

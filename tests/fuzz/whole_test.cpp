@@ -21,7 +21,7 @@ TEST(fuzz, programs_do_what_is_promised) {
   const fuzz::peer_process peer;
   unsigned nfailed = 0;
   std::map<fuzz::verb, std::map<std::int64_t, std::uint64_t>> tally;
-  std::uint64_t given_up = 0;
+  std::uint64_t given_up = 0, past_cache = 0;
   for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
     fuzz::program program = fuzz::drawer(seed)();
     if (const char* text = std::getenv("GPUFS_TEST_KEEP")) program = with_calls(program, fuzz::numbers_from_text(text));
@@ -36,6 +36,7 @@ TEST(fuzz, programs_do_what_is_promised) {
       wrong = run();
       run.add_to(tally);
       given_up += run.searches_given_up();
+      past_cache += run.reads_past_cache();
       ASSERT_FALSE(HasFailure()) << "repeat with GPUFS_TEST_SEED=" << seed;
     }
     tell_progress("programs of all verbs", seeds, seed);
@@ -51,6 +52,7 @@ TEST(fuzz, programs_do_what_is_promised) {
     FAIL() << wrong << "\nshorter: " << shrink.wrong() << '\n' << shrink.summary() << '\n' << to_text(shrink.shortest());
   }
   EXPECT_EQ(nfailed, 0u);
+  const bool many = seeds.end - seeds.first >= 1000;
   const bool tells = number_from_environment("GPUFS_TEST_PROGRESS", 0) != 0;
   for (auto& [what, results] : tally) {
     if (tells) std::cout << fuzz::verb_names[static_cast<int>(what)] << ':';
@@ -58,11 +60,15 @@ TEST(fuzz, programs_do_what_is_promised) {
       if (tells) std::cout << ' ' << (value == fuzz::skipped ? "skipped" : std::to_string(value)) << " x" << count;
     }
     if (tells) std::cout << '\n';
-    if (seeds.end - seeds.first >= 1000) {  // of fewer, some verbs meet no file that they may have
+    if (many) {  // of fewer, some verbs meet no file that they may have
       EXPECT_GT(results[0], 0u) << fuzz::verb_names[static_cast<int>(what)] << " never went well";
     }
   }
-  if (tells) std::cout << given_up << " orders were not looked for to the end" << std::endl;
+  EXPECT_TRUE(past_cache != 0 || !many) << "nothing was read past the cache";
+  if (tells) {
+    std::cout << given_up << " orders were not looked for to the end, " << past_cache << " elements were read past the cache"
+              << std::endl;
+  }
 }
 
 // The second process.
