@@ -17,7 +17,7 @@ struct posix_result {
   std::uint64_t inode = 0;
 };
 
-// By a path below `root`. write and append open the file, which must be there.
+// By a path below `root`. write opens the file, which must be there.
 inline posix_result make_by_posix(const std::string& root, const call& c) {
   const std::string path = root + "/" + c.path, second = root + "/" + c.second;
   const auto result = [](int error) { return posix_result{error == 0 ? 0 : -errno, 0}; };
@@ -30,19 +30,15 @@ inline posix_result make_by_posix(const std::string& root, const call& c) {
       return result(::mkdir(path.c_str(), 0777));
     case verb::rename:
       return result(::rename(path.c_str(), second.c_str()));
-    case verb::write:
-    case verb::append: {
-      const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | (c.what == verb::append ? O_APPEND : 0));
+    case verb::write: {
+      const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
       if (fd < 0) return {-errno, 0};
       struct ::stat status {};
       posix_result r{::fstat(fd, &status) != 0 ? -errno : 0, status.st_ino};
       const auto bytes = content(c.id, 0, c.nbytes);
-      if (r.value == 0 && c.what == verb::write) {
+      if (r.value == 0) {
         const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(c.begin));
         r.value = n < 0 ? -errno : n;
-      } else if (r.value == 0) {
-        const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-        r.value = n < 0 ? -errno : static_cast<std::int64_t>(::lseek(fd, 0, SEEK_CUR)) - n;
       }
       ::close(fd);
       return r;
