@@ -5,6 +5,10 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <chrono>
+#include <csignal>
+#include <thread>
+
 #include "fuzz/posix.hpp"
 
 extern char** environ;
@@ -29,6 +33,7 @@ class peer_process {
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) fail_errno("socketpair");
     ::fcntl(ends[0], F_SETFD, FD_CLOEXEC);
     socket_ = ends[0];
+    set_longest(longest_);
     std::vector<std::string> variables{std::string(peer_variable) + "=" + std::to_string(ends[1])};
     for (char** e = environ; *e != nullptr; ++e) {
       if (!std::string(*e).starts_with("GTEST_")) variables.emplace_back(*e);
@@ -51,7 +56,21 @@ class peer_process {
   peer_process& operator=(const peer_process&) = delete;
   ~peer_process() {
     ::close(socket_);
-    if (child_ != 0) ::waitpid(child_, nullptr, 0);
+    if (child_ == 0) return;
+    const auto until = std::chrono::steady_clock::now() + longest_;
+    while (::waitpid(child_, nullptr, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() > until) ::kill(child_, SIGKILL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  pid_t pid() const { return child_; }
+  // How long a call may take it, and its end.
+  void set_longest(std::chrono::seconds longest) {
+    longest_ = longest;
+    const timeval most{.tv_sec = static_cast<time_t>(longest.count()), .tv_usec = 0};
+    for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+      if (::setsockopt(socket_, SOL_SOCKET, option, &most, sizeof most) != 0) fail_errno("setsockopt");
+    }
   }
 
   posix_result make(const std::string& root, const call& c) const {
@@ -63,8 +82,8 @@ class peer_process {
       all += *texts[i];
     }
     posix_result got{};
-    if (!pass(::write, &r, sizeof r) || !pass(::write, all.data(), all.size()) || !pass(::read, &got, sizeof got)) {
-      throw std::runtime_error("the second process is gone");
+    if (!pass(send_quietly, &r, sizeof r) || !pass(send_quietly, all.data(), all.size()) || !pass(::read, &got, sizeof got)) {
+      throw std::runtime_error("the second process is gone, or does not answer");
     }
     return got;
   }
@@ -81,12 +100,17 @@ class peer_process {
       }
       const posix_result got = make_by_posix(
           texts[2], {.what = r.what, .path = texts[0], .second = texts[1], .begin = r.begin, .nbytes = r.nbytes, .id = r.id});
-      if (!other.pass(::write, &got, sizeof got)) return;
+      if (!other.pass(send_quietly, &got, sizeof got)) return;
     }
   }
 
  private:
   explicit peer_process(int socket) : socket_(socket) {}  // of the second process itself
+
+  // No SIGPIPE where nobody is there any more.
+  static ssize_t send_quietly(int socket, const void* bytes, std::size_t nbytes) {
+    return ::send(socket, bytes, nbytes, MSG_NOSIGNAL);
+  }
   template <class Transfer, class Bytes>
   bool pass(Transfer transfer, Bytes* bytes, std::size_t nbytes) const {
     for (std::size_t done = 0; done < nbytes;) {
@@ -100,6 +124,7 @@ class peer_process {
 
   int socket_ = -1;
   pid_t child_ = 0;
+  std::chrono::seconds longest_{120};
 };
 
 }  // namespace fuzz

@@ -203,20 +203,24 @@ class program_run {
     clock_.write_one(now_);
 
     std::vector<event> by_processes[2];
-    const auto make_all = [r](const calls& list, unsigned actor, std::vector<event>& made, auto make) {
-      return std::thread([&list, actor, &made, make, r] {
-        for (const call& c : list) {
-          const posix_result got = make(c);
-          event& e = made.emplace_back(event{.made = c, .round = r, .actor = actor});
-          e.got.value = got.value;
-          e.got.inode = got.inode;
+    std::string wrong_there[2];
+    const auto make_all = [&](const calls& list, unsigned actor, auto make) {
+      const unsigned which = actor - host_actor;
+      return std::thread([&list, actor, &made = by_processes[which], &wrong = wrong_there[which], make, r] {
+        try {
+          for (const call& c : list) {
+            const posix_result got = make(c);
+            event& e = made.emplace_back(event{.made = c, .round = r, .actor = actor});
+            e.got.value = got.value;
+            e.got.inode = got.inode;
+          }
+        } catch (const std::exception& e) {
+          wrong = e.what();
         }
       });
     };
-    std::thread host =
-        make_all(what.host, host_actor, by_processes[0], [this](const call& c) { return make_by_posix(dir_.path(), c); });
-    std::thread peer =
-        make_all(what.peer, peer_actor, by_processes[1], [this](const call& c) { return peer_.make(dir_.path(), c); });
+    std::thread host = make_all(what.host, host_actor, [this](const call& c) { return make_by_posix(dir_.path(), c); });
+    std::thread peer = make_all(what.peer, peer_actor, [this](const call& c) { return peer_.make(dir_.path(), c); });
     simt::cpu_schedule schedule = program_.how.schedule;
     set_schedule(r, schedule);
     std::string wrong;
@@ -229,6 +233,9 @@ class program_run {
     }
     host.join();
     peer.join();
+    for (const std::string& there : wrong_there) {
+      if (wrong.empty()) wrong = there;
+    }
     if (!wrong.empty()) return wrong;
 
     const auto got = results.read();

@@ -71,6 +71,23 @@ TEST(fuzz, programs_do_what_is_promised) {
   }
 }
 
+// The program then fails with that; it took the test along with it (SIGPIPE, std::terminate), or waited for ever.
+TEST(fuzz_peer, that_dies_or_hangs_is_told_of) {
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    fuzz::peer_process peer;
+    fuzz::program program;
+    program.rounds.emplace_back().peer = {2, {.what = fuzz::verb::mkdir, .path = "x"}};
+    program.mounts.emplace_back().options.cache_nbytes = 1 << 16;
+    program.how.grid = 1;
+    program.how.block = 32;
+    program.how.warps = {group_kind::warp};
+    EXPECT_EQ(fuzz::program_run(program, peer)(), "");
+    ASSERT_EQ(::kill(peer.pid(), signal), 0);
+    if (signal == SIGSTOP) peer.set_longest(std::chrono::seconds(1));
+    EXPECT_EQ(fuzz::program_run(program, peer)(), "the second process is gone, or does not answer");
+  }
+}
+
 // The second process.
 TEST(fuzz_peer, DISABLED_serves) {
   const std::uint64_t socket = number_from_environment(fuzz::peer_variable, 0);
