@@ -77,17 +77,20 @@ class checks {
       const bool also = (what == verb::store && e.got.value == -ENXIO) || (by_pointer && o->reads() && e.got.value == -EACCES);
       return e.got.value == -EBADF || also ? "" : not_what("-EBADF");
     }
+    const bool failing = program_.mounts[o->mount].store == store_choice::failing;
     if (program_.may_starve && e.got.value == -ENOMEM && wants_frames(what)) return "";
+    if (failing && e.got.value == -EIO && (wants_frames(what) || what == verb::load)) return "";
     switch (what) {
       case verb::close:
       case verb::close_all:
       case verb::sync:
-        if (e.got.value == -ENOMEM && lost_by_pointer(e, *o)) return "";
+        if (no_page(e.got.value) && lost_by_pointer(e, *o)) return "";
         return e.got.value == 0 ? "" : not_what("0");
       case verb::cut:
         return e.got.value == 0 ? "" : not_what("0");
       case verb::write:
-        if (program_.may_starve && e.got.value > 0 && e.got.value < static_cast<std::int64_t>(e.made.nbytes)) return "";
+        if ((program_.may_starve || failing) && e.got.value > 0 && e.got.value < static_cast<std::int64_t>(e.made.nbytes))
+          return "";
         return e.got.value == static_cast<std::int64_t>(e.made.nbytes) ? "" : not_what("all bytes");
       case verb::append:
         return e.got.value >= 0 ? "" : not_what("an offset");
@@ -114,12 +117,12 @@ class checks {
            v == verb::scratch;
   }
 
-  // Whether a write through a pointer to the file got no frame, which is told once more by who syncs or closes it.
+  // Whether a write through a pointer to the file got no page, which is told once more by who syncs or closes it.
   bool lost_by_pointer(const event& e, const opened_file& o) const {
     for (std::size_t i = 0; i < past_.events().size(); ++i) {
       const event& other = past_.events()[i];
       const opened_file* theirs = past_.handle(i);
-      if ((other.made.what != verb::poke && other.made.what != verb::add) || other.got.value != -ENOMEM) continue;
+      if ((other.made.what != verb::poke && other.made.what != verb::add) || other.got.value != e.got.value) continue;
       if (theirs != nullptr && theirs->inode == o.inode && theirs->mount == o.mount && other.got.begin < e.got.end) return true;
     }
     return false;

@@ -16,6 +16,7 @@ class drawer {
     const std::uint64_t theme = draw_.below(100);
     about_ = under_tsan || (theme >= 50 && theme < 80) ? subject::names : theme < 50 ? subject::all : subject::bytes;
     out_.may_starve = about_ != subject::names && draw_.percent(15);
+    reads_fail_ = about_ != subject::names && !out_.may_starve && draw_.percent(10);
     draw_groups();
     draw_mounts();
     draw_names();
@@ -89,6 +90,7 @@ class drawer {
                 : store < 65 ? store_choice::direct
                 : store < 90 ? store_choice::mapped_all
                              : store_choice::slow;
+      if (reads_fail_) m.store = store_choice::failing;
       if (under_memcheck() && m.store == store_choice::mapped_all) m.store = store_choice::posix;
     }
   }
@@ -158,10 +160,10 @@ class drawer {
     }
     for (std::uint64_t n = draw_.between(2, 5); n != 0; --n) verbs_.push_back(verb::open);
     if (draw_.percent(50)) verbs_.push_back(verb::append);
-    if (!out_.may_starve) return;
-    // Of an append that got no frame nobody knows where it was to lie.
+    if (!out_.may_starve && !reads_fail_) return;
+    // Of an append that got no page nobody knows where it was to lie.
     std::erase(verbs_, verb::append);
-    verbs_.insert(verbs_.end(), 8, verb::load);
+    if (out_.may_starve) verbs_.insert(verbs_.end(), 8, verb::load);
   }
 
   void draw_flag_weights() {
@@ -174,7 +176,7 @@ class drawer {
     // Pointers into what has been cut fail.
     const auto drawn = [this](verb v) { return std::find(verbs_.begin(), verbs_.end(), v) != verbs_.end(); };
     by_pointer_ = drawn(verb::load) || drawn(verb::poke) || drawn(verb::scratch) || drawn(verb::add);
-    may_cut_ &= !by_pointer_;
+    may_cut_ &= !by_pointer_ && !reads_fail_;
     if (!may_cut_) std::erase(verbs_, verb::cut);
     // Whether all opens of a program write, some, or most only read.
     reads_ = draw_.pick(about_ == subject::names ? std::vector<unsigned>{0, 0, 20} : std::vector<unsigned>{0, 20, 60});
@@ -358,7 +360,7 @@ class drawer {
   std::string hot_;
   std::uint64_t most_ = 0, id_ = 0;
   std::vector<verb> verbs_;
-  bool may_cut_ = false, by_pointer_ = false;
+  bool reads_fail_ = false, may_cut_ = false, by_pointer_ = false;
   unsigned creates_ = 0, reads_ = 0, once_ = 0, odd_ = 0, renames_directories_ = 0;  // percent
   std::vector<std::vector<bool>> open_;                                              // [group][handle], if all went well
   std::vector<std::vector<unsigned>> mount_of_;

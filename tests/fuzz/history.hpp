@@ -13,6 +13,9 @@ namespace fuzz {
 
 constexpr unsigned host_actor = 1000, peer_actor = 1001;
 
+// No frame, or it was not read in.
+inline bool no_page(std::int64_t value) { return value == -ENOMEM || value == -EIO; }
+
 // A call that was made.
 struct event {
   call made;  // of open_all, and close_all, one for each file
@@ -149,7 +152,7 @@ class history {
       const event& e = events_[i];
       const opened_file* o = handle(i);
       const bool writes = e.made.what == verb::write || e.made.what == verb::store || e.made.what == verb::poke;
-      const bool in_part = !e.by_process() && writes && e.got.value == -ENOMEM;  // some pages got no frame
+      const bool in_part = !e.by_process() && writes && no_page(e.got.value);  // some pages were not to be had
       if (!e.was_made() || (e.got.value < 0 && !in_part)) continue;
       const auto value = static_cast<std::uint64_t>(e.got.value);
       change c{.id = e.made.id, .begin = e.got.begin, .end = e.got.end, .text = e.text()};
@@ -200,7 +203,7 @@ class history {
       const event& e = events_[i];
       const opened_file* o = handle(i);
       if (o == nullptr || o->by != writer.by || !o->writes() || e.got.begin < end) continue;
-      if (e.got.value != 0 && e.got.value != -ENOMEM) continue;  // a write that got no frame is told; all others are flushed
+      if (e.got.value != 0 && !no_page(e.got.value)) continue;  // a write that got no page is told; all others are flushed
       if (is_close(e.made.what) || e.made.what == verb::sync) first = std::min(first, e.got.end);
     }
     return first;

@@ -75,8 +75,9 @@ struct round {
 };
 
 enum class root_kind { memory, disk };
-enum class store_choice { automatic, posix, direct, mapped_all, slow };
-inline constexpr const char* store_names[] = {"auto", "posix", "posix O_DIRECT", "auto that maps all", "calls that are slow"};
+enum class store_choice { automatic, posix, direct, mapped_all, slow, failing };
+inline constexpr const char* store_names[] = {
+    "auto", "posix", "posix O_DIRECT", "auto that maps all", "calls that are slow", "reads that fail"};
 
 struct fuzz_mount {
   mount_options options;

@@ -85,6 +85,13 @@ class program_run {
       case store_choice::mapped_all:
         o.custom_store = mapping_store(dir_.path());
         break;
+      case store_choice::failing: {
+        auto failing = std::make_shared<faulty_store>(
+            std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
+        failing->wrong().fail_every = 4;
+        o.custom_store = failing;
+        break;
+      }
       case store_choice::slow: {
         auto slow = std::make_shared<faulty_store>(
             std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
