@@ -52,8 +52,8 @@ struct mount_options {
                                       // are. 0: a quarter of the cache; at most half of it
   std::uint32_t nworkers = 0;         // host threads, at most 1024; 0: one a core, at least 2, at most 16
   std::uint32_t nrings = 0;           // allocation rings; 0: 64 or more, fewer in small caches
-  std::uint32_t request_rings = 0;    // at most 4096; 0: 256, fewer for large pages
-  std::uint32_t request_slots = 0;    // a ring, a power of two from 2 to 1024; 0: 8
+  std::uint32_t request_rings = 0;    // 0: 256, fewer for large pages
+  std::uint32_t request_slots = 0;    // a ring, a power of two from 2 on; 0: 8. 2^16 in all rings at most
   std::uint32_t request_batch = 64;   // requests that a host thread takes at once, 1 to 64
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);  // the host's answer to one request
   // For a frame while all are pinned. Reads through pointers wait a sixteenth of it, and then read past the cache.

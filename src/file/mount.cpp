@@ -67,10 +67,8 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   const auto fit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(staging_budget_nbytes / payload, 128, 2048));
   if (o.request_slots == 0) o.request_slots = 8;
   if (o.request_rings == 0) o.request_rings = std::max(fit / o.request_slots, 1u);
-  if (!std::has_single_bit(o.request_slots) || o.request_slots < 2 || o.request_slots > 1024) {
-    refuse("request_slots must be a power of two from 2 to 1024");
-  }
-  if (o.request_rings > 4096) refuse("request_rings must be at most 4096");
+  if (!std::has_single_bit(o.request_slots) || o.request_slots < 2) refuse("request_slots must be a power of two, at least 2");
+  if (std::uint64_t{o.request_rings} * o.request_slots > 1u << 16) refuse("request_rings x request_slots must be at most 2^16");
   if (o.nworkers > 1024) refuse("nworkers must be at most 1024");
   if (o.store > store_kind::mapped) refuse("store is none of store_kind");
   if (o.on_failed_accesses > failed_accesses::abort) refuse("on_failed_accesses is none of failed_accesses");

@@ -26,7 +26,7 @@ constexpr std::array calls{
     failing_call{"openat2", EMFILE, either},
     failing_call{"openat2", EINTR, none},
     failing_call{"openat2", EAGAIN, none},
-    failing_call{"openat", ENOMEM, told},
+    failing_call{"openat", ENOMEM, either},
     failing_call{"open", EMFILE, either},
     failing_call{"pread", EIO, either},
     failing_call{"pread", EINTR, none},
