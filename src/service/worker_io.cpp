@@ -177,11 +177,13 @@ bool worker::reap() {
     if ((result > 0 && finished.done >= finished.nbytes) || (result == 0 && ended(finished))) {
       finished.read = true;
       // A remote file's server must be asked whether it has changed, and to close it.
-      finished.file->remote ? push_slow(std::move(finished)) : read_.push_back(std::move(finished));
-    } else if (result == 0) {
+      return finished.file->remote ? push_slow(std::move(finished)) : read_.push_back(std::move(finished));
+    }
+    if (result > 0 || result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED) {
+      return push_slow(std::move(finished));  // this file system or kernel does not do it so, or a signal came between
+    }
+    if (result == 0) {
       fail_read(finished, -ESTALE, "the file has become shorter");
-    } else if (result > 0 || result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED) {
-      push_slow(std::move(finished));  // this file system or kernel does not do it so, or a signal came between
     } else {
       fail_read(finished, result);
     }

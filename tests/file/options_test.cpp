@@ -73,6 +73,25 @@ TEST_F(mount_options_are, refused_beyond_their_ends_and_taken_at_them) {
   expect_made([](mount_options& o) { o.frame_timeout = std::chrono::nanoseconds(0); });
 }
 
+// What options() says of a mount.
+TEST_F(mount_options_are, filled_in) {
+  const auto of = [this](const mount_options& o) { return mount(dir_.path(), o).options(); };
+  const mount_options usual = of({.cache_nbytes = 1024 * 4096});
+  EXPECT_EQ(usual.dirty_nbytes, 256u * 4096);
+  EXPECT_EQ(usual.nrings, 16u);
+  EXPECT_EQ(usual.request_slots, 8u);
+  EXPECT_EQ(usual.request_rings, 256u);
+  EXPECT_EQ(usual.max_mappings, 4096u);
+  EXPECT_GT(usual.pin_nbytes, 0u);
+  EXPECT_EQ(of({.cache_nbytes = 16 << 20, .page_nbytes = 2 << 20}).request_rings, 16u) << "128 requests of 2 MiB";
+  EXPECT_EQ(of({.cache_nbytes = 10 * 4096, .dirty_nbytes = 9 * 4096}).dirty_nbytes, 5u * 4096);
+  EXPECT_EQ(of({.cache_nbytes = 10 * 4096, .nrings = 11}).nrings, 10u);
+  EXPECT_EQ(of({.cache_nbytes = 10 * 4096, .nrings = 3}).nrings, 3u);
+  EXPECT_EQ(of({.cache_nbytes = 10 * 4096}).nrings, 1u);
+  EXPECT_EQ(of({.cache_nbytes = 64 << 10, .max_mappings = 5}).max_mappings, 8u);
+  EXPECT_EQ(of({.cache_nbytes = 64 << 10, .io_timeout = std::chrono::nanoseconds(1)}).io_timeout.count(), 1);
+}
+
 TEST_F(mount_options_are, refused_where_the_root_is_no_directory) {
   dir_.add("file", 10, 1);
   const auto said_of = [](const std::string& root) -> std::string {

@@ -410,6 +410,29 @@ TEST(rings, TakeNothingBeforeItsSlotIsAnswered) {
   EXPECT_EQ(take(8), 1u);
 }
 
+TEST(error_log, CountsWhatIsRepeatedAndSaysWhenItWasLast) {
+  service::error_log log;
+  log.add("read", "f", EIO, "");
+  const auto first = log.entries().at(0);
+  EXPECT_EQ(first.count, 1u);
+  ASSERT_TRUE(wait_until([&] { return std::chrono::system_clock::now() > first.time; }));
+  log.add("read", "f", EIO, "");
+  ASSERT_EQ(log.entries().size(), 1u);
+  EXPECT_EQ(log.entries()[0].count, 2u);
+  EXPECT_GT(log.entries()[0].time, first.time);
+  for (const auto& [operation, path, error] : {std::tuple{"write", "f", EIO}, {"read", "g", EIO}, {"read", "f", EPERM}}) {
+    const std::size_t before = log.entries().size();
+    log.add(operation, path, error, "");
+    EXPECT_EQ(log.entries().size(), before + 1);
+  }
+}
+
+TEST(error_log, CountsAnswersByErrno) {
+  service::error_log log;
+  for (const int error : {EIO, EIO, 255, 256, 0, -1}) log.count(error);
+  EXPECT_EQ(log.counts(), (std::map<int, std::uint64_t>{{0, 3}, {EIO, 2}, {255, 1}}));
+}
+
 TEST(error_log, WritesReadableLines) {
   service::error_log log;
   log.add("open", "a/b", ENOENT, "");
