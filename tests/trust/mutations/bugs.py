@@ -794,7 +794,8 @@ BUGS = (
         "a handle that a device has guessed is good before its file is entered",
         "src/service/open_files.cpp",
         "  entered result{.handle = handle_of(e)};\n",
-        "  entered result{.handle = handle_of(e)};\n  e.state.store(opened(e.generation), std::memory_order_release);\n",
+        "  entered result{.handle = handle_of(e)};\n"
+        "  e.state.store(opened(e.generation), std::memory_order_release);\n",
         "service_test",
         "open_files.WhoGuessesAHandleClosesNothingThatIsStillBeingEntered",
     ),
