@@ -47,6 +47,32 @@ TEST_P(writes, a_new_file) {
   expect_all_written(m);
 }
 
+// A file has fewer than 2^32 pages.
+TEST(write_limits, the_last_byte_that_a_file_may_have) {
+  const temp_dir dir(memory_directory());
+  const mount m(dir.path(), writing());
+  players one(m.ref(), {});
+  constexpr std::int64_t most = ((std::int64_t{1} << 32) - 1) * page;
+  script s;
+  s.open(0, "large", O_RDWR | O_CREAT);
+  const auto over = s.ftruncate(0, most + 1), cut = s.ftruncate(0, most), size = s.fstat(0);
+  const auto beyond = s.pwrite(0, content(1, 0, 1), most), last = s.pwrite(0, content(1, 0, 1), most - 1);
+  const auto across = s.pwrite(0, content(2, 0, 2), most - 1), read = s.pread(0, 10, most - 5);
+  const auto more = s.append(0, content(3, 0, 1));
+  const auto close = s.close(0);
+  const auto got = one.run(s);
+  EXPECT_EQ(got[over].value, -EFBIG);
+  EXPECT_EQ(got[cut].value, 0);
+  EXPECT_EQ(got[size].value, most);
+  EXPECT_EQ(got[beyond].value, -EFBIG);
+  EXPECT_EQ(got[last].value, 1);
+  EXPECT_EQ(got[across].value, -EFBIG);
+  EXPECT_EQ(got[read].value, 5);
+  EXPECT_EQ(got[read].bytes[4], content(1, 0, 1)[0]);
+  EXPECT_EQ(got[more].value, -EFBIG);
+  EXPECT_EQ(got[close].value, 0);
+}
+
 TEST_P(writes, parts_of_pages) {
   dir_.add("file", 5000, 1);
   auto wanted = content(1, 0, 5000);
