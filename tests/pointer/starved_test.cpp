@@ -426,25 +426,32 @@ TEST_F(starved_ptr, a_page_with_too_many_pins_takes_no_more_and_is_read) {
 
 // All frames are held; then each lane of warp 1 reads a page that can be read, and one that the store fails to read.
 struct half_readable_kernel : pointer_job {
+  inverting handler;  // number 0: none
+
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     const file f = open(warp, fs, path);
-    {
-      const auto p = map<const std::uint32_t>(warp, f);
-      const auto held = p + simt::lane_id() * per_page;
-      if (simt::warp_rank() == 0 && simt::lane_id() < nframes) mine()[0] = held.fault_in();
-      this_block().sync();
-      if (simt::warp_rank() == 1) {
-        const std::int64_t i = 9 * per_page + simt::lane_id();
-        const auto good = p + i, bad = p + 20 * per_page;
-        mine()[0] = *good == word_at(i) ? good.error() : 1;
-        mine()[1] = *bad;
-        mine()[2] = bad.error();
-      }
-      this_block().sync();
+    if (handler.number == 0) {
+      work(map<const std::uint32_t>(warp, f), 0);
+    } else {
+      work(map<const std::uint32_t>(warp, f, 0, to_the_end, map_flags::none, handler), ~std::uint32_t{0});
     }
     warp.sync();
     close(warp, f);
+  }
+  template <class Words>
+  GPUFS_DEVICE void work(const Words& p, std::uint32_t inverted) const {
+    const auto held = p + simt::lane_id() * per_page;
+    if (simt::warp_rank() == 0 && simt::lane_id() < nframes) mine()[0] = held.fault_in();
+    this_block().sync();
+    if (simt::warp_rank() == 1) {
+      const std::int64_t i = 9 * per_page + simt::lane_id();
+      const auto good = p + i, bad = p + 20 * per_page;
+      mine()[0] = *good == (word_at(i) ^ inverted) ? good.error() : 1;
+      mine()[1] = *bad;
+      mine()[2] = bad.error();
+    }
+    this_block().sync();
   }
 };
 
@@ -452,16 +459,20 @@ TEST_F(starved_ptr, only_reads_that_were_served_count_as_such_and_only_others_as
   const auto store = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path()));
   options.custom_store = store;
   store->wrong().fail_at(20 * page, 21 * page);
-  run<half_readable_kernel>(1, 64);
-  for (unsigned t = 0; t < 64; ++t) {
-    EXPECT_EQ(result(t, 0), 0) << t;
-    EXPECT_EQ(result(t, 1), 0) << t;
-    EXPECT_EQ(result(t, 2), t < 32 ? 0 : -EIO) << t;
+  for (const bool handled : {false, true}) {
+    end_mount();
+    const inverting handler{handled ? fs().new_view() : 0};
+    run<half_readable_kernel>(1, 64, handler);
+    for (unsigned t = 0; t < 64; ++t) {
+      EXPECT_EQ(result(t, 0), 0) << t;
+      EXPECT_EQ(result(t, 1), 0) << t;
+      EXPECT_EQ(result(t, 2), t < 32 ? 0 : -EIO) << t;
+    }
+    const mount_counters c = fs().counters();
+    EXPECT_EQ(c.past_cache, 32u);
+    EXPECT_EQ(c.fault_errors, 32u);
+    EXPECT_EQ(c.errors, 32u);
   }
-  const mount_counters c = fs().counters();
-  EXPECT_EQ(c.past_cache, 32u);
-  EXPECT_EQ(c.fault_errors, 32u);
-  EXPECT_EQ(c.errors, 32u);
 }
 
 #if !GPUFS_ON_CUDA  // where a stop ends the context
