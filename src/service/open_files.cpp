@@ -191,9 +191,12 @@ std::uint32_t open_files::take_free() {
   for (std::uint32_t i = 0; i < nparts; ++i) {
     free_part& part = free_[(first + i) % nparts];
     const std::scoped_lock hold(part.lock);
-    if (part.indices.size() > (any ? 0 : reuse_distance)) {
-      const std::uint32_t index = part.indices.front();
-      part.indices.pop_front();
+    if (part.n > (any ? 0 : reuse_distance)) {
+      const std::uint32_t index = part.first;
+      entry& e = *find(index);
+      part.first = e.next;
+      e.next = 0;
+      if (--part.n == 0) part.last = none;
       return index;
     }
     if (!any) break;  // an unused one is as good
@@ -271,7 +274,9 @@ void open_files::free(entry& e) {
   free_part& part = free_[e.index % nparts];
   {
     const std::scoped_lock hold(part.lock);
-    part.indices.push_back(e.index);
+    (part.n == 0 ? part.first : find(part.last)->next) = e.index;
+    part.last = e.index;
+    ++part.n;
   }
   nopen_.fetch_sub(1, std::memory_order_relaxed);  // afterwards, so that who finds room by it finds an index
 }

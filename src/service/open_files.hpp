@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -36,7 +35,7 @@ class open_files {
     std::uint32_t generation = 0;
     std::uint32_t pull_place = 0;  // in the list of open pull files
     // Under the lock of the identity's part, while it is in a chain.
-    std::uint32_t next = 0;  // in the chain, index + 1; 0 ends it
+    std::uint32_t next = 0;  // in the chain, index + 1; 0 ends it. Of a free one: the index of the one freed next
     bool chained = false;
     bool once = false;  // open_write_once
     std::unique_ptr<store::open_file> file;
@@ -176,10 +175,12 @@ class open_files {
   static constexpr std::size_t reuse_distance = 256;
   // Free entries lie in parts with locks of their own, so that threads that open and close many files seldom meet: index i in
   // part i mod nparts.
+  static constexpr std::uint32_t none = ~0u;
   static constexpr std::uint32_t nparts = 16;
   struct alignas(64) free_part {
     std::mutex lock;
-    std::deque<std::uint32_t> indices;
+    // The entry freed first, and last; by entry::next. An entry is freed in destructors, so that takes no memory.
+    std::uint32_t first = none, last = none, n = 0;
   };
   using chunk = std::array<entry, chunk_size>;
   // Chains of open files by identity. They lie in parts with locks of their own: chain c in part c mod nparts.
@@ -195,7 +196,6 @@ class open_files {
   void add_readers(std::size_t chain, std::uint64_t device, std::uint64_t inode, std::vector<ref>& to);
   void free(entry& e);
 
-  static constexpr std::uint32_t none = ~0u;
   std::uint32_t take_free();
   std::uint32_t take_unused();
   entry* find(std::uint32_t index) const;
