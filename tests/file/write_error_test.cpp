@@ -145,6 +145,24 @@ TEST_F(write_errors, are_not_told_to_an_open_that_fails) {
   expect_idle();
 }
 
+TEST_F(write_errors, of_a_truncation_end_the_open_that_wants_it) {
+  dir_.add("bad", 4 * page, 1);
+  start();
+  wrong().truncate_error = EFBIG;
+  players groups = one();
+  script s;
+  const auto cuts = s.open(0, "bad", O_RDWR | O_TRUNC);
+  const auto opens = s.open(1, "bad", O_RDWR), reads = s.pread(1, 4 * page, 0), close = s.close(1);
+  const auto got = groups.run(s);
+  EXPECT_EQ(got[cuts].value, -EFBIG);
+  EXPECT_GE(got[opens].value, 0);
+  EXPECT_EQ(got[reads].value, 4 * page);
+  EXPECT_EQ(got[close].value, 0);
+  EXPECT_EQ(mount_->counters().open_errors, 1u);
+  EXPECT_EQ(mount_->counters().host_opens, mount_->counters().host_closes);
+  expect_idle();
+}
+
 TEST_F(write_errors, are_told_by_the_mount_that_ends) {
   expect_leftovers("the kernel closes nothing");
   const auto end = [&](std::uint64_t limit, bool syncs) {

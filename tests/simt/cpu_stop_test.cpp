@@ -70,6 +70,28 @@ TEST(stop, the_deadline_reaches_lanes_that_only_spin) {
   }
 }
 
+// Lane 0 waits for nobody; the others of its warp wait for it, and warp 1 for both.
+struct wait_for_a_lane_kernel {
+  std::uint32_t* flag;
+  GPUFS_DEVICE void operator()() const {
+    if (thread_rank() == 0) {
+      backoff wait;
+      while (atomic_ref<std::uint32_t>(*flag).load(std::memory_order_relaxed) == 0) wait();
+    }
+    if (warp_rank() == 0) this_warp().ballot(true);
+    this_block().sync();
+  }
+};
+
+TEST(stop, the_deadline_names_who_waits_for_whom) {
+  device_array<std::uint32_t> flag(1);
+  const std::string text = error_of({.grid = 1, .block = 64, .schedule = {.switch_percent = 0, .timeout_ns = 200'000'000}},
+                                    wait_for_a_lane_kernel{flag.get()});
+  EXPECT_SAYS(text, "lanes: 1 backing off, 31 in warp collectives, 32 in block collectives");
+  EXPECT_SAYS(text, "block 0 warp 0 lane 1 waits in ballot for lanes {0}");
+  EXPECT_SAYS(text, "block 0 warp 1 lane 0 waits in block barrier for warp 0 lanes {0 - 31}");
+}
+
 // Lanes of warp 1 do what `how` says, the others nothing.
 enum class mistake {
   exited_in_ballot,
