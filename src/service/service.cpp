@@ -58,6 +58,12 @@ void raise_descriptor_limit(std::uint32_t max_open_files, error_log& log) {
   log.add("service", "", 0, text);
 }
 
+// "a write of 'path'", "an open of 'path'".
+std::string call_of(std::string_view operation, const std::string& path) {
+  const bool vowel = std::string_view("aeio").find(operation.front()) != std::string_view::npos;
+  return std::string(vowel ? "an " : "a ").append(operation).append(" of '").append(path).append("'");
+}
+
 }  // namespace
 
 // What hangs, for as long as there is a service.
@@ -74,15 +80,12 @@ struct service::hang_report {
     n += !one.empty();
     of->blocked.any_hung([&](const blocked_call& call) {
       // The file's entry stays, but the call itself may have closed it.
-      if (one.empty()) {
-        one =
-            std::string("a ") + call.operation + " of '" + (call.file != nullptr ? of->open.path_of(*call.file) : call.path) + "'";
-      }
+      if (one.empty()) one = call_of(call.operation, call.file != nullptr ? of->open.path_of(*call.file) : call.path);
       return true;
     });
     std::size_t nfiles = 0;
     const std::string late = of->open.late_path(&nfiles);
-    if (one.empty() && nfiles != 0) one = "a read of '" + late + "'";
+    if (one.empty() && nfiles != 0) one = call_of("read", late);
     return one.empty() ? "" : n <= 1 ? one : std::to_string(n) + " calls, one of them " + one;
   }
 };
@@ -129,7 +132,7 @@ struct service::impl {
     caller_noted(const caller_noted&) = delete;
     caller_noted& operator=(const caller_noted&) = delete;
     ~caller_noted() { set({}); }
-    void set(const char* operation, const std::string& path) const { set(std::string("a ") + operation + " of '" + path + "'"); }
+    void set(const char* operation, const std::string& path) const { set(call_of(operation, path)); }
 
    private:
     void set(std::string text) const {
