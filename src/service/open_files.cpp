@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <utility>
 
 namespace gpufs::service {
 namespace {
@@ -192,12 +193,10 @@ std::uint32_t open_files::take_free() {
     free_part& part = free_[(first + i) % nparts];
     const std::scoped_lock hold(part.lock);
     if (part.n > (any ? 0 : reuse_distance)) {
-      const std::uint32_t index = part.first;
-      entry& e = *find(index);
-      part.first = e.next;
-      e.next = 0;
-      if (--part.n == 0) part.last = none;
-      return index;
+      entry& e = *part.first;
+      part.first = std::exchange(e.next_free, nullptr);
+      if (--part.n == 0) part.last = nullptr;
+      return e.index;
     }
     if (!any) break;  // an unused one is as good
   }
@@ -274,8 +273,8 @@ void open_files::free(entry& e) {
   free_part& part = free_[e.index % nparts];
   {
     const std::scoped_lock hold(part.lock);
-    (part.n == 0 ? part.first : find(part.last)->next) = e.index;
-    part.last = e.index;
+    (part.n == 0 ? part.first : part.last->next_free) = &e;
+    part.last = &e;
     ++part.n;
   }
   nopen_.fetch_sub(1, std::memory_order_relaxed);  // afterwards, so that who finds room by it finds an index

@@ -35,9 +35,10 @@ class open_files {
     std::uint32_t generation = 0;
     std::uint32_t pull_place = 0;  // in the list of open pull files
     // Under the lock of the identity's part, while it is in a chain.
-    std::uint32_t next = 0;  // in the chain, index + 1; 0 ends it. Of a free one: the index of the one freed next
+    std::uint32_t next = 0;  // in the chain, index + 1; 0 ends it
     bool chained = false;
-    bool once = false;  // open_write_once
+    bool once = false;           // open_write_once
+    entry* next_free = nullptr;  // while it is free; under its part's lock
     std::unique_ptr<store::open_file> file;
     std::string path;  // stays when the file is closed: changes, with `generation`, under the entry's part's lock
     std::uint32_t device_number = 0;
@@ -179,8 +180,9 @@ class open_files {
   static constexpr std::uint32_t nparts = 16;
   struct alignas(64) free_part {
     std::mutex lock;
-    // The entry freed first, and last; by entry::next. An entry is freed in destructors, so that takes no memory.
-    std::uint32_t first = none, last = none, n = 0;
+    // Those that are free, the one freed first in front. An entry is freed in destructors, so that takes no memory.
+    entry *first = nullptr, *last = nullptr;
+    std::uint32_t n = 0;
   };
   using chunk = std::array<entry, chunk_size>;
   // Chains of open files by identity. They lie in parts with locks of their own: chain c in part c mod nparts.
