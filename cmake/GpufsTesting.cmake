@@ -12,8 +12,8 @@
 set(GPUFS_TEST_TIMEOUT 900)
 # Those that take longest start first, the longest first. CTest orders the others by what it has measured in a tree.
 set(GPUFS_LONG_TESTS
-    each_fault
-    pointer_starved_cpu service_test baselines_collage_cpu pointer_walk_cpu file_processes_cpu hostile_device_test pointer_ptr_cpu
+    each_fault pointer_starved_cpu service_test baselines_collage_cpu pointer_walk_cpu file_processes_cpu hostile_device_test
+    pointer_ptr_cpu
     pointer_read_tile_cpu baselines_random_model_cpu pointer_write_property_cpu kill_cpu file_bad_input_cpu file_write_error_cpu
     fuzz_whole_cpu store_test collage_papers_test collage_kernel_test_cpu pointer_read_property_cpu service_hanging_store)
 

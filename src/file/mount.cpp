@@ -404,8 +404,8 @@ struct host_mount::impl {
 
   // What the mount does, once, when accesses through pointers have failed.
   void tell_faults() const noexcept {
-    if (std::none_of(layout.faults, layout.faults + fault_records, is_complete)) return;
-    if (options.on_failed_accesses == failed_accesses::quiet || told_faults.exchange(true)) return;
+    if (options.on_failed_accesses == failed_accesses::quiet || told_faults.load()) return;  // before a look at all records
+    if (std::none_of(layout.faults, layout.faults + fault_records, is_complete) || told_faults.exchange(true)) return;
     try {
       std::vector<std::string> lines;
       add_faults(lines);

@@ -17,8 +17,7 @@ namespace gpufs::service {
 inline constexpr std::uint64_t hangs_after_ns = 100'000'000;
 
 // What blocking calls are of. Each kind may occupy all threads but one (of file_io: each file), and hang in half of the spare ones,
-// or in one. Looks whether
-// pulled files have changed occupy threads of their own (watch.hpp).
+// or in one. Looks whether pulled files have changed occupy threads of their own (watch.hpp).
 enum class blocking_kind : std::uint8_t { file_io, calls, looks };
 inline constexpr std::size_t nblocking_kinds = 3;
 

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <cstring>
-#include <fstream>
 
 #include "failing_calls.hpp"
 #include "file/writing.hpp"
