@@ -91,7 +91,7 @@ struct script_runner {
   }
 
   template <class Group>
-  GPUFS_DEVICE void run(Group group, std::uint32_t index) const {
+  GPUFS_DEVICE_COLD void run(Group group, std::uint32_t index) const {
     group_state state = states[index];
     for (std::uint32_t i = first_op[index]; i < first_op[index + 1]; ++i) {
       const std::int64_t result = call(group, state, ops[i]);
@@ -105,7 +105,7 @@ struct script_runner {
   }
 
   template <class Group>
-  GPUFS_DEVICE std::int64_t call(Group group, group_state& state, const op& what) const {
+  GPUFS_DEVICE_COLD std::int64_t call(Group group, group_state& state, const op& what) const {
     std::int32_t& number = state.numbers[what.file];
     page& mapped = state.pages[what.page];
     const basic_file<Mount> f(fs, file_number{number});
@@ -153,7 +153,7 @@ struct script_runner {
   }
 
   template <class Group>
-  GPUFS_DEVICE std::int64_t call_to_write(Group group, writable_page& mapped, const file& f, const op& what) const {
+  GPUFS_DEVICE_COLD std::int64_t call_to_write(Group group, writable_page& mapped, const file& f, const op& what) const {
     const std::byte* src = what.path == null_address ? nullptr : in + what.path;
     if (what.kind == op_kind::pwrite) return pwrite(group, f, src, what.nbytes, what.offset);
     if (what.kind == op_kind::append) return append(group, f, src, what.nbytes);
