@@ -401,7 +401,7 @@ class lane_program {
         s.n = static_cast<std::int64_t>(matches ? before : before ^ 1);
         const bool done = matches && m_.has(i);
         if (done) store(i, s.v);
-        return add_exact(s, before * 2 + (done || !m_.has(i)));
+        return add_exact(s, (m_.has(i) ? before : static_cast<std::uint64_t>(s.n)) * 2 + done);
       }
       case pointer_op::fetch_ops: {
         if (!m_.has(i)) nfaults_ += 4;

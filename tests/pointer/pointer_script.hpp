@@ -51,7 +51,7 @@ enum class pointer_op : std::uint8_t {
   write_plus,        // p[n] += v; whole numbers, else as write_index
   write_copy,        // p[n] = p[v]             (both elements of p)
   exchange,          // -> digest of what was there; whole numbers of 4 and 8 bytes, as all atomics, else as write
-  compare_exchange,  // expects the digest's element, or what differs in one bit -> 1 when done or not to be had, and what was found
+  compare_exchange,  // expects the digest's element, or what differs in one bit -> 1 when done, and what was found
   fetch_ops,         // fetch_sub, fetch_or, fetch_and, fetch_max, fetch_min in turn -> what was there each time
   add_shared,        // fetch_add v; others add there too
 };

@@ -348,15 +348,16 @@ class ptr : private detail::kept_by_ptr<typename Access::handler, !std::is_const
   GPUFS_DEVICE plain exchange(plain value, std::memory_order order) const requires writable {
     return atomically([&](auto ref) { return ref.exchange(value, order); });
   }
-  // True when the element was `expected` and is `desired` now; else `expected` is what was found. An access that fails gives true
-  // and 0, and is recorded, so that a loop around it ends.
+  // True when the element was `expected` and is `desired` now; else `expected` is what was found. An access that fails gives false
+  // and leaves `expected`, and is recorded: a loop around it looks at error(), too, or does not end.
   GPUFS_DEVICE bool compare_exchange(plain& expected, plain desired, std::memory_order order) const requires writable {
-    bool done = true;
-    expected = atomically([&](auto ref) {
-      plain seen = expected;
+    bool done = false;
+    plain seen = expected;
+    atomically([&](auto ref) {
       done = ref.compare_exchange(seen, desired, order);
       return seen;
     });
+    expected = seen;
     return done;
   }
 
