@@ -11,7 +11,8 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// Owner of a mount for the machine this translation unit is compiled for. Move-only. Throws gpufs::error.
+// Owner of a mount for the machine this translation unit is compiled for. Move-only. Throws gpufs::error; std::runtime_error where
+// there is no such machine (no GPU, no driver).
 class mount : public host_mount {
  public:
   explicit mount(const std::string& root, const mount_options& options = {}) : host_mount(simt::this_platform(), root, options) {}

@@ -130,7 +130,7 @@ GPUFS_NO_TSAN lane* worker::next() {
     if (--until_clock == 0) {
       until_clock = clock_interval;
       if (out_of_time()) {
-        stop("the launch ran into its deadline; " + describe_worker(*this));
+        stop("the launch ran into its deadline (launch_config::schedule.timeout_ns); " + describe_worker(*this));
         continue;
       }
     }
@@ -155,7 +155,7 @@ GPUFS_NO_TSAN lane* worker::next() {
       if (!converging && nheld == 0) nap();
       converging = false;
       if (idle_rounds >= 32 && out_of_time()) {
-        stop("the launch ran into its deadline; " + describe_worker(*this));
+        stop("the launch ran into its deadline (launch_config::schedule.timeout_ns); " + describe_worker(*this));
         continue;
       }
       wake_sleeping();

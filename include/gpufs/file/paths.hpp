@@ -30,8 +30,9 @@ GPUFS_DEVICE std::int32_t length_of(const char* path) {
 
 // One lane calls. `what` has the operation, flags, mode, offset and, but for rename, handle. The ticket is kept where `keeps` says
 // so.
-inline GPUFS_DEVICE_COLD path_answer ask_about_path(const mount_layout* mount, service::request what, const char* path,
+inline GPUFS_DEVICE_COLD path_answer ask_about_path(const mount_layout* mount, const service::request& asked, const char* path,
                                                     const char* second, bool keeps) {
+  service::request what = asked;
   path_answer got{};
   const std::int32_t length = length_of(path);
   const std::int32_t second_length = what.op == service::opcode::rename ? length_of(second) : 0;
