@@ -23,9 +23,9 @@ class error : public std::runtime_error {
 };
 
 enum class store_kind {
-  automatic,  // mapped where the pin budget allows, else posix; each open file says which and why
+  automatic,  // begins as posix; what is read often is registered by windows and pulled, where the pin budget allows
   posix,      // host threads read into pinned staging slots
-  mapped,     // the GPU pulls from a registered mapping; what cannot be mapped does not open
+  mapped,     // the GPU pulls from a mapping that is registered at the open; what cannot be mapped does not open
 };
 
 // What a mount does once accesses through pointers have failed (they read zeros, or wrote nothing).
@@ -121,13 +121,13 @@ class host_mount {
   // A number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14, then throws
   // gpufs::error.
   std::uint32_t new_view();
-  // Does now, on the host, what the first open of a large file in a kernel would do while the kernel waits: registers its
-  // mapping (22 ms a GiB), which is kept until trim(). Waits for a file that was changed this moment to settle (25 ms,
-  // on file systems with coarse stamps up to 2 s). With O_RDWR: for an open that writes, of a file in memory (130 ms a GiB), as
-  // long as the file keeps its size. Where a file cannot be mapped (open_files() says why) that is no error, and nothing is done.
-  // Throws gpufs::error when the path does not open so; EINVAL: other flags.
+  // Registers all of the file's mapping now (22 ms a GiB on a disk, 57 in memory), which is kept until trim(): so kernels pull it
+  // from the first miss on. Waits for a file that was changed this moment to settle (25 ms, on file systems with coarse stamps up
+  // to 2 s). With O_RDWR: for an open that writes, of a file in memory (130 ms a GiB), as long as the file keeps its size. Where a
+  // file cannot be mapped (open_files() says why) that is no error, and nothing is done. Throws gpufs::error when the path does not
+  // open so; EINVAL: other flags.
   void prepare(const std::string& path, int flags = O_RDONLY) const;
-  // Releases what closed files keep registered. Waits for running kernels.
+  // Releases what closed files keep registered, and has windows for which there was no room tried again. Waits for running kernels.
   void trim();
 
  private:

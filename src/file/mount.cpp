@@ -17,6 +17,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <system_error>
 #include <thread>
@@ -171,6 +172,8 @@ struct host_mount::impl {
   std::unique_ptr<void, std::function<void(void*)>> faults;  // pinned
   mount_layout layout{};
   std::atomic<std::uint32_t> nviews{0};
+  std::mutex windows_lock;
+  std::set<std::uint32_t> told_slots;  // whose windows the device has been told of since the last trim(); under the lock
   mutable std::atomic<bool> told_faults{false};
   std::optional<simt::launch_watch> launches;  // last, as it may call us until it ends
 
@@ -218,6 +221,7 @@ struct host_mount::impl {
     layout.entries = memory.allocate<file_entry>(std::size_t{file_shards} * options.max_open_files);
     layout.counters = memory.allocate<call_counters>(std::size_t{file_shards} * options.max_open_files);
     layout.hits = memory.allocate<hit_counters>(std::size_t{hit_shards} * options.max_open_files);
+    layout.windows = memory.allocate<file_windows>(options.max_open_files);
     const std::uint32_t npaths = std::bit_ceil(options.max_open_files);
     layout.paths = memory.allocate<path_bucket>(npaths);
     layout.path_mask = npaths - 1;
@@ -239,6 +243,9 @@ struct host_mount::impl {
     machine.copy_to_device(resident_mount, &layout, sizeof layout);
 
     host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { mark_stale(slot, handle); });
+    host.on_windows([this](std::uint32_t slot, const std::byte* pull_base, const store::window_view& view) {
+      return tell_windows(slot, reinterpret_cast<std::uint64_t>(pull_base), view);
+    });
     launches.emplace([this] { tell_faults(); });
   }
 
@@ -264,6 +271,33 @@ struct host_mount::impl {
   void mark_stale(std::uint32_t slot, std::uint32_t handle) {
     if (slot >= layout.nslots) return;
     machine.copy_to_device(&layout.slots[slot].stale, &handle, sizeof handle);
+  }
+
+  // More of a file is registered. False while trim() goes on.
+  bool tell_windows(std::uint32_t slot, std::uint64_t pull_base, const store::window_view& view) {
+    if (slot >= layout.nslots) return true;
+    const std::unique_lock hold(windows_lock, std::try_to_lock);
+    if (!hold) return false;
+    file_windows* const to = layout.windows + slot;
+    put_windows(slot, 0);
+    machine.copy_to_device(&to->registered, &view.registered, sizeof view.registered);
+    machine.copy_to_device(&to->shift, &view.shift, sizeof view.shift);
+    told_slots.insert(slot);
+    put_windows(slot, pull_base);
+    return true;
+  }
+  void put_windows(std::uint32_t slot, std::uint64_t pull_base) {
+    machine.copy_to_device(&layout.windows[slot].pull_base, &pull_base, sizeof pull_base);
+  }
+
+  // Before a mapping goes nobody may read it: another may come to lie where it was, of another file in the same slot, of which
+  // other windows are registered. Who has a file open is told again afterwards.
+  void trim() {
+    const std::scoped_lock hold(windows_lock);
+    for (const std::uint32_t slot : told_slots) put_windows(slot, 0);
+    told_slots.clear();
+    host.tell_windows_again();
+    files->trim();
   }
 
   // A copy of device memory; kernels may run. A slot's fields are read after its state, which comes first in it.
@@ -302,11 +336,10 @@ struct host_mount::impl {
     lost += write_back(true, finished).lost;
     lost += untold_errors() + still_mapped();
     if (lost == 0) return;
-    const std::vector<std::string> lines = host.log();
+    const std::string last = host.last_error();
     std::fprintf(stderr,
                  "gpufs: a mount ends, and of what was written and neither synced nor closed %llu pages or files are lost%s%s\n",
-                 static_cast<unsigned long long>(lost),
-                 lines.empty() ? "" : "; the last error: ", lines.empty() ? "" : lines.back().c_str());
+                 static_cast<unsigned long long>(lost), last.empty() ? "" : "; the last error: ", last.c_str());
   }
 
   // Pages that are pinned when nobody can hold them any more.
@@ -376,10 +409,9 @@ struct host_mount::impl {
         return line.append(within ? "the file has been cut, and ends before"
                                   : "beyond the mapping of " + std::to_string(mapped_nbytes) + " bytes");
       case -ENOMEM:
-        return line.append(cause).append(
-            ": all " + std::to_string(layout.cache.frames.nframes) +
-            " frames of the cache are pinned; warps x 32 lanes x pointers may each hold one, and one more "
-            "for a page that they write: see mount_options::cache_nbytes, and ptr::unlink");
+        return line.append(cause).append(": all frames of the cache (" + std::to_string(layout.cache.frames.nframes) +
+                                         ") are pinned; warps x 32 lanes x pointers may each hold one, and one more "
+                                         "for a page that they write: see mount_options::cache_nbytes, and ptr::unlink");
       case -EMFILE:
         return line.append(cause).append(": the page is pinned 2^23 times");
       default:
@@ -706,7 +738,8 @@ void host_mount::prepare(const std::string& path, int flags) const {
   for (int tries = 0; again && tries < 100; ++tries) {  // stamps settle within 2 s even where they are whole seconds
     int failure = !writes && flags != O_RDONLY ? -EINVAL : writes && !impl_->options.writable ? -EROFS : 0;
     std::string why;
-    const auto opened = failure == 0 ? impl_->files->open_explained(path, flags, &failure, &why) : nullptr;
+    const int how = flags | static_cast<int>(service::open_prepared);
+    const auto opened = failure == 0 ? impl_->files->open_explained(path, how, &failure, &why) : nullptr;
     if (!opened) {
       std::string text = "gpufs: cannot prepare '";
       text.append(path).append("': ").append(std::strerror(-failure));
@@ -720,7 +753,7 @@ void host_mount::prepare(const std::string& path, int flags) const {
 
 void host_mount::trim() {
   impl_->tell_faults();
-  impl_->files->trim();
+  impl_->trim();
 }
 
 }  // namespace gpufs

@@ -75,6 +75,26 @@ struct core {
     return true;
   }
 
+  // Whether more windows of a file of kind windows are registered than the device has been told of.
+  bool has_new_windows(const open_files::entry& file) const {
+    const bool known = file.told_in.load(std::memory_order_relaxed) == told_rounds.load(std::memory_order_relaxed);
+    return file.file->windows().registered != (known ? file.told.load(std::memory_order_relaxed) : 0);
+  }
+  // Tells it.
+  void tell_windows(open_files::entry& file) {
+    const std::scoped_lock hold(on_windows_lock);
+    if (!on_windows || !has_new_windows(file)) return;
+    const store::window_view view = file.file->windows();
+    const std::uint64_t round = told_rounds.load(std::memory_order_relaxed);
+    try {
+      if (!on_windows(file.device_number, file.file->info().pull_base, view)) return;
+      file.told.store(view.registered, std::memory_order_relaxed);
+      file.told_in.store(round, std::memory_order_relaxed);
+    } catch (const std::exception& e) {  // as above
+      log.add("service", file.path, EIO, e.what());
+    }
+  }
+
   const service_options options;
   const std::shared_ptr<store::store> files;
   rings requests;
@@ -91,7 +111,11 @@ struct core {
   std::atomic<std::uint64_t> nstale{0};
   std::mutex on_stale_lock;
   std::function<void(std::uint32_t, std::uint32_t)> on_stale;  // device's number, handle: tells the device
-  alignas(64) std::atomic<std::uint32_t> ncalling{0};          // written by all; what is above is read by all
+  std::function<void(open_files::entry&)> tell_soon;  // has tell_windows called by another thread; constant while workers run
+  std::mutex on_windows_lock;
+  std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> on_windows;
+  std::atomic<std::uint64_t> told_rounds{1};           // how often the device has forgotten what it was told of windows, and one
+  alignas(64) std::atomic<std::uint32_t> ncalling{0};  // written by all; what is above is read by all
 };
 
 }  // namespace gpufs::service

@@ -15,6 +15,9 @@ constexpr std::uint32_t generation_of(std::uint64_t state) { return static_cast<
 
 bool is_written(const open_files::entry& e) { return e.file->info().live; }
 
+// Whether reads of it may pass the host by.
+bool is_pulled(const store::file_info& info) { return info.kind == source_kind::pull || info.kind == source_kind::windows; }
+
 }  // namespace
 
 open_files::open_files(std::uint32_t max_open_files)
@@ -76,6 +79,8 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   e.once = how.once;
   e.remote.store(how.remote, std::memory_order_relaxed);
   e.how.store(how.how, std::memory_order_relaxed);
+  e.told.store(0, std::memory_order_relaxed);
+  e.tells.store(false, std::memory_order_relaxed);
   e.stale.store(false, std::memory_order_relaxed);
   nopen_.fetch_add(1, std::memory_order_relaxed);
   entered result{.handle = handle_of(e)};
@@ -113,7 +118,7 @@ void open_files::enter(entry& e, std::uint32_t not_handle, entered& result) {
       by_renaming = &one->since_;
     }
   }
-  if (info.kind == source_kind::pull) {
+  if (is_pulled(info)) {
     const std::scoped_lock hold_pulls(lock_);
     e.pull_place = static_cast<std::uint32_t>(pulls_.size());
     pulls_.push_back(e.index);
@@ -303,7 +308,7 @@ int open_files::close(std::uint32_t handle) {
     const std::scoped_lock chains(identities_[chain % nparts].lock);
     unchain(chain, e);
   }
-  if (e.file->info().kind == source_kind::pull) drop_from_pulls(e);
+  if (is_pulled(e.file->info())) drop_from_pulls(e);
   release(e);  // the table's own reference
   return 0;
 }

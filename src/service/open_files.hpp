@@ -48,6 +48,9 @@ class open_files {
     // Of it hang (blocking.hpp) so many reads and writes that occupy threads, and calls and looks: meanwhile there are no
     // more of that kind. nlate: asynchronous reads.
     std::atomic<std::uint32_t> nhung_io{0}, nhung_calls{0}, nlate{0};
+    // Which windows the device has been told of, and in which round (core::told_rounds).
+    std::atomic<std::uint64_t> told{0}, told_in{0};
+    std::atomic<bool> tells{false};  // it is about to be told of more
     std::atomic<bool> stale{false};  // its version has gone: it was seen to change, or this mount writes it
   };
 

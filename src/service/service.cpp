@@ -106,6 +106,7 @@ struct service::impl {
     if (!shared.files) throw std::invalid_argument("gpufs::service: no store");
     raise_descriptor_limit(shared.options.max_open_files, shared.log);
     report->of = &shared;
+    shared.tell_soon = [this](open_files::entry& file) { watching.tell_soon(file); };
     try {
       for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) add_worker();
       guard = std::thread([this] { look_for_hung(); });
@@ -246,6 +247,12 @@ void service::on_stale(std::function<void(std::uint32_t, std::uint32_t)> changed
   impl_->shared.on_stale = std::move(changed);
 }
 
+void service::on_windows(std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> registered) {
+  const std::scoped_lock hold(impl_->shared.on_windows_lock);
+  impl_->shared.on_windows = std::move(registered);
+}
+void service::tell_windows_again() { impl_->shared.told_rounds.fetch_add(1, std::memory_order_relaxed); }
+
 service_counters service::counters() const {
   const core& shared = impl_->shared;
   service_counters sum;
@@ -280,6 +287,12 @@ std::vector<std::string> service::log() const {
   std::vector<std::string> lines;
   for (const log_entry& entry : log_entries()) lines.push_back(to_line(entry));
   return lines;
+}
+
+std::string service::last_error() const {
+  const std::vector<log_entry> entries = log_entries();
+  const auto last = std::find_if(entries.rbegin(), entries.rend(), [](const log_entry& entry) { return entry.error != 0; });
+  return last == entries.rend() ? std::string() : to_line(*last);
 }
 
 int service::write(std::uint32_t handle, std::span<const std::byte> bytes, std::int64_t offset) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "clock.hpp"
 #include "worker.hpp"  // which core destroys
@@ -25,6 +26,28 @@ void watch::end() {
   for (const auto& one : lookers_) {  // which nobody changes any more
     if (one->thread.joinable()) one->thread.join();
   }
+}
+
+void watch::tell_soon(open_files::entry& file) {
+  if (file.tells.exchange(true, std::memory_order_relaxed)) return;
+  {
+    const std::scoped_lock hold(lock_);
+    soon_.push_back(core_.open.handle_of(file));
+  }
+  wake_.notify_all();
+}
+
+// Under the lock, but while it tells.
+void watch::tell(std::unique_lock<std::mutex>& hold) {
+  const std::vector<std::uint32_t> handles = std::exchange(soon_, {});
+  hold.unlock();
+  for (const std::uint32_t handle : handles) {
+    if (const open_files::ref file = core_.open.acquire(handle)) {
+      file->tells.store(false, std::memory_order_relaxed);
+      core_.tell_windows(*file.get());
+    }
+  }
+  hold.lock();
 }
 
 void watch::look_for_hung() {
@@ -63,7 +86,15 @@ void watch::run(looker& self) {
   std::vector<std::uint32_t> handles;
   std::unique_lock hold(lock_);
   const auto over = [&] { return end_ || lookers_.back().get() != &self; };
-  while (!wake_.wait_for(hold, core_.options.watch_interval, over)) {
+  auto next = std::chrono::steady_clock::now() + core_.options.watch_interval;
+  for (;;) {
+    wake_.wait_until(hold, next, [&] { return over() || !soon_.empty(); });
+    if (over()) break;
+    if (!soon_.empty()) {
+      tell(hold);
+      continue;
+    }
+    next = std::chrono::steady_clock::now() + core_.options.watch_interval;
     if (core_.open.npull() == 0) continue;
     const std::size_t first = cursor_;
     handles = core_.open.pull_handles(most, &cursor_);
@@ -93,6 +124,8 @@ bool watch::look_at(looker& self, std::uint32_t handle, std::uint64_t now_ns) {
   // What could not be looked at (no descriptor left) is looked at again.
   if (file->file->check_version() == -ESTALE && core_.end_version(*file.get())) {
     core_.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");
+  } else if (file->file->info().kind == source_kind::windows) {
+    core_.tell_windows(*file.get());
   }
   file.reset();  // may close it, which may block
   return core_.blocked.leave(self.look);

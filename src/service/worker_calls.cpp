@@ -57,7 +57,7 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
     why = "the mount may not write";
     return -EROFS;
   }
-  if ((w.flags & open_unmapped) != 0) return -EINVAL;  // for us to say
+  if ((w.flags & (open_unmapped | open_prepared)) != 0) return -EINVAL;  // for us to say
   const std::uint64_t nrenamed = core_.open.nrenamed();
   // Cut only when it is known that nobody has it open for writing: who joins that open cuts the file by it.
   std::uint32_t flags = w.flags & ~static_cast<std::uint32_t>(O_TRUNC);
@@ -163,7 +163,9 @@ int worker::cut(reply& out) {
 std::uint32_t worker::read_along(const work& w, const store::open_file& file, read_path& how) {
   constexpr std::size_t most = 65536;  // a few us; a larger page is brought in when somebody reads it
   const std::size_t nbytes = store::clip(w.nbytes_along, 0, file.info().nbytes);
-  if (file.info().kind != source_kind::staged || file.info().live || nbytes == 0 || nbytes > most) return 0;
+  const source_kind kind = file.info().kind;
+  const bool staged = kind == source_kind::windows || (kind == source_kind::staged && !file.info().live);
+  if (!staged || nbytes == 0 || nbytes > most) return 0;
   std::size_t done = 0;
   while (done < nbytes) {
     const std::int64_t n = read_at_once(file, how, {payload_of(w) + done, nbytes - done}, static_cast<std::int64_t>(done));

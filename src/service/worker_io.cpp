@@ -198,9 +198,10 @@ bool worker::reap() {
 // Answers reads of one file whose bytes are there, after one look at whether it still is the version that was opened.
 void worker::finish(std::span<work> read) {
   if (read.empty()) return;
-  const open_files::entry& from = *read.front().file;
+  open_files::entry& from = *read.front().file;
   // Meets end_version's release: bytes that a writer of this mount has written come after that.
   const int error = from.stale.load(std::memory_order_acquire) ? -ESTALE : from.file->check_version();
+  const bool by_windows = from.file->info().kind == source_kind::windows;
   for (const work& w : read) {
     if (error != 0) {
       fail_read(w, error, error == -ESTALE ? "the file has changed since it was opened" : "looking whether the file has changed");
@@ -208,10 +209,12 @@ void worker::finish(std::span<work> read) {
     }
     tally::add(counts_.reads);
     tally::add(counts_.bytes_read, w.nbytes);
+    if (by_windows) from.file->note_missed(w.offset, w.nbytes);
     reply out{};
     out.result = w.nbytes;
     answer(w, out);
   }
+  if (by_windows && core_.has_new_windows(from)) core_.tell_soon(from);
 }
 
 // Before who asked hears of it, who opens the file from then on does not share a version that has ended.
@@ -246,6 +249,8 @@ void worker::read_blocking(const work& w) {
   tally::add(counts_.reads);
   reply out{};
   out.result = w.done + result;
+  if (w.file->file->info().kind == source_kind::windows)
+    w.file->file->note_missed(w.offset, static_cast<std::uint32_t>(out.result));
   tally::add(counts_.bytes_read, static_cast<std::uint64_t>(out.result));
   answer(w, out);
 }

@@ -50,6 +50,7 @@ class cpu_memory final : public platform {
     if (why != nullptr) *why = std::string("madvise: ") + std::strerror(errno);
     return nullptr;
   }
+  bool registers_in_place() const override { return true; }
   void unregister(const void*) noexcept override {}
 
   // Kernels may be at work on the same words.

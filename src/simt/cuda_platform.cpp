@@ -98,6 +98,7 @@ class cuda_memory final : public platform {
     }
     return device_address_of(ptr, why);
   }
+  bool registers_in_place() const override { return attribute(device_, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0; }
   void unregister(const void* ptr) noexcept override {
     const on_device guard(device_);
     if (cudaHostUnregister(const_cast<void*>(ptr)) != cudaSuccess) cudaGetLastError();

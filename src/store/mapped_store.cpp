@@ -19,23 +19,26 @@
 namespace gpufs::store {
 namespace {
 
-std::shared_ptr<mappings> make_mappings(simt::platform& machine, std::uint64_t pin_nbytes) {
-  return std::make_shared<mappings>(machine, pin_budget(pin_nbytes));
+constexpr std::uint64_t usual_window_nbytes = auto_options{}.window_nbytes;
+
+std::shared_ptr<mappings> make_mappings(simt::platform& machine, std::uint64_t pin_nbytes, std::uint64_t window_nbytes) {
+  return std::make_shared<mappings>(machine, pin_budget(pin_nbytes), window_nbytes);
 }
 
-constexpr const char* pull_reason = "pull: its mapping is registered, and the device reads the host's page cache in place";
-
-mappings::use map(const posix_file& file, mappings& all, std::string* why) {
+mappings::use map(const posix_file& file, mappings& all, bool whole, std::string* why) {
   const posix_file::lease descriptor = file.use();
-  if (descriptor.error == 0) return all.acquire(file.info(), descriptor.fd, why);
+  if (descriptor.error == 0) {
+    return whole ? all.acquire(file.info(), descriptor.fd, why) : all.acquire_windows(file.info(), descriptor.fd, why);
+  }
   *why = std::string("opening it again failed: ") + std::strerror(-descriptor.error);
   return nullptr;
 }
 
 bool is_unmapped(int flags) { return (flags & static_cast<int>(service::open_unmapped)) != 0; }
 
-// As open_posix_file. A file that has not settled would be mapped anew by each open (mappings.hpp): of a large one, whose mapping
-// costs more time and memory than that, we wait until it has. Not for two seconds, where the file system stamps only whole ones.
+// As open_posix_file. A file that has not settled would be mapped anew by each open (mappings.hpp): of a large one, of which all is
+// to be registered, which costs more time and memory than that, we wait until it has. Not for two seconds, where the file system
+// stamps only whole ones.
 std::unique_ptr<posix_file> open_to_map(const root_directory& root, std::string_view path, int flags, const posix_options& options,
                                         int* error) {
   constexpr std::int64_t worth_waiting_nbytes = 64 << 20;
@@ -64,7 +67,7 @@ std::unique_ptr<open_file> map_to_write(std::unique_ptr<live_file> file, const s
 }  // namespace
 
 mapped_store::mapped_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes, posix_options options)
-    : rooted_store(root, options), mappings_(make_mappings(machine, pin_nbytes)) {}
+    : rooted_store(root, options), mappings_(make_mappings(machine, pin_nbytes, usual_window_nbytes)) {}
 
 mapped_store::~mapped_store() = default;
 
@@ -80,13 +83,13 @@ std::unique_ptr<open_file> mapped_store::open_explained(std::string_view path, i
   buffered.direct = false;
   auto file = open_to_map(root_, path, flags & ~O_DIRECT, buffered, error);
   if (!file || is_unmapped(flags)) return file;
-  auto mapping = map(*file, *mappings_, why);
+  auto mapping = map(*file, *mappings_, true, why);
   if (!mapping) {
     *error = -EOPNOTSUPP;
     *why = "the file cannot be pulled: " + *why;
     return nullptr;
   }
-  return std::make_unique<mapped_file>(std::move(file), mappings_, std::move(mapping), pull_reason);
+  return std::make_unique<mapped_file>(std::move(file), mappings_, std::move(mapping));
 }
 
 void mapped_store::trim(std::uint64_t keep_nbytes) { mappings_->trim(keep_nbytes); }
@@ -97,13 +100,14 @@ auto_store::auto_store(simt::platform& machine, const std::string& root, std::ui
       small_file_nbytes_(options.small_file_nbytes),
       small_reason_("staged: its bytes are fewer than the " + std::to_string(options.small_file_nbytes) +
                     " from which registering a mapping pays"),
-      mappings_(make_mappings(machine, pin_nbytes)) {}
+      mappings_(make_mappings(machine, pin_nbytes, options.window_nbytes)) {}
 
 auto_store::~auto_store() = default;
 
 std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, int* error) {
   if (writes(flags)) return map_to_write(open_live_file(root_, path, flags, options_, error), mappings_, small_file_nbytes_, flags);
-  auto file = open_to_map(root_, path, flags, options_, error);
+  const bool whole = (flags & static_cast<int>(service::open_prepared)) != 0;
+  auto file = whole ? open_to_map(root_, path, flags, options_, error) : open_posix_file(root_, path, flags, options_, error);
   if (!file) return nullptr;
   // Its reason says what became of O_DIRECT.
   if (options_.direct || (flags & O_DIRECT) != 0 || is_unmapped(flags)) return file;
@@ -113,12 +117,12 @@ std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, in
     return file;
   }
   std::string why;
-  auto mapping = map(*file, *mappings_, &why);
+  auto mapping = map(*file, *mappings_, whole, &why);
   if (!mapping) {
     file->set_reason("staged: " + why);
     return file;
   }
-  return std::make_unique<mapped_file>(std::move(file), mappings_, std::move(mapping), pull_reason);
+  return std::make_unique<mapped_file>(std::move(file), mappings_, std::move(mapping));
 }
 
 void auto_store::trim(std::uint64_t keep_nbytes) { mappings_->trim(keep_nbytes); }

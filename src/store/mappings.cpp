@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -35,6 +36,11 @@ std::chrono::nanoseconds longest_registration(std::size_t nbytes) {
   return std::chrono::seconds(2) + std::chrono::nanoseconds(nbytes);
 }
 
+constexpr std::size_t most_windows = 64;  // as many as a word has bits
+
+constexpr const char* too_long =
+    "registering its mapping takes too long: some thread may be in a CUDA call that waits for a kernel";
+
 std::string mib(std::uint64_t nbytes) { return std::to_string((nbytes + (1u << 20) - 1) >> 20) + " MiB"; }
 
 // Nothing where there is no memory for it.
@@ -48,8 +54,11 @@ std::string text_of(const std::exception& e) noexcept {
 
 }  // namespace
 
-mappings::mappings(simt::platform& machine, std::uint64_t budget_nbytes)
-    : machine_(machine), budget_nbytes_(budget_nbytes), pagemap_(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
+mappings::mappings(simt::platform& machine, std::uint64_t budget_nbytes, std::uint64_t least_window_nbytes)
+    : machine_(machine),
+      budget_nbytes_(budget_nbytes),
+      least_window_nbytes_(std::bit_ceil(std::max<std::uint64_t>(least_window_nbytes, whole_pages(1)))),
+      pagemap_(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
 
 mappings::~mappings() {
   {
@@ -60,7 +69,12 @@ mappings::~mappings() {
   for (const auto& [version, m] : by_version_) unmap(*m);
 }
 
-mappings::use mappings::acquire(const file_info& info, int fd, std::string* why) { return acquire(info, fd, false, why); }
+mappings::use mappings::acquire(const file_info& info, int fd, std::string* why) { return acquire(info, fd, how::whole, why); }
+
+mappings::use mappings::acquire_windows(const file_info& info, int fd, std::string* why) {
+  // Else nobody knows where the device will see a window that is not registered yet.
+  return acquire(info, fd, machine_.registers_in_place() ? how::windows : how::whole, why);
+}
 
 mappings::use mappings::acquire_to_write(const file_info& info, int fd, std::string* why) {
   struct statfs fs;
@@ -74,7 +88,7 @@ mappings::use mappings::acquire_to_write(const file_info& info, int fd, std::str
     return nullptr;
   }
   for (int tries = 0; tries < 2; ++tries) {
-    auto m = acquire(info, fd, true, why);
+    auto m = acquire(info, fd, how::writable, why);
     if (!m || whole_nbytes(*m, m->nbytes, true) == m->nbytes) return m;
     // Cut since it was mapped: nobody gets it any more.
     const std::scoped_lock hold(lock_);
@@ -114,15 +128,15 @@ std::size_t mappings::whole_nbytes(const mapping& m, std::size_t nbytes, bool ch
   return nbytes;
 }
 
-mappings::use mappings::acquire(const file_info& info, int fd, bool writable, std::string* why) {
+mappings::use mappings::acquire(const file_info& info, int fd, how wanted, std::string* why) {
   if (info.nbytes == 0) {
     *why = "it is empty, and nothing cannot be mapped";
     return nullptr;
   }
-  constexpr const char* too_long =
-      "registering its mapping takes too long: some thread may be in a CUDA call that waits for a kernel";
+  const bool writable = wanted == how::writable;
   const std::size_t nbytes = whole_pages(static_cast<std::size_t>(info.nbytes));
-  unique_mmap memory;  // before the lock: what nobody needs is unmapped without it
+  unique_mmap memory;             // before the lock: what nobody needs is unmapped without it
+  std::shared_ptr<mapping> gone;  // likewise
   std::unique_lock hold(lock_);
   const version_key version =
       writable ? version_key{info.device, info.inode, info.nbytes, 0, 0, ~std::uint64_t{0}}
@@ -138,28 +152,32 @@ mappings::use mappings::acquire(const file_info& info, int fd, bool writable, st
     const int failure = errno;
     hold.lock();
     m = join(version);
-    const auto now = std::chrono::steady_clock::now();
     if (m) {
       // somebody else was faster
     } else if (hangs) {
       *why = "its file system is served by a process or another machine: while that hangs, reading the mapping would, too";
     } else if (memory.get() == nullptr) {
       *why = std::string("mmap failed: ") + std::strerror(failure);
-    } else if (nbytes > budget_nbytes_ - pinned_nbytes_) {  // cannot overflow: pinned_nbytes_ never exceeds the budget
-      *why = "its " + mib(nbytes) + " do not fit the pin budget of " + mib(budget_nbytes_) + " (" + mib(pinned_nbytes_) + " in use";
-      if (idle_nbytes_ != 0) *why += ", " + mib(idle_nbytes_) + " of it by closed files, which trim() gives back";
-      *why += ")";
-    } else if (std::any_of(registering_.begin(), registering_.end(), [&](const auto& other) { return other->due < now; })) {
-      *why = too_long;
     } else {
-      m = begin_registration(version, std::move(memory), nbytes, writable);
+      m = enter(version, std::move(memory), nbytes, wanted);
     }
     if (!m) return nullptr;
   }
-  registered_.wait_until(hold, m->due, [&] { return m->ready || m->failed; });
-  if (m->ready) return use(m.get(), {this});
-  --m->users;
-  *why = !m->failed ? too_long : "registering the mapping failed: " + (m->failure.empty() ? "no reason given" : m->failure);
+  if (wanted == how::windows) return use(m.get(), {this});
+  time_point due;
+  try {
+    if (!begin_whole(m, &due, why)) {
+      gone = let_go(*m);
+      return nullptr;
+    }
+  } catch (...) {
+    gone = let_go(*m);
+    throw;
+  }
+  registered_.wait_until(hold, due, [&] { return m->is_whole() || m->nwanted == 0; });
+  if (m->is_whole()) return use(m.get(), {this});
+  *why = m->nwanted != 0 ? too_long : "registering the mapping failed: " + (m->failure.empty() ? "no reason given" : m->failure);
+  gone = let_go(*m);
   return nullptr;
 }
 
@@ -168,78 +186,215 @@ std::shared_ptr<mappings::mapping> mappings::join(const version_key& version) {
   const auto found = by_version_.find(version);
   if (found == by_version_.end()) return nullptr;
   const std::shared_ptr<mapping>& m = found->second;
-  if (m->users++ == 0 && m->ready) {
+  if (m->users++ == 0) {
     used_.splice(used_.end(), idle_, m->place);
-    idle_nbytes_ -= m->nbytes;
+    idle_nbytes_ -= m->registered_nbytes();
   }
   return m;
 }
 
-// With one user. Under the lock.
-std::shared_ptr<mappings::mapping> mappings::begin_registration(const version_key& version, unique_mmap memory, std::size_t nbytes,
-                                                                bool writable) {
+// A new mapping, with one user, of which nothing is registered. Under the lock.
+std::shared_ptr<mappings::mapping> mappings::enter(const version_key& version, unique_mmap memory, std::size_t nbytes, how wanted) {
   auto m = std::make_shared<mapping>();
   m->version = version;
-  m->writable = writable;
-  m->memory = std::move(memory);
+  m->writable = wanted == how::writable;
   m->nbytes = nbytes;
-  m->due = std::chrono::steady_clock::now() + longest_registration(nbytes);
+  const bool in_parts = !m->writable && machine_.registers_in_place();
+  m->window_shift = static_cast<unsigned>(std::countr_zero(in_parts ? least_window_nbytes_ : std::bit_ceil(nbytes)));
+  while (nbytes > std::uint64_t{most_windows} << m->window_shift) ++m->window_shift;
+  m->nwindows = ((nbytes - 1) >> m->window_shift) + 1;
+  m->windows = std::make_unique<window[]>(m->nwindows);
+  if (in_parts) m->device_address = static_cast<const std::byte*>(memory.get());
   m->users = 1;
   mapping_list one{m};
   m->place = one.begin();
   by_version_.emplace(version, m);  // the last that may throw while nobody knows of it
-  registering_.splice(registering_.end(), one);
-  pinned_nbytes_ += nbytes;
-  try {
-    std::thread([this, m] { register_mapping(m); }).detach();
-  } catch (const std::exception& e) {  // no thread, no memory
-    end_registration(*m, nullptr, text_of(e));
-  }
+  m->memory = std::move(memory);
+  used_.splice(used_.end(), one);
   return m;
 }
 
-// In a thread of its own.
-void mappings::register_mapping(const std::shared_ptr<mapping>& m) noexcept {
+// Has all that is not registered yet registered, by *due if nothing is in the way; false and a sentence in *why. Under the lock.
+bool mappings::begin_whole(const std::shared_ptr<mapping>& m, time_point* due, std::string* why) {
+  const auto now = std::chrono::steady_clock::now();
+  std::vector<std::size_t> missing;
+  std::uint64_t nbytes = 0;
+  for (std::size_t i = 0; i < m->nwindows; ++i) {
+    const window_state state = m->windows[i].state.load(std::memory_order_relaxed);
+    if (state == window_state::registered || state == window_state::wanted) continue;
+    missing.push_back(i);
+    nbytes += m->nbytes_of(i);
+  }
+  if (missing.empty() && m->nwanted != 0) {  // others wait for it already, or windows are registered
+    if (m->due == time_point()) m->due = now + longest_registration(m->nbytes);
+    *due = m->due;
+    return true;
+  }
+  *due = now + longest_registration(m->nbytes);
+  if (missing.empty()) return true;
+  if (nbytes > budget_nbytes_ - pinned_nbytes_) {  // cannot overflow: pinned_nbytes_ never exceeds the budget
+    *why = over_budget(nbytes);
+    return false;
+  }
+  if (std::any_of(registering_.begin(), registering_.end(), [&](time_point other) { return other < now; })) {
+    *why = too_long;
+    return false;
+  }
+  start_thread(*due, [this, m, missing](time_point&) { register_whole(m, missing); });
+  pinned_nbytes_ += nbytes;
+  ++m->users;
+  m->due = *due;
+  m->nwanted += missing.size();
+  for (const std::size_t i : missing) m->windows[i].state.store(window_state::wanted, std::memory_order_relaxed);
+  return true;
+}
+
+std::string mappings::over_budget(std::uint64_t nbytes) const {
+  std::string text =
+      "its " + mib(nbytes) + " do not fit the pin budget of " + mib(budget_nbytes_) + " (" + mib(pinned_nbytes_) + " in use";
+  if (idle_nbytes_ != 0) text += ", " + mib(idle_nbytes_) + " of it by closed files, which trim() gives back";
+  return text + ")";
+}
+
+// A thread that registers, and by when it should have done what it does; it may say so anew. It waits for the lock, which the
+// caller holds; throws where there is no thread, or no memory.
+template <class Work>
+void mappings::start_thread(time_point due, Work work) {
+  std::list<time_point> one{due};
+  const auto place = one.begin();
+  std::thread([this, place, work = std::move(work)] {
+    work(*place);
+    // Under the lock it also wakes those that wait: who destroys us is one of them.
+    const std::scoped_lock hold(lock_);
+    registering_.erase(place);
+    registered_.notify_all();
+  }).detach();
+  registering_.splice(registering_.end(), one);
+}
+
+// What was reserved for windows behind one that fails is given back.
+void mappings::register_whole(const std::shared_ptr<mapping>& m, const std::vector<std::size_t>& missing) noexcept {
+  std::shared_ptr<mapping> gone;
+  std::unique_lock hold(lock_);
+  bool good = true;
+  for (const std::size_t i : missing) {
+    if (good) {
+      good = register_window(*m, i, hold);
+    } else {
+      pinned_nbytes_ -= m->nbytes_of(i);
+      end_window(*m, i, window_state::none);
+    }
+  }
+  gone = let_go(*m);
+}
+
+void mappings::note_missed(mapping& used, std::uint64_t offset, std::uint64_t nbytes) noexcept {
+  const std::size_t i = offset >> used.window_shift;
+  if (i >= used.nwindows) return;
+  window& w = used.windows[i];
+  if (w.state.load(std::memory_order_relaxed) != window_state::none) return;
+  const std::size_t in_file = static_cast<std::size_t>(std::get<2>(used.version)) - used.begin_of(i);  // from the window's begin on
+  const std::uint64_t enough = std::min(used.nbytes_of(i), in_file);
+  if (w.missed_nbytes.fetch_add(nbytes, std::memory_order_relaxed) + nbytes < enough) return;
+  const std::scoped_lock hold(lock_);
+  if (w.state.load(std::memory_order_relaxed) != window_state::none) return;
+  try {
+    wanted_.emplace_back(*used.place, i);
+    if (!registers_wanted_) {
+      start_thread(time_point::max(), [this](time_point& due) { register_wanted(due); });
+      registers_wanted_ = true;
+    }
+  } catch (const std::exception&) {  // no thread, no memory: it is tried again at the next miss
+    if (!wanted_.empty() && wanted_.back().first.get() == &used && wanted_.back().second == i) wanted_.pop_back();
+    return;
+  }
+  ++used.users;
+  ++used.nwanted;
+  w.state.store(window_state::wanted, std::memory_order_relaxed);
+}
+
+// One after another: CUDA registers under one lock.
+void mappings::register_wanted(time_point& due) noexcept {
+  std::unique_lock hold(lock_);
+  while (!wanted_.empty()) {
+    auto [m, i] = std::move(wanted_.front());
+    wanted_.pop_front();
+    const std::size_t nbytes = m->nbytes_of(i);
+    if (m->users == 1) {  // nobody has the file open any more
+      end_window(*m, i, window_state::none);
+    } else if (nbytes > budget_nbytes_ - pinned_nbytes_) {
+      end_window(*m, i, window_state::refused);
+    } else {
+      pinned_nbytes_ += nbytes;
+      due = std::chrono::steady_clock::now() + longest_registration(nbytes);
+      register_window(*m, i, hold);
+      due = time_point::max();
+    }
+    std::shared_ptr<mapping> gone = let_go(*m);
+    hold.unlock();
+    gone.reset();
+    m.reset();
+    hold.lock();
+  }
+  registers_wanted_ = false;
+}
+
+// Its bytes are counted as pinned already. Under the lock, but while the platform registers it.
+bool mappings::register_window(mapping& m, std::size_t i, std::unique_lock<std::mutex>& hold) noexcept {
+  hold.unlock();
+  std::byte* const begin = static_cast<std::byte*>(m.memory.get()) + m.begin_of(i);
+  const std::size_t nbytes = m.nbytes_of(i);
   std::string why;
   const void* device = nullptr;
+  bool is_locked = false;
   try {
     // Else the kernel may take pages out of the mapping while it looks for memory, and whole_nbytes would take that for a cut.
     // Needs RLIMIT_MEMLOCK; does without. Before registering, which then brings the pages in.
-    if (m->writable) m->is_locked = ::mlock2(m->memory.get(), m->nbytes, MLOCK_ONFAULT) == 0;
-    device = m->writable ? machine_.register_writable(m->memory.get(), m->nbytes, &why)
-                         : machine_.register_readonly(m->memory.get(), m->nbytes, &why);
+    if (m.writable) is_locked = ::mlock2(begin, nbytes, MLOCK_ONFAULT) == 0;
+    device = m.writable ? machine_.register_writable(begin, nbytes, &why) : machine_.register_readonly(begin, nbytes, &why);
   } catch (const std::exception& e) {
     why = text_of(e);
   }
-  const std::scoped_lock hold(lock_);
-  end_registration(*m, device, std::move(why));
+  hold.lock();
+  if (device != nullptr) {
+    if (m.device_address == nullptr) m.device_address = static_cast<const std::byte*>(device) - m.begin_of(i);
+    m.is_locked = is_locked;
+    m.registered.fetch_or(std::uint64_t{1} << i, std::memory_order_release);
+  } else {
+    pinned_nbytes_ -= nbytes;
+    m.failure = std::move(why);
+  }
+  end_window(m, i, device != nullptr ? window_state::registered : window_state::refused);
+  return device != nullptr;
 }
 
-// Under the lock, under which it also wakes those that wait: who destroys us is one of them. The caller shares m.
-void mappings::end_registration(mapping& m, const void* device, std::string why) noexcept {
-  if (device != nullptr) {
-    m.device_address = static_cast<const std::byte*>(device);
-    m.ready = true;
-    mapping_list& to = m.users == 0 ? idle_ : used_;  // nobody may have waited so long
-    to.splice(to.end(), registering_, m.place);
-    if (m.users == 0) idle_nbytes_ += m.nbytes;
-  } else {
-    m.failed = true;
-    m.failure = std::move(why);
-    m.memory.reset();
-    pinned_nbytes_ -= m.nbytes;
-    by_version_.erase(m.version);
-    registering_.erase(m.place);
-  }
+// Under the lock.
+void mappings::end_window(mapping& m, std::size_t i, window_state became) noexcept {
+  m.windows[i].state.store(became, std::memory_order_relaxed);
+  if (--m.nwanted == 0) m.due = {};
   registered_.notify_all();
 }
 
 void mappings::release(mapping& used) noexcept {
+  std::shared_ptr<mapping> gone;
   const std::scoped_lock hold(lock_);
+  gone = let_go(used);
+}
+
+// One user less. Of whose mapping nothing is registered then: nobody has that any more but the caller, who frees it without the
+// lock.
+std::shared_ptr<mappings::mapping> mappings::let_go(mapping& used) noexcept {
   assert(used.users > 0);
-  if (--used.users != 0) return;
-  idle_.splice(idle_.end(), used_, used.place);
-  idle_nbytes_ += used.nbytes;
+  if (--used.users != 0) return nullptr;
+  if (used.registered.load(std::memory_order_relaxed) != 0) {
+    idle_.splice(idle_.end(), used_, used.place);
+    idle_nbytes_ += used.registered_nbytes();
+    return nullptr;
+  }
+  std::shared_ptr<mapping> gone = *used.place;
+  by_version_.erase(used.version);
+  used_.erase(used.place);
+  return gone;
 }
 
 void mappings::trim(std::uint64_t keep_nbytes) {
@@ -247,20 +402,31 @@ void mappings::trim(std::uint64_t keep_nbytes) {
   {
     const std::scoped_lock hold(lock_);
     while (!idle_.empty() && idle_nbytes_ > keep_nbytes) {
-      idle_nbytes_ -= idle_.front()->nbytes;
+      idle_nbytes_ -= idle_.front()->registered_nbytes();
       by_version_.erase(idle_.front()->version);
       unused.splice(unused.end(), idle_, idle_.begin());
     }
   }
   for (const auto& m : unused) {
+    const std::uint64_t nbytes = m->registered_nbytes();
     unmap(*m);
     const std::scoped_lock hold(lock_);
-    pinned_nbytes_ -= m->nbytes;  // only now is the memory free again
+    pinned_nbytes_ -= nbytes;  // only now is the memory free again
+  }
+  // There may be room now for what was refused.
+  const std::scoped_lock hold(lock_);
+  for (const auto& m : used_) {
+    for (std::size_t i = 0; i < m->nwindows; ++i) {
+      if (m->windows[i].state.load(std::memory_order_relaxed) != window_state::refused) continue;
+      m->windows[i].state.store(window_state::none, std::memory_order_relaxed);
+    }
   }
 }
 
 void mappings::unmap(mapping& m) noexcept {
-  machine_.unregister(m.memory.get());
+  for (std::size_t i = 0; i < m.nwindows; ++i) {
+    if (m.is_registered(i)) machine_.unregister(static_cast<std::byte*>(m.memory.get()) + m.begin_of(i));
+  }
   m.memory.reset();
 }
 
@@ -304,12 +470,16 @@ int stored_file::note_stores(std::int64_t nbytes, bool last) {
   return whole_nbytes_ < wanted || static_cast<std::size_t>(after.st_size) < wanted ? -EIO : 0;
 }
 
-mapped_file::mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappings> owner, mappings::use mapping,
-                         std::string reason)
+mapped_file::mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappings> owner, mappings::use mapping)
     : file_(std::move(file)), owner_(std::move(owner)), mapping_(std::move(mapping)), info_(file_->info()) {
-  info_.kind = service::source_kind::pull;
+  const bool whole = mapping_->is_whole();
+  info_.kind = whole ? service::source_kind::pull : service::source_kind::windows;
   info_.pull_base = mapping_->device_address;
-  info_.reason = std::move(reason);
+  info_.reason = whole ? "pull: its mapping is registered, and the device reads the host's page cache in place"
+                       : "windows: host threads read it, and the device itself where its mapping is registered: windows of " +
+                             mib(std::uint64_t{1} << mapping_->window_shift) + " are, once as much was read of them as they have";
 }
+
+window_view mapped_file::windows() const { return {mapping_->registered.load(std::memory_order_acquire), mapping_->window_shift}; }
 
 }  // namespace gpufs::store

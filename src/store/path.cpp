@@ -33,13 +33,10 @@ bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 int check_flags(int flags, bool writable) {
   constexpr int writing = O_CREAT | O_TRUNC | O_APPEND | O_EXCL;
   if (!writable && (writes(flags) || (flags & writing) != 0)) return -EROFS;
-  // Without a meaning for a kernel's calls, but harmless: portable callers pass them.
-  constexpr int harmless = static_cast<int>(service::open_unmapped) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOATIME | O_DIRECT |
-                           O_NOFOLLOW | 0100000 /* O_LARGEFILE, which is 0 in 64-bit headers */;
+  constexpr int harmless = service::open_flags_to_read | static_cast<int>(service::open_unmapped | service::open_prepared);
   if (!writes(flags)) return (flags & ~(harmless | O_SYNC | O_DSYNC | O_APPEND | O_EXCL)) == 0 ? 0 : -EINVAL;
   if ((flags & O_ACCMODE) == O_ACCMODE) return -EINVAL;
-  constexpr int write_once = service::open_write_once;
-  return (flags & ~(harmless | O_ACCMODE | writing | write_once)) == 0 ? 0 : -EINVAL;
+  return (flags & ~(harmless | O_ACCMODE | service::open_flags_to_write)) == 0 ? 0 : -EINVAL;
 }
 
 int check_path(std::string_view path, std::string_view* relative) {

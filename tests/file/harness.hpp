@@ -85,11 +85,12 @@ inline std::filesystem::path memory_directory() {
   return usable ? "/dev/shm" : std::filesystem::temp_directory_path();
 }
 
-// A store that maps files of every size, and to write them, too.
+// A store that maps files of every size, and to write them, too. Windows are small, so that parts of a file are registered while
+// others are not.
 inline std::shared_ptr<store::store> mapping_store(const std::string& root,
                                                    const store::posix_options& posix = {.writable = true}) {
-  return std::make_shared<store::auto_store>(simt::this_platform(), root, 0,
-                                             store::auto_options{.posix = posix, .small_file_nbytes = 1});
+  return std::make_shared<store::auto_store>(
+      simt::this_platform(), root, 0, store::auto_options{.posix = posix, .small_file_nbytes = 1, .window_nbytes = 64 << 10});
 }
 
 // A directory of its own, removed at the end; `beneath` a directory, by default the system's for temporary files.

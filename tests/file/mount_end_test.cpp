@@ -114,6 +114,7 @@ class losable_platform final : public simt::platform {
   const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) override {
     return real_.register_readonly(ptr, nbytes, why);
   }
+  bool registers_in_place() const override { return real_.registers_in_place(); }
   void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
     return real_.register_writable(ptr, nbytes, why);
   }

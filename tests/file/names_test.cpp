@@ -27,6 +27,35 @@ struct names : ::testing::Test {
   mount fs{dir.path(), writing()};
 };
 
+struct open_with_odd_flags {
+  mount_ref fs{mount_layout{}};
+  std::int64_t* results = nullptr;
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    notes note{results};
+    const file a = open(warp, fs, "a", O_RDWR | O_CREAT);
+    note(a.error());
+    for (const char* path : {"a", "b"}) {  // which is open already, and which is not
+      for (const int flags : {O_SYNC, O_DSYNC, O_DIRECTORY, O_PATH, O_TMPFILE, O_ASYNC, 1 << 28, 1 << 29}) {
+        note(open(warp, fs, path, O_RDWR | flags).error());
+      }
+    }
+    for (const int flags : {O_DIRECTORY, O_PATH, O_ASYNC, 1 << 28, 1 << 29}) note(open(warp, fs, "a", O_RDONLY | flags).error());
+    for (const int flags : {O_SYNC, O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOATIME}) {
+      const file joined = open(warp, fs, "a", O_RDONLY | flags);
+      note(joined.error());
+      note(close(warp, joined));
+    }
+    note(close(warp, a));
+  }
+};
+TEST_F(names, flags_that_cannot_be_held_are_refused_also_where_the_file_is_open) {
+  dir.add("b", 10, 1);
+  std::vector<std::int64_t> wanted(27, 0);
+  for (int i = 1; i <= 21; ++i) wanted[static_cast<std::size_t>(i)] = -EINVAL;
+  expect(run(open_with_odd_flags{fs.ref()}), wanted);
+}
+
 struct append_around_a_rename {
   mount_ref fs{mount_layout{}};
   std::int64_t* results = nullptr;

@@ -17,6 +17,7 @@
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
 #include "gpufs/store/auto_store.hpp"
+#include "gpufs/store/mapped_store.hpp"
 #include "gpufs/store/mem_store.hpp"
 #include "gpufs/store/nil_store.hpp"
 #include "gpufs/store/posix_store.hpp"
@@ -242,12 +243,67 @@ TEST_P(service_test, AnswersForEveryStoreAndKind) {
 
   dir_.add("big", 1 << 20, 4);
   let_file_times_pass();
-  start(std::make_shared<store::auto_store>(simt::cpu_platform(), dir_.path()));
+  start(std::make_shared<store::mapped_store>(simt::cpu_platform(), dir_.path()));
   const auto big = client_->open("big");
   EXPECT_EQ(big.kind, source_kind::pull);
   base = reinterpret_cast<const std::byte*>(big.pull_base);
   EXPECT_EQ(std::vector<std::byte>(base + 1000, base + 2000), content(4, 1000, 1000));
   EXPECT_EQ(service_->counters().opens_pull, 1u);
+}
+
+TEST_P(service_test, TellsWhichWindowsAreRegistered) {
+  constexpr std::uint32_t window = 64 << 10, nbytes = 2 * window + 100;
+  dir_.add("f", nbytes, 4);
+  let_file_times_pass();
+  // Often, for this test asks for nothing once the windows are registered.
+  start(std::make_shared<store::auto_store>(simt::cpu_platform(), dir_.path(), 0,
+                                            store::auto_options{.small_file_nbytes = 1, .window_nbytes = window}),
+        {.watch_interval = std::chrono::milliseconds(5)});
+  std::mutex lock;
+  bool listens = true;
+  std::uint64_t ncalls = 0, told = 0;  // under the lock
+  const auto file = client_->open("f", 0, 77);
+  ASSERT_EQ(file.kind, source_kind::windows);
+  service_->on_windows([&](std::uint32_t number, const std::byte* base, const store::window_view& view) {
+    const std::scoped_lock hold(lock);
+    EXPECT_EQ(number, 77u);
+    EXPECT_EQ(reinterpret_cast<std::uint64_t>(base), file.pull_base);
+    EXPECT_EQ(view.shift, 16u);
+    ++ncalls;
+    if (listens) told = view.registered;
+    return listens;
+  });
+  const auto set_listens = [&](bool now) {
+    const std::scoped_lock hold(lock);
+    listens = now;
+    ncalls = 0;
+  };
+  const auto is = [&](std::uint64_t& what, auto good) {
+    return wait_until([&] {
+      const std::scoped_lock hold(lock);
+      return good(what);
+    });
+  };
+  const auto read = [&](std::uint32_t begin, std::uint32_t end) {
+    std::vector<std::byte> got;
+    for (std::uint32_t at = begin; at < end; at += 4096) {
+      const std::uint32_t n = std::min(4096u, nbytes - at);
+      EXPECT_EQ(client_->read(file.handle, at, 4096, &got), n);
+      EXPECT_EQ(got, content(4, at, n));
+    }
+  };
+  read(window, 2 * window - 4096);
+  read(0, window);
+  EXPECT_TRUE(is(told, [](std::uint64_t bits) { return bits == 0b001; }));
+  set_listens(false);
+  read(2 * window, nbytes);
+  EXPECT_TRUE(is(ncalls, [](std::uint64_t n) { return n > 2; })) << "who did not listen is told again";
+  set_listens(true);
+  EXPECT_TRUE(is(told, [](std::uint64_t bits) { return bits == 0b101; }));
+  set_listens(true);
+  service_->tell_windows_again();
+  EXPECT_TRUE(is(ncalls, [](std::uint64_t n) { return n == 1; }));
+  EXPECT_EQ(client_->close(file.handle), 0);
 }
 
 TEST_P(service_test, DirectFilesReadAtAnyOffset) {

@@ -29,6 +29,7 @@ class counting_platform final : public simt::platform {
   const void* register_readonly(const void* p, std::size_t n, std::string* why) override {
     if (delay.count() != 0) std::this_thread::sleep_for(delay);
     if (refuse) {
+      ++nrefused;
       *why = "the test said no";
       return nullptr;
     }
@@ -41,6 +42,7 @@ class counting_platform final : public simt::platform {
   void* register_writable(void* p, std::size_t n, std::string* why) override {
     return register_readonly(p, n, why) == nullptr ? nullptr : real_.register_writable(p, n, why);
   }
+  bool registers_in_place() const override { return in_place; }
   void unregister(const void* p) noexcept override {
     const std::scoped_lock hold(lock_);
     EXPECT_EQ(live_.erase(p), 1u);
@@ -63,8 +65,9 @@ class counting_platform final : public simt::platform {
     return unregistered_;
   }
   std::atomic<bool> refuse{false};
+  bool in_place = true;
   std::chrono::milliseconds delay{0};
-  std::atomic<int> nregistered{0}, nfreed{0};
+  std::atomic<int> nregistered{0}, nrefused{0}, nfreed{0};
 
  private:
   simt::platform& real_ = simt::cpu_platform();
@@ -80,12 +83,13 @@ class mapped_store_test : public testing::Test {
     let_file_times_pass();
   }
   template <class Store>
-  std::unique_ptr<store::open_file> open(Store& files, int i) {
+  std::unique_ptr<store::open_file> open(Store& files, int i, int flags = 0) {
     int error = 0;
-    auto file = files.open("f" + std::to_string(i), 0, &error);
+    auto file = files.open("f" + std::to_string(i), flags, &error);
     EXPECT_EQ(error, 0);
     return file;
   }
+  static constexpr int prepared = static_cast<int>(service::open_prepared);
   static constexpr std::uint64_t file_pinned = 3 * 4096;
   temp_dir dir_;
   counting_platform machine_;
@@ -114,7 +118,7 @@ TEST_F(mapped_store_test, ALargeFileThatWasJustWrittenIsMappedOnce) {
     const std::string name = numbered("fresh", static_cast<std::uint64_t>(nbytes));
     dir_.add_sparse(name, static_cast<std::uint64_t>(nbytes) - 1, 1, 5);
     store::auto_store files(machine_, dir_.path(), std::uint64_t{1} << 30);
-    const auto first = files.open(name, 0, &error), second = files.open(name, 0, &error);
+    const auto first = files.open(name, prepared, &error), second = files.open(name, prepared, &error);
     ASSERT_TRUE(first && second);
     const bool shared = first->info().pull_base == second->info().pull_base;
     EXPECT_TRUE(shared || nbytes < large) << "smaller ones are not waited for, and may have settled or not";
@@ -210,7 +214,7 @@ TEST_F(mapped_store_test, NobodyWaitsForARegistrationThatTakesTooLong) {
   store::auto_store files(machine_, dir_.path(), 0, store::auto_options{.small_file_nbytes = 1});
   machine_.delay = std::chrono::milliseconds(2500);
   for (int i = 0; i < 2; ++i) {  // the second knows
-    const auto file = open(files, 0);
+    const auto file = open(files, 0, prepared);
     EXPECT_EQ(file->info().kind, service::source_kind::staged);
     EXPECT_EQ(file->info().reason,
               "staged: registering its mapping takes too long: some thread may be in a CUDA call that waits for a kernel");
@@ -235,18 +239,181 @@ TEST_F(mapped_store_test, AutoSaysWhichAndWhy) {
     EXPECT_NE(file->info().reason.find(because), std::string::npos) << file->info().reason;
     EXPECT_EQ(read_all(*file).size(), static_cast<std::size_t>(file->info().nbytes));
   };
+  expect("big", 0, source_kind::windows, "windows of 64 MiB");
+  expect("big", prepared, source_kind::pull, "registered");
   expect("big", 0, source_kind::pull, "registered");
-  expect("big2", 0, source_kind::staged, "budget");
+  expect("big2", prepared, source_kind::staged, "budget");
+  expect("big2", 0, source_kind::windows, "windows of 64 MiB");
   expect("f0", 0, source_kind::staged, "fewer than");
   expect("empty", 0, source_kind::staged, "fewer than");
   expect("big", O_DIRECT, source_kind::staged, "O_DIRECT");
   EXPECT_TRUE(machine_.unregistered().empty());
   files.trim();
-  expect("big2", 0, source_kind::pull, "registered");
+  expect("big2", prepared, source_kind::pull, "registered");
   machine_.refuse = true;
   files.trim();
+  expect("big", prepared, source_kind::staged, "the test said no");
+  machine_.in_place = false;  // then nobody knows where the device will see a window
   expect("big", 0, source_kind::staged, "the test said no");
+  machine_.refuse = false;
+  expect("big", 0, source_kind::pull, "registered");
   EXPECT_EQ(error_of(files, "missing"), -ENOENT);
+}
+
+// What is asked of a file is staged until as much was read of a window as it has bytes.
+class windows_test : public mapped_store_test {
+ protected:
+  static constexpr std::uint64_t window = 64 << 10, nbytes = 3 * window + 5000;
+  static constexpr std::uint64_t last_pinned = 2 * 4096;  // of the fourth window
+  windows_test() {
+    dir_.add("by_windows", nbytes, 1);
+    let_file_times_pass();
+  }
+  static store::auto_options options() { return {.small_file_nbytes = 1, .window_nbytes = window}; }
+  static std::unique_ptr<store::open_file> open(store::auto_store& files, int flags = 0) {
+    int error = 0;
+    auto file = files.open("by_windows", flags, &error);
+    EXPECT_EQ(error, 0);
+    return file;
+  }
+  static bool becomes(const store::open_file& file, std::uint64_t registered) {
+    return wait_until([&] { return file.windows().registered == registered; });
+  }
+};
+
+TEST_F(windows_test, AWindowIsRegisteredOnceAsMuchWasReadOfItAsItHas) {
+  store::auto_store files(machine_, dir_.path(), 1 << 20, options());
+  const auto file = open(files);
+  ASSERT_EQ(file->info().kind, service::source_kind::windows);
+  EXPECT_EQ(file->windows().shift, 16u);
+  EXPECT_EQ(files.usage().pinned_nbytes, 0u);
+  for (std::uint64_t at = 0; at < window - 4096; at += 4096) file->note_missed(static_cast<std::int64_t>(window), 4096);
+  file->note_missed(window, 4095);
+  file->note_missed(0, window - 1);
+  file->note_missed(nbytes, 1 << 20);      // of the last window, whose pages end behind the file
+  file->note_missed(4 * window, 1 << 20);  // of none
+  EXPECT_TRUE(becomes(*file, 0b1000));
+  EXPECT_EQ(machine_.nregistered, 1) << "each of the others lacks a byte";
+  file->note_missed(window + 9, 1);
+  EXPECT_TRUE(becomes(*file, 0b1010));
+  EXPECT_EQ(files.usage().pinned_nbytes, window + last_pinned);
+  EXPECT_EQ(std::memcmp(file->info().pull_base + window, read_all(*file).data() + window, window), 0);
+  file->note_missed(2 * window, window);
+  file->note_missed(0, 1);
+  EXPECT_TRUE(becomes(*file, 0b1111));
+  EXPECT_EQ(machine_.nregistered, 4);
+  EXPECT_EQ(open(files)->info().kind, service::source_kind::pull) << "all of it is";
+  EXPECT_EQ(file->info().kind, service::source_kind::windows) << "as it was opened";
+}
+
+TEST_F(windows_test, OpensShareThemAndTheyStayUntilTrimmed) {
+  store::auto_store files(machine_, dir_.path(), 1 << 20, options());
+  {
+    const auto first = open(files), second = open(files);
+    EXPECT_EQ(first->info().pull_base, second->info().pull_base);
+    first->note_missed(0, window / 2);
+    second->note_missed(0, window / 2);
+    EXPECT_TRUE(becomes(*first, 1));
+    EXPECT_EQ(second->windows().registered, 1u);
+  }
+  EXPECT_EQ(files.usage().idle_nbytes, window);
+  {
+    const auto again = open(files);
+    EXPECT_EQ(again->windows().registered, 1u);
+    EXPECT_EQ(files.usage().idle_nbytes, 0u);
+    files.trim();
+    EXPECT_EQ(machine_.nlive(), 1u) << "in use";
+    const auto all = open(files, prepared);
+    EXPECT_EQ(all->info().kind, service::source_kind::pull);
+    EXPECT_EQ(machine_.nregistered, 4) << "what was registered already is not again";
+    EXPECT_EQ(again->windows().registered, 0b1111u);
+  }
+  files.trim();
+  EXPECT_EQ(machine_.nlive(), 0u);
+  EXPECT_EQ(files.usage().pinned_nbytes, 0u);
+  EXPECT_EQ(files.usage().nmappings, 0u);
+}
+
+TEST_F(windows_test, AFileOfWhichNothingWasRegisteredLeavesNothing) {
+  store::auto_store files(machine_, dir_.path(), 1 << 20, options());
+  open(files)->note_missed(0, 1);
+  EXPECT_EQ(files.usage().nmappings, 0u);
+}
+
+TEST_F(windows_test, TheBudgetCountsWindowsAndTrimGivesWhatWasRefusedAnotherTry) {
+  store::auto_store files(machine_, dir_.path(), window + last_pinned, options());
+  int error = 0;
+  const auto file = open(files);
+  {
+    const auto other = files.open("f0", prepared, &error);
+    ASSERT_EQ(other->info().kind, service::source_kind::pull);
+    file->note_missed(0, window);  // does not fit beside the other's three pages
+    file->note_missed(3 * window, 5000);
+    EXPECT_TRUE(becomes(*file, 0b1000)) << "what is smaller does, and comes later";
+    EXPECT_EQ(files.usage().pinned_nbytes, file_pinned + last_pinned);
+  }
+  files.trim();
+  EXPECT_EQ(files.usage().pinned_nbytes, last_pinned);
+  file->note_missed(0, 1);
+  EXPECT_TRUE(becomes(*file, 0b1001));
+  EXPECT_EQ(files.usage().pinned_nbytes, window + last_pinned);
+}
+
+TEST_F(windows_test, AWindowThatThePlatformRefusesStaysStaged) {
+  store::auto_store files(machine_, dir_.path(), 1 << 20, options());
+  const auto file = open(files);
+  machine_.refuse = true;
+  file->note_missed(0, window);
+  EXPECT_TRUE(wait_until([&] { return machine_.nrefused == 1; }));
+  machine_.refuse = false;
+  file->note_missed(0, 10 * window);
+  file->note_missed(window, window);
+  EXPECT_TRUE(becomes(*file, 0b10));
+  EXPECT_EQ(machine_.nregistered, 1);
+  EXPECT_EQ(files.usage().pinned_nbytes, window);
+  EXPECT_EQ(open(files, prepared)->info().kind, service::source_kind::pull) << "who asks for all of it has it tried again";
+}
+
+TEST_F(windows_test, FilesThatCloseWhileTheirWindowsAreRegisteredLeaveNoneBehindTrim) {
+  store::auto_store files(machine_, dir_.path(), 1 << 20, options());
+  machine_.delay = std::chrono::milliseconds(20);
+  for (int round = 0; round < 5; ++round) {
+    for (std::uint64_t at = 0; at < nbytes; at += window) open(files)->note_missed(static_cast<std::int64_t>(at), window);
+  }
+  EXPECT_TRUE(wait_until([&] { return files.usage().nmappings == files.usage().nidle; }));
+  files.trim();
+  EXPECT_EQ(machine_.nlive(), 0u);
+  EXPECT_EQ(files.usage().pinned_nbytes, 0u);
+}
+
+TEST_F(windows_test, ManyThreadsRegisterEachWindowOnce) {
+  store::auto_store files(machine_, dir_.path(), 1 << 20, options());
+  machine_.delay = std::chrono::milliseconds(1);
+  std::vector<std::thread> threads;
+  std::atomic<bool> good{true};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      const auto file = open(files);
+      for (std::uint64_t i = 0; i < 400; ++i) file->note_missed(static_cast<std::int64_t>(i % 4 * window), 4096);
+      if (t == 0) good = open(files, prepared)->info().kind == service::source_kind::pull;
+      good = becomes(*file, 0b1111) && good;
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_TRUE(good);
+  EXPECT_EQ(machine_.nregistered, 4);
+  EXPECT_EQ(files.usage().pinned_nbytes, 3 * window + last_pinned);
+}
+
+TEST(windows, OfALargeFileAreAtMost64) {
+  temp_dir dir;
+  dir.add_sparse("large", (std::uint64_t{5} << 30) - 1, 1, 5);
+  let_file_times_pass();
+  store::auto_store files(simt::this_platform(), dir.path(), 1 << 20);
+  int error = 0;
+  const auto file = files.open("large", 0, &error);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->windows().shift, 27u);  // 40 of 128 MiB; of 64 MiB there would be 80
 }
 
 TEST_F(mapped_store_test, TheDefaultBudgetIsHalfOfWhatIsAvailable) {

@@ -329,7 +329,8 @@ TEST(stores_that_write, MappedAndAutoStageWhatIsOnADisk) {
   store::mapped_store mapped(simt::cpu_platform(), dir.path(), 0, {.writable = true});
   store::auto_store chosen(simt::cpu_platform(), dir.path(), 0, {.posix = {.writable = true}, .small_file_nbytes = 0});
   for (store::store* files : {static_cast<store::store*>(&mapped), static_cast<store::store*>(&chosen)}) {
-    EXPECT_EQ(open(*files, "a", O_RDONLY)->info().kind, service::source_kind::pull) << files->name();
+    constexpr int prepared = static_cast<int>(service::open_prepared);
+    EXPECT_EQ(open(*files, "a", O_RDONLY | prepared)->info().kind, service::source_kind::pull) << files->name();
     const auto file = open(*files, "a", O_RDWR);
     EXPECT_EQ(file->info().kind, service::source_kind::staged) << files->name();
     EXPECT_EQ(file->info().reason, "staged: it is open for writing, and not mapped: it is not in memory (tmpfs)");

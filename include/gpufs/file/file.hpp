@@ -208,7 +208,10 @@ GPUFS_DEVICE int fill_part(Group group, const mount_layout& mount, const file_vi
     return fill_live(group, &mount, view.slot, view.kind, view.handle, offset, to, wanted);
   }
   bool staged = nbytes != 0;
-  if (view.kind == service::source_kind::pull) {
+  const bool by_windows = view.kind == service::source_kind::windows;
+  const bool pulled = view.kind == service::source_kind::pull ||
+                      (by_windows && by_leader(group, [&] { return file_table(mount).is_registered(view, offset); }));
+  if (pulled) {
     const auto* from = reinterpret_cast<const std::byte*>(view.pull_base) + offset;
     // A page of the mapping that cannot be had: the host says why (it was cut, the disk fails), and its log, too.
     staged = simt::copy_from_host(group, to, from, nbytes) != 0;

@@ -99,6 +99,18 @@ class file_slots {
     return simt::atomic_ref<std::uint32_t>(mount_.slots[opened.slot].stale).load(std::memory_order_relaxed) == opened.handle;
   }
 
+  // Of a file of kind windows: whether the page at this offset may be pulled.
+  GPUFS_DEVICE bool is_registered(const file_view& opened, std::uint64_t offset) const {
+    file_windows& all = mount_.windows[opened.slot];
+    simt::atomic_ref<std::uint64_t> base(all.pull_base);
+    // The host writes these one after another, each of which ends before the next begins; we read them the other way round, and so
+    // what is between is of the mapping that both reads of pull_base name.
+    if (base.load(std::memory_order_acquire) != opened.pull_base) return false;
+    const std::uint64_t registered = simt::atomic_ref<std::uint64_t>(all.registered).load(std::memory_order_acquire);
+    const std::uint32_t shift = simt::atomic_ref<std::uint32_t>(all.shift).load(std::memory_order_acquire);
+    return base.load(std::memory_order_relaxed) == opened.pull_base && (registered >> (offset >> shift) & 1) != 0;
+  }
+
   GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.slots[index]; }
   // Which of the copies of a slot's entry and call_counters this processor uses. At most 2^20 slots, so the products fit here and

@@ -149,6 +149,9 @@ class file_table : public file_slots {
       if (mount_.dirty_lists == nullptr) return -EROFS;
       if (!writes || access == O_ACCMODE) return -EINVAL;
     }
+    // Here, too, as who joins an open asks no store.
+    const int known = O_ACCMODE | service::open_flags_to_read | (writes ? service::open_flags_to_write : O_SYNC | O_DSYNC);
+    if ((flags & ~known) != 0) return -EINVAL;
     path_name name = paths().name_of(path);
     if (name.error != 0) return name.error;
     name.mode = once ? slot_mode::write_once : writes ? slot_mode::write : slot_mode::read;

@@ -81,6 +81,15 @@ struct alignas(32) file_entry {
 static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, file_nbytes) == 16);
 inline constexpr std::uint32_t file_shards = 8;
 
+// Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
+// the others, but for adding bits.
+struct alignas(32) file_windows {
+  std::uint64_t pull_base;   // of the mapping of which this tells; mappings that there are at one time have different ones
+  std::uint64_t registered;  // a bit a window of 2^shift bytes
+  std::uint32_t shift;       // a page has all of its bytes in one window
+};
+static_assert(sizeof(file_windows) == 32 && offsetof(file_windows, shift) == 16);
+
 // What is counted per file; a mount's counts are the sums. Never reset while the mount lives: a slot that is reused goes on
 // counting. What hits raise is in hit_shards copies, of which each has all slots, so that those of one slot lie in lines of their
 // own (where there are 8 slots or more): processors that add to one line of the second-level cache hold each other up, and all that
@@ -224,6 +233,7 @@ struct mount_layout {
   file_entry* entries;      // [shard][slot]
   call_counters* counters;  // [shard][slot]
   hit_counters* hits;       // [shard][slot]
+  file_windows* windows;    // [slot]
   path_bucket* paths;
   free_list* free_slots;
   std::uint32_t nslots;

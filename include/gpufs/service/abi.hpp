@@ -1,6 +1,8 @@
 // What host and device share in pinned memory: request rings. One writer per word (there are no PCIe atomics between
 // host and GPU here), so requests are written by the device only and replies by the host only.
 #pragma once
+#include <fcntl.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -25,6 +27,13 @@ enum class opcode : std::uint32_t {
 inline constexpr std::uint32_t open_write_once = 0x40000000;  // open, beside O_*: never read, GPUfs's O_GWRONCE
 // open, from the service to its store: the file need not be mapped, since it will be cut or another open of it is taken.
 inline constexpr std::uint32_t open_unmapped = 0x20000000;
+// open, from the host to its store: all of the file's mapping is to be registered now.
+inline constexpr std::uint32_t open_prepared = 0x10000000;
+// What else an open takes: O_ACCMODE and these; to write, these, too. Of the first, the harmless ones have no meaning for a
+// kernel's calls: portable callers pass them.
+inline constexpr int open_flags_to_read =
+    O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOATIME | O_DIRECT | O_NOFOLLOW | 0100000 /* O_LARGEFILE, which is 0 in 64-bit headers */;
+inline constexpr int open_flags_to_write = O_CREAT | O_TRUNC | O_APPEND | O_EXCL | static_cast<int>(open_write_once);
 inline constexpr std::uint32_t write_masked = 1;     // write: only bytes whose bit in the mask is set
 inline constexpr std::uint32_t sync_data_only = 1;   // sync: fdatasync(2) in place of fsync(2)
 inline constexpr std::uint32_t sync_page_cache = 2;  // sync: neither
@@ -45,12 +54,13 @@ static_assert(sizeof(dir_entry) == 32);
 
 // Where the bytes of an open file come from.
 enum class source_kind : std::uint32_t {
-  nil = 0,     // nothing is brought in: measures the cache alone
-  pull = 1,    // the faulting group copies from a registered host mapping
-  staged = 2,  // a host worker fills a pinned staging slot
+  nil = 0,      // nothing is brought in: measures the cache alone
+  pull = 1,     // the faulting group copies from a registered host mapping
+  staged = 2,   // a host worker fills a pinned staging slot
+  windows = 3,  // pull where the file's window is registered, staged elsewhere
   // Only on the device, of files that the host opened for writing:
-  live = 3,    // staged, whatever the file has when a page is read in
-  unread = 4,  // O_GWRONCE: nothing is brought in, but zeros
+  live = 4,    // staged, whatever the file has when a page is read in
+  unread = 5,  // O_GWRONCE: nothing is brought in, but zeros
 };
 
 // One request slot. The device writes every field, then `sequence` with a system-scope release; the host's acquire load of

@@ -18,23 +18,24 @@ namespace gpufs::service {
 
 struct service_options {
   std::uint32_t nrings = 32;
-  std::uint32_t nslots = 64;                      // a ring; a power of two
-  std::uint32_t payload_nbytes = 4096;            // a slot; at least max_path_nbytes + 1, a multiple of 512
-  bool writable = false;                          // kernels may write, if the store may: payloads have room for masks
-  std::uint32_t nworkers = 0;                     // threads; 0: one a core, at least 2, at most 16
-  std::uint32_t nspare_workers = 128;             // started in place of threads that hang in the store
-  std::uint32_t max_open_files = 65536;           // at most 2^20; then opens give -EMFILE
-  std::uint32_t max_batch = 64;                   // requests that a thread takes at once, at most 64
-  bool io_uring = true;                           // false: reads that miss the page cache block a worker each
-  std::chrono::milliseconds watch_interval{100};  // how often open pull files are checked for change, 1,000 at a time
-  std::uint32_t first_cache_id = 1;               // ids count from here to 2^28 - 1
+  std::uint32_t nslots = 64;             // a ring; a power of two
+  std::uint32_t payload_nbytes = 4096;   // a slot; at least max_path_nbytes + 1, a multiple of 512
+  bool writable = false;                 // kernels may write, if the store may: payloads have room for masks
+  std::uint32_t nworkers = 0;            // threads; 0: one a core, at least 2, at most 16
+  std::uint32_t nspare_workers = 128;    // started in place of threads that hang in the store
+  std::uint32_t max_open_files = 65536;  // at most 2^20; then opens give -EMFILE
+  std::uint32_t max_batch = 64;          // requests that a thread takes at once, at most 64
+  bool io_uring = true;                  // false: reads that miss the page cache block a worker each
+  // How often open pull files, and those by windows, are checked for change, 1,000 at a time.
+  std::chrono::milliseconds watch_interval{100};
+  std::uint32_t first_cache_id = 1;  // ids count from here to 2^28 - 1
 };
 
 // Counts since construction; each is exact, but they are read one after another while requests run.
 struct service_counters {
-  std::uint64_t opens = 0;  // that succeeded, and of these:
-  std::uint64_t opens_nil = 0, opens_pull = 0, opens_staged = 0;
-  std::uint64_t opens_with_bytes = 0;  // that brought the file's beginning along
+  std::uint64_t opens = 0;                                        // that succeeded, and of these:
+  std::uint64_t opens_nil = 0, opens_pull = 0, opens_staged = 0;  // (by windows: staged)
+  std::uint64_t opens_with_bytes = 0;                             // that brought the file's beginning along
   std::uint64_t closes = 0;
   std::uint64_t reads = 0;          // that succeeded
   std::uint64_t bytes_read = 0;     // by them
@@ -132,10 +133,18 @@ class service {
   // later in proportion. It must not call the service's on_stale or stop.
   void on_stale(std::function<void(std::uint32_t number, std::uint32_t handle)> changed);
 
+  // `registered(number, pull_base, view)` is called from a thread of the service when more windows of a file of kind windows are
+  // registered than the device was told of; number: as on_stale's. False: not now, it is called again. The file stays open
+  // meanwhile. Noticed as staleness is. It must not call the service's on_windows or stop.
+  void on_windows(std::function<bool(std::uint32_t number, const std::byte* pull_base, const store::window_view& view)> registered);
+  // The device has forgotten what it was told of windows.
+  void tell_windows_again();
+
   service_counters counters() const;
   std::map<int, std::uint64_t> errors() const;  // answers by positive errno
   std::vector<log_entry> log_entries() const;   // the last 1,024, oldest first
   std::vector<std::string> log() const;         // the same as lines of text
+  std::string last_error() const;               // the last of them that is no notice, or empty
   // An open file, or nothing when the handle is not (or no longer) one.
   std::optional<file_description> describe(std::uint32_t handle) const;
   // Writes to an open file, in the caller's thread: 0 or a negative errno, which the log has, too.

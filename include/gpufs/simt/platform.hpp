@@ -30,6 +30,8 @@ class platform {
   virtual const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) = 0;
   // The same, and kernels may write it. Of a mapped file with holes it allocates what is missing.
   virtual void* register_writable(void* ptr, std::size_t nbytes, std::string* why) = 0;
+  // Whether kernels see what is registered where the host does.
+  virtual bool registers_in_place() const = 0;
   // `ptr` is what one of them was given. Waits until running kernels have ended: never call it to serve one.
   virtual void unregister(const void* ptr) noexcept = 0;
 

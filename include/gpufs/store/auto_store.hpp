@@ -1,4 +1,4 @@
-// The default store: pull where it can, else staged, and each file says which and why.
+// The default store: what is read often is pulled where it can be, the rest staged, and each file says which and why.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,11 +12,16 @@ struct auto_options {
   posix_options posix{};
   // Files below this size are staged: registering one costs more than it saves.
   std::uint64_t small_file_nbytes = 256 << 10;
+  // What is registered at once of a file, a power of two from a cache page on; more where a file has more than 64 of these.
+  std::uint64_t window_nbytes = 64 << 20;
 };
 
-// mapped_store where the pin budget allows and the platform registers the mapping, else posix_store; info().reason is one
-// sentence that says which and why. Files are also staged when O_DIRECT is asked for, or when
-// they are opened for writing. Errors as posix_store.
+// Opens at once, kind windows: each part of a file is staged, as posix_store does it, until as much was read of it as it has bytes.
+// Then it is registered in the background, as mapped_store does it, if the pin budget allows, and pulled from then on: registering
+// pays after some three passes (mappings.hpp). With service::open_prepared all of the file is registered now, and it opens as kind
+// pull, as it does where all of it is registered already; where that cannot be, staged. Files are also staged that are small, when
+// O_DIRECT is asked for, or when they are opened for writing. info().reason is one sentence that says which and why. Errors as
+// posix_store.
 class auto_store final : public rooted_store {
  public:
   // As mapped_store.

@@ -21,9 +21,17 @@ struct file_info {
   bool settled = true;                       // false: changed so recently that an equal version proves nothing
   std::uint32_t mode = 0;
   service::source_kind kind = service::source_kind::staged;
-  const std::byte* pull_base = nullptr;  // device-visible address of byte 0 (kind == pull, or live: and kernels may write there)
-  std::string reason;                    // why this kind: one sentence for `gpufs doctor` and fstat users
-  bool live = false;  // open for writing: no version of the file, but whatever it has when it is read; nbytes is the size at open
+  // Device-visible address of byte 0 (kind == pull; windows, where they are registered; or live: and kernels may write there).
+  const std::byte* pull_base = nullptr;
+  std::string reason;  // why this kind: one sentence for `gpufs doctor` and fstat users
+  bool live = false;   // open for writing: no version of the file, but whatever it has when it is read; nbytes is the size at open
+};
+
+// Of a file of kind windows: which windows of 2^shift bytes the device may read at pull_base, a bit each. Bits are added while the
+// file is open, and never taken.
+struct window_view {
+  std::uint64_t registered = 0;
+  std::uint32_t shift = 0;
 };
 
 // One open file of a store. Destroying it closes it; must not wait for running kernels. May outlive its store.
@@ -55,6 +63,11 @@ class open_file {
   // 0, or -EIO when the pages there are no longer the file's, as somebody else has cut it or punched a hole, so that stores may be
   // lost. `last`: looks at each page; else only where ctime says that others have changed the file.
   virtual int note_stores(std::int64_t /*nbytes*/, bool /*last*/) { return -EBADF; }
+
+  // Of kind windows. Any thread; neither waits.
+  virtual window_view windows() const { return {}; }
+  // So many bytes at offset (>= 0) were read by the host, as the device may not read them itself (yet).
+  virtual void note_missed(std::int64_t /*offset*/, std::uint32_t /*nbytes*/) noexcept {}
 
   // Of files opened for reading: around a rename of the file by this mount, which changes its ctime and not its bytes. They throw
   // nothing. Renames may be under way together; and of a file that is opened beside one, the end may come before the beginning.

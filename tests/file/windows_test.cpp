@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of which the device reads itself what is registered, and the host the rest.
+#include "file/reader.hpp"
+#include "file/script.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr std::uint64_t page = 4096, window = 64 << 10;
+
+std::shared_ptr<store::auto_store> by_windows(const std::string& root, std::uint64_t pin_nbytes = 0) {
+  return std::make_shared<store::auto_store>(simt::this_platform(), root, pin_nbytes,
+                                             store::auto_options{.small_file_nbytes = 1, .window_nbytes = window});
+}
+
+constexpr std::uint64_t nbytes = 6 * window + 100, whole = 6 * window + page;  // 7 windows
+
+class windows : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (under_memcheck()) GTEST_SKIP() << "memcheck takes memory that is registered while a kernel runs for out of bounds";
+    dir.add("f", nbytes, 1);
+    dir.add("g", nbytes, 2);
+    let_file_times_pass();
+  }
+  mount make(const std::shared_ptr<store::auto_store>& files) const {
+    mount_options o;
+    o.cache_nbytes = 8 * page;
+    o.max_open_files = 16;
+    o.custom_store = files;
+    return mount(dir.path(), o);
+  }
+  // Two blocks read all over the file, several times what it has. How many reads came by the host.
+  static std::uint64_t pass(const mount& m, const std::string& path, std::uint64_t seed) {
+    const std::uint64_t before = m.counters().host_reads;
+    reading_run run({.path = path, .file_nbytes = nbytes, .seed = seed, .calls = 40, .max_nbytes = 9000});
+    run(m.ref(), ++passes);
+    run.expect_good(path);
+    return m.counters().host_reads - before;
+  }
+  static inline std::uint64_t passes = 0;
+  temp_dir dir{memory_directory()};
+};
+
+TEST_F(windows, what_is_missed_often_is_pulled_from_then_on) {
+  const auto files = by_windows(dir.path());
+  const mount m = make(files);
+  const host_file held(m, "f");
+  EXPECT_EQ(m.open_files().at(0).source, service::source_kind::windows);
+  EXPECT_EQ(files->usage().pinned_nbytes, 0u) << "opening registers nothing";
+  EXPECT_GT(pass(m, "f", 1), 0u);
+  EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) == 0 && files->usage().pinned_nbytes == whole; }));
+  for (const std::string& line : m.log()) ADD_FAILURE() << line;
+}
+
+TEST_F(windows, what_does_not_fit_the_budget_stays_staged) {
+  const auto files = by_windows(dir.path(), 2 * window);
+  const mount m = make(files);
+  const host_file held(m, "f");
+  EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) != 0 && files->usage().pinned_nbytes >= window; }));
+  for (int i = 0; i < 5; ++i) EXPECT_GT(pass(m, "f", 1), 0u);
+  EXPECT_LE(files->usage().pinned_nbytes, 2 * window);
+}
+
+TEST_F(windows, what_is_prepared_is_pulled_at_once) {
+  const auto files = by_windows(dir.path());
+  const mount m = make(files);
+  m.prepare("f");
+  EXPECT_EQ(files->usage().pinned_nbytes, whole);
+  EXPECT_EQ(pass(m, "f", 1), 0u);
+}
+
+// Another file may come to lie where one was, in the same slot of the table.
+TEST_F(windows, trim_gives_back_what_nobody_has_open_and_others_go_on) {
+  const auto files = by_windows(dir.path());
+  mount m = make(files);
+  for (int round = 0; round < 4; ++round) {
+    const std::string path = round % 2 == 0 ? "f" : "g", other = round % 2 == 0 ? "g" : "f";
+    const std::uint64_t seed = round % 2 == 0 ? 1 : 2;
+    {
+      const host_file held(m, path);
+      EXPECT_TRUE(wait_until([&] { return pass(m, path, seed) == 0 && files->usage().pinned_nbytes == whole; }));
+      m.trim();
+      EXPECT_EQ(files->usage().pinned_nbytes, whole) << "it is open";
+      EXPECT_TRUE(wait_until([&] { return pass(m, path, seed) == 0; })) << "the device is told again";
+    }
+    m.trim();
+    EXPECT_EQ(files->usage().nmappings, 0u);
+    const host_file held(m, other);
+    EXPECT_GT(pass(m, other, 3 - seed), 0u) << "nothing of it is registered";
+  }
+}
+
+TEST_F(windows, a_version_that_ends_ends_for_both_ways) {
+  const auto files = by_windows(dir.path(), window);  // one can be pulled
+  const mount m = make(files);
+  players group(m.ref(), {});
+  script begin;
+  begin.open(0, "f");
+  for (int i = 0; i < 3; ++i) {
+    for (std::uint64_t at = 0; at < window; at += page) begin.pread(0, page, static_cast<std::int64_t>(at));
+  }
+  for (const auto& result : group.run(begin)) EXPECT_GE(result.value, 0);
+  EXPECT_TRUE(wait_until([&] {
+    const std::uint64_t before = m.counters().host_reads;
+    script again;
+    for (std::uint64_t at = 0; at < window; at += page) again.pread(0, page, static_cast<std::int64_t>(at));
+    for (const auto& result : group.run(again)) EXPECT_EQ(result.value, page);
+    return m.counters().host_reads == before;
+  }));
+  dir.overwrite("f", 0, nbytes, 2);
+  EXPECT_TRUE(wait_until([&] { return !m.log().empty(); }));  // the watch has looked at it
+  script late;
+  for (std::uint64_t at = 0; at < window; at += page) late.pread(0, page, static_cast<std::int64_t>(at));
+  late.pread(0, page, 3 * window);
+  late.close(0);
+  const auto got = group.run(late);
+  EXPECT_EQ(got[window / page].value, -ESTALE);
+  EXPECT_EQ(got[window / page + 1].value, 0);
+  std::uint64_t nstale = 0;
+  for (std::uint64_t i = 0; i < window / page; ++i) {
+    nstale += got[i].value == -ESTALE;
+    EXPECT_TRUE(got[i].value == -ESTALE || wrong_bytes(got[i], page, 1, i * page) == 0) << i;
+  }
+  EXPECT_GE(nstale, window / page - 8) << "the cache has 8 pages of the version";
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
