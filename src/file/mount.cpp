@@ -222,9 +222,7 @@ struct host_mount::impl {
     layout.paths = memory.allocate<path_bucket>(npaths);
     layout.path_mask = npaths - 1;
 
-    layout.requests = host.rings();
-    layout.request_tails = memory.allocate<std::uint32_t>(options.request_rings);
-    layout.request_turns = memory.allocate<std::uint32_t>(std::size_t{options.request_rings} * options.request_slots);
+    layout.transport = host.transport();
     layout.words = memory.allocate<mount_words>(1);
     layout.mappings = memory.allocate<mapping_entry>(std::size_t{mapping_copies} * options.max_mappings);
     layout.mapping_mask = options.max_mappings - 1;

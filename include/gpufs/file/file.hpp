@@ -109,7 +109,7 @@ inline GPUFS_DEVICE_COLD void count_error(const mount_layout* mount, std::uint32
 }
 
 struct staged_answer {
-  service::requests::ticket ticket;
+  transport::ticket ticket;
   std::int32_t error;
   std::uint32_t nbytes;
   bool held;  // the ticket is ours, and must be given back
@@ -118,16 +118,16 @@ struct staged_answer {
 // Asks a host worker for nbytes of the file and waits. One lane calls.
 inline GPUFS_DEVICE_COLD staged_answer ask_for_bytes(const mount_layout* mount, std::uint32_t handle, std::uint64_t offset,
                                                      std::uint32_t nbytes) {
-  const service::requests rings(*mount);
+  const mount_requests rings(*mount);
   const simt::deadline until(mount->io_timeout_ns);
   staged_answer got{rings.take(ring_hint(), until), -ETIMEDOUT, 0, false};
-  if (got.ticket.index != service::requests::no_slot) {
-    service::request ask{};
-    ask.op = service::opcode::read;
+  if (got.ticket.index != transport::no_slot) {
+    transport::request ask{};
+    ask.op = transport::opcode::read;
     ask.handle = handle;
     ask.offset = static_cast<std::int64_t>(offset);
     ask.nbytes = nbytes;
-    service::reply reply;
+    transport::reply reply;
     if (rings.call(got.ticket, ask, reply, until) == 0) {
       got.held = true;
       got.error = reply.result < 0 ? static_cast<int>(reply.result) : 0;
@@ -143,7 +143,7 @@ template <class Group>
 GPUFS_DEVICE_COLD int fill_staged(Group group, const mount_layout* mount, std::uint32_t handle, std::uint64_t offset,
                                   std::byte* frame, std::uint32_t nbytes) {
   const staged_answer got = by_leader(group, [&] { return ask_for_bytes(mount, handle, offset, nbytes); });
-  const service::requests rings(*mount);
+  const mount_requests rings(*mount);
   int error = got.error;
   const std::uint32_t there = got.nbytes < nbytes ? got.nbytes : nbytes;
   if (error == 0) error = simt::copy_from_host(group, frame, rings.payload(got.ticket), there);
@@ -266,7 +266,7 @@ template <class Group, class Cache>
 GPUFS_DEVICE_COLD void enter_first_page(Group group, const mount_layout* mount, const cache::cache_layout* cache,
                                         open_result opened) {
   const Cache pages(*cache);
-  const service::requests rings(*mount);
+  const mount_requests rings(*mount);
   using role = typename Cache::role;
   const cache::page_key key = cache::make_key(opened.cache_id, 0);
   const std::uint32_t ring = simt::processor_id() * 29 + opened.slot;  // every first page has number 0

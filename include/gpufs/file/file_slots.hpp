@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "gpufs/cache/dirty.hpp"
-#include "gpufs/file/request.hpp"
+#include "gpufs/file/late_answers.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

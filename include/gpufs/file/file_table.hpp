@@ -14,7 +14,7 @@ struct open_result {
   // When not 0: as many bytes, all that the file's first page has, are in the payload of the request slot `ticket`, which the
   // caller must give back.
   std::uint32_t nbytes;
-  service::requests::ticket ticket;
+  transport::ticket ticket;
   std::uint32_t cache_id;
   std::uint32_t slot;
   bool truncates;  // O_TRUNC of a file that others have open for writing: the caller must cut it
@@ -287,18 +287,18 @@ class file_table : public file_slots {
   GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const Path& path, const path_name& name, int flags,
                             std::uint32_t start, const simt::deadline& until, std::uint32_t closed_handle,
                             open_result& brought) const {
-    const service::requests rings(mount_);
+    const mount_requests rings(mount_);
     const auto ticket = rings.take(start, until);
-    if (ticket.index == service::requests::no_slot) return count_timeout();
+    if (ticket.index == transport::no_slot) return count_timeout();
     path_chains::copy_path(rings.payload(ticket), path, name.nbytes);
-    service::request ask{};
-    ask.op = service::opcode::open;
+    transport::request ask{};
+    ask.op = transport::opcode::open;
     ask.handle = name.mode == slot_mode::read ? 1u << mount_.cache.frames.page_shift : 0;  // the first page, if it is at hand
     ask.nbytes = name.nbytes;
     ask.flags = static_cast<std::uint32_t>(name.mode == slot_mode::write_once ? (flags & ~O_ACCMODE) | O_WRONLY : flags);
     ask.offset = index;  // for marking the slot stale, and for who opens the same file; the host believes nothing of it
     ask.skip = closed_handle;
-    service::reply answer;
+    transport::reply answer;
     if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
     if (answer.result >= 0 && answer.number != 0) {
       rings.give_back(ticket);
@@ -463,7 +463,7 @@ class file_table : public file_slots {
     const closed_on_host closed = close_on_host(handle, stored, start);
     const int error = stored != 0 ? closed.error : 0;
     if (!closed.asked) return error;  // still open there: the slot stays taken, too
-    if (left && has_lost_list(index)) service::requests(mount_).end_late_writes();
+    if (left && has_lost_list(index)) mount_requests(mount_).end_late();
     if (left && has_lost_list(index)) return error;  // as does one whose file the host may yet write
     if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
     return error;
@@ -475,16 +475,16 @@ class file_table : public file_slots {
   };
   GPUFS_DEVICE_COLD closed_on_host close_on_host(std::uint32_t handle, std::uint64_t stored_nbytes, std::uint32_t start) const {
     const simt::deadline until(mount_.io_timeout_ns);
-    const service::requests rings(mount_);
+    const mount_requests rings(mount_);
     const auto ticket = rings.take(start, until);
-    if (ticket.index == service::requests::no_slot) {
+    if (ticket.index == transport::no_slot) {
       return {false, count_timeout()};
     }
-    service::request ask{};
-    ask.op = service::opcode::close;
+    transport::request ask{};
+    ask.op = transport::opcode::close;
     ask.handle = handle;
     ask.offset = static_cast<std::int64_t>(stored_nbytes);
-    service::reply answer;
+    transport::reply answer;
     if (rings.call(ticket, ask, answer, until) != 0) return {true, count_timeout()};
     rings.give_back(ticket);
     return {true, answer.result < 0 ? static_cast<int>(answer.result) : 0};

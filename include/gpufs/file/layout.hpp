@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "gpufs/cache/layout.hpp"
-#include "gpufs/service/abi.hpp"
+#include "gpufs/transport/layout.hpp"
 
 namespace gpufs {
 
@@ -228,9 +228,7 @@ struct mount_layout {
   free_list* free_slots;
   std::uint32_t nslots;
   std::uint32_t path_mask;
-  service::ring_view requests;
-  std::uint32_t* request_tails;  // per request ring: the next ticket
-  std::uint32_t* request_turns;  // per request slot: how often it was used; see request.hpp
+  transport::transport_layout transport;
   mount_words* words;
   mapping_entry* mappings;     // [mapping][copy]
   std::uint32_t mapping_mask;  // how many - 1

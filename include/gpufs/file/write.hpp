@@ -184,18 +184,18 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const mount_layout* mount, co
 }
 
 // Asks the host for something about an open file, and waits. One lane calls. The answer's result, or -ETIMEDOUT.
-inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const mount_layout* mount, service::opcode op, std::uint32_t handle,
+inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const mount_layout* mount, transport::opcode op, std::uint32_t handle,
                                                      std::int64_t offset, std::uint32_t flags) {
-  const service::requests rings(*mount);
+  const mount_requests rings(*mount);
   const simt::deadline until(mount->io_timeout_ns);
   const auto ticket = rings.take_to_write(ring_hint(), until);
-  service::request ask{};
+  transport::request ask{};
   ask.op = op;
   ask.handle = handle;
   ask.offset = offset;
   ask.flags = flags;
-  service::reply answer;
-  if (ticket.index == service::requests::no_slot || rings.call(ticket, ask, answer, until) != 0) {
+  transport::reply answer;
+  if (ticket.index == transport::no_slot || rings.call(ticket, ask, answer, until) != 0) {
     count(mount->words->io_timeouts, 1);
     return -ETIMEDOUT;
   }
@@ -222,10 +222,10 @@ inline GPUFS_DEVICE_COLD int sync_on_host(const mount_layout* mount, std::uint32
   const simt::atomic_ref<std::uint32_t> unsynced(file.unsynced);
   unsynced.store(0, std::memory_order_relaxed);  // who stores from here on sets it again
   const std::uint32_t flags = how == durability::stable ? 0
-                              : how == durability::data ? service::sync_data_only
-                                                        : service::sync_page_cache;
+                              : how == durability::data ? transport::sync_data_only
+                                                        : transport::sync_page_cache;
   const auto error =
-      static_cast<int>(ask_about_file(mount, service::opcode::sync, handle, static_cast<std::int64_t>(stored), flags));
+      static_cast<int>(ask_about_file(mount, transport::opcode::sync, handle, static_cast<std::int64_t>(stored), flags));
   if (error != 0) unsynced.store(1, std::memory_order_relaxed);
   if (error != 0 && stored != 0) {
     // The mapping may not be the file's any more. What is being stored there now is lost, too, and told by this error.
@@ -351,7 +351,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
   group.sync();
   return by_leader(group, [&]() -> int {
     if (error == 0) error = wait_for_write_backs(mount, view.slot);  // of bytes that are cut now
-    if (error == 0) error = static_cast<int>(ask_about_file(mount, service::opcode::truncate, view.handle, nbytes, 0));
+    if (error == 0) error = static_cast<int>(ask_about_file(mount, transport::opcode::truncate, view.handle, nbytes, 0));
     if (error != 0 && nbytes > before) size.store(before, std::memory_order_release);  // it has not grown
     end_truncation(*mount, view.slot);
     return error;

@@ -47,7 +47,7 @@ GPUFS_DEVICE void note_written(const mount_layout& mount, file_slot& slot, int e
 }
 
 struct page_under_way {
-  service::requests::ticket ticket;  // of no slot: its file is mapped, and we store there
+  transport::ticket ticket;  // of no slot: its file is mapped, and we store there
   cache::frame_index frame;
   std::uint32_t nbytes;
 };
@@ -78,12 +78,12 @@ GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, const written_fi
   });
   if (!left.found) return got;
   got.page.frame = left.frame;
-  got.page.ticket.index = service::requests::no_slot;
+  got.page.ticket.index = transport::no_slot;
   const std::uint64_t page_end = page_begin_of(mount, left.frame) + cache::frames(mount.cache).page_nbytes();
   if (page_end > simt::atomic_ref<std::uint64_t>(file_table(mount).slot(file.slot).mapped_nbytes).load(std::memory_order_relaxed)) {
     const simt::deadline until(n == 0 ? mount.io_timeout_ns : 0);
-    got.page.ticket = service::requests(mount).take_to_write(ring_hint(), until);
-    if (got.page.ticket.index == service::requests::no_slot) {
+    got.page.ticket = mount_requests(mount).take_to_write(ring_hint(), until);
+    if (got.page.ticket.index == transport::no_slot) {
       pages.put_back(list, left.frame);
       if (n != 0) return got;
       count(mount.words->io_timeouts, 1);
@@ -168,7 +168,7 @@ GPUFS_DEVICE void store_page(Group group, const mount_layout& mount, const writt
 // Sends the written bytes of a page to the host. All lanes call: how many.
 template <class Group>
 GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, const written_file& file, const page_under_way& page) {
-  const service::requests rings(mount);
+  const mount_requests rings(mount);
   const cache::frames frames(mount.cache);
   const cache::dirty_pages pages(mount.cache);
   auto* mask = reinterpret_cast<std::uint32_t*>(rings.behind_payload(page.ticket));
@@ -185,27 +185,27 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, con
     release_twin(mount, page.frame, twin);
     const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;
     raise_to(file_table(mount).slot(file.slot).host_nbytes, at + part.nbytes);  // before the bytes can be in the file
-    service::request ask{};
-    ask.op = service::opcode::write;
+    transport::request ask{};
+    ask.op = transport::opcode::write;
     ask.handle = file.handle;
     ask.offset = static_cast<std::int64_t>(at);
     ask.skip = part.begin;
     ask.nbytes = part.nbytes;
-    ask.flags = masked ? service::write_masked : 0;
-    ask.frame = static_cast<std::uint32_t>(page.frame);
-    ask.list = file.slot * lists_per_slot + static_cast<std::uint32_t>(page.frame) % lists_per_slot;
+    ask.flags = masked ? transport::write_masked : 0;
+    ask.token =
+        late_answers::token_of(page.frame, file.slot * lists_per_slot + static_cast<std::uint32_t>(page.frame) % lists_per_slot);
     rings.send(page.ticket, ask);  // its release: the bytes of all lanes, which met in the copy
   }
   return part.nbytes;
 }
 
 // Waits for the host's answer. One lane calls. False when there was none in time: then the page stays pinned and its list lost
-// until somebody comes by the answer (requests::take), since the host may yet write what it was given, and nobody must write newer
-// bytes before that.
+// until somebody comes by the answer (transport::requests::take), since the host may yet write what it was given, and nobody must
+// write newer bytes before that.
 GPUFS_DEVICE bool finish_page(const mount_layout& mount, const written_file& file, cache::dirty_list& list,
                               const page_under_way& page, const simt::deadline& until) {
-  const service::requests rings(mount);
-  service::reply answer;
+  const mount_requests rings(mount);
+  transport::reply answer;
   if (!rings.is_answered(page.ticket, answer, until)) {
     count(mount.words->io_timeouts, 1);
     keep_error(file_table(mount).slot(file.slot), -ETIMEDOUT);
@@ -243,7 +243,7 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
         break;
       }
       ++done;
-      if (next.page.ticket.index == service::requests::no_slot) {
+      if (next.page.ticket.index == transport::no_slot) {
         store_page(group, *mount, file, next.page.frame);
         continue;
       }
@@ -264,7 +264,7 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
   return error != 0 ? error : static_cast<int>(done);
 }
 
-inline GPUFS_DEVICE_COLD void end_late_writes(const mount_layout* mount) { service::requests(*mount).end_late_writes(); }
+inline GPUFS_DEVICE_COLD void end_late_writes(const mount_layout* mount) { mount_requests(*mount).end_late(); }
 
 // Writes back the lists first, first + step, ...: when it returns 0, all that was written before it was called is in the host's
 // page cache, or its loss noted in the slot. -ETIMEDOUT: a list is lost, since now or before. Those lost before do not keep the

@@ -622,7 +622,7 @@ BUGS = (
         "an fsync to stable storage syncs no more than the data",
         WRITE,
         "how == durability::stable ? 0",
-        "how == durability::stable ? service::sync_data_only",
+        "how == durability::stable ? transport::sync_data_only",
         "file_write_error_cpu",
         "write_errors.syncs_go_as_far_as_was_asked",
     ),
@@ -647,7 +647,7 @@ BUGS = (
     Bug(
         "writes_take_all_rings",
         "pages that the host does not write hold all request slots, and who reads waits for one",
-        "include/gpufs/file/request.hpp",
+        "include/gpufs/transport/requests.hpp",
         "return take_of(2, start, until);",
         "return take_of(1, start, until);",
         "file_write_error_cpu",
@@ -887,7 +887,7 @@ BUGS = (
     Bug(
         "answer_not_released",
         "the host's answer does not release the payload",
-        "src/service/rings.hpp",
+        "src/transport/rings.hpp",
         "store(sequence, std::memory_order_release);\n  }",
         "store(sequence, std::memory_order_relaxed);\n  }",
         "file_concurrency_cpu",

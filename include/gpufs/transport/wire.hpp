@@ -1,10 +1,13 @@
-// What host and device share in pinned memory: request rings. One writer per word (there are no PCIe atomics between
-// host and GPU here), so requests are written by the device only and replies by the host only.
+// SPDX-License-Identifier: Apache-2.0
+// The wire format: requests and replies, as host and device share them in pinned memory. One writer per word (there are no PCIe
+// atomics between host and GPU here), so requests are written by the device only and replies by the host only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
-namespace gpufs::service {
+#include "gpufs/source/kind.hpp"
+
+namespace gpufs::transport {
 
 enum class opcode : std::uint32_t {
   none = 0,
@@ -22,36 +25,9 @@ enum class opcode : std::uint32_t {
 };
 
 // `request::flags` of some operations.
-inline constexpr std::uint32_t open_write_once = 0x40000000;  // open, beside O_*: never read, GPUfs's O_GWRONCE
-// open, from the service to its store: the file need not be mapped, since it will be cut or another open of it is taken.
-inline constexpr std::uint32_t open_unmapped = 0x20000000;
 inline constexpr std::uint32_t write_masked = 1;     // write: only bytes whose bit in the mask is set
 inline constexpr std::uint32_t sync_data_only = 1;   // sync: fdatasync(2) in place of fsync(2)
 inline constexpr std::uint32_t sync_page_cache = 2;  // sync: neither
-inline constexpr std::uint32_t unlink_directory = 1;
-inline constexpr std::uint32_t stat_link = 1;  // stat: a symbolic link itself
-
-// An entry of a directory as read_dir gives it: this, then the name's bytes and a NUL, then up to the next multiple of 8 anything.
-// Its file's status may be from a moment before or after the others'.
-struct alignas(8) dir_entry {
-  std::uint64_t inode;
-  std::int64_t file_nbytes;
-  std::uint64_t mtime_ns;
-  std::uint32_t mode;          // st_mode, of a symbolic link itself; 0: it was gone when we looked
-  std::uint16_t entry_nbytes;  // from this entry to the next
-  std::uint16_t name_nbytes;   // without the NUL
-};
-static_assert(sizeof(dir_entry) == 32);
-
-// Where the bytes of an open file come from.
-enum class source_kind : std::uint32_t {
-  nil = 0,     // nothing is brought in: measures the cache alone
-  pull = 1,    // the faulting group copies from a registered host mapping
-  staged = 2,  // a host worker fills a pinned staging slot
-  // Only on the device, of files that the host opened for writing:
-  live = 3,    // staged, whatever the file has when a page is read in
-  unread = 4,  // O_GWRONCE: nothing is brought in, but zeros
-};
 
 // One request slot. The device writes every field, then `sequence` with a system-scope release; the host's acquire load of
 // `sequence` meets it. `sequence` of the n-th use (ticket t) of a ring is t + 1, so slot t % nslots never repeats a value soon.
@@ -69,8 +45,7 @@ struct alignas(64) request {
   std::uint32_t skip;    // write: where in the payload the bytes begin; open: a handle that an answer gave as the file's open for
                          // writing, and that is closed on the device: not to be given again; or 0
   std::uint32_t mode;    // mkdir: permissions, less the process's umask (a file that open makes gets 0666 less the umask)
-  std::uint32_t frame;   // write: these two are the device's own, for an answer that comes too late: which page it is,
-  std::uint32_t list;    // and which of the mount's dirty lists
+  std::uint64_t token;   // the device's own: what it is to know of the request when the answer comes too late
   std::uint32_t reserved[5];
   std::uint32_t sequence;
 };
@@ -81,13 +56,13 @@ struct alignas(64) reply {
   std::int64_t result;  // >= 0 bytes read (of a file open for writing: that there are), or written (of a mask: its bits), for open
                         // bytes brought along (all that were asked for and are in the file, or 0), for read_dir bytes of
                         // entries (0: no more), or -errno
-  std::int64_t file_nbytes;  // open: size at open; stat: size; read_dir: the position of the next entry
-  std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull; or a file open for writing, which the
-                             // device may then write there, up to file_nbytes), else 0; stat: number << 32 | handle of its open
-                             // with open_write_once, or 0
-  std::uint32_t handle;      // open: host file handle for read and close; with `number`, that one's
-  std::uint32_t cache_id;    // open: names this version of this file, 1 .. 2^28 - 1
-  source_kind kind;          // open
+  std::int64_t file_nbytes;   // open: size at open; stat: size; read_dir: the position of the next entry
+  std::uint64_t pull_base;    // open: device-visible address of byte 0 of the file (pull; or a file open for writing, which the
+                              // device may then write there, up to file_nbytes), else 0; stat: number << 32 | handle of its open
+                              // with open_write_once, or 0
+  std::uint32_t handle;       // open: host file handle for read and close; with `number`, that one's
+  std::uint32_t cache_id;     // open: names this version of this file, 1 .. 2^28 - 1
+  service::source_kind kind;  // open
   std::uint32_t mode;      // open, stat: st_mode; rename: of what was renamed, or 0: both paths name one file, and nothing is done
   std::uint64_t inode;     // open, stat: st_ino
   std::uint64_t mtime_ns;  // open, stat
@@ -100,24 +75,14 @@ struct alignas(64) reply {
   std::uint32_t sequence;
 };
 
-static_assert(sizeof(request) == 64 && offsetof(request, offset) == 8 && offsetof(request, skip) == 24 &&
-              offsetof(request, sequence) == 60);
-static_assert(sizeof(reply) == 64 && offsetof(reply, handle) == 24 && offsetof(reply, sequence) == 60);
+static_assert(sizeof(request) == 64 && alignof(request) == 64);
+static_assert(offsetof(request, op) == 0 && offsetof(request, handle) == 4 && offsetof(request, offset) == 8);
+static_assert(offsetof(request, nbytes) == 16 && offsetof(request, flags) == 20 && offsetof(request, skip) == 24);
+static_assert(offsetof(request, mode) == 28 && offsetof(request, token) == 32 && offsetof(request, sequence) == 60);
+static_assert(sizeof(reply) == 64 && alignof(reply) == 64);
+static_assert(offsetof(reply, result) == 0 && offsetof(reply, file_nbytes) == 8 && offsetof(reply, pull_base) == 16);
+static_assert(offsetof(reply, handle) == 24 && offsetof(reply, cache_id) == 28 && offsetof(reply, kind) == 32);
+static_assert(offsetof(reply, mode) == 36 && offsetof(reply, inode) == 40 && offsetof(reply, mtime_ns) == 48);
+static_assert(offsetof(reply, number) == 56 && offsetof(reply, sequence) == 60);
 
-inline constexpr std::uint32_t max_path_nbytes = 4095;
-
-// The rings of one mount, as both sides see them (addresses valid on host and device). Ring r, slot s is element
-// r * nslots + s; its payload begins at payload + (r * nslots + s) * payload_stride. nslots is a power of two. Where a mount may
-// write, the payload's bytes are followed by their mask: bit i % 32 of word i / 32 says whether byte i of the payload is to be
-// written.
-struct ring_view {
-  request* requests;
-  reply* replies;
-  std::byte* payload;
-  std::uint32_t nrings;
-  std::uint32_t nslots;
-  std::uint32_t payload_nbytes;  // max(page size, 4096)
-  std::uint32_t payload_stride;  // the same, or with room for the mask and for a second path
-};
-
-}  // namespace gpufs::service
+}  // namespace gpufs::transport

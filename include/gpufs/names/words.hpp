@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of names: flags of calls with a path, and the entries of directories, as kernels, the host and its stores know them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace gpufs::service {
+
+inline constexpr std::uint32_t max_path_nbytes = 4095;
+
+// Flags of opens, beside O_*.
+inline constexpr std::uint32_t open_write_once = 0x40000000;  // never read, GPUfs's O_GWRONCE
+// From the service to its store: the file need not be mapped, since it will be cut or another open of it is taken.
+inline constexpr std::uint32_t open_unmapped = 0x20000000;
+
+inline constexpr std::uint32_t unlink_directory = 1;
+inline constexpr std::uint32_t stat_link = 1;  // stat: a symbolic link itself
+
+// An entry of a directory as read_dir gives it: this, then the name's bytes and a NUL, then up to the next multiple of 8 anything.
+// Its file's status may be from a moment before or after the others'.
+struct alignas(8) dir_entry {
+  std::uint64_t inode;
+  std::int64_t file_nbytes;
+  std::uint64_t mtime_ns;
+  std::uint32_t mode;          // st_mode, of a symbolic link itself; 0: it was gone when we looked
+  std::uint16_t entry_nbytes;  // from this entry to the next
+  std::uint16_t name_nbytes;   // without the NUL
+};
+static_assert(sizeof(dir_entry) == 32);
+static_assert(offsetof(dir_entry, file_nbytes) == 8 && offsetof(dir_entry, mtime_ns) == 16 && offsetof(dir_entry, mode) == 24);
+static_assert(offsetof(dir_entry, entry_nbytes) == 28 && offsetof(dir_entry, name_nbytes) == 30);
+
+}  // namespace gpufs::service
