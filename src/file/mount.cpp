@@ -22,6 +22,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "../cache/make_layout.hpp"
 #include "gpufs/cache/frames.hpp"
 #include "gpufs/service/service.hpp"
 #include "gpufs/simt/launch_end.hpp"
@@ -98,61 +99,6 @@ std::shared_ptr<store::store> make_store(simt::platform& machine, const std::str
   return std::make_shared<store::auto_store>(machine, root, o.pin_nbytes, store::auto_options{.posix = how});
 }
 
-// Device memory that is given back with the mount.
-class device_memory {
- public:
-  explicit device_memory(simt::platform& machine) : machine_(machine) {}
-  ~device_memory() {
-    for (void* ptr : owned_) machine_.deallocate_device(ptr);
-  }
-  device_memory(const device_memory&) = delete;
-  device_memory& operator=(const device_memory&) = delete;
-
-  template <class T>
-  T* allocate(std::size_t n) {
-    void* ptr = machine_.allocate_device(n * sizeof(T));
-    owned_.push_back(ptr);
-    machine_.zero_device(ptr, n * sizeof(T));
-    return static_cast<T*>(ptr);
-  }
-  template <class T>
-  T* allocate(const std::vector<T>& initial) {
-    T* ptr = allocate<T>(initial.size());
-    machine_.copy_to_device(ptr, initial.data(), initial.size() * sizeof(T));
-    return ptr;
-  }
-
- private:
-  simt::platform& machine_;
-  std::vector<void*> owned_;
-};
-
-cache::frame_storage make_frames(device_memory& memory, const mount_options& o) {
-  const std::uint32_t n = frames_of(o);
-  const std::vector<std::uint64_t> states(n, cache::frame_state::claimed | cache::frame_state::free);
-  return {memory.allocate(states),
-          memory.allocate<std::uint64_t>(n),
-          memory.allocate<std::byte>(static_cast<std::size_t>(n) * o.page_nbytes),
-          n,
-          static_cast<std::uint32_t>(std::countr_zero(o.page_nbytes)),
-          cache::reciprocal_of(n)};
-}
-
-cache::table_storage make_table(device_memory& memory, std::uint32_t nframes) {
-  const std::uint32_t nbuckets = cache::buckets_for(nframes);
-  return {memory.allocate<cache::bucket>(nbuckets), memory.allocate<std::uint32_t>(nbuckets), nbuckets - 1,
-          static_cast<std::uint32_t>(std::bit_width(nframes))};
-}
-
-cache::ring_storage make_rings(device_memory& memory, std::uint32_t nframes, std::uint32_t nrings) {
-  std::vector<cache::clock_ring> rings(nrings);
-  for (std::uint32_t i = 0; i < nrings; ++i) {
-    const std::uint32_t n = nframes / nrings + (i < nframes % nrings ? 1 : 0);
-    rings[i] = {.hand = 0, .nframes = n, .ahead = std::min(n / 8, 32u), .used = 0, .evictions = 0, .allocations = 0};
-  }
-  return {memory.allocate(rings), nrings};
-}
-
 std::uint64_t secret_point() {
   std::uint64_t x = 0;
   if (getrandom(&x, sizeof x, 0) != sizeof x) refuse("getrandom failed");
@@ -166,7 +112,7 @@ struct host_mount::impl {
   simt::platform& machine;
   mount_options options;
   std::shared_ptr<store::store> files;
-  device_memory memory;  // outlives the service, whose watch marks stale files in it
+  simt::device_memory memory;  // outlives the service, whose watch marks stale files in it
   service::service host;
   std::unique_ptr<void, std::function<void(void*)>> faults;  // pinned
   mount_layout layout{};
@@ -191,19 +137,14 @@ struct host_mount::impl {
     options.nworkers = host.options().nworkers;
     layout.faults = static_cast<fault_record*>(machine.allocate_pinned(fault_records * sizeof(fault_record)));
     faults = {layout.faults, [&m](void* ptr) { m.deallocate_pinned(ptr); }};
-    layout.cache.frames = make_frames(memory, options);
-    layout.cache.table = make_table(memory, layout.cache.frames.nframes);
-    layout.cache.rings = make_rings(memory, layout.cache.frames.nframes, options.nrings);
+    layout.cache = cache::make_layout(memory, {.nframes = frames_of(options),
+                                               .page_nbytes = options.page_nbytes,
+                                               .nrings = options.nrings,
+                                               .writable = options.writable});
     if (options.writable) {
-      const std::size_t nframes = layout.cache.frames.nframes;
-      layout.cache.dirty = {memory.allocate<std::uint32_t>(nframes * (options.page_nbytes / 32)),
-                            memory.allocate<std::uint32_t>(nframes), memory.allocate<cache::twin_state>(nframes)};
       layout.dirty_lists = memory.allocate<cache::dirty_list>(std::size_t{options.max_open_files} * lists_per_slot);
       layout.dirty_limit = options.dirty_nbytes / options.page_nbytes;
     }
-    auto* resident_cache = memory.allocate<cache::cache_layout>(1);
-    layout.cache.resident = resident_cache;
-    machine.copy_to_device(resident_cache, &layout.cache, sizeof layout.cache);
 
     std::vector<file_slot> slots(options.max_open_files);
     std::vector<free_list> lists(free_lists);
@@ -267,9 +208,7 @@ struct host_mount::impl {
   // A copy of device memory; kernels may run. A slot's fields are read after its state, which comes first in it.
   template <class T>
   std::vector<T> read(const T* device, std::size_t n) const {
-    std::vector<T> out(n);
-    machine.copy_from_device(out.data(), device, n * sizeof(T));
-    return out;
+    return memory.read(device, n);
   }
 
   static bool is_open(const file_slot& slot) { return slot_state{slot.word & 7u} == slot_state::open; }

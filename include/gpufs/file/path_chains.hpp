@@ -3,6 +3,7 @@
 // so no path is kept in GPU memory.
 #pragma once
 #include "gpufs/file/file_slots.hpp"
+#include "gpufs/names/words.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
