@@ -23,6 +23,7 @@
 #include <unordered_map>
 
 #include "../cache/make_layout.hpp"
+#include "../pointer/make_layout.hpp"
 #include "gpufs/cache/frames.hpp"
 #include "gpufs/service/service.hpp"
 #include "gpufs/simt/launch_end.hpp"
@@ -114,7 +115,7 @@ struct host_mount::impl {
   std::shared_ptr<store::store> files;
   simt::device_memory memory;  // outlives the service, whose watch marks stale files in it
   service::service host;
-  std::unique_ptr<void, std::function<void(void*)>> faults;  // pinned
+  fault_log faults;
   mount_layout layout{};
   std::atomic<std::uint32_t> nviews{0};
   mutable std::atomic<bool> told_faults{false};
@@ -133,10 +134,9 @@ struct host_mount::impl {
               .nworkers = options.nworkers,
               // More than the device has slots: a file that is being read or looked at counts until that is done.
               .max_open_files = std::min(options.max_open_files + 1024, 1u << 20),
-              .max_batch = options.request_batch}) {
+              .max_batch = options.request_batch}),
+        faults(memory) {
     options.nworkers = host.options().nworkers;
-    layout.faults = static_cast<fault_record*>(machine.allocate_pinned(fault_records * sizeof(fault_record)));
-    faults = {layout.faults, [&m](void* ptr) { m.deallocate_pinned(ptr); }};
     layout.cache = cache::make_layout(memory, {.nframes = frames_of(options),
                                                .page_nbytes = options.page_nbytes,
                                                .nrings = options.nrings,
@@ -165,10 +165,7 @@ struct host_mount::impl {
 
     layout.transport = host.transport();
     layout.words = memory.allocate<mount_words>(1);
-    layout.mappings = memory.allocate<mapping_entry>(std::size_t{mapping_copies} * options.max_mappings);
-    layout.mapping_mask = options.max_mappings - 1;
-    layout.fault_marks = memory.allocate<fault_mark>(fault_marks);
-    layout.spare_page = memory.allocate<std::byte>(options.page_nbytes);
+    layout.pointers = make_layout(memory, faults, {.max_mappings = options.max_mappings, .page_nbytes = options.page_nbytes});
     for (std::uint64_t& point : layout.hash_points) point = secret_point();
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
@@ -271,82 +268,18 @@ struct host_mount::impl {
     std::abort();
   }
 
-  // The same, or zeros where a kernel was stopped, and the device's words are lost; the log is not.
-  template <class T>
-  std::vector<T> read_if_any(const T* device, std::size_t n) const {
-    try {
-      return read(device, n);
-    } catch (const std::exception&) {
-      return std::vector<T>(n);
-    }
-  }
-
-  // One line for each record of accesses through pointers that failed which is complete.
-  void add_faults(std::vector<std::string>& lines) const {
-    std::vector<fault_mark> marks;
-    for (std::uint32_t i = 0; i < fault_records; ++i) {
-      fault_record& record = layout.faults[i];
-      if (!is_complete(record)) continue;
-      if (marks.empty()) marks = read_if_any(layout.fault_marks, fault_marks);
-      const fault& what = record.what;
-      lines.push_back(describe(what) + describe_who(what, what.mark < fault_marks ? marks[what.mark] : fault_mark{}));
-    }
-  }
-  // What was accessed, and why it failed. The device has written it, and nothing in it is believed.
-  std::string describe(const fault& what) const {
-    const auto path = host.path_of(what.handle);
-    constexpr const char* whats[] = {"pointer to ", "write through a pointer to ", "lost, what was written through a pointer to ",
-                                     "mapping of "};
-    const auto kind =
-        static_cast<std::uint32_t>(std::atomic_ref(const_cast<fault_kind&>(what.kind)).load(std::memory_order_relaxed));
-    std::string line = kind < std::size(whats) ? whats[kind] : "access to ";
-    line.append(path              ? "'" + *path + "'"
-                : what.number < 0 ? "a file that is not open"
-                                  : "file number " + std::to_string(what.number) + " (closed since)");
-    line.append(" at offset ").append(std::to_string(what.offset)).append(": ");
-    const bool mapped = kind != static_cast<std::uint32_t>(fault_kind::mapping);
-    const std::uint64_t left = what.end - static_cast<std::uint64_t>(what.offset), mapped_nbytes = what.end - what.begin;
-    const bool within = static_cast<std::uint64_t>(what.offset) - what.begin < mapped_nbytes && what.nbytes <= left;
-    const std::string cause = std::strerror(static_cast<int>(0 - static_cast<std::uint32_t>(what.error)));
-    switch (mapped ? what.error : 0) {
-      case -ENXIO:
-        return line.append(within ? "the file has been cut, and ends before"
-                                  : "beyond the mapping of " + std::to_string(mapped_nbytes) + " bytes");
-      case -ENOMEM:
-        return line.append(cause).append(
-            ": all " + std::to_string(layout.cache.frames.nframes) +
-            " frames of the cache are pinned; warps x 32 lanes x pointers may each hold one, and one more "
-            "for a page that they write: see mount_options::cache_nbytes, and ptr::unlink");
-      case -EMFILE:
-        return line.append(cause).append(": the page is pinned 2^23 times");
-      default:
-        return line.append(cause);
-    }
-  }
-  static std::string describe_who(const fault& what, const fault_mark& mark) {
-    std::string who = " (block " + std::to_string(what.block) + ", warp " + std::to_string(what.thread / 32) + ", lane " +
-                      std::to_string(what.thread % 32);
-    const int nlanes = std::popcount(mark.lanes);
-    if (mark.accesses > 1) {
-      who.append(" first; ").append(std::to_string(mark.accesses)).append(" accesses");
-      if (nlanes > 1) who.append(" of ").append(std::to_string(nlanes)).append(" lanes");
-    }
-    return who.append(")");
-  }
-
-  // Whether a record is complete. The first need not be: a lane may have been stopped after it took that one.
-  static bool is_complete(fault_record& record) {
-    return std::atomic_ref<std::uint32_t>(record.written).load(std::memory_order_acquire) != 0;  // meets record_fault
+  // A line for each record of accesses through pointers that failed.
+  std::vector<std::string> fault_lines() const {
+    return faults.lines([this](std::uint32_t handle) { return host.path_of(handle); }, layout.cache.frames.nframes);
   }
 
   // What the mount does, once, when accesses through pointers have failed.
   void tell_faults() const noexcept {
     if (options.on_failed_accesses == failed_accesses::quiet || told_faults.load()) return;  // before a look at all records
-    if (std::none_of(layout.faults, layout.faults + fault_records, is_complete) || told_faults.exchange(true)) return;
+    if (faults.empty() || told_faults.exchange(true)) return;
     try {
-      std::vector<std::string> lines;
-      add_faults(lines);
-      const std::uint64_t n = read_if_any(layout.words, 1)[0].fault_errors;
+      const std::vector<std::string> lines = fault_lines();
+      const std::uint64_t n = memory.read_or_zeros(layout.pointers.words, 1)[0].fault_errors;
       std::fprintf(
           stderr,
           "gpufs: accesses through pointers have failed (%s so far): they read zeros, or wrote nothing. The first: %s. More is "
@@ -360,7 +293,7 @@ struct host_mount::impl {
 
   // How many requests of kernels found no slot or no answer in time: kernels know, the host need not.
   void add_timeouts(std::vector<std::string>& lines) const {
-    const std::uint64_t n = read_if_any(layout.words, 1)[0].io_timeouts;
+    const std::uint64_t n = memory.read_or_zeros(layout.words, 1)[0].io_timeouts;
     if (n != 0)
       lines.push_back(std::to_string(n) +
                       " requests of kernels found no slot or no answer within io_timeout: " + std::strerror(ETIMEDOUT));
@@ -580,8 +513,9 @@ mount_counters host_mount::counters() const {
   sum.bad_file_numbers = words.bad_numbers;
   sum.io_timeouts = words.io_timeouts;
   sum.unpin_errors = words.unpin_errors;
-  sum.fault_errors = words.fault_errors;
-  sum.past_cache = words.past_cache;
+  const pointer_words pointers = impl_->read(l.pointers.words, 1)[0];
+  sum.fault_errors = pointers.fault_errors;
+  sum.past_cache = pointers.past_cache;
   sum.unwritten_pages = words.dirty_pages;
   sum.write_backs = words.write_backs;
   sum.bytes_written_back = words.bytes_written_back;
@@ -618,9 +552,9 @@ std::vector<file_report> host_mount::open_files() const {
 
 std::vector<std::string> host_mount::log() const {
   auto lines = impl_->host.log();
-  const std::size_t before = lines.size();
-  impl_->add_faults(lines);
-  if (lines.size() != before && impl_->options.on_failed_accesses == failed_accesses::say) impl_->told_faults = true;
+  const auto faults = impl_->fault_lines();
+  lines.insert(lines.end(), faults.begin(), faults.end());
+  if (!faults.empty() && impl_->options.on_failed_accesses == failed_accesses::say) impl_->told_faults = true;
   impl_->add_timeouts(lines);
   return lines;
 }

@@ -39,7 +39,8 @@ class garbler {
     garble(l.cache.dirty.twins, frames.nframes);
     garble(l.cache.dirty.masks, std::size_t{frames.nframes} * page / 32);
     garble(l.cache.rings.rings, l.cache.rings.nrings);
-    garble(l.faults, fault_records);
+    garble(l.pointers.faults, fault_records);
+    garble(l.pointers.words, 1);
   }
 
  private:
@@ -68,7 +69,7 @@ TEST(hostile_device, words_that_the_host_reads_may_be_anything) {
       s.store(0, content(2, 0, page), 0);
       const auto got = groups.run(s);
       ASSERT_EQ(got[3].value, 2 * page);
-      garbler(seed).garble(m.ref().layout());
+      garbler(seed).garble(m.layout());
       m.counters();
       EXPECT_LE(m.open_files().size(), o.max_open_files) << "seed " << seed;
       for (const std::string& line : m.log()) EXPECT_FALSE(line.empty());

@@ -27,7 +27,7 @@ GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t 
     file_view view;
     bool written;
   };
-  const mount_layout* mount = fs.layout().resident;
+  const file_mount* mount = fs.layout().resident;
   const what mapped = gpufs::detail::by_leader(group, [&]() -> what {
     const file_view view = file_table(*mount).view_of_any(file_number{fd});
     return {view, view.error == 0 && view.kind >= service::source_kind::live};

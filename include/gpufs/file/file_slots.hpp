@@ -23,7 +23,7 @@ struct file_view {
 
 class file_slots {
  public:
-  GPUFS_DEVICE explicit file_slots(const mount_layout& mount) : mount_(mount) {}
+  GPUFS_DEVICE explicit file_slots(const file_mount& mount) : mount_(mount) {}
 
   // What the slot behind a number says; error == -EBADF when the number is forged, the file was closed, or is open only for
   // writing.
@@ -205,7 +205,7 @@ class file_slots {
   }
 
  protected:
-  const mount_layout& mount_;
+  const file_mount& mount_;
 
  private:
   // The tag in the top half tells a top that came back from one that never left. That of an empty list is added to `tags`.

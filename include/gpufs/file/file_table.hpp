@@ -23,12 +23,12 @@ struct open_result {
 // The slots, and the paths by which they are opened.
 class file_table : public file_slots {
  public:
-  GPUFS_DEVICE explicit file_table(const mount_layout& mount) : file_slots(mount) {}
+  GPUFS_DEVICE explicit file_table(const file_mount& mount) : file_slots(mount) {}
 
   // Opens `path` (a const char* or joined_path, readable by the device). One lane calls; waits for the host where the path is not
   // open yet, at most io_timeout_ns.
   template <class Path>
-  GPUFS_DEVICE_COLD static open_result open(const mount_layout* mount, Path path, int flags, std::uint32_t start) {
+  GPUFS_DEVICE_COLD static open_result open(const file_mount* mount, Path path, int flags, std::uint32_t start) {
     open_result result{};
     result.number = file_table(*mount).try_open(path, flags, start, result);
     if (result.number < 0) simt::atomic_ref<std::uint64_t>(mount->words->open_errors).add_relaxed(1);
@@ -36,7 +36,7 @@ class file_table : public file_slots {
   }
 
   // Gives one open back; the last one closes the file on the host. One lane calls. 0 or a negative errno.
-  GPUFS_DEVICE_COLD static int close(const mount_layout* mount, file_number number, std::uint32_t start) {
+  GPUFS_DEVICE_COLD static int close(const file_mount* mount, file_number number, std::uint32_t start) {
     const file_table table(*mount);
     const file_view opened = table.view_of_any(number);
     if (opened.error != 0) return opened.error;
@@ -51,7 +51,7 @@ class file_table : public file_slots {
     int error;
   };
   // As close, if nobody else holds the file; else (or when it is not open) it does nothing. One lane calls.
-  GPUFS_DEVICE_COLD static last_close close_if_last(const mount_layout* mount, file_number number, std::uint32_t start) {
+  GPUFS_DEVICE_COLD static last_close close_if_last(const file_mount* mount, file_number number, std::uint32_t start) {
     const file_table table(*mount);
     const file_view opened = table.view_of_any(number);
     if (opened.error != 0) return {false, opened.error};
@@ -66,7 +66,7 @@ class file_table : public file_slots {
 
   // The size that counts of a file that the host knows by `handle`, and says is open for writing in this slot; -1: it is not (any
   // more). One lane calls.
-  GPUFS_DEVICE_COLD static std::int64_t nbytes_if_written(const mount_layout* mount, std::uint32_t index, std::uint32_t handle) {
+  GPUFS_DEVICE_COLD static std::int64_t nbytes_if_written(const file_mount* mount, std::uint32_t index, std::uint32_t handle) {
     if (index >= mount->nslots) return -1;
     file_slot& slot = mount->slots[index];
     simt::atomic_ref<std::uint32_t> word(slot.word);
@@ -80,7 +80,7 @@ class file_table : public file_slots {
   // Makes a call that takes names away: asks the host, and then has the slots forgotten that paths led to. Opens that are under way
   // meanwhile see that it is (was_removing). One lane calls.
   template <class Call>
-  GPUFS_DEVICE static int removing(const mount_layout* mount, Call call) {
+  GPUFS_DEVICE static int removing(const file_mount* mount, Call call) {
     // Meets was_removing's: who does not see us there had its file open on the host before we ask.
     simt::atomic_ref<std::uint32_t>(mount->words->removals_begun).fetch_add(1, std::memory_order_acq_rel);
     const int error = call();
@@ -90,7 +90,7 @@ class file_table : public file_slots {
   }
 
   // All slots leave their chains: a directory has another name now, or a link is gone. One lane calls. False: -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static bool forget_all_paths(const mount_layout* mount) {
+  GPUFS_DEVICE_COLD static bool forget_all_paths(const file_mount* mount) {
     const path_chains paths(*mount);
     for (std::uint32_t i = 0; i <= mount->path_mask; ++i) {
       path_bucket& chain = mount->paths[i];
@@ -105,7 +105,7 @@ class file_table : public file_slots {
   // Takes the file that the host knows by the handle in `place`'s lower half, and says is open for writing in the slot that its
   // upper half names, out of its path's chain, whichever path that is: one of the file's names is gone. Opens by others find it by
   // the host. 0: there is none. One lane calls. False: -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static bool forget_file(const mount_layout* mount, std::uint64_t place) {
+  GPUFS_DEVICE_COLD static bool forget_file(const file_mount* mount, std::uint64_t place) {
     const auto index = static_cast<std::uint32_t>(place >> 32), handle = static_cast<std::uint32_t>(place);
     if (place == 0 || index >= mount->nslots) return true;
     const path_chains paths(*mount);
@@ -122,7 +122,7 @@ class file_table : public file_slots {
 
   // Takes the open slots of a path out of its chain, so that nobody joins them any more: the path was removed, or names another
   // file. One lane calls. False: -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static bool forget_path(const mount_layout* mount, const char* path) {
+  GPUFS_DEVICE_COLD static bool forget_path(const file_mount* mount, const char* path) {
     const path_chains paths(*mount);
     for (const int flags : {0, O_NOFOLLOW}) {
       path_name name = paths.name_of(path);

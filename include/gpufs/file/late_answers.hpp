@@ -11,7 +11,7 @@ inline namespace GPUFS_MACHINE {
 // transport::requests' `Late`. The token of a write names the page, and which of the mount's dirty lists has lost it.
 class late_answers {
  public:
-  GPUFS_DEVICE explicit late_answers(const mount_layout& mount) : mount_(mount) {}
+  GPUFS_DEVICE explicit late_answers(const file_mount& mount) : mount_(mount) {}
 
   GPUFS_DEVICE static std::uint64_t token_of(cache::frame_index frame, std::uint32_t list) {
     return std::uint64_t{list} << 32 | static_cast<std::uint32_t>(frame);
@@ -36,13 +36,13 @@ class late_answers {
   }
 
  private:
-  const mount_layout& mount_;
+  const file_mount& mount_;
 };
 
 // A mount's requests, for one lane.
 class mount_requests : public transport::requests<late_answers> {
  public:
-  GPUFS_DEVICE explicit mount_requests(const mount_layout& mount) : requests(mount.transport, late_answers(mount)) {}
+  GPUFS_DEVICE explicit mount_requests(const file_mount& mount) : requests(mount.transport, late_answers(mount)) {}
 };
 
 }  // namespace GPUFS_MACHINE

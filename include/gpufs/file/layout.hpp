@@ -148,77 +148,15 @@ struct alignas(64) mount_words {
   std::uint64_t write_backs;         // pages written back
   std::uint64_t bytes_written_back;  // bytes of them that had been written
   std::uint64_t write_errors;        // pages whose write-back failed
-  std::uint64_t fault_errors;  // accesses through pointers that could not be served, and mappings that were to stop the kernel then
-  std::uint64_t fault_records;  // of these, how many are unlike those before: the first of them are kept
-  // When an access through a pointer last found all frames pinned, by simt::clock_ns(), or 0: of those that only read, and others.
-  std::uint64_t starved_ns[2];
-  std::uint64_t past_cache;  // reads through pointers that got no frame, and were served without
-  std::uint32_t spare_lock;  // of mount_layout::spare_page
   // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See file_table::removing.
   std::uint32_t removals_begun, removals_ended;
 };
 
-enum class fault_kind : std::uint32_t {
-  read,
-  write,
-  stores,   // what had been written through a pointer, and could not be noted when it left the page
-  mapping,  // one that was refused
-};
-
-// Why an access through a pointer could not be served, or a mapping not be made whose pointers were to stop the kernel then.
-struct fault {
-  std::int64_t offset;       // in the file
-  std::uint64_t begin, end;  // of the mapping, in the file
-  std::uint32_t nbytes;      // of what was accessed
-  std::int32_t error;        // negative errno
-  std::uint32_t handle;      // of the file on the host, also after it was closed; or 0
-  std::int32_t number;       // the file's number, or a negative errno
-  fault_kind kind;
-  std::uint32_t block, thread;  // who
-  std::uint32_t mark;           // which fault_mark counts those that are like it
-};
-// In pinned host memory, so that it outlives a kernel that stops for it; the first fault_records of a mount are kept. Each is
-// written once, by one lane; `written` last. One for all accesses of a warp to a page of a file that fail for one reason: the
-// first's.
-struct alignas(64) fault_record {
-  fault what;
-  std::uint32_t written;
-};
-static_assert(sizeof(fault_record) == 64 && offsetof(fault, nbytes) == 24 && offsetof(fault_record, written) == 56);
-inline constexpr std::uint32_t fault_records = 256;
-
-// In device memory: how many accesses a record stands for. A hash set; more than the records, so that a place is found.
-struct alignas(16) fault_mark {
-  std::uint64_t key;    // of what they have in common; 0: not used
-  std::uint32_t lanes;  // of the warp, a bit each
-  std::uint32_t accesses;
-};
-static_assert(sizeof(fault_mark) == 16);
-inline constexpr std::uint32_t fault_marks = 1024;
-
 inline constexpr std::uint32_t least_page_nbytes = 512;
 
-// An open file as pointers into it see it (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
-// Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less
-// than two thousand million loads a second; pointers name the first.
-struct mount_layout;
-struct alignas(128) mapping_entry {
-  std::uint64_t word;  // generation << 2 | state
-  cache::frame_storage frames;
-  cache::table_storage table;
-  hit_counters* hits;  // of the file, the first of its copies
-  const mount_layout* mount;
-  std::uint32_t hits_stride;  // from a copy to the next
-  std::uint32_t cache_id;     // of the file's version, in the mapping's view
-  std::int32_t number;        // of the open file
-  std::uint32_t handle;       // its, on the host
-  std::uint32_t adding;       // in the first copy: locks adding keys whose home this is
-};
-static_assert(sizeof(mapping_entry) == 128);
-inline constexpr std::uint32_t mapping_copies = 8;
-
-// Everything a mount_ref carries into a kernel.
-struct mount_layout {
+// A mount as the calls of this part see it: the parts below, and what is its own. What parts above add follows it in memory
+// (pointer/mount_layout.hpp).
+struct file_mount {
   cache::cache_layout cache;
   file_slot* slots;
   file_entry* entries;      // [shard][slot]
@@ -230,17 +168,12 @@ struct mount_layout {
   std::uint32_t path_mask;
   transport::transport_layout transport;
   mount_words* words;
-  mapping_entry* mappings;     // [mapping][copy]
-  std::uint32_t mapping_mask;  // how many - 1
-  fault_record* faults;
-  fault_mark* fault_marks;
-  std::byte* spare_page;           // for a page that gets no frame, while a fault handler works on it (pointer/past_cache.hpp)
   std::uint64_t hash_points[2];    // secret points of the path hash
   cache::dirty_list* dirty_lists;  // [slot][list]; null where the mount may not write
   std::uint64_t dirty_limit;       // pages: who writes more writes some back
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
-  const mount_layout* resident;  // the copy in device memory, as cache_layout has it
+  const file_mount* resident;  // the copy in device memory, as cache_layout has it
 };
 
 }  // namespace gpufs

@@ -42,7 +42,7 @@ struct path_name {
 // The chains of slots by their paths' hashes, each with a lock.
 class path_chains {
  public:
-  GPUFS_DEVICE explicit path_chains(const mount_layout& mount) : mount_(mount) {}
+  GPUFS_DEVICE explicit path_chains(const file_mount& mount) : mount_(mount) {}
 
   // Of a path alone, without flags; its error, if it has one, says so.
   template <class Path>
@@ -199,7 +199,7 @@ class path_chains {
     return sum >= p ? sum - p : sum;
   }
 
-  const mount_layout& mount_;
+  const file_mount& mount_;
 };
 
 }  // namespace GPUFS_MACHINE

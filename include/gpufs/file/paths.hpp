@@ -30,7 +30,7 @@ GPUFS_DEVICE std::int32_t length_of(const char* path) {
 
 // One lane calls. `what` has the operation, flags, mode, offset and, but for rename, handle. The ticket is kept where `keeps` says
 // so.
-inline GPUFS_DEVICE_COLD path_answer ask_about_path(const mount_layout* mount, transport::request what, const char* path,
+inline GPUFS_DEVICE_COLD path_answer ask_about_path(const file_mount* mount, transport::request what, const char* path,
                                                     const char* second, bool keeps) {
   path_answer got{};
   const std::int32_t length = length_of(path);
@@ -66,7 +66,7 @@ inline GPUFS_DEVICE_COLD path_answer ask_about_path(const mount_layout* mount, t
 
 // unlink, rmdir and rename: asks the host, and has the slots forgotten that the paths led to. One lane calls. 0 or a negative
 // errno.
-inline GPUFS_DEVICE_COLD int take_name_away(const mount_layout* mount, transport::opcode op, std::uint32_t flags, const char* path,
+inline GPUFS_DEVICE_COLD int take_name_away(const file_mount* mount, transport::opcode op, std::uint32_t flags, const char* path,
                                             const char* second) {
   transport::request what{};
   what.op = op;
@@ -91,7 +91,7 @@ inline GPUFS_DEVICE_COLD int take_name_away(const mount_layout* mount, transport
 template <class Group>
 GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, std::uint32_t flags) {
   group.sync();
-  const mount_layout* layout = mount.layout().resident;
+  const file_mount* layout = mount.layout().resident;
   return by_leader(group,
                    [&] { return simt::call_cold(&take_name_away, layout, transport::opcode::unlink, flags, path, nullptr); });
 }
@@ -122,7 +122,7 @@ template <class Group>
 GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, const char* to) {
   const simt::group_call call(group, "rename(mount, from, to)", mount.layout().resident, from, to);
   group.sync();
-  const mount_layout* layout = mount.layout().resident;
+  const file_mount* layout = mount.layout().resident;
   return detail::by_leader(
       group, [&] { return simt::call_cold(&detail::take_name_away, layout, transport::opcode::rename, 0u, from, to); });
 }
@@ -147,7 +147,7 @@ struct status_answer {
 };
 
 // What stat gives. One lane calls.
-inline GPUFS_DEVICE_COLD status_answer ask_status(const mount_layout* mount, const char* path) {
+inline GPUFS_DEVICE_COLD status_answer ask_status(const file_mount* mount, const char* path) {
   transport::request what{};
   what.op = transport::opcode::stat;
   const simt::deadline until(mount->io_timeout_ns);
@@ -207,7 +207,7 @@ GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, co
   if (out == nullptr || position == nullptr) return -EFAULT;
   const simt::group_call call(group, "read_directory(mount, path, out, nbytes, position)", mount.layout().resident, path,
                               simt::memory_of_all{out, nbytes}, nbytes, *position);
-  const mount_layout* layout = mount.layout().resident;
+  const file_mount* layout = mount.layout().resident;
   struct answer {
     transport::ticket ticket;
     std::int64_t nbytes, position;

@@ -2,6 +2,7 @@
 // The owner of many pieces of device memory that go together, for host code that lays out what kernels use.
 #pragma once
 #include <cstddef>
+#include <exception>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -44,6 +45,15 @@ class device_memory {
     std::vector<T> out(n);
     machine_.copy_from_device(out.data(), device, n * sizeof(T));
     return out;
+  }
+  // The same, or zeros where a kernel was stopped, and what the device had is lost.
+  template <class T>
+  std::vector<T> read_or_zeros(const T* device, std::size_t n) const {
+    try {
+      return read(device, n);
+    } catch (const std::exception&) {
+      return std::vector<T>(n);
+    }
   }
   template <class T>
   T read_one(const T* device) const {
