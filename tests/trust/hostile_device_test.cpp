@@ -30,10 +30,10 @@ class garbler {
   void garble(const mount_layout& l) {
     const cache::frame_storage& frames = l.cache.frames;
     garble(l.words, 1);
-    garble(l.slots, l.nslots);
-    garble(l.counters, std::size_t{l.nslots} * file_shards);
-    garble(l.hits, std::size_t{l.nslots} * hit_shards);
-    garble(l.dirty_lists, std::size_t{l.nslots} * lists_per_slot);
+    garble(l.files.slots, l.files.nslots);
+    garble(l.files.counters, std::size_t{l.files.nslots} * file_shards);
+    garble(l.files.hits, std::size_t{l.files.nslots} * hit_shards);
+    garble(l.files.dirty_lists, std::size_t{l.files.nslots} * lists_per_slot);
     garble(frames.states, frames.nframes);
     garble(frames.keys, frames.nframes);
     garble(l.cache.dirty.twins, frames.nframes);

@@ -55,7 +55,7 @@ class file_table : public file_slots {
     const file_table table(*mount);
     const file_view opened = table.view_of_any(number);
     if (opened.error != 0) return {false, opened.error};
-    simt::atomic_ref<std::uint32_t> refs(mount->slots[opened.slot].refs);
+    simt::atomic_ref<std::uint32_t> refs(mount->files.slots[opened.slot].refs);
     std::uint32_t before = refs.load(std::memory_order_relaxed);
     while (is_last_of_open(before)) {
       // As in drop.
@@ -67,8 +67,8 @@ class file_table : public file_slots {
   // The size that counts of a file that the host knows by `handle`, and says is open for writing in this slot; -1: it is not (any
   // more). One lane calls.
   GPUFS_DEVICE_COLD static std::int64_t nbytes_if_written(const file_mount* mount, std::uint32_t index, std::uint32_t handle) {
-    if (index >= mount->nslots) return -1;
-    file_slot& slot = mount->slots[index];
+    if (index >= mount->files.nslots) return -1;
+    file_slot& slot = mount->files.slots[index];
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t before = word.load(std::memory_order_acquire);  // meets ask_host's: the slot's fields
     if (state_of(before) != slot_state::open) return -1;
@@ -92,8 +92,8 @@ class file_table : public file_slots {
   // All slots leave their chains: a directory has another name now, or a link is gone. One lane calls. False: -ETIMEDOUT.
   GPUFS_DEVICE_COLD static bool forget_all_paths(const file_mount* mount) {
     const path_chains paths(*mount);
-    for (std::uint32_t i = 0; i <= mount->path_mask; ++i) {
-      path_bucket& chain = mount->paths[i];
+    for (std::uint32_t i = 0; i <= mount->files.path_mask; ++i) {
+      path_bucket& chain = mount->files.paths[i];
       if (simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire) == 0) continue;
       if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
       paths.detach(chain, [](file_slot&) { return true; });
@@ -107,9 +107,9 @@ class file_table : public file_slots {
   // the host. 0: there is none. One lane calls. False: -ETIMEDOUT.
   GPUFS_DEVICE_COLD static bool forget_file(const file_mount* mount, std::uint64_t place) {
     const auto index = static_cast<std::uint32_t>(place >> 32), handle = static_cast<std::uint32_t>(place);
-    if (place == 0 || index >= mount->nslots) return true;
+    if (place == 0 || index >= mount->files.nslots) return true;
     const path_chains paths(*mount);
-    file_slot& wanted = mount->slots[index];
+    file_slot& wanted = mount->files.slots[index];
     path_bucket& chain =
         paths.chain_of(wanted);  // of another file, if the slot is used anew: then no slot there is the one we want
     if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
@@ -146,7 +146,7 @@ class file_table : public file_slots {
     const int access = flags & O_ACCMODE;
     const bool writes = access != O_RDONLY || once;
     if (writes || (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0) {
-      if (mount_.dirty_lists == nullptr) return -EROFS;
+      if (mount_.files.dirty_lists == nullptr) return -EROFS;
       if (!writes || access == O_ACCMODE) return -EINVAL;
     }
     path_name name = paths().name_of(path);
@@ -169,7 +169,7 @@ class file_table : public file_slots {
       index = join(chain, name, 64);
       if (index == none) {
         if (!paths().lock(chain, until)) return -ETIMEDOUT;
-        index = join(chain, name, mount_.nslots);
+        index = join(chain, name, mount_.files.nslots);
         if (index == none) {
           index = take_slot(start);
           if (index == none) {
@@ -186,7 +186,7 @@ class file_table : public file_slots {
         }
         paths().unlock(chain);
       }
-      file_slot& slot = mount_.slots[index];
+      file_slot& slot = mount_.files.slots[index];
       if (!counted) simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
       counted = true;
       const int error = ours ? ask_host(slot, index, path, name, flags, start, until, closed_handle, brought) : wait_open(slot);
@@ -228,7 +228,7 @@ class file_table : public file_slots {
       if ((is_ours && (ours || asked_again)) || until.expired()) return error;
       asked_again |= is_ours;
     }
-    file_slot& slot = mount_.slots[index];
+    file_slot& slot = mount_.files.slots[index];
     if (writes && !ours) {
       if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) {
         drop(index, start);
@@ -247,7 +247,7 @@ class file_table : public file_slots {
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire);
     for (std::uint32_t steps = 0; next != 0 && steps < max_steps; ++steps) {
       const std::uint32_t index = next - 1;
-      file_slot& slot = mount_.slots[index];
+      file_slot& slot = mount_.files.slots[index];
       if (path_chains::may_join(slot, name)) {
         const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
         if ((before & slot_live) != 0 && path_chains::may_join(slot, name)) return index;
@@ -262,8 +262,8 @@ class file_table : public file_slots {
   // Takes a reference to the file that the host knows by `handle`, and says is open for writing in this slot: whichever path it was
   // opened by, and whether that one still leads to it or not. False: it is being closed, or was. Waits for who is opening it.
   GPUFS_DEVICE_COLD bool join_file(std::uint32_t index, std::uint32_t handle) const {
-    if (index >= mount_.nslots) return false;
-    file_slot& slot = mount_.slots[index];
+    if (index >= mount_.files.nslots) return false;
+    file_slot& slot = mount_.files.slots[index];
     // The acquire meets link's release; and wait_open's the opener's.
     const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
     if ((before & (slot_live | slot_detached)) != 0) {
@@ -415,7 +415,7 @@ class file_table : public file_slots {
   // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. 0, what the
   // host said when it closed the file, or -EBADF and !held when there was none.
   GPUFS_DEVICE_COLD int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
-    file_slot& slot = mount_.slots[index];
+    file_slot& slot = mount_.files.slots[index];
     // Read while we hold the slot: once it is given back, it may be freed and taken for another path before we look again.
     const std::uint32_t generation = generation_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
     simt::atomic_ref<std::uint32_t> refs(slot.refs);
@@ -440,7 +440,7 @@ class file_table : public file_slots {
   // Closes a slot whose refs were `before` until we took its end: it is ours, and stays this path's, until we give it back. We do
   // so when the host has closed the file, so that no more files are open there than there are slots.
   GPUFS_DEVICE_COLD int retire(std::uint32_t index, std::uint32_t before, std::uint32_t start) const {
-    file_slot& slot = mount_.slots[index];
+    file_slot& slot = mount_.files.slots[index];
     path_bucket& chain = paths().chain_of(slot);
     if (!paths().lock(chain, simt::deadline(mount_.io_timeout_ns))) {
       keep_for_ever(slot);

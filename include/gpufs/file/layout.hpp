@@ -65,7 +65,15 @@ struct alignas(128) file_slot {
   std::uint32_t twinned;        // of a slot for writing: bits of twins_*
   std::uint32_t unsynced;       // not 0: something was stored there since the last sync that went well has begun
 };
-static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, refs) == 32);
+static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, word) == 0 && offsetof(file_slot, stale) == 4);
+static_assert(offsetof(file_slot, cache_id) == 8 && offsetof(file_slot, handle) == 12 && offsetof(file_slot, file_nbytes) == 16);
+static_assert(offsetof(file_slot, pull_base) == 24 && offsetof(file_slot, refs) == 32 && offsetof(file_slot, next) == 36);
+static_assert(offsetof(file_slot, error) == 40 && offsetof(file_slot, mode) == 44 && offsetof(file_slot, hash) == 48);
+static_assert(offsetof(file_slot, inode) == 64 && offsetof(file_slot, mtime_ns) == 72 && offsetof(file_slot, shared_by) == 80);
+static_assert(offsetof(file_slot, flags) == 84 && offsetof(file_slot, host_nbytes) == 88);
+static_assert(offsetof(file_slot, write_error) == 96 && offsetof(file_slot, writers) == 100);
+static_assert(offsetof(file_slot, mapped_nbytes) == 104 && offsetof(file_slot, stored_nbytes) == 112);
+static_assert(offsetof(file_slot, twinned) == 120 && offsetof(file_slot, unsynced) == 124);
 
 // What every call reads of a slot: one 32-byte sector, two loads. In file_shards copies, since one line of the second-level cache
 // serves less than two thousand million loads a second, and all groups that use one file read this. Written by the slot's opener,
@@ -78,7 +86,9 @@ struct alignas(32) file_entry {
   std::int64_t file_nbytes;
   std::uint64_t pull_base;
 };
-static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, file_nbytes) == 16);
+static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, word) == 0 && offsetof(file_entry, cache_id) == 4);
+static_assert(offsetof(file_entry, handle) == 8 && offsetof(file_entry, removals) == 12);
+static_assert(offsetof(file_entry, file_nbytes) == 16 && offsetof(file_entry, pull_base) == 24);
 inline constexpr std::uint32_t file_shards = 8;
 
 // What is counted per file; a mount's counts are the sums. Never reset while the mount lives: a slot that is reused goes on
@@ -89,6 +99,7 @@ struct alignas(16) hit_counters {
   std::uint64_t hits;        // pages found in the cache
   std::uint64_t bytes_read;  // bytes given to callers of pread
 };
+static_assert(sizeof(hit_counters) == 16 && offsetof(hit_counters, hits) == 0 && offsetof(hit_counters, bytes_read) == 8);
 inline constexpr std::uint32_t hit_shards = 32;
 // The others, in file_shards copies.
 struct call_counters {
@@ -99,6 +110,9 @@ struct call_counters {
   std::uint64_t opens;          // opens that got a slot: also those that cost no host call, and those that then failed
   std::uint64_t bytes_written;  // bytes taken from callers of pwrite and append
 };
+static_assert(sizeof(call_counters) == 48 && offsetof(call_counters, faults) == 0 && offsetof(call_counters, waits) == 8);
+static_assert(offsetof(call_counters, errors) == 16 && offsetof(call_counters, bytes_filled) == 24);
+static_assert(offsetof(call_counters, opens) == 32 && offsetof(call_counters, bytes_written) == 40);
 struct file_counters : hit_counters, call_counters {
   file_counters& operator+=(const hit_counters& other) {
     hits += other.hits;
@@ -124,12 +138,14 @@ struct alignas(8) path_bucket {
   std::uint32_t lock;
   std::uint32_t head;  // slot + 1
 };
+static_assert(sizeof(path_bucket) == 8 && offsetof(path_bucket, lock) == 0 && offsetof(path_bucket, head) == 4);
 
 // Free slots lie in many lists, slot i in list i % free_lists: one word serves a few hundred thousand opens and closes a second,
 // when thousands of warps compare and exchange it.
 struct alignas(64) free_list {
   std::uint64_t top;  // tag << 32 | slot + 1
 };
+static_assert(sizeof(free_list) == 64 && offsetof(free_list, top) == 0);
 inline constexpr std::uint32_t free_lists = 64;
 
 // A slot's pages that are to be written back lie in as many lists, frame f in list f % lists_per_slot: so of one frame nobody
@@ -151,13 +167,17 @@ struct alignas(64) mount_words {
   // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See file_table::removing.
   std::uint32_t removals_begun, removals_ended;
 };
+static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, open_errors) == 0 && offsetof(mount_words, bad_numbers) == 8);
+static_assert(offsetof(mount_words, io_timeouts) == 16 && offsetof(mount_words, unpin_errors) == 24);
+static_assert(offsetof(mount_words, slots_used) == 32 && offsetof(mount_words, dirty_pages) == 40);
+static_assert(offsetof(mount_words, write_backs) == 48 && offsetof(mount_words, bytes_written_back) == 56);
+static_assert(offsetof(mount_words, write_errors) == 64 && offsetof(mount_words, removals_begun) == 72);
+static_assert(offsetof(mount_words, removals_ended) == 76);
 
 inline constexpr std::uint32_t least_page_nbytes = 512;
 
-// A mount as the calls of this part see it: the parts below, and what is its own. What parts above add follows it in memory
-// (pointer/mount_layout.hpp).
-struct file_mount {
-  cache::cache_layout cache;
+// The open files of a mount.
+struct file_layout {
   file_slot* slots;
   file_entry* entries;      // [shard][slot]
   call_counters* counters;  // [shard][slot]
@@ -166,14 +186,30 @@ struct file_mount {
   free_list* free_slots;
   std::uint32_t nslots;
   std::uint32_t path_mask;
-  transport::transport_layout transport;
-  mount_words* words;
   std::uint64_t hash_points[2];    // secret points of the path hash
   cache::dirty_list* dirty_lists;  // [slot][list]; null where the mount may not write
   std::uint64_t dirty_limit;       // pages: who writes more writes some back
+};
+static_assert(sizeof(file_layout) == 88 && offsetof(file_layout, slots) == 0 && offsetof(file_layout, entries) == 8);
+static_assert(offsetof(file_layout, counters) == 16 && offsetof(file_layout, hits) == 24 && offsetof(file_layout, paths) == 32);
+static_assert(offsetof(file_layout, free_slots) == 40 && offsetof(file_layout, nslots) == 48);
+static_assert(offsetof(file_layout, path_mask) == 52 && offsetof(file_layout, hash_points) == 56);
+static_assert(offsetof(file_layout, dirty_lists) == 72 && offsetof(file_layout, dirty_limit) == 80);
+
+// A mount as the calls of this part see it: the parts below, and what is its own. What parts above add follows it in memory
+// (pointer/mount_layout.hpp).
+struct file_mount {
+  cache::cache_layout cache;
+  transport::transport_layout transport;
+  file_layout files;
+  mount_words* words;
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
   const file_mount* resident;  // the copy in device memory, as cache_layout has it
 };
+static_assert(sizeof(file_mount) == 288 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 112);
+static_assert(offsetof(file_mount, files) == 168 && offsetof(file_mount, words) == 256);
+static_assert(offsetof(file_mount, io_timeout_ns) == 264 && offsetof(file_mount, frame_timeout_ns) == 272);
+static_assert(offsetof(file_mount, resident) == 280);
 
 }  // namespace gpufs

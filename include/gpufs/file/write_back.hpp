@@ -322,7 +322,7 @@ template <class Group>
 GPUFS_DEVICE void limit_dirty(Group group, const file_mount* mount, const written_file& file, std::uint32_t start) {
   const auto too_many = [&] {
     return by_leader(group, [&] {
-      return simt::atomic_ref<std::uint64_t>(mount->words->dirty_pages).load(std::memory_order_relaxed) > mount->dirty_limit;
+      return simt::atomic_ref<std::uint64_t>(mount->words->dirty_pages).load(std::memory_order_relaxed) > mount->files.dirty_limit;
     });
   };
   if (!too_many()) return;

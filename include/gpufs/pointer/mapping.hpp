@@ -151,8 +151,8 @@ class mapping_table {
       put(copy.handle, key.handle);
       copy.frames = mount_.cache.frames;
       copy.table = mount_.cache.table;
-      copy.hits = mount_.hits + file_table::index_of(file_number{key.number});
-      copy.hits_stride = mount_.nslots;
+      copy.hits = mount_.files.hits + file_table::index_of(file_number{key.number});
+      copy.hits_stride = mount_.files.nslots;
       copy.mount = whole_of(mount_);
     };
     // First the generation, so that no pointer of an older one takes a copy for its own. When all copies are filled, that they are
