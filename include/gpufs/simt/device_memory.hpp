@@ -3,6 +3,8 @@
 #pragma once
 #include <cstddef>
 #include <exception>
+#include <limits>
+#include <new>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -78,8 +80,9 @@ class device_memory {
   template <class T>
   T* allocate_uninitialised(std::size_t n) {
     static_assert(std::is_trivially_copyable_v<T>, "kernels and host exchange bytes");
+    if (n > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
     owned_.reserve(owned_.size() + 1);
-    void* ptr = machine_.allocate_device(n * sizeof(T));
+    void* ptr = machine_.allocate_device((n == 0 ? 1 : n) * sizeof(T));
     owned_.push_back(ptr);
     return static_cast<T*>(ptr);
   }
