@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <iterator>
 
-#include "../src/file/leftovers.hpp"
+#include "../src/mount/leftovers.hpp"
 
 namespace gpufs::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "baselines/layout.hpp"
-#include "gpufs/simt/platform.hpp"
+#include "gpufs/simt/device_memory.hpp"
 
 namespace gpufs::baselines {
 
@@ -22,25 +22,20 @@ struct storage_options {
 class original_storage {
  public:
   original_storage(simt::platform& machine, const cache::cache_layout& cache, const storage_options& options = {})
-      : machine_(machine), cache_(cache) {
+      : memory_(machine), cache_(cache) {
     original_layout all{};
     static_cast<cache::cache_layout&>(all) = cache;
     if (options.tree) all.tree = make_tree(cache.frames.nframes);
     all.list = make_list(cache.frames.nframes);
     all.fifo = make_rings(cache, options.ahead);
-    all.times = times_ = allocate<time_shard>(std::vector<time_shard>(ntime_shards));
+    all.times = times_ = memory_.allocate<time_shard>(std::vector<time_shard>(ntime_shards));
     all.counted_first = options.counted_first;
     all.counted_end = options.counted_end;
-    device_ = allocate<original_layout>(std::vector<original_layout>(1, all));
+    device_ = memory_.allocate<original_layout>(std::vector<original_layout>(1, all));
     all.resident = device_;
-    machine.copy_to_device(device_, &all, sizeof all);
+    memory_.write_one(device_, all);
     cache_.resident = device_;
   }
-  ~original_storage() {
-    for (void* ptr : owned_) machine_.deallocate_device(ptr);
-  }
-  original_storage(const original_storage&) = delete;
-  original_storage& operator=(const original_storage&) = delete;
 
   // What kernels get in the place of the cache's own layout.
   const cache::cache_layout& layout() const { return cache_; }
@@ -48,39 +43,20 @@ class original_storage {
 
   // Sums since the start, or the last reset. No kernel runs.
   time_shard times() const {
-    std::vector<time_shard> shards(ntime_shards);
-    machine_.copy_from_device(shards.data(), times_, shards.size() * sizeof(time_shard));
+    const auto shards = memory_.read(times_, ntime_shards);
     return std::accumulate(shards.begin(), shards.end(), time_shard{},
                            [](time_shard sum, const time_shard& one) { return sum += one; });
   }
-  void reset_times() { machine_.zero_device(times_, ntime_shards * sizeof(time_shard)); }
+  void reset_times() { memory_.zero(times_, ntime_shards); }
 
-  original_layout read() const {
-    original_layout all;
-    machine_.copy_from_device(&all, device_, sizeof all);
-    return all;
-  }
+  original_layout read() const { return memory_.read_one(device_); }
 
  private:
-  template <class T>
-  T* allocate(std::size_t n) {
-    owned_.reserve(owned_.size() + 1);
-    void* ptr = machine_.allocate_device(n * sizeof(T));
-    owned_.push_back(ptr);
-    machine_.zero_device(ptr, n * sizeof(T));
-    return static_cast<T*>(ptr);
-  }
-  template <class T>
-  T* allocate(const std::vector<T>& initial) {
-    T* ptr = allocate<T>(initial.size());
-    machine_.copy_to_device(ptr, initial.data(), initial.size() * sizeof(T));
-    return ptr;
-  }
   // n - 1 .. 0, so that a stack gives 0 first.
   std::uint32_t* allocate_stack(std::uint32_t n) {
     std::vector<std::uint32_t> numbers(n);
     std::iota(numbers.rbegin(), numbers.rend(), 0u);
-    return allocate(numbers);
+    return memory_.allocate(numbers);
   }
 
   radix_storage make_tree(std::uint32_t nframes) {
@@ -90,24 +66,23 @@ class original_storage {
     tree.nnodes = static_cast<std::uint32_t>(nnodes);
     tree.ntrees = nframes;
     tree.chain_mask = std::bit_ceil(nframes) - 1;
-    tree.words = allocate<radix_words>(std::vector<radix_words>(1, {0, 0, tree.nnodes, tree.ntrees}));
-    tree.nodes = allocate<radix_node>(tree.nnodes);
+    tree.words = memory_.allocate<radix_words>(std::vector<radix_words>(1, {0, 0, tree.nnodes, tree.ntrees}));
+    tree.nodes = memory_.allocate<radix_node>(tree.nnodes);
     tree.free_nodes = allocate_stack(tree.nnodes);
-    tree.trees = allocate<file_tree>(tree.ntrees);
+    tree.trees = memory_.allocate<file_tree>(tree.ntrees);
     tree.free_trees = allocate_stack(tree.ntrees);
-    tree.chains = allocate<std::uint32_t>(tree.chain_mask + 1);
+    tree.chains = memory_.allocate<std::uint32_t>(tree.chain_mask + 1);
     return tree;
   }
 
   list_storage make_list(std::uint32_t nframes) {
-    return {allocate<list_words>(std::vector<list_words>(1, {0, nframes, 0, 0})), allocate_stack(nframes),
-            allocate<std::uint32_t>(nframes)};
+    return {memory_.allocate<list_words>(std::vector<list_words>(1, {0, nframes, 0, 0})), allocate_stack(nframes),
+            memory_.allocate<std::uint32_t>(nframes)};
   }
 
   // As many rings, as large, as the cache has.
   ring_storage make_rings(const cache::cache_layout& cache, std::uint32_t ahead) {
-    std::vector<cache::clock_ring> from(cache.rings.nrings);
-    machine_.copy_from_device(from.data(), cache.rings.rings, from.size() * sizeof(cache::clock_ring));
+    const auto from = memory_.read(cache.rings.rings, cache.rings.nrings);
     std::vector<fifo_ring> rings;
     std::uint32_t first = 0;
     for (const cache::clock_ring& r : from) {
@@ -116,12 +91,11 @@ class original_storage {
     }
     std::vector<std::uint32_t> order(cache.frames.nframes);
     std::iota(order.begin(), order.end(), 0u);
-    return {allocate(rings), allocate(order), cache.rings.nrings};
+    return {memory_.allocate(rings), memory_.allocate(order), cache.rings.nrings};
   }
 
-  simt::platform& machine_;
+  simt::device_memory memory_;
   cache::cache_layout cache_;
-  std::vector<void*> owned_;
   time_shard* times_ = nullptr;
   original_layout* device_ = nullptr;
 };

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gpufs/file/layout.hpp"
+#include "gpufs/pointer/mount_layout.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/store/store.hpp"
 

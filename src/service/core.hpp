@@ -11,15 +11,24 @@
 #include <span>
 #include <vector>
 
+#include "../transport/rings.hpp"
 #include "blocking.hpp"
 #include "cache_ids.hpp"
 #include "error_log.hpp"
 #include "gpufs/service/service.hpp"
 #include "open_files.hpp"
 #include "parking.hpp"
-#include "rings.hpp"
 
 namespace gpufs::service {
+
+using transport::opcode;
+using transport::reply;
+using transport::request;
+using transport::rings;
+using transport::sync_data_only;
+using transport::sync_page_cache;
+using transport::taken_request;
+using transport::write_masked;
 
 // Counted by one worker, read by anybody.
 struct alignas(64) tally {

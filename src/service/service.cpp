@@ -233,7 +233,7 @@ service::service(simt::platform& machine, std::shared_ptr<store::store> files, c
     : impl_(std::make_unique<impl>(machine, std::move(files), options)) {}
 service::~service() = default;
 
-ring_view service::rings() const { return impl_->shared.requests.view(); }
+transport::transport_layout service::transport() const { return impl_->shared.requests.layout(); }
 const service_options& service::options() const { return impl_->shared.options; }
 void service::stop() { impl_->stop(); }
 bool service::finish(std::chrono::nanoseconds limit) { return impl_->finish(limit); }

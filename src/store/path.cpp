@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "gpufs/service/abi.hpp"
+#include "gpufs/names/words.hpp"
 
 namespace gpufs::store {
 namespace {

@@ -16,7 +16,7 @@
 #include <system_error>
 
 #include "beneath.hpp"
-#include "gpufs/service/abi.hpp"
+#include "gpufs/names/words.hpp"
 #include "path.hpp"
 #include "read_loop.hpp"
 

@@ -62,13 +62,13 @@ struct hasty_opener {
   int* error;
   GPUFS_DEVICE void operator()() const {
     if (!simt::this_warp().leader()) return;
-    const service::requests rings(fs.layout());
+    const mount_requests rings(fs.layout());
     const auto ticket = rings.take(0, simt::deadline(fs.layout().io_timeout_ns));
     for (std::uint32_t i = 0; i < nbytes; ++i) rings.payload(ticket)[i] = static_cast<std::byte>(path[i]);
-    service::request ask{};
-    ask.op = service::opcode::open;
+    transport::request ask{};
+    ask.op = transport::opcode::open;
     ask.nbytes = nbytes;
-    service::reply answer;
+    transport::reply answer;
     *error = rings.call(ticket, ask, answer, simt::deadline(0));
   }
 };
@@ -81,24 +81,24 @@ struct hasty_taker {
   std::uint32_t* answered;
   GPUFS_DEVICE void operator()() const {
     if (!simt::this_warp().leader()) return;
-    const service::requests rings(fs.layout());
+    const mount_requests rings(fs.layout());
     const simt::deadline until(fs.layout().io_timeout_ns);
     const auto other = rings.take(0, until);
     ask(rings, other, until);  // the worker has answered the opener before
     const auto none = rings.take(0, simt::deadline(0));
-    *nothing = none.index == service::requests::no_slot;
+    *nothing = none.index == transport::no_slot;
     rings.give_back(other);
     for (int i = 0; i < 4; ++i) {
       const auto next = rings.take(0, until);
-      if (next.index == service::requests::no_slot) return;
+      if (next.index == transport::no_slot) return;
       ask(rings, next, until);
       rings.give_back(next);
     }
   }
-  GPUFS_DEVICE void ask(const service::requests& rings, service::requests::ticket ticket, const simt::deadline& until) const {
-    service::request ask{};
-    ask.op = service::opcode::stat;  // of the root
-    service::reply answer;
+  GPUFS_DEVICE void ask(const mount_requests& rings, transport::ticket ticket, const simt::deadline& until) const {
+    transport::request ask{};
+    ask.op = transport::opcode::stat;  // of the root
+    transport::reply answer;
     *answered += rings.call(ticket, ask, answer, until) == 0;
   }
 };

@@ -53,7 +53,7 @@ class forbidden_calls : public testing::TestWithParam<int> {
                           std::make_shared<store::auto_store>(simt::cpu_platform(), dir_ / "root", 0,
                                                               store::auto_options{.posix = {.writable = true}}),
                           {.writable = true, .nworkers = 2});
-    ring_client client(host.rings());
+    ring_client client(host.transport().rings);
     std::vector<std::byte> got;
     for (const auto& [path, seed] : {std::pair{"d/large", 1}, {"d/small", 2}, {"inside", 2}}) {
       const auto file = client.open(path);

@@ -42,8 +42,8 @@ extern "C" ssize_t pwritev(int fd, const iovec* parts, int count, off_t offset) 
 namespace gpufs::test {
 namespace {
 
-using service::opcode;
 using std::chrono::seconds;
+using transport::opcode;
 
 // A real store, but for what a test puts in its place.
 class hooked_store final : public store::store {
@@ -133,7 +133,7 @@ class hanging_calls : public testing::TestWithParam<bool> {
     files_->opened = opened_;
     let_file_times_pass();
     service_ = std::make_unique<service::service>(simt::cpu_platform(), files_, options);
-    client_ = std::make_unique<ring_client>(service_->rings());
+    client_ = std::make_unique<ring_client>(service_->transport().rings);
   }
   // From now on, writes to the file hang.
   void hold_writes_of(const char* name) {
@@ -172,7 +172,7 @@ TEST_P(hanging_calls, a_write_that_hangs_holds_up_no_other_file_taken_with_it) {
   const auto bad = client_->open("bad", O_RDWR), good = client_->open("good", O_RDWR);
   hold_writes_of("bad");
   const auto first = client_->take(0), second = client_->take(0);
-  service::request ask{};
+  transport::request ask{};
   ask.op = opcode::write;
   ask.nbytes = 4;
   ask.handle = good.handle;

@@ -12,9 +12,9 @@
 namespace gpufs::test {
 namespace {
 
-using service::opcode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using transport::opcode;
 
 // Each test with io_uring and without.
 class hanging_store : public testing::TestWithParam<bool> {
@@ -36,7 +36,7 @@ class hanging_store : public testing::TestWithParam<bool> {
     service_ = std::make_unique<service::service>(
         simt::cpu_platform(), std::move(files),
         service::service_options{.nrings = 32, .nslots = 64, .writable = true, .nworkers = nworkers, .io_uring = GetParam()});
-    client_ = std::make_unique<ring_client>(service_->rings());
+    client_ = std::make_unique<ring_client>(service_->transport().rings);
   }
   void add_many(const char* prefix, int n) {
     for (int i = 0; i < n; ++i) many_.push_back(&folder_.add(prefix + std::to_string(i), 1 << 20, 50 + static_cast<unsigned>(i)));
@@ -219,7 +219,7 @@ TEST_P(hanging_store, closes_that_others_calls_do_hold_up_no_other_file) {
       ASSERT_EQ(file.result, 0);
       bad.hangs_flush = true;
       syncs_.close();
-      service::request ask{};
+      transport::request ask{};
       ask.op = opcode::sync;
       ask.handle = file.handle;
       const auto sync = client_->take(i);

@@ -12,7 +12,7 @@
 namespace gpufs::test {
 namespace {
 
-using service::opcode;
+using transport::opcode;
 
 class service_options_are : public ::testing::Test {
  protected:
@@ -52,7 +52,7 @@ TEST(service_counters, opens_by_kind) {
   dir.add("f", 100, 1);
   const auto opens_of = [](std::shared_ptr<store::store> files) {
     service::service host(simt::cpu_platform(), std::move(files), {.nrings = 1, .nslots = 2, .nworkers = 1});
-    ring_client client(host.rings());
+    ring_client client(host.transport().rings);
     const auto file = client.open("f");
     EXPECT_GE(file.result, 0);
     EXPECT_EQ(client.close(file.handle), 0);
@@ -70,9 +70,9 @@ TEST(service_counters, opens_by_kind) {
 TEST(a_store_of_open_alone, refuses_calls_on_paths_and_writes) {
   service::service host(simt::cpu_platform(), std::make_shared<store::nil_store>(100),
                         {.nrings = 1, .nslots = 2, .writable = true, .nworkers = 1});
-  ring_client client(host.rings());
+  ring_client client(host.transport().rings);
   const auto path_call = [&](opcode op, std::string_view to = {}) {
-    service::request what{};
+    transport::request what{};
     what.op = op;
     what.handle = 4096;  // of read_dir: room
     return client.on_path(what, "f", to).result;

@@ -15,7 +15,7 @@
 #include "../../src/service/file_size_signal.hpp"
 #include "../../src/service/open_files.hpp"
 #include "../../src/service/parking.hpp"
-#include "../../src/service/rings.hpp"
+#include "../../src/transport/rings.hpp"
 #include "file/harness.hpp"
 
 namespace gpufs::test {
@@ -387,9 +387,9 @@ TEST(open_files, ThreadsOpenReadAndCloseAtOnce) {
 
 // Each slot of a ring is used for one request at a time, whatever the device writes.
 TEST(rings, TakeNothingBeforeItsSlotIsAnswered) {
-  service::rings rings(simt::cpu_platform(), 1, 2, 4096, false);
-  const service::ring_view view = rings.view();
-  std::vector<service::taken_request> taken;
+  transport::rings rings(simt::cpu_platform(), 1, 2, 4096, false);
+  const transport::ring_view view = rings.layout().rings;
+  std::vector<transport::taken_request> taken;
   const auto take = [&](std::uint32_t most) { return rings.take(0, most, [&](const auto& t) { taken.push_back(t); }); };
   EXPECT_FALSE(rings.pending(0));
   EXPECT_EQ(take(8), 0u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that is a few host threads: it drives the rings exactly as service/abi.hpp says, so that the service is tested
+// A device that is a few host threads: it drives the rings exactly as transport/layout.hpp says, so that the service is tested
 // without a machine. Its memory accesses are C++ atomics, so ThreadSanitizer checks the protocol.
 #pragma once
 #include <atomic>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpufs/service/abi.hpp"
+#include "gpufs/transport/layout.hpp"
 
 namespace gpufs::test {
 
@@ -25,7 +25,7 @@ class ring_client {
     std::uint32_t number;
   };
 
-  explicit ring_client(const service::ring_view& view)
+  explicit ring_client(const transport::ring_view& view)
       : view_(view),
         tails_(new std::atomic<std::uint32_t>[view.nrings] {}),
         turns_(new std::atomic<std::uint32_t>[std::size_t{view.nrings} * view.nslots] {}) {}
@@ -48,8 +48,8 @@ class ring_client {
 
   std::byte* payload(ticket t) const { return view_.payload + std::size_t{t.index} * view_.payload_stride; }
 
-  void post(ticket t, const service::request& what) {
-    service::request& out = view_.requests[t.index];
+  void post(ticket t, const transport::request& what) {
+    transport::request& out = view_.requests[t.index];
     auto* to = reinterpret_cast<std::uint32_t*>(&out);
     std::uint32_t words[16];
     std::memcpy(words, &what, sizeof words);
@@ -62,7 +62,7 @@ class ring_client {
   }
 
   // Waits for the answer. Throws after a minute.
-  service::reply wait(ticket t) const {
+  transport::reply wait(ticket t) const {
     const auto until = std::chrono::steady_clock::now() + limit;
     for (int spins = 0; !answered(t); ++spins) {
       if (spins < 200) continue;
@@ -74,10 +74,10 @@ class ring_client {
 
   void give_back(ticket t) { turns_[t.index].store(t.number / view_.nslots + 1, std::memory_order_release); }
 
-  service::reply call(const service::request& what, std::uint32_t ring = 0) {
+  transport::reply call(const transport::request& what, std::uint32_t ring = 0) {
     const ticket t = take(ring);
     post(t, what);
-    const service::reply got = wait(t);
+    const transport::reply got = wait(t);
     give_back(t);
     return got;
   }
@@ -87,8 +87,8 @@ class ring_client {
                     std::uint32_t nbytes_along = 0) {
     const ticket t = take(ring);
     std::memcpy(payload(t), path.data(), std::min<std::size_t>(path.size(), view_.payload_nbytes));
-    service::request ask{};
-    ask.op = service::opcode::open;
+    transport::request ask{};
+    ask.op = transport::opcode::open;
     ask.handle = nbytes_along;
     ask.nbytes = static_cast<std::uint32_t>(path.size());
     ask.flags = static_cast<std::uint32_t>(flags);
@@ -96,17 +96,17 @@ class ring_client {
     post(t, ask);
     return t;
   }
-  service::reply open(std::string_view path, int flags = 0, std::int64_t number = 0, std::uint32_t ring = 0) {
+  transport::reply open(std::string_view path, int flags = 0, std::int64_t number = 0, std::uint32_t ring = 0) {
     const ticket t = begin_open(path, flags, number, ring);
-    const service::reply got = wait(t);
+    const transport::reply got = wait(t);
     give_back(t);
     return got;
   }
 
   // The answer, and what came along in *bytes.
-  service::reply open_along(std::string_view path, std::uint32_t nbytes_along, std::vector<std::byte>* bytes) {
+  transport::reply open_along(std::string_view path, std::uint32_t nbytes_along, std::vector<std::byte>* bytes) {
     const ticket t = begin_open(path, 0, 0, 0, nbytes_along);
-    const service::reply got = wait(t);
+    const transport::reply got = wait(t);
     bytes->assign(payload(t), payload(t) + (got.result > 0 ? got.result : 0));
     give_back(t);
     return got;
@@ -114,8 +114,8 @@ class ring_client {
 
   ticket begin_read(std::uint32_t handle, std::int64_t offset, std::uint32_t nbytes, std::uint32_t ring = 0) {
     const ticket t = take(ring);
-    service::request ask{};
-    ask.op = service::opcode::read;
+    transport::request ask{};
+    ask.op = transport::opcode::read;
     ask.handle = handle;
     ask.offset = offset;
     ask.nbytes = nbytes;
@@ -136,8 +136,8 @@ class ring_client {
 
   ticket begin_close(std::uint32_t handle, std::uint32_t ring = 0) {
     const ticket t = take(ring);
-    service::request ask{};
-    ask.op = service::opcode::close;
+    transport::request ask{};
+    ask.op = transport::opcode::close;
     ask.handle = handle;
     post(t, ask);
     return t;
@@ -150,13 +150,13 @@ class ring_client {
     const ticket t = take(ring);
     std::memcpy(payload(t) + skip, bytes.data(), bytes.size());
     if (mask != nullptr) std::memcpy(payload(t) + view_.payload_nbytes, mask->data(), mask->size() * sizeof(std::uint32_t));
-    service::request ask{};
-    ask.op = service::opcode::write;
+    transport::request ask{};
+    ask.op = transport::opcode::write;
     ask.handle = handle;
     ask.offset = offset;
     ask.nbytes = static_cast<std::uint32_t>(bytes.size());
     ask.skip = skip;
-    ask.flags = mask != nullptr ? service::write_masked : 0;
+    ask.flags = mask != nullptr ? transport::write_masked : 0;
     post(t, ask);
     return t;
   }
@@ -169,8 +169,8 @@ class ring_client {
                      std::uint32_t skip = 0, const std::vector<std::uint32_t>* mask = nullptr) {
     return end(begin_write(handle, offset, bytes, ring, skip, mask));
   }
-  std::int64_t on_file(service::opcode op, std::uint32_t handle, std::int64_t offset = 0, std::uint32_t flags = 0) {
-    service::request ask{};
+  std::int64_t on_file(transport::opcode op, std::uint32_t handle, std::int64_t offset = 0, std::uint32_t flags = 0) {
+    transport::request ask{};
     ask.op = op;
     ask.handle = handle;
     ask.offset = offset;
@@ -179,26 +179,26 @@ class ring_client {
   }
 
   // A call on a path, or on two. What lies in the payload goes to *bytes.
-  service::reply on_path(const service::request& what, std::string_view path, std::string_view to = {},
-                         std::vector<std::byte>* bytes = nullptr, std::uint32_t ring = 0) {
+  transport::reply on_path(const transport::request& what, std::string_view path, std::string_view to = {},
+                           std::vector<std::byte>* bytes = nullptr, std::uint32_t ring = 0) {
     const ticket t = take(ring);
     std::memcpy(payload(t), path.data(), path.size());
-    service::request ask = what;
+    transport::request ask = what;
     ask.nbytes = static_cast<std::uint32_t>(path.size());
     if (!to.empty()) std::memcpy(payload(t) + view_.payload_nbytes, to.data(), to.size());
-    if (ask.op == service::opcode::rename) ask.handle = static_cast<std::uint32_t>(to.size());
+    if (ask.op == transport::opcode::rename) ask.handle = static_cast<std::uint32_t>(to.size());
     post(t, ask);
-    const service::reply got = wait(t);
+    const transport::reply got = wait(t);
     if (bytes != nullptr) bytes->assign(payload(t), payload(t) + (got.result > 0 ? got.result : 0));
     give_back(t);
     return got;
   }
 
-  const service::ring_view& view() const { return view_; }
+  const transport::ring_view& view() const { return view_; }
 
  private:
   static constexpr auto limit = std::chrono::seconds(60);
-  service::ring_view view_;
+  transport::ring_view view_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> tails_, turns_;
 };
 

@@ -26,7 +26,7 @@ class load_test : public testing::TestWithParam<bool> {
   void start(std::shared_ptr<store::store> files, service::service_options options) {
     options.io_uring = GetParam();
     service_ = std::make_unique<service::service>(simt::cpu_platform(), std::move(files), options);
-    client_ = std::make_unique<ring_client>(service_->rings());
+    client_ = std::make_unique<ring_client>(service_->transport().rings);
   }
   temp_dir dir_;
   std::unique_ptr<service::service> service_;

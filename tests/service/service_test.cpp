@@ -26,8 +26,8 @@
 namespace gpufs::test {
 namespace {
 
-using service::opcode;
 using service::source_kind;
+using transport::opcode;
 
 std::chrono::nanoseconds cpu_time() {
   rusage u;
@@ -43,14 +43,14 @@ class service_test : public testing::TestWithParam<bool> {
     options.io_uring = GetParam();
     client_.reset();
     service_ = std::make_unique<service::service>(simt::cpu_platform(), std::move(files), options);
-    client_ = std::make_unique<ring_client>(service_->rings());
+    client_ = std::make_unique<ring_client>(service_->transport().rings);
   }
   void start_posix(service::service_options options = {}) {
     let_file_times_pass();
     start(std::make_shared<store::posix_store>(dir_.path()), options);
   }
   std::int64_t raw(opcode op, std::uint32_t handle, std::int64_t offset, std::uint32_t nbytes) {
-    service::request ask{};
+    transport::request ask{};
     ask.op = op;
     ask.handle = handle;
     ask.offset = offset;
@@ -433,7 +433,7 @@ TEST_P(service_test, SurvivesRandomRequests) {
         std::vector<std::uint32_t> handles{0};
         for (int i = 0; i < 3000; ++i) {
           const auto ticket = client_->take(static_cast<std::uint32_t>(draw.below(4)));
-          service::request ask;
+          transport::request ask;
           std::uint32_t words[16];
           for (auto& w : words) w = static_cast<std::uint32_t>(draw.word());
           std::memcpy(&ask, words, sizeof ask);
@@ -476,7 +476,7 @@ TEST_P(service_test, SurvivesForgedSequences) {
   dir_.add("a", 10'000, 1);
   start_posix({.nrings = 2, .nslots = 8, .nworkers = 3});
   const auto file = client_->open("a", 0, 0, 1);
-  const service::ring_view& view = client_->view();
+  const transport::ring_view& view = client_->view();
   std::vector<std::thread> threads;
   for (std::uint32_t t = 0; t < 2; ++t) {
     threads.emplace_back([&, t] {

@@ -26,8 +26,8 @@
 namespace gpufs::test {
 namespace {
 
-using service::opcode;
 using service::source_kind;
+using transport::opcode;
 
 // Each test with io_uring and without.
 class write_test : public testing::TestWithParam<bool> {
@@ -37,13 +37,13 @@ class write_test : public testing::TestWithParam<bool> {
     options.writable = true;
     client_.reset();
     service_ = std::make_unique<service::service>(simt::cpu_platform(), std::move(files), options);
-    client_ = std::make_unique<ring_client>(service_->rings());
+    client_ = std::make_unique<ring_client>(service_->transport().rings);
   }
   void start_posix(service::service_options options = {}) {
     start(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}), options);
   }
   std::vector<std::byte> bytes_of(const std::string& name) const { return file_bytes(dir_ / name); }
-  std::int64_t raw(const service::request& ask) { return client_->call(ask).result; }
+  std::int64_t raw(const transport::request& ask) { return client_->call(ask).result; }
   std::uint32_t open_to_write(const char* path, int flags = O_RDWR | O_CREAT) {
     const auto file = client_->open(path, flags);
     EXPECT_EQ(file.result, 0) << path;
@@ -68,7 +68,7 @@ TEST_P(write_test, WritesReadsSyncsAndTruncates) {
   EXPECT_EQ(client_->read(file.handle, 1100, 10), 0);
   EXPECT_EQ(client_->read(file.handle, std::int64_t{1} << 40, 10), 0);
   EXPECT_EQ(client_->on_file(opcode::sync, file.handle), 0);
-  EXPECT_EQ(client_->on_file(opcode::sync, file.handle, 0, service::sync_data_only), 0);
+  EXPECT_EQ(client_->on_file(opcode::sync, file.handle, 0, transport::sync_data_only), 0);
   EXPECT_EQ(client_->on_file(opcode::truncate, file.handle, 600), 0);
   EXPECT_EQ(client_->read(file.handle, 100, 4096, &got), 500);
   EXPECT_EQ(client_->on_file(opcode::truncate, file.handle, 10'000), 0);
@@ -114,8 +114,8 @@ TEST_P(write_test, WritesWhatTheMaskSays) {
   EXPECT_EQ(bytes_of("a"), want);
 }
 
-service::request asking(opcode op, std::uint32_t flags = 0, std::int64_t offset = 0, std::uint32_t mode = 0) {
-  service::request ask{};
+transport::request asking(opcode op, std::uint32_t flags = 0, std::int64_t offset = 0, std::uint32_t mode = 0) {
+  transport::request ask{};
   ask.op = op;
   ask.flags = flags;
   ask.offset = offset;
@@ -129,9 +129,9 @@ std::shared_ptr<noting_store> noting(const std::string& root) {
 
 constexpr auto most = std::numeric_limits<std::int64_t>::max();
 
-service::request write_request(std::uint32_t handle, std::int64_t offset, std::uint32_t nbytes, std::uint32_t skip = 0,
-                               std::uint32_t flags = 0) {
-  service::request ask{};
+transport::request write_request(std::uint32_t handle, std::int64_t offset, std::uint32_t nbytes, std::uint32_t skip = 0,
+                                 std::uint32_t flags = 0) {
+  transport::request ask{};
   ask.op = opcode::write;
   ask.handle = handle;
   ask.offset = offset;
@@ -146,7 +146,7 @@ TEST_P(write_test, RefusesWhatADeviceMayMakeUp) {
   start_posix();
   const auto reader = client_->open("a");
   const std::uint32_t file = open_to_write("a");
-  for (const std::uint32_t flags : {0u, service::write_masked}) {
+  for (const std::uint32_t flags : {0u, transport::write_masked}) {
     for (const auto& [skip, nbytes] : {std::pair{0u, 4097u},
                                        {1u, 4096u},
                                        {4096u, 1u},
@@ -177,7 +177,7 @@ TEST_P(write_test, RefusesWhatADeviceMayMakeUp) {
   EXPECT_EQ(client_->on_file(opcode::truncate, file, -1), -EINVAL);
   EXPECT_EQ(client_->on_file(opcode::truncate, file, most), -EFBIG);
   for (const opcode op : {opcode::unlink, opcode::rename, opcode::mkdir, opcode::stat, opcode::read_dir}) {
-    service::request ask{};
+    transport::request ask{};
     ask.op = op;
     ask.handle = 1;
     ask.flags = 0xffff0000u;
@@ -192,7 +192,7 @@ TEST_P(write_test, RefusesWhatADeviceMayMakeUp) {
     const bool root_too = op == opcode::stat || op == opcode::read_dir;
     EXPECT_EQ(raw(ask) < 0 ? raw(ask) : 0, root_too ? 0 : -ENOENT) << static_cast<int>(op);
   }
-  service::request ask{};
+  transport::request ask{};
   ask.op = opcode::rename;
   ask.nbytes = 1;
   for (const auto& [nbytes, error] : {std::pair{0u, -ENOENT}, {4096u, -ENAMETOOLONG}, {0xffffffffu, -ENAMETOOLONG}}) {
@@ -208,20 +208,20 @@ TEST_P(write_test, AServiceThatMayNotWriteDoesNot) {
   let_file_times_pass();
   auto files = std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true});
   service::service reads(simt::cpu_platform(), files, {.nrings = 1, .io_uring = GetParam()});
-  ring_client client(reads.rings());
+  ring_client client(reads.transport().rings);
   for (const int flags : {O_RDWR, O_WRONLY, O_CREAT, O_TRUNC, O_RDWR | O_CREAT, -1}) {
     EXPECT_EQ(client.open("a", flags).result, -EROFS) << flags;
     EXPECT_EQ(client.open("b", flags).result, -EROFS) << flags;
   }
   const auto file = client.open("a");
-  for (const std::uint32_t flags : {0u, service::write_masked}) {
+  for (const std::uint32_t flags : {0u, transport::write_masked}) {
     EXPECT_EQ(client.call(write_request(file.handle, 0, 10, 0, flags)).result, -EROFS);
   }
   EXPECT_EQ(client.on_file(opcode::sync, file.handle), -EROFS);
   EXPECT_EQ(client.on_file(opcode::truncate, file.handle), -EROFS);
   EXPECT_EQ(client.on_path(asking(opcode::unlink), "a").result, -EROFS);
   EXPECT_EQ(client.on_path(asking(opcode::mkdir), "d").result, -EROFS);
-  service::request ask{};  // its second path would lie behind the payload, in another slot's
+  transport::request ask{};  // its second path would lie behind the payload, in another slot's
   ask.op = opcode::rename;
   ask.nbytes = ask.handle = 1;
   EXPECT_EQ(client.call(ask).result, -EROFS);
@@ -258,7 +258,7 @@ TEST_P(write_test, CallsOnPaths) {
   int nanswers = 0;
   for (;; ++nanswers) {
     std::vector<std::byte> got;
-    service::request ask = asking(opcode::read_dir, 0, position);
+    transport::request ask = asking(opcode::read_dir, 0, position);
     ask.handle = nanswers % 2 == 0 ? 1000 : ~0u;  // at most so many bytes
     const auto answer = client_->on_path(ask, "many", {}, &got);
     ASSERT_GE(answer.result, 0);
@@ -645,7 +645,7 @@ TEST_P(write_test, WhatBlocksLeavesAThreadToOthers) {
   wrong.write_gate.close();
   wrong.sync_gate.close();
   std::vector<ring_client::ticket> tickets;
-  const auto post = [&](const service::request& ask, std::uint32_t ring) {
+  const auto post = [&](const transport::request& ask, std::uint32_t ring) {
     tickets.push_back(client_->take(ring));
     client_->post(tickets.back(), ask);
   };
@@ -654,7 +654,7 @@ TEST_P(write_test, WhatBlocksLeavesAThreadToOthers) {
   wrong.write_gate.open();
   for (const auto ticket : tickets) EXPECT_EQ(client_->end(ticket), 10);
   tickets.clear();
-  service::request sync{};
+  transport::request sync{};
   sync.op = opcode::sync;
   sync.handle = file;
   for (std::uint32_t i = 0; i < 8; ++i) post(sync, i);
@@ -678,7 +678,7 @@ TEST_P(write_test, SurvivesRandomRequests) {
       std::vector<std::uint32_t> handles{0};
       for (int i = 0; i < (under_tsan ? 2000 : 4000); ++i) {
         const auto ticket = client_->take(static_cast<std::uint32_t>(draw.below(4)));
-        service::request ask;
+        transport::request ask;
         std::uint32_t words[16];
         for (auto& w : words) w = static_cast<std::uint32_t>(draw.word());
         std::memcpy(&ask, words, sizeof ask);

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "gpufs/simt/device_memory.hpp"
 #include "gpufs/simt/simt.hpp"
 
 namespace gpufs::simt::test {
@@ -55,6 +56,30 @@ TEST(device_array, may_be_empty_and_refuses_what_is_beyond_it) {
   EXPECT_THROW(two.write_one(1, 2), std::out_of_range);
   EXPECT_EQ(two.read(), (std::vector<int>{0, 0}));
   EXPECT_THROW(device_array<int>(std::numeric_limits<std::size_t>::max() / 2), std::bad_alloc);
+}
+
+TEST(device_memory, pieces_are_zeroed_or_copies_and_kernels_and_host_see_each_other) {
+  device_memory memory(this_platform());
+  int* to = memory.allocate<int>(5);
+  const int* what = memory.allocate(std::vector<int>{1, 2, 3, 4, 5});
+  EXPECT_EQ(memory.read(to, 5), std::vector<int>(5));
+  launch({.grid = 1, .block = 32}, add_to_each{to, what, 5});
+  EXPECT_EQ(memory.read(to, 5), memory.read(what, 5));
+  EXPECT_EQ(memory.read_one(to + 4), 5);
+  const std::vector<int> first{10};
+  memory.write(to, std::span(first));
+  memory.write_one(to + 1, 20);
+  memory.zero(to + 2, 2);
+  launch({.grid = 1, .block = 32}, add_to_each{to, what, 5});
+  EXPECT_EQ(memory.read_or_zeros(to, 5), (std::vector<int>{11, 22, 3, 4, 10}));
+}
+
+TEST(device_memory, refuses_what_no_memory_can_have_and_keeps_the_rest) {
+  device_memory memory(this_platform());
+  const int* kept = memory.allocate(std::vector<int>{7});
+  EXPECT_THROW(memory.allocate<std::uint64_t>(std::numeric_limits<std::size_t>::max() / 8 + 2), std::bad_alloc);
+  EXPECT_NE(memory.allocate<int>(0), nullptr);
+  EXPECT_EQ(memory.read_one(kept), 7);
 }
 
 TEST(device_array, of_a_string_ends_in_a_nul) {

@@ -30,16 +30,17 @@ class garbler {
   void garble(const mount_layout& l) {
     const cache::frame_storage& frames = l.cache.frames;
     garble(l.words, 1);
-    garble(l.slots, l.nslots);
-    garble(l.counters, std::size_t{l.nslots} * file_shards);
-    garble(l.hits, std::size_t{l.nslots} * hit_shards);
-    garble(l.dirty_lists, std::size_t{l.nslots} * lists_per_slot);
+    garble(l.files.slots, l.files.nslots);
+    garble(l.files.counters, std::size_t{l.files.nslots} * file_shards);
+    garble(l.files.hits, std::size_t{l.files.nslots} * hit_shards);
+    garble(l.files.dirty_lists, std::size_t{l.files.nslots} * lists_per_slot);
     garble(frames.states, frames.nframes);
     garble(frames.keys, frames.nframes);
     garble(l.cache.dirty.twins, frames.nframes);
     garble(l.cache.dirty.masks, std::size_t{frames.nframes} * page / 32);
     garble(l.cache.rings.rings, l.cache.rings.nrings);
-    garble(l.faults, fault_records);
+    garble(l.pointers.faults, fault_records);
+    garble(l.pointers.words, 1);
   }
 
  private:
@@ -68,7 +69,7 @@ TEST(hostile_device, words_that_the_host_reads_may_be_anything) {
       s.store(0, content(2, 0, page), 0);
       const auto got = groups.run(s);
       ASSERT_EQ(got[3].value, 2 * page);
-      garbler(seed).garble(m.ref().layout());
+      garbler(seed).garble(m.layout());
       m.counters();
       EXPECT_LE(m.open_files().size(), o.max_open_files) << "seed " << seed;
       for (const std::string& line : m.log()) EXPECT_FALSE(line.empty());

@@ -280,7 +280,7 @@ class fuzzed_service {
                                                                            .nworkers = 2,
                                                                            .max_open_files = 12,
                                                                            .io_uring = !plain});
-    view_ = service_->rings();
+    view_ = service_->transport().rings;
     watch_.payload = view_.payload;
     watch_.payload_nbytes = std::size_t{2} * nslots * view_.payload_stride;
     others_ = std::make_unique<ring_client>(view_);
@@ -427,17 +427,17 @@ class fuzzed_service {
     if (!rude && next_ - first_ >= nslots) settle(next_ - nslots + 1);
     const std::uint32_t number = next_++;
     const std::uint32_t slot = number % nslots;
-    service::request ask{};
+    transport::request ask{};
     const std::uint8_t op = in.byte();
-    ask.op = op < 240 ? static_cast<service::opcode>(op % 12) : static_cast<service::opcode>(in.any32());
-    const bool has_path = ask.op == service::opcode::open || ask.op >= service::opcode::unlink;
+    ask.op = op < 240 ? static_cast<transport::opcode>(op % 12) : static_cast<transport::opcode>(in.any32());
+    const bool has_path = ask.op == transport::opcode::open || ask.op >= transport::opcode::unlink;
     if (has_path) {
-      const std::string first = path(in), second = ask.op == service::opcode::rename ? path(in) : "";
+      const std::string first = path(in), second = ask.op == transport::opcode::rename ? path(in) : "";
       set_bytes(payload(slot), first);
       set_bytes(payload(slot) + payload_nbytes, std::string_view(second).substr(0, view_.payload_stride - payload_nbytes));
       const std::uint8_t how = in.byte();
       ask.nbytes = how < 224 ? static_cast<std::uint32_t>(first.size()) : in.any32();
-      ask.handle = ask.op == service::opcode::rename && how < 240 ? static_cast<std::uint32_t>(second.size()) : in.any32();
+      ask.handle = ask.op == transport::opcode::rename && how < 240 ? static_cast<std::uint32_t>(second.size()) : in.any32();
     } else {
       ask.handle = handle(in);
       ask.nbytes = in.any32();
@@ -445,10 +445,10 @@ class fuzzed_service {
     }
     ask.offset = in.any64();
     const std::uint8_t flags = in.byte();
-    ask.flags = flags >= 224                      ? in.any32()
-                : ask.op == service::opcode::open ? static_cast<std::uint32_t>(opens[flags % std::size(opens)])
-                                                  : flags % 4;
-    if (ask.op == service::opcode::write) {
+    ask.flags = flags >= 224                        ? in.any32()
+                : ask.op == transport::opcode::open ? static_cast<std::uint32_t>(opens[flags % std::size(opens)])
+                                                    : flags % 4;
+    if (ask.op == transport::opcode::write) {
       ask.skip = in.any32();
       const auto pattern = in.value<std::uint32_t>();
       for (std::uint32_t i = 0; i < payload_nbytes / 32; ++i) {
@@ -459,14 +459,14 @@ class fuzzed_service {
     write(number, ask, off);
     return number;
   }
-  std::uint32_t post(const service::request& ask) {
+  std::uint32_t post(const transport::request& ask) {
     if (next_ - first_ >= nslots) settle(next_ - nslots + 1);
     write(next_, ask, 0);
     return next_++;
   }
   void close(std::uint32_t handle) {
-    service::request ask{};
-    ask.op = service::opcode::close;
+    transport::request ask{};
+    ask.op = transport::opcode::close;
     ask.handle = handle;
     const std::int64_t result = answer_of(post(ask));
     if (result != 0 && result != -EBADF) broken("close gave " + std::to_string(result));
@@ -494,7 +494,7 @@ class fuzzed_service {
         }
       }
       if (next_ - first_ > nslots) continue;  // a later one's answer may come any moment
-      const service::reply& got = view_.replies[slot];
+      const transport::reply& got = view_.replies[slot];
       if (got.result < -4095 || got.result > payload_nbytes) broken("a result of " + std::to_string(got.result));
       if (got.result >= 8 && directory_.is_outside(payload(slot))) broken("bytes from outside of the root");
       fuzz_successes += got.result >= 0;
@@ -504,8 +504,8 @@ class fuzzed_service {
 
   // Somebody else's request, on the other ring.
   void others_go_on() {
-    service::request ask{};
-    ask.op = service::opcode::stat;
+    transport::request ask{};
+    ask.op = transport::opcode::stat;
     const auto t = others_->take(1);
     others_->post(t, ask);
     const auto until = std::chrono::steady_clock::now() + limit;
@@ -513,7 +513,7 @@ class fuzzed_service {
       if (std::chrono::steady_clock::now() > until) broken("others wait");
       std::this_thread::yield();
     }
-    const service::reply& got = view_.replies[t.index];
+    const transport::reply& got = view_.replies[t.index];
     if (got.result != 0 || !S_ISDIR(got.mode)) broken("others got " + std::to_string(got.result));
     others_->give_back(t);
   }
@@ -525,7 +525,7 @@ class fuzzed_service {
   }
 
   std::byte* payload(std::uint32_t slot) const { return view_.payload + std::size_t{slot} * view_.payload_stride; }
-  void write(std::uint32_t number, const service::request& ask, std::int8_t off) {
+  void write(std::uint32_t number, const transport::request& ask, std::int8_t off) {
     words w;
     std::memcpy(w.data(), &ask, sizeof ask);
     for (std::uint32_t i = 0; i < 15; ++i) set_word(number % nslots, i, w[i]);
@@ -549,7 +549,7 @@ class fuzzed_service {
   fuzz_watch watch_;
   std::shared_ptr<store::store> files_;
   std::unique_ptr<service::service> service_;
-  service::ring_view view_;
+  transport::ring_view view_;
   std::unique_ptr<ring_client> others_;
   std::uint32_t first_ = 0, next_ = 0;  // tickets of ring 0: the first that has no answer, the next
   std::vector<std::uint32_t> handles_;

@@ -55,6 +55,8 @@ struct table_storage {
   std::uint32_t bucket_mask;  // number of buckets - 1, a power of two - 1
   std::uint32_t frame_bits;   // low bits of a slot that hold frame + 1
 };
+static_assert(sizeof(table_storage) == 24 && offsetof(table_storage, buckets) == 0 && offsetof(table_storage, headers) == 8);
+static_assert(offsetof(table_storage, bucket_mask) == 16 && offsetof(table_storage, frame_bits) == 20);
 
 // Two to four slots a frame: few pages are not in the first bucket looked at (4 % at most), and a free slot always exists.
 constexpr std::uint32_t buckets_for(std::uint32_t nframes) { return std::bit_ceil(nframes / 2 + 1); }
@@ -68,12 +70,15 @@ struct alignas(64) clock_ring {
   std::uint64_t evictions;
   std::uint64_t allocations;
 };
-static_assert(sizeof(clock_ring) == 64);
+static_assert(sizeof(clock_ring) == 64 && offsetof(clock_ring, hand) == 0 && offsetof(clock_ring, nframes) == 4);
+static_assert(offsetof(clock_ring, ahead) == 8 && offsetof(clock_ring, used) == 12 && offsetof(clock_ring, evictions) == 16);
+static_assert(offsetof(clock_ring, allocations) == 24);
 
 struct ring_storage {
   clock_ring* rings;
   std::uint32_t nrings;
 };
+static_assert(sizeof(ring_storage) == 16 && offsetof(ring_storage, rings) == 0 && offsetof(ring_storage, nrings) == 8);
 
 // Keys and states lie apart, so that a look-up's load of the one and its atomic on the other do not wait for each other in one
 // line.
@@ -85,6 +90,9 @@ struct frame_storage {
   std::uint32_t page_shift;
   std::uint32_t reciprocal;  // of nframes: reciprocal_of
 };
+static_assert(sizeof(frame_storage) == 40 && offsetof(frame_storage, states) == 0 && offsetof(frame_storage, keys) == 8);
+static_assert(offsetof(frame_storage, data) == 16 && offsetof(frame_storage, nframes) == 24);
+static_assert(offsetof(frame_storage, page_shift) == 28 && offsetof(frame_storage, reciprocal) == 32);
 constexpr std::uint32_t reciprocal_of(std::uint32_t nframes) {
   const std::uint64_t whole = (std::uint64_t{1} << 32) / nframes;
   return static_cast<std::uint32_t>(whole >> 32 != 0 ? whole - 1 : whole);
@@ -97,7 +105,8 @@ struct alignas(16) twin_state {
   std::uint32_t twin;   // the frame
   std::int32_t number;  // of the file, by which it may be written
 };
-static_assert(sizeof(twin_state) == 16);
+static_assert(sizeof(twin_state) == 16 && offsetof(twin_state, lock) == 0 && offsetof(twin_state, count) == 4);
+static_assert(offsetof(twin_state, twin) == 8 && offsetof(twin_state, number) == 12);
 
 // What was written of the pages in frames (cache/dirty.hpp). Null where nothing may be written.
 struct dirty_storage {
@@ -105,6 +114,8 @@ struct dirty_storage {
   std::uint32_t* next;   // of a listed frame: the next one in its list, + 1; 0 ends it
   twin_state* twins;     // a frame's
 };
+static_assert(sizeof(dirty_storage) == 24 && offsetof(dirty_storage, masks) == 0 && offsetof(dirty_storage, next) == 8);
+static_assert(offsetof(dirty_storage, twins) == 16);
 
 // Frames whose pages are to be written back. Its lock is the right to do so: who holds it keeps it until the host has answered.
 // When it does not in time, the list is lost until it has, as it may yet write what it was given.
@@ -112,6 +123,7 @@ struct dirty_list {
   std::uint32_t head;  // frame + 1
   std::uint32_t lock;  // bit 0: held; above, how many write-backs are late
 };
+static_assert(sizeof(dirty_list) == 8 && offsetof(dirty_list, head) == 0 && offsetof(dirty_list, lock) == 4);
 
 // A whole cache. Kernels carry it by value, so that a hit reads its addresses from constant memory; what is off that path
 // takes the copy in device memory, to keep code and registers out of the hot loop.
@@ -122,5 +134,8 @@ struct cache_layout {
   dirty_storage dirty;
   const cache_layout* resident;
 };
+static_assert(sizeof(cache_layout) == 112 && offsetof(cache_layout, frames) == 0 && offsetof(cache_layout, table) == 40);
+static_assert(offsetof(cache_layout, rings) == 64 && offsetof(cache_layout, dirty) == 80);
+static_assert(offsetof(cache_layout, resident) == 104);
 
 }  // namespace gpufs::cache

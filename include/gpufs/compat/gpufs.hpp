@@ -27,7 +27,7 @@ GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t 
     file_view view;
     bool written;
   };
-  const mount_layout* mount = fs.layout().resident;
+  const file_mount* mount = fs.layout().resident;
   const what mapped = gpufs::detail::by_leader(group, [&]() -> what {
     const file_view view = file_table(*mount).view_of_any(file_number{fd});
     return {view, view.error == 0 && view.kind >= service::source_kind::live};
@@ -71,7 +71,7 @@ GPUFS_DEVICE mapped_at find_mapping(const mount_ref& fs, const volatile void* ad
   const std::uint64_t number = (at - base) >> pages.page_shift();
   const cache::frame_index frame{static_cast<std::uint32_t>(number)};
   if (at < base || number >= pages.count()) return {frame, false, false};
-  if (fs.layout().dirty_lists == nullptr) return {frame, true, false};
+  if (fs.layout().files.dirty_lists == nullptr) return {frame, true, false};
   return {frame, true, cache::dirty_pages::is_mapped(cache::dirty_pages(fs.layout().cache).twin(frame))};
 }
 

@@ -27,13 +27,13 @@ using simt::this_warp;
 template <class Cache>
 class basic_mount_ref {
  public:
-  GPUFS_HOST_DEVICE explicit basic_mount_ref(const mount_layout& layout) : layout_(layout) {}
+  GPUFS_HOST_DEVICE explicit basic_mount_ref(const file_mount& layout) : layout_(layout) {}
 
-  GPUFS_HOST_DEVICE const mount_layout& layout() const { return layout_; }
+  GPUFS_HOST_DEVICE const file_mount& layout() const { return layout_; }
   GPUFS_HOST_DEVICE Cache pages() const { return Cache(layout_.cache); }
 
  private:
-  mount_layout layout_;
+  file_mount layout_;
 };
 using mount_ref = basic_mount_ref<cache::page_cache<>>;
 
@@ -104,30 +104,30 @@ GPUFS_DEVICE std::uint32_t ring_hint() { return simt::block_rank() * 29 + simt::
 
 GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) { simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n); }
 
-inline GPUFS_DEVICE_COLD void count_error(const mount_layout* mount, std::uint32_t place) {
+inline GPUFS_DEVICE_COLD void count_error(const file_mount* mount, std::uint32_t place) {
   count(file_table(*mount).counters(place).errors, 1);
 }
 
 struct staged_answer {
-  service::requests::ticket ticket;
+  transport::ticket ticket;
   std::int32_t error;
   std::uint32_t nbytes;
   bool held;  // the ticket is ours, and must be given back
 };
 
 // Asks a host worker for nbytes of the file and waits. One lane calls.
-inline GPUFS_DEVICE_COLD staged_answer ask_for_bytes(const mount_layout* mount, std::uint32_t handle, std::uint64_t offset,
+inline GPUFS_DEVICE_COLD staged_answer ask_for_bytes(const file_mount* mount, std::uint32_t handle, std::uint64_t offset,
                                                      std::uint32_t nbytes) {
-  const service::requests rings(*mount);
+  const mount_requests rings(*mount);
   const simt::deadline until(mount->io_timeout_ns);
   staged_answer got{rings.take(ring_hint(), until), -ETIMEDOUT, 0, false};
-  if (got.ticket.index != service::requests::no_slot) {
-    service::request ask{};
-    ask.op = service::opcode::read;
+  if (got.ticket.index != transport::no_slot) {
+    transport::request ask{};
+    ask.op = transport::opcode::read;
     ask.handle = handle;
     ask.offset = static_cast<std::int64_t>(offset);
     ask.nbytes = nbytes;
-    service::reply reply;
+    transport::reply reply;
     if (rings.call(got.ticket, ask, reply, until) == 0) {
       got.held = true;
       got.error = reply.result < 0 ? static_cast<int>(reply.result) : 0;
@@ -140,10 +140,10 @@ inline GPUFS_DEVICE_COLD staged_answer ask_for_bytes(const mount_layout* mount, 
 
 // Reads one page by a host worker through a staging slot: how many bytes there are, or a negative errno. All lanes call.
 template <class Group>
-GPUFS_DEVICE_COLD int fill_staged(Group group, const mount_layout* mount, std::uint32_t handle, std::uint64_t offset,
+GPUFS_DEVICE_COLD int fill_staged(Group group, const file_mount* mount, std::uint32_t handle, std::uint64_t offset,
                                   std::byte* frame, std::uint32_t nbytes) {
   const staged_answer got = by_leader(group, [&] { return ask_for_bytes(mount, handle, offset, nbytes); });
-  const service::requests rings(*mount);
+  const mount_requests rings(*mount);
   int error = got.error;
   const std::uint32_t there = got.nbytes < nbytes ? got.nbytes : nbytes;
   if (error == 0) error = simt::copy_from_host(group, frame, rings.payload(got.ticket), there);
@@ -161,7 +161,7 @@ GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes,
 // Brings in a part of a page of a file that is open for writing: what the file has, up to the size that counts now. 0 or a negative
 // errno. All lanes call, after begin_fill where it is a page for the cache.
 template <class Group>
-GPUFS_DEVICE_COLD int fill_live(Group group, const mount_layout* mount, std::uint32_t slot, service::source_kind kind,
+GPUFS_DEVICE_COLD int fill_live(Group group, const file_mount* mount, std::uint32_t slot, service::source_kind kind,
                                 std::uint32_t handle, std::uint64_t offset, std::byte* to, std::uint32_t wanted) {
   struct part {
     std::uint64_t from;  // in the file's mapping, or 0
@@ -197,7 +197,7 @@ GPUFS_DEVICE_COLD int fill_live(Group group, const mount_layout* mount, std::uin
 // Brings `wanted` bytes of the file, which lie in one page, to device memory or, of one lane's group, to that lane's own; bytes
 // beyond the end of the file read as zero. All lanes call.
 template <class Group>
-GPUFS_DEVICE int fill_part(Group group, const mount_layout& mount, const file_view& view, std::uint64_t offset, std::byte* to,
+GPUFS_DEVICE int fill_part(Group group, const file_mount& mount, const file_view& view, std::uint64_t offset, std::byte* to,
                            std::uint32_t wanted) {
   const auto size = static_cast<std::uint64_t>(view.nbytes);
   const std::uint64_t left = offset < size ? size - offset : 0;
@@ -233,14 +233,14 @@ GPUFS_DEVICE int fill_part(Group group, const mount_layout& mount, const file_vi
 
 // Brings one page of the file into the frame. All lanes call.
 template <class Group>
-GPUFS_DEVICE int fill(Group group, const mount_layout& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
+GPUFS_DEVICE int fill(Group group, const file_mount& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
   const std::uint32_t page_shift = mount.cache.frames.page_shift;
   return fill_part(group, mount, view, page_number << page_shift, frame, 1u << page_shift);
 }
 
 // Ends a fill that we hold, and counts it. One lane calls, after the group's sync.
 template <class Cache>
-GPUFS_DEVICE void end_fill(const mount_layout& mount, const Cache& pages, cache::page_key key, cache::frame_index frame,
+GPUFS_DEVICE void end_fill(const file_mount& mount, const Cache& pages, cache::page_key key, cache::frame_index frame,
                            std::uint32_t place, int error) {
   pages.end_fill(key, frame, error);
   if (error != 0) return;
@@ -252,7 +252,7 @@ GPUFS_DEVICE void end_fill(const mount_layout& mount, const Cache& pages, cache:
 // A miss, out of line: its registers would cost every hit occupancy. All lanes call; `view` is the leader's. 0, or the negative
 // errno after which nothing is pinned.
 template <class Group, class Cache>
-GPUFS_DEVICE_COLD int fill_page(Group group, const mount_layout* mount, const cache::cache_layout* cache, file_view view,
+GPUFS_DEVICE_COLD int fill_page(Group group, const file_mount* mount, const cache::cache_layout* cache, file_view view,
                                 std::uint64_t page_number, cache::frame_index frame) {
   view = group.broadcast(view);
   const Cache pages(*cache);
@@ -266,10 +266,10 @@ GPUFS_DEVICE_COLD int fill_page(Group group, const mount_layout* mount, const ca
 // Enters the first page, which has come along with an open, into the cache, and gives the request slot back. All lanes call. When
 // somebody else has or fills the page, or no frame is at hand, the bytes are dropped: an open waits for no frame.
 template <class Group, class Cache>
-GPUFS_DEVICE_COLD void enter_first_page(Group group, const mount_layout* mount, const cache::cache_layout* cache,
+GPUFS_DEVICE_COLD void enter_first_page(Group group, const file_mount* mount, const cache::cache_layout* cache,
                                         open_result opened) {
   const Cache pages(*cache);
-  const service::requests rings(*mount);
+  const mount_requests rings(*mount);
   using role = typename Cache::role;
   const cache::page_key key = cache::make_key(opened.cache_id, 0);
   const std::uint32_t ring = simt::processor_id() * 29 + opened.slot;  // every first page has number 0

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "gpufs/cache/dirty.hpp"
-#include "gpufs/file/request.hpp"
+#include "gpufs/file/late_answers.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -23,7 +23,7 @@ struct file_view {
 
 class file_slots {
  public:
-  GPUFS_DEVICE explicit file_slots(const mount_layout& mount) : mount_(mount) {}
+  GPUFS_DEVICE explicit file_slots(const file_mount& mount) : mount_(mount) {}
 
   // What the slot behind a number says; error == -EBADF when the number is forged, the file was closed, or is open only for
   // writing.
@@ -33,13 +33,13 @@ class file_slots {
     file_view v{};
     v.slot = index;
     v.error = -EBADF;
-    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.nslots) [[unlikely]] {
+    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.files.nslots) [[unlikely]] {
       simt::call_cold(&count_bad_number, mount_.words);
       return v;
     }
     // Relaxed loads suffice: whoever has the number got it after the opener had published the slot.
     v.place = place_of(index);
-    const file_entry& entry = mount_.entries[v.place];
+    const file_entry& entry = mount_.files.entries[v.place];
     const simt::vec16 low = simt::load_relaxed_16(&entry);
     const simt::vec16 high = simt::load_relaxed_16(&entry.file_nbytes);
     v.kind = kind_of(low.word[0]);
@@ -73,10 +73,10 @@ class file_slots {
 
   // The size of a file that is open for writing; whoever sees a size sees the bytes up to it.
   GPUFS_DEVICE std::int64_t nbytes_now(std::uint32_t index) const {
-    return simt::atomic_ref<std::int64_t>(mount_.slots[index].file_nbytes).load(std::memory_order_acquire);
+    return simt::atomic_ref<std::int64_t>(mount_.files.slots[index].file_nbytes).load(std::memory_order_acquire);
   }
   GPUFS_DEVICE cache::dirty_list& list(std::uint32_t slot, std::uint32_t i) const {
-    return mount_.dirty_lists[slot * lists_per_slot + i];
+    return mount_.files.dirty_lists[slot * lists_per_slot + i];
   }
 
   GPUFS_DEVICE static std::uint32_t index_of(file_number number) {
@@ -88,20 +88,20 @@ class file_slots {
   GPUFS_DEVICE bool is_open(file_number number) const {
     const auto raw = static_cast<std::uint32_t>(number);
     const std::uint32_t index = index_of(number);
-    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.nslots) return false;
-    const std::uint32_t word = simt::atomic_ref<std::uint32_t>(mount_.slots[index].word).load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.files.nslots) return false;
+    const std::uint32_t word = simt::atomic_ref<std::uint32_t>(mount_.files.slots[index].word).load(std::memory_order_acquire);
     return (word & 0xffffu) == open_word_of(raw);
   }
 
   // Whether the host has seen the file change since it was opened.
   GPUFS_DEVICE bool is_stale(const file_view& opened) const {
     simt::fence(std::memory_order_acquire, simt::scope::device);  // after the bytes that the caller has read
-    return simt::atomic_ref<std::uint32_t>(mount_.slots[opened.slot].stale).load(std::memory_order_relaxed) == opened.handle;
+    return simt::atomic_ref<std::uint32_t>(mount_.files.slots[opened.slot].stale).load(std::memory_order_relaxed) == opened.handle;
   }
 
   // Of a file of kind windows: whether the page at this offset may be pulled.
   GPUFS_DEVICE bool is_registered(const file_view& opened, std::uint64_t offset) const {
-    file_windows& all = mount_.windows[opened.slot];
+    file_windows& all = mount_.files.windows[opened.slot];
     simt::atomic_ref<std::uint64_t> base(all.pull_base);
     // The host writes these one after another, each of which ends before the next begins; we read them the other way round, and so
     // what is between is of the mapping that both reads of pull_base name.
@@ -112,14 +112,14 @@ class file_slots {
   }
 
   GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
-  GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.slots[index]; }
+  GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.files.slots[index]; }
   // Which of the copies of a slot's entry and call_counters this processor uses. At most 2^20 slots, so the products fit here and
   // below.
   GPUFS_DEVICE std::uint32_t place_of(std::uint32_t index) const {
-    return simt::processor_id() % file_shards * mount_.nslots + index;
+    return simt::processor_id() % file_shards * mount_.files.nslots + index;
   }
-  GPUFS_DEVICE call_counters& counters(std::uint32_t place) const { return mount_.counters[place]; }
-  GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(mount_.hits + index, mount_.nslots); }
+  GPUFS_DEVICE call_counters& counters(std::uint32_t place) const { return mount_.files.counters[place]; }
+  GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(mount_.files.hits + index, mount_.files.nslots); }
   // Of the copies, this processor's.
   GPUFS_DEVICE static hit_counters& hits_of(hit_counters* first, std::uint32_t stride) {
     return first[simt::processor_id() % hit_shards * stride];
@@ -143,7 +143,7 @@ class file_slots {
   }
 
   GPUFS_DEVICE file_entry& entry(std::uint32_t index, std::uint32_t shard) const {
-    return mount_.entries[std::size_t{shard} * mount_.nslots + index];
+    return mount_.files.entries[std::size_t{shard} * mount_.files.nslots + index];
   }
 
   // The host may look at any slot at any time (host_mount::open_files), so that no field is written plainly.
@@ -170,7 +170,7 @@ class file_slots {
     for (int walk = 0; walk < most_walks; ++walk) {
       std::uint64_t tags = 0;
       for (std::uint32_t i = 0; i < free_lists; ++i) {
-        const std::uint32_t index = pop_slot(mount_.free_slots[(start + i) % free_lists], tags);
+        const std::uint32_t index = pop_slot(mount_.files.free_slots[(start + i) % free_lists], tags);
         if (index != none) return index;
       }
       if (walk > 0 && tags == last_tags) return none;
@@ -217,7 +217,7 @@ class file_slots {
   }
 
  protected:
-  const mount_layout& mount_;
+  const file_mount& mount_;
 
  private:
   // The tag in the top half tells a top that came back from one that never left. That of an empty list is added to `tags`.
@@ -230,7 +230,8 @@ class file_slots {
         tags += seen >> 32;
         return none;
       }
-      const std::uint32_t next = simt::atomic_ref<std::uint32_t>(mount_.slots[first - 1].next).load(std::memory_order_relaxed);
+      const std::uint32_t next =
+          simt::atomic_ref<std::uint32_t>(mount_.files.slots[first - 1].next).load(std::memory_order_relaxed);
       const std::uint64_t wanted = (((seen >> 32) + 1) << 32) | next;
       if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) {
         simt::atomic_ref<std::uint64_t> used(mount_.words->slots_used);
@@ -243,10 +244,11 @@ class file_slots {
   }
 
   GPUFS_DEVICE void push_slot(std::uint32_t index) const {
-    simt::atomic_ref<std::uint64_t> top(mount_.free_slots[index % free_lists].top);
+    simt::atomic_ref<std::uint64_t> top(mount_.files.free_slots[index % free_lists].top);
     std::uint64_t seen = top.load(std::memory_order_relaxed);
     for (;;) {
-      simt::atomic_ref<std::uint32_t>(mount_.slots[index].next).store(static_cast<std::uint32_t>(seen), std::memory_order_relaxed);
+      simt::atomic_ref<std::uint32_t>(mount_.files.slots[index].next)
+          .store(static_cast<std::uint32_t>(seen), std::memory_order_relaxed);
       const std::uint64_t wanted = (((seen >> 32) + 1) << 32) | (index + 1);
       if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) return;
     }

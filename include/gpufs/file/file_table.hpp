@@ -14,7 +14,7 @@ struct open_result {
   // When not 0: as many bytes, all that the file's first page has, are in the payload of the request slot `ticket`, which the
   // caller must give back.
   std::uint32_t nbytes;
-  service::requests::ticket ticket;
+  transport::ticket ticket;
   std::uint32_t cache_id;
   std::uint32_t slot;
   bool truncates;  // O_TRUNC of a file that others have open for writing: the caller must cut it
@@ -23,12 +23,12 @@ struct open_result {
 // The slots, and the paths by which they are opened.
 class file_table : public file_slots {
  public:
-  GPUFS_DEVICE explicit file_table(const mount_layout& mount) : file_slots(mount) {}
+  GPUFS_DEVICE explicit file_table(const file_mount& mount) : file_slots(mount) {}
 
   // Opens `path` (a const char* or joined_path, readable by the device). One lane calls; waits for the host where the path is not
   // open yet, at most io_timeout_ns.
   template <class Path>
-  GPUFS_DEVICE_COLD static open_result open(const mount_layout* mount, Path path, int flags, std::uint32_t start) {
+  GPUFS_DEVICE_COLD static open_result open(const file_mount* mount, Path path, int flags, std::uint32_t start) {
     open_result result{};
     result.number = file_table(*mount).try_open(path, flags, start, result);
     if (result.number < 0) simt::atomic_ref<std::uint64_t>(mount->words->open_errors).add_relaxed(1);
@@ -36,7 +36,7 @@ class file_table : public file_slots {
   }
 
   // Gives one open back; the last one closes the file on the host. One lane calls. 0 or a negative errno.
-  GPUFS_DEVICE_COLD static int close(const mount_layout* mount, file_number number, std::uint32_t start) {
+  GPUFS_DEVICE_COLD static int close(const file_mount* mount, file_number number, std::uint32_t start) {
     const file_table table(*mount);
     const file_view opened = table.view_of_any(number);
     if (opened.error != 0) return opened.error;
@@ -51,11 +51,11 @@ class file_table : public file_slots {
     int error;
   };
   // As close, if nobody else holds the file; else (or when it is not open) it does nothing. One lane calls.
-  GPUFS_DEVICE_COLD static last_close close_if_last(const mount_layout* mount, file_number number, std::uint32_t start) {
+  GPUFS_DEVICE_COLD static last_close close_if_last(const file_mount* mount, file_number number, std::uint32_t start) {
     const file_table table(*mount);
     const file_view opened = table.view_of_any(number);
     if (opened.error != 0) return {false, opened.error};
-    simt::atomic_ref<std::uint32_t> refs(mount->slots[opened.slot].refs);
+    simt::atomic_ref<std::uint32_t> refs(mount->files.slots[opened.slot].refs);
     std::uint32_t before = refs.load(std::memory_order_relaxed);
     while (is_last_of_open(before)) {
       // As in drop.
@@ -66,9 +66,9 @@ class file_table : public file_slots {
 
   // The size that counts of a file that the host knows by `handle`, and says is open for writing in this slot; -1: it is not (any
   // more). One lane calls.
-  GPUFS_DEVICE_COLD static std::int64_t nbytes_if_written(const mount_layout* mount, std::uint32_t index, std::uint32_t handle) {
-    if (index >= mount->nslots) return -1;
-    file_slot& slot = mount->slots[index];
+  GPUFS_DEVICE_COLD static std::int64_t nbytes_if_written(const file_mount* mount, std::uint32_t index, std::uint32_t handle) {
+    if (index >= mount->files.nslots) return -1;
+    file_slot& slot = mount->files.slots[index];
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t before = word.load(std::memory_order_acquire);  // meets ask_host's: the slot's fields
     if (state_of(before) != slot_state::open) return -1;
@@ -80,7 +80,7 @@ class file_table : public file_slots {
   // Makes a call that takes names away: asks the host, and then has the slots forgotten that paths led to. Opens that are under way
   // meanwhile see that it is (was_removing). One lane calls.
   template <class Call>
-  GPUFS_DEVICE static int removing(const mount_layout* mount, Call call) {
+  GPUFS_DEVICE static int removing(const file_mount* mount, Call call) {
     // Meets was_removing's: who does not see us there had its file open on the host before we ask.
     simt::atomic_ref<std::uint32_t>(mount->words->removals_begun).fetch_add(1, std::memory_order_acq_rel);
     const int error = call();
@@ -90,10 +90,10 @@ class file_table : public file_slots {
   }
 
   // All slots leave their chains: a directory has another name now, or a link is gone. One lane calls. False: -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static bool forget_all_paths(const mount_layout* mount) {
+  GPUFS_DEVICE_COLD static bool forget_all_paths(const file_mount* mount) {
     const path_chains paths(*mount);
-    for (std::uint32_t i = 0; i <= mount->path_mask; ++i) {
-      path_bucket& chain = mount->paths[i];
+    for (std::uint32_t i = 0; i <= mount->files.path_mask; ++i) {
+      path_bucket& chain = mount->files.paths[i];
       if (simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire) == 0) continue;
       if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
       paths.detach(chain, [](file_slot&) { return true; });
@@ -105,11 +105,11 @@ class file_table : public file_slots {
   // Takes the file that the host knows by the handle in `place`'s lower half, and says is open for writing in the slot that its
   // upper half names, out of its path's chain, whichever path that is: one of the file's names is gone. Opens by others find it by
   // the host. 0: there is none. One lane calls. False: -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static bool forget_file(const mount_layout* mount, std::uint64_t place) {
+  GPUFS_DEVICE_COLD static bool forget_file(const file_mount* mount, std::uint64_t place) {
     const auto index = static_cast<std::uint32_t>(place >> 32), handle = static_cast<std::uint32_t>(place);
-    if (place == 0 || index >= mount->nslots) return true;
+    if (place == 0 || index >= mount->files.nslots) return true;
     const path_chains paths(*mount);
-    file_slot& wanted = mount->slots[index];
+    file_slot& wanted = mount->files.slots[index];
     path_bucket& chain =
         paths.chain_of(wanted);  // of another file, if the slot is used anew: then no slot there is the one we want
     if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
@@ -122,7 +122,7 @@ class file_table : public file_slots {
 
   // Takes the open slots of a path out of its chain, so that nobody joins them any more: the path was removed, or names another
   // file. One lane calls. False: -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static bool forget_path(const mount_layout* mount, const char* path) {
+  GPUFS_DEVICE_COLD static bool forget_path(const file_mount* mount, const char* path) {
     const path_chains paths(*mount);
     for (const int flags : {0, O_NOFOLLOW}) {
       path_name name = paths.name_of(path);
@@ -146,7 +146,7 @@ class file_table : public file_slots {
     const int access = flags & O_ACCMODE;
     const bool writes = access != O_RDONLY || once;
     if (writes || (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0) {
-      if (mount_.dirty_lists == nullptr) return -EROFS;
+      if (mount_.files.dirty_lists == nullptr) return -EROFS;
       if (!writes || access == O_ACCMODE) return -EINVAL;
     }
     // Here, too, as who joins an open asks no store.
@@ -172,7 +172,7 @@ class file_table : public file_slots {
       index = join(chain, name, 64);
       if (index == none) {
         if (!paths().lock(chain, until)) return -ETIMEDOUT;
-        index = join(chain, name, mount_.nslots);
+        index = join(chain, name, mount_.files.nslots);
         if (index == none) {
           index = take_slot(start);
           if (index == none) {
@@ -189,7 +189,7 @@ class file_table : public file_slots {
         }
         paths().unlock(chain);
       }
-      file_slot& slot = mount_.slots[index];
+      file_slot& slot = mount_.files.slots[index];
       if (!counted) simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
       counted = true;
       const int error = ours ? ask_host(slot, index, path, name, flags, start, until, closed_handle, brought) : wait_open(slot);
@@ -231,7 +231,7 @@ class file_table : public file_slots {
       if ((is_ours && (ours || asked_again)) || until.expired()) return error;
       asked_again |= is_ours;
     }
-    file_slot& slot = mount_.slots[index];
+    file_slot& slot = mount_.files.slots[index];
     if (writes && !ours) {
       if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) {
         drop(index, start);
@@ -250,7 +250,7 @@ class file_table : public file_slots {
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire);
     for (std::uint32_t steps = 0; next != 0 && steps < max_steps; ++steps) {
       const std::uint32_t index = next - 1;
-      file_slot& slot = mount_.slots[index];
+      file_slot& slot = mount_.files.slots[index];
       if (path_chains::may_join(slot, name)) {
         const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
         if ((before & slot_live) != 0 && path_chains::may_join(slot, name)) return index;
@@ -265,8 +265,8 @@ class file_table : public file_slots {
   // Takes a reference to the file that the host knows by `handle`, and says is open for writing in this slot: whichever path it was
   // opened by, and whether that one still leads to it or not. False: it is being closed, or was. Waits for who is opening it.
   GPUFS_DEVICE_COLD bool join_file(std::uint32_t index, std::uint32_t handle) const {
-    if (index >= mount_.nslots) return false;
-    file_slot& slot = mount_.slots[index];
+    if (index >= mount_.files.nslots) return false;
+    file_slot& slot = mount_.files.slots[index];
     // The acquire meets link's release; and wait_open's the opener's.
     const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
     if ((before & (slot_live | slot_detached)) != 0) {
@@ -290,18 +290,18 @@ class file_table : public file_slots {
   GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const Path& path, const path_name& name, int flags,
                             std::uint32_t start, const simt::deadline& until, std::uint32_t closed_handle,
                             open_result& brought) const {
-    const service::requests rings(mount_);
+    const mount_requests rings(mount_);
     const auto ticket = rings.take(start, until);
-    if (ticket.index == service::requests::no_slot) return count_timeout();
+    if (ticket.index == transport::no_slot) return count_timeout();
     path_chains::copy_path(rings.payload(ticket), path, name.nbytes);
-    service::request ask{};
-    ask.op = service::opcode::open;
+    transport::request ask{};
+    ask.op = transport::opcode::open;
     ask.handle = name.mode == slot_mode::read ? 1u << mount_.cache.frames.page_shift : 0;  // the first page, if it is at hand
     ask.nbytes = name.nbytes;
     ask.flags = static_cast<std::uint32_t>(name.mode == slot_mode::write_once ? (flags & ~O_ACCMODE) | O_WRONLY : flags);
     ask.offset = index;  // for marking the slot stale, and for who opens the same file; the host believes nothing of it
     ask.skip = closed_handle;
-    service::reply answer;
+    transport::reply answer;
     if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
     if (answer.result >= 0 && answer.number != 0) {
       rings.give_back(ticket);
@@ -418,7 +418,7 @@ class file_table : public file_slots {
   // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. 0, what the
   // host said when it closed the file, or -EBADF and !held when there was none.
   GPUFS_DEVICE_COLD int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
-    file_slot& slot = mount_.slots[index];
+    file_slot& slot = mount_.files.slots[index];
     // Read while we hold the slot: once it is given back, it may be freed and taken for another path before we look again.
     const std::uint32_t generation = generation_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
     simt::atomic_ref<std::uint32_t> refs(slot.refs);
@@ -443,7 +443,7 @@ class file_table : public file_slots {
   // Closes a slot whose refs were `before` until we took its end: it is ours, and stays this path's, until we give it back. We do
   // so when the host has closed the file, so that no more files are open there than there are slots.
   GPUFS_DEVICE_COLD int retire(std::uint32_t index, std::uint32_t before, std::uint32_t start) const {
-    file_slot& slot = mount_.slots[index];
+    file_slot& slot = mount_.files.slots[index];
     path_bucket& chain = paths().chain_of(slot);
     if (!paths().lock(chain, simt::deadline(mount_.io_timeout_ns))) {
       keep_for_ever(slot);
@@ -466,7 +466,7 @@ class file_table : public file_slots {
     const closed_on_host closed = close_on_host(handle, stored, start);
     const int error = stored != 0 ? closed.error : 0;
     if (!closed.asked) return error;  // still open there: the slot stays taken, too
-    if (left && has_lost_list(index)) service::requests(mount_).end_late_writes();
+    if (left && has_lost_list(index)) mount_requests(mount_).end_late();
     if (left && has_lost_list(index)) return error;  // as does one whose file the host may yet write
     if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
     return error;
@@ -478,16 +478,16 @@ class file_table : public file_slots {
   };
   GPUFS_DEVICE_COLD closed_on_host close_on_host(std::uint32_t handle, std::uint64_t stored_nbytes, std::uint32_t start) const {
     const simt::deadline until(mount_.io_timeout_ns);
-    const service::requests rings(mount_);
+    const mount_requests rings(mount_);
     const auto ticket = rings.take(start, until);
-    if (ticket.index == service::requests::no_slot) {
+    if (ticket.index == transport::no_slot) {
       return {false, count_timeout()};
     }
-    service::request ask{};
-    ask.op = service::opcode::close;
+    transport::request ask{};
+    ask.op = transport::opcode::close;
     ask.handle = handle;
     ask.offset = static_cast<std::int64_t>(stored_nbytes);
-    service::reply answer;
+    transport::reply answer;
     if (rings.call(ticket, ask, answer, until) != 0) return {true, count_timeout()};
     rings.give_back(ticket);
     return {true, answer.result < 0 ? static_cast<int>(answer.result) : 0};

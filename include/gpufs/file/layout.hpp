@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "gpufs/cache/layout.hpp"
-#include "gpufs/service/abi.hpp"
+#include "gpufs/transport/layout.hpp"
 
 namespace gpufs {
 
@@ -65,7 +65,15 @@ struct alignas(128) file_slot {
   std::uint32_t twinned;        // of a slot for writing: bits of twins_*
   std::uint32_t unsynced;       // not 0: something was stored there since the last sync that went well has begun
 };
-static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, refs) == 32);
+static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, word) == 0 && offsetof(file_slot, stale) == 4);
+static_assert(offsetof(file_slot, cache_id) == 8 && offsetof(file_slot, handle) == 12 && offsetof(file_slot, file_nbytes) == 16);
+static_assert(offsetof(file_slot, pull_base) == 24 && offsetof(file_slot, refs) == 32 && offsetof(file_slot, next) == 36);
+static_assert(offsetof(file_slot, error) == 40 && offsetof(file_slot, mode) == 44 && offsetof(file_slot, hash) == 48);
+static_assert(offsetof(file_slot, inode) == 64 && offsetof(file_slot, mtime_ns) == 72 && offsetof(file_slot, shared_by) == 80);
+static_assert(offsetof(file_slot, flags) == 84 && offsetof(file_slot, host_nbytes) == 88);
+static_assert(offsetof(file_slot, write_error) == 96 && offsetof(file_slot, writers) == 100);
+static_assert(offsetof(file_slot, mapped_nbytes) == 104 && offsetof(file_slot, stored_nbytes) == 112);
+static_assert(offsetof(file_slot, twinned) == 120 && offsetof(file_slot, unsynced) == 124);
 
 // What every call reads of a slot: one 32-byte sector, two loads. In file_shards copies, since one line of the second-level cache
 // serves less than two thousand million loads a second, and all groups that use one file read this. Written by the slot's opener,
@@ -78,7 +86,9 @@ struct alignas(32) file_entry {
   std::int64_t file_nbytes;
   std::uint64_t pull_base;
 };
-static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, file_nbytes) == 16);
+static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, word) == 0 && offsetof(file_entry, cache_id) == 4);
+static_assert(offsetof(file_entry, handle) == 8 && offsetof(file_entry, removals) == 12);
+static_assert(offsetof(file_entry, file_nbytes) == 16 && offsetof(file_entry, pull_base) == 24);
 inline constexpr std::uint32_t file_shards = 8;
 
 // Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
@@ -88,7 +98,8 @@ struct alignas(32) file_windows {
   std::uint64_t registered;  // a bit a window of 2^shift bytes
   std::uint32_t shift;       // a page has all of its bytes in one window
 };
-static_assert(sizeof(file_windows) == 32 && offsetof(file_windows, shift) == 16);
+static_assert(sizeof(file_windows) == 32 && offsetof(file_windows, pull_base) == 0);
+static_assert(offsetof(file_windows, registered) == 8 && offsetof(file_windows, shift) == 16);
 
 // What is counted per file; a mount's counts are the sums. Never reset while the mount lives: a slot that is reused goes on
 // counting. What hits raise is in hit_shards copies, of which each has all slots, so that those of one slot lie in lines of their
@@ -98,6 +109,7 @@ struct alignas(16) hit_counters {
   std::uint64_t hits;        // pages found in the cache
   std::uint64_t bytes_read;  // bytes given to callers of pread
 };
+static_assert(sizeof(hit_counters) == 16 && offsetof(hit_counters, hits) == 0 && offsetof(hit_counters, bytes_read) == 8);
 inline constexpr std::uint32_t hit_shards = 32;
 // The others, in file_shards copies.
 struct call_counters {
@@ -108,6 +120,9 @@ struct call_counters {
   std::uint64_t opens;          // opens that got a slot: also those that cost no host call, and those that then failed
   std::uint64_t bytes_written;  // bytes taken from callers of pwrite and append
 };
+static_assert(sizeof(call_counters) == 48 && offsetof(call_counters, faults) == 0 && offsetof(call_counters, waits) == 8);
+static_assert(offsetof(call_counters, errors) == 16 && offsetof(call_counters, bytes_filled) == 24);
+static_assert(offsetof(call_counters, opens) == 32 && offsetof(call_counters, bytes_written) == 40);
 struct file_counters : hit_counters, call_counters {
   file_counters& operator+=(const hit_counters& other) {
     hits += other.hits;
@@ -133,12 +148,14 @@ struct alignas(8) path_bucket {
   std::uint32_t lock;
   std::uint32_t head;  // slot + 1
 };
+static_assert(sizeof(path_bucket) == 8 && offsetof(path_bucket, lock) == 0 && offsetof(path_bucket, head) == 4);
 
 // Free slots lie in many lists, slot i in list i % free_lists: one word serves a few hundred thousand opens and closes a second,
 // when thousands of warps compare and exchange it.
 struct alignas(64) free_list {
   std::uint64_t top;  // tag << 32 | slot + 1
 };
+static_assert(sizeof(free_list) == 64 && offsetof(free_list, top) == 0);
 inline constexpr std::uint32_t free_lists = 64;
 
 // A slot's pages that are to be written back lie in as many lists, frame f in list f % lists_per_slot: so of one frame nobody
@@ -157,78 +174,20 @@ struct alignas(64) mount_words {
   std::uint64_t write_backs;         // pages written back
   std::uint64_t bytes_written_back;  // bytes of them that had been written
   std::uint64_t write_errors;        // pages whose write-back failed
-  std::uint64_t fault_errors;  // accesses through pointers that could not be served, and mappings that were to stop the kernel then
-  std::uint64_t fault_records;  // of these, how many are unlike those before: the first of them are kept
-  // When an access through a pointer last found all frames pinned, by simt::clock_ns(), or 0: of those that only read, and others.
-  std::uint64_t starved_ns[2];
-  std::uint64_t past_cache;  // reads through pointers that got no frame, and were served without
-  std::uint32_t spare_lock;  // of mount_layout::spare_page
   // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See file_table::removing.
   std::uint32_t removals_begun, removals_ended;
 };
-
-enum class fault_kind : std::uint32_t {
-  read,
-  write,
-  stores,   // what had been written through a pointer, and could not be noted when it left the page
-  mapping,  // one that was refused
-};
-
-// Why an access through a pointer could not be served, or a mapping not be made whose pointers were to stop the kernel then.
-struct fault {
-  std::int64_t offset;       // in the file
-  std::uint64_t begin, end;  // of the mapping, in the file
-  std::uint32_t nbytes;      // of what was accessed
-  std::int32_t error;        // negative errno
-  std::uint32_t handle;      // of the file on the host, also after it was closed; or 0
-  std::int32_t number;       // the file's number, or a negative errno
-  fault_kind kind;
-  std::uint32_t block, thread;  // who
-  std::uint32_t mark;           // which fault_mark counts those that are like it
-};
-// In pinned host memory, so that it outlives a kernel that stops for it; the first fault_records of a mount are kept. Each is
-// written once, by one lane; `written` last. One for all accesses of a warp to a page of a file that fail for one reason: the
-// first's.
-struct alignas(64) fault_record {
-  fault what;
-  std::uint32_t written;
-};
-static_assert(sizeof(fault_record) == 64 && offsetof(fault, nbytes) == 24 && offsetof(fault_record, written) == 56);
-inline constexpr std::uint32_t fault_records = 256;
-
-// In device memory: how many accesses a record stands for. A hash set; more than the records, so that a place is found.
-struct alignas(16) fault_mark {
-  std::uint64_t key;    // of what they have in common; 0: not used
-  std::uint32_t lanes;  // of the warp, a bit each
-  std::uint32_t accesses;
-};
-static_assert(sizeof(fault_mark) == 16);
-inline constexpr std::uint32_t fault_marks = 1024;
+static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, open_errors) == 0 && offsetof(mount_words, bad_numbers) == 8);
+static_assert(offsetof(mount_words, io_timeouts) == 16 && offsetof(mount_words, unpin_errors) == 24);
+static_assert(offsetof(mount_words, slots_used) == 32 && offsetof(mount_words, dirty_pages) == 40);
+static_assert(offsetof(mount_words, write_backs) == 48 && offsetof(mount_words, bytes_written_back) == 56);
+static_assert(offsetof(mount_words, write_errors) == 64 && offsetof(mount_words, removals_begun) == 72);
+static_assert(offsetof(mount_words, removals_ended) == 76);
 
 inline constexpr std::uint32_t least_page_nbytes = 512;
 
-// An open file as pointers into it see it (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
-// Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less
-// than two thousand million loads a second; pointers name the first.
-struct mount_layout;
-struct alignas(128) mapping_entry {
-  std::uint64_t word;  // generation << 2 | state
-  cache::frame_storage frames;
-  cache::table_storage table;
-  hit_counters* hits;  // of the file, the first of its copies
-  const mount_layout* mount;
-  std::uint32_t hits_stride;  // from a copy to the next
-  std::uint32_t cache_id;     // of the file's version, in the mapping's view
-  std::int32_t number;        // of the open file
-  std::uint32_t handle;       // its, on the host
-  std::uint32_t adding;       // in the first copy: locks adding keys whose home this is
-};
-static_assert(sizeof(mapping_entry) == 128);
-inline constexpr std::uint32_t mapping_copies = 8;
-
-// Everything a mount_ref carries into a kernel.
-struct mount_layout {
-  cache::cache_layout cache;
+// The open files of a mount.
+struct file_layout {
   file_slot* slots;
   file_entry* entries;      // [shard][slot]
   call_counters* counters;  // [shard][slot]
@@ -238,21 +197,30 @@ struct mount_layout {
   free_list* free_slots;
   std::uint32_t nslots;
   std::uint32_t path_mask;
-  service::ring_view requests;
-  std::uint32_t* request_tails;  // per request ring: the next ticket
-  std::uint32_t* request_turns;  // per request slot: how often it was used; see request.hpp
-  mount_words* words;
-  mapping_entry* mappings;     // [mapping][copy]
-  std::uint32_t mapping_mask;  // how many - 1
-  fault_record* faults;
-  fault_mark* fault_marks;
-  std::byte* spare_page;           // for a page that gets no frame, while a fault handler works on it (pointer/past_cache.hpp)
   std::uint64_t hash_points[2];    // secret points of the path hash
   cache::dirty_list* dirty_lists;  // [slot][list]; null where the mount may not write
   std::uint64_t dirty_limit;       // pages: who writes more writes some back
+};
+static_assert(sizeof(file_layout) == 96 && offsetof(file_layout, slots) == 0 && offsetof(file_layout, entries) == 8);
+static_assert(offsetof(file_layout, counters) == 16 && offsetof(file_layout, hits) == 24 && offsetof(file_layout, windows) == 32);
+static_assert(offsetof(file_layout, paths) == 40 && offsetof(file_layout, free_slots) == 48 && offsetof(file_layout, nslots) == 56);
+static_assert(offsetof(file_layout, path_mask) == 60 && offsetof(file_layout, hash_points) == 64);
+static_assert(offsetof(file_layout, dirty_lists) == 80 && offsetof(file_layout, dirty_limit) == 88);
+
+// A mount as the calls of this part see it: the parts below, and what is its own. What parts above add follows it in memory
+// (pointer/mount_layout.hpp).
+struct file_mount {
+  cache::cache_layout cache;
+  transport::transport_layout transport;
+  file_layout files;
+  mount_words* words;
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
-  const mount_layout* resident;  // the copy in device memory, as cache_layout has it
+  const file_mount* resident;  // the copy in device memory, as cache_layout has it
 };
+static_assert(sizeof(file_mount) == 296 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 112);
+static_assert(offsetof(file_mount, files) == 168 && offsetof(file_mount, words) == 264);
+static_assert(offsetof(file_mount, io_timeout_ns) == 272 && offsetof(file_mount, frame_timeout_ns) == 280);
+static_assert(offsetof(file_mount, resident) == 288);
 
 }  // namespace gpufs

@@ -29,7 +29,7 @@ class writable_page {
   friend GPUFS_DEVICE int unmap_page(Group group, writable_page& mapped);
 
   std::byte* data_;
-  const mount_layout* mount_;
+  const file_mount* mount_;
   cache::frame_index frame_;
   std::uint32_t nbytes_;
   std::int32_t error_;
@@ -39,7 +39,7 @@ namespace detail {
 
 // Before pages of a file have twins: whoever writes one back keeps its twin from now on, and who does not has ended. One lane
 // calls. 0 or -ETIMEDOUT.
-inline GPUFS_DEVICE_COLD int begin_twins(const mount_layout* mount, std::uint32_t slot) {
+inline GPUFS_DEVICE_COLD int begin_twins(const file_mount* mount, std::uint32_t slot) {
   const simt::atomic_ref<std::uint32_t> twinned(file_table(*mount).slot(slot).twinned);
   if ((twinned.load(std::memory_order_acquire) & twins_kept) != 0) return 0;  // meets the release below
   twinned.fetch_or(twins_soon, std::memory_order_relaxed);
@@ -51,7 +51,7 @@ inline GPUFS_DEVICE_COLD int begin_twins(const mount_layout* mount, std::uint32_
 // Counts n more who have a page mapped for writing that they have pinned; makes its twin if there is none, and waits frame_ns for a
 // frame for that. `number` is one of the file's by which it may be written. All lanes call. 0, -EBADF, -ENOMEM or -ETIMEDOUT.
 template <class Group>
-GPUFS_DEVICE_COLD int add_mappers(Group group, const mount_layout* mount, file_number number, cache::frame_index frame,
+GPUFS_DEVICE_COLD int add_mappers(Group group, const file_mount* mount, file_number number, cache::frame_index frame,
                                   std::uint32_t n, std::uint64_t frame_ns) {
   const cache::frames frames(mount->cache);
   cache::twin_state& state = cache::dirty_pages(mount->cache).twin(frame);
@@ -117,7 +117,7 @@ struct twinned_page {
 };
 // Pins a page, and counts one more who has it mapped for writing. All lanes call; `view` and `number` are the leader's.
 template <class Group>
-GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mount, file_view view, file_number number,
+GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const file_mount* mount, file_view view, file_number number,
                                             std::uint64_t page_number) {
   view = group.broadcast(view);
   number = group.broadcast(number);
@@ -132,7 +132,7 @@ GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const mount_layout* mou
 
 // Maps the page that holds `offset` of the file that `view`, the leader's, tells of.
 template <class Group>
-GPUFS_DEVICE twinned_page map_page_of(Group group, const mount_layout* mount, const file_view& view, file_number number,
+GPUFS_DEVICE twinned_page map_page_of(Group group, const file_mount* mount, const file_view& view, file_number number,
                                       std::int64_t offset, std::uint32_t* nbytes) {
   struct range {
     std::int64_t left;
@@ -152,7 +152,7 @@ GPUFS_DEVICE twinned_page map_page_of(Group group, const mount_layout* mount, co
 }
 
 // The number by which the file of a page that the caller has mapped may be written.
-GPUFS_DEVICE file_number number_of_mapped(const mount_layout& mount, cache::frame_index frame) {
+GPUFS_DEVICE file_number number_of_mapped(const file_mount& mount, cache::frame_index frame) {
   cache::twin_state& state = cache::dirty_pages(mount.cache).twin(frame);
   return file_number{simt::atomic_ref<std::int32_t>(state.number).load(std::memory_order_relaxed)};
 }
@@ -167,7 +167,7 @@ struct noted {
 // that has been cut meanwhile. Then `nleaving` who had it mapped have it no more; it is pinned still. All lanes call. error: 0;
 // -EBADF, the file is not open, or -ETIMEDOUT, and then nothing was noted.
 template <class Group>
-GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cache::frame_index frame, std::uint32_t nleaving) {
+GPUFS_DEVICE_COLD noted note_changes(Group group, const file_mount* mount, cache::frame_index frame, std::uint32_t nleaving) {
   group.sync();  // the group's stores
   const cache::frames frames(mount->cache);
   const cache::dirty_pages pages(mount->cache);
@@ -215,7 +215,7 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const mount_layout* mount, cac
 
 // What msync does with a mapped page.
 template <class Group>
-GPUFS_DEVICE int sync_mapped(Group group, const mount_layout* mount, cache::frame_index frame, durability how) {
+GPUFS_DEVICE int sync_mapped(Group group, const file_mount* mount, cache::frame_index frame, durability how) {
   const file_number number = by_leader(group, [&] { return number_of_mapped(*mount, frame); });
   const noted got = simt::call_cold(&note_changes<Group>, group, mount, frame, 0);
   return got.error != 0 ? got.error : sync_file(group, mount, number, how);
@@ -223,7 +223,7 @@ GPUFS_DEVICE int sync_mapped(Group group, const mount_layout* mount, cache::fram
 
 // What unmap_page does with one.
 template <class Group>
-GPUFS_DEVICE int unmap_written(Group group, const mount_layout* mount, cache::frame_index frame) {
+GPUFS_DEVICE int unmap_written(Group group, const file_mount* mount, cache::frame_index frame) {
   const noted got = simt::call_cold(&note_changes<Group>, group, mount, frame, 1);
   if (got.left && group.leader()) cache::frames::unpin_after_writes(cache::frames(mount->cache).state_word(frame), 1);
   if (got.open) limit_dirty(group, mount, got.file, static_cast<std::uint32_t>(frame));
@@ -239,7 +239,7 @@ GPUFS_DEVICE int unmap_written(Group group, const mount_layout* mount, cache::fr
 // -EBADF for a file that is not open for writing. Several groups may map a page and store to different bytes of it.
 template <class Group>
 GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, std::int64_t offset) {
-  const mount_layout* mount = opened.mount().layout().resident;
+  const file_mount* mount = opened.mount().layout().resident;
   const simt::group_call call(group, "map_page_to_write(file, mount, offset)", opened.number(), mount, offset);
   file_view view{};  // the leader's
   if (group.leader()) view = file_table(*mount).view_to_write(opened.number());

@@ -13,8 +13,7 @@ namespace detail {
 
 // After the flush of a file that may be written. The last who closes it tells the host in one request what was stored in place and
 // that it is closed; others tell the first, while they hold it. One lane calls. 0 or a negative errno.
-inline GPUFS_DEVICE_COLD int close_written(const mount_layout* mount, written_file written, file_number number,
-                                           std::uint32_t start) {
+inline GPUFS_DEVICE_COLD int close_written(const file_mount* mount, written_file written, file_number number, std::uint32_t start) {
   const file_table::last_close last = file_table::close_if_last(mount, number, start);
   if (last.done || last.error != 0) return last.error;
   const int synced = sync_on_host(mount, written.slot, written.handle, durability::page_cache);
@@ -32,7 +31,7 @@ template <class Group, class Mount>
 GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
   const simt::group_call call(group, "close(file, mount)", opened.number(), opened.mount().layout().resident);
   group.sync();  // no lane still uses it
-  const mount_layout* mount = opened.mount().layout().resident;
+  const file_mount* mount = opened.mount().layout().resident;
   const file_number number = opened.number();
   if (!file_table::may_write(number))
     return detail::by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, number, detail::ring_hint()); });

@@ -3,6 +3,7 @@
 // so no path is kept in GPU memory.
 #pragma once
 #include "gpufs/file/file_slots.hpp"
+#include "gpufs/names/words.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -41,7 +42,7 @@ struct path_name {
 // The chains of slots by their paths' hashes, each with a lock.
 class path_chains {
  public:
-  GPUFS_DEVICE explicit path_chains(const mount_layout& mount) : mount_(mount) {}
+  GPUFS_DEVICE explicit path_chains(const file_mount& mount) : mount_(mount) {}
 
   // Of a path alone, without flags; its error, if it has one, says so.
   template <class Path>
@@ -73,15 +74,18 @@ class path_chains {
   GPUFS_DEVICE void add_chunk(path_name& name, std::uint64_t chunk) const {
     for (int i = 0; i < 2; ++i) {
       // A hash is below 2^61 and a chunk below 2^57, so the sum fits; the hash need not be the least residue to be one value.
-      name.hash[i] = multiply_mod_mersenne61(name.hash[i] + chunk, mount_.hash_points[i]);
+      name.hash[i] = multiply_mod_mersenne61(name.hash[i] + chunk, mount_.files.hash_points[i]);
     }
   }
 
   GPUFS_DEVICE path_bucket& chain_of(file_slot& slot) const {
-    return mount_.paths[simt::atomic_ref<std::uint64_t>(slot.hash[0]).load(std::memory_order_relaxed) & mount_.path_mask];
+    return mount_.files
+        .paths[simt::atomic_ref<std::uint64_t>(slot.hash[0]).load(std::memory_order_relaxed) & mount_.files.path_mask];
   }
 
-  GPUFS_DEVICE path_bucket& chain_of(const path_name& name) const { return mount_.paths[name.hash[0] & mount_.path_mask]; }
+  GPUFS_DEVICE path_bucket& chain_of(const path_name& name) const {
+    return mount_.files.paths[name.hash[0] & mount_.files.path_mask];
+  }
 
   // Whether an open of this name may share the slot.
   GPUFS_DEVICE static bool may_join(file_slot& slot, const path_name& name) {
@@ -119,7 +123,7 @@ class path_chains {
 
   // Puts a fresh slot, held once by us, at the head of the chain; the caller holds the chain's lock.
   GPUFS_DEVICE void link(path_bucket& chain, std::uint32_t index, const path_name& name) const {
-    file_slot& slot = mount_.slots[index];
+    file_slot& slot = mount_.files.slots[index];
     simt::atomic_ref<std::uint32_t> word(slot.word);
     // Meets is_open's acquire: as recycle's, which this hides.
     word.store(file_slots::word_of(file_slots::generation_of(word.load(std::memory_order_relaxed)), slot_state::opening),
@@ -148,7 +152,7 @@ class path_chains {
       simt::atomic_ref<std::uint32_t> ref(*at);
       const std::uint32_t here = ref.load(std::memory_order_relaxed);
       if (here == 0) return;
-      std::uint32_t& next = mount_.slots[here - 1].next;
+      std::uint32_t& next = mount_.files.slots[here - 1].next;
       if (here - 1 == index) {
         ref.store(simt::atomic_ref<std::uint32_t>(next).load(std::memory_order_relaxed), std::memory_order_release);
         return;
@@ -164,7 +168,7 @@ class path_chains {
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed);
     while (next != 0) {
       const std::uint32_t index = next - 1;
-      file_slot& slot = mount_.slots[index];
+      file_slot& slot = mount_.files.slots[index];
       next = simt::atomic_ref<std::uint32_t>(slot.next).load(std::memory_order_relaxed);
       if (!which(slot)) continue;
       simt::atomic_ref<std::uint32_t> refs(slot.refs);
@@ -198,7 +202,7 @@ class path_chains {
     return sum >= p ? sum - p : sum;
   }
 
-  const mount_layout& mount_;
+  const file_mount& mount_;
 };
 
 }  // namespace GPUFS_MACHINE

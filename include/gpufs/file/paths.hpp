@@ -12,8 +12,8 @@ inline namespace GPUFS_MACHINE {
 namespace detail {
 
 struct path_answer {
-  service::reply reply;
-  service::requests::ticket ticket;
+  transport::reply reply;
+  transport::ticket ticket;
   std::int32_t error;
   bool held;  // the ticket is ours, and must be given back: its payload is the answer
 };
@@ -30,23 +30,23 @@ GPUFS_DEVICE std::int32_t length_of(const char* path) {
 
 // One lane calls. `what` has the operation, flags, mode, offset and, but for rename, handle. The ticket is kept where `keeps` says
 // so.
-inline GPUFS_DEVICE_COLD path_answer ask_about_path(const mount_layout* mount, const service::request& asked, const char* path,
+inline GPUFS_DEVICE_COLD path_answer ask_about_path(const file_mount* mount, const transport::request& asked, const char* path,
                                                     const char* second, bool keeps) {
-  service::request what = asked;
+  transport::request what = asked;
   path_answer got{};
   const std::int32_t length = length_of(path);
-  const std::int32_t second_length = what.op == service::opcode::rename ? length_of(second) : 0;
+  const std::int32_t second_length = what.op == transport::opcode::rename ? length_of(second) : 0;
   got.error = length < 0 ? length : second_length < 0 ? second_length : 0;
   if (got.error != 0) return got;
   // The second path lies behind the payload, which only mounts that may write have room for.
-  if (mount->dirty_lists == nullptr && what.op == service::opcode::rename) return {{}, {}, -EROFS, false};
-  const service::requests rings(*mount);
+  if (mount->files.dirty_lists == nullptr && what.op == transport::opcode::rename) return {{}, {}, -EROFS, false};
+  const mount_requests rings(*mount);
   const simt::deadline until(mount->io_timeout_ns);
   got.ticket = rings.take(ring_hint(), until);
-  if (got.ticket.index != service::requests::no_slot) {
+  if (got.ticket.index != transport::no_slot) {
     path_chains::copy_path(rings.payload(got.ticket), path, static_cast<std::uint32_t>(length));
     what.nbytes = static_cast<std::uint32_t>(length);
-    if (what.op == service::opcode::rename) {
+    if (what.op == transport::opcode::rename) {
       path_chains::copy_path(rings.behind_payload(got.ticket), second, static_cast<std::uint32_t>(second_length));
       what.handle = static_cast<std::uint32_t>(second_length);
     }
@@ -67,16 +67,16 @@ inline GPUFS_DEVICE_COLD path_answer ask_about_path(const mount_layout* mount, c
 
 // unlink, rmdir and rename: asks the host, and has the slots forgotten that the paths led to. One lane calls. 0 or a negative
 // errno.
-inline GPUFS_DEVICE_COLD int take_name_away(const mount_layout* mount, service::opcode op, std::uint32_t flags, const char* path,
+inline GPUFS_DEVICE_COLD int take_name_away(const file_mount* mount, transport::opcode op, std::uint32_t flags, const char* path,
                                             const char* second) {
-  service::request what{};
+  transport::request what{};
   what.op = op;
   what.flags = flags;
   return file_table::removing(mount, [&]() -> int {
     const path_answer got = simt::call_cold(&ask_about_path, mount, what, path, second, false);
     if (got.error != 0) return got.error;
-    const service::reply& r = got.reply;
-    const bool renames = op == service::opcode::rename;
+    const transport::reply& r = got.reply;
+    const bool renames = op == transport::opcode::rename;
     if (renames && r.mode == 0) return 0;  // both paths name one file
     bool forgot = r.number != 0 ? simt::call_cold(&file_table::forget_all_paths, mount)
                                 : simt::call_cold(&file_table::forget_path, mount, path) &&
@@ -92,8 +92,9 @@ inline GPUFS_DEVICE_COLD int take_name_away(const mount_layout* mount, service::
 template <class Group>
 GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, std::uint32_t flags) {
   group.sync();
-  const mount_layout* layout = mount.layout().resident;
-  return by_leader(group, [&] { return simt::call_cold(&take_name_away, layout, service::opcode::unlink, flags, path, nullptr); });
+  const file_mount* layout = mount.layout().resident;
+  return by_leader(group,
+                   [&] { return simt::call_cold(&take_name_away, layout, transport::opcode::unlink, flags, path, nullptr); });
 }
 
 }  // namespace detail
@@ -122,9 +123,9 @@ template <class Group>
 GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, const char* to) {
   const simt::group_call call(group, "rename(mount, from, to)", mount.layout().resident, from, to);
   group.sync();
-  const mount_layout* layout = mount.layout().resident;
-  return detail::by_leader(group,
-                           [&] { return simt::call_cold(&detail::take_name_away, layout, service::opcode::rename, 0u, from, to); });
+  const file_mount* layout = mount.layout().resident;
+  return detail::by_leader(
+      group, [&] { return simt::call_cold(&detail::take_name_away, layout, transport::opcode::rename, 0u, from, to); });
 }
 
 // Makes a directory with `mode` less the process's umask. 0, -EEXIST, or one of the common errors.
@@ -132,8 +133,8 @@ template <class Group>
 GPUFS_DEVICE int mkdir(Group group, const mount_ref& mount, const char* path, std::uint32_t mode = 0777) {
   const simt::group_call call(group, "mkdir(mount, path, mode)", mount.layout().resident, path, mode);
   return detail::by_leader(group, [&] {
-    service::request what{};
-    what.op = service::opcode::mkdir;
+    transport::request what{};
+    what.op = transport::opcode::mkdir;
     what.mode = mode;
     return simt::call_cold(&detail::ask_about_path, mount.layout().resident, what, path, nullptr, false).error;
   });
@@ -147,15 +148,15 @@ struct status_answer {
 };
 
 // What stat gives. One lane calls.
-inline GPUFS_DEVICE_COLD status_answer ask_status(const mount_layout* mount, const char* path) {
-  service::request what{};
-  what.op = service::opcode::stat;
+inline GPUFS_DEVICE_COLD status_answer ask_status(const file_mount* mount, const char* path) {
+  transport::request what{};
+  what.op = transport::opcode::stat;
   const simt::deadline until(mount->io_timeout_ns);
   std::uint64_t closed = 0, once_closed = 0;  // the places, as in `reply`, that were seen closed
   for (;;) {
     const path_answer got = ask_about_path(mount, what, path, nullptr, false);
     if (got.error != 0) return {{}, got.error};
-    const service::reply& r = got.reply;
+    const transport::reply& r = got.reply;
     bool again = false;
     // The size that counts in an open for writing that the host knows; -1: there is none. If it was closed after the host looked,
     // the host's size may be from before. But what was written is in the file by now: the next answer that names it, or none, has
@@ -207,15 +208,15 @@ GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, co
   if (out == nullptr || position == nullptr) return -EFAULT;
   const simt::group_call call(group, "read_directory(mount, path, out, nbytes, position)", mount.layout().resident, path,
                               simt::memory_of_all{out, nbytes}, nbytes, *position);
-  const mount_layout* layout = mount.layout().resident;
+  const file_mount* layout = mount.layout().resident;
   struct answer {
-    service::requests::ticket ticket;
+    transport::ticket ticket;
     std::int64_t nbytes, position;
     bool held;
   };
   const answer got = detail::by_leader(group, [&]() -> answer {
-    service::request what{};
-    what.op = service::opcode::read_dir;
+    transport::request what{};
+    what.op = transport::opcode::read_dir;
     what.offset = *position;
     what.handle = nbytes;
     const detail::path_answer from_host = simt::call_cold(&detail::ask_about_path, layout, what, path, nullptr, true);
@@ -223,7 +224,7 @@ GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, co
     return {from_host.ticket, from_host.reply.result, from_host.reply.file_nbytes, true};
   });
   if (!got.held) return got.nbytes;
-  const service::requests rings(*layout);
+  const mount_requests rings(*layout);
   const std::int64_t fits = got.nbytes <= nbytes ? got.nbytes : nbytes;
   const int error = simt::copy_from_host(group, out, rings.payload(got.ticket), static_cast<std::size_t>(fits));
   group.sync();

@@ -31,7 +31,7 @@ struct write_part {
 inline constexpr std::uint32_t truncating = 1u << 31;
 
 // Before a call changes bytes of a file: waits while it is being truncated. One lane calls. False: -ETIMEDOUT.
-GPUFS_DEVICE bool begin_changes(const mount_layout& mount, std::uint32_t slot) {
+GPUFS_DEVICE bool begin_changes(const file_mount& mount, std::uint32_t slot) {
   simt::atomic_ref<std::uint32_t> writers(file_table(mount).slot(slot).writers);
   const simt::deadline until(2 * mount.io_timeout_ns);
   simt::backoff pause;
@@ -44,13 +44,13 @@ GPUFS_DEVICE bool begin_changes(const mount_layout& mount, std::uint32_t slot) {
   }
   return true;
 }
-GPUFS_DEVICE void end_changes(const mount_layout& mount, std::uint32_t slot) {
+GPUFS_DEVICE void end_changes(const file_mount& mount, std::uint32_t slot) {
   // Meets begin_truncation's acquire.
   simt::atomic_ref<std::uint32_t>(file_table(mount).slot(slot).writers).fetch_sub(1, std::memory_order_release);
 }
 
 // Makes who wants to write wait, and waits for those that write. One lane calls. False: -ETIMEDOUT.
-GPUFS_DEVICE bool begin_truncation(const mount_layout& mount, std::uint32_t slot) {
+GPUFS_DEVICE bool begin_truncation(const file_mount& mount, std::uint32_t slot) {
   simt::atomic_ref<std::uint32_t> writers(file_table(mount).slot(slot).writers);
   const simt::deadline until(2 * mount.io_timeout_ns);
   simt::backoff pause;
@@ -68,12 +68,12 @@ GPUFS_DEVICE bool begin_truncation(const mount_layout& mount, std::uint32_t slot
   }
   return true;
 }
-GPUFS_DEVICE void end_truncation(const mount_layout& mount, std::uint32_t slot) {
+GPUFS_DEVICE void end_truncation(const file_mount& mount, std::uint32_t slot) {
   simt::atomic_ref<std::uint32_t>(file_table(mount).slot(slot).writers).fetch_and(~truncating, std::memory_order_release);
 }
 
 // Makes a page dirty that is pinned, and of which bytes have been marked. One lane calls, after the group's sync.
-GPUFS_DEVICE void make_dirty(const mount_layout& mount, const written_file& file, cache::frame_index frame) {
+GPUFS_DEVICE void make_dirty(const file_mount& mount, const written_file& file, cache::frame_index frame) {
   const cache::dirty_pages pages(mount.cache);
   if (pages.set_dirty(frame)) {
     simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_add(1, std::memory_order_relaxed);
@@ -85,7 +85,7 @@ GPUFS_DEVICE void make_dirty(const mount_layout& mount, const written_file& file
 // at once, and is never dirty. Written back later it would have to be found by way of a list. All lanes call, after begin_changes.
 // False: it must be made dirty as any other.
 template <class Group>
-GPUFS_DEVICE bool store_new_page(Group group, const mount_layout& mount, const file_view& view, cache::page_key key,
+GPUFS_DEVICE bool store_new_page(Group group, const file_mount& mount, const file_view& view, cache::page_key key,
                                  cache::frame_index frame, const std::byte* src) {
   const cache::page_cache<> pages(mount.cache);
   file_slot& slot = file_table(mount).slot(view.slot);
@@ -111,7 +111,7 @@ GPUFS_DEVICE bool store_new_page(Group group, const mount_layout& mount, const f
 
 // Writes what of the part lies in one page. All lanes of a group within a warp call. 0 or a negative errno.
 template <class Group>
-GPUFS_DEVICE_COLD int write_in_page(Group group, const mount_layout* mount, file_view view, write_part part,
+GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_view view, write_part part,
                                     std::uint64_t page_number) {
   using pages_type = cache::page_cache<>;
   const pages_type pages(mount->cache);
@@ -149,7 +149,7 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const mount_layout* mount, file
 }
 
 // Checks a range as pwrite(2) does: 0 or a negative errno.
-GPUFS_DEVICE int check_write(const mount_layout& mount, const void* src, std::size_t nbytes, std::int64_t offset) {
+GPUFS_DEVICE int check_write(const file_mount& mount, const void* src, std::size_t nbytes, std::int64_t offset) {
   constexpr std::uint64_t most = ~std::uint64_t{0} >> 1;
   if (offset < 0) return -EINVAL;
   if (nbytes > most || nbytes > most - static_cast<std::uint64_t>(offset)) return -EOVERFLOW;
@@ -162,7 +162,7 @@ GPUFS_DEVICE int check_write(const mount_layout& mount, const void* src, std::si
 // After begin_changes; the range is checked, and not empty. Bytes written before a page that failed, or its error when there are
 // none.
 template <class Group>
-GPUFS_DEVICE std::int64_t write_pages(Group group, const mount_layout* mount, const file_view& view, const void* src,
+GPUFS_DEVICE std::int64_t write_pages(Group group, const file_mount* mount, const file_view& view, const void* src,
                                       std::size_t nbytes, std::int64_t offset, std::uint64_t frame_ns) {
   const auto begin = static_cast<std::uint64_t>(offset);
   const write_part part{static_cast<const std::byte*>(src), begin, begin + nbytes, frame_ns};
@@ -184,18 +184,18 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const mount_layout* mount, co
 }
 
 // Asks the host for something about an open file, and waits. One lane calls. The answer's result, or -ETIMEDOUT.
-inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const mount_layout* mount, service::opcode op, std::uint32_t handle,
+inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const file_mount* mount, transport::opcode op, std::uint32_t handle,
                                                      std::int64_t offset, std::uint32_t flags) {
-  const service::requests rings(*mount);
+  const mount_requests rings(*mount);
   const simt::deadline until(mount->io_timeout_ns);
   const auto ticket = rings.take_to_write(ring_hint(), until);
-  service::request ask{};
+  transport::request ask{};
   ask.op = op;
   ask.handle = handle;
   ask.offset = offset;
   ask.flags = flags;
-  service::reply answer;
-  if (ticket.index == service::requests::no_slot || rings.call(ticket, ask, answer, until) != 0) {
+  transport::reply answer;
+  if (ticket.index == transport::no_slot || rings.call(ticket, ask, answer, until) != 0) {
     count(mount->words->io_timeouts, 1);
     return -ETIMEDOUT;
   }
@@ -204,7 +204,7 @@ inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const mount_layout* mount, 
 }
 
 // Until write-backs that were under way have ended: each list's lock was free once. One lane calls. 0 or -ETIMEDOUT.
-inline GPUFS_DEVICE_COLD int wait_for_write_backs(const mount_layout* mount, std::uint32_t slot) {
+inline GPUFS_DEVICE_COLD int wait_for_write_backs(const file_mount* mount, std::uint32_t slot) {
   for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
     cache::dirty_list& list = file_table(*mount).list(slot, i);
     if (cache::dirty_pages::is_lost(list)) end_late_writes(mount);
@@ -215,17 +215,17 @@ inline GPUFS_DEVICE_COLD int wait_for_write_backs(const mount_layout* mount, std
 }
 
 // Asks the host to sync a file that has been written back. One lane calls. 0 or a negative errno.
-inline GPUFS_DEVICE_COLD int sync_on_host(const mount_layout* mount, std::uint32_t slot, std::uint32_t handle, durability how) {
+inline GPUFS_DEVICE_COLD int sync_on_host(const file_mount* mount, std::uint32_t slot, std::uint32_t handle, durability how) {
   file_slot& file = file_table(*mount).slot(slot);
   const std::uint64_t stored = simt::atomic_ref<std::uint64_t>(file.stored_nbytes).load(std::memory_order_relaxed);
   if (how == durability::page_cache && stored == 0) return 0;
   const simt::atomic_ref<std::uint32_t> unsynced(file.unsynced);
   unsynced.store(0, std::memory_order_relaxed);  // who stores from here on sets it again
   const std::uint32_t flags = how == durability::stable ? 0
-                              : how == durability::data ? service::sync_data_only
-                                                        : service::sync_page_cache;
+                              : how == durability::data ? transport::sync_data_only
+                                                        : transport::sync_page_cache;
   const auto error =
-      static_cast<int>(ask_about_file(mount, service::opcode::sync, handle, static_cast<std::int64_t>(stored), flags));
+      static_cast<int>(ask_about_file(mount, transport::opcode::sync, handle, static_cast<std::int64_t>(stored), flags));
   if (error != 0) unsynced.store(1, std::memory_order_relaxed);
   if (error != 0 && stored != 0) {
     // The mapping may not be the file's any more. What is being stored there now is lost, too, and told by this error.
@@ -242,7 +242,7 @@ inline GPUFS_DEVICE_COLD int sync_on_host(const mount_layout* mount, std::uint32
 // Writes all of a file back, and tells what went wrong with it; but nothing is said to the host of what was stored in place. All
 // lanes call; `view` becomes the leader's.
 template <class Group>
-GPUFS_DEVICE int flush_file(Group group, const mount_layout* mount, file_number number, file_view& view) {
+GPUFS_DEVICE int flush_file(Group group, const file_mount* mount, file_number number, file_view& view) {
   group.sync();  // what the group has written
   view = by_leader(group, [&] { return file_table(*mount).view_to_write(number); });
   return view.error != 0 ? view.error : simt::call_cold(&flush<Group>, group, mount, written(view));
@@ -250,7 +250,7 @@ GPUFS_DEVICE int flush_file(Group group, const mount_layout* mount, file_number 
 
 // What fsync does.
 template <class Group>
-GPUFS_DEVICE int sync_file(Group group, const mount_layout* mount, file_number number, durability how) {
+GPUFS_DEVICE int sync_file(Group group, const file_mount* mount, file_number number, durability how) {
   file_view view;
   const int error = flush_file(group, mount, number, view);
   if (view.error != 0) return error;
@@ -261,7 +261,7 @@ GPUFS_DEVICE int sync_file(Group group, const mount_layout* mount, file_number n
 // What of a cached page lies at or beyond the new end of its file becomes zeros, in its twin too if it is mapped for writing, and
 // is not written back. All lanes call, for a frame that the leader has pinned. False: -ETIMEDOUT.
 template <class Group>
-GPUFS_DEVICE bool cut_page(Group group, const mount_layout& mount, cache::frame_index frame, std::uint32_t begin) {
+GPUFS_DEVICE bool cut_page(Group group, const file_mount& mount, cache::frame_index frame, std::uint32_t begin) {
   const cache::frames frames(mount.cache);
   const cache::dirty_pages pages(mount.cache);
   const auto zero = [&](std::byte* data) {
@@ -286,8 +286,8 @@ GPUFS_DEVICE bool cut_page(Group group, const mount_layout& mount, cache::frame_
 // The frames first, first + step, ... x the group's size: pins those that have a page of the file which reaches beyond nbytes, and
 // cuts it. All lanes of a group within a warp call. 0, or -ETIMEDOUT when a fill takes too long.
 template <class Group>
-GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes,
-                           std::uint32_t first, std::uint32_t step) {
+GPUFS_DEVICE int cut_pages(Group group, const file_mount& mount, std::uint32_t cache_id, std::uint64_t nbytes, std::uint32_t first,
+                           std::uint32_t step) {
   const cache::frames frames(mount.cache);
   const std::uint32_t shift = frames.page_shift();
   int error = 0;
@@ -322,16 +322,16 @@ GPUFS_DEVICE int cut_pages(Group group, const mount_layout& mount, std::uint32_t
   return group.ballot(error != 0) != 0 ? -ETIMEDOUT : 0;
 }
 template <class Group>
-GPUFS_DEVICE int cut_all(Group group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
+GPUFS_DEVICE int cut_all(Group group, const file_mount& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
   return cut_pages(group, mount, cache_id, nbytes, 0, 1);
 }
-GPUFS_DEVICE int cut_all(simt::block group, const mount_layout& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
+GPUFS_DEVICE int cut_all(simt::block group, const file_mount& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
   const int error = cut_pages(group.warp(), mount, cache_id, nbytes, simt::warp_rank(), group.nwarps());
   return group.any(error != 0) ? -ETIMEDOUT : 0;
 }
 
 template <class Group>
-GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view view, std::int64_t nbytes) {
+GPUFS_DEVICE_COLD int truncate(Group group, const file_mount* mount, file_view view, std::int64_t nbytes) {
   const file_table files(*mount);
   view = group.broadcast(view);
   simt::atomic_ref<std::int64_t> size(files.slot(view.slot).file_nbytes);
@@ -351,7 +351,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
   group.sync();
   return by_leader(group, [&]() -> int {
     if (error == 0) error = wait_for_write_backs(mount, view.slot);  // of bytes that are cut now
-    if (error == 0) error = static_cast<int>(ask_about_file(mount, service::opcode::truncate, view.handle, nbytes, 0));
+    if (error == 0) error = static_cast<int>(ask_about_file(mount, transport::opcode::truncate, view.handle, nbytes, 0));
     if (error != 0 && nbytes > before) size.store(before, std::memory_order_release);  // it has not grown
     end_truncation(*mount, view.slot);
     return error;
@@ -368,7 +368,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const mount_layout* mount, file_view
 // as POSIX has it: see append.
 template <class Group>
 GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
-  const mount_layout* mount = opened.mount().layout().resident;
+  const file_mount* mount = opened.mount().layout().resident;
   const simt::group_call call(group, "pwrite(file, mount, src, nbytes, offset)", opened.number(), mount,
                               simt::memory_of_all{src, nbytes}, nbytes, offset);
   const detail::begun_write at = detail::by_leader(group, [&]() -> detail::begun_write {
@@ -387,7 +387,7 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
 // the file may end before it when it is closed. Until it returns, readers may see zeros where its bytes will be.
 template <class Group>
 GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* src, std::size_t nbytes) {
-  const mount_layout* mount = opened.mount().layout().resident;
+  const file_mount* mount = opened.mount().layout().resident;
   const simt::group_call call(group, "append(file, mount, src, nbytes)", opened.number(), mount, simt::memory_of_all{src, nbytes},
                               nbytes);
   const detail::begun_write at = detail::by_leader(group, [&]() -> detail::begun_write {
@@ -425,7 +425,7 @@ GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durabil
 // neither synced nor unmapped, is lost.
 template <class Group>
 GPUFS_DEVICE int ftruncate(Group group, const file& opened, std::int64_t nbytes) {
-  const mount_layout* mount = opened.mount().layout().resident;
+  const file_mount* mount = opened.mount().layout().resident;
   const simt::group_call call(group, "ftruncate(file, mount, nbytes)", opened.number(), mount, nbytes);
   group.sync();
   const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });

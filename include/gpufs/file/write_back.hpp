@@ -36,7 +36,7 @@ GPUFS_DEVICE void note_stored(file_slot& slot, std::uint64_t end) {
   simt::atomic_ref<std::uint32_t>(slot.unsynced).store(1, std::memory_order_relaxed);
 }
 
-GPUFS_DEVICE void note_written(const mount_layout& mount, file_slot& slot, int error, std::uint64_t nbytes) {
+GPUFS_DEVICE void note_written(const file_mount& mount, file_slot& slot, int error, std::uint64_t nbytes) {
   if (error != 0) {
     keep_error(slot, error);
     count(mount.words->write_errors, 1);
@@ -47,7 +47,7 @@ GPUFS_DEVICE void note_written(const mount_layout& mount, file_slot& slot, int e
 }
 
 struct page_under_way {
-  service::requests::ticket ticket;  // of no slot: its file is mapped, and we store there
+  transport::ticket ticket;  // of no slot: its file is mapped, and we store there
   cache::frame_index frame;
   std::uint32_t nbytes;
 };
@@ -58,7 +58,7 @@ struct started_page {
 };
 
 // Where in the file a frame's page begins.
-GPUFS_DEVICE std::uint64_t page_begin_of(const mount_layout& mount, cache::frame_index f) {
+GPUFS_DEVICE std::uint64_t page_begin_of(const file_mount& mount, cache::frame_index f) {
   const cache::frames frames(mount.cache);
   return cache::page_number_of(frames.load_key(f)) << frames.page_shift();
 }
@@ -66,7 +66,7 @@ GPUFS_DEVICE std::uint64_t page_begin_of(const mount_layout& mount, cache::frame
 // Takes a page out of the list, whose lock we hold, to go with the n of the batch that are under way. One lane calls. Not one that
 // is among these, having been written anew: the host might do the two in any order. Waits for a request slot only for the first, as
 // others might wait for those under way.
-GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, const written_file& file, cache::dirty_list& list,
+GPUFS_DEVICE started_page take_dirty(const file_mount& mount, const written_file& file, cache::dirty_list& list,
                                      const page_under_way* batch, std::uint32_t n) {
   started_page got{};
   const cache::dirty_pages pages(mount.cache);
@@ -78,12 +78,12 @@ GPUFS_DEVICE started_page take_dirty(const mount_layout& mount, const written_fi
   });
   if (!left.found) return got;
   got.page.frame = left.frame;
-  got.page.ticket.index = service::requests::no_slot;
+  got.page.ticket.index = transport::no_slot;
   const std::uint64_t page_end = page_begin_of(mount, left.frame) + cache::frames(mount.cache).page_nbytes();
   if (page_end > simt::atomic_ref<std::uint64_t>(file_table(mount).slot(file.slot).mapped_nbytes).load(std::memory_order_relaxed)) {
     const simt::deadline until(n == 0 ? mount.io_timeout_ns : 0);
-    got.page.ticket = service::requests(mount).take_to_write(ring_hint(), until);
-    if (got.page.ticket.index == service::requests::no_slot) {
+    got.page.ticket = mount_requests(mount).take_to_write(ring_hint(), until);
+    if (got.page.ticket.index == transport::no_slot) {
       pages.put_back(list, left.frame);
       if (n != 0) return got;
       count(mount.words->io_timeouts, 1);
@@ -104,7 +104,7 @@ struct held_twin {
 };
 // All lanes call, with the list's lock held.
 template <class Group>
-GPUFS_DEVICE held_twin hold_twin(Group group, const mount_layout& mount, const written_file& file, cache::frame_index frame) {
+GPUFS_DEVICE held_twin hold_twin(Group group, const file_mount& mount, const written_file& file, cache::frame_index frame) {
   return by_leader(group, [&]() -> held_twin {
     held_twin mine{};
     // Meets begin_twins, which takes each list's lock after it has set this.
@@ -119,14 +119,14 @@ GPUFS_DEVICE held_twin hold_twin(Group group, const mount_layout& mount, const w
   });
 }
 // One lane calls, when all have read the twin.
-GPUFS_DEVICE void release_twin(const mount_layout& mount, cache::frame_index frame, const held_twin& twin) {
+GPUFS_DEVICE void release_twin(const file_mount& mount, cache::frame_index frame, const held_twin& twin) {
   if (twin.locked) cache::dirty_pages::unlock_twin(cache::dirty_pages(mount.cache).twin(frame));
 }
 
 // Stores the written bytes of a page to the mapping of its file; the list's lock keeps off a truncation. All lanes call. That the
 // host sees them is for sync and close to bring about: their request's release is cumulative over the list's unlock.
 template <class Group>
-GPUFS_DEVICE void store_page(Group group, const mount_layout& mount, const written_file& file, cache::frame_index frame) {
+GPUFS_DEVICE void store_page(Group group, const file_mount& mount, const written_file& file, cache::frame_index frame) {
   file_slot& slot = file_table(mount).slot(file.slot);
   const cache::frames frames(mount.cache);
   const cache::dirty_pages pages(mount.cache);
@@ -167,8 +167,8 @@ GPUFS_DEVICE void store_page(Group group, const mount_layout& mount, const writt
 
 // Sends the written bytes of a page to the host. All lanes call: how many.
 template <class Group>
-GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, const written_file& file, const page_under_way& page) {
-  const service::requests rings(mount);
+GPUFS_DEVICE std::uint32_t send_page(Group group, const file_mount& mount, const written_file& file, const page_under_way& page) {
+  const mount_requests rings(mount);
   const cache::frames frames(mount.cache);
   const cache::dirty_pages pages(mount.cache);
   auto* mask = reinterpret_cast<std::uint32_t*>(rings.behind_payload(page.ticket));
@@ -185,27 +185,27 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const mount_layout& mount, con
     release_twin(mount, page.frame, twin);
     const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;
     raise_to(file_table(mount).slot(file.slot).host_nbytes, at + part.nbytes);  // before the bytes can be in the file
-    service::request ask{};
-    ask.op = service::opcode::write;
+    transport::request ask{};
+    ask.op = transport::opcode::write;
     ask.handle = file.handle;
     ask.offset = static_cast<std::int64_t>(at);
     ask.skip = part.begin;
     ask.nbytes = part.nbytes;
-    ask.flags = masked ? service::write_masked : 0;
-    ask.frame = static_cast<std::uint32_t>(page.frame);
-    ask.list = file.slot * lists_per_slot + static_cast<std::uint32_t>(page.frame) % lists_per_slot;
+    ask.flags = masked ? transport::write_masked : 0;
+    ask.token =
+        late_answers::token_of(page.frame, file.slot * lists_per_slot + static_cast<std::uint32_t>(page.frame) % lists_per_slot);
     rings.send(page.ticket, ask);  // its release: the bytes of all lanes, which met in the copy
   }
   return part.nbytes;
 }
 
 // Waits for the host's answer. One lane calls. False when there was none in time: then the page stays pinned and its list lost
-// until somebody comes by the answer (requests::take), since the host may yet write what it was given, and nobody must write newer
-// bytes before that.
-GPUFS_DEVICE bool finish_page(const mount_layout& mount, const written_file& file, cache::dirty_list& list,
+// until somebody comes by the answer (transport::requests::take), since the host may yet write what it was given, and nobody must
+// write newer bytes before that.
+GPUFS_DEVICE bool finish_page(const file_mount& mount, const written_file& file, cache::dirty_list& list,
                               const page_under_way& page, const simt::deadline& until) {
-  const service::requests rings(mount);
-  service::reply answer;
+  const mount_requests rings(mount);
+  transport::reply answer;
   if (!rings.is_answered(page.ticket, answer, until)) {
     count(mount.words->io_timeouts, 1);
     keep_error(file_table(mount).slot(file.slot), -ETIMEDOUT);
@@ -224,7 +224,7 @@ GPUFS_DEVICE bool finish_page(const mount_layout& mount, const written_file& fil
 // Writes back up to `most` pages of a list, if its lock is free within lock_ns. All lanes of a group within a warp call. How many,
 // or -ETIMEDOUT when there was no lock or no request slot in time; what the host says goes to the slot's write_error.
 template <class Group>
-GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, written_file file, std::uint32_t index,
+GPUFS_DEVICE_COLD int write_back_list(Group group, const file_mount* mount, written_file file, std::uint32_t index,
                                       std::uint32_t most, std::uint64_t lock_ns) {
   cache::dirty_list& list = file_table(*mount).list(file.slot, index);
   const bool locked = by_leader(group, [&] {
@@ -243,7 +243,7 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
         break;
       }
       ++done;
-      if (next.page.ticket.index == service::requests::no_slot) {
+      if (next.page.ticket.index == transport::no_slot) {
         store_page(group, *mount, file, next.page.frame);
         continue;
       }
@@ -264,13 +264,13 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const mount_layout* mount, wr
   return error != 0 ? error : static_cast<int>(done);
 }
 
-inline GPUFS_DEVICE_COLD void end_late_writes(const mount_layout* mount) { service::requests(*mount).end_late_writes(); }
+inline GPUFS_DEVICE_COLD void end_late_writes(const file_mount* mount) { mount_requests(*mount).end_late(); }
 
 // Writes back the lists first, first + step, ...: when it returns 0, all that was written before it was called is in the host's
 // page cache, or its loss noted in the slot. -ETIMEDOUT: a list is lost, since now or before. Those lost before do not keep the
 // others from being written. All lanes call, and look at a list each.
 template <class Group>
-GPUFS_DEVICE int write_back_lists(Group group, const mount_layout* mount, const written_file& file, std::uint32_t first,
+GPUFS_DEVICE int write_back_lists(Group group, const file_mount* mount, const written_file& file, std::uint32_t first,
                                   std::uint32_t step) {
   int lost = 0, error = 0;
   for (std::uint32_t base = first; base < lists_per_slot && error == 0; base += step * group.size()) {
@@ -293,10 +293,10 @@ GPUFS_DEVICE int write_back_lists(Group group, const mount_layout* mount, const 
   return error != 0 ? error : lost;
 }
 template <class Group>
-GPUFS_DEVICE int write_back_all(Group group, const mount_layout* mount, const written_file& file) {
+GPUFS_DEVICE int write_back_all(Group group, const file_mount* mount, const written_file& file) {
   return write_back_lists(group, mount, file, 0, 1);
 }
-GPUFS_DEVICE int write_back_all(simt::block group, const mount_layout* mount, const written_file& file) {
+GPUFS_DEVICE int write_back_all(simt::block group, const file_mount* mount, const written_file& file) {
   group.sync();  // what other warps have written is listed
   const int error = write_back_lists(group.warp(), mount, file, simt::warp_rank(), group.nwarps());
   return group.any(error != 0) ? -ETIMEDOUT : 0;
@@ -304,7 +304,7 @@ GPUFS_DEVICE int write_back_all(simt::block group, const mount_layout* mount, co
 
 // Writes all of the file back, and tells what went wrong with it since the last time somebody asked. All lanes call.
 template <class Group>
-GPUFS_DEVICE_COLD int flush(Group group, const mount_layout* mount, written_file file) {
+GPUFS_DEVICE_COLD int flush(Group group, const file_mount* mount, written_file file) {
   const int error = write_back_all(group, mount, file);
   return by_leader(group, [&]() -> int {
     const int kept =
@@ -319,10 +319,10 @@ GPUFS_DEVICE_COLD int flush(Group group, const mount_layout* mount, written_file
 // others are writing back. Gives up after the time in which a holder must have ended. All lanes of a group within a warp call, and
 // look at a list each.
 template <class Group>
-GPUFS_DEVICE void limit_dirty(Group group, const mount_layout* mount, const written_file& file, std::uint32_t start) {
+GPUFS_DEVICE void limit_dirty(Group group, const file_mount* mount, const written_file& file, std::uint32_t start) {
   const auto too_many = [&] {
     return by_leader(group, [&] {
-      return simt::atomic_ref<std::uint64_t>(mount->words->dirty_pages).load(std::memory_order_relaxed) > mount->dirty_limit;
+      return simt::atomic_ref<std::uint64_t>(mount->words->dirty_pages).load(std::memory_order_relaxed) > mount->files.dirty_limit;
     });
   };
   if (!too_many()) return;
@@ -349,7 +349,7 @@ GPUFS_DEVICE void limit_dirty(Group group, const mount_layout* mount, const writ
   }
 }
 
-GPUFS_DEVICE void limit_dirty(simt::block group, const mount_layout* mount, const written_file& file, std::uint32_t start) {
+GPUFS_DEVICE void limit_dirty(simt::block group, const file_mount* mount, const written_file& file, std::uint32_t start) {
   if (simt::warp_rank() == 0) limit_dirty(group.warp(), mount, file, start);
 }
 

@@ -44,7 +44,8 @@ struct made_mapping {
 
 // The leader's part of gpufs::map; an error in the name. find: how the mapping is found.
 template <class Find>
-GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_request& asked, Find find) {
+GPUFS_DEVICE made_mapping try_mapping(const file_mount& mount, const pointer_layout& pointers, const mapping_request& asked,
+                                      Find find) {
   const auto none = [](int error) { return made_mapping{error_name(error, false), {}}; };
   if (static_cast<int>(asked.number) < 0) return none(static_cast<int>(asked.number));
   const file_view view = file_table(mount).view(asked.number);
@@ -63,7 +64,7 @@ GPUFS_DEVICE made_mapping try_mapping(const mount_layout& mount, const mapping_r
   const std::uint64_t end = begin + static_cast<std::uint64_t>(asked.count == to_the_end ? most : asked.count) * asked.nbytes;
   const std::uint32_t in_view = changes ? cache::private_view_number : handler_view;
   const mapping_key key{static_cast<std::int32_t>(asked.number), in_view << cache::view_shift | view.cache_id, view.handle};
-  return {(mapping_table(mount).*find)(key), {begin, end}};
+  return {(mapping_table(mount, pointers).*find)(key), {begin, end}};
 }
 GPUFS_DEVICE mapping_name with_flags(mapping_name name, map_flags flags) {
   const std::uint64_t bits =
@@ -74,7 +75,7 @@ GPUFS_DEVICE mapping_name with_flags(mapping_name name, map_flags flags) {
 // several of them do not each have it several times.
 GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, mapping_request asked, mapping_name found) {
   made_mapping made{found, {}};
-  if (error_of(found) == 0) made = try_mapping(*mount, asked, &mapping_table::find_or_add);
+  if (error_of(found) == 0) made = try_mapping(*mount, mount->pointers, asked, &mapping_table::find_or_add);
   if (is_mapping(made.name)) {
     made.name = with_flags(made.name, asked.flags);
   } else if (has(asked.flags, map_flags::stop_on_error)) {
@@ -106,11 +107,12 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
                                 flags,
                                 !std::is_const_v<T>,
                                 !std::is_same_v<typename Access::handler, no_handler>};
-    const mount_layout& mount = opened.mount().layout();
-    const made_mapping found = try_mapping(mount, asked, &mapping_table::find);
+    const file_mount& mount = opened.mount().layout();
+    const mount_layout* whole = whole_of(mount);
+    const made_mapping found = try_mapping(mount, whole->pointers, asked, &mapping_table::find);
     if (is_mapping(found.name)) [[likely]]
       return made_mapping{with_flags(found.name, flags), found.within};
-    return simt::call_cold(&make_mapping, mount.resident, asked, found.name);
+    return simt::call_cold(&make_mapping, whole, asked, found.name);
   });
   return ptr<T, Access>(made.name, made.within, handler);
 }

@@ -2,6 +2,7 @@
 // small, and keeps its bounds itself.
 #pragma once
 #include "gpufs/file/file.hpp"
+#include "gpufs/pointer/mount_layout.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -59,7 +60,7 @@ struct mapping_key {  // as mapping_entry's
 // has been given away 32,768 times more.
 class mapping_table {
  public:
-  GPUFS_DEVICE explicit mapping_table(const mount_layout& mount) : mount_(mount) {}
+  GPUFS_DEVICE mapping_table(const file_mount& mount, const pointer_layout& pointers) : mount_(mount), pointers_(pointers) {}
 
   // Looks for it where it mostly is, in this processor's copy of the entry of its home, as one line of the second-level cache
   // serves too few loads for all groups of a kernel that begin by mapping a file. One lane calls. No name: it is not there.
@@ -111,7 +112,7 @@ class mapping_table {
   }
   // The first of an entry's copies.
   GPUFS_DEVICE mapping_entry* first_copy(std::uint32_t i) const {
-    return mount_.mappings + std::size_t{i & mount_.mapping_mask} * mapping_copies;
+    return pointers_.mappings + std::size_t{i & pointers_.mapping_mask} * mapping_copies;
   }
 
   // A key's name, or -ENFILE and where it can be added, if anywhere: the first entry that is unused, or whose file is closed.
@@ -124,7 +125,7 @@ class mapping_table {
   GPUFS_DEVICE looked look(const mapping_key& key) const {
     looked at{mapping_name{-ENFILE}, nullptr, 0, false};
     const std::uint32_t home = home_of(key);
-    const std::uint32_t most = mount_.mapping_mask < 256 ? mount_.mapping_mask : 255;
+    const std::uint32_t most = pointers_.mapping_mask < 256 ? pointers_.mapping_mask : 255;
     for (std::uint32_t i = 0; i <= most; ++i) {
       mapping_entry& entry = *first_copy(home + i);
       const std::uint64_t seen = word(entry).load(std::memory_order_acquire);  // meets add's release
@@ -150,9 +151,9 @@ class mapping_table {
       put(copy.handle, key.handle);
       copy.frames = mount_.cache.frames;
       copy.table = mount_.cache.table;
-      copy.hits = mount_.hits + file_table::index_of(file_number{key.number});
-      copy.hits_stride = mount_.nslots;
-      copy.mount = &mount_;
+      copy.hits = mount_.files.hits + file_table::index_of(file_number{key.number});
+      copy.hits_stride = mount_.files.nslots;
+      copy.mount = whole_of(mount_);
     };
     // First the generation, so that no pointer of an older one takes a copy for its own. When all copies are filled, that they are
     // ready, from where on find gives its name away; who uses that looks at the generation only.
@@ -188,7 +189,8 @@ class mapping_table {
                                                   seen >> 2 << mapping_address_bits)};
   }
 
-  const mount_layout& mount_;
+  const file_mount& mount_;
+  const pointer_layout& pointers_;
 };
 
 // Whether the entry is still that of the name's mapping, and not given to another since its file was closed.

@@ -77,7 +77,7 @@ inline GPUFS_DEVICE_COLD int read_part(const mount_layout* mount, file_view view
 // stopped in there, too, and in a destructor it would be left behind.
 class spare_page_hold {
  public:
-  GPUFS_DEVICE explicit spare_page_hold(const mount_layout& mount) : lock_(mount.words->spare_lock) {}
+  GPUFS_DEVICE explicit spare_page_hold(const mount_layout& mount) : lock_(mount.pointers.words->spare_lock) {}
   GPUFS_DEVICE ~spare_page_hold() {
     if (held_) give_back();
   }
@@ -115,7 +115,7 @@ GPUFS_DEVICE_COLD int read_part_handled(const mount_layout* mount, file_view vie
   const simt::some_lanes alone(1u << simt::lane_id());
   const std::uint32_t page_shift = mount->cache.frames.page_shift, page_nbytes = 1u << page_shift;
   const std::uint64_t page_number = part.offset >> page_shift, page_begin = page_number << page_shift;
-  std::byte* page = mount->spare_page;
+  std::byte* page = mount->pointers.spare_page;
   int error = view.kind >= service::source_kind::live
                   ? simt::call_cold(&fill_from_cache<simt::some_lanes>, alone, mount, view, page_number, page)
                   : fill(alone, *mount, view, page_number, page);
@@ -160,7 +160,7 @@ GPUFS_DEVICE_COLD int read_past_cache(mapping_name name, Handler handler, bool i
     }
     done += part.nbytes;
   }
-  count(mount->words->past_cache, 1);
+  count(mount->pointers.words->past_cache, 1);
   return 0;
 }
 

@@ -4,7 +4,7 @@
 // while others of its kind look, and do not wait.
 #pragma once
 #include "gpufs/cache/page_cache.hpp"
-#include "gpufs/file/layout.hpp"
+#include "gpufs/pointer/mount_layout.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -15,7 +15,7 @@ namespace detail {
 class patience {
  public:
   GPUFS_DEVICE patience(const mount_layout& mount, bool only_reads)
-      : starved_(mount.words->starved_ns[only_reads ? 0 : 1]),
+      : starved_(mount.pointers.words->starved_ns[only_reads ? 0 : 1]),
         frame_ns_(only_reads ? mount.frame_timeout_ns / 16 : mount.frame_timeout_ns) {
     const std::uint64_t last = starved_.load(std::memory_order_relaxed), now = simt::clock_ns();
     if (last == 0) return;

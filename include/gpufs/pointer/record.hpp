@@ -28,14 +28,14 @@ GPUFS_DEVICE std::uint64_t mark_key_of(const fault& what, unsigned page_shift) {
 // Counts and records an access of the caller that failed, or a mapping. Lanes need not be together, so those of a warp find each
 // other by the mark of what they have in common.
 GPUFS_DEVICE void record_fault(const mount_layout& mount, fault what) {
-  count(mount.words->fault_errors, 1);
+  count(mount.pointers.words->fault_errors, 1);
   what.block = simt::block_rank();
   what.thread = simt::thread_rank();
   const std::uint64_t key = mark_key_of(what, mount.cache.frames.page_shift);
   bool first = false, found = false;
   for (std::uint32_t tries = 0; tries < 16 && !found; ++tries) {
     what.mark = (static_cast<std::uint32_t>(key >> 32) + tries) % fault_marks;
-    fault_mark& mark = mount.fault_marks[what.mark];
+    fault_mark& mark = mount.pointers.fault_marks[what.mark];
     const simt::atomic_ref<std::uint64_t> word(mark.key);
     std::uint64_t seen = word.load(std::memory_order_relaxed);
     if (seen == 0) first = word.compare_exchange(seen, key, std::memory_order_relaxed);
@@ -45,9 +45,10 @@ GPUFS_DEVICE void record_fault(const mount_layout& mount, fault what) {
     simt::atomic_ref<std::uint32_t>(mark.accesses).add_relaxed(1);
   }
   if (!first) return;
-  const std::uint64_t n = simt::atomic_ref<std::uint64_t>(mount.words->fault_records).fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t n =
+      simt::atomic_ref<std::uint64_t>(mount.pointers.words->fault_records).fetch_add(1, std::memory_order_relaxed);
   if (n >= fault_records) return;
-  fault_record& record = mount.faults[n];
+  fault_record& record = mount.pointers.faults[n];
   record.what = what;
   // Meets the acquire in host_mount::log.
   simt::atomic_ref<std::uint32_t, simt::scope::system>(record.written).store(1, std::memory_order_release);

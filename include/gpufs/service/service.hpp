@@ -1,4 +1,4 @@
-// The host side of a mount: threads that answer the requests of kernels (abi.hpp) from a store.
+// The host side of a mount: threads that answer the requests of kernels (transport/wire.hpp) from a store.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "gpufs/service/abi.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/store/store.hpp"
+#include "gpufs/transport/layout.hpp"
 
 namespace gpufs::service {
 
@@ -112,7 +112,7 @@ class service {
   service(const service&) = delete;
   service& operator=(const service&) = delete;
 
-  ring_view rings() const;
+  transport::transport_layout transport() const;
   const service_options& options() const;  // with the defaults filled in
 
   // Waits until every request that is there has been answered, no longer than `limit`: whether it has. No kernel asks meanwhile.

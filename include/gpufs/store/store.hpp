@@ -9,7 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "gpufs/service/abi.hpp"
+#include "gpufs/names/words.hpp"
+#include "gpufs/source/kind.hpp"
 
 namespace gpufs::store {
 

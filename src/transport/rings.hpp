@@ -1,4 +1,5 @@
-// The host's end of the request rings: taking requests in order, answering them in any order.
+// SPDX-License-Identifier: Apache-2.0
+// The host's end of the request rings: their memory, taking requests in order, answering them in any order.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -6,10 +7,10 @@
 #include <iterator>
 #include <memory>
 
-#include "gpufs/service/abi.hpp"
-#include "gpufs/simt/platform.hpp"
+#include "gpufs/simt/device_array.hpp"
+#include "gpufs/transport/layout.hpp"
 
-namespace gpufs::service {
+namespace gpufs::transport {
 
 // A request as it was when we copied it, and where the answer goes.
 struct taken_request {
@@ -22,24 +23,27 @@ class rings {
  public:
   // With `writable`, payloads have room for a mask and for a second path.
   rings(simt::platform& machine, std::uint32_t nrings, std::uint32_t nslots, std::uint32_t payload_nbytes, bool writable)
-      : machine_(machine),
-        requests_(allocate<request>(std::size_t{nrings} * nslots)),
-        replies_(allocate<reply>(std::size_t{nrings} * nslots)),
+      : requests_(std::size_t{nrings} * nslots, machine),
+        replies_(std::size_t{nrings} * nslots, machine),
+        tails_(nrings, machine),
+        turns_(std::size_t{nrings} * nslots, machine),
         cursors_(new cursor[nrings]),
         answered_(new std::atomic<std::uint32_t>[std::size_t{nrings} * nslots]),
         nrings_(nrings),
         nslots_(nslots),
         payload_nbytes_(payload_nbytes),
         payload_stride_(writable ? payload_nbytes + (payload_nbytes / 8 + 4095) / 4096 * 4096 : payload_nbytes),
-        payload_(allocate<std::byte>(std::size_t{nrings} * nslots * payload_stride_)) {
+        payload_(std::size_t{nrings} * nslots * payload_stride_, machine) {
     // As if every slot had been used and answered in the lap before the first.
     for (std::size_t i = 0; i < std::size_t{nrings} * nslots; ++i) {
       answered_[i].store(static_cast<std::uint32_t>(i % nslots) + 1 - nslots, std::memory_order_relaxed);
     }
   }
 
-  ring_view view() const {
-    return {requests_.get(), replies_.get(), payload_.get(), nrings_, nslots_, payload_nbytes_, payload_stride_};
+  transport_layout layout() const {
+    return {{requests_.get(), replies_.get(), payload_.get(), nrings_, nslots_, payload_nbytes_, payload_stride_},
+            tails_.get(),
+            turns_.get()};
   }
   std::uint32_t nrings() const { return nrings_; }
   std::byte* payload(std::uint32_t index) const { return payload_.get() + std::size_t{index} * payload_stride_; }
@@ -96,20 +100,6 @@ class rings {
     std::atomic<std::uint32_t> next{0};  // ticket
     std::atomic<bool> busy{false};
   };
-  struct pinned_deleter {
-    simt::platform* machine;
-    void operator()(void* ptr) const { machine->deallocate_pinned(ptr); }
-  };
-  template <class T>
-  using pinned = std::unique_ptr<T[], pinned_deleter>;
-
-  template <class T>
-  pinned<T> allocate(std::size_t n) {
-    void* ptr = machine_.allocate_pinned(n * sizeof(T));
-    std::memset(ptr, 0, n * sizeof(T));
-    return pinned<T>(static_cast<T*>(ptr), pinned_deleter{&machine_});
-  }
-
   std::uint32_t index_of(std::uint32_t r, std::uint32_t ticket) const { return r * nslots_ + (ticket & (nslots_ - 1)); }
   std::atomic_ref<std::uint32_t> sequence_of(std::uint32_t index) const {
     return std::atomic_ref<std::uint32_t>(requests_.get()[index].sequence);
@@ -127,13 +117,13 @@ class rings {
     return copy;
   }
 
-  simt::platform& machine_;
-  pinned<request> requests_;
-  pinned<reply> replies_;
+  simt::pinned_array<request> requests_;
+  simt::pinned_array<reply> replies_;
+  simt::device_array<std::uint32_t> tails_, turns_;
   std::unique_ptr<cursor[]> cursors_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> answered_;  // by slot: the sequence of the last answer
   std::uint32_t nrings_, nslots_, payload_nbytes_, payload_stride_;
-  pinned<std::byte> payload_;
+  simt::pinned_array<std::byte> payload_;
 };
 
-}  // namespace gpufs::service
+}  // namespace gpufs::transport

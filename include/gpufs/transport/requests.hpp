@@ -1,32 +1,42 @@
-// The device's side of the request rings (service/abi.hpp): a group's leader takes a slot, writes a request and waits for the
-// host's answer. A slot that is free is taken by compare-exchange on the ring's tail, so nobody holds a place in a ring that
-// it cannot use. A ring is used in order: a request that is slow, or timed out, holds up the few slots of its ring once the ring
-// comes round to it, and callers go on to the next ring.
+// SPDX-License-Identifier: Apache-2.0
+// The device's side of the request rings (wire.hpp): a group's leader takes a slot, writes a request and waits for the host's
+// answer. A slot that is free is taken by compare-exchange on the ring's tail, so nobody holds a place in a ring that it cannot
+// use. A ring is used in order: a request that is slow, or timed out, holds up the few slots of its ring once the ring comes round
+// to it, and callers go on to the next ring.
 #pragma once
 #include <cerrno>
 
-#include "gpufs/cache/dirty.hpp"
-#include "gpufs/file/layout.hpp"
 #include "gpufs/simt/simt.hpp"
+#include "gpufs/transport/layout.hpp"
 
-namespace gpufs::service {
+namespace gpufs::transport {
 inline namespace GPUFS_MACHINE {
 
+// A slot held by the caller between requests::take() and give_back().
+struct ticket {
+  std::uint32_t index;   // of the slot in all rings; no_slot when none came in time
+  std::uint32_t number;  // the ring's ticket
+};
+inline constexpr std::uint32_t no_slot = ~0u;
+
+// What is to be asked because of an answer that came too late; opcode::none: nothing.
+struct late_call {
+  opcode op;
+  std::uint32_t handle;
+};
+
+// `Late` says what an answer means whose caller had given up. It is called by whoever comes by it, who has the slot meanwhile:
+//   late_call after(const request& asked, const reply& answer) const: what must be asked because of it; if nothing,
+//   void end(const request& asked) const: ends what the caller had left under way. `asked.token` is as the caller gave it.
+template <class Late>
 class requests {
  public:
-  GPUFS_DEVICE explicit requests(const mount_layout& mount)
-      : mount_(mount), view_(mount.requests), tails_(mount.request_tails), turns_(mount.request_turns) {}
+  GPUFS_DEVICE requests(const transport_layout& layout, const Late& late)
+      : late_(late), view_(layout.rings), tails_(layout.tails), turns_(layout.turns) {}
 
-  // A slot held by the caller between take() and give_back().
-  struct ticket {
-    std::uint32_t index;   // of the slot in all rings; no_slot when none came in time
-    std::uint32_t number;  // the ring's ticket
-  };
-  static constexpr std::uint32_t no_slot = ~0u;
-
-  // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it closes
-  // what the host has opened for a caller that had given up, by the slot in which the answer lies, so that this needs no other and
-  // is sent even if no time is left; and it ends write-backs that were late.
+  // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it does what
+  // follows from answers to callers that had given up: it asks by the slot in which the answer lies, so that this needs no other
+  // and is sent even if no time is left.
   GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const { return take_of(1, start, until); }
   // The same for what writes: pages that go back, syncs, truncations. Every other ring is not for these, so that who reads waits
   // for no slot behind them, and finds a ring of its own next to one that they have filled.
@@ -55,8 +65,7 @@ class requests {
     out.flags = what.flags;
     out.skip = what.skip;
     out.mode = what.mode;
-    out.frame = what.frame;
-    out.list = what.list;
+    out.token = what.token;
     // Meets the host's acquire load of `sequence`: it then sees the fields and the payload.
     host_word(out.sequence).store(t.number + 1, std::memory_order_release);
   }
@@ -81,8 +90,9 @@ class requests {
     simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number) | abandoned, std::memory_order_release);
   }
 
-  // Ends all write-backs that the host has answered for too late. One lane calls; looks at every slot, and waits for nobody.
-  GPUFS_DEVICE void end_late_writes() const {
+  // Ends all that the host has answered for too late and that asks for nothing more. One lane calls; looks at every slot, and waits
+  // for nobody.
+  GPUFS_DEVICE void end_late() const {
     for (std::uint32_t index = 0; index < view_.nrings * view_.nslots; ++index) {
       const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
       if ((turn & abandoned) != 0) reclaim(index, turn, false);
@@ -113,13 +123,13 @@ class requests {
         continue;
       }
       if (turn == (turn_of(number - view_.nslots) | abandoned)) {
-        const late_open late = reclaim(index, turn);
-        if (late.found) {
+        const late_call late = reclaim(index, turn);
+        if (late.op != opcode::none) {
           // Ticket `number` is ours, too: others take it only at a turn that the slot, being ours, has not had, and never will, as
           // we set the one after it, or that one abandoned. So the tail is still there, and nobody else moves it on. Relaxed: what
           // the slot's next user must see comes by the turn.
           tail.store(number + 1, std::memory_order_relaxed);
-          close(ticket{index, number}, late.handle, until);
+          follow(ticket{index, number}, late, until);
         }
       }
       if (attempt % nrings == nrings - 1) {
@@ -132,46 +142,34 @@ class requests {
   // How often the slot of ticket `number` was used before it.
   GPUFS_DEVICE std::uint32_t turn_of(std::uint32_t number) const { return (number / view_.nslots) & (abandoned - 1); }
 
-  // A file that the host opened after the caller had given up.
-  struct late_open {
-    std::uint32_t handle;
-    bool found;
-  };
-
-  // A slot whose caller gave up, seen with `turn`, is free again once the host has answered it after all. If a file was opened, the
-  // slot is now the caller's, to close it; or stays as it is, if the caller closes none.
-  GPUFS_DEVICE late_open reclaim(std::uint32_t index, std::uint32_t turn, bool closes = true) const {
+  // A slot whose caller gave up, seen with `turn`, is free again once the host has answered it after all. If something must be
+  // asked because of the answer, the slot is now the caller's, to ask it; or stays as it is, if the caller asks nothing.
+  GPUFS_DEVICE late_call reclaim(std::uint32_t index, std::uint32_t turn, bool asks = true) const {
     reply& in = view_.replies[index];
-    const late_open none{0, false};
+    const late_call none{opcode::none, 0};
     const std::uint32_t number = (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1));  // of its ticket
     if (host_word(in.sequence).load(std::memory_order_acquire) != number + 1) return none;
     simt::atomic_ref<std::uint32_t> word(turns_[index]);
     if (!word.compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel)) return none;
     // The slot is ours, as if we had asked: read the answer before others can ask anew.
     const request& asked = view_.requests[index];
-    if (asked.op == opcode::open && in.result >= 0 && in.number == 0) {
-      if (!closes) {
+    const late_call next = late_.after(asked, in);
+    if (next.op != opcode::none) {
+      if (!asks) {
         word.store(turn, std::memory_order_release);
         return none;
       }
-      return {in.handle, true};
+      return next;
     }
-    if (asked.op == opcode::write) end_late_write(asked.frame, asked.list);
+    late_.end(asked);
     word.store(turn_of(number + view_.nslots), std::memory_order_release);
     return none;
   }
 
-  // The host has done what it was given, well or not: its caller was told that it did not. The page may be written anew.
-  GPUFS_DEVICE void end_late_write(std::uint32_t frame, std::uint32_t list) const {
-    cache::frames(mount_.cache).unpin(cache::frame_index{frame});
-    simt::atomic_ref<std::uint64_t>(mount_.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
-    cache::dirty_pages::end_late(mount_.dirty_lists[list]);
-  }
-
-  GPUFS_DEVICE void close(ticket t, std::uint32_t handle, const simt::deadline& until) const {
+  GPUFS_DEVICE void follow(ticket t, const late_call& late, const simt::deadline& until) const {
     request ask{};
-    ask.op = opcode::close;
-    ask.handle = handle;
+    ask.op = late.op;
+    ask.handle = late.handle;
     reply answer;
     if (call(t, ask, answer, until) == 0) give_back(t);
   }
@@ -180,11 +178,11 @@ class requests {
     return simt::atomic_ref<std::uint32_t, simt::scope::system>(word);
   }
 
-  const mount_layout& mount_;
+  Late late_;
   const ring_view& view_;
   std::uint32_t* tails_;
   std::uint32_t* turns_;
 };
 
 }  // namespace GPUFS_MACHINE
-}  // namespace gpufs::service
+}  // namespace gpufs::transport

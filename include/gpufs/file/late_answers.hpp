@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host's answers mean whose callers had given up, and the mount's requests, which are told so.
+#pragma once
+#include "gpufs/cache/dirty.hpp"
+#include "gpufs/file/layout.hpp"
+#include "gpufs/transport/requests.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+// transport::requests' `Late`. The token of a write names the page, and which of the mount's dirty lists has lost it.
+class late_answers {
+ public:
+  GPUFS_DEVICE explicit late_answers(const file_mount& mount) : mount_(mount) {}
+
+  GPUFS_DEVICE static std::uint64_t token_of(cache::frame_index frame, std::uint32_t list) {
+    return std::uint64_t{list} << 32 | static_cast<std::uint32_t>(frame);
+  }
+
+  // Nobody wants the file any more that an open has opened; if it joined another open, there is nothing to close.
+  GPUFS_DEVICE transport::late_call after(const transport::request& asked, const transport::reply& answer) const {
+    if (asked.op == transport::opcode::open && answer.result >= 0 && answer.number == 0) {
+      return {transport::opcode::close, answer.handle};
+    }
+    return {transport::opcode::none, 0};
+  }
+
+  // Of a write-back: the host has done what it was given, well or not, and its caller was told that it did not. The page may be
+  // written anew.
+  GPUFS_DEVICE void end(const transport::request& asked) const {
+    if (asked.op != transport::opcode::write) return;
+    const std::uint64_t token = asked.token;
+    cache::frames(mount_.cache).unpin(cache::frame_index{static_cast<std::uint32_t>(token)});
+    simt::atomic_ref<std::uint64_t>(mount_.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
+    cache::dirty_pages::end_late(mount_.files.dirty_lists[token >> 32]);
+  }
+
+ private:
+  const file_mount& mount_;
+};
+
+// A mount's requests, for one lane.
+class mount_requests : public transport::requests<late_answers> {
+ public:
+  GPUFS_DEVICE explicit mount_requests(const file_mount& mount) : requests(mount.transport, late_answers(mount)) {}
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What host code counts of a page cache in device memory, while kernels may run.
+#pragma once
+#include <cstdint>
+
+#include "gpufs/cache/layout.hpp"
+#include "gpufs/simt/device_memory.hpp"
+
+namespace gpufs::cache {
+
+struct frame_counts {
+  std::uint64_t pinned, free, dirty;  // frames
+  std::uint64_t pins;
+};
+frame_counts count_frames(const simt::device_memory& memory, const cache_layout& cache);
+
+}  // namespace gpufs::cache

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "make_layout.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <vector>
+
+namespace gpufs::cache {
+namespace {
+
+frame_storage make_frames(simt::device_memory& memory, const cache_options& o) {
+  const std::vector<std::uint64_t> states(o.nframes, frame_state::claimed | frame_state::free);
+  return {memory.allocate(states),
+          memory.allocate<std::uint64_t>(o.nframes),
+          memory.allocate<std::byte>(std::size_t{o.nframes} * o.page_nbytes),
+          o.nframes,
+          static_cast<std::uint32_t>(std::countr_zero(o.page_nbytes)),
+          reciprocal_of(o.nframes)};
+}
+
+table_storage make_table(simt::device_memory& memory, std::uint32_t nframes) {
+  const std::uint32_t nbuckets = buckets_for(nframes);
+  return {memory.allocate<bucket>(nbuckets), memory.allocate<std::uint32_t>(nbuckets), nbuckets - 1,
+          static_cast<std::uint32_t>(std::bit_width(nframes))};
+}
+
+ring_storage make_rings(simt::device_memory& memory, std::uint32_t nframes, std::uint32_t nrings) {
+  std::vector<clock_ring> rings(nrings);
+  for (std::uint32_t i = 0; i < nrings; ++i) {
+    const std::uint32_t n = nframes / nrings + (i < nframes % nrings ? 1 : 0);
+    rings[i] = {.hand = 0, .nframes = n, .ahead = std::min(n / 8, 32u), .used = 0, .evictions = 0, .allocations = 0};
+  }
+  return {memory.allocate(rings), nrings};
+}
+
+dirty_storage make_dirty(simt::device_memory& memory, const cache_options& o) {
+  return {memory.allocate<std::uint32_t>(std::size_t{o.nframes} * (o.page_nbytes / 32)), memory.allocate<std::uint32_t>(o.nframes),
+          memory.allocate<twin_state>(o.nframes)};
+}
+
+}  // namespace
+
+cache_layout make_layout(simt::device_memory& memory, const cache_options& options) {
+  cache_layout layout{};
+  layout.frames = make_frames(memory, options);
+  layout.table = make_table(memory, options.nframes);
+  layout.rings = make_rings(memory, options.nframes, options.nrings);
+  if (options.writable) layout.dirty = make_dirty(memory, options);
+  auto* resident = memory.allocate<cache_layout>(1);
+  layout.resident = resident;
+  memory.write_one(resident, layout);
+  return layout;
+}
+
+}  // namespace gpufs::cache

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels have written and left: the host brings it to the files, through its service.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gpufs/file/layout.hpp"
+#include "gpufs/service/service.hpp"
+#include "gpufs/simt/device_memory.hpp"
+#include "slot_reader.hpp"
+
+namespace gpufs {
+
+// Of a mount that may write. No kernel that uses it runs meanwhile.
+class left_pages {
+ public:
+  // All must outlive it.
+  left_pages(const simt::device_memory& memory, const file_mount& mount, service::service& host)
+      : memory_(memory), mount_(mount), host_(host), slots_(memory, mount) {}
+
+  struct unwritten {
+    std::uint64_t lost = 0, left = 0;  // pages (and files, of stores in place); left: dirty still
+  };
+  // What kernels left dirty, page by page through the host. Nothing is left if the host has `stopped`; else pages whose list is
+  // lost are, as the host may yet write something older there. finished: it has answered all before it stopped.
+  unwritten write_back(bool stopped, bool finished = true) const;
+
+  // Files with an error of a write-back that the next sync or close would tell.
+  std::uint64_t untold_errors() const;
+  // Pages that are mapped for writing, or that pointers which were left in memory have written to: what was stored there since was
+  // not noted.
+  std::uint64_t still_mapped() const;
+
+ private:
+  std::uint32_t page_nbytes() const { return 1u << mount_.cache.frames.page_shift; }
+  std::vector<cache::dirty_list> lists() const;
+  std::uint64_t note_stores(const std::vector<file_slot>& slots) const;
+  unwritten write_pages(const std::vector<file_slot>& slots, bool stopped) const;
+  void keep_twin(std::uint32_t frame, const std::vector<std::uint64_t>& bytes, const std::vector<std::uint64_t>& mask) const;
+  int write_runs(std::uint32_t handle, std::span<const std::byte> bytes, const std::vector<std::uint64_t>& mask,
+                 std::uint64_t offset) const;
+
+  const simt::device_memory& memory_;
+  const file_mount& mount_;
+  service::service& host_;
+  slot_reader slots_;
+};
+
+}  // namespace gpufs

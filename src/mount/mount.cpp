@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host side of a mount: lays out the cache, the file table and the request rings, and owns the service.
+#include "gpufs/mount.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "../cache/frame_counts.hpp"
+#include "../cache/make_layout.hpp"
+#include "../file/left_pages.hpp"
+#include "../file/make_layout.hpp"
+#include "../file/slot_reader.hpp"
+#include "../file/window_words.hpp"
+#include "../pointer/make_layout.hpp"
+#include "gpufs/service/service.hpp"
+#include "gpufs/simt/launch_end.hpp"
+#include "leftovers.hpp"
+#include "options.hpp"
+
+namespace gpufs {
+
+struct host_mount::impl {
+  const pid_t process = ::getpid();
+  simt::platform& machine;
+  mount_options options;
+  std::shared_ptr<store::store> files;
+  simt::device_memory memory;  // outlives the service, whose watch marks stale files in it
+  mount_layout layout{};
+  slot_reader slots{memory, layout};
+  window_words windows{memory, layout};
+  service::service host;
+  fault_log faults;
+  left_pages left{memory, layout, host};
+  std::atomic<std::uint32_t> nviews{0};
+  mutable std::atomic<bool> told_faults{false};
+  std::optional<simt::launch_watch> launches;  // last, as it may call us until it ends
+
+  impl(simt::platform& m, const std::string& root, const mount_options& asked)
+      : machine(m),
+        options(filled_in(asked, m)),
+        files(make_store(m, root, options)),
+        memory(m),
+        host(m, files,
+             {.nrings = options.request_rings,
+              .nslots = options.request_slots,
+              .payload_nbytes = std::max(options.page_nbytes, service::max_path_nbytes + 1),
+              .writable = options.writable,
+              .nworkers = options.nworkers,
+              // More than the device has slots: a file that is being read or looked at counts until that is done.
+              .max_open_files = std::min(options.max_open_files + 1024, 1u << 20),
+              .max_batch = options.request_batch}),
+        faults(memory) {
+    options.nworkers = host.options().nworkers;
+    layout.cache = cache::make_layout(memory, {.nframes = frames_of(options),
+                                               .page_nbytes = options.page_nbytes,
+                                               .nrings = options.nrings,
+                                               .writable = options.writable});
+    layout.transport = host.transport();
+    layout.files = make_layout(memory, file_options{.max_open_files = options.max_open_files,
+                                                    .writable = options.writable,
+                                                    .dirty_limit = options.dirty_nbytes / options.page_nbytes});
+    layout.pointers = make_layout(memory, faults, {.max_mappings = options.max_mappings, .page_nbytes = options.page_nbytes});
+    layout.words = memory.allocate<mount_words>(1);
+    layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
+    layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
+
+    auto* resident_mount = memory.allocate<mount_layout>(1);
+    layout.resident = resident_mount;
+    memory.write_one(resident_mount, layout);
+
+    host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { slots.mark_stale(slot, handle); });
+    host.on_windows([this](std::uint32_t slot, const std::byte* pull_base, const store::window_view& view) {
+      return windows.tell(slot, {reinterpret_cast<std::uint64_t>(pull_base), view.registered, view.shift});
+    });
+    launches.emplace([this] { tell_faults(); });
+  }
+
+  ~impl() {
+    launches.reset();
+    tell_faults();
+    try {
+      tell_leftovers();
+      end_writing();
+      check_pins();
+    } catch (const std::exception& e) {  // the device is lost, and its pages and pins with it
+      if (options.writable) {
+        std::fprintf(
+            stderr,
+            "gpufs: a mount ends whose device is lost, and with it all that was written and neither synced nor closed: %s\n",
+            e.what());
+      }
+    }
+  }
+
+  // What kernels left unwritten; and says what was lost, as no sync and no close will tell, nor the log, which ends with the mount.
+  void end_writing() {
+    if (!options.writable) return;
+    std::uint64_t lost = left.write_back(false).lost;
+    // What the host works on late comes before what is newer; after stop() it begins nothing any more.
+    const bool finished = host.finish(options.io_timeout);
+    host.stop();
+    lost += left.write_back(true, finished).lost;
+    lost += left.untold_errors() + left.still_mapped();
+    if (lost == 0) return;
+    const std::string last = host.last_error();
+    std::fprintf(stderr,
+                 "gpufs: a mount ends, and of what was written and neither synced nor closed %llu pages or files are lost%s%s\n",
+                 static_cast<unsigned long long>(lost), last.empty() ? "" : "; the last error: ", last.c_str());
+  }
+
+  // Pages that are pinned when nobody can hold them any more.
+  void tell_leftovers() const {
+    if (detail::leftovers_watcher == nullptr) return;
+    detail::leftovers found{.host_files = host.counters().open_files, .unwritten_pages = slots.words().dirty_pages};
+    for (const file_slot& slot : slots.used()) found.open_slots += slot_reader::is_open(slot);
+    const cache::frame_counts frames = cache::count_frames(memory, layout.cache);
+    found.pins = frames.pins;
+    found.changed_frames = frames.dirty;
+    detail::leftovers_watcher.load()(found);
+  }
+
+  void check_pins() const {
+    if (!options.abort_on_leaked_pins) return;
+    const cache::frame_counts frames = cache::count_frames(memory, layout.cache);
+    if (frames.pins == 0) return;
+    std::fprintf(stderr, "gpufs: a mount ends with %llu leaked pins of %llu pages\n", static_cast<unsigned long long>(frames.pins),
+                 static_cast<unsigned long long>(frames.pinned));
+    std::abort();
+  }
+
+  // A line for each record of accesses through pointers that failed.
+  std::vector<std::string> fault_lines() const {
+    return faults.lines([this](std::uint32_t handle) { return host.path_of(handle); }, layout.cache.frames.nframes);
+  }
+
+  // What the mount does, once, when accesses through pointers have failed.
+  void tell_faults() const noexcept {
+    if (options.on_failed_accesses == failed_accesses::quiet || told_faults.load()) return;  // before a look at all records
+    if (faults.empty() || told_faults.exchange(true)) return;
+    try {
+      const std::vector<std::string> lines = fault_lines();
+      const std::uint64_t n = memory.read_or_zeros(layout.pointers.words, 1)[0].fault_errors;
+      std::fprintf(
+          stderr,
+          "gpufs: accesses through pointers have failed (%s so far): they read zeros, or wrote nothing. The first: %s. More is "
+          "in mount::log()\n",
+          n == 0 ? "?" : std::to_string(n).c_str(), lines.empty() ? "?" : lines.front().c_str());
+    } catch (const std::exception&) {
+      std::fprintf(stderr, "gpufs: accesses through pointers have failed: they read zeros, or wrote nothing\n");
+    }
+    if (options.on_failed_accesses == failed_accesses::abort) std::abort();
+  }
+
+  // How many requests of kernels found no slot or no answer in time: kernels know, the host need not.
+  void add_timeouts(std::vector<std::string>& lines) const {
+    const std::uint64_t n = memory.read_or_zeros(layout.words, 1)[0].io_timeouts;
+    if (n != 0)
+      lines.push_back(std::to_string(n) +
+                      " requests of kernels found no slot or no answer within io_timeout: " + std::strerror(ETIMEDOUT));
+  }
+};
+
+host_mount::host_mount(simt::platform& machine, const std::string& root, const mount_options& options) try
+    : impl_(new impl(machine, root, options)) {
+} catch (const error&) {
+  throw;
+} catch (const std::exception& cause) {
+  refuse("cannot mount '" + root + "': " + cause.what());
+}
+
+// In a thread of its own, which may go on alone: what calls that hang still use is freed when they come back, and not before.
+void host_mount::ender::operator()(impl* mount) const noexcept {
+  if (mount->process != ::getpid()) return;  // a child of fork(): the threads are the parent's, and so is what they use
+  struct progress {
+    std::mutex lock;
+    std::condition_variable ended;
+    bool done = false;
+  };
+  const auto state = std::make_shared<progress>();
+  const auto what_hangs = mount->host.what_hangs();
+  const std::chrono::nanoseconds limit = mount->options.end_timeout;
+  std::thread ending;
+  try {
+    ending = std::thread([mount, state] {
+      delete mount;
+      const std::scoped_lock hold(state->lock);
+      state->done = true;
+      state->ended.notify_all();
+    });
+  } catch (const std::system_error&) {
+    delete mount;
+    return;
+  }
+  const auto ends_within = [&](std::chrono::nanoseconds time) {
+    std::unique_lock hold(state->lock);
+    return state->ended.wait_for(hold, time, [&] { return state->done; });
+  };
+  // Once it is known what hangs: that an end takes long on a busy machine is not worth a word.
+  const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::nanoseconds silent = std::min<std::chrono::nanoseconds>(std::chrono::seconds(3), limit / 2);
+  std::chrono::nanoseconds waited{0};
+  std::string what;
+  for (auto step = silent; !ends_within(step); step = std::min<std::chrono::nanoseconds>(silent, limit - waited)) {
+    waited = std::chrono::steady_clock::now() - begin;
+    const bool told = !what.empty();
+    what = told ? what : what_hangs();
+    if (waited >= limit) {
+      std::fprintf(
+          stderr,
+          "gpufs: a mount's end waits no longer for %s; its memory and threads stay until the store answers, and what was not "
+          "written yet is written then or lost\n",
+          what.empty() ? "the store" : what.c_str());
+      ending.detach();
+      return;
+    }
+    if (told || what.empty()) continue;
+    std::fprintf(stderr, "gpufs: a mount's end waits, for up to %lld s more, for %s\n",
+                 static_cast<long long>(std::chrono::ceil<std::chrono::seconds>(limit - waited).count()), what.c_str());
+  }
+  ending.join();
+}
+
+host_mount::~host_mount() = default;
+host_mount::host_mount(host_mount&&) noexcept = default;
+host_mount& host_mount::operator=(host_mount&&) noexcept = default;
+
+const mount_layout& host_mount::layout() const { return impl_->layout; }
+const mount_options& host_mount::options() const { return impl_->options; }
+
+mount_counters host_mount::counters() const {
+  impl_->tell_faults();
+  mount_counters sum{};
+  const mount_layout& l = impl_->layout;
+  for (const file_counters& c : impl_->slots.counts()) sum += c;
+  const simt::device_memory& memory = impl_->memory;
+  for (const cache::clock_ring& r : memory.read(l.cache.rings.rings, l.cache.rings.nrings)) {
+    sum.allocations += r.allocations;
+    sum.evictions += r.evictions;
+  }
+  const cache::frame_counts frames = cache::count_frames(memory, l.cache);
+  sum.pinned_frames = frames.pinned;
+  sum.free_frames = frames.free;
+  sum.dirty_frames = frames.dirty;
+  sum.pins = frames.pins;
+  const mount_words words = impl_->slots.words();
+  sum.open_errors = words.open_errors;
+  sum.bad_file_numbers = words.bad_numbers;
+  sum.io_timeouts = words.io_timeouts;
+  sum.unpin_errors = words.unpin_errors;
+  const pointer_words pointers = memory.read_one(l.pointers.words);
+  sum.fault_errors = pointers.fault_errors;
+  sum.past_cache = pointers.past_cache;
+  sum.unwritten_pages = words.dirty_pages;
+  sum.write_backs = words.write_backs;
+  sum.bytes_written_back = words.bytes_written_back;
+  sum.write_errors = words.write_errors;
+  const service::service_counters host = impl_->host.counters();
+  sum.host_opens = host.opens;
+  sum.host_closes = host.closes;
+  sum.host_reads = host.reads;
+  sum.host_batches = host.batches;
+  sum.host_errors = host.errors;
+  return sum;
+}
+
+std::vector<file_report> host_mount::open_files() const {
+  impl_->tell_faults();
+  const auto counters = impl_->slots.counts();
+  const auto slots = impl_->slots.used();  // of more, if files were opened since
+  std::vector<file_report> reports;
+  for (std::size_t i = 0; i < std::min(slots.size(), counters.size()); ++i) {
+    if (!slot_reader::is_open(slots[i])) continue;
+    file_report report;
+    const auto known = impl_->host.describe(slots[i].handle);
+    if (!known) continue;  // closed since we read the slot
+    report.path = known->path;
+    report.reason = known->reason;
+    report.nbytes = slots[i].file_nbytes;
+    report.source = known->kind;
+    report.counters = counters[i];
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+std::vector<std::string> host_mount::log() const {
+  auto lines = impl_->host.log();
+  const auto faults = impl_->fault_lines();
+  lines.insert(lines.end(), faults.begin(), faults.end());
+  if (!faults.empty() && impl_->options.on_failed_accesses == failed_accesses::say) impl_->told_faults = true;
+  impl_->add_timeouts(lines);
+  return lines;
+}
+
+std::uint64_t host_mount::sync() {
+  impl_->tell_faults();
+  if (!impl_->options.writable) return 0;
+  const auto [lost, left] = impl_->left.write_back(false);
+  return lost + left + impl_->left.untold_errors();
+}
+
+std::uint32_t host_mount::new_view() {
+  const std::uint32_t view = impl_->nviews.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (view >= cache::private_view_number) throw error("gpufs::mount: at most 14 fault handlers in the life of a mount");
+  return view;
+}
+
+void host_mount::prepare(const std::string& path, int flags) const {
+  const bool writes = flags == O_RDWR;
+  bool again = true;
+  for (int tries = 0; again && tries < 100; ++tries) {  // stamps settle within 2 s even where they are whole seconds
+    int failure = !writes && flags != O_RDONLY ? -EINVAL : writes && !impl_->options.writable ? -EROFS : 0;
+    std::string why;
+    const int how = flags | static_cast<int>(service::open_prepared);
+    const auto opened = failure == 0 ? impl_->files->open_explained(path, how, &failure, &why) : nullptr;
+    if (!opened) {
+      std::string text = "gpufs: cannot prepare '";
+      text.append(path).append("': ").append(std::strerror(-failure));
+      if (!why.empty()) text.append(": ").append(why);
+      throw error(text);
+    }
+    again = !writes && !opened->info().settled;  // what is written in place is no version
+    if (again) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  }
+}
+
+void host_mount::trim() {
+  impl_->tell_faults();
+  impl_->windows.while_none_is_told([this] {
+    impl_->host.tell_windows_again();
+    impl_->files->trim();
+  });
+}
+
+}  // namespace gpufs

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <system_error>
+
+#include "gpufs/store/auto_store.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs {
+namespace {
+
+constexpr std::uint32_t min_page_nbytes = least_page_nbytes, max_page_nbytes = 2u << 20;
+constexpr std::uint64_t staging_budget_nbytes = 256u << 20;
+
+}  // namespace
+
+void refuse(const std::string& what) { throw error("gpufs::mount: " + what); }
+
+std::uint32_t frames_of(const mount_options& options) {
+  const std::uint64_t n = options.cache_nbytes / options.page_nbytes;
+  if (n < 1) refuse("cache_nbytes is smaller than one page");
+  if (n > (1u << 28)) refuse("cache_nbytes / page_nbytes is over 2^28 frames; use larger pages");
+  return static_cast<std::uint32_t>(n);
+}
+
+mount_options filled_in(mount_options o, const simt::platform& machine) {
+  if (!std::has_single_bit(o.page_nbytes) || o.page_nbytes < min_page_nbytes || o.page_nbytes > max_page_nbytes) {
+    refuse("page_nbytes is " + std::to_string(o.page_nbytes) + "; it must be a power of two from 512 to 2 MiB");
+  }
+  if (o.cache_nbytes == 0) {
+    o.cache_nbytes = machine.is_cuda() ? std::min<std::uint64_t>(machine.memory_nbytes() / 4, 16ull << 30) : 64u << 20;
+  }
+  if (o.max_open_files == 0 || o.max_open_files > (1u << slot_bits)) {
+    refuse("max_open_files is " + std::to_string(o.max_open_files) + "; it must be from 1 to 2^20");
+  }
+  if (o.max_mappings == 0 || o.max_mappings > (1u << 24)) refuse("max_mappings must be from 1 to 2^24");
+  o.max_mappings = std::bit_ceil(o.max_mappings);
+  if (o.pin_nbytes == 0) o.pin_nbytes = store::default_pin_nbytes();
+  const std::uint32_t nframes = frames_of(o);
+  if (o.dirty_nbytes == 0) o.dirty_nbytes = o.cache_nbytes / 4;
+  o.dirty_nbytes = std::min(o.dirty_nbytes, o.cache_nbytes / 2);
+  if (o.nrings == 0) o.nrings = std::clamp(nframes / 64, 1u, 256u);
+  o.nrings = std::min(o.nrings, nframes);
+  // Short rings, and many: a slow request holds up its own ring only.
+  const std::uint64_t payload = std::max<std::uint64_t>(o.page_nbytes, service::max_path_nbytes + 1);
+  const auto fit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(staging_budget_nbytes / payload, 128, 2048));
+  if (o.request_slots == 0) o.request_slots = 8;
+  if (o.request_rings == 0) o.request_rings = std::max(fit / o.request_slots, 1u);
+  if (!std::has_single_bit(o.request_slots) || o.request_slots < 2) refuse("request_slots must be a power of two, at least 2");
+  if (std::uint64_t{o.request_rings} * o.request_slots > 1u << 16) refuse("request_rings x request_slots must be at most 2^16");
+  if (o.nworkers > 1024) refuse("nworkers must be at most 1024");
+  if (o.store > store_kind::mapped) refuse("store is none of store_kind");
+  if (o.on_failed_accesses > failed_accesses::abort) refuse("on_failed_accesses is none of failed_accesses");
+  if (o.request_batch == 0 || o.request_batch > 64) refuse("request_batch must be from 1 to 64");
+  if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0 || o.end_timeout.count() <= 0) {
+    refuse("io_timeout and end_timeout must be positive, and frame_timeout not negative");
+  }
+  return o;
+}
+
+std::shared_ptr<store::store> make_store(simt::platform& machine, const std::string& root, const mount_options& o) {
+  if (o.custom_store) return o.custom_store;
+  if (root.find('\0') != std::string::npos) refuse("root has a NUL inside");
+  std::error_code status;
+  if (!std::filesystem::is_directory(root, status)) {
+    refuse("root '" + root + "' is not a directory" + (status ? ": " + status.message() : std::string()));
+  }
+  const store::posix_options how{.writable = o.writable};
+  switch (o.store) {
+    case store_kind::posix:
+      return std::make_shared<store::posix_store>(root, how);
+    case store_kind::mapped:
+      return std::make_shared<store::mapped_store>(machine, root, o.pin_nbytes, how);
+    case store_kind::automatic:
+      break;
+  }
+  return std::make_shared<store::auto_store>(machine, root, o.pin_nbytes, store::auto_options{.posix = how});
+}
+
+}  // namespace gpufs

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The records of accesses through pointers that failed, and what they say in words.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpufs/pointer/layout.hpp"
+#include "gpufs/simt/device_array.hpp"
+#include "gpufs/simt/device_memory.hpp"
+
+namespace gpufs {
+
+class fault_log {
+ public:
+  // Its memory: the marks are in `memory`, which must outlive it.
+  explicit fault_log(simt::device_memory& memory);
+
+  fault_record* records() const { return records_.get(); }
+  fault_mark* marks() const { return marks_; }
+
+  // Whether no record is complete. A look at all of them.
+  bool empty() const;
+  // A line for each record that is complete. path_of: of a file by its handle on the host, if that is known; nframes: the cache's.
+  using path_finder = std::function<std::optional<std::string>(std::uint32_t handle)>;
+  std::vector<std::string> lines(const path_finder& path_of, std::uint32_t nframes) const;
+
+ private:
+  const simt::device_memory& memory_;
+  simt::pinned_array<fault_record> records_;
+  fault_mark* marks_;
+};
+
+}  // namespace gpufs

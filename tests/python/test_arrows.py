@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cmake/arrows.py: the parts' includes point down only, and one that points up is found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "cmake"))
+
+import arrows  # noqa: E402
+
+
+def tree(root: Path, texts: dict[str, str]) -> Path:
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_ours_point_down() -> None:
+    assert arrows.upward(ROOT) == []
+
+
+def test_what_is_excepted_is_there() -> None:
+    for file, name in arrows.EXCEPTIONS:
+        assert f'#include "{name}"' in (ROOT / file).read_text(), f"take {file} out of the exceptions"
+
+
+def test_parts_may_use_what_those_below_them_may() -> None:
+    for part, below in arrows.PARTS.items():
+        assert part not in below
+        for other in below:
+            assert arrows.PARTS[other] <= below, f"{part} may use {other}, but not all that it uses"
+
+
+@pytest.mark.parametrize(
+    ("file", "include", "found"),
+    [
+        ("include/gpufs/file/file.hpp", "gpufs/pointer/layout.hpp", "file stands below pointer"),
+        ("include/gpufs/transport/requests.hpp", "gpufs/file/layout.hpp", "transport stands below file"),
+        ("include/gpufs/cache/frames.hpp", "gpufs/transport/wire.hpp", "cache stands below transport"),
+        ("include/gpufs/file/file.hpp", "gpufs/mount.hpp", "file stands below mount"),
+        ("include/gpufs/file/file.hpp", "gpufs/service/service.hpp", "file stands below service"),
+        ("src/transport/rings.hpp", "../service/core.hpp", "transport stands below service"),
+        ("src/cache/make_layout.cpp", "../mount/options.hpp", "cache stands below mount"),
+        ("include/gpufs/par/sort.hpp", "gpufs/file/file.hpp", "does not know where the part 'par' stands"),
+    ],
+)
+def test_one_that_points_up_is_found(tmp_path: Path, file: str, include: str, found: str) -> None:
+    target = include.replace("../", "src/") if include.startswith("../") else f"include/{include}"
+    root = tree(tmp_path, {file: f'#pragma once\n  #include "{include}"\n', target: ""})
+    assert [line for line in arrows.upward(root) if line.startswith(file) and found in line]
+
+
+@pytest.mark.parametrize(
+    ("file", "include"),
+    [
+        ("include/gpufs/pointer/map.hpp", "gpufs/file/file.hpp"),
+        ("include/gpufs/file/file.hpp", "gpufs/version.hpp"),
+        ("src/file/left_pages.hpp", "gpufs/service/service.hpp"),
+        ("src/mount/mount.cpp", "../pointer/make_layout.hpp"),
+        ("src/mount/mount.cpp", "leftovers.hpp"),
+        ("src/apps/collage/library.cpp", "gpufs/gpufs.hpp"),
+    ],
+)
+def test_one_that_points_down_is_not(tmp_path: Path, file: str, include: str) -> None:
+    target = (
+        (Path(file).parent / include) if (ROOT / Path(file).parent / include).is_file() else Path(f"include/{include}")
+    )
+    assert arrows.upward(tree(tmp_path, {file: f'#include "{include}"\n', target.as_posix(): ""})) == []
