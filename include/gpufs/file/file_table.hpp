@@ -246,7 +246,7 @@ class file_table : public file_slots {
 
   // Looks for a live slot of this path and takes a reference, as a look-up pins a page. Without the chain's lock the chain may
   // change under us; then the walk strays and ends after max_steps, and the caller looks again under the lock.
-  GPUFS_DEVICE_COLD std::uint32_t join(path_bucket& chain, const path_name& name, std::uint32_t max_steps) const {
+  GPUFS_DEVICE std::uint32_t join(path_bucket& chain, const path_name& name, std::uint32_t max_steps) const {
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire);
     for (std::uint32_t steps = 0; next != 0 && steps < max_steps; ++steps) {
       const std::uint32_t index = next - 1;
@@ -264,7 +264,7 @@ class file_table : public file_slots {
 
   // Takes a reference to the file that the host knows by `handle`, and says is open for writing in this slot: whichever path it was
   // opened by, and whether that one still leads to it or not. False: it is being closed, or was. Waits for who is opening it.
-  GPUFS_DEVICE_COLD bool join_file(std::uint32_t index, std::uint32_t handle) const {
+  GPUFS_DEVICE bool join_file(std::uint32_t index, std::uint32_t handle) const {
     if (index >= mount_.files.nslots) return false;
     file_slot& slot = mount_.files.slots[index];
     // The acquire meets link's release; and wait_open's the opener's.
@@ -381,7 +381,7 @@ class file_table : public file_slots {
     return file_nbytes <= 0 || (last_page + 1) >> cache::page_number_bits == 0;
   }
 
-  GPUFS_DEVICE_COLD int wait_open(file_slot& slot) const {
+  GPUFS_DEVICE int wait_open(file_slot& slot) const {
     const simt::deadline until(2 * mount_.io_timeout_ns);
     simt::backoff pause;
     for (;;) {
@@ -394,7 +394,7 @@ class file_table : public file_slots {
   }
 
   // Opening failed, or led to another slot: nobody can join any more, and those who wait are told.
-  GPUFS_DEVICE_COLD void fail(path_bucket& chain, file_slot& slot, std::uint32_t index, int error) const {
+  GPUFS_DEVICE void fail(path_bucket& chain, file_slot& slot, std::uint32_t index, int error) const {
     const bool locked = paths().lock(chain, simt::deadline(mount_.io_timeout_ns));
     if (locked) {
       paths().unlink(chain, index);
@@ -417,7 +417,7 @@ class file_table : public file_slots {
 
   // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. 0, what the
   // host said when it closed the file, or -EBADF and !held when there was none.
-  GPUFS_DEVICE_COLD int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
+  GPUFS_DEVICE int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
     file_slot& slot = mount_.files.slots[index];
     // Read while we hold the slot: once it is given back, it may be freed and taken for another path before we look again.
     const std::uint32_t generation = generation_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
@@ -476,7 +476,7 @@ class file_table : public file_slots {
     bool asked;  // else no slot of a request ring came in time
     int error;
   };
-  GPUFS_DEVICE_COLD closed_on_host close_on_host(std::uint32_t handle, std::uint64_t stored_nbytes, std::uint32_t start) const {
+  GPUFS_DEVICE closed_on_host close_on_host(std::uint32_t handle, std::uint64_t stored_nbytes, std::uint32_t start) const {
     const simt::deadline until(mount_.io_timeout_ns);
     const mount_requests rings(mount_);
     const auto ticket = rings.take(start, until);
