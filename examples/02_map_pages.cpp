@@ -44,7 +44,7 @@ int main() {
   folder.write("numbers", bytes);
 
   gpufs::mount fs(folder.path(), {.cache_nbytes = bytes.size() / 16, .page_nbytes = 4096});
-  fs.prepare("numbers");  // registered before the kernel runs, not while it waits
+  fs.prepare("numbers");  // registered before the kernel runs, so it pulls from the first miss on
   const example::device_array<std::uint64_t> sum(1);
   const example::device_array<int> error(1);
   gpufs::simt::launch({.grid = 4, .block = 64}, sum_file{fs.ref(), sum.get(), error.get()});

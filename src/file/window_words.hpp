@@ -16,9 +16,9 @@ class window_words {
   window_words(const simt::device_memory& memory, const file_mount& mount) : memory_(memory), mount_(mount) {}
 
   // More of the file in this slot is registered; it is open. The slot number came from the device. False: not now,
-  // while_none_is_told.
+  // while_none_is_told. Of windows that are smaller than a page it tells nothing: all of a page must be registered.
   bool tell(std::uint32_t slot, const file_windows& what) {
-    if (slot >= mount_.files.nslots) return true;
+    if (slot >= mount_.files.nslots || what.shift < mount_.cache.frames.page_shift) return true;
     const std::unique_lock hold(lock_, std::try_to_lock);
     if (!hold) return false;
     file_windows* const to = mount_.files.windows + slot;

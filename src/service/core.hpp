@@ -89,14 +89,19 @@ struct core {
     const bool known = file.told_in.load(std::memory_order_relaxed) == told_rounds.load(std::memory_order_relaxed);
     return file.file->windows().registered != (known ? file.told.load(std::memory_order_relaxed) : 0);
   }
-  // Tells it.
+  // Tells it. Where it does not listen now, the next tick of the watch tries again, and nobody asks for a look before.
   void tell_windows(open_files::entry& file) {
     const std::scoped_lock hold(on_windows_lock);
-    if (!on_windows || !has_new_windows(file)) return;
+    if (!on_windows) return;
+    file.awaits_look.store(false, std::memory_order_relaxed);  // before we look: what is registered later is asked for again
+    if (!has_new_windows(file)) return;
     const store::window_view view = file.file->windows();
     const std::uint64_t round = told_rounds.load(std::memory_order_relaxed);
     try {
-      if (!on_windows(file.device_number, file.file->info().pull_base, view)) return;
+      if (!on_windows(file.device_number, file.file->info().pull_base, view)) {
+        file.awaits_look.store(true, std::memory_order_relaxed);
+        return;
+      }
       file.told.store(view.registered, std::memory_order_relaxed);
       file.told_in.store(round, std::memory_order_relaxed);
     } catch (const std::exception& e) {  // as above
@@ -120,7 +125,7 @@ struct core {
   std::atomic<std::uint64_t> nstale{0};
   std::mutex on_stale_lock;
   std::function<void(std::uint32_t, std::uint32_t)> on_stale;  // device's number, handle: tells the device
-  std::function<void(open_files::entry&)> tell_soon;  // has tell_windows called by another thread; constant while workers run
+  std::function<void(open_files::entry&)> look_soon;  // by the watch, at a file with new windows; constant while workers run
   std::mutex on_windows_lock;
   std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> on_windows;
   std::atomic<std::uint64_t> told_rounds{1};           // how often the device has forgotten what it was told of windows, and one

@@ -80,7 +80,7 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   e.remote.store(how.remote, std::memory_order_relaxed);
   e.how.store(how.how, std::memory_order_relaxed);
   e.told.store(0, std::memory_order_relaxed);
-  e.tells.store(false, std::memory_order_relaxed);
+  e.awaits_look.store(false, std::memory_order_relaxed);
   e.stale.store(false, std::memory_order_relaxed);
   nopen_.fetch_add(1, std::memory_order_relaxed);
   entered result{.handle = handle_of(e)};

@@ -106,7 +106,7 @@ struct service::impl {
     if (!shared.files) throw std::invalid_argument("gpufs::service: no store");
     raise_descriptor_limit(shared.options.max_open_files, shared.log);
     report->of = &shared;
-    shared.tell_soon = [this](open_files::entry& file) { watching.tell_soon(file); };
+    shared.look_soon = [this](open_files::entry& file) { watching.look_soon(file); };
     try {
       for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) add_worker();
       guard = std::thread([this] { look_for_hung(); });

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "clock.hpp"
@@ -28,26 +29,17 @@ void watch::end() {
   }
 }
 
-void watch::tell_soon(open_files::entry& file) {
-  if (file.tells.exchange(true, std::memory_order_relaxed)) return;
+void watch::look_soon(open_files::entry& file) noexcept {
+  if (file.awaits_look.exchange(true, std::memory_order_relaxed)) return;
   {
     const std::scoped_lock hold(lock_);
-    soon_.push_back(core_.open.handle_of(file));
-  }
-  wake_.notify_all();
-}
-
-// Under the lock, but while it tells.
-void watch::tell(std::unique_lock<std::mutex>& hold) {
-  const std::vector<std::uint32_t> handles = std::exchange(soon_, {});
-  hold.unlock();
-  for (const std::uint32_t handle : handles) {
-    if (const open_files::ref file = core_.open.acquire(handle)) {
-      file->tells.store(false, std::memory_order_relaxed);
-      core_.tell_windows(*file.get());
+    try {
+      soon_.push_back(core_.open.handle_of(file));
+    } catch (const std::bad_alloc&) {  // the next tick looks at it, too
+      return;
     }
   }
-  hold.lock();
+  wake_.notify_all();
 }
 
 void watch::look_for_hung() {
@@ -90,14 +82,15 @@ void watch::run(looker& self) {
   for (;;) {
     wake_.wait_until(hold, next, [&] { return over() || !soon_.empty(); });
     if (over()) break;
-    if (!soon_.empty()) {
-      tell(hold);
-      continue;
-    }
-    next = std::chrono::steady_clock::now() + core_.options.watch_interval;
-    if (core_.open.npull() == 0) continue;
+    const bool soon = !soon_.empty();
     const std::size_t first = cursor_;
-    handles = core_.open.pull_handles(most, &cursor_);
+    if (soon) {
+      handles = std::exchange(soon_, {});
+    } else {
+      next = std::chrono::steady_clock::now() + core_.options.watch_interval;
+      if (core_.open.npull() == 0) continue;
+      handles = core_.open.pull_handles(most, &cursor_);
+    }
     hold.unlock();
     std::uint64_t now = clock_ns();
     const std::uint64_t until = now + budget_ns;
@@ -107,7 +100,7 @@ void watch::run(looker& self) {
       if (n % 16 == 0) goes_on &= (now = clock_ns()) <= until;
     }
     hold.lock();
-    if (n < handles.size() && !over()) cursor_ = first + n;  // wraps in pull_handles
+    if (!soon && n < handles.size() && !over()) cursor_ = first + n;  // wraps in pull_handles; ticks look at those of soon_, too
   }
   hold.unlock();
   self.ended.store(true, std::memory_order_release);  // meets look_for_hung()'s acquire

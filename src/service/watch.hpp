@@ -22,7 +22,7 @@ class watch {
   // Looks no more; waits for looks that hang.
   void end();
   // More windows of the file are registered than the device has been told of: it is told at once, not only at the next look.
-  void tell_soon(open_files::entry& file);
+  void look_soon(open_files::entry& file) noexcept;
   // Starts another thread in place of one that hangs. Called by one thread.
   void look_for_hung();
 
@@ -34,7 +34,6 @@ class watch {
   };
   void add_looker();
   void run(looker& self);
-  void tell(std::unique_lock<std::mutex>& hold);
   bool look_at(looker& self, std::uint32_t handle, std::uint64_t now_ns);
 
   core& core_;
@@ -42,7 +41,7 @@ class watch {
   std::condition_variable wake_;
   bool end_ = false;
   std::size_t cursor_ = 0;                        // as pull_handles() has it
-  std::vector<std::uint32_t> soon_;               // handles of files that tell_soon() was called for
+  std::vector<std::uint32_t> soon_;               // handles of files that look_soon() was called for
   std::vector<std::unique_ptr<looker>> lookers_;  // the last one looks, the others end when they come back
 };
 

@@ -214,7 +214,7 @@ void worker::finish(std::span<work> read) {
     out.result = w.nbytes;
     answer(w, out);
   }
-  if (by_windows && core_.has_new_windows(from)) core_.tell_soon(from);
+  if (by_windows && core_.has_new_windows(from)) core_.look_soon(from);
 }
 
 // Before who asked hears of it, who opens the file from then on does not share a version that has ended.

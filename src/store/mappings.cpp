@@ -323,6 +323,11 @@ void mappings::register_wanted(time_point& due) noexcept {
     if (m->users == 1) {  // nobody has the file open any more
       end_window(*m, i, window_state::none);
     } else if (nbytes > budget_nbytes_ - pinned_nbytes_) {
+      try {  // who waits for all of it is told
+        m->failure = over_budget(nbytes);
+      } catch (const std::bad_alloc&) {
+        m->failure.clear();
+      }
       end_window(*m, i, window_state::refused);
     } else {
       pinned_nbytes_ += nbytes;

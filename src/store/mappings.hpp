@@ -87,7 +87,8 @@ class mappings {
   use acquire(const file_info& info, int fd, std::string* why);
   // The same, of which nothing need be registered: windows are once host threads have read as much of them as they have bytes
   // (note_missed). A miss that is pulled saves some 0.08 us for 4 KiB, and registering costs 0.22 us for as much of a window: it
-  // pays after some three passes, so who waits for one pass loses little whatever comes. Waits for nothing.
+  // pays after some three passes, so who waits for one pass loses little whatever comes. Waits for no registration,
+  // but for the system's mmap, which waits while CUDA pins a window of another file.
   use acquire_windows(const file_info& info, int fd, std::string* why);
   // As acquire(), for the device to write: of the file's pages, which it must have all, whatever version they are.
   use acquire_to_write(const file_info& info, int fd, std::string* why);

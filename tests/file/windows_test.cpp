@@ -24,9 +24,10 @@ class windows : public ::testing::Test {
     dir.add("g", nbytes, 2);
     let_file_times_pass();
   }
-  mount make(const std::shared_ptr<store::auto_store>& files) const {
+  mount make(const std::shared_ptr<store::auto_store>& files, std::uint32_t page_nbytes = page, std::uint32_t nframes = 8) const {
     mount_options o;
-    o.cache_nbytes = 8 * page;
+    o.page_nbytes = page_nbytes;
+    o.cache_nbytes = std::uint64_t{nframes} * page_nbytes;
     o.max_open_files = 16;
     o.custom_store = files;
     return mount(dir.path(), o);
@@ -61,6 +62,15 @@ TEST_F(windows, what_does_not_fit_the_budget_stays_staged) {
   EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) != 0 && files->usage().pinned_nbytes >= window; }));
   for (int i = 0; i < 5; ++i) EXPECT_GT(pass(m, "f", 1), 0u);
   EXPECT_LE(files->usage().pinned_nbytes, 2 * window);
+}
+
+// Else the device would read what is not registered. Two frames, so that the file does not fit.
+TEST_F(windows, pages_that_are_larger_stay_staged) {
+  const auto files = by_windows(dir.path());
+  const mount m = make(files, 2 * window, 2);
+  const host_file held(m, "f");
+  EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) != 0 && files->usage().pinned_nbytes >= 3 * window; }));
+  for (int i = 0; i < 5; ++i) EXPECT_GT(pass(m, "f", 1), 0u);
 }
 
 TEST_F(windows, what_is_prepared_is_pulled_at_once) {
