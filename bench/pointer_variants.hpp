@@ -65,7 +65,7 @@ GPUFS_DEVICE_COLD std::uint64_t pin_by_tlb(gpufs::mapping_name name, std::uint32
   std::uint32_t frame = page == detail::no_page ? no_frame : mine.frame_of(page);
   const bool in_tlb = frame != no_frame;
   if (warp.any(!in_tlb && page != detail::no_page)) {
-    const gpufs::cache::hash_table table(detail::entry_of(name)->table);
+    const gpufs::cache::hash_table table(detail::entry_of(name)->hit.table);
     const std::uint32_t found = page == detail::no_page ? no_frame : table.first(gpufs::cache::make_key(id, page));
     if (!in_tlb) frame = found;
   }
@@ -102,7 +102,7 @@ class short_ptr {
   // From an unlinked pointer; files of up to 1 TiB, in a cache of up to 8 Mi frames.
   GPUFS_DEVICE explicit short_ptr(const gpufs::ptr<const T>& from)
       : word_(static_cast<std::uint64_t>(from.offset())),
-        frames_(from ? reinterpret_cast<std::uint64_t>(gpufs::detail::entry_of(from.mapped())->frames.data) : 0),
+        frames_(from ? reinterpret_cast<std::uint64_t>(gpufs::detail::entry_of(from.mapped())->hit.frames.data) : 0),
         from_(from.mapped()),
         within_(from.within()) {}
   GPUFS_DEVICE short_ptr(const short_ptr& other)

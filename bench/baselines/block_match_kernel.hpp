@@ -33,7 +33,7 @@ struct block_match_kernel : apps::collage::match_kernel<Mount> {
     for (std::uint32_t t = 0; t < ntables; ++t) {
       std::int32_t sum = 0;
       for (std::uint32_t done = 0; done < projection_nbytes;) {
-        page p = gpufs::map_page(block, library, static_cast<std::int64_t>(this->projections + t * projection_nbytes + done));
+        page p = map_page(block, library, static_cast<std::int64_t>(this->projections + t * projection_nbytes + done));
         if (p.error() != 0) return failed(photo_block, step::projections, p.error());
         const std::uint32_t left = projection_nbytes - done;
         const std::uint32_t nrows = (p.nbytes() < left ? p.nbytes() : left) / max_key_nbits;
@@ -82,7 +82,7 @@ struct block_match_kernel : apps::collage::match_kernel<Mount> {
       const std::uint64_t offset = this->histograms + std::uint64_t{id} * this->histogram_stride;
       float sum = 0;
       for (std::uint32_t done = 0; done < histogram_nbytes;) {
-        page p = gpufs::map_page(block, library, static_cast<std::int64_t>(offset + done));
+        page p = map_page(block, library, static_cast<std::int64_t>(offset + done));
         if (p.error() != 0) return failed(photo_block, step::histogram, p.error());
         const std::uint32_t left = histogram_nbytes - done;
         const std::uint32_t nbytes = p.nbytes() < left ? p.nbytes() : left;

@@ -10,7 +10,7 @@ inline namespace GPUFS_MACHINE {
 // A page_cache's Allocator.
 class fifo_rings {
  public:
-  GPUFS_HOST_DEVICE explicit fifo_rings(const cache::cache_layout& cache) : resident_(cache.resident) {}
+  GPUFS_DEVICE explicit fifo_rings(const cache::cache_layout& cache) : all_(original_of(cache)) {}
 
   struct result {
     cache::frame_index frame;  // claimed, when `found`
@@ -21,7 +21,7 @@ class fifo_rings {
 
   template <class Erase>
   GPUFS_DEVICE result allocate(const cache::frames& pages, std::uint32_t start, std::uint32_t attempt, Erase erase) const {
-    const original_layout& all = original_of_resident(resident_);
+    const original_layout& all = all_;
     const std::uint32_t index = (start + attempt) % all.fifo.nrings;
     fifo_ring& ring = all.fifo.rings[index];
     const simt::atomic_ref<std::uint64_t> head(ring.head), tail(ring.tail);
@@ -61,7 +61,7 @@ class fifo_rings {
     bool changing;  // a frame was seen that is about to change
   };
 
-  GPUFS_DEVICE std::uint32_t all_rings() const { return original_of_resident(resident_).fifo.nrings; }
+  GPUFS_DEVICE std::uint32_t all_rings() const { return all_.fifo.nrings; }
   GPUFS_DEVICE static std::uint32_t& slot(const original_layout& all, const fifo_ring& ring, std::uint64_t position) {
     return all.fifo.order[ring.first + position % ring.nframes];
   }
@@ -123,7 +123,7 @@ class fifo_rings {
     return got;
   }
 
-  const cache::cache_layout* resident_;
+  const original_layout& all_;
 };
 
 }  // namespace GPUFS_MACHINE

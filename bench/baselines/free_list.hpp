@@ -10,7 +10,7 @@ inline namespace GPUFS_MACHINE {
 // A page_cache's Allocator.
 class free_list {
  public:
-  GPUFS_HOST_DEVICE explicit free_list(const cache::cache_layout& cache) : resident_(cache.resident) {}
+  GPUFS_DEVICE explicit free_list(const cache::cache_layout& cache) : all_(original_of(cache)) {}
 
   struct result {
     cache::frame_index frame;  // claimed, when `found`
@@ -21,8 +21,7 @@ class free_list {
 
   template <class Erase>
   GPUFS_DEVICE result allocate(const cache::frames& pages, std::uint32_t, std::uint32_t, Erase erase) const {
-    const original_layout& all = original_of_resident(resident_);
-    list_words& list = *all.list.words;
+    list_words& list = *all_.list.words;
     const simt::atomic_ref<std::uint32_t> lock(list.lock);
     const simt::deadline until(lock_timeout_ns);
     simt::backoff pause(256);
@@ -32,13 +31,13 @@ class free_list {
       pause();
     }
     result got{cache::frame_index{}, false, false, false};
-    if (list.nfree == 0) got.transient = evict(pages, all, erase);
+    if (list.nfree == 0) got.transient = evict(pages, erase);
     if (list.nfree != 0) {
-      const std::uint32_t frame = all.list.free[--list.nfree];
-      all.list.order[list.newest++ % pages.count()] = frame;
+      const std::uint32_t frame = all_.list.free[--list.nfree];
+      all_.list.order[list.newest++ % pages.count()] = frame;
       got.frame = cache::frame_index{frame};
       got.found = pages.take_free(got.frame);
-      simt::atomic_ref<std::uint64_t>(all.rings.rings[0].allocations).add_relaxed(1);
+      simt::atomic_ref<std::uint64_t>(all_.rings.rings[0].allocations).add_relaxed(1);
     }
     lock.store(0, std::memory_order_release);
     return got;
@@ -54,35 +53,35 @@ class free_list {
   // Looks at the frames that were allocated first. What cannot go (pinned) goes behind the others. True when one is about to
   // change.
   template <class Erase>
-  GPUFS_DEVICE static bool evict(const cache::frames& pages, const original_layout& all, Erase erase) {
+  GPUFS_DEVICE bool evict(const cache::frames& pages, Erase erase) const {
     using namespace cache::frame_state;
-    list_words& list = *all.list.words;
+    list_words& list = *all_.list.words;
     const std::uint32_t n = pages.count();
     const std::uint32_t in_use = static_cast<std::uint32_t>(list.newest - list.oldest);
     const std::uint32_t looks = in_use < max_looks ? in_use : max_looks;
     const std::uint32_t wanted = n / 8 < 1 ? 1 : n / 8 < batch ? n / 8 : batch;
     bool changing = false;
     for (std::uint32_t i = 0; i < looks && list.nfree < wanted; ++i) {
-      const std::uint32_t frame = all.list.order[list.oldest++ % n];
+      const std::uint32_t frame = all_.list.order[list.oldest++ % n];
       const cache::frame_index f{frame};
       const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
       changing |= (now & (filling | claimed)) != 0;
       if ((now & (pin_mask | filling | claimed)) != 0 || !pages.claim(f, now)) {
         changing |= (now & pin_mask) == 0;  // somebody pins it, or changes it, just now
-        all.list.order[list.newest++ % n] = frame;
+        all_.list.order[list.newest++ % n] = frame;
         continue;
       }
       if ((now & failed) == 0) {
         erase(f);
-        simt::atomic_ref<std::uint64_t>(all.rings.rings[0].evictions).add_relaxed(1);
+        simt::atomic_ref<std::uint64_t>(all_.rings.rings[0].evictions).add_relaxed(1);
       }
       pages.release(f);
-      all.list.free[list.nfree++] = frame;
+      all_.list.free[list.nfree++] = frame;
     }
     return changing;
   }
 
-  const cache::cache_layout* resident_;
+  const original_layout& all_;
 };
 
 }  // namespace GPUFS_MACHINE

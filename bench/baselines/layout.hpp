@@ -107,7 +107,7 @@ struct alignas(128) time_shard {
 };
 inline constexpr std::uint32_t ntime_shards = 64;
 
-// In device memory; cache_layout::resident of a baseline's cache names the cache_layout in it.
+// In device memory.
 struct original_layout : cache::cache_layout {
   radix_storage tree;
   list_storage list;

@@ -7,6 +7,7 @@
 
 #include "baselines/fifo_rings.hpp"
 #include "baselines/free_list.hpp"
+#include "baselines/original_file.hpp"
 #include "baselines/original_storage.hpp"
 #include "baselines/radix_tree.hpp"
 #include "gpufs/gpufs.hpp"
@@ -48,15 +49,10 @@ inline mount_options original_host_side(mount_options options) {
 template <class Cache>
 class original_mount : public host_mount {
  public:
-  using reference = basic_mount_ref<Cache>;
-
   explicit original_mount(const std::string& root, const mount_options& options = {}, storage_options storage = {})
-      : host_mount(simt::this_platform(), root, options),
-        storage_(simt::this_platform(), host_mount::layout().cache, with_tree(storage)),
-        layout_(host_mount::layout(), storage_.layout()) {}
+      : host_mount(simt::this_platform(), root, options), storage_(simt::this_platform(), layout().cache, with_tree(storage)) {}
 
-  reference ref() const { return reference(layout_.value); }
-  const mount_layout& layout() const { return layout_.value; }
+  original_ref<Cache> ref() const { return {resident(), storage_.device()}; }
   original_storage& storage() { return storage_; }
 
  private:
@@ -65,20 +61,7 @@ class original_mount : public host_mount {
     return storage;
   }
 
-  // The mount's layout with the other cache in it, and its copy in device memory.
-  struct own_layout {
-    own_layout(const mount_layout& from, const cache::cache_layout& cache) : value(from), device(1) {
-      value.cache = cache;
-      value.resident = device.get();
-      device.write_one(value);
-    }
-
-    mount_layout value;
-    simt::device_array<mount_layout> device;
-  };
-
   original_storage storage_;
-  own_layout layout_;
 };
 
 }  // namespace GPUFS_MACHINE

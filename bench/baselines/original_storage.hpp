@@ -18,11 +18,11 @@ struct storage_options {
   std::uint64_t counted_end = 0;
 };
 
-// Owns the memory. Host only. Kernels that use layout() must have ended before it goes, and its cache must outlive it.
+// Owns the memory. Host only. Kernels that use device() must have ended before it goes, and its cache must outlive it.
 class original_storage {
  public:
   original_storage(simt::platform& machine, const cache::cache_layout& cache, const storage_options& options = {})
-      : memory_(machine), cache_(cache) {
+      : memory_(machine) {
     original_layout all{};
     static_cast<cache::cache_layout&>(all) = cache;
     if (options.tree) all.tree = make_tree(cache.frames.nframes);
@@ -32,13 +32,9 @@ class original_storage {
     all.counted_first = options.counted_first;
     all.counted_end = options.counted_end;
     device_ = memory_.allocate<original_layout>(std::vector<original_layout>(1, all));
-    all.resident = device_;
-    memory_.write_one(device_, all);
-    cache_.resident = device_;
   }
 
   // What kernels get in the place of the cache's own layout.
-  const cache::cache_layout& layout() const { return cache_; }
   const original_layout* device() const { return device_; }
 
   // Sums since the start, or the last reset. No kernel runs.
@@ -95,7 +91,6 @@ class original_storage {
   }
 
   simt::device_memory memory_;
-  cache::cache_layout cache_;
   time_shard* times_ = nullptr;
   original_layout* device_ = nullptr;
 };

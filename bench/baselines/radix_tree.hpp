@@ -11,7 +11,7 @@ inline namespace GPUFS_MACHINE {
 template <class Times = untimed>
 class radix_tree {
  public:
-  GPUFS_HOST_DEVICE explicit radix_tree(const cache::cache_layout& cache) : resident_(cache.resident) {}
+  GPUFS_DEVICE explicit radix_tree(const cache::cache_layout& cache) : all_(original_of(cache)) {}
 
   // Calls visit(frame) for the entry of `key`, if there is one. Without the lock: a walk that met a change is made once more, and
   // then given up; a miss is certain only under the lock.
@@ -121,7 +121,7 @@ class radix_tree {
     simt::atomic_ref<std::uint32_t>(word).store(value, std::memory_order_relaxed);
   }
 
-  GPUFS_DEVICE const original_layout& all() const { return original_of_resident(resident_); }
+  GPUFS_DEVICE const original_layout& all() const { return all_; }
   GPUFS_DEVICE radix_words& words() const { return *all().tree.words; }
   GPUFS_DEVICE radix_node* nodes() const { return all().tree.nodes; }
 
@@ -224,7 +224,7 @@ class radix_tree {
     version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_release);  // meets find's acquire
   }
 
-  const cache::cache_layout* resident_;
+  const original_layout& all_;
   mutable bool locked_ = false;
 };
 

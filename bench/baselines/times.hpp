@@ -8,9 +8,9 @@
 namespace gpufs::baselines {
 inline namespace GPUFS_MACHINE {
 
-// What original_storage made, from the `resident` of its layout().
-GPUFS_DEVICE const original_layout& original_of_resident(const cache::cache_layout* resident) {
-  return *static_cast<const original_layout*>(resident);
+// What original_storage made, of which this is the beginning.
+GPUFS_DEVICE const original_layout& original_of(const cache::cache_layout& cache) {
+  return static_cast<const original_layout&>(cache);
 }
 
 struct untimed {
@@ -29,20 +29,20 @@ struct timed {
 template <class Allocator>
 class timed_allocator {
  public:
-  GPUFS_HOST_DEVICE explicit timed_allocator(const cache::cache_layout& cache) : inner_(cache), resident_(cache.resident) {}
+  GPUFS_DEVICE explicit timed_allocator(const cache::cache_layout& cache) : inner_(cache), all_(original_of(cache)) {}
 
   template <class Erase>
   GPUFS_DEVICE auto allocate(const cache::frames& pages, std::uint32_t start, std::uint32_t attempt, Erase erase) const {
     const std::uint64_t begin = timed::now();
     const auto result = inner_.allocate(pages, start, attempt, erase);
-    timed::add(original_of_resident(resident_), &time_shard::allocate_ns, timed::now() - begin);
+    timed::add(all_, &time_shard::allocate_ns, timed::now() - begin);
     return result;
   }
   GPUFS_DEVICE std::uint32_t attempts_for_all(const cache::frames& pages) const { return inner_.attempts_for_all(pages); }
 
  private:
   Allocator inner_;
-  const cache::cache_layout* resident_;
+  const original_layout& all_;
 };
 
 // A cache whose calls are timed and counted. Giving back a mapped page is one atomic and is not counted.
@@ -53,49 +53,48 @@ class timed_cache {
   using acquired = typename Cache::acquired;
   using timeouts = typename Cache::timeouts;
 
-  GPUFS_HOST_DEVICE explicit timed_cache(const cache::cache_layout& cache) : inner_(cache), resident_(cache.resident) {
-#if !GPUFS_ON_CUDA || defined(__CUDA_ARCH__)
-    begin_ns_ = timed::now();
-#endif
-  }
+  GPUFS_DEVICE explicit timed_cache(const cache::cache_layout& cache)
+      : inner_(cache), all_(original_of(cache)), begin_ns_(timed::now()) {}
 
   GPUFS_DEVICE const cache::frames& pages() const { return inner_.pages(); }
 
   GPUFS_DEVICE acquired acquire(cache::page_key key, std::uint32_t start, const timeouts& limits) const {
+    return acquire(key, start, [&] { return limits; });
+  }
+  template <std::invocable Limits>
+  GPUFS_DEVICE acquired acquire(cache::page_key key, std::uint32_t start, Limits limits) const {
     const std::uint64_t begin = timed::now();
     const acquired got = inner_.acquire(key, start, limits);
-    const original_layout& all = original_of_resident(resident_);
-    timed::add(all, got.what == role::waited ? &time_shard::wait_ns : &time_shard::access_ns, timed::now() - begin);
-    timed::add(all, &time_shard::accesses, 1);
-    if (got.what == role::fill) timed::add(all, &time_shard::misses, 1);
+    timed::add(all_, got.what == role::waited ? &time_shard::wait_ns : &time_shard::access_ns, timed::now() - begin);
+    timed::add(all_, &time_shard::accesses, 1);
+    if (got.what == role::fill) timed::add(all_, &time_shard::misses, 1);
     const std::uint64_t page = static_cast<std::uint64_t>(key) & ((std::uint64_t{1} << cache::page_number_bits) - 1);
-    if (page >= all.counted_first && page < all.counted_end) {
-      timed::add(all, &time_shard::counted_accesses, 1);
-      if (got.what == role::fill) timed::add(all, &time_shard::counted_misses, 1);
+    if (page >= all_.counted_first && page < all_.counted_end) {
+      timed::add(all_, &time_shard::counted_accesses, 1);
+      if (got.what == role::fill) timed::add(all_, &time_shard::counted_misses, 1);
     }
     return got;
   }
 
   // Of an object that was made when the fill began.
   GPUFS_DEVICE void end_fill(cache::page_key key, cache::frame_index f, int error) const {
-    const original_layout& all = original_of_resident(resident_);
     const std::uint64_t begin = timed::now();
-    timed::add(all, &time_shard::fill_ns, begin - begin_ns_);
+    timed::add(all_, &time_shard::fill_ns, begin - begin_ns_);
     inner_.end_fill(key, f, error);
-    timed::add(all, &time_shard::access_ns, timed::now() - begin);
+    timed::add(all_, &time_shard::access_ns, timed::now() - begin);
   }
 
   GPUFS_DEVICE void unpin(cache::frame_index f) const {
     const std::uint64_t begin = timed::now();
     inner_.unpin(f);
-    timed::add(original_of_resident(resident_), &time_shard::access_ns, timed::now() - begin);
+    timed::add(all_, &time_shard::access_ns, timed::now() - begin);
   }
   GPUFS_DEVICE bool unpin_checked(cache::frame_index f) const { return inner_.unpin_checked(f); }
 
  private:
   Cache inner_;
-  const cache::cache_layout* resident_;
-  std::uint64_t begin_ns_ = 0;
+  const original_layout& all_;
+  std::uint64_t begin_ns_;
 };
 
 // A kernel whose callers' time is added up: `Caller` is the group (a warp, a block) that makes the calls.

@@ -18,7 +18,7 @@ class mount : public host_mount {
   explicit mount(const std::string& root, const mount_options& options = {}) : host_mount(simt::this_platform(), root, options) {}
 
   // What kernels get, by value; valid while the mount lives.
-  mount_ref ref() const { return mount_ref(layout()); }
+  mount_ref ref() const { return mount_ref(resident()); }
 };
 
 }  // namespace GPUFS_MACHINE

@@ -20,23 +20,23 @@ inline namespace GPUFS_MACHINE {
 
 namespace detail {
 
-template <class Mount>
+template <class File>
 struct open_for_host {
-  Mount fs;
+  mount_ref fs;
   int flags;
-  std::int32_t* number;
+  File* opened;
   char path[service::max_path_nbytes + 1];
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
-    const auto opened = open(warp, fs, path, flags);
-    if (warp.leader()) *number = static_cast<std::int32_t>(opened.number());
+    const File got = open(warp, fs, path, flags);
+    if (warp.leader()) *opened = got;
   }
 };
 
-template <class Mount>
+template <class File>
 struct close_for_host {
-  basic_file<Mount> opened;
+  File opened;
   std::int32_t* result;
 
   GPUFS_DEVICE void operator()() const {
@@ -53,20 +53,19 @@ struct close_for_host {
 // kernels have written is then in the file's host page cache. Neither waits for other kernels that run, but for room on the device
 // beside them. Move-only. The mount, and kernels that use the file, must end after, and before it. In a child of fork() its end
 // does nothing, as the mount's: the file is the parent's.
-template <class Mount>  // a template, so that who does without compiles no kernel
+template <class File>  // gpufs::file; a template, so that a program without one compiles no kernel
 class basic_host_file {
  public:
   // Throws std::system_error with open's errno, or EINVAL for a path with a NUL in it; simt::launch_error.
   template <class Fs>  // gpufs::mount
-  basic_host_file(const Fs& fs, const std::string& path, int flags = O_RDONLY)
-      : file_(fs.ref(), file_number{-EBADF}), path_(path), process_(::getpid()) {
-    detail::open_for_host<Mount> kernel{fs.ref(), flags, nullptr, {}};
+  basic_host_file(const Fs& fs, const std::string& path, int flags = O_RDONLY) : path_(path), process_(::getpid()) {
+    detail::open_for_host<File> kernel{fs.ref(), flags, nullptr, {}};
     if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
     if (path.size() >= sizeof kernel.path) fail(ENAMETOOLONG, "open");
     std::memcpy(kernel.path, path.c_str(), path.size() + 1);
-    const std::int32_t number = answer_of(kernel, &detail::open_for_host<Mount>::number);
-    if (number < 0) fail(-number, "open");
-    file_ = basic_file<Mount>(fs.ref(), file_number{number});
+    const File opened = answer_of(kernel, &detail::open_for_host<File>::opened);
+    if (opened.error() != 0) fail(-opened.error(), "open");
+    file_ = opened;
   }
   ~basic_host_file() {
     try {
@@ -84,24 +83,25 @@ class basic_host_file {
   }
 
   // For kernels, by value. After close(), and of a host_file that was moved from, its error() is -EBADF.
-  basic_file<Mount> ref() const { return file_; }
+  File ref() const { return file_; }
   const std::string& path() const { return path_; }
 
   // What the end does, for who wants to know how it went: throws std::system_error with what gpufs::close says went wrong with what
   // was written. The file is closed nevertheless. Does nothing the second time.
   void close() {
     if (file_.error() != 0 || process_ != ::getpid()) return;
-    const int error = answer_of(detail::close_for_host<Mount>{release(), nullptr}, &detail::close_for_host<Mount>::result);
+    const int error = answer_of(detail::close_for_host<File>{release(), nullptr}, &detail::close_for_host<File>::result);
     if (error != 0) fail(-error, "close");
   }
 
  private:
-  basic_file<Mount> release() { return std::exchange(file_, basic_file<Mount>(file_.mount(), file_number{-EBADF})); }
+  File release() { return std::exchange(file_, File()); }
 
-  template <class Kernel>
-  static std::int32_t answer_of(Kernel kernel, std::int32_t* Kernel::*where) {
+  template <class Kernel, class Answer>
+  static Answer answer_of(Kernel kernel, Answer* Kernel::*where) {
+    static_assert(sizeof(Answer) <= simt::runtime::pinned_answer::nbytes);
     const simt::runtime::pinned_answer answer(simt::this_platform());
-    auto* result = static_cast<std::int32_t*>(answer.get());
+    auto* result = static_cast<Answer*>(answer.get());
     kernel.*where = result;
     simt::launch({.grid = 1, .block = simt::warp_lanes}, kernel);
     return *result;
@@ -111,11 +111,11 @@ class basic_host_file {
                             std::string("gpufs::host_file: ") + what + " of '" + path_.c_str() + "'");
   }
 
-  basic_file<Mount> file_;
+  File file_;
   std::string path_;
   pid_t process_;  // that opened it
 };
-using host_file = basic_host_file<mount_ref>;
+using host_file = basic_host_file<file>;
 
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs

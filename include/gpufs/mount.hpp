@@ -105,7 +105,8 @@ class host_mount {
   host_mount(host_mount&&) noexcept;
   host_mount& operator=(host_mount&&) noexcept;
 
-  const mount_layout& layout() const;
+  const mount_layout& layout() const;    // the host's copy; its pointers name device memory
+  const mount_layout* resident() const;  // the one in device memory, which kernels use
   const mount_options& options() const;  // with the defaults filled in
   mount_counters counters() const;
   std::vector<file_report> open_files() const;

@@ -47,9 +47,6 @@ cache_layout make_layout(simt::device_memory& memory, const cache_options& optio
   layout.table = make_table(memory, options.nframes);
   layout.rings = make_rings(memory, options.nframes, options.nrings);
   if (options.writable) layout.dirty = make_dirty(memory, options);
-  auto* resident = memory.allocate<cache_layout>(1);
-  layout.resident = resident;
-  memory.write_one(resident, layout);
   return layout;
 }
 

@@ -11,14 +11,15 @@ std::uint64_t slot_reader::nused() const { return std::min<std::uint64_t>(words(
 
 std::vector<file_counters> slot_reader::counts() const {
   std::vector<file_counters> sums(nused());
-  const auto add = [&](const auto* counters, std::uint32_t nshards) {
-    for (std::uint32_t shard = 0; shard < nshards && !sums.empty(); ++shard) {
-      const auto part = memory_.read(counters + std::size_t{shard} * mount_.files.nslots, sums.size());
-      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
-    }
-  };
-  add(mount_.files.hits, hit_shards);
-  add(mount_.files.counters, file_shards);
+  if (sums.empty()) return sums;
+  const auto hits = memory_.read(mount_.files.hits, hits_length(static_cast<std::uint32_t>(sums.size())));
+  for (std::uint32_t i = 0; i < sums.size(); ++i) {
+    for (std::uint32_t shard = 0; shard < hit_shards; ++shard) sums[i] += hits[hits_at(i) + shard * hits_a_line];
+  }
+  for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
+    const auto part = memory_.read(mount_.files.counters + std::size_t{shard} * mount_.files.nslots, sums.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
+  }
   return sums;
 }
 

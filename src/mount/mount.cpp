@@ -37,6 +37,7 @@ struct host_mount::impl {
   std::shared_ptr<store::store> files;
   simt::device_memory memory;  // outlives the service, whose watch marks stale files in it
   mount_layout layout{};
+  const mount_layout* resident = nullptr;
   slot_reader slots{memory, layout};
   window_words windows{memory, layout};
   service::service host;
@@ -75,9 +76,9 @@ struct host_mount::impl {
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
 
-    auto* resident_mount = memory.allocate<mount_layout>(1);
-    layout.resident = resident_mount;
-    memory.write_one(resident_mount, layout);
+    auto* in_memory = memory.allocate<mount_layout>(1);
+    memory.write_one(in_memory, layout);
+    resident = in_memory;
 
     host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { slots.mark_stale(slot, handle); });
     host.on_windows([this](std::uint32_t slot, const std::byte* pull_base, const store::window_view& view) {
@@ -236,6 +237,7 @@ host_mount::host_mount(host_mount&&) noexcept = default;
 host_mount& host_mount::operator=(host_mount&&) noexcept = default;
 
 const mount_layout& host_mount::layout() const { return impl_->layout; }
+const mount_layout* host_mount::resident() const { return impl_->resident; }
 const mount_options& host_mount::options() const { return impl_->options; }
 
 mount_counters host_mount::counters() const {

@@ -27,7 +27,7 @@ struct table_call {
 constexpr std::uint32_t none = ~0u;
 
 struct run_table_calls {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   const table_call* calls;
   std::uint32_t ncalls;
   std::uint32_t* results;
@@ -35,7 +35,7 @@ struct run_table_calls {
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
     for (std::uint32_t i = 0; i < ncalls; ++i) {
-      const radix_tree<> tree(layout);
+      const radix_tree<> tree(*layout);
       const table_call call = calls[i];
       std::uint32_t found = none;
       if (call.what == table_op::find) {
@@ -123,7 +123,7 @@ TEST(radix_tree, does_what_a_map_does) {
     const device_buffer<table_call> memory(calls);
     const device_buffer<std::uint32_t> results(calls.size());
     simt::launch({.grid = 1, .block = 32, .schedule = {.seed = seed}},
-                 run_table_calls{storage.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), results.get()});
+                 run_table_calls{storage.device(), memory.get(), static_cast<std::uint32_t>(calls.size()), results.get()});
     EXPECT_EQ(results.read(), expected) << repeat;
     expect_empty(storage, repeat);
   }
@@ -134,7 +134,7 @@ TEST(radix_tree, does_what_a_map_does) {
 // Acquires pages one after another in one lane: brings in what is asked, and says which frames it got.
 template <class Pages>
 struct touch_pages {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   std::uint32_t first, end;
   std::uint32_t keep;  // how many of the first pages stay pinned
   std::int32_t* errors;
@@ -142,13 +142,13 @@ struct touch_pages {
 
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
-    const Pages pages(layout);
+    const Pages pages(*layout);
     for (std::uint32_t p = first; p < end; ++p) {
       const page_key key = make_key(1, p);
       const auto got = pages.acquire(key, p, {patient_ns, frame_ns});  // from all rings in turn
       errors[p - first] = got.error;
       if (got.what == Pages::role::error) continue;
-      if (got.what == Pages::role::fill) Pages(layout).end_fill(key, got.frame, 0);  // a new one, as a fill has it
+      if (got.what == Pages::role::fill) Pages(*layout).end_fill(key, got.frame, 0);  // a new one, as a fill has it
       if (p - first >= keep) pages.unpin(got.frame);
     }
   }
@@ -164,7 +164,7 @@ class baseline_policies : public ::testing::Test {
     std::vector<std::int32_t> touch(std::uint32_t first, std::uint32_t end, std::uint32_t keep = 0,
                                     std::uint64_t frame_ns = patient_ns) {
       const device_buffer<std::int32_t> errors(end - first);
-      simt::launch({.grid = 1, .block = 32}, touch_pages<Pages>{storage.layout(), first, end, keep, errors.get(), frame_ns});
+      simt::launch({.grid = 1, .block = 32}, touch_pages<Pages>{storage.device(), first, end, keep, errors.get(), frame_ns});
       return errors.read();
     }
     std::set<page_key> resident() const {
@@ -222,7 +222,7 @@ TYPED_TEST(baseline_policies, random_groups_see_only_their_pages) {
                                      .nrings = static_cast<std::uint32_t>(draw.between(1, std::min(nframes, 4u)))},
                                     static_cast<std::uint32_t>(draw.below(4)));
     const device_buffer<std::uint32_t> wrong(1), refused(1), failed(1), fills(1);
-    const stress<TypeParam> kernel{.layout = m.storage.layout(),
+    const stress<TypeParam> kernel{.layout = m.storage.device(),
                                    .seed = seed,
                                    .npages = static_cast<std::uint32_t>(draw.between(1, 3 * nframes)),
                                    .rounds = on_cuda ? (under_compute_sanitizer() ? 20u : 200u) : 20u,
@@ -272,7 +272,7 @@ TYPED_TEST(baseline_policies, random_groups_see_only_their_pages) {
       const device_buffer<table_call> memory(calls);
       const device_buffer<std::uint32_t> results(calls.size());
       simt::launch({.grid = 1, .block = 32},
-                   run_table_calls{m.storage.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), results.get()});
+                   run_table_calls{m.storage.device(), memory.get(), static_cast<std::uint32_t>(calls.size()), results.get()});
       expect_empty(m.storage, repeat);
     }
   }
@@ -302,7 +302,7 @@ TEST(baseline_times, are_counted) {
   const cache_box box({.nframes = 8});
   original_storage storage(simt::this_platform(), box.layout(), {.counted_first = 2, .counted_end = 5});
   const device_buffer<std::int32_t> errors(6);
-  const touch_pages<timed_original_cache> kernel{storage.layout(), 0, 6, 0, errors.get(), patient_ns};
+  const touch_pages<timed_original_cache> kernel{storage.device(), 0, 6, 0, errors.get(), patient_ns};
   using timed_touch = timed_kernel<touch_pages<timed_original_cache>, simt::block>;
   simt::launch({.grid = 1, .block = 32}, timed_touch{kernel, storage.device()});
   simt::launch({.grid = 1, .block = 32}, timed_touch{kernel, storage.device()});
@@ -319,11 +319,11 @@ TEST(baseline_times, are_counted) {
 }
 
 struct acquire_one {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   std::int32_t* error;
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
-    *error = original_cache(layout).acquire(make_key(1, 1), 0, {20'000'000, 20'000'000}).error;
+    *error = original_cache(*layout).acquire(make_key(1, 1), 0, {20'000'000, 20'000'000}).error;
   }
 };
 
@@ -334,7 +334,7 @@ TEST(baseline_locks, that_are_never_given_back_end_in_an_error) {
   const std::uint32_t held = 1;
   simt::this_platform().copy_to_device(&storage.read().tree.words->lock, &held, sizeof held);
   const device_buffer<std::int32_t> error(1);
-  simt::launch({.grid = 1, .block = 32}, acquire_one{storage.layout(), error.get()});
+  simt::launch({.grid = 1, .block = 32}, acquire_one{storage.device(), error.get()});
   EXPECT_EQ(error.read_one(), -ETIMEDOUT);
 }
 

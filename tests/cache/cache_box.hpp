@@ -39,11 +39,11 @@ class cache_box {
                       shape.nframes, shape.page_shift, cache::reciprocal_of(shape.nframes)};
     layout_.table = {buckets_.get(), headers_.get(), shape.nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(shape.nframes))};
     layout_.rings = {rings_.get(), shape.nrings};
-    layout_.resident = resident_.get();
     resident_.write_one(layout_);
   }
 
   const cache::cache_layout& layout() const { return layout_; }
+  const cache::cache_layout* resident() const { return resident_.get(); }
   std::vector<frame_facts> meta() const {
     const std::vector<std::uint64_t> states = states_.read(), keys = keys_.read();
     std::vector<frame_facts> facts;

@@ -48,14 +48,14 @@ using by_clock = page_cache<cache::hash_table, clock_only>;
 // One lane does one call after another.
 template <class Pages>
 struct run_cache_calls {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   const cache_call* calls;
   std::uint32_t ncalls;
   cache_answer* answers;
 
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
-    const Pages pages(layout);
+    const Pages pages(*layout);
     for (std::uint32_t i = 0; i < ncalls; ++i) answers[i] = call(pages, calls[i]);
   }
 
@@ -77,7 +77,7 @@ std::vector<cache_answer> do_calls(const cache_box& box, const std::vector<cache
   const device_buffer<cache_call> memory(calls);
   const device_buffer<cache_answer> answers(calls.size());
   simt::launch({.grid = 1, .block = 32},
-               run_cache_calls<Pages>{box.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), answers.get()});
+               run_cache_calls<Pages>{box.resident(), memory.get(), static_cast<std::uint32_t>(calls.size()), answers.get()});
   return answers.read();
 }
 
@@ -272,12 +272,12 @@ TEST(page_cache, failed_fill_leaves_no_trace) {
 
 // Fills one frame that is about to run out of stamps.
 struct fill_at_last_stamp {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   std::uint64_t* states;
 
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
-    const cache::frames pages(layout);
+    const cache::frames pages(*layout);
     const frame_index f{0};
     auto word = pages.state(f);
     word.store(cache::frame_state::claimed | (cache::frame_state::stamp_mask - cache::frame_state::one_stamp) |
@@ -296,7 +296,7 @@ struct fill_at_last_stamp {
 TEST(page_cache, stamps_come_round_without_touching_the_pins) {
   const cache_box box({.nframes = 1});
   const device_buffer<std::uint64_t> states(2);
-  simt::launch({.grid = 1, .block = 32}, fill_at_last_stamp{box.layout(), states.get()});
+  simt::launch({.grid = 1, .block = 32}, fill_at_last_stamp{box.resident(), states.get()});
   const auto got = states.read();
   EXPECT_EQ(got[0], cache::frame_state::stamp_mask | 3 * cache::frame_state::one_pin);
   EXPECT_EQ(got[1], 3 * cache::frame_state::one_pin);
@@ -304,13 +304,13 @@ TEST(page_cache, stamps_come_round_without_touching_the_pins) {
 
 // Looks at a frame without a pin in each state of its life, and asks in each later one whether the page seen first has stayed.
 struct look_without_a_pin {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   std::uint32_t* has;     // in each state: bit 0: page 5, bit 1: page 6
   std::uint32_t* stayed;  // in each state: page 5, as seen when it was there
 
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
-    const cache::frames pages(layout);
+    const cache::frames pages(*layout);
     const frame_index f{0};
     auto word = pages.state(f);
     const cache::page_key five = make_key(1, 5), six = make_key(1, 6);
@@ -355,20 +355,20 @@ struct look_without_a_pin {
 TEST(page_cache, who_holds_no_pin_sees_whether_the_page_has_stayed) {
   const cache_box box({.nframes = 1});
   const device_buffer<std::uint32_t> has(9), stayed(9);
-  simt::launch({.grid = 1, .block = 32}, look_without_a_pin{box.layout(), has.get(), stayed.get()});
+  simt::launch({.grid = 1, .block = 32}, look_without_a_pin{box.resident(), has.get(), stayed.get()});
   EXPECT_EQ(has.read(), (std::vector<std::uint32_t>{0, 1, 1, 1, 0, 0, 2, 1, 0}));
   EXPECT_EQ(stayed.read(), (std::vector<std::uint32_t>{0, 1, 1, 1, 0, 0, 0, 0, 0}));
 }
 
 // Lane 0 gives back pins that it does not have, of an idle page that stays, while the other warp takes frames around it.
 struct unpin_too_often {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   std::uint32_t frame;
   std::uint32_t* accepted;
 
   GPUFS_DEVICE void operator()() const {
     if (simt::lane_id() != 0) return;
-    const page_cache<> pages(layout);
+    const page_cache<> pages(*layout);
     if (simt::warp_rank() == 0) {
       for (int i = 0; i < 2000; ++i) {
         if (pages.unpin_checked(frame_index{frame}))
@@ -393,7 +393,7 @@ TEST(page_cache, unpinning_too_often_does_not_disturb_those_who_look_for_frames)
     const std::uint32_t frame = do_calls(box, {{cache_op::touch, 30}})[0].frame;  // a hit: it survives the hand's one pass
     const device_buffer<std::uint32_t> accepted(1);
     simt::launch({.grid = 1, .block = 64, .schedule = {.seed = seed, .switch_percent = 50}},
-                 unpin_too_often{box.layout(), frame, accepted.get()});
+                 unpin_too_often{box.resident(), frame, accepted.get()});
     EXPECT_EQ(accepted.read_one(), 0u) << "GPUFS_TEST_SEED=" << seed;
     EXPECT_EQ(box.pins(), 0u) << "GPUFS_TEST_SEED=" << seed;
     EXPECT_TRUE(resident(box, 30)) << "GPUFS_TEST_SEED=" << seed;
@@ -433,7 +433,7 @@ TEST(page_cache, random_groups_see_only_their_pages) {
                           .ahead = static_cast<std::uint32_t>(draw.below(3))};
     const cache_box box(shape);
     const device_buffer<std::uint32_t> wrong(1), refused(1), failed(1), fills(1);
-    const stress<page_cache<>> kernel{.layout = box.layout(),
+    const stress<page_cache<>> kernel{.layout = box.resident(),
                                       .seed = seed,
                                       .npages = static_cast<std::uint32_t>(draw.between(1, 3 * nframes)),
                                       .rounds = on_cuda ? (under_compute_sanitizer() ? 50u : 500u) : 20u,

@@ -27,14 +27,14 @@ constexpr std::uint32_t none = ~0u;
 
 // One lane does one call after another; results: find's frame or none.
 struct run_calls {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   const table_call* calls;
   std::uint32_t ncalls;
   std::uint32_t* results;
 
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
-    const cache::hash_table table(layout);
+    const cache::hash_table table(*layout);
     for (std::uint32_t i = 0; i < ncalls; ++i) {
       const table_call call = calls[i];
       results[i] = none;
@@ -59,7 +59,7 @@ std::vector<std::uint32_t> do_calls(const cache_box& box, const std::vector<tabl
   const device_buffer<table_call> memory(calls);
   const device_buffer<std::uint32_t> results(calls.size());
   simt::launch({.grid = 1, .block = 32},
-               run_calls{box.layout(), memory.get(), static_cast<std::uint32_t>(calls.size()), results.get()});
+               run_calls{box.resident(), memory.get(), static_cast<std::uint32_t>(calls.size()), results.get()});
   return results.read();
 }
 
@@ -217,7 +217,7 @@ TEST(page_table, no_key_and_frame_look_like_an_empty_slot) {
 
 // Some lanes look up keys that stay, while others insert and erase keys of the same few buckets.
 struct churn {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   std::uint32_t nstable;  // keys 0 .. nstable-1 are in the table as frames of the same number
   std::uint32_t nmoving;  // the key that frame nstable + i is given by its writer
   std::uint32_t rounds;
@@ -225,7 +225,7 @@ struct churn {
   std::uint32_t* strange;  // look-ups that found a frame under a key it never had
 
   GPUFS_DEVICE void operator()() const {
-    const cache::hash_table table(layout);
+    const cache::hash_table table(*layout);
     const std::uint32_t me = simt::block_rank() * simt::block_size() + simt::thread_rank();
     if (me < nmoving) return move(table, nstable + me);
     for (std::uint32_t i = 0; i < rounds; ++i) {
@@ -267,7 +267,7 @@ TEST(page_table, look_ups_find_what_stays_while_others_insert_and_erase) {
     simt::launch({.grid = on_cuda ? 64u : 3u,
                   .block = 64,
                   .schedule = {.seed = seed, .order = simt::block_order::random, .switch_percent = 50}},
-                 churn{box.layout(), nstable, nmoving, on_cuda ? 2000u : 40u, lost.get(), strange.get()});
+                 churn{box.resident(), nstable, nmoving, on_cuda ? 2000u : 40u, lost.get(), strange.get()});
     EXPECT_EQ(lost.read_one(), 0u) << "GPUFS_TEST_SEED=" << seed;
     EXPECT_EQ(strange.read_one(), 0u) << "GPUFS_TEST_SEED=" << seed;
     // Entries that stayed may lie elsewhere than at first only if they were moved, and nobody moves entries.

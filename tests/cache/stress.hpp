@@ -13,7 +13,7 @@ inline constexpr std::uint64_t patient_ns = 20'000'000'000;
 // Every group acquires random pages; a fill writes the page's number into the frame, a hit must read it there.
 template <class Pages>
 struct stress {
-  cache::cache_layout layout;
+  const cache::cache_layout* layout;
   std::uint64_t seed;
   std::uint32_t npages;
   std::uint32_t rounds;
@@ -35,7 +35,7 @@ struct stress {
   template <class Group>
   GPUFS_DEVICE void work(Group group, std::uint32_t me) const {
     using role = typename Pages::role;
-    const Pages pages(layout);
+    const Pages pages(*layout);
     for (std::uint32_t i = 0; i < rounds; ++i) {
       const std::uint64_t draw = content_word(seed, me * 1000003ull + i);
       const std::uint64_t number = draw % npages;

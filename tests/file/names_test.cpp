@@ -28,7 +28,7 @@ struct names : ::testing::Test {
 };
 
 struct open_with_odd_flags {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
@@ -57,7 +57,7 @@ TEST_F(names, flags_that_cannot_be_held_are_refused_also_where_the_file_is_open)
 }
 
 struct append_around_a_rename {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
@@ -79,7 +79,7 @@ TEST_F(names, a_directory_that_is_renamed_parts_no_file) {
 }
 
 struct append_by_all_paths {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   int flags = 0;
   GPUFS_DEVICE void operator()() const {
@@ -119,7 +119,7 @@ TEST_F(names, opens_by_all_paths_share_what_is_written) {
 
 // What a file is open by need not be the spelling by which it loses a name.
 struct write_by_another_spelling {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   bool renames = false;
   GPUFS_DEVICE void operator()() const {
@@ -148,7 +148,7 @@ TEST_F(names, a_renamed_file_is_opened_for_writing_by_no_spelling_of_its_old_nam
 
 // The name that is gone may be that of a link on the path.
 struct write_behind_a_link {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
@@ -179,7 +179,7 @@ TEST_F(names, a_link_that_is_gone_leads_nowhere) {
 }
 
 struct read_and_cut_by_another_path {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
@@ -204,7 +204,7 @@ TEST_F(names, another_path_reads_and_cuts_the_same_file) {
 }
 
 struct rename_to_itself {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
@@ -231,7 +231,7 @@ TEST_F(names, renaming_a_file_to_itself_does_nothing) {
 }
 
 struct size_of_a_file_written_once {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();

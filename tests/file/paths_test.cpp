@@ -28,7 +28,7 @@ struct paths : ::testing::Test {
 };
 
 struct make_and_remove {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
@@ -69,7 +69,7 @@ TEST_F(paths, make_and_remove) {
 }
 
 struct rename_open_files {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
@@ -110,7 +110,7 @@ TEST_F(paths, rename_open_files) {
 }
 
 struct list_directory {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   std::byte* out = nullptr;
   std::uint32_t room = 0, at_once = 0;
@@ -165,7 +165,7 @@ TEST_F(paths, list_directory) {
 }
 
 struct change_read_only {
-  mount_ref fs{mount_layout{}};
+  mount_ref fs{};
   std::int64_t* results = nullptr;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();

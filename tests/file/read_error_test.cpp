@@ -62,8 +62,8 @@ struct hasty_opener {
   int* error;
   GPUFS_DEVICE void operator()() const {
     if (!simt::this_warp().leader()) return;
-    const mount_requests rings(fs.layout());
-    const auto ticket = rings.take(0, simt::deadline(fs.layout().io_timeout_ns));
+    const mount_requests rings(*fs.get());
+    const auto ticket = rings.take(0, simt::deadline(fs.get()->io_timeout_ns));
     for (std::uint32_t i = 0; i < nbytes; ++i) rings.payload(ticket)[i] = static_cast<std::byte>(path[i]);
     transport::request ask{};
     ask.op = transport::opcode::open;
@@ -81,8 +81,8 @@ struct hasty_taker {
   std::uint32_t* answered;
   GPUFS_DEVICE void operator()() const {
     if (!simt::this_warp().leader()) return;
-    const mount_requests rings(fs.layout());
-    const simt::deadline until(fs.layout().io_timeout_ns);
+    const mount_requests rings(*fs.get());
+    const simt::deadline until(fs.get()->io_timeout_ns);
     const auto other = rings.take(0, until);
     ask(rings, other, until);  // the worker has answered the opener before
     const auto none = rings.take(0, simt::deadline(0));

@@ -108,7 +108,7 @@ struct script_runner {
   GPUFS_DEVICE_COLD std::int64_t call(Group group, group_state& state, const op& what) const {
     std::int32_t& number = state.numbers[what.file];
     page& mapped = state.pages[what.page];
-    const basic_file<Mount> f(fs, file_number{number});
+    const decltype(open(group, fs, "")) f(fs, file_number{number});
     switch (what.kind) {
       case op_kind::open:
         number = static_cast<std::int32_t>(

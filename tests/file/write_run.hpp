@@ -374,6 +374,7 @@ class program_run {
 
   void check_results(unsigned p, unsigned m, unsigned g, const steps& what, const std::vector<outcome>& got) {
     bool extra_is_open = false, extra_writes = false;
+    std::int64_t extra_error = -EBADF;  // of the extra handle's open; what calls on it give
     for (std::size_t i = 0; i < what.size(); ++i) {
       const step& s = what[i];
       const std::int64_t value = got[i].value;
@@ -391,14 +392,16 @@ class program_run {
         case step_kind::open_exclusive:
           good = value == -EEXIST || (value >= 0 && !exists_[s.file]);
           extra_is_open = extra_writes = value >= 0;
+          extra_error = value;
           break;
         case step_kind::open_to_read:
           good = value >= 0 || (value == -ENOENT && !exists_[s.file]);
           extra_is_open = value >= 0;
+          extra_error = value;
           extra_writes = false;
           break;
         case step_kind::close:
-          good = value == (extra && !extra_is_open ? -EBADF : 0) || (tells(m, value) && (!extra || extra_writes));
+          good = value == (extra && !extra_is_open ? extra_error : 0) || (tells(m, value) && (!extra || extra_writes));
           break;
         case step_kind::write:
           good = value == static_cast<std::int64_t>(s.nbytes);

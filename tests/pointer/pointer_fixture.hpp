@@ -28,7 +28,7 @@ struct pointer_job {
   GPUFS_DEVICE static std::uint32_t thread() { return simt::block_rank() * simt::block_size() + simt::thread_rank(); }
   GPUFS_DEVICE std::int64_t* mine() const { return out + std::size_t{thread()} * outs; }
   GPUFS_DEVICE std::int64_t pins() const {
-    const cache::frames frames(fs.layout().cache);
+    const cache::frames frames(fs.get()->cache);
     std::uint64_t n = 0;
     for (std::uint32_t i = 0; i < frames.count(); ++i) {
       n += frames.state(cache::frame_index{i}).load(std::memory_order_relaxed) / cache::frame_state::one_pin;

@@ -380,7 +380,7 @@ struct crowded_kernel : pointer_job {
     r[0] = *read;
     const std::uint32_t written = 77;  // which the file does not have yet
     r[11] = pwrite(me, f, &written, 4, 24);
-    const cache::frames frames(fs.layout().cache);
+    const cache::frames frames(fs.get()->cache);
     cache::frame_index frame{0};  // the only one that is pinned
     while (frames.state(frame).load(std::memory_order_relaxed) < cache::frame_state::one_pin)
       frame = cache::frame_index{static_cast<std::uint32_t>(frame) + 1};

@@ -125,17 +125,14 @@ struct dirty_list {
 };
 static_assert(sizeof(dirty_list) == 8 && offsetof(dirty_list, head) == 0 && offsetof(dirty_list, lock) == 4);
 
-// A whole cache. Kernels carry it by value, so that a hit reads its addresses from constant memory; what is off that path
-// takes the copy in device memory, to keep code and registers out of the hot loop.
+// A whole cache. It lies in device memory; what a hit needs of it lies where a hit looks anyway (hit_words of file).
 struct cache_layout {
   frame_storage frames;
   table_storage table;
   ring_storage rings;
   dirty_storage dirty;
-  const cache_layout* resident;
 };
-static_assert(sizeof(cache_layout) == 112 && offsetof(cache_layout, frames) == 0 && offsetof(cache_layout, table) == 40);
+static_assert(sizeof(cache_layout) == 104 && offsetof(cache_layout, frames) == 0 && offsetof(cache_layout, table) == 40);
 static_assert(offsetof(cache_layout, rings) == 64 && offsetof(cache_layout, dirty) == 80);
-static_assert(offsetof(cache_layout, resident) == 104);
 
 }  // namespace gpufs::cache

@@ -1,6 +1,9 @@
 // The page cache: finds, or makes room for, one page. Called by one lane (a group's leader); the group then fills the frame
-// together. Table and Allocator are policies, made from a cache_layout, so that bench/ can plug in the papers' designs.
+// together. Table and Allocator are policies, made from a cache_layout in device memory, so that bench/ can plug in the papers'
+// designs.
 #pragma once
+#include <concepts>
+
 #include "gpufs/cache/clock_rings.hpp"
 #include "gpufs/cache/hash_table.hpp"
 
@@ -10,8 +13,11 @@ inline namespace GPUFS_MACHINE {
 template <class Table = hash_table, class Allocator = clock_rings>
 class page_cache {
  public:
-  GPUFS_HOST_DEVICE explicit page_cache(const cache_layout& cache)
-      : frames_(cache), table_(cache), allocator_(cache), resident_(cache.resident) {}
+  // `cache` is in device memory, and stays there.
+  GPUFS_DEVICE explicit page_cache(const cache_layout& cache) : frames_(cache), table_(cache), cache_(&cache) {}
+  // The same, with what a hit needs at hand.
+  GPUFS_DEVICE page_cache(const frame_storage& pages, const table_storage& table, const cache_layout* cache)
+      : frames_(pages), table_(table), cache_(cache) {}
 
   GPUFS_DEVICE const frames& pages() const { return frames_; }
 
@@ -39,12 +45,19 @@ class page_cache {
   // running groups (a bucket's lock, a fill) or for pins to be given back. -EMFILE: it has half of the pins that can be counted
   // (2^23), so that those of all who look it up just now cannot make them wrap.
   GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, const timeouts& limits) const {
+    return acquire(key, start, [&] { return limits; });
+  }
+  // The same; limits() gives the timeouts, and is called where something is waited for.
+  template <std::invocable Limits>
+  GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, Limits limits) const {
     frames::pin_result pinned{};
     frame_index at{};
-    if (!find(key, pinned, at)) [[unlikely]]
-      return simt::call_cold(&acquire_slowly, resident_, key, start, limits.fill_ns, limits.frame_ns);
+    if (!find(key, pinned, at)) [[unlikely]] {
+      const timeouts allowed = limits();
+      return simt::call_cold(&acquire_slowly, cache_, key, start, allowed.fill_ns, allowed.frame_ns);
+    }
     if (pinned.busy()) [[unlikely]]
-      return simt::call_cold(&wait, resident_, at, limits.fill_ns);
+      return simt::call_cold(&wait, cache_, at, limits().fill_ns);
     return {at, role::hit, 0};
   }
 
@@ -67,11 +80,12 @@ class page_cache {
   GPUFS_DEVICE_COLD static acquired take_frame(const cache_layout* cache, std::uint32_t start, std::uint64_t frame_ns) {
     const page_cache self(*cache);
     const simt::deadline until(frame_ns);
-    const std::uint32_t all = self.allocator_.attempts_for_all(self.frames_);
+    const Allocator allocator(*cache);
+    const std::uint32_t all = allocator.attempts_for_all(self.frames_);
     simt::backoff pause;
     for (std::uint32_t attempt = 0;; ++attempt) {
-      const auto room = self.allocator_.allocate(
-          self.frames_, start, attempt, [&](frame_index victim) { self.table_.erase(self.frames_.load_key(victim), victim); });
+      const auto room = allocator.allocate(self.frames_, start, attempt,
+                                           [&](frame_index victim) { self.table_.erase(self.frames_.load_key(victim), victim); });
       if (room.found) {
         self.frames_.begin_fill(room.frame, page_key{0});
         self.frames_.end_fill(room.frame, -ECANCELED);
@@ -100,7 +114,7 @@ class page_cache {
   // pin is gone; else we go on holding our pin. One lane calls, after the group's sync.
   GPUFS_DEVICE void end_fill(page_key key, frame_index f, int error) const {
     if (error != 0) {
-      fail_fill(resident_, key, f, error);
+      fail_fill(cache_, key, f, error);
     } else {
       frames_.end_fill(f, 0);
     }
@@ -123,7 +137,7 @@ class page_cache {
         if (frames_.claim(f, seen)) break;  // the stamp is the one seen with the key
       }
       table_.erase(key, f);
-      allocator_.count_eviction(f);
+      Allocator(*cache_).count_eviction(f);
       frames_.release(f);
       return true;
     });
@@ -171,7 +185,8 @@ class page_cache {
     const Table& table = self.table_;
     const simt::deadline fill_deadline(fill_ns);
     const simt::deadline frame_deadline(frame_ns);
-    const std::uint32_t all = self.allocator_.attempts_for_all(pages);
+    const Allocator allocator(*cache);
+    const std::uint32_t all = allocator.attempts_for_all(pages);
     simt::backoff pause;
     std::uint32_t pinned_attempts = 0;
     std::uint32_t ring = 0;
@@ -184,15 +199,15 @@ class page_cache {
         return pinned.busy() ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
       }
       const auto erase = [&](frame_index victim) { table.erase(pages.load_key(victim), victim); };
-      using found_room = decltype(self.allocator_.allocate(pages, start, ring, erase));
+      using found_room = decltype(allocator.allocate(pages, start, ring, erase));
       found_room room{};
       if constexpr (has_choice) {
         if (attempt == 0) {
           const frame_index choice = pages.preferred(key);
-          if (self.allocator_.take(pages, choice, erase)) room = {choice, true, false, false};
+          if (allocator.take(pages, choice, erase)) room = {choice, true, false, false};
         }
       }
-      if (!room.found) room = self.allocator_.allocate(pages, start, ring, erase);
+      if (!room.found) room = allocator.allocate(pages, start, ring, erase);
       if (room.found) {
         pages.begin_fill(room.frame, key);
         table.insert(key, room.frame);
@@ -214,8 +229,7 @@ class page_cache {
 
   frames frames_;
   Table table_;
-  Allocator allocator_;
-  const cache_layout* resident_;
+  const cache_layout* cache_;
 };
 
 }  // namespace GPUFS_MACHINE

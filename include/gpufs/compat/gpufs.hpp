@@ -27,7 +27,7 @@ GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t 
     file_view view;
     bool written;
   };
-  const file_mount* mount = fs.layout().resident;
+  const file_mount* mount = fs.get();
   const what mapped = gpufs::detail::by_leader(group, [&]() -> what {
     const file_view view = file_table(*mount).view_of_any(file_number{fd});
     return {view, view.error == 0 && view.kind >= service::source_kind::live};
@@ -39,7 +39,7 @@ GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t 
     const file_number number{(fd & ~number_write_only) | number_may_write};
     const auto got = gpufs::detail::map_page_of(group, mount, mapped.view, number, offset, &nbytes);
     result = got.error;
-    const cache::frames pages(fs.layout().cache);
+    const cache::frames pages(fs.get()->cache);
     data = pages.data(got.frame) + (static_cast<std::uint64_t>(offset) & (pages.page_nbytes() - 1));
     if (result == 0 && nbytes < size) {  // the papers map within one page, too
       result = -EINVAL;
@@ -65,21 +65,21 @@ struct mapped_at {
 };
 // One lane calls.
 GPUFS_DEVICE mapped_at find_mapping(const mount_ref& fs, const volatile void* address) {
-  const cache::frames pages(fs.layout().cache);
+  const cache::frames pages(fs.get()->cache);
   const auto at = reinterpret_cast<std::uintptr_t>(const_cast<const void*>(address));
   const auto base = reinterpret_cast<std::uintptr_t>(pages.data(cache::frame_index{0}));
   const std::uint64_t number = (at - base) >> pages.page_shift();
   const cache::frame_index frame{static_cast<std::uint32_t>(number)};
   if (at < base || number >= pages.count()) return {frame, false, false};
-  if (fs.layout().files.dirty_lists == nullptr) return {frame, true, false};
-  return {frame, true, cache::dirty_pages::is_mapped(cache::dirty_pages(fs.layout().cache).twin(frame))};
+  if (fs.get()->files.dirty_lists == nullptr) return {frame, true, false};
+  return {frame, true, cache::dirty_pages::is_mapped(cache::dirty_pages(fs.get()->cache).twin(frame))};
 }
 
 template <class Group>
 GPUFS_DEVICE int gmsync(Group group, const mount_ref& fs, const volatile void* address) {
   const mapped_at at = gpufs::detail::by_leader(group, [&] { return find_mapping(fs, address); });
   if (!at.written) return -EINVAL;
-  return gpufs::detail::sync_mapped(group, fs.layout().resident, at.frame, durability::page_cache);
+  return gpufs::detail::sync_mapped(group, fs.get(), at.frame, durability::page_cache);
 }
 
 template <class Group>
@@ -87,10 +87,10 @@ GPUFS_DEVICE int gmunmap(Group group, const mount_ref& fs, const volatile void* 
   gpufs::detail::finish_reads(group);
   const mapped_at at = gpufs::detail::by_leader(group, [&] { return find_mapping(fs, address); });
   if (!at.is_frame) return -EINVAL;
-  if (at.written) return gpufs::detail::unmap_written(group, fs.layout().resident, at.frame);
+  if (at.written) return gpufs::detail::unmap_written(group, fs.get(), at.frame);
   return gpufs::detail::by_leader(group, [&] {
-    if (!cache::frames::unpin_checked(cache::frames(fs.layout().cache).state_word(at.frame))) {
-      gpufs::detail::count(fs.layout().words->unpin_errors, 1);
+    if (!cache::frames::unpin_checked(cache::frames(fs.get()->cache).state_word(at.frame))) {
+      gpufs::detail::count(fs.get()->words->unpin_errors, 1);
       return -EINVAL;
     }
     return 0;

@@ -10,6 +10,8 @@
 #pragma once
 #include <sys/stat.h>
 
+#include <type_traits>
+
 #include "gpufs/cache/page_cache.hpp"
 #include "gpufs/file/file_table.hpp"
 #include "gpufs/simt/group_call.hpp"
@@ -22,55 +24,81 @@ using simt::this_thread;
 using simt::this_tile;
 using simt::this_warp;
 
-// A mount as kernels see it: trivially copyable, passed by value, valid while the mount lives. `Cache` is a policy so that bench/
-// can plug in other designs.
-template <class Cache>
-class basic_mount_ref {
+// A mount as kernels see it: 8 bytes, passed by value, valid while the mount lives. One that was made of nothing names no mount;
+// it may be given one, and used for nothing else.
+class mount_ref {
  public:
-  GPUFS_HOST_DEVICE explicit basic_mount_ref(const file_mount& layout) : layout_(layout) {}
+  GPUFS_HOST_DEVICE mount_ref() : mount_(nullptr) {}
+  GPUFS_HOST_DEVICE explicit mount_ref(const file_mount* mount) : mount_(mount) {}
 
-  GPUFS_HOST_DEVICE const file_mount& layout() const { return layout_; }
-  GPUFS_HOST_DEVICE Cache pages() const { return Cache(layout_.cache); }
+  // In device memory.
+  GPUFS_HOST_DEVICE const file_mount* get() const { return mount_; }
 
  private:
-  file_mount layout_;
+  const file_mount* mount_;
 };
-using mount_ref = basic_mount_ref<cache::page_cache<>>;
+static_assert(sizeof(mount_ref) == 8 && std::is_trivially_copyable_v<mount_ref>);
 
-// An open file, or why it is not open. A view: copying it opens nothing; only the number needs to be kept.
-template <class Mount>
-class basic_file {
+// An open file, or why it is not open: 16 bytes. A view: copying it opens nothing; only the number needs to be kept. Calls on one
+// that did not open give its error; one that was made of nothing has -EBADF.
+class file {
  public:
-  GPUFS_HOST_DEVICE basic_file(const Mount& mount, file_number number) : mount_(mount), number_(number) {}
+  GPUFS_HOST_DEVICE file() : mount_(nullptr), number_(-EBADF) {}
+  // The file with this number, as open() gave it. A number that no open can have given becomes -EBADF.
+  GPUFS_DEVICE file(const mount_ref& mount, file_number number) : mount_(mount.get()), number_(static_cast<std::int32_t>(number)) {
+    const std::uint32_t slot = file_slots::index_of(number);
+    if (number_ < 0 && number_ > -4096) return;  // an error
+    if (number_ >= 0 && mount_ != nullptr && file_slots(*mount_).is_made(slot)) {
+      line_ = file_slots(*mount_).line(slot);
+    } else {
+      number_ = -EBADF;
+    }
+  }
 
-  GPUFS_HOST_DEVICE file_number number() const { return number_; }
+  GPUFS_HOST_DEVICE file_number number() const { return file_number{number_}; }
   // 0, or the negative errno of the open that made it.
-  GPUFS_HOST_DEVICE int error() const { return static_cast<int>(number_) < 0 ? static_cast<int>(number_) : 0; }
-  GPUFS_HOST_DEVICE const Mount& mount() const { return mount_; }
+  GPUFS_HOST_DEVICE int error() const { return number_ < 0 ? number_ : 0; }
+  GPUFS_DEVICE mount_ref mount() const { return mount_ref(number_ < 0 ? mount_ : line_->hit.mount); }
+  // The first of the copies of its line; null where error() is not 0.
+  GPUFS_HOST_DEVICE const file_line* line() const { return number_ < 0 ? nullptr : line_; }
 
  private:
-  Mount mount_;
-  file_number number_;
+  // Which of the two, the number says: the one while it is not negative, so that a hit needs nothing of the mount.
+  union {
+    const file_line* line_;
+    const file_mount* mount_;
+  };
+  std::int32_t number_;
 };
-using file = basic_file<mount_ref>;
+static_assert(sizeof(file) == 16 && std::is_trivially_copyable_v<file>);
+
+class page;
+namespace detail {
+template <class Group, class Pages>
+GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset);
+}  // namespace detail
 
 // A mapped page: it stays where it is until unmap_page. Plain loads through data() are allowed. Made by map_page.
 class page {
  public:
+  page() = default;
+
   GPUFS_DEVICE int error() const { return error_; }
   // The byte at the offset asked for, and how many bytes follow it in this page and in the file.
   GPUFS_DEVICE const std::byte* data() const { return data_; }
   GPUFS_DEVICE std::uint32_t nbytes() const { return nbytes_; }
 
  private:
-  template <class Group, class Mount>
-  friend GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::int64_t offset);
+  template <class Group, class Pages>
+  friend GPUFS_DEVICE page detail::map_page_by(Group group, const Pages& of, std::int64_t offset);
+  template <class Group>
+  friend GPUFS_DEVICE page map_page(Group group, const file& opened, std::int64_t offset);
   template <class Group>
   friend GPUFS_DEVICE int unmap_page(Group group, page& mapped);
 
   const std::byte* data_;
   std::uint64_t* state_;  // the frame's
-  mount_words* words_;
+  const file_mount* mount_;
   std::uint32_t nbytes_;
   std::int32_t error_;
 };
@@ -94,18 +122,44 @@ GPUFS_DEVICE auto by_leader(Group group, Work work) {
   return group.broadcast(result);
 }
 
-template <class Mount>
-GPUFS_DEVICE std::uint32_t page_nbytes_of(const Mount& mount) {
-  return 1u << mount.layout().cache.frames.page_shift;
-}
+// The pages of an open file, as the calls that read them take them: its line, this processor's copy, and the page cache. In place
+// of this class bench/ has others, of other caches.
+class file_pages {
+ public:
+  using cache_type = cache::page_cache<>;
+
+  // Of a file that is open, or was. Asks for all that a hit needs at once: what it asked for later it would wait for again.
+  GPUFS_DEVICE explicit file_pages(const file& opened)
+      : line_(file_slots::line_of(opened.line())), hit_(line_.hit), number_(opened.number()) {}
+
+  GPUFS_DEVICE const file_mount* mount() const { return hit_.mount; }
+  GPUFS_DEVICE const cache::cache_layout* cache() const { return &hit_.mount->cache; }
+  GPUFS_DEVICE cache_type pages() const { return cache_type(hit_.frames, hit_.table, cache()); }
+  // One lane calls.
+  GPUFS_DEVICE file_view view() const { return file_slots::view_of(hit_.mount, line_, number_); }
+  GPUFS_DEVICE hit_counters& hits() const { return file_slots::hits_of(hit_.hits); }
+
+ private:
+  const file_line& line_;
+  hit_words hit_;
+  file_number number_;
+};
 
 // Spreads groups over request rings.
 GPUFS_DEVICE std::uint32_t ring_hint() { return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id(); }
 
 GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) { simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n); }
 
-inline GPUFS_DEVICE_COLD void count_error(const file_mount* mount, std::uint32_t place) {
-  count(file_table(*mount).counters(place).errors, 1);
+inline GPUFS_DEVICE_COLD void count_error(const file_mount* mount, std::uint32_t slot) {
+  count(file_table(*mount).counters(slot).errors, 1);
+}
+
+// A call on a file that did not open: its error. All lanes call.
+template <class Group>
+GPUFS_DEVICE_COLD int refuse(Group group, file opened) {
+  if (group.leader()) file_slots::count_bad_number(opened.mount().get());
+  group.sync();
+  return opened.error();
 }
 
 struct staged_answer {
@@ -241,10 +295,10 @@ GPUFS_DEVICE int fill(Group group, const file_mount& mount, const file_view& vie
 // Ends a fill that we hold, and counts it. One lane calls, after the group's sync.
 template <class Cache>
 GPUFS_DEVICE void end_fill(const file_mount& mount, const Cache& pages, cache::page_key key, cache::frame_index frame,
-                           std::uint32_t place, int error) {
+                           std::uint32_t slot, int error) {
   pages.end_fill(key, frame, error);
   if (error != 0) return;
-  call_counters& counters = file_table(mount).counters(place);
+  call_counters& counters = file_table(mount).counters(slot);
   count(counters.faults, 1);
   count(counters.bytes_filled, pages.pages().page_nbytes());
 }
@@ -258,7 +312,7 @@ GPUFS_DEVICE_COLD int fill_page(Group group, const file_mount* mount, const cach
   const Cache pages(*cache);
   const int error = fill(group, *mount, view, page_number, pages.pages().data(frame));
   group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
-  if (group.leader()) end_fill(*mount, pages, cache::make_key(view.cache_id, page_number), frame, view.place, error);
+  if (group.leader()) end_fill(*mount, pages, cache::make_key(view.cache_id, page_number), frame, view.slot, error);
   group.sync();
   return error;
 }
@@ -282,35 +336,38 @@ GPUFS_DEVICE_COLD void enter_first_page(Group group, const file_mount* mount, co
     group.sync();  // the bytes of all lanes happen before the leader's releases: of the page, and of the request slot
   }
   if (!group.leader()) return;
-  if (got.what == role::fill) end_fill(*mount, pages, key, got.frame, file_table(*mount).place_of(opened.slot), error);
+  if (got.what == role::fill) end_fill(*mount, pages, key, got.frame, opened.slot, error);
   if (got.what != role::error && error == 0) pages.unpin(got.frame);
   rings.give_back(opened.ticket);
 }
 
 // A group's leader looks the page up; one lane calls.
-template <class Group, class Mount>
-GPUFS_DEVICE auto acquire_page(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number) {
+template <class Group, class Pages>
+GPUFS_DEVICE auto acquire_page(Group group, const Pages& of, const typename Pages::cache_type& pages, const file_view& view,
+                               std::uint64_t page_number) {
+  using timeouts = typename Pages::cache_type::timeouts;
   // Which allocation ring comes first is said on every hit, so it is made of what is at hand.
   const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
-  const auto got = mount.pages().acquire(cache::make_key(view.cache_id, page_number), ring,
-                                         {2 * mount.layout().io_timeout_ns, mount.layout().frame_timeout_ns});
+  const auto got = pages.acquire(cache::make_key(view.cache_id, page_number), ring, [&] {
+    const file_mount* mount = of.mount();
+    return timeouts{2 * mount->io_timeout_ns, mount->frame_timeout_ns};
+  });
   using role = decltype(got.what);
-  const file_table files(mount.layout());
-  if (got.what == role::hit) simt::count_one(group, files.hits(view.slot).hits);
+  if (got.what == role::hit) simt::count_one(group, of.hits().hits);
   if (got.what == role::waited) [[unlikely]]
-    count(files.counters(view.place).waits, 1);
+    count(file_table(*of.mount()).counters(view.slot).waits, 1);
   return got;
 }
 
 // What is left to do after the leader's acquire_page, whose result all lanes have: fills the page when it is missing. All lanes
 // call; `view` is the leader's. 0: the page is pinned.
-template <class Group, class Mount, class Acquired>
-GPUFS_DEVICE int complete_page(Group group, const Mount& mount, const file_view& view, std::uint64_t page_number,
+template <class Group, class Pages, class Acquired>
+GPUFS_DEVICE int complete_page(Group group, const Pages& of, const file_view& view, std::uint64_t page_number,
                                const Acquired& got) {
   if (got.what != decltype(got.what)::fill) [[likely]]
     return got.error;
-  return simt::call_cold(&fill_page<Group, decltype(mount.pages())>, group, mount.layout().resident, mount.layout().cache.resident,
-                         view, page_number, got.frame);
+  return simt::call_cold(&fill_page<Group, typename Pages::cache_type>, group, of.mount(), of.cache(), view, page_number,
+                         got.frame);
 }
 
 // All lanes have read. Each warp of a block waits for its own loads, since the fence of the leader's unpin waits for its warp's
@@ -321,10 +378,10 @@ GPUFS_DEVICE void finish_reads(Group group) {
   group.sync();
 }
 
-template <class Group, class Mount>
-GPUFS_DEVICE void unpin_page(Group group, const Mount& mount, cache::frame_index frame) {
+template <class Group, class Cache>
+GPUFS_DEVICE void unpin_page(Group group, const Cache& pages, cache::frame_index frame) {
   finish_reads(group);
-  if (group.leader()) mount.pages().unpin(frame);
+  if (group.leader()) pages.unpin(frame);
 }
 
 // Checks a range as pread(2) does and clips it to the file: the bytes to read, 0 at or beyond the end, or a negative errno.
@@ -339,19 +396,20 @@ GPUFS_DEVICE std::int64_t clip(const file_view& view, const void* dst, std::size
 }
 
 // Reads the part of [offset, offset + total) that lies in one page. All lanes call.
-template <class Group, class Mount>
-GPUFS_DEVICE int read_in_page(Group group, const Mount& mount, const file_view& view, std::byte* dst, std::int64_t offset,
+template <class Group, class Pages>
+GPUFS_DEVICE int read_in_page(Group group, const Pages& of, const file_view& view, std::byte* dst, std::int64_t offset,
                               std::uint64_t page_number, std::uint64_t total) {
-  const std::uint32_t page_nbytes = page_nbytes_of(mount);
+  const auto pages = of.pages();
+  const std::uint32_t page_nbytes = pages.pages().page_nbytes();
   const auto first = static_cast<std::uint64_t>(offset);
   const std::uint64_t page_begin = page_number * page_nbytes;
   const std::uint64_t begin = first > page_begin ? first : page_begin;
   const std::uint64_t end = first + total < page_begin + page_nbytes ? first + total : page_begin + page_nbytes;
-  const auto got = by_leader(group, [&] { return acquire_page(group, mount, view, page_number); });
-  const int error = complete_page(group, mount, view, page_number, got);
+  const auto got = by_leader(group, [&] { return acquire_page(group, of, pages, view, page_number); });
+  const int error = complete_page(group, of, view, page_number, got);
   if (error != 0) return error;
-  simt::copy_bytes(group, dst + (begin - first), mount.pages().pages().data(got.frame) + (begin - page_begin), end - begin);
-  unpin_page(group, mount, got.frame);
+  simt::copy_bytes(group, dst + (begin - first), pages.pages().data(got.frame) + (begin - page_begin), end - begin);
+  unpin_page(group, pages, got.frame);
   return 0;
 }
 
@@ -405,82 +463,100 @@ GPUFS_DEVICE page_failure each_page(simt::block group, std::uint64_t first, std:
   return {first + (failed >> 16), -static_cast<int>(failed & 0xffff)};
 }
 
-template <class Group, class Mount>
-GPUFS_DEVICE std::int64_t read_pages(Group group, const Mount& mount, const file_view& view, std::byte* dst, std::uint64_t total,
+template <class Group, class Pages>
+GPUFS_DEVICE std::int64_t read_pages(Group group, const Pages& of, const file_view& view, std::byte* dst, std::uint64_t total,
                                      std::int64_t offset) {
-  const std::uint32_t shift = mount.layout().cache.frames.page_shift;
+  const std::uint32_t shift = of.pages().pages().page_shift();
   const std::uint64_t first = static_cast<std::uint64_t>(offset) >> shift;
   const page_failure failed =
       each_page(group, first, (static_cast<std::uint64_t>(offset) + total - 1) >> shift,
-                [&](auto part, std::uint64_t p) { return read_in_page(part, mount, view, dst, offset, p, total); });
+                [&](auto part, std::uint64_t p) { return read_in_page(part, of, view, dst, offset, p, total); });
   return failed.error == 0 ? static_cast<std::int64_t>(total) : failed.error;
 }
 
-}  // namespace detail
-
-// Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file. If a
-// page cannot be read the call fails with the error of the first such page, and what dst has then is undefined: -EBADF, -EINVAL
-// (offset < 0), -EOVERFLOW, -EFAULT, -EIO, -ESTALE (the file changed since it was opened, or is being written by this mount;
-// docs/writing.md, "Files and versions"), -ENOMEM, -EMFILE (a page of it has 2^23 pins, by map_page or pointers), -ETIMEDOUT.
-template <class Group, class Mount>
-GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
-  const Mount& mount = opened.mount();
-  const simt::group_call call(group, "pread(file, mount, dst, nbytes, offset)", opened.number(), mount.layout().resident,
-                              simt::memory_of_all{dst, nbytes}, nbytes, offset);
-  const file_view view = detail::by_leader(group, [&] { return file_table(mount.layout()).view(opened.number()); });
+// What pread does, of a file that is open, or was.
+template <class Group, class Pages>
+GPUFS_DEVICE std::int64_t pread_by(Group group, const Pages& of, void* dst, std::size_t nbytes, std::int64_t offset) {
+  const file_view view = by_leader(group, [&] { return of.view(); });
   if (view.error != 0) return view.error;
-  std::int64_t result = detail::clip(view, dst, nbytes, offset);
-  if (result > 0) {
-    result = detail::read_pages(group, mount, view, static_cast<std::byte*>(dst), static_cast<std::uint64_t>(result), offset);
-  }
+  std::int64_t result = clip(view, dst, nbytes, offset);
+  if (result > 0) result = read_pages(group, of, view, static_cast<std::byte*>(dst), static_cast<std::uint64_t>(result), offset);
   if (group.leader()) {
     if (result < 0) [[unlikely]] {
-      simt::call_cold(&detail::count_error, mount.layout().resident, view.place);
+      simt::call_cold(&count_error, of.mount(), view.slot);
     } else {
-      detail::count(file_table(mount.layout()).hits(view.slot).bytes_read, static_cast<std::uint64_t>(result));
+      count(of.hits().bytes_read, static_cast<std::uint64_t>(result));
     }
   }
   group.sync();
   return result;
 }
 
-// Maps the page that holds `offset`: it is pinned in the cache, and does not move, until unmap_page. The page's error() is 0
-// or as pread's, and -ENXIO at or beyond the end of the file. A group that maps more pages than the cache has frames gets
-// -ENOMEM after frame_timeout.
-template <class Group, class Mount>
-GPUFS_DEVICE page map_page(Group group, const basic_file<Mount>& opened, std::int64_t offset) {
-  const Mount& mount = opened.mount();
-  const simt::group_call call(group, "map_page(file, mount, offset)", opened.number(), mount.layout().resident, offset);
-  const std::uint32_t shift = mount.layout().cache.frames.page_shift;
+// What map_page does, of a file that is open, or was.
+template <class Group, class Pages>
+GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset) {
+  const auto pages = of.pages();
+  const cache::frames& frames = pages.pages();
+  const std::uint32_t shift = frames.page_shift();
   const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
   const auto in_page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
-  using acquired = decltype(detail::acquire_page(group, mount, file_view{}, page_number));
+  using acquired = typename Pages::cache_type::acquired;
   struct looked_up {
     acquired got;
     std::uint32_t nbytes;  // from the offset to the end of the page or of the file
   };
   file_view view{};  // the leader's
-  const looked_up found = detail::by_leader(group, [&]() -> looked_up {
-    constexpr auto none = decltype(acquired::what)::error;
-    view = file_table(mount.layout()).view(opened.number());
+  const looked_up found = by_leader(group, [&]() -> looked_up {
+    constexpr auto none = Pages::cache_type::role::error;
+    view = of.view();
     if (view.error != 0) return {{cache::frame_index{}, none, view.error}, 0};
     if (offset < 0) return {{cache::frame_index{}, none, -EINVAL}, 0};
     if (offset >= view.nbytes) return {{cache::frame_index{}, none, -ENXIO}, 0};
     const std::int64_t left = view.nbytes - offset;
-    const std::uint32_t here = detail::page_nbytes_of(mount) - in_page;
-    return {detail::acquire_page(group, mount, view, page_number), left < here ? static_cast<std::uint32_t>(left) : here};
+    const std::uint32_t here = frames.page_nbytes() - in_page;
+    return {acquire_page(group, of, pages, view, page_number), left < here ? static_cast<std::uint32_t>(left) : here};
   });
   page result{};
-  result.error_ = detail::complete_page(group, mount, view, page_number, found.got);
+  result.error_ = complete_page(group, of, view, page_number, found.got);
   if (result.error_ == 0) [[likely]] {
-    result.data_ = mount.pages().pages().data(found.got.frame) + in_page;
-    result.state_ = &mount.pages().pages().state_word(found.got.frame);
-    result.words_ = mount.layout().words;
+    result.data_ = frames.data(found.got.frame) + in_page;
+    result.state_ = &frames.state_word(found.got.frame);
+    result.mount_ = of.mount();
     result.nbytes_ = found.nbytes;
   } else if (group.leader() && view.error == 0) {
-    simt::call_cold(&detail::count_error, mount.layout().resident, view.place);
+    simt::call_cold(&count_error, of.mount(), view.slot);
   }
   return result;
+}
+
+}  // namespace detail
+
+// Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file. If a
+// page cannot be read the call fails with the error of the first such page, and what dst has then is undefined: -EBADF (not open,
+// or not for reading; a file that did not open gives the error of its open), -EINVAL (offset < 0), -EOVERFLOW, -EFAULT, -EIO,
+// -ESTALE (the file changed since it was opened, or is being written by this mount; docs/writing.md, "Files and versions"),
+// -ENOMEM, -EMFILE (a page of it has 2^23 pins, by map_page or pointers), -ETIMEDOUT.
+template <class Group>
+GPUFS_DEVICE std::int64_t pread(Group group, const file& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
+  const simt::group_call call(group, "pread(file, mount, dst, nbytes, offset)", opened.number(), opened.line(),
+                              simt::memory_of_all{dst, nbytes}, nbytes, offset);
+  if (opened.error() != 0) [[unlikely]]
+    return simt::call_cold(&detail::refuse<Group>, group, opened);
+  return detail::pread_by(group, detail::file_pages(opened), dst, nbytes, offset);
+}
+
+// Maps the page that holds `offset`: it is pinned in the cache, and does not move, until unmap_page. The page's error() is 0
+// or as pread's, and -ENXIO at or beyond the end of the file. A group that maps more pages than the cache has frames gets
+// -ENOMEM after frame_timeout.
+template <class Group>
+GPUFS_DEVICE page map_page(Group group, const file& opened, std::int64_t offset) {
+  const simt::group_call call(group, "map_page(file, mount, offset)", opened.number(), opened.line(), offset);
+  if (opened.error() != 0) [[unlikely]] {
+    page none{};
+    none.error_ = simt::call_cold(&detail::refuse<Group>, group, opened);
+    return none;
+  }
+  return detail::map_page_by(group, detail::file_pages(opened), offset);
 }
 
 // Gives a mapped page back; its data() must not be used after. 0, or -EINVAL when the page is not mapped (any more). Unmapping a
@@ -492,7 +568,7 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
   detail::finish_reads(group);
   const int error = detail::by_leader(group, [&] {
     if (!cache::frames::unpin_checked(*mapped.state_)) [[unlikely]] {
-      detail::count(mapped.words_->unpin_errors, 1);
+      detail::count(mapped.mount_->words->unpin_errors, 1);
       return -EINVAL;
     }
     return 0;
@@ -502,16 +578,17 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
 }
 
 // What was known of the file when it was opened, and the size of one that is open for writing as it is now: no host call. Each
-// lane's *out is written. 0, or -EBADF, -EFAULT.
-template <class Group, class Mount>
-GPUFS_DEVICE int fstat(Group group, const basic_file<Mount>& opened, file_status* out) {
-  const simt::group_call call(group, "fstat(file, mount)", opened.number(), opened.mount().layout().resident);
+// lane's *out is written. 0, or -EBADF, -EFAULT, or the error of a file that did not open.
+template <class Group>
+GPUFS_DEVICE int fstat(Group group, const file& opened, file_status* out) {
+  const simt::group_call call(group, "fstat(file, mount)", opened.number(), opened.line());
+  if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
   struct answer {
     file_status status;
     int error;
   };
   const answer got = detail::by_leader(group, [&]() -> answer {
-    const file_table table(opened.mount().layout());
+    const file_table table(*opened.mount().get());
     const file_view view = table.view_of_any(opened.number());
     if (view.error != 0) return {{}, view.error};
     const file_slot& slot = table.slot(view.slot);

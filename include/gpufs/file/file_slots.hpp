@@ -17,7 +17,6 @@ struct file_view {
   service::source_kind kind;
   std::uint32_t handle;
   std::uint32_t slot;
-  std::uint32_t place;  // which of the file's entries, and of its call_counters, this group uses
   std::int32_t error;
 };
 
@@ -28,31 +27,35 @@ class file_slots {
   // What the slot behind a number says; error == -EBADF when the number is forged, the file was closed, or is open only for
   // writing.
   GPUFS_DEVICE file_view view(file_number number) const {
-    const auto raw = static_cast<std::uint32_t>(number);
     const std::uint32_t index = index_of(number);
+    if (static_cast<std::int32_t>(number) >= 0 && index < mount_.files.nslots) [[likely]]
+      return view_of(&mount_, line_of(line(index)), number);
     file_view v{};
     v.slot = index;
     v.error = -EBADF;
-    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.files.nslots) [[unlikely]] {
-      simt::call_cold(&count_bad_number, mount_.words);
-      return v;
-    }
+    simt::call_cold(&count_bad_number, &mount_);
+    return v;
+  }
+  // The same by the slot's line, this processor's copy; the number is not negative.
+  GPUFS_DEVICE static file_view view_of(const file_mount* mount, const file_line& line, file_number number) {
+    const auto raw = static_cast<std::uint32_t>(number);
+    file_view v{};
+    v.slot = index_of(number);
+    v.error = -EBADF;
     // Relaxed loads suffice: whoever has the number got it after the opener had published the slot.
-    v.place = place_of(index);
-    const file_entry& entry = mount_.files.entries[v.place];
-    const simt::vec16 low = simt::load_relaxed_16(&entry);
-    const simt::vec16 high = simt::load_relaxed_16(&entry.file_nbytes);
+    const simt::vec16 low = simt::load_relaxed_16(&line);
+    const simt::vec16 high = simt::load_relaxed_16(&line.file_nbytes);
     v.kind = kind_of(low.word[0]);
     const bool forged = (raw & number_may_write) != 0 && v.kind < service::source_kind::live;
     if ((low.word[0] & 0xffffu) != open_word_of(raw) || forged) [[unlikely]] {
-      simt::call_cold(&count_bad_number, mount_.words);
+      simt::call_cold(&count_bad_number, mount);
       return v;
     }
     v.cache_id = low.word[1];
     v.handle = low.word[2];
     v.nbytes = static_cast<std::int64_t>(high.word[0] | static_cast<std::uint64_t>(high.word[1]) << 32);
     if (v.kind >= service::source_kind::live) [[unlikely]]
-      v.nbytes = nbytes_now(index);
+      v.nbytes = simt::atomic_ref<std::int64_t>(line.slot->file_nbytes).load(std::memory_order_acquire);  // as nbytes_now
     v.pull_base = high.word[2] | static_cast<std::uint64_t>(high.word[3]) << 32;
     v.error = 0;
     return v;
@@ -113,16 +116,21 @@ class file_slots {
 
   GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.files.slots[index]; }
-  // Which of the copies of a slot's entry and call_counters this processor uses. At most 2^20 slots, so the products fit here and
-  // below.
-  GPUFS_DEVICE std::uint32_t place_of(std::uint32_t index) const {
-    return simt::processor_id() % file_shards * mount_.files.nslots + index;
+  // Of a slot's copies, this processor's. At most 2^20 slots, so the product fits.
+  GPUFS_DEVICE call_counters& counters(std::uint32_t index) const {
+    return mount_.files.counters[simt::processor_id() % file_shards * mount_.files.nslots + index];
   }
-  GPUFS_DEVICE call_counters& counters(std::uint32_t place) const { return mount_.files.counters[place]; }
-  GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(mount_.files.hits + index, mount_.files.nslots); }
-  // Of the copies, this processor's.
-  GPUFS_DEVICE static hit_counters& hits_of(hit_counters* first, std::uint32_t stride) {
-    return first[simt::processor_id() % hit_shards * stride];
+  GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(mount_.files.hits + hits_at(index)); }
+  GPUFS_DEVICE static hit_counters& hits_of(hit_counters* first) { return first[simt::processor_id() % hit_shards * hits_a_line]; }
+  GPUFS_DEVICE static const file_line& line_of(const file_line* first) { return first[simt::processor_id() % file_shards]; }
+  // The first of a slot's lines.
+  GPUFS_DEVICE file_line* line(std::uint32_t index) const { return mount_.files.lines + std::size_t{index} * file_shards; }
+
+  // Whether the slot was open at some time, so that its lines tell of the mount.
+  GPUFS_DEVICE bool is_made(std::uint32_t index) const {
+    // The last of them, as the first open makes them in order.
+    return index < mount_.files.nslots &&
+           simt::atomic_ref<std::uint32_t>(line(index)[file_shards - 1].made).load(std::memory_order_acquire) != 0;
   }
 
   // What follows is for those that open and close slots.
@@ -138,12 +146,8 @@ class file_slots {
   GPUFS_DEVICE static std::int32_t number_of(std::uint32_t index, std::uint32_t word) {
     return static_cast<std::int32_t>((generation_of(word) << slot_bits) | index);
   }
-  GPUFS_DEVICE_COLD static void count_bad_number(mount_words* words) {
-    simt::atomic_ref<std::uint64_t>(words->bad_numbers).add_relaxed(1);
-  }
-
-  GPUFS_DEVICE file_entry& entry(std::uint32_t index, std::uint32_t shard) const {
-    return mount_.files.entries[std::size_t{shard} * mount_.files.nslots + index];
+  GPUFS_DEVICE_COLD static void count_bad_number(const file_mount* mount) {
+    if (mount != nullptr) simt::atomic_ref<std::uint64_t>(mount->words->bad_numbers).add_relaxed(1);
   }
 
   // The host may look at any slot at any time (host_mount::open_files), so that no field is written plainly.

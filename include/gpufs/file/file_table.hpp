@@ -42,7 +42,7 @@ class file_table : public file_slots {
     if (opened.error != 0) return opened.error;
     bool held = true;
     const int error = table.drop(opened.slot, start, held);
-    if (!held) count_bad_number(mount->words);  // closed by another at the same moment
+    if (!held) count_bad_number(mount);  // closed by another at the same moment
     return error;
   }
 
@@ -183,14 +183,14 @@ class file_table : public file_slots {
           if (writes)
             paths().detach(
                 chain, [&](file_slot& other) { return path_chains::same_hash(other, name) && mode_of(other) == slot_mode::read; });
-          put(entry(index, 0).removals, removals_ended());
+          put(line(index)->removals, removals_ended());
           paths().link(chain, index, name);
           ours = true;
         }
         paths().unlock(chain);
       }
       file_slot& slot = mount_.files.slots[index];
-      if (!counted) simt::atomic_ref<std::uint64_t>(counters(place_of(index)).opens).add_relaxed(1);
+      if (!counted) simt::atomic_ref<std::uint64_t>(counters(index).opens).add_relaxed(1);
       counted = true;
       const int error = ours ? ask_host(slot, index, path, name, flags, start, until, closed_handle, brought) : wait_open(slot);
       if (error == 0) break;
@@ -198,7 +198,7 @@ class file_table : public file_slots {
         // Did the host look where the path leads before a name was gone that is gone since before we began? Then again, once.
         if (!joined) gone = removals_ended();
         joined = true;
-        const std::uint32_t then = simt::atomic_ref<std::uint32_t>(entry(index, 0).removals).load(std::memory_order_relaxed);
+        const std::uint32_t then = simt::atomic_ref<std::uint32_t>(line(index)->removals).load(std::memory_order_relaxed);
         if (static_cast<std::int32_t>(then - gone) < 0) {
           drop(index, start);
           if (until.expired()) return -ETIMEDOUT;
@@ -351,13 +351,21 @@ class file_table : public file_slots {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t open_word =
         word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) | static_cast<std::uint32_t>(kind) << 16;
+    const hit_words hit{mount_.cache.frames, mount_.cache.table, mount_.files.hits + hits_at(index), &mount_};
     for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
-      file_entry& e = entry(index, shard);
-      put(e.file_nbytes, answer.file_nbytes);
-      put(e.pull_base, answer.pull_base);
-      put(e.cache_id, answer.cache_id);
-      put(e.handle, answer.handle);
-      put(e.word, open_word);
+      file_line& copy = line(index)[shard];
+      // Once, as a caller with a number of before may read it at any time.
+      const simt::atomic_ref<std::uint32_t> made(copy.made);
+      if (made.load(std::memory_order_relaxed) == 0) {
+        copy.hit = hit;
+        copy.slot = &slot;
+        made.store(1, std::memory_order_release);  // meets is_made
+      }
+      put(copy.file_nbytes, answer.file_nbytes);
+      put(copy.pull_base, answer.pull_base);
+      put(copy.cache_id, answer.cache_id);
+      put(copy.handle, answer.handle);
+      put(copy.word, open_word);
     }
     word.store(open_word | apart, std::memory_order_release);  // publishes the fields; meets the acquire in wait_open()
     return 0;
@@ -371,7 +379,7 @@ class file_table : public file_slots {
   // release meets the acquire of those that begin after it.
   GPUFS_DEVICE bool was_removing(std::uint32_t index) const {
     return simt::atomic_ref<std::uint32_t>(mount_.words->removals_begun).fetch_add(0, std::memory_order_acq_rel) !=
-           simt::atomic_ref<std::uint32_t>(entry(index, 0).removals).load(std::memory_order_relaxed);
+           simt::atomic_ref<std::uint32_t>(line(index)->removals).load(std::memory_order_relaxed);
   }
 
   // Whether each page of a file of this size has a number that a page key holds, and none the last one, which stands for no page. A
@@ -453,8 +461,7 @@ class file_table : public file_slots {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t handle = slot.handle;
     const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed));
-    for (std::uint32_t shard = 0; shard < file_shards; ++shard)
-      put(entry(index, shard).word, word_of(generation, slot_state::dead));
+    for (std::uint32_t shard = 0; shard < file_shards; ++shard) put(line(index)[shard].word, word_of(generation, slot_state::dead));
     word.store(word_of(generation, slot_state::dead), std::memory_order_release);
     paths().unlock(chain);
     const bool written = mode_of(slot) != slot_mode::read;

@@ -75,20 +75,37 @@ static_assert(offsetof(file_slot, write_error) == 96 && offsetof(file_slot, writ
 static_assert(offsetof(file_slot, mapped_nbytes) == 104 && offsetof(file_slot, stored_nbytes) == 112);
 static_assert(offsetof(file_slot, twinned) == 120 && offsetof(file_slot, unsynced) == 124);
 
-// What every call reads of a slot: one 32-byte sector, two loads. In file_shards copies, since one line of the second-level cache
-// serves less than two thousand million loads a second, and all groups that use one file read this. Written by the slot's opener,
-// and by who retires it.
-struct alignas(32) file_entry {
+struct file_mount;
+struct hit_counters;
+
+// What a hit needs of a mount, so that it loads nothing from there. The same in each line that has it, and for the mount's life.
+struct hit_words {
+  cache::frame_storage frames;
+  cache::table_storage table;
+  hit_counters* hits;  // of the file, the first of its copies
+  const file_mount* mount;
+};
+static_assert(sizeof(hit_words) == 80 && offsetof(hit_words, frames) == 0 && offsetof(hit_words, table) == 40);
+static_assert(offsetof(hit_words, hits) == 64 && offsetof(hit_words, mount) == 72);
+
+// What every call reads of an open file: one line of the cache. In file_shards copies, one behind the other, since one line of the
+// second-level cache serves less than two thousand million loads a second, and all groups that use one file read this; a file
+// handle names the first. Written by the slot's opener, and by the caller that retires it.
+struct alignas(128) file_line {
   std::uint32_t word;  // the slot's, once it is open or dead
   std::uint32_t cache_id;
   std::uint32_t handle;
   std::uint32_t removals;  // in the first copy: mount_words::removals_ended before the host was asked to open the file
   std::int64_t file_nbytes;
   std::uint64_t pull_base;
+  hit_words hit;       // from the slot's first open on
+  file_slot* slot;     // as `hit`
+  std::uint32_t made;  // whether they are there
 };
-static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, word) == 0 && offsetof(file_entry, cache_id) == 4);
-static_assert(offsetof(file_entry, handle) == 8 && offsetof(file_entry, removals) == 12);
-static_assert(offsetof(file_entry, file_nbytes) == 16 && offsetof(file_entry, pull_base) == 24);
+static_assert(sizeof(file_line) == 128 && offsetof(file_line, word) == 0 && offsetof(file_line, cache_id) == 4);
+static_assert(offsetof(file_line, handle) == 8 && offsetof(file_line, removals) == 12);
+static_assert(offsetof(file_line, file_nbytes) == 16 && offsetof(file_line, pull_base) == 24);
+static_assert(offsetof(file_line, hit) == 32 && offsetof(file_line, slot) == 112 && offsetof(file_line, made) == 120);
 inline constexpr std::uint32_t file_shards = 8;
 
 // Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
@@ -102,15 +119,24 @@ static_assert(sizeof(file_windows) == 32 && offsetof(file_windows, pull_base) ==
 static_assert(offsetof(file_windows, registered) == 8 && offsetof(file_windows, shift) == 16);
 
 // What is counted per file; a mount's counts are the sums. Never reset while the mount lives: a slot that is reused goes on
-// counting. What hits raise is in hit_shards copies, of which each has all slots, so that those of one slot lie in lines of their
-// own (where there are 8 slots or more): processors that add to one line of the second-level cache hold each other up, and all that
-// goes through it. With 8 lines, measured, copies through pointers take an eighth longer.
+// counting. What hits raise is in hit_shards copies, of which those of one slot lie in lines of their own (hits_at): processors
+// that add to one line of the second-level cache hold each other up, and all that goes through it. With 8 lines, measured, copies
+// through pointers take an eighth longer.
 struct alignas(16) hit_counters {
   std::uint64_t hits;        // pages found in the cache
   std::uint64_t bytes_read;  // bytes given to callers of pread
 };
 static_assert(sizeof(hit_counters) == 16 && offsetof(hit_counters, hits) == 0 && offsetof(hit_counters, bytes_read) == 8);
 inline constexpr std::uint32_t hit_shards = 32;
+// So many slots share a line: their copies of one shard. The copies of a slot are as many counters apart.
+inline constexpr std::uint32_t hits_a_line = 8;
+// Where the first copy of a slot's lies in file_layout::hits, which has hits_length(nslots) of them.
+constexpr std::size_t hits_at(std::uint32_t slot) {
+  return std::size_t{slot / hits_a_line} * hits_a_line * hit_shards + slot % hits_a_line;
+}
+constexpr std::size_t hits_length(std::uint32_t nslots) {
+  return std::size_t{(nslots + hits_a_line - 1) / hits_a_line} * hits_a_line * hit_shards;
+}
 // The others, in file_shards copies.
 struct call_counters {
   std::uint64_t faults;         // pages filled by us
@@ -189,9 +215,9 @@ inline constexpr std::uint32_t least_page_nbytes = 512;
 // The open files of a mount.
 struct file_layout {
   file_slot* slots;
-  file_entry* entries;      // [shard][slot]
+  file_line* lines;         // [slot][shard]
   call_counters* counters;  // [shard][slot]
-  hit_counters* hits;       // [shard][slot]
+  hit_counters* hits;       // hits_at
   file_windows* windows;    // [slot]
   path_bucket* paths;
   free_list* free_slots;
@@ -201,14 +227,14 @@ struct file_layout {
   cache::dirty_list* dirty_lists;  // [slot][list]; null where the mount may not write
   std::uint64_t dirty_limit;       // pages: who writes more writes some back
 };
-static_assert(sizeof(file_layout) == 96 && offsetof(file_layout, slots) == 0 && offsetof(file_layout, entries) == 8);
+static_assert(sizeof(file_layout) == 96 && offsetof(file_layout, slots) == 0 && offsetof(file_layout, lines) == 8);
 static_assert(offsetof(file_layout, counters) == 16 && offsetof(file_layout, hits) == 24 && offsetof(file_layout, windows) == 32);
 static_assert(offsetof(file_layout, paths) == 40 && offsetof(file_layout, free_slots) == 48 && offsetof(file_layout, nslots) == 56);
 static_assert(offsetof(file_layout, path_mask) == 60 && offsetof(file_layout, hash_points) == 64);
 static_assert(offsetof(file_layout, dirty_lists) == 80 && offsetof(file_layout, dirty_limit) == 88);
 
-// A mount as the calls of this part see it: the parts below, and what is its own. What parts above add follows it in memory
-// (pointer/mount_layout.hpp).
+// A mount as the calls of this part see it: the parts below, and what is its own. It lies in device memory, where kernels' handles
+// name it; what parts above add follows it there (pointer/mount_layout.hpp).
 struct file_mount {
   cache::cache_layout cache;
   transport::transport_layout transport;
@@ -216,11 +242,9 @@ struct file_mount {
   mount_words* words;
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
-  const file_mount* resident;  // the copy in device memory, as cache_layout has it
 };
-static_assert(sizeof(file_mount) == 296 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 112);
-static_assert(offsetof(file_mount, files) == 168 && offsetof(file_mount, words) == 264);
-static_assert(offsetof(file_mount, io_timeout_ns) == 272 && offsetof(file_mount, frame_timeout_ns) == 280);
-static_assert(offsetof(file_mount, resident) == 288);
+static_assert(sizeof(file_mount) == 280 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);
+static_assert(offsetof(file_mount, files) == 160 && offsetof(file_mount, words) == 256);
+static_assert(offsetof(file_mount, io_timeout_ns) == 264 && offsetof(file_mount, frame_timeout_ns) == 272);
 
 }  // namespace gpufs

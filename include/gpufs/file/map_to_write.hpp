@@ -121,8 +121,8 @@ GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const file_mount* mount
                                             std::uint64_t page_number) {
   view = group.broadcast(view);
   number = group.broadcast(number);
-  const mount_ref here(*mount);
-  const auto got = by_leader(group, [&] { return acquire_page(group, here, view, page_number); });
+  const file_pages here(file(mount_ref(mount), number));
+  const auto got = by_leader(group, [&] { return acquire_page(group, here, here.pages(), view, page_number); });
   int error = complete_page(group, here, view, page_number, got);
   if (error != 0) return {{}, error};
   error = simt::call_cold(&add_mappers<Group>, group, mount, number, got.frame, 1, mount->frame_timeout_ns);
@@ -239,16 +239,20 @@ GPUFS_DEVICE int unmap_written(Group group, const file_mount* mount, cache::fram
 // -EBADF for a file that is not open for writing. Several groups may map a page and store to different bytes of it.
 template <class Group>
 GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, std::int64_t offset) {
-  const file_mount* mount = opened.mount().layout().resident;
-  const simt::group_call call(group, "map_page_to_write(file, mount, offset)", opened.number(), mount, offset);
+  const simt::group_call call(group, "map_page_to_write(file, mount, offset)", opened.number(), opened.line(), offset);
+  writable_page result{};
+  if (opened.error() != 0) {
+    result.error_ = simt::call_cold(&detail::refuse<Group>, group, opened);
+    return result;
+  }
+  const file_mount* mount = opened.mount().get();
   file_view view{};  // the leader's
   if (group.leader()) view = file_table(*mount).view_to_write(opened.number());
-  writable_page result{};
   const detail::twinned_page got = detail::map_page_of(group, mount, view, opened.number(), offset, &result.nbytes_);
   result.error_ = got.error;
   if (got.error != 0) return result;
-  const auto in_page = static_cast<std::uint64_t>(offset) & (detail::page_nbytes_of(opened.mount()) - 1);
-  result.data_ = cache::frames(mount->cache).data(got.frame) + in_page;
+  const cache::frames frames(mount->cache);
+  result.data_ = frames.data(got.frame) + (static_cast<std::uint64_t>(offset) & (frames.page_nbytes() - 1));
   result.mount_ = mount;
   result.frame_ = got.frame;
   return result;

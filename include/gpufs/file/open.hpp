@@ -27,11 +27,12 @@ inline GPUFS_DEVICE_COLD int close_written(const file_mount* mount, written_file
 // writing, first brings all that was written to it to the host's page cache, as fsync does, and tells as it does what went wrong
 // with it; the file is closed nevertheless. 0, -EBADF, or fsync's. Opens of one path share a number, so nobody can tell whose is
 // closed: who closes twice closes for another, whose calls then give -EBADF.
-template <class Group, class Mount>
-GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
-  const simt::group_call call(group, "close(file, mount)", opened.number(), opened.mount().layout().resident);
+template <class Group>
+GPUFS_DEVICE int close(Group group, const file& opened) {
+  const simt::group_call call(group, "close(file, mount)", opened.number(), opened.line());
   group.sync();  // no lane still uses it
-  const file_mount* mount = opened.mount().layout().resident;
+  if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
+  const file_mount* mount = opened.mount().get();
   const file_number number = opened.number();
   if (!file_table::may_write(number))
     return detail::by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, number, detail::ring_hint()); });
@@ -45,25 +46,28 @@ GPUFS_DEVICE int close(Group group, const basic_file<Mount>& opened) {
 
 namespace detail {
 
-template <class Group, class Mount, class Path>
-GPUFS_DEVICE basic_file<Mount> open_path(Group group, const Mount& mount, Path path, int flags) {
+// `Cache` is the mount's, laid out at `cache`.
+template <class Cache, class Group, class Path>
+GPUFS_DEVICE file open_path_by(Group group, const file_mount* mount, const cache::cache_layout* cache, Path path, int flags) {
   const open_result got =
-      by_leader(group, [&] { return simt::call_cold(&file_table::open<Path>, mount.layout().resident, path, flags, ring_hint()); });
-  if (got.nbytes != 0) {
-    simt::call_cold(&enter_first_page<Group, decltype(mount.pages())>, group, mount.layout().resident,
-                    mount.layout().cache.resident, got);
-  }
-  const basic_file<Mount> opened(mount, file_number{got.number});
+      by_leader(group, [&] { return simt::call_cold(&file_table::open<Path>, mount, path, flags, ring_hint()); });
+  if (got.nbytes != 0) simt::call_cold(&enter_first_page<Group, Cache>, group, mount, cache, got);
+  const file opened(mount_ref(mount), file_number{got.number});
   if (got.truncates) {
-    const file_view view = by_leader(group, [&] { return file_table(mount.layout()).view_to_write(opened.number()); });
-    const int error = simt::call_cold(&truncate<Group>, group, mount.layout().resident, view, 0);
+    const file_view view = by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
+    const int error = simt::call_cold(&truncate<Group>, group, mount, view, 0);
     if (error != 0) {
       // Not by close: what went wrong with the others' writes is for them to hear.
-      by_leader(group, [&] { return simt::call_cold(&file_table::close, mount.layout().resident, opened.number(), ring_hint()); });
-      return basic_file<Mount>(mount, file_number{error});
+      by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, opened.number(), ring_hint()); });
+      return file(mount_ref(mount), file_number{error});
     }
   }
   return opened;
+}
+
+template <class Group, class Path>
+GPUFS_DEVICE file open_path(Group group, const mount_ref& fs, Path path, int flags) {
+  return open_path_by<cache::page_cache<>>(group, fs.get(), &fs.get()->cache, path, flags);
 }
 
 }  // namespace detail
@@ -85,10 +89,10 @@ GPUFS_DEVICE basic_file<Mount> open_path(Group group, const Mount& mount, Path p
 // -ENFILE (mount_options::max_open_files), -EMFILE (descriptors of the process, RLIMIT_NOFILE: files open for writing keep theirs),
 // -EFBIG (2^32 pages or more), -EFAULT (no path), what store/posix_store.hpp lists,
 // -ETIMEDOUT.
-template <class Group, class Mount>
-GPUFS_DEVICE basic_file<Mount> open(Group group, const Mount& mount, const char* path, int flags = O_RDONLY) {
-  const simt::group_call call(group, "open(mount, path, flags)", mount.layout().resident, path, flags);
-  return detail::open_path(group, mount, path, flags);
+template <class Group>
+GPUFS_DEVICE file open(Group group, const mount_ref& fs, const char* path, int flags = O_RDONLY) {
+  const simt::group_call call(group, "open(mount, path, flags)", fs.get(), path, flags);
+  return detail::open_path(group, fs, path, flags);
 }
 
 }  // namespace GPUFS_MACHINE

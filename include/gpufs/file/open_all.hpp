@@ -19,7 +19,7 @@ inline namespace GPUFS_MACHINE {
 template <class Group>
 GPUFS_DEVICE bool open_all(Group group, const mount_ref& fs, const char* directory, const char* const* names, std::uint32_t n,
                            int flags, file_number* numbers) {
-  const simt::group_call call(group, "open_all(mount, directory, names, n, flags, numbers)", fs.layout().resident, directory,
+  const simt::group_call call(group, "open_all(mount, directory, names, n, flags, numbers)", fs.get(), directory,
                               simt::memory_of_all{names, n * sizeof *names}, n, flags,
                               simt::memory_of_all{numbers, n * sizeof *numbers});
   group.sync();
@@ -37,7 +37,7 @@ GPUFS_DEVICE bool open_all(Group group, const mount_ref& fs, const char* directo
 // lane writes one back alone: where much was written, fsync by the group comes first.
 template <class Group>
 GPUFS_DEVICE bool close_all(Group group, const mount_ref& fs, const file_number* numbers, std::uint32_t n, int* results = nullptr) {
-  const simt::group_call call(group, "close_all(mount, numbers, n, results)", fs.layout().resident,
+  const simt::group_call call(group, "close_all(mount, numbers, n, results)", fs.get(),
                               simt::memory_of_all{numbers, n * sizeof *numbers}, n,
                               simt::memory_of_all{results, n * sizeof *results});
   group.sync();

@@ -92,7 +92,7 @@ inline GPUFS_DEVICE_COLD int take_name_away(const file_mount* mount, transport::
 template <class Group>
 GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, std::uint32_t flags) {
   group.sync();
-  const file_mount* layout = mount.layout().resident;
+  const file_mount* layout = mount.get();
   return by_leader(group,
                    [&] { return simt::call_cold(&take_name_away, layout, transport::opcode::unlink, flags, path, nullptr); });
 }
@@ -104,14 +104,14 @@ GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, s
 // removed file, where somebody has that open.)
 template <class Group>
 GPUFS_DEVICE int unlink(Group group, const mount_ref& mount, const char* path) {
-  const simt::group_call call(group, "unlink(mount, path)", mount.layout().resident, path);
+  const simt::group_call call(group, "unlink(mount, path)", mount.get(), path);
   return detail::remove(group, mount, path, 0);
 }
 
 // Removes an empty directory. 0, -ENOTEMPTY, or one of the common errors.
 template <class Group>
 GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
-  const simt::group_call call(group, "rmdir(mount, path)", mount.layout().resident, path);
+  const simt::group_call call(group, "rmdir(mount, path)", mount.get(), path);
   return detail::remove(group, mount, path, service::unlink_directory);
 }
 
@@ -121,9 +121,9 @@ GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
 // errors.
 template <class Group>
 GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, const char* to) {
-  const simt::group_call call(group, "rename(mount, from, to)", mount.layout().resident, from, to);
+  const simt::group_call call(group, "rename(mount, from, to)", mount.get(), from, to);
   group.sync();
-  const file_mount* layout = mount.layout().resident;
+  const file_mount* layout = mount.get();
   return detail::by_leader(
       group, [&] { return simt::call_cold(&detail::take_name_away, layout, transport::opcode::rename, 0u, from, to); });
 }
@@ -131,12 +131,12 @@ GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, c
 // Makes a directory with `mode` less the process's umask. 0, -EEXIST, or one of the common errors.
 template <class Group>
 GPUFS_DEVICE int mkdir(Group group, const mount_ref& mount, const char* path, std::uint32_t mode = 0777) {
-  const simt::group_call call(group, "mkdir(mount, path, mode)", mount.layout().resident, path, mode);
+  const simt::group_call call(group, "mkdir(mount, path, mode)", mount.get(), path, mode);
   return detail::by_leader(group, [&] {
     transport::request what{};
     what.op = transport::opcode::mkdir;
     what.mode = mode;
-    return simt::call_cold(&detail::ask_about_path, mount.layout().resident, what, path, nullptr, false).error;
+    return simt::call_cold(&detail::ask_about_path, mount.get(), what, path, nullptr, false).error;
   });
 }
 
@@ -187,9 +187,9 @@ inline GPUFS_DEVICE_COLD status_answer ask_status(const file_mount* mount, const
 // or one of the common errors. `path` may be "." for the root.
 template <class Group>
 GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, file_status* out) {
-  const simt::group_call call(group, "stat(mount, path)", mount.layout().resident, path);
+  const simt::group_call call(group, "stat(mount, path)", mount.get(), path);
   const detail::status_answer got =
-      detail::by_leader(group, [&] { return simt::call_cold(&detail::ask_status, mount.layout().resident, path); });
+      detail::by_leader(group, [&] { return simt::call_cold(&detail::ask_status, mount.get(), path); });
   if (got.error != 0) return got.error;
   if (out == nullptr) return -EFAULT;
   *out = got.status;
@@ -206,9 +206,9 @@ template <class Group>
 GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, const char* path, void* out, std::uint32_t nbytes,
                                          std::int64_t* position) {
   if (out == nullptr || position == nullptr) return -EFAULT;
-  const simt::group_call call(group, "read_directory(mount, path, out, nbytes, position)", mount.layout().resident, path,
+  const simt::group_call call(group, "read_directory(mount, path, out, nbytes, position)", mount.get(), path,
                               simt::memory_of_all{out, nbytes}, nbytes, *position);
-  const file_mount* layout = mount.layout().resident;
+  const file_mount* layout = mount.get();
   struct answer {
     transport::ticket ticket;
     std::int64_t nbytes, position;

@@ -175,7 +175,7 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const file_mount* mount, cons
   group.sync();
   if (group.leader()) {
     end_changes(*mount, view.slot);
-    call_counters& counters = file_table(*mount).counters(view.place);
+    call_counters& counters = file_table(*mount).counters(view.slot);
     if (done > 0) count(counters.bytes_written, static_cast<std::uint64_t>(done));
     if (failed.error != 0) count(counters.errors, 1);
   }
@@ -368,9 +368,10 @@ GPUFS_DEVICE_COLD int truncate(Group group, const file_mount* mount, file_view v
 // as POSIX has it: see append.
 template <class Group>
 GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
-  const file_mount* mount = opened.mount().layout().resident;
-  const simt::group_call call(group, "pwrite(file, mount, src, nbytes, offset)", opened.number(), mount,
+  const simt::group_call call(group, "pwrite(file, mount, src, nbytes, offset)", opened.number(), opened.line(),
                               simt::memory_of_all{src, nbytes}, nbytes, offset);
+  if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
+  const file_mount* mount = opened.mount().get();
   const detail::begun_write at = detail::by_leader(group, [&]() -> detail::begun_write {
     const file_view view = file_table(*mount).view_to_write(opened.number());
     if (view.error != 0) return {view, 0, view.error};
@@ -387,9 +388,10 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
 // the file may end before it when it is closed. Until it returns, readers may see zeros where its bytes will be.
 template <class Group>
 GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* src, std::size_t nbytes) {
-  const file_mount* mount = opened.mount().layout().resident;
-  const simt::group_call call(group, "append(file, mount, src, nbytes)", opened.number(), mount, simt::memory_of_all{src, nbytes},
-                              nbytes);
+  const simt::group_call call(group, "append(file, mount, src, nbytes)", opened.number(), opened.line(),
+                              simt::memory_of_all{src, nbytes}, nbytes);
+  if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
+  const file_mount* mount = opened.mount().get();
   const detail::begun_write at = detail::by_leader(group, [&]() -> detail::begun_write {
     const file_view view = file_table(*mount).view_to_write(opened.number());
     if (view.error != 0) return {view, 0, view.error};
@@ -415,8 +417,9 @@ GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* sr
 // written is not tried again. -EBADF: not open for writing.
 template <class Group>
 GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durability::stable) {
-  const simt::group_call call(group, "fsync(file, mount, how)", opened.number(), opened.mount().layout().resident, how);
-  return detail::sync_file(group, opened.mount().layout().resident, opened.number(), how);
+  const simt::group_call call(group, "fsync(file, mount, how)", opened.number(), opened.line(), how);
+  if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
+  return detail::sync_file(group, opened.mount().get(), opened.number(), how);
 }
 
 // Cuts the file to nbytes, or makes it longer by zeros, here and on the host. Looks at all frames of the cache. 0, or -EBADF (not
@@ -425,9 +428,10 @@ GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durabil
 // neither synced nor unmapped, is lost.
 template <class Group>
 GPUFS_DEVICE int ftruncate(Group group, const file& opened, std::int64_t nbytes) {
-  const file_mount* mount = opened.mount().layout().resident;
-  const simt::group_call call(group, "ftruncate(file, mount, nbytes)", opened.number(), mount, nbytes);
+  const simt::group_call call(group, "ftruncate(file, mount, nbytes)", opened.number(), opened.line(), nbytes);
   group.sync();
+  if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
+  const file_mount* mount = opened.mount().get();
   const file_view view = detail::by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
   if (view.error != 0) return view.error;
   if (nbytes < 0) return -EINVAL;

@@ -53,7 +53,7 @@ struct pinned_page {
 template <class Handler>
 GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& from, const Handler& handler,
                                   std::uint64_t page_number, bool only_reads) {
-  const mount_layout& mount = *from.mount;
+  const mount_layout& mount = *mount_of(from);
   const cache::page_cache<> pages(mount.cache);
   const cache::page_key key = key_of(from, page_number);
   file_view view{};  // the leader's
@@ -71,7 +71,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
                                         {2 * mount.io_timeout_ns, wait.frame_ns()});
     if (acquired.error == -ENOMEM) wait.note_none();
     if (acquired.what == role::hit) count(file_table(mount).hits(view.slot).hits, 1);
-    call_counters& counters = file_table(mount).counters(view.place);
+    call_counters& counters = file_table(mount).counters(view.slot);
     if (acquired.what == role::waited) count(counters.waits, 1);
     const bool served_past_cache = only_reads && is_unpinnable(acquired.error);  // or counted there
     if (acquired.what == role::error && !served_past_cache) count(counters.errors, 1);
@@ -95,8 +95,8 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     if (refused != 0) error = lanes.shfl_from_lane(error, simt::lowest_lane(refused));
   }
   if (lanes.leader()) {
-    end_fill(mount, pages, key, got.frame, view.place, error);
-    if (error != 0) count(file_table(mount).counters(view.place).errors, 1);
+    end_fill(mount, pages, key, got.frame, view.slot, error);
+    if (error != 0) count(file_table(mount).counters(view.slot).errors, 1);
   }
   lanes.sync();
   return {got.frame, error};
@@ -118,7 +118,7 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping
     const std::uint32_t sharing = lanes.ballot_lanes(theirs == from && page == page_number) & missing;
     const pinned_page got = bring_in(lanes, *theirs, how, page, only_reads);
     const std::uint32_t npins = simt::count_lanes(sharing);
-    if (got.error == 0 && npins > 1 && lanes.leader()) cache::frames(theirs->frames).pin_more(got.frame, npins - 1);
+    if (got.error == 0 && npins > 1 && lanes.leader()) cache::frames(theirs->hit.frames).pin_more(got.frame, npins - 1);
     if ((sharing >> simt::lane_id() & 1) != 0) mine = got;
     missing &= ~sharing;
   }
@@ -160,8 +160,8 @@ GPUFS_DEVICE void unpin_runs(simt::some_lanes lanes, std::uint64_t* states, cons
 // Gives back the pins on linked pages. All lanes call; what they have read or (Wrote) written is done with.
 template <bool Wrote>
 GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from, const held_pages& held) {
-  const frame_run run = held.span != 0 ? frames_of(from->frames, held) : frame_run{0, 0};
-  std::uint64_t* states = run.n != 0 ? from->frames.states : nullptr;
+  const frame_run run = held.span != 0 ? frames_of(from->hit.frames, held) : frame_run{0, 0};
+  std::uint64_t* states = run.n != 0 ? from->hit.frames.states : nullptr;
   unpin_runs<Wrote>(lanes, states, run, [&](std::uint32_t frame) { return frame == no_page ? nullptr : states + frame; });
 }
 
@@ -285,9 +285,8 @@ class warp_access {
   }
 
   GPUFS_DEVICE void count_hits(std::uint32_t hits) const {
-    auto* first = entry_.get<hit_counters*>(offsetof(mapping_entry, hits));
-    const std::uint32_t stride = entry_.get<std::uint32_t>(offsetof(mapping_entry, hits_stride));
-    if (simt::this_warp().leader()) count(file_table::hits_of(first, stride).hits, hits);
+    auto* first = entry_.get<hit_counters*>(offsetof(mapping_entry, hit.hits));
+    if (simt::this_warp().leader()) count(file_table::hits_of(first).hits, hits);
   }
 
   GPUFS_DEVICE std::uint32_t cache_id() const { return entry_.get<std::uint32_t>(offsetof(mapping_entry, cache_id)); }
@@ -318,7 +317,7 @@ class warp_access {
   }
 
  private:
-  static constexpr unsigned frames_at = offsetof(mapping_entry, frames);
+  static constexpr unsigned frames_at = offsetof(mapping_entry, hit.frames);
   simt::warp_line entry_;
 };
 
@@ -392,10 +391,10 @@ GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t
   const int error = check_name(name);
   if (error != 0 || page == no_page) return error;
   const cache::page_key key = cache::make_key(id, page);
-  const cache::frames frames(from.frames);
+  const cache::frames frames(from.hit.frames);
   cache::frame_index at = frames.preferred(key);
   cache::frames::pin_result pinned = frames.pin(at, key, npins);
-  const bool found = pinned.held || cache::hash_table(from.table).find(key, [&](cache::frame_index f) {
+  const bool found = pinned.held || cache::hash_table(from.hit.table).find(key, [&](cache::frame_index f) {
     at = f;
     pinned = frames.pin(f, key, npins);
     return pinned.held;
@@ -405,7 +404,7 @@ GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t
     cache::frames::unpin(frames.state_word(at), npins);
     return pinned.crowded() ? -EMFILE : 0;
   }
-  simt::count_one(simt::this_thread(), file_table::hits_of(from.hits, from.hits_stride).hits);
+  simt::count_one(simt::this_thread(), file_table::hits_of(from.hit.hits).hits);
   return reinterpret_cast<std::int64_t>(frames.data(at));
 }
 
@@ -444,7 +443,7 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
   const mapping_entry* from = entry_of(name);
   const pinned_page got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing, !Wrote);
   if ((missing >> simt::lane_id() & 1) == 0) return mine;
-  const cache::frames frames(from->frames);
+  const cache::frames frames(from->hit.frames);
   simt::fence_loads();
   if (!is_current(name)) {  // the entry is another mapping's by now, and the page or the error may be, too
     if (got.error == 0) frames.unpin(got.frame);
@@ -467,7 +466,7 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     if (error == 0 && !within.have(position, nbytes)) error = -ENXIO;
   }
   const mapping_entry* from = entry_of(name);
-  const std::uint32_t shift = error == 0 && nbytes != 0 ? from->frames.page_shift : 0;
+  const std::uint32_t shift = error == 0 && nbytes != 0 ? from->hit.frames.page_shift : 0;
   std::uint32_t done = 0;
   if constexpr (Write) {
     if (error == 0 && !is_private(from->cache_id)) {

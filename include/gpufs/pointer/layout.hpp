@@ -10,28 +10,20 @@
 
 namespace gpufs {
 
-struct mount_layout;  // pointer/mount_layout.hpp
-
 // An open file as pointers into it see it (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
 // Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less
 // than two thousand million loads a second; pointers name the first.
 struct alignas(128) mapping_entry {
   std::uint64_t word;  // generation << 2 | state
-  cache::frame_storage frames;
-  cache::table_storage table;
-  hit_counters* hits;  // of the file, the first of its copies
-  const mount_layout* mount;
-  std::uint32_t hits_stride;  // from a copy to the next
-  std::uint32_t cache_id;     // of the file's version, in the mapping's view
-  std::int32_t number;        // of the open file
-  std::uint32_t handle;       // its, on the host
-  std::uint32_t adding;       // in the first copy: locks adding keys whose home this is
+  hit_words hit;
+  std::uint32_t cache_id;  // of the file's version, in the mapping's view
+  std::int32_t number;     // of the open file
+  std::uint32_t handle;    // its, on the host
+  std::uint32_t adding;    // in the first copy: locks adding keys whose home this is
 };
-static_assert(sizeof(mapping_entry) == 128 && offsetof(mapping_entry, word) == 0 && offsetof(mapping_entry, frames) == 8);
-static_assert(offsetof(mapping_entry, table) == 48 && offsetof(mapping_entry, hits) == 72);
-static_assert(offsetof(mapping_entry, mount) == 80 && offsetof(mapping_entry, hits_stride) == 88);
-static_assert(offsetof(mapping_entry, cache_id) == 92 && offsetof(mapping_entry, number) == 96);
-static_assert(offsetof(mapping_entry, handle) == 100 && offsetof(mapping_entry, adding) == 104);
+static_assert(sizeof(mapping_entry) == 128 && offsetof(mapping_entry, word) == 0 && offsetof(mapping_entry, hit) == 8);
+static_assert(offsetof(mapping_entry, cache_id) == 88 && offsetof(mapping_entry, number) == 92);
+static_assert(offsetof(mapping_entry, handle) == 96 && offsetof(mapping_entry, adding) == 100);
 inline constexpr std::uint32_t mapping_copies = 8;
 
 enum class fault_kind : std::uint32_t {

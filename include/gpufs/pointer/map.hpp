@@ -94,9 +94,9 @@ GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, ma
   return made;
 }
 
-template <class T, class Access, class Group, class Mount>
-GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opened, std::int64_t offset, std::int64_t count,
-                                     map_flags flags, const typename Access::handler& handler) {
+template <class T, class Access, class Group>
+GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64_t offset, std::int64_t count, map_flags flags,
+                                     const typename Access::handler& handler) {
   const made_mapping made = by_leader(group, [&] {
     const mapping_request asked{opened.number(),
                                 offset,
@@ -107,9 +107,9 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
                                 flags,
                                 !std::is_const_v<T>,
                                 !std::is_same_v<typename Access::handler, no_handler>};
-    const file_mount& mount = opened.mount().layout();
-    const mount_layout* whole = whole_of(mount);
-    const made_mapping found = try_mapping(mount, whole->pointers, asked, &mapping_table::find);
+    const mount_layout* whole = whole_of(opened.mount().get());
+    if (whole == nullptr) return made_mapping{error_name(opened.error(), has(flags, map_flags::stop_on_error)), {}};
+    const made_mapping found = try_mapping(*whole, whole->pointers, asked, &mapping_table::find);
     if (is_mapping(found.name)) [[likely]]
       return made_mapping{with_flags(found.name, flags), found.within};
     return simt::call_cold(&make_mapping, whole, asked, found.name);
@@ -138,8 +138,8 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const basic_file<Mount>& opene
 // count below -1, private with a handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the
 // file not open for writing); -ENFILE (too many open files have pointers, or their views: mount_options::max_mappings);
 // -ETIMEDOUT (who had begun to enter the mapping came to no end).
-template <class T, class Group, class Mount, class Handler = no_handler>
-GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const basic_file<Mount>& opened, std::int64_t offset = 0,
+template <class T, class Group, class Handler = no_handler>
+GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const file& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,
                                              const Handler& handler = {}) {
   return detail::map_with<T, handled_by<Handler>>(group, opened, offset, count, flags, handler);
@@ -162,7 +162,7 @@ GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   const bool stale = p && detail::check_name(p.mapped()) != 0;
   const bool is_file = p && !stale && !detail::is_private(id);
   if (p && !stale && !is_file && within.end > within.begin) {
-    const mount_layout& mount = *detail::entry_of(p.mapped())->mount;  // of all of the table's entries
+    const file_mount& mount = *detail::entry_of(p.mapped())->hit.mount;  // of all of the table's entries
     const cache::page_cache<> pages(mount.cache);
     const std::uint32_t shift = mount.cache.frames.page_shift;
     const std::uint64_t last = (within.end - 1) >> shift;

@@ -149,11 +149,8 @@ class mapping_table {
       put(copy.number, key.number);
       put(copy.cache_id, key.cache_id);
       put(copy.handle, key.handle);
-      copy.frames = mount_.cache.frames;
-      copy.table = mount_.cache.table;
-      copy.hits = mount_.files.hits + file_table::index_of(file_number{key.number});
-      copy.hits_stride = mount_.files.nslots;
-      copy.mount = whole_of(mount_);
+      copy.hit = {mount_.cache.frames, mount_.cache.table,
+                  mount_.files.hits + hits_at(file_table::index_of(file_number{key.number})), &mount_};
     };
     // First the generation, so that no pointer of an older one takes a copy for its own. When all copies are filled, that they are
     // ready, from where on find gives its name away; who uses that looks at the generation only.
@@ -193,6 +190,9 @@ class mapping_table {
   const pointer_layout& pointers_;
 };
 
+// Of all of the table's entries.
+GPUFS_DEVICE const mount_layout* mount_of(const mapping_entry& from) { return whole_of(from.hit.mount); }
+
 // Whether the entry is still that of the name's mapping, and not given to another since its file was closed.
 GPUFS_DEVICE bool is_current(mapping_name name) {
   const std::uint64_t generation = simt::atomic_ref<std::uint64_t>(entry_of(name)->word).load(std::memory_order_relaxed) >> 2;
@@ -204,7 +204,7 @@ GPUFS_DEVICE int check_name(mapping_name name) {
   if (!is_mapping(name)) return error_of(name) != 0 ? error_of(name) : -EFAULT;
   if (!is_current(name)) return -EBADF;
   const mapping_entry& from = *entry_of(name);
-  return checks_access(name) && !file_table(*from.mount).is_open(file_number{from.number}) ? -EBADF : 0;
+  return checks_access(name) && !file_table(*from.hit.mount).is_open(file_number{from.number}) ? -EBADF : 0;
 }
 
 // The part of a file that a pointer may access.

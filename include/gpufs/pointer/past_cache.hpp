@@ -134,7 +134,7 @@ template <class Handler>
 GPUFS_DEVICE_COLD int read_past_cache(mapping_name name, Handler handler, bool is_cached, std::uint64_t position, std::byte* bytes,
                                       std::uint32_t nbytes) {
   mapping_entry& from = *entry_of(name);
-  const mount_layout* mount = from.mount;  // of all of the table's entries
+  const mount_layout* mount = mount_of(from);  // of all of the table's entries
   const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed);
   const file_number number{simt::atomic_ref<std::int32_t>(from.number).load(std::memory_order_relaxed)};
   simt::fence_loads();  // the entry may be given to another file until it is looked at
@@ -155,7 +155,7 @@ GPUFS_DEVICE_COLD int read_past_cache(mapping_name name, Handler handler, bool i
       error = simt::call_cold(&read_part_handled<Handler>, mount, view, id, handler, part, bytes + done);
     }
     if (error != 0) {
-      count_error(mount, view.place);
+      count_error(mount, view.slot);
       return error;
     }
     done += part.nbytes;

@@ -78,7 +78,7 @@ GPUFS_DEVICE void record_access(mapping_name name, const accessed& at, int error
     what.handle = 0;
     what.number = -EBADF;
   }
-  record_fault(*from.mount, what);
+  record_fault(*mount_of(from), what);
 }
 
 GPUFS_DEVICE void stop_if_asked(mapping_name name) {
@@ -96,7 +96,7 @@ GPUFS_DEVICE_COLD inline void note_failed_read(mapping_name name, accessed at, i
 GPUFS_DEVICE_COLD inline void keep_write_error(mapping_name name, int error) {
   if (!is_mapping(name) || error == -ENXIO) return;
   const mapping_entry& from = *entry_of(name);
-  const file_table files(*from.mount);
+  const file_table files(*mount_of(from));
   const file_number number{from.number};
   if (stores_to_file(from) && files.is_open(number) && is_current(name)) {
     keep_error(files.slot(file_table::index_of(number)), error);

@@ -12,12 +12,12 @@ namespace detail {
 // The frame that has the page at this address.
 GPUFS_DEVICE cache::frame_index frame_at(const mapping_entry& from, std::uint64_t address) {
   return cache::frame_index{
-      static_cast<std::uint32_t>((address - reinterpret_cast<std::uint64_t>(from.frames.data)) >> from.frames.page_shift)};
+      static_cast<std::uint32_t>((address - reinterpret_cast<std::uint64_t>(from.hit.frames.data)) >> from.hit.frames.page_shift)};
 }
 
 // The state word of the frame that has the page at this address.
 GPUFS_DEVICE std::uint64_t& state_at(const mapping_entry& from, std::uint64_t address) {
-  return cache::frames(from.frames).state_word(frame_at(from, address));
+  return cache::frames(from.hit.frames).state_word(frame_at(from, address));
 }
 
 // Marks a pinned page as changed.
@@ -51,7 +51,7 @@ GPUFS_DEVICE_COLD inline int begin_stores(const mapping_entry* from, std::uint64
   int error = 0;
   for_each_frame(simt::lanes_together<site>(), from, frame_at(*from, address),
                  [&](auto group, const mapping_entry* theirs, cache::frame_index frame, std::uint32_t n, bool mine) {
-                   const mount_layout* mount = theirs->mount;
+                   const mount_layout* mount = mount_of(*theirs);
                    const patience wait(*mount, false);
                    const int got = simt::call_cold(&add_mappers<decltype(group)>, group, mount, file_number{theirs->number}, frame,
                                                    n, wait.wait_ns());
@@ -69,7 +69,7 @@ GPUFS_DEVICE_COLD inline int end_stores(mapping_name name, std::uint64_t address
   int error = 0;
   for_each_frame(simt::lanes_together<site>(), from, frame_at(*from, address),
                  [&](auto group, const mapping_entry* theirs, cache::frame_index frame, std::uint32_t n, bool mine) {
-                   const mount_layout* mount = theirs->mount;
+                   const mount_layout* mount = mount_of(*theirs);
                    const noted got = simt::call_cold(&note_changes<decltype(group)>, group, mount, frame, n);
                    if (!got.left && group.leader()) cache::frames(mount->cache).pin_more(frame, n);
                    if (got.open && got.error != 0 && group.leader()) keep_error(file_table(*mount).slot(got.file.slot), got.error);
@@ -115,7 +115,7 @@ GPUFS_DEVICE_COLD inline int store_elsewhere(mapping_name name, std::uint64_t po
                                              std::uint32_t nbytes) {
   const mapping_entry* from = entry_of(name);
   if (!stores_to_file(*from)) return -EACCES;
-  const mount_layout* mount = from->mount;
+  const mount_layout* mount = mount_of(*from);
   const file_view view = file_table(*mount).view_to_write(file_number{from->number});
   if (view.error != 0) return view.error;
   // The entry may have been given to another file meanwhile; not after this (the fence meets mapping_table's, before it fills one).

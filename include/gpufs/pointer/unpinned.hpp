@@ -34,9 +34,9 @@ GPUFS_DEVICE read_elements<T, N> read_unpinned(mapping_name name, const bounds& 
   mapping_entry& from = entry_of(name)[simt::processor_id() % mapping_copies];
   // All that is wanted of the entry, asked for at once.
   const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed);
-  const cache::hash_table table(from.table);
-  const cache::frames frames(from.frames);
-  std::uint64_t& hits = file_table::hits_of(from.hits, from.hits_stride).hits;
+  const cache::hash_table table(from.hit.table);
+  const cache::frames frames(from.hit.frames);
+  std::uint64_t& hits = file_table::hits_of(from.hit.hits).hits;
   const std::uint32_t page_shift = page_shift_of(name);
   constexpr std::uint32_t no_frame = cache::hash_table::no_frame;
 

@@ -49,9 +49,9 @@ struct open_kernel {
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = simt::this_warp();
-    const basic_file<Mount> library = gpufs::open(warp, fs, name);
+    const auto library = open(warp, fs, name);
     answer got{};
-    got.error = library.error() != 0 ? library.error() : gpufs::fstat(warp, library, &got.status);
+    got.error = library.error() != 0 ? library.error() : fstat(warp, library, &got.status);
     if (warp.leader()) *out = got;
   }
 };
@@ -60,7 +60,7 @@ struct open_kernel {
 // make_keys, look_up and compare of its own, and calls run.
 template <class Mount>
 struct match_kernel {
-  using library_file = basic_file<Mount>;
+  using library_file = decltype(open(simt::this_warp(), Mount(), ""));
 
   Mount fs;
   const char* name;            // of the library, below the mount's root; device memory, as are the next three
@@ -89,18 +89,18 @@ struct match_kernel {
     match_shared& s = simt::shared<match_shared>();
     const auto block = simt::this_block();
     if (first_block + simt::block_rank() >= end_block) return;
-    const library_file library = gpufs::open(block, fs, name);
+    const library_file library = open(block, fs, name);
     if (library.error() != 0) {
       note(block, first_block + simt::block_rank(), step::opening, library.error());
       return;
     }
-    const std::int64_t n = gpufs::pread(block, library, s.reference, sizeof s.reference, static_cast<std::int64_t>(reference));
+    const std::int64_t n = pread(block, library, s.reference, sizeof s.reference, static_cast<std::int64_t>(reference));
     int error = n == static_cast<std::int64_t>(sizeof s.reference) ? 0 : n < 0 ? static_cast<int>(n) : damaged;
     if (error != 0) note(block, first_block + simt::block_rank(), step::reference, error);
     for (std::uint32_t b = first_block + simt::block_rank(); b < end_block && error == 0; b += simt::grid_size()) {
       error = search(self, s, library, b);
     }
-    error = gpufs::close(block, library);
+    error = close(block, library);
     if (error != 0) note(block, first_block + simt::block_rank(), step::closing, error);
   }
 
@@ -190,7 +190,7 @@ struct match_kernel {
     for (std::uint32_t t = simt::warp_rank(); t < ntables; t += simt::this_block().nwarps()) {
       std::int32_t sum = 0;
       for (std::uint32_t done = 0; done < projection_nbytes;) {
-        page p = gpufs::map_page(warp, library, static_cast<std::int64_t>(projections + t * projection_nbytes + done));
+        page p = map_page(warp, library, static_cast<std::int64_t>(projections + t * projection_nbytes + done));
         if (p.error() != 0) {
           note(warp, photo_block, step::projections, p.error());
           return p.error();
@@ -280,7 +280,7 @@ struct match_kernel {
 
   template <class Group>
   GPUFS_DEVICE static int read_all(Group group, const library_file& library, void* dst, std::size_t nbytes, std::uint64_t offset) {
-    const std::int64_t n = gpufs::pread(group, library, dst, nbytes, static_cast<std::int64_t>(offset));
+    const std::int64_t n = pread(group, library, dst, nbytes, static_cast<std::int64_t>(offset));
     return n == static_cast<std::int64_t>(nbytes) ? 0 : n < 0 ? static_cast<int>(n) : damaged;
   }
 
@@ -348,7 +348,7 @@ struct match_kernel {
       const std::uint64_t offset = histograms + std::uint64_t{id} * histogram_stride;
       float sum = 0;
       for (std::uint32_t done = 0; done < histogram_nbytes;) {
-        page p = gpufs::map_page(warp, library, static_cast<std::int64_t>(offset + done));
+        page p = map_page(warp, library, static_cast<std::int64_t>(offset + done));
         if (p.error() != 0) {
           note(warp, photo_block, step::histogram, p.error());
           return p.error();
