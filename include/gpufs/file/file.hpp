@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files, for a group of threads: pread, map_page, unmap_page, fstat. Opening and closing is in gpufs/file/open.hpp, writing in
 // write.hpp.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening and closing files, for a group of threads. Called as what file.hpp has.
 #pragma once
 #include "gpufs/file/write.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bringing written pages back to their files: docs/writing.md. By groups of lanes of one warp; the warps of a block take different
 // lists.
 #pragma once
