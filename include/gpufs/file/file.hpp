@@ -422,7 +422,7 @@ GPUFS_DEVICE std::int64_t read_pages(Group group, const Mount& mount, const file
 // Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file. If a
 // page cannot be read the call fails with the error of the first such page, and what dst has then is undefined: -EBADF, -EINVAL
 // (offset < 0), -EOVERFLOW, -EFAULT, -EIO, -ESTALE (the file changed since it was opened, or is being written by this mount;
-// docs/writing.md, "Files and versions"), -ENOMEM, -EMFILE (a page of it has 2^23 pins, by map_page or pointers), -ETIMEDOUT.
+// docs/guide/writing.md, "Files and versions"), -ENOMEM, -EMFILE (a page of it has 2^23 pins, by map_page or pointers), -ETIMEDOUT.
 template <class Group, class Mount>
 GPUFS_DEVICE std::int64_t pread(Group group, const basic_file<Mount>& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
   const Mount& mount = opened.mount();

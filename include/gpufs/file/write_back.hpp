@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bringing written pages back to their files: docs/writing.md. By groups of lanes of one warp; the warps of a block take different
-// lists.
+// Bringing written pages back to their files: docs/design/writing.md. By groups of lanes of one warp; the warps of a block take
+// different lists.
 #pragma once
 #include "gpufs/cache/dirty.hpp"
 #include "gpufs/file/file.hpp"
