@@ -19,5 +19,5 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfig.cmake" "${CMAKE_CURRENT_B
               cmake/GpufsPrograms.cmake DESTINATION "${gpufs_config_dir}")
 
 # As they lie here, so that README's links lead somewhere; but those into bench/ and tests/, as README says.
-install(FILES LICENSE NOTICE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES LICENSE NOTICE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY docs examples DESTINATION "${CMAKE_INSTALL_DOCDIR}")

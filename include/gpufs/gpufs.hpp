@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gpufs: files for code that runs on GPUs. Everything a kernel and its host program need.
 #pragma once
 #include "gpufs/file/format_path.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mount: one directory seen by kernels, with its own page cache, request rings and host threads.
 #pragma once
 #include <fcntl.h>

@@ -19,7 +19,7 @@ MAX_SYNTH_SIDE: int
 Progress = Callable[[int, int], None]
 
 class LibraryInfo(TypedDict):
-    """What a library's header says; docs/collage-library-format.md."""
+    """What a library's header says; docs/reference/collage-library-format.md."""
 
     version: int
     file_nbytes: int

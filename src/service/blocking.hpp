@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which threads are inside a call that may block, and which of these calls hang.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names for versions of files: what the page cache's keys are made of.
 #pragma once
 #include <atomic>

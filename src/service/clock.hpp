@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A clock of the system, in ns.
 #pragma once
 #include <time.h>

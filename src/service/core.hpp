@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the workers of a service share.
 #pragma once
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The service's bounded log, and counts of answers by errno.
 #pragma once
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's open-file table: handles that a device may forge, references that keep a file open while it is read, and which opens
 // are of one file. A file is its identity (device and inode); a path only leads to it.
 #pragma once

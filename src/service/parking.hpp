@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who looks for requests and who sleeps: at least one worker polls whenever one is free to.
 #pragma once
 #include <atomic>

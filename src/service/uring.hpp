@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One worker's asynchronous reads: a thin owner of an io_uring, absent where the build or the kernel has none.
 #pragma once
 #include <cstddef>

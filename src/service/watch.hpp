@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The slow look at open pull files: no read of theirs comes by the host, so nobody else would see that they have changed. It also
 // tells the device which windows of theirs it may read since the last look.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One thread of a service.
 #pragma once
 #include <atomic>

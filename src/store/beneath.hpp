@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding files below a directory, and nowhere else.
 #pragma once
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is known of the file system that a file is in.
 #pragma once
 #include <linux/magic.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registered mappings of files, shared between opens and kept after close.
 #pragma once
 #include <algorithm>

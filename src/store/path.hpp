@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all stores say of a path and of open flags before they look for the file.
 #pragma once
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much host memory mappings may pin.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One open regular file: its version, and reading it; or, open for writing, what it has.
 #pragma once
 #include <time.h>

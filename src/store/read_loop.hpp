@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops around calls like read(2) and write(2) that stores and service share.
 #pragma once
 #include <sys/uio.h>

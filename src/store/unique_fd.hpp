@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file descriptor that closes itself.
 #pragma once
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A shared mapping of a file that unmaps itself.
 #pragma once
 #include <sys/mman.h>

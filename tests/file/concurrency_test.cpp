@@ -98,8 +98,8 @@ TEST(concurrency, every_page_is_filled_once_while_all_fit) {
   EXPECT_EQ(store->wrong().reads, m.counters().faults);
 }
 
-// Nobody who reads other files; and its own file's readers until it comes back, once it hangs (architecture.md, "A store that
-// hangs").
+// Nobody who reads other files; and its own file's readers until it comes back, once it hangs (docs/design/architecture.md, "A
+// store that hangs").
 TEST(concurrency, page_whose_read_stalls_holds_up_nobody_else) {
   temp_dir dir;
   dir.add("stalls", 40 * page, seed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files in memory that the device writes in place, through their mapping: docs/writing.md, "Stores in place". What every file does
-// is tested with them in write_property_test.
+// Files in memory that the device writes in place, through their mapping: docs/design/writing.md, "Stores in place". What every
+// file does is tested with them in write_property_test.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

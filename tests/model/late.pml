@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Write-backs that the host answers too late (file/write_back.hpp: finish_page; transport/requests.hpp, file/late_answers.hpp;
-// docs/writing.md, "Write-back of one page"), for Spin, as page.pml; what is said there of steps is so here. The host answers each
+// docs/design/writing.md, "Write-back of one page"), for Spin, as page.pml; what is said there of steps is so here. The host answers each
 // request at last, in any order; who waits for it gives up at any moment, at most NTIMEOUTS times. Other waits have no time limit.
 //
 // There are NPAGES pages of one byte, each in its frame for good, in one list; a byte is the number of its write. Requests go through one

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a page, as docs/page-lifecycle.md tells it, for Spin. Each atomic operation of the code is one step here (a d_step, or
+// The life of a page, as docs/design/page-lifecycle.md tells it, for Spin. Each atomic operation of the code is one step here (a d_step, or
 // one statement); names are the code's. tests/model/check.sh says which configurations there are and runs them.
 //
 // READ:     groups read pages of a file whose version changes; fills fail.        cache/*.hpp, file/file.hpp
 //           With LOOKER one more reads without a pin.                              pointer/unpinned.hpp
 // WRITE:    groups write and read bytes of pages, write back, fsync; a write at the host fails; a CPU process writes, too.
-// TRUNCATE: groups write and read while another one truncates the file.          docs/writing.md
+// TRUNCATE: groups write and read while another one truncates the file.          docs/design/writing.md
 // Both with STORED: pages 0 and 1 are written and read in place; in WRITE another process cuts the file underneath, and lets it grow
 // again.
 //

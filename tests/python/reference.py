@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collage in plain NumPy, written from docs/collage-library-format.md alone: what the engines are compared with."""
+"""The collage in NumPy, written from docs/reference/collage-library-format.md alone: engines are compared with it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Library files: what is written is what docs/collage-library-format.md says, and damage is found."""
+"""Library files: what is written is what docs/reference/collage-library-format.md says, and damage is found."""
 
 from __future__ import annotations
 

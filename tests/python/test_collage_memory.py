@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory large pictures take: docs/collage.md has the bounds."""
+"""How much memory large pictures take: docs/guide/collage.md has the bounds."""
 
 from __future__ import annotations
 

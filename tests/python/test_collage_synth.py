@@ -36,7 +36,7 @@ def splitmix64(seed: int, index: int) -> int:
 
 
 def drawn(photos: list[Bytes], seed: int, index: int, attempt: int = 0) -> tuple[Bytes, tuple[int, int, int, int]]:
-    """Written from docs/collage.md alone."""
+    """Written from docs/guide/collage.md alone."""
     own, calls = splitmix64(seed, index), iter(range(attempt * 256, attempt * 256 + 256))
 
     def below(n: int) -> int:

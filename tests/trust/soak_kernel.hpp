@@ -350,7 +350,7 @@ struct soak_kernel {
           return expect_zero(fsync(group, f, draw(4) == 0 ? durability::data : durability::page_cache), sync_failed);
         case 9: {  // as somebody reads it who comes later
           close_own();
-          // Who has opened the new name meanwhile for reading is of a second path (docs/writing.md), which we would join.
+          // Who has opened the new name meanwhile for reading is of a second path (docs/guide/writing.md), which we would join.
           if (get(state.moved) != 0) return;
           const file again = open(group, k.fs, path(me, get(state.name)));
           if (again.error() != 0) return report(own_open, again.error(), 1);

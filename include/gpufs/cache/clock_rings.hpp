@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where frames come from: many rings, each a two-handed clock over its own frames, every nrings-th. Where few of these are free (an
 // eighth), the front hand evicts `ahead` frames before the back hand allocates, so that a frame is free before it is needed; a page
 // that was hit since the front hand last came by gets a second chance, a pinned one is passed over. One atomic add moves both

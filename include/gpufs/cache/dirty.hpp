@@ -1,5 +1,6 @@
-// Pages that were written: which of their bytes, and lists of them. Knows nothing of files. docs/writing.md has the protocol, and
-// why no byte is lost.
+// SPDX-License-Identifier: Apache-2.0
+// Pages that were written: which of their bytes, and lists of them. Knows nothing of files. docs/design/writing.md has the
+// protocol, and why no byte is lost.
 #pragma once
 #include "gpufs/cache/frames.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames: pins and the state word. Knows nothing of the page table or of where bytes come from.
 #pragma once
 #include <cerrno>

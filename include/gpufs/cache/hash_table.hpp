@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page table: one concurrent hash table for all files of a mount, (cache id, page number) -> frame.
 // Look-ups take no lock and make one 16-byte load as a rule; inserts lock the key's home bucket; removals lock nothing.
 // After "Supporting data-driven I/O on GPUs using GPUfs" (SYSTOR'16), section 4.1, with a fixed 16-byte bucket in place of chains

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page cache's data in memory, as the host lays it out and the device uses it. No machine, no files: words only.
 #pragma once
 #include <bit>

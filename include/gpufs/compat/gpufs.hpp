@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2; ActivePointers, ISCA'16, section V) over gpufs. As there, gopen and
 // friends are called by all threads of a block with equal arguments, the _warp forms by all lanes of a warp. Unlike there, the
 // mount is named (there are no process-wide device globals), and failures are negative errnos. O_GWRONCE is gpufs's. gmmap maps for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files, for a group of threads: pread, map_page, unmap_page, fstat. Opening and closing is in gpufs/file/open.hpp, writing in
 // write.hpp.
 //
@@ -534,7 +535,7 @@ GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset)
 // Reads up to nbytes at `offset` into dst (any device memory, any alignment). Bytes read: fewer only at the end of the file. If a
 // page cannot be read the call fails with the error of the first such page, and what dst has then is undefined: -EBADF (not open,
 // or not for reading; a file that did not open gives the error of its open), -EINVAL (offset < 0), -EOVERFLOW, -EFAULT, -EIO,
-// -ESTALE (the file changed since it was opened, or is being written by this mount; docs/writing.md, "Files and versions"),
+// -ESTALE (the file changed since it was opened, or is being written by this mount; docs/guide/writing.md, "Files and versions"),
 // -ENOMEM, -EMFILE (a page of it has 2^23 pins, by map_page or pointers), -ETIMEDOUT.
 template <class Group>
 GPUFS_DEVICE std::int64_t pread(Group group, const file& opened, void* dst, std::size_t nbytes, std::int64_t offset) {

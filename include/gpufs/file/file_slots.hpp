@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The slots of open files: what a file number stands for, which of its versions, the counts and the lists of a slot, and the free
 // ones. Knows nothing of paths (path_chains.hpp), nor of how files are opened and closed (file_table.hpp).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device-side table of open files: repeated opens of one path are a count, without a host call. After GPUfs (CACM'14),
 // section 4.2: the open-file table.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mount's file table and request rings in memory, as the host lays them out and the device uses them.
 #pragma once
 #include <cstddef>

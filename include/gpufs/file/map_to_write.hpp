@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pages of files that kernels write by plain stores. After GPUfs (CACM'14), section 3 (gmmap, gmsync, gmunmap): what was written is
 // found by a comparison with a copy, the page's twin, that is made when it is mapped and shared by all who have it mapped
-// (docs/writing.md, "Pages mapped for writing"). Called as what file.hpp has.
+// (docs/design/writing.md, "Pages mapped for writing"). Called as what file.hpp has.
 #pragma once
 #include "gpufs/file/open.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening and closing files, for a group of threads. Called as what file.hpp has.
 #pragma once
 #include "gpufs/file/write.hpp"
@@ -80,8 +81,8 @@ GPUFS_DEVICE file open_path(Group group, const mount_ref& fs, Path path, int fla
 //
 // For writing (mount_options::writable): O_RDWR or O_WRONLY, or O_GWRONCE, with O_CREAT (the file gets 0666 less the process's
 // umask), O_EXCL and O_TRUNC; O_APPEND is taken and changes nothing (append says where). Opens of the path from then on share what
-// is written. See docs/writing.md for those before, and for other names of the file. O_CLOEXEC, O_NONBLOCK, O_NOCTTY and O_NOATIME
-// change nothing; neither do O_SYNC and O_DSYNC without writing.
+// is written. See docs/guide/writing.md for those before, and for other names of the file. O_CLOEXEC, O_NONBLOCK, O_NOCTTY and
+// O_NOATIME change nothing; neither do O_SYNC and O_DSYNC without writing.
 //
 // The file's error() is 0 or: -ENOENT, -EISDIR, -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EEXIST, -EROFS (flags that
 // write, in a mount or file system that is only for reading), -EINVAL (O_CREAT, O_TRUNC, O_EXCL or O_APPEND without writing;

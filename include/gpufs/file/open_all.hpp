@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many files at once, as those of a directory: open_all, close_all, file_names. Called as what file.hpp has.
 //
 // Each lane of the group opens or closes some of the files, as a group of its own, so that as many requests are under way together

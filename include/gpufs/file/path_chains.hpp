@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Paths on the device: hashed, and chained to the slots that are open under them. A path is known by two polynomial hashes modulo
 // 2^61 - 1 at points drawn secretly for each mount: two different paths of up to 4095 bytes agree with probability below 2^-103,
 // so no path is kept in GPU memory.

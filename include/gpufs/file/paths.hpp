@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls on paths, for a group of threads: unlink, rmdir, rename, mkdir, stat, read_directory. Called as what file.hpp has; each
 // asks the host and waits. Paths are relative to the mount's root, and nothing outside of it is reached (store/posix_store.hpp).
 //

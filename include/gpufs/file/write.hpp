@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writing files, for a group of threads: pwrite, append, fsync, ftruncate. Called as what file.hpp has; the group's lanes all call
 // with equal arguments. After GPUfs (CACM'14), sections 3 and 4; unlike there, exactly the bytes that were written go back, by a
-// mask, so that nobody's are lost. docs/writing.md says what holds between groups, mounts and processes.
+// mask, so that nobody's are lost. docs/guide/writing.md says what holds between groups, mounts and processes.
 #pragma once
 #include "gpufs/file/write_back.hpp"
 

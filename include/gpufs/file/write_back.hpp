@@ -1,5 +1,6 @@
-// Bringing written pages back to their files: docs/writing.md. By groups of lanes of one warp; the warps of a block take different
-// lists.
+// SPDX-License-Identifier: Apache-2.0
+// Bringing written pages back to their files: docs/design/writing.md. By groups of lanes of one warp; the warps of a block take
+// different lists.
 #pragma once
 #include "gpufs/cache/dirty.hpp"
 #include "gpufs/file/file.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page faults of active pointers: a position in a file becomes an address in the page cache, pinned. After ActivePointers
 // (ISCA'16), sections III and IV-C: lanes of a warp that fault together on one page of one mapping share one look-up and one pin
 // update. Unlike there, look-ups of different pages go in parallel; only pages that must be brought in take turns, as all lanes

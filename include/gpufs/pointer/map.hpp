@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mapping a part of a file: what gives an active pointer. After GPUfs's gmmap and ActivePointers' gvmmap (ISCA'16, section V).
 #pragma once
 #include "gpufs/pointer/ptr.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mappings: what all pointers into an open file share, in device memory. A pointer names its mapping by one word, so that it stays
 // small, and keeps its bounds itself.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Active pointers: ptr<T> behaves like T*, and points into a file. After ActivePointers (ISCA'16), section III.
 //
 // A pointer is linked, and then holds a pin on a page, or on several side by side, and reads them with plain loads, or unlinked,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Accesses through pointers that failed: the mount counts and records them, and a write that is lost is told by the file's next
 // fsync or close, too.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is written through pointers: in place, to pages that the pointers have pinned and that are mapped for writing meanwhile
 // (file/map_to_write.hpp) or are private copies; and as pwrite does, where an element does not lie in one page.
 #pragma once

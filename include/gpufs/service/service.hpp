@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host side of a mount: threads that answer the requests of kernels (transport/wire.hpp) from a store.
 #pragma once
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The default store: what is read often is pulled where it can be, the rest staged, and each file says which and why.
 #pragma once
 #include <cstdint>

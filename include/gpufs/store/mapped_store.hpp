@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files whose bytes the GPU pulls itself, from a registered read-only mapping of the host's page cache.
 #pragma once
 #include <cstddef>

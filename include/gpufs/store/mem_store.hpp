@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that are named buffers in host memory.
 #pragma once
 #include <memory>

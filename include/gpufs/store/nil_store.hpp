@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store without bytes: what cache and service cost by themselves.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Regular files below a directory, read by host threads into pinned staging slots and written from them.
 #pragma once
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the bytes of files come from. A store is a small table of host operations; `nil` and `mem` exist beside the real ones
 // so that cache and service can be measured and tested alone, and tests derive slow and failing stores from them.
 #pragma once

@@ -3,7 +3,7 @@
 
 `build_library` makes a library of small images, `synthesize_library` one of any number of images cut from a few
 photographs, `make_collage` a collage; they raise `gpufs.GpufsError`. The command `gpufs collage` is made of them.
-docs/collage.md says how it works, docs/collage-library-format.md what a library holds.
+docs/guide/collage.md says how it works, docs/reference/collage-library-format.md what a library holds.
 """
 
 from gpufs.collage.indexing import IndexOptions, IndexReport, build_library

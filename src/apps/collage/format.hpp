@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collage library's file: header, section table, constants. docs/collage-library-format.md is the specification.
+// A collage library's file: header, section table, constants. docs/reference/collage-library-format.md is the specification.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -68,7 +68,7 @@ struct searcher {
     return true;
   }
 
-  // 0 or a fault's step and error; docs/collage-library-format.md, "The shortlist".
+  // 0 or a fault's step and error; docs/reference/collage-library-format.md, "The shortlist".
   bool make_shortlist(const std::uint32_t* keys, shortlist& list, std::uint32_t& nbuckets) const {
     const header& head = lib.head();
     list.clear();

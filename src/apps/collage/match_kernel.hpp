@@ -2,7 +2,7 @@
 // The collage's kernel, for both machines: a block of threads takes a block of the photograph from its pixels to its nearest
 // library image, and reads all it needs of the library through gpufs. After SYSTOR'16, section 2.4 and algorithm 1.
 //
-// What it computes is written down in docs/collage-library-format.md; match_cpu.cpp computes the same with plain code.
+// What it computes is written down in docs/reference/collage-library-format.md; match_cpu.cpp computes the same with plain code.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Synthetic images for large libraries: squares of photographs at random places, of random sizes, mirrored or not, with shifted
-// colours. docs/collage.md says which. Host code.
+// colours. docs/guide/collage.md says which. Host code.
 #pragma once
 #include <cstddef>
 #include <cstdint>
