@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "gpufs/cache/layout.hpp"
+#include "gpufs/simt/config.hpp"
 #include "gpufs/transport/layout.hpp"
 
 namespace gpufs {
@@ -132,10 +133,10 @@ inline constexpr std::uint32_t hit_shards = 32;
 // So many slots share a line: their copies of one shard. The copies of a slot are as many counters apart.
 inline constexpr std::uint32_t hits_a_line = 8;
 // Where the first copy of a slot's lies in file_layout::hits, which has hits_length(nslots) of them.
-constexpr std::size_t hits_at(std::uint32_t slot) {
+GPUFS_HOST_DEVICE constexpr std::size_t hits_at(std::uint32_t slot) {
   return std::size_t{slot / hits_a_line} * hits_a_line * hit_shards + slot % hits_a_line;
 }
-constexpr std::size_t hits_length(std::uint32_t nslots) {
+GPUFS_HOST_DEVICE constexpr std::size_t hits_length(std::uint32_t nslots) {
   return std::size_t{(nslots + hits_a_line - 1) / hits_a_line} * hits_a_line * hit_shards;
 }
 // The others, in file_shards copies.

@@ -329,8 +329,7 @@ BUGS = (
         "failed_open_hears_others_errors",
         "an open that cannot cut the file closes it as a writer does, and takes the error of others' writes along",
         "include/gpufs/file/open.hpp",
-        "by_leader(group, [&] { return simt::call_cold(&file_table::close, mount.layout().resident,"
-        " opened.number(), ring_hint()); });",
+        "by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, opened.number(), ring_hint()); });",
         "close(group, opened);",
         "file_write_error_cpu",
         "write_errors.are_not_told_to_an_open_that_fails",
