@@ -39,7 +39,6 @@ class original_pages : public gpufs::detail::file_pages {
   GPUFS_DEVICE explicit original_pages(const original_file<Cache>& opened) : file_pages(opened.itself()), cache_(opened.cache()) {}
 
   GPUFS_DEVICE const cache::cache_layout* cache() const { return cache_; }
-  GPUFS_DEVICE Cache pages() const { return Cache(*cache_); }
 
  private:
   const cache::cache_layout* cache_;
@@ -58,7 +57,8 @@ GPUFS_DEVICE int fstat(Group group, const original_file<Cache>& opened, file_sta
   return gpufs::fstat(group, opened.itself(), out);
 }
 template <class Group, class Cache>
-GPUFS_DEVICE std::int64_t pread(Group group, const original_file<Cache>& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
+GPUFS_DEVICE std::int64_t pread(Group group, const original_file<Cache>& opened, void* dst, std::size_t nbytes,
+                                std::int64_t offset) {
   if (opened.error() != 0) return gpufs::pread(group, opened.itself(), dst, nbytes, offset);
   return gpufs::detail::pread_by(group, original_pages<Cache>(opened), dst, nbytes, offset);
 }

@@ -58,11 +58,10 @@ class timed_cache {
 
   GPUFS_DEVICE const cache::frames& pages() const { return inner_.pages(); }
 
+  // All is timed.
+  GPUFS_DEVICE static bool pin_in_choice(const cache::frames&, cache::page_key, cache::frame_index&) { return false; }
+
   GPUFS_DEVICE acquired acquire(cache::page_key key, std::uint32_t start, const timeouts& limits) const {
-    return acquire(key, start, [&] { return limits; });
-  }
-  template <std::invocable Limits>
-  GPUFS_DEVICE acquired acquire(cache::page_key key, std::uint32_t start, Limits limits) const {
     const std::uint64_t begin = timed::now();
     const acquired got = inner_.acquire(key, start, limits);
     timed::add(all_, got.what == role::waited ? &time_shard::wait_ns : &time_shard::access_ns, timed::now() - begin);

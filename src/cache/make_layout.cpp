@@ -4,16 +4,28 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 namespace gpufs::cache {
 namespace {
 
+// Large caches begin where a large page of the device's memory does.
 frame_storage make_frames(simt::device_memory& memory, const cache_options& o) {
-  const std::vector<std::uint64_t> states(o.nframes, frame_state::claimed | frame_state::free);
-  return {memory.allocate(states),
-          memory.allocate<std::uint64_t>(o.nframes),
-          memory.allocate<std::byte>(std::size_t{o.nframes} * o.page_nbytes),
+  constexpr std::uint64_t large = 2u << 20;
+  const std::uint64_t nbytes = std::uint64_t{o.nframes} * o.page_nbytes;
+  const std::uint64_t words_nbytes = 2 * sizeof(std::uint64_t) * o.nframes;
+  const std::uint64_t alignment = nbytes >= 32 * large ? large : std::max<std::uint64_t>(packed_alignment, o.page_nbytes);
+  std::byte* const all = memory.allocate<std::byte>(alignment + words_nbytes + nbytes);
+  const auto end_of_words = reinterpret_cast<std::uintptr_t>(all) + words_nbytes;
+  std::byte* const data = all + words_nbytes + (alignment - end_of_words % alignment) % alignment;
+  auto* const states = reinterpret_cast<std::uint64_t*>(data - words_nbytes);
+  const std::vector<std::uint64_t> initial(o.nframes, frame_state::claimed | frame_state::free);
+  memory.write(states, std::span(initial));
+  return {states,
+          states + o.nframes,
+          data,
           o.nframes,
           static_cast<std::uint32_t>(std::countr_zero(o.page_nbytes)),
           reciprocal_of(o.nframes)};

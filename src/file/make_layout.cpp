@@ -34,9 +34,8 @@ file_layout make_layout(simt::device_memory& memory, const file_options& options
   layout.slots = memory.allocate(slots);
   layout.free_slots = memory.allocate(lists);
   layout.nslots = nslots;
-  layout.lines = memory.allocate<file_line>(std::size_t{file_shards} * nslots);
+  layout.blocks = memory.allocate<file_block>((nslots + block_slots - 1) / block_slots);
   layout.counters = memory.allocate<call_counters>(std::size_t{file_shards} * nslots);
-  layout.hits = memory.allocate<hit_counters>(hits_length(nslots));
   layout.windows = memory.allocate<file_windows>(nslots);
   const std::uint32_t npaths = std::bit_ceil(nslots);
   layout.paths = memory.allocate<path_bucket>(npaths);

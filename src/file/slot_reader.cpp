@@ -12,9 +12,9 @@ std::uint64_t slot_reader::nused() const { return std::min<std::uint64_t>(words(
 std::vector<file_counters> slot_reader::counts() const {
   std::vector<file_counters> sums(nused());
   if (sums.empty()) return sums;
-  const auto hits = memory_.read(mount_.files.hits, hits_length(static_cast<std::uint32_t>(sums.size())));
-  for (std::uint32_t i = 0; i < sums.size(); ++i) {
-    for (std::uint32_t shard = 0; shard < hit_shards; ++shard) sums[i] += hits[hits_at(i) + shard * hits_a_line];
+  const auto blocks = memory_.read(mount_.files.blocks, (sums.size() + block_slots - 1) / block_slots);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    for (const auto& copy : blocks[i / block_slots].hits) sums[i] += copy[i % block_slots];
   }
   for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
     const auto part = memory_.read(mount_.files.counters + std::size_t{shard} * mount_.files.nslots, sums.size());

@@ -32,7 +32,7 @@ class garbler {
     garble(l.words, 1);
     garble(l.files.slots, l.files.nslots);
     garble(l.files.counters, std::size_t{l.files.nslots} * file_shards);
-    garble(l.files.hits, hits_length(l.files.nslots));
+    for (std::uint32_t i = 0; i < l.files.nslots; i += block_slots) garble(l.files.blocks[i / block_slots].hits, hit_shards);
     garble(l.files.dirty_lists, std::size_t{l.files.nslots} * lists_per_slot);
     garble(frames.states, frames.nframes);
     garble(frames.keys, frames.nframes);

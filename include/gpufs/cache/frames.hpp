@@ -28,6 +28,17 @@ GPUFS_HOST_DEVICE constexpr std::uint64_t sealed(std::uint64_t key, std::uint64_
   return key ^ (state & frame_state::stamp_mask) / frame_state::one_stamp * 0x9e3779b97f4a7c15u;
 }
 
+// A mount's frames in 16 bytes, and back.
+GPUFS_DEVICE packed_frames pack(const frame_storage& pages) {
+  return {reinterpret_cast<std::uint64_t>(pages.data) | pages.page_shift, pages.nframes, pages.reciprocal};
+}
+GPUFS_DEVICE frame_storage unpack(const packed_frames& pages) {
+  auto* const data = reinterpret_cast<std::byte*>(pages.data_and_shift & ~(packed_alignment - 1));
+  auto* const keys = reinterpret_cast<std::uint64_t*>(data) - pages.nframes;
+  const auto shift = static_cast<std::uint32_t>(pages.data_and_shift & (packed_alignment - 1));
+  return {keys - pages.nframes, keys, data, pages.nframes, shift, pages.reciprocal};
+}
+
 class frames {
  public:
   GPUFS_HOST_DEVICE explicit frames(const cache_layout& cache) : storage_(cache.frames) {}

@@ -82,7 +82,7 @@ struct ring_storage {
 static_assert(sizeof(ring_storage) == 16 && offsetof(ring_storage, rings) == 0 && offsetof(ring_storage, nrings) == 8);
 
 // Keys and states lie apart, so that a look-up's load of the one and its atomic on the other do not wait for each other in one
-// line.
+// line. In a mount the keys follow the states, and the data the keys (packed_frames).
 struct frame_storage {
   std::uint64_t* states;  // frame_state
   std::uint64_t* keys;    // sealed; changes only while claimed
@@ -98,6 +98,17 @@ constexpr std::uint32_t reciprocal_of(std::uint32_t nframes) {
   const std::uint64_t whole = (std::uint64_t{1} << 32) / nframes;
   return static_cast<std::uint32_t>(whole >> 32 != 0 ? whole - 1 : whole);
 }
+
+// A mount's frame_storage in what one load brings: with the data's address goes all else. cache::pack and cache::unpack
+// (frames.hpp).
+struct alignas(16) packed_frames {
+  std::uint64_t data_and_shift;  // the data lies at a multiple of packed_alignment
+  std::uint32_t nframes;
+  std::uint32_t reciprocal;
+};
+static_assert(sizeof(packed_frames) == 16 && offsetof(packed_frames, data_and_shift) == 0);
+static_assert(offsetof(packed_frames, nframes) == 8 && offsetof(packed_frames, reciprocal) == 12);
+inline constexpr std::uint64_t packed_alignment = 4096;
 
 // Of a frame whose page is mapped for writing: the twin that all share who have it mapped (file/map_to_write.hpp).
 struct alignas(16) twin_state {

@@ -3,8 +3,6 @@
 // together. Table and Allocator are policies, made from a cache_layout in device memory, so that bench/ can plug in the papers'
 // designs.
 #pragma once
-#include <concepts>
-
 #include "gpufs/cache/clock_rings.hpp"
 #include "gpufs/cache/hash_table.hpp"
 
@@ -15,10 +13,7 @@ template <class Table = hash_table, class Allocator = clock_rings>
 class page_cache {
  public:
   // `cache` is in device memory, and stays there.
-  GPUFS_DEVICE explicit page_cache(const cache_layout& cache) : frames_(cache), table_(cache), cache_(&cache) {}
-  // The same, with what a hit needs at hand.
-  GPUFS_DEVICE page_cache(const frame_storage& pages, const table_storage& table, const cache_layout* cache)
-      : frames_(pages), table_(table), cache_(cache) {}
+  GPUFS_DEVICE explicit page_cache(const cache_layout& cache) : frames_(cache), cache_(&cache) {}
 
   GPUFS_DEVICE const frames& pages() const { return frames_; }
 
@@ -42,35 +37,42 @@ class page_cache {
   // A frame_ns: to look at a few frames only, for who has reason to believe that all are pinned.
   static constexpr std::uint64_t at_hand = ~std::uint64_t{0};
 
+  static constexpr bool has_choice = requires { Allocator::takes; };
+
   // Pins the page `key`; `start` chooses the allocation ring. One lane calls. Waits at most as `limits` says, and only for
   // running groups (a bucket's lock, a fill) or for pins to be given back. -EMFILE: it has half of the pins that can be counted
   // (2^23), so that those of all who look it up just now cannot make them wrap.
   GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, const timeouts& limits) const {
-    return acquire(key, start, [&] { return limits; });
-  }
-  // The same; limits() gives the timeouts, and is called where something is waited for.
-  template <std::invocable Limits>
-  GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, Limits limits) const {
     frames::pin_result pinned{};
     frame_index at{};
-    if (!find(key, pinned, at)) [[unlikely]] {
-      const timeouts allowed = limits();
-      return simt::call_cold(&acquire_slowly, cache_, key, start, allowed.fill_ns, allowed.frame_ns);
-    }
+    if (!find(key, pinned, at)) [[unlikely]]
+      return simt::call_cold(&acquire_slowly, cache_, key, start, limits.fill_ns, limits.frame_ns);
     if (pinned.busy()) [[unlikely]]
-      return simt::call_cold(&wait, cache_, at, limits().fill_ns);
+      return simt::call_cold(&wait, cache_, at, limits.fill_ns);
     return {at, role::hit, 0};
+  }
+
+  // Pins the page `key` if it is in the frame of its choice, where most are, and nothing is to be waited for. One lane calls.
+  GPUFS_DEVICE static bool pin_in_choice(const frames& pages, page_key key, frame_index& at) {
+    if constexpr (has_choice) {
+      at = pages.preferred(key);
+      const frames::pin_result pinned = pages.pin(at, key);
+      if (pinned.held && !pinned.busy()) [[likely]]
+        return true;
+      if (pinned.held) pages.unpin(at);
+    }
+    return false;
   }
 
   // Pins the page `key` if it is in the cache, also after another group's fill, for a moment: however many pins it has. One lane
   // calls. what == error with error 0: it is not there, and who took it out, with all that was written to it, came before.
   GPUFS_DEVICE_COLD static acquired acquire_cached(const cache_layout* cache, page_key key, std::uint64_t fill_ns) {
     const page_cache self(*cache);
-    if (!self.table_.lock(key, simt::deadline(fill_ns))) return {frame_index{}, role::error, -ETIMEDOUT};
+    if (!self.table().lock(key, simt::deadline(fill_ns))) return {frame_index{}, role::error, -ETIMEDOUT};
     frames::pin_result pinned{};
     frame_index at{};
     const bool found = self.find(key, pinned, at);
-    self.table_.unlock(key);
+    self.table().unlock(key);
     simt::fence(std::memory_order_acquire, simt::scope::device);  // meets erase's release
     if (!found) return {frame_index{}, role::error, 0};
     return pinned.filling() ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
@@ -86,7 +88,7 @@ class page_cache {
     simt::backoff pause;
     for (std::uint32_t attempt = 0;; ++attempt) {
       const auto room = allocator.allocate(self.frames_, start, attempt,
-                                           [&](frame_index victim) { self.table_.erase(self.frames_.load_key(victim), victim); });
+                                           [&](frame_index victim) { self.table().erase(self.frames_.load_key(victim), victim); });
       if (room.found) {
         self.frames_.begin_fill(room.frame, page_key{0});
         self.frames_.end_fill(room.frame, -ECANCELED);
@@ -129,7 +131,7 @@ class page_cache {
 
   GPUFS_DEVICE bool try_to_drop_dirty(page_key key) const {
     bool pinned = false;
-    table_.find(key, [&](frame_index f) {
+    table().find(key, [&](frame_index f) {
       for (;;) {
         const std::uint64_t seen = frames_.state(f).load(std::memory_order_acquire);  // meets begin_fill: the key is there
         if (!frames_.holds(f, key, seen)) return false;
@@ -137,7 +139,7 @@ class page_cache {
         if (pinned || (seen & frame_state::dirty) == 0) return true;
         if (frames_.claim(f, seen)) break;  // the stamp is the one seen with the key
       }
-      table_.erase(key, f);
+      table().erase(key, f);
       Allocator(*cache_).count_eviction(f);
       frames_.release(f);
       return true;
@@ -145,7 +147,7 @@ class page_cache {
     return !pinned;
   }
 
-  static constexpr bool has_choice = requires { Allocator::takes; };
+  GPUFS_DEVICE Table table() const { return Table(*cache_); }
 
   // True when the page was there and is pinned now.
   GPUFS_DEVICE bool find(page_key key, frames::pin_result& pinned, frame_index& at) const {
@@ -155,7 +157,7 @@ class page_cache {
       if (pinned.held) [[likely]]
         return true;
     }
-    return table_.find(key, [&](frame_index f) {
+    return table().find(key, [&](frame_index f) {
       pinned = frames_.pin(f, key);
       at = f;
       return pinned.held;
@@ -183,7 +185,7 @@ class page_cache {
                                                    std::uint64_t fill_ns, std::uint64_t frame_ns) {
     const page_cache self(*cache);
     const frames& pages = self.frames_;
-    const Table& table = self.table_;
+    const Table table = self.table();
     const simt::deadline fill_deadline(fill_ns);
     const simt::deadline frame_deadline(frame_ns);
     const Allocator allocator(*cache);
@@ -229,7 +231,6 @@ class page_cache {
   }
 
   frames frames_;
-  Table table_;
   const cache_layout* cache_;
 };
 

@@ -50,7 +50,7 @@ class file {
     const std::uint32_t slot = file_slots::index_of(number);
     if (number_ < 0 && number_ > -4096) return;  // an error
     if (number_ >= 0 && mount_ != nullptr && file_slots(*mount_).is_made(slot)) {
-      line_ = file_slots(*mount_).line(slot);
+      entry_ = file_slots(*mount_).entry(slot, 0);
     } else {
       number_ = -EBADF;
     }
@@ -59,14 +59,16 @@ class file {
   GPUFS_HOST_DEVICE file_number number() const { return file_number{number_}; }
   // 0, or the negative errno of the open that made it.
   GPUFS_HOST_DEVICE int error() const { return number_ < 0 ? number_ : 0; }
-  GPUFS_DEVICE mount_ref mount() const { return mount_ref(number_ < 0 ? mount_ : line_->hit.mount); }
-  // The first of the copies of its line; null where error() is not 0.
-  GPUFS_HOST_DEVICE const file_line* line() const { return number_ < 0 ? nullptr : line_; }
+  GPUFS_DEVICE mount_ref mount() const {
+    return mount_ref(number_ < 0 ? mount_ : file_slots::home_of(entry_, file_slots::index_of(number())).mount);
+  }
+  // The first of the copies of its entry; null where error() is not 0.
+  GPUFS_HOST_DEVICE const file_entry* entry() const { return number_ < 0 ? nullptr : entry_; }
 
  private:
   // Which of the two, the number says: the one while it is not negative, so that a hit needs nothing of the mount.
   union {
-    const file_line* line_;
+    const file_entry* entry_;
     const file_mount* mount_;
   };
   std::int32_t number_;
@@ -84,7 +86,7 @@ class page {
  public:
   page() = default;
 
-  GPUFS_DEVICE int error() const { return error_; }
+  GPUFS_DEVICE int error() const { return number_ < 0 ? number_ : 0; }
   // The byte at the offset asked for, and how many bytes follow it in this page and in the file.
   GPUFS_DEVICE const std::byte* data() const { return data_; }
   GPUFS_DEVICE std::uint32_t nbytes() const { return nbytes_; }
@@ -98,10 +100,10 @@ class page {
   friend GPUFS_DEVICE int unmap_page(Group group, page& mapped);
 
   const std::byte* data_;
-  std::uint64_t* state_;  // the frame's
-  const file_mount* mount_;
+  std::uint64_t* state_;     // the frame's
+  const file_entry* entry_;  // the file's, the first copy
   std::uint32_t nbytes_;
-  std::int32_t error_;
+  std::int32_t number_;  // the file's, or a negative errno
 };
 
 struct file_status {
@@ -123,26 +125,31 @@ GPUFS_DEVICE auto by_leader(Group group, Work work) {
   return group.broadcast(result);
 }
 
-// The pages of an open file, as the calls that read them take them: its line, this processor's copy, and the page cache. In place
-// of this class bench/ has others, of other caches.
+// The pages of an open file, as the calls that read them take them: its entry, and the page cache. In place of this class bench/
+// has others, of other caches.
 class file_pages {
  public:
   using cache_type = cache::page_cache<>;
 
-  // Of a file that is open, or was. Asks for all that a hit needs at once: what it asked for later it would wait for again.
-  GPUFS_DEVICE explicit file_pages(const file& opened)
-      : line_(file_slots::line_of(opened.line())), hit_(line_.hit), number_(opened.number()) {}
+  // Of a file that is open, or was.
+  GPUFS_DEVICE explicit file_pages(const file& opened) : first_(opened.entry()), number_(opened.number()) {}
 
-  GPUFS_DEVICE const file_mount* mount() const { return hit_.mount; }
-  GPUFS_DEVICE const cache::cache_layout* cache() const { return &hit_.mount->cache; }
-  GPUFS_DEVICE cache_type pages() const { return cache_type(hit_.frames, hit_.table, cache()); }
-  // One lane calls.
-  GPUFS_DEVICE file_view view() const { return file_slots::view_of(hit_.mount, line_, number_); }
-  GPUFS_DEVICE hit_counters& hits() const { return file_slots::hits_of(hit_.hits); }
+  GPUFS_DEVICE const file_entry* entry() const { return first_; }
+  GPUFS_DEVICE file_number number() const { return number_; }
+  GPUFS_DEVICE const file_mount* mount() const { return home().mount; }
+  GPUFS_DEVICE const cache::cache_layout* cache() const { return &home().cache; }
+  GPUFS_DEVICE cache::frame_storage frames() const { return file_slots::frames_of(first_); }
+  // The entry, in one go. One lane calls.
+  GPUFS_DEVICE open_entry look() const { return file_slots::look(number_, first_); }
+  GPUFS_DEVICE hit_counters& hits() const {
+    const std::uint32_t slot = file_slots::index_of(number_);
+    return file_slots::hits_of(&file_slots::block_of(first_, slot).hits[0][slot % block_slots]);
+  }
 
  private:
-  const file_line& line_;
-  hit_words hit_;
+  GPUFS_DEVICE const file_home& home() const { return file_slots::home_of(first_, file_slots::index_of(number_)); }
+
+  const file_entry* first_;
   file_number number_;
 };
 
@@ -153,6 +160,10 @@ GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) { simt::atomic_
 
 inline GPUFS_DEVICE_COLD void count_error(const file_mount* mount, std::uint32_t slot) {
   count(file_table(*mount).counters(slot).errors, 1);
+}
+
+inline GPUFS_DEVICE_COLD void count_unpin_error(const file_entry* entry, std::uint32_t slot) {
+  count(file_slots::home_of(entry, slot).mount->words->unpin_errors, 1);
 }
 
 // A call on a file that did not open: its error. All lanes call.
@@ -304,18 +315,42 @@ GPUFS_DEVICE void end_fill(const file_mount& mount, const Cache& pages, cache::p
   count(counters.bytes_filled, pages.pages().page_nbytes());
 }
 
-// A miss, out of line: its registers would cost every hit occupancy. All lanes call; `view` is the leader's. 0, or the negative
-// errno after which nothing is pinned.
+// Fills the frame that we hold. All lanes call, with the whole view. 0, or the negative errno after which nothing is pinned.
 template <class Group, class Cache>
-GPUFS_DEVICE_COLD int fill_page(Group group, const file_mount* mount, const cache::cache_layout* cache, file_view view,
-                                std::uint64_t page_number, cache::frame_index frame) {
-  view = group.broadcast(view);
-  const Cache pages(*cache);
-  const int error = fill(group, *mount, view, page_number, pages.pages().data(frame));
+GPUFS_DEVICE int fill_frame(Group group, const file_mount& mount, const Cache& pages, const file_view& view,
+                            std::uint64_t page_number, cache::frame_index frame) {
+  const int error = view.error != 0 ? view.error : fill(group, mount, view, page_number, pages.pages().data(frame));
   group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
-  if (group.leader()) end_fill(*mount, pages, cache::make_key(view.cache_id, page_number), frame, view.slot, error);
+  if (group.leader()) end_fill(mount, pages, cache::make_key(view.cache_id, page_number), frame, view.slot, error);
   group.sync();
   return error;
+}
+
+// The same, out of line. All lanes call; `view` is the leader's.
+template <class Group>
+GPUFS_DEVICE_COLD int fill_page(Group group, const file_mount* mount, file_view view, std::uint64_t page_number,
+                                cache::frame_index frame) {
+  return fill_frame(group, *mount, cache::page_cache<>(mount->cache), group.broadcast(view), page_number, frame);
+}
+
+// A miss, out of line, with few arguments: its registers would cost every hit occupancy. All lanes call; the frame, which is the
+// leader's, says which page is wanted. 0, or the negative errno after which nothing is pinned.
+template <class Group, class Cache>
+GPUFS_DEVICE_COLD int fill_missed(Group group, const file_mount* mount, const cache::cache_layout* cache, file_number number,
+                                  cache::frame_index frame) {
+  struct missed {
+    file_view view;
+    cache::page_key key;
+    cache::frame_index frame;
+  };
+  const Cache pages(*cache);
+  const missed wanted = by_leader(group, [&]() -> missed {
+    const cache::page_key key = pages.pages().load_key(frame);
+    missed got{file_table(*mount).view(number), key, frame};
+    got.view.cache_id = cache::cache_id_of(key);  // also of a number that was closed just now
+    return got;
+  });
+  return fill_frame(group, *mount, pages, wanted.view, cache::page_number_of(wanted.key), wanted.frame);
 }
 
 // Enters the first page, which has come along with an open, into the cache, and gives the request slot back. All lanes call. When
@@ -342,33 +377,42 @@ GPUFS_DEVICE_COLD void enter_first_page(Group group, const file_mount* mount, co
   rings.give_back(opened.ticket);
 }
 
-// A group's leader looks the page up; one lane calls.
+// Pins a page that is not in the frame of its choice, or makes room for it. One lane calls.
+template <class Pages>
+GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages of, cache::page_key key) {
+  using Cache = typename Pages::cache_type;
+  const file_mount* mount = of.mount();
+  const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(cache::page_number_of(key));
+  const auto got = Cache(*of.cache()).acquire(key, ring, {2 * mount->io_timeout_ns, mount->frame_timeout_ns});
+  if (got.what == Cache::role::hit) count(of.hits().hits, 1);
+  if (got.what == Cache::role::waited) count(file_table(*mount).counters(file_slots::index_of(of.number())).waits, 1);
+  return got;
+}
+
+// A group's leader looks the page up; one lane calls. `frames` are the mount's, from the entry; after a call out of line they are
+// loaded anew, so that none of them need be kept meanwhile.
 template <class Group, class Pages>
-GPUFS_DEVICE auto acquire_page(Group group, const Pages& of, const typename Pages::cache_type& pages, const file_view& view,
-                               std::uint64_t page_number) {
-  using timeouts = typename Pages::cache_type::timeouts;
-  // Which allocation ring comes first is said on every hit, so it is made of what is at hand.
-  const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
-  const auto got = pages.acquire(cache::make_key(view.cache_id, page_number), ring, [&] {
-    const file_mount* mount = of.mount();
-    return timeouts{2 * mount->io_timeout_ns, mount->frame_timeout_ns};
-  });
-  using role = decltype(got.what);
-  if (got.what == role::hit) simt::count_one(group, of.hits().hits);
-  if (got.what == role::waited) [[unlikely]]
-    count(file_table(*of.mount()).counters(view.slot).waits, 1);
+GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, const Pages& of, cache::frame_storage& frames,
+                                                               const file_view& view, std::uint64_t page_number) {
+  using Cache = typename Pages::cache_type;
+  const cache::page_key key = cache::make_key(view.cache_id, page_number);
+  cache::frame_index at{};
+  if (Cache::pin_in_choice(cache::frames(frames), key, at)) [[likely]] {
+    simt::count_one(group, of.hits().hits);
+    return {at, Cache::role::hit, 0};
+  }
+  const auto got = simt::call_cold(&acquire_elsewhere<Pages>, of, key);
+  frames = of.frames();
   return got;
 }
 
 // What is left to do after the leader's acquire_page, whose result all lanes have: fills the page when it is missing. All lanes
-// call; `view` is the leader's. 0: the page is pinned.
+// call. 0: the page is pinned.
 template <class Group, class Pages, class Acquired>
-GPUFS_DEVICE int complete_page(Group group, const Pages& of, const file_view& view, std::uint64_t page_number,
-                               const Acquired& got) {
+GPUFS_DEVICE int complete_page(Group group, const Pages& of, const Acquired& got) {
   if (got.what != decltype(got.what)::fill) [[likely]]
     return got.error;
-  return simt::call_cold(&fill_page<Group, typename Pages::cache_type>, group, of.mount(), of.cache(), view, page_number,
-                         got.frame);
+  return simt::call_cold(&fill_missed<Group, typename Pages::cache_type>, group, of.mount(), of.cache(), of.number(), got.frame);
 }
 
 // All lanes have read. Each warp of a block waits for its own loads, since the fence of the leader's unpin waits for its warp's
@@ -377,12 +421,6 @@ template <class Group>
 GPUFS_DEVICE void finish_reads(Group group) {
   if constexpr (std::is_same_v<Group, simt::block>) simt::fence(std::memory_order_acq_rel, simt::scope::block);
   group.sync();
-}
-
-template <class Group, class Cache>
-GPUFS_DEVICE void unpin_page(Group group, const Cache& pages, cache::frame_index frame) {
-  finish_reads(group);
-  if (group.leader()) pages.unpin(frame);
 }
 
 // Checks a range as pread(2) does and clips it to the file: the bytes to read, 0 at or beyond the end, or a negative errno.
@@ -398,19 +436,22 @@ GPUFS_DEVICE std::int64_t clip(const file_view& view, const void* dst, std::size
 
 // Reads the part of [offset, offset + total) that lies in one page. All lanes call.
 template <class Group, class Pages>
-GPUFS_DEVICE int read_in_page(Group group, const Pages& of, const file_view& view, std::byte* dst, std::int64_t offset,
+GPUFS_DEVICE int read_in_page(Group group, const Pages& of, const open_entry& entry, std::byte* dst, std::int64_t offset,
                               std::uint64_t page_number, std::uint64_t total) {
-  const auto pages = of.pages();
-  const std::uint32_t page_nbytes = pages.pages().page_nbytes();
+  const file_view& view = entry.view;
+  cache::frame_storage storage = cache::unpack(entry.frames);
+  const cache::frames frames(storage);
+  const std::uint32_t page_nbytes = frames.page_nbytes();
   const auto first = static_cast<std::uint64_t>(offset);
   const std::uint64_t page_begin = page_number * page_nbytes;
   const std::uint64_t begin = first > page_begin ? first : page_begin;
   const std::uint64_t end = first + total < page_begin + page_nbytes ? first + total : page_begin + page_nbytes;
-  const auto got = by_leader(group, [&] { return acquire_page(group, of, pages, view, page_number); });
-  const int error = complete_page(group, of, view, page_number, got);
+  const auto got = by_leader(group, [&] { return acquire_page(group, of, storage, view, page_number); });
+  const int error = complete_page(group, of, got);
   if (error != 0) return error;
-  simt::copy_bytes(group, dst + (begin - first), pages.pages().data(got.frame) + (begin - page_begin), end - begin);
-  unpin_page(group, pages, got.frame);
+  simt::copy_bytes(group, dst + (begin - first), frames.data(got.frame) + (begin - page_begin), end - begin);
+  finish_reads(group);
+  if (group.leader()) frames.unpin(got.frame);
   return 0;
 }
 
@@ -465,23 +506,24 @@ GPUFS_DEVICE page_failure each_page(simt::block group, std::uint64_t first, std:
 }
 
 template <class Group, class Pages>
-GPUFS_DEVICE std::int64_t read_pages(Group group, const Pages& of, const file_view& view, std::byte* dst, std::uint64_t total,
+GPUFS_DEVICE std::int64_t read_pages(Group group, const Pages& of, const open_entry& entry, std::byte* dst, std::uint64_t total,
                                      std::int64_t offset) {
-  const std::uint32_t shift = of.pages().pages().page_shift();
+  const std::uint32_t shift = cache::unpack(entry.frames).page_shift;
   const std::uint64_t first = static_cast<std::uint64_t>(offset) >> shift;
   const page_failure failed =
       each_page(group, first, (static_cast<std::uint64_t>(offset) + total - 1) >> shift,
-                [&](auto part, std::uint64_t p) { return read_in_page(part, of, view, dst, offset, p, total); });
+                [&](auto part, std::uint64_t p) { return read_in_page(part, of, entry, dst, offset, p, total); });
   return failed.error == 0 ? static_cast<std::int64_t>(total) : failed.error;
 }
 
 // What pread does, of a file that is open, or was.
 template <class Group, class Pages>
 GPUFS_DEVICE std::int64_t pread_by(Group group, const Pages& of, void* dst, std::size_t nbytes, std::int64_t offset) {
-  const file_view view = by_leader(group, [&] { return of.view(); });
+  const open_entry entry = by_leader(group, [&] { return of.look(); });
+  const file_view& view = entry.view;
   if (view.error != 0) return view.error;
   std::int64_t result = clip(view, dst, nbytes, offset);
-  if (result > 0) result = read_pages(group, of, view, static_cast<std::byte*>(dst), static_cast<std::uint64_t>(result), offset);
+  if (result > 0) result = read_pages(group, of, entry, static_cast<std::byte*>(dst), static_cast<std::uint64_t>(result), offset);
   if (group.leader()) {
     if (result < 0) [[unlikely]] {
       simt::call_cold(&count_error, of.mount(), view.slot);
@@ -493,40 +535,51 @@ GPUFS_DEVICE std::int64_t pread_by(Group group, const Pages& of, void* dst, std:
   return result;
 }
 
-// What map_page does, of a file that is open, or was.
+// What map_page does, of a file that is open, or was. The leader finds the addresses, and all get those: what they are made of
+// would cost registers while the page is read.
 template <class Group, class Pages>
 GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset) {
-  const auto pages = of.pages();
-  const cache::frames& frames = pages.pages();
-  const std::uint32_t shift = frames.page_shift();
-  const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> shift;
-  const auto in_page = static_cast<std::uint32_t>(static_cast<std::uint64_t>(offset) - (page_number << shift));
-  using acquired = typename Pages::cache_type::acquired;
-  struct looked_up {
-    acquired got;
+  constexpr std::int32_t to_be_filled = 1;
+  struct answer {
+    std::byte* data;
+    std::uint64_t* state;
     std::uint32_t nbytes;  // from the offset to the end of the page or of the file
+    std::int32_t error;
   };
-  file_view view{};  // the leader's
-  const looked_up found = by_leader(group, [&]() -> looked_up {
-    constexpr auto none = Pages::cache_type::role::error;
-    view = of.view();
-    if (view.error != 0) return {{cache::frame_index{}, none, view.error}, 0};
-    if (offset < 0) return {{cache::frame_index{}, none, -EINVAL}, 0};
-    if (offset >= view.nbytes) return {{cache::frame_index{}, none, -ENXIO}, 0};
+  bool is_open = false;        // the leader's
+  cache::frame_index frame{};  // as well
+  const answer found = by_leader(group, [&]() -> answer {
+    const open_entry entry = of.look();
+    const file_view& view = entry.view;
+    if (view.error != 0) return {nullptr, nullptr, 0, view.error};
+    is_open = true;
+    if (offset < 0) return {nullptr, nullptr, 0, -EINVAL};
+    if (offset >= view.nbytes) return {nullptr, nullptr, 0, -ENXIO};
+    cache::frame_storage storage = cache::unpack(entry.frames);
+    const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> storage.page_shift;
     const std::int64_t left = view.nbytes - offset;
+    const auto got = acquire_page(group, of, storage, view, page_number);
+    frame = got.frame;
+    const cache::frames frames(storage);
+    const std::uint32_t in_page = static_cast<std::uint32_t>(offset) & (frames.page_nbytes() - 1);
     const std::uint32_t here = frames.page_nbytes() - in_page;
-    return {acquire_page(group, of, pages, view, page_number), left < here ? static_cast<std::uint32_t>(left) : here};
+    return {frames.data(frame) + in_page, &frames.state_word(frame), left < here ? static_cast<std::uint32_t>(left) : here,
+            got.what == decltype(got.what)::fill ? to_be_filled : got.error};
   });
+  int error = found.error;
+  if (error == to_be_filled) [[unlikely]]
+    error = simt::call_cold(&fill_missed<Group, typename Pages::cache_type>, group, of.mount(), of.cache(), of.number(), frame);
   page result{};
-  result.error_ = complete_page(group, of, view, page_number, found.got);
-  if (result.error_ == 0) [[likely]] {
-    result.data_ = frames.data(found.got.frame) + in_page;
-    result.state_ = &frames.state_word(found.got.frame);
-    result.mount_ = of.mount();
+  if (error == 0) [[likely]] {
+    result.data_ = found.data;
+    result.state_ = found.state;
+    result.entry_ = of.entry();
     result.nbytes_ = found.nbytes;
-  } else if (group.leader() && view.error == 0) {
-    simt::call_cold(&count_error, of.mount(), view.slot);
+    result.number_ = static_cast<std::int32_t>(of.number());
+    return result;
   }
+  result.number_ = error;
+  if (is_open) simt::call_cold(&count_error, of.mount(), file_slots::index_of(of.number()));
   return result;
 }
 
@@ -539,7 +592,7 @@ GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset)
 // -ENOMEM, -EMFILE (a page of it has 2^23 pins, by map_page or pointers), -ETIMEDOUT.
 template <class Group>
 GPUFS_DEVICE std::int64_t pread(Group group, const file& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
-  const simt::group_call call(group, "pread(file, mount, dst, nbytes, offset)", opened.number(), opened.line(),
+  const simt::group_call call(group, "pread(file, mount, dst, nbytes, offset)", opened.number(), opened.entry(),
                               simt::memory_of_all{dst, nbytes}, nbytes, offset);
   if (opened.error() != 0) [[unlikely]]
     return simt::call_cold(&detail::refuse<Group>, group, opened);
@@ -551,10 +604,10 @@ GPUFS_DEVICE std::int64_t pread(Group group, const file& opened, void* dst, std:
 // -ENOMEM after frame_timeout.
 template <class Group>
 GPUFS_DEVICE page map_page(Group group, const file& opened, std::int64_t offset) {
-  const simt::group_call call(group, "map_page(file, mount, offset)", opened.number(), opened.line(), offset);
+  const simt::group_call call(group, "map_page(file, mount, offset)", opened.number(), opened.entry(), offset);
   if (opened.error() != 0) [[unlikely]] {
     page none{};
-    none.error_ = simt::call_cold(&detail::refuse<Group>, group, opened);
+    none.number_ = simt::call_cold(&detail::refuse<Group>, group, opened);
     return none;
   }
   return detail::map_page_by(group, detail::file_pages(opened), offset);
@@ -565,11 +618,11 @@ GPUFS_DEVICE page map_page(Group group, const file& opened, std::int64_t offset)
 template <class Group>
 GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
   const simt::group_call call(group, "unmap_page(page)", mapped.data_);
-  if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
+  if (mapped.number_ < 0 || mapped.data_ == nullptr) return -EINVAL;
   detail::finish_reads(group);
   const int error = detail::by_leader(group, [&] {
     if (!cache::frames::unpin_checked(*mapped.state_)) [[unlikely]] {
-      detail::count(mapped.mount_->words->unpin_errors, 1);
+      simt::call_cold(&detail::count_unpin_error, mapped.entry_, file_slots::index_of(file_number{mapped.number_}));
       return -EINVAL;
     }
     return 0;
@@ -582,7 +635,7 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
 // lane's *out is written. 0, or -EBADF, -EFAULT, or the error of a file that did not open.
 template <class Group>
 GPUFS_DEVICE int fstat(Group group, const file& opened, file_status* out) {
-  const simt::group_call call(group, "fstat(file, mount)", opened.number(), opened.line());
+  const simt::group_call call(group, "fstat(file, mount)", opened.number(), opened.entry());
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
   struct answer {
     file_status status;

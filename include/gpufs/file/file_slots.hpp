@@ -21,6 +21,12 @@ struct file_view {
   std::int32_t error;
 };
 
+// What an entry says.
+struct open_entry {
+  file_view view;  // without handle and pull_base
+  cache::packed_frames frames;
+};
+
 class file_slots {
  public:
   GPUFS_DEVICE explicit file_slots(const file_mount& mount) : mount_(mount) {}
@@ -29,37 +35,58 @@ class file_slots {
   // writing.
   GPUFS_DEVICE file_view view(file_number number) const {
     const std::uint32_t index = index_of(number);
-    if (static_cast<std::int32_t>(number) >= 0 && index < mount_.files.nslots) [[likely]]
-      return view_of(&mount_, line_of(line(index)), number);
     file_view v{};
     v.slot = index;
     v.error = -EBADF;
-    simt::call_cold(&count_bad_number, &mount_);
+    if (static_cast<std::int32_t>(number) < 0 || index >= mount_.files.nslots) {
+      count_bad_number(&mount_);
+      return v;
+    }
+    v = look(number, entry(index, 0)).view;
+    if (v.error == 0) add_source(number, v);
     return v;
   }
-  // The same by the slot's line, this processor's copy; the number is not negative.
-  GPUFS_DEVICE static file_view view_of(const file_mount* mount, const file_line& line, file_number number) {
+  // What look leaves out: handle and pull_base. -EBADF in v.error: the file was closed meanwhile.
+  GPUFS_DEVICE void add_source(file_number number, file_view& v) const {
+    // They were there before the entry's word. If that is as it was, they are still of the file that it tells of.
+    file_slot& opened = mount_.files.slots[v.slot];
+    v.handle = simt::atomic_ref<std::uint32_t>(opened.handle).load(std::memory_order_relaxed);
+    v.pull_base = simt::atomic_ref<std::uint64_t>(opened.pull_base).load(std::memory_order_relaxed);
+    simt::fence_loads();
+    if (has_stayed(number)) return;
+    count_bad_number(&mount_);
+    v.error = -EBADF;
+  }
+  // Where the frames are, by the first copy of an entry.
+  GPUFS_DEVICE static cache::frame_storage frames_of(const file_entry* first_copy) {
+    return cache::unpack(packed(simt::load_relaxed_16(&copy_of(first_copy).frames)));
+  }
+  GPUFS_DEVICE static cache::packed_frames packed(const simt::vec16& words) {
+    return {words.word[0] | static_cast<std::uint64_t>(words.word[1]) << 32, words.word[2], words.word[3]};
+  }
+  // What a hit needs of it, by the first copy of its entry: all but handle and pull_base. The number is not negative.
+  GPUFS_DEVICE static open_entry look(file_number number, const file_entry* first_copy) {
+    const file_entry& entry = copy_of(first_copy);
     const auto raw = static_cast<std::uint32_t>(number);
-    file_view v{};
+    open_entry got{};
+    file_view& v = got.view;
     v.slot = index_of(number);
     v.error = -EBADF;
     // Relaxed loads suffice: whoever has the number got it after the opener had published the slot.
-    const simt::vec16 low = simt::load_relaxed_16(&line);
-    const simt::vec16 high = simt::load_relaxed_16(&line.file_nbytes);
-    v.kind = kind_of(low.word[0]);
+    const simt::vec16 first = simt::load_relaxed_16(&entry), second = simt::load_relaxed_16(&entry.frames);
+    got.frames = packed(second);
+    v.kind = kind_of(first.word[0]);
     const bool forged = (raw & number_may_write) != 0 && v.kind < service::source_kind::live;
-    if ((low.word[0] & 0xffffu) != open_word_of(raw) || forged) [[unlikely]] {
-      simt::call_cold(&count_bad_number, mount);
-      return v;
+    if ((first.word[0] & 0xffffu) != open_word_of(raw) || forged) [[unlikely]] {
+      simt::call_cold(&count_bad_number, home_of(first_copy, v.slot).mount);
+      return got;
     }
-    v.cache_id = low.word[1];
-    v.handle = low.word[2];
-    v.nbytes = static_cast<std::int64_t>(high.word[0] | static_cast<std::uint64_t>(high.word[1]) << 32);
+    v.cache_id = first.word[1];
+    v.nbytes = static_cast<std::int64_t>(first.word[2] | static_cast<std::uint64_t>(first.word[3]) << 32);
     if (v.kind >= service::source_kind::live) [[unlikely]]
-      v.nbytes = simt::atomic_ref<std::int64_t>(line.slot->file_nbytes).load(std::memory_order_acquire);  // as nbytes_now
-    v.pull_base = high.word[2] | static_cast<std::uint64_t>(high.word[3]) << 32;
+      v.nbytes = simt::atomic_ref<std::int64_t>(home_of(first_copy, v.slot).slot->file_nbytes).load(std::memory_order_acquire);
     v.error = 0;
-    return v;
+    return got;
   }
 
   // The same of a file that may be written, read or not.
@@ -97,6 +124,13 @@ class file_slots {
     return (word & 0xffffu) == open_word_of(raw);
   }
 
+  // Whether the slot behind a number is still open as it was. Relaxed.
+  GPUFS_DEVICE bool has_stayed(file_number number) const {
+    const std::uint32_t word =
+        simt::atomic_ref<std::uint32_t>(entry(index_of(number), processor_shard())->word).load(std::memory_order_relaxed);
+    return (word & 0xffffu) == open_word_of(static_cast<std::uint32_t>(number));
+  }
+
   // Whether the host has seen the file change since it was opened.
   GPUFS_DEVICE bool is_stale(const file_view& opened) const {
     simt::fence(std::memory_order_acquire, simt::scope::device);  // after the bytes that the caller has read
@@ -121,17 +155,33 @@ class file_slots {
   GPUFS_DEVICE call_counters& counters(std::uint32_t index) const {
     return mount_.files.counters[simt::processor_id() % file_shards * mount_.files.nslots + index];
   }
-  GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(mount_.files.hits + hits_at(index)); }
-  GPUFS_DEVICE static hit_counters& hits_of(hit_counters* first) { return first[simt::processor_id() % hit_shards * hits_a_line]; }
-  GPUFS_DEVICE static const file_line& line_of(const file_line* first) { return first[simt::processor_id() % file_shards]; }
-  // The first of a slot's lines.
-  GPUFS_DEVICE file_line* line(std::uint32_t index) const { return mount_.files.lines + std::size_t{index} * file_shards; }
+  GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(first_hits(index)); }
+  GPUFS_DEVICE hit_counters* first_hits(std::uint32_t index) const { return &block(index).hits[0][index % block_slots]; }
+  // Of the copies of which this is the first, this processor's.
+  GPUFS_DEVICE static hit_counters& hits_of(hit_counters* first) { return first[simt::processor_id() % hit_shards * block_slots]; }
 
-  // Whether the slot was open at some time, so that its lines tell of the mount.
+  GPUFS_DEVICE static std::uint32_t processor_shard() { return simt::processor_id() % file_shards; }
+  GPUFS_DEVICE file_block& block(std::uint32_t index) const { return mount_.files.blocks[index / block_slots]; }
+  GPUFS_DEVICE file_home& home(std::uint32_t index) const { return block(index).homes[index % block_slots]; }
+  GPUFS_DEVICE file_entry* entry(std::uint32_t index, std::uint32_t shard) const {
+    return &block(index).entries[shard][index % block_slots];
+  }
+  // Of the copies of which this is the first, this processor's.
+  GPUFS_DEVICE static const file_entry& copy_of(const file_entry* first) { return first[processor_shard() * block_slots]; }
+  // What lies where the first copy of the slot's entry does.
+  GPUFS_DEVICE static file_block& block_of(const file_entry* first, std::uint32_t index) {
+    const std::uint64_t before = offsetof(file_block, entries) + index % block_slots * sizeof(file_entry);
+    return *reinterpret_cast<file_block*>(reinterpret_cast<std::uint64_t>(first) - before);
+  }
+  GPUFS_DEVICE static const file_home& home_of(const file_entry* first, std::uint32_t index) {
+    return block_of(first, index).homes[index % block_slots];
+  }
+  // Whether the slot was open at some time, so that its home tells of the mount.
   GPUFS_DEVICE bool is_made(std::uint32_t index) const {
-    // The last of them, as the first open makes them in order.
-    return index < mount_.files.nslots &&
-           simt::atomic_ref<std::uint32_t>(line(index)[file_shards - 1].made).load(std::memory_order_acquire) != 0;
+    return index < mount_.files.nslots && mount_word(home(index)).load(std::memory_order_acquire) != 0;
+  }
+  GPUFS_DEVICE static simt::atomic_ref<std::uint64_t> mount_word(file_home& home) {
+    return simt::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t&>(home.mount));
   }
 
   // What follows is for those that open and close slots.

@@ -184,7 +184,7 @@ class file_table : public file_slots {
           if (writes)
             paths().detach(
                 chain, [&](file_slot& other) { return path_chains::same_hash(other, name) && mode_of(other) == slot_mode::read; });
-          put(line(index)->removals, removals_ended());
+          put(home(index).removals, removals_ended());
           paths().link(chain, index, name);
           ours = true;
         }
@@ -199,7 +199,7 @@ class file_table : public file_slots {
         // Did the host look where the path leads before a name was gone that is gone since before we began? Then again, once.
         if (!joined) gone = removals_ended();
         joined = true;
-        const std::uint32_t then = simt::atomic_ref<std::uint32_t>(line(index)->removals).load(std::memory_order_relaxed);
+        const std::uint32_t then = simt::atomic_ref<std::uint32_t>(home(index).removals).load(std::memory_order_relaxed);
         if (static_cast<std::int32_t>(then - gone) < 0) {
           drop(index, start);
           if (until.expired()) return -ETIMEDOUT;
@@ -325,11 +325,12 @@ class file_table : public file_slots {
       return -EFBIG;
     }
     put(slot.file_nbytes, answer.file_nbytes);
-    put(slot.pull_base, answer.pull_base);
+    // These two meet the fence of add_source: a caller that sees one of them sees that the slot's file of before was closed.
+    simt::atomic_ref<std::uint64_t>(slot.pull_base).store(answer.pull_base, std::memory_order_release);
+    simt::atomic_ref<std::uint32_t>(slot.handle).store(answer.handle, std::memory_order_release);
     put(slot.inode, answer.inode);
     put(slot.mtime_ns, answer.mtime_ns);
     put(slot.cache_id, answer.cache_id);
-    put(slot.handle, answer.handle);
     put(slot.mode, answer.mode);
     put(slot.host_nbytes, static_cast<std::uint64_t>(answer.file_nbytes));
     const bool mapped = name.mode != slot_mode::read && answer.pull_base != 0;
@@ -352,20 +353,20 @@ class file_table : public file_slots {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t open_word =
         word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) | static_cast<std::uint32_t>(kind) << 16;
-    const hit_words hit{mount_.cache.frames, mount_.cache.table, mount_.files.hits + hits_at(index), &mount_};
-    for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
-      file_line& copy = line(index)[shard];
+    if (!is_made(index)) {
       // Once, as a caller with a number of before may read it at any time.
-      const simt::atomic_ref<std::uint32_t> made(copy.made);
-      if (made.load(std::memory_order_relaxed) == 0) {
-        copy.hit = hit;
-        copy.slot = &slot;
-        made.store(1, std::memory_order_release);  // meets is_made
-      }
+      home(index).cache = mount_.cache;
+      home(index).slot = &slot;
+      mount_word(home(index)).store(reinterpret_cast<std::uint64_t>(&mount_), std::memory_order_release);  // meets is_made
+    }
+    const cache::packed_frames frames = cache::pack(mount_.cache.frames);
+    for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
+      file_entry& copy = *entry(index, shard);
       put(copy.file_nbytes, answer.file_nbytes);
-      put(copy.pull_base, answer.pull_base);
       put(copy.cache_id, answer.cache_id);
-      put(copy.handle, answer.handle);
+      put(copy.frames.data_and_shift, frames.data_and_shift);
+      put(copy.frames.nframes, frames.nframes);
+      put(copy.frames.reciprocal, frames.reciprocal);
       put(copy.word, open_word);
     }
     word.store(open_word | apart, std::memory_order_release);  // publishes the fields; meets the acquire in wait_open()
@@ -380,7 +381,7 @@ class file_table : public file_slots {
   // release meets the acquire of those that begin after it.
   GPUFS_DEVICE bool was_removing(std::uint32_t index) const {
     return simt::atomic_ref<std::uint32_t>(mount_.words->removals_begun).fetch_add(0, std::memory_order_acq_rel) !=
-           simt::atomic_ref<std::uint32_t>(line(index)->removals).load(std::memory_order_relaxed);
+           simt::atomic_ref<std::uint32_t>(home(index).removals).load(std::memory_order_relaxed);
   }
 
   // Whether each page of a file of this size has a number that a page key holds, and none the last one, which stands for no page. A
@@ -462,7 +463,8 @@ class file_table : public file_slots {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t handle = slot.handle;
     const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed));
-    for (std::uint32_t shard = 0; shard < file_shards; ++shard) put(line(index)[shard].word, word_of(generation, slot_state::dead));
+    for (std::uint32_t shard = 0; shard < file_shards; ++shard)
+      put(entry(index, shard)->word, word_of(generation, slot_state::dead));
     word.store(word_of(generation, slot_state::dead), std::memory_order_release);
     paths().unlock(chain);
     const bool written = mode_of(slot) != slot_mode::read;

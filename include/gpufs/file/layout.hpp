@@ -78,37 +78,29 @@ static_assert(offsetof(file_slot, mapped_nbytes) == 104 && offsetof(file_slot, s
 static_assert(offsetof(file_slot, twinned) == 120 && offsetof(file_slot, unsynced) == 124);
 
 struct file_mount;
-struct hit_counters;
 
-// What a hit needs of a mount, so that it loads nothing from there. The same in each line that has it, and for the mount's life.
-struct hit_words {
-  cache::frame_storage frames;
-  cache::table_storage table;
-  hit_counters* hits;  // of the file, the first of its copies
-  const file_mount* mount;
-};
-static_assert(sizeof(hit_words) == 80 && offsetof(hit_words, frames) == 0 && offsetof(hit_words, table) == 40);
-static_assert(offsetof(hit_words, hits) == 64 && offsetof(hit_words, mount) == 72);
-
-// What every call reads of an open file: one line of the cache. In file_shards copies, one behind the other, since one line of the
-// second-level cache serves less than two thousand million loads a second, and all groups that use one file read this; a file
-// handle names the first. Written by the slot's opener, and by the caller that retires it.
-struct alignas(128) file_line {
+// What a hit reads of an open file: 32 bytes, two loads, and nothing else of the mount. In file_shards copies, since one line of
+// the second-level cache serves less than two thousand million loads a second, and all groups that use one file read this. Written
+// by the slot's opener, and by the caller that retires it.
+struct alignas(32) file_entry {
   std::uint32_t word;  // the slot's, once it is open or dead
   std::uint32_t cache_id;
-  std::uint32_t handle;
-  std::uint32_t removals;  // in the first copy: mount_words::removals_ended before the host was asked to open the file
   std::int64_t file_nbytes;
-  std::uint64_t pull_base;
-  hit_words hit;       // from the slot's first open on
-  file_slot* slot;     // as `hit`
-  std::uint32_t made;  // whether they are there
+  cache::packed_frames frames;  // the mount's
 };
-static_assert(sizeof(file_line) == 128 && offsetof(file_line, word) == 0 && offsetof(file_line, cache_id) == 4);
-static_assert(offsetof(file_line, handle) == 8 && offsetof(file_line, removals) == 12);
-static_assert(offsetof(file_line, file_nbytes) == 16 && offsetof(file_line, pull_base) == 24);
-static_assert(offsetof(file_line, hit) == 32 && offsetof(file_line, slot) == 112 && offsetof(file_line, made) == 120);
+static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, word) == 0 && offsetof(file_entry, cache_id) == 4);
+static_assert(offsetof(file_entry, file_nbytes) == 8 && offsetof(file_entry, frames) == 16);
 inline constexpr std::uint32_t file_shards = 8;
+
+// What other calls find by an open file's entry. Written when the slot is opened first (`removals`: each time).
+struct alignas(128) file_home {
+  cache::cache_layout cache;  // the mount's
+  const file_mount* mount;    // written last
+  file_slot* slot;
+  std::uint32_t removals;  // mount_words::removals_ended before the host was asked to open the file
+};
+static_assert(sizeof(file_home) == 128 && offsetof(file_home, cache) == 0 && offsetof(file_home, mount) == 104);
+static_assert(offsetof(file_home, slot) == 112 && offsetof(file_home, removals) == 120);
 
 // Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
 // the others, but for adding bits.
@@ -121,7 +113,7 @@ static_assert(sizeof(file_windows) == 32 && offsetof(file_windows, pull_base) ==
 static_assert(offsetof(file_windows, registered) == 8 && offsetof(file_windows, shift) == 16);
 
 // What is counted per file; a mount's counts are the sums. Never reset while the mount lives: a slot that is reused goes on
-// counting. What hits raise is in hit_shards copies, of which those of one slot lie in lines of their own (hits_at): processors
+// counting. What hits raise is in hit_shards copies, of which those of one slot lie in lines of their own (file_block): processors
 // that add to one line of the second-level cache hold each other up, and all that goes through it. With 8 lines, measured, copies
 // through pointers take an eighth longer.
 struct alignas(16) hit_counters {
@@ -130,15 +122,6 @@ struct alignas(16) hit_counters {
 };
 static_assert(sizeof(hit_counters) == 16 && offsetof(hit_counters, hits) == 0 && offsetof(hit_counters, bytes_read) == 8);
 inline constexpr std::uint32_t hit_shards = 32;
-// So many slots share a line: their copies of one shard. The copies of a slot are as many counters apart.
-inline constexpr std::uint32_t hits_a_line = 8;
-// Where the first copy of a slot's lies in file_layout::hits, which has hits_length(nslots) of them.
-GPUFS_HOST_DEVICE constexpr std::size_t hits_at(std::uint32_t slot) {
-  return std::size_t{slot / hits_a_line} * hits_a_line * hit_shards + slot % hits_a_line;
-}
-GPUFS_HOST_DEVICE constexpr std::size_t hits_length(std::uint32_t nslots) {
-  return std::size_t{(nslots + hits_a_line - 1) / hits_a_line} * hits_a_line * hit_shards;
-}
 // The others, in file_shards copies.
 struct call_counters {
   std::uint64_t faults;         // pages filled by us
@@ -151,6 +134,18 @@ struct call_counters {
 static_assert(sizeof(call_counters) == 48 && offsetof(call_counters, faults) == 0 && offsetof(call_counters, waits) == 8);
 static_assert(offsetof(call_counters, errors) == 16 && offsetof(call_counters, bytes_filled) == 24);
 static_assert(offsetof(call_counters, opens) == 32 && offsetof(call_counters, bytes_written) == 40);
+
+// Of so many slots what hits use lies together, so that an entry's address leads to all of it; copies of what is one slot's are as
+// many elements apart.
+inline constexpr std::uint32_t block_slots = 1024;
+struct alignas(128) file_block {
+  file_home homes[block_slots];
+  file_entry entries[file_shards][block_slots];
+  hit_counters hits[hit_shards][block_slots];
+};
+static_assert(sizeof(file_block) == 917504 && offsetof(file_block, homes) == 0 && offsetof(file_block, entries) == 131072);
+static_assert(offsetof(file_block, hits) == 393216);
+
 struct file_counters : hit_counters, call_counters {
   file_counters& operator+=(const hit_counters& other) {
     hits += other.hits;
@@ -217,9 +212,8 @@ inline constexpr std::uint32_t least_page_nbytes = 512;
 // The open files of a mount.
 struct file_layout {
   file_slot* slots;
-  file_line* lines;         // [slot][shard]
+  file_block* blocks;       // [slot / block_slots]
   call_counters* counters;  // [shard][slot]
-  hit_counters* hits;       // hits_at
   file_windows* windows;    // [slot]
   path_bucket* paths;
   free_list* free_slots;
@@ -229,11 +223,11 @@ struct file_layout {
   cache::dirty_list* dirty_lists;  // [slot][list]; null where the mount may not write
   std::uint64_t dirty_limit;       // pages: who writes more writes some back
 };
-static_assert(sizeof(file_layout) == 96 && offsetof(file_layout, slots) == 0 && offsetof(file_layout, lines) == 8);
-static_assert(offsetof(file_layout, counters) == 16 && offsetof(file_layout, hits) == 24 && offsetof(file_layout, windows) == 32);
-static_assert(offsetof(file_layout, paths) == 40 && offsetof(file_layout, free_slots) == 48 && offsetof(file_layout, nslots) == 56);
-static_assert(offsetof(file_layout, path_mask) == 60 && offsetof(file_layout, hash_points) == 64);
-static_assert(offsetof(file_layout, dirty_lists) == 80 && offsetof(file_layout, dirty_limit) == 88);
+static_assert(sizeof(file_layout) == 88 && offsetof(file_layout, slots) == 0 && offsetof(file_layout, blocks) == 8);
+static_assert(offsetof(file_layout, counters) == 16 && offsetof(file_layout, windows) == 24);
+static_assert(offsetof(file_layout, paths) == 32 && offsetof(file_layout, free_slots) == 40 && offsetof(file_layout, nslots) == 48);
+static_assert(offsetof(file_layout, path_mask) == 52 && offsetof(file_layout, hash_points) == 56);
+static_assert(offsetof(file_layout, dirty_lists) == 72 && offsetof(file_layout, dirty_limit) == 80);
 
 // A mount as the calls of this part see it: the parts below, and what is its own. It lies in device memory, where kernels' handles
 // name it; what parts above add follows it there (pointer/mount_layout.hpp).
@@ -245,8 +239,8 @@ struct file_mount {
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
 };
-static_assert(sizeof(file_mount) == 280 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);
-static_assert(offsetof(file_mount, files) == 160 && offsetof(file_mount, words) == 256);
-static_assert(offsetof(file_mount, io_timeout_ns) == 264 && offsetof(file_mount, frame_timeout_ns) == 272);
+static_assert(sizeof(file_mount) == 272 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);
+static_assert(offsetof(file_mount, files) == 160 && offsetof(file_mount, words) == 248);
+static_assert(offsetof(file_mount, io_timeout_ns) == 256 && offsetof(file_mount, frame_timeout_ns) == 264);
 
 }  // namespace gpufs

@@ -122,9 +122,10 @@ GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const file_mount* mount
                                             std::uint64_t page_number) {
   view = group.broadcast(view);
   number = group.broadcast(number);
-  const file_pages here(file(mount_ref(mount), number));
-  const auto got = by_leader(group, [&] { return acquire_page(group, here, here.pages(), view, page_number); });
-  int error = complete_page(group, here, view, page_number, got);
+  const file_pages here(file(mount_ref(mount), file_number{static_cast<std::int32_t>(number) & ~number_write_only}));
+  cache::frame_storage frames = mount->cache.frames;
+  const auto got = by_leader(group, [&] { return acquire_page(group, here, frames, view, page_number); });
+  int error = complete_page(group, here, got);
   if (error != 0) return {{}, error};
   error = simt::call_cold(&add_mappers<Group>, group, mount, number, got.frame, 1, mount->frame_timeout_ns);
   if (error != 0 && group.leader()) cache::frames(mount->cache).unpin(got.frame);
@@ -240,7 +241,7 @@ GPUFS_DEVICE int unmap_written(Group group, const file_mount* mount, cache::fram
 // -EBADF for a file that is not open for writing. Several groups may map a page and store to different bytes of it.
 template <class Group>
 GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, std::int64_t offset) {
-  const simt::group_call call(group, "map_page_to_write(file, mount, offset)", opened.number(), opened.line(), offset);
+  const simt::group_call call(group, "map_page_to_write(file, mount, offset)", opened.number(), opened.entry(), offset);
   writable_page result{};
   if (opened.error() != 0) {
     result.error_ = simt::call_cold(&detail::refuse<Group>, group, opened);

@@ -30,7 +30,7 @@ inline GPUFS_DEVICE_COLD int close_written(const file_mount* mount, written_file
 // closed: who closes twice closes for another, whose calls then give -EBADF.
 template <class Group>
 GPUFS_DEVICE int close(Group group, const file& opened) {
-  const simt::group_call call(group, "close(file, mount)", opened.number(), opened.line());
+  const simt::group_call call(group, "close(file, mount)", opened.number(), opened.entry());
   group.sync();  // no lane still uses it
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
   const file_mount* mount = opened.mount().get();

@@ -131,7 +131,7 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
   const bool whole = end - begin == page_nbytes;
   if (got.what == pages_type::role::fill && whole && store_new_page(group, *mount, view, key, got.frame, src)) return 0;
   if (got.what == pages_type::role::fill && !whole) {
-    const int error = fill_page<Group, pages_type>(group, mount, &mount->cache, view, page_number, got.frame);
+    const int error = fill_page(group, mount, view, page_number, got.frame);
     if (error != 0) return error;
   }
   simt::copy_bytes(group, frame + begin, src, end - begin);
@@ -369,7 +369,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const file_mount* mount, file_view v
 // as POSIX has it: see append.
 template <class Group>
 GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
-  const simt::group_call call(group, "pwrite(file, mount, src, nbytes, offset)", opened.number(), opened.line(),
+  const simt::group_call call(group, "pwrite(file, mount, src, nbytes, offset)", opened.number(), opened.entry(),
                               simt::memory_of_all{src, nbytes}, nbytes, offset);
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
   const file_mount* mount = opened.mount().get();
@@ -389,7 +389,7 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
 // the file may end before it when it is closed. Until it returns, readers may see zeros where its bytes will be.
 template <class Group>
 GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* src, std::size_t nbytes) {
-  const simt::group_call call(group, "append(file, mount, src, nbytes)", opened.number(), opened.line(),
+  const simt::group_call call(group, "append(file, mount, src, nbytes)", opened.number(), opened.entry(),
                               simt::memory_of_all{src, nbytes}, nbytes);
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
   const file_mount* mount = opened.mount().get();
@@ -418,7 +418,7 @@ GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* sr
 // written is not tried again. -EBADF: not open for writing.
 template <class Group>
 GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durability::stable) {
-  const simt::group_call call(group, "fsync(file, mount, how)", opened.number(), opened.line(), how);
+  const simt::group_call call(group, "fsync(file, mount, how)", opened.number(), opened.entry(), how);
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
   return detail::sync_file(group, opened.mount().get(), opened.number(), how);
 }
@@ -429,7 +429,7 @@ GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durabil
 // neither synced nor unmapped, is lost.
 template <class Group>
 GPUFS_DEVICE int ftruncate(Group group, const file& opened, std::int64_t nbytes) {
-  const simt::group_call call(group, "ftruncate(file, mount, nbytes)", opened.number(), opened.line(), nbytes);
+  const simt::group_call call(group, "ftruncate(file, mount, nbytes)", opened.number(), opened.entry(), nbytes);
   group.sync();
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
   const file_mount* mount = opened.mount().get();

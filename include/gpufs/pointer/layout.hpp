@@ -10,6 +10,16 @@
 
 namespace gpufs {
 
+// What a hit of a pointer needs of a mount. The same in all entries, and for the mount's life.
+struct hit_words {
+  cache::frame_storage frames;
+  cache::table_storage table;
+  hit_counters* hits;  // of the file, the first of its copies
+  const file_mount* mount;
+};
+static_assert(sizeof(hit_words) == 80 && offsetof(hit_words, frames) == 0 && offsetof(hit_words, table) == 40);
+static_assert(offsetof(hit_words, hits) == 64 && offsetof(hit_words, mount) == 72);
+
 // An open file as pointers into it see it (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
 // Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less
 // than two thousand million loads a second; pointers name the first.

@@ -151,7 +151,7 @@ class mapping_table {
       put(copy.cache_id, key.cache_id);
       put(copy.handle, key.handle);
       copy.hit = {mount_.cache.frames, mount_.cache.table,
-                  mount_.files.hits + hits_at(file_table::index_of(file_number{key.number})), &mount_};
+                  file_table(mount_).first_hits(file_table::index_of(file_number{key.number})), &mount_};
     };
     // First the generation, so that no pointer of an older one takes a copy for its own. When all copies are filled, that they are
     // ready, from where on find gives its name away; who uses that looks at the generation only.
