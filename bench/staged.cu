@@ -3,17 +3,26 @@
 //
 // staged_4k: random 4 KiB misses of a file that the store may not map, with 1, 4 and 16 workers; against as many threads that
 // pread random 4 KiB of the same file into pinned memory. Only pages that missed count.
+// staged_read: warps read 1 MiB at random places in one pread each, with 16 workers; against the lesser of those threads alone, and
+// of a kernel that pulls such pieces from pinned memory.
+// staged_latency: a store answers each read after 100 us, as an NVMe does, however many there are. A warp reads 64 pages in one
+// pread; against the time of one page, and what the same warp takes to pull 64 pages from pinned memory.
 // small_open: warps open, read whole and close files of 4 KiB, each by one warp; against as many threads, as the mount has
 // workers, doing openat, fstat, pread, close. The cache is smaller than the files together, so that every launch reads all.
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <memory>
+#include <thread>
 
 #include "access.hpp"
+#include "gpufs/store/posix_store.hpp"
 
 namespace {
 
@@ -106,6 +115,213 @@ void staged_4k(const settings& set, results& out) {
     m.details = {{"hits", static_cast<double>(got.counters.hits)}, {"faults", static_cast<double>(got.counters.faults)}};
     out.add(m);
   }
+}
+
+// --- staged_read, staged_latency ----------------------------------------------------------------------------------------------
+
+// Each warp reads pieces at random places, and adds up what it has read.
+struct read_pieces {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  const std::byte* pinned;  // where given, it pulls from there instead
+  page_access access;       // of pieces
+  std::uint32_t piece_nbytes, per_warp;
+  std::byte* scratch;
+  std::uint64_t* sum;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const std::uint64_t me = global_warp();
+    std::byte* mine = scratch + me * piece_nbytes;
+    const gpufs::file file = pinned == nullptr ? gpufs::file(fs, number) : gpufs::file();
+    std::uint64_t total = 0;
+    for (std::uint32_t i = 0; i < per_warp; ++i) {
+      const std::uint64_t offset = access.page(me * per_warp + i) * piece_nbytes;
+      const bool good = pinned != nullptr
+                            ? gpufs::simt::copy_from_host(warp, mine, pinned + offset, piece_nbytes) == 0
+                            : gpufs::pread(warp, file, mine, piece_nbytes, static_cast<std::int64_t>(offset)) == piece_nbytes;
+      if (!good && warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+      warp.sync();
+      for (std::uint32_t w = warp.rank(); w < piece_nbytes / 8; w += warp.size())
+        total += reinterpret_cast<const std::uint64_t*>(mine)[w];
+      warp.sync();
+    }
+    total = warp.reduce_add(total);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(total);
+  }
+};
+
+void staged_read(const settings& set, results& out) {
+  const unsigned workers = std::min(host_threads(), 16u);
+  constexpr std::uint32_t piece = on_gpu ? 1u << 20 : 16u << 10;
+  const work_folder folder(set.dir);
+  const std::uint64_t nbytes = set.file_nbytes / piece * piece;
+  make_file(folder.path() + "/data", nbytes);
+  const std::vector<std::uint64_t> sums = piece_sums(piece, nbytes / piece);
+  const shape how{on_gpu ? 64u : 2u, 128};  // enough warps for all workers, each with its window
+  const auto per_warp = static_cast<std::uint32_t>(std::max(1., set.reads_per_thread * workers * 4096 / piece / how.warps() / 4));
+  const device_array<std::byte> scratch(how.warps() * piece);
+  bool right = true;
+  const auto rate = [&](gpufs::mount_ref fs, gpufs::file_number number, const std::byte* pinned, int r) {
+    const page_access access{nbytes / piece, word_of(static_cast<std::uint64_t>(r) + 7000)};
+    std::uint64_t expected = 0;
+    for (std::uint64_t i = 0; i < how.warps() * per_warp; ++i) expected += sums[access.page(i)];
+    const checked_run done = run_checked(how, expected, [&](std::uint64_t* sum, std::uint64_t* failed) {
+      return read_pieces{fs, number, pinned, access, piece, per_warp, scratch.get(), sum, failed};
+    });
+    right = right && done.right;
+    return static_cast<double>(how.warps()) * per_warp * piece / done.seconds * 1e-9;
+  };
+  std::vector<double> alone, pulled, got;
+  for (int r = 0; r < set.repeats; ++r) {
+    const auto each = static_cast<std::uint32_t>(set.reads_per_thread);
+    alone.push_back(pread_alone(folder.path() + "/data", nbytes, workers, each, word_of(static_cast<std::uint64_t>(r)), &right) *
+                    4096e-9);
+  }
+  {
+    const pinned_array<std::byte> pinned(nbytes);
+    auto* words = reinterpret_cast<std::uint64_t*>(pinned.get());
+    sum_in_parallel(nbytes / 8, [&](std::uint64_t begin, std::uint64_t end) {
+      for (std::uint64_t w = begin; w < end; ++w) words[w] = word_of(w);
+      return 0;
+    });
+    for (int r = 0; r <= set.repeats; ++r) {
+      const double gbps = rate({}, {}, pinned.get(), r);
+      if (r > 0) pulled.push_back(gbps);
+    }
+  }
+  gpufs::mount_options options = short_waits();
+  options.store = gpufs::store_kind::posix;
+  options.cache_nbytes = set.cache_nbytes;
+  options.nworkers = workers;
+  const gpufs::mount fs(folder.path(), options);
+  const host_file file(fs, "data");
+  for (int r = 0; r <= set.repeats; ++r) {
+    const double gbps = rate(fs.ref(), file.ref().number(), nullptr, r + 100);
+    if (r > 0) got.push_back(gbps);
+  }
+  const double by_threads = spread_of(alone).median, by_kernel = spread_of(pulled).median;
+  out.ceiling("pread of random 4 KiB, " + std::to_string(workers) + " threads", "GB/s", spread_of(alone));
+  out.ceiling("a kernel pulls the same pieces", "GB/s", spread_of(pulled));
+  measurement m{"staged_read",
+                "1 MiB a warp, " + std::to_string(workers) + " workers",
+                got,
+                "GB/s",
+                std::min(by_threads, by_kernel),
+                by_threads < by_kernel ? "pread alone" : "a kernel's pull"};
+  m.verified = right;
+  out.add(m);
+}
+
+// Reads of a file take a time, however many are under way: each has a host thread.
+class late_file final : public gpufs::store::open_file {
+ public:
+  late_file(std::unique_ptr<gpufs::store::open_file> inner, std::chrono::nanoseconds delay)
+      : inner_(std::move(inner)), info_(inner_->info()), delay_(delay) {
+    info_.kind = gpufs::service::source_kind::staged;
+    info_.pull_base = nullptr;
+  }
+  const gpufs::store::file_info& info() const override { return info_; }
+  std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
+    const auto until = std::chrono::steady_clock::now() + delay_;
+    const std::int64_t n = inner_->pread(dst, offset);
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    std::this_thread::sleep_until(until);
+    return n;
+  }
+
+ private:
+  std::unique_ptr<gpufs::store::open_file> inner_;
+  gpufs::store::file_info info_;
+  std::chrono::nanoseconds delay_;
+};
+class late_store final : public gpufs::store::store {
+ public:
+  late_store(const std::string& folder, std::chrono::nanoseconds delay) : inner_(folder), delay_(delay) {}
+  std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
+    auto file = inner_.open(path, flags, error);
+    return file == nullptr ? nullptr : std::make_unique<late_file>(std::move(file), delay_);
+  }
+  std::string_view name() const override { return "late"; }
+
+ private:
+  gpufs::store::posix_store inner_;
+  std::chrono::nanoseconds delay_;
+};
+
+// One warp: how long a read, or a pull, of npages takes.
+struct time_one_read {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  const std::byte* pinned;
+  std::uint64_t offset;
+  std::uint32_t nbytes;
+  std::byte* dst;
+  std::uint64_t* ns;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file file = pinned == nullptr ? gpufs::file(fs, number) : gpufs::file();
+    warp.sync();
+    const std::uint64_t begin = gpufs::simt::clock_ns();
+    const bool good = pinned != nullptr ? gpufs::simt::copy_from_host(warp, dst, pinned + offset, nbytes) == 0
+                                        : gpufs::pread(warp, file, dst, nbytes, static_cast<std::int64_t>(offset)) == nbytes;
+    warp.sync();
+    if (!warp.leader()) return;
+    *ns = gpufs::simt::clock_ns() - begin;
+    *failed = good ? 0 : 1;
+  }
+};
+
+void staged_latency(const settings& set, results& out) {
+  constexpr std::uint32_t npages = 64;
+  constexpr std::chrono::microseconds answer(100);
+  const int repeats = std::max(5 * set.repeats, 3);
+  const work_folder folder(set.dir);
+  const std::uint64_t nbytes = std::uint64_t{npages + 1} * 4096 * (static_cast<std::uint64_t>(repeats) + 1);
+  make_file(folder.path() + "/data", nbytes);
+  gpufs::mount_options options = short_waits();
+  options.cache_nbytes = 2 * nbytes;
+  options.custom_store = std::make_shared<late_store>(folder.path(), answer);
+  options.nworkers = on_gpu ? npages : 4;
+  options.request_batch = 1;
+  const gpufs::mount fs(folder.path(), options);
+  const host_file file(fs, "data");
+  const pinned_array<std::byte> pinned(nbytes);
+  const device_array<std::byte> dst(npages * 4096);
+  const device_array<std::uint64_t> ns(1), failed(1);
+  bool right = true;
+  const auto time = [&](const std::byte* from, std::uint64_t offset, std::uint32_t n) {
+    run({1, 32}, time_one_read{fs.ref(), file.ref().number(), from, offset, n, dst.get(), ns.get(), failed.get()});
+    right = right && failed.read_one() == 0;
+    if (from == nullptr) {
+      const std::vector<std::byte> bytes = dst.read();
+      for (std::uint32_t w = 0; w < n / 8; ++w) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, &bytes[w * 8], 8);
+        right = right && word == word_of(offset / 8 + w);
+      }
+    }
+    return static_cast<double>(ns.read_one()) * 1e-3;
+  };
+  std::vector<double> one, pull, many;
+  for (int r = 0; r <= repeats; ++r) {
+    const std::uint64_t offset = std::uint64_t{npages + 1} * 4096 * static_cast<std::uint64_t>(r);
+    const double a = time(nullptr, offset, 4096), b = time(pinned.get(), offset, npages * 4096),
+                 c = time(nullptr, offset + 4096, npages * 4096);
+    if (r == 0) continue;
+    one.push_back(a);
+    pull.push_back(b);
+    many.push_back(c);
+  }
+  const double limit = spread_of(one).median + spread_of(pull).median;
+  out.ceiling("one page of that store", "us", spread_of(one));
+  out.ceiling("a warp pulls 64 pinned pages", "us", spread_of(pull));
+  measurement m{"staged_latency", "64 pages, answers after 100 us", many, "us", limit, "one answer and a pull"};
+  m.verified = right;
+  out.add(m);
 }
 
 // --- small_open ----------------------------------------------------------------------------------------------------------------
@@ -255,6 +471,8 @@ int main(int argc, char** argv) {
     const settings set(args, machine);
     results out("staged", args, machine);
     if (args.wants("staged_4k")) staged_4k(set, out);
+    if (args.wants("staged_read")) staged_read(set, out);
+    if (args.wants("staged_latency")) staged_latency(set, out);
     if (args.wants("small_open")) small_open(set, out);
     return out.finish();
   });

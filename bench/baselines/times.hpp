@@ -75,6 +75,9 @@ class timed_cache {
     return got;
   }
 
+  static constexpr std::uint64_t at_hand = Cache::at_hand;
+  GPUFS_DEVICE bool has(cache::page_key key) const { return inner_.has(key); }
+
   // Of an object that was made when the fill began.
   GPUFS_DEVICE void end_fill(cache::page_key key, cache::frame_index f, int error) const {
     const std::uint64_t begin = timed::now();

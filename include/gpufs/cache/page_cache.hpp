@@ -30,7 +30,7 @@ class page_cache {
   };
 
   struct timeouts {
-    std::uint64_t fill_ns;   // how long another group's fill, or a lock, may take: then -ETIMEDOUT
+    std::uint64_t fill_ns;   // how long another group's fill, or (1 ms at least) a lock, may take: then -ETIMEDOUT
     std::uint64_t frame_ns;  // how long to wait for a frame while every frame is pinned: then -ENOMEM (after fill_ns while
                              // some frame is being filled all the time, as that one may come free)
   };
@@ -62,6 +62,12 @@ class page_cache {
       if (pinned.held) pages.unpin(at);
     }
     return false;
+  }
+
+  // Whether the page `key` is in the cache, or somebody fills it; it may be gone, or come, at any moment. One lane calls.
+  GPUFS_DEVICE bool has(page_key key) const {
+    return table().find(key,
+                        [&](frame_index f) { return frames_.holds(f, key, frames_.state(f).load(std::memory_order_acquire)); });
   }
 
   // Pins the page `key` if it is in the cache, also after another group's fill, for a moment: however many pins it has. One lane
@@ -187,6 +193,8 @@ class page_cache {
     const frames& pages = self.frames_;
     const Table table = self.table();
     const simt::deadline fill_deadline(fill_ns);
+    // Its holder waits for nobody, so a caller that waits for no fill waits for this.
+    const simt::deadline lock_deadline(fill_ns < stray_ns ? stray_ns : fill_ns);
     const simt::deadline frame_deadline(frame_ns);
     const Allocator allocator(*cache);
     const std::uint32_t all = allocator.attempts_for_all(pages);
@@ -194,7 +202,7 @@ class page_cache {
     std::uint32_t pinned_attempts = 0;
     std::uint32_t ring = 0;
     for (std::uint32_t attempt = 0;; ++attempt) {
-      if (!table.lock(key, fill_deadline)) return {frame_index{}, role::error, -ETIMEDOUT};
+      if (!table.lock(key, lock_deadline)) return {frame_index{}, role::error, -ETIMEDOUT};
       frames::pin_result pinned{};
       frame_index at{};
       if (self.find(key, pinned, at)) {

@@ -42,6 +42,19 @@ class requests {
   // for no slot behind them, and finds a ring of its own next to one that they have filled.
   GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const { return take_of(2, start, until); }
 
+  // The same if one of a few rings has a free slot; for a caller that can do without.
+  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const {
+    for (std::uint32_t attempt = 0; attempt < 4; ++attempt) {
+      const std::uint32_t ring = (start + attempt) % view_.nrings;
+      simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
+      std::uint32_t number = tail.load(std::memory_order_relaxed);
+      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
+      const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);  // as in take_of
+      if (turn == turn_of(number) && tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
+    }
+    return {no_slot, 0};
+  }
+
   GPUFS_DEVICE std::byte* payload(ticket t) const {
     return view_.payload + static_cast<std::size_t>(t.index) * view_.payload_stride;
   }

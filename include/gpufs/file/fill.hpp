@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bringing pages of files into frames: by pulling them, or by asking the host.
+#pragma once
+#include "gpufs/file/handles.hpp"
+#include "gpufs/simt/group_call.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+namespace detail {
+
+// Runs `work` in one lane and gives its result to all.
+template <class Group, class Work>
+GPUFS_DEVICE auto by_leader(Group group, Work work) {
+  decltype(work()) result{};
+  if (group.leader()) result = work();
+  return group.broadcast(result);
+}
+
+// The pages of an open file, as the calls that read them take them: its entry, and the page cache. In place of this class bench/
+// has others, of other caches.
+class file_pages {
+ public:
+  using cache_type = cache::page_cache<>;
+
+  // Of a file that is open, or was.
+  GPUFS_DEVICE explicit file_pages(const file& opened) : first_(opened.entry()), number_(opened.number()) {}
+
+  GPUFS_DEVICE const file_entry* entry() const { return first_; }
+  GPUFS_DEVICE file_number number() const { return number_; }
+  GPUFS_DEVICE const file_mount* mount() const { return home().mount; }
+  GPUFS_DEVICE const cache::cache_layout* cache() const { return &home().cache; }
+  GPUFS_DEVICE cache::frame_storage frames() const { return file_slots::frames_of(first_); }
+  // The entry, in one go. One lane calls.
+  GPUFS_DEVICE open_entry look() const { return file_slots::look(number_, first_); }
+  GPUFS_DEVICE hit_counters& hits() const {
+    const std::uint32_t slot = file_slots::index_of(number_);
+    return file_slots::hits_of(&file_slots::block_of(first_, slot).hits[0][slot % block_slots]);
+  }
+
+ private:
+  GPUFS_DEVICE const file_home& home() const { return file_slots::home_of(first_, file_slots::index_of(number_)); }
+
+  const file_entry* first_;
+  file_number number_;
+};
+
+// Spreads groups over request rings.
+GPUFS_DEVICE std::uint32_t ring_hint() { return simt::block_rank() * 29 + simt::warp_rank() * 5 + simt::lane_id(); }
+
+GPUFS_DEVICE void count(std::uint64_t& counter, std::uint64_t n) { simt::atomic_ref<std::uint64_t>(counter).add_relaxed(n); }
+
+inline GPUFS_DEVICE_COLD void count_error(const file_mount* mount, std::uint32_t slot) {
+  count(file_table(*mount).counters(slot).errors, 1);
+}
+
+inline GPUFS_DEVICE_COLD void count_unpin_error(const file_entry* entry, std::uint32_t slot) {
+  count(file_slots::home_of(entry, slot).mount->words->unpin_errors, 1);
+}
+
+// A call on a file that did not open: its error. All lanes call.
+template <class Group>
+GPUFS_DEVICE_COLD int refuse(Group group, file opened) {
+  if (group.leader()) file_slots::count_bad_number(opened.mount().get());
+  group.sync();
+  return opened.error();
+}
+
+struct staged_answer {
+  transport::ticket ticket;
+  std::int32_t error;
+  std::uint32_t nbytes;
+  bool held;  // the ticket is ours, and must be given back
+};
+
+// Asks a host worker for nbytes of the file and waits. One lane calls.
+inline GPUFS_DEVICE_COLD staged_answer ask_for_bytes(const file_mount* mount, std::uint32_t handle, std::uint64_t offset,
+                                                     std::uint32_t nbytes) {
+  const mount_requests rings(*mount);
+  const simt::deadline until(mount->io_timeout_ns);
+  staged_answer got{rings.take(ring_hint(), until), -ETIMEDOUT, 0, false};
+  if (got.ticket.index != transport::no_slot) {
+    transport::request ask{};
+    ask.op = transport::opcode::read;
+    ask.handle = handle;
+    ask.offset = static_cast<std::int64_t>(offset);
+    ask.nbytes = nbytes;
+    transport::reply reply;
+    if (rings.call(got.ticket, ask, reply, until) == 0) {
+      got.held = true;
+      got.error = reply.result < 0 ? static_cast<int>(reply.result) : 0;
+      got.nbytes = static_cast<std::uint32_t>(reply.result);
+    }
+  }
+  if (!got.held) count(mount->words->io_timeouts, 1);
+  return got;
+}
+
+// Reads one page by a host worker through a staging slot: how many bytes there are, or a negative errno. All lanes call.
+template <class Group>
+GPUFS_DEVICE_COLD int fill_staged(Group group, const file_mount* mount, std::uint32_t handle, std::uint64_t offset,
+                                  std::byte* frame, std::uint32_t nbytes) {
+  const staged_answer got = by_leader(group, [&] { return ask_for_bytes(mount, handle, offset, nbytes); });
+  const mount_requests rings(*mount);
+  int error = got.error;
+  const std::uint32_t there = got.nbytes < nbytes ? got.nbytes : nbytes;
+  if (error == 0) error = simt::copy_from_host(group, frame, rings.payload(got.ticket), there);
+  group.sync();
+  if (got.held && group.leader()) rings.give_back(got.ticket);
+  return error != 0 ? error : static_cast<int>(there);
+}
+
+// A page's bytes beyond the end of the file. All lanes call.
+template <class Group>
+GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes, std::uint32_t page_nbytes) {
+  for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
+}
+
+// Brings in a part of a page of a file that is open for writing: what the file has, up to the size that counts now. 0 or a negative
+// errno. All lanes call, after begin_fill where it is a page for the cache.
+template <class Group>
+GPUFS_DEVICE_COLD int fill_live(Group group, const file_mount* mount, std::uint32_t slot, service::source_kind kind,
+                                std::uint32_t handle, std::uint64_t offset, std::byte* to, std::uint32_t wanted) {
+  struct part {
+    std::uint64_t from;  // in the file's mapping, or 0
+    std::uint32_t nbytes;
+  };
+  const part there = by_leader(group, [&]() -> part {
+    if (kind == service::source_kind::unread) return {0, 0};
+    // Meets ftruncate's: either we see its size, or it sees that the frame is filling, and waits for us.
+    simt::fence(std::memory_order_seq_cst, simt::scope::device);
+    const file_table files(*mount);
+    const auto size = static_cast<std::uint64_t>(files.nbytes_now(slot));
+    file_slot& file = files.slot(slot);
+    const std::uint64_t host = simt::atomic_ref<std::uint64_t>(file.host_nbytes).load(std::memory_order_relaxed);
+    const std::uint64_t mapped = simt::atomic_ref<std::uint64_t>(file.mapped_nbytes).load(std::memory_order_relaxed);
+    const std::uint64_t end = size < host ? size : host;
+    if (offset >= end) return {0, 0};
+    const std::uint32_t nbytes = end - offset < wanted ? static_cast<std::uint32_t>(end - offset) : wanted;
+    return {offset + nbytes <= mapped ? file.pull_base + offset : 0, nbytes};
+  });
+  int got = 0;
+  const bool pulled =
+      there.from != 0 && simt::copy_from_host(group, to, reinterpret_cast<const std::byte*>(there.from), there.nbytes) == 0;
+  if (pulled) {
+    got = static_cast<int>(there.nbytes);
+  } else if (there.nbytes != 0) {
+    got = fill_staged(group, mount, handle, offset, to, there.nbytes);
+  }
+  if (got < 0) return got;
+  zero_rest(group, to, static_cast<std::uint32_t>(got), wanted);
+  return 0;
+}
+
+// Brings `wanted` bytes of the file, which lie in one page, to device memory or, of one lane's group, to that lane's own; bytes
+// beyond the end of the file read as zero. All lanes call.
+template <class Group>
+GPUFS_DEVICE int fill_part(Group group, const file_mount& mount, const file_view& view, std::uint64_t offset, std::byte* to,
+                           std::uint32_t wanted) {
+  const auto size = static_cast<std::uint64_t>(view.nbytes);
+  const std::uint64_t left = offset < size ? size - offset : 0;
+  const std::uint32_t nbytes = left < wanted ? static_cast<std::uint32_t>(left) : wanted;
+  int error = 0;
+  if (view.kind == service::source_kind::nil) return 0;
+  if (view.kind >= service::source_kind::live) {
+    return fill_live(group, &mount, view.slot, view.kind, view.handle, offset, to, wanted);
+  }
+  bool staged = nbytes != 0;
+  const bool by_windows = view.kind == service::source_kind::windows;
+  const bool pulled = view.kind == service::source_kind::pull ||
+                      (by_windows && by_leader(group, [&] { return file_table(mount).is_registered(view, offset); }));
+  if (pulled) {
+    const auto* from = reinterpret_cast<const std::byte*>(view.pull_base) + offset;
+    // A page of the mapping that cannot be had: the host says why (it was cut, the disk fails), and its log, too.
+    staged = simt::copy_from_host(group, to, from, nbytes) != 0;
+    // For each page, as a call may pull many; and afterwards: who sees a byte that a writer of this mount has written sees that the
+    // version ended before.
+    group.sync();
+    if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) {
+      error = -ESTALE;
+      staged = false;
+    }
+  }
+  if (staged) {
+    const int got = fill_staged(group, &mount, view.handle, offset, to, nbytes);
+    error = got < 0 ? got : static_cast<std::uint32_t>(got) < nbytes ? -ESTALE : 0;  // it was truncated
+  }
+  zero_rest(group, to, nbytes, wanted);
+  return error;
+}
+
+// Brings one page of the file into the frame. All lanes call.
+template <class Group>
+GPUFS_DEVICE int fill(Group group, const file_mount& mount, const file_view& view, std::uint64_t page_number, std::byte* frame) {
+  const std::uint32_t page_shift = mount.cache.frames.page_shift;
+  return fill_part(group, mount, view, page_number << page_shift, frame, 1u << page_shift);
+}
+
+// Ends a fill that we hold, and counts it. One lane calls, after the group's sync.
+template <class Cache>
+GPUFS_DEVICE void end_fill(const file_mount& mount, const Cache& pages, cache::page_key key, cache::frame_index frame,
+                           std::uint32_t slot, int error) {
+  pages.end_fill(key, frame, error);
+  if (error != 0) return;
+  call_counters& counters = file_table(mount).counters(slot);
+  count(counters.faults, 1);
+  count(counters.bytes_filled, pages.pages().page_nbytes());
+}
+
+// Fills the frame that we hold. All lanes call, with the whole view. 0, or the negative errno after which nothing is pinned.
+template <class Group, class Cache>
+GPUFS_DEVICE int fill_frame(Group group, const file_mount& mount, const Cache& pages, const file_view& view,
+                            std::uint64_t page_number, cache::frame_index frame) {
+  const int error = view.error != 0 ? view.error : fill(group, mount, view, page_number, pages.pages().data(frame));
+  group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
+  if (group.leader()) end_fill(mount, pages, cache::make_key(view.cache_id, page_number), frame, view.slot, error);
+  group.sync();
+  return error;
+}
+
+// The same, out of line. All lanes call; `view` is the leader's.
+template <class Group>
+GPUFS_DEVICE_COLD int fill_page(Group group, const file_mount* mount, file_view view, std::uint64_t page_number,
+                                cache::frame_index frame) {
+  return fill_frame(group, *mount, cache::page_cache<>(mount->cache), group.broadcast(view), page_number, frame);
+}
+
+// A miss, out of line, with few arguments: its registers would cost every hit occupancy. All lanes call; the frame, which is the
+// leader's, says which page is wanted. 0, or the negative errno after which nothing is pinned.
+template <class Group, class Cache>
+GPUFS_DEVICE_COLD int fill_missed(Group group, const file_mount* mount, const cache::cache_layout* cache, file_number number,
+                                  cache::frame_index frame) {
+  struct missed {
+    file_view view;
+    cache::page_key key;
+    cache::frame_index frame;
+  };
+  const Cache pages(*cache);
+  const missed wanted = by_leader(group, [&]() -> missed {
+    const cache::page_key key = pages.pages().load_key(frame);
+    missed got{file_table(*mount).view(number), key, frame};
+    got.view.cache_id = cache::cache_id_of(key);  // also of a number that was closed just now
+    return got;
+  });
+  return fill_frame(group, *mount, pages, wanted.view, cache::page_number_of(wanted.key), wanted.frame);
+}
+
+// Enters the first page, which has come along with an open, into the cache, and gives the request slot back. All lanes call. When
+// somebody else has or fills the page, or no frame is at hand, the bytes are dropped: an open waits for no frame.
+template <class Group, class Cache>
+GPUFS_DEVICE_COLD void enter_first_page(Group group, const file_mount* mount, const cache::cache_layout* cache,
+                                        open_result opened) {
+  const Cache pages(*cache);
+  const mount_requests rings(*mount);
+  using role = typename Cache::role;
+  const cache::page_key key = cache::make_key(opened.cache_id, 0);
+  const std::uint32_t ring = simt::processor_id() * 29 + opened.slot;  // every first page has number 0
+  const auto got = by_leader(group, [&] { return pages.acquire(key, ring, {0, 0}); });
+  int error = 0;
+  if (got.what == role::fill) {
+    std::byte* frame = pages.pages().data(got.frame);
+    error = simt::copy_from_host(group, frame, rings.payload(opened.ticket), opened.nbytes);
+    zero_rest(group, frame, opened.nbytes, pages.pages().page_nbytes());
+    group.sync();  // the bytes of all lanes happen before the leader's releases: of the page, and of the request slot
+  }
+  if (!group.leader()) return;
+  if (got.what == role::fill) end_fill(*mount, pages, key, got.frame, opened.slot, error);
+  if (got.what != role::error && error == 0) pages.unpin(got.frame);
+  rings.give_back(opened.ticket);
+}
+
+}  // namespace detail
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pread of many pages of a staged file has several under way at once: how many, what becomes of them when one fails or hangs, and
+// what groups do to each other that read the same pages with fewer frames or request slots than they would like.
+#include "file/faulty_store.hpp"
+#include "file/script.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr std::uint32_t page = 512;
+constexpr std::uint64_t seed = 5;
+
+class fill_windows : public ::testing::Test {
+ protected:
+  // A mount of the file, `npages` long, whose reads go by `store_`.
+  mount make(std::uint32_t npages, std::uint32_t nframes) {
+    dir_.add("file", std::uint64_t{npages} * page, seed);
+    store_ = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
+    mount_options o;
+    o.cache_nbytes = std::uint64_t{nframes} * page;
+    o.page_nbytes = page;
+    o.custom_store = store_;
+    o.nworkers = 8;
+    o.request_batch = 1;
+    o.abort_on_leaked_pins = true;
+    o.frame_timeout = std::chrono::seconds(20);
+    return mount(dir_.path(), o);
+  }
+  faults& wrong() { return store_->wrong(); }
+
+  temp_dir dir_;
+  std::shared_ptr<faulty_store> store_;
+};
+
+// All reads wait at a gate until several have come: with one page at a time, one would. (Not all of the host's threads go into
+// reads of one file, and once one of these has waited for 100 ms, no other does.)
+TEST_F(fill_windows, keep_many_pages_under_way) {
+  for (const group_kind kind : {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block}) {
+    const mount m = make(128, 1024);
+    players groups(m.ref(), {.grid = 1, .block = 32, .all = kind});
+    script s;
+    s.open(0, "file");
+    const auto read = s.pread(0, 128 * page, 0);
+    s.close(0);
+    wrong().read_gate.close();
+    std::vector<outcome> got;
+    std::thread kernel([&] { got = groups.run(s); });
+    EXPECT_TRUE(wait_until([&] { return wrong().read_gate.waiting() >= 3; })) << "group kind " << static_cast<int>(kind);
+    wrong().read_gate.open();
+    kernel.join();
+    EXPECT_EQ(got[read].value, 128 * page);
+    EXPECT_EQ(wrong_bytes(got[read], page * 128, seed, 0), 0u);
+    const mount_counters c = m.counters();
+    EXPECT_EQ(c.faults, 128u);
+    EXPECT_EQ(c.pins, 0u);
+  }
+}
+
+// Of the pages that cannot be read the first decides, the others are in the cache, and nothing stays pinned or filling.
+TEST_F(fill_windows, end_with_the_first_page_that_fails) {
+  const mount m = make(64, 256);
+  wrong().fail_at(20 * page, 21 * page);
+  wrong().fail_at(7 * page, 8 * page);
+  players groups(m.ref(), {.grid = 1, .block = 32});
+  script s;
+  s.open(0, "file");
+  const auto bad = s.pread(0, 64 * page, 0);
+  const auto before = s.pread(0, 7 * page, 0);
+  const auto between = s.pread(0, 12 * page, 8 * page);
+  const auto again = s.pread(0, page, 20 * page);
+  s.close(0);
+  const auto got = groups.run(s);
+  EXPECT_EQ(got[bad].value, -EIO);
+  EXPECT_EQ(got[before].value, 7 * page);
+  EXPECT_EQ(wrong_bytes(got[before], 7 * page, seed, 0), 0u);
+  EXPECT_EQ(got[between].value, 12 * page);
+  EXPECT_EQ(wrong_bytes(got[between], 12 * page, seed, 8 * page), 0u);
+  EXPECT_EQ(got[again].value, -EIO);
+  EXPECT_EQ(m.counters().pins, 0u);
+  wrong().heal();
+  const auto healed = groups.run(s);
+  EXPECT_EQ(healed[bad].value, 64 * page);
+  EXPECT_EQ(wrong_bytes(healed[bad], 64 * page, seed, 0), 0u);
+}
+
+// A page whose read hangs ends the call in time, and is there when the store has answered.
+TEST_F(fill_windows, end_in_time_when_a_read_hangs) {
+  dir_.add("file", 64 * page, seed);
+  store_ = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
+  mount_options o;
+  o.cache_nbytes = 256 * page;
+  o.page_nbytes = page;
+  o.custom_store = store_;
+  o.nworkers = 8;
+  o.request_batch = 1;
+  o.abort_on_leaked_pins = true;
+  o.io_timeout = std::chrono::milliseconds(300);
+  const mount m(dir_.path(), o);
+  wrong().stall_at(5 * page, 6 * page);
+  wrong().stall_gate.close();
+  players groups(m.ref(), {.grid = 1, .block = 32});
+  script s;
+  s.open(0, "file");
+  const auto hung = s.pread(0, 40 * page, 0);
+  const auto got = groups.run(s);
+  EXPECT_EQ(got[hung].value, -ETIMEDOUT);
+  wrong().stall_gate.open();
+  script rest;
+  const auto all = rest.pread(0, 64 * page, 0);
+  rest.close(0);
+  EXPECT_TRUE(wait_until([&] { return wrong().stall_gate.waiting() == 0; }));
+  const auto later = groups.run(rest);
+  EXPECT_EQ(later[all].value, 64 * page);
+  EXPECT_EQ(wrong_bytes(later[all], 64 * page, seed, 0), 0u);
+}
+
+// Groups of all kinds read overlapping parts, with hardly a frame or request slot for each: all get all, in bounded time.
+TEST_F(fill_windows, of_many_groups_never_wait_in_a_circle) {
+  const seed_range seeds = seeds_to_run(under_tsan ? 6 : 40);
+  for (std::uint64_t trial = seeds.first; trial < seeds.end && !HasFailure(); ++trial) {
+    random_source draw(trial);
+    const std::string repeat = "GPUFS_TEST_SEED=" + std::to_string(trial);
+    dir_.add("file", std::uint64_t{96} * page, seed);
+    store_ = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
+    wrong().delay_ns = draw.percent(50) ? 20'000 : 0;
+    mount_options o;
+    o.cache_nbytes = std::uint64_t{draw.between(8, 60)} * page;
+    o.page_nbytes = page;
+    o.custom_store = store_;
+    o.nworkers = static_cast<std::uint32_t>(draw.between(2, 4));
+    o.request_rings = static_cast<std::uint32_t>(draw.between(1, 3));
+    o.request_slots = 2;
+    o.abort_on_leaked_pins = true;
+    o.frame_timeout = std::chrono::seconds(20);
+    const mount m(dir_.path(), o);
+    const group_kind kind = draw.pick(std::vector<group_kind>{group_kind::tile8, group_kind::warp, group_kind::block});
+    players groups(m.ref(), {.grid = 3,
+                             .block = 64,
+                             .schedule = {.seed = trial, .resident_blocks = 3, .switch_percent = draw.percent(50) ? 20u : 100u},
+                             .all = kind});
+    std::vector<script> scripts(groups.size());
+    struct wanted {
+      std::size_t call;
+      std::uint64_t nbytes, offset;
+    };
+    std::vector<std::vector<wanted>> reads(groups.size());
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      scripts[g].open(0, "file");
+      for (int r = 0; r < 3; ++r) {
+        const std::uint64_t first = draw.below(60), n = draw.between(2, 36);
+        reads[g].push_back({scripts[g].pread(0, n * page, static_cast<std::int64_t>(first * page)), n * page, first * page});
+      }
+      scripts[g].close(0);
+    }
+    const auto got = groups.run(scripts);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (const wanted& w : reads[g]) {
+        ASSERT_EQ(got[g][w.call].value, static_cast<std::int64_t>(w.nbytes)) << repeat << " group " << g;
+        EXPECT_EQ(wrong_bytes(got[g][w.call], w.nbytes, seed, w.offset), 0u) << repeat << " group " << g;
+      }
+    }
+    EXPECT_EQ(m.counters().pins, 0u) << repeat;
+  }
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
