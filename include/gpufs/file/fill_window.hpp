@@ -70,14 +70,15 @@ class fill_window {
   struct completed {
     cache::frame_index frame;
     int error;
-    bool ours;  // false: nothing was asked for it
+    bool ours;     // false: nothing is under way for it
+    bool entered;  // it was, and is counted: drain
   };
   // Waits for the page of this place, if it was asked for, and enters it. All lanes call. It is pinned then, if there is no error.
   GPUFS_DEVICE completed complete(std::uint64_t place) {
-    if (place >= begun_) return {{}, 0, false};
+    if (place >= begun_) return {{}, 0, false, false};
     const auto lane = static_cast<unsigned>(place % Group::size());
     const under_way got = group_.shfl(kept(place), lane);
-    if (got.ticket.index == transport::no_slot) return {{}, 0, false};
+    if (got.ticket.index == transport::no_slot) return {{}, 0, false, got.ticket.number == entered_before};
     if (group_.rank() == lane) kept(place) = none();
     const mount_requests rings(mount_);
     struct answer {
@@ -106,7 +107,7 @@ class fill_window {
       end_fill(mount_, pages_, cache::make_key(view_.cache_id, page), got.frame, view_.slot, error);
     }
     group_.sync();
-    return {got.frame, error, true};
+    return {got.frame, error, true, false};
   }
 
   // Enters all pages from this place on that were asked for, and keeps none. All lanes call; before they wait for what others may
@@ -114,7 +115,9 @@ class fill_window {
   GPUFS_DEVICE void drain(std::uint64_t place) {
     for (; place < begun_; ++place) {
       const completed got = complete(place);
-      if (got.ours && got.error == 0 && group_.leader()) pages_.unpin(got.frame);
+      if (!got.ours || got.error != 0) continue;
+      if (group_.leader()) pages_.unpin(got.frame);
+      if (group_.rank() == place % Group::size()) kept(place).ticket.number = entered_before;
     }
   }
 
@@ -123,6 +126,7 @@ class fill_window {
     transport::ticket ticket;
     cache::frame_index frame;
   };
+  static constexpr std::uint32_t entered_before = 1;  // the number of a ticket that is none
   GPUFS_DEVICE static under_way none() { return {{transport::no_slot, 0}, {}}; }
   GPUFS_DEVICE under_way& kept(std::uint64_t place) { return mine_[place / Group::size() % depth]; }
 
@@ -178,12 +182,12 @@ class fill_window {
   under_way mine_[depth];
 };
 
-// A page of the run that nothing was asked for: it is in the cache, or others bring it in, or it was not at hand before. All lanes
-// call. `place` is its own.
+// A page of the run for which nothing is under way: it is in the cache, or others bring it in, or it was not at hand before. All
+// lanes call. `place` is its own; whether its fill is counted, `entered` says.
 template <class Group, class Pages>
 GPUFS_DEVICE typename fill_window<Group, typename Pages::cache_type>::completed acquire_in_run(
     Group group, const Pages& of, const typename Pages::cache_type& pages, const file_view& view, const page_run& run,
-    std::uint64_t place, fill_window<Group, typename Pages::cache_type>& window) {
+    std::uint64_t place, bool entered, fill_window<Group, typename Pages::cache_type>& window) {
   using Cache = typename Pages::cache_type;
   const file_mount& mount = *of.mount();
   const std::uint64_t page = run.page(place);
@@ -198,13 +202,13 @@ GPUFS_DEVICE typename fill_window<Group, typename Pages::cache_type>::completed 
     got = look(2 * mount.io_timeout_ns, mount.frame_timeout_ns);
   }
   if (group.leader()) {
-    if (got.what == Cache::role::hit) count(of.hits().hits, 1);
+    if (got.what == Cache::role::hit && !entered) count(of.hits().hits, 1);
     if (got.what == Cache::role::waited) count(file_table(mount).counters(view.slot).waits, 1);
   }
-  if (got.what != Cache::role::fill) return {got.frame, got.error, true};
+  if (got.what != Cache::role::fill) return {got.frame, got.error, true, false};
   window.drain(place + 1);  // as well, for a request slot
   const cache::frame_index frame = got.frame;
-  return {frame, fill_frame(group, mount, pages, view, page, frame), true};
+  return {frame, fill_frame(group, mount, pages, view, page, frame), true, false};
 }
 
 // Reads the pages of the run, of which the first has missed: the leader holds its frame, to fill it. All lanes of a group within a
@@ -230,7 +234,7 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, Pages of, byte_range range,
                               return file_table(mount).is_registered(view, run.page(0) << pages.pages().page_shift());
                             });
   // What the window is not for: one page, and then the others.
-  typename fill_window<Group, Cache>::completed got{frame, 0, true};
+  typename fill_window<Group, Cache>::completed got{frame, 0, true, false};
   if (!by_host || first_pulled) {
     got.error = fill_frame(group, mount, pages, view, run.page(0), frame);
   } else if (window.begin_first(frame) != 0) {
@@ -260,7 +264,7 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, Pages of, byte_range range,
     if (++place == run.size()) return {0, 0};
     if (by_host) window.look_ahead(place);
     got = window.complete(place);
-    if (!got.ours) got = acquire_in_run(group, of, pages, view, run, place, window);
+    if (!got.ours) got = acquire_in_run(group, of, pages, view, run, place, got.entered, window);
   }
 }
 
