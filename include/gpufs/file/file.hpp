@@ -22,11 +22,11 @@ namespace detail {
 template <class Pages>
 GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages of, cache::page_key key) {
   using Cache = typename Pages::cache_type;
-  const file_mount* mount = of.mount();
   const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(cache::page_number_of(key));
-  const auto got = Cache(*of.cache()).acquire(key, ring, {2 * mount->io_timeout_ns, mount->frame_timeout_ns});
+  const auto limits = of.timeouts();
+  const auto got = Cache(*of.cache()).acquire(key, ring, {limits.fill_ns, limits.frame_ns});
   if (got.what == Cache::role::hit) count(of.hits().hits, 1);
-  if (got.what == Cache::role::waited) count(file_table(*mount).counters(file_slots::index_of(of.number())).waits, 1);
+  if (got.what == Cache::role::waited) count(file_table(*of.mount()).counters(file_slots::index_of(of.number())).waits, 1);
   return got;
 }
 
@@ -53,7 +53,7 @@ template <class Group, class Pages, class Acquired>
 GPUFS_DEVICE int complete_page(Group group, const Pages& of, const Acquired& got) {
   if (got.what != decltype(got.what)::fill) [[likely]]
     return got.error;
-  return simt::call_cold(&fill_missed<Group, typename Pages::cache_type>, group, of.mount(), of.cache(), of.number(), got.frame);
+  return simt::call_cold(&fill_missed<Group, Pages>, group, of, got.frame);
 }
 
 // All lanes have read. Each warp of a block waits for its own loads, since the fence of the leader's unpin waits for its warp's
@@ -215,7 +215,7 @@ GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset)
   });
   int error = found.error;
   if (error == to_be_filled) [[unlikely]]
-    error = simt::call_cold(&fill_missed<Group, typename Pages::cache_type>, group, of.mount(), of.cache(), of.number(), frame);
+    error = simt::call_cold(&fill_missed<Group, Pages>, group, of, frame);
   page result{};
   if (error == 0) [[likely]] {
     result.data_ = found.data;

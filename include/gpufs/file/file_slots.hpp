@@ -19,11 +19,12 @@ struct file_view {
   std::uint32_t handle;
   std::uint32_t slot;
   std::int32_t error;
+  file_slot* opened;  // the slot itself
 };
 
 // What an entry says.
 struct open_entry {
-  file_view view;  // without handle and pull_base
+  file_view view;  // without handle, pull_base and opened
   cache::packed_frames frames;
 };
 
@@ -42,20 +43,21 @@ class file_slots {
       count_bad_number(&mount_);
       return v;
     }
-    v = look(number, entry(index, 0)).view;
-    if (v.error == 0) add_source(number, v);
-    return v;
+    return view_by(number, entry(index, 0));
   }
-  // What look leaves out: handle and pull_base. -EBADF in v.error: the file was closed meanwhile.
-  GPUFS_DEVICE void add_source(file_number number, file_view& v) const {
-    // They were there before the entry's word. If that is as it was, they are still of the file that it tells of.
-    file_slot& opened = mount_.files.slots[v.slot];
-    v.handle = simt::atomic_ref<std::uint32_t>(opened.handle).load(std::memory_order_relaxed);
-    v.pull_base = simt::atomic_ref<std::uint64_t>(opened.pull_base).load(std::memory_order_relaxed);
+  // The same by the first copy of its entry; the number is not negative.
+  GPUFS_DEVICE static file_view view_by(file_number number, const file_entry* first_copy) {
+    const std::uint32_t index = index_of(number);
+    const file_source& source = source_of(first_copy, index);
+    const simt::vec16 words = simt::load_relaxed_16(&source);
+    file_slot* const opened = source.slot;
+    // So that an entry which says that the file is open still says so of these words: they change after it has said that it is not.
     simt::fence_loads();
-    if (has_stayed(number)) return;
-    count_bad_number(&mount_);
-    v.error = -EBADF;
+    file_view v = look(number, first_copy).view;
+    v.pull_base = words.word[0] | static_cast<std::uint64_t>(words.word[1]) << 32;
+    v.handle = words.word[2];
+    v.opened = opened;
+    return v;
   }
   // Where the frames are, by the first copy of an entry.
   GPUFS_DEVICE static cache::frame_storage frames_of(const file_entry* first_copy) {
@@ -64,7 +66,7 @@ class file_slots {
   GPUFS_DEVICE static cache::packed_frames packed(const simt::vec16& words) {
     return {words.word[0] | static_cast<std::uint64_t>(words.word[1]) << 32, words.word[2], words.word[3]};
   }
-  // What a hit needs of it, by the first copy of its entry: all but handle and pull_base. The number is not negative.
+  // What a hit needs of it, by the first copy of its entry: all but its source. The number is not negative.
   GPUFS_DEVICE static open_entry look(file_number number, const file_entry* first_copy) {
     const file_entry& entry = copy_of(first_copy);
     const auto raw = static_cast<std::uint32_t>(number);
@@ -84,7 +86,7 @@ class file_slots {
     v.cache_id = first.word[1];
     v.nbytes = static_cast<std::int64_t>(first.word[2] | static_cast<std::uint64_t>(first.word[3]) << 32);
     if (v.kind >= service::source_kind::live) [[unlikely]]
-      v.nbytes = simt::atomic_ref<std::int64_t>(home_of(first_copy, v.slot).slot->file_nbytes).load(std::memory_order_acquire);
+      v.nbytes = simt::atomic_ref<std::int64_t>(source_of(first_copy, v.slot).slot->file_nbytes).load(std::memory_order_acquire);
     v.error = 0;
     return got;
   }
@@ -124,17 +126,10 @@ class file_slots {
     return (word & 0xffffu) == open_word_of(raw);
   }
 
-  // Whether the slot behind a number is still open as it was. Relaxed.
-  GPUFS_DEVICE bool has_stayed(file_number number) const {
-    const std::uint32_t word =
-        simt::atomic_ref<std::uint32_t>(entry(index_of(number), processor_shard())->word).load(std::memory_order_relaxed);
-    return (word & 0xffffu) == open_word_of(static_cast<std::uint32_t>(number));
-  }
-
   // Whether the host has seen the file change since it was opened.
   GPUFS_DEVICE bool is_stale(const file_view& opened) const {
     simt::fence(std::memory_order_acquire, simt::scope::device);  // after the bytes that the caller has read
-    return simt::atomic_ref<std::uint32_t>(mount_.files.slots[opened.slot].stale).load(std::memory_order_relaxed) == opened.handle;
+    return simt::atomic_ref<std::uint32_t>(opened.opened->stale).load(std::memory_order_relaxed) == opened.handle;
   }
 
   // Of a file of kind windows: whether the page at this offset may be pulled.
@@ -176,6 +171,10 @@ class file_slots {
   GPUFS_DEVICE static const file_home& home_of(const file_entry* first, std::uint32_t index) {
     return block_of(first, index).homes[index % block_slots];
   }
+  GPUFS_DEVICE static const file_source& source_of(const file_entry* first, std::uint32_t index) {
+    return block_of(first, index).sources[index % block_slots];
+  }
+  GPUFS_DEVICE file_source& source(std::uint32_t index) const { return block(index).sources[index % block_slots]; }
   // Whether the slot was open at some time, so that its home tells of the mount.
   GPUFS_DEVICE bool is_made(std::uint32_t index) const {
     return index < mount_.files.nslots && mount_word(home(index)).load(std::memory_order_acquire) != 0;

@@ -184,7 +184,7 @@ class file_table : public file_slots {
           if (writes)
             paths().detach(
                 chain, [&](file_slot& other) { return path_chains::same_hash(other, name) && mode_of(other) == slot_mode::read; });
-          put(home(index).removals, removals_ended());
+          put(source(index).removals, removals_ended());
           paths().link(chain, index, name);
           ours = true;
         }
@@ -199,7 +199,7 @@ class file_table : public file_slots {
         // Did the host look where the path leads before a name was gone that is gone since before we began? Then again, once.
         if (!joined) gone = removals_ended();
         joined = true;
-        const std::uint32_t then = simt::atomic_ref<std::uint32_t>(home(index).removals).load(std::memory_order_relaxed);
+        const std::uint32_t then = simt::atomic_ref<std::uint32_t>(source(index).removals).load(std::memory_order_relaxed);
         if (static_cast<std::int32_t>(then - gone) < 0) {
           drop(index, start);
           if (until.expired()) return -ETIMEDOUT;
@@ -325,9 +325,8 @@ class file_table : public file_slots {
       return -EFBIG;
     }
     put(slot.file_nbytes, answer.file_nbytes);
-    // These two meet the fence of add_source: a caller that sees one of them sees that the slot's file of before was closed.
-    simt::atomic_ref<std::uint64_t>(slot.pull_base).store(answer.pull_base, std::memory_order_release);
-    simt::atomic_ref<std::uint32_t>(slot.handle).store(answer.handle, std::memory_order_release);
+    put(slot.pull_base, answer.pull_base);
+    put(slot.handle, answer.handle);
     put(slot.inode, answer.inode);
     put(slot.mtime_ns, answer.mtime_ns);
     put(slot.cache_id, answer.cache_id);
@@ -356,9 +355,13 @@ class file_table : public file_slots {
     if (!is_made(index)) {
       // Once, as a caller with a number of before may read it at any time.
       home(index).cache = mount_.cache;
-      home(index).slot = &slot;
+      home(index).fill_ns = 2 * mount_.io_timeout_ns;
+      home(index).frame_ns = mount_.frame_timeout_ns;
+      source(index).slot = &slot;
       mount_word(home(index)).store(reinterpret_cast<std::uint64_t>(&mount_), std::memory_order_release);  // meets is_made
     }
+    put(source(index).pull_base, answer.pull_base);
+    put(source(index).handle, answer.handle);
     const cache::packed_frames frames = cache::pack(mount_.cache.frames);
     for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
       file_entry& copy = *entry(index, shard);
@@ -381,7 +384,7 @@ class file_table : public file_slots {
   // release meets the acquire of those that begin after it.
   GPUFS_DEVICE bool was_removing(std::uint32_t index) const {
     return simt::atomic_ref<std::uint32_t>(mount_.words->removals_begun).fetch_add(0, std::memory_order_acq_rel) !=
-           simt::atomic_ref<std::uint32_t>(home(index).removals).load(std::memory_order_relaxed);
+           simt::atomic_ref<std::uint32_t>(source(index).removals).load(std::memory_order_relaxed);
   }
 
   // Whether each page of a file of this size has a number that a page key holds, and none the last one, which stands for no page. A

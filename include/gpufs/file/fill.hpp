@@ -33,6 +33,9 @@ class file_pages {
   GPUFS_DEVICE cache::frame_storage frames() const { return file_slots::frames_of(first_); }
   // The entry, in one go. One lane calls.
   GPUFS_DEVICE open_entry look() const { return file_slots::look(number_, first_); }
+  // And the file's source.
+  GPUFS_DEVICE file_view view() const { return file_slots::view_by(number_, first_); }
+  GPUFS_DEVICE cache::page_cache<>::timeouts timeouts() const { return {home().fill_ns, home().frame_ns}; }
   GPUFS_DEVICE hit_counters& hits() const {
     const std::uint32_t slot = file_slots::index_of(number_);
     return file_slots::hits_of(&file_slots::block_of(first_, slot).hits[0][slot % block_slots]);
@@ -211,7 +214,11 @@ GPUFS_DEVICE void end_fill(const file_mount& mount, const Cache& pages, cache::p
 template <class Group, class Cache>
 GPUFS_DEVICE int fill_frame(Group group, const file_mount& mount, const Cache& pages, const file_view& view,
                             std::uint64_t page_number, cache::frame_index frame) {
-  const int error = view.error != 0 ? view.error : fill(group, mount, view, page_number, pages.pages().data(frame));
+  const cache::frames& frames = pages.pages();
+  int error = view.error;
+  if (error == 0) {
+    error = fill_part(group, mount, view, page_number << frames.page_shift(), frames.data(frame), frames.page_nbytes());
+  }
   group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
   if (group.leader()) end_fill(mount, pages, cache::make_key(view.cache_id, page_number), frame, view.slot, error);
   group.sync();
@@ -227,18 +234,18 @@ GPUFS_DEVICE_COLD int fill_page(Group group, const file_mount* mount, file_view 
 
 // A miss, out of line, with few arguments: its registers would cost every hit occupancy. All lanes call; the frame, which is the
 // leader's, says which page is wanted. 0, or the negative errno after which nothing is pinned.
-template <class Group, class Cache>
-GPUFS_DEVICE_COLD int fill_missed(Group group, const file_mount* mount, const cache::cache_layout* cache, file_number number,
-                                  cache::frame_index frame) {
+template <class Group, class Pages>
+GPUFS_DEVICE_COLD int fill_missed(Group group, Pages of, cache::frame_index frame) {
   struct missed {
     file_view view;
     cache::page_key key;
     cache::frame_index frame;
   };
-  const Cache pages(*cache);
+  const file_mount* mount = of.mount();
+  const typename Pages::cache_type pages(*of.cache());
   const missed wanted = by_leader(group, [&]() -> missed {
     const cache::page_key key = pages.pages().load_key(frame);
-    missed got{file_table(*mount).view(number), key, frame};
+    missed got{of.view(), key, frame};
     got.view.cache_id = cache::cache_id_of(key);  // also of a number that was closed just now
     return got;
   });

@@ -223,7 +223,7 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, Pages of, byte_range range,
   const file_mount& mount = *of.mount();
   const Cache pages(*of.cache());
   const file_view view = by_leader(group, [&] {
-    file_view v = file_table(mount).view(of.number());
+    file_view v = of.view();
     v.cache_id = cache::cache_id_of(pages.pages().load_key(frame));  // as in fill_missed
     return v;
   });

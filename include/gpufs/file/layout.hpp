@@ -92,15 +92,25 @@ static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, word) == 0 && off
 static_assert(offsetof(file_entry, file_nbytes) == 8 && offsetof(file_entry, frames) == 16);
 inline constexpr std::uint32_t file_shards = 8;
 
-// What other calls find by an open file's entry. Written when the slot is opened first (`removals`: each time).
+// What a miss needs, found by the entry's address; so that it does not follow one address to the next. Of the mount, written when
+// the slot is opened first:
 struct alignas(128) file_home {
-  cache::cache_layout cache;  // the mount's
-  const file_mount* mount;    // written last
-  file_slot* slot;
-  std::uint32_t removals;  // mount_words::removals_ended before the host was asked to open the file
+  cache::cache_layout cache;
+  const file_mount* mount;  // written last
+  std::uint64_t fill_ns;    // how long to wait for another group's fill, and for a frame
+  std::uint64_t frame_ns;
 };
 static_assert(sizeof(file_home) == 128 && offsetof(file_home, cache) == 0 && offsetof(file_home, mount) == 104);
-static_assert(offsetof(file_home, slot) == 112 && offsetof(file_home, removals) == 120);
+static_assert(offsetof(file_home, fill_ns) == 112 && offsetof(file_home, frame_ns) == 120);
+// Of the open file, the slot's:
+struct alignas(32) file_source {
+  std::uint64_t pull_base;
+  std::uint32_t handle;
+  std::uint32_t removals;  // mount_words::removals_ended before the host was asked to open the file
+  file_slot* slot;         // as the home's words
+};
+static_assert(sizeof(file_source) == 32 && offsetof(file_source, pull_base) == 0 && offsetof(file_source, handle) == 8);
+static_assert(offsetof(file_source, removals) == 12 && offsetof(file_source, slot) == 16);
 
 // Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
 // the others, but for adding bits.
@@ -140,11 +150,12 @@ static_assert(offsetof(call_counters, opens) == 32 && offsetof(call_counters, by
 inline constexpr std::uint32_t block_slots = 1024;
 struct alignas(128) file_block {
   file_home homes[block_slots];
+  file_source sources[block_slots];
   file_entry entries[file_shards][block_slots];
   hit_counters hits[hit_shards][block_slots];
 };
-static_assert(sizeof(file_block) == 917504 && offsetof(file_block, homes) == 0 && offsetof(file_block, entries) == 131072);
-static_assert(offsetof(file_block, hits) == 393216);
+static_assert(sizeof(file_block) == 950272 && offsetof(file_block, homes) == 0 && offsetof(file_block, sources) == 131072);
+static_assert(offsetof(file_block, entries) == 163840 && offsetof(file_block, hits) == 425984);
 
 struct file_counters : hit_counters, call_counters {
   file_counters& operator+=(const hit_counters& other) {
