@@ -15,7 +15,12 @@ constexpr std::uint64_t seed = 5;
 class fill_windows : public ::testing::Test {
  protected:
   // A mount of the file, `npages` long, whose reads go by `store_`.
-  mount make(std::uint32_t npages, std::uint32_t nframes) {
+  mount make(std::uint32_t npages, std::uint32_t nframes, std::chrono::nanoseconds io_timeout = std::chrono::seconds(60)) {
+    mount_options o = options_of(npages, nframes);
+    o.io_timeout = io_timeout;
+    return mount(dir_.path(), o);
+  }
+  mount_options options_of(std::uint32_t npages, std::uint32_t nframes) {
     dir_.add("file", std::uint64_t{npages} * page, seed);
     store_ = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
     mount_options o;
@@ -26,7 +31,7 @@ class fill_windows : public ::testing::Test {
     o.request_batch = 1;
     o.abort_on_leaked_pins = true;
     o.frame_timeout = std::chrono::seconds(20);
-    return mount(dir_.path(), o);
+    return o;
   }
   faults& wrong() { return store_->wrong(); }
 
@@ -87,17 +92,7 @@ TEST_F(fill_windows, end_with_the_first_page_that_fails) {
 
 // A page whose read hangs ends the call in time, and is there when the store has answered.
 TEST_F(fill_windows, end_in_time_when_a_read_hangs) {
-  dir_.add("file", 64 * page, seed);
-  store_ = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
-  mount_options o;
-  o.cache_nbytes = 256 * page;
-  o.page_nbytes = page;
-  o.custom_store = store_;
-  o.nworkers = 8;
-  o.request_batch = 1;
-  o.abort_on_leaked_pins = true;
-  o.io_timeout = std::chrono::milliseconds(300);
-  const mount m(dir_.path(), o);
+  const mount m = make(64, 256, std::chrono::milliseconds(300));
   wrong().stall_at(5 * page, 6 * page);
   wrong().stall_gate.close();
   players groups(m.ref(), {.grid = 1, .block = 32});
@@ -122,18 +117,11 @@ TEST_F(fill_windows, of_many_groups_never_wait_in_a_circle) {
   for (std::uint64_t trial = seeds.first; trial < seeds.end && !HasFailure(); ++trial) {
     random_source draw(trial);
     const std::string repeat = "GPUFS_TEST_SEED=" + std::to_string(trial);
-    dir_.add("file", std::uint64_t{96} * page, seed);
-    store_ = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
+    mount_options o = options_of(96, static_cast<std::uint32_t>(draw.between(8, 60)));
     wrong().delay_ns = draw.percent(50) ? 20'000 : 0;
-    mount_options o;
-    o.cache_nbytes = std::uint64_t{draw.between(8, 60)} * page;
-    o.page_nbytes = page;
-    o.custom_store = store_;
     o.nworkers = static_cast<std::uint32_t>(draw.between(2, 4));
     o.request_rings = static_cast<std::uint32_t>(draw.between(1, 3));
     o.request_slots = 2;
-    o.abort_on_leaked_pins = true;
-    o.frame_timeout = std::chrono::seconds(20);
     const mount m(dir_.path(), o);
     const group_kind kind = draw.pick(std::vector<group_kind>{group_kind::tile8, group_kind::warp, group_kind::block});
     players groups(m.ref(), {.grid = 3,

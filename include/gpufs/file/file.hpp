@@ -84,14 +84,13 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   const std::uint32_t page_nbytes = frames.page_nbytes();
   for (; page_number <= last; page_number += step) {
     const auto got = by_leader(group, [&] { return acquire_page(group, of, storage, entry.view, page_number); });
-    if (got.what == decltype(got.what)::fill && last - page_number >= step) [[unlikely]]
+    // Of a file that is pulled, pages go on one by one: there is no answer to wait for.
+    const bool by_host = entry.view.kind == service::source_kind::staged || entry.view.kind == service::source_kind::windows;
+    if (got.what == decltype(got.what)::fill && by_host && last - page_number >= step) [[unlikely]]
       return simt::call_cold(&read_run<Group, Pages>, group, of, range, page_run{page_number, last, step}, got.frame);
     const int error = complete_page(group, of, got);
     if (error != 0) return {page_number, error};
-    const std::uint64_t page_begin = page_number * page_nbytes;
-    const std::uint64_t begin = range.begin > page_begin ? range.begin : page_begin;
-    const std::uint64_t end = range.end < page_begin + page_nbytes ? range.end : page_begin + page_nbytes;
-    simt::copy_bytes(group, range.dst + (begin - range.begin), frames.data(got.frame) + (begin - page_begin), end - begin);
+    copy_part(group, range, page_number, page_nbytes, frames.data(got.frame));
     finish_reads(group);
     if (group.leader()) frames.unpin(got.frame);
   }

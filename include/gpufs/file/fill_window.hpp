@@ -24,6 +24,16 @@ struct byte_range {
   std::uint64_t begin, end;
 };
 
+// Copies what of the range lies in the page whose bytes are at `data`. All lanes call.
+template <class Group>
+GPUFS_DEVICE void copy_part(Group group, const byte_range& range, std::uint64_t page, std::uint32_t page_nbytes,
+                            const std::byte* data) {
+  const std::uint64_t page_begin = page * page_nbytes, page_end = page_begin + page_nbytes;
+  const std::uint64_t begin = range.begin > page_begin ? range.begin : page_begin;
+  const std::uint64_t end = range.end < page_end ? range.end : page_end;
+  simt::copy_bytes(group, range.dst + (begin - range.begin), data + (begin - page_begin), end - begin);
+}
+
 // The requests of a group within a warp: that of place i is kept by lane i % size.
 template <class Group, class Cache>
 class fill_window {
@@ -32,8 +42,9 @@ class fill_window {
   static constexpr std::uint32_t depth = Group::size() >= simt::warp_lanes ? 2 : Group::size() == 1 ? 8 : 4;
 
   // `view` has a handle.
-  GPUFS_DEVICE fill_window(Group group, const file_mount& mount, const Cache& pages, const file_view& view, const page_run& run)
-      : group_(group), mount_(mount), pages_(pages), view_(view), run_(run) {
+  GPUFS_DEVICE fill_window(Group group, const file_mount& mount, const Cache& pages, const file_view& view, const page_run& run,
+                           const byte_range& range)
+      : group_(group), mount_(mount), pages_(pages), view_(view), run_(run), range_(range) {
     for (under_way& each : mine_) each = none();
     // So that a few groups leave room in a small cache.
     const std::uint32_t share = pages.pages().count() / 16 + 1;
@@ -43,16 +54,14 @@ class fill_window {
   // Asks for the page of place 0, whose frame the group's leader holds for filling. Waits for a slot of a request ring, having no
   // other. All lanes call. 0 or -ETIMEDOUT, and then the fill is the caller's still.
   GPUFS_DEVICE int begin_first(cache::frame_index frame) {
-    begun_ = 1;
-    const int error = by_leader(group_, [&] {
+    return by_leader(group_, [&] {
       const mount_requests rings(mount_);
       const transport::ticket ticket = rings.take(ring_hint(), simt::deadline(mount_.io_timeout_ns));
       if (ticket.index == transport::no_slot) return -ETIMEDOUT;
       send(ticket, run_.page(0));
-      mine_[0] = {ticket, frame};
+      mine_[0] = {ticket, frame, 0};
       return 0;
     });
-    return error;
   }
 
   // Asks for pages that are not in the cache, as far behind `place` as the window goes. Takes what frames and slots are at hand,
@@ -67,19 +76,40 @@ class fill_window {
     group_.sync();
   }
 
-  struct completed {
-    cache::frame_index frame;
+  struct taken {
     int error;
-    bool ours;     // false: nothing is under way for it
-    bool entered;  // it was, and is counted: drain
+    bool ours;  // false: nothing was asked for it
   };
-  // Waits for the page of this place, if it was asked for, and enters it. All lanes call. It is pinned then, if there is no error.
-  GPUFS_DEVICE completed complete(std::uint64_t place) {
-    if (place >= begun_) return {{}, 0, false, false};
+  // Waits for the page of this place, if it was asked for, enters it, and copies it to the caller. All lanes call. What drain has
+  // taken is only told.
+  GPUFS_DEVICE taken take(std::uint64_t place) { return take(place, simt::deadline(mount_.io_timeout_ns)); }
+
+  // Takes all pages from this place on that were asked for, so that nothing is under way. All lanes call; before they wait for what
+  // others may hold, and at the end. One deadline for all, as all were sent before.
+  GPUFS_DEVICE void drain(std::uint64_t place) {
+    const simt::deadline until(mount_.io_timeout_ns);
+    for (; place < begun_; ++place) {
+      const taken got = take(place, until);
+      if (got.ours && group_.rank() == place % Group::size()) kept(place).was = got.error == 0 ? taken_before : got.error;
+    }
+  }
+
+ private:
+  struct under_way {
+    transport::ticket ticket;
+    cache::frame_index frame;
+    std::int32_t was;  // where there is no ticket: 0, or what drain's take gave: taken_before, or its error
+  };
+  static constexpr std::int32_t taken_before = 1;
+  GPUFS_DEVICE static under_way none() { return {{transport::no_slot, 0}, {}, 0}; }
+  GPUFS_DEVICE under_way& kept(std::uint64_t place) { return mine_[place / Group::size() % depth]; }
+
+  GPUFS_DEVICE taken take(std::uint64_t place, const simt::deadline& until) {
+    if (place >= begun_) return {0, false};
     const auto lane = static_cast<unsigned>(place % Group::size());
     const under_way got = group_.shfl(kept(place), lane);
-    if (got.ticket.index == transport::no_slot) return {{}, 0, false, got.ticket.number == entered_before};
     if (group_.rank() == lane) kept(place) = none();
+    if (got.ticket.index == transport::no_slot) return {got.was < 0 ? got.was : 0, got.was != 0};
     const mount_requests rings(mount_);
     struct answer {
       std::int64_t nbytes;  // or a negative errno
@@ -87,7 +117,7 @@ class fill_window {
     };
     const answer from_host = by_leader(group_, [&]() -> answer {
       transport::reply reply;
-      if (rings.wait(got.ticket, reply, simt::deadline(mount_.io_timeout_ns)) == 0) return {reply.result, true};
+      if (rings.wait(got.ticket, reply, until) == 0) return {reply.result, true};
       count(mount_.words->io_timeouts, 1);
       return {-ETIMEDOUT, false};
     });
@@ -107,28 +137,13 @@ class fill_window {
       end_fill(mount_, pages_, cache::make_key(view_.cache_id, page), got.frame, view_.slot, error);
     }
     group_.sync();
-    return {got.frame, error, true, false};
-  }
-
-  // Enters all pages from this place on that were asked for, and keeps none. All lanes call; before they wait for what others may
-  // hold, and at the end.
-  GPUFS_DEVICE void drain(std::uint64_t place) {
-    for (; place < begun_; ++place) {
-      const completed got = complete(place);
-      if (!got.ours || got.error != 0) continue;
+    if (error == 0) {
+      copy_part(group_, range_, page, pages_.pages().page_nbytes(), frame);
+      group_.sync();
       if (group_.leader()) pages_.unpin(got.frame);
-      if (group_.rank() == place % Group::size()) kept(place).ticket.number = entered_before;
     }
+    return {error, true};
   }
-
- private:
-  struct under_way {
-    transport::ticket ticket;
-    cache::frame_index frame;
-  };
-  static constexpr std::uint32_t entered_before = 1;  // the number of a ticket that is none
-  GPUFS_DEVICE static under_way none() { return {{transport::no_slot, 0}, {}}; }
-  GPUFS_DEVICE under_way& kept(std::uint64_t place) { return mine_[place / Group::size() % depth]; }
 
   GPUFS_DEVICE std::uint32_t nbytes_of(std::uint64_t page) const {
     const std::uint64_t begin = page << pages_.pages().page_shift();
@@ -160,7 +175,7 @@ class fill_window {
     const auto got = pages_.acquire(key, ring, {0, Cache::at_hand});
     if (got.what == Cache::role::fill) {
       send(ticket, page);
-      return {ticket, got.frame};
+      return {ticket, got.frame, 0};
     }
     if (got.what != Cache::role::error) pages_.unpin(got.frame);
     // A slot that was taken must be used. Nobody waits for this.
@@ -177,20 +192,20 @@ class fill_window {
   const Cache& pages_;
   const file_view& view_;
   page_run run_;
+  byte_range range_;
   std::uint32_t most_;
-  std::uint64_t begun_ = 0;  // places before this were looked at
+  std::uint64_t begun_ = 1;  // places before this were looked at; the first is the caller's
   under_way mine_[depth];
 };
 
-// A page of the run for which nothing is under way: it is in the cache, or others bring it in, or it was not at hand before. All
-// lanes call. `place` is its own; whether its fill is counted, `entered` says.
+// Reads a page of the run that was not asked for: it is in the cache, or others bring it in, or it was not at hand before. All
+// lanes call. 0 or a negative errno.
 template <class Group, class Pages>
-GPUFS_DEVICE typename fill_window<Group, typename Pages::cache_type>::completed acquire_in_run(
-    Group group, const Pages& of, const typename Pages::cache_type& pages, const file_view& view, const page_run& run,
-    std::uint64_t place, bool entered, fill_window<Group, typename Pages::cache_type>& window) {
+GPUFS_DEVICE int read_in_run(Group group, const Pages& of, const typename Pages::cache_type& pages, const file_view& view,
+                             std::uint64_t page, std::uint64_t next_place, const byte_range& range,
+                             fill_window<Group, typename Pages::cache_type>& window) {
   using Cache = typename Pages::cache_type;
   const file_mount& mount = *of.mount();
-  const std::uint64_t page = run.page(place);
   const cache::page_key key = cache::make_key(view.cache_id, page);
   const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page);
   const auto look = [&](std::uint64_t fill_ns, std::uint64_t frame_ns) {
@@ -198,20 +213,28 @@ GPUFS_DEVICE typename fill_window<Group, typename Pages::cache_type>::completed 
   };
   auto got = look(0, Cache::at_hand);
   if (got.what == Cache::role::error && (got.error == -ENOMEM || got.error == -ETIMEDOUT)) {
-    window.drain(place + 1);  // before waiting for others, as they may wait for what we have
-    got = look(2 * mount.io_timeout_ns, mount.frame_timeout_ns);
+    window.drain(next_place);  // before waiting for others, as they may wait for what we have
+    const auto limits = of.timeouts();
+    got = look(limits.fill_ns, limits.frame_ns);
   }
   if (group.leader()) {
-    if (got.what == Cache::role::hit && !entered) count(of.hits().hits, 1);
+    if (got.what == Cache::role::hit) count(of.hits().hits, 1);
     if (got.what == Cache::role::waited) count(file_table(mount).counters(view.slot).waits, 1);
   }
-  if (got.what != Cache::role::fill) return {got.frame, got.error, true, false};
-  window.drain(place + 1);  // as well, for a request slot
-  const cache::frame_index frame = got.frame;
-  return {frame, fill_frame(group, mount, pages, view, page, frame), true, false};
+  int error = got.error;
+  if (got.what == Cache::role::fill) {
+    window.drain(next_place);  // as well, for a request slot
+    error = fill_frame(group, mount, pages, view, page, got.frame);
+  }
+  if (error != 0) return error;
+  copy_part(group, range, page, pages.pages().page_nbytes(), pages.pages().data(got.frame));
+  group.sync();
+  if (group.leader()) pages.unpin(got.frame);
+  return 0;
 }
 
-// Reads the pages of the run, of which the first has missed: the leader holds its frame, to fill it. All lanes of a group within a
+// Reads the pages of the run, of a file that host threads read (or windows of it), of which the first has missed: the leader holds
+// its frame, to fill it. All lanes of a group within a
 // warp call. Which page failed, and why; or error == 0.
 struct page_failure {
   std::uint64_t page;
@@ -228,15 +251,18 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, Pages of, byte_range range,
     return v;
   });
   frame = group.broadcast(frame);
-  fill_window<Group, Cache> window(group, mount, pages, view, run);
-  const bool by_host = view.error == 0 && (view.kind == service::source_kind::staged || view.kind == service::source_kind::windows);
-  const bool first_pulled = by_host && view.kind == service::source_kind::windows && by_leader(group, [&] {
+  fill_window<Group, Cache> window(group, mount, pages, view, run, range);
+  const bool first_pulled = view.error == 0 && view.kind == service::source_kind::windows && by_leader(group, [&] {
                               return file_table(mount).is_registered(view, run.page(0) << pages.pages().page_shift());
                             });
-  // What the window is not for: one page, and then the others.
-  typename fill_window<Group, Cache>::completed got{frame, 0, true, false};
-  if (!by_host || first_pulled) {
-    got.error = fill_frame(group, mount, pages, view, run.page(0), frame);
+  int error = 0;
+  if (view.error != 0 || first_pulled) {
+    error = fill_frame(group, mount, pages, view, run.page(0), frame);
+    if (error == 0) {
+      copy_part(group, range, run.page(0), pages.pages().page_nbytes(), pages.pages().data(frame));
+      group.sync();
+      if (group.leader()) pages.unpin(frame);
+    }
   } else if (window.begin_first(frame) != 0) {
     if (group.leader()) {
       count(mount.words->io_timeouts, 1);
@@ -246,25 +272,17 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, Pages of, byte_range range,
     return {run.page(0), -ETIMEDOUT};
   } else {
     window.look_ahead(0);
-    got = window.complete(0);
+    error = window.take(0).error;
   }
-  const std::uint32_t shift = pages.pages().page_shift();
   for (std::uint64_t place = 0;;) {
-    const std::uint64_t page = run.page(place);
-    if (got.error != 0) {
+    if (error != 0) {
       window.drain(place + 1);
-      return {page, got.error};
+      return {run.page(place), error};
     }
-    const std::uint64_t page_begin = page << shift, page_end = page_begin + pages.pages().page_nbytes();
-    const std::uint64_t begin = range.begin > page_begin ? range.begin : page_begin;
-    const std::uint64_t end = range.end < page_end ? range.end : page_end;
-    simt::copy_bytes(group, range.dst + (begin - range.begin), pages.pages().data(got.frame) + (begin - page_begin), end - begin);
-    group.sync();
-    if (group.leader()) pages.unpin(got.frame);
     if (++place == run.size()) return {0, 0};
-    if (by_host) window.look_ahead(place);
-    got = window.complete(place);
-    if (!got.ours) got = acquire_in_run(group, of, pages, view, run, place, got.entered, window);
+    window.look_ahead(place);
+    const auto got = window.take(place);
+    error = got.ours ? got.error : read_in_run(group, of, pages, view, run.page(place), place + 1, range, window);
   }
 }
 
