@@ -12,9 +12,13 @@ std::uint64_t slot_reader::nused() const { return std::min<std::uint64_t>(words(
 std::vector<file_counters> slot_reader::counts() const {
   std::vector<file_counters> sums(nused());
   if (sums.empty()) return sums;
-  const auto blocks = memory_.read(mount_.files.blocks, (sums.size() + block_slots - 1) / block_slots);
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    for (const auto& copy : blocks[i / block_slots].hits) sums[i] += copy[i % block_slots];
+  // Of a block, its counters alone: kernels write the rest of it plainly.
+  for (std::size_t first = 0; first < sums.size(); first += block_slots) {
+    const std::size_t n = std::min<std::size_t>(sums.size() - first, block_slots);
+    const auto hits = memory_.read(&mount_.files.blocks[first / block_slots].hits[0][0], hit_shards * block_slots);
+    for (std::size_t i = 0; i < hits.size(); ++i) {
+      if (i % block_slots < n) sums[first + i % block_slots] += hits[i];
+    }
   }
   for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
     const auto part = memory_.read(mount_.files.counters + std::size_t{shard} * mount_.files.nslots, sums.size());

@@ -80,7 +80,7 @@ class file_slots {
     v.kind = kind_of(first.word[0]);
     const bool forged = (raw & number_may_write) != 0 && v.kind < service::source_kind::live;
     if ((first.word[0] & 0xffffu) != open_word_of(raw) || forged) [[unlikely]] {
-      simt::call_cold(&count_bad_number, home_of(first_copy, v.slot).mount);
+      simt::call_cold(&count_bad_number, mount_of(home_of(first_copy, v.slot)));
       return got;
     }
     v.cache_id = first.word[1];
@@ -177,10 +177,10 @@ class file_slots {
   GPUFS_DEVICE file_source& source(std::uint32_t index) const { return block(index).sources[index % block_slots]; }
   // Whether the slot was open at some time, so that its home tells of the mount.
   GPUFS_DEVICE bool is_made(std::uint32_t index) const {
-    return index < mount_.files.nslots && mount_word(home(index)).load(std::memory_order_acquire) != 0;
+    return index < mount_.files.nslots && simt::atomic_ref<std::uint64_t>(home(index).mount).load(std::memory_order_acquire) != 0;
   }
-  GPUFS_DEVICE static simt::atomic_ref<std::uint64_t> mount_word(file_home& home) {
-    return simt::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t&>(home.mount));
+  GPUFS_DEVICE static const file_mount* mount_of(const file_home& home) {
+    return reinterpret_cast<const file_mount*>(home.mount);
   }
 
   // What follows is for those that open and close slots.

@@ -358,7 +358,8 @@ class file_table : public file_slots {
       home(index).fill_ns = 2 * mount_.io_timeout_ns;
       home(index).frame_ns = mount_.frame_timeout_ns;
       source(index).slot = &slot;
-      mount_word(home(index)).store(reinterpret_cast<std::uint64_t>(&mount_), std::memory_order_release);  // meets is_made
+      simt::atomic_ref<std::uint64_t>(home(index).mount)
+          .store(reinterpret_cast<std::uint64_t>(&mount_), std::memory_order_release);  // meets is_made
     }
     put(source(index).pull_base, answer.pull_base);
     put(source(index).handle, answer.handle);

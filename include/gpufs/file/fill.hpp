@@ -28,7 +28,7 @@ class file_pages {
 
   GPUFS_DEVICE const file_entry* entry() const { return first_; }
   GPUFS_DEVICE file_number number() const { return number_; }
-  GPUFS_DEVICE const file_mount* mount() const { return home().mount; }
+  GPUFS_DEVICE const file_mount* mount() const { return file_slots::mount_of(home()); }
   GPUFS_DEVICE const cache::cache_layout* cache() const { return &home().cache; }
   GPUFS_DEVICE cache::frame_storage frames() const { return file_slots::frames_of(first_); }
   // The entry, in one go. One lane calls.
@@ -58,7 +58,7 @@ inline GPUFS_DEVICE_COLD void count_error(const file_mount* mount, std::uint32_t
 }
 
 inline GPUFS_DEVICE_COLD void count_unpin_error(const file_entry* entry, std::uint32_t slot) {
-  count(file_slots::home_of(entry, slot).mount->words->unpin_errors, 1);
+  count(file_slots::mount_of(file_slots::home_of(entry, slot))->words->unpin_errors, 1);
 }
 
 // A call on a file that did not open: its error. All lanes call.

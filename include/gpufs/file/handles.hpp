@@ -49,7 +49,7 @@ class file {
   // 0, or the negative errno of the open that made it.
   GPUFS_HOST_DEVICE int error() const { return number_ < 0 ? number_ : 0; }
   GPUFS_DEVICE mount_ref mount() const {
-    return mount_ref(number_ < 0 ? mount_ : file_slots::home_of(entry_, file_slots::index_of(number())).mount);
+    return mount_ref(number_ < 0 ? mount_ : file_slots::mount_of(file_slots::home_of(entry_, file_slots::index_of(number()))));
   }
   // The first of the copies of its entry; null where error() is not 0.
   GPUFS_HOST_DEVICE const file_entry* entry() const { return number_ < 0 ? nullptr : entry_; }

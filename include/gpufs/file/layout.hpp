@@ -96,8 +96,8 @@ inline constexpr std::uint32_t file_shards = 8;
 // the slot is opened first:
 struct alignas(128) file_home {
   cache::cache_layout cache;
-  const file_mount* mount;  // written last
-  std::uint64_t fill_ns;    // how long to wait for another group's fill, and for a frame
+  std::uint64_t mount;    // the address of the file_mount; written last
+  std::uint64_t fill_ns;  // how long to wait for another group's fill, and for a frame
   std::uint64_t frame_ns;
 };
 static_assert(sizeof(file_home) == 128 && offsetof(file_home, cache) == 0 && offsetof(file_home, mount) == 104);
