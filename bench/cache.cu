@@ -85,7 +85,8 @@ void metadata(results& out) {
     options.custom_store = std::make_shared<gpufs::store::nil_store>(4096);
     const gpufs::mount fs(".", options);
     const gpufs::cache::cache_layout& cache = fs.layout().cache;
-    const std::uint64_t frames = std::uint64_t{cache.frames.nframes} * (sizeof *cache.frames.states + sizeof *cache.frames.keys);
+    const std::uint64_t frames = std::uint64_t{cache.frames.nframes} * (sizeof *cache.frames.states + sizeof *cache.frames.keys +
+                                                                        sizeof(std::uint64_t));  // and operations
     const std::uint64_t table =
         (std::uint64_t{cache.table.bucket_mask} + 1) * (sizeof *cache.table.buckets + sizeof *cache.table.headers);
     const std::uint64_t rings = std::uint64_t{cache.rings.nrings} * sizeof *cache.rings.rings;

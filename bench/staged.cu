@@ -10,7 +10,6 @@
 // small_open: warps open, read whole and close files of 4 KiB, each by one warp; against as many threads, as the mount has
 // workers, doing openat, fstat, pread, close. The cache is smaller than the files together, so that every launch reads all.
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +21,7 @@
 #include <thread>
 
 #include "access.hpp"
-#include "gpufs/store/posix_store.hpp"
+#include "late_store.hpp"
 
 namespace {
 
@@ -213,42 +212,6 @@ void staged_read(const settings& set, results& out) {
   m.verified = right;
   out.add(m);
 }
-
-// Reads of a file take a time, however many are under way: each has a host thread.
-class late_file final : public gpufs::store::open_file {
- public:
-  late_file(std::unique_ptr<gpufs::store::open_file> inner, std::chrono::nanoseconds delay)
-      : inner_(std::move(inner)), info_(inner_->info()), delay_(delay) {
-    info_.kind = gpufs::service::source_kind::staged;
-    info_.pull_base = nullptr;
-  }
-  const gpufs::store::file_info& info() const override { return info_; }
-  std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
-    const auto until = std::chrono::steady_clock::now() + delay_;
-    const std::int64_t n = inner_->pread(dst, offset);
-    prctl(PR_SET_TIMERSLACK, 1UL);
-    std::this_thread::sleep_until(until);
-    return n;
-  }
-
- private:
-  std::unique_ptr<gpufs::store::open_file> inner_;
-  gpufs::store::file_info info_;
-  std::chrono::nanoseconds delay_;
-};
-class late_store final : public gpufs::store::store {
- public:
-  late_store(const std::string& folder, std::chrono::nanoseconds delay) : inner_(folder), delay_(delay) {}
-  std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
-    auto file = inner_.open(path, flags, error);
-    return file == nullptr ? nullptr : std::make_unique<late_file>(std::move(file), delay_);
-  }
-  std::string_view name() const override { return "late"; }
-
- private:
-  gpufs::store::posix_store inner_;
-  std::chrono::nanoseconds delay_;
-};
 
 // One warp: how long a read, or a pull, of npages takes.
 struct time_one_read {

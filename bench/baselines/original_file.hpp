@@ -35,6 +35,7 @@ template <class Cache>
 class original_pages : public gpufs::detail::file_pages {
  public:
   using cache_type = Cache;
+  static constexpr bool has_operations = false;
 
   GPUFS_DEVICE explicit original_pages(const original_file<Cache>& opened) : file_pages(opened.itself()), cache_(opened.cache()) {}
 

@@ -4,6 +4,7 @@
 #include "gpufs/file/format_path.hpp"
 #include "gpufs/file/map_to_write.hpp"
 #include "gpufs/file/open_all.hpp"
+#include "gpufs/file/prefetch.hpp"
 #include "gpufs/host_file.hpp"
 #include "gpufs/mount.hpp"
 #include "gpufs/pointer/for_each.hpp"

@@ -71,7 +71,8 @@ struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums o
   std::uint64_t allocations = 0, evictions = 0;
   std::uint64_t open_errors = 0, bad_file_numbers = 0, io_timeouts = 0, unpin_errors = 0;
   std::uint64_t pinned_frames = 0, free_frames = 0;  // now: pages mapped and not unmapped, or linked by pointers, show as pinned
-  std::uint64_t pins = 0, dirty_frames = 0;          // now: the pins of all frames; pages changed through private mappings
+  std::uint64_t under_way = 0;               // now: pages that prefetch or read_async asks for, and that nobody has come by since
+  std::uint64_t pins = 0, dirty_frames = 0;  // now: the pins of all frames; pages changed through private mappings
   // Accesses through pointers that could not be served, and mappings with stop_on_error that were refused.
   std::uint64_t fault_errors = 0;
   std::uint64_t past_cache = 0;  // reads through pointers that found no frame, and were served without: more frames would be faster

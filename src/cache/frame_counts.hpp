@@ -9,8 +9,9 @@
 namespace gpufs::cache {
 
 struct frame_counts {
-  std::uint64_t pinned, free, dirty;  // frames
-  std::uint64_t pins;
+  std::uint64_t pinned, free, dirty;  // frames; pinned by somebody, not only by the operation that fills it
+  std::uint64_t pins;                 // of somebody
+  std::uint64_t under_way;            // frames that operations fill
 };
 frame_counts count_frames(const simt::device_memory& memory, const cache_layout& cache);
 

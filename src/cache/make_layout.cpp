@@ -15,12 +15,13 @@ namespace {
 frame_storage make_frames(simt::device_memory& memory, const cache_options& o) {
   constexpr std::uint64_t large = 2u << 20;
   const std::uint64_t nbytes = std::uint64_t{o.nframes} * o.page_nbytes;
-  const std::uint64_t words_nbytes = 2 * sizeof(std::uint64_t) * o.nframes;
+  const std::uint64_t states_and_keys_nbytes = 2 * sizeof(std::uint64_t) * o.nframes;
+  const std::uint64_t words_nbytes = states_and_keys_nbytes + sizeof(std::uint64_t) * o.nframes;  // and operations
   const std::uint64_t alignment = nbytes >= 32 * large ? large : std::max<std::uint64_t>(packed_alignment, o.page_nbytes);
   std::byte* const all = memory.allocate<std::byte>(alignment + words_nbytes + nbytes);
   const auto end_of_words = reinterpret_cast<std::uintptr_t>(all) + words_nbytes;
   std::byte* const data = all + words_nbytes + (alignment - end_of_words % alignment) % alignment;
-  auto* const states = reinterpret_cast<std::uint64_t*>(data - words_nbytes);
+  auto* const states = reinterpret_cast<std::uint64_t*>(data - states_and_keys_nbytes);
   const std::vector<std::uint64_t> initial(o.nframes, frame_state::claimed | frame_state::free);
   memory.write(states, std::span(initial));
   return {states,

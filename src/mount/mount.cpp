@@ -255,6 +255,7 @@ mount_counters host_mount::counters() const {
   sum.free_frames = frames.free;
   sum.dirty_frames = frames.dirty;
   sum.pins = frames.pins;
+  sum.under_way = frames.under_way;
   const mount_words words = impl_->slots.words();
   sum.open_errors = words.open_errors;
   sum.bad_file_numbers = words.bad_numbers;

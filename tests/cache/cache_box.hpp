@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A page cache of chosen dimensions, laid out by the host as a mount does it, for tests that use the cache without files.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <vector>
@@ -28,15 +29,15 @@ class cache_box {
  public:
   explicit cache_box(const box_shape& shape)
       : shape_(shape),
-        states_(std::vector<std::uint64_t>(shape.nframes, cache::frame_state::claimed | cache::frame_state::free)),
+        operations_and_states_(states_of(shape)),
         keys_(shape.nframes),
         data_(static_cast<std::size_t>(shape.nframes) << shape.page_shift),
         buckets_(shape.nbuckets),
         headers_(shape.nbuckets),
         rings_(rings_of(shape)),
         resident_(1) {
-    layout_.frames = {states_.get(), keys_.get(),      data_.get(),
-                      shape.nframes, shape.page_shift, cache::reciprocal_of(shape.nframes)};
+    layout_.frames = {operations_and_states_.get() + shape.nframes, keys_.get(), data_.get(), shape.nframes, shape.page_shift,
+                      cache::reciprocal_of(shape.nframes)};
     layout_.table = {buckets_.get(), headers_.get(), shape.nbuckets - 1, static_cast<std::uint32_t>(std::bit_width(shape.nframes))};
     layout_.rings = {rings_.get(), shape.nrings};
     resident_.write_one(layout_);
@@ -45,10 +46,11 @@ class cache_box {
   const cache::cache_layout& layout() const { return layout_; }
   const cache::cache_layout* resident() const { return resident_.get(); }
   std::vector<frame_facts> meta() const {
-    const std::vector<std::uint64_t> states = states_.read(), keys = keys_.read();
+    const std::vector<std::uint64_t> words = operations_and_states_.read(), keys = keys_.read();
     std::vector<frame_facts> facts;
-    for (std::size_t f = 0; f < states.size(); ++f) {
-      facts.push_back({cache::page_key{cache::sealed(keys[f], states[f])}, states[f]});
+    for (std::size_t f = 0; f < keys.size(); ++f) {
+      const std::uint64_t state = words[keys.size() + f];
+      facts.push_back({cache::page_key{cache::sealed(keys[f], state)}, state});
     }
     return facts;
   }
@@ -84,6 +86,11 @@ class cache_box {
   }
 
  private:
+  static std::vector<std::uint64_t> states_of(const box_shape& shape) {
+    std::vector<std::uint64_t> words(2 * std::size_t{shape.nframes});
+    std::fill(words.begin() + shape.nframes, words.end(), cache::frame_state::claimed | cache::frame_state::free);
+    return words;
+  }
   static std::vector<cache::clock_ring> rings_of(const box_shape& shape) {
     std::vector<cache::clock_ring> rings;
     for (std::uint32_t i = 0; i < shape.nrings; ++i) {
@@ -94,7 +101,7 @@ class cache_box {
   }
 
   box_shape shape_;
-  device_buffer<std::uint64_t> states_, keys_;
+  device_buffer<std::uint64_t> operations_and_states_, keys_;
   device_buffer<std::byte> data_;
   device_buffer<cache::bucket> buckets_;
   device_buffer<std::uint32_t> headers_;

@@ -74,6 +74,7 @@ struct program_shape {
   unsigned ncalls = 10;  // in a group
   std::uint64_t max_read = 4096;
   bool maps = true;
+  bool asks_ahead = false;
 };
 
 // Draws one group's calls, and says beside each what must come of it.
@@ -105,7 +106,9 @@ class program {
     if (open_[f] < 0) return draw_.percent(85) ? open(f) : without_file(f);
     const auto p = static_cast<unsigned>(draw_.below(pages_per_group));
     const std::uint64_t dice = draw_.below(100);
-    if (dice < 50) {
+    if (dice < 10 && shape_.asks_ahead) {
+      ahead(f);
+    } else if (dice < 50) {
       read(f);
     } else if (dice < 75 && shape_.maps) {
       maps_[p].held ? (draw_.percent(50) ? look(p) : unmap(p)) : map(f, p);
@@ -189,6 +192,18 @@ class program {
         return std::max<std::int64_t>(0, size - static_cast<std::int64_t>(draw_.below(80))) +
                static_cast<std::int64_t>(draw_.below(40));
     }
+  }
+
+  // What changes no result.
+  void ahead(unsigned f) {
+    const std::int64_t offset = some_offset(size_of(f));
+    const std::uint64_t nbytes = draw_.between(0, shape_.max_read);
+    if (draw_.percent(50)) {
+      calls_.prefetch(f, offset, nbytes);
+    } else {
+      calls_.advise(f, offset, nbytes, static_cast<advice>(draw_.below(5)));
+    }
+    expect({.kind = calls_.ops().back().kind});
   }
 
   void read(unsigned f) {

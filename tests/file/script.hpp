@@ -34,13 +34,18 @@ enum class op_kind : std::uint32_t {
   store,        // stores the input bytes into the mapped page -> 0, or -EINVAL when none is mapped
   msync,        // -> 0 or error
   unmap_write,  // -> 0 or error
+  prefetch,     // -> 0 or error
+  advise,       // -> 0 or error
+  read_async,   // -> 0; its bytes are there after `wait`
+  ready,        // -> 1 or 0; asks again for so many nanoseconds
+  wait,         // -> bytes or error
 };
 
 struct op {
   op_kind kind;
   std::uint32_t file;  // which of the group's files
   std::uint32_t page;  // which of the group's mapped pages
-  std::int32_t flags;  // of open; of fsync, how far
+  std::int32_t flags;  // of open; of fsync, how far; of advise, what
   std::int64_t offset;
   std::uint64_t nbytes;
   std::uint64_t path;  // in the paths' memory; of pwrite and append, in the input memory
@@ -49,12 +54,13 @@ struct op {
 inline constexpr std::uint64_t null_address = ~std::uint64_t{0};
 inline constexpr std::byte untouched{0xa5};  // what output memory holds before
 
-inline constexpr unsigned files_per_group = 4, pages_per_group = 8;
+inline constexpr unsigned files_per_group = 4, pages_per_group = 8, reads_per_group = 4;
 
 struct group_state {
   std::int32_t numbers[files_per_group];
   page pages[pages_per_group];
   writable_page writable[pages_per_group];
+  pending_read pending[reads_per_group];
 };
 
 // Where a thread's group is: which kind, and which of the launch's groups.
@@ -148,6 +154,14 @@ struct script_runner {
       case op_kind::msync:
       case op_kind::unmap_write:
         if constexpr (std::is_same_v<Mount, mount_ref>) return call_to_write(group, state.writable[what.page], f, what);
+        break;
+      case op_kind::prefetch:
+      case op_kind::advise:
+      case op_kind::read_async:
+      case op_kind::ready:
+      case op_kind::wait:
+        if constexpr (std::is_same_v<Mount, mount_ref>)
+          return call_ahead(group, state.pending[what.page % reads_per_group], f, what);
     }
     return -ENOSYS;
   }
@@ -169,6 +183,24 @@ struct script_runner {
     for (std::uint64_t i = group.rank(); i < what.nbytes; i += group.size()) mapped.data()[what.offset + i] = src[i];
     group.sync();
     return 0;
+  }
+
+  template <class Group>
+  GPUFS_DEVICE_COLD std::int64_t call_ahead(Group group, pending_read& pending, const file& f, const op& what) const {
+    if (what.kind == op_kind::prefetch) return prefetch(group, f, what.offset, what.nbytes);
+    if (what.kind == op_kind::advise) return advise(group, f, what.offset, what.nbytes, static_cast<advice>(what.flags));
+    if (what.kind == op_kind::wait) return wait(group, pending);
+    if (what.kind == op_kind::read_async) {
+      pending = read_async(group, f, out + what.out, what.nbytes, what.offset);
+      return 0;
+    }
+    const simt::deadline until(what.nbytes);
+    simt::backoff pause;
+    for (;;) {
+      const bool is_ready = ready(group, pending);
+      if (group.broadcast(is_ready || until.expired())) return is_ready;
+      pause();
+    }
   }
 
   template <class Group>
@@ -304,6 +336,33 @@ class script {
     o.offset = nbytes;
     return add(o, 0);
   }
+  std::size_t prefetch(unsigned file, std::int64_t offset, std::uint64_t nbytes) {
+    op o = make(op_kind::prefetch, file);
+    o.nbytes = nbytes;
+    o.offset = offset;
+    return add(o, 0);
+  }
+  std::size_t advise(unsigned file, std::int64_t offset, std::uint64_t nbytes, advice what) {
+    op o = make(op_kind::advise, file);
+    o.nbytes = nbytes;
+    o.offset = offset;
+    o.flags = static_cast<std::int32_t>(what);
+    return add(o, 0);
+  }
+  // What `wait` with the same number reads becomes this call's bytes.
+  std::size_t read_async(unsigned file, unsigned read, std::uint64_t nbytes, std::int64_t offset) {
+    op o = make(op_kind::read_async, file);
+    o.page = read;
+    o.nbytes = nbytes;
+    o.offset = offset;
+    return add(o, nbytes);
+  }
+  std::size_t ready(unsigned read, std::chrono::nanoseconds within = {}) {
+    const std::size_t i = paged(op_kind::ready, read);
+    ops_[i].nbytes = static_cast<std::uint64_t>(within.count());
+    return i;
+  }
+  std::size_t wait(unsigned read) { return paged(op_kind::wait, read); }
   void pad(std::uint64_t nbytes) { out_nbytes_ += nbytes; }  // the next output is aligned otherwise
 
   const std::vector<op>& ops() const { return ops_; }

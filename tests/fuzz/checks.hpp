@@ -72,7 +72,7 @@ class checks {
     const bool by_pointer = what == verb::poke || what == verb::add || what == verb::scratch;
     const bool writes =
         (takes_bytes(what) && what != verb::scratch) || what == verb::cut || what == verb::sync || what == verb::add;
-    const bool reads = what == verb::read || what == verb::look || what == verb::load || by_pointer;
+    const bool reads = what == verb::read || what == verb::look || what == verb::load || what == verb::ahead || by_pointer;
     if ((writes && !o->writes()) || (reads && !o->reads())) {
       const bool also = (what == verb::store && e.got.value == -ENXIO) || (by_pointer && o->reads() && e.got.value == -EACCES);
       return e.got.value == -EBADF || also ? "" : not_what("-EBADF");
@@ -87,6 +87,7 @@ class checks {
         if (no_page(e.got.value) && lost_by_pointer(e, *o)) return "";
         return e.got.value == 0 ? "" : not_what("0");
       case verb::cut:
+      case verb::ahead:
         return e.got.value == 0 ? "" : not_what("0");
       case verb::write:
         if ((program_.may_starve || failing) && e.got.value > 0 && e.got.value < static_cast<std::int64_t>(e.made.nbytes))

@@ -147,9 +147,9 @@ class drawer {
         if (draw_.percent(60)) verbs_.insert(verbs_.end(), draw_.between(1, 3), v);
       }
     }
-    const std::vector<verb> verbs = {verb::read,   verb::look,   verb::write, verb::append,  verb::store, verb::cut,
-                                     verb::sync,   verb::status, verb::stat,  verb::unlink,  verb::rmdir, verb::mkdir,
-                                     verb::rename, verb::list,   verb::close, verb::open_all};
+    const std::vector<verb> verbs = {verb::read,   verb::look,   verb::write, verb::append,   verb::store, verb::cut,
+                                     verb::sync,   verb::status, verb::stat,  verb::unlink,   verb::rmdir, verb::mkdir,
+                                     verb::rename, verb::list,   verb::close, verb::open_all, verb::ahead};
     for (const verb v : verbs) {
       if (!draw_.percent(50)) continue;
       // On disk a number of a removed file is soon another's, so that files could not be told apart.
@@ -327,7 +327,8 @@ class drawer {
   void draw_bytes(call& c) {
     if (c.what == verb::sync) c.flags = static_cast<int>(draw_.below(3));
     if (c.what == verb::cut) c.begin = draw_.percent(20) ? 0 : draw_.below(most_);
-    if (c.what == verb::read || c.what == verb::look || c.what == verb::load || takes_bytes(c.what)) {
+    if (c.what == verb::ahead) c.flags = static_cast<int>(draw_.below(7));  // 2 + advice
+    if (c.what == verb::read || c.what == verb::look || c.what == verb::load || c.what == verb::ahead || takes_bytes(c.what)) {
       const std::uint64_t longest = draw_.percent(out_.may_starve ? 10 : 50) ? 40 : std::min<std::uint64_t>(most_, 3000);
       c.nbytes = draw_.between(1, longest);
       if (c.what != verb::append) c.begin = draw_.below(most_);

@@ -264,6 +264,9 @@ struct interpreter {
       case verb::status:
         note_status(group, f, r);
         return;
+      case verb::ahead:
+        r.value = ahead(group, f, c);
+        return;
       case verb::look:
         r.value = look(group, f, c);
         return;
@@ -285,6 +288,16 @@ struct interpreter {
       default:
         r.value = -ENOSYS;
     }
+  }
+
+  template <class Group>
+  GPUFS_DEVICE std::int64_t ahead(Group group, const file& f, const device_call& c) const {
+    const auto offset = static_cast<std::int64_t>(c.begin);
+    if (c.flags == 0) return prefetch(group, f, offset, c.nbytes);
+    if (c.flags != 1) return advise(group, f, offset, c.nbytes, static_cast<advice>(c.flags - 2));
+    const pending_read pending = read_async(group, f, nullptr, c.nbytes, offset);
+    ready(group, pending);
+    return prefetch(group, f, offset, 0);  // read_async tells no error
   }
 
   template <class Group>

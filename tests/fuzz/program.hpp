@@ -30,6 +30,7 @@ enum class verb : std::uint32_t {
   cut,      // ftruncate
   sync,     // fsync, how far: flags
   status,   // fstat
+  ahead,    // prefetch, a read_async that nobody waits for, or advise: flags
   stat,     // path
   unlink,
   rmdir,
@@ -37,9 +38,9 @@ enum class verb : std::uint32_t {
   rename,  // path to second
   list,    // read_directory
 };
-inline constexpr const char* verb_names[] = {"open",   "open_all", "close", "close_all", "read",    "look", "load", "write",
-                                             "append", "store",    "poke",  "add",       "scratch", "cut",  "sync", "status",
-                                             "stat",   "unlink",   "rmdir", "mkdir",     "rename",  "list"};
+inline constexpr const char* verb_names[] = {"open",   "open_all", "close",  "close_all", "read",    "look",   "load", "write",
+                                             "append", "store",    "poke",   "add",       "scratch", "cut",    "sync", "status",
+                                             "ahead",  "stat",     "unlink", "rmdir",     "mkdir",   "rename", "list"};
 
 inline bool is_open(verb v) { return v == verb::open || v == verb::open_all; }
 inline bool is_close(verb v) { return v == verb::close || v == verb::close_all; }
@@ -134,6 +135,7 @@ inline std::string to_text(const call& c, bool names_mount) {
   if (!names_paths(c.what) || is_open(c.what)) text << " h" << c.handle;
   if (c.count != 1) text << " x" << c.count;
   if (c.nbytes != 0) text << " [" << c.begin << ", +" << c.nbytes << ')';
+  if (c.what == verb::ahead) text << " how " << c.flags;
   if (c.what == verb::cut) text << " to " << c.begin;
   if (c.id != 0) text << " #" << c.id;
   return text.str();

@@ -87,6 +87,9 @@ case $mode in
     right TWIN_CUT CUT NSTORES=1 NOTHERS=0
     model=late
     right LATE NPAGES=2 NWRITES=1 NASKS=1
+    model=operation
+    right OPERATION NREADERS=1
+    right OPERATION_READERS NBEGINNERS=1
     ;;
   full)
     right READ READ NREADERS=3 NOPS=1
@@ -110,6 +113,9 @@ case $mode in
     right LATE NPAGES=2 NWRITES=1
     right LATE_ONE_PAGE NWRITES=1
     right LATE_TWICE NPAGES=2 NASKS=1
+    model=operation
+    right OPERATION
+    right OPERATION_TWICE NBEGINNERS=3 NREADERS=1
     ;;
   mutations)
     for mistake in CLAIM_PINS TAKE_PINNED TAKE_LEAVES_ENTRY KEY_UNCHECKED STAMP_UNCHECKED FAIL_LEAVES_ENTRY NO_SECOND_LOOK WAITER_IGNORES_ERROR FAIL_KEEPS_FILLING; do
@@ -148,6 +154,10 @@ case $mode in
       wrong $mistake NPAGES=2 NWRITES=1
     done
     wrong SYNC_BESIDE_LATE NWRITES=1 NASKS=1
+    model=operation
+    for mistake in UNANSWERED TAKES_ANY SLOT_GIVEN_BACK_EARLY PIN_KEPT LATE_ANSWER_ENTERS ABANDONED_BEFORE_BEGIN; do
+      wrong $mistake NREADERS=1
+    done
     ;;
   *) die "there is no mode '$mode'" ;;
 esac

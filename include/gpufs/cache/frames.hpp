@@ -52,6 +52,11 @@ class frames {
   GPUFS_DEVICE std::uint64_t& state_word(frame_index f) const { return storage_.states[static_cast<std::uint32_t>(f)]; }
   GPUFS_DEVICE simt::atomic_ref<std::uint64_t> state(frame_index f) const { return simt::atomic_ref<std::uint64_t>(state_word(f)); }
 
+  // Of a frame that is being filled: what fills it in nobody's name, so that anybody may end it. 0: a group fills it, or nobody.
+  GPUFS_DEVICE simt::atomic_ref<std::uint64_t> operation(frame_index f) const {
+    return simt::atomic_ref<std::uint64_t>(operations_of(storage_)[static_cast<std::uint32_t>(f)]);
+  }
+
   // The frame of a page's own choice: pages side by side choose frames side by side. Who looks a page up looks there first.
   // (The product is too low by one at most.)
   GPUFS_DEVICE frame_index preferred(page_key key) const {
@@ -143,12 +148,15 @@ class frames {
   // For the clock, as a pin does.
   GPUFS_DEVICE void note_use(frame_index f) const { state(f).fetch_or(frame_state::referenced, std::memory_order_relaxed); }
 
-  // Waits, holding a pin, until the group that fills the frame is done. 0, the fill's error, or -ETIMEDOUT; keeps the pin.
+  // Waits, holding a pin, until the group that fills the frame is done. 0, the fill's error, or -ETIMEDOUT; or under_way, when no
+  // group fills it, but an operation. Keeps the pin.
+  static constexpr int under_way = 1;
   GPUFS_DEVICE int wait_filled(frame_index f, const simt::deadline& until) const {
     simt::backoff pause;
     for (;;) {
       const std::uint64_t now = state(f).load(std::memory_order_acquire);  // meets end_fill's release
       if ((now & frame_state::filling) == 0) return -static_cast<int>((now >> frame_state::error_shift) & frame_state::error_mask);
+      if (operation(f).load(std::memory_order_relaxed) != 0) return under_way;
       if (until.expired()) return -ETIMEDOUT;
       pause();
     }

@@ -82,7 +82,7 @@ struct ring_storage {
 static_assert(sizeof(ring_storage) == 16 && offsetof(ring_storage, rings) == 0 && offsetof(ring_storage, nrings) == 8);
 
 // Keys and states lie apart, so that a look-up's load of the one and its atomic on the other do not wait for each other in one
-// line. In a mount the keys follow the states, and the data the keys (packed_frames).
+// line. In a mount the operations' words are followed by the states, those by the keys, and those by the data (packed_frames).
 struct frame_storage {
   std::uint64_t* states;  // frame_state
   std::uint64_t* keys;    // sealed; changes only while claimed
@@ -94,6 +94,8 @@ struct frame_storage {
 static_assert(sizeof(frame_storage) == 40 && offsetof(frame_storage, states) == 0 && offsetof(frame_storage, keys) == 8);
 static_assert(offsetof(frame_storage, data) == 16 && offsetof(frame_storage, nframes) == 24);
 static_assert(offsetof(frame_storage, page_shift) == 28 && offsetof(frame_storage, reciprocal) == 32);
+// A word a frame: what fills it in nobody's name, or 0 (file/operation.hpp).
+constexpr std::uint64_t* operations_of(const frame_storage& frames) { return frames.states - frames.nframes; }
 constexpr std::uint32_t reciprocal_of(std::uint32_t nframes) {
   const std::uint64_t whole = (std::uint64_t{1} << 32) / nframes;
   return static_cast<std::uint32_t>(whole >> 32 != 0 ? whole - 1 : whole);

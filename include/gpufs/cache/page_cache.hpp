@@ -18,10 +18,11 @@ class page_cache {
   GPUFS_DEVICE const frames& pages() const { return frames_; }
 
   enum class role : std::int32_t {
-    hit,     // pinned and filled
-    waited,  // the same, after another group's fill
-    fill,    // pinned by us; we must fill it and call end_fill
-    error,   // nothing is pinned
+    hit,        // pinned and filled
+    waited,     // the same, after another group's fill
+    error,      // nothing is pinned
+    fill,       // pinned by us; we must fill it and call end_fill
+    under_way,  // pinned; an operation brings it in, which we may end, and somebody must
   };
   struct acquired {
     frame_index frame;
@@ -41,7 +42,7 @@ class page_cache {
 
   // Pins the page `key`; `start` chooses the allocation ring. One lane calls. Waits at most as `limits` says, and only for
   // running groups (a bucket's lock, a fill) or for pins to be given back. -EMFILE: it has half of the pins that can be counted
-  // (2^23), so that those of all who look it up just now cannot make them wrap.
+  // (2^23), so that those of all who look it up just now cannot make them wrap. Waits for no operation.
   GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, const timeouts& limits) const {
     frames::pin_result pinned{};
     frame_index at{};
@@ -70,6 +71,15 @@ class page_cache {
                         [&](frame_index f) { return frames_.holds(f, key, frames_.state(f).load(std::memory_order_acquire)); });
   }
 
+  // Pins the page `key` if it is in the cache, or somebody fills it. Waits for nobody. One lane calls.
+  GPUFS_DEVICE bool pin_cached(page_key key, frame_index& at) const {
+    frames::pin_result pinned{};
+    if (!find(key, pinned, at)) return false;
+    if (!pinned.crowded()) return true;
+    unpin(at);
+    return false;
+  }
+
   // Pins the page `key` if it is in the cache, also after another group's fill, for a moment: however many pins it has. One lane
   // calls. what == error with error 0: it is not there, and who took it out, with all that was written to it, came before.
   GPUFS_DEVICE_COLD static acquired acquire_cached(const cache_layout* cache, page_key key, std::uint64_t fill_ns) {
@@ -81,7 +91,11 @@ class page_cache {
     self.table().unlock(key);
     simt::fence(std::memory_order_acquire, simt::scope::device);  // meets erase's release
     if (!found) return {frame_index{}, role::error, 0};
-    return pinned.filling() ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
+    if (!pinned.filling()) return {at, role::hit, 0};
+    const acquired got = wait(cache, at, fill_ns);
+    if (got.what != role::under_way) return got;
+    self.unpin(at);  // what an operation brings in, nobody has written to
+    return {frame_index{}, role::error, 0};
   }
 
   // A frame for other use than a page of a file: nobody finds it, and it is the caller's until unpin. It looks as after a fill that
@@ -117,6 +131,21 @@ class page_cache {
       pause();
     }
     return true;
+  }
+
+  // Takes a page that nobody has pinned and nobody has written to out of the cache. One lane calls.
+  GPUFS_DEVICE void drop_clean(page_key key) const {
+    table().find(key, [&](frame_index f) {
+      constexpr std::uint64_t stays = frame_state::dirty | frame_state::filling | frame_state::pin_mask;
+      const std::uint64_t seen = frames_.state(f).load(std::memory_order_acquire);  // meets begin_fill: the key is there
+      if (!frames_.holds(f, key, seen)) return false;
+      if ((seen & stays) == 0 && frames_.claim(f, seen)) {
+        table().erase(key, f);
+        Allocator(*cache_).count_eviction(f);
+        frames_.release(f);
+      }
+      return true;
+    });
   }
 
   // Ends the fill that `acquire` handed out. With an error, the page leaves the table, waiters wake with the error and our
@@ -176,6 +205,7 @@ class page_cache {
     const bool crowded = pages.state(f).load(std::memory_order_relaxed) >= frame_state::many_pins;
     const int error = crowded ? -EMFILE : pages.wait_filled(f, simt::deadline(fill_ns));
     if (error == 0) return {f, role::waited, 0};
+    if (error == frames::under_way) return {f, role::under_way, 0};
     pages.unpin(f);
     return {f, role::error, error};
   }

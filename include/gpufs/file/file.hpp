@@ -11,24 +11,12 @@
 #pragma once
 #include <sys/stat.h>
 
-#include "gpufs/file/fill_window.hpp"
+#include "gpufs/file/read_window.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
 namespace detail {
-
-// Pins a page that is not in the frame of its choice, or makes room for it. One lane calls.
-template <class Pages>
-GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages of, cache::page_key key) {
-  using Cache = typename Pages::cache_type;
-  const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(cache::page_number_of(key));
-  const auto limits = of.timeouts();
-  const auto got = Cache(*of.cache()).acquire(key, ring, {limits.fill_ns, limits.frame_ns});
-  if (got.what == Cache::role::hit) count(of.hits().hits, 1);
-  if (got.what == Cache::role::waited) count(file_table(*of.mount()).counters(file_slots::index_of(of.number())).waits, 1);
-  return got;
-}
 
 // A group's leader looks the page up; one lane calls. `frames` are the mount's, from the entry; after a call out of line they are
 // loaded anew, so that none of them need be kept meanwhile.
@@ -47,13 +35,13 @@ GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, cons
   return got;
 }
 
-// What is left to do after the leader's acquire_page, whose result all lanes have: fills the page when it is missing. All lanes
-// call. 0: the page is pinned.
+// What is left to do after the leader's acquire_page, whose result all lanes have: brings the page in where it is missing. All
+// lanes call. what: hit or waited, and the page is pinned, maybe in another frame; or error.
 template <class Group, class Pages, class Acquired>
-GPUFS_DEVICE int complete_page(Group group, const Pages& of, const Acquired& got) {
-  if (got.what != decltype(got.what)::fill) [[likely]]
-    return got.error;
-  return simt::call_cold(&fill_missed<Group, Pages>, group, of, got.frame);
+GPUFS_DEVICE Acquired complete_page(Group group, const Pages& of, const Acquired& got) {
+  if (got.what < decltype(got.what)::fill) [[likely]]
+    return got;
+  return simt::call_cold(&complete_missed<Group, Pages>, group, of, got);
 }
 
 // All lanes have read. Each warp of a block waits for its own loads, since the fence of the leader's unpin waits for its warp's
@@ -82,14 +70,20 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   cache::frame_storage storage = cache::unpack(entry.frames);
   const cache::frames frames(storage);
   const std::uint32_t page_nbytes = frames.page_nbytes();
+  // Of a file that is pulled, pages go on one by one: there is no answer to wait for.
+  bool by_host = entry.view.kind == service::source_kind::staged || entry.view.kind == service::source_kind::windows;
   for (; page_number <= last; page_number += step) {
-    const auto got = by_leader(group, [&] { return acquire_page(group, of, storage, entry.view, page_number); });
-    // Of a file that is pulled, pages go on one by one: there is no answer to wait for.
-    const bool by_host = entry.view.kind == service::source_kind::staged || entry.view.kind == service::source_kind::windows;
-    if (got.what == decltype(got.what)::fill && by_host && last - page_number >= step) [[unlikely]]
-      return simt::call_cold(&read_run<Group, Pages>, group, of, range, page_run{page_number, last, step}, got.frame);
-    const int error = complete_page(group, of, got);
-    if (error != 0) return {page_number, error};
+    auto got = by_leader(group, [&] { return acquire_page(group, of, storage, entry.view, page_number); });
+    if constexpr (Pages::has_operations) {
+      if (got.what >= decltype(got.what)::fill && by_host && last - page_number >= step) [[unlikely]] {
+        const page_run rest{page_number, last, step};
+        const page_failure failed = simt::call_cold(&read_run<Group>, group, of, range, rest, got);
+        if (failed.error != not_by_host) return failed;
+        by_host = false;
+      }
+    }
+    got = complete_page(group, of, got);
+    if (got.error != 0) return {page_number, got.error};
     copy_part(group, range, page_number, page_nbytes, frames.data(got.frame));
     finish_reads(group);
     if (group.leader()) frames.unpin(got.frame);
@@ -185,16 +179,17 @@ GPUFS_DEVICE std::int64_t pread_by(Group group, const Pages& of, void* dst, std:
 // would cost registers while the page is read.
 template <class Group, class Pages>
 GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset) {
-  constexpr std::int32_t to_be_filled = 1;
+  constexpr std::int32_t missing = 1;
   struct answer {
     std::byte* data;
     std::uint64_t* state;
     std::uint32_t nbytes;  // from the offset to the end of the page or of the file
     std::int32_t error;
   };
-  bool is_open = false;        // the leader's
-  cache::frame_index frame{};  // as well
-  const answer found = by_leader(group, [&]() -> answer {
+  using acquired = typename Pages::cache_type::acquired;
+  bool is_open = false;  // the leader's
+  acquired got{};        // as well
+  answer found = by_leader(group, [&]() -> answer {
     const open_entry entry = of.look();
     const file_view& view = entry.view;
     if (view.error != 0) return {nullptr, nullptr, 0, view.error};
@@ -204,17 +199,23 @@ GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset)
     cache::frame_storage storage = cache::unpack(entry.frames);
     const std::uint64_t page_number = static_cast<std::uint64_t>(offset) >> storage.page_shift;
     const std::int64_t left = view.nbytes - offset;
-    const auto got = acquire_page(group, of, storage, view, page_number);
-    frame = got.frame;
+    got = acquire_page(group, of, storage, view, page_number);
     const cache::frames frames(storage);
     const std::uint32_t in_page = static_cast<std::uint32_t>(offset) & (frames.page_nbytes() - 1);
     const std::uint32_t here = frames.page_nbytes() - in_page;
-    return {frames.data(frame) + in_page, &frames.state_word(frame), left < here ? static_cast<std::uint32_t>(left) : here,
-            got.what == decltype(got.what)::fill ? to_be_filled : got.error};
+    return {frames.data(got.frame) + in_page, &frames.state_word(got.frame), left < here ? static_cast<std::uint32_t>(left) : here,
+            got.what >= Pages::cache_type::role::fill ? missing : got.error};
   });
   int error = found.error;
-  if (error == to_be_filled) [[unlikely]]
-    error = simt::call_cold(&fill_missed<Group, Pages>, group, of, frame);
+  if (error == missing) [[unlikely]] {
+    got = simt::call_cold(&complete_missed<Group, Pages>, group, of, got);
+    error = got.error;
+    if (error == 0) {
+      const cache::frames frames(of.frames());
+      found.data = frames.data(got.frame) + (static_cast<std::uint32_t>(offset) & (frames.page_nbytes() - 1));
+      found.state = &frames.state_word(got.frame);
+    }
+  }
   page result{};
   if (error == 0) [[likely]] {
     result.data_ = found.data;

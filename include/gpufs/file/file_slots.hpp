@@ -175,13 +175,15 @@ class file_slots {
     return block_of(first, index).sources[index % block_slots];
   }
   GPUFS_DEVICE file_source& source(std::uint32_t index) const { return block(index).sources[index % block_slots]; }
+  // Whether those who read the open file have said that they read on (advise).
+  GPUFS_DEVICE static simt::atomic_ref<std::uint32_t> reads_on(const file_mount& mount, std::uint32_t index) {
+    return simt::atomic_ref<std::uint32_t>(mount.files.blocks[index / block_slots].sources[index % block_slots].advice);
+  }
   // Whether the slot was open at some time, so that its home tells of the mount.
   GPUFS_DEVICE bool is_made(std::uint32_t index) const {
     return index < mount_.files.nslots && simt::atomic_ref<std::uint64_t>(home(index).mount).load(std::memory_order_acquire) != 0;
   }
-  GPUFS_DEVICE static const file_mount* mount_of(const file_home& home) {
-    return reinterpret_cast<const file_mount*>(home.mount);
-  }
+  GPUFS_DEVICE static const file_mount* mount_of(const file_home& home) { return reinterpret_cast<const file_mount*>(home.mount); }
 
   // What follows is for those that open and close slots.
   GPUFS_DEVICE static std::uint32_t word_of(std::uint32_t generation, slot_state state) {

@@ -363,6 +363,7 @@ class file_table : public file_slots {
     }
     put(source(index).pull_base, answer.pull_base);
     put(source(index).handle, answer.handle);
+    put(source(index).advice, 0);
     const cache::packed_frames frames = cache::pack(mount_.cache.frames);
     for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
       file_entry& copy = *entry(index, shard);

@@ -22,6 +22,7 @@ GPUFS_DEVICE auto by_leader(Group group, Work work) {
 class file_pages {
  public:
   using cache_type = cache::page_cache<>;
+  static constexpr bool has_operations = true;
 
   // Of a file that is open, or was.
   GPUFS_DEVICE explicit file_pages(const file& opened) : first_(opened.entry()), number_(opened.number()) {}
@@ -113,12 +114,6 @@ GPUFS_DEVICE_COLD int fill_staged(Group group, const file_mount* mount, std::uin
   return error != 0 ? error : static_cast<int>(there);
 }
 
-// A page's bytes beyond the end of the file. All lanes call.
-template <class Group>
-GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes, std::uint32_t page_nbytes) {
-  for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
-}
-
 // Brings in a part of a page of a file that is open for writing: what the file has, up to the size that counts now. 0 or a negative
 // errno. All lanes call, after begin_fill where it is a page for the cache.
 template <class Group>
@@ -199,6 +194,12 @@ GPUFS_DEVICE int fill(Group group, const file_mount& mount, const file_view& vie
   return fill_part(group, mount, view, page_number << page_shift, frame, 1u << page_shift);
 }
 
+// How many of the page's bytes the file has.
+GPUFS_DEVICE std::uint32_t nbytes_of_page(const file_view& view, std::uint64_t page_number, const cache::frames& frames) {
+  const std::uint64_t left = static_cast<std::uint64_t>(view.nbytes) - (page_number << frames.page_shift());
+  return left < frames.page_nbytes() ? static_cast<std::uint32_t>(left) : frames.page_nbytes();
+}
+
 // Ends a fill that we hold, and counts it. One lane calls, after the group's sync.
 template <class Cache>
 GPUFS_DEVICE void end_fill(const file_mount& mount, const Cache& pages, cache::page_key key, cache::frame_index frame,
@@ -230,26 +231,6 @@ template <class Group>
 GPUFS_DEVICE_COLD int fill_page(Group group, const file_mount* mount, file_view view, std::uint64_t page_number,
                                 cache::frame_index frame) {
   return fill_frame(group, *mount, cache::page_cache<>(mount->cache), group.broadcast(view), page_number, frame);
-}
-
-// A miss, out of line, with few arguments: its registers would cost every hit occupancy. All lanes call; the frame, which is the
-// leader's, says which page is wanted. 0, or the negative errno after which nothing is pinned.
-template <class Group, class Pages>
-GPUFS_DEVICE_COLD int fill_missed(Group group, Pages of, cache::frame_index frame) {
-  struct missed {
-    file_view view;
-    cache::page_key key;
-    cache::frame_index frame;
-  };
-  const file_mount* mount = of.mount();
-  const typename Pages::cache_type pages(*of.cache());
-  const missed wanted = by_leader(group, [&]() -> missed {
-    const cache::page_key key = pages.pages().load_key(frame);
-    missed got{of.view(), key, frame};
-    got.view.cache_id = cache::cache_id_of(key);  // also of a number that was closed just now
-    return got;
-  });
-  return fill_frame(group, *mount, pages, wanted.view, cache::page_number_of(wanted.key), wanted.frame);
 }
 
 // Enters the first page, which has come along with an open, into the cache, and gives the request slot back. All lanes call. When

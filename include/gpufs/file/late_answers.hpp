@@ -2,8 +2,7 @@
 // What the host's answers mean whose callers had given up, and the mount's requests, which are told so.
 #pragma once
 #include "gpufs/cache/dirty.hpp"
-#include "gpufs/file/layout.hpp"
-#include "gpufs/transport/requests.hpp"
+#include "gpufs/file/operation.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -26,8 +25,12 @@ class late_answers {
   }
 
   // Of a write-back: the host has done what it was given, well or not, and its caller was told that it did not. The page may be
-  // written anew.
-  GPUFS_DEVICE void end(const transport::request& asked) const {
+  // written anew. Of an operation: its page is there.
+  GPUFS_DEVICE void end(transport::ticket t, const transport::request& asked, const transport::reply& answer,
+                        const std::byte* payload) const {
+    if (asked.op == transport::opcode::read && operation::is_token(asked.token)) {
+      simt::call_cold(&detail::end_operation_alone, &mount_, t, asked.token, asked.nbytes, answer.result, payload);
+    }
     if (asked.op != transport::opcode::write) return;
     const std::uint64_t token = asked.token;
     cache::frames(mount_.cache).unpin(cache::frame_index{static_cast<std::uint32_t>(token)});

@@ -108,8 +108,10 @@ struct alignas(32) file_source {
   std::uint32_t handle;
   std::uint32_t removals;  // mount_words::removals_ended before the host was asked to open the file
   file_slot* slot;         // as the home's words
+  std::uint32_t advice;    // not 0: its readers have said that they read on (advise)
 };
-static_assert(sizeof(file_source) == 32 && offsetof(file_source, pull_base) == 0 && offsetof(file_source, handle) == 8);
+static_assert(sizeof(file_source) == 32 && offsetof(file_source, advice) == 24 && offsetof(file_source, pull_base) == 0 &&
+              offsetof(file_source, handle) == 8);
 static_assert(offsetof(file_source, removals) == 12 && offsetof(file_source, slot) == 16);
 
 // Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
@@ -210,13 +212,14 @@ struct alignas(64) mount_words {
   std::uint64_t write_errors;        // pages whose write-back failed
   // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See file_table::removing.
   std::uint32_t removals_begun, removals_ended;
+  std::uint64_t under_way;  // now: operations (file/operation.hpp)
 };
 static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, open_errors) == 0 && offsetof(mount_words, bad_numbers) == 8);
 static_assert(offsetof(mount_words, io_timeouts) == 16 && offsetof(mount_words, unpin_errors) == 24);
 static_assert(offsetof(mount_words, slots_used) == 32 && offsetof(mount_words, dirty_pages) == 40);
 static_assert(offsetof(mount_words, write_backs) == 48 && offsetof(mount_words, bytes_written_back) == 56);
 static_assert(offsetof(mount_words, write_errors) == 64 && offsetof(mount_words, removals_begun) == 72);
-static_assert(offsetof(mount_words, removals_ended) == 76);
+static_assert(offsetof(mount_words, removals_ended) == 76 && offsetof(mount_words, under_way) == 80);
 
 inline constexpr std::uint32_t least_page_nbytes = 512;
 

@@ -124,10 +124,10 @@ GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const file_mount* mount
   number = group.broadcast(number);
   const file_pages here(file(mount_ref(mount), file_number{static_cast<std::int32_t>(number) & ~number_write_only}));
   cache::frame_storage frames = mount->cache.frames;
-  const auto got = by_leader(group, [&] { return acquire_page(group, here, frames, view, page_number); });
-  int error = complete_page(group, here, got);
-  if (error != 0) return {{}, error};
-  error = simt::call_cold(&add_mappers<Group>, group, mount, number, got.frame, 1, mount->frame_timeout_ns);
+  const auto got =
+      complete_page(group, here, by_leader(group, [&] { return acquire_page(group, here, frames, view, page_number); }));
+  if (got.error != 0) return {{}, got.error};
+  const int error = simt::call_cold(&add_mappers<Group>, group, mount, number, got.frame, 1, mount->frame_timeout_ns);
   if (error != 0 && group.leader()) cache::frames(mount->cache).unpin(got.frame);
   return {got.frame, error};
 }

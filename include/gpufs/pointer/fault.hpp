@@ -59,7 +59,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   const cache::page_key key = key_of(from, page_number);
   file_view view{};  // the leader's
   using role = cache::page_cache<>::role;
-  const auto got = by_leader(lanes, [&]() -> cache::page_cache<>::acquired {
+  const auto look_up = [&]() -> cache::page_cache<>::acquired {
     view = file_table(mount).view(file_number{from.number});
     if (view.error != 0) return {cache::frame_index{}, role::error, view.error};
     // The entry may have been given to another file since its name was looked at.
@@ -68,8 +68,8 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     if (view.cache_id != (id & cache::max_cache_id)) return {cache::frame_index{}, role::error, -EBADF};
     if (page_number >= npages) return {cache::frame_index{}, role::error, -ENXIO};  // the file was cut
     const patience wait(mount, only_reads);
-    const auto acquired = pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
-                                        {2 * mount.io_timeout_ns, wait.frame_ns()});
+    const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
+    const auto acquired = acquire_among_operations(mount, pages, key, ring, {2 * mount.io_timeout_ns, wait.frame_ns()});
     if (acquired.error == -ENOMEM) wait.note_none();
     if (acquired.what == role::hit) count(file_table(mount).hits(view.slot).hits, 1);
     call_counters& counters = file_table(mount).counters(view.slot);
@@ -77,11 +77,26 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     const bool served_past_cache = only_reads && is_unpinnable(acquired.error);  // or counted there
     if (acquired.what == role::error && !served_past_cache) count(counters.errors, 1);
     return acquired;
-  });
+  };
+  auto got = by_leader(lanes, look_up);
+  const bool other_view = from.cache_id >> cache::view_shift != cache::file_view_number;
+  if (got.what >= role::fill && !other_view) read_ahead(lanes, mount, view, page_number);
+  const simt::deadline until(2 * mount.io_timeout_ns);
+  while (got.what == role::under_way) {
+    const int error = simt::call_cold(&finish_operation<simt::some_lanes>, lanes, &mount, got.frame, view.slot);
+    if (error == 0) {
+      if (lanes.leader()) count(file_table(mount).counters(view.slot).waits, 1);
+      return {got.frame, 0};
+    }
+    got = by_leader(lanes, [&]() -> cache::page_cache<>::acquired {
+      if (error == -EAGAIN && !until.expired()) return look_up();
+      count(file_table(mount).counters(view.slot).errors, 1);
+      return {{}, role::error, -ETIMEDOUT};
+    });
+  }
   if (got.what != role::fill) return {got.frame, got.error};
   view = lanes.broadcast(view);
   std::byte* frame = pages.pages().data(got.frame);
-  const bool other_view = from.cache_id >> cache::view_shift != cache::file_view_number;
   int error = other_view && view.kind >= service::source_kind::live
                   ? simt::call_cold(&fill_from_cache<simt::some_lanes>, lanes, &mount, view, page_number, frame)
                   : fill(lanes, mount, view, page_number, frame);

@@ -27,7 +27,8 @@ struct late_call {
 
 // `Late` says what an answer means whose caller had given up. It is called by whoever comes by it, who has the slot meanwhile:
 //   late_call after(const request& asked, const reply& answer) const: what must be asked because of it; if nothing,
-//   void end(const request& asked) const: ends what the caller had left under way. `asked.token` is as the caller gave it.
+//   void end(ticket, const request& asked, const reply& answer, const std::byte* payload) const: ends what the caller had left
+//   under way. `asked.token` is as the caller gave it.
 template <class Late>
 class requests {
  public:
@@ -42,14 +43,19 @@ class requests {
   // for no slot behind them, and finds a ring of its own next to one that they have filled.
   GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const { return take_of(2, start, until); }
 
-  // The same if one of a few rings has a free slot; for a caller that can do without.
+  // The same if one of a few rings has a free slot, or one whose answer came too late; for a caller that can do without.
   GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const {
     for (std::uint32_t attempt = 0; attempt < 4; ++attempt) {
       const std::uint32_t ring = (start + attempt) % view_.nrings;
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
       std::uint32_t number = tail.load(std::memory_order_relaxed);
       const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
-      const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);  // as in take_of
+      simt::atomic_ref<std::uint32_t> word(turns_[index]);
+      std::uint32_t turn = word.load(std::memory_order_acquire);  // as in take_of
+      if (turn == (turn_of(number - view_.nslots) | abandoned)) {
+        reclaim(index, turn, false);
+        turn = word.load(std::memory_order_acquire);
+      }
       if (turn == turn_of(number) && tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
     }
     return {no_slot, 0};
@@ -101,6 +107,15 @@ class requests {
   }
   GPUFS_DEVICE void abandon(ticket t) const {
     simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number) | abandoned, std::memory_order_release);
+  }
+
+  // Of a ticket that was abandoned: takes the slot back if the host has answered. Then the caller has it, with the payload, until
+  // give_back.
+  GPUFS_DEVICE bool take_answered(ticket t, request& asked, reply& answer) const {
+    if (!take_back(t)) return false;
+    asked = view_.requests[t.index];
+    answer = view_.replies[t.index];
+    return true;
   }
 
   // Ends all that the host has answered for too late and that asks for nothing more. One lane calls; looks at every slot, and waits
@@ -155,28 +170,30 @@ class requests {
   // How often the slot of ticket `number` was used before it.
   GPUFS_DEVICE std::uint32_t turn_of(std::uint32_t number) const { return (number / view_.nslots) & (abandoned - 1); }
 
+  GPUFS_DEVICE bool take_back(ticket t) const {
+    if (host_word(view_.replies[t.index].sequence).load(std::memory_order_acquire) != t.number + 1) return false;
+    std::uint32_t turn = turn_of(t.number) | abandoned;
+    return simt::atomic_ref<std::uint32_t>(turns_[t.index]).compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel);
+  }
+
   // A slot whose caller gave up, seen with `turn`, is free again once the host has answered it after all. If something must be
   // asked because of the answer, the slot is now the caller's, to ask it; or stays as it is, if the caller asks nothing.
   GPUFS_DEVICE late_call reclaim(std::uint32_t index, std::uint32_t turn, bool asks = true) const {
-    reply& in = view_.replies[index];
     const late_call none{opcode::none, 0};
-    const std::uint32_t number = (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1));  // of its ticket
-    if (host_word(in.sequence).load(std::memory_order_acquire) != number + 1) return none;
-    simt::atomic_ref<std::uint32_t> word(turns_[index]);
-    if (!word.compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel)) return none;
+    const ticket t{index, (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1))};
+    if (!take_back(t)) return none;
     // The slot is ours, as if we had asked: read the answer before others can ask anew.
     const request& asked = view_.requests[index];
-    const late_call next = late_.after(asked, in);
-    if (next.op != opcode::none) {
-      if (!asks) {
-        word.store(turn, std::memory_order_release);
-        return none;
-      }
-      return next;
+    const reply& answer = view_.replies[index];
+    const late_call next = late_.after(asked, answer);
+    if (next.op == opcode::none) {
+      late_.end(t, asked, answer, payload(t));
+      give_back(t);
+    } else if (!asks) {
+      abandon(t);
+      return none;
     }
-    late_.end(asked);
-    word.store(turn_of(number + view_.nslots), std::memory_order_release);
-    return none;
+    return next;
   }
 
   GPUFS_DEVICE void follow(ticket t, const late_call& late, const simt::deadline& until) const {

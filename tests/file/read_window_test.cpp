@@ -1,47 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pread of many pages of a staged file has several under way at once: how many, what becomes of them when one fails or hangs, and
 // what groups do to each other that read the same pages with fewer frames or request slots than they would like.
-#include "file/faulty_store.hpp"
-#include "file/script.hpp"
-#include "gpufs/store/posix_store.hpp"
+#include "file/staged_file.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-constexpr std::uint32_t page = 512;
-constexpr std::uint64_t seed = 5;
-
-class fill_windows : public ::testing::Test {
- protected:
-  // A mount of the file, `npages` long, whose reads go by `store_`.
-  mount make(std::uint32_t npages, std::uint32_t nframes, std::chrono::nanoseconds io_timeout = std::chrono::seconds(60)) {
-    mount_options o = options_of(npages, nframes);
-    o.io_timeout = io_timeout;
-    return mount(dir_.path(), o);
-  }
-  mount_options options_of(std::uint32_t npages, std::uint32_t nframes) {
-    dir_.add("file", std::uint64_t{npages} * page, seed);
-    store_ = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
-    mount_options o;
-    o.cache_nbytes = std::uint64_t{nframes} * page;
-    o.page_nbytes = page;
-    o.custom_store = store_;
-    o.nworkers = 8;
-    o.request_batch = 1;
-    o.abort_on_leaked_pins = true;
-    o.frame_timeout = std::chrono::seconds(20);
-    return o;
-  }
-  faults& wrong() { return store_->wrong(); }
-
-  temp_dir dir_;
-  std::shared_ptr<faulty_store> store_;
-};
+using read_windows = staged_file;
 
 // All reads wait at a gate until several have come: with one page at a time, one would. (Not all of the host's threads go into
 // reads of one file, and once one of these has waited for 100 ms, no other does.)
-TEST_F(fill_windows, keep_many_pages_under_way) {
+TEST_F(read_windows, keep_many_pages_under_way) {
   for (const group_kind kind : {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block}) {
     const mount m = make(128, 1024);
     players groups(m.ref(), {.grid = 1, .block = 32, .all = kind});
@@ -64,7 +34,7 @@ TEST_F(fill_windows, keep_many_pages_under_way) {
 }
 
 // Of the pages that cannot be read the first decides, the others are in the cache, and nothing stays pinned or filling.
-TEST_F(fill_windows, end_with_the_first_page_that_fails) {
+TEST_F(read_windows, end_with_the_first_page_that_fails) {
   const mount m = make(64, 256);
   wrong().fail_at(20 * page, 21 * page);
   wrong().fail_at(7 * page, 8 * page);
@@ -91,7 +61,7 @@ TEST_F(fill_windows, end_with_the_first_page_that_fails) {
 }
 
 // A page whose read hangs ends the call in time, and is there when the store has answered.
-TEST_F(fill_windows, end_in_time_when_a_read_hangs) {
+TEST_F(read_windows, end_in_time_when_a_read_hangs) {
   const mount m = make(64, 256, std::chrono::milliseconds(300));
   wrong().stall_at(5 * page, 6 * page);
   wrong().stall_gate.close();
@@ -112,7 +82,7 @@ TEST_F(fill_windows, end_in_time_when_a_read_hangs) {
 }
 
 // Groups of all kinds read overlapping parts, with hardly a frame or request slot for each: all get all, in bounded time.
-TEST_F(fill_windows, of_many_groups_never_wait_in_a_circle) {
+TEST_F(read_windows, of_many_groups_never_wait_in_a_circle) {
   const seed_range seeds = seeds_to_run(under_tsan ? 6 : 40);
   for (std::uint64_t trial = seeds.first; trial < seeds.end && !HasFailure(); ++trial) {
     random_source draw(trial);

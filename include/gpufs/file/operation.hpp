@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation: a page on its way into its frame, which belongs to nobody. Whoever comes by once the host has answered ends it.
+// docs/design/operations.md
+#pragma once
+#include "gpufs/cache/page_cache.hpp"
+#include "gpufs/file/layout.hpp"
+#include "gpufs/transport/requests.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+
+// The words of a frame's operation, for one lane. An operation owns its frame's fill, one pin of the frame, and a request slot,
+// which nobody waits at: it is abandoned from the beginning. What ends the operation is a compare-exchange on its word: whoever
+// makes it 0 owns the fill and that pin.
+class operation {
+ public:
+  GPUFS_DEVICE operation(const file_mount& mount, cache::frame_index frame) : mount_(mount), frame_(frame) {}
+
+  // In the request: the frame + 1, and the file's slot, whose counters count the page.
+  GPUFS_DEVICE std::uint64_t token(std::uint32_t slot) const {
+    return std::uint64_t{slot} << 32 | (static_cast<std::uint32_t>(frame_) + 1);
+  }
+  GPUFS_DEVICE static bool is_token(std::uint64_t token) { return static_cast<std::uint32_t>(token) != 0; }
+  GPUFS_DEVICE static cache::frame_index frame_of(std::uint64_t token) {
+    return cache::frame_index{static_cast<std::uint32_t>(token) - 1};
+  }
+  GPUFS_DEVICE static std::uint32_t slot_of(std::uint64_t token) { return static_cast<std::uint32_t>(token >> 32); }
+
+  // Room for one more operation. False: there are as many as there may be, a quarter of the frames, so that the other frames can be
+  // had although nobody ends an operation for long. Who begins none after all gives the room back.
+  GPUFS_DEVICE static bool take_room(const file_mount& mount) {
+    if (count_of(mount).fetch_add(1, std::memory_order_relaxed) <= mount.cache.frames.nframes / 4) return true;
+    give_room_back(mount);
+    return false;
+  }
+  GPUFS_DEVICE static bool are_there(const file_mount& mount) { return count_of(mount).load(std::memory_order_relaxed) != 0; }
+  GPUFS_DEVICE static void give_room_back(const file_mount& mount) { count_of(mount).fetch_sub(1, std::memory_order_relaxed); }
+
+  // The frame is the caller's to fill, there is room, and the request is not sent yet.
+  GPUFS_DEVICE void begin(const transport::ticket& ticket) const { word().store(word_of(ticket), std::memory_order_release); }
+
+  // The ticket whose answer it waits for. False: there is none, or it is being ended.
+  GPUFS_DEVICE bool ticket(transport::ticket& ticket) const {
+    const std::uint64_t now = word().load(std::memory_order_acquire);  // meets begin's release
+    ticket = {static_cast<std::uint32_t>(now) - 1, static_cast<std::uint32_t>(now >> 32)};
+    return now != 0;
+  }
+
+  // From now on the fill is the caller's, who fills the frame and calls end. False: somebody else was first.
+  GPUFS_DEVICE bool take(const transport::ticket& ticket) const {
+    std::uint64_t seen = word_of(ticket);
+    if (!word().compare_exchange(seen, 0, std::memory_order_acq_rel)) return false;
+    give_room_back(mount_);
+    return true;
+  }
+
+  // Ends the fill, and gives the operation's pin back. After the group's sync.
+  GPUFS_DEVICE void end(std::uint32_t slot, int error) const {
+    const cache::page_cache<> pages(mount_.cache);
+    pages.end_fill(pages.pages().load_key(frame_), frame_, error);
+    if (error != 0) return;
+    call_counters& counters = mount_.files.counters[simt::processor_id() % file_shards * mount_.files.nslots + slot];
+    simt::atomic_ref<std::uint64_t>(counters.faults).add_relaxed(1);
+    simt::atomic_ref<std::uint64_t>(counters.bytes_filled).add_relaxed(pages.pages().page_nbytes());
+    pages.unpin(frame_);
+  }
+
+ private:
+  GPUFS_DEVICE static simt::atomic_ref<std::uint64_t> count_of(const file_mount& mount) {
+    return simt::atomic_ref<std::uint64_t>(mount.words->under_way);
+  }
+  GPUFS_DEVICE static std::uint64_t word_of(const transport::ticket& ticket) {
+    return std::uint64_t{ticket.number} << 32 | (ticket.index + 1);
+  }
+  GPUFS_DEVICE simt::atomic_ref<std::uint64_t> word() const { return cache::frames(mount_.cache).operation(frame_); }
+
+  const file_mount& mount_;
+  cache::frame_index frame_;
+};
+
+namespace detail {
+
+// A page's bytes beyond the end of the file. All lanes call.
+template <class Group>
+GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes, std::uint32_t page_nbytes) {
+  for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
+}
+
+// Brings what the host has answered to the read of a page into its frame. All lanes call. 0 or a negative errno.
+template <class Group>
+GPUFS_DEVICE int enter_answer(Group group, std::byte* frame, std::uint32_t page_nbytes, std::int64_t answered, std::uint32_t asked,
+                              const std::byte* payload) {
+  if (answered < 0) return static_cast<int>(answered);
+  const std::uint32_t there = answered < asked ? static_cast<std::uint32_t>(answered) : asked;
+  const int error = simt::copy_from_host(group, frame, payload, there);
+  zero_rest(group, frame, there, page_nbytes);
+  return error == 0 && there < asked ? -ESTALE : error;  // it was truncated
+}
+
+// Ends an operation whose answer has come, by one lane alone: slowly.
+inline GPUFS_DEVICE_COLD void end_operation_alone(const file_mount* mount, transport::ticket ticket, std::uint64_t token,
+                                                  std::uint32_t asked, std::int64_t answered, const std::byte* payload) {
+  const operation under_way(*mount, operation::frame_of(token));
+  if (!under_way.take(ticket)) return;  // it was given up
+  const cache::frames frames(mount->cache);
+  const int error =
+      enter_answer(simt::this_thread(), frames.data(operation::frame_of(token)), frames.page_nbytes(), answered, asked, payload);
+  under_way.end(operation::slot_of(token), error);
+}
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

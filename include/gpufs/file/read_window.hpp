@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several pages of one file on their way to a group at once: what a pread of many pages does from its first miss on, where host
+// threads bring pages in. docs/design/operations.md
+#pragma once
+#include "gpufs/file/page_operations.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+// The pages first, first + step, ..., last of a file: a group's part of a call, in the order in which it wants them. They are
+// counted from 0: places.
+struct page_run {
+  std::uint64_t first, last;
+  std::uint32_t step;
+
+  GPUFS_DEVICE std::uint64_t size() const { return (last - first) / step + 1; }
+  GPUFS_DEVICE std::uint64_t page(std::uint64_t place) const { return first + place * step; }
+};
+
+// The bytes that a call reads, and where to.
+struct byte_range {
+  std::byte* dst;
+  std::uint64_t begin, end;
+};
+
+// Copies what of the range lies in the page whose bytes are at `data`. All lanes call.
+template <class Group>
+GPUFS_DEVICE void copy_part(Group group, const byte_range& range, std::uint64_t page, std::uint32_t page_nbytes,
+                            const std::byte* data) {
+  const std::uint64_t page_begin = page * page_nbytes, page_end = page_begin + page_nbytes;
+  const std::uint64_t begin = range.begin > page_begin ? range.begin : page_begin;
+  const std::uint64_t end = range.end < page_end ? range.end : page_end;
+  simt::copy_bytes(group, range.dst + (begin - range.begin), data + (begin - page_begin), end - begin);
+}
+
+// Which page of a call failed, and why; or error == 0.
+struct page_failure {
+  std::uint64_t page;
+  int error;
+};
+inline constexpr int not_by_host = 1;  // in place of an error: no host thread reads the page, so it needs no window
+
+// Reads the pages of a run, each as soon as it is there. A lane keeps `depth` of them: the pages that it waits for, or could not
+// ask for yet. All lanes of a group within a warp call.
+template <class Group>
+class read_window {
+ public:
+  static constexpr std::uint32_t depth = Group::size() >= simt::warp_lanes ? 2 : Group::size() == 1 ? 8 : 4;
+
+  GPUFS_DEVICE read_window(Group group, const file_pages& of, const file_view& view, const page_run& run, const byte_range& range)
+      : group_(group), of_(of), mount_(*of.mount()), pages_(*of.cache()), view_(view), run_(run), range_(range), end_(run.size()) {
+    for (kept_page& each : kept_) each = {0, {}, state::none, false};
+    // So that a few groups leave room in a small cache.
+    const std::uint32_t share = pages_.pages().count() / 16 + 1;
+    most_ = share < depth * Group::size() ? share : depth * Group::size();
+  }
+
+  // The first page is pinned by the group; `got`: what its look-up gave, fill or under_way.
+  GPUFS_DEVICE page_failure read(const file_pages::cache_type::acquired& got) {
+    begin_first(got);
+    simt::deadline until(mount_.io_timeout_ns);
+    simt::backoff pause;
+    for (bool again = true;;) {
+      begin_next(again);
+      again = collect();
+      if (again) {
+        until = simt::deadline(mount_.io_timeout_ns);
+        pause.reset();
+      } else if (group_.any(keeps(state::asked) || keeps(state::found))) {
+        if (group_.any(until.expired())) {
+          give_up();
+          again = true;
+        } else {
+          pause();
+        }
+      } else if (group_.any(keeps(state::later))) {
+        read_one_later();
+        again = true;
+      } else if (next_ >= end_) {
+        return {run_.page(end_), error_};
+      }
+    }
+  }
+
+ private:
+  enum class state : std::uint32_t {
+    none,
+    asked,  // by us: pinned, and the operation's error is the call's
+    found,  // pinned; others bring it in, if it is not there
+    later,  // not pinned, as nothing was at hand to ask with
+  };
+  struct kept_page {
+    std::uint64_t place;
+    cache::frame_index frame;
+    state what;
+    bool waited;
+  };
+
+  GPUFS_DEVICE bool keeps(state what) const {
+    bool any = false;
+    for (const kept_page& each : kept_) any |= each.what == what;
+    return any;
+  }
+
+  GPUFS_DEVICE void begin_first(const file_pages::cache_type::acquired& got) {
+    using role = file_pages::cache_type::role;
+    bool sent = false;
+    if (got.what == role::fill) {
+      sent = by_leader(group_, [&] {
+        if (!operation::take_room(mount_)) return false;
+        const transport::ticket ticket = mount_requests(mount_).take_at_hand(ring_hint());
+        if (ticket.index == transport::no_slot) {
+          operation::give_room_back(mount_);
+          return false;
+        }
+        pages_.pages().pin_more(got.frame, 1);
+        send_operation(mount_, view_, run_.page(0), got.frame, ticket);
+        return true;
+      });
+    }
+    if (sent || got.what == role::under_way) {
+      if (group_.leader()) kept_[0] = {0, got.frame, sent ? state::asked : state::found, true};
+      return;
+    }
+    const int error = fill_frame(group_, mount_, pages_, view_, run_.page(0), got.frame);
+    if (error != 0) return fail(0, error);
+    give(0, got.frame);
+    if (group_.leader()) pages_.unpin(got.frame);
+  }
+
+  // Begins pages for which there is room in the window, and those that could not be begun before, if something may be at hand now.
+  // Waits for nobody.
+  GPUFS_DEVICE void begin_next(bool again) {
+    for (std::uint32_t i = 0; i < depth; ++i) {
+      kept_page& mine = kept_[i];
+      if (again && mine.what == state::later) begin(mine);
+      const std::uint32_t empty = group_.ballot(mine.what == state::none && i * Group::size() + group_.rank() < most_);
+      const std::uint64_t place = next_ + simt::count_lanes(empty & ((1u << group_.rank()) - 1));
+      if ((empty >> group_.rank() & 1) != 0 && place < end_) {
+        mine.place = place;
+        begin(mine);
+      }
+      next_ += simt::count_lanes(empty);
+      if (next_ > end_) next_ = end_;
+    }
+    group_.sync();
+  }
+
+  GPUFS_DEVICE void begin(kept_page& mine) const {
+    const std::uint64_t page = run_.page(mine.place);
+    mine.what = state::later;
+    mine.waited = false;
+    if (!is_read_by_host(mount_, view_, page << pages_.pages().page_shift())) return;
+    const begun got = begin_operation(mount_, view_, page, true, mine.frame);
+    if (got != begun::no_room) mine.what = got == begun::under_way ? state::asked : state::found;
+  }
+
+  // Ends what the host has answered, gives to the caller what is there, and lets go of what is not wanted any more. Whether there
+  // was any.
+  GPUFS_DEVICE bool collect() {
+    bool any = false;
+    for (kept_page& mine : kept_) {
+      operation_step step{};
+      const bool pinned = mine.what == state::asked || mine.what == state::found;
+      const bool wanted = pinned && mine.place < end_;
+      if (wanted) step = look_at_operation(mount_, mine.frame);
+      end_operations(group_, mount_, mine.frame, step);
+      const bool ready = wanted && step.what == operation_step::state::ready;
+      const bool failed = wanted && step.what == operation_step::state::failed;
+      for (std::uint32_t left = group_.ballot(ready); left != 0; left &= left - 1) {
+        const auto lane = simt::lowest_lane(left);
+        give(group_.shfl(mine.place, lane), group_.shfl(mine.frame, lane));
+      }
+      group_.sync();  // all lanes have read
+      if (ready && mine.what == state::found) note_found(mine.waited);
+      const bool ours = failed && (mine.what == state::asked || step.error == -ETIMEDOUT);
+      if (ready || failed || (pinned && !wanted)) {
+        pages_.unpin(mine.frame);
+        mine.what = failed && !ours ? state::later : state::none;
+      }
+      if (mine.what == state::later && mine.place >= end_) mine.what = state::none;
+      mine.waited = true;
+      fail_first(ours, mine.place, step.error);
+      any |= group_.any(ready || failed);
+    }
+    return any;
+  }
+
+  // Of those pages that cannot be read the first decides, and what is behind it is not wanted.
+  GPUFS_DEVICE void fail_first(bool failed, std::uint64_t place, int error) {
+    if (!group_.any(failed)) return;
+    const std::uint64_t first = group_.reduce_min(failed ? place : ~std::uint64_t{0});
+    const int its_error = group_.reduce_min(failed && place == first ? error : 0);
+    fail(first, its_error);
+  }
+  GPUFS_DEVICE void fail(std::uint64_t place, int error) {
+    if (place >= end_) return;
+    end_ = place;
+    error_ = error;
+  }
+
+  // Nothing has come for as long as the host may take.
+  GPUFS_DEVICE void give_up() {
+    for (kept_page& mine : kept_) {
+      const bool pinned = mine.what == state::asked || mine.what == state::found;
+      if (pinned) {
+        give_up_operation(mount_, mine.frame, view_.slot);
+        pages_.unpin(mine.frame);
+        mine.what = state::none;
+      }
+      fail_first(pinned, mine.place, -ETIMEDOUT);
+    }
+  }
+
+  // Reads the first of the pages for which nothing was at hand, as if it were the only one: waits for others, so nothing else is
+  // pinned.
+  GPUFS_DEVICE void read_one_later() {
+    std::uint64_t mine = ~std::uint64_t{0};
+    for (const kept_page& each : kept_) {
+      if (each.what == state::later && each.place < mine) mine = each.place;
+    }
+    const std::uint64_t place = group_.reduce_min(mine);
+    for (kept_page& each : kept_) {
+      if (each.what == state::later && each.place == place) each.what = state::none;
+    }
+    const cache::page_key key = cache::make_key(view_.cache_id, run_.page(place));
+    auto got = by_leader(group_, [&] { return acquire_elsewhere(of_, key); });
+    if (got.what >= file_pages::cache_type::role::fill) got = complete_missed(group_, of_, got);
+    if (got.error != 0) return fail(place, got.error);
+    give(place, got.frame);
+    if (group_.leader()) pages_.unpin(got.frame);
+  }
+
+  GPUFS_DEVICE void note_found(bool waited) const {
+    if (waited) {
+      count(file_table(mount_).counters(view_.slot).waits, 1);
+    } else {
+      count(of_.hits().hits, 1);
+    }
+  }
+
+  GPUFS_DEVICE void give(std::uint64_t place, cache::frame_index frame) const {
+    copy_part(group_, range_, run_.page(place), pages_.pages().page_nbytes(), pages_.pages().data(frame));
+    group_.sync();
+  }
+
+  Group group_;
+  const file_pages& of_;
+  const file_mount& mount_;
+  const file_pages::cache_type pages_;
+  const file_view& view_;
+  page_run run_;
+  byte_range range_;
+  std::uint32_t most_;
+  std::uint64_t next_ = 1;  // places before this were begun; the first is the caller's
+  std::uint64_t end_;       // places from here on are not wanted: the run's end, or the first that failed
+  int error_ = 0;
+  kept_page kept_[depth];
+};
+
+// Reads the pages of the run, of which the first was looked up: got.what is fill or under_way. All lanes of a group within a warp
+// call. Which page failed, and why; or error == 0; or not_by_host, and nothing was done.
+template <class Group>
+GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range range, page_run run,
+                                        file_pages::cache_type::acquired got) {
+  const file_mount& mount = *of.mount();
+  const file_pages::cache_type pages(*of.cache());
+  const file_view view = by_leader(group, [&] {
+    file_view v = of.view();
+    v.cache_id = cache::cache_id_of(pages.pages().load_key(got.frame));  // as in complete_missed
+    return v;
+  });
+  const bool by_host =
+      view.error == 0 && by_leader(group, [&] { return is_read_by_host(mount, view, run.first << pages.pages().page_shift()); });
+  if (!by_host) return {run.first, not_by_host};
+  read_ahead(group, mount, view, run.last);
+  return read_window<Group>(group, of, view, run, range).read(got);
+}
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs
