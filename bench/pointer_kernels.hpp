@@ -48,14 +48,6 @@ struct mapped_file {
   }
 };
 
-// The same by pointers of map_sequential.
-struct walked_file : mapped_file {
-  template <class T>
-  GPUFS_DEVICE auto at(std::uint64_t offset) const {
-    return gpufs::map_sequential<const T>(gpufs::this_warp(), gpufs::file(fs, number), static_cast<std::int64_t>(offset));
-  }
-};
-
 // No pointers: pages are had by map_page, one after the other, and read in place (in the paper, by gmmap).
 struct called_file {
   gpufs::mount_ref fs;

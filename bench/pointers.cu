@@ -15,7 +15,7 @@
 // Today's compiler unrolls that for raw pointers; _untiled: against raw loops that are not unrolled. _by_blocks: from 1 block up
 // (its Figure 6). The paper's kernels had no page cache behind the pointers; these link to pages of 4 KiB. ap_minor: each warp
 // reads 4 bytes a lane of each of 512 pages, moving its pointer from page to page; against map_page and unmap_page of each (its
-// Table III, where gmmap was the baseline). _sequential: the same through map_sequential. ap_major: as bench/cold.cu, through
+// Table III, where gmmap was the baseline). ap_major: as bench/cold.cu, through
 // pointers, which read all of each page. ap_gather: every thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu;
 // _four: four at a time by p.gather. ap_registers: what a pointer adds to the copy kernels, with the same launch bounds; the worst
 // of the three.
@@ -110,7 +110,6 @@ class pointers : public pointer_runs {
     works("ap_workloads_4", std::uint32_t{});
     works("ap_workloads_16", vec16{});
     if (args_.wants("ap_minor")) minor("ap_minor", cache, mapped, out);
-    if (args_.wants("ap_minor_sequential")) minor("ap_minor_sequential", cache, walked_file{mapped}, out);
     if (args_.wants("ap_gather")) read_elements<false>("ap_gather", "a random 8-byte element a thread", cache.fs, raw, mapped, out);
     if (args_.wants("ap_gather_four"))
       read_elements<true>("ap_gather_four", "four random 8-byte elements a thread", cache.fs, raw, mapped, out);
@@ -253,7 +252,7 @@ int main(int argc, char** argv) {
     if (args.wants_any({"ap_read_latency", "ap_read_inc_latency", "ap_read_latency_l1", "ap_read_inc_latency_l1"}))
       bench.latency(out);
     if (args.wants_any({"ap_copy_4", "ap_copy_8", "ap_copy_16", "ap_workloads_4", "ap_workloads_16", "ap_workloads_4_by_element",
-                        "ap_workloads_16_by_element", "ap_minor", "ap_minor_sequential", "ap_gather", "ap_gather_four"}))
+                        "ap_workloads_16_by_element", "ap_minor", "ap_gather", "ap_gather_four"}))
       bench.hits(out);
     if (args.wants("ap_major")) bench.major(out);
     return out.finish();

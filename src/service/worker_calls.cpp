@@ -189,7 +189,7 @@ void worker::note_written(const store::path_status& lost, std::uint64_t& place, 
 }
 
 // A path's status, and where its file is open for writing.
-int worker::status_of(const std::string& path, bool link, reply& out) {
+int worker::status_of(const std::string& path, reply& out) {
   store::path_status status;
   std::uint64_t place = 0, before = 0;
   bool none = false;
@@ -197,7 +197,7 @@ int worker::status_of(const std::string& path, bool link, reply& out) {
   // writing before we looked. (Who is closed as often as this may say what it had at the last look.)
   for (int i = 0; i < 10; ++i) {
     const std::uint64_t nclosed = core_.open.nwritten_closed();
-    const int error = core_.files->status(path, link, &status);
+    const int error = core_.files->status(path, false, &status);
     if (error < 0) return error;
     place = out.pull_base = 0;
     note_written(status, place, out.pull_base);
@@ -216,7 +216,7 @@ int worker::status_of(const std::string& path, bool link, reply& out) {
 
 void worker::call_on_path(const work& w, const std::string& path) {
   const bool reads = w.op == opcode::stat || w.op == opcode::read_dir;
-  const std::uint32_t known = w.op == opcode::unlink ? unlink_directory : w.op == opcode::stat ? stat_link : 0;
+  const std::uint32_t known = w.op == opcode::unlink ? unlink_directory : 0;
   if (!reads && !core_.options.writable) return fail(w, path, EROFS, "the mount may not write");
   if ((w.flags & ~known) != 0) return fail(w, path, EINVAL, "flags " + std::to_string(w.flags));
   reply out{};
@@ -250,7 +250,7 @@ void worker::call_on_path(const work& w, const std::string& path) {
         out.result = files.make_directory(path, w.mode);
         break;
       case opcode::stat:
-        out.result = status_of(path, (w.flags & stat_link) != 0, out);
+        out.result = status_of(path, out);
         break;
       default:
         out.file_nbytes = w.offset;

@@ -5,6 +5,7 @@
 
 #include "gpufs/store/nil_store.hpp"
 #include "pointer/pointer_fixture.hpp"
+#include "pointer/sequential_access.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {

@@ -5,6 +5,7 @@
 
 #include "file/harness.hpp"
 #include "gpufs/gpufs.hpp"
+#include "pointer/sequential_access.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {

@@ -181,57 +181,6 @@ TEST_F(ptr_error, of_a_closed_file_finds_what_is_cached) {
   EXPECT_TRUE(log_has("pointer to 'f' at offset " + std::to_string(7 * page) + ": Bad file descriptor"));
 }
 
-struct checked_kernel : pointer_job {
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = this_warp();
-    constexpr auto check = map_flags::check_access;
-    const file f = open(warp, fs, path);
-    const auto p = map<const std::uint32_t>(warp, f, 0, to_the_end, check);
-    (void)p[5 * per_page];
-    const reader q = p;
-    (void)*q;  // in the cache
-    auto w = map<std::uint32_t>(this_thread(), f, 4 * thread(), 1, check | map_flags::private_changes);
-    *w = 77;
-    warp.sync();
-    mine()[0] = *w;
-    mine()[1] = pins();
-    warp.sync();
-    w.unlink();
-    close(warp, f);
-    mine()[2] = p[5 * per_page + 1];  // linked
-    mine()[3] = p[1];
-    mine()[4] = p.fault_in();
-    mine()[5] = *w;
-    *w = 78;
-    mine()[6] = discard(this_thread(), w);
-    struct straddling {
-      std::uint32_t a, b, c;
-    };
-    const ptr<const straddling> s(p.mapped(), {0, 3 * page}, {});
-    mine()[7] = (s + page / 12).fault_in();
-  }
-};
-
-TEST_F(ptr_error, a_mapping_can_check_that_its_file_is_open) {
-  expect_leftovers("a page changed through a private mapping");
-  for (std::uint64_t seed = 1; seed <= fewer(10); ++seed) {
-    schedule.seed = seed;
-    run<checked_kernel>(1, 32);
-    for (unsigned t = 0; t < 32; ++t) {
-      EXPECT_EQ(result(t, 0), 77);
-      EXPECT_EQ(result(t, 1), 96);
-      EXPECT_EQ(result(t, 2), word_at(5 * per_page + 1));
-      EXPECT_EQ(result(t, 3), 0);
-      EXPECT_EQ(result(t, 4), -EBADF);
-      EXPECT_EQ(result(t, 5), 0);
-      EXPECT_EQ(result(t, 6), -EBADF);
-      EXPECT_EQ(result(t, 7), -EBADF);
-    }
-    EXPECT_EQ(fs().counters().fault_errors, seed * 5 * 32);
-  }
-  EXPECT_TRUE(log_has("at offset 4: Bad file descriptor"));
-}
-
 // A pointer to write through, made from what a read-only one tells.
 struct forged_kernel : pointer_job {
   GPUFS_DEVICE void operator()() const {

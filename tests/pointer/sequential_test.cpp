@@ -2,6 +2,7 @@
 // Pointers of map_sequential, which link to runs of pages from the first fault on: what they read, what they hold, and that it is
 // all given back, however lanes leave.
 #include "pointer/pointer_fixture.hpp"
+#include "pointer/sequential_access.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walks: how many pages a pointer links to once it is seen to go from page to page, that it gives all of them back, and for_each_n.
 #include "pointer/pointer_fixture.hpp"
+#include "pointer/sequential_access.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {

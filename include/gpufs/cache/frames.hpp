@@ -54,7 +54,7 @@ class frames {
 
   // Of a frame that is being filled: what fills it in nobody's name, so that anybody may end it. 0: a group fills it, or nobody.
   GPUFS_DEVICE simt::atomic_ref<std::uint64_t> operation(frame_index f) const {
-    return simt::atomic_ref<std::uint64_t>(operations_of(storage_)[static_cast<std::uint32_t>(f)]);
+    return simt::atomic_ref<std::uint64_t>((storage_.states - storage_.nframes)[static_cast<std::uint32_t>(f)]);
   }
 
   // The frame of a page's own choice: pages side by side choose frames side by side. Who looks a page up looks there first.

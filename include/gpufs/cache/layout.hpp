@@ -94,7 +94,7 @@ struct frame_storage {
 static_assert(sizeof(frame_storage) == 40 && offsetof(frame_storage, states) == 0 && offsetof(frame_storage, keys) == 8);
 static_assert(offsetof(frame_storage, data) == 16 && offsetof(frame_storage, nframes) == 24);
 static_assert(offsetof(frame_storage, page_shift) == 28 && offsetof(frame_storage, reciprocal) == 32);
-// A word a frame: what fills it in nobody's name, or 0 (file/operation.hpp).
+// Host code's: a word a frame, what fills it in nobody's name, or 0 (file/operation.hpp). Device code: frames::operation.
 constexpr std::uint64_t* operations_of(const frame_storage& frames) { return frames.states - frames.nframes; }
 constexpr std::uint32_t reciprocal_of(std::uint32_t nframes) {
   const std::uint64_t whole = (std::uint64_t{1} << 32) / nframes;

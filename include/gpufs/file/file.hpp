@@ -237,7 +237,7 @@ GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset)
 // or not for reading; a file that did not open gives the error of its open), -EINVAL (offset < 0), -EOVERFLOW, -EFAULT, -EIO,
 // -ESTALE (the file changed since it was opened, or is being written by this mount; docs/guide/writing.md, "Files and versions"),
 // -ENOMEM, -EMFILE (a page of it has 2^23 pins, by map_page or pointers), -ETIMEDOUT.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE std::int64_t pread(Group group, const file& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
   const simt::group_call call(group, "pread(file, mount, dst, nbytes, offset)", opened.number(), opened.entry(),
                               simt::memory_of_all{dst, nbytes}, nbytes, offset);
@@ -249,7 +249,7 @@ GPUFS_DEVICE std::int64_t pread(Group group, const file& opened, void* dst, std:
 // Maps the page that holds `offset`: it is pinned in the cache, and does not move, until unmap_page. The page's error() is 0
 // or as pread's, and -ENXIO at or beyond the end of the file. A group that maps more pages than the cache has frames gets
 // -ENOMEM after frame_timeout.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE page map_page(Group group, const file& opened, std::int64_t offset) {
   const simt::group_call call(group, "map_page(file, mount, offset)", opened.number(), opened.entry(), offset);
   if (opened.error() != 0) [[unlikely]] {
@@ -262,7 +262,7 @@ GPUFS_DEVICE page map_page(Group group, const file& opened, std::int64_t offset)
 
 // Gives a mapped page back; its data() must not be used after. 0, or -EINVAL when the page is not mapped (any more). Unmapping a
 // copy of a page that was unmapped is noticed unless somebody has its frame pinned just then: then their pin is taken.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
   const simt::group_call call(group, "unmap_page(page)", mapped.data_);
   if (mapped.number_ < 0 || mapped.data_ == nullptr) return -EINVAL;
@@ -280,7 +280,7 @@ GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
 
 // What was known of the file when it was opened, and the size of one that is open for writing as it is now: no host call. Each
 // lane's *out is written. 0, or -EBADF, -EFAULT, or the error of a file that did not open.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int fstat(Group group, const file& opened, file_status* out) {
   const simt::group_call call(group, "fstat(file, mount)", opened.number(), opened.entry());
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);

@@ -83,9 +83,9 @@ class page {
  private:
   template <class Group, class Pages>
   friend GPUFS_DEVICE page detail::map_page_by(Group group, const Pages& of, std::int64_t offset);
-  template <class Group>
+  template <simt::group Group>
   friend GPUFS_DEVICE page map_page(Group group, const file& opened, std::int64_t offset);
-  template <class Group>
+  template <simt::group Group>
   friend GPUFS_DEVICE int unmap_page(Group group, page& mapped);
 
   const std::byte* data_;

@@ -9,7 +9,7 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
 class writable_page;
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how = durability::stable);
 
 // A page mapped for writing: it stays where it is until unmap_page. Plain loads and stores through data() are allowed. Made by
@@ -22,11 +22,11 @@ class writable_page {
   GPUFS_DEVICE std::uint32_t nbytes() const { return nbytes_; }
 
  private:
-  template <class Group>
+  template <simt::group Group>
   friend GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, std::int64_t offset);
-  template <class Group>
+  template <simt::group Group>
   friend GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how);
-  template <class Group>
+  template <simt::group Group>
   friend GPUFS_DEVICE int unmap_page(Group group, writable_page& mapped);
 
   std::byte* data_;
@@ -239,7 +239,7 @@ GPUFS_DEVICE int unmap_written(Group group, const file_mount* mount, cache::fram
 // by pwrite, by msync and unmap_page: every byte that has another value than it had when the page was mapped by the first of them,
 // or was noted by one of them. A file that must grow does so by ftruncate before. The page's error() is 0, or as map_page's, and
 // -EBADF for a file that is not open for writing. Several groups may map a page and store to different bytes of it.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, std::int64_t offset) {
   const simt::group_call call(group, "map_page_to_write(file, mount, offset)", opened.number(), opened.entry(), offset);
   writable_page result{};
@@ -262,7 +262,7 @@ GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, st
 
 // Brings what was stored into the page, and all else that was written to its file, to the host, as fsync does: its results, and
 // -EINVAL when the page is not mapped.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how) {
   const simt::group_call call(group, "msync(page, how)", mapped.data_, how);
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
@@ -272,7 +272,7 @@ GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how) {
 // Gives a mapped page back; its data() must not be used after. What was stored is written with the next fsync or close, or earlier.
 // 0; -EINVAL when the page is not mapped (any more); -EBADF when its file was closed before, and what was stored is lost; or
 // -ETIMEDOUT, the same, when a truncation took too long.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int unmap_page(Group group, writable_page& mapped) {
   const simt::group_call call(group, "unmap_page(page)", mapped.data_);
   if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;

@@ -28,7 +28,7 @@ inline GPUFS_DEVICE_COLD int close_written(const file_mount* mount, written_file
 // writing, first brings all that was written to it to the host's page cache, as fsync does, and tells as it does what went wrong
 // with it; the file is closed nevertheless. 0, -EBADF, or fsync's. Opens of one path share a number, so nobody can tell whose is
 // closed: who closes twice closes for another, whose calls then give -EBADF.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int close(Group group, const file& opened) {
   const simt::group_call call(group, "close(file, mount)", opened.number(), opened.entry());
   group.sync();  // no lane still uses it
@@ -90,7 +90,7 @@ GPUFS_DEVICE file open_path(Group group, const mount_ref& fs, Path path, int fla
 // -ENFILE (mount_options::max_open_files), -EMFILE (descriptors of the process, RLIMIT_NOFILE: files open for writing keep theirs),
 // -EFBIG (2^32 pages or more), -EFAULT (no path), what store/posix_store.hpp lists,
 // -ETIMEDOUT.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE file open(Group group, const mount_ref& fs, const char* path, int flags = O_RDONLY) {
   const simt::group_call call(group, "open(mount, path, flags)", fs.get(), path, flags);
   return detail::open_path(group, fs, path, flags);

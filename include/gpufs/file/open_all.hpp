@@ -17,7 +17,7 @@ inline namespace GPUFS_MACHINE {
 // `directory` is relative to the mount's root, which null, "" and "." stand for; with a name it is one path of at most 4095 bytes.
 // The directory, the names (NUL-terminated) and both arrays are in memory that the device can read, and write `numbers`; what lanes
 // of the group have written there is seen. A name may be there twice: each of the two opens must be closed.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE bool open_all(Group group, const mount_ref& fs, const char* directory, const char* const* names, std::uint32_t n,
                            int flags, file_number* numbers) {
   const simt::group_call call(group, "open_all(mount, directory, names, n, flags, numbers)", fs.get(), directory,
@@ -36,7 +36,7 @@ GPUFS_DEVICE bool open_all(Group group, const mount_ref& fs, const char* directo
 // Closes the files with these numbers, as close(group, file) does; negative numbers, of files that did not open, are passed over.
 // results[i], where given, becomes 0 or the negative errno of close. True when all of these are 0. Of files open for writing, each
 // lane writes one back alone: where much was written, fsync by the group comes first.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE bool close_all(Group group, const mount_ref& fs, const file_number* numbers, std::uint32_t n, int* results = nullptr) {
   const simt::group_call call(group, "close_all(mount, numbers, n, results)", fs.get(),
                               simt::memory_of_all{numbers, n * sizeof *numbers}, n,
@@ -54,7 +54,7 @@ GPUFS_DEVICE bool close_all(Group group, const mount_ref& fs, const file_number*
 // The names of files, that is of all but directories, in what read_directory has given: names[0], names[1], ... point to them, at
 // most `most`; what their service::dir_entry says of each lies before it (names[i] - sizeof(service::dir_entry)). How many there
 // are.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE std::uint32_t file_names(Group group, const void* entries, std::int64_t nbytes, const char** names,
                                       std::uint32_t most) {
   const simt::group_call call(group, "file_names(entries, nbytes, names, most)", simt::memory_of_all{entries}, nbytes,

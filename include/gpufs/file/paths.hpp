@@ -103,14 +103,14 @@ GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, s
 // Removes a file's name, as unlink(2). Who has it open keeps it, and what they write; the path's next open is another file's. 0,
 // -EISDIR, or one of the common errors. (Opens for reading know a path by its spelling: by another one they may still share the
 // removed file, where somebody has that open.)
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int unlink(Group group, const mount_ref& mount, const char* path) {
   const simt::group_call call(group, "unlink(mount, path)", mount.get(), path);
   return detail::remove(group, mount, path, 0);
 }
 
 // Removes an empty directory. 0, -ENOTEMPTY, or one of the common errors.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
   const simt::group_call call(group, "rmdir(mount, path)", mount.get(), path);
   return detail::remove(group, mount, path, service::unlink_directory);
@@ -120,7 +120,7 @@ GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
 // already, nothing is done. Who has either open keeps it, and a file that is open for writing is the same one under its new name:
 // opens of it share what is written. 0, -EISDIR, -ENOTEMPTY, -EINVAL (a directory into itself), or one of the common
 // errors.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, const char* to) {
   const simt::group_call call(group, "rename(mount, from, to)", mount.get(), from, to);
   group.sync();
@@ -130,7 +130,7 @@ GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, c
 }
 
 // Makes a directory with `mode` less the process's umask. 0, -EEXIST, or one of the common errors.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int mkdir(Group group, const mount_ref& mount, const char* path, std::uint32_t mode = 0777) {
   const simt::group_call call(group, "mkdir(mount, path, mode)", mount.get(), path, mode);
   return detail::by_leader(group, [&] {
@@ -186,7 +186,7 @@ inline GPUFS_DEVICE_COLD status_answer ask_status(const file_mount* mount, const
 
 // A path's status; of a file that is open for writing, by whatever path, with the size that counts. Each lane's *out is written. 0
 // or one of the common errors. `path` may be "." for the root.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, file_status* out) {
   const simt::group_call call(group, "stat(mount, path)", mount.get(), path);
   const detail::status_answer got =
@@ -203,7 +203,7 @@ GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, fil
 // KiB). *position: 0 for the first ones; then the call moves it on, for each lane its own copy, all equal. Bytes written; 0: no
 // more; -EINVAL: not even one fits (40 to 288 bytes); or one of the common errors. `path` may be
 // "." for the root.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, const char* path, void* out, std::uint32_t nbytes,
                                          std::int64_t* position) {
   if (out == nullptr || position == nullptr) return -EFAULT;

@@ -119,7 +119,7 @@ GPUFS_DEVICE_COLD void drop_pages(Group group, const file_mount* mount, file_vie
 // other pages are on their way. A read of any of them is right in any case, and waits for no page longer than it would without.
 // 0, or a negative errno: -EBADF and what the open of a file that did not open gave, -EINVAL (offset < 0), -EOVERFLOW. That a page
 // could not be read, a later read tells, which asks anew.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int prefetch(Group group, const file& opened, std::int64_t offset, std::size_t nbytes) {
   const simt::group_call call(group, "prefetch(file, offset, nbytes)", opened.number(), opened.entry(), offset, nbytes);
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
@@ -141,7 +141,7 @@ struct pending_read {
 
 // Begins a read of up to nbytes at `offset` into dst: a prefetch, and the arguments of the pread that `wait` makes. Nothing is
 // written to dst before `wait`, and errors are told there. The file must stay open until then.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE pending_read read_async(Group group, const file& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
   const simt::group_call call(group, "read_async(file, dst, nbytes, offset)", opened.number(), opened.entry(),
                               simt::memory_of_all{dst, nbytes}, nbytes, offset);
@@ -152,7 +152,7 @@ GPUFS_DEVICE pending_read read_async(Group group, const file& opened, void* dst,
 // Whether `wait` would wait for no host thread, as far as can be seen now. Waits for nobody, and moves the read on: it enters what
 // the host has answered, and asks for what could not be asked for before, or was evicted. A read that would give an error is ready.
 // The range must be smaller than the cache: of a larger one, all pages are never there together.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE bool ready(Group group, const pending_read& pending) {
   const simt::group_call call(group, "ready(pending)", pending.from.number(), pending.dst, pending.nbytes, pending.offset);
   if (pending.from.error() != 0) return true;
@@ -163,7 +163,7 @@ GPUFS_DEVICE bool ready(Group group, const pending_read& pending) {
 }
 
 // Reads: what pread(group, file, dst, nbytes, offset) gives, with all of its errors.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE std::int64_t wait(Group group, const pending_read& pending) {
   return pread(group, pending.from, pending.dst, pending.nbytes, pending.offset);
 }
@@ -180,7 +180,7 @@ enum class advice : std::uint32_t {
 // Tells what readers of the file will do with nbytes at `offset`; 0 bytes: up to the end of the file. normal, random and sequential
 // are of the whole file, whatever the range is, and of all who have it open for reading in this mount, until it is closed by the
 // last. No advice changes what reads give. 0 or as prefetch, and -EINVAL: no such advice.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, std::size_t nbytes, advice what) {
   const simt::group_call call(group, "advise(file, offset, nbytes, advice)", opened.number(), opened.entry(), offset, nbytes, what);
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);

@@ -367,7 +367,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const file_mount* mount, file_view v
 // -EINVAL (offset < 0), -EOVERFLOW, -EFBIG (2^32 pages; what RLIMIT_FSIZE forbids comes with fsync), -EFAULT, and of a page's
 // reading in what pread gives. Errors of writing back come with the next fsync or close. With O_APPEND, too, it writes at `offset`,
 // as POSIX has it: see append.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
   const simt::group_call call(group, "pwrite(file, mount, src, nbytes, offset)", opened.number(), opened.entry(),
                               simt::memory_of_all{src, nbytes}, nbytes, offset);
@@ -387,7 +387,7 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
 // Writes nbytes at the end of the file, which it moves on first, so that no two appends of this mount overlap: the offset at which
 // they lie, or a negative errno as pwrite's. If a page could not be had, zeros stay in its place if others append behind it; else
 // the file may end before it when it is closed. Until it returns, readers may see zeros where its bytes will be.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* src, std::size_t nbytes) {
   const simt::group_call call(group, "append(file, mount, src, nbytes)", opened.number(), opened.entry(),
                               simt::memory_of_all{src, nbytes}, nbytes);
@@ -416,7 +416,7 @@ GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* sr
 // Brings all that was written to the file, by any group and before the call, to the host, as far as `how` says, and tells of what
 // went wrong since the last fsync or close: 0 or the first error (-ENOSPC, -EDQUOT, -EIO, -EROFS, ...), once. What could not be
 // written is not tried again. -EBADF: not open for writing.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durability::stable) {
   const simt::group_call call(group, "fsync(file, mount, how)", opened.number(), opened.entry(), how);
   if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
@@ -427,7 +427,7 @@ GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durabil
 // open for writing), -EINVAL, -EFBIG, -ETIMEDOUT, and what ftruncate(2) gives; then what was to be cut is gone here, and the file
 // may have it still. Waits for writes that go on, and later ones wait for it. What was stored into mapped pages beyond nbytes, and
 // neither synced nor unmapped, is lost.
-template <class Group>
+template <simt::group Group>
 GPUFS_DEVICE int ftruncate(Group group, const file& opened, std::int64_t nbytes) {
   const simt::group_call call(group, "ftruncate(file, mount, nbytes)", opened.number(), opened.entry(), nbytes);
   group.sync();

@@ -23,7 +23,6 @@ inline constexpr int open_flags_to_read =
 inline constexpr int open_flags_to_write = O_CREAT | O_TRUNC | O_APPEND | O_EXCL | static_cast<int>(open_write_once);
 
 inline constexpr std::uint32_t unlink_directory = 1;
-inline constexpr std::uint32_t stat_link = 1;  // stat: a symbolic link itself
 
 // An entry of a directory as read_dir gives it: this, then the name's bytes and a NUL, then up to the next multiple of 8 anything.
 // Its file's status may be from a moment before or after the others'.

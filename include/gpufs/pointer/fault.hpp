@@ -217,10 +217,10 @@ class warp_access {
  public:
   GPUFS_DEVICE explicit warp_access(mapping_name name) : entry_(entry_of(name) + simt::processor_id() % mapping_copies) {}
 
-  // Whether lanes of a warp, all here together, may use one: those of a mapping that checks ask for more. All of them call.
+  // Whether lanes of a warp, all here together, may use one. All of them call.
   GPUFS_DEVICE static bool possible(simt::some_lanes lanes, mapping_name name) {
     if (lanes.mask() != ~0u) return false;
-    return simt::this_warp().all(simt::this_warp().broadcast(name) == name && is_mapping(name) && !checks_access(name));
+    return simt::this_warp().all(simt::this_warp().broadcast(name) == name && is_mapping(name));
   }
 
   // The frames of linked pages.

@@ -4,7 +4,7 @@
 // time whether it may fault, and no load passes a possible fault. (As an algorithm over segmented iterators does: M. Austern,
 // 1998.)
 #pragma once
-#include "gpufs/pointer/sequential.hpp"
+#include "gpufs/pointer/map.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

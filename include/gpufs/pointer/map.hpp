@@ -15,9 +15,6 @@ enum class map_flags : std::uint32_t {
   // An access that fails stops the kernel; the mount's log says which. Default: it reads zeros, or writes nothing, and is logged. A
   // mapping that is refused is logged, too, and the first access through its pointer stops the kernel.
   stop_on_error = 2,
-  // Each fault (an access that finds the pointer not linked to its page) asks whether the file is still open, and fails with -EBADF
-  // when it is not, also where the page is in the cache. After ActivePointers' permission checks. Faults take the slow path.
-  check_access = 4,
 };
 GPUFS_HOST_DEVICE constexpr map_flags operator|(map_flags a, map_flags b) {
   return static_cast<map_flags>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -68,9 +65,7 @@ GPUFS_DEVICE made_mapping try_mapping(const file_mount& mount, const pointer_lay
   return {(mapping_table(mount, pointers).*find)(key), {begin, end}};
 }
 GPUFS_DEVICE mapping_name with_flags(mapping_name name, map_flags flags) {
-  const std::uint64_t bits =
-      (has(flags, map_flags::stop_on_error) ? mapping_stops : 0) | (has(flags, map_flags::check_access) ? mapping_checks : 0);
-  return static_cast<mapping_name>(static_cast<std::uint64_t>(name) | bits);
+  return static_cast<mapping_name>(static_cast<std::uint64_t>(name) | (has(flags, map_flags::stop_on_error) ? mapping_stops : 0));
 }
 // What is left where no mapping was found, or (made) an error. One function for pointers of all types, so that kernels that map
 // several of them do not each have it several times.
@@ -139,7 +134,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64
 // count below -1, private with a handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the
 // file not open for writing); -ENFILE (too many open files have pointers, or their views: mount_options::max_mappings);
 // -ETIMEDOUT (who had begun to enter the mapping came to no end).
-template <class T, class Group, class Handler = no_handler>
+template <class T, simt::group Group, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const file& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,
                                              const Handler& handler = {}) {
@@ -149,9 +144,9 @@ GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const file& opened, st
 // Drops what private mappings have changed in the pages of p's mapping, and unlinks p: later accesses find what the file has. All
 // lanes of the group call. 0; -EINVAL when the mapping is not private; -EBUSY when a pointer was linked to some page (of
 // several, where its warp walks), which keeps its changes (each pinned page is asked for 1 ms, as a look-up may pin it for a
-// moment); or -EBADF when the file was closed (and, without check_access, its mapping given to another). Without this, changed
-// pages stay in the cache as long as the mount.
-template <class Group, class T, class Access>
+// moment); or -EBADF when the file was closed, and its mapping given to another. Without this, changed pages stay in the cache as
+// long as the mount.
+template <simt::group Group, class T, class Access>
 GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   p.unlink();
   group.sync();

@@ -19,10 +19,8 @@ inline constexpr std::uint64_t mapping_generation_mask = 0x7fff;
 
 GPUFS_DEVICE bool is_mapping(mapping_name name) { return static_cast<std::int64_t>(name) > 0; }
 inline constexpr std::uint64_t mapping_shift_mask = 31;
-inline constexpr std::uint64_t mapping_stops = 32;   // an access that fails stops the kernel
-inline constexpr std::uint64_t mapping_checks = 64;  // each fault asks whether the file is open
+inline constexpr std::uint64_t mapping_stops = 32;  // an access that fails stops the kernel
 static_assert(alignof(mapping_entry) == 128);
-GPUFS_DEVICE bool checks_access(mapping_name name) { return (static_cast<std::uint64_t>(name) & mapping_checks) != 0; }
 GPUFS_DEVICE mapping_entry* entry_of(mapping_name name) {
   constexpr std::uint64_t address_mask = ((std::uint64_t{1} << mapping_address_bits) - 1) & ~(alignof(mapping_entry) - 1);
   return reinterpret_cast<mapping_entry*>(static_cast<std::uint64_t>(name) & address_mask);
@@ -33,9 +31,8 @@ GPUFS_DEVICE std::uint32_t page_shift_of(mapping_name name) {
 
 // Whether two names are of one mapping, or of none.
 GPUFS_DEVICE bool same_mapping(mapping_name a, mapping_name b) {
-  constexpr std::uint64_t flags = mapping_stops | mapping_checks;
   if (!is_mapping(a)) return !is_mapping(b);
-  return ((static_cast<std::uint64_t>(a) ^ static_cast<std::uint64_t>(b)) & ~flags) == 0;
+  return ((static_cast<std::uint64_t>(a) ^ static_cast<std::uint64_t>(b)) & ~mapping_stops) == 0;
 }
 
 // In place of a name: why there is none (an errno is above -4096), and whether to use it stops the kernel all the same.
@@ -203,9 +200,7 @@ GPUFS_DEVICE bool is_current(mapping_name name) {
 // Why there is nothing behind a name, or 0: there is.
 GPUFS_DEVICE int check_name(mapping_name name) {
   if (!is_mapping(name)) return error_of(name) != 0 ? error_of(name) : -EFAULT;
-  if (!is_current(name)) return -EBADF;
-  const mapping_entry& from = *entry_of(name);
-  return checks_access(name) && !file_table(*from.hit.mount).is_open(file_number{from.number}) ? -EBADF : 0;
+  return is_current(name) ? 0 : -EBADF;
 }
 
 // The part of a file that a pointer may access.

@@ -3,6 +3,7 @@
 // group, the same one by all; they need not have converged before. A collective orders memory among the group: what a member
 // wrote or acquired before it is seen by all members after it. The CPU machine names the lanes that break these rules.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -22,6 +23,18 @@ inline namespace GPUFS_MACHINE {
 // What shfl and broadcast carry.
 template <class T>
 concept exchangeable = std::is_trivially_copyable_v<T> && sizeof(T) <= 64;
+
+// Threads that make a call together: this_thread(), this_tile<N>(), this_warp(), this_block(). All of them call, with equal
+// arguments.
+template <class G>
+concept group = std::is_trivially_copyable_v<G> && requires(const G& g) {
+  { g.rank() } -> std::convertible_to<unsigned>;
+  { g.size() } -> std::convertible_to<unsigned>;
+  { g.leader() } -> std::same_as<bool>;
+  { g.any(true) } -> std::same_as<bool>;
+  { g.broadcast(0) } -> std::same_as<int>;
+  g.sync();
+};
 
 // N consecutive lanes of a warp, aligned to N. Ranks are 0 .. N-1. Operations of tile<1> cost nothing.
 template <unsigned N>

@@ -83,5 +83,9 @@ GPUFS_DEVICE void use(ptr<const int> r, ptr<int> w, ptr<float> f, ptr<packed_pai
   ptr<int&> reference;
 #elif CASE == 22
   (void)gpufs::map<const int>(gpufs::this_warp(), opened, 0, 1, gpufs::map_flags::none, needs_a_key{1});
+#elif CASE == 23
+  (void)gpufs::open(gpufs::simt::lane_id(), gpufs::mount_ref(), "f");
+#elif CASE == 24
+  (void)gpufs::pread(gpufs::simt::some_lanes(1), opened, nullptr, 0, 0);
 #endif
 }
