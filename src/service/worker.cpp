@@ -471,6 +471,10 @@ void worker::fail(const work& w, std::string_view path, int error, std::string_v
   tally::add(counts_.errors);
   core_.log.count(error);
   if (error != ESHUTDOWN) core_.log.add(name_of(w.op), path, error, text);
+  refuse(w, error);
+}
+
+void worker::refuse(const work& w, int error) {
   reply out{};
   out.result = -error;
   answer(w, out);

@@ -112,6 +112,8 @@ class worker {
   void close_file(const work& w);
 
   void fail(const work& w, int error, std::string_view text = {});
+  // The same, and nobody is told.
+  void refuse(const work& w, int error);
   void fail_read(const work& w, int error, std::string_view text = {});
   void fail(const work& w, std::string_view path, int error, std::string_view text);
   void answer(const work& w, const reply& out);

@@ -208,9 +208,12 @@ inline void check_counters(const trial& t, const mount_counters& c, const tally&
     EXPECT_LE(touched, sum.pages + (staged ? c.host_opens : 0))
         << c.hits << " hits, " << c.faults << " faults, " << c.waits << " waits";
   }
-  if (!sum.ahead) EXPECT_EQ(c.allocations, c.faults);
   EXPECT_GE(c.allocations, c.faults + c.under_way);
-  EXPECT_EQ(c.allocations - c.evictions, t.nframes - c.free_frames);
+  EXPECT_GE(c.allocations - c.evictions, t.nframes - c.free_frames);
+  if (!sum.ahead) {  // no fill fails but of pages that are asked for just before the last close
+    EXPECT_EQ(c.allocations, c.faults);
+    EXPECT_EQ(c.allocations - c.evictions, t.nframes - c.free_frames);
+  }
   EXPECT_EQ(c.bytes_filled, c.faults * t.options.page_nbytes);
   EXPECT_EQ(c.bytes_read, sum.bytes);
   EXPECT_EQ(c.errors, sum.errors);

@@ -40,7 +40,9 @@ class clock_rings {
         count_taken(ring);
         return {f, true, false, false};
       }
-      transient |= (now & (frame_state::filling | frame_state::claimed)) != 0;
+      // An operation's frame stays until somebody ends that.
+      transient |= (now & frame_state::claimed) != 0 ||
+                   ((now & frame_state::filling) != 0 && pages.operation(f).load(std::memory_order_relaxed) == 0);
     }
     return {frame_index{}, false, transient, passed};
   }

@@ -151,6 +151,8 @@ class frames {
   // Waits, holding a pin, until the group that fills the frame is done. 0, the fill's error, or -ETIMEDOUT; or under_way, when no
   // group fills it, but an operation. Keeps the pin.
   static constexpr int under_way = 1;
+  // Of a fill that failed and was asked for in nobody's name: who has waited for it asks itself.
+  static constexpr int nobodys_error = -EAGAIN;
   GPUFS_DEVICE int wait_filled(frame_index f, const simt::deadline& until) const {
     simt::backoff pause;
     for (;;) {

@@ -49,7 +49,7 @@ class page_cache {
     if (!find(key, pinned, at)) [[unlikely]]
       return simt::call_cold(&acquire_slowly, cache_, key, start, limits.fill_ns, limits.frame_ns);
     if (pinned.busy()) [[unlikely]]
-      return simt::call_cold(&wait, cache_, at, limits.fill_ns);
+      return simt::call_cold(&wait_or_look_anew, cache_, key, at, start, limits.fill_ns, limits.frame_ns);
     return {at, role::hit, 0};
   }
 
@@ -93,6 +93,7 @@ class page_cache {
     if (!found) return {frame_index{}, role::error, 0};
     if (!pinned.filling()) return {at, role::hit, 0};
     const acquired got = wait(cache, at, fill_ns);
+    if (got.error == -EAGAIN) return {frame_index{}, role::error, 0};
     if (got.what != role::under_way) return got;
     self.unpin(at);  // what an operation brings in, nobody has written to
     return {frame_index{}, role::error, 0};
@@ -199,7 +200,14 @@ class page_cache {
     });
   }
 
-  // What is left to do with a pinned page that is being filled, or has so many pins that ours might be one too many.
+  GPUFS_DEVICE_COLD static acquired wait_or_look_anew(const cache_layout* cache, page_key key, frame_index f, std::uint32_t start,
+                                                      std::uint64_t fill_ns, std::uint64_t frame_ns) {
+    const acquired got = wait(cache, f, fill_ns);
+    return got.error == -EAGAIN ? acquire_slowly(cache, key, start, fill_ns, frame_ns) : got;
+  }
+
+  // What is left to do with a pinned page that is being filled, or has so many pins that ours might be one too many. -EAGAIN: the
+  // fill failed, and that is nobody's error but the asker's (frames::nobodys_error).
   GPUFS_DEVICE_COLD static acquired wait(const cache_layout* cache, frame_index f, std::uint64_t fill_ns) {
     const frames pages(*cache);
     const bool crowded = pages.state(f).load(std::memory_order_relaxed) >= frame_state::many_pins;
@@ -237,7 +245,10 @@ class page_cache {
       frame_index at{};
       if (self.find(key, pinned, at)) {
         table.unlock(key);
-        return pinned.busy() ? wait(cache, at, fill_ns) : acquired{at, role::hit, 0};
+        if (!pinned.busy()) return {at, role::hit, 0};
+        const acquired got = wait(cache, at, fill_ns);
+        if (got.error != -EAGAIN || fill_deadline.expired()) return got;
+        continue;
       }
       const auto erase = [&](frame_index victim) { table.erase(pages.load_key(victim), victim); };
       using found_room = decltype(allocator.allocate(pages, start, ring, erase));

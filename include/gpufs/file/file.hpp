@@ -71,15 +71,16 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   const cache::frames frames(storage);
   const std::uint32_t page_nbytes = frames.page_nbytes();
   // Of a file that is pulled, pages go on one by one: there is no answer to wait for.
-  bool by_host = entry.view.kind == service::source_kind::staged || entry.view.kind == service::source_kind::windows;
+  const bool by_host = entry.view.kind == service::source_kind::staged || entry.view.kind == service::source_kind::windows;
+  std::uint64_t look_again = 0;  // windows are large: after a page that is pulled, so are the next ones, mostly
   for (; page_number <= last; page_number += step) {
     auto got = by_leader(group, [&] { return acquire_page(group, of, storage, entry.view, page_number); });
     if constexpr (Pages::has_operations) {
-      if (got.what >= decltype(got.what)::fill && by_host && last - page_number >= step) [[unlikely]] {
+      if (got.what >= decltype(got.what)::fill && by_host && last - page_number >= step && page_number >= look_again) [[unlikely]] {
         const page_run rest{page_number, last, step};
         const page_failure failed = simt::call_cold(&read_run<Group>, group, of, range, rest, got);
         if (failed.error != not_by_host) return failed;
-        by_host = false;
+        look_again = page_number + 64;
       }
     }
     got = complete_page(group, of, got);

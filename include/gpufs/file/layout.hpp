@@ -137,7 +137,7 @@ inline constexpr std::uint32_t hit_shards = 32;
 // The others, in file_shards copies.
 struct call_counters {
   std::uint64_t faults;         // pages filled by us
-  std::uint64_t waits;          // pages that another group was filling
+  std::uint64_t waits;          // pages that were on their way: another group filled them, or had asked for them
   std::uint64_t errors;         // calls that returned a negative errno, and pages that pointers could neither get nor read
   std::uint64_t bytes_filled;   // pages filled, in bytes: whole pages, also at the end of a file
   std::uint64_t opens;          // opens that got a slot: also those that cost no host call, and those that then failed

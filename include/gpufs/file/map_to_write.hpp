@@ -77,6 +77,7 @@ GPUFS_DEVICE_COLD int add_mappers(Group group, const file_mount* mount, file_num
         const auto spare = pages_type::take_frame(&mount->cache, ring, 0);
         have_spare = spare.error == 0;
         mine.spare = spare.frame;
+        if (!have_spare && operation::are_there(*mount)) mount_requests(*mount).end_ahead(ring, 4);
         if (!have_spare && !frame_until.expired()) continue;
         mine.error = spare.error;
         if (!have_spare) break;

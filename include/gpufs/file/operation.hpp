@@ -29,7 +29,8 @@ class operation {
   // Room for one more operation. False: there are as many as there may be, a quarter of the frames, so that the other frames can be
   // had although nobody ends an operation for long. Who begins none after all gives the room back.
   GPUFS_DEVICE static bool take_room(const file_mount& mount) {
-    if (count_of(mount).fetch_add(1, std::memory_order_relaxed) <= mount.cache.frames.nframes / 4) return true;
+    const std::uint64_t most = mount.cache.frames.nframes < 4 ? 1 : mount.cache.frames.nframes / 4;
+    if (count_of(mount).fetch_add(1, std::memory_order_relaxed) < most) return true;
     give_room_back(mount);
     return false;
   }
@@ -54,11 +55,12 @@ class operation {
     return true;
   }
 
-  // Ends the fill, and gives the operation's pin back. After the group's sync.
+  // Ends the fill, and gives the operation's pin back. After the group's sync. `slot`: the file's, whose counters count the page.
+  GPUFS_DEVICE void fail() const { end_fill(cache::frames::nobodys_error); }
   GPUFS_DEVICE void end(std::uint32_t slot, int error) const {
+    if (error != 0) return fail();
     const cache::page_cache<> pages(mount_.cache);
-    pages.end_fill(pages.pages().load_key(frame_), frame_, error);
-    if (error != 0) return;
+    end_fill(0);
     call_counters& counters = mount_.files.counters[simt::processor_id() % file_shards * mount_.files.nslots + slot];
     simt::atomic_ref<std::uint64_t>(counters.faults).add_relaxed(1);
     simt::atomic_ref<std::uint64_t>(counters.bytes_filled).add_relaxed(pages.pages().page_nbytes());
@@ -66,6 +68,10 @@ class operation {
   }
 
  private:
+  GPUFS_DEVICE void end_fill(int error) const {
+    const cache::page_cache<> pages(mount_.cache);
+    pages.end_fill(pages.pages().load_key(frame_), frame_, error);
+  }
   GPUFS_DEVICE static simt::atomic_ref<std::uint64_t> count_of(const file_mount& mount) {
     return simt::atomic_ref<std::uint64_t>(mount.words->under_way);
   }

@@ -27,6 +27,7 @@ GPUFS_DEVICE void send_operation(const file_mount& mount, const file_view& view,
   ask.offset = static_cast<std::int64_t>(page_number << frames.page_shift());
   ask.nbytes = nbytes_of_page(view, page_number, frames);
   ask.token = under_way.token(view.slot);
+  ask.flags = transport::read_ahead;
   const mount_requests rings(mount);
   rings.send(ticket, ask);
   rings.abandon(ticket);  // after begin: who comes by the answer finds whose it is
@@ -38,17 +39,21 @@ enum class begun : std::uint32_t {
   no_room,    // no request slot or frame is at hand, or there are operations enough
 };
 
-// Begins to bring a page in that host threads read, if it is not there. Waits for nobody. One lane calls. `keep`: where it is not
-// no_room, one pin of `frame` is the caller's.
+// Begins to bring a page in that host threads read, if it is not there. Waits for nobody. One lane calls. `keep`: the caller waits
+// for it; where it is not no_room, one pin of `frame` is its own.
 GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& view, std::uint64_t page_number, bool keep,
                                    cache::frame_index& frame) {
   using pages_type = cache::page_cache<>;
   const pages_type pages(mount.cache);
   const cache::page_key key = cache::make_key(view.cache_id, page_number);
   if (keep ? pages.pin_cached(key, frame) : pages.has(key)) return begun::found;
-  if (!operation::take_room(mount)) return begun::no_room;
   const mount_requests rings(mount);
-  const transport::ticket ticket = rings.take_at_hand(ring_hint() + static_cast<std::uint32_t>(page_number));
+  const std::uint32_t start = ring_hint() + static_cast<std::uint32_t>(page_number);
+  if (!operation::take_room(mount)) {
+    rings.end_ahead(start, 2);  // so that pages that nobody comes by do not keep others out for good
+    if (!operation::take_room(mount)) return begun::no_room;
+  }
+  const transport::ticket ticket = keep ? rings.take_at_hand(start) : rings.take_ahead(start);
   if (ticket.index == transport::no_slot) {
     operation::give_room_back(mount);
     return begun::no_room;
@@ -66,6 +71,7 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
   transport::request nothing{};
   nothing.op = transport::opcode::read;
   nothing.handle = view.handle;
+  nothing.flags = transport::read_ahead;
   rings.send(ticket, nothing);
   rings.abandon(ticket);
   if (got.what == pages_type::role::error) return begun::no_room;
@@ -115,14 +121,14 @@ GPUFS_DEVICE operation_step look_at_operation(const file_mount& mount, cache::fr
   return step;
 }
 
-// Ends the fill of an operation that nobody answers in time: -ETIMEDOUT to whoever waits, and whoever comes later asks anew. What
-// the host answers at last touches nothing. One lane calls, which has the page pinned. False: somebody ends it, or has ended it.
-GPUFS_DEVICE bool give_up_operation(const file_mount& mount, cache::frame_index frame, std::uint32_t slot) {
+// Ends the fill of an operation that the host does not answer in time: others who wait, or come later, ask anew. What the host
+// answers at last touches nothing. One lane calls, which has the page pinned. False: somebody ends it, or has ended it.
+GPUFS_DEVICE bool give_up_operation(const file_mount& mount, cache::frame_index frame) {
   const operation under_way(mount, frame);
   transport::ticket ticket;
   if (!under_way.ticket(ticket) || !under_way.take(ticket)) return false;
   count(mount.words->io_timeouts, 1);
-  under_way.end(slot, -ETIMEDOUT);
+  under_way.fail();
   return true;
 }
 
@@ -170,11 +176,11 @@ GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_vi
   group.sync();
 }
 
-// Waits for a page that the leader has pinned and that an operation brings in, and ends that. All lanes call; `frame` and `slot`,
-// the file's, are the leader's. 0; or nothing is pinned any more, and: -EAGAIN, it is to be looked up anew, as what went wrong was
+// Waits for a page that the leader has pinned and that an operation brings in, and ends that. All lanes call; `frame` is the
+// leader's. 0; or nothing is pinned any more, and: -EAGAIN, it is to be looked up anew, as what went wrong was
 // not asked by us; or -ETIMEDOUT.
 template <class Group>
-GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cache::frame_index frame, std::uint32_t slot) {
+GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cache::frame_index frame) {
   using state = operation_step::state;
   const cache::frames frames(mount->cache);
   const mount_requests rings(*mount);
@@ -185,7 +191,7 @@ GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cac
     for (;;) {
       operation_step found = look_at_operation(*mount, frame);
       if (found.what != state::waits) return found;
-      if (until.expired() && (give_up_operation(*mount, frame, slot) || last.expired())) {
+      if (until.expired() && (give_up_operation(*mount, frame) || last.expired())) {
         found.what = state::failed;
         found.error = -ETIMEDOUT;
         return found;
@@ -218,10 +224,10 @@ GPUFS_DEVICE typename Cache::acquired acquire_among_operations(const file_mount&
   const simt::deadline until(limits.frame_ns);
   simt::backoff pause;
   for (int glance = 0; operation::are_there(mount); ++glance) {
-    const auto got = pages.acquire(key, ring, {limits.fill_ns, Cache::at_hand});
+    const auto got = pages.acquire(key, ring + static_cast<std::uint32_t>(glance), {limits.fill_ns, Cache::at_hand});
     if (got.error != -ENOMEM) return got;
-    if (glance >= glances) mount_requests(mount).end_late();
-    if (until.expired()) break;
+    if (glance >= glances) mount_requests(mount).end_ahead(ring, 4);
+    if (until.expired()) return pages.acquire(key, ring, {limits.fill_ns, 0});
     pause();
   }
   return pages.acquire(key, ring, limits);
@@ -271,7 +277,7 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_missed(Group gro
     read_ahead(group, *mount, page.view, page_number);
     const simt::deadline until(2 * mount->io_timeout_ns);
     while (got.what == role::under_way) {
-      const int error = simt::call_cold(&finish_operation<Group>, group, mount, got.frame, page.view.slot);
+      const int error = simt::call_cold(&finish_operation<Group>, group, mount, got.frame);
       if (error == 0) {
         if (group.leader()) count(file_table(*mount).counters(page.view.slot).waits, 1);
         return {got.frame, role::waited, 0};

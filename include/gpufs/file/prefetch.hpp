@@ -14,8 +14,9 @@ inline namespace GPUFS_MACHINE {
 namespace detail {
 
 // Brings in a page that no host thread reads, if it is not there. Waits for no frame. All lanes of a group within a warp call.
+// False: it could not be read.
 template <class Group>
-GPUFS_DEVICE void bring_in_now(Group group, const file_mount& mount, const file_view& view, std::uint64_t page) {
+GPUFS_DEVICE bool bring_in_now(Group group, const file_mount& mount, const file_view& view, std::uint64_t page) {
   using pages_type = file_pages::cache_type;
   const pages_type pages(mount.cache);
   const cache::page_key key = cache::make_key(view.cache_id, page);
@@ -24,9 +25,10 @@ GPUFS_DEVICE void bring_in_now(Group group, const file_mount& mount, const file_
     if (is_left) return {{}, pages_type::role::error, 0};
     return pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page), {0, pages_type::at_hand});
   });
-  int error = got.what == pages_type::role::error ? -ENOENT : 0;
-  if (got.what == pages_type::role::fill) error = fill_frame(group, mount, pages, view, page, got.frame);
-  if (error == 0 && group.leader()) pages.unpin(got.frame);
+  if (got.what == pages_type::role::error) return true;
+  if (got.what == pages_type::role::fill && fill_frame(group, mount, pages, view, page, got.frame) != 0) return false;
+  if (group.leader()) pages.unpin(got.frame);
+  return true;
 }
 
 // All lanes call; what lies behind half of the cache's frames is left out.
@@ -43,7 +45,9 @@ GPUFS_DEVICE_COLD void prefetch_pages(Group group, const file_mount* mount, file
     }
     part.sync();
     if (view.kind == service::source_kind::staged) return {0, 0};
-    for (std::uint64_t page = begin; page <= end; page += step) bring_in_now(part, *mount, view, page);
+    for (std::uint64_t page = begin; page <= end; page += step) {
+      if (!bring_in_now(part, *mount, view, page)) break;  // nor can the next ones, maybe after as long
+    }
     return {0, 0};
   });
 }
@@ -114,11 +118,13 @@ GPUFS_DEVICE_COLD void drop_pages(Group group, const file_mount* mount, file_vie
 
 }  // namespace detail
 
-// Begins to bring in the pages that hold nbytes at `offset`, and returns at once. How much of it happens is not promised: a page
-// for which no request slot or frame is at hand is left out, and so is what lies behind half of the cache, or a quarter of it while
-// other pages are on their way. A read of any of them is right in any case, and waits for no page longer than it would without.
-// 0, or a negative errno: -EBADF and what the open of a file that did not open gave, -EINVAL (offset < 0), -EOVERFLOW. That a page
-// could not be read, a later read tells, which asks anew.
+// Begins to bring in the pages that hold nbytes at `offset`, and returns at once; 0 bytes are none. How much of it happens is not
+// promised: a page for which no request slot or frame is at hand is left out. A quarter of the slots (512 by default) and a quarter
+// of the cache's frames may be used for pages that nobody waits for, and what lies behind half of the cache is left out. Somebody
+// must have the file open until the host has read the pages (a gpufs::host_file, where a kernel prefetches for the next one): those
+// that it has not are dropped by the last close. A read of any of them is right in any case. 0, or a negative errno: -EBADF and
+// what the open of a file that did not open gave, -EINVAL (offset < 0), -EOVERFLOW. That a page could not be read, a later read
+// tells, which asks anew.
 template <simt::group Group>
 GPUFS_DEVICE int prefetch(Group group, const file& opened, std::int64_t offset, std::size_t nbytes) {
   const simt::group_call call(group, "prefetch(file, offset, nbytes)", opened.number(), opened.entry(), offset, nbytes);
@@ -130,8 +136,8 @@ GPUFS_DEVICE int prefetch(Group group, const file& opened, std::int64_t offset, 
   return 0;
 }
 
-// A read that was begun: by read_async, for ready and wait. Trivially copyable; one that is dropped costs nothing, as the pages
-// stay in the cache.
+// A read that was begun: by read_async, for ready and wait, by any group, also of a later kernel. Trivially copyable; one that is
+// dropped costs nothing, as its pages are in the cache like others.
 struct pending_read {
   file from;
   void* dst;
@@ -140,7 +146,8 @@ struct pending_read {
 };
 
 // Begins a read of up to nbytes at `offset` into dst: a prefetch, and the arguments of the pread that `wait` makes. Nothing is
-// written to dst before `wait`, and errors are told there. The file must stay open until then.
+// written to dst before `wait`, and errors are told there. The file must stay open until then; and before a `wait` that writes
+// where lanes have read, they sync, as before any call.
 template <simt::group Group>
 GPUFS_DEVICE pending_read read_async(Group group, const file& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
   const simt::group_call call(group, "read_async(file, dst, nbytes, offset)", opened.number(), opened.entry(),
@@ -150,8 +157,10 @@ GPUFS_DEVICE pending_read read_async(Group group, const file& opened, void* dst,
 }
 
 // Whether `wait` would wait for no host thread, as far as can be seen now. Waits for nobody, and moves the read on: it enters what
-// the host has answered, and asks for what could not be asked for before, or was evicted. A read that would give an error is ready.
-// The range must be smaller than the cache: of a larger one, all pages are never there together.
+// the host has answered, and asks for what could not be asked for before, or was evicted. A page whose read has failed counts as
+// there, as `wait` will tell why; and so do pages that no host thread reads, and those of files that are open for writing. What all
+// groups read so must fit into the cache together: else their pages push each other out, and a loop that only asks may not end. So
+// do not ask for ever: `wait` comes to an end.
 template <simt::group Group>
 GPUFS_DEVICE bool ready(Group group, const pending_read& pending) {
   const simt::group_call call(group, "ready(pending)", pending.from.number(), pending.dst, pending.nbytes, pending.offset);
@@ -174,12 +183,13 @@ enum class advice : std::uint32_t {
   random,      // the same
   sequential,  // they read on: a miss, or a page that was begun ahead, begins the next 32 pages (a sixteenth of a small cache)
   willneed,    // they will read this range soon: prefetch
-  dontneed,    // they will not read this range again: its pages leave the cache, but for those that are pinned or not written back
+  dontneed,    // they will not read this range again: pages that lie in it whole leave the cache, but for those that are pinned, on
+               // their way, or not written back
 };
 
 // Tells what readers of the file will do with nbytes at `offset`; 0 bytes: up to the end of the file. normal, random and sequential
-// are of the whole file, whatever the range is, and of all who have it open for reading in this mount, until it is closed by the
-// last. No advice changes what reads give. 0 or as prefetch, and -EINVAL: no such advice.
+// are of the whole file, whatever the range is (which must be one), and of all who have opened it by this path for reading in this
+// mount, until the last of them closes it. No advice changes what reads give. 0 or as prefetch, and -EINVAL: no such advice.
 template <simt::group Group>
 GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, std::size_t nbytes, advice what) {
   const simt::group_call call(group, "advise(file, offset, nbytes, advice)", opened.number(), opened.entry(), offset, nbytes, what);

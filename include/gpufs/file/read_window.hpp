@@ -134,7 +134,7 @@ class read_window {
   GPUFS_DEVICE void begin_next(bool again) {
     for (std::uint32_t i = 0; i < depth; ++i) {
       kept_page& mine = kept_[i];
-      if (again && mine.what == state::later) begin(mine);
+      if (again && mine.what == state::later && mine.place < end_) begin(mine);
       const std::uint32_t empty = group_.ballot(mine.what == state::none && i * Group::size() + group_.rank() < most_);
       const std::uint64_t place = next_ + simt::count_lanes(empty & ((1u << group_.rank()) - 1));
       if ((empty >> group_.rank() & 1) != 0 && place < end_) {
@@ -165,6 +165,7 @@ class read_window {
       const bool pinned = mine.what == state::asked || mine.what == state::found;
       const bool wanted = pinned && mine.place < end_;
       if (wanted) step = look_at_operation(mount_, mine.frame);
+      mine.waited |= step.what == operation_step::state::ours;
       end_operations(group_, mount_, mine.frame, step);
       const bool ready = wanted && step.what == operation_step::state::ready;
       const bool failed = wanted && step.what == operation_step::state::failed;
@@ -174,7 +175,8 @@ class read_window {
       }
       group_.sync();  // all lanes have read
       if (ready && mine.what == state::found) note_found(mine.waited);
-      const bool ours = failed && (mine.what == state::asked || step.error == -ETIMEDOUT);
+      // What another has ended, or asked for, is asked for anew.
+      const bool ours = failed && mine.what == state::asked && step.error != cache::frames::nobodys_error;
       if (ready || failed || (pinned && !wanted)) {
         pages_.unpin(mine.frame);
         mine.what = failed && !ours ? state::later : state::none;
@@ -205,7 +207,7 @@ class read_window {
     for (kept_page& mine : kept_) {
       const bool pinned = mine.what == state::asked || mine.what == state::found;
       if (pinned) {
-        give_up_operation(mount_, mine.frame, view_.slot);
+        give_up_operation(mount_, mine.frame);
         pages_.unpin(mine.frame);
         mine.what = state::none;
       }
@@ -274,8 +276,9 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range r
   const bool by_host =
       view.error == 0 && by_leader(group, [&] { return is_read_by_host(mount, view, run.first << pages.pages().page_shift()); });
   if (!by_host) return {run.first, not_by_host};
-  read_ahead(group, mount, view, run.last);
-  return read_window<Group>(group, of, view, run, range).read(got);
+  const page_failure failed = read_window<Group>(group, of, view, run, range).read(got);
+  if (failed.error == 0) read_ahead(group, mount, view, run.last);
+  return failed;
 }
 
 }  // namespace detail

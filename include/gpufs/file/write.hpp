@@ -123,8 +123,8 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
   const std::byte* src = part.src + (page_begin + begin - part.begin);
   const cache::page_key key = cache::make_key(view.cache_id, page_number);
   const auto got = by_leader(group, [&] {
-    return pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
-                         {2 * mount->io_timeout_ns, part.frame_ns});
+    return acquire_among_operations(*mount, pages, key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
+                                    {2 * mount->io_timeout_ns, part.frame_ns});
   });
   if (got.what == pages_type::role::error) return got.error;
   std::byte* frame = pages.pages().data(got.frame);

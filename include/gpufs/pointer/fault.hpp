@@ -83,7 +83,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   if (got.what >= role::fill && !other_view) read_ahead(lanes, mount, view, page_number);
   const simt::deadline until(2 * mount.io_timeout_ns);
   while (got.what == role::under_way) {
-    const int error = simt::call_cold(&finish_operation<simt::some_lanes>, lanes, &mount, got.frame, view.slot);
+    const int error = simt::call_cold(&finish_operation<simt::some_lanes>, lanes, &mount, got.frame);
     if (error == 0) {
       if (lanes.leader()) count(file_table(mount).counters(view.slot).waits, 1);
       return {got.frame, 0};

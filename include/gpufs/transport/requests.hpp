@@ -44,21 +44,23 @@ class requests {
   GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const { return take_of(2, start, until); }
 
   // The same if one of a few rings has a free slot, or one whose answer came too late; for a caller that can do without.
-  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const {
-    for (std::uint32_t attempt = 0; attempt < 4; ++attempt) {
-      const std::uint32_t ring = (start + attempt) % view_.nrings;
-      simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
-      std::uint32_t number = tail.load(std::memory_order_relaxed);
-      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
-      simt::atomic_ref<std::uint32_t> word(turns_[index]);
-      std::uint32_t turn = word.load(std::memory_order_acquire);  // as in take_of
-      if (turn == (turn_of(number - view_.nslots) | abandoned)) {
-        reclaim(index, turn, false);
-        turn = word.load(std::memory_order_acquire);
+  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({view_.nrings, 1, 0}, start); }
+  // The same for what nobody waits for, of a quarter of the rings (of which writes use none, where their number is a multiple of
+  // four): so a store that hangs keeps few slots from those who wait.
+  GPUFS_DEVICE ticket take_ahead(std::uint32_t start) const { return take_at_hand_of(rings_ahead(), start); }
+  // Ends some of what take_ahead's callers have asked for, if the host has answered. One lane calls; waits for nobody.
+  GPUFS_DEVICE void end_ahead(std::uint32_t start, std::uint32_t most) const {
+    const some_rings rings = rings_ahead();
+    for (std::uint32_t i = 0; i < rings.n && most != 0; ++i) {
+      const std::uint32_t first = rings.at(start + i) * view_.nslots;
+      for (std::uint32_t index = first; index < first + view_.nslots && most != 0; ++index) {
+        const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
+        if ((turn & abandoned) != 0 && is_answered_of(index, turn)) {
+          reclaim(index, turn, false);
+          --most;
+        }
       }
-      if (turn == turn_of(number) && tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
     }
-    return {no_slot, 0};
   }
 
   GPUFS_DEVICE std::byte* payload(ticket t) const {
@@ -134,6 +136,37 @@ class requests {
 
  private:
   static constexpr std::uint32_t abandoned = 1u << 31;
+
+  struct some_rings {
+    std::uint32_t n, stride, first;
+    GPUFS_DEVICE std::uint32_t at(std::uint32_t i) const { return i % n * stride + first; }
+  };
+  GPUFS_DEVICE some_rings rings_ahead() const {
+    const std::uint32_t n = view_.nrings < 4 ? 1 : view_.nrings / 4, stride = view_.nrings / n;
+    return {n, stride, stride - 1};
+  }
+  GPUFS_DEVICE ticket take_at_hand_of(const some_rings& rings, std::uint32_t start) const {
+    for (std::uint32_t attempt = 0; attempt < 4; ++attempt) {
+      const std::uint32_t ring = rings.at(start + attempt);
+      simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
+      std::uint32_t number = tail.load(std::memory_order_relaxed);
+      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
+      simt::atomic_ref<std::uint32_t> word(turns_[index]);
+      std::uint32_t turn = word.load(std::memory_order_acquire);  // as in take_of
+      if (turn == (turn_of(number - view_.nslots) | abandoned)) {
+        reclaim(index, turn, false);
+        turn = word.load(std::memory_order_acquire);
+      }
+      if (turn == turn_of(number) && tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
+    }
+    return {no_slot, 0};
+  }
+
+  // Whether the host has answered the use of the slot that this turn is of.
+  GPUFS_DEVICE bool is_answered_of(std::uint32_t index, std::uint32_t turn) const {
+    const std::uint32_t number = (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1));
+    return host_word(view_.replies[index].sequence).load(std::memory_order_relaxed) == number + 1;
+  }
 
   // Of the rings 0, step, 2 * step, ...
   GPUFS_DEVICE ticket take_of(std::uint32_t step, std::uint32_t start, const simt::deadline& until) const {
