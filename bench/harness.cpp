@@ -26,7 +26,7 @@
 #include <system_error>
 #include <thread>
 
-#include "apps/collage/parallel.hpp"
+#include "apps/parallel.hpp"
 #include "simt/harness.hpp"
 #include "targets.hpp"
 

@@ -12,10 +12,10 @@
 #include <set>
 
 #include "apps/collage/atomic_file.hpp"
-#include "apps/collage/bus_guard.hpp"
+#include "apps/bus_guard.hpp"
 #include "apps/collage/crc32.hpp"
 #include "apps/collage/lsh.hpp"
-#include "apps/collage/parallel.hpp"
+#include "apps/parallel.hpp"
 #include "collage_fixture.hpp"
 
 namespace gpufs::apps::collage {

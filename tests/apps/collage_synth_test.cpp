@@ -7,7 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "apps/collage/parallel.hpp"
+#include "apps/parallel.hpp"
 #include "apps/collage/synth.hpp"
 #include "collage_fixture.hpp"
 

@@ -9,9 +9,9 @@ inline namespace GPUFS_MACHINE {
 
 struct sequential_access : plain_access {
   template <bool Wrote, detail::walking>
-  GPUFS_DEVICE static std::uint64_t pin_hit(mapping_name from, std::uint32_t page, detail::room around,
+  GPUFS_DEVICE static std::uint64_t pin_hit(mapping_name from, std::uint32_t page_number, detail::room around,
                                             const detail::held_pages& held) {
-    return detail::pin_hit<Wrote, detail::walking::surely>(from, page, around, held);
+    return detail::pin_hit<Wrote, detail::walking::surely>(from, page_number, around, held);
   }
 };
 

@@ -8,7 +8,7 @@
 #include "apps/collage/atomic_file.hpp"
 #include "apps/collage/crc32.hpp"
 #include "apps/collage/lsh.hpp"
-#include "apps/collage/parallel.hpp"
+#include "apps/parallel.hpp"
 
 namespace gpufs::apps::collage {
 namespace {

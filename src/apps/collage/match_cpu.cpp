@@ -8,10 +8,10 @@
 #include <cstring>
 #include <mutex>
 
-#include "apps/collage/bus_guard.hpp"
+#include "apps/bus_guard.hpp"
 #include "apps/collage/lsh.hpp"
 #include "apps/collage/match.hpp"
-#include "apps/collage/parallel.hpp"
+#include "apps/parallel.hpp"
 
 namespace gpufs::apps::collage {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/collage/builder.hpp"
-#include "apps/collage/parallel.hpp"
+#include "apps/parallel.hpp"
 
 namespace gpufs::apps::collage {
 namespace {

@@ -15,10 +15,11 @@
 #include "apps/collage/library.hpp"
 #include "apps/collage/match.hpp"
 #include "apps/collage/synth.hpp"
-#include "gpufs/simt/platform.hpp"
+#include "apps/python_support.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
+using namespace gpufs::apps;
 using namespace gpufs::apps::collage;
 
 namespace {
@@ -28,20 +29,6 @@ using thumbnail_array = nb::ndarray<const std::uint8_t, nb::shape<-1, tile_side,
 using origin_array = nb::ndarray<const std::uint32_t, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
 using id_array = nb::ndarray<const std::uint32_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 using match_array = nb::ndarray<nb::numpy, std::uint32_t, nb::shape<-1, 4>, nb::c_contig>;
-
-// A path as the file system has it: str with escaped bytes, bytes, or an object with __fspath__.
-std::string to_path(const nb::object& path) {
-  PyObject* encoded = nullptr;
-  if (PyUnicode_FSConverter(path.ptr(), &encoded) == 0) throw nb::python_error();
-  const nb::bytes bytes = nb::steal<nb::bytes>(encoded);
-  return {bytes.c_str(), bytes.size()};
-}
-
-// GpufsError; the message may hold the bytes of a file's name.
-void raise(const char* message) {
-  const nb::object text = nb::steal(PyUnicode_DecodeFSDefault(message));
-  PyErr_SetObject(nb::module_::import_("gpufs.errors").attr("GpufsError").ptr(), text.ptr());
-}
 
 // Calls a Python function at most every 50 ms, and lets Python's signal handlers run, so that Control-C ends long work.
 progress_function to_progress(const nb::object& function) {
@@ -116,26 +103,6 @@ gpufs::store_kind to_store(const std::string& name) {
   if (name == "posix") return gpufs::store_kind::posix;
   if (name == "mapped") return gpufs::store_kind::mapped;
   throw gpufs::error("store is '" + name + "'; it can be auto, posix or mapped");
-}
-
-// Why there is no engine of this name here; empty when there is.
-std::string why_not(const std::string& engine) {
-  if (engine == "cpu") return {};
-  if (engine == "simt") {
-#if GPUFS_HAVE_CPU_MACHINE
-    return {};
-#else
-    return "this build of gpufs has no CPU machine (it was built without Boost.Context)";
-#endif
-  }
-  if (engine == "gpu") {
-#if GPUFS_WITH_CUDA
-    return gpufs::simt::cuda_platform() != nullptr ? std::string() : gpufs::simt::cuda_unavailable_reason();
-#else
-    return "this build of gpufs has no CUDA machine (it was built without nvcc)";
-#endif
-  }
-  return "there is no engine '" + engine + "'; there are cpu, simt and gpu";
 }
 
 match_result run_engine(const std::string& engine, const library& lib, const photo& picture, const engine_options& options) {
@@ -245,17 +212,7 @@ nb::dict finish(library_builder& builder, const nb::object& progress) {
 
 NB_MODULE(_native, m) {
   m.doc() = "The C++ side of gpufs's Python package.";
-  nb::register_exception_translator(
-      [](const std::exception_ptr& p, void*) {
-        try {
-          std::rethrow_exception(p);
-        } catch (const gpufs::error& e) {
-          raise(e.what());
-        } catch (const gpufs::simt::launch_error& e) {
-          raise(e.what());
-        }
-      },
-      nullptr);
+  translate_errors();
 
   m.attr("MAGIC") = nb::bytes(magic, sizeof magic);
   m.attr("TILE_SIDE") = tile_side;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "apps/collage/lsh.hpp"
-#include "apps/collage/parallel.hpp"
+#include "apps/parallel.hpp"
 #include "apps/collage/simd_clones.hpp"
 
 namespace gpufs::apps::collage {

@@ -3,7 +3,7 @@
 #pragma once
 #include <setjmp.h>
 
-namespace gpufs::apps::collage {
+namespace gpufs::apps {
 
 namespace detail {
 extern thread_local sigjmp_buf* bus_return;  // where SIGBUS goes in this thread; nullptr: to who had it before
@@ -26,4 +26,4 @@ bool bus_guarded(const Work& work) {
   return true;
 }
 
-}  // namespace gpufs::apps::collage
+}  // namespace gpufs::apps

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace gpufs::apps::collage {
+namespace gpufs::apps {
 
 inline unsigned thread_count(unsigned asked) { return asked != 0 ? asked : std::max(1u, std::thread::hardware_concurrency()); }
 
@@ -37,4 +37,4 @@ void parallel_for(unsigned nthreads, std::size_t n, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace gpufs::apps::collage
+}  // namespace gpufs::apps

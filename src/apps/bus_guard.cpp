@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/collage/bus_guard.hpp"
+#include "apps/bus_guard.hpp"
 
 #include <csignal>
 #include <mutex>
 
-namespace gpufs::apps::collage::detail {
+namespace gpufs::apps::detail {
 namespace {
 
 struct sigaction previous;
@@ -30,4 +30,4 @@ void install_bus_handler() {
   });
 }
 
-}  // namespace gpufs::apps::collage::detail
+}  // namespace gpufs::apps::detail

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the Python modules of the programs share: paths, errors, engines. Included by one source of each module.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <exception>
+#include <string>
+#include <system_error>
+
+#include "gpufs/mount.hpp"
+#include "gpufs/simt/platform.hpp"
+#include "gpufs/simt/schedule.hpp"
+
+namespace gpufs::apps {
+
+namespace nb = nanobind;
+
+// A path as the file system has it: str with escaped bytes, bytes, or an object with __fspath__.
+inline std::string to_path(const nb::object& path) {
+  PyObject* encoded = nullptr;
+  if (PyUnicode_FSConverter(path.ptr(), &encoded) == 0) throw nb::python_error();
+  const nb::bytes bytes = nb::steal<nb::bytes>(encoded);
+  return {bytes.c_str(), bytes.size()};
+}
+
+// GpufsError; the message may hold the bytes of a file's name.
+inline void raise(const char* message) {
+  const nb::object text = nb::steal(PyUnicode_DecodeFSDefault(message));
+  PyErr_SetObject(nb::module_::import_("gpufs.errors").attr("GpufsError").ptr(), text.ptr());
+}
+
+// C++ exceptions become GpufsError.
+inline void translate_errors() {
+  nb::register_exception_translator(
+      [](const std::exception_ptr& p, void*) {
+        try {
+          std::rethrow_exception(p);
+        } catch (const gpufs::error& e) {
+          raise(e.what());
+        } catch (const gpufs::simt::launch_error& e) {
+          raise(e.what());
+        } catch (const std::system_error& e) {
+          raise(e.what());
+        }
+      },
+      nullptr);
+}
+
+// Why there is no engine of this name here; empty when there is.
+inline std::string why_not(const std::string& engine) {
+  if (engine == "cpu") return {};
+  if (engine == "simt") {
+#if GPUFS_HAVE_CPU_MACHINE
+    return {};
+#else
+    return "this build of gpufs has no CPU machine (it was built without Boost.Context)";
+#endif
+  }
+  if (engine == "gpu") {
+#if GPUFS_WITH_CUDA
+    return gpufs::simt::cuda_platform() != nullptr ? std::string() : gpufs::simt::cuda_unavailable_reason();
+#else
+    return "this build of gpufs has no CUDA machine (it was built without nvcc)";
+#endif
+  }
+  return "there is no engine '" + engine + "'; there are cpu, simt and gpu";
+}
+
+}  // namespace gpufs::apps
