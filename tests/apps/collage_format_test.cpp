@@ -11,8 +11,8 @@
 #include <numeric>
 #include <set>
 
-#include "apps/collage/atomic_file.hpp"
 #include "apps/bus_guard.hpp"
+#include "apps/collage/atomic_file.hpp"
 #include "apps/collage/crc32.hpp"
 #include "apps/collage/lsh.hpp"
 #include "apps/parallel.hpp"

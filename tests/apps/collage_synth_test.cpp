@@ -7,8 +7,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "apps/parallel.hpp"
 #include "apps/collage/synth.hpp"
+#include "apps/parallel.hpp"
 #include "collage_fixture.hpp"
 
 namespace gpufs::apps::collage {
