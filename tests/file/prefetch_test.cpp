@@ -30,7 +30,9 @@ TEST_F(prefetches, outlive_the_kernel_that_begins_them) {
     auto of_one = std::vector<script>(groups.size(), opened());
     of_one[0] = ask;
     EXPECT_EQ(groups.run(of_one)[0][asked].value, 0);
-    EXPECT_EQ(m.counters().under_way, 48u) << "group kind " << static_cast<int>(kind);
+    // All, but for pages whose lane met others at a ring.
+    EXPECT_GE(m.counters().under_way, 40u) << "group kind " << static_cast<int>(kind);
+    EXPECT_LE(m.counters().under_way, 48u) << "group kind " << static_cast<int>(kind);
     EXPECT_EQ(m.counters().pins, 0u) << "pages on their way are nobody's";
     wrong().read_gate.open();
     script take;
