@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import re
-import threading
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +21,8 @@ from gpufs.errors import GpufsError
 from gpufs.formats import Layout, find_layout
 
 ENGINES = ("auto", "gpu", "cpu", "simt")
+_LEAST_PAGE_NBYTES, _MOST_PAGE_NBYTES = 512, 2 << 20
+_MOST_CACHE_NBYTES = 1 << 62
 _UNITS = {
     "": 1,
     "k": 1000,
@@ -37,17 +41,17 @@ def open(  # the module is used as gpufs, where it hides nothing
     *,
     name: str | None = None,
     dtype: DTypeLike | None = None,
-    shape: tuple[int, ...] | None = None,
+    shape: int | Sequence[int] | None = None,
     offset: int = 0,
     engine: str = "auto",
     cache: int | str = 0,
     page: int | str = "auto",
 ) -> Array:
-    """Opens the array in a file. Nothing of it is read yet.
+    """Opens the array in a file. Of its rows nothing is read yet.
 
-    path: a .npy file; a .npz file, of whose stored members `name` is one; a .safetensors file, of whose tensors `name`
-    is one; or, where `dtype` is given, raw bytes from `offset` on in C order, with this `shape` (its first axis may
-    be -1: as many rows as there are).
+    path: a .npy file; a .npz file, of whose stored members `name` is one (checksums are of whole members, and are not
+    looked at); a .safetensors file, of whose tensors `name` is one; or, where `dtype` is given, raw bytes from `offset`
+    on in C order, with this `shape` (its first axis may be -1: as many rows as there are).
     engine: gpu, a kernel reads through gpufs's page cache on the GPU; cpu, threads copy from a mapping of the file;
     simt, the GPU's kernel on the CPU machine, slow and for tests; auto, gpu where there is one, else cpu. All give
     equal bytes.
@@ -71,19 +75,20 @@ def open(  # the module is used as gpufs, where it hides nothing
 class Array:
     """An array in a file, opened by :func:`gpufs.open`; read only.
 
-    Indexing along the first axis reads rows into a new NumPy array: integers, slices with steps, arrays of integers
-    (negative and repeated ones, of any number of dimensions, empty ones) and of booleans, as in NumPy; a tuple's other
-    axes are slices. IndexError comes before anything is read. Many threads may read at once; the interpreter's lock is
-    free meanwhile. An Array pickles: it is opened anew where it lands.
+    Indexing along the first axis reads rows into a new NumPy array (or a number, of one axis): integers, slices with
+    steps, arrays of integers (negative and repeated ones, of any number of dimensions, empty ones) and of booleans, as
+    in NumPy; a tuple's other axes are slices. IndexError comes before anything is read. Many threads may read at once;
+    the interpreter's lock is free meanwhile. An Array pickles: it is opened anew where it lands.
     """
 
     def __init__(self, path: str, **how: Any) -> None:
         self._how = how
         self._path = path
-        self._lock = threading.Lock()
         layout = find_layout(path, name=how["name"], dtype=how["dtype"], shape=how["shape"], offset=how["offset"])
         self._layout = layout
-        self._row_nbytes = layout.dtype.itemsize * int(np.prod(layout.shape[1:], dtype=object))
+        cache, page = to_nbytes(how["cache"]), _page_nbytes(how["page"], layout.row_nbytes)
+        if cache > _MOST_CACHE_NBYTES:
+            raise GpufsError(f"cache is {cache} bytes, more than any memory has")
         if how["engine"] not in ENGINES:
             raise GpufsError(f"there is no engine '{how['engine']}'; there are {', '.join(ENGINES)}")
         engine: str = how["engine"]
@@ -94,10 +99,10 @@ class Array:
             engine,
             path,
             layout.begin,
-            self._row_nbytes,
+            layout.row_nbytes,
             layout.shape[0],
-            to_nbytes(how["cache"]),
-            _page_nbytes(how["page"], self._row_nbytes),
+            cache,
+            page,
         )
 
     @property
@@ -114,11 +119,11 @@ class Array:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=object))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        return self._layout.nbytes
 
     @property
     def path(self) -> str:
@@ -146,30 +151,30 @@ class Array:
         state = "" if self._rows is not None else ", closed"
         return f"<gpufs.Array {self._path!r} {self.shape} {self.dtype} by {self._engine}{state}>"
 
-    def __getitem__(self, key: Any) -> NDArray[Any]:
+    def __getitem__(self, key: Any) -> Any:
         first, others = _split(key, self.ndim)
         if isinstance(first, slice):
             ids = np.arange(*first.indices(len(self)), dtype=np.int64)
         else:
             ids = _row_numbers(first, len(self))
         rows = self._read(ids, None)
-        return rows[(slice(None),) * ids.ndim + others] if others else rows
+        return rows[(slice(None),) * ids.ndim + others] if others else rows[()]
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
 
-    def take(self, indices: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def take(self, indices: Any, out: NDArray[Any] | None = None) -> Any:
         """The rows that an array of integers or booleans names, as ``x[indices]``.
 
         out: where they go, in place of a new array: of the same dtype, of shape ``indices.shape + x.shape[1:]``, in
         C order and writable; else ValueError.
         """
-        return self._read(_row_numbers(indices, len(self)), out)
+        rows = self._read(_row_numbers(indices, len(self)), out)
+        return rows[()] if out is None else out
 
     def close(self) -> None:
         """Ends the use of the file, and frees the page cache, after reads that are under way. Twice does nothing."""
-        with self._lock:
-            self._rows = None
+        self._rows = None
 
     def __enter__(self) -> Array:
         return self
@@ -182,7 +187,8 @@ class Array:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("an array in a file is always copied")
-        return self[:] if dtype is None else self[:].astype(dtype)
+        rows: NDArray[Any] = self[:]
+        return rows if dtype is None else rows.astype(dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self._path, self._how, self._layout)
@@ -198,7 +204,12 @@ class Array:
         shape = ids.shape + self.shape[1:]
         if out is None:
             out = np.empty(shape, self.dtype)
-        elif out.shape != shape or out.dtype != self.dtype or not (out.flags.c_contiguous and out.flags.writeable):
+        elif (
+            not isinstance(out, np.ndarray)
+            or out.shape != shape
+            or out.dtype != self.dtype
+            or not (out.flags.c_contiguous and out.flags.writeable)
+        ):
             raise ValueError(f"out must be a writable array of shape {shape} and dtype {self.dtype}, in C order")
         if out.nbytes != 0:
             rows.read(np.ascontiguousarray(ids.reshape(-1)), out.reshape(-1).view(np.uint8))
@@ -236,13 +247,13 @@ def _row_numbers(index: Any, nrows: int) -> NDArray[np.int64]:
     """The rows that an integer, or an array of integers or booleans, names: int64, each at least 0."""
     if index is None or isinstance(index, (bool, np.bool_)):
         raise IndexError(f"{index!r} names no rows")
-    if not isinstance(index, np.ndarray):
-        try:
-            index = np.asarray(operator.index(index))
-        except TypeError:
-            index = np.asarray(index)
-            if index.size == 0 and index.dtype == np.float64:  # of an empty list
-                index = index.astype(np.int64)
+    of_list = not isinstance(index, np.ndarray)
+    try:
+        index = np.asarray(operator.index(index))
+    except TypeError:
+        index = np.asarray(index)  # also of a matrix, whose parts would be matrices
+        if of_list and index.size == 0 and index.dtype == np.float64:  # of an empty list
+            index = index.astype(np.int64)
     if index.dtype == np.bool_:
         if index.ndim != 1 or index.shape[0] != nrows:
             raise IndexError(f"a boolean index of shape {index.shape} does not fit {nrows} rows")
@@ -259,15 +270,16 @@ def _row_numbers(index: Any, nrows: int) -> NDArray[np.int64]:
 
 def to_nbytes(amount: int | str) -> int:
     """A number of bytes, from one or from text as "8GiB", "512 MB" or "4096"."""
-    if isinstance(amount, int) and amount >= 0:
-        return amount
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", str(amount).lower())
-    if match is None or (match[2] or "") not in _UNITS:
+    if isinstance(amount, (bool, float)) or match is None or (match[2] or "") not in _UNITS:
         raise GpufsError(f"{amount!r} is no number of bytes, as 4096 or 8GiB are")
-    return int(float(match[1]) * _UNITS[match[2] or ""])
+    return int(Fraction(match[1]) * _UNITS[match[2] or ""])
 
 
 def _page_nbytes(page: int | str, row_nbytes: int) -> int:
     if page == "auto":
-        return min(max(512, 1 << max(0, row_nbytes - 1).bit_length()), 64 << 10)
-    return to_nbytes(page)
+        return min(max(_LEAST_PAGE_NBYTES, 1 << max(0, row_nbytes - 1).bit_length()), 64 << 10)
+    nbytes = to_nbytes(page)
+    if nbytes & (nbytes - 1) != 0 or not _LEAST_PAGE_NBYTES <= nbytes <= _MOST_PAGE_NBYTES:
+        raise GpufsError(f"page is {nbytes} bytes; it can be a power of two from 512 to 2 MiB")
+    return nbytes

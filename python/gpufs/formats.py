@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
+import operator
 import os
+import stat
 import struct
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -33,6 +38,8 @@ _SAFETENSORS_DTYPES = {
     "C64": "<c8",
 }
 _MOST_HEADER_NBYTES = 100 << 20  # as safetensors has it
+_MOST_ROWS = 2**63 - 1
+_NPY_MAGIC = b"\x93NUMPY"
 
 
 @dataclass(frozen=True)
@@ -43,27 +50,36 @@ class Layout:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
+    @property
+    def row_nbytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape[1:])
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
 
 def find_layout(
-    path: str, *, name: str | None, dtype: DTypeLike | None, shape: tuple[int, ...] | None, offset: int
+    path: str, *, name: str | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None, offset: int
 ) -> Layout:
     """What the file says of its array, or the caller where it is raw. GpufsError says what is wrong with either."""
-    try:
-        with Path(path).open("rb") as file:
-            layout = _of_file(file, path, name, dtype, shape, offset)
-            file_nbytes = os.fstat(file.fileno()).st_size
-    except (OSError, zipfile.BadZipFile, struct.error) as error:
-        if isinstance(error, OSError) and error.filename is not None:
-            raise
-        raise GpufsError(f"'{printable(path)}': {error}") from error
+    kind = Path(path).stat().st_mode
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # the open of a FIFO would wait for its writer
+        raise GpufsError(f"'{printable(path)}' is no regular file")
+    with Path(path).open("rb") as file:
+        layout, end = _of_file(file, path, name, dtype, shape, offset)
+    if layout.dtype.subdtype is not None:
+        base, inner = layout.dtype.subdtype
+        layout = Layout(layout.begin, layout.shape + inner, base)
     if layout.dtype.hasobject:
         raise GpufsError(f"'{printable(path)}' holds Python objects, which are not of one size")
     if not layout.shape:
         raise GpufsError(f"'{printable(path)}' holds a single number, and no axis to take rows along")
-    nbytes = layout.dtype.itemsize * int(np.prod(layout.shape, dtype=object))
-    if layout.begin + nbytes > file_nbytes:
+    if not all(0 <= n <= _MOST_ROWS for n in layout.shape):
+        raise GpufsError(f"'{printable(path)}': there are no arrays of shape {layout.shape}")
+    if layout.begin + layout.nbytes > end:
         raise GpufsError(
-            f"'{printable(path)}' has {file_nbytes} bytes, and its array would end at {layout.begin + nbytes}"
+            f"'{printable(path)}' has bytes up to {end}, and its array would end at {layout.begin + layout.nbytes}"
         )
     return layout
 
@@ -73,95 +89,105 @@ def _of_file(
     path: str,
     name: str | None,
     dtype: DTypeLike | None,
-    shape: tuple[int, ...] | None,
+    shape: int | Sequence[int] | None,
     offset: int,
-) -> Layout:
+) -> tuple[Layout, int]:
+    """And where what may belong to the array ends."""
+    end = os.fstat(file.fileno()).st_size
     if dtype is not None:
         if name is not None:
             raise GpufsError("a raw file has no arrays by name: give either dtype or name")
-        return _raw(file, np.dtype(dtype), shape, offset)
+        return _raw(end, np.dtype(dtype), shape, offset), end
     if shape is not None or offset != 0:
         raise GpufsError("shape and offset are for raw files, which need a dtype, too")
     magic = file.read(8)
     file.seek(0)
-    if magic[:6] == b"\x93NUMPY":
-        if name is not None:
-            raise GpufsError(f"'{printable(path)}' is a .npy file, which has one array, without a name")
-        return _npy(file, path)
-    if magic[:4] == b"PK\x03\x04":
-        return _npz(file, path, name)
-    if os.fspath(path).endswith(".safetensors"):
-        return _safetensors(file, path, name)
     if magic[:4] == b"PAR1" or magic[:6] == b"ARROW1":
         raise GpufsError(f"'{printable(path)}' is a Parquet or Arrow file, which gpufs.open does not read yet")
+    try:
+        if magic[:6] == _NPY_MAGIC:
+            if name is not None:
+                raise GpufsError(f"'{printable(path)}' is a .npy file, which has one array, without a name")
+            return _npy(file), end
+        if magic[:4] == b"PK\x03\x04":
+            return _npz(file, path, name)
+        if path.lower().endswith(".safetensors"):
+            return _safetensors(file, path, name), end
+    except GpufsError:
+        raise
+    except Exception as error:  # of files that are damaged, their readers in the libraries raise whatever comes
+        raise GpufsError(f"'{printable(path)}' has a header that does not read: {error}") from error
     raise GpufsError(f"'{printable(path)}' is no .npy, .npz or .safetensors file: a raw one needs dtype=")
 
 
-def _raw(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...] | None, offset: int) -> Layout:
+def _raw(file_nbytes: int, dtype: np.dtype[Any], shape: int | Sequence[int] | None, offset: int) -> Layout:
     if dtype.itemsize == 0 or dtype.hasobject:
         raise GpufsError(f"elements of dtype {dtype} have no size of their own")
-    if offset < 0:
-        raise GpufsError(f"offset is {offset}")
-    left = os.fstat(file.fileno()).st_size - offset
-    if shape is None:
-        shape = (-1,)
-    shape = tuple(int(n) for n in shape)
-    if any(n < -1 for n in shape) or -1 in shape[1:]:
-        raise GpufsError(f"shape is {shape}; only its first axis may be -1, as many as there are")
-    if shape and shape[0] == -1:
-        row_nbytes = dtype.itemsize * int(np.prod(shape[1:], dtype=object))
-        if row_nbytes == 0 or left < 0 or left % row_nbytes != 0:
-            raise GpufsError(f"the {left} bytes behind offset {offset} are not rows of {row_nbytes} bytes")
-        shape = (left // row_nbytes, *shape[1:])
-    return Layout(offset, shape, dtype)
-
-
-def _npy(file: BinaryIO, path: str) -> Layout:
     try:
-        version = np.lib.format.read_magic(file)
-        if version == (1, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        else:  # 2.0, and 3.0, whose header differs in the encoding of field names
-            shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-    except ValueError as error:
-        raise GpufsError(f"'{printable(path)}': {error}") from error
+        begin = operator.index(offset)
+        wanted = (-1,) if shape is None else tuple(operator.index(n) for n in np.atleast_1d(np.array(shape, object)))
+    except TypeError as error:
+        raise GpufsError(f"shape {shape!r} and offset {offset!r}: {error}") from error
+    if begin < 0:
+        raise GpufsError(f"offset is {begin}")
+    left = file_nbytes - begin
+    if any(n < -1 for n in wanted) or -1 in wanted[1:]:
+        raise GpufsError(f"shape is {wanted}; only its first axis may be -1, as many as there are")
+    if wanted and wanted[0] == -1:
+        row_nbytes = dtype.itemsize * math.prod(wanted[1:])
+        if row_nbytes == 0 or left < 0 or left % row_nbytes != 0:
+            raise GpufsError(f"the {left} bytes behind offset {begin} are not rows of {row_nbytes} bytes")
+        wanted = (left // row_nbytes, *wanted[1:])
+    return Layout(begin, wanted, dtype)
+
+
+def _npy(file: IO[bytes]) -> Layout:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
+    elif version == (3, 0):  # as 2.0, but in UTF-8, for the names of fields
+        text = file.read(struct.unpack("<I", file.read(4))[0]).decode().encode("ascii", "backslashreplace")
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(io.BytesIO(struct.pack("<I", len(text)) + text))
+    else:
+        raise ValueError(f"format version {version} is none of 1.0, 2.0, 3.0")
     if fortran and len(shape) > 1:
-        raise GpufsError(f"'{printable(path)}' is in Fortran order, so that its rows do not lie together")
+        raise ValueError("the array is in Fortran order, so that its rows do not lie together")
     return Layout(file.tell(), tuple(shape), dtype)
 
 
-def _npz(file: BinaryIO, path: str, name: str | None) -> Layout:
+def _npz(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, int]:
     with zipfile.ZipFile(file) as archive:
-        names = [member.removesuffix(".npy") for member in archive.namelist()]
+        names = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
         member = archive.getinfo(_chosen(names, name, path) + ".npy")
         if member.compress_type != zipfile.ZIP_STORED:
             raise GpufsError(
                 f"'{member.filename}' in '{printable(path)}' is compressed: use np.savez, not savez_compressed"
             )
-    file.seek(member.header_offset)
-    local = file.read(30)
-    if local[:4] != b"PK\x03\x04":
-        raise GpufsError(f"'{printable(path)}' is damaged: '{member.filename}' is not where it should be")
-    name_nbytes, extra_nbytes = struct.unpack("<HH", local[26:30])
-    file.seek(member.header_offset + 30 + name_nbytes + extra_nbytes)
-    return _npy(file, path)
+        with archive.open(member) as stored:  # refuses what is encrypted, and what is another member in its own header
+            layout = _npy(stored)
+        file.seek(member.header_offset)
+        name_nbytes, extra_nbytes = struct.unpack("<26xHH", file.read(30))
+    begin = member.header_offset + 30 + name_nbytes + extra_nbytes
+    return replace(layout, begin=begin + layout.begin), begin + member.file_size
 
 
 def _safetensors(file: BinaryIO, path: str, name: str | None) -> Layout:
     (header_nbytes,) = struct.unpack("<Q", file.read(8))
     if header_nbytes > _MOST_HEADER_NBYTES:
         raise GpufsError(f"'{printable(path)}' is no safetensors file: its header would have {header_nbytes} bytes")
-    try:
-        header = json.loads(file.read(header_nbytes))
-        tensors = {key: value for key, value in header.items() if key != "__metadata__"}
-        tensor = tensors[_chosen(list(tensors), name, path)]
-        kind, shape, (begin, end) = tensor["dtype"], tuple(int(n) for n in tensor["shape"]), tensor["data_offsets"]
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise GpufsError(f"'{printable(path)}' has a header that is no safetensors header: {error}") from error
+    header = json.loads(file.read(header_nbytes))
+    if not isinstance(header, dict):
+        raise TypeError("it is no safetensors header")
+    tensors = {key: value for key, value in header.items() if key != "__metadata__"}
+    tensor = tensors[_chosen(list(tensors), name, path)]
+    kind, shape = tensor["dtype"], tuple(operator.index(n) for n in tensor["shape"])
+    begin, end = (operator.index(place) for place in tensor["data_offsets"])
     if kind not in _SAFETENSORS_DTYPES:
         raise GpufsError(f"'{printable(path)}' has elements of {kind}, which NumPy has no dtype for")
     dtype = np.dtype(_SAFETENSORS_DTYPES[kind])
-    if begin < 0 or min(shape, default=0) < 0 or end - begin != dtype.itemsize * int(np.prod(shape, dtype=object)):
+    if begin < 0 or min(shape, default=0) < 0 or end - begin != dtype.itemsize * math.prod(shape):
         raise GpufsError(f"'{printable(path)}': the tensor's shape and its place do not fit")
     return Layout(8 + header_nbytes + begin, shape, dtype)
 
@@ -171,6 +197,8 @@ def _chosen(names: list[str], name: str | None, path: str) -> str:
         return names[0]
     if name is not None and name in names:
         return name
-    known = ", ".join(names) if names else "none"
-    wanted = "has several arrays: give one's name" if name is None else f"has no array '{name}'"
+    if not names:
+        raise GpufsError(f"'{printable(path)}' has no arrays")
+    known = ", ".join(printable(n) for n in names[:20]) + (", ..." if len(names) > 20 else "")
+    wanted = "has several arrays: give one's name" if name is None else f"has no array '{printable(name)}'"
     raise GpufsError(f"'{printable(path)}' {wanted} ({known})")

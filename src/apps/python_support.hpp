@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Python modules of the programs share: paths, errors, engines. Included by one source of each module.
+// What the Python modules of the programs share: paths, errors, counters, engines. Included by one source of each module.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -44,6 +44,23 @@ inline void translate_errors() {
         }
       },
       nullptr);
+}
+
+// Of the counters, those that tell how the page cache did.
+inline nb::dict counters_of(const gpufs::mount_counters& c) {
+  nb::dict d;
+  d["hits"] = c.hits;
+  d["faults"] = c.faults;
+  d["waits"] = c.waits;
+  d["evictions"] = c.evictions;
+  d["bytes_filled"] = c.bytes_filled;
+  d["bytes_read"] = c.bytes_read;
+  d["opens"] = c.opens;
+  d["errors"] = c.errors;
+  d["pinned_frames"] = c.pinned_frames;
+  d["host_reads"] = c.host_reads;
+  d["host_batches"] = c.host_batches;
+  return d;
 }
 
 // Why there is no engine of this name here; empty when there is.

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import pickle
 import struct
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +155,17 @@ def test_files_that_hold_no_such_array_say_so(tmp_path: Path) -> None:
         ("raw", {"dtype": "u1", "shape": (2, -1)}, "first axis"), ("raw", {"dtype": "O"}, "no size"),
         ("a.npy", {"name": "a"}, "without a name"), ("a.npy", {"shape": (1,)}, "raw files"),
         ("a.npy", {"engine": "tpu"}, "no engine 'tpu'"), ("a.npy", {"cache": "lots"}, "number of bytes"),
-        ("a.npy", {"page": 1000, "engine": "simt"}, "page"),
+        ("a.npy", {"page": 1000}, "page"), ("a.npy", {"page": 256}, "page"), ("a.npy", {"page": 4 << 20}, "page"),
+        ("a.npy", {"cache": 2**70}, "cache"), ("a.npy", {"cache": True}, "number of bytes"),
+        ("raw", {"dtype": "u1", "shape": 2.5}, "shape 2.5"), ("raw", {"dtype": "u1", "offset": 1.5}, "offset 1.5"),
+        ("raw", {"dtype": "u1", "shape": (2**70, 0)}, "no arrays of shape"),
+        ("raw", {"dtype": "u1", "shape": ()}, "no axis"),
+        ("fifo", {"dtype": "u1"}, "no regular file"), ("/dev/zero", {"dtype": "u1"}, "no regular file"),
+        ("x.npz", {}, "has no arrays"),
     ]  # fmt: skip
+    os.mkfifo(tmp_path / "fifo")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("readme", "no array")
     for name, how, text in wrong:
         with pytest.raises(GpufsError, match=text):
             gpufs.open(tmp_path / name, **how)
@@ -161,6 +173,91 @@ def test_files_that_hold_no_such_array_say_so(tmp_path: Path) -> None:
         gpufs.open(tmp_path / "none.npy")
     with pytest.raises(IsADirectoryError):
         gpufs.open(tmp_path)
+
+
+def npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_members_of_npz_end_where_they_end(tmp_path: Path) -> None:
+    array = numbers(10, dtype=np.uint8)
+    for text in (npy(array).replace(b"(10,)", b"(99,)"), npy(array)[:-1]):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.writestr("a.npy", text)
+            archive.writestr("next.npy", npy(numbers(1000)))
+        with pytest.raises(GpufsError, match="would end at"):
+            gpufs.open(tmp_path / "a.npz", name="a")
+        assert len(gpufs.open(tmp_path / "a.npz", name="next")) == 1000
+    whole = (tmp_path / "a.npz").read_bytes()
+    directory = whole.index(b"PK\x01\x02")
+    encrypted = whole[: directory + 8] + b"\1" + whole[directory + 9 :]
+    (tmp_path / "a.npz").write_bytes(encrypted)
+    with pytest.raises(GpufsError, match="encrypted"):
+        gpufs.open(tmp_path / "a.npz", name="a")
+
+
+def test_versions_of_npy(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    array = np.zeros(3, [("\u540d\U0001f600", "<f4"), ("b", "<i2", (2,))])
+    array["b"] = [[1, 2], [3, 4], [5, 6]]
+    for version in ((1, 0), (2, 0), (3, 0)):
+        wanted = array if version == (3, 0) else array["b"]
+        with path.open("wb") as file:
+            np.lib.format.write_array(file, wanted, version)
+        x = gpufs.open(path)
+        assert x.dtype == wanted.dtype
+        assert x[:].tobytes() == wanted.tobytes()
+    for version in ((0, 0), (1, 1), (4, 0)):
+        path.write_bytes(b"\x93NUMPY" + bytes(version) + npy(array["b"])[8:])
+        with pytest.raises(GpufsError, match=r"a\.npy"):
+            gpufs.open(path)
+    path.write_bytes(npy(array["b"]).replace(b"(3, 2)", b"(-3,2)"))
+    with pytest.raises(GpufsError, match="no arrays of shape"):
+        gpufs.open(path)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_files_are_refused_or_hold_what_they_say(data: st.DataObject, tmp_path: Path) -> None:
+    array = numbers(6, 2)
+    stored = io.BytesIO()
+    np.savez(stored, a=array, b=array)
+    header = {"a": {"dtype": "F32", "shape": [6, 2], "data_offsets": [0, array.nbytes]}}
+    tensors = json.dumps(header).encode()
+    kinds = {
+        "x.npy": npy(array),
+        "x.npz": stored.getvalue(),
+        "x.safetensors": struct.pack("<Q", len(tensors)) + tensors + array.tobytes(),
+    }
+    name = data.draw(st.sampled_from(sorted(kinds)))
+    text = bytearray(kinds[name])
+    for _ in range(data.draw(st.integers(1, 4))):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(
+            st.one_of(st.integers(0, 255), st.sampled_from(b"0123456789()[]{}\"',:-<>|"))
+        )
+    (tmp_path / name).write_bytes(text[: data.draw(st.one_of(st.just(len(text)), st.integers(0, len(text))))])
+    try:
+        x = gpufs.open(tmp_path / name, name=None if name == "x.npy" else "a", engine="cpu")
+    except GpufsError as error:
+        assert "x." in str(error)
+    else:
+        got = x[:]
+        assert got.tobytes() in bytes(text)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rows_of_one_number_and_other_kinds_of_arrays(engine: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbers(9))
+    x = gpufs.open(tmp_path / "a.npy", engine=engine, **SMALL)
+    assert type(x[3]) is np.float32 and type(x[np.array(3)]) is np.float32 and type(x.take(3)) is np.float32
+    got = x[np.array([[1, 2], [3, 4]]).view(np.matrix)]
+    assert type(got) is np.ndarray and got.shape == (2, 2)
+    with pytest.raises(ValueError, match="out must be"):
+        x.take([1], out=[0.0])
+    raw = gpufs.open(tmp_path / "a.npy", dtype=("<f4", (3,)), offset=128, shape=3, engine=engine, **SMALL)
+    np.testing.assert_array_equal(raw[:], numbers(9).reshape(3, 3))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

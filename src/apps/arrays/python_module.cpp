@@ -55,18 +55,7 @@ class rows {
     file_->read(ids.data(), ids.size(), reinterpret_cast<std::byte*>(out.data()), on_device);
   }
   std::string way() const { return file_->way(); }
-  nb::dict stats() const {
-    const gpufs::mount_counters c = file_->counters();
-    nb::dict d;
-    d["hits"] = c.hits;
-    d["faults"] = c.faults;
-    d["waits"] = c.waits;
-    d["evictions"] = c.evictions;
-    d["bytes_filled"] = c.bytes_filled;
-    d["bytes_read"] = c.bytes_read;
-    d["errors"] = c.errors;
-    return d;
-  }
+  nb::dict stats() const { return counters_of(file_->counters()); }
 
  private:
   row_place place_;

@@ -30,7 +30,7 @@ class row_file {
 
   // Copies rows ids[0], ids[1], ..., ids[n - 1] to `out`, one after the other. Waits until they are there. Both lie in memory of
   // the host or, where `on_device` says so and the engine is a GPU's, of the device. Throws std::out_of_range, there is no such
-  // row, or gpufs::error, the file cannot be read, or has changed since it was opened; `out` is undefined then.
+  // row, or gpufs::error, the file cannot be read, or is shorter by now; `out` is undefined then.
   virtual void read(const std::int64_t* ids, std::size_t n, std::byte* out, bool on_device) = 0;
   // Which way the bytes take, and why.
   virtual std::string way() const = 0;

@@ -75,22 +75,6 @@ nb::dict to_dict(const header& h) {
   return d;
 }
 
-nb::dict to_dict(const gpufs::mount_counters& c) {
-  nb::dict d;
-  d["hits"] = c.hits;
-  d["faults"] = c.faults;
-  d["waits"] = c.waits;
-  d["evictions"] = c.evictions;
-  d["bytes_filled"] = c.bytes_filled;
-  d["bytes_read"] = c.bytes_read;
-  d["opens"] = c.opens;
-  d["errors"] = c.errors;
-  d["pinned_frames"] = c.pinned_frames;
-  d["host_reads"] = c.host_reads;
-  d["host_batches"] = c.host_batches;
-  return d;
-}
-
 gpufs::simt::block_order to_order(const std::string& name) {
   if (name == "in-order") return gpufs::simt::block_order::in_order;
   if (name == "reversed") return gpufs::simt::block_order::reversed;
@@ -142,7 +126,7 @@ nb::dict match_blocks(const library& lib, const pixel_array& pixels, const std::
   d["seconds"] = result.seconds;
   d["machine"] = result.machine;
   d["source"] = result.source;
-  d["counters"] = result.counters ? nb::object(to_dict(*result.counters)) : nb::none();
+  d["counters"] = result.counters ? nb::object(counters_of(*result.counters)) : nb::none();
   return d;
 }
 
