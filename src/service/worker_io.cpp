@@ -66,7 +66,7 @@ void worker::by_file(std::vector<work>& works, EachFile each) {
 // Checks a read and answers it, or passes it on: to read_ when its bytes are there, else to where it can wait.
 void worker::begin_read(work& w, open_files::entry* file) {
   if (core_.stopping.load()) return fail(w, ESHUTDOWN);
-  if (file == nullptr && w.flags == transport::read_ahead) return refuse(w, EBADF);  // it was asked for before the last close
+  if (file == nullptr && (w.flags & transport::read_ahead) != 0) return refuse(w, EBADF);  // it was asked for before the last close
   if (file == nullptr) return fail(w, EBADF, "no open file has this handle");
   w.file = file;
   if (w.offset < 0 || w.nbytes > core_.requests.payload_nbytes() ||

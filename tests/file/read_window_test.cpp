@@ -81,45 +81,19 @@ TEST_F(read_windows, end_in_time_when_a_read_hangs) {
   EXPECT_EQ(wrong_bytes(later[all], 64 * page, seed, 0), 0u);
 }
 
-// Groups of all kinds read overlapping parts, with hardly a frame or request slot for each: all get all, in bounded time.
+// Groups of all kinds read overlapping parts: all get all, in bounded time.
 TEST_F(read_windows, of_many_groups_never_wait_in_a_circle) {
   const seed_range seeds = seeds_to_run(under_tsan ? 6 : 40);
   for (std::uint64_t trial = seeds.first; trial < seeds.end && !HasFailure(); ++trial) {
-    random_source draw(trial);
-    const std::string repeat = "GPUFS_TEST_SEED=" + std::to_string(trial);
-    mount_options o = options_of(96, static_cast<std::uint32_t>(draw.between(8, 60)));
-    wrong().delay_ns = draw.percent(50) ? 20'000 : 0;
-    o.nworkers = static_cast<std::uint32_t>(draw.between(2, 4));
-    o.request_rings = static_cast<std::uint32_t>(draw.between(1, 3));
-    o.request_slots = 2;
-    const mount m(dir_.path(), o);
-    const group_kind kind = draw.pick(std::vector<group_kind>{group_kind::tile8, group_kind::warp, group_kind::block});
-    players groups(m.ref(), {.grid = 3,
-                             .block = 64,
-                             .schedule = {.seed = trial, .resident_blocks = 3, .switch_percent = draw.percent(50) ? 20u : 100u},
-                             .all = kind});
-    std::vector<script> scripts(groups.size());
-    struct wanted {
-      std::size_t call;
-      std::uint64_t nbytes, offset;
-    };
-    std::vector<std::vector<wanted>> reads(groups.size());
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      scripts[g].open(0, "file");
+    let_many_groups(trial, false, [](random_source& draw, script& s) {
+      std::vector<wanted> reads;
       for (int r = 0; r < 3; ++r) {
         const std::uint64_t first = draw.below(60), n = draw.between(2, 36);
-        reads[g].push_back({scripts[g].pread(0, n * page, static_cast<std::int64_t>(first * page)), n * page, first * page});
+        const std::size_t read = s.pread(0, n * page, static_cast<std::int64_t>(first * page));
+        reads.push_back({read, read, n * page, first * page});
       }
-      scripts[g].close(0);
-    }
-    const auto got = groups.run(scripts);
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      for (const wanted& w : reads[g]) {
-        ASSERT_EQ(got[g][w.call].value, static_cast<std::int64_t>(w.nbytes)) << repeat << " group " << g;
-        EXPECT_EQ(wrong_bytes(got[g][w.call], w.nbytes, seed, w.offset), 0u) << repeat << " group " << g;
-      }
-    }
-    EXPECT_EQ(m.counters().pins, 0u) << repeat;
+      return reads;
+    });
   }
 }
 

@@ -93,7 +93,7 @@ class page_cache {
     if (!found) return {frame_index{}, role::error, 0};
     if (!pinned.filling()) return {at, role::hit, 0};
     const acquired got = wait(cache, at, fill_ns);
-    if (got.error == -EAGAIN) return {frame_index{}, role::error, 0};
+    if (got.error == frames::nobodys_error) return {frame_index{}, role::error, 0};
     if (got.what != role::under_way) return got;
     self.unpin(at);  // what an operation brings in, nobody has written to
     return {frame_index{}, role::error, 0};
@@ -203,11 +203,11 @@ class page_cache {
   GPUFS_DEVICE_COLD static acquired wait_or_look_anew(const cache_layout* cache, page_key key, frame_index f, std::uint32_t start,
                                                       std::uint64_t fill_ns, std::uint64_t frame_ns) {
     const acquired got = wait(cache, f, fill_ns);
-    return got.error == -EAGAIN ? acquire_slowly(cache, key, start, fill_ns, frame_ns) : got;
+    return got.error == frames::nobodys_error ? acquire_slowly(cache, key, start, fill_ns, frame_ns) : got;
   }
 
-  // What is left to do with a pinned page that is being filled, or has so many pins that ours might be one too many. -EAGAIN: the
-  // fill failed, and that is nobody's error but the asker's (frames::nobodys_error).
+  // What is left to do with a pinned page that is being filled, or has so many pins that ours might be one too many. Its error
+  // may be frames::nobodys_error.
   GPUFS_DEVICE_COLD static acquired wait(const cache_layout* cache, frame_index f, std::uint64_t fill_ns) {
     const frames pages(*cache);
     const bool crowded = pages.state(f).load(std::memory_order_relaxed) >= frame_state::many_pins;
@@ -247,7 +247,8 @@ class page_cache {
         table.unlock(key);
         if (!pinned.busy()) return {at, role::hit, 0};
         const acquired got = wait(cache, at, fill_ns);
-        if (got.error != -EAGAIN || fill_deadline.expired()) return got;
+        if (got.error != frames::nobodys_error) return got;
+        if (fill_deadline.expired()) return {frame_index{}, role::error, -ETIMEDOUT};
         continue;
       }
       const auto erase = [&](frame_index victim) { table.erase(pages.load_key(victim), victim); };

@@ -214,18 +214,38 @@ GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cac
   return step.error == 0 ? 0 : timed_out ? -ETIMEDOUT : -EAGAIN;
 }
 
+// Ends, or waits for, the operation that the leader's look-up has found; where that fails, looks up anew: `look_up` is the
+// leader's. All lanes call. What the look-up gave at last: the page is pinned and there (waited), or it is to be filled, or error.
+template <class Group, class Acquired, class LookUp>
+GPUFS_DEVICE Acquired finish_or_look_anew(Group group, const file_mount& mount, std::uint32_t slot, Acquired got, LookUp look_up) {
+  const simt::deadline until(2 * mount.io_timeout_ns);
+  while (got.what == decltype(got.what)::under_way) {
+    const int error = simt::call_cold(&finish_operation<Group>, group, &mount, got.frame);
+    if (error == 0) {
+      if (group.leader()) count(file_table(mount).counters(slot).waits, 1);
+      return {got.frame, decltype(got.what)::waited, 0};
+    }
+    got = by_leader(group, [&]() -> Acquired {
+      if (error == -EAGAIN && !until.expired()) return look_up();
+      return {{}, decltype(got.what)::error, -ETIMEDOUT};
+    });
+  }
+  return got;
+}
+
 // As pages.acquire. A frame whose page is on its way is nobody's who gives it back: who finds no other frame ends operations. One
 // lane calls.
 template <class Cache>
 GPUFS_DEVICE typename Cache::acquired acquire_among_operations(const file_mount& mount, const Cache& pages, cache::page_key key,
                                                                std::uint32_t ring, const typename Cache::timeouts& limits) {
   constexpr int glances = 8;
-  if (limits.frame_ns == Cache::at_hand) return pages.acquire(key, ring, limits);
   const simt::deadline until(limits.frame_ns);
   simt::backoff pause;
-  for (int glance = 0; operation::are_there(mount); ++glance) {
+  for (int glance = 0;; ++glance) {
+    // Most find a frame at once, and need not know whether there are operations.
     const auto got = pages.acquire(key, ring + static_cast<std::uint32_t>(glance), {limits.fill_ns, Cache::at_hand});
-    if (got.error != -ENOMEM) return got;
+    if (got.error != -ENOMEM || limits.frame_ns == Cache::at_hand) return got;
+    if (!operation::are_there(mount)) break;
     if (glance >= glances) mount_requests(mount).end_ahead(ring, 4);
     if (until.expired()) return pages.acquire(key, ring, {limits.fill_ns, 0});
     pause();
@@ -275,17 +295,8 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_missed(Group gro
   const std::uint64_t page_number = cache::page_number_of(page.key);
   if constexpr (Pages::has_operations) {
     read_ahead(group, *mount, page.view, page_number);
-    const simt::deadline until(2 * mount->io_timeout_ns);
-    while (got.what == role::under_way) {
-      const int error = simt::call_cold(&finish_operation<Group>, group, mount, got.frame);
-      if (error == 0) {
-        if (group.leader()) count(file_table(*mount).counters(page.view.slot).waits, 1);
-        return {got.frame, role::waited, 0};
-      }
-      got = by_leader(group, [&]() -> typename Cache::acquired {
-        if (error != -EAGAIN || until.expired()) return {{}, role::error, -ETIMEDOUT};
-        return acquire_elsewhere(of, page.key);
-      });
+    if (got.what == role::under_way) {
+      got = finish_or_look_anew(group, *mount, page.view.slot, got, [&] { return acquire_elsewhere(of, page.key); });
     }
   }
   if (got.what != role::fill) return got;

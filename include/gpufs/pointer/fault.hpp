@@ -81,18 +81,9 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   auto got = by_leader(lanes, look_up);
   const bool other_view = from.cache_id >> cache::view_shift != cache::file_view_number;
   if (got.what >= role::fill && !other_view) read_ahead(lanes, mount, view, page_number);
-  const simt::deadline until(2 * mount.io_timeout_ns);
-  while (got.what == role::under_way) {
-    const int error = simt::call_cold(&finish_operation<simt::some_lanes>, lanes, &mount, got.frame);
-    if (error == 0) {
-      if (lanes.leader()) count(file_table(mount).counters(view.slot).waits, 1);
-      return {got.frame, 0};
-    }
-    got = by_leader(lanes, [&]() -> cache::page_cache<>::acquired {
-      if (error == -EAGAIN && !until.expired()) return look_up();
-      count(file_table(mount).counters(view.slot).errors, 1);
-      return {{}, role::error, -ETIMEDOUT};
-    });
+  if (got.what == role::under_way) {
+    got = finish_or_look_anew(lanes, mount, view.slot, got, look_up);
+    if (got.error == -ETIMEDOUT && lanes.leader()) count(file_table(mount).counters(view.slot).errors, 1);
   }
   if (got.what != role::fill) return {got.frame, got.error};
   view = lanes.broadcast(view);

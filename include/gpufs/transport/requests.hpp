@@ -55,7 +55,7 @@ class requests {
       const std::uint32_t first = rings.at(start + i) * view_.nslots;
       for (std::uint32_t index = first; index < first + view_.nslots && most != 0; ++index) {
         const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
-        if ((turn & abandoned) != 0 && is_answered_of(index, turn)) {
+        if ((turn & abandoned) != 0 && has_answer(ticket_of(index, turn))) {
           reclaim(index, turn, false);
           --most;
         }
@@ -162,10 +162,13 @@ class requests {
     return {no_slot, 0};
   }
 
-  // Whether the host has answered the use of the slot that this turn is of.
-  GPUFS_DEVICE bool is_answered_of(std::uint32_t index, std::uint32_t turn) const {
-    const std::uint32_t number = (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1));
-    return host_word(view_.replies[index].sequence).load(std::memory_order_relaxed) == number + 1;
+  // Of the slot's use that this turn is of.
+  GPUFS_DEVICE ticket ticket_of(std::uint32_t index, std::uint32_t turn) const {
+    return {index, (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1))};
+  }
+  // Meets the host's release store: who sees the answer sees its fields and the payload.
+  GPUFS_DEVICE bool has_answer(ticket t) const {
+    return host_word(view_.replies[t.index].sequence).load(std::memory_order_acquire) == t.number + 1;
   }
 
   // Of the rings 0, step, 2 * step, ...
@@ -204,7 +207,7 @@ class requests {
   GPUFS_DEVICE std::uint32_t turn_of(std::uint32_t number) const { return (number / view_.nslots) & (abandoned - 1); }
 
   GPUFS_DEVICE bool take_back(ticket t) const {
-    if (host_word(view_.replies[t.index].sequence).load(std::memory_order_acquire) != t.number + 1) return false;
+    if (!has_answer(t)) return false;
     std::uint32_t turn = turn_of(t.number) | abandoned;
     return simt::atomic_ref<std::uint32_t>(turns_[t.index]).compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel);
   }
@@ -213,7 +216,7 @@ class requests {
   // asked because of the answer, the slot is now the caller's, to ask it; or stays as it is, if the caller asks nothing.
   GPUFS_DEVICE late_call reclaim(std::uint32_t index, std::uint32_t turn, bool asks = true) const {
     const late_call none{opcode::none, 0};
-    const ticket t{index, (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1))};
+    const ticket t = ticket_of(index, turn);
     if (!take_back(t)) return none;
     // The slot is ours, as if we had asked: read the answer before others can ask anew.
     const request& asked = view_.requests[index];

@@ -25,7 +25,7 @@ enum class opcode : std::uint32_t {
 };
 
 // `request::flags` of some operations.
-inline constexpr std::uint32_t read_ahead = 1;       // read: nobody waits for it, and that the file is not open is no error
+inline constexpr std::uint32_t read_ahead = 1;       // read: that the file is not open any more is no error
 inline constexpr std::uint32_t write_masked = 1;     // write: only bytes whose bit in the mask is set
 inline constexpr std::uint32_t sync_data_only = 1;   // sync: fdatasync(2) in place of fsync(2)
 inline constexpr std::uint32_t sync_page_cache = 2;  // sync: neither
