@@ -114,7 +114,7 @@ void write_mapped(int fd, std::uint64_t nbytes, const std::string& path) {
 
 void write_called(int fd, std::uint64_t nbytes, const std::string& path) {
   constexpr std::uint64_t piece = 4u << 20;
-  gpufs::apps::collage::parallel_for(host_threads(), (nbytes + piece - 1) / piece, [&](std::size_t p) {
+  gpufs::apps::parallel_for(host_threads(), (nbytes + piece - 1) / piece, [&](std::size_t p) {
     const std::uint64_t begin = p * piece, end = std::min(nbytes, begin + piece);
     std::vector<std::uint64_t> words((end - begin) / 8);
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = scramble(begin / 8 + i);
@@ -384,7 +384,7 @@ double run_threads(unsigned n, const std::function<void(unsigned thread)>& work)
 std::uint64_t sum_in_parallel(std::uint64_t n, const std::function<std::uint64_t(std::uint64_t begin, std::uint64_t end)>& part) {
   const unsigned npieces = host_threads() * 4;
   std::vector<std::uint64_t> sums(npieces);
-  gpufs::apps::collage::parallel_for(host_threads(), npieces,
+  gpufs::apps::parallel_for(host_threads(), npieces,
                                      [&](std::size_t i) { sums[i] = part(n * i / npieces, n * (i + 1) / npieces); });
   std::uint64_t sum = 0;
   for (const std::uint64_t s : sums) sum += s;
