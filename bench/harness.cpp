@@ -385,7 +385,7 @@ std::uint64_t sum_in_parallel(std::uint64_t n, const std::function<std::uint64_t
   const unsigned npieces = host_threads() * 4;
   std::vector<std::uint64_t> sums(npieces);
   gpufs::apps::parallel_for(host_threads(), npieces,
-                                     [&](std::size_t i) { sums[i] = part(n * i / npieces, n * (i + 1) / npieces); });
+                            [&](std::size_t i) { sums[i] = part(n * i / npieces, n * (i + 1) / npieces); });
   std::uint64_t sum = 0;
   for (const std::uint64_t s : sums) sum += s;
   return sum;
