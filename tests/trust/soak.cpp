@@ -205,14 +205,19 @@ void check_files(const temp_dir& dir, const std::vector<actor_state>& actors) {
   expect(names.empty(), "missing: " + (names.empty() ? "" : *names.begin()));
 }
 
-// Frames that are neither free nor have a page, while no kernel runs: nobody would get them any more.
+// Frames that are neither free nor have a page, nor one on its way, while no kernel runs: nobody would get them any more.
 std::uint64_t lost_frames(const mount& m) {
   const cache::frame_storage& frames = m.layout().cache.frames;
-  std::vector<std::uint64_t> states(frames.nframes);
-  simt::this_platform().copy_from_device(states.data(), frames.states, states.size() * sizeof states[0]);
+  const auto read = [&](const std::uint64_t* words) {
+    std::vector<std::uint64_t> all(frames.nframes);
+    simt::this_platform().copy_from_device(all.data(), words, all.size() * sizeof all[0]);
+    return all;
+  };
+  const auto states = read(frames.states), operations = read(cache::operations_of(frames));
   std::uint64_t lost = 0;
-  for (const std::uint64_t state : states) {
-    lost += (state & cache::frame_state::free) == 0 && (state & (cache::frame_state::claimed | cache::frame_state::filling)) != 0;
+  for (std::size_t f = 0; f < states.size(); ++f) {
+    const bool busy = (states[f] & (cache::frame_state::claimed | cache::frame_state::filling)) != 0;
+    lost += busy && (states[f] & cache::frame_state::free) == 0 && operations[f] == 0;
   }
   return lost;
 }
