@@ -42,7 +42,8 @@ struct mount_options {
   store_kind store = store_kind::automatic;
   std::shared_ptr<store::store> custom_store{};  // takes the place of `store` (mem, nil, a test's own)
   std::uint32_t max_open_files =
-      65536;  // open at once on the device, at most 2^20; 1,300 bytes of device memory each, 1,800 if writable. The process's soft
+      65536;  // open at once on the device, at most 2^20; 1,500 bytes of device memory each, 2,000 if writable, taken by 1,024 as
+              // they are opened, and kept. The process's soft
               // RLIMIT_NOFILE is raised towards it, and stays so; the log says where it stands
   std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each. Of the default
                                       // some four fifths can be had, of up to 256 all

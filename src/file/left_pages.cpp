@@ -29,7 +29,12 @@ std::uint64_t left_pages::still_mapped() const {
 }
 
 std::vector<cache::dirty_list> left_pages::lists() const {
-  return memory_.read(mount_.files.dirty_lists, std::size_t{mount_.files.nslots} * lists_per_slot);
+  std::vector<cache::dirty_list> all;
+  for (const file_block* const block : files_.blocks()) {
+    const auto part = memory_.read(&static_cast<const writable_block*>(block)->lists[0][0], block_slots * lists_per_slot);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
 }
 
 // Of files that kernels have not closed.
@@ -41,8 +46,9 @@ std::uint64_t left_pages::note_stores(const std::vector<file_slot>& slots) const
     if (host_.note_stores(slot.handle, static_cast<std::int64_t>(slot.stored_nbytes)) == 0) continue;
     ++lost;  // as in a kernel's sync (sync_on_host): the mapping is not used any more
     const std::uint64_t none = 0;
-    memory_.write_one(&mount_.files.slots[i].mapped_nbytes, none);
-    memory_.write_one(&mount_.files.slots[i].stored_nbytes, none);
+    file_slot& on_device = files_.block_of(static_cast<std::uint32_t>(i))->slots[i % block_slots];
+    memory_.write_one(&on_device.mapped_nbytes, none);
+    memory_.write_one(&on_device.stored_nbytes, none);
   }
   return lost;
 }
@@ -86,7 +92,11 @@ left_pages::unwritten left_pages::write_pages(const std::vector<file_slot>& slot
   for (cache::dirty_list& list : lists) {
     if (!stays(list)) list.head = 0;
   }
-  memory_.write(mount_.files.dirty_lists, std::span<const cache::dirty_list>(lists));
+  const std::size_t nlists = block_slots * lists_per_slot;
+  const auto blocks = files_.blocks();
+  for (std::size_t i = 0; (i + 1) * nlists <= lists.size(); ++i)
+    memory_.write(&static_cast<writable_block*>(blocks[i])->lists[0][0],
+                  std::span<const cache::dirty_list>(&lists[i * nlists], nlists));
   memory_.write_one(&mount_.words->dirty_pages, dirty);
   return result;
 }

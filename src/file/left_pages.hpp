@@ -17,8 +17,8 @@ namespace gpufs {
 class left_pages {
  public:
   // All must outlive it.
-  left_pages(const simt::device_memory& memory, const file_mount& mount, service::service& host)
-      : memory_(memory), mount_(mount), host_(host), slots_(memory, mount) {}
+  left_pages(const simt::device_memory& memory, const file_memory& files, const file_mount& mount, service::service& host)
+      : memory_(memory), files_(files), mount_(mount), host_(host), slots_(memory, files, mount) {}
 
   struct unwritten {
     std::uint64_t lost = 0, left = 0;  // pages (and files, of stores in place); left: dirty still
@@ -35,7 +35,7 @@ class left_pages {
 
  private:
   std::uint32_t page_nbytes() const { return 1u << mount_.cache.frames.page_shift; }
-  std::vector<cache::dirty_list> lists() const;
+  std::vector<cache::dirty_list> lists() const;  // [slot][list], of all blocks
   std::uint64_t note_stores(const std::vector<file_slot>& slots) const;
   unwritten write_pages(const std::vector<file_slot>& slots, bool stopped) const;
   void keep_twin(std::uint32_t frame, const std::vector<std::uint64_t>& bytes, const std::vector<std::uint64_t>& mask) const;
@@ -43,6 +43,7 @@ class left_pages {
                  std::uint64_t offset) const;
 
   const simt::device_memory& memory_;
+  const file_memory& files_;
   const file_mount& mount_;
   service::service& host_;
   slot_reader slots_;

@@ -6,24 +6,38 @@
 
 namespace gpufs {
 
-// What the device's words say is not believed beyond what there is.
-std::uint64_t slot_reader::nused() const { return std::min<std::uint64_t>(words().slots_used, mount_.files.nslots); }
+template <class Each>
+void slot_reader::each_block(Each each) const {
+  const auto blocks = files_.blocks();
+  // What the device's words say is not believed beyond what there is.
+  const std::uint64_t nused = std::min<std::uint64_t>({words().slots_used, mount_.files.nslots, blocks.size() * block_slots});
+  for (std::size_t first = 0; first < nused; first += block_slots)
+    each(*blocks[first / block_slots], first, std::min<std::size_t>(nused - first, block_slots));
+}
+
+std::vector<file_slot> slot_reader::used() const {
+  std::vector<file_slot> all;
+  each_block([&](const file_block& block, std::size_t, std::size_t n) {
+    const auto part = memory_.read(block.slots, n);
+    all.insert(all.end(), part.begin(), part.end());
+  });
+  return all;
+}
 
 std::vector<file_counters> slot_reader::counts() const {
-  std::vector<file_counters> sums(nused());
-  if (sums.empty()) return sums;
+  std::vector<file_counters> sums;
   // Of a block, its counters alone: kernels write the rest of it plainly.
-  for (std::size_t first = 0; first < sums.size(); first += block_slots) {
-    const std::size_t n = std::min<std::size_t>(sums.size() - first, block_slots);
-    const auto hits = memory_.read(&mount_.files.blocks[first / block_slots].hits[0][0], hit_shards * block_slots);
+  each_block([&](const file_block& block, std::size_t first, std::size_t n) {
+    sums.resize(first + n);
+    const auto hits = memory_.read(&block.hits[0][0], hit_shards * block_slots);
     for (std::size_t i = 0; i < hits.size(); ++i) {
       if (i % block_slots < n) sums[first + i % block_slots] += hits[i];
     }
-  }
-  for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
-    const auto part = memory_.read(mount_.files.counters + std::size_t{shard} * mount_.files.nslots, sums.size());
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
-  }
+    const auto calls = memory_.read(&block.calls[0][0], file_shards * block_slots);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (i % block_slots < n) sums[first + i % block_slots] += calls[i];
+    }
+  });
   return sums;
 }
 

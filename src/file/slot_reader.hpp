@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "file_memory.hpp"
 #include "gpufs/file/layout.hpp"
 #include "gpufs/simt/device_memory.hpp"
 
@@ -11,27 +12,31 @@ namespace gpufs {
 
 class slot_reader {
  public:
-  // Both must outlive it.
-  slot_reader(const simt::device_memory& memory, const file_mount& mount) : memory_(memory), mount_(mount) {}
+  // All must outlive it.
+  slot_reader(const simt::device_memory& memory, const file_memory& files, const file_mount& mount)
+      : memory_(memory), files_(files), mount_(mount) {}
 
   static bool is_open(const file_slot& slot) { return slot_state{slot.word & 7u} == slot_state::open; }
 
   mount_words words() const { return memory_.read_one(mount_.words); }
   // Copies of those that were ever used. A slot's fields are read after its state, which comes first in it.
-  std::vector<file_slot> used() const { return memory_.read(mount_.files.slots, nused()); }
+  std::vector<file_slot> used() const;
   // By slot, for the same.
   std::vector<file_counters> counts() const;
 
   // The file has changed underneath: the next page that a kernel wants to pull from it gives -ESTALE. The slot number came
   // from the device, so it is only a hint; the word says which handle is meant.
   void mark_stale(std::uint32_t slot, std::uint32_t handle) const {
-    if (slot < mount_.files.nslots) memory_.write_one(&mount_.files.slots[slot].stale, handle);
+    if (file_block* const block = files_.block_of(slot)) memory_.write_one(&block->slots[slot % block_slots].stale, handle);
   }
 
  private:
-  std::uint64_t nused() const;
+  // Calls each(block, first, n): of the slots from `first` on, block's first n were ever used.
+  template <class Each>
+  void each_block(Each each) const;
 
   const simt::device_memory& memory_;
+  const file_memory& files_;
   const file_mount& mount_;
 };
 

@@ -18,8 +18,8 @@
 
 #include "../cache/frame_counts.hpp"
 #include "../cache/make_layout.hpp"
+#include "../file/file_memory.hpp"
 #include "../file/left_pages.hpp"
-#include "../file/make_layout.hpp"
 #include "../file/slot_reader.hpp"
 #include "../file/window_words.hpp"
 #include "../pointer/make_layout.hpp"
@@ -35,14 +35,15 @@ struct host_mount::impl {
   simt::platform& machine;
   mount_options options;
   std::shared_ptr<store::store> files;
-  simt::device_memory memory;  // outlives the service, whose watch marks stale files in it
+  simt::device_memory memory;  // this and the next outlive the service, whose watch marks stale files in them
+  file_memory open_files;
   mount_layout layout{};
   const mount_layout* resident = nullptr;
-  slot_reader slots{memory, layout};
-  window_words windows{memory, layout};
+  slot_reader slots{memory, open_files, layout};
+  window_words windows{memory, open_files, layout};
   service::service host;
   fault_log faults;
-  left_pages left{memory, layout, host};
+  left_pages left{memory, open_files, layout, host};
   std::atomic<std::uint32_t> nviews{0};
   mutable std::atomic<bool> told_faults{false};
   std::optional<simt::launch_watch> launches;  // last, as it may call us until it ends
@@ -52,6 +53,9 @@ struct host_mount::impl {
         options(filled_in(asked, m)),
         files(make_store(m, root, options)),
         memory(m),
+        open_files(m, {.max_open_files = options.max_open_files,
+                       .writable = options.writable,
+                       .dirty_limit = options.dirty_nbytes / options.page_nbytes}),
         host(m, files,
              {.nrings = options.request_rings,
               .nslots = options.request_slots,
@@ -68,9 +72,7 @@ struct host_mount::impl {
                                                .nrings = options.nrings,
                                                .writable = options.writable});
     layout.transport = host.transport();
-    layout.files = make_layout(memory, file_options{.max_open_files = options.max_open_files,
-                                                    .writable = options.writable,
-                                                    .dirty_limit = options.dirty_nbytes / options.page_nbytes});
+    layout.files = open_files.layout();
     layout.pointers = make_layout(memory, faults, {.max_mappings = options.max_mappings, .page_nbytes = options.page_nbytes});
     layout.words = memory.allocate<mount_words>(1);
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
@@ -84,6 +86,7 @@ struct host_mount::impl {
     host.on_windows([this](std::uint32_t slot, const std::byte* pull_base, const store::window_view& view) {
       return windows.tell(slot, {reinterpret_cast<std::uint64_t>(pull_base), view.registered, view.shift});
     });
+    host.on_extend([this](std::uint32_t n) { return reinterpret_cast<std::uint64_t>(open_files.extend(n)); });
     launches.emplace([this] { tell_faults(); });
   }
 

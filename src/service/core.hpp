@@ -129,6 +129,8 @@ struct core {
   std::function<void(open_files::entry&)> look_soon;  // by the watch, at a file with new windows; constant while workers run
   std::mutex on_windows_lock;
   std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> on_windows;
+  std::mutex on_extend_lock;
+  std::function<std::uint64_t(std::uint32_t)> on_extend;
   std::atomic<std::uint64_t> told_rounds{1};           // how often the device has forgotten what it was told of windows, and one
   alignas(64) std::atomic<std::uint32_t> ncalling{0};  // written by all; what is above is read by all
 };

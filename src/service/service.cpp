@@ -251,6 +251,10 @@ void service::on_windows(std::function<bool(std::uint32_t, const std::byte*, con
   const std::scoped_lock hold(impl_->shared.on_windows_lock);
   impl_->shared.on_windows = std::move(registered);
 }
+void service::on_extend(std::function<std::uint64_t(std::uint32_t)> make) {
+  const std::scoped_lock hold(impl_->shared.on_extend_lock);
+  impl_->shared.on_extend = std::move(make);
+}
 void service::tell_windows_again() { impl_->shared.told_rounds.fetch_add(1, std::memory_order_relaxed); }
 
 service_counters service::counters() const {

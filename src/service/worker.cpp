@@ -25,8 +25,8 @@ void relax() {
 }
 
 const char* name_of(opcode op) {
-  constexpr const char* names[] = {"?",        "open",   "read",   "close", "write", "sync",
-                                   "truncate", "unlink", "rename", "mkdir", "stat",  "read_dir"};
+  constexpr const char* names[] = {"?",      "open",   "read",  "close", "write",    "sync",  "truncate",
+                                   "unlink", "rename", "mkdir", "stat",  "read_dir", "extend"};
   const auto i = static_cast<std::size_t>(op);
   return i < std::size(names) ? names[i] : names[0];
 }
@@ -147,6 +147,8 @@ void worker::admit(const taken_request& taken) {
     case opcode::truncate:
       calls_taken_.push_back(std::move(w));
       return;
+    case opcode::extend:
+      return extend(w);
     case opcode::none:
     default:
       break;

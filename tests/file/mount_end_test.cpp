@@ -4,6 +4,7 @@
 
 #include "file/fuse_folder.hpp"
 #include "file/script.hpp"
+#include "forwarding_platform.hpp"
 #include "gpufs/host_file.hpp"
 #include "leftovers.hpp"
 
@@ -104,21 +105,10 @@ TEST_F(mount_end, says_nothing_when_nothing_hangs) {
 }
 
 // The machine, until the test loses it.
-class losable_platform final : public simt::platform {
+class losable_platform final : public forwarding_platform {
  public:
+  losable_platform() : forwarding_platform(simt::this_platform()) {}
   std::atomic<bool> lost{false};
-  void* allocate_device(std::size_t nbytes) override { return real_.allocate_device(nbytes); }
-  void deallocate_device(void* ptr) noexcept override { real_.deallocate_device(ptr); }
-  void* allocate_pinned(std::size_t nbytes) override { return real_.allocate_pinned(nbytes); }
-  void deallocate_pinned(void* ptr) noexcept override { real_.deallocate_pinned(ptr); }
-  const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) override {
-    return real_.register_readonly(ptr, nbytes, why);
-  }
-  bool registers_in_place() const override { return real_.registers_in_place(); }
-  void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
-    return real_.register_writable(ptr, nbytes, why);
-  }
-  void unregister(const void* ptr) noexcept override { real_.unregister(ptr); }
   void copy_to_device(void* dst, const void* src, std::size_t nbytes) override {
     use();
     real_.copy_to_device(dst, src, nbytes);
@@ -131,16 +121,11 @@ class losable_platform final : public simt::platform {
     use();
     real_.zero_device(dst, nbytes);
   }
-  std::string_view name() const override { return real_.name(); }
-  bool is_cuda() const override { return real_.is_cuda(); }
-  std::size_t memory_nbytes() const override { return real_.memory_nbytes(); }
-  std::string describe() const override { return real_.describe(); }
 
  private:
   void use() const {
     if (lost) throw std::runtime_error("the test lost the device");
   }
-  simt::platform& real_ = simt::this_platform();
 };
 
 TEST(mount_of_a_lost_device, says_what_is_lost) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "file/harness.hpp"
+#include "forwarding_platform.hpp"
 #include "gpufs/gpufs.hpp"
 #include "gpufs/pointer/aes_ctr.hpp"
 #include "gpufs/store/mem_store.hpp"
@@ -350,8 +351,9 @@ TEST(aes_ctr, s_box_is_what_it_is_defined_as) {
 }
 
 // Memory as the real platform gives it, looked at when it is given back.
-class watched_platform final : public simt::platform {
+class watched_platform final : public forwarding_platform {
  public:
+  watched_platform() : forwarding_platform(simt::this_platform()) {}
   bool refuse_copies = false, refuse_zeroing = false;
   unsigned given_back = 0, not_zeroed = 0;
 
@@ -370,29 +372,14 @@ class watched_platform final : public simt::platform {
     look_at(ptr, bytes(first, first + sizes_.at(ptr)));
     real_.deallocate_pinned(ptr);
   }
-  const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) override {
-    return real_.register_readonly(ptr, nbytes, why);
-  }
-  bool registers_in_place() const override { return real_.registers_in_place(); }
-  void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
-    return real_.register_writable(ptr, nbytes, why);
-  }
-  void unregister(const void* ptr) noexcept override { real_.unregister(ptr); }
   void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) override {
     if (refuse_copies) throw std::runtime_error("copies are refused");
     real_.copy_to_device(device_dst, src, nbytes);
-  }
-  void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) override {
-    real_.copy_from_device(dst, device_src, nbytes);
   }
   void zero_device(void* device_dst, std::size_t nbytes) override {
     if (refuse_zeroing) throw std::runtime_error("zeroing is refused");
     real_.zero_device(device_dst, nbytes);
   }
-  std::string_view name() const override { return real_.name(); }
-  bool is_cuda() const override { return real_.is_cuda(); }
-  std::size_t memory_nbytes() const override { return real_.memory_nbytes(); }
-  std::string describe() const override { return real_.describe(); }
 
  private:
   void* note(void* ptr, std::size_t nbytes) {
@@ -405,7 +392,6 @@ class watched_platform final : public simt::platform {
     sizes_.erase(ptr);
   }
 
-  simt::platform& real_ = simt::this_platform();
   std::map<void*, std::size_t> sizes_;
 };
 

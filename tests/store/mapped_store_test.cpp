@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "forwarding_platform.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/mem_store.hpp"
 #include "posix_extras.hpp"
@@ -17,11 +18,9 @@ namespace gpufs::test {
 namespace {
 
 // The CPU's memory, which counts registrations and refuses them when told to.
-class counting_platform final : public simt::platform {
+class counting_platform final : public forwarding_platform {
  public:
-  void* allocate_device(std::size_t n) override { return real_.allocate_device(n); }
-  void deallocate_device(void* p) noexcept override { real_.deallocate_device(p); }
-  void* allocate_pinned(std::size_t n) override { return real_.allocate_pinned(n); }
+  counting_platform() : forwarding_platform(simt::cpu_platform()) {}
   void deallocate_pinned(void* p) noexcept override {
     ++nfreed;
     real_.deallocate_pinned(p);
@@ -48,13 +47,7 @@ class counting_platform final : public simt::platform {
     EXPECT_EQ(live_.erase(p), 1u);
     unregistered_.push_back(p);
   }
-  void copy_to_device(void* d, const void* s, std::size_t n) override { real_.copy_to_device(d, s, n); }
-  void copy_from_device(void* d, const void* s, std::size_t n) override { real_.copy_from_device(d, s, n); }
-  void zero_device(void* d, std::size_t n) override { real_.zero_device(d, n); }
   std::string_view name() const override { return "counting"; }
-  bool is_cuda() const override { return false; }
-  std::size_t memory_nbytes() const override { return real_.memory_nbytes(); }
-  std::string describe() const override { return real_.describe(); }
 
   std::size_t nlive() const {
     const std::scoped_lock hold(lock_);
@@ -70,7 +63,6 @@ class counting_platform final : public simt::platform {
   std::atomic<int> nregistered{0}, nrefused{0}, nfreed{0};
 
  private:
-  simt::platform& real_ = simt::cpu_platform();
   mutable std::mutex lock_;
   std::map<const void*, std::size_t> live_;
   std::vector<const void*> unregistered_;

@@ -30,10 +30,11 @@ class garbler {
   void garble(const mount_layout& l) {
     const cache::frame_storage& frames = l.cache.frames;
     garble(l.words, 1);
-    garble(l.files.slots, l.files.nslots);
-    garble(l.files.counters, std::size_t{l.files.nslots} * file_shards);
-    for (std::uint32_t i = 0; i < l.files.nslots; i += block_slots) garble(l.files.blocks[i / block_slots].hits, hit_shards);
-    garble(l.files.dirty_lists, std::size_t{l.files.nslots} * lists_per_slot);
+    auto& files = *reinterpret_cast<writable_block*>(l.files.blocks[0]);
+    garble(files.slots, l.files.nslots);
+    garble(files.calls, file_shards);
+    garble(files.hits, hit_shards);
+    garble(files.lists, l.files.nslots);
     garble(frames.states, frames.nframes);
     garble(frames.keys, frames.nframes);
     garble(l.cache.dirty.twins, frames.nframes);

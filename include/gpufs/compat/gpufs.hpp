@@ -72,7 +72,7 @@ GPUFS_DEVICE mapped_at find_mapping(const mount_ref& fs, const volatile void* ad
   const std::uint64_t number = (at - base) >> pages.page_shift();
   const cache::frame_index frame{static_cast<std::uint32_t>(number)};
   if (at < base || number >= pages.count()) return {frame, false, false};
-  if (fs.get()->files.dirty_lists == nullptr) return {frame, true, false};
+  if (!is_writable(*fs.get())) return {frame, true, false};
   return {frame, true, cache::dirty_pages::is_mapped(cache::dirty_pages(fs.get()->cache).twin(frame))};
 }
 

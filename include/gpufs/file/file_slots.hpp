@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "gpufs/cache/dirty.hpp"
+#include "gpufs/file/blocks.hpp"
 #include "gpufs/file/late_answers.hpp"
 
 namespace gpufs {
@@ -30,7 +31,7 @@ struct open_entry {
 
 class file_slots {
  public:
-  GPUFS_DEVICE explicit file_slots(const file_mount& mount) : mount_(mount) {}
+  GPUFS_DEVICE explicit file_slots(const file_mount& mount) : mount_(mount), blocks_(mount) {}
 
   // What the slot behind a number says; error == -EBADF when the number is forged, the file was closed, or is open only for
   // writing.
@@ -39,24 +40,23 @@ class file_slots {
     file_view v{};
     v.slot = index;
     v.error = -EBADF;
-    if (static_cast<std::int32_t>(number) < 0 || index >= mount_.files.nslots) {
+    file_block* const block = blocks_.find(index);
+    if (static_cast<std::int32_t>(number) < 0 || block == nullptr) {
       count_bad_number(&mount_);
       return v;
     }
-    return view_by(number, entry(index, 0));
+    return view_by(number, &block->entries[0][index % block_slots]);
   }
   // The same by the first copy of its entry; the number is not negative.
   GPUFS_DEVICE static file_view view_by(file_number number, const file_entry* first_copy) {
     const std::uint32_t index = index_of(number);
-    const file_source& source = source_of(first_copy, index);
-    const simt::vec16 words = simt::load_relaxed_16(&source);
-    file_slot* const opened = source.slot;
+    const simt::vec16 words = simt::load_relaxed_16(&source_of(first_copy, index));
     // So that an entry which says that the file is open still says so of these words: they change after it has said that it is not.
     simt::fence_loads();
     file_view v = look(number, first_copy).view;
     v.pull_base = words.word[0] | static_cast<std::uint64_t>(words.word[1]) << 32;
     v.handle = words.word[2];
-    v.opened = opened;
+    v.opened = &slot_of(first_copy, index);
     return v;
   }
   // Where the frames are, by the first copy of an entry.
@@ -86,7 +86,7 @@ class file_slots {
     v.cache_id = first.word[1];
     v.nbytes = static_cast<std::int64_t>(first.word[2] | static_cast<std::uint64_t>(first.word[3]) << 32);
     if (v.kind >= service::source_kind::live) [[unlikely]]
-      v.nbytes = simt::atomic_ref<std::int64_t>(source_of(first_copy, v.slot).slot->file_nbytes).load(std::memory_order_acquire);
+      v.nbytes = simt::atomic_ref<std::int64_t>(slot_of(first_copy, v.slot).file_nbytes).load(std::memory_order_acquire);
     v.error = 0;
     return got;
   }
@@ -106,11 +106,9 @@ class file_slots {
 
   // The size of a file that is open for writing; whoever sees a size sees the bytes up to it.
   GPUFS_DEVICE std::int64_t nbytes_now(std::uint32_t index) const {
-    return simt::atomic_ref<std::int64_t>(mount_.files.slots[index].file_nbytes).load(std::memory_order_acquire);
+    return simt::atomic_ref<std::int64_t>(slot(index).file_nbytes).load(std::memory_order_acquire);
   }
-  GPUFS_DEVICE cache::dirty_list& list(std::uint32_t slot, std::uint32_t i) const {
-    return mount_.files.dirty_lists[slot * lists_per_slot + i];
-  }
+  GPUFS_DEVICE cache::dirty_list& list(std::uint32_t slot, std::uint32_t i) const { return blocks_.list(slot, i); }
 
   GPUFS_DEVICE static std::uint32_t index_of(file_number number) {
     return static_cast<std::uint32_t>(number) & ((1u << slot_bits) - 1);
@@ -119,11 +117,11 @@ class file_slots {
   // The same as view().error == 0, and counts nothing. Where it is not: all uses that came before its close happened before (the
   // acquire meets the releases of retire, recycle and link).
   GPUFS_DEVICE bool is_open(file_number number) const {
-    const auto raw = static_cast<std::uint32_t>(number);
-    const std::uint32_t index = index_of(number);
-    if (static_cast<std::int32_t>(raw) < 0 || index >= mount_.files.nslots) return false;
-    const std::uint32_t word = simt::atomic_ref<std::uint32_t>(mount_.files.slots[index].word).load(std::memory_order_acquire);
-    return (word & 0xffffu) == open_word_of(raw);
+    const auto raw = static_cast<std::int32_t>(number);
+    file_slot* const slot = blocks_.find_slot(index_of(number));
+    if (raw < 0 || slot == nullptr) return false;
+    const std::uint32_t word = simt::atomic_ref<std::uint32_t>(slot->word).load(std::memory_order_acquire);
+    return (word & 0xffffu) == open_word_of(static_cast<std::uint32_t>(raw));
   }
 
   // Whether the host has seen the file change since it was opened.
@@ -134,7 +132,7 @@ class file_slots {
 
   // Of a file of kind windows: whether the page at this offset may be pulled.
   GPUFS_DEVICE bool is_registered(const file_view& opened, std::uint64_t offset) const {
-    file_windows& all = mount_.files.windows[opened.slot];
+    file_windows& all = blocks_.of(opened.slot).windows[opened.slot % block_slots];
     simt::atomic_ref<std::uint64_t> base(all.pull_base);
     // The host writes these one after another, each of which ends before the next begins; we read them the other way round, and so
     // what is between is of the mapping that both reads of pull_base name.
@@ -145,18 +143,15 @@ class file_slots {
   }
 
   GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
-  GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return mount_.files.slots[index]; }
-  // Of a slot's copies, this processor's. At most 2^20 slots, so the product fits.
-  GPUFS_DEVICE call_counters& counters(std::uint32_t index) const {
-    return mount_.files.counters[simt::processor_id() % file_shards * mount_.files.nslots + index];
-  }
+  GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return blocks_.slot(index); }
+  GPUFS_DEVICE call_counters& counters(std::uint32_t index) const { return blocks_.counters(index); }
   GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(first_hits(index)); }
   GPUFS_DEVICE hit_counters* first_hits(std::uint32_t index) const { return &block(index).hits[0][index % block_slots]; }
   // Of the copies of which this is the first, this processor's.
   GPUFS_DEVICE static hit_counters& hits_of(hit_counters* first) { return first[simt::processor_id() % hit_shards * block_slots]; }
 
   GPUFS_DEVICE static std::uint32_t processor_shard() { return simt::processor_id() % file_shards; }
-  GPUFS_DEVICE file_block& block(std::uint32_t index) const { return mount_.files.blocks[index / block_slots]; }
+  GPUFS_DEVICE file_block& block(std::uint32_t index) const { return blocks_.of(index); }
   GPUFS_DEVICE file_home& home(std::uint32_t index) const { return block(index).homes[index % block_slots]; }
   GPUFS_DEVICE file_entry* entry(std::uint32_t index, std::uint32_t shard) const {
     return &block(index).entries[shard][index % block_slots];
@@ -174,14 +169,19 @@ class file_slots {
   GPUFS_DEVICE static const file_source& source_of(const file_entry* first, std::uint32_t index) {
     return block_of(first, index).sources[index % block_slots];
   }
+  GPUFS_DEVICE static file_slot& slot_of(const file_entry* first, std::uint32_t index) {
+    return block_of(first, index).slots[index % block_slots];
+  }
   GPUFS_DEVICE file_source& source(std::uint32_t index) const { return block(index).sources[index % block_slots]; }
   // Whether those who read the open file have said that they read on (advise).
   GPUFS_DEVICE static simt::atomic_ref<std::uint32_t> reads_on(const file_mount& mount, std::uint32_t index) {
-    return simt::atomic_ref<std::uint32_t>(mount.files.blocks[index / block_slots].sources[index % block_slots].advice);
+    return simt::atomic_ref<std::uint32_t>(file_blocks(mount).of(index).sources[index % block_slots].advice);
   }
   // Whether the slot was open at some time, so that its home tells of the mount.
   GPUFS_DEVICE bool is_made(std::uint32_t index) const {
-    return index < mount_.files.nslots && simt::atomic_ref<std::uint64_t>(home(index).mount).load(std::memory_order_acquire) != 0;
+    file_block* const block = blocks_.find(index);
+    return block != nullptr &&
+           simt::atomic_ref<std::uint64_t>(block->homes[index % block_slots].mount).load(std::memory_order_acquire) != 0;
   }
   GPUFS_DEVICE static const file_mount* mount_of(const file_home& home) { return reinterpret_cast<const file_mount*>(home.mount); }
 
@@ -239,7 +239,8 @@ class file_slots {
   GPUFS_DEVICE void recycle(file_slot& slot, std::uint32_t index, std::uint32_t generation) const {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     std::uint32_t seen = word_of(generation, slot_state::dead);
-    if (word.compare_exchange(seen, word_of(generation + 1, slot_state::free), std::memory_order_acq_rel)) push_slot(index);
+    if (word.compare_exchange(seen, word_of(generation + 1, slot_state::free), std::memory_order_acq_rel))
+      blocks_.push_slots(index, index);
   }
 
   // Whether pages are listed or a list is lost, as a close has told that could not bring all to the host. One lane's loads, all
@@ -274,6 +275,7 @@ class file_slots {
 
  protected:
   const file_mount& mount_;
+  const file_blocks blocks_;
 
  private:
   // The tag in the top half tells a top that came back from one that never left. That of an empty list is added to `tags`.
@@ -286,8 +288,7 @@ class file_slots {
         tags += seen >> 32;
         return none;
       }
-      const std::uint32_t next =
-          simt::atomic_ref<std::uint32_t>(mount_.files.slots[first - 1].next).load(std::memory_order_relaxed);
+      const std::uint32_t next = simt::atomic_ref<std::uint32_t>(slot(first - 1).next).load(std::memory_order_relaxed);
       const std::uint64_t wanted = (((seen >> 32) + 1) << 32) | next;
       if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) {
         simt::atomic_ref<std::uint64_t> used(mount_.words->slots_used);
@@ -296,17 +297,6 @@ class file_slots {
         }
         return first - 1;
       }
-    }
-  }
-
-  GPUFS_DEVICE void push_slot(std::uint32_t index) const {
-    simt::atomic_ref<std::uint64_t> top(mount_.files.free_slots[index % free_lists].top);
-    std::uint64_t seen = top.load(std::memory_order_relaxed);
-    for (;;) {
-      simt::atomic_ref<std::uint32_t>(mount_.files.slots[index].next)
-          .store(static_cast<std::uint32_t>(seen), std::memory_order_relaxed);
-      const std::uint64_t wanted = (((seen >> 32) + 1) << 32) | (index + 1);
-      if (top.compare_exchange(seen, wanted, std::memory_order_acq_rel)) return;
     }
   }
 };

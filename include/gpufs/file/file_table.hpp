@@ -56,7 +56,7 @@ class file_table : public file_slots {
     const file_table table(*mount);
     const file_view opened = table.view_of_any(number);
     if (opened.error != 0) return {false, opened.error};
-    simt::atomic_ref<std::uint32_t> refs(mount->files.slots[opened.slot].refs);
+    simt::atomic_ref<std::uint32_t> refs(opened.opened->refs);
     std::uint32_t before = refs.load(std::memory_order_relaxed);
     while (is_last_of_open(before)) {
       // As in drop.
@@ -68,8 +68,9 @@ class file_table : public file_slots {
   // The size that counts of a file that the host knows by `handle`, and says is open for writing in this slot; -1: it is not (any
   // more). One lane calls.
   GPUFS_DEVICE_COLD static std::int64_t nbytes_if_written(const file_mount* mount, std::uint32_t index, std::uint32_t handle) {
-    if (index >= mount->files.nslots) return -1;
-    file_slot& slot = mount->files.slots[index];
+    file_slot* const found = file_blocks(*mount).find_slot(index);
+    if (found == nullptr) return -1;
+    file_slot& slot = *found;
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t before = word.load(std::memory_order_acquire);  // meets ask_host's: the slot's fields
     if (state_of(before) != slot_state::open) return -1;
@@ -108,9 +109,10 @@ class file_table : public file_slots {
   // the host. 0: there is none. One lane calls. False: -ETIMEDOUT.
   GPUFS_DEVICE_COLD static bool forget_file(const file_mount* mount, std::uint64_t place) {
     const auto index = static_cast<std::uint32_t>(place >> 32), handle = static_cast<std::uint32_t>(place);
-    if (place == 0 || index >= mount->files.nslots) return true;
+    file_slot* const found = file_blocks(*mount).find_slot(index);
+    if (place == 0 || found == nullptr) return true;
     const path_chains paths(*mount);
-    file_slot& wanted = mount->files.slots[index];
+    file_slot& wanted = *found;
     path_bucket& chain =
         paths.chain_of(wanted);  // of another file, if the slot is used anew: then no slot there is the one we want
     if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
@@ -147,7 +149,7 @@ class file_table : public file_slots {
     const int access = flags & O_ACCMODE;
     const bool writes = access != O_RDONLY || once;
     if (writes || (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0) {
-      if (mount_.files.dirty_lists == nullptr) return -EROFS;
+      if (!is_writable(mount_)) return -EROFS;
       if (!writes || access == O_ACCMODE) return -EINVAL;
     }
     // Here, too, as who joins an open asks no store.
@@ -175,10 +177,13 @@ class file_table : public file_slots {
         if (!paths().lock(chain, until)) return -ETIMEDOUT;
         index = join(chain, name, mount_.files.nslots);
         if (index == none) {
+          const std::uint32_t nblocks = blocks_.count();
           index = take_slot(start);
           if (index == none) {
             paths().unlock(chain);
-            return -ENFILE;
+            const int error = extend(nblocks, start, until);
+            if (error != 0) return error;
+            continue;
           }
           // Who opened it for reading keeps what they opened; who opens it from now on sees what is written.
           if (writes)
@@ -190,7 +195,7 @@ class file_table : public file_slots {
         }
         paths().unlock(chain);
       }
-      file_slot& slot = mount_.files.slots[index];
+      file_slot& slot = this->slot(index);
       if (!counted) simt::atomic_ref<std::uint64_t>(counters(index).opens).add_relaxed(1);
       counted = true;
       const int error = ours ? ask_host(slot, index, path, name, flags, start, until, closed_handle, brought) : wait_open(slot);
@@ -232,7 +237,7 @@ class file_table : public file_slots {
       if ((is_ours && (ours || asked_again)) || until.expired()) return error;
       asked_again |= is_ours;
     }
-    file_slot& slot = mount_.files.slots[index];
+    file_slot& slot = this->slot(index);
     if (writes && !ours) {
       if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) {
         drop(index, start);
@@ -251,7 +256,9 @@ class file_table : public file_slots {
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire);
     for (std::uint32_t steps = 0; next != 0 && steps < max_steps; ++steps) {
       const std::uint32_t index = next - 1;
-      file_slot& slot = mount_.files.slots[index];
+      file_slot* const found = blocks_.find_slot(index);
+      if (found == nullptr) return none;  // a walk that strayed to a slot of a block that we do not see yet
+      file_slot& slot = *found;
       if (path_chains::may_join(slot, name)) {
         const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
         if ((before & slot_live) != 0 && path_chains::may_join(slot, name)) return index;
@@ -266,8 +273,9 @@ class file_table : public file_slots {
   // Takes a reference to the file that the host knows by `handle`, and says is open for writing in this slot: whichever path it was
   // opened by, and whether that one still leads to it or not. False: it is being closed, or was. Waits for who is opening it.
   GPUFS_DEVICE bool join_file(std::uint32_t index, std::uint32_t handle) const {
-    if (index >= mount_.files.nslots) return false;
-    file_slot& slot = mount_.files.slots[index];
+    file_slot* const found = blocks_.find_slot(index);
+    if (found == nullptr) return false;
+    file_slot& slot = *found;
     // The acquire meets link's release; and wait_open's the opener's.
     const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
     if ((before & (slot_live | slot_detached)) != 0) {
@@ -279,6 +287,36 @@ class file_table : public file_slots {
     }
     drop(index, index);
     return false;
+  }
+
+  // All slots of `nblocks` blocks were taken: has the host make one more, unless others have. 0: look anew. -ENFILE: that was all
+  // that the mount may have; -ENOMEM: the device has no memory; -ETIMEDOUT.
+  GPUFS_DEVICE_COLD int extend(std::uint32_t nblocks, std::uint32_t start, const simt::deadline& until) const {
+    if (nblocks >= blocks_.most()) return -ENFILE;
+    simt::atomic_ref<std::uint32_t> lock(mount_.words->extend_lock);
+    simt::backoff pause;
+    while (lock.exchange(1, std::memory_order_acquire) != 0) {  // meets the release below: the count
+      if (blocks_.count() != nblocks) return 0;
+      if (until.expired()) return count_timeout();
+      pause();
+    }
+    const int error = blocks_.count() != nblocks ? 0 : ask_for_block(nblocks, start, until);
+    lock.store(0, std::memory_order_release);
+    return error;
+  }
+  GPUFS_DEVICE int ask_for_block(std::uint32_t n, std::uint32_t start, const simt::deadline& until) const {
+    const mount_requests rings(mount_);
+    const auto ticket = rings.take(start, until);
+    if (ticket.index == transport::no_slot) return count_timeout();
+    transport::request ask{};
+    ask.op = transport::opcode::extend;
+    ask.offset = n;
+    transport::reply answer;
+    if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
+    rings.give_back(ticket);
+    if (answer.result < 0) return static_cast<int>(answer.result);
+    blocks_.add(answer.pull_base);
+    return 0;
   }
 
   // What ask_host and wait_open give where the file is open for writing already, in another slot: of this one, which is dead,
@@ -357,7 +395,6 @@ class file_table : public file_slots {
       home(index).cache = mount_.cache;
       home(index).fill_ns = 2 * mount_.io_timeout_ns;
       home(index).frame_ns = mount_.frame_timeout_ns;
-      source(index).slot = &slot;
       simt::atomic_ref<std::uint64_t>(home(index).mount)
           .store(reinterpret_cast<std::uint64_t>(&mount_), std::memory_order_release);  // meets is_made
     }
@@ -433,7 +470,7 @@ class file_table : public file_slots {
   // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. 0, what the
   // host said when it closed the file, or -EBADF and !held when there was none.
   GPUFS_DEVICE int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
-    file_slot& slot = mount_.files.slots[index];
+    file_slot& slot = this->slot(index);
     // Read while we hold the slot: once it is given back, it may be freed and taken for another path before we look again.
     const std::uint32_t generation = generation_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
     simt::atomic_ref<std::uint32_t> refs(slot.refs);
@@ -458,7 +495,7 @@ class file_table : public file_slots {
   // Closes a slot whose refs were `before` until we took its end: it is ours, and stays this path's, until we give it back. We do
   // so when the host has closed the file, so that no more files are open there than there are slots.
   GPUFS_DEVICE_COLD int retire(std::uint32_t index, std::uint32_t before, std::uint32_t start) const {
-    file_slot& slot = mount_.files.slots[index];
+    file_slot& slot = this->slot(index);
     path_bucket& chain = paths().chain_of(slot);
     if (!paths().lock(chain, simt::deadline(mount_.io_timeout_ns))) {
       keep_for_ever(slot);

@@ -35,7 +35,7 @@ class late_answers {
     const std::uint64_t token = asked.token;
     cache::frames(mount_.cache).unpin(cache::frame_index{static_cast<std::uint32_t>(token)});
     simt::atomic_ref<std::uint64_t>(mount_.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
-    cache::dirty_pages::end_late(mount_.files.dirty_lists[token >> 32]);
+    cache::dirty_pages::end_late(file_blocks(mount_).list(static_cast<std::uint32_t>(token >> 32)));
   }
 
  private:

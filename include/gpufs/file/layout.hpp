@@ -107,12 +107,10 @@ struct alignas(32) file_source {
   std::uint64_t pull_base;
   std::uint32_t handle;
   std::uint32_t removals;  // mount_words::removals_ended before the host was asked to open the file
-  file_slot* slot;         // as the home's words
   std::uint32_t advice;    // not 0: its readers have said that they read on (advise)
 };
-static_assert(sizeof(file_source) == 32 && offsetof(file_source, advice) == 24 && offsetof(file_source, pull_base) == 0 &&
-              offsetof(file_source, handle) == 8);
-static_assert(offsetof(file_source, removals) == 12 && offsetof(file_source, slot) == 16);
+static_assert(sizeof(file_source) == 32 && offsetof(file_source, pull_base) == 0 && offsetof(file_source, handle) == 8);
+static_assert(offsetof(file_source, removals) == 12 && offsetof(file_source, advice) == 16);
 
 // Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
 // the others, but for adding bits.
@@ -147,17 +145,32 @@ static_assert(sizeof(call_counters) == 48 && offsetof(call_counters, faults) == 
 static_assert(offsetof(call_counters, errors) == 16 && offsetof(call_counters, bytes_filled) == 24);
 static_assert(offsetof(call_counters, opens) == 32 && offsetof(call_counters, bytes_written) == 40);
 
-// Of so many slots what hits use lies together, so that an entry's address leads to all of it; copies of what is one slot's are as
-// many elements apart.
+// A slot's pages that are to be written back lie in as many lists, frame f in list f % lists_per_slot: so of one frame nobody
+// starts a write-back while another is under way.
+// With a mapped file, as many warps as there are lists write back at once.
+inline constexpr std::uint32_t lists_per_slot = 64;
+
+// Of so many slots all words lie together, so that an entry's address leads to all of them; copies of what is one slot's are as
+// many elements apart. A mount begins with one block, and gets others as its files become more (file_table::extend).
 inline constexpr std::uint32_t block_slots = 1024;
 struct alignas(128) file_block {
   file_home homes[block_slots];
   file_source sources[block_slots];
   file_entry entries[file_shards][block_slots];
   hit_counters hits[hit_shards][block_slots];
+  file_slot slots[block_slots];
+  call_counters calls[file_shards][block_slots];
+  file_windows windows[block_slots];
 };
-static_assert(sizeof(file_block) == 950272 && offsetof(file_block, homes) == 0 && offsetof(file_block, sources) == 131072);
+static_assert(sizeof(file_block) == 1507328 && offsetof(file_block, homes) == 0 && offsetof(file_block, sources) == 131072);
 static_assert(offsetof(file_block, entries) == 163840 && offsetof(file_block, hits) == 425984);
+static_assert(offsetof(file_block, slots) == 950272 && offsetof(file_block, calls) == 1081344);
+static_assert(offsetof(file_block, windows) == 1474560);
+// Where the mount may write.
+struct alignas(128) writable_block : file_block {
+  cache::dirty_list lists[block_slots][lists_per_slot];
+};
+static_assert(sizeof(writable_block) == sizeof(file_block) + block_slots * lists_per_slot * sizeof(cache::dirty_list));
 
 struct file_counters : hit_counters, call_counters {
   file_counters& operator+=(const hit_counters& other) {
@@ -194,11 +207,6 @@ struct alignas(64) free_list {
 static_assert(sizeof(free_list) == 64 && offsetof(free_list, top) == 0);
 inline constexpr std::uint32_t free_lists = 64;
 
-// A slot's pages that are to be written back lie in as many lists, frame f in list f % lists_per_slot: so of one frame nobody
-// starts a write-back while another is under way.
-// With a mapped file, as many warps as there are lists write back at once.
-inline constexpr std::uint32_t lists_per_slot = 64;
-
 // Words the device shares with itself only.
 struct alignas(64) mount_words {
   std::uint64_t open_errors;         // opens that failed
@@ -212,7 +220,9 @@ struct alignas(64) mount_words {
   std::uint64_t write_errors;        // pages whose write-back failed
   // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See file_table::removing.
   std::uint32_t removals_begun, removals_ended;
-  std::uint64_t under_way;  // now: operations (file/operation.hpp)
+  std::uint64_t under_way;    // now: operations (file/operation.hpp)
+  std::uint32_t more_blocks;  // of file_layout::blocks, those beyond the first that there are
+  std::uint32_t extend_lock;  // of who asks the host for one more
 };
 static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, open_errors) == 0 && offsetof(mount_words, bad_numbers) == 8);
 static_assert(offsetof(mount_words, io_timeouts) == 16 && offsetof(mount_words, unpin_errors) == 24);
@@ -220,28 +230,25 @@ static_assert(offsetof(mount_words, slots_used) == 32 && offsetof(mount_words, d
 static_assert(offsetof(mount_words, write_backs) == 48 && offsetof(mount_words, bytes_written_back) == 56);
 static_assert(offsetof(mount_words, write_errors) == 64 && offsetof(mount_words, removals_begun) == 72);
 static_assert(offsetof(mount_words, removals_ended) == 76 && offsetof(mount_words, under_way) == 80);
+static_assert(offsetof(mount_words, more_blocks) == 88 && offsetof(mount_words, extend_lock) == 92);
 
 inline constexpr std::uint32_t least_page_nbytes = 512;
 
 // The open files of a mount.
 struct file_layout {
-  file_slot* slots;
-  file_block* blocks;       // [slot / block_slots]
-  call_counters* counters;  // [shard][slot]
-  file_windows* windows;    // [slot]
+  std::uint64_t* blocks;  // [slot / block_slots]: addresses of a file_block each, 0 where there is none yet
   path_bucket* paths;
   free_list* free_slots;
-  std::uint32_t nslots;
+  std::uint32_t nslots;  // as many as there may be
   std::uint32_t path_mask;
-  std::uint64_t hash_points[2];    // secret points of the path hash
-  cache::dirty_list* dirty_lists;  // [slot][list]; null where the mount may not write
-  std::uint64_t dirty_limit;       // pages: who writes more writes some back
+  std::uint64_t hash_points[2];  // secret points of the path hash
+  std::uint64_t dirty_limit;     // pages: who writes more writes some back
 };
-static_assert(sizeof(file_layout) == 88 && offsetof(file_layout, slots) == 0 && offsetof(file_layout, blocks) == 8);
-static_assert(offsetof(file_layout, counters) == 16 && offsetof(file_layout, windows) == 24);
-static_assert(offsetof(file_layout, paths) == 32 && offsetof(file_layout, free_slots) == 40 && offsetof(file_layout, nslots) == 48);
-static_assert(offsetof(file_layout, path_mask) == 52 && offsetof(file_layout, hash_points) == 56);
-static_assert(offsetof(file_layout, dirty_lists) == 72 && offsetof(file_layout, dirty_limit) == 80);
+static_assert(sizeof(file_layout) == 56 && offsetof(file_layout, blocks) == 0 && offsetof(file_layout, paths) == 8);
+static_assert(offsetof(file_layout, free_slots) == 16 && offsetof(file_layout, nslots) == 24);
+static_assert(offsetof(file_layout, path_mask) == 28 && offsetof(file_layout, hash_points) == 32);
+static_assert(offsetof(file_layout, dirty_limit) == 48);
+constexpr std::uint32_t blocks_for(std::uint32_t nslots) { return (nslots + block_slots - 1) / block_slots; }
 
 // A mount as the calls of this part see it: the parts below, and what is its own. It lies in device memory, where kernels' handles
 // name it; what parts above add follows it there (pointer/mount_layout.hpp).
@@ -253,8 +260,8 @@ struct file_mount {
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
 };
-static_assert(sizeof(file_mount) == 272 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);
-static_assert(offsetof(file_mount, files) == 160 && offsetof(file_mount, words) == 248);
-static_assert(offsetof(file_mount, io_timeout_ns) == 256 && offsetof(file_mount, frame_timeout_ns) == 264);
+static_assert(sizeof(file_mount) == 240 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);
+static_assert(offsetof(file_mount, files) == 160 && offsetof(file_mount, words) == 216);
+static_assert(offsetof(file_mount, io_timeout_ns) == 224 && offsetof(file_mount, frame_timeout_ns) == 232);
 
 }  // namespace gpufs

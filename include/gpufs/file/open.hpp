@@ -87,9 +87,9 @@ GPUFS_DEVICE file open_path(Group group, const mount_ref& fs, Path path, int fla
 // The file's error() is 0 or: -ENOENT, -EISDIR, -EACCES, -EXDEV (out of the root), -ENAMETOOLONG, -EEXIST, -EROFS (flags that
 // write, in a mount or file system that is only for reading), -EINVAL (O_CREAT, O_TRUNC, O_EXCL or O_APPEND without writing;
 // flags that open does not know, or does not hold, as O_SYNC to write: call fsync),
-// -ENFILE (mount_options::max_open_files), -EMFILE (descriptors of the process, RLIMIT_NOFILE: files open for writing keep theirs),
-// -EFBIG (2^32 pages or more), -EFAULT (no path), what store/posix_store.hpp lists,
-// -ETIMEDOUT.
+// -ENFILE (mount_options::max_open_files), -ENOMEM (the device has no memory for more open files), -EMFILE (descriptors of the
+// process, RLIMIT_NOFILE: files open for writing keep theirs), -EFBIG (2^32 pages or more), -EFAULT (no path), what
+// store/posix_store.hpp lists, -ETIMEDOUT.
 template <simt::group Group>
 GPUFS_DEVICE file open(Group group, const mount_ref& fs, const char* path, int flags = O_RDONLY) {
   const simt::group_call call(group, "open(mount, path, flags)", fs.get(), path, flags);

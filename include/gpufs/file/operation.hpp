@@ -3,7 +3,7 @@
 // docs/design/operations.md
 #pragma once
 #include "gpufs/cache/page_cache.hpp"
-#include "gpufs/file/layout.hpp"
+#include "gpufs/file/blocks.hpp"
 #include "gpufs/transport/requests.hpp"
 
 namespace gpufs {
@@ -61,7 +61,7 @@ class operation {
     if (error != 0) return fail();
     const cache::page_cache<> pages(mount_.cache);
     end_fill(0);
-    call_counters& counters = mount_.files.counters[simt::processor_id() % file_shards * mount_.files.nslots + slot];
+    call_counters& counters = file_blocks(mount_).counters(slot);
     simt::atomic_ref<std::uint64_t>(counters.faults).add_relaxed(1);
     simt::atomic_ref<std::uint64_t>(counters.bytes_filled).add_relaxed(pages.pages().page_nbytes());
     pages.unpin(frame_);

@@ -43,7 +43,7 @@ struct path_name {
 // The chains of slots by their paths' hashes, each with a lock.
 class path_chains {
  public:
-  GPUFS_DEVICE explicit path_chains(const file_mount& mount) : mount_(mount) {}
+  GPUFS_DEVICE explicit path_chains(const file_mount& mount) : mount_(mount), blocks_(mount) {}
 
   // Of a path alone, without flags; its error, if it has one, says so.
   template <class Path>
@@ -124,7 +124,7 @@ class path_chains {
 
   // Puts a fresh slot, held once by us, at the head of the chain; the caller holds the chain's lock.
   GPUFS_DEVICE void link(path_bucket& chain, std::uint32_t index, const path_name& name) const {
-    file_slot& slot = mount_.files.slots[index];
+    file_slot& slot = blocks_.slot(index);
     simt::atomic_ref<std::uint32_t> word(slot.word);
     // Meets is_open's acquire: as recycle's, which this hides.
     word.store(file_slots::word_of(file_slots::generation_of(word.load(std::memory_order_relaxed)), slot_state::opening),
@@ -153,7 +153,7 @@ class path_chains {
       simt::atomic_ref<std::uint32_t> ref(*at);
       const std::uint32_t here = ref.load(std::memory_order_relaxed);
       if (here == 0) return;
-      std::uint32_t& next = mount_.files.slots[here - 1].next;
+      std::uint32_t& next = blocks_.slot(here - 1).next;
       if (here - 1 == index) {
         ref.store(simt::atomic_ref<std::uint32_t>(next).load(std::memory_order_relaxed), std::memory_order_release);
         return;
@@ -169,7 +169,7 @@ class path_chains {
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed);
     while (next != 0) {
       const std::uint32_t index = next - 1;
-      file_slot& slot = mount_.files.slots[index];
+      file_slot& slot = blocks_.slot(index);
       next = simt::atomic_ref<std::uint32_t>(slot.next).load(std::memory_order_relaxed);
       if (!which(slot)) continue;
       simt::atomic_ref<std::uint32_t> refs(slot.refs);
@@ -204,6 +204,7 @@ class path_chains {
   }
 
   const file_mount& mount_;
+  const file_blocks blocks_;
 };
 
 }  // namespace GPUFS_MACHINE

@@ -40,7 +40,7 @@ inline GPUFS_DEVICE_COLD path_answer ask_about_path(const file_mount* mount, con
   got.error = length < 0 ? length : second_length < 0 ? second_length : 0;
   if (got.error != 0) return got;
   // The second path lies behind the payload, which only mounts that may write have room for.
-  if (mount->files.dirty_lists == nullptr && what.op == transport::opcode::rename) return {{}, {}, -EROFS, false};
+  if (!is_writable(*mount) && what.op == transport::opcode::rename) return {{}, {}, -EROFS, false};
   const mount_requests rings(*mount);
   const simt::deadline until(mount->io_timeout_ns);
   got.ticket = rings.take(ring_hint(), until);

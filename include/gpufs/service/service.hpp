@@ -100,7 +100,7 @@ struct file_description {
 //   forged or closed handle -EBADF      offset below 0, offset + nbytes past 2^63 - 1, nbytes over the payload -EINVAL
 //   after stop() -ESHUTDOWN             file changed since it was opened -ESTALE
 //   write: skip + nbytes over the payload -EINVAL       write, sync, truncate of a file not open for writing -EBADF
-//   flags that the operation does not have, truncate below 0 -EINVAL
+//   flags that the operation does not have, truncate below 0, extend of what there is not -EINVAL
 //   whatever writes, but not service_options::writable -EROFS
 class service {
  public:
@@ -138,6 +138,10 @@ class service {
   // registered than the device was told of; number: as on_stale's. False: not now, it is called again. The file stays open
   // meanwhile. Noticed as staleness is. It must not call the service's on_windows or stop.
   void on_windows(std::function<bool(std::uint32_t number, const std::byte* pull_base, const store::window_view& view)> registered);
+  // `make(n)` is called from a thread of the service when the device asks for piece n of its own memory, for more open files: where
+  // it lies there, also when it was asked for before; 0: there is no such piece. What it throws is -ENOMEM. It must not call the
+  // service, and return soon: the thread answers nothing meanwhile.
+  void on_extend(std::function<std::uint64_t(std::uint32_t n)> make);
   // The device has forgotten what it was told of windows.
   void tell_windows_again();
 

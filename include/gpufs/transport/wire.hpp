@@ -22,6 +22,7 @@ enum class opcode : std::uint32_t {
   mkdir = 9,      // a path
   stat = 10,      // a path
   read_dir = 11,  // a path: entries of a directory, from a position on
+  extend = 12,    // memory of the device for more open files, made when it is first asked for
 };
 
 // `request::flags` of some operations.
@@ -39,7 +40,7 @@ struct alignas(64) request {
                          // at most, besides the payload's size
   std::int64_t offset;   // read, write: where in the file; open: the device's number for the file, handed back when it turns stale
                          // (a hint); truncate: the new size; read_dir: 0, or the position that the last answer gave; sync, close:
-                         // the end of what the device has stored into the file's mapping, or 0
+                         // the end of what the device has stored into the file's mapping, or 0; extend: which piece
   std::uint32_t nbytes;  // bytes to read or write, skip + nbytes at most payload_nbytes; calls with a path: its length in the
                          // payload, without a NUL
   std::uint32_t flags;   // open: O_* flags and open_write_once; others: see above
@@ -60,7 +61,7 @@ struct alignas(64) reply {
   std::int64_t file_nbytes;   // open: size at open; stat: size; read_dir: the position of the next entry
   std::uint64_t pull_base;    // open: device-visible address of byte 0 of the file (pull; or a file open for writing, which the
                               // device may then write there, up to file_nbytes), else 0; stat: number << 32 | handle of its open
-                              // with open_write_once, or 0
+                              // with open_write_once, or 0; extend: where the piece lies
   std::uint32_t handle;       // open: host file handle for read and close; with `number`, that one's
   std::uint32_t cache_id;     // open: names this version of this file, 1 .. 2^28 - 1
   service::source_kind kind;  // open

@@ -629,7 +629,7 @@ BUGS = (
         "devices_count_is_believed",
         "the host reads as many slots as a word of the device says",
         "src/file/slot_reader.cpp",
-        "std::min<std::uint64_t>(words().slots_used, mount_.files.nslots)",
+        "std::min<std::uint64_t>({words().slots_used, mount_.files.nslots, blocks.size() * block_slots})",
         "words().slots_used",
         "hostile_device_test",
         "hostile_device.words_that_the_host_reads_may_be_anything",

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "file_memory.hpp"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <span>
+#include <system_error>
+
+namespace gpufs {
+namespace {
+
+// For the hashes of paths: of 1 to 2^61 - 2.
+std::uint64_t secret_point() {
+  std::uint64_t x = 0;
+  if (getrandom(&x, sizeof x, 0) != sizeof x) throw std::system_error(errno, std::generic_category(), "getrandom");
+  return x % ((std::uint64_t{1} << 61) - 2) + 1;
+}
+
+}  // namespace
+
+file_memory::file_memory(simt::platform& machine, const file_options& options) : memory_(machine), writable_(options.writable) {
+  layout_.nslots = options.max_open_files;
+  layout_.blocks = memory_.allocate<std::uint64_t>(blocks_for(layout_.nslots));
+  const std::uint32_t npaths = std::bit_ceil(layout_.nslots);
+  layout_.paths = memory_.allocate<path_bucket>(npaths);
+  layout_.path_mask = npaths - 1;
+  for (std::uint64_t& point : layout_.hash_points) point = secret_point();
+  if (writable_) layout_.dirty_limit = options.dirty_limit;
+  // As file_blocks::add does with what comes later.
+  const auto first = reinterpret_cast<std::uint64_t>(extend(0));
+  memory_.write_one(layout_.blocks, first);
+  std::vector<free_list> lists(free_lists);
+  for (std::uint32_t i = 0; i < std::min(free_lists, layout_.nslots); ++i) lists[i].top = i + 1;
+  layout_.free_slots = memory_.allocate(lists);
+}
+
+file_block* file_memory::extend(std::uint32_t n) {
+  const std::scoped_lock hold(lock_);
+  if (n < blocks_.size()) return blocks_[n];
+  if (n != blocks_.size() || n >= blocks_for(layout_.nslots)) return nullptr;
+  blocks_.reserve(n + 1);
+  blocks_.push_back(make_block(n));
+  return blocks_.back();
+}
+
+std::vector<file_block*> file_memory::blocks() const {
+  const std::scoped_lock hold(lock_);
+  return blocks_;
+}
+
+file_block* file_memory::block_of(std::uint32_t slot) const {
+  const std::scoped_lock hold(lock_);
+  const std::uint32_t n = slot / block_slots;
+  return slot < layout_.nslots && n < blocks_.size() ? blocks_[n] : nullptr;
+}
+
+file_block* file_memory::make_block(std::uint32_t n) {
+  file_block* const block = writable_ ? memory_.allocate<writable_block>(1) : memory_.allocate<file_block>(1);
+  const std::uint32_t first = n * block_slots, end = std::min(layout_.nslots, first + block_slots);
+  std::vector<file_slot> slots(block_slots);
+  for (std::uint32_t i = first; i + free_lists < end; ++i) slots[i - first].next = i + free_lists + 1;
+  memory_.write(block->slots, std::span<const file_slot>(slots));
+  return block;
+}
+
+}  // namespace gpufs

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mount's open files in device memory: laid out, and made more as kernels open more.
+#pragma once
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "gpufs/file/layout.hpp"
+#include "gpufs/simt/device_memory.hpp"
+
+namespace gpufs {
+
+struct file_options {
+  std::uint32_t max_open_files;  // 1 to 2^slot_bits
+  bool writable;
+  std::uint64_t dirty_limit;  // pages; where writable
+};
+
+// The members that are const may be called from any thread, and while kernels run; extend, too.
+class file_memory {
+ public:
+  // With one block, and no file open. Throws std::system_error where the system gives no random numbers; else as the platform does.
+  file_memory(simt::platform& machine, const file_options& options);
+
+  const file_layout& layout() const { return layout_; }
+
+  // Block n, which is made if it is the next one: its slots are chained as file_blocks::add wants them. Null: there may be no such
+  // block, or not yet. Throws as the platform does where the device has no memory for it.
+  file_block* extend(std::uint32_t n);
+
+  // All that were made.
+  std::vector<file_block*> blocks() const;
+  // The one with this slot; null where there is none.
+  file_block* block_of(std::uint32_t slot) const;
+
+ private:
+  file_block* make_block(std::uint32_t n);
+
+  simt::device_memory memory_;
+  bool writable_;
+  file_layout layout_{};
+  mutable std::mutex lock_;
+  std::vector<file_block*> blocks_;  // under the lock
+};
+
+}  // namespace gpufs

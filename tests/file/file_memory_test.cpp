@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mount's memory on the device: little at first, more as kernels open more files, and what happens where there is none.
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <new>
+
+#include "file/faulty_store.hpp"
+#include "file/harness.hpp"
+#include "forwarding_platform.hpp"
+#include "gpufs/gpufs.hpp"
+#include "gpufs/store/mem_store.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+// Adds up the device's memory, and gives none, or late, when told to.
+class measured_platform final : public forwarding_platform {
+ public:
+  measured_platform() : forwarding_platform(simt::this_platform()) {}
+
+  void* allocate_device(std::size_t nbytes) override {
+    allocation.pass();
+    if (refuse) throw std::bad_alloc();
+    void* const ptr = real_.allocate_device(nbytes);
+    const std::scoped_lock hold(lock_);
+    sizes_[ptr] = nbytes;
+    in_use_ += nbytes;
+    return ptr;
+  }
+  void deallocate_device(void* ptr) noexcept override {
+    real_.deallocate_device(ptr);
+    const std::scoped_lock hold(lock_);
+    in_use_ -= sizes_[ptr];
+    sizes_.erase(ptr);
+  }
+  // What the CPU machine's large pieces are made of is zeros already.
+  void zero_device(void* dst, std::size_t nbytes) override {
+    if (is_cuda() || nbytes < 64u << 20) real_.zero_device(dst, nbytes);
+  }
+
+  std::size_t in_use() const {
+    const std::scoped_lock hold(lock_);
+    return in_use_;
+  }
+  std::size_t npieces() const {
+    const std::scoped_lock hold(lock_);
+    return sizes_.size();
+  }
+  gate allocation;
+  std::atomic<bool> refuse{false};
+
+ private:
+  mutable std::mutex lock_;
+  std::map<void*, std::size_t> sizes_;
+  std::size_t in_use_ = 0;
+};
+
+// Each thread opens files, or closes what it has.
+struct open_files {
+  mount_ref fs;
+  bool closes;
+  std::uint32_t begin, end;
+  std::int32_t* numbers;
+
+  GPUFS_DEVICE void operator()() const {
+    const std::uint32_t nthreads = simt::grid_size() * simt::block_size();
+    const std::uint32_t me = simt::block_rank() * simt::block_size() + simt::thread_rank();
+    for (std::uint32_t n = begin + me; n < end; n += nthreads) {
+      if (closes) {
+        if (numbers[n] >= 0) numbers[n] = close(this_thread(), file(fs, file_number{numbers[n]}));
+        continue;
+      }
+      char path[32];
+      format_path(path, 'f', n);
+      const file f = open(this_thread(), fs, path);
+      numbers[n] = f.error() != 0 ? f.error() : static_cast<std::int32_t>(f.number());
+    }
+  }
+};
+
+class file_memory : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t nfiles = 3000;
+
+  file_memory() : numbers_(nfiles) {
+    for (std::uint32_t n = 0; n < nfiles; ++n) {
+      char path[32];
+      format_path(path, 'f', n);
+      store_->put(path, content(n, 0, 16));
+    }
+    options_.page_nbytes = 512;
+    options_.cache_nbytes = 64 * 512;
+    options_.custom_store = store_;
+  }
+
+  std::vector<std::int32_t> run(const host_mount& m, bool closes, std::uint32_t begin, std::uint32_t end, unsigned nthreads = 256) {
+    simt::launch({.grid = nthreads / 64, .block = 64}, open_files{mount_ref(m.resident()), closes, begin, end, numbers_.get()});
+    return numbers_.read();
+  }
+  static std::map<std::int32_t, int> errors_of(const std::vector<std::int32_t>& numbers, std::uint32_t begin, std::uint32_t end) {
+    std::map<std::int32_t, int> errors;
+    for (std::uint32_t n = begin; n < end; ++n) {
+      if (numbers[n] < 0) ++errors[numbers[n]];
+    }
+    return errors;
+  }
+
+  measured_platform machine_;
+  std::shared_ptr<store::mem_store> store_ =
+      std::make_shared<store::mem_store>(simt::this_platform(), service::source_kind::staged);
+  mount_options options_;
+  device_buffer<std::int32_t> numbers_;
+};
+
+// mount_nbytes: of a default mount of 1 GiB with 4 KiB pages, besides its cache.
+TEST_F(file_memory, of_a_mount_is_little) {
+  constexpr std::size_t cache_nbytes = std::size_t{1} << 30;
+  for (const bool writable : {false, true}) {
+    mount_options options;
+    options.cache_nbytes = cache_nbytes;
+    options.writable = writable;
+    const temp_dir dir;
+    const host_mount m(machine_, dir.path(), options);
+    const double besides = static_cast<double>(machine_.in_use() - cache_nbytes);
+    RecordProperty(writable ? "writable_mount_nbytes" : "mount_nbytes", std::to_string(besides));
+    EXPECT_LE(besides, (8 << 20) + (writable ? 0.145 : 0.015) * cache_nbytes) << "writable: " << writable;
+  }
+  EXPECT_EQ(machine_.in_use(), 0u);
+}
+
+// Threads that all find no slot at once: one has the host make more; as many files open as may, and each slot is used once.
+TEST_F(file_memory, grows_with_what_is_open) {
+  for (const std::uint32_t most : {100u, 1024u, 1025u, 2500u}) {
+    options_.max_open_files = most;
+    const host_mount m(machine_, "", options_);
+    const std::size_t before = machine_.in_use();
+    for (int round = 0; round < 2; ++round) {
+      auto numbers = run(m, false, 0, nfiles);
+      EXPECT_EQ(errors_of(numbers, 0, nfiles), (std::map<std::int32_t, int>{{-ENFILE, static_cast<int>(nfiles - most)}})) << most;
+      EXPECT_EQ(m.open_files().size(), most);
+      std::erase_if(numbers, [](std::int32_t number) { return number < 0; });
+      std::sort(numbers.begin(), numbers.end());
+      EXPECT_EQ(std::adjacent_find(numbers.begin(), numbers.end()), numbers.end()) << "one number for two files";
+      EXPECT_EQ(machine_.in_use() - before, (blocks_for(most) - 1) * sizeof(file_block)) << most;
+      run(m, true, 0, nfiles);
+      EXPECT_TRUE(m.open_files().empty());
+    }
+    EXPECT_EQ(m.counters().opens, 2 * most + 0u);
+    EXPECT_EQ(m.counters().host_errors, 0u);
+  }
+}
+
+// What is open stays so, and more opens once there is memory.
+TEST_F(file_memory, that_the_device_does_not_have_is_an_error) {
+  const host_mount m(machine_, "", options_);
+  EXPECT_TRUE(errors_of(run(m, false, 0, 1000), 0, 1000).empty());
+  machine_.refuse = true;
+  EXPECT_EQ(errors_of(run(m, false, 1000, 1100, 64), 1000, 1100), (std::map<std::int32_t, int>{{-ENOMEM, 76}}));
+  ASSERT_FALSE(m.log().empty());
+  EXPECT_NE(m.log().back().find("extend"), std::string::npos) << m.log().back();
+  run(m, true, 1000, 1100, 64);
+  EXPECT_EQ(m.open_files().size(), 1000u);
+  machine_.refuse = false;
+  EXPECT_TRUE(errors_of(run(m, false, 1000, 2500), 1000, 2500).empty());
+  EXPECT_EQ(m.open_files().size(), 2500u);
+  run(m, true, 0, 2500);
+}
+
+// A host that answers too late has made a block that the next who asks gets.
+TEST_F(file_memory, that_comes_late_is_not_lost) {
+  options_.io_timeout = std::chrono::milliseconds(300);
+  const host_mount m(machine_, "", options_);
+  EXPECT_TRUE(errors_of(run(m, false, 0, 1024), 0, 1024).empty());
+  const std::size_t npieces = machine_.npieces();
+  machine_.allocation.close();
+  EXPECT_EQ(errors_of(run(m, false, 1024, 1032, 64), 1024, 1032), (std::map<std::int32_t, int>{{-ETIMEDOUT, 8}}));
+  machine_.allocation.open();
+  EXPECT_TRUE(wait_until([&] { return machine_.npieces() == npieces + 1; }));
+  EXPECT_TRUE(errors_of(run(m, false, 1024, 2000), 1024, 2000).empty());
+  EXPECT_EQ(machine_.npieces(), npieces + 1);
+  run(m, true, 0, 2000);
+}
+
+// What kernels wrote into files of later blocks, and left, comes to the files; and these blocks' counts are counted.
+struct write_number {
+  mount_ref fs;
+  std::uint32_t n;
+  GPUFS_DEVICE void operator()() const {
+    for (std::uint32_t i = simt::block_rank() * simt::block_size() + simt::thread_rank(); i < n;
+         i += simt::grid_size() * simt::block_size()) {
+      char path[32];
+      format_path(path, 'f', i);
+      const file f = open(this_thread(), fs, path, O_RDWR | O_CREAT);
+      pwrite(this_thread(), f, &i, sizeof i, 4);
+    }
+  }
+};
+
+TEST_F(file_memory, of_later_blocks_is_written_back) {
+  const temp_dir dir;
+  mount_options options;
+  options.writable = true;
+  options.cache_nbytes = 4096 * 512;
+  options.dirty_nbytes = 2048 * 512;
+  options.page_nbytes = 512;
+  {
+    mount m(dir.path(), options);
+    constexpr std::uint32_t n = 1300;
+    simt::launch({.grid = 4, .block = 64}, write_number{m.ref(), n});
+    EXPECT_EQ(m.counters().bytes_written, n * 4);
+    EXPECT_EQ(m.counters().unwritten_pages, n);
+    EXPECT_EQ(m.sync(), 0u);
+    EXPECT_EQ(m.counters().unwritten_pages, 0u);
+    for (std::uint32_t i = 0; i < n; i += 7) {
+      char path[32];
+      format_path(path, 'f', i);
+      std::vector<std::byte> wanted(8);
+      std::memcpy(wanted.data() + 4, &i, 4);
+      EXPECT_EQ(dir.read(path), wanted) << path;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

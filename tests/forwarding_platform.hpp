@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A platform that does what another does, for tests that change or watch a part of that.
+#pragma once
+#include "gpufs/simt/platform.hpp"
+
+namespace gpufs::test {
+
+class forwarding_platform : public simt::platform {
+ public:
+  explicit forwarding_platform(simt::platform& real) : real_(real) {}
+
+  void* allocate_device(std::size_t nbytes) override { return real_.allocate_device(nbytes); }
+  void deallocate_device(void* ptr) noexcept override { real_.deallocate_device(ptr); }
+  void* allocate_pinned(std::size_t nbytes) override { return real_.allocate_pinned(nbytes); }
+  void deallocate_pinned(void* ptr) noexcept override { real_.deallocate_pinned(ptr); }
+  const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) override {
+    return real_.register_readonly(ptr, nbytes, why);
+  }
+  void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
+    return real_.register_writable(ptr, nbytes, why);
+  }
+  bool registers_in_place() const override { return real_.registers_in_place(); }
+  void unregister(const void* ptr) noexcept override { real_.unregister(ptr); }
+  void copy_to_device(void* dst, const void* src, std::size_t nbytes) override { real_.copy_to_device(dst, src, nbytes); }
+  void copy_from_device(void* dst, const void* src, std::size_t nbytes) override { real_.copy_from_device(dst, src, nbytes); }
+  void zero_device(void* dst, std::size_t nbytes) override { real_.zero_device(dst, nbytes); }
+  std::string_view name() const override { return real_.name(); }
+  bool is_cuda() const override { return real_.is_cuda(); }
+  std::size_t memory_nbytes() const override { return real_.memory_nbytes(); }
+  std::string describe() const override { return real_.describe(); }
+
+ protected:
+  simt::platform& real_;
+};
+
+}  // namespace gpufs::test
