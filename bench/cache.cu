@@ -6,9 +6,12 @@
 // compare, so the counters are: every call is a hit, a fault or a wait, every fault has taken a frame, no pin is left.
 // metadata: bytes of page table, frame states and rings of a mount's real layout for each byte of cache; at 1 GiB, and at the
 // size where the page table, whose buckets are a power of two, is largest. Needs no GPU.
+// mount_nbytes: the device's memory that a default mount of 1 GiB takes besides its cache.
 #include <memory>
+#include <optional>
 
 #include "access.hpp"
+#include "forwarding_platform.hpp"
 #include "gpufs/store/nil_store.hpp"
 
 namespace {
@@ -102,6 +105,26 @@ void metadata(results& out) {
   }
 }
 
+void mount_nbytes(results& out) {
+  bool given_back = true;
+  const auto besides = [&given_back](bool writable) {
+    gpufs::test::measured_platform machine(gpufs::simt::this_platform());
+    gpufs::mount_options options;
+    options.cache_nbytes = 1u << 30;
+    options.writable = writable;
+    std::optional<gpufs::host_mount> fs(std::in_place, machine, ".", options);
+    const std::size_t in_use = machine.in_use();
+    fs.reset();
+    given_back = given_back && in_use > options.cache_nbytes && machine.in_use() == 0;
+    return static_cast<double>(in_use - options.cache_nbytes) / (1 << 20);
+  };
+  measurement m{"mount_nbytes", "1 GiB of cache, 4 KiB pages", {besides(false)}, "MiB"};
+  m.figure = measurement::kind::itself;
+  m.details = {{"writable", besides(true)}};
+  m.verified = given_back;
+  out.add(m);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -115,6 +138,7 @@ int main(int argc, char** argv) {
     results out("cache", args, machine);
     if (args.wants("evict_cost")) evict_cost(how, cache_nbytes, calls, repeats, out);
     if (args.wants("metadata")) metadata(out);
+    if (args.wants("mount_nbytes")) mount_nbytes(out);
     return out.finish();
   });
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A platform that does what another does, for tests that change or watch a part of that.
+// A platform that does what another does, for tests and benches that change or watch a part of that.
 #pragma once
+#include <map>
+#include <mutex>
+
 #include "gpufs/simt/platform.hpp"
 
 namespace gpufs::test {
@@ -31,6 +34,46 @@ class forwarding_platform : public simt::platform {
 
  protected:
   simt::platform& real_;
+};
+
+// Adds up the device's memory.
+class measured_platform : public forwarding_platform {
+ public:
+  using forwarding_platform::forwarding_platform;
+
+  void* allocate_device(std::size_t nbytes) override {
+    void* const ptr = real_.allocate_device(nbytes);
+    const std::scoped_lock hold(lock_);
+    sizes_[ptr] = nbytes;
+    in_use_ += nbytes;
+    return ptr;
+  }
+  void deallocate_device(void* ptr) noexcept override {
+    {
+      const std::scoped_lock hold(lock_);
+      in_use_ -= sizes_[ptr];
+      sizes_.erase(ptr);
+    }
+    real_.deallocate_device(ptr);
+  }
+  // What the CPU machine's large pieces are made of is zeros already.
+  void zero_device(void* dst, std::size_t nbytes) override {
+    if (is_cuda() || nbytes < std::size_t{64} << 20) real_.zero_device(dst, nbytes);
+  }
+
+  std::size_t in_use() const {
+    const std::scoped_lock hold(lock_);
+    return in_use_;
+  }
+  std::size_t npieces() const {
+    const std::scoped_lock hold(lock_);
+    return sizes_.size();
+  }
+
+ private:
+  mutable std::mutex lock_;
+  std::map<void*, std::size_t> sizes_;
+  std::size_t in_use_ = 0;
 };
 
 }  // namespace gpufs::test

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mount's memory on the device: little at first, more as kernels open more files, and what happens where there is none.
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
-#include <mutex>
 #include <new>
 
 #include "file/faulty_store.hpp"
@@ -15,46 +16,18 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-// Adds up the device's memory, and gives none, or late, when told to.
-class measured_platform final : public forwarding_platform {
+// Gives no memory, or late, when told to.
+class scarce_platform final : public measured_platform {
  public:
-  measured_platform() : forwarding_platform(simt::this_platform()) {}
+  scarce_platform() : measured_platform(simt::this_platform()) {}
 
   void* allocate_device(std::size_t nbytes) override {
     allocation.pass();
     if (refuse) throw std::bad_alloc();
-    void* const ptr = real_.allocate_device(nbytes);
-    const std::scoped_lock hold(lock_);
-    sizes_[ptr] = nbytes;
-    in_use_ += nbytes;
-    return ptr;
-  }
-  void deallocate_device(void* ptr) noexcept override {
-    real_.deallocate_device(ptr);
-    const std::scoped_lock hold(lock_);
-    in_use_ -= sizes_[ptr];
-    sizes_.erase(ptr);
-  }
-  // What the CPU machine's large pieces are made of is zeros already.
-  void zero_device(void* dst, std::size_t nbytes) override {
-    if (is_cuda() || nbytes < 64u << 20) real_.zero_device(dst, nbytes);
-  }
-
-  std::size_t in_use() const {
-    const std::scoped_lock hold(lock_);
-    return in_use_;
-  }
-  std::size_t npieces() const {
-    const std::scoped_lock hold(lock_);
-    return sizes_.size();
+    return measured_platform::allocate_device(nbytes);
   }
   gate allocation;
   std::atomic<bool> refuse{false};
-
- private:
-  mutable std::mutex lock_;
-  std::map<void*, std::size_t> sizes_;
-  std::size_t in_use_ = 0;
 };
 
 // Each thread opens files, or closes what it has.
@@ -107,7 +80,7 @@ class file_memory : public ::testing::Test {
     return errors;
   }
 
-  measured_platform machine_;
+  scarce_platform machine_;
   std::shared_ptr<store::mem_store> store_ =
       std::make_shared<store::mem_store>(simt::this_platform(), service::source_kind::staged);
   mount_options options_;
