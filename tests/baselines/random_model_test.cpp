@@ -3,6 +3,7 @@
 // with every store.
 #include "baselines/original_mount.hpp"
 #include "file/random_trial.hpp"
+#include "file/script_players.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
