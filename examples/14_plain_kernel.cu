@@ -8,7 +8,9 @@
 // cudaMemcpy, which also waits for kernels on blocking streams (so the stream here is made with cudaStreamNonBlocking). An open may
 // need CUDA to register the file's mapping, and CUDA does not before such a call has returned, which is when the kernel has ended:
 // the open takes 2 s then, and the file is read by host threads. Nothing is lost but time. fs.prepare() before the launch, or
-// store_kind::posix, does without. The mount, and what the kernel's arguments point to, must stay until the kernel has ended.
+// store_kind::posix, does without. More than 1,024 files open at once need memory that CUDA does not give meanwhile, either:
+// reserve it (mount_options::reserved_open_files). The mount, and what the kernel's arguments point to, must stay until the kernel
+// has ended.
 #include <cuda_runtime.h>
 
 #include "example.hpp"

@@ -41,10 +41,13 @@ struct mount_options {
   std::uint32_t page_nbytes = 4096;  // a power of two, 512 B to 2 MiB
   store_kind store = store_kind::automatic;
   std::shared_ptr<store::store> custom_store{};  // takes the place of `store` (mem, nil, a test's own)
-  std::uint32_t max_open_files =
-      65536;  // open at once on the device, at most 2^20; 1,500 bytes of device memory each, 2,000 if writable, taken by 1,024 as
-              // they are opened, and kept. The process's soft
-              // RLIMIT_NOFILE is raised towards it, and stays so; the log says where it stands
+  std::uint32_t max_open_files = 65536;  // open at once on the device, at most 2^20. The process's soft RLIMIT_NOFILE is raised
+                                         // towards it, and stays so; the log says where it stands
+  // Of them, for how many there are tables from the beginning, in thousands (1,024): 1,500 bytes of device memory a file, 2,000 if
+  // writable. Kernels that open more have the host take memory for the next thousand, which the mount keeps. CUDA gives none while
+  // another thread waits for the kernel in cudaFree, cudaMemcpy or the like: the open gives -ENOMEM after 2 s, and later ones have
+  // it.
+  std::uint32_t reserved_open_files = 1024;
   std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each. Of the default
                                       // some four fifths can be had, of up to 256 all
   std::uint64_t pin_nbytes = 0;       // host memory that mapped files may pin; 0: half of what is available, or of what

@@ -29,21 +29,28 @@ file_memory::file_memory(simt::platform& machine, const file_options& options) :
   layout_.path_mask = npaths - 1;
   for (std::uint64_t& point : layout_.hash_points) point = secret_point();
   if (writable_) layout_.dirty_limit = options.dirty_limit;
+  blocks_.reserve(blocks_for(layout_.nslots));  // so that a block which is made is not lost to want of memory
   // As file_blocks::add does with what comes later.
-  const auto first = reinterpret_cast<std::uint64_t>(extend(0));
-  memory_.write_one(layout_.blocks, first);
+  const std::uint32_t nblocks = blocks_for(std::clamp(options.reserved, 1u, layout_.nslots));
+  const std::uint32_t end = std::min(layout_.nslots, nblocks * block_slots);
+  for (std::uint32_t n = 0; n < nblocks; ++n) blocks_.push_back(make_block(n, end));
+  std::vector<std::uint64_t> addresses;
+  for (file_block* block : blocks_) addresses.push_back(reinterpret_cast<std::uint64_t>(block));
+  memory_.write(layout_.blocks, std::span<const std::uint64_t>(addresses));
   std::vector<free_list> lists(free_lists);
-  for (std::uint32_t i = 0; i < std::min(free_lists, layout_.nslots); ++i) lists[i].top = i + 1;
+  for (std::uint32_t i = 0; i < std::min(free_lists, end); ++i) lists[i].top = i + 1;
   layout_.free_slots = memory_.allocate(lists);
 }
 
 file_block* file_memory::extend(std::uint32_t n) {
+  const std::scoped_lock one(making_);
+  const std::size_t nblocks = blocks().size();
+  if (n < nblocks) return blocks()[n];
+  if (n != nblocks || n >= blocks_for(layout_.nslots)) return nullptr;
+  file_block* const made = make_block(n, std::min(layout_.nslots, (n + 1) * block_slots));
   const std::scoped_lock hold(lock_);
-  if (n < blocks_.size()) return blocks_[n];
-  if (n != blocks_.size() || n >= blocks_for(layout_.nslots)) return nullptr;
-  blocks_.reserve(n + 1);
-  blocks_.push_back(make_block(n));
-  return blocks_.back();
+  blocks_.push_back(made);
+  return made;
 }
 
 std::vector<file_block*> file_memory::blocks() const {
@@ -57,11 +64,13 @@ file_block* file_memory::block_of(std::uint32_t slot) const {
   return slot < layout_.nslots && n < blocks_.size() ? blocks_[n] : nullptr;
 }
 
-file_block* file_memory::make_block(std::uint32_t n) {
-  file_block* const block = writable_ ? memory_.allocate<writable_block>(1) : memory_.allocate<file_block>(1);
-  const std::uint32_t first = n * block_slots, end = std::min(layout_.nslots, first + block_slots);
+file_block* file_memory::make_block(std::uint32_t n, std::uint32_t end) {
   std::vector<file_slot> slots(block_slots);
-  for (std::uint32_t i = first; i + free_lists < end; ++i) slots[i - first].next = i + free_lists + 1;
+  for (std::uint32_t i = 0; i < block_slots; ++i) {
+    const std::uint32_t next = n * block_slots + i + free_lists;
+    if (next < end) slots[i].next = next + 1;
+  }
+  file_block* const block = writable_ ? memory_.allocate<writable_block>(1) : memory_.allocate<file_block>(1);
   memory_.write(block->slots, std::span<const file_slot>(slots));
   return block;
 }

@@ -12,6 +12,7 @@ namespace gpufs {
 
 struct file_options {
   std::uint32_t max_open_files;  // 1 to 2^slot_bits
+  std::uint32_t reserved;        // of them: those that blocks are made for at once
   bool writable;
   std::uint64_t dirty_limit;  // pages; where writable
 };
@@ -19,13 +20,14 @@ struct file_options {
 // The members that are const may be called from any thread, and while kernels run; extend, too.
 class file_memory {
  public:
-  // With one block, and no file open. Throws std::system_error where the system gives no random numbers; else as the platform does.
+  // With at least one block, and no file open. Throws std::system_error where the system gives no random numbers; else as the
+  // platform does.
   file_memory(simt::platform& machine, const file_options& options);
 
   const file_layout& layout() const { return layout_; }
 
-  // Block n, which is made if it is the next one: its slots are chained as file_blocks::add wants them. Null: there may be no such
-  // block, or not yet. Throws as the platform does where the device has no memory for it.
+  // Block n, which is made if it is the next one. Null: there may be no such block, or not yet. Throws as the platform does where
+  // the device has no memory for it.
   file_block* extend(std::uint32_t n);
 
   // All that were made.
@@ -34,13 +36,15 @@ class file_memory {
   file_block* block_of(std::uint32_t slot) const;
 
  private:
-  file_block* make_block(std::uint32_t n);
+  // Block n. Its slots are chained as file_blocks::add wants them, each to the one of the same list up to `end`.
+  file_block* make_block(std::uint32_t n, std::uint32_t end);
 
   simt::device_memory memory_;
   bool writable_;
   file_layout layout_{};
-  mutable std::mutex lock_;
-  std::vector<file_block*> blocks_;  // under the lock
+  std::mutex making_;        // of who makes a block, which may take until a kernel ends
+  mutable std::mutex lock_;  // of what follows
+  std::vector<file_block*> blocks_;
 };
 
 }  // namespace gpufs

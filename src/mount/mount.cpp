@@ -54,6 +54,7 @@ struct host_mount::impl {
         files(make_store(m, root, options)),
         memory(m),
         open_files(m, {.max_open_files = options.max_open_files,
+                       .reserved = options.reserved_open_files,
                        .writable = options.writable,
                        .dirty_limit = options.dirty_nbytes / options.page_nbytes}),
         host(m, files,
@@ -74,7 +75,9 @@ struct host_mount::impl {
     layout.transport = host.transport();
     layout.files = open_files.layout();
     layout.pointers = make_layout(memory, faults, {.max_mappings = options.max_mappings, .page_nbytes = options.page_nbytes});
-    layout.words = memory.allocate<mount_words>(1);
+    mount_words words{};
+    words.more_blocks = static_cast<std::uint32_t>(open_files.blocks().size()) - 1;
+    layout.words = memory.allocate(std::vector{words});
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
 

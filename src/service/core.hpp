@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "../transport/rings.hpp"
@@ -55,7 +56,7 @@ struct core {
         ids(o.first_cache_id),
         parked(static_cast<int>(o.nworkers)),
         blocked(o.nworkers, o.nspare_workers),
-        tallies(most_workers()),
+        tallies(most_workers() + 1),
         workers(new std::unique_ptr<worker>[most_workers()]) {}
 
   bool may_block(blocking_kind kind, std::atomic<std::uint32_t>& nblocked) {
@@ -69,6 +70,23 @@ struct core {
   }
   // Those that there are now, at most most_workers(). The acquire meets the release of who adds one.
   std::span<const std::unique_ptr<worker>> all_workers() const { return {workers.get(), nworkers.load(std::memory_order_acquire)}; }
+
+  void answer(tally& counts, std::uint32_t index, std::uint32_t sequence, const reply& out) {
+    requests.complete(index, sequence, out);
+    counts.answers.fetch_add(1, std::memory_order_release);  // meets stop()'s acquire
+  }
+
+  // A request that fails is counted, and in the log; after stop() that is no news.
+  void note_error(tally& counts, const char* operation, std::string_view path, int error, std::string_view text) {
+    tally::add(counts.errors);
+    log.count(error);
+    if (error != ESHUTDOWN) log.add(operation, path, error, text);
+  }
+  void refuse(tally& counts, std::uint32_t index, std::uint32_t sequence, int error) {
+    reply out{};
+    out.result = -error;
+    answer(counts, index, sequence, out);
+  }
 
   // A file's version has gone: from now on what the cache does not have of it is -ESTALE, and who opens the file anew gets another
   // one. True for the first who says so. When it returns the device has been told, whoever came first.
@@ -120,7 +138,7 @@ struct core {
   std::atomic<bool> stopping{false};  // answer -ESHUTDOWN
   std::atomic<bool> exiting{false};   // end the threads
   blocked_calls blocked;
-  std::vector<tally> tallies;
+  std::vector<tally> tallies;                                // each worker's, and the extender's
   const std::unique_ptr<std::unique_ptr<worker>[]> workers;  // never moved: they look into each other's queues
   std::atomic<std::uint32_t> nworkers{0};
   std::atomic<std::uint64_t> nstale{0};
@@ -129,8 +147,7 @@ struct core {
   std::function<void(open_files::entry&)> look_soon;  // by the watch, at a file with new windows; constant while workers run
   std::mutex on_windows_lock;
   std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> on_windows;
-  std::mutex on_extend_lock;
-  std::function<std::uint64_t(std::uint32_t)> on_extend;
+  std::function<void(const taken_request&)> extend_later;  // by the extender; constant as look_soon
   std::atomic<std::uint64_t> told_rounds{1};           // how often the device has forgotten what it was told of windows, and one
   alignas(64) std::atomic<std::uint32_t> ncalling{0};  // written by all; what is above is read by all
 };

@@ -14,6 +14,7 @@
 
 #include "clock.hpp"
 #include "core.hpp"
+#include "extender.hpp"
 #include "file_size_signal.hpp"
 #include "watch.hpp"
 #include "worker.hpp"
@@ -95,6 +96,7 @@ struct service::impl {
   const std::shared_ptr<hang_report> report = std::make_shared<hang_report>();
   std::vector<std::thread> threads;
   watch watching{shared};
+  extender extending{shared};
   std::thread guard;
   std::mutex stop_lock;  // one stop() at a time
   std::mutex lock;       // of what follows
@@ -106,6 +108,7 @@ struct service::impl {
     if (!shared.files) throw std::invalid_argument("gpufs::service: no store");
     raise_descriptor_limit(shared.options.max_open_files, shared.log);
     report->of = &shared;
+    shared.extend_later = [this](const taken_request& taken) { extending.ask(taken); };
     shared.look_soon = [this](open_files::entry& file) { watching.look_soon(file); };
     try {
       for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) add_worker();
@@ -202,6 +205,7 @@ struct service::impl {
     shared.exiting.store(true, std::memory_order_release);
     shared.parked.open_all();
     for (std::thread& t : threads) t.join();
+    extending.end();
   }
 
   void stop() {
@@ -251,10 +255,7 @@ void service::on_windows(std::function<bool(std::uint32_t, const std::byte*, con
   const std::scoped_lock hold(impl_->shared.on_windows_lock);
   impl_->shared.on_windows = std::move(registered);
 }
-void service::on_extend(std::function<std::uint64_t(std::uint32_t)> make) {
-  const std::scoped_lock hold(impl_->shared.on_extend_lock);
-  impl_->shared.on_extend = std::move(make);
-}
+void service::on_extend(std::function<std::uint64_t(std::uint32_t)> make) { impl_->extending.on_extend(std::move(make)); }
 void service::tell_windows_again() { impl_->shared.told_rounds.fetch_add(1, std::memory_order_relaxed); }
 
 service_counters service::counters() const {

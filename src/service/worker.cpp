@@ -148,7 +148,11 @@ void worker::admit(const taken_request& taken) {
       calls_taken_.push_back(std::move(w));
       return;
     case opcode::extend:
-      return extend(w);
+      try {
+        return core_.extend_later(taken);
+      } catch (const std::exception& e) {  // no thread, or no memory
+        return fail(w, EAGAIN, e.what());
+      }
     case opcode::none:
     default:
       break;
@@ -264,6 +268,11 @@ void worker::push_slow(work w) {
     slow_.waiting.push_back(std::move(w));
     slow_.note_size();
   }
+  core_.parked.wake_one();
+  // While more requests wait, each thread that wakes wakes three: if it were one after another, the last of 64 reads that were
+  // asked for together would begin when a disk would have answered the first.
+  if (!core_.requests.any_pending()) return;
+  core_.parked.wake_one();
   core_.parked.wake_one();
 }
 
@@ -470,21 +479,12 @@ void worker::fail(const work& w, int error, std::string_view text) {
 }
 
 void worker::fail(const work& w, std::string_view path, int error, std::string_view text) {
-  tally::add(counts_.errors);
-  core_.log.count(error);
-  if (error != ESHUTDOWN) core_.log.add(name_of(w.op), path, error, text);
+  core_.note_error(counts_, name_of(w.op), path, error, text);
   refuse(w, error);
 }
 
-void worker::refuse(const work& w, int error) {
-  reply out{};
-  out.result = -error;
-  answer(w, out);
-}
+void worker::refuse(const work& w, int error) { core_.refuse(counts_, w.index, w.sequence, error); }
 
-void worker::answer(const work& w, const reply& out) {
-  core_.requests.complete(w.index, w.sequence, out);
-  counts_.answers.fetch_add(1, std::memory_order_release);  // meets stop()'s acquire
-}
+void worker::answer(const work& w, const reply& out) { core_.answer(counts_, w.index, w.sequence, out); }
 
 }  // namespace gpufs::service

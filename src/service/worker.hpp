@@ -107,7 +107,6 @@ class worker {
   void note_written(const store::path_status& lost, std::uint64_t& place, std::uint64_t& once_place);
   int status_of(const std::string& path, reply& out);
   std::uint32_t read_along(const work& w, const store::open_file& file, read_path& how);
-  void extend(const work& w);
   void call_on_path(const work& w, const std::string& path);
   void call_on_file(work& w, open_files::entry* file);
   void close_file(const work& w);

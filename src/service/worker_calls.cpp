@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <limits>
 #include <new>
 
 #include "../store/file_system.hpp"
@@ -213,20 +212,6 @@ int worker::status_of(const std::string& path, reply& out) {
   out.mtime_ns = status.mtime_ns;
   out.mode = status.mode;
   return 0;
-}
-
-// Of the device's own memory, so that it may not be among what waits for the store.
-void worker::extend(const work& w) {
-  reply out{};
-  try {
-    const std::scoped_lock hold(core_.on_extend_lock);
-    const bool known = core_.on_extend && w.offset >= 0 && w.offset <= std::numeric_limits<std::uint32_t>::max();
-    out.pull_base = known ? core_.on_extend(static_cast<std::uint32_t>(w.offset)) : 0;
-  } catch (const std::exception& e) {
-    return fail(w, ENOMEM, e.what());
-  }
-  if (out.pull_base == 0) return fail(w, EINVAL, "there is no piece " + std::to_string(w.offset));
-  answer(w, out);
 }
 
 void worker::call_on_path(const work& w, const std::string& path) {

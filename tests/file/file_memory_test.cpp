@@ -5,11 +5,13 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <thread>
 
 #include "file/faulty_store.hpp"
-#include "file/harness.hpp"
+#include "file/script.hpp"
 #include "forwarding_platform.hpp"
 #include "gpufs/gpufs.hpp"
+#include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/mem_store.hpp"
 
 namespace gpufs::test {
@@ -105,7 +107,7 @@ TEST_F(file_memory, of_a_mount_is_little) {
 
 // Threads that all find no slot at once: one has the host make more; as many files open as may, and each slot is used once.
 TEST_F(file_memory, grows_with_what_is_open) {
-  for (const std::uint32_t most : {100u, 1024u, 1025u, 2500u}) {
+  for (const std::uint32_t most : {1u, 63u, 64u, 65u, 100u, 1023u, 1024u, 1025u, 2500u}) {
     options_.max_open_files = most;
     const host_mount m(machine_, "", options_);
     const std::size_t before = machine_.in_use();
@@ -125,6 +127,25 @@ TEST_F(file_memory, grows_with_what_is_open) {
   }
 }
 
+// So many from the beginning, and the others as before.
+TEST_F(file_memory, may_be_reserved) {
+  for (const auto& [reserved, blocks] : {std::pair{0u, 1u}, {1024u, 1u}, {1025u, 2u}, {2048u, 2u}, {2500u, 3u}, {~0u, 3u}}) {
+    options_.max_open_files = 2500;
+    options_.reserved_open_files = reserved;
+    const host_mount m(machine_, "", options_);
+    const std::size_t before = machine_.in_use();
+    EXPECT_EQ(m.open_files().size(), 0u);
+    auto numbers = run(m, false, 0, nfiles);
+    EXPECT_EQ(errors_of(numbers, 0, nfiles), (std::map<std::int32_t, int>{{-ENFILE, 500}})) << reserved;
+    std::erase_if(numbers, [](std::int32_t number) { return number < 0; });
+    std::sort(numbers.begin(), numbers.end());
+    EXPECT_EQ(std::adjacent_find(numbers.begin(), numbers.end()), numbers.end()) << "one number for two files";
+    EXPECT_EQ(machine_.in_use() - before, (3 - blocks) * sizeof(file_block)) << reserved;
+    run(m, true, 0, nfiles);
+    EXPECT_TRUE(m.open_files().empty());
+  }
+}
+
 // What is open stays so, and more opens once there is memory.
 TEST_F(file_memory, that_the_device_does_not_have_is_an_error) {
   const host_mount m(machine_, "", options_);
@@ -141,19 +162,108 @@ TEST_F(file_memory, that_the_device_does_not_have_is_an_error) {
   run(m, true, 0, 2500);
 }
 
+// While the driver has who makes memory wait, as it may until a kernel ends, files that are open are read.
+struct open_beside_reading {
+  mount_ref fs;
+  file_number read_from;
+  std::uint32_t* has_read;  // pinned
+  std::int64_t* results;    // the open's, the read's
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    if (simt::block_rank() == 0) {
+      results[0] = open(this_thread(), fs, "f2000").error();
+    } else {
+      std::byte bytes[8];
+      results[1] = pread(this_thread(), file(fs, read_from), bytes, 8, 8);
+      simt::atomic_ref<std::uint32_t, simt::scope::system>(*has_read).store(1, std::memory_order_release);  // meets the host's
+    }
+  }
+};
+
+TEST_F(file_memory, that_comes_late_holds_up_nobody_else) {
+  options_.nworkers = 1;
+  const host_mount m(machine_, "", options_);
+  const auto numbers = run(m, false, 0, 1024);
+  ASSERT_TRUE(errors_of(numbers, 0, 1024).empty());
+  pinned_buffer<std::uint32_t> has_read(1);
+  const device_buffer<std::int64_t> results(2);
+  machine_.allocation.close();
+  std::thread host([&] {
+    EXPECT_TRUE(wait_until([&] {
+      return machine_.allocation.waiting() == 1 &&
+             simt::atomic_ref<std::uint32_t, simt::scope::system>(has_read[0]).load(std::memory_order_acquire) == 1;
+    }));
+    EXPECT_EQ(m.open_files().size(), 1024u);  // who looks at the tables does not wait either
+    machine_.allocation.open();
+  });
+  simt::launch({.grid = 2, .block = 32},
+               open_beside_reading{mount_ref(m.resident()), file_number{numbers[0]}, has_read.get(), results.get()});
+  host.join();
+  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{0, 8}));
+  EXPECT_EQ(m.open_files().size(), 1025u);
+}
+
 // A host that answers too late has made a block that the next who asks gets.
 TEST_F(file_memory, that_comes_late_is_not_lost) {
-  options_.io_timeout = std::chrono::milliseconds(300);
   const host_mount m(machine_, "", options_);
   EXPECT_TRUE(errors_of(run(m, false, 0, 1024), 0, 1024).empty());
   const std::size_t npieces = machine_.npieces();
   machine_.allocation.close();
-  EXPECT_EQ(errors_of(run(m, false, 1024, 1032, 64), 1024, 1032), (std::map<std::int32_t, int>{{-ETIMEDOUT, 8}}));
+  EXPECT_EQ(errors_of(run(m, false, 1024, 1032, 64), 1024, 1032), (std::map<std::int32_t, int>{{-ENOMEM, 8}}));
+  EXPECT_EQ(m.counters().io_timeouts, 1u);
   machine_.allocation.open();
-  EXPECT_TRUE(wait_until([&] { return machine_.npieces() == npieces + 1; }));
+  EXPECT_TRUE(wait_until([&] {
+    const auto log = m.log();
+    return machine_.npieces() == npieces + 1 && std::any_of(log.begin(), log.end(), [](const std::string& line) {
+             return line.find("reserved_open_files") != std::string::npos;
+           });
+  }));
   EXPECT_TRUE(errors_of(run(m, false, 1024, 2000), 1024, 2000).empty());
   EXPECT_EQ(machine_.npieces(), npieces + 1);
   run(m, true, 0, 2000);
+}
+
+// What the host tells the device of a file in a later block: which windows it reads itself, and that the version has ended.
+TEST_F(file_memory, of_later_blocks_hears_of_windows_and_ended_versions) {
+  if (under_memcheck()) GTEST_SKIP() << "memcheck takes memory that is registered while a kernel runs for out of bounds";
+  constexpr std::uint64_t page = 4096, window = 64 << 10, nbytes = 2 * window;
+  const temp_dir dir{memory_directory()};
+  for (std::uint32_t n = 0; n < 1024; ++n) dir.add(numbered("f", n), 16, n);
+  dir.add("large", nbytes, 1);
+  let_file_times_pass();
+  options_.page_nbytes = page;
+  options_.cache_nbytes = 8 * page;
+  options_.custom_store = std::make_shared<store::auto_store>(simt::this_platform(), dir.path(), 0,
+                                                              store::auto_options{.small_file_nbytes = 1, .window_nbytes = window});
+  const host_mount m(machine_, dir.path(), options_);
+  EXPECT_TRUE(errors_of(run(m, false, 0, 1024), 0, 1024).empty());
+  players group(mount_ref(m.resident()), {});
+  const auto read_all = [&] {
+    script s;
+    for (std::uint64_t at = 0; at < nbytes; at += page) s.pread(0, page, static_cast<std::int64_t>(at));
+    return group.run(s);
+  };
+  script opening, closing;
+  opening.open(0, "large");
+  ASSERT_GE(group.run(opening)[0].value, 0);
+  EXPECT_TRUE(wait_until([&] {
+    const std::uint64_t before = m.counters().host_reads;
+    for (const auto& result : read_all()) EXPECT_EQ(result.value, page);
+    return m.counters().host_reads == before;
+  })) << "the device was not told of windows";
+  dir.overwrite("large", 0, nbytes, 2);
+  // The watch has looked at it.
+  EXPECT_TRUE(wait_until([&] {
+    const auto log = m.log();
+    return !log.empty() && log.back().find("'large'") != std::string::npos;
+  }));
+  std::uint64_t nstale = 0;
+  for (const auto& result : read_all()) nstale += result.value == -ESTALE;
+  EXPECT_GE(nstale, nbytes / page - 8) << "the cache has 8 pages of the version";
+  closing.close(0);
+  EXPECT_EQ(group.run(closing)[0].value, 0);
+  run(m, true, 0, 1024);
 }
 
 // What kernels wrote into files of later blocks, and left, comes to the files; and these blocks' counts are counted.

@@ -390,32 +390,6 @@ TEST_P(service_test, ReadsWhatThePageCacheLacks) {
   EXPECT_GT(service_->counters().cold_reads, 0u) << "nothing was cold: this test tests nothing on this file system";
 }
 
-// Of the device's own memory: what the mount's function gives, and nothing that it was not asked for.
-TEST_P(service_test, NamesPiecesOfTheDevicesMemory) {
-  start_posix();
-  EXPECT_EQ(raw(opcode::extend, 0, 0, 0), -EINVAL) << "nobody makes any";
-  std::vector<std::uint32_t> asked;
-  service_->on_extend([&](std::uint32_t n) -> std::uint64_t {
-    asked.push_back(n);
-    if (n == 7) throw std::bad_alloc();
-    return n < 3 ? 4096 * (n + 1) : 0;
-  });
-  transport::request ask{};
-  ask.op = opcode::extend;
-  ask.offset = 2;
-  const transport::reply got = client_->call(ask);
-  EXPECT_EQ(got.result, 0);
-  EXPECT_EQ(got.pull_base, 3u * 4096);
-  EXPECT_EQ(raw(opcode::extend, 0, 3, 0), -EINVAL);
-  EXPECT_EQ(raw(opcode::extend, 0, 7, 0), -ENOMEM);
-  EXPECT_NE(service_->last_error().find("extend"), std::string::npos) << service_->last_error();
-  for (const std::int64_t n : {std::int64_t{-1}, std::int64_t{1} << 32, std::numeric_limits<std::int64_t>::max()})
-    EXPECT_EQ(raw(opcode::extend, 0, n, 0), -EINVAL);
-  EXPECT_EQ(asked, (std::vector<std::uint32_t>{2, 3, 7}));
-  service_->stop();
-  EXPECT_EQ(raw(opcode::extend, 0, 2, 0), -ESHUTDOWN);
-}
-
 TEST_P(service_test, RefusesWhatADeviceMakesUp) {
   dir_.add("a", 10'000, 1);
   start_posix();

@@ -280,6 +280,7 @@ class fuzzed_service {
                                                                            .nworkers = 2,
                                                                            .max_open_files = 12,
                                                                            .io_uring = !plain});
+    service_->on_extend([](std::uint32_t n) { return n < 3 ? 4096 * (n + std::uint64_t{1}) : 0; });
     view_ = service_->transport().rings;
     watch_.payload = view_.payload;
     watch_.payload_nbytes = std::size_t{2} * nslots * view_.payload_stride;
@@ -429,8 +430,11 @@ class fuzzed_service {
     const std::uint32_t slot = number % nslots;
     transport::request ask{};
     const std::uint8_t op = in.byte();
-    ask.op = op < 240 ? static_cast<transport::opcode>(op % 12) : static_cast<transport::opcode>(in.any32());
-    const bool has_path = ask.op == transport::opcode::open || ask.op >= transport::opcode::unlink;
+    ask.op = op < 228   ? static_cast<transport::opcode>(op % 12)
+             : op < 240 ? transport::opcode::extend
+                        : static_cast<transport::opcode>(in.any32());
+    const bool has_path =
+        ask.op == transport::opcode::open || (ask.op >= transport::opcode::unlink && ask.op != transport::opcode::extend);
     if (has_path) {
       const std::string first = path(in), second = ask.op == transport::opcode::rename ? path(in) : "";
       set_bytes(payload(slot), first);

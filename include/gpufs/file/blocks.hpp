@@ -40,6 +40,14 @@ class file_blocks {
   GPUFS_DEVICE std::uint32_t most() const { return (mount_.files.nslots + block_slots - 1) / block_slots; }
   // How many there are. What they hold is free to take: meets add's release.
   GPUFS_DEVICE std::uint32_t count() const { return 1 + more().load(std::memory_order_acquire); }
+  // Whether some list of slots is not empty.
+  GPUFS_DEVICE bool any_free() const {
+    for (std::uint32_t i = 0; i < free_lists; ++i) {
+      const std::uint64_t top = simt::atomic_ref<std::uint64_t>(mount_.files.free_slots[i].top).load(std::memory_order_relaxed);
+      if (static_cast<std::uint32_t>(top) != 0) return true;
+    }
+    return false;
+  }
   // The next one, which the host has made at this address: its slots become free. Under mount_words::extend_lock.
   GPUFS_DEVICE void add(std::uint64_t address) const {
     const std::uint32_t n = 1 + more().load(std::memory_order_relaxed), first = n * block_slots;

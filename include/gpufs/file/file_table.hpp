@@ -289,30 +289,43 @@ class file_table : public file_slots {
     return false;
   }
 
-  // All slots of `nblocks` blocks were taken: has the host make one more, unless others have. 0: look anew. -ENFILE: that was all
-  // that the mount may have; -ENOMEM: the device has no memory; -ETIMEDOUT.
+  // All slots of `nblocks` blocks were taken: has the host make one more, unless others have, or have given a slot back meanwhile.
+  // 0: look anew. -ENFILE: that was all that the mount may have; -ENOMEM: the device has no memory, or gives none soon (for who
+  // waits for somebody's asking, too); -ETIMEDOUT, or what the host says.
   GPUFS_DEVICE_COLD int extend(std::uint32_t nblocks, std::uint32_t start, const simt::deadline& until) const {
     if (nblocks >= blocks_.most()) return -ENFILE;
-    simt::atomic_ref<std::uint32_t> lock(mount_.words->extend_lock);
+    simt::atomic_ref<std::uint32_t> lock(mount_.words->extend_lock), failures(mount_.words->extend_failures);
+    const std::uint32_t failed = failures.load(std::memory_order_relaxed);
     simt::backoff pause;
-    while (lock.exchange(1, std::memory_order_acquire) != 0) {  // meets the release below: the count
-      if (blocks_.count() != nblocks) return 0;
+    while (lock.load(std::memory_order_relaxed) != 0 ||
+           lock.exchange(1, std::memory_order_acquire) != 0) {  // meets the release below: the count, and failures
+      if (blocks_.count() != nblocks || blocks_.any_free()) return 0;
       if (until.expired()) return count_timeout();
       pause();
     }
-    const int error = blocks_.count() != nblocks ? 0 : ask_for_block(nblocks, start, until);
+    int error = 0;
+    if (blocks_.count() == nblocks && !blocks_.any_free()) {
+      const bool no_memory = failures.load(std::memory_order_relaxed) != failed;
+      error = no_memory ? -ENOMEM : ask_for_block(nblocks, start);
+      if (error == -ENOMEM && !no_memory) failures.store(failed + 1, std::memory_order_relaxed);
+    }
     lock.store(0, std::memory_order_release);
     return error;
   }
-  GPUFS_DEVICE int ask_for_block(std::uint32_t n, std::uint32_t start, const simt::deadline& until) const {
+  GPUFS_DEVICE int ask_for_block(std::uint32_t n, std::uint32_t start) const {
     const mount_requests rings(mount_);
+    // The driver may let the host wait until we end. Then the block is for who comes later.
+    constexpr std::uint64_t soon_ns = 2'000'000'000;
+    const simt::deadline until(mount_.io_timeout_ns < soon_ns ? mount_.io_timeout_ns : soon_ns);
     const auto ticket = rings.take(start, until);
-    if (ticket.index == transport::no_slot) return count_timeout();
     transport::request ask{};
     ask.op = transport::opcode::extend;
     ask.offset = n;
     transport::reply answer;
-    if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
+    if (ticket.index == transport::no_slot || rings.call(ticket, ask, answer, until) != 0) {
+      count_timeout();
+      return -ENOMEM;
+    }
     rings.give_back(ticket);
     if (answer.result < 0) return static_cast<int>(answer.result);
     blocks_.add(answer.pull_base);

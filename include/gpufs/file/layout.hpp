@@ -220,9 +220,10 @@ struct alignas(64) mount_words {
   std::uint64_t write_errors;        // pages whose write-back failed
   // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See file_table::removing.
   std::uint32_t removals_begun, removals_ended;
-  std::uint64_t under_way;    // now: operations (file/operation.hpp)
-  std::uint32_t more_blocks;  // of file_layout::blocks, those beyond the first that there are
-  std::uint32_t extend_lock;  // of who asks the host for one more
+  std::uint64_t under_way;        // now: operations (file/operation.hpp)
+  std::uint32_t more_blocks;      // of file_layout::blocks, those beyond the first that there are
+  std::uint32_t extend_lock;      // of who asks the host for one more
+  std::uint32_t extend_failures;  // under that lock: how often there was no memory
 };
 static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, open_errors) == 0 && offsetof(mount_words, bad_numbers) == 8);
 static_assert(offsetof(mount_words, io_timeouts) == 16 && offsetof(mount_words, unpin_errors) == 24);
@@ -231,6 +232,7 @@ static_assert(offsetof(mount_words, write_backs) == 48 && offsetof(mount_words, 
 static_assert(offsetof(mount_words, write_errors) == 64 && offsetof(mount_words, removals_begun) == 72);
 static_assert(offsetof(mount_words, removals_ended) == 76 && offsetof(mount_words, under_way) == 80);
 static_assert(offsetof(mount_words, more_blocks) == 88 && offsetof(mount_words, extend_lock) == 92);
+static_assert(offsetof(mount_words, extend_failures) == 96);
 
 inline constexpr std::uint32_t least_page_nbytes = 512;
 

@@ -138,9 +138,9 @@ class service {
   // registered than the device was told of; number: as on_stale's. False: not now, it is called again. The file stays open
   // meanwhile. Noticed as staleness is. It must not call the service's on_windows or stop.
   void on_windows(std::function<bool(std::uint32_t number, const std::byte* pull_base, const store::window_view& view)> registered);
-  // `make(n)` is called from a thread of the service when the device asks for piece n of its own memory, for more open files: where
-  // it lies there, also when it was asked for before; 0: there is no such piece. What it throws is -ENOMEM. It must not call the
-  // service, and return soon: the thread answers nothing meanwhile.
+  // `make(n)` is called from a thread of its own when the device asks for piece n of its memory, for more open files: where it lies
+  // there, also when it was asked for before; 0: there is no such piece. It may take long; the device's other requests are answered
+  // meanwhile. std::bad_alloc is -ENOMEM, what else it throws -EIO. It must not call the service's on_extend or stop.
   void on_extend(std::function<std::uint64_t(std::uint32_t n)> make);
   // The device has forgotten what it was told of windows.
   void tell_windows_again();
