@@ -164,7 +164,7 @@ struct read_ahead_of_use {
 void prefetch_hides(const std::string& dir, int repeats, results& out) {
   constexpr std::uint32_t ahead = 8;
   constexpr unsigned workers = on_gpu ? 512 : 8;
-  const shape many{on_gpu ? 16u : 1u, on_gpu ? 1024u : 256u}, few{many.grid, many.block / ahead};
+  const shape many{on_gpu ? 64u : 1u, 256}, few{many.grid, many.block / ahead};
   const std::uint64_t nreads = many.warps() * (on_gpu ? 128 : 16);
   const std::uint64_t npages = on_gpu ? 1u << 20 : 1u << 12;
   const work_folder folder(dir);

@@ -61,24 +61,29 @@ class read_window {
     begin_first(got);
     simt::deadline until(mount_.io_timeout_ns);
     simt::backoff pause;
-    for (bool again = true;;) {
-      begin_next(again);
-      again = collect();
-      if (again) {
+    // How many may be begun now: a whole window; then, as many as were ended and one more, so that those who share few request
+    // slots do not all try for each that is free.
+    for (std::uint32_t room = most_;;) {
+      room = begin_next(room);
+      room += collect();
+      if (room != 0) {
         until = simt::deadline(mount_.io_timeout_ns);
         pause.reset();
+        ++room;
       } else if (group_.any(keeps(state::asked) || keeps(state::found))) {
         if (group_.any(until.expired())) {
           give_up();
-          again = true;
+          room = 1;
         } else {
           pause();
         }
       } else if (group_.any(keeps(state::later))) {
         read_one_later();
-        again = true;
+        room = 1;
       } else if (next_ >= end_) {
         return {run_.page(end_), error_};
+      } else {
+        room = 1;
       }
     }
   }
@@ -89,6 +94,7 @@ class read_window {
     asked,  // by us: pinned, and the operation's error is the call's
     found,  // pinned; others bring it in, if it is not there
     later,  // not pinned, as nothing was at hand to ask with
+    pulls,  // no host thread reads it: the group itself, at once
   };
   struct kept_page {
     std::uint64_t place;
@@ -129,37 +135,88 @@ class read_window {
     if (group_.leader()) pages_.unpin(got.frame);
   }
 
-  // Begins pages for which there is room in the window, and those that could not be begun before, if something may be at hand now.
-  // Waits for nobody.
-  GPUFS_DEVICE void begin_next(bool again) {
+  // Begins up to `room` pages: those that could not be begun before, and then new ones. Waits for nobody. How many were read at
+  // once.
+  GPUFS_DEVICE std::uint32_t begin_next(std::uint32_t room) {
+    std::uint32_t nread = 0;
+    if (room == 0) return nread;
+    for (kept_page& mine : kept_) {
+      if (first_lanes(mine.what == state::later && mine.place < end_, room) >> group_.rank() & 1) begin(mine);
+      nread += pull(mine);
+    }
     for (std::uint32_t i = 0; i < depth; ++i) {
       kept_page& mine = kept_[i];
-      if (again && mine.what == state::later && mine.place < end_) begin(mine);
-      const std::uint32_t empty = group_.ballot(mine.what == state::none && i * Group::size() + group_.rank() < most_);
-      const std::uint64_t place = next_ + simt::count_lanes(empty & ((1u << group_.rank()) - 1));
-      if ((empty >> group_.rank() & 1) != 0 && place < end_) {
-        mine.place = place;
+      const std::uint64_t rest = next_ < end_ ? end_ - next_ : 0;
+      const std::uint32_t left = rest < room ? static_cast<std::uint32_t>(rest) : room;
+      std::uint32_t few = left;
+      const std::uint32_t lanes = first_lanes(mine.what == state::none && i * Group::size() + group_.rank() < most_, few);
+      if ((lanes >> group_.rank() & 1) != 0) {
+        mine.place = next_ + simt::count_lanes(lanes & ((1u << group_.rank()) - 1));
         begin(mine);
       }
-      next_ += simt::count_lanes(empty);
-      if (next_ > end_) next_ = end_;
+      next_ += left - few;
+      room -= left - few;
+      nread += pull(mine);
     }
     group_.sync();
+    return nread;
+  }
+  // Of the lanes that want, the first `most`, which becomes less by them.
+  GPUFS_DEVICE std::uint32_t first_lanes(bool want, std::uint32_t& most) const {
+    std::uint32_t lanes = group_.ballot(want), n = simt::count_lanes(lanes);
+    for (; n > most; --n) lanes &= ~(1u << simt::highest_lane(lanes));
+    most -= n;
+    return lanes;
   }
 
   GPUFS_DEVICE void begin(kept_page& mine) const {
     const std::uint64_t page = run_.page(mine.place);
-    mine.what = state::later;
+    mine.what = state::pulls;
     mine.waited = false;
     if (!is_read_by_host(mount_, view_, page << pages_.pages().page_shift())) return;
+    mine.what = state::later;
     const begun got = begin_operation(mount_, view_, page, true, mine.frame);
     if (got != begun::no_room) mine.what = got == begun::under_way ? state::asked : state::found;
   }
 
-  // Ends what the host has answered, gives to the caller what is there, and lets go of what is not wanted any more. Whether there
-  // was any.
-  GPUFS_DEVICE bool collect() {
-    bool any = false;
+  // Reads those pages that the lanes keep for that. How many.
+  GPUFS_DEVICE std::uint32_t pull(kept_page& mine) {
+    std::uint32_t n = 0;
+    for (std::uint32_t left = group_.ballot(mine.what == state::pulls); left != 0; left &= left - 1) {
+      const auto lane = simt::lowest_lane(left);
+      const bool read = pull_page(group_.shfl(mine.place, lane));
+      if (group_.rank() == lane) mine.what = read ? state::none : state::later;
+      n += read;
+    }
+    return n;
+  }
+  // False: not now, as somebody fills it, or no frame is at hand.
+  GPUFS_DEVICE bool pull_page(std::uint64_t place) {
+    using role = file_pages::cache_type::role;
+    if (place >= end_) return true;
+    const cache::page_key key = cache::make_key(view_.cache_id, run_.page(place));
+    const auto got = by_leader(group_, [&] { return pages_.acquire(key, ring_hint(), {0, file_pages::cache_type::at_hand}); });
+    if (got.what == role::error) return false;
+    if (got.what == role::under_way) {
+      if (group_.leader()) pages_.unpin(got.frame);
+      return false;
+    }
+    const int error = got.what == role::fill ? fill_frame(group_, mount_, pages_, view_, run_.page(place), got.frame) : 0;
+    if (error != 0) {
+      fail(place, error);
+      return true;
+    }
+    give(place, got.frame);
+    if (!group_.leader()) return true;
+    if (got.what != role::fill) note_found(false);
+    pages_.unpin(got.frame);
+    return true;
+  }
+
+  // Ends what the host has answered, gives to the caller what is there, and lets go of what is not wanted any more. How many were
+  // there, or failed.
+  GPUFS_DEVICE std::uint32_t collect() {
+    std::uint32_t n = 0;
     for (kept_page& mine : kept_) {
       operation_step step{};
       const bool pinned = mine.what == state::asked || mine.what == state::found;
@@ -184,9 +241,9 @@ class read_window {
       if (mine.what == state::later && mine.place >= end_) mine.what = state::none;
       mine.waited = true;
       fail_first(ours, mine.place, step.error);
-      any |= group_.any(ready || failed);
+      n += simt::count_lanes(group_.ballot(ready || failed));
     }
-    return any;
+    return n;
   }
 
   // Of those pages that cannot be read the first decides, and what is behind it is not wanted.

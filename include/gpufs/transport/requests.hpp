@@ -43,11 +43,12 @@ class requests {
   // for no slot behind them, and finds a ring of its own next to one that they have filled.
   GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const { return take_of(2, start, until); }
 
-  // The same if one of a few rings has a free slot, or one whose answer came too late; for a caller that can do without.
-  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({view_.nrings, 1, 0}, start); }
+  // The same if one of a few rings has a free slot; for a caller that can do without. One that somebody had given up counts as
+  // used: to see whether the host has answered takes the bus, and to end what it was for takes one lane long.
+  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({view_.nrings, 1, 0}, start, false); }
   // The same for what nobody waits for, of a quarter of the rings (of which writes use none, where their number is a multiple of
-  // four): so a store that hangs keeps few slots from those who wait.
-  GPUFS_DEVICE ticket take_ahead(std::uint32_t start) const { return take_at_hand_of(rings_ahead(), start); }
+  // four): so a store that hangs keeps few slots from those who wait. Takes a slot back whose answer came, as nobody else may.
+  GPUFS_DEVICE ticket take_ahead(std::uint32_t start) const { return take_at_hand_of(rings_ahead(), start, true); }
   // Ends some of what take_ahead's callers have asked for, if the host has answered. One lane calls; waits for nobody.
   GPUFS_DEVICE void end_ahead(std::uint32_t start, std::uint32_t most) const {
     const some_rings rings = rings_ahead();
@@ -145,7 +146,7 @@ class requests {
     const std::uint32_t n = view_.nrings < 4 ? 1 : view_.nrings / 4, stride = view_.nrings / n;
     return {n, stride, stride - 1};
   }
-  GPUFS_DEVICE ticket take_at_hand_of(const some_rings& rings, std::uint32_t start) const {
+  GPUFS_DEVICE ticket take_at_hand_of(const some_rings& rings, std::uint32_t start, bool reclaims) const {
     for (std::uint32_t attempt = 0; attempt < 4; ++attempt) {
       const std::uint32_t ring = rings.at(start + attempt);
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
@@ -153,7 +154,7 @@ class requests {
       const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
       simt::atomic_ref<std::uint32_t> word(turns_[index]);
       std::uint32_t turn = word.load(std::memory_order_acquire);  // as in take_of
-      if (turn == (turn_of(number - view_.nslots) | abandoned)) {
+      if (reclaims && turn == (turn_of(number - view_.nslots) | abandoned)) {
         reclaim(index, turn, false);
         turn = word.load(std::memory_order_acquire);
       }
