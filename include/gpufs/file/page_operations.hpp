@@ -282,10 +282,11 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages o
   return got;
 }
 
-// A miss of a page that is not, or not only, to be pulled: see complete_missed.
+// A miss of a page that is not, or not only, to be pulled: see complete_missed. (Not with the same parameters, as it would seem to
+// call itself: see simt/cold.hpp.)
 template <class Group, class Pages>
-GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_slowly(Group group, Pages of,
-                                                                       typename Pages::cache_type::acquired got) {
+GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_slowly(Group group, typename Pages::cache_type::acquired got,
+                                                                       Pages of) {
   using Cache = typename Pages::cache_type;
   using role = typename Cache::role;
   struct missed {
@@ -380,7 +381,7 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_missed(Group gro
       return {page.frame, error == 0 ? role::waited : role::error, error};
     }
   }
-  return simt::call_cold(&complete_slowly<Group, Pages>, group, of, got);
+  return simt::call_cold(&complete_slowly<Group, Pages>, group, got, of);
 }
 
 }  // namespace detail

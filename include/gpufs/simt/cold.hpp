@@ -13,6 +13,8 @@ inline namespace GPUFS_MACHINE {
 // Calls a GPUFS_DEVICE_COLD function. On CUDA the compiler is kept from knowing which one: of a function that it knows, it puts the
 // registers on top of those that live in the caller, and the sum decides the kernel's occupancy (94 registers where the
 // hot path needs 40). An unknown one follows the calling convention, and saves on the stack what it needs.
+// No function may so call one that has the same parameters, nor be led back to by such calls: ptxas takes that for recursion, gives
+// the kernel the stack of its own frame alone, and it fails with an illegal address. cmake/stacks.py looks for that.
 template <class Result, class... Parameters>
 GPUFS_DEVICE Result call_cold(Result (*function)(Parameters...), std::type_identity_t<Parameters>... arguments) {
 #if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)

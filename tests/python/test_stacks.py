@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cmake/stacks.py, on what ptxas says of kernels whose stack it knows, or does not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cmake"))
+import stacks
+
+KNOWN = """\
+ptxas info    : Compiling entry function 'kernel' for 'sm_90'
+ptxas info    : Function properties for kernel
+    16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 48 registers, used 0 barriers, 360 bytes cumulative stack size
+ptxas info    : Function properties for out_of_line
+    344 bytes stack frame, 472 bytes spill stores, 712 bytes spill loads
+"""
+UNKNOWN = KNOWN.replace(", 360 bytes cumulative stack size", "")
+OWN_ALONE = KNOWN.replace("360 bytes cumulative", "16 bytes cumulative")
+WITHOUT_CALLS = """\
+ptxas info    : Compiling entry function 'plain' for 'sm_90'
+ptxas info    : Function properties for plain
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, used 0 barriers
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "bad"),
+    [
+        (KNOWN, 0),
+        (WITHOUT_CALLS, 0),
+        (KNOWN + WITHOUT_CALLS, 0),
+        (UNKNOWN, 1),
+        (OWN_ALONE, 1),
+        (WITHOUT_CALLS + UNKNOWN + KNOWN, 1),
+    ],
+)
+def test_finds_kernels_whose_stack_is_not_added_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str, bad: int
+) -> None:
+    log = tmp_path / "build.log"
+    log.write_text(said)
+    assert stacks.main([str(log)]) == (1 if bad else 0)
+    assert f"of which {bad} have" in capsys.readouterr().out
+
+
+def test_a_log_without_kernels_shows_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "build.log"
+    log.write_text("[1/2] Building\n")
+    assert stacks.main([str(log)]) == 1
