@@ -164,6 +164,8 @@ inline void let_file_times_pass() { std::this_thread::sleep_for(std::chrono::mil
 
 // compute-sanitizer's tools take up to a hundred times a kernel's time. GPUFS_SANITIZER names the tool (bench/on_gpu.sh).
 inline bool under_compute_sanitizer() { return std::getenv("GPUFS_SANITIZER") != nullptr; }
+// Its memcheck takes memory that is allocated, or registered, while a kernel runs for out of bounds.
+inline bool under_memcheck() { return under_compute_sanitizer() && std::string(std::getenv("GPUFS_SANITIZER")) == "memcheck"; }
 
 inline std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);

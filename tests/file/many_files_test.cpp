@@ -102,6 +102,7 @@ mount_options options_for_many(std::uint32_t max_open_files) {
   o.page_nbytes = 512;
   o.cache_nbytes = 4096 * 512;
   o.max_open_files = max_open_files;
+  if (under_memcheck()) o.reserved_open_files = max_open_files;  // it takes memory that comes while a kernel runs for out of bounds
   return o;
 }
 

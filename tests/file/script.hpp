@@ -69,9 +69,7 @@ struct membership {
   std::uint32_t group;
 };
 
-// compute-sanitizer's memcheck takes host memory that was registered while a kernel runs for out of bounds: tests that read
-// mapped files, or write them in place, register them before.
-inline bool under_memcheck() { return under_compute_sanitizer() && std::string(std::getenv("GPUFS_SANITIZER")) == "memcheck"; }
+// Tests that read mapped files, or write them in place, register them before.
 inline void prepare_for_memcheck(const mount& m, const std::string& path, int flags = O_RDONLY) {
   if (under_memcheck()) m.prepare(path, flags);
 }

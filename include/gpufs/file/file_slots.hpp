@@ -220,8 +220,10 @@ class file_slots {
 
   // A free slot, from any list, starting at `start`. None when there was a moment at which all were empty: a tag grows with each
   // change, so two walks that found nothing and the same tags had one in between. (Or after many walks, as others wait for us.)
-  GPUFS_DEVICE std::uint32_t take_slot(std::uint32_t start) const {
-    constexpr int most_walks = 64;
+  // Who can have more slots made does so after one walk: where others open and close all the time, slots are free for moments, and
+  // there would never be as many as groups that want some.
+  GPUFS_DEVICE std::uint32_t take_slot(std::uint32_t start, bool can_extend) const {
+    const int most_walks = can_extend ? 1 : 64;
     std::uint64_t last_tags = 0;
     for (int walk = 0; walk < most_walks; ++walk) {
       std::uint64_t tags = 0;

@@ -178,7 +178,7 @@ class file_table : public file_slots {
         index = join(chain, name, mount_.files.nslots);
         if (index == none) {
           const std::uint32_t nblocks = blocks_.count();
-          index = take_slot(start);
+          index = take_slot(start, nblocks < blocks_.most());
           if (index == none) {
             paths().unlock(chain);
             const int error = extend(nblocks, start, until);
@@ -289,11 +289,12 @@ class file_table : public file_slots {
     return false;
   }
 
-  // All slots of `nblocks` blocks were taken: has the host make one more, unless others have, or have given a slot back meanwhile.
-  // 0: look anew. -ENFILE: that was all that the mount may have; -ENOMEM: the device has no memory, or gives none soon (for who
-  // waits for somebody's asking, too); -ETIMEDOUT, or what the host says.
+  // All slots of `nblocks` blocks were taken: has the host make one more, unless others do; who waits for them goes on once a slot
+  // is free. 0: look anew. -ENFILE: that was all that the mount may have; -ENOMEM: the device has no memory, or gives none soon
+  // (for who waits for somebody's asking, too); -ETIMEDOUT, or what the host says.
   GPUFS_DEVICE_COLD int extend(std::uint32_t nblocks, std::uint32_t start, const simt::deadline& until) const {
     if (nblocks >= blocks_.most()) return -ENFILE;
+    if (until.expired()) return count_timeout();
     simt::atomic_ref<std::uint32_t> lock(mount_.words->extend_lock), failures(mount_.words->extend_failures);
     const std::uint32_t failed = failures.load(std::memory_order_relaxed);
     simt::backoff pause;
@@ -304,10 +305,11 @@ class file_table : public file_slots {
       pause();
     }
     int error = 0;
-    if (blocks_.count() == nblocks && !blocks_.any_free()) {
+    if (blocks_.count() == nblocks) {
       const bool no_memory = failures.load(std::memory_order_relaxed) != failed;
       error = no_memory ? -ENOMEM : ask_for_block(nblocks, start);
       if (error == -ENOMEM && !no_memory) failures.store(failed + 1, std::memory_order_relaxed);
+      if (error == -ENOMEM && blocks_.any_free()) error = 0;
     }
     lock.store(0, std::memory_order_release);
     return error;

@@ -360,8 +360,8 @@ GPUFS_DEVICE_COLD int end_pulled(Pages of, cache::frame_index frame, std::uint32
 
 // A miss, out of line, with few arguments: its registers would cost every hit occupancy. All lanes call; what the look-up gave,
 // which is the leader's, says which page is wanted. what: hit or waited, and the page is pinned; or error.
-// What is pulled takes the short way, since what a call out of line keeps for its caller, each lane of a full GPU keeps in the
-// second-level cache: with all ways in one function a miss moved 48 KB of that, and a cache that evicts was half as fast.
+// What is pulled takes the short way, since a call out of line keeps its caller's registers on the stack, and a full GPU's stacks
+// lie in the second-level cache: with all ways in one function a miss moved 48 KB there, where it moves 15.
 template <class Group, class Pages>
 GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_missed(Group group, Pages of,
                                                                        typename Pages::cache_type::acquired got) {
