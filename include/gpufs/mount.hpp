@@ -43,7 +43,7 @@ struct mount_options {
   std::shared_ptr<store::store> custom_store{};  // takes the place of `store` (mem, nil, a test's own)
   std::uint32_t max_open_files = 65536;  // open at once on the device, at most 2^20. The process's soft RLIMIT_NOFILE is raised
                                          // towards it, and stays so; the log says where it stands
-  // Of them, for how many there are tables from the beginning, in thousands (1,024): 1,500 bytes of device memory a file, 2,000 if
+  // Of them, for how many there are tables from the beginning, in thousands (1,024): 1,400 bytes of device memory a file, 1,900 if
   // writable. Kernels that open more have the host take memory for the next thousand, which the mount keeps. CUDA gives none while
   // another thread waits for the kernel in cudaFree, cudaMemcpy or the like: the open gives -ENOMEM after 2 s, and later ones have
   // it.

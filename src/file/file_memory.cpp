@@ -42,12 +42,23 @@ file_memory::file_memory(simt::platform& machine, const file_options& options) :
   layout_.free_slots = memory_.allocate(lists);
 }
 
+void file_memory::set_home(const file_home& home) {
+  home_ = home;
+  for (file_block* block : blocks()) write_home(block);
+}
+
+void file_memory::write_home(file_block* to) const {
+  const std::vector<file_home> copies(home_shards, home_);
+  memory_.write(to->homes, std::span(copies));
+}
+
 file_block* file_memory::extend(std::uint32_t n) {
   const std::scoped_lock one(making_);
   const std::size_t nblocks = blocks().size();
   if (n < nblocks) return blocks()[n];
   if (n != nblocks || n >= blocks_for(layout_.nslots)) return nullptr;
   file_block* const made = make_block(n, std::min(layout_.nslots, (n + 1) * block_slots));
+  write_home(made);
   const std::scoped_lock hold(lock_);
   blocks_.push_back(made);
   return made;

@@ -26,6 +26,9 @@ class file_memory {
 
   const file_layout& layout() const { return layout_; }
 
+  // What blocks say of the mount. Once, before kernels run.
+  void set_home(const file_home& home);
+
   // Block n, which is made if it is the next one. Null: there may be no such block, or not yet. Throws as the platform does where
   // the device has no memory for it.
   file_block* extend(std::uint32_t n);
@@ -38,10 +41,12 @@ class file_memory {
  private:
   // Block n. Its slots are chained as file_blocks::add wants them, each to the one of the same list up to `end`.
   file_block* make_block(std::uint32_t n, std::uint32_t end);
+  void write_home(file_block* to) const;
 
   simt::device_memory memory_;
   bool writable_;
   file_layout layout_{};
+  file_home home_{};
   std::mutex making_;        // of who makes a block, which may take until a kernel ends
   mutable std::mutex lock_;  // of what follows
   std::vector<file_block*> blocks_;

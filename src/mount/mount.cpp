@@ -84,6 +84,10 @@ struct host_mount::impl {
     auto* in_memory = memory.allocate<mount_layout>(1);
     memory.write_one(in_memory, layout);
     resident = in_memory;
+    open_files.set_home({.cache = layout.cache,
+                         .mount = reinterpret_cast<std::uint64_t>(static_cast<const file_mount*>(resident)),
+                         .fill_ns = 2 * layout.io_timeout_ns,
+                         .frame_ns = layout.frame_timeout_ns});
 
     host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { slots.mark_stale(slot, handle); });
     host.on_windows([this](std::uint32_t slot, const std::byte* pull_base, const store::window_view& view) {

@@ -152,7 +152,6 @@ class file_slots {
 
   GPUFS_DEVICE static std::uint32_t processor_shard() { return simt::processor_id() % file_shards; }
   GPUFS_DEVICE file_block& block(std::uint32_t index) const { return blocks_.of(index); }
-  GPUFS_DEVICE file_home& home(std::uint32_t index) const { return block(index).homes[index % block_slots]; }
   GPUFS_DEVICE file_entry* entry(std::uint32_t index, std::uint32_t shard) const {
     return &block(index).entries[shard][index % block_slots];
   }
@@ -164,7 +163,7 @@ class file_slots {
     return *reinterpret_cast<file_block*>(reinterpret_cast<std::uint64_t>(first) - before);
   }
   GPUFS_DEVICE static const file_home& home_of(const file_entry* first, std::uint32_t index) {
-    return block_of(first, index).homes[index % block_slots];
+    return block_of(first, index).homes[simt::processor_id() % home_shards];
   }
   GPUFS_DEVICE static const file_source& source_of(const file_entry* first, std::uint32_t index) {
     return block_of(first, index).sources[index % block_slots];
@@ -177,11 +176,10 @@ class file_slots {
   GPUFS_DEVICE static simt::atomic_ref<std::uint32_t> reads_on(const file_mount& mount, std::uint32_t index) {
     return simt::atomic_ref<std::uint32_t>(file_blocks(mount).of(index).sources[index % block_slots].advice);
   }
-  // Whether the slot was open at some time, so that its home tells of the mount.
+  // Whether the slot was open at some time.
   GPUFS_DEVICE bool is_made(std::uint32_t index) const {
     file_block* const block = blocks_.find(index);
-    return block != nullptr &&
-           simt::atomic_ref<std::uint64_t>(block->homes[index % block_slots].mount).load(std::memory_order_acquire) != 0;
+    return block != nullptr && simt::atomic_ref<std::uint32_t>(block->entries[0][index % block_slots].word).load_relaxed() != 0;
   }
   GPUFS_DEVICE static const file_mount* mount_of(const file_home& home) { return reinterpret_cast<const file_mount*>(home.mount); }
 

@@ -405,14 +405,6 @@ class file_table : public file_slots {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t open_word =
         word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) | static_cast<std::uint32_t>(kind) << 16;
-    if (!is_made(index)) {
-      // Once, as a caller with a number of before may read it at any time.
-      home(index).cache = mount_.cache;
-      home(index).fill_ns = 2 * mount_.io_timeout_ns;
-      home(index).frame_ns = mount_.frame_timeout_ns;
-      simt::atomic_ref<std::uint64_t>(home(index).mount)
-          .store(reinterpret_cast<std::uint64_t>(&mount_), std::memory_order_release);  // meets is_made
-    }
     put(source(index).pull_base, answer.pull_base);
     put(source(index).handle, answer.handle);
     put(source(index).advice, 0);

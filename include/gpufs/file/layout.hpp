@@ -92,16 +92,17 @@ static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, word) == 0 && off
 static_assert(offsetof(file_entry, file_nbytes) == 8 && offsetof(file_entry, frames) == 16);
 inline constexpr std::uint32_t file_shards = 8;
 
-// What a miss needs, found by the entry's address; so that it does not follow one address to the next. Of the mount, written when
-// the slot is opened first:
+// What a miss needs, found by the entry's address; so that it does not follow one address to the next. Of the mount, the same in
+// each block, in home_shards copies: a miss loads a dozen words of it, which lie in one line.
 struct alignas(128) file_home {
   cache::cache_layout cache;
-  std::uint64_t mount;    // the address of the file_mount; written last
+  std::uint64_t mount;    // the address of the file_mount
   std::uint64_t fill_ns;  // how long to wait for another group's fill, and for a frame
   std::uint64_t frame_ns;
 };
 static_assert(sizeof(file_home) == 128 && offsetof(file_home, cache) == 0 && offsetof(file_home, mount) == 104);
 static_assert(offsetof(file_home, fill_ns) == 112 && offsetof(file_home, frame_ns) == 120);
+inline constexpr std::uint32_t home_shards = 32;
 // Of the open file, the slot's:
 struct alignas(32) file_source {
   std::uint64_t pull_base;
@@ -154,7 +155,7 @@ inline constexpr std::uint32_t lists_per_slot = 64;
 // many elements apart. A mount begins with one block, and gets others as its files become more (file_table::extend).
 inline constexpr std::uint32_t block_slots = 1024;
 struct alignas(128) file_block {
-  file_home homes[block_slots];
+  file_home homes[home_shards];  // written by the host before kernels know of the block
   file_source sources[block_slots];
   file_entry entries[file_shards][block_slots];
   hit_counters hits[hit_shards][block_slots];
@@ -162,10 +163,10 @@ struct alignas(128) file_block {
   call_counters calls[file_shards][block_slots];
   file_windows windows[block_slots];
 };
-static_assert(sizeof(file_block) == 1507328 && offsetof(file_block, homes) == 0 && offsetof(file_block, sources) == 131072);
-static_assert(offsetof(file_block, entries) == 163840 && offsetof(file_block, hits) == 425984);
-static_assert(offsetof(file_block, slots) == 950272 && offsetof(file_block, calls) == 1081344);
-static_assert(offsetof(file_block, windows) == 1474560);
+static_assert(sizeof(file_block) == 1380352 && offsetof(file_block, homes) == 0 && offsetof(file_block, sources) == 4096);
+static_assert(offsetof(file_block, entries) == 36864 && offsetof(file_block, hits) == 299008);
+static_assert(offsetof(file_block, slots) == 823296 && offsetof(file_block, calls) == 954368);
+static_assert(offsetof(file_block, windows) == 1347584);
 // Where the mount may write.
 struct alignas(128) writable_block : file_block {
   cache::dirty_list lists[block_slots][lists_per_slot];
