@@ -151,7 +151,7 @@ void worker::admit(const taken_request& taken) {
       try {
         return core_.extend_later(taken);
       } catch (const std::exception& e) {  // no thread, or no memory
-        return fail(w, EAGAIN, e.what());
+        return fail(w, ENOMEM, e.what());
       }
     case opcode::none:
     default:

@@ -69,6 +69,21 @@ struct membership {
   std::uint32_t group;
 };
 
+// Calls work(group) with the calling thread's group of that kind.
+template <class Work>
+GPUFS_DEVICE void with_group(group_kind kind, Work work) {
+  switch (kind) {
+    case group_kind::thread:
+      return work(this_thread());
+    case group_kind::tile8:
+      return work(this_tile<8>());
+    case group_kind::warp:
+      return work(this_warp());
+    case group_kind::block:
+      return work(this_block());
+  }
+}
+
 // Tests that read mapped files, or write them in place, register them before.
 inline void prepare_for_memcheck(const mount& m, const std::string& path, int flags = O_RDONLY) {
   if (under_memcheck()) m.prepare(path, flags);

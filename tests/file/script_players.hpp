@@ -21,16 +21,7 @@ struct script_runner {
 
   GPUFS_DEVICE void operator()() const {
     const membership& me = members[simt::block_rank() * simt::block_size() + simt::thread_rank()];
-    switch (me.kind) {
-      case group_kind::thread:
-        return run(this_thread(), me.group);
-      case group_kind::tile8:
-        return run(this_tile<8>(), me.group);
-      case group_kind::warp:
-        return run(this_warp(), me.group);
-      case group_kind::block:
-        return run(this_block(), me.group);
-    }
+    with_group(me.kind, [&](auto group) { run(group, me.group); });
   }
 
   template <class Group>
