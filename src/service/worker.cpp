@@ -467,8 +467,8 @@ std::uint64_t worker::deep_nap_ns() {
   constexpr std::uint32_t nmeasured = 64;
   if (nnaps_++ % nmeasured == 0) {
     const std::uint64_t cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    // 1/200 of a core leaves as much of the one percent for the watch over open files.
-    deep_nap_ns_ = nnaps_ == 1 ? least_ns : std::clamp((cpu_ns - nap_cpu_ns_) / nmeasured * 200, least_ns, most_ns);
+    // 1/250 of a core: the watch over open files takes 1/500, and what naps cost changes from one second to the next.
+    deep_nap_ns_ = nnaps_ == 1 ? least_ns : std::clamp((cpu_ns - nap_cpu_ns_) / nmeasured * 250, least_ns, most_ns);
     nap_cpu_ns_ = cpu_ns;
   }
   return deep_nap_ns_;

@@ -27,7 +27,7 @@ struct service_options {
   std::uint32_t max_open_files = 65536;  // at most 2^20; then opens give -EMFILE
   std::uint32_t max_batch = 64;          // requests that a thread takes at once, at most 64
   bool io_uring = true;                  // false: reads that miss the page cache block a worker each
-  // How often open pull files, and those by windows, are checked for change, 1,000 at a time.
+  // How often open pull files, and those by windows, are checked for change, as many at a time as 0.2 ms allow (100 to 700).
   std::chrono::milliseconds watch_interval{100};
   std::uint32_t first_cache_id = 1;  // ids count from here to 2^28 - 1
 };
@@ -130,8 +130,8 @@ class service {
 
   // `changed(number, handle)` is called from a thread of the service, once for each open file of kind pull that is no longer
   // the version that was opened: `number` is what the device gave in the open request's `offset` (cut to 32 bits; a hint, as
-  // it comes from the device), `handle` what open answered. Noticed within watch_interval for up to 1,000 open pull files,
-  // later in proportion. It must not call the service's on_stale or stop.
+  // it comes from the device), `handle` what open answered. Noticed within watch_interval while some 100 pull files are
+  // open, later in proportion. It must not call the service's on_stale or stop.
   void on_stale(std::function<void(std::uint32_t number, std::uint32_t handle)> changed);
 
   // `registered(number, pull_base, view)` is called from a thread of the service when more windows of a file of kind windows are
