@@ -19,7 +19,7 @@ class late_file final : public gpufs::store::open_file {
  public:
   late_file(std::unique_ptr<gpufs::store::open_file> inner, std::chrono::nanoseconds delay)
       : inner_(std::move(inner)), info_(inner_->info()), delay_(delay) {
-    info_.kind = gpufs::service::source_kind::staged;
+    info_.kind = gpufs::source_kind::staged;
     info_.pull_base = nullptr;
   }
   const gpufs::store::file_info& info() const override { return info_; }

@@ -89,7 +89,7 @@ struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums o
 struct file_report {
   std::string path;
   std::int64_t nbytes = 0;
-  service::source_kind source{};
+  source_kind source{};
   std::string reason;        // why its bytes come this way
   file_counters counters{};  // of this slot since the mount was made
 };

@@ -47,7 +47,7 @@ std::uint64_t left_pages::note_stores(const std::vector<file_slot>& slots) const
     ++lost;  // as in a kernel's sync (sync_on_host): the mapping is not used any more
     const std::uint64_t none = 0;
     file_slot& on_device = files_.block_of(static_cast<std::uint32_t>(i))->slots[i % block_slots];
-    memory_.write_one(&on_device.mapped_nbytes, none);
+    memory_.write_one(&on_device.bytes.mapped_nbytes, none);
     memory_.write_one(&on_device.stored_nbytes, none);
   }
   return lost;

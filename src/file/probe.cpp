@@ -19,7 +19,7 @@ std::string mebibytes(std::uint64_t nbytes) { return std::to_string(nbytes >> 20
 
 path_probe answer_of(const store::open_file& opened) {
   const store::file_info& info = opened.info();
-  return {info.kind == service::source_kind::pull ? "pull" : "staged", info.reason, 0, info.nbytes};
+  return {info.kind == source_kind::pull ? "pull" : "staged", info.reason, 0, info.nbytes};
 }
 
 path_probe by_budget(std::uint64_t nbytes) {

@@ -299,7 +299,7 @@ std::vector<file_report> host_mount::open_files() const {
     if (!known) continue;  // closed since we read the slot
     report.path = known->path;
     report.reason = known->reason;
-    report.nbytes = slots[i].file_nbytes;
+    report.nbytes = slots[i].bytes.nbytes;
     report.source = known->kind;
     report.counters = counters[i];
     reports.push_back(std::move(report));

@@ -35,7 +35,7 @@ using transport::write_masked;
 // Counted by one worker, read by anybody.
 struct alignas(64) tally {
   using word = std::atomic<std::uint64_t>;
-  std::array<word, 3> opens{};  // by source_kind
+  std::array<word, 3> opens{};  // by page_reader, `either` as `host`
   word opens_with_bytes{0}, closes{0}, reads{0}, bytes_read{0}, cold_reads{0}, errors{0}, batches{0}, max_batch{0};
   word writes{0}, bytes_written{0}, syncs{0};
   word requests{0}, answers{0};  // stop() compares their sums: see worker::admit

@@ -16,7 +16,7 @@ constexpr std::uint32_t generation_of(std::uint64_t state) { return static_cast<
 bool is_written(const open_files::entry& e) { return e.file->info().live; }
 
 // Whether reads of it may pass the host by.
-bool is_pulled(const store::file_info& info) { return info.kind == source_kind::pull || info.kind == source_kind::windows; }
+bool is_pulled(const store::file_info& info) { return may_pass_host_by(info.kind); }
 
 }  // namespace
 

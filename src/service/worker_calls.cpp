@@ -41,7 +41,7 @@ void worker::open_file(const work& w, const std::string& path) {
   }
   if (error != 0) return fail(w, path, -error, why);
   if (out.number == 0) {
-    tally::add(counts_.opens[std::min(static_cast<std::size_t>(kind), counts_.opens.size() - 1)]);
+    tally::add(counts_.opens[std::min(static_cast<std::size_t>(reader_of(kind)), counts_.opens.size() - 1)]);
     if (out.result != 0) tally::add(counts_.opens_with_bytes);
   }
   answer(w, out);
@@ -164,9 +164,8 @@ int worker::cut(reply& out) {
 std::uint32_t worker::read_along(const work& w, const store::open_file& file, read_path& how) {
   constexpr std::size_t most = 65536;  // a few us; a larger page is brought in when somebody reads it
   const std::size_t nbytes = store::clip(w.nbytes_along, 0, file.info().nbytes);
-  const source_kind kind = file.info().kind;
-  const bool staged = kind == source_kind::windows || (kind == source_kind::staged && !file.info().live);
-  if (!staged || nbytes == 0 || nbytes > most) return 0;
+  const bool is_asked_for = may_ask_ahead(file.info().kind) && !file.info().live;
+  if (!is_asked_for || nbytes == 0 || nbytes > most) return 0;
   std::size_t done = 0;
   while (done < nbytes) {
     const std::int64_t n = read_at_once(file, how, {payload_of(w) + done, nbytes - done}, static_cast<std::int64_t>(done));

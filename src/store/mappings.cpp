@@ -478,7 +478,7 @@ int stored_file::note_stores(std::int64_t nbytes, bool last) {
 mapped_file::mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappings> owner, mappings::use mapping)
     : file_(std::move(file)), owner_(std::move(owner)), mapping_(std::move(mapping)), info_(file_->info()) {
   const bool whole = mapping_->is_whole();
-  info_.kind = whole ? service::source_kind::pull : service::source_kind::windows;
+  info_.kind = whole ? source_kind::pull : source_kind::windows;
   info_.pull_base = mapping_->device_address;
   info_.reason = whole ? "pull: its mapping is registered, and the device reads the host's page cache in place"
                        : "windows: host threads read it, and the device itself where its mapping is registered: windows of " +

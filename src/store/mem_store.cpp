@@ -17,22 +17,47 @@
 namespace gpufs::store {
 namespace {
 
-// One version's bytes, in pinned memory.
+// One version's bytes, in pinned or in device memory.
 class buffer {
  public:
-  buffer(simt::platform& machine, std::span<const std::byte> bytes)
-      : machine_(machine), data_(static_cast<std::byte*>(machine.allocate_pinned(std::max<std::size_t>(bytes.size(), 1)))) {
-    if (!bytes.empty()) std::memcpy(data_, bytes.data(), bytes.size());
+  buffer(simt::platform& machine, std::span<const std::byte> bytes, bool on_device) : machine_(machine), on_device_(on_device) {
+    const std::size_t nbytes = std::max<std::size_t>(bytes.size(), 1);
+    data_ = static_cast<std::byte*>(on_device ? machine.allocate_device(nbytes) : machine.allocate_pinned(nbytes));
+    if (bytes.empty()) return;
+    if (on_device) {
+      machine.copy_to_device(data_, bytes.data(), bytes.size());
+    } else {
+      std::memcpy(data_, bytes.data(), bytes.size());
+    }
   }
-  ~buffer() { machine_.deallocate_pinned(data_); }
+  ~buffer() { on_device_ ? machine_.deallocate_device(data_) : machine_.deallocate_pinned(data_); }
   buffer(const buffer&) = delete;
   buffer& operator=(const buffer&) = delete;
   const std::byte* data() const { return data_; }
+  void read(std::span<std::byte> dst, std::size_t offset) const {
+    if (on_device_) {
+      machine_.copy_from_device(dst.data(), data_ + offset, dst.size());
+    } else {
+      std::memcpy(dst.data(), data_ + offset, dst.size());
+    }
+  }
 
  private:
   simt::platform& machine_;
+  bool on_device_;
   std::byte* data_;
 };
+
+std::string reason_of(source_kind kind) {
+  switch (kind) {
+    case source_kind::pull:
+      return "pull: the file is a buffer in pinned host memory";
+    case source_kind::mem:
+      return "mem: the file is a buffer in device memory";
+    default:
+      return "staged: the file is a buffer in host memory, and the store was asked to serve it through staging";
+  }
+}
 
 struct version {
   file_info info;
@@ -45,7 +70,7 @@ struct version {
 // for running kernels.
 struct mem_store::state {
   simt::platform& machine;
-  service::source_kind kind;
+  source_kind kind;
   std::mutex lock;
   std::unordered_map<std::string, version> files;
   std::vector<std::shared_ptr<const buffer>> all;
@@ -61,7 +86,7 @@ class mem_file final : public open_file {
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
     if (offset < 0) return -EINVAL;
     const std::size_t n = clip(dst.size(), offset, opened_.info.nbytes);
-    if (n != 0) std::memcpy(dst.data(), opened_.bytes->data() + offset, n);
+    if (n != 0) opened_.bytes->read(dst.first(n), static_cast<std::size_t>(offset));
     return static_cast<std::int64_t>(n);
   }
 
@@ -72,10 +97,10 @@ class mem_file final : public open_file {
 
 }  // namespace
 
-mem_store::mem_store(simt::platform& machine, service::source_kind kind)
+mem_store::mem_store(simt::platform& machine, source_kind kind)
     : state_(new state{.machine = machine, .kind = kind, .lock = {}, .files = {}, .all = {}}) {
-  if (kind != service::source_kind::pull && kind != service::source_kind::staged) {
-    throw std::invalid_argument("gpufs::store::mem_store: the kind must be pull or staged");
+  if (kind != source_kind::pull && kind != source_kind::staged && kind != source_kind::mem) {
+    throw std::invalid_argument("gpufs::store::mem_store: the kind must be pull, staged or mem");
   }
 }
 
@@ -86,7 +111,7 @@ void mem_store::put(std::string_view path, std::span<const std::byte> bytes) {
   if (const int error = lexical_path(path, &name); error != 0) {
     throw std::invalid_argument("gpufs::store::mem_store: cannot put '" + std::string(path) + "': " + std::strerror(-error));
   }
-  auto fresh = std::make_shared<const buffer>(state_->machine, bytes);
+  auto fresh = std::make_shared<const buffer>(state_->machine, bytes, state_->kind == source_kind::mem);
   const std::scoped_lock hold(state_->lock);
   state_->all.push_back(fresh);
   version& file = state_->files[name];
@@ -96,10 +121,8 @@ void mem_store::put(std::string_view path, std::span<const std::byte> bytes) {
   info.mtime_ns = info.ctime_ns = state_->next_version++;
   info.mode = S_IFREG | 0444;
   info.kind = state_->kind;
-  info.pull_base = info.kind == service::source_kind::pull ? fresh->data() : nullptr;
-  info.reason = info.kind == service::source_kind::pull
-                    ? "pull: the file is a buffer in pinned host memory"
-                    : "staged: the file is a buffer in host memory, and the store was asked to serve it through staging";
+  info.pull_base = may_pass_host_by(info.kind) ? fresh->data() : nullptr;
+  info.reason = reason_of(info.kind);
   file.bytes = std::move(fresh);
 }
 

@@ -49,7 +49,7 @@ std::unique_ptr<open_file> nil_store::open(std::string_view path, int flags, int
   info.nbytes = nbytes_;
   info.inode = fnv1a(name);
   info.mode = S_IFREG | 0444;
-  info.kind = service::source_kind::nil;
+  info.kind = source_kind::nil;
   info.reason = "nil: this store holds no bytes; a fault brings nothing in";
   return std::make_unique<nil_file>(std::move(info));
 }

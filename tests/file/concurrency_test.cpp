@@ -260,7 +260,7 @@ TEST(concurrency, counters_are_read_while_a_kernel_runs) {
   ASSERT_EQ(files.size(), 1u);
   EXPECT_EQ(files[0].path, "file");
   EXPECT_EQ(files[0].nbytes, 40 * page);
-  EXPECT_EQ(files[0].source, service::source_kind::staged);
+  EXPECT_EQ(files[0].source, source_kind::staged);
   EXPECT_FALSE(files[0].reason.empty());
   EXPECT_EQ(files[0].counters.opens, run.ngroups());
   store->wrong().read_gate.open();

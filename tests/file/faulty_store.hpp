@@ -138,7 +138,7 @@ class faulty_file final : public store::open_file {
  public:
   faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong, std::string_view path, int flags)
       : real_(std::move(real)), wrong_(std::move(wrong)), path_(path), flags_(flags), info_(real_->info()) {
-    info_.kind = service::source_kind::staged;
+    info_.kind = source_kind::staged;
     info_.pull_base = nullptr;
     info_.reason = "a test's faulty store";
   }

@@ -52,7 +52,7 @@ TEST_P(large, sparse_file_over_4_gib_with_data_at_the_far_end) {
   const auto got = warp.run(s);
   EXPECT_EQ(got[status].value, static_cast<std::int64_t>(nbytes));
   EXPECT_EQ(got[status].status().source,
-            kind == store_kind::automatic ? service::source_kind::windows : service::source_kind::staged);
+            kind == store_kind::automatic ? source_kind::windows : source_kind::staged);
   for (const auto i : {start, before_4g}) {
     EXPECT_EQ(got[i].value, 1000);
     EXPECT_EQ(std::count(got[i].bytes.begin(), got[i].bytes.end(), std::byte{0}), 1000);
@@ -120,9 +120,9 @@ TEST(large_file, automatic_says_why) {
   std::map<std::string, file_report> reports;
   for (const file_report& r : m.open_files()) reports[r.path] = r;
   ASSERT_EQ(reports.size(), 3u);
-  EXPECT_EQ(reports["small"].source, service::source_kind::staged);
-  EXPECT_EQ(reports["medium"].source, service::source_kind::pull);
-  EXPECT_EQ(reports["big"].source, service::source_kind::windows) << "over the pin budget";
+  EXPECT_EQ(reports["small"].source, source_kind::staged);
+  EXPECT_EQ(reports["medium"].source, source_kind::pull);
+  EXPECT_EQ(reports["big"].source, source_kind::windows) << "over the pin budget";
   for (const auto& [path, report] : reports) EXPECT_GT(report.reason.size(), 10u) << path;
   EXPECT_NE(reports["small"].reason, reports["big"].reason);
   warp.run(end);

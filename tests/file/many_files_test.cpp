@@ -142,7 +142,7 @@ TEST(many_files, fifty_thousand_at_once) {
 
 TEST(many_files, fifty_thousand_in_memory) {  // where the limit of open files is small
   constexpr std::uint32_t nfiles = under_tsan ? 2000 : 50000;
-  const auto store = std::make_shared<store::mem_store>(simt::this_platform(), service::source_kind::staged);
+  const auto store = std::make_shared<store::mem_store>(simt::this_platform(), source_kind::staged);
   for (std::uint32_t n = 0; n < nfiles; ++n) {
     char path[32];
     path_of(n, path);

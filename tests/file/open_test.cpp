@@ -188,7 +188,7 @@ TEST(open_file, status_says_what_is_known) {
     EXPECT_EQ(got.mode, real.st_mode);
     EXPECT_EQ(got.mtime_ns,
               static_cast<std::uint64_t>(real.st_mtim.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(real.st_mtim.tv_nsec));
-    EXPECT_EQ(got.source, kind == store_kind::posix ? service::source_kind::staged : service::source_kind::pull);
+    EXPECT_EQ(got.source, kind == store_kind::posix ? source_kind::staged : source_kind::pull);
     EXPECT_EQ(m.counters().host_opens, 1u);
   }
 }

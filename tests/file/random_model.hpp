@@ -25,8 +25,8 @@ class file_set {
   explicit file_set(std::uint64_t page) {
     std::vector<std::uint64_t> sizes = {0, 1, page - 1, page, page + 1, 3 * page + 17, 9 * page};
     if (page <= 65536) sizes.push_back(40 * page - 3);
-    pull_ = std::make_shared<store::mem_store>(simt::this_platform(), service::source_kind::pull);
-    staged_ = std::make_shared<store::mem_store>(simt::this_platform(), service::source_kind::staged);
+    pull_ = std::make_shared<store::mem_store>(simt::this_platform(), source_kind::pull);
+    staged_ = std::make_shared<store::mem_store>(simt::this_platform(), source_kind::staged);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       names.push_back(numbered(i % 2 == 0 ? "f" : "dir/f", i));
       bytes.push_back(content(i + 1, 0, static_cast<std::size_t>(sizes[i])));

@@ -346,7 +346,7 @@ class broken_mapping final : public store::store {
    public:
     file(const std::byte* mapped, int error) : error_(error) {
       info_.nbytes = nbytes;
-      info_.kind = service::source_kind::pull;
+      info_.kind = source_kind::pull;
       info_.pull_base = mapped;
     }
     const gpufs::store::file_info& info() const override { return info_; }

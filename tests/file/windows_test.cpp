@@ -48,7 +48,7 @@ TEST_F(windows, what_is_missed_often_is_pulled_from_then_on) {
   const auto files = by_windows(dir.path());
   const mount m = make(files);
   const host_file held(m, "f");
-  EXPECT_EQ(m.open_files().at(0).source, service::source_kind::windows);
+  EXPECT_EQ(m.open_files().at(0).source, source_kind::windows);
   EXPECT_EQ(files->usage().pinned_nbytes, 0u) << "opening registers nothing";
   EXPECT_GT(pass(m, "f", 1), 0u);
   EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) == 0 && files->usage().pinned_nbytes == whole; }));

@@ -97,7 +97,7 @@ class watched_file final : public store::open_file {
  public:
   watched_file(std::unique_ptr<open_file> real, std::function<void()> looked)
       : real_(std::move(real)), info_(real_->info()), looked_(std::move(looked)) {
-    info_.kind = service::source_kind::pull;
+    info_.kind = source_kind::pull;
   }
   const store::file_info& info() const override { return info_; }
   std::int64_t pread(std::span<std::byte> to, std::int64_t offset) override { return real_->pread(to, offset); }

@@ -296,7 +296,7 @@ TEST_P(hanging_store, files_are_not_pulled) {
   store::auto_store any(simt::cpu_platform(), folder_.path(), 0, store::auto_options{.small_file_nbytes = 0});
   const auto file = any.open("good", O_RDONLY, &error);
   ASSERT_NE(file, nullptr) << std::strerror(-error);
-  EXPECT_EQ(file->info().kind, service::source_kind::staged);
+  EXPECT_EQ(file->info().kind, source_kind::staged);
   EXPECT_NE(file->info().reason.find("served by a process or another machine"), std::string::npos) << file->info().reason;
   store::mapped_store mapped(simt::cpu_platform(), folder_.path());
   EXPECT_EQ(mapped.open("good", O_RDONLY, &error), nullptr);

@@ -103,12 +103,12 @@ TEST(cache_ids, ThreadsThatOpenTheSameFilesAgree) {
 
 class counted_file final : public store::open_file {
  public:
-  counted_file(std::atomic<int>& alive, service::source_kind kind) : alive_(alive) {
+  counted_file(std::atomic<int>& alive, source_kind kind) : alive_(alive) {
     info_.kind = kind;
     ++alive_;
   }
   // An open of the file with this identity, for reading or writing.
-  counted_file(std::atomic<int>& alive, std::uint64_t inode, bool live) : counted_file(alive, service::source_kind::staged) {
+  counted_file(std::atomic<int>& alive, std::uint64_t inode, bool live) : counted_file(alive, source_kind::staged) {
     info_.device = 3;
     info_.inode = inode;
     info_.live = live;
@@ -122,7 +122,7 @@ class counted_file final : public store::open_file {
   store::file_info info_;
 };
 
-std::uint32_t insert(open_files& table, std::atomic<int>& alive, service::source_kind kind = service::source_kind::staged) {
+std::uint32_t insert(open_files& table, std::atomic<int>& alive, source_kind kind = source_kind::staged) {
   return table.insert(std::make_unique<counted_file>(alive, kind), {.path = "p", .device_number = 7}).handle;
 }
 
@@ -302,7 +302,7 @@ TEST(open_files, PathsOfEntriesAreReadWhileTheseAreUsedAgain) {
   open_files table(1);
   const std::string paths[] = {std::string(100, 'a'), std::string(200, 'b')};
   const auto use = [&](const std::string& path) {
-    return table.insert(std::make_unique<counted_file>(alive, service::source_kind::staged), {.path = path}).handle;
+    return table.insert(std::make_unique<counted_file>(alive, source_kind::staged), {.path = path}).handle;
   };
   const std::uint32_t first = use(paths[0]);
   const open_files::entry& entry = *table.peek(first);
@@ -325,7 +325,7 @@ TEST(open_files, ListsPullFilesRoundRobin) {
   std::vector<std::uint32_t> pulls;
   for (int i = 0; i < 10; ++i) {
     insert(table, alive);
-    pulls.push_back(insert(table, alive, service::source_kind::pull));
+    pulls.push_back(insert(table, alive, source_kind::pull));
   }
   ASSERT_EQ(table.close(pulls[0]), 0);
   ASSERT_EQ(table.close(pulls[9]), 0);
@@ -359,7 +359,7 @@ TEST(open_files, ThreadsOpenReadAndCloseAtOnce) {
         for (int i = 0; i < 3000; ++i) {
           auto& place = published[draw.below(16)];
           if (draw.percent(30)) {
-            const auto kind = draw.percent(50) ? service::source_kind::pull : service::source_kind::staged;
+            const auto kind = draw.percent(50) ? source_kind::pull : source_kind::staged;
             const std::uint32_t fresh = insert(table, alive, kind);
             if (fresh == 0) continue;
             ++nopened;

@@ -26,7 +26,7 @@
 namespace gpufs::test {
 namespace {
 
-using service::source_kind;
+using gpufs::source_kind;
 using transport::opcode;
 
 std::chrono::nanoseconds cpu_time() {

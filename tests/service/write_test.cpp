@@ -26,7 +26,7 @@
 namespace gpufs::test {
 namespace {
 
-using service::source_kind;
+using gpufs::source_kind;
 using transport::opcode;
 
 // Each test with io_uring and without.

@@ -207,17 +207,17 @@ TEST_F(mapped_store_test, NobodyWaitsForARegistrationThatTakesTooLong) {
   machine_.delay = std::chrono::milliseconds(2500);
   for (int i = 0; i < 2; ++i) {  // the second knows
     const auto file = open(files, 0, prepared);
-    EXPECT_EQ(file->info().kind, service::source_kind::staged);
+    EXPECT_EQ(file->info().kind, source_kind::staged);
     EXPECT_EQ(file->info().reason,
               "staged: registering its mapping takes too long: some thread may be in a CUDA call that waits for a kernel");
   }
   EXPECT_TRUE(wait_until([&] { return machine_.nregistered == 1 && files.usage().nidle == 1; }));
-  EXPECT_EQ(open(files, 0)->info().kind, service::source_kind::pull);
+  EXPECT_EQ(open(files, 0)->info().kind, source_kind::pull);
   EXPECT_EQ(machine_.nregistered, 1);
 }
 
 TEST_F(mapped_store_test, AutoSaysWhichAndWhy) {
-  using service::source_kind;
+  using gpufs::source_kind;
   dir_.add("big", 300 << 10, 1);
   dir_.add("big2", 300 << 10, 2);
   dir_.add("empty", 0, 0);
@@ -276,7 +276,7 @@ class windows_test : public mapped_store_test {
 TEST_F(windows_test, AWindowIsRegisteredOnceAsMuchWasReadOfItAsItHas) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   const auto file = open(files);
-  ASSERT_EQ(file->info().kind, service::source_kind::windows);
+  ASSERT_EQ(file->info().kind, source_kind::windows);
   EXPECT_EQ(file->windows().shift, 16u);
   EXPECT_EQ(files.usage().pinned_nbytes, 0u);
   for (std::uint64_t at = 0; at < window - 4096; at += 4096) file->note_missed(static_cast<std::int64_t>(window), 4096);
@@ -294,8 +294,8 @@ TEST_F(windows_test, AWindowIsRegisteredOnceAsMuchWasReadOfItAsItHas) {
   file->note_missed(0, 1);
   EXPECT_TRUE(becomes(*file, 0b1111));
   EXPECT_EQ(machine_.nregistered, 4);
-  EXPECT_EQ(open(files)->info().kind, service::source_kind::pull) << "all of it is";
-  EXPECT_EQ(file->info().kind, service::source_kind::windows) << "as it was opened";
+  EXPECT_EQ(open(files)->info().kind, source_kind::pull) << "all of it is";
+  EXPECT_EQ(file->info().kind, source_kind::windows) << "as it was opened";
 }
 
 TEST_F(windows_test, OpensShareThemAndTheyStayUntilTrimmed) {
@@ -316,7 +316,7 @@ TEST_F(windows_test, OpensShareThemAndTheyStayUntilTrimmed) {
     files.trim();
     EXPECT_EQ(machine_.nlive(), 1u) << "in use";
     const auto all = open(files, prepared);
-    EXPECT_EQ(all->info().kind, service::source_kind::pull);
+    EXPECT_EQ(all->info().kind, source_kind::pull);
     EXPECT_EQ(machine_.nregistered, 4) << "what was registered already is not again";
     EXPECT_EQ(again->windows().registered, 0b1111u);
   }
@@ -338,7 +338,7 @@ TEST_F(windows_test, TheBudgetCountsWindowsAndTrimGivesWhatWasRefusedAnotherTry)
   const auto file = open(files);
   {
     const auto other = files.open("f0", prepared, &error);
-    ASSERT_EQ(other->info().kind, service::source_kind::pull);
+    ASSERT_EQ(other->info().kind, source_kind::pull);
     file->note_missed(0, window);  // does not fit beside the other's three pages
     file->note_missed(3 * window, 5000);
     EXPECT_TRUE(becomes(*file, 0b1000)) << "what is smaller does, and comes later";
@@ -363,7 +363,7 @@ TEST_F(windows_test, AWindowThatThePlatformRefusesStaysStaged) {
   EXPECT_TRUE(becomes(*file, 0b10));
   EXPECT_EQ(machine_.nregistered, 1);
   EXPECT_EQ(files.usage().pinned_nbytes, window);
-  EXPECT_EQ(open(files, prepared)->info().kind, service::source_kind::pull) << "who asks for all of it has it tried again";
+  EXPECT_EQ(open(files, prepared)->info().kind, source_kind::pull) << "who asks for all of it has it tried again";
 }
 
 TEST_F(windows_test, FilesThatCloseWhileTheirWindowsAreRegisteredLeaveNoneBehindTrim) {
@@ -387,7 +387,7 @@ TEST_F(windows_test, ManyThreadsRegisterEachWindowOnce) {
     threads.emplace_back([&, t] {
       const auto file = open(files);
       for (std::uint64_t i = 0; i < 400; ++i) file->note_missed(static_cast<std::int64_t>(i % 4 * window), 4096);
-      if (t == 0) good = open(files, prepared)->info().kind == service::source_kind::pull;
+      if (t == 0) good = open(files, prepared)->info().kind == source_kind::pull;
       good = becomes(*file, 0b1111) && good;
     });
   }
@@ -433,7 +433,7 @@ TEST_F(mapped_store_test, MemKeepsOldVersionsForWhoeverHasThemOpen) {
   EXPECT_EQ(machine_.nfreed, 1);
   EXPECT_THROW(files.put("", {}), std::invalid_argument);
   EXPECT_THROW(files.put("../x", {}), std::invalid_argument);
-  EXPECT_THROW(store::mem_store(machine_, service::source_kind::nil), std::invalid_argument);
+  EXPECT_THROW(store::mem_store(machine_, source_kind::nil), std::invalid_argument);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST_P(posix_write_test, WritesWhatIsReadBack) {
   const store::file_info& info = file->info();
   EXPECT_TRUE(info.live);
   EXPECT_FALSE(info.settled);
-  EXPECT_EQ(info.kind, service::source_kind::staged);
+  EXPECT_EQ(info.kind, source_kind::staged);
   EXPECT_EQ(info.nbytes, 0);
   EXPECT_EQ(info.reason, "staged: it is open for writing");
   EXPECT_EQ(file->pwrite(content(1, 0, 10'000), 5), 0);
@@ -330,9 +330,9 @@ TEST(stores_that_write, MappedAndAutoStageWhatIsOnADisk) {
   store::auto_store chosen(simt::cpu_platform(), dir.path(), 0, {.posix = {.writable = true}, .small_file_nbytes = 0});
   for (store::store* files : {static_cast<store::store*>(&mapped), static_cast<store::store*>(&chosen)}) {
     constexpr int prepared = static_cast<int>(service::open_prepared);
-    EXPECT_EQ(open(*files, "a", O_RDONLY | prepared)->info().kind, service::source_kind::pull) << files->name();
+    EXPECT_EQ(open(*files, "a", O_RDONLY | prepared)->info().kind, source_kind::pull) << files->name();
     const auto file = open(*files, "a", O_RDWR);
-    EXPECT_EQ(file->info().kind, service::source_kind::staged) << files->name();
+    EXPECT_EQ(file->info().kind, source_kind::staged) << files->name();
     EXPECT_EQ(file->info().reason, "staged: it is open for writing, and not mapped: it is not in memory (tmpfs)");
     EXPECT_EQ(file->note_stores(1, false), -EBADF);
     EXPECT_EQ(file->pwrite(content(2, 0, 10), 0), 0);

@@ -29,7 +29,7 @@ struct subject {
   bool empty_opens = true;  // a registered mapping cannot be empty
 };
 
-std::unique_ptr<store::store> make_mem(service::source_kind kind) {
+std::unique_ptr<store::store> make_mem(source_kind kind) {
   auto files = std::make_unique<store::mem_store>(simt::cpu_platform(), kind);
   files->put("a", content(1, 0, nil_nbytes));
   files->put("d/e", content(2, 0, nil_nbytes));
@@ -91,10 +91,10 @@ TEST_P(every_store, SaysWhatItOpened) {
   EXPECT_FALSE(info.reason.empty());
   EXPECT_TRUE(S_ISREG(info.mode));
   EXPECT_TRUE(info.settled);
-  const bool by_windows = info.kind == service::source_kind::windows;
-  EXPECT_EQ(info.pull_base != nullptr, by_windows || info.kind == service::source_kind::pull);
+  const bool by_windows = info.kind == source_kind::windows;
+  EXPECT_EQ(info.pull_base != nullptr, may_pass_host_by(info.kind));
   EXPECT_TRUE(!by_windows || file->windows().registered == 0);
-  if (info.pull_base != nullptr && !by_windows) {
+  if (info.kind == source_kind::pull) {
     EXPECT_EQ(std::vector<std::byte>(info.pull_base, info.pull_base + info.nbytes), expected(2, 0, nil_nbytes));
   }
   EXPECT_GE(file->alignment(), 1u);
@@ -207,8 +207,9 @@ INSTANTIATE_TEST_SUITE_P(
     stores, every_store,
     testing::Values(
         subject{"nil", [](const temp_dir&) { return std::make_unique<store::nil_store>(nil_nbytes); }, true},
-        subject{"mem_pull", [](const temp_dir&) { return make_mem(service::source_kind::pull); }},
-        subject{"mem_staged", [](const temp_dir&) { return make_mem(service::source_kind::staged); }},
+        subject{"mem_pull", [](const temp_dir&) { return make_mem(source_kind::pull); }},
+        subject{"mem_mem", [](const temp_dir&) { return make_mem(source_kind::mem); }},
+        subject{"mem_staged", [](const temp_dir&) { return make_mem(source_kind::staged); }},
         subject{"posix", [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path()); }},
         subject{
             "posix_walk",

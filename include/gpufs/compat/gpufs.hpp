@@ -31,7 +31,7 @@ GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t 
   const file_mount* mount = fs.get();
   const what mapped = gpufs::detail::by_leader(group, [&]() -> what {
     const file_view view = file_table(*mount).view_of_any(file_number{fd});
-    return {view, view.error == 0 && view.kind >= service::source_kind::live};
+    return {view, view.error == 0 && !has_version(view.kind)};
   });
   int result = 0;
   std::uint32_t nbytes = 0;

@@ -71,7 +71,7 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   const cache::frames frames(storage);
   const std::uint32_t page_nbytes = frames.page_nbytes();
   // Of a file that is pulled, pages go on one by one: there is no answer to wait for.
-  const bool by_host = entry.view.kind == service::source_kind::staged || entry.view.kind == service::source_kind::windows;
+  const bool by_host = may_ask_ahead(entry.view.kind);
   std::uint64_t look_again = 0;  // windows are large: after a page that is pulled, so are the next ones, mostly
   for (; page_number <= last; page_number += step) {
     auto got = by_leader(group, [&] { return acquire_page(group, of, storage, entry.view, page_number); });

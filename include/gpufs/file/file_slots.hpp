@@ -7,6 +7,7 @@
 #include "gpufs/cache/dirty.hpp"
 #include "gpufs/file/blocks.hpp"
 #include "gpufs/file/late_answers.hpp"
+#include "gpufs/source/list.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -16,7 +17,7 @@ struct file_view {
   std::int64_t nbytes;
   std::uint64_t pull_base;
   std::uint32_t cache_id;
-  service::source_kind kind;
+  source_kind kind;
   std::uint32_t handle;
   std::uint32_t slot;
   std::int32_t error;
@@ -78,15 +79,15 @@ class file_slots {
     const simt::vec16 first = simt::load_relaxed_16(&entry), second = simt::load_relaxed_16(&entry.frames);
     got.frames = packed(second);
     v.kind = kind_of(first.word[0]);
-    const bool forged = (raw & number_may_write) != 0 && v.kind < service::source_kind::live;
+    const bool forged = (raw & number_may_write) != 0 && has_version(v.kind);
     if ((first.word[0] & 0xffffu) != open_word_of(raw) || forged) [[unlikely]] {
       simt::call_cold(&count_bad_number, mount_of(home_of(first_copy, v.slot)));
       return got;
     }
     v.cache_id = first.word[1];
     v.nbytes = static_cast<std::int64_t>(first.word[2] | static_cast<std::uint64_t>(first.word[3]) << 32);
-    if (v.kind >= service::source_kind::live) [[unlikely]]
-      v.nbytes = simt::atomic_ref<std::int64_t>(slot_of(first_copy, v.slot).file_nbytes).load(std::memory_order_acquire);
+    if (!has_version(v.kind)) [[unlikely]]
+      v.nbytes = simt::atomic_ref<std::int64_t>(slot_of(first_copy, v.slot).bytes.nbytes).load(std::memory_order_acquire);
     v.error = 0;
     return got;
   }
@@ -106,7 +107,7 @@ class file_slots {
 
   // The size of a file that is open for writing; whoever sees a size sees the bytes up to it.
   GPUFS_DEVICE std::int64_t nbytes_now(std::uint32_t index) const {
-    return simt::atomic_ref<std::int64_t>(slot(index).file_nbytes).load(std::memory_order_acquire);
+    return simt::atomic_ref<std::int64_t>(slot(index).bytes.nbytes).load(std::memory_order_acquire);
   }
   GPUFS_DEVICE cache::dirty_list& list(std::uint32_t slot, std::uint32_t i) const { return blocks_.list(slot, i); }
 
@@ -130,19 +131,14 @@ class file_slots {
     return simt::atomic_ref<std::uint32_t>(opened.opened->stale).load(std::memory_order_relaxed) == opened.handle;
   }
 
-  // Of a file of kind windows: whether the page at this offset may be pulled.
-  GPUFS_DEVICE bool is_registered(const file_view& opened, std::uint64_t offset) const {
-    file_windows& all = blocks_.of(opened.slot).windows[opened.slot % block_slots];
-    simt::atomic_ref<std::uint64_t> base(all.pull_base);
-    // The host writes these one after another, each of which ends before the next begins; we read them the other way round, and so
-    // what is between is of the mapping that both reads of pull_base name.
-    if (base.load(std::memory_order_acquire) != opened.pull_base) return false;
-    const std::uint64_t registered = simt::atomic_ref<std::uint64_t>(all.registered).load(std::memory_order_acquire);
-    const std::uint32_t shift = simt::atomic_ref<std::uint32_t>(all.shift).load(std::memory_order_acquire);
-    return base.load(std::memory_order_relaxed) == opened.pull_base && (registered >> (offset >> shift) & 1) != 0;
+  // An open file as its source sees it.
+  GPUFS_DEVICE source::opened_file as_opened(const file_view& opened) const {
+    file_block& block = blocks_.of(opened.slot);
+    const std::uint32_t i = opened.slot % block_slots;
+    return {opened.nbytes, opened.pull_base, &block.windows[i], &block.slots[i].bytes};
   }
 
-  GPUFS_DEVICE static service::source_kind kind_of(std::uint32_t word) { return service::source_kind{word >> 16}; }
+  GPUFS_DEVICE static source_kind kind_of(std::uint32_t word) { return source_kind{word >> 16}; }
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return blocks_.slot(index); }
   GPUFS_DEVICE call_counters& counters(std::uint32_t index) const { return blocks_.counters(index); }
   GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(first_hits(index)); }

@@ -377,19 +377,19 @@ class file_table : public file_slots {
       close_on_host(answer.handle, 0, start);
       return -EFBIG;
     }
-    put(slot.file_nbytes, answer.file_nbytes);
-    put(slot.pull_base, answer.pull_base);
+    put(slot.bytes.nbytes, answer.file_nbytes);
+    put(slot.bytes.base, answer.pull_base);
     put(slot.handle, answer.handle);
     put(slot.inode, answer.inode);
     put(slot.mtime_ns, answer.mtime_ns);
     put(slot.cache_id, answer.cache_id);
     put(slot.mode, answer.mode);
-    put(slot.host_nbytes, static_cast<std::uint64_t>(answer.file_nbytes));
+    put(slot.bytes.host_nbytes, static_cast<std::uint64_t>(answer.file_nbytes));
     const bool mapped = name.mode != slot_mode::read && answer.pull_base != 0;
-    put(slot.mapped_nbytes, mapped ? static_cast<std::uint64_t>(answer.file_nbytes) : 0);
-    const service::source_kind kind = name.mode == slot_mode::read    ? answer.kind
-                                      : name.mode == slot_mode::write ? service::source_kind::live
-                                                                      : service::source_kind::unread;
+    put(slot.bytes.mapped_nbytes, mapped ? static_cast<std::uint64_t>(answer.file_nbytes) : 0);
+    const source_kind kind = name.mode == slot_mode::read    ? answer.kind
+                             : name.mode == slot_mode::write ? source_kind::live
+                                                             : source_kind::zero;
     // After the handle: by that, who begins to take the file's name away after this finds the slot (forget_file).
     std::uint32_t apart = 0;
     if (name.mode != slot_mode::read && was_removing(index)) {

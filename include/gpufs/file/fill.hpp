@@ -114,74 +114,37 @@ GPUFS_DEVICE_COLD int fill_staged(Group group, const file_mount* mount, std::uin
   return error != 0 ? error : static_cast<int>(there);
 }
 
-// Brings in a part of a page of a file that is open for writing: what the file has, up to the size that counts now. 0 or a negative
-// errno. All lanes call, after begin_fill where it is a page for the cache.
-template <class Group>
-GPUFS_DEVICE_COLD int fill_live(Group group, const file_mount* mount, std::uint32_t slot, service::source_kind kind,
-                                std::uint32_t handle, std::uint64_t offset, std::byte* to, std::uint32_t wanted) {
-  struct part {
-    std::uint64_t from;  // in the file's mapping, or 0
-    std::uint32_t nbytes;
-  };
-  const part there = by_leader(group, [&]() -> part {
-    if (kind == service::source_kind::unread) return {0, 0};
-    // Meets ftruncate's: either we see its size, or it sees that the frame is filling, and waits for us.
-    simt::fence(std::memory_order_seq_cst, simt::scope::device);
-    const file_table files(*mount);
-    const auto size = static_cast<std::uint64_t>(files.nbytes_now(slot));
-    file_slot& file = files.slot(slot);
-    const std::uint64_t host = simt::atomic_ref<std::uint64_t>(file.host_nbytes).load(std::memory_order_relaxed);
-    const std::uint64_t mapped = simt::atomic_ref<std::uint64_t>(file.mapped_nbytes).load(std::memory_order_relaxed);
-    const std::uint64_t end = size < host ? size : host;
-    if (offset >= end) return {0, 0};
-    const std::uint32_t nbytes = end - offset < wanted ? static_cast<std::uint32_t>(end - offset) : wanted;
-    return {offset + nbytes <= mapped ? file.pull_base + offset : 0, nbytes};
-  });
-  int got = 0;
-  const bool pulled =
-      there.from != 0 && simt::copy_from_host(group, to, reinterpret_cast<const std::byte*>(there.from), there.nbytes) == 0;
-  if (pulled) {
-    got = static_cast<int>(there.nbytes);
-  } else if (there.nbytes != 0) {
-    got = fill_staged(group, mount, handle, offset, to, there.nbytes);
-  }
-  if (got < 0) return got;
-  zero_rest(group, to, static_cast<std::uint32_t>(got), wanted);
-  return 0;
+// Where the bytes of a part of a page are. One lane calls.
+GPUFS_DEVICE source::piece find_piece(const file_mount& mount, const file_view& view, std::uint64_t offset, std::uint32_t nbytes) {
+  return source::find(view.kind, file_table(mount).as_opened(view), offset, nbytes);
 }
 
 // Brings `wanted` bytes of the file, which lie in one page, to device memory or, of one lane's group, to that lane's own; bytes
-// beyond the end of the file read as zero. All lanes call.
+// beyond the end of the file read as zero. 0 or a negative errno. All lanes call, after begin_fill where it is a page for the
+// cache.
 template <class Group>
 GPUFS_DEVICE int fill_part(Group group, const file_mount& mount, const file_view& view, std::uint64_t offset, std::byte* to,
                            std::uint32_t wanted) {
-  const auto size = static_cast<std::uint64_t>(view.nbytes);
-  const std::uint64_t left = offset < size ? size - offset : 0;
-  const std::uint32_t nbytes = left < wanted ? static_cast<std::uint32_t>(left) : wanted;
+  using source::place;
+  const source::piece from = by_leader(group, [&] { return find_piece(mount, view, offset, wanted); });
+  const auto* there = reinterpret_cast<const std::byte*>(from.address);
+  std::uint32_t nbytes = from.nbytes;
   int error = 0;
-  if (view.kind == service::source_kind::nil) return 0;
-  if (view.kind >= service::source_kind::live) {
-    return fill_live(group, &mount, view.slot, view.kind, view.handle, offset, to, wanted);
-  }
-  bool staged = nbytes != 0;
-  const bool by_windows = view.kind == service::source_kind::windows;
-  const bool pulled = view.kind == service::source_kind::pull ||
-                      (by_windows && by_leader(group, [&] { return file_table(mount).is_registered(view, offset); }));
-  if (pulled) {
-    const auto* from = reinterpret_cast<const std::byte*>(view.pull_base) + offset;
-    // A page of the mapping that cannot be had: the host says why (it was cut, the disk fails), and its log, too.
-    staged = simt::copy_from_host(group, to, from, nbytes) != 0;
+  if (from.where == place::nowhere) return 0;
+  if (from.where == place::device) simt::copy_bytes(group, to, there, nbytes);
+  // A page of the mapping that cannot be had: the host says why (it was cut, the disk fails), and its log, too.
+  const bool by_host =
+      from.where == place::host || (from.where == place::mapping && simt::copy_from_host(group, to, there, nbytes) != 0);
+  if (by_host) {
+    const int got = fill_staged(group, &mount, view.handle, offset, to, nbytes);
+    const bool is_short = got >= 0 && static_cast<std::uint32_t>(got) < nbytes;
+    error = got < 0 ? got : is_short && has_version(view.kind) ? -ESTALE : 0;  // it was truncated
+    if (is_short) nbytes = static_cast<std::uint32_t>(got);
+  } else if (from.where == place::mapping && has_version(view.kind)) {
     // For each page, as a call may pull many; and afterwards: who sees a byte that a writer of this mount has written sees that the
     // version ended before.
     group.sync();
-    if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) {
-      error = -ESTALE;
-      staged = false;
-    }
-  }
-  if (staged) {
-    const int got = fill_staged(group, &mount, view.handle, offset, to, nbytes);
-    error = got < 0 ? got : static_cast<std::uint32_t>(got) < nbytes ? -ESTALE : 0;  // it was truncated
+    if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) error = -ESTALE;
   }
   zero_rest(group, to, nbytes, wanted);
   return error;

@@ -100,8 +100,8 @@ struct file_status {
   std::uint64_t inode;
   std::uint64_t mtime_ns;
   std::uint32_t mode;
-  std::uint32_t cache_id;       // names this version of the file within the mount
-  service::source_kind source;  // where its bytes come from
+  std::uint32_t cache_id;  // names this version of the file within the mount
+  source_kind source;      // where its bytes come from
 };
 
 }  // namespace GPUFS_MACHINE

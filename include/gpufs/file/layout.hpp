@@ -6,6 +6,7 @@
 
 #include "gpufs/cache/layout.hpp"
 #include "gpufs/simt/config.hpp"
+#include "gpufs/source/layout.hpp"
 #include "gpufs/transport/layout.hpp"
 
 namespace gpufs {
@@ -40,14 +41,13 @@ enum class slot_mode : std::uint32_t {
 inline constexpr std::uint32_t twins_soon = 1, twins_kept = 2;
 
 struct alignas(128) file_slot {
-  // Set by the opener before `word` says open; then constant until the slot is dead, but for `stale`, and for file_nbytes where the
+  // Set by the opener before `word` says open; then constant until the slot is dead, but for `stale`, and for `bytes` where the
   // slot is for writing.
   std::uint32_t word;
   std::uint32_t stale;  // written by the host: equals `handle` once the file has changed underneath
   std::uint32_t cache_id;
   std::uint32_t handle;
-  std::int64_t file_nbytes;
-  std::uint64_t pull_base;
+  file_bytes bytes;
   std::uint32_t refs;
   std::uint32_t next;  // path chain or free list: slot + 1, 0 ends it
   std::int32_t error;  // why opening failed
@@ -55,26 +55,21 @@ struct alignas(128) file_slot {
   std::uint64_t hash[2];
   std::uint64_t inode;
   std::uint64_t mtime_ns;
-  slot_mode shared_by;        // with `flags`, `hash`: which opens may join
-  std::uint32_t flags;        // of the first open
-  std::uint64_t host_nbytes;  // of a slot for writing: pages from here on are not in the file, so nobody reads them in
-  std::int32_t write_error;   // the first error of a write-back that nobody was told of
-  std::uint32_t writers;      // calls that write it now; bit 31: it is being truncated, and they wait
-  // Of a slot for writing whose file is mapped at pull_base: what is written below this goes there by plain stores, and it is read
-  // there. Falls, and never rises.
-  std::uint64_t mapped_nbytes;
-  std::uint64_t stored_nbytes;  // the end of what was written there so far, of which sync and close must tell the host
+  slot_mode shared_by;          // with `flags`, `hash`: which opens may join
+  std::uint32_t flags;          // of the first open
+  std::int32_t write_error;     // the first error of a write-back that nobody was told of
+  std::uint32_t writers;        // calls that write it now; bit 31: it is being truncated, and they wait
+  std::uint64_t stored_nbytes;  // the end of what was stored to the mapping so far, of which sync and close must tell the host
   std::uint32_t twinned;        // of a slot for writing: bits of twins_*
   std::uint32_t unsynced;       // not 0: something was stored there since the last sync that went well has begun
 };
 static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, word) == 0 && offsetof(file_slot, stale) == 4);
-static_assert(offsetof(file_slot, cache_id) == 8 && offsetof(file_slot, handle) == 12 && offsetof(file_slot, file_nbytes) == 16);
-static_assert(offsetof(file_slot, pull_base) == 24 && offsetof(file_slot, refs) == 32 && offsetof(file_slot, next) == 36);
-static_assert(offsetof(file_slot, error) == 40 && offsetof(file_slot, mode) == 44 && offsetof(file_slot, hash) == 48);
-static_assert(offsetof(file_slot, inode) == 64 && offsetof(file_slot, mtime_ns) == 72 && offsetof(file_slot, shared_by) == 80);
-static_assert(offsetof(file_slot, flags) == 84 && offsetof(file_slot, host_nbytes) == 88);
-static_assert(offsetof(file_slot, write_error) == 96 && offsetof(file_slot, writers) == 100);
-static_assert(offsetof(file_slot, mapped_nbytes) == 104 && offsetof(file_slot, stored_nbytes) == 112);
+static_assert(offsetof(file_slot, cache_id) == 8 && offsetof(file_slot, handle) == 12 && offsetof(file_slot, bytes) == 16);
+static_assert(offsetof(file_slot, refs) == 48 && offsetof(file_slot, next) == 52 && offsetof(file_slot, error) == 56);
+static_assert(offsetof(file_slot, mode) == 60 && offsetof(file_slot, hash) == 64 && offsetof(file_slot, inode) == 80);
+static_assert(offsetof(file_slot, mtime_ns) == 88 && offsetof(file_slot, shared_by) == 96 && offsetof(file_slot, flags) == 100);
+static_assert(offsetof(file_slot, write_error) == 104 && offsetof(file_slot, writers) == 108);
+static_assert(offsetof(file_slot, stored_nbytes) == 112);
 static_assert(offsetof(file_slot, twinned) == 120 && offsetof(file_slot, unsynced) == 124);
 
 struct file_mount;
@@ -112,16 +107,6 @@ struct alignas(32) file_source {
 };
 static_assert(sizeof(file_source) == 32 && offsetof(file_source, pull_base) == 0 && offsetof(file_source, handle) == 8);
 static_assert(offsetof(file_source, removals) == 12 && offsetof(file_source, advice) == 16);
-
-// Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
-// the others, but for adding bits.
-struct alignas(32) file_windows {
-  std::uint64_t pull_base;   // of the mapping of which this tells; mappings that there are at one time have different ones
-  std::uint64_t registered;  // a bit a window of 2^shift bytes
-  std::uint32_t shift;       // a page has all of its bytes in one window
-};
-static_assert(sizeof(file_windows) == 32 && offsetof(file_windows, pull_base) == 0);
-static_assert(offsetof(file_windows, registered) == 8 && offsetof(file_windows, shift) == 16);
 
 // What is counted per file; a mount's counts are the sums. Never reset while the mount lives: a slot that is reused goes on
 // counting. What hits raise is in hit_shards copies, of which those of one slot lie in lines of their own (file_block): processors

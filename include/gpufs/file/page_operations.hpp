@@ -8,10 +8,9 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Whether host threads read the page at this offset of the file. One lane calls.
+// Whether the page at this offset of the file is one that the host is asked for, and may be asked for ahead. One lane calls.
 GPUFS_DEVICE bool is_read_by_host(const file_mount& mount, const file_view& view, std::uint64_t offset) {
-  return view.kind == service::source_kind::staged ||
-         (view.kind == service::source_kind::windows && !file_table(mount).is_registered(view, offset));
+  return may_ask_ahead(view.kind) && find_piece(mount, view, offset, 1).where == source::place::host;
 }
 
 // Asks the host for the page whose frame the caller holds for filling, by a slot that it has taken. There is room for the
@@ -160,8 +159,7 @@ inline constexpr std::uint32_t pages_ahead = 32;
 template <class Group>
 GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_view& its_view, std::uint64_t last) {
   const bool wanted = by_leader(group, [&] {
-    const bool by_host = its_view.kind == service::source_kind::staged || its_view.kind == service::source_kind::windows;
-    return its_view.error == 0 && by_host && file_slots::reads_on(mount, its_view.slot).load_relaxed() != 0;
+    return its_view.error == 0 && may_ask_ahead(its_view.kind) && file_slots::reads_on(mount, its_view.slot).load_relaxed() != 0;
   });
   if (!wanted) return;
   const file_view view = group.broadcast(its_view);
@@ -331,14 +329,15 @@ GPUFS_DEVICE_COLD pulled_page find_pulled(Pages of, cache::frame_index frame) {
   const cache::frames frames(mount.cache);
   const file_view view = of.view();
   const std::uint64_t page = cache::page_number_of(frames.load_key(frame)), offset = page << frames.page_shift();
-  pulled_page found{nullptr, frames.data(frame), 0, frames.page_nbytes(), frame, view.handle, view.error == 0};
-  if (view.error != 0 || view.kind == service::source_kind::nil) return found;
-  const bool reads_on = view.kind == service::source_kind::windows && file_slots::reads_on(mount, view.slot).load_relaxed() != 0;
-  const bool pulled = view.kind < service::source_kind::live && !is_read_by_host(mount, view, offset);
-  found.is_one = pulled && !reads_on && offset < static_cast<std::uint64_t>(view.nbytes);
-  if (!found.is_one) return found;
-  found.from = reinterpret_cast<const std::byte*>(view.pull_base) + offset;
-  found.nbytes = nbytes_of_page(view, page, frames);
+  pulled_page found{nullptr, frames.data(frame), 0, frames.page_nbytes(), frame, view.handle, false};
+  // What has no version, or begins others behind it, takes the long way.
+  if (view.error != 0 || !has_version(view.kind)) return found;
+  if (may_ask_ahead(view.kind) && file_slots::reads_on(mount, view.slot).load_relaxed() != 0) return found;
+  const source::piece there = find_piece(mount, view, offset, frames.page_nbytes());
+  found.is_one = there.where == source::place::mapping || there.where == source::place::nowhere;
+  if (there.where != source::place::mapping) return found;
+  found.from = reinterpret_cast<const std::byte*>(there.address);
+  found.nbytes = there.nbytes;
   return found;
 }
 

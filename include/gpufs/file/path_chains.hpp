@@ -135,7 +135,7 @@ class path_chains {
     file_slots::put(slot.flags, name.flags);
     file_slots::put(slot.write_error, 0);
     file_slots::put(slot.writers, 0);
-    file_slots::put(slot.mapped_nbytes, 0);
+    file_slots::put(slot.bytes.mapped_nbytes, 0);
     file_slots::put(slot.stored_nbytes, 0);
     file_slots::put(slot.twinned, 0);
     file_slots::put(slot.unsynced, 0);

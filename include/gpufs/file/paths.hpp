@@ -178,7 +178,7 @@ inline GPUFS_DEVICE_COLD status_answer ask_status(const file_mount* mount, const
     }
     if (nbytes < 0) nbytes = r.file_nbytes;
     if (once > nbytes) nbytes = once;  // open with O_GWRONCE: it ends where the farther of the two says
-    return {{nbytes, r.inode, r.mtime_ns, r.mode, 0, service::source_kind::staged}, 0};
+    return {{nbytes, r.inode, r.mtime_ns, r.mode, 0, source_kind::staged}, 0};
   }
 }
 

@@ -44,7 +44,7 @@ GPUFS_DEVICE_COLD void prefetch_pages(Group group, const file_mount* mount, file
       if (is_read_by_host(*mount, view, page << frames.page_shift())) begin_operation(*mount, view, page, false, unused);
     }
     part.sync();
-    if (view.kind == service::source_kind::staged) return {0, 0};
+    if (reader_of(view.kind) == page_reader::host) return {0, 0};
     for (std::uint64_t page = begin; page <= end; page += step) {
       if (!bring_in_now(part, *mount, view, page)) break;  // nor can the next ones, maybe after as long
     }

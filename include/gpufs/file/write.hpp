@@ -89,19 +89,17 @@ template <class Group>
 GPUFS_DEVICE bool store_new_page(Group group, const file_mount& mount, const file_view& view, cache::page_key key,
                                  cache::frame_index frame, const std::byte* src) {
   const cache::page_cache<> pages(mount.cache);
-  file_slot& slot = file_table(mount).slot(view.slot);
   const std::uint32_t page_nbytes = pages.pages().page_nbytes();
   const std::uint64_t begin = cache::page_number_of(key) << pages.pages().page_shift();
-  const bool mapped = by_leader(group, [&] {  // it falls only when no write is under way
-    return begin + page_nbytes <= simt::atomic_ref<std::uint64_t>(slot.mapped_nbytes).load(std::memory_order_relaxed);
-  });
-  if (!mapped) return false;
+  const source::piece to = by_leader(group, [&] { return find_to_write(mount, view.slot, begin, page_nbytes); });
+  if (to.where != source::place::mapping) return false;
   std::byte* data = pages.pages().data(frame);
   simt::copy_bytes(group, data, src, page_nbytes);
   // From the frame: whoever changes src meanwhile, both have the same bytes.
-  if (simt::copy_to_host(group, reinterpret_cast<std::byte*>(slot.pull_base) + begin, data, page_nbytes) != 0) return false;
+  if (simt::copy_to_host(group, reinterpret_cast<std::byte*>(to.address), data, page_nbytes) != 0) return false;
   if (group.leader()) {
     // As store_page; here end_fill's release is the one that a later fill from the mapping meets.
+    file_slot& slot = file_table(mount).slot(view.slot);
     note_stored(slot, begin + page_nbytes);
     note_written(mount, slot, 0, page_nbytes);
     pages.end_fill(key, frame, 0);
@@ -141,7 +139,7 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
   if (group.leader()) {
     // While the page is pinned: were it written back and gone before, it would be read in again up to the old size only. A reader
     // that sees the size sees the bytes: the release meets nbytes_now's acquire.
-    raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).file_nbytes), page_begin + end);
+    raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).bytes.nbytes), page_begin + end);
     make_dirty(*mount, written(view), got.frame);
     cache::frames::unpin_after_writes(pages.pages().state_word(got.frame), 1);
   }
@@ -231,7 +229,7 @@ inline GPUFS_DEVICE_COLD int sync_on_host(const file_mount* mount, std::uint32_t
   if (error != 0 && stored != 0) {
     // The mapping may not be the file's any more. What is being stored there now is lost, too, and told by this error.
     const bool alone = begin_truncation(*mount, slot);
-    simt::atomic_ref<std::uint64_t>(file.mapped_nbytes).store(0, std::memory_order_relaxed);
+    simt::atomic_ref<std::uint64_t>(file.bytes.mapped_nbytes).store(0, std::memory_order_relaxed);
     if (wait_for_write_backs(mount, slot) == 0 && alone) {
       simt::atomic_ref<std::uint64_t>(file.stored_nbytes).store(0, std::memory_order_relaxed);  // told
     }
@@ -335,8 +333,8 @@ template <class Group>
 GPUFS_DEVICE_COLD int truncate(Group group, const file_mount* mount, file_view view, std::int64_t nbytes) {
   const file_table files(*mount);
   view = group.broadcast(view);
-  simt::atomic_ref<std::int64_t> size(files.slot(view.slot).file_nbytes);
-  simt::atomic_ref<std::uint64_t> mapped(files.slot(view.slot).mapped_nbytes);
+  simt::atomic_ref<std::int64_t> size(files.slot(view.slot).bytes.nbytes);
+  simt::atomic_ref<std::uint64_t> mapped(files.slot(view.slot).bytes.mapped_nbytes);
   std::int64_t before = 0;  // the leader's
   int error = by_leader(group, [&]() -> int {
     if (!begin_truncation(*mount, view.slot)) return -ETIMEDOUT;
@@ -344,7 +342,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const file_mount* mount, file_view v
     if (mapped.load(std::memory_order_relaxed) > static_cast<std::uint64_t>(nbytes)) {
       mapped.store(static_cast<std::uint64_t>(nbytes), std::memory_order_relaxed);
     }
-    simt::fence(std::memory_order_seq_cst, simt::scope::device);  // meets fill_live's
+    simt::fence(std::memory_order_seq_cst, simt::scope::device);  // meets source::live's
     return 0;
   });
   if (error != 0) return error;
@@ -398,7 +396,7 @@ GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* sr
     if (view.error != 0) return {view, 0, view.error};
     // First this: the end must not move back once it was moved on.
     if (!detail::begin_changes(*mount, view.slot)) return {view, 0, -ETIMEDOUT};
-    simt::atomic_ref<std::int64_t> end(file_table(*mount).slot(view.slot).file_nbytes);
+    simt::atomic_ref<std::int64_t> end(file_table(*mount).slot(view.slot).bytes.nbytes);
     std::int64_t seen = end.load(std::memory_order_relaxed);
     int error = 0;
     do {

@@ -30,13 +30,13 @@ GPUFS_DEVICE void raise_to(std::uint64_t& word, std::uint64_t value) {
   }
 }
 
-// Of one page: an error of writing it, or how many bytes were written.
 // After bytes up to `end` were stored to the mapping of a file; before the release by which others learn of it.
 GPUFS_DEVICE void note_stored(file_slot& slot, std::uint64_t end) {
   raise_to(slot.stored_nbytes, end);
   simt::atomic_ref<std::uint32_t>(slot.unsynced).store(1, std::memory_order_relaxed);
 }
 
+// Of one page: an error of writing it, or how many bytes were written.
 GPUFS_DEVICE void note_written(const file_mount& mount, file_slot& slot, int error, std::uint64_t nbytes) {
   if (error != 0) {
     keep_error(slot, error);
@@ -48,15 +48,25 @@ GPUFS_DEVICE void note_written(const file_mount& mount, file_slot& slot, int err
 }
 
 struct page_under_way {
-  transport::ticket ticket;  // of no slot: its file is mapped, and we store there
+  transport::ticket ticket;
   cache::frame_index frame;
   std::uint32_t nbytes;
 };
 struct started_page {
   page_under_way page;
+  std::byte* store_at;  // in the file's mapping; null: it goes to the host, by the page's ticket
   int error;
   bool found;
 };
+
+// Where bytes of a page of a file that is open for writing go back to: its mapping, or the host. It changes from the one to the
+// other only while no write is under way. One lane calls.
+GPUFS_DEVICE source::piece find_to_write(const file_mount& mount, std::uint32_t slot, std::uint64_t offset, std::uint32_t nbytes) {
+  const file_table files(mount);
+  file_slot& file = files.slot(slot);
+  const source_kind kind = file_slots::kind_of(simt::atomic_ref<std::uint32_t>(file.word).load(std::memory_order_relaxed));
+  return source::find_to_write(kind, {0, 0, nullptr, &file.bytes}, offset, nbytes);
+}
 
 // Where in the file a frame's page begins.
 GPUFS_DEVICE std::uint64_t page_begin_of(const file_mount& mount, cache::frame_index f) {
@@ -79,9 +89,11 @@ GPUFS_DEVICE started_page take_dirty(const file_mount& mount, const written_file
   });
   if (!left.found) return got;
   got.page.frame = left.frame;
-  got.page.ticket.index = transport::no_slot;
-  const std::uint64_t page_end = page_begin_of(mount, left.frame) + cache::frames(mount.cache).page_nbytes();
-  if (page_end > simt::atomic_ref<std::uint64_t>(file_table(mount).slot(file.slot).mapped_nbytes).load(std::memory_order_relaxed)) {
+  const source::piece to =
+      find_to_write(mount, file.slot, page_begin_of(mount, left.frame), cache::frames(mount.cache).page_nbytes());
+  if (to.where == source::place::mapping) {
+    got.store_at = reinterpret_cast<std::byte*>(to.address);
+  } else {
     const simt::deadline until(n == 0 ? mount.io_timeout_ns : 0);
     got.page.ticket = mount_requests(mount).take_to_write(ring_hint(), until);
     if (got.page.ticket.index == transport::no_slot) {
@@ -124,16 +136,17 @@ GPUFS_DEVICE void release_twin(const file_mount& mount, cache::frame_index frame
   if (twin.locked) cache::dirty_pages::unlock_twin(cache::dirty_pages(mount.cache).twin(frame));
 }
 
-// Stores the written bytes of a page to the mapping of its file; the list's lock keeps off a truncation. All lanes call. That the
-// host sees them is for sync and close to bring about: their request's release is cumulative over the list's unlock.
+// Stores the written bytes of a page to the mapping of its file, which has the page at `to`; the list's lock keeps off a
+// truncation. All lanes call. That the host sees them is for sync and close to bring about: their request's release is cumulative
+// over the list's unlock.
 template <class Group>
-GPUFS_DEVICE void store_page(Group group, const file_mount& mount, const written_file& file, cache::frame_index frame) {
+GPUFS_DEVICE void store_page(Group group, const file_mount& mount, const written_file& file, cache::frame_index frame,
+                             std::byte* to) {
   file_slot& slot = file_table(mount).slot(file.slot);
   const cache::frames frames(mount.cache);
   const cache::dirty_pages pages(mount.cache);
   const held_twin twin = hold_twin(group, mount, file, frame);
   const std::byte* from = twin.data != nullptr ? twin.data : frames.data(frame);
-  auto* to = reinterpret_cast<std::byte*>(slot.pull_base) + page_begin_of(mount, frame);
   const auto part = pages.look(group, frame);
   int error = 0;
   if (part.masked()) {
@@ -185,7 +198,7 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const file_mount& mount, const
   if (group.leader()) {
     release_twin(mount, page.frame, twin);
     const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;
-    raise_to(file_table(mount).slot(file.slot).host_nbytes, at + part.nbytes);  // before the bytes can be in the file
+    raise_to(file_table(mount).slot(file.slot).bytes.host_nbytes, at + part.nbytes);  // before the bytes can be in the file
     transport::request ask{};
     ask.op = transport::opcode::write;
     ask.handle = file.handle;
@@ -244,8 +257,8 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const file_mount* mount, writ
         break;
       }
       ++done;
-      if (next.page.ticket.index == transport::no_slot) {
-        store_page(group, *mount, file, next.page.frame);
+      if (next.store_at != nullptr) {
+        store_page(group, *mount, file, next.page.frame, next.store_at);
         continue;
       }
       batch[n] = next.page;

@@ -88,7 +88,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   if (got.what != role::fill) return {got.frame, got.error};
   view = lanes.broadcast(view);
   std::byte* frame = pages.pages().data(got.frame);
-  int error = other_view && view.kind >= service::source_kind::live
+  int error = other_view && !has_version(view.kind)
                   ? simt::call_cold(&fill_from_cache<simt::some_lanes>, lanes, &mount, view, page_number, frame)
                   : fill(lanes, mount, view, page_number, frame);
   lanes.sync();

@@ -62,7 +62,7 @@ GPUFS_DEVICE int read_cached(const mount_layout& mount, std::uint32_t cache_id, 
 inline GPUFS_DEVICE_COLD int read_part(const mount_layout* mount, file_view view, std::uint32_t id, bool is_cached, page_part part,
                                        std::byte* bytes) {
   // What is changed in the cache is nowhere else. A private page is a copy of the file's.
-  const bool may_change = view.kind >= service::source_kind::live, is_private = id != view.cache_id;
+  const bool may_change = !has_version(view.kind), is_private = id != view.cache_id;
   if (is_cached || may_change || is_private) {
     if (const int got = read_cached(*mount, id, part, bytes); got != 0) return got < 0 ? got : 0;
   }
@@ -116,9 +116,8 @@ GPUFS_DEVICE_COLD int read_part_handled(const mount_layout* mount, file_view vie
   const std::uint32_t page_shift = mount->cache.frames.page_shift, page_nbytes = 1u << page_shift;
   const std::uint64_t page_number = part.offset >> page_shift, page_begin = page_number << page_shift;
   std::byte* page = mount->pointers.spare_page;
-  int error = view.kind >= service::source_kind::live
-                  ? simt::call_cold(&fill_from_cache<simt::some_lanes>, alone, mount, view, page_number, page)
-                  : fill(alone, *mount, view, page_number, page);
+  int error = !has_version(view.kind) ? simt::call_cold(&fill_from_cache<simt::some_lanes>, alone, mount, view, page_number, page)
+                                      : fill(alone, *mount, view, page_number, page);
   if (error == 0) {
     const std::uint64_t left = static_cast<std::uint64_t>(view.nbytes) - page_begin;
     error = handler.filled(alone, page, page_begin, left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes);

@@ -1,19 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the bytes of files come from.
+// The list of sources: where the bytes of open files come from. A source is a line here and a file beside this one, which
+// list.hpp includes; what differs by source is decided there, and nowhere else on the device (docs/design/sources.md).
 #pragma once
 #include <cstdint>
 
-namespace gpufs::service {
+#include "gpufs/simt/config.hpp"
+
+namespace gpufs {
+
+// Who brings the pages of a source into the cache.
+enum class page_reader : std::uint32_t {
+  nobody,  // nothing is read
+  device,  // the kernel that misses, at once
+  host,    // a thread of the host, by a request: it takes time, and so may be asked for ahead
+  either,  // it depends on the page, and on the moment
+};
+
+// Name, who reads its pages, and whether what is read is of the version that was opened (true), or what the file has at that
+// moment (false). The latter come last, and only they are written.
+#define GPUFS_SOURCES(SOURCE)                                                                                      \
+  SOURCE(nil, nobody, true)     /* nothing is brought in: measures the cache alone */                              \
+  SOURCE(pull, device, true)    /* the kernel copies from a registered mapping of the host's */                    \
+  SOURCE(staged, host, true)    /* a thread of the host fills a pinned staging slot */                             \
+  SOURCE(windows, either, true) /* pull where the file's window is registered, staged elsewhere */                 \
+  SOURCE(mem, device, true)     /* the file lies in device memory */                                               \
+  SOURCE(live, either, false)   /* of files that are open for writing: what the file has when a page is read in */ \
+  SOURCE(zero, nobody, false)   /* of files that are open with O_GWRONCE: nothing is read, pages begin as zeros */
 
 // Of an open file.
 enum class source_kind : std::uint32_t {
-  nil = 0,      // nothing is brought in: measures the cache alone
-  pull = 1,     // the faulting group copies from a registered host mapping
-  staged = 2,   // a host worker fills a pinned staging slot
-  windows = 3,  // pull where the file's window is registered, staged elsewhere
-  // Only on the device, of files that the host opened for writing:
-  live = 4,    // staged, whatever the file has when a page is read in
-  unread = 5,  // O_GWRONCE: nothing is brought in, but zeros
+#define GPUFS_SOURCE(name, reader, of_version) name,
+  GPUFS_SOURCES(GPUFS_SOURCE)
+#undef GPUFS_SOURCE
 };
 
-}  // namespace gpufs::service
+namespace source {
+#define GPUFS_SOURCE(name, reader, of_version) +1u
+inline constexpr std::uint32_t count = 0 GPUFS_SOURCES(GPUFS_SOURCE);
+#undef GPUFS_SOURCE
+#define GPUFS_SOURCE(name, reader, of_version) +(of_version ? 1u : 0u)
+inline constexpr std::uint32_t first_without_version = 0 GPUFS_SOURCES(GPUFS_SOURCE);
+#undef GPUFS_SOURCE
+#define GPUFS_SOURCE(name, reader, of_version)                                                         \
+  static_assert((static_cast<std::uint32_t>(source_kind::name) < first_without_version) == of_version, \
+                "what has no version comes last");
+GPUFS_SOURCES(GPUFS_SOURCE)
+#undef GPUFS_SOURCE
+}  // namespace source
+
+GPUFS_HOST_DEVICE constexpr page_reader reader_of(source_kind kind) {
+  switch (kind) {
+#define GPUFS_SOURCE(name, reader, of_version) \
+  case source_kind::name:                      \
+    return page_reader::reader;
+    GPUFS_SOURCES(GPUFS_SOURCE)
+#undef GPUFS_SOURCE
+  }
+  return page_reader::nobody;
+}
+
+// Whether the bytes of an open file never change.
+GPUFS_HOST_DEVICE constexpr bool has_version(source_kind kind) {
+  return static_cast<std::uint32_t>(kind) < source::first_without_version;
+}
+// Whether threads of the host may read pages of it.
+GPUFS_HOST_DEVICE constexpr bool may_ask_host(source_kind kind) { return reader_of(kind) >= page_reader::host; }
+// Whether these may be asked for before anybody waits for them: it does not matter then when they come.
+GPUFS_HOST_DEVICE constexpr bool may_ask_ahead(source_kind kind) { return has_version(kind) && may_ask_host(kind); }
+// Whether pages of it may be read without asking the host.
+GPUFS_HOST_DEVICE constexpr bool may_pass_host_by(source_kind kind) {
+  return reader_of(kind) == page_reader::device || reader_of(kind) == page_reader::either;
+}
+
+}  // namespace gpufs

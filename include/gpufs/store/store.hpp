@@ -22,8 +22,9 @@ struct file_info {
   std::uint64_t mtime_ns = 0, ctime_ns = 0;  // version; an equal (nbytes, mtime, ctime) is the same version
   bool settled = true;                       // false: changed so recently that an equal version proves nothing
   std::uint32_t mode = 0;
-  service::source_kind kind = service::source_kind::staged;
-  // Device-visible address of byte 0 (kind == pull; windows, where they are registered; or live: and kernels may write there).
+  source_kind kind = source_kind::staged;
+  // Device-visible address of byte 0 (kind == pull or mem; windows, where they are registered; or live: and kernels may write
+  // there).
   const std::byte* pull_base = nullptr;
   std::string reason;  // why this kind: one sentence for `gpufs doctor` and fstat users
   bool live = false;   // open for writing: no version of the file, but whatever it has when it is read; nbytes is the size at open

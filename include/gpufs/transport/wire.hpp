@@ -58,13 +58,13 @@ struct alignas(64) reply {
   std::int64_t result;  // >= 0 bytes read (of a file open for writing: that there are), or written (of a mask: its bits), for open
                         // bytes brought along (all that were asked for and are in the file, or 0), for read_dir bytes of
                         // entries (0: no more), or -errno
-  std::int64_t file_nbytes;   // open: size at open; stat: size; read_dir: the position of the next entry
-  std::uint64_t pull_base;    // open: device-visible address of byte 0 of the file (pull; or a file open for writing, which the
-                              // device may then write there, up to file_nbytes), else 0; stat: number << 32 | handle of its open
-                              // with open_write_once, or 0; extend: where the piece lies
-  std::uint32_t handle;       // open: host file handle for read and close; with `number`, that one's
-  std::uint32_t cache_id;     // open: names this version of this file, 1 .. 2^28 - 1
-  service::source_kind kind;  // open
+  std::int64_t file_nbytes;  // open: size at open; stat: size; read_dir: the position of the next entry
+  std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull, mem; or a file open for writing, which the
+                             // device may then write there, up to file_nbytes), else 0; stat: number << 32 | handle of its open
+                             // with open_write_once, or 0; extend: where the piece lies
+  std::uint32_t handle;      // open: host file handle for read and close; with `number`, that one's
+  std::uint32_t cache_id;    // open: names this version of this file, 1 .. 2^28 - 1
+  source_kind kind;          // open
   std::uint32_t mode;      // open, stat: st_mode; rename: of what was renamed, or 0: both paths name one file, and nothing is done
   std::uint64_t inode;     // open, stat: st_ino
   std::uint64_t mtime_ns;  // open, stat

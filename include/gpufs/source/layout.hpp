@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sources keep of an open file in memory.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace gpufs {
+
+// How much there is of an open file, and where. Written by the slot's opener; while the file is open for writing, by whoever
+// writes or truncates it.
+struct file_bytes {
+  std::int64_t nbytes;        // the size
+  std::uint64_t base;         // the device's address of byte 0 in the file's mapping, or in device memory; 0: there is none
+  std::uint64_t host_nbytes;  // of a file that is open for writing: pages from here on are not in the file, so nobody reads them in
+  // Of a file that is open for writing, and mapped at `base`: what is written below this goes there by plain stores, and it is read
+  // there. Falls, and never rises.
+  std::uint64_t mapped_nbytes;
+};
+static_assert(sizeof(file_bytes) == 32 && offsetof(file_bytes, nbytes) == 0 && offsetof(file_bytes, base) == 8);
+static_assert(offsetof(file_bytes, host_nbytes) == 16 && offsetof(file_bytes, mapped_nbytes) == 24);
+
+// Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
+// the others, but for adding bits.
+struct alignas(32) file_windows {
+  std::uint64_t pull_base;   // of the mapping of which this tells; mappings that there are at one time have different ones
+  std::uint64_t registered;  // a bit a window of 2^shift bytes
+  std::uint32_t shift;       // a page has all of its bytes in one window
+};
+static_assert(sizeof(file_windows) == 32 && offsetof(file_windows, pull_base) == 0);
+static_assert(offsetof(file_windows, registered) == 8 && offsetof(file_windows, shift) == 16);
+
+}  // namespace gpufs

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device half of all sources, and the one switch over them. A source is a struct of static functions, which one lane calls:
+//   find(file, offset, nbytes) -> piece            where the bytes are that a page is to have. They lie within one page.
+//   find_to_write(file, offset, nbytes) -> piece   where bytes of a page go back to: mapping or host. Only where the file has no
+//                                                  version (kind.hpp).
+// tests/source/ runs one suite over each.
+#pragma once
+#include "gpufs/source/live.hpp"
+#include "gpufs/source/mem.hpp"
+#include "gpufs/source/nil.hpp"
+#include "gpufs/source/pull.hpp"
+#include "gpufs/source/staged.hpp"
+#include "gpufs/source/windows.hpp"
+#include "gpufs/source/zero.hpp"
+
+namespace gpufs::source {
+inline namespace GPUFS_MACHINE {
+
+template <class Source>
+concept can_be_written = requires(const opened_file& of) {
+  Source::find_to_write(of, 0, 0);
+};
+
+// work(source) for the source of this kind.
+template <class Work>
+GPUFS_DEVICE piece visit(source_kind kind, Work work) {
+  switch (kind) {
+#define GPUFS_SOURCE(name, reader, of_version)                                         \
+  static_assert(can_be_written<name> != of_version, "what is written has no version"); \
+  case source_kind::name:                                                              \
+    return work(name{});
+    GPUFS_SOURCES(GPUFS_SOURCE)
+#undef GPUFS_SOURCE
+  }
+  return {place::zeros, 0, 0};
+}
+
+GPUFS_DEVICE piece find(source_kind kind, const opened_file& of, std::uint64_t offset, std::uint32_t nbytes) {
+  return visit(kind, [&](auto from) { return decltype(from)::find(of, offset, nbytes); });
+}
+
+GPUFS_DEVICE piece find_to_write(source_kind kind, const opened_file& of, std::uint64_t offset, std::uint32_t nbytes) {
+  return visit(kind, [&](auto to) -> piece {
+    if constexpr (can_be_written<decltype(to)>) {
+      return decltype(to)::find_to_write(of, offset, nbytes);
+    } else {
+      return {place::host, nbytes, 0};
+    }
+  });
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::source

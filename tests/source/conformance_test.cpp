@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every source must do for those who read and write files, from the open to the close: bytes, ends, errors, short answers,
+// late ones, and kernels that end before the answer.
+#include <functional>
+#include <set>
+
+#include "file/faulty_store.hpp"
+#include "file/script.hpp"
+#include "gpufs/store/mem_store.hpp"
+#include "gpufs/store/nil_store.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::uint32_t page = 512;
+constexpr std::uint64_t nbytes = 40 * page + 77, seed = 3;
+
+// A store whose "file" is read from the source by who opens it with these flags.
+struct subject {
+  const char* name;
+  source_kind kind;
+  int flags;
+  std::function<std::shared_ptr<store::store>(const temp_dir&)> make;
+  bool in_memory = false;  // the folder is in memory, where the device may write in place
+
+  bool has_bytes() const { return kind != source_kind::nil && kind != source_kind::zero; }
+  bool is_written() const { return !has_version(kind); }
+  // And can be made to fail.
+  bool is_asked_of_the_host() const { return kind == source_kind::staged || (is_written() && !in_memory); }
+};
+void PrintTo(const subject& s, std::ostream* out) { *out << s.name; }
+
+std::shared_ptr<store::store> in_mem(source_kind kind) {
+  auto files = std::make_shared<store::mem_store>(simt::this_platform(), kind);
+  files->put("file", content(seed, 0, nbytes));
+  return files;
+}
+std::shared_ptr<store::store> faulty(const temp_dir& dir) {
+  return std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path(), store::posix_options{.writable = true}));
+}
+
+const subject subjects[] = {
+    {"nil", source_kind::nil, O_RDONLY, [](const temp_dir&) { return std::make_shared<store::nil_store>(nbytes); }},
+    {"pull", source_kind::pull, O_RDONLY, [](const temp_dir&) { return in_mem(source_kind::pull); }},
+    {"mem", source_kind::mem, O_RDONLY, [](const temp_dir&) { return in_mem(source_kind::mem); }},
+    {"staged", source_kind::staged, O_RDONLY, faulty},
+    {"windows", source_kind::windows, O_RDONLY, [](const temp_dir& dir) { return mapping_store(dir.path()); }, true},
+    {"live", source_kind::live, O_RDWR, faulty},
+    {"live_in_place", source_kind::live, O_RDWR, [](const temp_dir& dir) { return mapping_store(dir.path()); }, true},
+    {"zero", source_kind::zero, O_WRONLY | O_GWRONCE, faulty},
+    {"zero_in_place", source_kind::zero, O_WRONLY | O_GWRONCE, [](const temp_dir& dir) { return mapping_store(dir.path()); }, true},
+};
+
+TEST(the_sources, all_have_a_subject) {
+  std::set<source_kind> tried;
+  for (const subject& s : subjects) tried.insert(s.kind);
+  EXPECT_EQ(tried.size(), source::count);
+}
+
+// Those that are so.
+template <class Is>
+auto only(Is is) {
+  std::vector<subject> those;
+  std::copy_if(std::begin(subjects), std::end(subjects), std::back_inserter(those), is);
+  return ::testing::ValuesIn(those);
+}
+std::string name_of(const ::testing::TestParamInfo<subject>& p) { return p.param.name; }
+
+class sources : public ::testing::TestWithParam<subject> {
+ protected:
+  sources() : dir_(GetParam().in_memory ? memory_directory() : std::filesystem::temp_directory_path()) {
+    dir_.add("file", nbytes, seed);
+    let_file_times_pass();
+    store_ = GetParam().make(dir_);
+  }
+  const subject& its() const { return GetParam(); }
+  bool is_written() const { return !has_version(its().kind); }
+  mount make(std::uint32_t nframes, std::chrono::nanoseconds io_timeout = seconds(60)) const {
+    mount_options o;
+    o.page_nbytes = page;
+    o.cache_nbytes = std::uint64_t{nframes} * page;
+    o.custom_store = store_;
+    o.writable = is_written();
+    o.max_open_files = 16;
+    o.nworkers = 8;
+    o.request_batch = 1;
+    o.abort_on_leaked_pins = true;
+    o.io_timeout = io_timeout;
+    return mount(dir_.path(), o);
+  }
+  script opened() const {
+    script s;
+    s.open(0, "file", its().flags);
+    return s;
+  }
+  // Of a source that faulty_store serves.
+  faults& wrong() const { return dynamic_cast<faulty_store&>(*store_).wrong(); }
+
+  temp_dir dir_;
+  std::shared_ptr<store::store> store_;
+};
+
+class sources_with_bytes : public sources {};
+class versions : public sources {};
+class sources_without_bytes : public sources {};
+class sources_that_ask_the_host : public sources {};
+class sources_that_are_written : public sources {};
+class sources_that_write_by_the_host : public sources {};
+
+TEST_P(sources, say_what_they_are) {
+  const mount m = make(64);
+  players warp(m.ref(), {});
+  script s = opened();
+  const auto status = s.fstat(0);
+  s.close(0);
+  const auto got = warp.run(s);
+  ASSERT_GE(got[0].value, 0);
+  EXPECT_EQ(got[status].status().source, its().kind);
+  EXPECT_EQ(got[status].value, static_cast<std::int64_t>(nbytes));
+}
+
+// By groups of each kind, in a cache that has room for all and in one that has not.
+TEST_P(sources_with_bytes, give_the_bytes_of_the_file) {
+  for (const group_kind kind : {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block}) {
+    for (const std::uint32_t nframes : {24u, 256u}) {
+      const mount m = make(nframes);
+      prepare_for_memcheck(m, "file", its().flags);
+      players groups(m.ref(), {.grid = 2, .block = 64, .all = kind});
+      struct wanted {
+        std::size_t call;
+        std::uint64_t nbytes, offset;
+      };
+      std::vector<script> scripts;
+      std::vector<std::vector<wanted>> reads(groups.size());
+      for (std::uint32_t g = 0; g < groups.size(); ++g) {
+        random_source draw(g * 31 + nframes);
+        script s = opened();
+        for (int i = 0; i < 4; ++i) {
+          const std::uint64_t offset = draw.between(0, nbytes), n = draw.between(1, 6 * page);
+          const std::uint64_t there = std::min(n, nbytes - offset);
+          if (i % 2 == 0) {
+            reads[g].push_back({s.pread(0, n, static_cast<std::int64_t>(offset)), there, offset});
+          } else {
+            const auto begun = s.read_async(0, 0, n, static_cast<std::int64_t>(offset));
+            const auto waited = s.wait(0);
+            reads[g].push_back({begun, there, offset});
+            reads[g].push_back({waited, there, offset});
+          }
+        }
+        s.close(0);
+        scripts.push_back(s);
+      }
+      const auto got = groups.run(scripts);
+      for (std::uint32_t g = 0; g < groups.size(); ++g) {
+        for (const wanted& w : reads[g]) {
+          const outcome& of = got[g][w.call];
+          if (of.bytes.empty()) {
+            EXPECT_EQ(of.value, static_cast<std::int64_t>(w.nbytes));  // of wait, whose bytes are its read_async's
+          } else {
+            EXPECT_EQ(wrong_bytes(of, w.nbytes, seed, w.offset), 0u) << "group " << g << " at " << w.offset;
+          }
+        }
+      }
+      EXPECT_EQ(m.counters().pins, 0u);
+      EXPECT_EQ(m.counters().under_way, 0u);
+    }
+  }
+}
+
+TEST_P(versions, end_where_the_file_ends) {
+  const mount m = make(64);
+  prepare_for_memcheck(m, "file", its().flags);
+  players warp(m.ref(), {});
+  script s = opened();
+  const auto mapped = s.map(0, 0, 40 * page, page);
+  s.unmap(0);
+  const auto beyond = s.pread(0, page, nbytes);
+  s.close(0);
+  const auto got = warp.run(s);
+  EXPECT_EQ(got[mapped].value, 77);
+  EXPECT_EQ(wrong_bytes(got[mapped], 77, seed, 40 * page), 0u);
+  EXPECT_EQ(got[beyond].value, 0);
+}
+
+// nil: every read gives its count, and nothing is asked of anybody.
+TEST_P(sources_without_bytes, without_bytes_bring_nothing_in) {
+  const mount m = make(64);
+  players warp(m.ref(), {});
+  script s = opened();
+  const auto read = s.pread(0, nbytes, 0);
+  s.close(0);
+  EXPECT_EQ(warp.run(s)[read].value, static_cast<std::int64_t>(nbytes));
+  EXPECT_EQ(m.counters().host_reads, 0u);
+}
+
+TEST_P(sources_that_ask_the_host, tell_errors_to_those_who_read_there) {
+  const mount m = make(64);
+  players warp(m.ref(), {});
+  wrong().fail_at(10 * page, 11 * page);
+  script s = opened();
+  const auto before = s.pread(0, 10 * page, 0), across = s.pread(0, 20 * page, 0), bad = s.pread(0, 10, 10 * page + 5);
+  const auto behind = s.pread(0, 5 * page, 11 * page);
+  const auto got = warp.run(s);
+  EXPECT_EQ(got[before].value, 10 * page);
+  EXPECT_EQ(wrong_bytes(got[before], 10 * page, seed, 0), 0u);
+  EXPECT_EQ(got[across].value, -EIO);
+  EXPECT_EQ(got[bad].value, -EIO);
+  EXPECT_EQ(got[behind].value, 5 * page);
+  wrong().heal();
+  script again;
+  const auto healed = again.pread(0, 20 * page, 0);
+  again.close(0);
+  const auto then = warp.run(again);
+  EXPECT_EQ(then[healed].value, 20 * page);
+  EXPECT_EQ(wrong_bytes(then[healed], 20 * page, seed, 0), 0u);
+  EXPECT_EQ(m.counters().pins, 0u);
+}
+
+// The host's reads give less than they were asked for, which is no end.
+TEST_P(sources_that_ask_the_host, go_on_after_short_answers) {
+  const mount m = make(64);
+  players warp(m.ref(), {});
+  wrong().short_every = 2;
+  script s = opened();
+  const auto read = s.pread(0, nbytes, 0);
+  s.close(0);
+  const auto got = warp.run(s);
+  EXPECT_EQ(got[read].value, static_cast<std::int64_t>(nbytes));
+  EXPECT_EQ(wrong_bytes(got[read], nbytes, seed, 0), 0u);
+}
+
+// Cut by another process: a version ends, and a file that is open for writing has less.
+TEST_P(sources_that_ask_the_host, of_a_file_that_is_cut) {
+  const mount m = make(64);
+  players warp(m.ref(), {});
+  warp.run(opened());
+  dir_.resize("file", 5 * page + 10);
+  script s;
+  const auto read = s.pread(0, 3 * page, 4 * page);
+  s.close(0);
+  const auto got = warp.run(s);
+  if (!is_written()) {
+    EXPECT_EQ(got[read].value, -ESTALE);
+  } else {
+    ASSERT_EQ(got[read].value, 3 * page) << "its size is what this mount knows";
+    EXPECT_EQ(wrong_bytes(got[read], page + 10, seed, 4 * page), 0u);
+    for (std::size_t i = page + 10; i < 3 * page; ++i) ASSERT_EQ(got[read].bytes[i], std::byte{0}) << i;
+  }
+}
+
+TEST_P(sources_that_ask_the_host, answer_late) {
+  const mount m = make(64, milliseconds(200));
+  players warp(m.ref(), {});
+  warp.run(opened());
+  wrong().stall_at(3 * page, 4 * page);
+  wrong().stall_gate.close();
+  script s;
+  const auto late = s.pread(0, page, 3 * page);
+  const auto got = warp.run(s);
+  EXPECT_EQ(got[late].value, -ETIMEDOUT);
+  wrong().stall_gate.open();
+  script again;
+  const auto read = again.pread(0, 8 * page, 0);
+  again.close(0);
+  const auto then = warp.run(again);
+  EXPECT_EQ(then[read].value, 8 * page);
+  EXPECT_EQ(wrong_bytes(then[read], 8 * page, seed, 0), 0u);
+  EXPECT_EQ(m.counters().pins, 0u);
+}
+
+// A kernel begins reads and ends; the next one finds all of it.
+TEST_P(sources_with_bytes, survive_who_begins_and_leaves) {
+  const mount m = make(256);
+  prepare_for_memcheck(m, "file", its().flags);
+  players warp(m.ref(), {});
+  if (its().kind == source_kind::staged) wrong().read_gate.close();
+  script s = opened();
+  s.prefetch(0, 0, 16 * page);
+  s.read_async(0, 0, 4 * page, 20 * page);
+  warp.run(s);
+  EXPECT_EQ(m.counters().pins, 0u);
+  if (its().kind == source_kind::staged) wrong().read_gate.open();
+  script rest;
+  const auto read = rest.pread(0, nbytes, 0);
+  rest.close(0);
+  const auto got = warp.run(rest);
+  EXPECT_EQ(got[read].value, static_cast<std::int64_t>(nbytes));
+  EXPECT_EQ(wrong_bytes(got[read], nbytes, seed, 0), 0u);
+  EXPECT_EQ(m.counters().under_way, 0u);
+}
+
+// Exactly what was written goes back, and the rest stays; also with pages that do not fit.
+TEST_P(sources_that_are_written, take_what_is_written) {
+  const mount m = make(24);
+  prepare_for_memcheck(m, "file", its().flags);
+  players groups(m.ref(), {.grid = 2, .block = 64, .all = group_kind::warp});
+  auto wanted = content(seed, 0, nbytes);
+  std::vector<script> scripts(groups.size(), opened());
+  random_source draw(11);
+  for (std::uint32_t g = 0; g < groups.size(); ++g) {
+    for (std::uint64_t at = g * 100; at + 100 <= nbytes; at += 100 * groups.size()) {
+      const auto n = static_cast<std::size_t>(draw.between(1, 100));
+      const auto bytes = content(g + 20, at, n);
+      scripts[g].pwrite(0, bytes, static_cast<std::int64_t>(at));
+      std::copy(bytes.begin(), bytes.end(), wanted.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    scripts[g].fsync(0, durability::page_cache);
+    scripts[g].close(0);
+  }
+  for (const auto& got : groups.run(scripts)) {
+    EXPECT_EQ(got[got.size() - 2].value, 0);
+    EXPECT_EQ(got.back().value, 0);
+  }
+  EXPECT_EQ(dir_.read("file"), wanted);
+  EXPECT_EQ(m.counters().dirty_frames, 0u);
+}
+
+TEST_P(sources_that_write_by_the_host, tell_errors_of_writes_once) {
+  const mount m = make(64);
+  players warp(m.ref(), {});
+  wrong().fail_write_every = 1;
+  script s = opened();
+  s.pwrite(0, content(9, 0, 700), 100);
+  const auto failed = s.fsync(0), told = s.fsync(0);
+  const auto got = warp.run(s);
+  EXPECT_EQ(got[failed].value, -EIO);
+  EXPECT_EQ(got[told].value, 0);
+  wrong().heal();
+  script again;
+  again.pwrite(0, content(9, 0, 700), 100);
+  const auto synced = again.fsync(0);
+  again.close(0);
+  EXPECT_EQ(warp.run(again)[synced].value, 0);
+  auto wanted = content(seed, 0, nbytes);
+  const auto bytes = content(9, 0, 700);
+  std::copy(bytes.begin(), bytes.end(), wanted.begin() + 100);
+  EXPECT_EQ(dir_.read("file"), wanted);
+}
+
+INSTANTIATE_TEST_SUITE_P(each, sources, ::testing::ValuesIn(subjects), name_of);
+INSTANTIATE_TEST_SUITE_P(each, sources_with_bytes, only([](const subject& s) { return s.has_bytes(); }), name_of);
+INSTANTIATE_TEST_SUITE_P(each, versions, only([](const subject& s) { return s.has_bytes() && !s.is_written(); }), name_of);
+INSTANTIATE_TEST_SUITE_P(each, sources_without_bytes, only([](const subject& s) { return s.kind == source_kind::nil; }), name_of);
+INSTANTIATE_TEST_SUITE_P(each, sources_that_ask_the_host,
+                         only([](const subject& s) { return s.has_bytes() && s.is_asked_of_the_host(); }), name_of);
+INSTANTIATE_TEST_SUITE_P(each, sources_that_are_written, only([](const subject& s) { return s.is_written(); }), name_of);
+INSTANTIATE_TEST_SUITE_P(each, sources_that_write_by_the_host,
+                         only([](const subject& s) { return s.is_written() && s.is_asked_of_the_host(); }), name_of);
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
