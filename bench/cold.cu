@@ -27,7 +27,7 @@ struct subject {
     std::printf("%-14s %.3g GiB in %s, written in %.1f s\n", "file", static_cast<double>(nbytes) / (1u << 30), where.c_str(),
                 watch.seconds());
     int error = 0;
-    file = files->open("data", O_RDONLY | static_cast<int>(gpufs::service::open_prepared), &error);
+    file = files->open("data", O_RDONLY | static_cast<int>(gpufs::names::open_prepared), &error);
     if (!file) throw gpufs::error("cannot open the file: " + std::to_string(error));
   }
   // What the device may read in place; nullptr when the store does not let it.

@@ -118,7 +118,7 @@ class pointers : public pointer_runs {
   void major(results& out) const {
     const double copy_gbps = measure_copy(out, pinned_memory{}).median;
     int error = 0;
-    const auto opened = files_->open("data", O_RDONLY | static_cast<int>(gpufs::service::open_prepared), &error);
+    const auto opened = files_->open("data", O_RDONLY | static_cast<int>(gpufs::names::open_prepared), &error);
     if (!opened) throw gpufs::error("cannot open the file: " + std::to_string(error));
     const auto* mapping = static_cast<const std::byte*>(opened->info().pull_base);
     const double pull = mapping == nullptr ? 0 : measure_pull(out, small_, small_page, mapping, nbytes_).median;

@@ -25,7 +25,7 @@ struct open_for_host {
   mount_ref fs;
   int flags;
   File* opened;
-  char path[service::max_path_nbytes + 1];
+  char path[names::max_path_nbytes + 1];
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();

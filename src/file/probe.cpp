@@ -45,7 +45,7 @@ path_probe probe(simt::platform& machine, const std::string& path, std::uint64_t
     if (nbytes > register_up_to_nbytes) return by_budget(nbytes);
   }
   store::auto_store files(machine, folder);
-  const auto opened = files.open(name, O_RDONLY | static_cast<int>(service::open_prepared), &error);
+  const auto opened = files.open(name, O_RDONLY | static_cast<int>(names::open_prepared), &error);
   return opened == nullptr ? failed(error) : answer_of(*opened);
 }
 

@@ -60,7 +60,7 @@ struct host_mount::impl {
         host(m, files,
              {.nrings = options.request_rings,
               .nslots = options.request_slots,
-              .payload_nbytes = std::max(options.page_nbytes, service::max_path_nbytes + 1),
+              .payload_nbytes = std::max(options.page_nbytes, names::max_path_nbytes + 1),
               .writable = options.writable,
               .nworkers = options.nworkers,
               // More than the device has slots: a file that is being read or looked at counts until that is done.
@@ -335,7 +335,7 @@ void host_mount::prepare(const std::string& path, int flags) const {
   for (int tries = 0; again && tries < 100; ++tries) {  // stamps settle within 2 s even where they are whole seconds
     int failure = !writes && flags != O_RDONLY ? -EINVAL : writes && !impl_->options.writable ? -EROFS : 0;
     std::string why;
-    const int how = flags | static_cast<int>(service::open_prepared);
+    const int how = flags | static_cast<int>(names::open_prepared);
     const auto opened = failure == 0 ? impl_->files->open_explained(path, how, &failure, &why) : nullptr;
     if (!opened) {
       std::string text = "gpufs: cannot prepare '";

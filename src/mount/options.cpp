@@ -45,7 +45,7 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   if (o.nrings == 0) o.nrings = std::clamp(nframes / 64, 1u, 256u);
   o.nrings = std::min(o.nrings, nframes);
   // Short rings, and many: a slow request holds up its own ring only.
-  const std::uint64_t payload = std::max<std::uint64_t>(o.page_nbytes, service::max_path_nbytes + 1);
+  const std::uint64_t payload = std::max<std::uint64_t>(o.page_nbytes, names::max_path_nbytes + 1);
   const auto fit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(staging_budget_nbytes / payload, 128, 2048));
   if (o.request_slots == 0) o.request_slots = 8;
   if (o.request_rings == 0) o.request_rings = std::max(fit / o.request_slots, 1u);

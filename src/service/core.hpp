@@ -23,6 +23,11 @@
 
 namespace gpufs::service {
 
+using names::max_path_nbytes;
+using names::open_prepared;
+using names::open_unmapped;
+using names::open_write_once;
+using names::unlink_directory;
 using transport::opcode;
 using transport::reply;
 using transport::request;

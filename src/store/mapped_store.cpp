@@ -34,7 +34,7 @@ mappings::use map(const posix_file& file, mappings& all, bool whole, std::string
   return nullptr;
 }
 
-bool is_unmapped(int flags) { return (flags & static_cast<int>(service::open_unmapped)) != 0; }
+bool is_unmapped(int flags) { return (flags & static_cast<int>(names::open_unmapped)) != 0; }
 
 // As open_posix_file. A file that has not settled would be mapped anew by each open (mappings.hpp): of a large one, of which all is
 // to be registered, which costs more time and memory than that, we wait until it has. Not for two seconds, where the file system
@@ -106,7 +106,7 @@ auto_store::~auto_store() = default;
 
 std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, int* error) {
   if (writes(flags)) return map_to_write(open_live_file(root_, path, flags, options_, error), mappings_, small_file_nbytes_, flags);
-  const bool whole = (flags & static_cast<int>(service::open_prepared)) != 0;
+  const bool whole = (flags & static_cast<int>(names::open_prepared)) != 0;
   auto file = whole ? open_to_map(root_, path, flags, options_, error) : open_posix_file(root_, path, flags, options_, error);
   if (!file) return nullptr;
   // Its reason says what became of O_DIRECT.

@@ -33,15 +33,15 @@ bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 int check_flags(int flags, bool writable) {
   constexpr int writing = O_CREAT | O_TRUNC | O_APPEND | O_EXCL;
   if (!writable && (writes(flags) || (flags & writing) != 0)) return -EROFS;
-  constexpr int harmless = service::open_flags_to_read | static_cast<int>(service::open_unmapped | service::open_prepared);
+  constexpr int harmless = names::open_flags_to_read | static_cast<int>(names::open_unmapped | names::open_prepared);
   if (!writes(flags)) return (flags & ~(harmless | O_SYNC | O_DSYNC | O_APPEND | O_EXCL)) == 0 ? 0 : -EINVAL;
   if ((flags & O_ACCMODE) == O_ACCMODE) return -EINVAL;
-  return (flags & ~(harmless | O_ACCMODE | service::open_flags_to_write)) == 0 ? 0 : -EINVAL;
+  return (flags & ~(harmless | O_ACCMODE | names::open_flags_to_write)) == 0 ? 0 : -EINVAL;
 }
 
 int check_path(std::string_view path, std::string_view* relative) {
   if (path.empty()) return -ENOENT;
-  if (path.size() > service::max_path_nbytes) return -ENAMETOOLONG;
+  if (path.size() > names::max_path_nbytes) return -ENAMETOOLONG;
   if (path.find('\0') != std::string_view::npos) return -EINVAL;
   path.remove_prefix(std::min(path.find_first_not_of('/'), path.size()));
   if (path.empty()) return -EISDIR;

@@ -6,7 +6,7 @@
 
 namespace gpufs::store {
 
-// 0 or the negative errno for O_* flags (and service::open_write_once): -EINVAL for flags that name something else than a regular
+// 0 or the negative errno for O_* flags (and names::open_write_once): -EINVAL for flags that name something else than a regular
 // file (O_PATH, O_DIRECTORY) or nothing known, and for those that create or truncate, or open_write_once, without write access, or
 // ask with it that each write be on stable storage (O_SYNC, O_DSYNC). Unless `writable`, -EROFS for everything that writes, creates
 // or truncates.

@@ -305,7 +305,7 @@ std::unique_ptr<live_file> open_live_file(const root_directory& root, std::strin
   struct stat st;
   // Also for writing only: pages are read in when a part of them is written.
   *error = open_beneath(root->get(), name, O_RDWR | how, options.openat2, &fd, &st);
-  if (*error == -EACCES && (flags & service::open_write_once) != 0) {
+  if (*error == -EACCES && (flags & names::open_write_once) != 0) {
     *error = open_beneath(root->get(), name, O_WRONLY | how, options.openat2, &fd, &st);
   }
   if (*error != 0) return nullptr;

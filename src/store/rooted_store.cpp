@@ -114,9 +114,9 @@ std::int64_t rooted_store::read_directory(std::string_view path, std::int64_t* p
       const std::string_view name = entry.d_name;
       at += entry.d_reclen;
       if (name != "." && name != "..") {
-        const std::size_t nbytes = (sizeof(service::dir_entry) + name.size() + 1 + 7) / 8 * 8;
+        const std::size_t nbytes = (sizeof(directory_entry) + name.size() + 1 + 7) / 8 * 8;
         if (nbytes > out.size() - done) return done != 0 ? static_cast<std::int64_t>(done) : -EINVAL;
-        service::dir_entry packed{};
+        directory_entry packed{};
         packed.inode = entry.d_ino;
         packed.entry_nbytes = static_cast<std::uint16_t>(nbytes);
         packed.name_nbytes = static_cast<std::uint16_t>(name.size());

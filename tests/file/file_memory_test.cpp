@@ -83,8 +83,7 @@ class file_memory : public ::testing::Test {
   }
 
   scarce_platform machine_;
-  std::shared_ptr<store::mem_store> store_ =
-      std::make_shared<store::mem_store>(simt::this_platform(), source_kind::staged);
+  std::shared_ptr<store::mem_store> store_ = std::make_shared<store::mem_store>(simt::this_platform(), source_kind::staged);
   mount_options options_;
   device_buffer<std::int32_t> numbers_;
 };

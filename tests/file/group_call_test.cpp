@@ -109,7 +109,8 @@ struct call_kernel {
   GPUFS_DEVICE std::int64_t run(Group group, const file& f, std::byte* data, std::size_t nbytes, std::int64_t offset, int flags,
                                 const char* path, const char* to) const {
     const bool odd = simt::thread_rank() == odd_lane;
-    file_status status;  // each lane's own
+    file_status status;   // each lane's own
+    path_status of_path;  // the same
     switch (what) {
       case verb::open: {
         const file opened = open(group, fs, path, flags | O_CREAT);
@@ -160,7 +161,7 @@ struct call_kernel {
       case verb::mkdir:
         return mkdir(group, fs, path, odd && how == mistake::flags ? 0700 : 0777);
       case verb::stat:
-        return stat(group, fs, path, &status);
+        return stat(group, fs, path, &of_path);
       case verb::read_directory: {
         std::int64_t position = offset;  // each lane's own, all equal
         return read_directory(group, fs, ".", data, static_cast<std::uint32_t>(nbytes * 40), &position);

@@ -51,8 +51,7 @@ TEST_P(large, sparse_file_over_4_gib_with_data_at_the_far_end) {
   s.close(0);
   const auto got = warp.run(s);
   EXPECT_EQ(got[status].value, static_cast<std::int64_t>(nbytes));
-  EXPECT_EQ(got[status].status().source,
-            kind == store_kind::automatic ? source_kind::windows : source_kind::staged);
+  EXPECT_EQ(got[status].status().source, kind == store_kind::automatic ? source_kind::windows : source_kind::staged);
   for (const auto i : {start, before_4g}) {
     EXPECT_EQ(got[i].value, 1000);
     EXPECT_EQ(std::count(got[i].bytes.begin(), got[i].bytes.end(), std::byte{0}), 1000);

@@ -404,7 +404,8 @@ struct remove_and_open_by_another_path {
         note(error != 0 && error != -ENOENT);
       }
       const file f = open(warp, fs, i % 2 == 0 ? "l" : "./f", O_WRONLY | O_CREAT);
-      file_status opened{}, there{};
+      file_status opened{};
+      path_status there{};
       note(fstat(warp, f, &opened) != 0 || stat(warp, fs, "f", &there) != 0 || opened.inode != there.inode);
       note(close(warp, f) != 0);
     }
@@ -525,7 +526,7 @@ struct stat_while_it_is_closed {
       return;
     }
     wait_until_set(written);
-    file_status status{};
+    path_status status{};
     const int error = stat(warp, fs, "./f", &status);
     if (warp.leader()) results[2] = error, results[3] = status.nbytes;
   }

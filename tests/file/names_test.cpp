@@ -97,7 +97,7 @@ struct append_by_all_paths {
     note(unlink(warp, fs, "hard"));
     note(append(warp, d, "6", 1));
     note(rename(warp, fs, "e/f", "f"));
-    file_status status{};
+    path_status status{};
     note(stat(warp, fs, "f", &status));
     note(status.nbytes);  // nothing of it was written back yet
     note(close(warp, a));
@@ -238,7 +238,7 @@ struct size_of_a_file_written_once {
     notes note{results};
     const file a = open(warp, fs, "f", O_GWRONCE | O_CREAT);
     note(pwrite(warp, a, "12345", 5, 1000));
-    file_status status{};
+    path_status status{};
     note(stat(warp, fs, "./f", &status));
     note(status.nbytes);
     const file b = open(warp, fs, "f", O_RDWR);

@@ -389,7 +389,7 @@ struct read_a_directory {
       for (std::uint32_t i = 0; i < here; ++i) {
         file_status status{};
         fstat(warp, file(fs, numbers[i]), &status);
-        const auto& entry = reinterpret_cast<const service::dir_entry*>(names[i])[-1];
+        const auto& entry = reinterpret_cast<const directory_entry*>(names[i])[-1];
         if (entry.file_nbytes == status.nbytes && entry.inode == status.inode) nbytes += static_cast<std::uint64_t>(status.nbytes);
         ++nfiles;
       }

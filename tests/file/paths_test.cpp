@@ -40,7 +40,7 @@ struct make_and_remove {
     note(f.error());
     note(rmdir(warp, fs, "d"));
     note(unlink(warp, fs, "d"));
-    file_status status{};
+    path_status status{};
     note(stat(warp, fs, "d", &status));
     note((status.mode & S_IFMT) == S_IFDIR);
     note(unlink(warp, fs, "d/f"));
@@ -50,8 +50,9 @@ struct make_and_remove {
     note(stat(warp, fs, "d/f", &status));
     const file g = open(warp, fs, "d/f", O_RDWR | O_CREAT | O_EXCL);
     note(g.error());
-    note(fstat(warp, g, &status));
-    note(status.nbytes);
+    file_status opened{};
+    note(fstat(warp, g, &opened));
+    note(opened.nbytes);
     note(close(warp, f));
     note(close(warp, g));
     note(unlink(warp, fs, "../x"));
@@ -76,7 +77,7 @@ struct rename_open_files {
     notes note{results};
     const file a = open(warp, fs, "a", O_RDWR), b = open(warp, fs, "b");
     note(pwrite(warp, a, "12345", 5, 100));
-    file_status status{};
+    path_status status{};
     note(stat(warp, fs, "a", &status));
     note(status.nbytes);  // not written back yet
     note(rename(warp, fs, "a", "b"));
@@ -150,7 +151,7 @@ TEST_F(paths, list_directory) {
     // The last calls wrote over the beginning only where they succeeded, which none did.
     std::set<unsigned> seen;
     for (std::int64_t at = 0; at < got[1];) {
-      service::dir_entry entry;
+      directory_entry entry;
       std::memcpy(&entry, bytes.data() + at, sizeof entry);
       const std::string name(reinterpret_cast<const char*>(bytes.data() + at + sizeof entry), entry.name_nbytes);
       const auto i = static_cast<unsigned>(std::stoul(name));
@@ -174,7 +175,7 @@ struct change_read_only {
     note(rename(warp, fs, "f", "g"));
     note(mkdir(warp, fs, "d"));
     note(rmdir(warp, fs, "e"));
-    file_status status{};
+    path_status status{};
     note(stat(warp, fs, "f", &status));
     note(status.nbytes);
   }

@@ -222,7 +222,7 @@ struct write_and_look {
     if (writer) {
       note(0, pwrite(warp, f, bytes, nbytes, 0));
     } else {
-      file_status status{};
+      path_status status{};
       do stat(warp, beside, path, &status);
       while (status.nbytes < gone && early());
       note(6, pread(warp, f, seen, 1, static_cast<std::int64_t>(nbytes) - 1));  // 0: the long write goes on

@@ -287,7 +287,7 @@ class checks {
     if (e.got.value < 0) return "";  // name_checks says whether it may be
     std::map<std::string, int> listed;
     for (std::int64_t at = 0; at < e.got.value;) {
-      service::dir_entry entry;
+      directory_entry entry;
       std::memcpy(&entry, e.bytes.data() + at, sizeof entry);
       const std::string name(reinterpret_cast<const char*>(e.bytes.data() + at + sizeof entry), entry.name_nbytes);
       if (entry.entry_nbytes == 0) return "an entry of no bytes";

@@ -215,7 +215,7 @@ struct interpreter {
     } else if (c.what == verb::rename) {
       r.value = rename(group, fs, path, second);
     } else if (c.what == verb::stat) {
-      file_status status{};
+      path_status status{};
       r.value = stat(group, fs, path, &status);
       r.inode = status.inode;
       r.nbytes = status.nbytes;

@@ -265,7 +265,7 @@ TEST_P(write_test, CallsOnPaths) {
     if (answer.result == 0) break;
     position = answer.file_nbytes;
     for (std::size_t at = 0; at < got.size();) {
-      service::dir_entry entry;
+      directory_entry entry;
       std::memcpy(&entry, got.data() + at, sizeof entry);
       EXPECT_EQ(entry.file_nbytes, 10);
       EXPECT_TRUE(names.insert(reinterpret_cast<const char*>(got.data() + at + sizeof entry)).second);
@@ -276,9 +276,9 @@ TEST_P(write_test, CallsOnPaths) {
   EXPECT_GE(nanswers, 2);
 
   EXPECT_EQ(client_->on_path(asking(opcode::unlink), "d").result, -EISDIR);
-  EXPECT_EQ(client_->on_path(asking(opcode::unlink, service::unlink_directory), "d").result, -ENOTEMPTY);
+  EXPECT_EQ(client_->on_path(asking(opcode::unlink, names::unlink_directory), "d").result, -ENOTEMPTY);
   EXPECT_EQ(client_->on_path(asking(opcode::unlink), "d/b").result, 0);
-  EXPECT_EQ(client_->on_path(asking(opcode::unlink, service::unlink_directory), "d").result, 0);
+  EXPECT_EQ(client_->on_path(asking(opcode::unlink, names::unlink_directory), "d").result, 0);
   EXPECT_EQ(client_->on_path(asking(opcode::rename), "none", "x").result, -ENOENT);
   EXPECT_EQ(client_->on_path(asking(opcode::mkdir), "../x").result, -EXDEV);
   std::set<std::string> logged;

@@ -122,7 +122,8 @@ std::vector<question> questions_of(std::uint64_t seed) {
 template <class Source>
 std::optional<std::string> first_fault(source_kind kind) {
   const auto questions = questions_of(7);
-  device_buffer<question> in{std::span<const question>(questions)};
+  const std::span<const question> asked(questions);
+  device_buffer<question> in(asked);
   device_buffer<answer> out(questions.size());
   simt::launch({.grid = {1}, .block = {64}}, ask<Source>{in.get(), static_cast<std::uint32_t>(questions.size()), out.get()});
   const auto answers = out.read();

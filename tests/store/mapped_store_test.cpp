@@ -81,7 +81,7 @@ class mapped_store_test : public testing::Test {
     EXPECT_EQ(error, 0);
     return file;
   }
-  static constexpr int prepared = static_cast<int>(service::open_prepared);
+  static constexpr int prepared = static_cast<int>(names::open_prepared);
   static constexpr std::uint64_t file_pinned = 3 * 4096;
   temp_dir dir_;
   counting_platform machine_;

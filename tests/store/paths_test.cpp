@@ -193,8 +193,8 @@ TEST_P(paths_test, SaysWhatAPathIs) {
 }
 
 // All entries, in answers of nbytes bytes each.
-std::map<std::string, service::dir_entry> list(store::store& files, std::string_view path, std::size_t nbytes) {
-  std::map<std::string, service::dir_entry> all;
+std::map<std::string, directory_entry> list(store::store& files, std::string_view path, std::size_t nbytes) {
+  std::map<std::string, directory_entry> all;
   std::int64_t position = 0;
   std::vector<std::byte> out(nbytes);
   for (;;) {
@@ -204,7 +204,7 @@ std::map<std::string, service::dir_entry> list(store::store& files, std::string_
       return all;
     }
     for (std::int64_t at = 0; at < n;) {
-      service::dir_entry entry;
+      directory_entry entry;
       std::memcpy(&entry, out.data() + at, sizeof entry);
       const char* name = reinterpret_cast<const char*>(out.data() + at + sizeof entry);
       EXPECT_EQ(entry.entry_nbytes % 8, 0);
@@ -292,7 +292,7 @@ TEST_P(paths_test, StayBelowTheRootWhileLinksAreSwappedIn) {
     count(rename("safe/mine", "d/old"));
     std::int64_t position = 0;
     if (files_->read_directory("d", &position, out) > 0) {
-      const char* name = reinterpret_cast<const char*>(out.data() + sizeof(service::dir_entry));
+      const char* name = reinterpret_cast<const char*>(out.data() + sizeof(directory_entry));
       EXPECT_STRNE(name, "empty") << "only the directory outside has it";
     }
   }

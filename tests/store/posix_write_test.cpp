@@ -30,7 +30,7 @@
 namespace gpufs::test {
 namespace {
 
-constexpr int write_once = service::open_write_once;
+constexpr int write_once = names::open_write_once;
 
 class posix_write_test : public testing::TestWithParam<bool> {
  protected:
@@ -329,7 +329,7 @@ TEST(stores_that_write, MappedAndAutoStageWhatIsOnADisk) {
   store::mapped_store mapped(simt::cpu_platform(), dir.path(), 0, {.writable = true});
   store::auto_store chosen(simt::cpu_platform(), dir.path(), 0, {.posix = {.writable = true}, .small_file_nbytes = 0});
   for (store::store* files : {static_cast<store::store*>(&mapped), static_cast<store::store*>(&chosen)}) {
-    constexpr int prepared = static_cast<int>(service::open_prepared);
+    constexpr int prepared = static_cast<int>(names::open_prepared);
     EXPECT_EQ(open(*files, "a", O_RDONLY | prepared)->info().kind, source_kind::pull) << files->name();
     const auto file = open(*files, "a", O_RDWR);
     EXPECT_EQ(file->info().kind, source_kind::staged) << files->name();

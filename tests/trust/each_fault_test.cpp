@@ -198,7 +198,7 @@ struct every_verb {
   GPUFS_DEVICE void walk(Group group) const {
     note(group, make_dir, mkdir(group, fs, again ? "made2" : "made"));
     note(group, rename_in, again ? rename(group, fs, "kept/moved", "kept/moved2") : rename(group, fs, "old", "kept/moved"));
-    file_status status{};
+    path_status status{};
     const int error = stat(group, fs, again ? "kept/moved2" : "kept/moved", &status);
     note(group, stat_new_name, error != 0 ? error : status.nbytes);
     std::int64_t position = 0, total = 0, n = 0;

@@ -170,7 +170,7 @@ class watched_store final : public store::store {
 
  private:
   static void check(std::string_view path) {
-    if (path.size() > service::max_path_nbytes) broken("a path of " + std::to_string(path.size()) + " bytes");
+    if (path.size() > names::max_path_nbytes) broken("a path of " + std::to_string(path.size()) + " bytes");
   }
   std::shared_ptr<gpufs::store::store> real_;
   fuzz_watch& watch_;
@@ -418,7 +418,7 @@ class fuzzed_service {
                              O_WRONLY | O_APPEND,
                              O_RDWR | O_NOFOLLOW,
                              O_RDONLY | O_NOFOLLOW,
-                             O_WRONLY | static_cast<int>(service::open_write_once),
+                             O_WRONLY | static_cast<int>(names::open_write_once),
                              O_RDONLY | O_CREAT,
                              O_ACCMODE,
                              O_RDWR | O_CREAT | O_TRUNC,

@@ -405,7 +405,7 @@ struct soak_kernel {
       expect_zero(close(group, f), close_failed);
     }
     GPUFS_DEVICE void look_around() {
-      file_status status{};
+      path_status status{};
       const auto whose = static_cast<std::uint32_t>(draw(nactors));
       const int error = stat(group, k.fs, path(whose, static_cast<std::uint32_t>(draw(2))), &status);
       if (error != 0 ? error != -ENOENT : status.nbytes < 0 || status.nbytes > own_nbytes)
@@ -418,7 +418,7 @@ struct soak_kernel {
         if (n < 0) return report(directory_failed, n);
         if (n == 0) return;
         for (std::int64_t i = 0; i < n;) {
-          service::dir_entry entry;
+          directory_entry entry;
           memcpy(&entry, scratch + i, sizeof entry);
           if (entry.name_nbytes == 0 || entry.entry_nbytes < sizeof entry + entry.name_nbytes || i + entry.entry_nbytes > n) {
             return report(directory_failed, entry.name_nbytes, entry.entry_nbytes, i);

@@ -145,7 +145,7 @@ class file_table : public file_slots {
   // A file number or a negative errno; `brought` tells of the first page.
   template <class Path>
   GPUFS_DEVICE std::int32_t try_open(const Path& path, int flags, std::uint32_t start, open_result& brought) const {
-    const bool once = (flags & static_cast<int>(service::open_write_once)) != 0;
+    const bool once = (flags & static_cast<int>(names::open_write_once)) != 0;
     const int access = flags & O_ACCMODE;
     const bool writes = access != O_RDONLY || once;
     if (writes || (flags & (O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0) {
@@ -153,7 +153,7 @@ class file_table : public file_slots {
       if (!writes || access == O_ACCMODE) return -EINVAL;
     }
     // Here, too, as who joins an open asks no store.
-    const int known = O_ACCMODE | service::open_flags_to_read | (writes ? service::open_flags_to_write : O_SYNC | O_DSYNC);
+    const int known = O_ACCMODE | names::open_flags_to_read | (writes ? names::open_flags_to_write : O_SYNC | O_DSYNC);
     if ((flags & ~known) != 0) return -EINVAL;
     path_name name = paths().name_of(path);
     if (name.error != 0) return name.error;
@@ -344,58 +344,43 @@ class file_table : public file_slots {
   GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const Path& path, const path_name& name, int flags,
                             std::uint32_t start, const simt::deadline& until, std::uint32_t closed_handle,
                             open_result& brought) const {
-    const mount_requests rings(mount_);
-    const auto ticket = rings.take(start, until);
-    if (ticket.index == transport::no_slot) return count_timeout();
-    path_chains::copy_path(rings.payload(ticket), path, name.nbytes);
-    transport::request ask{};
-    ask.op = transport::opcode::open;
-    ask.handle = name.mode == slot_mode::read ? 1u << mount_.cache.frames.page_shift : 0;  // the first page, if it is at hand
-    ask.nbytes = name.nbytes;
-    ask.flags = static_cast<std::uint32_t>(name.mode == slot_mode::write_once ? (flags & ~O_ACCMODE) | O_WRONLY : flags);
-    ask.offset = index;  // for marking the slot stale, and for who opens the same file; the host believes nothing of it
-    ask.skip = closed_handle;
-    transport::reply answer;
-    if (rings.call(ticket, ask, answer, until) != 0) return count_timeout();
-    if (answer.result >= 0 && answer.number != 0) {
-      rings.give_back(ticket);
-      put(slot.cache_id, answer.number - 1);
-      put(slot.handle, answer.handle);
+    const mount_names all(mount_, start);
+    const bool reads = name.mode == slot_mode::read;
+    const auto how = static_cast<std::uint32_t>(name.mode == slot_mode::write_once ? (flags & ~O_ACCMODE) | O_WRONLY : flags);
+    // The index: to be told when it is stale, and who opens the same file; the host believes nothing of it.
+    const names::opened got =
+        all.open(path, {name.nbytes, how, index, reads ? 1u << mount_.cache.frames.page_shift : 0, closed_handle}, until);
+    if (got.error != 0) return got.error;
+    if (got.elsewhere != 0) {
+      put(slot.cache_id, got.elsewhere - 1);
+      put(slot.handle, got.file.id);
       return open_elsewhere;
     }
-    const bool fits = answer.result >= 0 && fits_keys(answer.file_nbytes);
-    if (fits && answer.result > 0) {
-      brought.nbytes = static_cast<std::uint32_t>(answer.result);
-      brought.ticket = ticket;
-      brought.cache_id = answer.cache_id;
-      brought.slot = index;
-    } else {
-      rings.give_back(ticket);
-    }
-    if (answer.result < 0) return static_cast<int>(answer.result);
-    if (!fits) {
-      close_on_host(answer.handle, 0, start);
+    if (!fits_keys(got.file.nbytes)) {
+      if (got.nbytes != 0) mount_requests(mount_).give_back(got.ticket);
+      all.close(got.file.id, 0);
       return -EFBIG;
     }
-    put(slot.bytes.nbytes, answer.file_nbytes);
-    put(slot.bytes.base, answer.pull_base);
-    put(slot.handle, answer.handle);
-    put(slot.inode, answer.inode);
-    put(slot.mtime_ns, answer.mtime_ns);
-    put(slot.cache_id, answer.cache_id);
-    put(slot.mode, answer.mode);
-    put(slot.bytes.host_nbytes, static_cast<std::uint64_t>(answer.file_nbytes));
-    const bool mapped = name.mode != slot_mode::read && answer.pull_base != 0;
-    put(slot.bytes.mapped_nbytes, mapped ? static_cast<std::uint64_t>(answer.file_nbytes) : 0);
-    const source_kind kind = name.mode == slot_mode::read    ? answer.kind
-                             : name.mode == slot_mode::write ? source_kind::live
-                                                             : source_kind::zero;
+    brought.nbytes = got.nbytes;
+    brought.ticket = got.ticket;
+    brought.cache_id = got.file.cache_id;
+    brought.slot = index;
+    put(slot.bytes.nbytes, got.file.nbytes);
+    put(slot.bytes.base, got.file.base);
+    put(slot.handle, got.file.id);
+    put(slot.inode, got.file.inode);
+    put(slot.mtime_ns, got.file.mtime_ns);
+    put(slot.cache_id, got.file.cache_id);
+    put(slot.mode, got.file.mode);
+    put(slot.bytes.host_nbytes, static_cast<std::uint64_t>(got.file.nbytes));
+    put(slot.bytes.mapped_nbytes, !reads && got.file.base != 0 ? static_cast<std::uint64_t>(got.file.nbytes) : 0);
+    const source_kind kind = reads ? got.file.kind : name.mode == slot_mode::write ? source_kind::live : source_kind::zero;
     // After the handle: by that, who begins to take the file's name away after this finds the slot (forget_file).
     std::uint32_t apart = 0;
-    if (name.mode != slot_mode::read && was_removing(index)) {
+    if (!reads && was_removing(index)) {
       path_bucket& chain = paths().chain_of(name);
       if (!paths().lock(chain, simt::deadline(mount_.io_timeout_ns))) {
-        close_on_host(answer.handle, 0, start);
+        all.close(got.file.id, 0);
         return count_timeout();
       }
       paths().detach(chain, [&](file_slot& other) { return &other == &slot; });
@@ -405,14 +390,14 @@ class file_table : public file_slots {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t open_word =
         word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) | static_cast<std::uint32_t>(kind) << 16;
-    put(source(index).pull_base, answer.pull_base);
-    put(source(index).handle, answer.handle);
+    put(source(index).pull_base, got.file.base);
+    put(source(index).handle, got.file.id);
     put(source(index).advice, 0);
     const cache::packed_frames frames = cache::pack(mount_.cache.frames);
     for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
       file_entry& copy = *entry(index, shard);
-      put(copy.file_nbytes, answer.file_nbytes);
-      put(copy.cache_id, answer.cache_id);
+      put(copy.file_nbytes, got.file.nbytes);
+      put(copy.cache_id, got.file.cache_id);
       put(copy.frames.data_and_shift, frames.data_and_shift);
       put(copy.frames.nframes, frames.nframes);
       put(copy.frames.reciprocal, frames.reciprocal);
@@ -522,34 +507,13 @@ class file_table : public file_slots {
     // What has been synced is the file's own: who cuts that later takes nothing from us.
     const bool unsynced = written && simt::atomic_ref<std::uint32_t>(slot.unsynced).load(std::memory_order_relaxed) != 0;
     const std::uint64_t stored = unsynced ? simt::atomic_ref<std::uint64_t>(slot.stored_nbytes).load(std::memory_order_relaxed) : 0;
-    const closed_on_host closed = close_on_host(handle, stored, start);
+    const names::closed closed = mount_names(mount_, start).close(handle, stored);
     const int error = stored != 0 ? closed.error : 0;
     if (!closed.asked) return error;  // still open there: the slot stays taken, too
     if (left && has_lost_list(index)) mount_requests(mount_).end_late();
     if (left && has_lost_list(index)) return error;  // as does one whose file the host may yet write
     if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
     return error;
-  }
-
-  struct closed_on_host {
-    bool asked;  // else no slot of a request ring came in time
-    int error;
-  };
-  GPUFS_DEVICE closed_on_host close_on_host(std::uint32_t handle, std::uint64_t stored_nbytes, std::uint32_t start) const {
-    const simt::deadline until(mount_.io_timeout_ns);
-    const mount_requests rings(mount_);
-    const auto ticket = rings.take(start, until);
-    if (ticket.index == transport::no_slot) {
-      return {false, count_timeout()};
-    }
-    transport::request ask{};
-    ask.op = transport::opcode::close;
-    ask.handle = handle;
-    ask.offset = static_cast<std::int64_t>(stored_nbytes);
-    transport::reply answer;
-    if (rings.call(ticket, ask, answer, until) != 0) return {true, count_timeout()};
-    rings.give_back(ticket);
-    return {true, answer.result < 0 ? static_cast<int>(answer.result) : 0};
   }
 
   GPUFS_DEVICE int count_timeout() const {

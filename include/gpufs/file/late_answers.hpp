@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host's answers mean whose callers had given up, and the mount's requests, which are told so.
+// What the host's answers mean whose callers had given up; the mount's requests, which are told so; and its name space, which asks
+// by them.
 #pragma once
 #include "gpufs/cache/dirty.hpp"
 #include "gpufs/file/operation.hpp"
+#include "gpufs/names/host_names.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -16,12 +18,8 @@ class late_answers {
     return std::uint64_t{list} << 32 | static_cast<std::uint32_t>(frame);
   }
 
-  // Nobody wants the file any more that an open has opened; if it joined another open, there is nothing to close.
   GPUFS_DEVICE transport::late_call after(const transport::request& asked, const transport::reply& answer) const {
-    if (asked.op == transport::opcode::open && answer.result >= 0 && answer.number == 0) {
-      return {transport::opcode::close, answer.handle};
-    }
-    return {transport::opcode::none, 0};
+    return names::after_late(asked, answer);
   }
 
   // Of a write-back: the host has done what it was given, well or not, and its caller was told that it did not. The page may be
@@ -46,6 +44,13 @@ class late_answers {
 class mount_requests : public transport::requests<late_answers> {
  public:
   GPUFS_DEVICE explicit mount_requests(const file_mount& mount) : requests(mount.transport, late_answers(mount)) {}
+};
+
+// The same for the calls on names and open files.
+class mount_names : public names::host_names<mount_requests> {
+ public:
+  GPUFS_DEVICE mount_names(const file_mount& mount, std::uint32_t start)
+      : host_names(mount_requests(mount), mount.io_timeout_ns, mount.words->io_timeouts, start) {}
 };
 
 }  // namespace GPUFS_MACHINE

@@ -8,7 +8,7 @@ inline namespace GPUFS_MACHINE {
 
 // For open's flags: written, never read. Pages are not read in, and bytes that are not written keep what the file has. After GPUfs
 // (CACM'14), section 3.
-inline constexpr int O_GWRONCE = static_cast<int>(service::open_write_once);
+inline constexpr int O_GWRONCE = static_cast<int>(names::open_write_once);
 
 namespace detail {
 

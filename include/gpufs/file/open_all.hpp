@@ -52,7 +52,7 @@ GPUFS_DEVICE bool close_all(Group group, const mount_ref& fs, const file_number*
 }
 
 // The names of files, that is of all but directories, in what read_directory has given: names[0], names[1], ... point to them, at
-// most `most`; what their service::dir_entry says of each lies before it (names[i] - sizeof(service::dir_entry)). How many there
+// most `most`; what their directory_entry says of each lies before it (names[i] - sizeof(directory_entry)). How many there
 // are.
 template <simt::group Group>
 GPUFS_DEVICE std::uint32_t file_names(Group group, const void* entries, std::int64_t nbytes, const char** names,
@@ -63,7 +63,7 @@ GPUFS_DEVICE std::uint32_t file_names(Group group, const void* entries, std::int
     std::uint32_t n = 0;
     const auto* at = static_cast<const std::byte*>(entries);
     for (const std::byte* end = at + (nbytes < 0 ? 0 : nbytes); at < end;) {
-      const auto& entry = *reinterpret_cast<const service::dir_entry*>(at);
+      const auto& entry = *reinterpret_cast<const directory_entry*>(at);
       if ((entry.mode & S_IFMT) != S_IFDIR && n < most) names[n++] = reinterpret_cast<const char*>(&entry + 1);
       at += entry.entry_nbytes;
     }

@@ -15,8 +15,8 @@ class joined_path {
  public:
   GPUFS_DEVICE joined_path(const char* directory, const char* name) : directory_(directory), name_(name), nbytes_(0) {
     if (directory == nullptr || (directory[0] == '.' && directory[1] == '\0')) return;
-    while (nbytes_ <= service::max_path_nbytes && directory[nbytes_] != '\0') ++nbytes_;
-    if (nbytes_ > service::max_path_nbytes) return;  // too long already
+    while (nbytes_ <= names::max_path_nbytes && directory[nbytes_] != '\0') ++nbytes_;
+    if (nbytes_ > names::max_path_nbytes) return;  // too long already
     while (nbytes_ > 0 && directory[nbytes_ - 1] == '/') --nbytes_;
   }
   GPUFS_DEVICE char operator[](std::uint32_t i) const {
@@ -56,7 +56,7 @@ class path_chains {
     std::uint64_t chunk = 0;
     std::uint32_t n = 0;
     for (; path[n] != '\0'; ++n) {
-      if (n == service::max_path_nbytes) {
+      if (n == names::max_path_nbytes) {
         name.error = -ENAMETOOLONG;
         return name;
       }
@@ -178,19 +178,6 @@ class path_chains {
              !refs.compare_exchange(seen, (seen & slot_refs) | slot_detached, std::memory_order_acq_rel)) {
       }
       if ((seen & slot_live) != 0) unlink(chain, index);  // else who retires it does
-    }
-  }
-
-  // Copies a path of nbytes bytes into a request's payload. One lane calls.
-  template <class Path>
-  GPUFS_DEVICE static void copy_path(std::byte* payload, const Path& path, std::uint32_t nbytes) {
-    // Eight bytes a store: the payload lies behind the bus.
-    for (std::uint32_t i = 0; i < nbytes; i += 8) {
-      std::uint64_t word = 0;
-      for (std::uint32_t k = 0; k < 8 && i + k < nbytes; ++k) {
-        word |= static_cast<std::uint64_t>(static_cast<unsigned char>(path[i + k])) << (8 * k);
-      }
-      *reinterpret_cast<std::uint64_t*>(payload + i) = word;
     }
   }
 

@@ -182,26 +182,6 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const file_mount* mount, cons
   return done;
 }
 
-// Asks the host for something about an open file, and waits. One lane calls. The answer's result, or -ETIMEDOUT.
-inline GPUFS_DEVICE_COLD std::int64_t ask_about_file(const file_mount* mount, transport::opcode op, std::uint32_t handle,
-                                                     std::int64_t offset, std::uint32_t flags) {
-  const mount_requests rings(*mount);
-  const simt::deadline until(mount->io_timeout_ns);
-  const auto ticket = rings.take_to_write(ring_hint(), until);
-  transport::request ask{};
-  ask.op = op;
-  ask.handle = handle;
-  ask.offset = offset;
-  ask.flags = flags;
-  transport::reply answer;
-  if (ticket.index == transport::no_slot || rings.call(ticket, ask, answer, until) != 0) {
-    count(mount->words->io_timeouts, 1);
-    return -ETIMEDOUT;
-  }
-  rings.give_back(ticket);
-  return answer.result;
-}
-
 // Until write-backs that were under way have ended: each list's lock was free once. One lane calls. 0 or -ETIMEDOUT.
 inline GPUFS_DEVICE_COLD int wait_for_write_backs(const file_mount* mount, std::uint32_t slot) {
   for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
@@ -223,8 +203,7 @@ inline GPUFS_DEVICE_COLD int sync_on_host(const file_mount* mount, std::uint32_t
   const std::uint32_t flags = how == durability::stable ? 0
                               : how == durability::data ? transport::sync_data_only
                                                         : transport::sync_page_cache;
-  const auto error =
-      static_cast<int>(ask_about_file(mount, transport::opcode::sync, handle, static_cast<std::int64_t>(stored), flags));
+  const int error = mount_names(*mount, ring_hint()).sync(handle, stored, flags);
   if (error != 0) unsynced.store(1, std::memory_order_relaxed);
   if (error != 0 && stored != 0) {
     // The mapping may not be the file's any more. What is being stored there now is lost, too, and told by this error.
@@ -350,7 +329,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const file_mount* mount, file_view v
   group.sync();
   return by_leader(group, [&]() -> int {
     if (error == 0) error = wait_for_write_backs(mount, view.slot);  // of bytes that are cut now
-    if (error == 0) error = static_cast<int>(ask_about_file(mount, transport::opcode::truncate, view.handle, nbytes, 0));
+    if (error == 0) error = mount_names(*mount, ring_hint()).set_size(view.handle, nbytes);
     if (error != 0 && nbytes > before) size.store(before, std::memory_order_release);  // it has not grown
     end_truncation(*mount, view.slot);
     return error;

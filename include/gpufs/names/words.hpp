@@ -6,7 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gpufs::service {
+namespace gpufs {
+namespace names {
 
 inline constexpr std::uint32_t max_path_nbytes = 4095;
 
@@ -24,9 +25,11 @@ inline constexpr int open_flags_to_write = O_CREAT | O_TRUNC | O_APPEND | O_EXCL
 
 inline constexpr std::uint32_t unlink_directory = 1;
 
-// An entry of a directory as read_dir gives it: this, then the name's bytes and a NUL, then up to the next multiple of 8 anything.
-// Its file's status may be from a moment before or after the others'.
-struct alignas(8) dir_entry {
+}  // namespace names
+
+// An entry of a directory, as read_directory gives it: this, then the name's bytes and a NUL, then up to the next multiple of 8
+// anything. Its file's status may be from a moment before or after the others'.
+struct alignas(8) directory_entry {
   std::uint64_t inode;
   std::int64_t file_nbytes;
   std::uint64_t mtime_ns;
@@ -34,8 +37,9 @@ struct alignas(8) dir_entry {
   std::uint16_t entry_nbytes;  // from this entry to the next
   std::uint16_t name_nbytes;   // without the NUL
 };
-static_assert(sizeof(dir_entry) == 32);
-static_assert(offsetof(dir_entry, file_nbytes) == 8 && offsetof(dir_entry, mtime_ns) == 16 && offsetof(dir_entry, mode) == 24);
-static_assert(offsetof(dir_entry, entry_nbytes) == 28 && offsetof(dir_entry, name_nbytes) == 30);
+static_assert(sizeof(directory_entry) == 32);
+static_assert(offsetof(directory_entry, file_nbytes) == 8 && offsetof(directory_entry, mtime_ns) == 16 &&
+              offsetof(directory_entry, mode) == 24);
+static_assert(offsetof(directory_entry, entry_nbytes) == 28 && offsetof(directory_entry, name_nbytes) == 30);
 
-}  // namespace gpufs::service
+}  // namespace gpufs

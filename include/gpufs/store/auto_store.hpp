@@ -19,7 +19,7 @@ struct auto_options {
 
 // Opens at once, kind windows: each part of a file is staged, as posix_store does it, until as much was read of it as it has bytes.
 // Then it is registered in the background, as mapped_store does it, if the pin budget allows, and pulled from then on: registering
-// pays after some three passes (mappings.hpp). With service::open_prepared all of the file is registered now, and it opens as kind
+// pays after some three passes (mappings.hpp). With names::open_prepared all of the file is registered now, and it opens as kind
 // pull, as it does where all of it is registered already; where that cannot be, staged. Files are also staged that are small, when
 // O_DIRECT is asked for, or when they are opened for writing. info().reason is one sentence that says which and why. Errors as
 // posix_store.

@@ -54,7 +54,7 @@ class rooted_store : public store {
 // are relative to the root, also those that start with slashes.
 //
 // A file opened for writing is no version of itself (info().live): it is never -ESTALE, reads give what it has, short at its end.
-// It is opened for reading too, since pages are read in when a part of them is written; with service::open_write_once, where that
+// It is opened for reading too, since pages are read in when a part of them is written; with names::open_write_once, where that
 // is not permitted, for writing only. Writing goes through the page cache, also where `direct` is set. A new file gets 0666 less
 // the process's umask. O_CREAT makes the target of a dangling symbolic link if that lies below the root.
 //

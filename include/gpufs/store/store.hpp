@@ -102,7 +102,7 @@ class store {
   virtual int rename(std::string_view /*from*/, std::string_view /*to*/, std::uint32_t* /*mode*/) { return -EROFS; }
   virtual int make_directory(std::string_view /*path*/, std::uint32_t /*mode*/) { return -EROFS; }
   virtual int status(std::string_view /*path*/, bool /*link*/, path_status* /*out*/) { return -ENOSYS; }
-  // Entries from *position on (0: the first) as service::dir_entry, as many as fit; sets *position to where to go on. Without
+  // Entries from *position on (0: the first) as directory_entry, as many as fit; sets *position to where to go on. Without
   // "." and "..". The bytes, 0: no more, or -errno; -EINVAL when not even one fits.
   virtual std::int64_t read_directory(std::string_view /*path*/, std::int64_t* /*position*/, std::span<std::byte> /*out*/) {
     return -ENOSYS;

@@ -665,7 +665,7 @@ BUGS = (
         "opens_ignore_removals",
         "an open does not see that its file may have lost its name meanwhile, and others go on to join it by the path",
         TABLE,
-        "if (name.mode != slot_mode::read && was_removing(index)) {",
+        "if (!reads && was_removing(index)) {",
         "if (false) {",
         "file_names_race_cpu",
         "*/names_late.nobody_joins_a_file_that_was_removed_while_it_was_opened/*",

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// The name space that the host keeps: each call is a request to it. What another one would have, too, are these calls with these
+// answers; they know no page, no slot and no path that is open. docs/design/names.md
+#pragma once
+#include "gpufs/names/answers.hpp"
+#include "gpufs/names/words.hpp"
+
+namespace gpufs::names {
+inline namespace GPUFS_MACHINE {
+
+// A path's length, or a negative errno.
+GPUFS_DEVICE std::int32_t length_of(const char* path) {
+  if (path == nullptr) return -EFAULT;
+  std::int32_t n = 0;
+  while (path[n] != '\0') {
+    if (static_cast<std::uint32_t>(++n) > max_path_nbytes) return -ENAMETOOLONG;
+  }
+  return n;
+}
+
+// What must be asked because of an answer whose caller had given up: nobody wants the file any more that an open has opened. If it
+// names another open, there is nothing to close.
+GPUFS_DEVICE transport::late_call after_late(const transport::request& asked, const transport::reply& answer) {
+  const bool is_opened = asked.op == transport::opcode::open && answer.result >= 0 && answer.number == 0;
+  return is_opened ? transport::late_call{transport::opcode::close, answer.handle}
+                   : transport::late_call{transport::opcode::none, 0};
+}
+
+// One lane calls; each call waits for the host, at most so long (or until `until`), and then gives -ETIMEDOUT, and counts it.
+// `start`: the ring at which it begins to look for a slot.
+template <class Requests>
+class host_names {
+ public:
+  GPUFS_DEVICE host_names(const Requests& rings, std::uint64_t timeout_ns, std::uint64_t& timeouts, std::uint32_t start)
+      : rings_(rings), timeout_ns_(timeout_ns), timeouts_(timeouts), start_(start) {}
+
+  struct open_call {
+    std::uint32_t nbytes;        // of the path
+    std::uint32_t flags;         // O_*, and open_write_once
+    std::uint32_t number;        // the caller's for the file: others' opens of it, and what makes it stale, are told so
+    std::uint32_t first_nbytes;  // of its beginning are wanted along with it, if they are at hand
+    std::uint32_t closed;        // an id that `elsewhere` had, and that is closed: not to be given again; or 0
+  };
+  // Looks a path up, makes the file where the flags say so, and opens it. `path`: anything that [i] gives bytes of.
+  template <class Path>
+  GPUFS_DEVICE opened open(const Path& path, const open_call& how, const simt::deadline& until) const {
+    opened got{};
+    const transport::ticket ticket = rings_.take(start_, until);
+    if (ticket.index == transport::no_slot) return {timed_out(), 0, {}, 0, {}};
+    copy_path(rings_.payload(ticket), path, how.nbytes);
+    transport::request ask{};
+    ask.op = transport::opcode::open;
+    ask.nbytes = how.nbytes;
+    ask.flags = how.flags;
+    ask.offset = how.number;
+    ask.handle = how.first_nbytes;
+    ask.skip = how.closed;
+    transport::reply answer;
+    if (rings_.call(ticket, ask, answer, until) != 0) return {timed_out(), 0, {}, 0, {}};
+    got.error = answer.result < 0 ? static_cast<int>(answer.result) : 0;
+    got.elsewhere = got.error == 0 ? answer.number : 0;
+    got.file = {answer.handle, answer.cache_id, answer.file_nbytes, answer.pull_base,
+                answer.inode,  answer.mtime_ns, answer.mode,        answer.kind};
+    if (got.error == 0 && got.elsewhere == 0 && answer.result > 0) {
+      got.nbytes = static_cast<std::uint32_t>(answer.result);
+      got.ticket = ticket;
+    } else {
+      rings_.give_back(ticket);
+    }
+    return got;
+  }
+
+  // stored_nbytes: the end of what was stored to the file's mapping, or 0.
+  GPUFS_DEVICE closed close(std::uint32_t id, std::uint64_t stored_nbytes) const {
+    const simt::deadline until(timeout_ns_);
+    const transport::ticket ticket = rings_.take(start_, until);
+    if (ticket.index == transport::no_slot) return {false, timed_out()};
+    transport::request ask{};
+    ask.op = transport::opcode::close;
+    ask.handle = id;
+    ask.offset = static_cast<std::int64_t>(stored_nbytes);
+    transport::reply answer;
+    return {true, call(ticket, ask, answer, until)};
+  }
+
+  // Brings an open file to the disk, as `flags` say (transport::sync_*), with what was stored to its mapping. 0 or a negative
+  // errno.
+  GPUFS_DEVICE int sync(std::uint32_t id, std::uint64_t stored_nbytes, std::uint32_t flags) const {
+    return ask_about_file(transport::opcode::sync, id, static_cast<std::int64_t>(stored_nbytes), flags);
+  }
+  GPUFS_DEVICE int set_size(std::uint32_t id, std::int64_t nbytes) const {
+    return ask_about_file(transport::opcode::truncate, id, nbytes, 0);
+  }
+
+  // Removes a name; flags: unlink_directory.
+  GPUFS_DEVICE lost_names remove(const char* path, std::uint32_t flags) const {
+    transport::request ask{};
+    ask.op = transport::opcode::unlink;
+    ask.flags = flags;
+    transport::reply answer;
+    const int error = ask_about_path(ask, answer, path);
+    return {error, false, answer.number != 0, {answer.pull_base, static_cast<written_place>(answer.file_nbytes), 0, 0}};
+  }
+  // Only where the mount may write: others have no room for a second path.
+  GPUFS_DEVICE lost_names rename(const char* from, const char* to) const {
+    transport::request ask{};
+    ask.op = transport::opcode::rename;
+    transport::reply answer;
+    const int error = ask_about_path(ask, answer, from, to);
+    if (error != 0 || answer.mode == 0) return {error, true, false, {}};
+    return {0,
+            false,
+            answer.number != 0,
+            {answer.pull_base, static_cast<written_place>(answer.file_nbytes), answer.inode, answer.mtime_ns}};
+  }
+  GPUFS_DEVICE int make_directory(const char* path, std::uint32_t mode) const {
+    transport::request ask{};
+    ask.op = transport::opcode::mkdir;
+    ask.mode = mode;
+    transport::reply answer;
+    return ask_about_path(ask, answer, path);
+  }
+
+  GPUFS_DEVICE status stat(const char* path) const {
+    transport::request ask{};
+    ask.op = transport::opcode::stat;
+    transport::reply answer;
+    const int error = ask_about_path(ask, answer, path);
+    const written_place written = answer.number != 0 ? written_place{answer.number - 1} << 32 | answer.handle : 0;
+    return {error, answer.mode, answer.file_nbytes, answer.inode, answer.mtime_ns, written, answer.pull_base};
+  }
+  // At most so many bytes of entries, from a position on: 0, or what the last listing gave.
+  GPUFS_DEVICE listing list(const char* path, std::int64_t position, std::uint32_t nbytes) const {
+    transport::request ask{};
+    ask.op = transport::opcode::read_dir;
+    ask.offset = position;
+    ask.handle = nbytes;
+    transport::reply answer;
+    listing got{};
+    got.error = ask_about_path(ask, answer, path, nullptr, &got.ticket);
+    got.nbytes = answer.result;
+    got.position = answer.file_nbytes;
+    return got;
+  }
+
+ private:
+  GPUFS_DEVICE int timed_out() const {
+    simt::atomic_ref<std::uint64_t>(timeouts_).add_relaxed(1);
+    return -ETIMEDOUT;
+  }
+
+  // 0, a negative errno of the host's, or -ETIMEDOUT.
+  GPUFS_DEVICE int call(transport::ticket ticket, const transport::request& ask, transport::reply& answer,
+                        const simt::deadline& until) const {
+    if (rings_.call(ticket, ask, answer, until) != 0) return timed_out();
+    rings_.give_back(ticket);
+    return answer.result < 0 ? static_cast<int>(answer.result) : 0;
+  }
+  GPUFS_DEVICE int ask_about_file(transport::opcode op, std::uint32_t id, std::int64_t offset, std::uint32_t flags) const {
+    const simt::deadline until(timeout_ns_);
+    const transport::ticket ticket = rings_.take_to_write(start_, until);
+    if (ticket.index == transport::no_slot) return timed_out();
+    transport::request ask{};
+    ask.op = op;
+    ask.handle = id;
+    ask.offset = offset;
+    ask.flags = flags;
+    transport::reply answer;
+    return call(ticket, ask, answer, until);
+  }
+  // `ask` has all but the paths. Where `kept` is given and there is no error, the slot is the caller's.
+  GPUFS_DEVICE int ask_about_path(transport::request& ask, transport::reply& answer, const char* path, const char* second = nullptr,
+                                  transport::ticket* kept = nullptr) const {
+    answer = {};
+    const bool has_second = ask.op == transport::opcode::rename;
+    const std::int32_t length = length_of(path), second_length = has_second ? length_of(second) : 0;
+    if (length < 0) return length;
+    if (second_length < 0) return second_length;
+    const simt::deadline until(timeout_ns_);
+    const transport::ticket ticket = rings_.take(start_, until);
+    if (ticket.index == transport::no_slot) return timed_out();
+    copy_path(rings_.payload(ticket), path, static_cast<std::uint32_t>(length));
+    ask.nbytes = static_cast<std::uint32_t>(length);
+    if (has_second) {
+      copy_path(rings_.behind_payload(ticket), second, static_cast<std::uint32_t>(second_length));
+      ask.handle = static_cast<std::uint32_t>(second_length);
+    }
+    if (kept == nullptr) return call(ticket, ask, answer, until);
+    if (rings_.call(ticket, ask, answer, until) != 0) return timed_out();
+    if (answer.result < 0) {
+      rings_.give_back(ticket);
+      return static_cast<int>(answer.result);
+    }
+    *kept = ticket;
+    return 0;
+  }
+
+  template <class Path>
+  GPUFS_DEVICE static void copy_path(std::byte* payload, const Path& path, std::uint32_t nbytes) {
+    // Eight bytes a store: the payload lies behind the bus.
+    for (std::uint32_t i = 0; i < nbytes; i += 8) {
+      std::uint64_t word = 0;
+      for (std::uint32_t k = 0; k < 8 && i + k < nbytes; ++k) {
+        word |= static_cast<std::uint64_t>(static_cast<unsigned char>(path[i + k])) << (8 * k);
+      }
+      *reinterpret_cast<std::uint64_t*>(payload + i) = word;
+    }
+  }
+
+  const Requests rings_;
+  std::uint64_t timeout_ns_;
+  std::uint64_t& timeouts_;
+  std::uint32_t start_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::names
