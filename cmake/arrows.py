@@ -3,7 +3,7 @@
 
 A file of include/gpufs/<part>/ or src/<part>/ includes its own part's and those below it (docs/design/parts.md).
 What lies in include/gpufs/ itself is the mount's. A part that is not in PARTS is an error, so that who adds one says
-where it stands.
+where it stands. What uses the library lies in other folders of the root, above all of it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,35 @@ PARTS: dict[str, set[str]] = {
 }
 BELOW_MOUNT = set(PARTS)
 PARTS["mount"] = BELOW_MOUNT
-PARTS["compat"] = BELOW_MOUNT | {"mount"}
+PARTS["compat"] = PARTS["python"] = BELOW_MOUNT | {"mount"}
 # What the parts' host code, in src/, may include besides: `file`'s asks a store and a service.
 HOST_CODE = {"file": {"store", "service"}}
-# Beside the library: may include all of it.
-BESIDE = {"apps", "python"}
+# Folders of the root above the library: each may include all of it, and of each other these.
+ABOVE: dict[str, set[str]] = {
+    "apps": {"tests"},  # for tests of its own
+    "bench": {"apps", "tests"},
+    "examples": set(),
+    "tests": {"apps", "bench"},
+}
+GENERATED = {"gpufs/version.hpp", "targets.hpp"}  # by CMake, of what includes nothing
 # A handler that makes a view of a mount for its pages.
 EXCEPTIONS = {("include/gpufs/pointer/aes_ctr.hpp", "gpufs/mount.hpp")}
 
 
 def part_of(path: str) -> str:
-    """Of a path below the root: include/gpufs/cache/frames.hpp and src/cache/x.cpp are cache's."""
+    """Of a path below the root: include/gpufs/cache/frames.hpp and src/cache/x.cpp are cache's, apps/x.cpp is apps'."""
+    folder = path.split("/")[0]
+    if folder in ABOVE:
+        return folder
     below = path.removeprefix("include/gpufs/").removeprefix("src/")
     return below.split("/")[0] if "/" in below else "mount"
+
+
+def included(root: Path, file: str, name: str) -> str:
+    """The path below the root of what `file` includes as `name`, also where it is not there."""
+    beside = os.path.normpath(f"{Path(file).parent.as_posix()}/{name}")
+    paths = [beside, name, *(f"{folder}/{name}" for folder in ("src", *ABOVE))]
+    return next((path for path in paths if (root / path).is_file()), f"include/{name}")
 
 
 def upward(root: Path) -> list[str]:
@@ -50,28 +66,25 @@ def upward(root: Path) -> list[str]:
     wrong = []
     files = [
         file.relative_to(root).as_posix()
-        for folder in ("include/gpufs", "src")
+        for folder in ("include/gpufs", "src", *ABOVE)
         for file in sorted((root / folder).rglob("*"))
         if file.suffix in {".hpp", ".cpp", ".cu"}
     ]
     for file in files:
         part = part_of(file)
-        if part in BESIDE:
-            continue
-        if part not in PARTS:
+        if part not in PARTS and part not in ABOVE:
             wrong.append(f"{file}: cmake/arrows.py does not know where the part '{part}' stands")
             continue
-        allowed = PARTS[part] | {part}
+        allowed = {part} | (PARTS[part] if part in PARTS else ABOVE[part] | set(PARTS))
         if file.startswith("src/"):
             allowed = allowed | HOST_CODE.get(part, set())
         for match in INCLUDE.finditer((root / file).read_text()):
             name = match[1]
-            if (file, name) in EXCEPTIONS or name == "gpufs/version.hpp":
+            if (file, name) in EXCEPTIONS or name in GENERATED:
                 continue
-            beside = os.path.normpath(f"{Path(file).parent.as_posix()}/{name}")
-            target = beside if (root / beside).is_file() else f"include/{name}"
-            if part_of(target) not in allowed:
-                wrong.append(f"{file} includes {name}: {part} stands below {part_of(target)}, or beside it")
+            other = part_of(included(root, file, name))
+            if other not in allowed:
+                wrong.append(f"{file} includes {name}: {part} stands below {other}, or beside it")
     return wrong
 
 

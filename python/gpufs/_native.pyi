@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C++ side of gpufs's Python package (src/apps/collage/python_module.cpp)."""
+"""The C++ side of gpufs's Python package (apps/collage/python_module.cpp)."""
 
 import os
 from collections.abc import Callable, Sequence

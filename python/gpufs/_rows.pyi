@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of arrays in files, for gpufs.open() (src/apps/arrays/python_module.cpp)."""
+"""Rows of arrays in files, for gpufs.open() (apps/arrays/python_module.cpp)."""
 
 import os
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "apps/collage/match_device.hpp"
-#include "apps/collage_fixture.hpp"
+#include "apps/tests/collage_fixture.hpp"
 #include "baselines/block_match_kernel.hpp"
 #include "baselines/original_mount.hpp"
 #include "baselines/pointer_match_kernel.hpp"

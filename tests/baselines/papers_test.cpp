@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <set>
 
-#include "apps/collage_fixture.hpp"
+#include "apps/tests/collage_fixture.hpp"
 
 namespace gpufs::papers {
 namespace {

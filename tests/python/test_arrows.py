@@ -47,11 +47,15 @@ def test_parts_may_use_what_those_below_them_may() -> None:
         ("include/gpufs/file/file.hpp", "gpufs/service/service.hpp", "file stands below service"),
         ("src/transport/rings.hpp", "../service/core.hpp", "transport stands below service"),
         ("src/cache/make_layout.cpp", "../mount/options.hpp", "cache stands below mount"),
+        ("src/file/probe.cpp", "apps/parallel.hpp", "file stands below apps"),
+        ("include/gpufs/file/file.hpp", "../../../apps/parallel.hpp", "file stands below apps"),
+        ("src/simt/cpu_host.cpp", "file/harness.hpp", "simt stands below tests"),
+        ("apps/collage/match.hpp", "bench/harness.hpp", "apps stands below bench"),
         ("include/gpufs/par/sort.hpp", "gpufs/file/file.hpp", "does not know where the part 'par' stands"),
     ],
 )
 def test_one_that_points_up_is_found(tmp_path: Path, file: str, include: str, found: str) -> None:
-    target = include.replace("../", "src/") if include.startswith("../") else f"include/{include}"
+    target = arrows.included(ROOT, file, include)
     root = tree(tmp_path, {file: f'#pragma once\n  #include "{include}"\n', target: ""})
     assert [line for line in arrows.upward(root) if line.startswith(file) and found in line]
 
@@ -64,11 +68,11 @@ def test_one_that_points_up_is_found(tmp_path: Path, file: str, include: str, fo
         ("src/file/left_pages.hpp", "gpufs/service/service.hpp"),
         ("src/mount/mount.cpp", "../pointer/make_layout.hpp"),
         ("src/mount/mount.cpp", "leftovers.hpp"),
-        ("src/apps/collage/library.cpp", "gpufs/gpufs.hpp"),
+        ("src/python/machine_module.cpp", "gpufs/gpufs.hpp"),
+        ("apps/collage/library.cpp", "gpufs/gpufs.hpp"),
+        ("apps/tests/collage_format_test.cpp", "apps/parallel.hpp"),
     ],
 )
 def test_one_that_points_down_is_not(tmp_path: Path, file: str, include: str) -> None:
-    target = (
-        (Path(file).parent / include) if (ROOT / Path(file).parent / include).is_file() else Path(f"include/{include}")
-    )
-    assert arrows.upward(tree(tmp_path, {file: f'#include "{include}"\n', target.as_posix(): ""})) == []
+    target = arrows.included(ROOT, file, include)
+    assert arrows.upward(tree(tmp_path, {file: f'#include "{include}"\n', target: ""})) == []

@@ -43,7 +43,7 @@ TESTS = OUT / "tests.json"  # what is known of programs that have not changed
 EQUIVALENT = HERE / "equivalent.json"
 PARTS = ("simt", "cache", "store", "service", "file", "pointer", "compat", "trust", "fuzz")  # whose tests are run
 # Not compiled where there is no GPU, or not what is to be found out here.
-LEFT_OUT = re.compile(r"cuda|^src/(apps|python)/|cpu_absent|sanitizer\.hpp")
+LEFT_OUT = re.compile(r"cuda|^src/python/|cpu_absent|sanitizer\.hpp")
 RESERVE = 1.4  # so many are drawn for each that is wanted: some do not compile
 PATIENCE = 30.0  # seconds a program may take, and so many times what its tests take without a mutant:
 SLOWER = 8.0
