@@ -35,7 +35,7 @@ side_by_side() {
     bash -c 'gpus=($gpu_names); CUDA_VISIBLE_DEVICES=${gpus[slot % ${#gpus[@]}]} "$@"' bash "$2"
 }
 
-gpu_programs() { find "$build/tests" "$build/apps/tests" "$build/examples" -maxdepth 2 -name '*_cuda' -type f -executable | sort; }
+gpu_programs() { find "$build/tests" "$build/apps/tests" "$build/research/tests" "$build/examples" -maxdepth 2 -name '*_cuda' -type f -executable | sort; }
 
 # One program: its exit status, seconds, and what GoogleTest said.
 test_one() {

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "research" / "papers"))
+
 from report_data import Bench, Case, Draw, ReportError, load_results, markdown_table, number, with_unit
 from report_papers import Paper, beside_table, load_papers, papers_text, tlb_plot, workloads_plot
 

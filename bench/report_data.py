@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the benches wrote: their JSON files, read and checked, and how its figures are put as text.
 
-For report.py and report_papers.py.
+For report.py and research/papers/report_papers.py.
 """
 
 from __future__ import annotations

@@ -18,6 +18,6 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfig.cmake" "${CMAKE_CURRENT_B
               cmake/GpufsDependencies.cmake cmake/GpufsCudaArchitectures.cmake cmake/GpufsCudaToolkit.cmake
               cmake/GpufsPrograms.cmake DESTINATION "${gpufs_config_dir}")
 
-# As they lie here, so that README's links lead somewhere; but those into bench/ and tests/, as README says.
+# As they lie here, so that README's links lead somewhere; but those into bench/, research/ and tests/, as README says.
 install(FILES LICENSE NOTICE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY docs examples DESTINATION "${CMAKE_INSTALL_DOCDIR}")

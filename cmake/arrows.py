@@ -38,7 +38,8 @@ ABOVE: dict[str, set[str]] = {
     "apps": {"tests"},  # for tests of its own
     "bench": {"apps", "tests"},
     "examples": set(),
-    "tests": {"apps", "bench"},
+    "research": {"apps", "bench", "tests"},
+    "tests": set(),
 }
 GENERATED = {"gpufs/version.hpp", "targets.hpp"}  # by CMake, of what includes nothing
 # A handler that makes a view of a mount for its pages.

@@ -51,6 +51,8 @@ def test_parts_may_use_what_those_below_them_may() -> None:
         ("include/gpufs/file/file.hpp", "../../../apps/parallel.hpp", "file stands below apps"),
         ("src/simt/cpu_host.cpp", "file/harness.hpp", "simt stands below tests"),
         ("apps/collage/match.hpp", "bench/harness.hpp", "apps stands below bench"),
+        ("src/pointer/make_layout.cpp", "research/baselines/radix_tree.hpp", "pointer stands below research"),
+        ("bench/hot.cu", "../research/baselines/radix_tree.hpp", "bench stands below research"),
         ("include/gpufs/par/sort.hpp", "gpufs/file/file.hpp", "does not know where the part 'par' stands"),
     ],
 )
@@ -71,6 +73,8 @@ def test_one_that_points_up_is_found(tmp_path: Path, file: str, include: str, fo
         ("src/python/machine_module.cpp", "gpufs/gpufs.hpp"),
         ("apps/collage/library.cpp", "gpufs/gpufs.hpp"),
         ("apps/tests/collage_format_test.cpp", "apps/parallel.hpp"),
+        ("research/tests/policies_test.cpp", "research/baselines/radix_tree.hpp"),
+        ("research/papers/pointer_papers.cu", "bench/pointer_runs.hpp"),
     ],
 )
 def test_one_that_points_down_is_not(tmp_path: Path, file: str, include: str) -> None:

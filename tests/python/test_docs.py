@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "bench"
-FOLDERS = (".ci", "apps", "bench", "cmake", "docs", "examples", "include", "python", "src", "tests")
+FOLDERS = (".ci", "apps", "bench", "cmake", "docs", "examples", "include", "python", "research", "src", "tests")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *(file for name in FOLDERS for file in sorted((ROOT / name).rglob("*.md")))]
 SUFFIXES = {".md", ".in", ".hpp", ".cpp", ".cu", ".py", ".pyi", ".pml", ".sh", ".cmake", ".txt"}
 

@@ -21,7 +21,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-COPIED = ("include", "src", "tests", "apps", "bench", "cmake", "CMakeLists.txt", "pyproject.toml", "python")
+COPIED = ("include", "src", "tests", "apps", "bench", "research", "cmake", "CMakeLists.txt", "pyproject.toml", "python")
 LEFT_OUT = {"results", "__pycache__"}
 OPTIONS = (
     *("-DGPUFS_CUDA=OFF", "-DGPUFS_INSTALL=OFF", "-DGPUFS_EXAMPLES=OFF", "-DGPUFS_PYTHON=OFF", "-DGPUFS_TESTS=ON"),

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The papers' tables and figures, remade: the reports of papers_cuda with the papers' own values, and plots as theirs.
+
+For bench/report.py, which puts them into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from report_data import Bench, Case, Draw, Reader, markdown_table, number, read_json, with_unit
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A table or figure of a paper, remade (research/papers), with the paper's own values."""
+
+    name: str
+    title: str
+    machine: str
+    commit: str
+    command: str
+    verified: bool
+    columns: list[str]
+    rows: list[list[Any]]
+    paper_columns: list[str]
+    paper_rows: list[list[Any]]
+    notes: list[str]
+
+
+def load_paper(path: Path) -> tuple[Paper, Case | None]:
+    """A report of research/papers, and its case where it has a figure that is bounded."""
+    top = read_json(path)
+    theirs = Reader(f"{path.name}, paper", top.value.get("paper") or {"columns": [], "rows": []})
+    paper = Paper(
+        name=top.text("name"),
+        title=top.text("title"),
+        machine=top.text("machine"),
+        commit=top.text("commit"),
+        command=top.text("command"),
+        verified=top.flag("verified"),
+        columns=[str(column) for column in top.list("columns")],
+        rows=top.list("rows"),
+        paper_columns=[str(column) for column in theirs.list("columns")],
+        paper_rows=theirs.list("rows"),
+        notes=[str(note) for note in top.list("notes")],
+    )
+    if "figure" not in top.value:
+        return paper, None
+    low, _, high = top.text("spread").partition(" to ")
+    case = Case(
+        bench="papers",
+        name=paper.name,
+        label=top.text("measured"),
+        figure=top.number("figure"),
+        measured=top.number("figure"),
+        unit="times" if top.text("bound").startswith(">=") else "of the time",
+        ceiling=None,
+        ceiling_is="",
+        spread=(float(low), float(high or low)),
+        samples=len(paper.rows),
+        verified=paper.verified,
+        cause="",
+        details={},
+        commit=paper.commit,
+        command=paper.command,
+        quick=False,
+    )
+    return paper, case
+
+
+def load_papers(folder: Path) -> tuple[list[Paper], list[Bench]]:
+    """The reports in the results' subfolder `papers`, and a bench of those that are bounded."""
+    loaded = [load_paper(path) for path in sorted((folder / "papers").glob("*.json"))]
+    papers = [paper for paper, _ in loaded]
+    cases = [case for _, case in loaded if case is not None]
+    if not cases:
+        return papers, []
+    first = next(paper for paper, case in loaded if case is not None)
+    machine = {"gpu": re.sub(r" \(number \d+\)$", "", first.machine), "host_threads": 0}
+    bench = Bench("papers", machine, "", first.commit, first.command, "", False, [], cases, [])
+    return papers, [bench]
+
+
+def papers_value(case: Case) -> str:
+    """What the paper has for this case, as the case's own figure, and what that is made of where it is known."""
+    if "paper" not in case.details:
+        return ""
+    made_of = ""
+    if "paper_measured" in case.details and "paper_base" in case.details:
+        measured, base = (with_unit(case.details[key], case.unit) for key in ("paper_measured", "paper_base"))
+        made_of = f" ({measured} by {base})"
+    return number(case.details["paper"]) + made_of
+
+
+def beside_table(benches: list[Bench], names: list[str]) -> str:
+    """Cases with the paper's value beside ours."""
+    rows = []
+    for case in (c for b in benches for c in b.cases if c.name in names and not c.quick):
+        base = with_unit(case.ceiling, case.unit) + (f", {case.ceiling_is}" if case.ceiling else "")
+        figure = number(case.figure) if case.verified else "wrong answers"
+        spread = f"{number(case.spread[0])} to {number(case.spread[1])}"
+        name = f"`{case.name}`: {case.label}" if len(names) > 1 else case.label
+        rows.append((name, figure, papers_value(case), spread, with_unit(case.measured, case.unit), base))
+    if not rows:
+        return "*Not measured yet.*"
+    return markdown_table(("case", "ours", "the paper's", "spread", "measured", "held against"), rows)
+
+
+def papers_text(papers: list[Paper]) -> str:
+    """Each table or figure with the paper's values under ours."""
+
+    def cell(value: object) -> str:
+        return number(value) if isinstance(value, float) else str(value)
+
+    parts = []
+    for paper in papers:
+        parts.append(f"### {paper.title}" + ("" if paper.verified else " (WRONG ANSWERS)"))
+        parts.append(markdown_table(paper.columns, [[cell(v) for v in row] for row in paper.rows]))
+        if paper.paper_rows:
+            parts.append("The paper:")
+            parts.append(markdown_table(paper.paper_columns, [[cell(v) for v in row] for row in paper.paper_rows]))
+        parts.append("\n".join(f"- {note}" for note in [*paper.notes, f"Commit {paper.commit}, `{paper.command}`."]))
+    return "\n\n".join(parts) if parts else "*Not measured yet.*"
+
+
+def workloads_plot(benches: list[Bench], name: str, base: str = "raw pointers") -> Draw | None:
+    """Extra time of each workload by blocks: every detail of a case but `blocks` and `paper` is a workload."""
+    cases = [
+        c
+        for b in benches
+        for c in b.cases
+        if c.name in (name, f"{name}_by_blocks") and not c.quick and c.verified and "blocks" in c.details
+    ]
+    if not cases:
+        return None
+    cases.sort(key=lambda c: c.details["blocks"])
+
+    def draw(axes: Any) -> None:
+        blocks = [c.details["blocks"] for c in cases]
+        for workload in [key for key in cases[-1].details if key not in ("blocks", "paper")]:
+            extra = [100 * c.details.get(workload, math.nan) for c in cases]
+            axes.plot(blocks, extra, "o-", markersize=3, linewidth=1, label=workload)
+        axes.plot(blocks, [100 * c.figure for c in cases], "k--", linewidth=1.5, label="mean")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(blocks, [f"{n:.0f}" for n in blocks])
+        axes.set_xlabel("blocks of 1,024 threads")
+        axes.set_ylabel(f"% more time than {base}")
+        axes.legend(fontsize=8)
+
+    return draw
+
+
+def tlb_plot(benches: list[Bench]) -> Draw | None:
+    cases = [c for b in benches for c in b.cases if c.name == "ap_figure_7" and not c.quick and c.verified]
+    if not cases:
+        return None
+
+    def draw(axes: Any) -> None:
+        for entries in sorted({c.details["tlb_entries"] for c in cases}):
+            line = sorted((c.details["pages"], c.measured) for c in cases if c.details["tlb_entries"] == entries)
+            label = f"TLB of {entries:.0f}" if entries else "no TLB"
+            axes.plot([x for x, _ in line], [y for _, y in line], "o-", markersize=3, linewidth=1, label=label)
+        axes.set_xscale("log", base=2)
+        ticks = sorted({c.details["pages"] for c in cases})
+        axes.set_xticks(ticks, [f"{n:.0f}" for n in ticks])
+        axes.set_xlabel("pages that the block shares")
+        axes.set_ylabel(cases[0].unit)
+        axes.legend(fontsize=8)
+
+    return draw
