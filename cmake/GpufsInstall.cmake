@@ -20,4 +20,4 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/gpufsConfig.cmake" "${CMAKE_CURRENT_B
 
 # As they lie here, so that README's links lead somewhere; but those into bench/, research/ and tests/, as README says.
 install(FILES LICENSE NOTICE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-install(DIRECTORY docs examples DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY docs examples DESTINATION "${CMAKE_INSTALL_DOCDIR}" PATTERN examples/tests EXCLUDE)

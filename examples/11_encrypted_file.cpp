@@ -4,16 +4,16 @@
 #include <openssl/evp.h>
 
 #include <array>
-#include <gpufs/pointer/aes_ctr.hpp>
 #include <span>
 
+#include "aes_ctr.hpp"
 #include "example.hpp"
 
 struct sum_salaries {
   gpufs::mount_ref fs;
-  gpufs::aes_ctr_ref secret;  // names the key, which is in device memory
-  unsigned long long* sum;    // by thread
-  char* as_in_file;           // what pread gives: the first 16 bytes
+  example::aes_ctr_ref secret;  // names the key, which is in device memory
+  unsigned long long* sum;      // by thread
+  char* as_in_file;             // what pread gives: the first 16 bytes
   int* error;
 
   GPUFS_DEVICE void operator()() const {
@@ -69,7 +69,7 @@ int main() {
   constexpr unsigned grid = 2, block = 64, nthreads = grid * block;
   gpufs::mount fs(folder.path(), {.cache_nbytes = nthreads * 1024, .page_nbytes = 1024});
   fs.prepare("salaries");
-  const gpufs::aes_ctr secret(fs, key, counter);
+  const example::aes_ctr secret(fs, key, counter);
   const example::device_array<unsigned long long> sum(nthreads);
   const example::device_array<char> as_in_file(16);
   const example::device_array<int> error(1);

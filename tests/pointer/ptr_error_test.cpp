@@ -110,6 +110,11 @@ struct beyond_kernel : pointer_job {
   }
 };
 
+TEST_F(ptr_error, a_mount_has_views_for_14_handlers) {
+  for (std::uint32_t view = 1; view <= 14; ++view) EXPECT_EQ(fs().new_view(), view);
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(fs().new_view(), error);
+}
+
 TEST_F(ptr_error, accesses_beyond_the_mapping_are_counted_and_logged) {
   expect_leftovers("a page changed through a private mapping");
   run<beyond_kernel>(1, 32);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host side of AES-CTR: expands the key, and leaves no copy of it in host memory.
-#include "gpufs/pointer/aes_ctr.hpp"
+#include "aes_ctr.hpp"
 
 #include <string.h>
 
 #include <exception>
 #include <string>
 
-namespace gpufs {
+namespace example {
 namespace {
 
 constexpr unsigned max_words = 4 * (aes::max_rounds + 1);
@@ -21,7 +21,7 @@ struct scratch {
 };
 
 struct wipe_scratch {
-  simt::platform* machine;
+  gpufs::simt::platform* machine;
   void operator()(scratch* secret) const noexcept {
     explicit_bzero(secret, sizeof *secret);
     machine->deallocate_pinned(secret);
@@ -75,11 +75,11 @@ std::uint64_t big_endian(std::span<const std::byte, 8> bytes) {
 
 }  // namespace
 
-host_aes_ctr::host_aes_ctr(simt::platform& machine, host_mount& fs, std::span<const std::byte> key,
+host_aes_ctr::host_aes_ctr(gpufs::simt::platform& machine, gpufs::host_mount& fs, std::span<const std::byte> key,
                            std::span<const std::byte, 16> counter)
     : keys_(nullptr, {&machine}) {
   if (key.size() != 16 && key.size() != 24 && key.size() != 32) {
-    throw error("gpufs::aes_ctr: the key has " + std::to_string(key.size()) + " bytes; it must have 16, 24 or 32");
+    throw gpufs::error("aes_ctr: the key has " + std::to_string(key.size()) + " bytes; it must have 16, 24 or 32");
   }
   const std::unique_ptr<scratch, wipe_scratch> secret(static_cast<scratch*>(machine.allocate_pinned(sizeof(scratch))), {&machine});
   expand(*secret, key);
@@ -92,7 +92,7 @@ host_aes_ctr::host_aes_ctr(simt::platform& machine, host_mount& fs, std::span<co
 }
 
 const aes_ctr_keys* host_aes_ctr::keys() const {
-  if (!keys_) throw error("gpufs::aes_ctr: ref() of one that was moved from");
+  if (!keys_) throw gpufs::error("aes_ctr: ref() of one that was moved from");
   return keys_.get();
 }
 
@@ -104,4 +104,4 @@ void host_aes_ctr::wipe::operator()(aes_ctr_keys* keys) const noexcept {
   machine->deallocate_device(keys);
 }
 
-}  // namespace gpufs
+}  // namespace example

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "../aes_ctr.hpp"
 #include "file/harness.hpp"
 #include "forwarding_platform.hpp"
 #include "gpufs/gpufs.hpp"
-#include "gpufs/pointer/aes_ctr.hpp"
 #include "gpufs/store/mem_store.hpp"
 #if GPUFS_HAVE_LIBCRYPTO
 #include <openssl/evp.h>
@@ -24,6 +24,11 @@
 namespace gpufs::test {
 namespace {
 
+namespace aes = example::aes;
+using example::aes_ctr;
+using example::aes_ctr_keys;
+using example::aes_ctr_ref;
+using example::host_aes_ctr;
 using bytes = std::vector<std::byte>;
 using counter_block = std::array<std::byte, 16>;
 

@@ -21,17 +21,17 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <gpufs/mount.hpp>
+#include <gpufs/simt/config.hpp>
+#include <gpufs/simt/platform.hpp>
+#include <gpufs/simt/types.hpp>
 #include <memory>
 #include <span>
 #include <type_traits>
 
-#include "gpufs/mount.hpp"
-#include "gpufs/pointer/detail/aes_slices.hpp"
-#include "gpufs/simt/config.hpp"
-#include "gpufs/simt/platform.hpp"
-#include "gpufs/simt/types.hpp"
+#include "aes_slices.hpp"
 
-namespace gpufs {
+namespace example {
 
 // What the owner keeps in device memory.
 struct aes_ctr_keys {
@@ -43,13 +43,14 @@ struct aes_ctr_keys {
 static_assert(sizeof(aes::two_blocks) == 32 && offsetof(aes_ctr_keys, counter_high) == 480 &&
               offsetof(aes_ctr_keys, nrounds) == 496 && sizeof(aes_ctr_keys) == 512);
 
-// The host side, the same for both machines. Use gpufs::aes_ctr, which picks the machine of the translation unit. Move-only; the
+// The host side, the same for both machines. Use aes_ctr, which picks the machine of the translation unit. Move-only; the
 // memory of a key goes along, and one that is assigned to gives its own back.
 class host_aes_ctr {
  public:
   // key: 16, 24 or 32 bytes, else throws gpufs::error. counter: the first block's, what OpenSSL takes as IV. Takes one of the
   // mount's views (host_mount::new_view, which may throw), so that these pages are nobody else's. Both spans are only read.
-  host_aes_ctr(simt::platform& machine, host_mount& fs, std::span<const std::byte> key, std::span<const std::byte, 16> counter);
+  host_aes_ctr(gpufs::simt::platform& machine, gpufs::host_mount& fs, std::span<const std::byte> key,
+               std::span<const std::byte, 16> counter);
 
  protected:
   // In device memory. Throws gpufs::error when this was moved from.
@@ -58,7 +59,7 @@ class host_aes_ctr {
 
  private:
   struct wipe {  // device memory
-    simt::platform* machine;
+    gpufs::simt::platform* machine;
     void operator()(aes_ctr_keys* keys) const noexcept;
   };
   std::unique_ptr<aes_ctr_keys, wipe> keys_;
@@ -67,7 +68,7 @@ class host_aes_ctr {
 
 inline namespace GPUFS_MACHINE {
 
-// The handler itself, as gpufs::map takes it and each pointer carries it: trivially copyable, made by gpufs::aes_ctr.
+// The handler itself, as gpufs::map takes it and each pointer carries it: trivially copyable, made by aes_ctr.
 class aes_ctr_ref {
  public:
   aes_ctr_ref() = default;  // for null pointers; a page that is brought in with it gives -EINVAL
@@ -116,9 +117,9 @@ class aes_ctr_ref {
 
   GPUFS_DEVICE static void add_stream(std::byte* page, std::uint32_t block, std::uint32_t nbytes, const aes::two_blocks& stream,
                                       unsigned j) {
-    auto* place = reinterpret_cast<simt::vec16*>(page) + block;
+    auto* place = reinterpret_cast<gpufs::simt::vec16*>(page) + block;
     const std::uint32_t left = nbytes - 16 * block;
-    simt::vec16 bytes = *place;
+    gpufs::simt::vec16 bytes = *place;
     for (unsigned c = 0; c < 4; ++c) {
       std::uint32_t word = stream.word[2 * c + j];
       if (left < 4 * c + 4) word &= left <= 4 * c ? 0 : (1u << 8 * (left - 4 * c)) - 1;
@@ -135,12 +136,12 @@ static_assert(std::is_trivially_copyable_v<aes_ctr_ref> && sizeof(aes_ctr_ref) <
 // Owner of a key on the device. Kernels that use it must have ended before it is destroyed or assigned to.
 class aes_ctr : public host_aes_ctr {
  public:
-  aes_ctr(host_mount& fs, std::span<const std::byte> key, std::span<const std::byte, 16> counter)
-      : host_aes_ctr(simt::this_platform(), fs, key, counter) {}
+  aes_ctr(gpufs::host_mount& fs, std::span<const std::byte> key, std::span<const std::byte, 16> counter)
+      : host_aes_ctr(gpufs::simt::this_platform(), fs, key, counter) {}
 
   // Valid while this lives or what it was moved to. Throws gpufs::error when this was moved from.
   aes_ctr_ref ref() const { return {keys(), view()}; }
 };
 
 }  // namespace GPUFS_MACHINE
-}  // namespace gpufs
+}  // namespace example

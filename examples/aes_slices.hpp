@@ -9,9 +9,9 @@
 #pragma once
 #include <cstdint>
 
-#include "gpufs/simt/config.hpp"
+#include <gpufs/simt/config.hpp>
 
-namespace gpufs::aes {
+namespace example::aes {
 
 inline constexpr unsigned max_rounds = 14;
 
@@ -143,4 +143,4 @@ GPUFS_HOST_DEVICE void encrypt(two_blocks& t, const two_blocks* round_keys, unsi
 }
 
 }  // namespace GPUFS_MACHINE
-}  // namespace gpufs::aes
+}  // namespace example::aes
