@@ -17,6 +17,7 @@
 #include "blocking.hpp"
 #include "cache_ids.hpp"
 #include "error_log.hpp"
+#include "for_tests.hpp"
 #include "gpufs/service/service.hpp"
 #include "open_files.hpp"
 #include "parking.hpp"
@@ -58,7 +59,7 @@ struct core {
         files(std::move(store)),
         requests(machine, o.nrings, o.nslots, o.payload_nbytes, o.writable),
         open(o.max_open_files),
-        ids(o.first_cache_id),
+        ids(for_tests::first_cache_id),
         parked(static_cast<int>(o.nworkers)),
         blocked(o.nworkers, o.nspare_workers),
         tallies(most_workers() + 1),

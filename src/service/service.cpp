@@ -34,7 +34,6 @@ service_options filled_in(service_options o) {
   require(o.max_open_files > 0 && o.max_open_files <= 1u << 20, "max_open_files is not in 1 .. 2^20");
   require(o.max_batch > 0 && o.max_batch <= 64, "max_batch is not in 1 .. 64");
   require(o.watch_interval.count() > 0, "watch_interval is not positive");
-  require(o.first_cache_id > 0 && o.first_cache_id <= cache_ids::last_id, "first_cache_id is not in 1 .. 2^28 - 1");
   if (o.nworkers == 0) o.nworkers = std::clamp(std::thread::hardware_concurrency(), 2u, 16u);
   return o;
 }

@@ -37,7 +37,7 @@ void worker::run() {
   const file_size_signal_held held;
   ::prctl(PR_SET_NAME, "gpufs-worker");
   ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: short naps that are not 50 us longer
-  if (core_.options.io_uring) {
+  if (for_tests::io_uring) {
     std::string why;
     have_ring_ = ring_.start(&why);
     if (!have_ring_) core_.log.add("service", "", 0, "reads that miss the page cache block a worker each: " + why);

@@ -211,12 +211,10 @@ class walk {
   std::vector<std::string> todo_;  // components, the next one last
 };
 
-std::atomic<bool> openat2_missing{false};
-
 // by_kernel() -> 0 or -errno, else by_walk() where there is no openat2.
 template <class ByKernel, class ByWalk>
-int beneath(int root, bool use_openat2, ByKernel by_kernel, ByWalk by_walk) {
-  if (!use_openat2 || openat2_missing.load(std::memory_order_relaxed)) return by_walk();
+int beneath(int root, ByKernel by_kernel, ByWalk by_walk) {
+  if (openat2_missing.load(std::memory_order_relaxed)) return by_walk();
   const int error = by_kernel();
   if (error != -ENOSYS && error != -EPERM) return error;
   // EPERM is also how older container runtimes refuse a system call; or it is the file's own (immutable).
@@ -227,18 +225,17 @@ int beneath(int root, bool use_openat2, ByKernel by_kernel, ByWalk by_walk) {
 
 }  // namespace
 
-int open_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out, struct stat* status) {
+int open_beneath(int root, const std::string& path, int flags, unique_fd* out, struct stat* status) {
   const int error = beneath(
-      root, use_openat2, [&] { return open_by_openat2(root, path, flags, out, status); },
+      root, [&] { return open_by_openat2(root, path, flags, out, status); },
       [&] { return walk(root, path).open(flags, out, status); });
   if (error != 0) *out = unique_fd();
   return error;
 }
 
-int resolve_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out) {
+int resolve_beneath(int root, const std::string& path, int flags, unique_fd* out) {
   return beneath(
-      root, use_openat2, [&] { return resolve_by_openat2(root, path, flags, out); },
-      [&] { return walk(root, path).resolve(flags, out); });
+      root, [&] { return resolve_by_openat2(root, path, flags, out); }, [&] { return walk(root, path).resolve(flags, out); });
 }
 
 }  // namespace gpufs::store

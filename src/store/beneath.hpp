@@ -3,6 +3,7 @@
 #pragma once
 #include <sys/stat.h>
 
+#include <atomic>
 #include <string>
 
 #include "gpufs/store/posix_store.hpp"
@@ -10,13 +11,17 @@
 
 namespace gpufs::store {
 
+// Whether the kernel, or a container, refuses openat2, so that paths are walked component by component: noticed when it does, and
+// set by tests.
+inline std::atomic<bool> openat2_missing{false};
+
 // Opens `path` (checked by check_path) below `root`. flags: O_RDONLY, O_RDWR or O_WRONLY, with O_DIRECT, O_NOFOLLOW, O_CREAT (a new
 // file gets 0666 less the umask; the target of a dangling link is made, if below the root) and O_EXCL. Returns 0 and the descriptor
 // of a regular file with what fstat says of it, or the negative errno of posix_store's table. The descriptor is O_NONBLOCK: see
 // make_blocking.
-int open_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out, struct stat* status);
+int open_beneath(int root, const std::string& path, int flags, unique_fd* out, struct stat* status);
 
 // Resolves `path` below `root` to an O_PATH descriptor, of anything. flags: O_DIRECTORY, O_NOFOLLOW. Returns 0 or a negative errno.
-int resolve_beneath(int root, const std::string& path, int flags, bool use_openat2, unique_fd* out);
+int resolve_beneath(int root, const std::string& path, int flags, unique_fd* out);
 
 }  // namespace gpufs::store

@@ -122,7 +122,7 @@ posix_file::lease posix_file::use() const {
     return one;
   }
   struct stat st;
-  one.error = open_beneath(root_->get(), from_.path, from_.flags, from_.openat2, &one.own, &st);
+  one.error = open_beneath(root_->get(), from_.path, from_.flags, &one.own, &st);
   const bool short_of_descriptors = one.error == -EMFILE || one.error == -ENFILE || one.error == -ENOMEM;
   if (one.error != 0 && !short_of_descriptors) one.error = -ESTALE;
   if (one.error == 0 && (st.st_dev != info_.device || st.st_ino != info_.inode)) one.error = -ESTALE;
@@ -231,11 +231,11 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
   struct stat st;
   timespec now;
   ::clock_gettime(CLOCK_REALTIME, &now);  // before the stamps are read: a change in between must not look settled
-  *error = open_beneath(root->get(), name, nofollow | (direct ? O_DIRECT : 0), options.openat2, &fd, &st);
+  *error = open_beneath(root->get(), name, nofollow | (direct ? O_DIRECT : 0), &fd, &st);
   if (direct && *error == -EINVAL) {
     direct = false;
     reason += ", because its file system has no O_DIRECT";
-    *error = open_beneath(root->get(), name, nofollow, options.openat2, &fd, &st);
+    *error = open_beneath(root->get(), name, nofollow, &fd, &st);
   }
   if (*error != 0) return nullptr;
 
@@ -259,7 +259,7 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
   file_info info = info_of(st, std::move(reason));
   info.settled = is_settled(info.mtime_ns, info.ctime_ns, ns_of(now));
   return std::make_unique<posix_file>(std::move(fd), std::move(info), st.st_nlink, alignment, root,
-                                      posix_file::origin{std::move(name), nofollow | (direct ? O_DIRECT : 0), options.openat2});
+                                      posix_file::origin{std::move(name), nofollow | (direct ? O_DIRECT : 0)});
 }
 
 // Descriptors of files open for writing count, so that readers give way to them, but only the kernel limits them.
@@ -304,9 +304,9 @@ std::unique_ptr<live_file> open_live_file(const root_directory& root, std::strin
   unique_fd fd;
   struct stat st;
   // Also for writing only: pages are read in when a part of them is written.
-  *error = open_beneath(root->get(), name, O_RDWR | how, options.openat2, &fd, &st);
+  *error = open_beneath(root->get(), name, O_RDWR | how, &fd, &st);
   if (*error == -EACCES && (flags & names::open_write_once) != 0) {
-    *error = open_beneath(root->get(), name, O_WRONLY | how, options.openat2, &fd, &st);
+    *error = open_beneath(root->get(), name, O_WRONLY | how, &fd, &st);
   }
   if (*error != 0) return nullptr;
   // Only now, when it is known to be a regular file.

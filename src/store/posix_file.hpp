@@ -19,7 +19,6 @@ class posix_file final : public open_file {
   struct origin {
     std::string path;
     int flags = 0;
-    bool openat2 = true;
   };
   // One use of the file's descriptor.
   struct lease {

@@ -28,15 +28,15 @@ int find_place(const unique_fd& root, const posix_options& options, std::string_
   if (!options.writable) return -EROFS;
   std::string parent;
   if (const int error = split_path(path, &parent, &out->name); error != 0) return error;
-  return resolve_beneath(root.get(), parent, O_DIRECTORY, options.openat2, &out->parent);
+  return resolve_beneath(root.get(), parent, O_DIRECTORY, &out->parent);
 }
 
 // What status() and read_directory() look for: the root too.
-int find(const unique_fd& root, const posix_options& options, std::string_view path, int flags, unique_fd* out) {
+int find(const unique_fd& root, std::string_view path, int flags, unique_fd* out) {
   std::string_view relative = ".";
   const int error = path.empty() ? 0 : check_path(path, &relative);
   if (error != 0 && error != -EISDIR) return error;
-  return resolve_beneath(root.get(), std::string(relative), flags, options.openat2, out);
+  return resolve_beneath(root.get(), std::string(relative), flags, out);
 }
 
 std::uint64_t mtime_of(const struct stat& st) {
@@ -88,7 +88,7 @@ int rooted_store::make_directory(std::string_view path, std::uint32_t mode) {
 
 int rooted_store::status(std::string_view path, bool link, path_status* out) {
   unique_fd node;
-  if (const int error = find(*root_, options_, path, link ? O_NOFOLLOW : 0, &node); error != 0) return error;
+  if (const int error = find(*root_, path, link ? O_NOFOLLOW : 0, &node); error != 0) return error;
   struct stat st;
   if (::fstat(node.get(), &st) != 0) return -errno;
   *out = {st.st_size, st.st_dev, st.st_ino, mtime_of(st), st.st_mode};
@@ -98,7 +98,7 @@ int rooted_store::status(std::string_view path, bool link, path_status* out) {
 std::int64_t rooted_store::read_directory(std::string_view path, std::int64_t* position, std::span<std::byte> out) {
   if (*position < 0) return -EINVAL;
   unique_fd node;
-  if (const int error = find(*root_, options_, path, O_DIRECTORY, &node); error != 0) return error;
+  if (const int error = find(*root_, path, O_DIRECTORY, &node); error != 0) return error;
   const unique_fd directory(::openat(node.get(), ".", O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC));
   if (directory.get() < 0) return -errno;
   if (*position != 0 && ::lseek(directory.get(), *position, SEEK_SET) < 0) return -errno;

@@ -12,11 +12,13 @@
 #include <set>
 #include <thread>
 
+#include "../../src/service/for_tests.hpp"
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"
+#include "set_meanwhile.hpp"
 
 namespace gpufs::test {
 namespace {
@@ -126,7 +128,6 @@ class hanging_calls : public testing::TestWithParam<bool> {
   void start(service::service_options options = {}) {
     options.nrings = 32;
     options.writable = true;
-    options.io_uring = GetParam();
     files_ =
         std::make_shared<hooked_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
     files_->before_open = before_open_;
@@ -144,6 +145,7 @@ class hanging_calls : public testing::TestWithParam<bool> {
   }
   bool says_that_hangs(const std::string& what) const { return service_->what_hangs()().find(what) != std::string::npos; }
 
+  const set_meanwhile<bool> io_uring_{service::for_tests::io_uring, GetParam()};
   temp_dir dir_;
   std::function<void(std::string_view)> before_open_;
   std::function<hooked_store::file_ptr(std::string_view, hooked_store::file_ptr)> opened_;

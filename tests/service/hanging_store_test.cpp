@@ -2,12 +2,14 @@
 // Files that hang, fail or are slow in a real FUSE folder: who uses other files goes on, and each gets the error that there was.
 #include <gtest/gtest.h>
 
+#include "../../src/service/for_tests.hpp"
 #include "file/faulty_store.hpp"
 #include "file/fuse_folder.hpp"
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"
+#include "set_meanwhile.hpp"
 
 namespace gpufs::test {
 namespace {
@@ -35,7 +37,7 @@ class hanging_store : public testing::TestWithParam<bool> {
   void start_with(std::shared_ptr<store::store> files, std::uint32_t nworkers) {
     service_ = std::make_unique<service::service>(
         simt::cpu_platform(), std::move(files),
-        service::service_options{.nrings = 32, .nslots = 64, .writable = true, .nworkers = nworkers, .io_uring = GetParam()});
+        service::service_options{.nrings = 32, .nslots = 64, .writable = true, .nworkers = nworkers});
     client_ = std::make_unique<ring_client>(service_->transport().rings);
   }
   void add_many(const char* prefix, int n) {
@@ -64,6 +66,7 @@ class hanging_store : public testing::TestWithParam<bool> {
   }
 
   static constexpr std::uint32_t good_ring = 31;
+  const set_meanwhile<bool> io_uring_{service::for_tests::io_uring, GetParam()};
   fuse_folder folder_;
   std::vector<fuse_file*> many_;
   gate syncs_;

@@ -43,8 +43,6 @@ TEST_F(service_options_are, refused_beyond_their_ends_and_taken_at_them) {
   for (const std::uint32_t bad : {0u, 65u}) refused("max_batch", [&](auto& o) { o.max_batch = bad; });
   for (const std::uint32_t good : {1u, 64u}) taken([&](auto& o) { o.max_batch = good; });
   for (const int bad : {0, -1}) refused("watch_interval", [&](auto& o) { o.watch_interval = std::chrono::milliseconds(bad); });
-  for (const std::uint32_t bad : {0u, 1u << 28}) refused("first_cache_id", [&](auto& o) { o.first_cache_id = bad; });
-  taken([](auto& o) { o.first_cache_id = (1u << 28) - 1; });
 }
 
 TEST(service_counters, opens_by_kind) {

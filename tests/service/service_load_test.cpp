@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "../../src/service/for_tests.hpp"
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
 #include "gpufs/service/service.hpp"
@@ -15,6 +16,7 @@
 #include "gpufs/store/nil_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"
+#include "set_meanwhile.hpp"
 
 namespace gpufs::test {
 namespace {
@@ -24,10 +26,10 @@ using clock = std::chrono::steady_clock;
 class load_test : public testing::TestWithParam<bool> {
  protected:
   void start(std::shared_ptr<store::store> files, service::service_options options) {
-    options.io_uring = GetParam();
     service_ = std::make_unique<service::service>(simt::cpu_platform(), std::move(files), options);
     client_ = std::make_unique<ring_client>(service_->transport().rings);
   }
+  const set_meanwhile<bool> io_uring_{service::for_tests::io_uring, GetParam()};
   temp_dir dir_;
   std::unique_ptr<service::service> service_;
   std::unique_ptr<ring_client> client_;

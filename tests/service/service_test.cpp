@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 
+#include "../../src/service/for_tests.hpp"
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
 #include "gpufs/store/auto_store.hpp"
@@ -22,6 +23,7 @@
 #include "gpufs/store/nil_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"
+#include "set_meanwhile.hpp"
 
 namespace gpufs::test {
 namespace {
@@ -40,7 +42,6 @@ std::chrono::nanoseconds cpu_time() {
 class service_test : public testing::TestWithParam<bool> {
  protected:
   void start(std::shared_ptr<store::store> files, service::service_options options = {}) {
-    options.io_uring = GetParam();
     client_.reset();
     service_ = std::make_unique<service::service>(simt::cpu_platform(), std::move(files), options);
     client_ = std::make_unique<ring_client>(service_->transport().rings);
@@ -64,6 +65,7 @@ class service_test : public testing::TestWithParam<bool> {
     return got.cache_id;
   }
 
+  const set_meanwhile<bool> io_uring_{service::for_tests::io_uring, GetParam()};
   temp_dir dir_;
   std::unique_ptr<service::service> service_;
   std::unique_ptr<ring_client> client_;
@@ -567,7 +569,8 @@ TEST_P(service_test, CacheIdsRunOut) {
   auto mem = std::make_shared<store::mem_store>(simt::cpu_platform());
   mem->put("a", {});
   mem->put("b", {});
-  start(mem, {.first_cache_id = (1u << 28) - 1});
+  const set_meanwhile<std::uint32_t> near_the_end(service::for_tests::first_cache_id, (1u << 28) - 1);
+  start(mem);
   EXPECT_EQ(client_->open("a").cache_id, (1u << 28) - 1);
   EXPECT_EQ(client_->open("b").result, -ENFILE);
   EXPECT_EQ(client_->open("a").result, 0) << "a known version keeps its id";
@@ -732,7 +735,6 @@ TEST_P(service_test, RefusesBadOptions) {
   EXPECT_THROW(make({.payload_nbytes = 2048}), std::invalid_argument);
   EXPECT_THROW(make({.max_open_files = 0}), std::invalid_argument);
   EXPECT_THROW(make({.max_open_files = (1u << 20) + 1}), std::invalid_argument);
-  EXPECT_THROW(make({.first_cache_id = 0}), std::invalid_argument);
   EXPECT_THROW(service::service(simt::cpu_platform(), nullptr), std::invalid_argument);
 }
 

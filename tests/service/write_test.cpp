@@ -15,12 +15,14 @@
 #include <set>
 #include <thread>
 
+#include "../../src/service/for_tests.hpp"
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
 #include "file/noting_store.hpp"
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"
+#include "set_meanwhile.hpp"
 #include "store/posix_extras.hpp"
 
 namespace gpufs::test {
@@ -33,7 +35,6 @@ using transport::opcode;
 class write_test : public testing::TestWithParam<bool> {
  protected:
   void start(std::shared_ptr<store::store> files, service::service_options options = {}) {
-    options.io_uring = GetParam();
     options.writable = true;
     client_.reset();
     service_ = std::make_unique<service::service>(simt::cpu_platform(), std::move(files), options);
@@ -50,6 +51,7 @@ class write_test : public testing::TestWithParam<bool> {
     return file.handle;
   }
 
+  const set_meanwhile<bool> io_uring_{service::for_tests::io_uring, GetParam()};
   temp_dir dir_;
   std::unique_ptr<service::service> service_;
   std::unique_ptr<ring_client> client_;
@@ -207,7 +209,7 @@ TEST_P(write_test, AServiceThatMayNotWriteDoesNot) {
   dir_.add("a", 100, 1);
   let_file_times_pass();
   auto files = std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true});
-  service::service reads(simt::cpu_platform(), files, {.nrings = 1, .io_uring = GetParam()});
+  service::service reads(simt::cpu_platform(), files, {.nrings = 1});
   ring_client client(reads.transport().rings);
   for (const int flags : {O_RDWR, O_WRONLY, O_CREAT, O_TRUNC, O_RDWR | O_CREAT, -1}) {
     EXPECT_EQ(client.open("a", flags).result, -EROFS) << flags;

@@ -23,7 +23,7 @@ class paths_test : public testing::TestWithParam<bool> {
  protected:
   paths_test() {
     std::filesystem::create_directory(dir_ / "root");
-    files_ = std::make_unique<store::posix_store>(dir_ / "root", store::posix_options{.writable = true, .openat2 = GetParam()});
+    files_ = std::make_unique<store::posix_store>(dir_ / "root", store::posix_options{.writable = true});
   }
   std::string in_root(const std::string& name) const { return dir_ / ("root/" + name); }
   bool exists(const std::string& name) const {
@@ -39,6 +39,7 @@ class paths_test : public testing::TestWithParam<bool> {
   }
   int status(std::string_view path, bool link = false) { return files_->status(path, link, &status_); }
 
+  const set_meanwhile<bool> walks_{store::openat2_missing, !GetParam()};
   temp_dir dir_;
   std::unique_ptr<store::store> files_;
   std::uint32_t mode_ = 0;
@@ -260,7 +261,7 @@ TEST_P(paths_test, ReadsDirectories) {
 
 TEST_P(paths_test, AStoreThatMayNotWriteLooksOnly) {
   dir_.add("root/a", 10, 1);
-  store::posix_store reads(dir_ / "root", {.openat2 = GetParam()});
+  store::posix_store reads(dir_ / "root");
   std::uint32_t mode = 0;
   EXPECT_EQ(reads.unlink("a", false), -EROFS);
   EXPECT_EQ(reads.rename("a", "b", &mode), -EROFS);

@@ -19,8 +19,10 @@
 #include <string_view>
 #include <vector>
 
+#include "../../src/store/beneath.hpp"
 #include "file/harness.hpp"
 #include "gpufs/store/store.hpp"
+#include "set_meanwhile.hpp"
 
 namespace gpufs::test {
 

@@ -28,11 +28,12 @@ namespace {
 class posix_store_test : public testing::TestWithParam<bool> {
  protected:
   posix_store_test() { std::filesystem::create_directory(dir_ / "root"); }
-  store::posix_store make() { return store::posix_store(dir_ / "root", {.openat2 = GetParam()}); }
+  store::posix_store make() { return store::posix_store(dir_ / "root"); }
   std::string in_root(const std::string& name) const { return dir_ / ("root/" + name); }
   void link(const std::string& target, const std::string& name) const {
     ASSERT_EQ(symlink(target.c_str(), in_root(name).c_str()), 0);
   }
+  const set_meanwhile<bool> walks_{store::openat2_missing, !GetParam()};
   temp_dir dir_;
 };
 
@@ -81,7 +82,7 @@ TEST_P(posix_store_test, FollowsLinksInsideTheRootOnly) {
 TEST_P(posix_store_test, MagicLinksDoNotLeadOut) {
   dir_.add("outside", 10, 1);
   const int fd = open((dir_ / "outside").c_str(), O_RDONLY);
-  store::posix_store files("/proc/self", {.openat2 = GetParam()});
+  store::posix_store files("/proc/self");
   const int error = error_of(files, "fd/" + std::to_string(fd));
   EXPECT_TRUE(error == -ELOOP || error == -EXDEV) << error;
   EXPECT_EQ(error_of(files, "root/etc/passwd"), GetParam() ? -ELOOP : -EXDEV);
@@ -115,7 +116,7 @@ TEST_P(posix_store_test, OpensRegularFilesOnly) {
       EXPECT_EQ(error_of(files, name), -ENODEV) << major;
     }
   }
-  store::posix_store devices("/dev", {.openat2 = GetParam()});
+  store::posix_store devices("/dev");
   EXPECT_EQ(error_of(devices, "null"), -ENODEV);
   EXPECT_EQ(error_of(devices, "tty"), -ENODEV);  // opening it fails where there is no terminal
 }
@@ -146,7 +147,7 @@ TEST_P(posix_store_test, LeavesAloneWhoWaitsForAFifo) {
       return state == "S";
     };
     EXPECT_TRUE(wait_until([&] { return writer_id != 0 && sleeps(); }));  // in open
-    const store::posix_options how{.writable = true, .openat2 = GetParam()};
+    const store::posix_options how{.writable = true};
     store::posix_store files(in_root(""), how);
     for (const int flags : {O_RDONLY, O_RDWR, O_WRONLY, O_RDWR | O_CREAT, O_RDONLY | O_NOFOLLOW}) {
       EXPECT_EQ(error_of(files, name, flags), -EOPNOTSUPP) << flags;

@@ -35,13 +35,14 @@ constexpr int write_once = names::open_write_once;
 class posix_write_test : public testing::TestWithParam<bool> {
  protected:
   posix_write_test() { std::filesystem::create_directory(dir_ / "root"); }
-  store::posix_options options() const { return {.writable = true, .openat2 = GetParam()}; }
+  store::posix_options options() const { return {.writable = true}; }
   store::posix_store make() const { return store::posix_store(dir_ / "root", options()); }
   std::string in_root(const std::string& name) const { return dir_ / ("root/" + name); }
   std::vector<std::byte> bytes_of(const std::string& name) const { return file_bytes(in_root(name)); }
   void link(const std::string& target, const std::string& name) const {
     ASSERT_EQ(symlink(target.c_str(), in_root(name).c_str()), 0);
   }
+  const set_meanwhile<bool> walks_{store::openat2_missing, !GetParam()};
   temp_dir dir_;
 };
 
@@ -121,7 +122,7 @@ TEST_P(posix_write_test, NewFilesGetTheUmask) {
 
 TEST_P(posix_write_test, AStoreThatMayNotWriteDoesNot) {
   dir_.add("root/a", 1000, 1);
-  store::posix_store files(dir_ / "root", {.openat2 = GetParam()});
+  store::posix_store files(dir_ / "root");
   for (const int flags : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_RDWR | O_CREAT, O_WRONLY | write_once}) {
     EXPECT_EQ(error_of(files, "a", flags), -EROFS) << flags;
     EXPECT_EQ(error_of(files, "b", flags), -EROFS) << flags;
@@ -227,7 +228,7 @@ TEST_P(posix_write_test, SaysWhenAFileIsImmutable) {
     auto files = make();
     EXPECT_EQ(error_of(files, "a", O_RDWR), -EPERM);
     EXPECT_EQ(files.unlink("a", false), -EPERM);
-    store::posix_store proc("/proc/self", {.openat2 = GetParam()});
+    store::posix_store proc("/proc/self");
     EXPECT_EQ(error_of(proc, "root/etc/passwd"), GetParam() ? -ELOOP : -EXDEV) << "resolves as before";
     ioctl(fd, FS_IOC_SETFLAGS, &flags);
   }

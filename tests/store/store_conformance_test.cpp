@@ -27,6 +27,7 @@ struct subject {
   std::function<std::unique_ptr<store::store>(const temp_dir&)> make;
   bool nil = false;
   bool empty_opens = true;  // a registered mapping cannot be empty
+  bool walks = false;       // as where there is no openat2
 };
 
 std::unique_ptr<store::store> make_mem(source_kind kind) {
@@ -58,6 +59,7 @@ class every_store : public testing::TestWithParam<subject> {
     return GetParam().nil ? std::vector<std::byte>(nbytes) : content(seed, static_cast<std::uint64_t>(offset), nbytes);
   }
 
+  const set_meanwhile<bool> walks_{store::openat2_missing, GetParam().walks};
   temp_dir dir_;
   std::unique_ptr<store::store> store_;
 };
@@ -211,9 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
         subject{"mem_mem", [](const temp_dir&) { return make_mem(source_kind::mem); }},
         subject{"mem_staged", [](const temp_dir&) { return make_mem(source_kind::staged); }},
         subject{"posix", [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path()); }},
-        subject{
-            "posix_walk",
-            [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path(), posix_options{.openat2 = false}); }},
+        subject{"posix_walk", [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path()); }, false, true,
+                true},
         subject{
             "posix_direct",
             [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path(), posix_options{.direct = true}); }},

@@ -23,6 +23,8 @@
 #include <string>
 #include <string_view>
 
+#include "../../src/service/for_tests.hpp"
+#include "../../src/store/beneath.hpp"
 #include "file/harness.hpp"
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/posix_store.hpp"
@@ -263,13 +265,13 @@ class fuzzed_service {
  public:
   static constexpr std::uint32_t nslots = 4, payload_nbytes = 4096;
 
-  // Bits of `how`: the service may write, is without io_uring and openat2, its store has no descriptors, or maps files in memory.
+  // Bits of `how`: the service may write, is without io_uring and openat2 (service_fuzzer), its store has no descriptors, or maps
+  // files in memory.
   static constexpr unsigned nkinds = 16;
   fuzzed_service(fuzz_directory& directory, unsigned how) : directory_(directory) {
     watch_.writable = (how & 1) != 0;
     watch_.hides_descriptors = (how & 4) != 0;
-    const bool plain = (how & 2) != 0;
-    const store::posix_options may{.writable = true, .openat2 = !plain};
+    const store::posix_options may{.writable = true};
     files_ = std::make_shared<store::posix_store>(directory.root(), may);
     if ((how & 8) != 0) files_ = mapping_store(directory.root(), may);
     service_ = std::make_unique<service::service>(simt::cpu_platform(), std::make_shared<watched_store>(files_, watch_),
@@ -278,8 +280,7 @@ class fuzzed_service {
                                                                            .payload_nbytes = payload_nbytes,
                                                                            .writable = watch_.writable,
                                                                            .nworkers = 2,
-                                                                           .max_open_files = 12,
-                                                                           .io_uring = !plain});
+                                                                           .max_open_files = 12});
     service_->on_extend([](std::uint32_t n) { return n < 3 ? 4096 * (n + std::uint64_t{1}) : 0; });
     view_ = service_->transport().rings;
     watch_.payload = view_.payload;
@@ -567,6 +568,9 @@ class service_fuzzer {
   void run(std::span<const std::uint8_t> bytes) {
     fuzz_input in(bytes);
     const unsigned how = in.byte() % fuzzed_service::nkinds;
+    const bool plain = (how & 2) != 0;
+    service::for_tests::io_uring = !plain;
+    store::openat2_missing = plain;
     auto& one = services_[how];
     if (one == nullptr) one = std::make_unique<fuzzed_service>(directory_, how);
     if (!one->run(in)) one.reset();

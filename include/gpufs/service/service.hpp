@@ -26,10 +26,8 @@ struct service_options {
   std::uint32_t nspare_workers = 128;    // started in place of threads that hang in the store
   std::uint32_t max_open_files = 65536;  // at most 2^20; then opens give -EMFILE
   std::uint32_t max_batch = 64;          // requests that a thread takes at once, at most 64
-  bool io_uring = true;                  // false: reads that miss the page cache block a worker each
   // How often open pull files, and those by windows, are checked for change, as many at a time as 0.2 ms allow (100 to 700).
   std::chrono::milliseconds watch_interval{100};
-  std::uint32_t first_cache_id = 1;  // ids count from here to 2^28 - 1
 };
 
 // Counts since construction; each is exact, but they are read one after another while requests run.

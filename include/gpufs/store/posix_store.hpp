@@ -15,7 +15,6 @@ using root_directory = std::shared_ptr<const unique_fd>;
 struct posix_options {
   bool writable = false;  // the store may write; else every flag that writes is -EROFS, and so is every call that changes a path
   bool direct = false;    // O_DIRECT where the file system has it; each file's info().reason says where it has not
-  bool openat2 = true;    // false: resolve paths component by component even where the kernel has openat2 (for tests)
 };
 
 // What stores of the files below a directory share: the directory, and calls on paths.

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of the service turn, and nobody else. Read when a service starts, and when a thread of it does.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace gpufs::service::for_tests {
+
+inline std::atomic<bool> io_uring{true};              // false: reads that miss the page cache block a worker each
+inline std::atomic<std::uint32_t> first_cache_id{1};  // ids count from here to 2^28 - 1
+
+}  // namespace gpufs::service::for_tests
