@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The designs of pointers that bench/ compares with read what the file has, with more pages than frames.
+// The designs of pointers that research/ compares with read what the file has, with more pages than frames.
 #include "research/baselines/pointer_variants.hpp"
 #include "pointer/pointer_fixture.hpp"
 
