@@ -30,7 +30,7 @@ PARTS: dict[str, set[str]] = {
 }
 BELOW_MOUNT = set(PARTS)
 PARTS["mount"] = BELOW_MOUNT
-PARTS["compat"] = PARTS["python"] = BELOW_MOUNT | {"mount"}
+PARTS["compat"] = PARTS["python"] = PARTS["c_abi"] = BELOW_MOUNT | {"mount"}
 # What the parts' host code, in src/, may include besides: `file`'s asks a store and a service.
 HOST_CODE = {"file": {"store", "service"}}
 # Folders of the root above the library: each may include all of it, and of each other these.
@@ -67,7 +67,7 @@ def upward(root: Path) -> list[str]:
         file.relative_to(root).as_posix()
         for folder in ("include/gpufs", "src", *ABOVE)
         for file in sorted((root / folder).rglob("*"))
-        if file.suffix in {".hpp", ".cpp", ".cu"}
+        if file.suffix in {".h", ".hpp", ".cpp", ".cu"}
     ]
     for file in files:
         part = part_of(file)

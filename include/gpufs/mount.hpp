@@ -3,6 +3,7 @@
 #pragma once
 #include <fcntl.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -20,7 +21,11 @@ namespace gpufs {
 // platform throws when its device is lost.
 class error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit error(const std::string& what, int number = EINVAL) : std::runtime_error(what), number_(number) {}
+  int number() const { return number_; }  // the errno that says it best
+
+ private:
+  int number_;
 };
 
 enum class store_kind {

@@ -341,7 +341,7 @@ void host_mount::prepare(const std::string& path, int flags) const {
       std::string text = "gpufs: cannot prepare '";
       text.append(path).append("': ").append(std::strerror(-failure));
       if (!why.empty()) text.append(": ").append(why);
-      throw error(text);
+      throw error(text, -failure);
     }
     again = !writes && !opened->info().settled;  // what is written in place is no version
     if (again) std::this_thread::sleep_for(std::chrono::milliseconds(25));

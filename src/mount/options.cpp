@@ -17,7 +17,7 @@ constexpr std::uint64_t staging_budget_nbytes = 256u << 20;
 
 }  // namespace
 
-void refuse(const std::string& what) { throw error("gpufs::mount: " + what); }
+void refuse(const std::string& what, int number) { throw error("gpufs::mount: " + what, number); }
 
 std::uint32_t frames_of(const mount_options& options) {
   const std::uint64_t n = options.cache_nbytes / options.page_nbytes;
@@ -66,7 +66,8 @@ std::shared_ptr<store::store> make_store(simt::platform& machine, const std::str
   if (root.find('\0') != std::string::npos) refuse("root has a NUL inside");
   std::error_code status;
   if (!std::filesystem::is_directory(root, status)) {
-    refuse("root '" + root + "' is not a directory" + (status ? ": " + status.message() : std::string()));
+    refuse("root '" + root + "' is not a directory" + (status ? ": " + status.message() : std::string()),
+           status ? status.value() : ENOTDIR);
   }
   const store::posix_options how{.writable = o.writable};
   switch (o.store) {

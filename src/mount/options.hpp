@@ -10,7 +10,7 @@
 namespace gpufs {
 
 // Throws gpufs::error.
-[[noreturn]] void refuse(const std::string& what);
+[[noreturn]] void refuse(const std::string& what, int number = EINVAL);
 
 mount_options filled_in(mount_options options, const simt::platform& machine);
 std::uint32_t frames_of(const mount_options& options);
