@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Does ptxas know how much stack each kernel needs? Reads what `nvcc -Xptxas -v` said, from the files that are named.
+Of kernels that are linked with relocatable code, what `-Xnvlink -v` said.
 
 Calls out of line go through pointers (simt/cold.hpp). ptxas takes each of them for a call of any function whose address
 is taken and that has such parameters. Where that leads back to the caller, it does not add stacks up, and the kernel
@@ -19,6 +20,9 @@ ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 FUNCTION = re.compile(r"Function properties for (\S+)")
 FRAME = re.compile(r"(\d+) bytes stack frame")
 CUMULATIVE = re.compile(r"Used \d+ registers(?:.*?(\d+) bytes cumulative stack size)?")
+FILE = re.compile(r"ptxas info +: \d+ bytes gmem")
+LINKED = re.compile(r"nvlink info +: Function properties for '([^']+)'")
+LINKED_STACK = re.compile(r"nvlink info +: used \d+ registers.*?(\d+) stack")
 
 
 @dataclass
@@ -31,19 +35,30 @@ class Kernel:
 
 def kernels_in(lines: Iterable[str]) -> list[Kernel]:
     kernels: list[Kernel] = []
+    library = Kernel("")  # functions that are compiled without a kernel: whatever is linked may call them
+    current = library
     function = ""
     for line in lines:
         if found := ENTRY.search(line):
-            kernels.append(Kernel(found[1]))
+            current = Kernel(found[1])
+            kernels.append(current)
+        elif FILE.search(line):
+            current = library
+        elif found := LINKED.search(line):  # ptxas, which may have named it before, did not know what it calls
+            current = next((kernel for kernel in kernels if kernel.name == found[1]), Kernel(found[1]))
+            if current not in kernels:
+                kernels.append(current)
+            if library.largest > current.largest:
+                current.largest, current.function = library.largest, library.function
+        elif found := LINKED_STACK.search(line):
+            current.cumulative = int(found[1])
         elif found := FUNCTION.search(line):
             function = found[1]
-        elif not kernels:
-            continue
         elif found := FRAME.search(line):
-            if int(found[1]) > kernels[-1].largest:
-                kernels[-1].largest, kernels[-1].function = int(found[1]), function
+            if int(found[1]) > current.largest:
+                current.largest, current.function = int(found[1]), function
         elif found := CUMULATIVE.search(line):
-            kernels[-1].cumulative = int(found[1] or 0)
+            current.cumulative = int(found[1] or 0)
     return kernels
 
 

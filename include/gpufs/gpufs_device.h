@@ -57,15 +57,36 @@ enum {
   GPUFS_ADVICE_DONTNEED = 4
 };
 
+// Where the bytes of an open file come from (docs/design/sources.md).
+enum {
+  GPUFS_SOURCE_NIL = 0,
+  GPUFS_SOURCE_PULL = 1,
+  GPUFS_SOURCE_STAGED = 2,
+  GPUFS_SOURCE_WINDOWS = 3,
+  GPUFS_SOURCE_MEM = 4,
+  GPUFS_SOURCE_LIVE = 5,
+  GPUFS_SOURCE_ZERO = 6
+};
+
+// Of an open file.
 typedef struct {
   int64_t nbytes;
   uint64_t inode;
   uint64_t mtime_ns;
   uint32_t mode;      // st_mode
   uint32_t cache_id;  // names this version of the file within the mount
-  uint32_t source;    // where its bytes come from: gpufs/source/kind.hpp
+  uint32_t source;    // GPUFS_SOURCE_*
   uint32_t reserved;
 } gpufs_status;
+
+// Of a path.
+typedef struct {
+  int64_t nbytes;
+  uint64_t inode;
+  uint64_t mtime_ns;
+  uint32_t mode;  // st_mode
+  uint32_t reserved;
+} gpufs_path_status;
 
 // A page mapped for reading; each thread has its own. `inside` is gpufs's.
 typedef struct {

@@ -22,3 +22,53 @@ GPUFS_VERB(int32_t, close, (gpufs_mount fs, gpufs_file file), (fs, file))
 // gpufs/file/file.hpp. Bytes read, or a negative errno.
 GPUFS_VERB(int64_t, pread, (gpufs_mount fs, gpufs_file file, void* dst, uint64_t nbytes, int64_t offset),
            (fs, file, dst, nbytes, offset))
+
+// 0 or a negative errno; *status is each thread's own.
+GPUFS_VERB(int32_t, fstat, (gpufs_mount fs, gpufs_file file, gpufs_status* status), (fs, file, status))
+
+// 0 or a negative errno, and then page->data is null. *page is each thread's own; it stays mapped until unmap_page, by a copy of
+// it.
+GPUFS_VERB(int32_t, map_page, (gpufs_mount fs, gpufs_file file, int64_t offset, gpufs_page* page), (fs, file, offset, page))
+GPUFS_VERB(int32_t, unmap_page, (gpufs_page * page), (page))
+
+// gpufs/file/write.hpp. Bytes written; the offset where they lie; `how` is one of GPUFS_SYNC_*, else -EINVAL.
+GPUFS_VERB(int64_t, pwrite, (gpufs_mount fs, gpufs_file file, const void* src, uint64_t nbytes, int64_t offset),
+           (fs, file, src, nbytes, offset))
+GPUFS_VERB(int64_t, append, (gpufs_mount fs, gpufs_file file, const void* src, uint64_t nbytes), (fs, file, src, nbytes))
+GPUFS_VERB(int32_t, fsync, (gpufs_mount fs, gpufs_file file, int32_t how), (fs, file, how))
+GPUFS_VERB(int32_t, ftruncate, (gpufs_mount fs, gpufs_file file, int64_t nbytes), (fs, file, nbytes))
+
+// gpufs/file/map_to_write.hpp. As map_page, with stores; unmap_writable_page is C++'s unmap_page of it.
+GPUFS_VERB(int32_t, map_page_to_write, (gpufs_mount fs, gpufs_file file, int64_t offset, gpufs_writable_page* page),
+           (fs, file, offset, page))
+GPUFS_VERB(int32_t, msync, (gpufs_writable_page * page, int32_t how), (page, how))
+GPUFS_VERB(int32_t, unmap_writable_page, (gpufs_writable_page * page), (page))
+
+// gpufs/file/prefetch.hpp. `advice` is one of GPUFS_ADVICE_*. read_async gives 0, or -EPROTO or -EFAULT (no `pending`); what else
+// is wrong, wait tells. ready gives 1 or 0. *pending is each thread's own.
+GPUFS_VERB(int32_t, prefetch, (gpufs_mount fs, gpufs_file file, int64_t offset, uint64_t nbytes), (fs, file, offset, nbytes))
+GPUFS_VERB(int32_t, advise, (gpufs_mount fs, gpufs_file file, int64_t offset, uint64_t nbytes, int32_t advice),
+           (fs, file, offset, nbytes, advice))
+GPUFS_VERB(int32_t, read_async,
+           (gpufs_mount fs, gpufs_file file, void* dst, uint64_t nbytes, int64_t offset, gpufs_pending_read* pending),
+           (fs, file, dst, nbytes, offset, pending))
+GPUFS_VERB(int32_t, ready, (const gpufs_pending_read* pending), (pending))
+GPUFS_VERB(int64_t, wait, (const gpufs_pending_read* pending), (pending))
+
+// gpufs/file/paths.hpp. *status and *position are each thread's own; *position is 0 at first.
+GPUFS_VERB(int32_t, unlink, (gpufs_mount fs, const char* path), (fs, path))
+GPUFS_VERB(int32_t, rmdir, (gpufs_mount fs, const char* path), (fs, path))
+GPUFS_VERB(int32_t, rename, (gpufs_mount fs, const char* from, const char* to), (fs, from, to))
+GPUFS_VERB(int32_t, mkdir, (gpufs_mount fs, const char* path, uint32_t mode), (fs, path, mode))
+GPUFS_VERB(int32_t, stat, (gpufs_mount fs, const char* path, gpufs_path_status* status), (fs, path, status))
+GPUFS_VERB(int64_t, read_directory, (gpufs_mount fs, const char* path, void* out, uint32_t nbytes, int64_t* position),
+           (fs, path, out, nbytes, position))
+
+// gpufs/file/open_all.hpp. The first two give 1 where all are open, or all closes gave 0, else 0: then `files`, or `results`, say
+// which not; or -EPROTO. file_names gives how many there are, and puts pointers into `entries` to their names in `names`.
+GPUFS_VERB(int32_t, open_all,
+           (gpufs_mount fs, const char* directory, const char* const* names, uint32_t n, int32_t flags, gpufs_file* files),
+           (fs, directory, names, n, flags, files))
+GPUFS_VERB(int32_t, close_all, (gpufs_mount fs, const gpufs_file* files, uint32_t n, int32_t* results), (fs, files, n, results))
+GPUFS_VERB(uint32_t, file_names, (const void* entries, int64_t nbytes, const char** names, uint32_t most),
+           (entries, nbytes, names, most))

@@ -64,10 +64,13 @@ bool set_to(mount_options& options, std::uint64_t value) {
     return static_cast<std::uint64_t>(to) == value;
   }
 }
+template <auto Member>
+constexpr option option_of(std::string_view name) {
+  return {name, set_to<Member>};
+}
 // All but custom_store, which is no number.
 constexpr option options_by_name[] = {
-#define GPUFS_OPTION(name) \
-  option { #name, set_to < &mount_options::name> }
+#define GPUFS_OPTION(name) option_of<&mount_options::name>(#name)
     GPUFS_OPTION(cache_nbytes),
     GPUFS_OPTION(page_nbytes),
     GPUFS_OPTION(store),

@@ -1,10 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of gpufs/gpufs_device.h. g++ compiles this for the CPU machine, nvcc for CUDA as relocatable device code.
+#include <cstddef>
+#include <cstring>
 #include <type_traits>
 
+#include "gpufs/file/map_to_write.hpp"
 #include "gpufs/file/open_all.hpp"
+#include "gpufs/file/prefetch.hpp"
 #include "gpufs/gpufs_device.h"
 #include "handles.hpp"
+
+// What C sees is what C++ has.
+static_assert(sizeof(gpufs_mount) == 8 && sizeof(gpufs_file) == sizeof(gpufs::file_number));
+static_assert(GPUFS_O_RDONLY == O_RDONLY && GPUFS_O_WRONLY == O_WRONLY && GPUFS_O_RDWR == O_RDWR && GPUFS_O_CREAT == O_CREAT);
+static_assert(GPUFS_O_EXCL == O_EXCL && GPUFS_O_TRUNC == O_TRUNC && GPUFS_O_APPEND == O_APPEND);
+static_assert(GPUFS_O_WRITE_ONCE == gpufs::names::open_write_once);
+static_assert(GPUFS_SYNC_PAGE_CACHE == static_cast<int>(gpufs::durability::page_cache));
+static_assert(GPUFS_SYNC_DATA == static_cast<int>(gpufs::durability::data));
+static_assert(GPUFS_SYNC_STABLE == static_cast<int>(gpufs::durability::stable));
+static_assert(GPUFS_ADVICE_NORMAL == static_cast<int>(gpufs::advice::normal));
+static_assert(GPUFS_ADVICE_RANDOM == static_cast<int>(gpufs::advice::random));
+static_assert(GPUFS_ADVICE_SEQUENTIAL == static_cast<int>(gpufs::advice::sequential));
+static_assert(GPUFS_ADVICE_WILLNEED == static_cast<int>(gpufs::advice::willneed));
+static_assert(GPUFS_ADVICE_DONTNEED == static_cast<int>(gpufs::advice::dontneed));
+#define GPUFS_SAME_SOURCE(c, cpp) GPUFS_SOURCE_##c == static_cast<int>(gpufs::source_kind::cpp)
+static_assert(GPUFS_SAME_SOURCE(NIL, nil) && GPUFS_SAME_SOURCE(PULL, pull) && GPUFS_SAME_SOURCE(STAGED, staged));
+static_assert(GPUFS_SAME_SOURCE(WINDOWS, windows) && GPUFS_SAME_SOURCE(MEM, mem) && GPUFS_SAME_SOURCE(LIVE, live));
+static_assert(GPUFS_SAME_SOURCE(ZERO, zero) && gpufs::source::count == 7);
+static_assert(sizeof(gpufs_status) == 40 && offsetof(gpufs_status, nbytes) == 0 && offsetof(gpufs_status, inode) == 8);
+static_assert(offsetof(gpufs_status, mtime_ns) == 16 && offsetof(gpufs_status, mode) == 24 &&
+              offsetof(gpufs_status, cache_id) == 28);
+static_assert(offsetof(gpufs_status, source) == 32);
+static_assert(sizeof(gpufs_path_status) == 32 && offsetof(gpufs_path_status, inode) == 8);
+static_assert(offsetof(gpufs_path_status, mtime_ns) == 16 && offsetof(gpufs_path_status, mode) == 24);
+static_assert(sizeof(gpufs_page) == 48 && offsetof(gpufs_page, data) == 0 && offsetof(gpufs_page, nbytes) == 8);
+static_assert(offsetof(gpufs_page, inside) == 16 && sizeof(gpufs::page) <= sizeof(gpufs_page::inside));
+static_assert(sizeof(gpufs_writable_page) == 48 && offsetof(gpufs_writable_page, data) == 0);
+static_assert(offsetof(gpufs_writable_page, nbytes) == 8 && offsetof(gpufs_writable_page, inside) == 16);
+static_assert(sizeof(gpufs::writable_page) <= sizeof(gpufs_writable_page::inside));
+static_assert(sizeof(gpufs_pending_read) == 48 && sizeof(gpufs::pending_read) <= sizeof(gpufs_pending_read::inside));
+static_assert(sizeof(gpufs_directory_entry) == sizeof(gpufs::directory_entry));
+#define GPUFS_SAME_PLACE(member) offsetof(gpufs_directory_entry, member) == offsetof(gpufs::directory_entry, member)
+static_assert(GPUFS_SAME_PLACE(inode) && GPUFS_SAME_PLACE(file_nbytes) && GPUFS_SAME_PLACE(mtime_ns));
+static_assert(GPUFS_SAME_PLACE(mode) && GPUFS_SAME_PLACE(entry_nbytes) && GPUFS_SAME_PLACE(name_nbytes));
 
 namespace gpufs::c_abi {
 inline namespace GPUFS_MACHINE {
@@ -26,6 +64,41 @@ GPUFS_DEVICE auto with(gpufs_mount fs, Then then) -> decltype(then(mount_ref()))
 template <class Then>
 GPUFS_DEVICE auto with(gpufs_mount fs, gpufs_file number, Then then) -> decltype(then(file())) {
   return with(fs, [&](const mount_ref& mount) { return then(file(mount, file_number{number})); });
+}
+
+// A C++ object in the words of a C struct.
+template <class Object, std::size_t N>
+GPUFS_DEVICE void keep(std::uint64_t (&inside)[N], const Object& object) {
+  static_assert(std::is_trivially_copyable_v<Object> && sizeof(Object) <= sizeof inside);
+  std::memcpy(inside, &object, sizeof object);
+}
+template <class Object, std::size_t N>
+GPUFS_DEVICE Object kept(const std::uint64_t (&inside)[N]) {
+  Object object;
+  std::memcpy(&object, inside, sizeof object);
+  return object;
+}
+
+// Gives out a page that was mapped, or what map_page could not.
+template <class CPage, class Page>
+GPUFS_DEVICE std::int32_t give_page(CPage* out, const Page& mapped) {
+  *out = {};
+  keep(out->inside, mapped);
+  if (mapped.error() != 0) return mapped.error();
+  out->data = mapped.data();
+  out->nbytes = mapped.nbytes();
+  return 0;
+}
+
+// Calls then(page) with the C++ page of a C one, and keeps what it has become.
+template <class Page, class CPage, class Then>
+GPUFS_DEVICE std::int32_t with_page(CPage* of, Then then) {
+  if (of == nullptr) return -EFAULT;
+  if (of->data == nullptr) return -EINVAL;  // not mapped, or not any more
+  auto page = kept<Page>(of->inside);
+  const int error = then(page);
+  keep(of->inside, page);
+  return error;
 }
 
 template <class Group>
@@ -54,6 +127,157 @@ template <class Group>
 GPUFS_DEVICE std::int64_t pread(Group group, gpufs_mount fs, gpufs_file opened, void* dst, std::uint64_t nbytes,
                                 std::int64_t offset) {
   return with(fs, opened, [&](const file& f) { return gpufs::pread(group, f, dst, nbytes, offset); });
+}
+
+template <class Group>
+GPUFS_DEVICE std::int32_t fstat(Group group, gpufs_mount fs, gpufs_file opened, gpufs_status* out) {
+  return with(fs, opened, [&](const file& f) {
+    file_status status{};
+    const int error = gpufs::fstat(group, f, out == nullptr ? nullptr : &status);
+    if (error != 0) return error;
+    *out = {
+        status.nbytes, status.inode, status.mtime_ns, status.mode, status.cache_id, static_cast<std::uint32_t>(status.source), 0};
+    return 0;
+  });
+}
+
+template <class Group>
+GPUFS_DEVICE std::int32_t map_page(Group group, gpufs_mount fs, gpufs_file opened, std::int64_t offset, gpufs_page* out) {
+  if (out == nullptr) return -EFAULT;
+  *out = {};
+  return with(fs, opened, [&](const file& f) { return give_page(out, gpufs::map_page(group, f, offset)); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t unmap_page(Group group, gpufs_page* mapped) {
+  const std::int32_t error = with_page<page>(mapped, [&](page& p) { return gpufs::unmap_page(group, p); });
+  if (mapped != nullptr) mapped->data = nullptr;
+  return error;
+}
+
+template <class Group>
+GPUFS_DEVICE std::int64_t pwrite(Group group, gpufs_mount fs, gpufs_file opened, const void* src, std::uint64_t nbytes,
+                                 std::int64_t offset) {
+  return with(fs, opened, [&](const file& f) { return gpufs::pwrite(group, f, src, nbytes, offset); });
+}
+template <class Group>
+GPUFS_DEVICE std::int64_t append(Group group, gpufs_mount fs, gpufs_file opened, const void* src, std::uint64_t nbytes) {
+  return with(fs, opened, [&](const file& f) { return gpufs::append(group, f, src, nbytes); });
+}
+
+GPUFS_DEVICE bool is_durability(std::int32_t how) { return how >= GPUFS_SYNC_PAGE_CACHE && how <= GPUFS_SYNC_STABLE; }
+template <class Group>
+GPUFS_DEVICE std::int32_t fsync(Group group, gpufs_mount fs, gpufs_file opened, std::int32_t how) {
+  if (!is_durability(how)) return -EINVAL;
+  return with(fs, opened, [&](const file& f) { return gpufs::fsync(group, f, static_cast<durability>(how)); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t ftruncate(Group group, gpufs_mount fs, gpufs_file opened, std::int64_t nbytes) {
+  return with(fs, opened, [&](const file& f) { return gpufs::ftruncate(group, f, nbytes); });
+}
+
+template <class Group>
+GPUFS_DEVICE std::int32_t map_page_to_write(Group group, gpufs_mount fs, gpufs_file opened, std::int64_t offset,
+                                            gpufs_writable_page* out) {
+  if (out == nullptr) return -EFAULT;
+  *out = {};
+  return with(fs, opened, [&](const file& f) { return give_page(out, gpufs::map_page_to_write(group, f, offset)); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t msync(Group group, gpufs_writable_page* mapped, std::int32_t how) {
+  if (!is_durability(how)) return -EINVAL;
+  return with_page<writable_page>(mapped, [&](writable_page& p) { return gpufs::msync(group, p, static_cast<durability>(how)); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t unmap_writable_page(Group group, gpufs_writable_page* mapped) {
+  const std::int32_t error = with_page<writable_page>(mapped, [&](writable_page& p) { return gpufs::unmap_page(group, p); });
+  if (mapped != nullptr) mapped->data = nullptr;
+  return error;
+}
+
+template <class Group>
+GPUFS_DEVICE std::int32_t prefetch(Group group, gpufs_mount fs, gpufs_file opened, std::int64_t offset, std::uint64_t nbytes) {
+  return with(fs, opened, [&](const file& f) { return gpufs::prefetch(group, f, offset, nbytes); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t advise(Group group, gpufs_mount fs, gpufs_file opened, std::int64_t offset, std::uint64_t nbytes,
+                                 std::int32_t what) {
+  return with(fs, opened, [&](const file& f) { return gpufs::advise(group, f, offset, nbytes, static_cast<advice>(what)); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t read_async(Group group, gpufs_mount fs, gpufs_file opened, void* dst, std::uint64_t nbytes,
+                                     std::int64_t offset, gpufs_pending_read* pending) {
+  if (pending == nullptr) return -EFAULT;
+  keep(pending->inside, pending_read{});  // its file is none
+  return with(fs, opened, [&](const file& f) {
+    keep(pending->inside, gpufs::read_async(group, f, dst, nbytes, offset));
+    return 0;
+  });
+}
+// Of zeros, that is of no read that was begun, it becomes one of no file.
+GPUFS_DEVICE pending_read read_of(const gpufs_pending_read& pending) {
+  const auto begun = kept<pending_read>(pending.inside);
+  return begun.from.error() == 0 && begun.from.entry() == nullptr ? pending_read{} : begun;
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t ready(Group group, const gpufs_pending_read* pending) {
+  if (pending == nullptr) return -EFAULT;
+  return gpufs::ready(group, read_of(*pending)) ? 1 : 0;
+}
+template <class Group>
+GPUFS_DEVICE std::int64_t wait(Group group, const gpufs_pending_read* pending) {
+  if (pending == nullptr) return -EFAULT;
+  return gpufs::wait(group, read_of(*pending));
+}
+
+template <class Group>
+GPUFS_DEVICE std::int32_t unlink(Group group, gpufs_mount fs, const char* path) {
+  return with(fs, [&](const mount_ref& mount) { return gpufs::unlink(group, mount, path); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t rmdir(Group group, gpufs_mount fs, const char* path) {
+  return with(fs, [&](const mount_ref& mount) { return gpufs::rmdir(group, mount, path); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t rename(Group group, gpufs_mount fs, const char* from, const char* to) {
+  return with(fs, [&](const mount_ref& mount) { return gpufs::rename(group, mount, from, to); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t mkdir(Group group, gpufs_mount fs, const char* path, std::uint32_t mode) {
+  return with(fs, [&](const mount_ref& mount) { return gpufs::mkdir(group, mount, path, mode); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t stat(Group group, gpufs_mount fs, const char* path, gpufs_path_status* out) {
+  return with(fs, [&](const mount_ref& mount) {
+    path_status status{};
+    const int error = gpufs::stat(group, mount, path, out == nullptr ? nullptr : &status);
+    if (error != 0) return error;
+    *out = {status.nbytes, status.inode, status.mtime_ns, status.mode, 0};
+    return 0;
+  });
+}
+template <class Group>
+GPUFS_DEVICE std::int64_t read_directory(Group group, gpufs_mount fs, const char* path, void* out, std::uint32_t nbytes,
+                                         std::int64_t* position) {
+  return with(fs, [&](const mount_ref& mount) { return gpufs::read_directory(group, mount, path, out, nbytes, position); });
+}
+
+template <class Group>
+GPUFS_DEVICE std::int32_t open_all(Group group, gpufs_mount fs, const char* directory, const char* const* names, std::uint32_t n,
+                                   std::int32_t flags, gpufs_file* files) {
+  return with(fs, [&](const mount_ref& mount) {
+    return gpufs::open_all(group, mount, directory, names, n, flags, reinterpret_cast<file_number*>(files)) ? 1 : 0;
+  });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t close_all(Group group, gpufs_mount fs, const gpufs_file* files, std::uint32_t n, std::int32_t* results) {
+  return with(fs, [&](const mount_ref& mount) {
+    return gpufs::close_all(group, mount, reinterpret_cast<const file_number*>(files), n, results) ? 1 : 0;
+  });
+}
+template <class Group>
+GPUFS_DEVICE std::uint32_t file_names(Group group, const void* entries, std::int64_t nbytes, const char** names,
+                                      std::uint32_t most) {
+  return gpufs::file_names(group, entries, nbytes, names, most);
 }
 
 GPUFS_DEVICE std::int32_t device_abi_version() { return GPUFS_C_ABI_VERSION; }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpufs as C programs use it: a mount by gpufs.h, kernels of threads, warps and blocks by gpufs_device.h, and their bytes against
 // what POSIX calls see. gcc compiles this for the CPU machine; c_abi_test.cu includes it for CUDA.
+#ifndef _DEFAULT_SOURCE  // g++ has it
 #define _DEFAULT_SOURCE
+#endif
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +48,7 @@ static void write_input(void) {
 typedef void (*kernel_of_jobs)(struct group_job* jobs);
 static int machine(void);
 static void launch(kernel_of_jobs kernel, struct group_job* jobs, unsigned grid, unsigned block);
+static void check_launches(void);
 
 #ifndef __CUDACC__
 static int machine(void) { return GPUFS_CPU_MACHINE; }
@@ -61,32 +64,103 @@ static void launch(kernel_of_jobs kernel, struct group_job* jobs, unsigned grid,
   struct launched what = {kernel, jobs};
   check(gpufs_launch_cpu(run_launched, &what, grid, block) == 0, "gpufs_launch_cpu");
 }
+static void wait_for_others(void* argument) {
+  (void)argument;
+  if (gpufs_rank_block() != 5) gpufs_sync_warp();
+}
+static void check_launches(void) {
+  check(gpufs_launch_cpu(wait_for_others, NULL, 1, 31) == -EINVAL, "a geometry that is refused");
+  check(gpufs_launch_cpu(wait_for_others, NULL, 1, 32) == -ECANCELED, "a warp of which one thread does not come");
+  check(strstr(gpufs_last_error(), "lane 5") != NULL, "the thread's name in the error");
+}
 #endif
+
+static void prepare(struct group_job* job, gpufs_host_mount* mount, const char* kind, int i) {
+  job->fs = gpufs_mount_handle(mount);
+  snprintf(job->draft, PATH_NBYTES, "draft-%s-%d", kind, i);
+  snprintf(job->folder, PATH_NBYTES, "folder-%s-%d", kind, i);
+  snprintf(job->output, PATH_NBYTES, "folder-%s-%d/output", kind, i);
+  snprintf(job->many, PATH_NBYTES, "many-%s-%d", kind, i);
+  check(mkdir(path_of(job->many), 0700) == 0, "mkdir");
+  for (int file = 0; file < MANY; ++file) {
+    char name[2 * PATH_NBYTES];
+    snprintf(name, sizeof name, "%s/file%d", job->many, file);
+    write_file(name, "0123456789", (size_t)file);
+  }
+}
+
+static void check_output(const char* name) {
+  unsigned char bytes[WRITTEN_NBYTES + 1];
+  const int fd = open(path_of(name), O_RDONLY);
+  check(fd >= 0 && read(fd, bytes, sizeof bytes) == WRITTEN_NBYTES && close(fd) == 0, "the size of what was written");
+  for (uint32_t at = 0; at < WRITTEN_NBYTES; ++at) {
+    const int was_mapped = at >= MAPPED_OFFSET && at < MAPPED_OFFSET + MAPPED_NBYTES;
+    check(bytes[at] == (was_mapped ? mapped_byte(at - MAPPED_OFFSET) : written_byte(at)), "bytes written");
+  }
+}
 
 static void run(gpufs_host_mount* mount, const char* kind, kernel_of_jobs kernel, int ngroups, unsigned grid, unsigned block) {
   struct group_job* const jobs = (struct group_job*)calloc(MAX_GROUPS, sizeof *jobs);
-  for (int i = 0; i < ngroups; ++i) jobs[i].fs = gpufs_mount_handle(mount);
+  for (int i = 0; i < ngroups; ++i) prepare(&jobs[i], mount, kind, i);
   launch(kernel, jobs, grid, block);
   for (int i = 0; i < ngroups; ++i) {
     const struct group_job* const job = &jobs[i];
     if (job->failed_line != 0) fprintf(stderr, "%s %d: steps.h:%ld: %ld\n", kind, i, (long)job->failed_line, (long)job->got);
     check(job->failed_line == 0 && job->done == 1, kind);
     for (long at = 0; at < READ_NBYTES; ++at) check(job->read[at] == input_byte(READ_OFFSET + at), "bytes read");
-    for (long at = 0; at < 10; ++at) check(job->tail[at] == input_byte(INPUT_NBYTES - 10 + at), "bytes at the end of the file");
+    for (long at = 0; at < LATE_NBYTES; ++at) check(job->late[at] == input_byte(LATE_OFFSET + at), "bytes read by read_async");
+    check_output(job->output);
+    check(access(path_of(job->many), F_OK) != 0, "a removed directory");
+    check(unlink(path_of(job->output)) == 0 && rmdir(path_of(job->folder)) == 0, "cleaning up");
   }
   free(jobs);
+}
+
+static uint64_t counter(const gpufs_host_mount* mount, const char* name) {
+  gpufs_value wanted[] = {{name, ~(uint64_t)0}, {NULL, 0}};
+  check(gpufs_mount_counters(mount, wanted) == 0, name);
+  return wanted[0].value;
+}
+
+// What the host's calls refuse, and how they say it.
+static void make_mistakes(void) {
+  gpufs_host_mount* mount = NULL;
+  const gpufs_value unknown[] = {{"cache_bytes", 1}, {NULL, 0}};
+  check(gpufs_mount_create(root, machine(), unknown, &mount) == -EINVAL && mount == NULL, "an unknown option");
+  check(strstr(gpufs_last_error(), "cache_bytes") != NULL, "the option's name in the error");
+  const gpufs_value too_much[] = {{"page_nbytes", (uint64_t)1 << 32}, {NULL, 0}};
+  check(gpufs_mount_create(root, machine(), too_much, &mount) == -EINVAL, "an option that does not fit");
+  const gpufs_value odd[] = {{"page_nbytes", 5000}, {NULL, 0}};
+  check(gpufs_mount_create(root, machine(), odd, &mount) == -EINVAL, "an option that is refused");
+  check(gpufs_mount_create(path_of("nowhere"), machine(), NULL, &mount) == -ENOENT, "no such root");
+  check(gpufs_mount_create(path_of("input"), machine(), NULL, &mount) == -ENOTDIR, "a file for a root");
+  check(gpufs_mount_create(NULL, machine(), NULL, &mount) == -EFAULT, "no root");
+  check(gpufs_mount_create(root, 99, NULL, &mount) == -ENODEV, "no such machine");
+  gpufs_mount_destroy(NULL);
 }
 
 int main(void) {
   check(mkdtemp(root) != NULL, "mkdtemp");
   write_input();
+  check(gpufs_abi_version() == GPUFS_C_ABI_VERSION, "the version");
+  make_mistakes();
   gpufs_host_mount* mount = NULL;
   const gpufs_value options[] = {{"cache_nbytes", 4 << 20}, {"writable", 1}, {NULL, 0}};
   check(gpufs_mount_create(root, machine(), options, &mount) == 0, "gpufs_mount_create");
   run(mount, "thread", by_threads, 32, 1, 32);
   run(mount, "warp", by_warps, 4, 1, 128);
   run(mount, "block", by_blocks, 2, 2, 64);
+
+  check(gpufs_mount_prepare(mount, "input", O_RDONLY) == 0, "gpufs_mount_prepare");
+  check(gpufs_mount_prepare(mount, "nothing", O_RDONLY) == -ENOENT, "gpufs_mount_prepare of nothing");
+  check(gpufs_mount_sync(mount) == 0, "gpufs_mount_sync");
+  check(counter(mount, "bytes_read") > 0 && counter(mount, "bytes_written") > 0, "counters");
+  check(counter(mount, "pins") == 0 && counter(mount, "unwritten_pages") == 0, "nothing is left");
+  gpufs_value no_counter[] = {{"no_counter", 0}, {NULL, 0}};
+  check(gpufs_mount_counters(mount, no_counter) == -EINVAL, "an unknown counter");
   gpufs_mount_destroy(mount);
+  check_launches();
+  check(unlink(path_of("input")) == 0 && rmdir(root) == 0, "cleaning up");
   printf("ok\n");
   return 0;
 }

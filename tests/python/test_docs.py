@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "bench"
 FOLDERS = (".ci", "apps", "bench", "cmake", "docs", "examples", "include", "python", "research", "src", "tests")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *(file for name in FOLDERS for file in sorted((ROOT / name).rglob("*.md")))]
-SUFFIXES = {".md", ".in", ".hpp", ".cpp", ".cu", ".py", ".pyi", ".pml", ".sh", ".cmake", ".txt"}
+SUFFIXES = {".md", ".in", ".h", ".hpp", ".c", ".cpp", ".cu", ".py", ".pyi", ".pml", ".sh", ".cmake", ".txt"}
 
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^()\s]+)\)")

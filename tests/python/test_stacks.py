@@ -27,6 +27,21 @@ ptxas info    : Function properties for plain
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 8 registers, used 0 barriers
 """
+# Functions in an object of their own, and a kernel that nvlink links with them.
+LIBRARY = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Function properties for verb
+    344 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+"""
+LINKED = """\
+ptxas info    : 4 bytes gmem
+ptxas info    : Compiling entry function 'caller' for 'sm_90'
+ptxas info    : Function properties for caller
+    16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 42 registers, used 0 barriers
+nvlink info    : Function properties for 'caller':
+nvlink info    : used 64 registers, used 1 barriers, 360 stack, 64 bytes smem, 536 bytes cmem[0], 0 bytes lmem
+"""
 
 
 @pytest.mark.parametrize(
@@ -38,6 +53,9 @@ ptxas info    : Used 8 registers, used 0 barriers
         (UNKNOWN, 1),
         (OWN_ALONE, 1),
         (WITHOUT_CALLS + UNKNOWN + KNOWN, 1),
+        (WITHOUT_CALLS + LIBRARY + LINKED, 0),
+        (LIBRARY + LINKED.replace("360 stack", "16 stack"), 1),
+        (LINKED[: LINKED.index("nvlink")], 1),
     ],
 )
 def test_finds_kernels_whose_stack_is_not_added_up(
