@@ -137,7 +137,7 @@ static_assert(std::is_trivially_copyable_v<aes_ctr_ref> && sizeof(aes_ctr_ref) <
 class aes_ctr : public host_aes_ctr {
  public:
   aes_ctr(gpufs::host_mount& fs, std::span<const std::byte> key, std::span<const std::byte, 16> counter)
-      : host_aes_ctr(gpufs::simt::this_platform(), fs, key, counter) {}
+      : host_aes_ctr(fs.device(), fs, key, counter) {}
 
   // Valid while this lives or what it was moved to. Throws gpufs::error when this was moved from.
   aes_ctr_ref ref() const { return {keys(), view()}; }

@@ -29,8 +29,11 @@ class forwarding_platform : public simt::platform {
   void zero_device(void* dst, std::size_t nbytes) override { real_.zero_device(dst, nbytes); }
   std::string_view name() const override { return real_.name(); }
   bool is_cuda() const override { return real_.is_cuda(); }
+  int index() const override { return real_.index(); }
   std::size_t memory_nbytes() const override { return real_.memory_nbytes(); }
+  std::size_t free_nbytes() const override { return real_.free_nbytes(); }
   std::string describe() const override { return real_.describe(); }
+  int exchange_current(int index) noexcept override { return real_.exchange_current(index); }
 
  protected:
   simt::platform& real_;

@@ -13,14 +13,24 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// Owner of a mount for the machine this translation unit is compiled for. Move-only. Throws gpufs::error; std::runtime_error where
-// there is no such machine (no GPU, no driver).
+// Owner of a mount for the machine this translation unit is compiled for. Move-only. Throws gpufs::error, also for a device that
+// there is not; std::runtime_error where there is no such machine (no GPU, no driver).
 class mount : public host_mount {
  public:
-  explicit mount(const std::string& root, const mount_options& options = {}) : host_mount(simt::this_platform(), root, options) {}
+  explicit mount(const std::string& root, const mount_options& options = {}) : host_mount(device_of(options), root, options) {}
 
   // What kernels get, by value; valid while the mount lives.
   mount_ref ref() const { return mount_ref(resident()); }
+
+ private:
+  static simt::platform& device_of(const mount_options& options) {
+    if (options.device == current_device) return simt::this_platform();
+    try {
+      return simt::device(options.device);
+    } catch (const std::out_of_range& why) {
+      throw error(std::string("gpufs::mount: ") + why.what());
+    }
+  }
 };
 
 }  // namespace GPUFS_MACHINE

@@ -49,21 +49,22 @@ struct close_for_host {
 }  // namespace detail
 
 // An open file of a mount, which kernels get as `ref()`; closed when this ends. It is opened as by a kernel, of one warp, that is
-// launched for that: who opens the path in a kernel shares it, and its errors are those of gpufs::open. So does closing: what
-// kernels have written is then in the file's host page cache. Neither waits for other kernels that run, but for room on the device
-// beside them. Move-only. The mount, and kernels that use the file, must end after, and before it. In a child of fork() its end
-// does nothing, as the mount's: the file is the parent's.
+// launched on the mount's device for that: who opens the path in a kernel shares it, and its errors are those of gpufs::open. So
+// does closing: what kernels have written is then in the file's host page cache. Neither waits for other kernels that run, but for
+// room on the device beside them. Move-only. The mount, and kernels that use the file, must end after, and before it. In a child of
+// fork() its end does nothing, as the mount's: the file is the parent's.
 template <class File>  // gpufs::file; a template, so that a program without one compiles no kernel
 class basic_host_file {
  public:
   // Throws std::system_error with open's errno, or EINVAL for a path with a NUL in it; simt::launch_error.
   template <class Fs>  // gpufs::mount
-  basic_host_file(const Fs& fs, const std::string& path, int flags = O_RDONLY) : path_(path), process_(::getpid()) {
+  basic_host_file(const Fs& fs, const std::string& path, int flags = O_RDONLY)
+      : device_(&fs.device()), path_(path), process_(::getpid()) {
     detail::open_for_host<File> kernel{fs.ref(), flags, nullptr, {}};
     if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
     if (path.size() >= sizeof kernel.path) fail(ENAMETOOLONG, "open");
     std::memcpy(kernel.path, path.c_str(), path.size() + 1);
-    const File opened = answer_of(kernel, &detail::open_for_host<File>::opened);
+    const File opened = answer_of(*device_, kernel, &detail::open_for_host<File>::opened);
     if (opened.error() != 0) fail(-opened.error(), "open");
     file_ = opened;
   }
@@ -74,9 +75,11 @@ class basic_host_file {
       std::fprintf(stderr, "gpufs: %s\n", error.what());
     }
   }
-  basic_host_file(basic_host_file&& from) noexcept : file_(from.release()), path_(std::move(from.path_)), process_(from.process_) {}
+  basic_host_file(basic_host_file&& from) noexcept
+      : file_(from.release()), device_(from.device_), path_(std::move(from.path_)), process_(from.process_) {}
   basic_host_file& operator=(basic_host_file&& from) noexcept {
     std::swap(file_, from.file_);
+    std::swap(device_, from.device_);
     std::swap(path_, from.path_);
     std::swap(process_, from.process_);
     return *this;
@@ -90,7 +93,7 @@ class basic_host_file {
   // was written. The file is closed nevertheless. Does nothing the second time.
   void close() {
     if (file_.error() != 0 || process_ != ::getpid()) return;
-    const int error = answer_of(detail::close_for_host<File>{release(), nullptr}, &detail::close_for_host<File>::result);
+    const int error = answer_of(*device_, detail::close_for_host<File>{release(), nullptr}, &detail::close_for_host<File>::result);
     if (error != 0) fail(-error, "close");
   }
 
@@ -98,9 +101,10 @@ class basic_host_file {
   File release() { return std::exchange(file_, File()); }
 
   template <class Kernel, class Answer>
-  static Answer answer_of(Kernel kernel, Answer* Kernel::*where) {
+  static Answer answer_of(simt::platform& device, Kernel kernel, Answer* Kernel::*where) {
     static_assert(sizeof(Answer) <= simt::runtime::pinned_answer::nbytes);
-    const simt::runtime::pinned_answer answer(simt::this_platform());
+    const simt::on_device here(device);
+    const simt::runtime::pinned_answer answer(device);
     auto* result = static_cast<Answer*>(answer.get());
     kernel.*where = result;
     simt::launch({.grid = 1, .block = simt::warp_lanes}, kernel);
@@ -112,6 +116,7 @@ class basic_host_file {
   }
 
   File file_;
+  simt::platform* device_;  // the mount's
   std::string path_;
   pid_t process_;  // that opened it
 };

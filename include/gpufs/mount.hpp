@@ -41,7 +41,10 @@ enum class failed_accesses {
   abort,  // say, and end the process
 };
 
+inline constexpr int current_device = -1;  // the calling thread's when the mount is made
+
 struct mount_options {
+  int device = current_device;       // whose kernels use it, and in whose memory it lies: a number below simt::device_count()
   std::uint64_t cache_nbytes = 0;    // 0: a quarter of the device's free memory, at most 16 GiB (CPU machine: 64 MiB)
   std::uint32_t page_nbytes = 4096;  // a power of two, 512 B to 2 MiB
   store_kind store = store_kind::automatic;
@@ -106,7 +109,7 @@ struct file_report {
 // mount; not on CUDA, which does not outlive a fork.
 class host_mount {
  public:
-  host_mount(simt::platform& machine, const std::string& root, const mount_options& options);
+  host_mount(simt::platform& device, const std::string& root, const mount_options& options);  // whatever options.device says
   // Kernels that use the mount must have ended; what they left unwritten is written, see sync(). What was lost and nobody was told
   // of, it says on stderr; so it does of accesses through pointers that failed. It waits for the store: for longer than 3 s only
   // after it has said on stderr for which call, and of which file; and for no more than end_timeout. Then it says so and returns,
@@ -119,6 +122,7 @@ class host_mount {
   const mount_layout& layout() const;    // the host's copy; its pointers name device memory
   const mount_layout* resident() const;  // the one in device memory, which kernels use
   const mount_options& options() const;  // with the defaults filled in
+  simt::platform& device() const;        // kernels that use the mount, and arrays for them, are to be this device's
   mount_counters counters() const;
   std::vector<file_report> open_files() const;
   // Recent errors, oldest first; then those of accesses through pointers, with file, offset, cause and who made them: the first

@@ -182,8 +182,8 @@ struct host_mount::impl {
   }
 };
 
-host_mount::host_mount(simt::platform& machine, const std::string& root, const mount_options& options) try
-    : impl_(new impl(machine, root, options)) {
+host_mount::host_mount(simt::platform& device, const std::string& root, const mount_options& options) try
+    : impl_(new impl(device, root, options)) {
 } catch (const error&) {
   throw;
 } catch (const std::exception& cause) {
@@ -204,6 +204,7 @@ void host_mount::ender::operator()(impl* mount) const noexcept {
   std::thread ending;
   try {
     ending = std::thread([mount, state] {
+      mount->machine.stay_current();
       delete mount;
       const std::scoped_lock hold(state->lock);
       state->done = true;
@@ -249,6 +250,7 @@ host_mount& host_mount::operator=(host_mount&&) noexcept = default;
 const mount_layout& host_mount::layout() const { return impl_->layout; }
 const mount_layout* host_mount::resident() const { return impl_->resident; }
 const mount_options& host_mount::options() const { return impl_->options; }
+simt::platform& host_mount::device() const { return impl_->machine; }
 
 mount_counters host_mount::counters() const {
   impl_->tell_faults();

@@ -27,6 +27,7 @@ std::uint32_t frames_of(const mount_options& options) {
 }
 
 mount_options filled_in(mount_options o, const simt::platform& machine) {
+  o.device = machine.index();
   if (!std::has_single_bit(o.page_nbytes) || o.page_nbytes < min_page_nbytes || o.page_nbytes > max_page_nbytes) {
     refuse("page_nbytes is " + std::to_string(o.page_nbytes) + "; it must be a power of two from 512 to 2 MiB");
   }

@@ -19,11 +19,21 @@ using namespace nb::literals;
 
 namespace {
 
-// The machines of this build that can run here.
-std::vector<gpufs::simt::platform*> platforms() {
+// Of each machine of this build that can run here, its devices: all GPUs, or the current one, and one of the CPU machine.
+enum class which { all, current };
+std::vector<gpufs::simt::platform*> platforms(which wanted) {
   std::vector<gpufs::simt::platform*> found;
 #if GPUFS_WITH_CUDA
-  if (gpufs::simt::platform* cuda = gpufs::simt::cuda_platform()) found.push_back(cuda);
+  gpufs::simt::platform* const current = gpufs::simt::cuda_platform();
+  if (current != nullptr && wanted == which::current) found.push_back(current);
+  for (int i = 0; current != nullptr && wanted == which::all && i < gpufs::simt::runtime::cuda_device_count(); ++i) {
+    try {
+      found.push_back(&gpufs::simt::runtime::cuda_device(i));
+    } catch (const std::exception&) {  // too old, say: the driver's list of GPUs has it
+    }
+  }
+#else
+  static_cast<void>(wanted);
 #endif
   found.push_back(&gpufs::simt::cpu_platform());
   return found;
@@ -39,14 +49,14 @@ std::string cuda_missing() {
 
 std::vector<std::pair<std::string, std::string>> describe_platforms() {
   std::vector<std::pair<std::string, std::string>> described;
-  for (const gpufs::simt::platform* machine : platforms()) described.emplace_back(machine->name(), machine->describe());
+  for (const gpufs::simt::platform* machine : platforms(which::all)) described.emplace_back(machine->name(), machine->describe());
   return described;
 }
 
 // A path is any bytes, and the reason may hold it.
 std::vector<std::tuple<std::string, std::string, nb::object>> probe_path(const nb::bytes& path) {
   std::vector<std::tuple<std::string, std::string, nb::object>> answers;
-  for (gpufs::simt::platform* machine : platforms()) {
+  for (gpufs::simt::platform* machine : platforms(which::current)) {
     gpufs::path_probe probe;
     {
       const std::string name(path.c_str(), path.size());
@@ -64,7 +74,7 @@ NB_MODULE(_machine, m) {
   m.doc() = "What this machine offers gpufs.";
   m.def("version", &gpufs::version, "The library's version.");
   m.def("cuda_missing", &cuda_missing, "Why kernels cannot run on a GPU here; empty when they can.");
-  m.def("describe_platforms", &describe_platforms, "(name, lines of \"key: value\") of each machine that can run here.");
+  m.def("describe_platforms", &describe_platforms, "(name, lines of \"key: value\") of each GPU, and of the CPU machine.");
   m.def("probe_path", &probe_path, "path"_a,
         "(machine, \"pull\", \"staged\" or \"error\", why) for the file, on each machine that can run here.");
 }

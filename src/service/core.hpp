@@ -54,10 +54,11 @@ struct alignas(64) tally {
 class worker;
 
 struct core {
-  core(simt::platform& machine, std::shared_ptr<store::store> store, const service_options& o)
-      : options(o),
+  core(simt::platform& device, std::shared_ptr<store::store> store, const service_options& o)
+      : machine(device),
+        options(o),
         files(std::move(store)),
-        requests(machine, o.nrings, o.nslots, o.payload_nbytes, o.writable),
+        requests(device, o.nrings, o.nslots, o.payload_nbytes, o.writable),
         open(o.max_open_files),
         ids(for_tests::first_cache_id),
         parked(static_cast<int>(o.nworkers)),
@@ -134,6 +135,7 @@ struct core {
     }
   }
 
+  simt::platform& machine;  // current in each thread of the service, so that no call of it has to change that
   const service_options options;
   const std::shared_ptr<store::store> files;
   rings requests;

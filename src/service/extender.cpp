@@ -40,6 +40,7 @@ void extender::end() {
 
 void extender::run() {
   ::prctl(PR_SET_NAME, "gpufs-extend");
+  core_.machine.stay_current();
   std::unique_lock hold(lock_);
   for (;;) {
     wake_.wait(hold, [this] { return end_ || !asked_.empty(); });

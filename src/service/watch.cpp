@@ -73,6 +73,7 @@ void watch::add_looker() {
 
 void watch::run(looker& self) {
   ::prctl(PR_SET_NAME, "gpufs-watch");
+  core_.machine.stay_current();
   constexpr std::size_t most = 1000;
   constexpr std::uint64_t budget_ns = 200'000;  // a tick; 0.2 % of a core at ten a second
   std::vector<std::uint32_t> handles;

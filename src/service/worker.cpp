@@ -36,6 +36,7 @@ const char* name_of(opcode op) {
 void worker::run() {
   const file_size_signal_held held;
   ::prctl(PR_SET_NAME, "gpufs-worker");
+  core_.machine.stay_current();
   ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: short naps that are not 50 us longer
   if (for_tests::io_uring) {
     std::string why;

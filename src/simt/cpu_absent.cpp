@@ -14,6 +14,7 @@ namespace {
 void cpu_preempt() {}
 void cpu_wrote() {}
 void cpu_refuse_address(bool) {}
+void cpu_check_call(const cpu_call&) {}
 void cpu_enter_call(cpu_call&) {}
 void cpu_leave_call(const cpu_call&) {}
 void cpu_report_misuse(const char*) {}

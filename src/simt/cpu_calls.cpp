@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "cpu_devices.hpp"
 #include "cpu_scheduler.hpp"
 #include "sanitizer.hpp"
 
@@ -142,6 +143,21 @@ GPUFS_NO_TSAN unsigned argument_on_stack(const lane& l, const cpu_call& call) {
 std::string describe_own_memory(const lane& l, const cpu_call& call, unsigned argument) {
   return lane_name(l) + " calls " + name_of(&call) + " with an address on its own stack (" + argument_name(call, argument) +
          "), which the other lanes of its group cannot use on CUDA: all lanes give the same memory, global or shared";
+}
+
+GPUFS_NO_TSAN unsigned argument_of_other_device(const lane& l, const cpu_call& call) {
+  for (unsigned i = 0; i < call.nargs; ++i) {
+    const cpu_argument& argument = call.arguments[i];
+    const bool is_address = argument.kind == cpu_argument_kind::address || argument.kind == cpu_argument_kind::text;
+    if (is_address && cpu_other_device(reinterpret_cast<const void*>(argument.value), l.device) >= 0) return i;
+  }
+  return call.nargs;
+}
+
+std::string describe_other_device(const lane& l, const cpu_call& call, unsigned argument) {
+  const int owner = cpu_other_device(reinterpret_cast<const void*>(call.arguments[argument].value), l.device);
+  return lane_name(l) + " runs on device " + std::to_string(l.device) + " and calls " + name_of(&call) + " with what is device " +
+         std::to_string(owner) + "'s (" + argument_name(call, argument) + ")";
 }
 
 GPUFS_NO_TSAN bool agree_on_call(const lane& self, lane* const* lanes, unsigned count) {

@@ -165,6 +165,12 @@ GPUFS_NO_TSAN void cpu_preempt() {
   leave(self);
 }
 
+GPUFS_NO_TSAN void cpu_check_call(const cpu_call& call) {
+  lane* self = this_lane();
+  if (self->countdown == 0) return;
+  if (const unsigned i = argument_of_other_device(*self, call); i < call.nargs) fail(self, describe_other_device(*self, call, i));
+}
+
 GPUFS_NO_TSAN void cpu_enter_call(cpu_call& call) {
   lane* self = this_lane();
   if (self->countdown == 0) {
@@ -172,6 +178,7 @@ GPUFS_NO_TSAN void cpu_enter_call(cpu_call& call) {
     return;
   }
   if (const unsigned i = argument_on_stack(*self, call); i < call.nargs) fail(self, describe_own_memory(*self, call, i));
+  cpu_check_call(call);
   call.outer = self->call;
   self->call = &call;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu_devices.hpp"
 #include "cpu_scheduler.hpp"
 #include "gpufs/simt/launch_end.hpp"
 
@@ -168,6 +169,7 @@ void cpu_launch(const launch_config& config, void (*body)(const void*), const vo
   launch.config = &config;
   launch.body = body;
   launch.kernel = kernel;
+  launch.device = cpu_current_index();
   launch.seed_given = schedule.seed != 0;
   launch.seed = launch.seed_given ? schedule.seed : process_seed();
   launch.nworkers = schedule.nthreads != 0 ? schedule.nthreads : default_threads();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
@@ -6,18 +7,50 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <new>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
+#include "cpu_devices.hpp"
 #include "gpufs/simt/platform.hpp"
 
 namespace gpufs::simt {
 namespace {
 
 constexpr std::size_t alignment = 4096;
+constexpr int max_devices = 64;
+
+constinit thread_local int current_device = 0;
+
+// Whose memory is where. Never destroyed.
+struct pieces {
+  struct piece {
+    std::uintptr_t end;
+    std::size_t nbytes;  // that count as the device's
+    int device;
+  };
+  std::mutex mutex;
+  std::map<std::uintptr_t, piece> all;  // by where they begin
+  std::atomic<int> last_device{0};      // the highest that ever had memory: while it is 0, nobody can take another's
+
+  static pieces& get() {
+    static pieces* p = [] {
+      // A child of fork() may make mounts of its own; the lock must not be held there by a thread that it has not.
+      ::pthread_atfork([] { get().mutex.lock(); }, [] { get().mutex.unlock(); }, [] { get().mutex.unlock(); });
+      return new pieces;
+    }();
+    return *p;
+  }
+};
 
 // Calls copy(i, std::type_identity<Word>) for each word of the `nbytes` at `device`: the largest that is aligned and fits.
 template <class Copy>
@@ -38,8 +71,39 @@ void each_word(const void* device, std::size_t nbytes, Copy copy) {
 
 class cpu_memory final : public platform {
  public:
-  void* allocate_device(std::size_t nbytes) override { return allocate(nbytes); }
-  void deallocate_device(void* ptr) noexcept override { std::free(ptr); }
+  explicit cpu_memory(int index) : index_(index) {}
+
+  void* allocate_device(std::size_t nbytes) override {
+    pieces& known = pieces::get();
+    const std::lock_guard lock(known.mutex);
+    if (nbytes > memory_nbytes() - in_use_) throw std::bad_alloc();
+    void* p = allocate(nbytes);
+    const auto begin = reinterpret_cast<std::uintptr_t>(p);
+    try {
+      known.all.emplace(begin, pieces::piece{begin + std::max<std::size_t>(nbytes, 1), nbytes, index_});
+    } catch (...) {
+      std::free(p);
+      throw;
+    }
+    in_use_ += nbytes;
+    if (known.last_device.load(std::memory_order_relaxed) < index_) known.last_device.store(index_, std::memory_order_relaxed);
+    return p;
+  }
+  void deallocate_device(void* ptr) noexcept override {
+    if (ptr == nullptr) return;
+    pieces& known = pieces::get();
+    {
+      const std::lock_guard lock(known.mutex);
+      const auto found = known.all.find(reinterpret_cast<std::uintptr_t>(ptr));
+      if (found == known.all.end() || found->second.device != index_) {
+        std::fprintf(stderr, "gpufs: device %d of the cpu machine is given back memory that is not its own\n", index_);
+        std::abort();
+      }
+      in_use_ -= found->second.nbytes;
+      known.all.erase(found);
+    }
+    std::free(ptr);
+  }
   void* allocate_pinned(std::size_t nbytes) override { return std::memset(allocate(nbytes), 0, nbytes); }
   void deallocate_pinned(void* ptr) noexcept override { std::free(ptr); }
 
@@ -55,6 +119,7 @@ class cpu_memory final : public platform {
 
   // Kernels may be at work on the same words.
   void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) override {
+    check(device_dst, "a copy to");
     each_word(device_dst, nbytes, [&]<class Word>(std::size_t i, std::type_identity<Word>) {
       Word word;
       std::memcpy(&word, static_cast<const std::byte*>(src) + i, sizeof word);
@@ -63,6 +128,7 @@ class cpu_memory final : public platform {
   }
   // The acquire meets the releases of the kernels' words.
   void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) override {
+    check(device_src, "a copy from");
     auto* from = static_cast<std::byte*>(const_cast<void*>(device_src));
     each_word(device_src, nbytes, [&]<class Word>(std::size_t i, std::type_identity<Word>) {
       const Word word = std::atomic_ref(*reinterpret_cast<Word*>(from + i)).load(std::memory_order_acquire);
@@ -70,34 +136,90 @@ class cpu_memory final : public platform {
     });
   }
   void zero_device(void* device_dst, std::size_t nbytes) override {
+    check(device_dst, "zeroing by");
     if (nbytes != 0) std::memset(device_dst, 0, nbytes);
   }
 
   std::string_view name() const override { return "cpu"; }
   bool is_cuda() const override { return false; }
+  int index() const override { return index_; }
   std::size_t memory_nbytes() const override {
     return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   }
+  std::size_t free_nbytes() const override {
+    const std::lock_guard lock(pieces::get().mutex);
+    return memory_nbytes() - in_use_;
+  }
   std::string describe() const override {
-    return "machine: cpu (every GPU thread is a fiber)\nos threads: " +
-           std::to_string(std::max(1u, std::thread::hardware_concurrency())) +
+    return "machine: cpu (every GPU thread is a fiber)\ndevices: " + std::to_string(runtime::cpu_device_count()) +
+           " (GPUFS_SIMT_DEVICES)\nos threads: " + std::to_string(std::max(1u, std::thread::hardware_concurrency())) +
            "\nmemory: " + std::to_string(memory_nbytes() >> 20) + " MiB\n";
   }
+  int exchange_current(int index) noexcept override { return std::exchange(current_device, index); }
 
  private:
+  void check(const void* address, const char* what) const {
+    const int owner = runtime::cpu_other_device(address, index_);
+    if (owner < 0) return;
+    throw std::invalid_argument(std::string(what) + " device " + std::to_string(index_) +
+                                " of the cpu machine, but the memory is device " + std::to_string(owner) + "'s");
+  }
   void* allocate(std::size_t nbytes) const {
     const std::size_t rounded = (std::max<std::size_t>(nbytes, 1) + alignment - 1) & ~(alignment - 1);
     void* p = nbytes > memory_nbytes() ? nullptr : std::aligned_alloc(alignment, rounded);
     if (p == nullptr) throw std::bad_alloc();
     return p;
   }
+
+  int index_;
+  std::size_t in_use_ = 0;  // under the lock of `pieces`
 };
 
 }  // namespace
 
-platform& cpu_platform() {
-  static cpu_memory* memory = new cpu_memory;  // outlives all static objects
-  return *memory;
+platform& cpu_platform() { return runtime::cpu_device(0); }
+
+namespace runtime {
+
+int cpu_device_count() {
+  static const int count = [] {
+    const char* text = std::getenv("GPUFS_SIMT_DEVICES");
+    return text == nullptr || *text == '\0' ? 2 : std::clamp(std::atoi(text), 1, max_devices);
+  }();
+  return count;
 }
+
+platform& cpu_device(int i) {
+  static const std::vector<cpu_memory*>* all = [] {
+    auto* devices = new std::vector<cpu_memory*>;  // outlive all static objects
+    for (int n = 0; n < cpu_device_count(); ++n) devices->push_back(new cpu_memory(n));
+    return devices;
+  }();
+  if (i < 0 || i >= cpu_device_count()) refuse_device(i, "cpu", cpu_device_count(), "GPUFS_SIMT_DEVICES");
+  return *(*all)[static_cast<std::size_t>(i)];
+}
+
+platform& cpu_current_device() { return cpu_device(current_device); }
+int cpu_current_index() { return current_device; }
+
+int cpu_other_device(const void* address, int mine) {
+  pieces& known = pieces::get();
+  if (known.last_device.load(std::memory_order_relaxed) == 0) return -1;
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const std::lock_guard lock(known.mutex);
+  auto found = known.all.upper_bound(at);
+  if (found == known.all.begin()) return -1;
+  --found;
+  return at < found->second.end && found->second.device != mine ? found->second.device : -1;
+}
+
+void refuse_device(int i, std::string_view machine, int count, std::string_view whence) {
+  std::string text = "there is no device " + std::to_string(i) + ": the ";
+  text.append(machine).append(" machine has ").append(std::to_string(count)).append(count == 1 ? ", number 0" : ", numbers 0 to ");
+  if (count != 1) text.append(std::to_string(count - 1));
+  throw std::out_of_range(text.append(" (").append(whence).append(" says how many)"));
+}
+
+}  // namespace runtime
 
 }  // namespace gpufs::simt

@@ -55,6 +55,7 @@ GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
     l->block_rank = block.rank;
     l->grid_size = config.grid;
     l->processor = index;
+    l->device = launch->device;
     l->countdown = draw_countdown();
     l->progress = false;
     l->shared_begin = reinterpret_cast<std::uintptr_t>(block.shared_memory);

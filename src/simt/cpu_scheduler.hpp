@@ -84,6 +84,7 @@ struct launch_state {
   const void* kernel = nullptr;
   std::uint64_t seed = 0;
   bool seed_given = false;
+  int device = 0;
   unsigned nworkers = 0;
   unsigned resident = 0;
   std::uint64_t start_ns = 0;
@@ -185,6 +186,8 @@ void give_lanes(lane** lanes, unsigned count);
 // cpu_calls.cpp: calls that a group's lanes make together
 unsigned argument_on_stack(const lane& l, const cpu_call& call);  // the first that the lane alone has; call.nargs: none
 std::string describe_own_memory(const lane& l, const cpu_call& call, unsigned argument);
+unsigned argument_of_other_device(const lane& l, const cpu_call& call);  // the first that lies there; call.nargs: none
+std::string describe_other_device(const lane& l, const cpu_call& call, unsigned argument);
 // Whether those of the lanes that wait for the same others as `self` are all in the same call of their group, or all in none.
 bool agree_on_call(const lane& self, lane* const* lanes, unsigned count);
 std::string describe_calls(const lane& self, lane* const* lanes, unsigned count);  // how they are not

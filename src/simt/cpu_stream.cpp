@@ -14,6 +14,7 @@
 namespace gpufs::simt::runtime {
 
 struct cpu_stream::impl {
+  platform& device;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> waiting;
@@ -21,12 +22,15 @@ struct cpu_stream::impl {
   std::exception_ptr failed;
   std::thread thread{[this] { run(); }};
 
+  explicit impl(platform& on) : device(on) {}
+
   void run() {
+    device.stay_current();
     std::unique_lock lock(mutex);
     for (;;) {
       changed.wait(lock, [this] { return ends || !waiting.empty(); });
       if (waiting.empty()) return;
-      const std::function<void()> launch = std::move(waiting.front());
+      const std::function<void()> work = std::move(waiting.front());
       waiting.pop_front();
       if (failed != nullptr) {
         changed.notify_all();
@@ -36,7 +40,7 @@ struct cpu_stream::impl {
       lock.unlock();
       std::exception_ptr thrown;
       try {
-        launch();
+        work();
       } catch (...) {
         thrown = std::current_exception();
       }
@@ -48,13 +52,13 @@ struct cpu_stream::impl {
   }
 };
 
-cpu_stream::cpu_stream() : impl_(std::make_unique<impl>()) {}
+cpu_stream::cpu_stream(platform& device) : impl_(std::make_unique<impl>(device)) {}
 
 cpu_stream::~cpu_stream() {
   try {
     wait();
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "gpufs: a stream ends, and nobody has waited for a launch that failed: %s\n", e.what());
+    std::fprintf(stderr, "gpufs: a stream ends, and nobody has waited for what failed in it: %s\n", e.what());
   }
   {
     const std::lock_guard lock(impl_->mutex);
@@ -64,10 +68,10 @@ cpu_stream::~cpu_stream() {
   impl_->thread.join();
 }
 
-void cpu_stream::enqueue(std::function<void()> launch) const {
+void cpu_stream::enqueue(std::function<void()> work) const {
   if (cpu_current->countdown != 0) throw launch_error("a kernel cannot launch another one");
   const std::lock_guard lock(impl_->mutex);
-  impl_->waiting.push_back(std::move(launch));
+  impl_->waiting.push_back(std::move(work));
   impl_->changed.notify_all();
 }
 

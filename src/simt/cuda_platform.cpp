@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -38,24 +39,24 @@ std::string version_text(int version) { return std::to_string(version / 1000) + 
 class cuda_memory final : public platform {
  public:
   explicit cuda_memory(int device) : device_(device) {
-    const on_device guard(device_);
+    const on_device here(*this);
     check(cudaGetDeviceProperties(&properties_, device_), "cudaGetDeviceProperties");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot make a stream for copies");
   }
 
   void* allocate_device(std::size_t nbytes) override {
-    const on_device guard(device_);
+    const on_device here(*this);
     void* p = nullptr;
     const cudaError_t error = cudaMalloc(&p, nbytes == 0 ? 1 : nbytes);
     if (error != cudaSuccess) throw_no_memory("device", nbytes, error);
     return p;
   }
   void deallocate_device(void* ptr) noexcept override {
-    const on_device guard(device_);
+    const on_device here(*this);
     if (cudaFree(ptr) != cudaSuccess) cudaGetLastError();
   }
   void* allocate_pinned(std::size_t nbytes) override {
-    const on_device guard(device_);
+    const on_device here(*this);
     void* p = nullptr;
     const std::size_t n = nbytes == 0 ? 1 : nbytes;
     const cudaError_t error = cudaHostAlloc(&p, n, cudaHostAllocPortable | cudaHostAllocMapped);
@@ -64,12 +65,12 @@ class cuda_memory final : public platform {
     return p;
   }
   void deallocate_pinned(void* ptr) noexcept override {
-    const on_device guard(device_);
+    const on_device here(*this);
     if (ptr != nullptr && cudaFreeHost(ptr) != cudaSuccess) cudaGetLastError();
   }
 
   const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) override {
-    const on_device guard(device_);
+    const on_device here(*this);
     void* host = const_cast<void*>(ptr);
     constexpr unsigned flags = cudaHostRegisterMapped | cudaHostRegisterPortable;
     // Read-only first: it is the only way to register a read-only mapping of a file on disk.
@@ -89,7 +90,7 @@ class cuda_memory final : public platform {
     return device_address_of(host, why);
   }
   void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
-    const on_device guard(device_);
+    const on_device here(*this);
     const cudaError_t error = cudaHostRegister(ptr, nbytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
     if (error != cudaSuccess) {
       const std::string text = "cudaHostRegister: " + cuda_error_text(error);
@@ -100,7 +101,7 @@ class cuda_memory final : public platform {
   }
   bool registers_in_place() const override { return attribute(device_, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0; }
   void unregister(const void* ptr) noexcept override {
-    const on_device guard(device_);
+    const on_device here(*this);
     if (cudaHostUnregister(const_cast<void*>(ptr)) != cudaSuccess) cudaGetLastError();
   }
 
@@ -111,7 +112,7 @@ class cuda_memory final : public platform {
     copy(dst, device_src, nbytes, cudaMemcpyDeviceToHost, "copy from the device");
   }
   void zero_device(void* device_dst, std::size_t nbytes) override {
-    const on_device guard(device_);
+    const on_device here(*this);
     const std::lock_guard lock(mutex_);
     check(cudaMemsetAsync(device_dst, 0, nbytes, stream_), "zero device memory");
     check(cudaStreamSynchronize(stream_), "zero device memory");
@@ -119,7 +120,14 @@ class cuda_memory final : public platform {
 
   std::string_view name() const override { return "cuda"; }
   bool is_cuda() const override { return true; }
+  int index() const override { return device_; }
   std::size_t memory_nbytes() const override { return properties_.totalGlobalMem; }
+  std::size_t free_nbytes() const override {
+    const on_device here(const_cast<cuda_memory&>(*this));
+    std::size_t now = 0, all = 0;
+    check(cudaMemGetInfo(&now, &all), "cudaMemGetInfo");
+    return now;
+  }
 
   std::string describe() const override {
     int driver = 0, runtime = 0;
@@ -128,15 +136,24 @@ class cuda_memory final : public platform {
     char bus[32] = "unknown";
     if (cudaDeviceGetPCIBusId(bus, sizeof bus, device_) != cudaSuccess) cudaGetLastError();
     const auto yes_no = [this](cudaDeviceAttr which) { return attribute(device_, which) != 0 ? "yes\n" : "no\n"; };
-    return std::string("machine: cuda\n") + "device: " + properties_.name + " (number " + std::to_string(device_) + ")\n" +
-           "driver supports cuda: " + version_text(driver) + "\ncuda runtime: " + version_text(runtime) +
-           "\ncompute capability: " + std::to_string(properties_.major) + "." + std::to_string(properties_.minor) +
-           "\nmultiprocessors: " + std::to_string(properties_.multiProcessorCount) +
+    return std::string("machine: cuda\n") + "device: " + properties_.name + " (number " + std::to_string(device_) + " of " +
+           std::to_string(runtime::cuda_device_count()) + ")\n" + "driver supports cuda: " + version_text(driver) +
+           "\ncuda runtime: " + version_text(runtime) + "\ncompute capability: " + std::to_string(properties_.major) + "." +
+           std::to_string(properties_.minor) + "\nmultiprocessors: " + std::to_string(properties_.multiProcessorCount) +
            "\nmemory: " + std::to_string(properties_.totalGlobalMem >> 20) + " MiB\n" + "pci address: " + bus +
            "\nregisters host memory: " + yes_no(cudaDevAttrHostRegisterSupported) +
            "registers it read-only: " + yes_no(cudaDevAttrHostRegisterReadOnlySupported) +
            "host atomics over the bus: " + yes_no(cudaDevAttrHostNativeAtomicSupported) +
            "reads pageable memory: " + yes_no(cudaDevAttrPageableMemoryAccess);
+  }
+
+  // cudaSetDevice makes a context on the device, so it is not called for what is so already. Each thread that is the library's own
+  // stays with its device (stay_current), and makes none on device 0 when it goes.
+  int exchange_current(int index) noexcept override {
+    int before = 0;
+    if (cudaGetDevice(&before) != cudaSuccess) cudaGetLastError();
+    if (before != index && cudaSetDevice(index) != cudaSuccess) cudaGetLastError();
+    return before;
   }
 
  private:
@@ -151,32 +168,13 @@ class cuda_memory final : public platform {
     return nullptr;
   }
 
-  // The calling thread may have another device selected.
-  class on_device {
-   public:
-    explicit on_device(int device) {
-      if (cudaGetDevice(&before_) != cudaSuccess) cudaGetLastError();
-      if (before_ != device && cudaSetDevice(device) != cudaSuccess) cudaGetLastError();
-      changed_ = before_ != device;
-    }
-    ~on_device() {
-      if (changed_) cudaSetDevice(before_);
-    }
-    on_device(const on_device&) = delete;
-    on_device& operator=(const on_device&) = delete;
-
-   private:
-    int before_ = 0;
-    bool changed_ = false;
-  };
-
   [[noreturn]] static void throw_no_memory(const char* kind, std::size_t nbytes, cudaError_t error) {
     throw cuda_bad_alloc("cannot allocate " + std::to_string(nbytes) + " bytes of " + kind + " memory: " + cuda_error_text(error));
   }
 
   void copy(void* dst, const void* src, std::size_t nbytes, cudaMemcpyKind kind, const char* what) {
     if (nbytes == 0) return;
-    const on_device guard(device_);
+    const on_device here(*this);
     const std::lock_guard lock(mutex_);
     check(cudaMemcpyAsync(dst, src, nbytes, kind, stream_), what);
     check(cudaStreamSynchronize(stream_), what);
@@ -188,47 +186,88 @@ class cuda_memory final : public platform {
   cudaStream_t stream_ = nullptr;
 };
 
+// A device, made when it is first asked for, since that makes a context on it.
 struct attempt {
+  std::once_flag once;
   platform* found = nullptr;
   std::string why_not;
+
+  void make(int device) {
+    const int major = attribute(device, cudaDevAttrComputeCapabilityMajor);
+    if (major < 8) {
+      why_not =
+          "CUDA device " + std::to_string(device) + " has compute capability " + std::to_string(major) + ".x; gpufs needs 8.0";
+      return;
+    }
+    try {
+      found = new cuda_memory(device);
+    } catch (const std::exception& e) {
+      why_not = e.what();
+    }
+  }
 };
 
-const attempt& the_attempt() {
-  static const attempt* result = [] {
-    auto* a = new attempt;  // outlives all static objects
-    int count = 0, device = 0;
-    cudaError_t error = cudaGetDeviceCount(&count);
-    if (error == cudaSuccess && count > 0) error = cudaGetDevice(&device);
-    if (error != cudaSuccess) {
-      a->why_not = "no CUDA device: " + cuda_error_text(error);
-    } else if (count == 0) {
-      a->why_not = "no CUDA device";
-    } else if (attribute(device, cudaDevAttrComputeCapabilityMajor) < 8) {
-      a->why_not = "the CUDA device has compute capability " +
-                   std::to_string(attribute(device, cudaDevAttrComputeCapabilityMajor)) + ".x; gpufs needs 8.0";
-    } else {
-      try {
-        a->found = new cuda_memory(device);
-      } catch (const std::exception& e) {
-        a->why_not = e.what();
-      }
+struct devices {
+  int count = 0;
+  std::string why_not;
+  std::unique_ptr<attempt[]> each;
+
+  // Outlive all static objects.
+  static devices& get() {
+    static devices* all = [] {
+      auto* d = new devices;
+      const cudaError_t error = cudaGetDeviceCount(&d->count);
+      if (error != cudaSuccess) d->count = 0;
+      if (d->count == 0) d->why_not = error != cudaSuccess ? "no CUDA device: " + cuda_error_text(error) : "no CUDA device";
+      d->each = std::make_unique<attempt[]>(static_cast<std::size_t>(d->count));
+      return d;
+    }();
+    return *all;
+  }
+  attempt& at(int i) {
+    attempt& one = each[static_cast<std::size_t>(i)];
+    std::call_once(one.once, [&] { one.make(i); });
+    return one;
+  }
+  // The calling thread's; nullptr where there is none.
+  attempt* current() {
+    int device = 0;
+    if (count == 0 || cudaGetDevice(&device) != cudaSuccess) {
+      cudaGetLastError();
+      return nullptr;
     }
-    return a;
-  }();
-  return *result;
+    return &at(device);
+  }
+};
+
+platform& usable(const attempt* one) {
+  if (one == nullptr) throw std::runtime_error(cuda_unavailable_reason());
+  if (one->found == nullptr) throw std::runtime_error(one->why_not);
+  return *one->found;
 }
 
 }  // namespace
 
-platform* cuda_platform() { return the_attempt().found; }
-std::string cuda_unavailable_reason() { return the_attempt().why_not; }
+platform* cuda_platform() {
+  const attempt* one = devices::get().current();
+  return one == nullptr ? nullptr : one->found;
+}
+std::string cuda_unavailable_reason() {
+  const devices& all = devices::get();
+  if (all.count == 0) return all.why_not;
+  const attempt* one = devices::get().current();
+  return one == nullptr ? "no CUDA device is current" : one->why_not;
+}
 
 namespace runtime {
-platform& require_cuda_platform() {
-  platform* p = cuda_platform();
-  if (p == nullptr) throw std::runtime_error(cuda_unavailable_reason());
-  return *p;
+int cuda_device_count() { return devices::get().count; }
+platform& cuda_device(int i) {
+  devices& all = devices::get();
+  if (all.count == 0) throw std::runtime_error(all.why_not);
+  if (i < 0 || i >= all.count) refuse_device(i, "cuda", all.count, "CUDA_VISIBLE_DEVICES");
+  return usable(&all.at(i));
 }
+platform& cuda_current_device() { return usable(devices::get().current()); }
 }  // namespace runtime
 
 }  // namespace gpufs::simt

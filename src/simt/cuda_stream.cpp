@@ -16,7 +16,7 @@ namespace {
 
 struct pool {
   std::mutex mutex;
-  std::vector<std::pair<int, cudaStream_t>> streams;  // with their device
+  std::vector<std::pair<const platform*, cudaStream_t>> streams;  // with their device
 };
 pool& the_pool() {
   static pool* p = new pool;
@@ -29,29 +29,39 @@ void check(cudaError_t error, const char* what) {
 
 }  // namespace
 
-cuda_stream_lease::cuda_stream_lease() {
-  check(cudaGetDevice(&device_), "no device to launch on");
+cuda_stream_lease::cuda_stream_lease(platform& device) : device_(device) {
   {
     pool& p = the_pool();
     const std::lock_guard lock(p.mutex);
     for (auto& entry : p.streams) {
-      if (entry.first != device_) continue;
+      if (entry.first != &device_) continue;
       stream_ = entry.second;
       entry = p.streams.back();
       p.streams.pop_back();
       return;
     }
   }
+  const on_device here(device_);
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot make a stream");
 }
 
 cuda_stream_lease::~cuda_stream_lease() {
   pool& p = the_pool();
   const std::lock_guard lock(p.mutex);
-  p.streams.emplace_back(device_, stream_);
+  p.streams.emplace_back(&device_, stream_);
 }
 
 void cuda_check_launched() { check(cudaGetLastError(), "the kernel was not launched"); }
+
+void cuda_stream_lease::copy_to_device(void* device_dst, const void* src, std::size_t nbytes) const {
+  const on_device here(device_);
+  check(cudaMemcpyAsync(device_dst, src, nbytes, cudaMemcpyHostToDevice, stream_), "copy to the device");
+}
+
+void cuda_stream_lease::copy_from_device(void* dst, const void* device_src, std::size_t nbytes) const {
+  const on_device here(device_);
+  check(cudaMemcpyAsync(dst, device_src, nbytes, cudaMemcpyDeviceToHost, stream_), "copy from the device");
+}
 
 void cuda_stream_lease::wait() const {
   const cudaError_t error = cudaStreamSynchronize(stream_);

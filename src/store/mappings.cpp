@@ -263,6 +263,7 @@ void mappings::start_thread(time_point due, Work work) {
   std::list<time_point> one{due};
   const auto place = one.begin();
   std::thread([this, place, work = std::move(work)] {
+    machine_.stay_current();
     work(*place);
     // Under the lock it also wakes those that wait: who destroys us is one of them.
     const std::scoped_lock hold(lock_);

@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
+#include "gpufs/simt/device_array.hpp"
 #include "path.hpp"
 #include "read_loop.hpp"
 
@@ -20,32 +22,27 @@ namespace {
 // One version's bytes, in pinned or in device memory.
 class buffer {
  public:
-  buffer(simt::platform& machine, std::span<const std::byte> bytes, bool on_device) : machine_(machine), on_device_(on_device) {
-    const std::size_t nbytes = std::max<std::size_t>(bytes.size(), 1);
-    data_ = static_cast<std::byte*>(on_device ? machine.allocate_device(nbytes) : machine.allocate_pinned(nbytes));
-    if (bytes.empty()) return;
+  buffer(simt::platform& machine, std::span<const std::byte> bytes, bool on_device) : machine_(machine) {
     if (on_device) {
-      machine.copy_to_device(data_, bytes.data(), bytes.size());
-    } else {
-      std::memcpy(data_, bytes.data(), bytes.size());
+      on_device_.emplace(bytes, machine);
+      return;
     }
+    pinned_.emplace(bytes.size(), machine);
+    if (!bytes.empty()) std::memcpy(pinned_->get(), bytes.data(), bytes.size());
   }
-  ~buffer() { on_device_ ? machine_.deallocate_device(data_) : machine_.deallocate_pinned(data_); }
-  buffer(const buffer&) = delete;
-  buffer& operator=(const buffer&) = delete;
-  const std::byte* data() const { return data_; }
+  const std::byte* data() const { return on_device_ ? on_device_->get() : pinned_->get(); }
   void read(std::span<std::byte> dst, std::size_t offset) const {
     if (on_device_) {
-      machine_.copy_from_device(dst.data(), data_ + offset, dst.size());
+      machine_.copy_from_device(dst.data(), data() + offset, dst.size());
     } else {
-      std::memcpy(dst.data(), data_ + offset, dst.size());
+      std::memcpy(dst.data(), data() + offset, dst.size());
     }
   }
 
  private:
   simt::platform& machine_;
-  bool on_device_;
-  std::byte* data_;
+  std::optional<simt::device_array<std::byte>> on_device_;
+  std::optional<simt::pinned_array<std::byte>> pinned_;
 };
 
 std::string reason_of(source_kind kind) {

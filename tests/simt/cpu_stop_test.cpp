@@ -489,7 +489,7 @@ TEST(stop, a_stream_ends_with_a_failure_nobody_knows_of) {
     const stream on;
     launch({}, count_or_throw_kernel{count.get(), true}, on);
   }
-  EXPECT_SAYS(::testing::internal::GetCapturedStderr(), "nobody has waited for a launch that failed: block 0 warp 0 lane 3 threw");
+  EXPECT_SAYS(::testing::internal::GetCapturedStderr(), "nobody has waited for what failed in it: block 0 warp 0 lane 3 threw");
 }
 
 struct launching_kernel {

@@ -2,6 +2,7 @@
 // Mapping a part of a file: what gives an active pointer. After GPUfs's gmmap and ActivePointers' gvmmap (ISCA'16, section V).
 #pragma once
 #include "gpufs/pointer/ptr.hpp"
+#include "gpufs/simt/group_call.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -93,6 +94,8 @@ GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, ma
 template <class T, class Access, class Group>
 GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64_t offset, std::int64_t count, map_flags flags,
                                      const typename Access::handler& handler) {
+  const simt::group_call call(group, "map(file, mount, offset, count, flags)", opened.number(), opened.entry(), offset, count,
+                              flags);
   const made_mapping made = by_leader(group, [&] {
     const mapping_request asked{opened.number(),
                                 offset,

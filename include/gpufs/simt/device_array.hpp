@@ -6,12 +6,14 @@
 #include <new>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "gpufs/simt/platform.hpp"
+#include "gpufs/simt/stream.hpp"
 
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
@@ -35,6 +37,7 @@ class owned_elements {
   }
 
   std::size_t size() const { return n_; }
+  platform& device() const { return *machine_; }
 
  protected:
   owned_elements(std::size_t n, platform& machine) : machine_(&machine), n_(n) {
@@ -52,8 +55,9 @@ class owned_elements {
 
 }  // namespace detail
 
-// n elements in the device's memory, zeroed or a copy of the host's. Host code gets copies of them: at any time; while a kernel
-// runs, which may change them meanwhile, as platform::copy_from_device says. Throws as the platform does, and std::out_of_range.
+// n elements in the memory of a device, by default of the current one; zeroed or a copy of the host's. Host code gets copies of
+// them: at any time; while a kernel runs, which may change them meanwhile, as platform::copy_from_device says. Throws as the
+// platform does, and std::out_of_range.
 template <class T>
 class device_array : public detail::owned_elements<T, &platform::allocate_device, &platform::deallocate_device> {
   using base = detail::owned_elements<T, &platform::allocate_device, &platform::deallocate_device>;
@@ -81,12 +85,26 @@ class device_array : public detail::owned_elements<T, &platform::allocate_device
   }
   // values: the first, and as many as they are.
   void write(std::span<const T> values) const {
-    if (values.size() > this->n_) throw std::out_of_range("gpufs::simt::device_array::write: there are fewer elements");
+    check(values.size(), "write");
     if (!values.empty()) this->machine_->copy_to_device(get(), values.data(), values.size_bytes());
+  }
+  // The same, and a read of the first values.size(), in the turn of a stream of the array's device: see there.
+  void write(std::span<const T> values, const stream& on) const {
+    check(values.size(), "write");
+    if (!values.empty()) on.copy_to_device(get(), values.data(), values.size_bytes());
+  }
+  void read(std::span<T> values, const stream& on) const {
+    check(values.size(), "read");
+    if (!values.empty()) on.copy_from_device(values.data(), get(), values.size_bytes());
   }
   void write_one(const T& value, std::size_t i = 0) const {
     if (i >= this->n_) throw std::out_of_range("gpufs::simt::device_array::write_one: there are fewer elements");
     this->machine_->copy_to_device(get() + i, &value, sizeof(T));
+  }
+
+ private:
+  void check(std::size_t n, const char* call) const {
+    if (n > this->n_) throw std::out_of_range(std::string("gpufs::simt::device_array::") + call + ": there are fewer elements");
   }
 };
 
@@ -107,6 +125,7 @@ class pinned_array : public detail::owned_elements<T, &platform::allocate_pinned
   explicit pinned_array(std::size_t n, platform& machine = this_platform()) : base(n, machine) {}
 
   T* get() const { return this->data_; }
+  std::span<T> span() const { return {this->data_, this->n_}; }
   T& operator[](std::size_t i) const { return this->data_[i]; }
 };
 

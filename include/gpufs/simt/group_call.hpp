@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that all lanes of a group make together, with equal arguments. The CPU machine stops a launch that does otherwise; on CUDA
-// all of this is nothing.
+// Calls that all lanes of a group make together, with equal arguments, none of which is memory of another device. The CPU machine
+// stops a launch that does otherwise; on CUDA all of this is nothing.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -32,13 +32,16 @@ template <std::size_t N>
 class group_call {
  public:
   template <class Group, class... Arguments>
-  group_call([[maybe_unused]] Group group, [[maybe_unused]] const char* signature, [[maybe_unused]] Arguments... arguments) {
-    if constexpr (!std::is_same_v<Group, thread>) {
-      std::uint32_t mask = 0;
-      if constexpr (!std::is_same_v<Group, block>) mask = group.mask();
-      call_ = {signature, mask, N, arguments_, nullptr};
-      std::size_t i = 0;
-      ((arguments_[i++] = argument(arguments)), ...);
+  group_call([[maybe_unused]] Group group, const char* signature, Arguments... arguments) {
+    std::uint32_t mask = 0;
+    if constexpr (!std::is_same_v<Group, block>) mask = group.mask();
+    call_ = {signature, mask, N, arguments_, nullptr};
+    std::size_t i = 0;
+    ((arguments_[i++] = argument(arguments)), ...);
+    if constexpr (std::is_same_v<Group, thread>) {
+      runtime::cpu_check_call(call_);
+      call_.signature = nullptr;  // nobody to agree with
+    } else {
       runtime::cpu_enter_call(call_);
     }
   }

@@ -5,11 +5,11 @@
 
 #include "gpufs/simt/config.hpp"
 #include "gpufs/simt/schedule.hpp"
+#include "gpufs/simt/stream.hpp"
 #if GPUFS_ON_CUDA
 #include "gpufs/simt/detail/cuda_launch.hpp"
 #else
 #include "gpufs/simt/detail/cpu_machine.hpp"
-#include "gpufs/simt/detail/cpu_stream.hpp"
 #endif
 
 namespace gpufs::simt {
@@ -38,9 +38,10 @@ void cpu_run(const launch_config& config, const Kernel& kernel) {
 }  // namespace detail
 #endif
 
-// Runs kernel() in every thread of config.grid blocks of config.block threads and waits until all have ended. Several host
-// threads may launch at once. Throws launch_error when the geometry is refused or the launch fails; on CUDA a kernel that died
-// leaves the device's context unusable. Kernel: a trivially copyable functor with `GPUFS_DEVICE void operator()() const`.
+// Runs kernel() in every thread of config.grid blocks of config.block threads, on the calling thread's current device
+// (simt::on_device chooses another), and waits until all have ended. Several host threads may launch at once. Throws launch_error
+// when the geometry is refused or the launch fails; on CUDA a kernel that died leaves the device's context unusable. Kernel: a
+// trivially copyable functor with `GPUFS_DEVICE void operator()() const`.
 //
 // launch<MaxThreads, MinBlocks>(...) has launch bounds, as CUDA's __launch_bounds__: the kernel is compiled for blocks of at most
 // MaxThreads threads, larger ones are refused, and so that MinBlocks of them fit on a multiprocessor at once, if that is not 0.
@@ -55,40 +56,13 @@ void launch(const launch_config& config, const Kernel& kernel) {
 #endif
 }
 
-// Kernels that run one after another, in the order in which they were launched, while the host goes on. Of the device that is
-// current where it is made. One that ends waits, and says on stderr what went wrong, if nobody has been told.
-class stream {
- public:
-  stream() = default;
-  stream(const stream&) = delete;
-  stream& operator=(const stream&) = delete;
-#if GPUFS_ON_CUDA
-  ~stream() { turns_.wait_and_say(); }
-#endif
-
-  // Until all that was launched has ended. Throws launch_error as launch does, for the first that failed; on the CPU machine those
-  // that were launched behind it have not run then.
-  void wait() const { turns_.wait(); }
-#if GPUFS_ON_CUDA
-  // For CUDA's own calls, and for <<<...>>>. It does not wait for the default stream, nor that for it.
-  CUstream_st* get() const { return turns_.stream(); }
-#else
-  const runtime::cpu_stream& get() const { return turns_; }
-#endif
-
- private:
-#if GPUFS_ON_CUDA
-  runtime::cuda_stream_lease turns_;
-#else
-  runtime::cpu_stream turns_;
-#endif
-};
-
-// The same, in the stream's turn, and without waiting. The kernel is copied, what it points to must stay; so must a mount.
+// The same on the stream's device, in its turn, and without waiting. The kernel is copied, what it points to must stay; so must a
+// mount.
 template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>
 void launch(const launch_config& config, const Kernel& kernel, const stream& on) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
 #if GPUFS_ON_CUDA
+  const on_device here(on.device());
   detail::cuda_enqueue<MaxThreads, MinBlocks>(config, kernel, on.get());
 #else
   runtime::check_launch_config(config, MaxThreads);

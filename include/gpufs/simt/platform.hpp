@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a machine, for host code.
+// Devices, and the memory of each, for host code. docs/design/devices.md says how code finds its device.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace gpufs::simt {
 
-// Members may be called from several host threads, and while kernels run, unless said otherwise. Copies are synchronous.
-// Failures throw std::bad_alloc (allocations, with the reason in what()) or std::runtime_error, and name the CUDA error.
+// A device of a machine. Members may be called from several host threads, whichever device is current there, and while kernels run,
+// unless said otherwise. Copies are synchronous. Failures throw std::bad_alloc (allocations, with the reason in what()) or
+// std::runtime_error, and name the CUDA error; on the CPU machine std::invalid_argument for memory of another device.
 class platform {
  public:
   virtual ~platform() = default;
@@ -20,7 +21,7 @@ class platform {
   // Memory that kernels reach, aligned to 256 bytes or more; not initialised. deallocate_device waits for running kernels.
   virtual void* allocate_device(std::size_t nbytes) = 0;
   virtual void deallocate_device(void* ptr) noexcept = 0;
-  // Host memory that kernels reach at the same address, aligned to a page; zeroed. deallocate_pinned waits like
+  // Host memory that kernels of all devices reach at the same address, aligned to a page; zeroed. deallocate_pinned waits like
   // deallocate_device.
   virtual void* allocate_pinned(std::size_t nbytes) = 0;
   virtual void deallocate_pinned(void* ptr) noexcept = 0;
@@ -43,32 +44,75 @@ class platform {
 
   virtual std::string_view name() const = 0;  // "cpu" or "cuda"
   virtual bool is_cuda() const = 0;
+  virtual int index() const = 0;                  // its number among the machine's devices
   virtual std::size_t memory_nbytes() const = 0;  // of the device, all of it
+  virtual std::size_t free_nbytes() const = 0;    // of it, now (CPU machine: what was not given out as memory of this device)
   // What `gpufs doctor` prints: lines of "key: value", each ended by a newline.
   virtual std::string describe() const = 0;
+
+  // Makes device `index` of its machine the calling thread's current one; which was before. Use on_device.
+  virtual int exchange_current(int index) noexcept = 0;
+  // Makes this device current for the rest of a thread's life, where the thread is the library's own.
+  void stay_current() noexcept { exchange_current(index()); }
 
  protected:
   platform() = default;
 };
 
-platform& cpu_platform();
-// The device that was current when this was first called, or nullptr (then cuda_unavailable_reason() says why). In library
-// gpufs_cuda.
+// While it lives, the device is the calling thread's current one: on CUDA as by cudaSetDevice. Threads begin with device 0.
+class on_device {
+ public:
+  explicit on_device(platform& device) noexcept : device_(device), before_(device.exchange_current(device.index())) {}
+  ~on_device() { device_.exchange_current(before_); }
+  on_device(const on_device&) = delete;
+  on_device& operator=(const on_device&) = delete;
+
+ private:
+  platform& device_;
+  int before_;
+};
+
+platform& cpu_platform();  // the CPU machine's device 0
+// The calling thread's current device, or nullptr (then cuda_unavailable_reason() says why). In library gpufs_cuda.
 platform* cuda_platform();
 std::string cuda_unavailable_reason();
 
 namespace runtime {
-platform& require_cuda_platform();
-}
+int cpu_device_count();
+platform& cpu_device(int i);
+platform& cpu_current_device();
+int cuda_device_count();
+platform& cuda_device(int i);
+platform& cuda_current_device();
+// Throws what device() does. whence: what says how many there are.
+[[noreturn]] void refuse_device(int i, std::string_view machine, int count, std::string_view whence);
+}  // namespace runtime
 
 inline namespace GPUFS_MACHINE {
 
-// The platform of the machine that this translation unit is compiled for. Throws std::runtime_error without a CUDA device.
+// The devices of the machine that this translation unit is compiled for: how many there are (CPU machine: GPUFS_SIMT_DEVICES, else
+// 2), and number i, from 0 on, which lives as long as the process. device() throws std::out_of_range where there is none of that
+// number, and as this_platform().
+inline int device_count() {
+#if GPUFS_ON_CUDA
+  return runtime::cuda_device_count();
+#else
+  return runtime::cpu_device_count();
+#endif
+}
+inline platform& device(int i) {
+#if GPUFS_ON_CUDA
+  return runtime::cuda_device(i);
+#else
+  return runtime::cpu_device(i);
+#endif
+}
+// The calling thread's current device. Throws std::runtime_error without a CUDA device.
 inline platform& this_platform() {
 #if GPUFS_ON_CUDA
-  return simt::runtime::require_cuda_platform();
+  return runtime::cuda_current_device();
 #else
-  return cpu_platform();
+  return runtime::cpu_current_device();
 #endif
 }
 

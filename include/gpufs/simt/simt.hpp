@@ -13,6 +13,7 @@
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/simt/schedule.hpp"
 #include "gpufs/simt/stop.hpp"
+#include "gpufs/simt/stream.hpp"
 #include "gpufs/simt/thread.hpp"
 #include "gpufs/simt/types.hpp"
 #include "gpufs/simt/wait.hpp"

@@ -42,6 +42,7 @@ struct cpu_call {
 // A lane, as inline code sees it. Host threads outside a launch see one that looks like lane 0 of a launch of one thread.
 struct cpu_lane {
   std::uint32_t lane_id = 0, warp_rank = 0, thread_rank = 0, block_size = 1, block_rank = 0, grid_size = 1, processor = 0;
+  int device = 0;
   std::uint32_t countdown = 0;     // preemption points to pass before the next switch; 0: not a lane
   bool tells_writes = false;       // it calls cpu_wrote after its next atomic write
   const cpu_call* call = nullptr;  // that it is in
@@ -56,7 +57,8 @@ extern constinit thread_local cpu_lane* cpu_current;
 void cpu_preempt();  // this lane's countdown has ended
 void cpu_wrote();    // this lane has written something atomically
 void cpu_refuse_address(bool is_shared);
-void cpu_enter_call(cpu_call& call);  // nothing in a host thread
+void cpu_check_call(const cpu_call& call);  // its arguments alone; nothing in a host thread
+void cpu_enter_call(cpu_call& call);        // the same
 void cpu_leave_call(const cpu_call& call);
 void cpu_report_misuse(const char* what);
 void cpu_backoff(std::uint64_t cap_ns);

@@ -3,16 +3,18 @@
 #include <functional>
 #include <memory>
 
+#include "gpufs/simt/platform.hpp"
+
 namespace gpufs::simt::runtime {
 
-// A host thread that runs one launch after another (src/simt/cpu_stream.cpp).
+// A host thread that does one thing after another, with its device as the current one (src/simt/cpu_stream.cpp).
 class cpu_stream {
  public:
-  cpu_stream();
+  explicit cpu_stream(platform& device);
   ~cpu_stream();  // waits; says on stderr what went wrong and nobody has been told of
   cpu_stream(const cpu_stream&) = delete;
   cpu_stream& operator=(const cpu_stream&) = delete;
-  void enqueue(std::function<void()> launch) const;
+  void enqueue(std::function<void()> work) const;  // a launch or a copy
   void wait() const;  // for all of them; throws what the first that failed has thrown. Those behind it do not run
 
  private:

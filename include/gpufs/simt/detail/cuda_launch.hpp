@@ -31,7 +31,7 @@ void cuda_enqueue(const launch_config& config, const Kernel& kernel, CUstream_st
 
 template <unsigned MaxThreads, unsigned MinBlocks, class Kernel>
 void cuda_launch(const launch_config& config, const Kernel& kernel) {
-  const cuda_stream_lease lease;
+  const cuda_stream_lease lease(cuda_current_device());
   cuda_enqueue<MaxThreads, MinBlocks>(config, kernel, lease.stream());
   lease.wait();
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cstddef>
+
+#include "gpufs/simt/platform.hpp"
 #include "gpufs/simt/schedule.hpp"
 
 struct CUstream_st;
@@ -9,19 +12,21 @@ namespace runtime {
 
 void cuda_check_launched();  // throws launch_error: what this thread has just launched did not start
 
-// A non-blocking stream of the current device, for one launch or for the life of a simt::stream (src/simt/cuda_stream.cpp).
+// A non-blocking stream of a device, for one launch or for the life of a simt::stream (src/simt/cuda_stream.cpp).
 class cuda_stream_lease {
  public:
-  cuda_stream_lease();
+  explicit cuda_stream_lease(platform& device);
   ~cuda_stream_lease();
   cuda_stream_lease(const cuda_stream_lease&) = delete;
   cuda_stream_lease& operator=(const cuda_stream_lease&) = delete;
   CUstream_st* stream() const { return stream_; }
+  void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) const;  // begins it; throws launch_error
+  void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) const;
   void wait() const;                   // for what was launched; throws launch_error
   void wait_and_say() const noexcept;  // the same; what went wrong is said on stderr
 
  private:
-  int device_ = 0;
+  platform& device_;
   CUstream_st* stream_ = nullptr;
 };
 
