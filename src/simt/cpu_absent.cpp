@@ -24,6 +24,8 @@ void cpu_backoff(std::uint64_t cap_ns) {
 }
 void cpu_warp(cpu_op, std::uint32_t, unsigned, std::uint32_t, const std::uint64_t*, std::uint64_t*) { refuse(); }
 void cpu_block(cpu_op, unsigned, std::uint32_t, const std::uint64_t*, std::uint64_t*) { refuse(); }
+void cpu_grid_sync() { refuse(); }
+unsigned cpu_max_cooperative_grid(const launch_config&) { refuse(); }
 void* cpu_shared(const void*, std::size_t, std::size_t) { refuse(); }
 void cpu_launch(const launch_config&, void (*)(const void*), const void*) { refuse(); }
 

@@ -329,7 +329,7 @@ GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, cons
       if (l->op != op || l->nwords != nwords || l->arg != arg) {
         fail(self, "threads of one block wait in different collectives: " + describe_wait(*self) + "; " + describe_wait(*l));
       }
-      if (nwords != 0) total = combine(op, total, l->value[0]);
+      if (nwords != 0 && l != self) total = combine(op, total, l->value[0]);
     }
     for (unsigned i = 0; i < block.nthreads; ++i) {
       lane* l = block.lanes[i];
@@ -348,6 +348,34 @@ GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, cons
     maybe_switch(self);
   }
   sanitizer::acquire(&block.nexited);
+}
+
+// Each block's first thread comes for it, and backs off until all have.
+GPUFS_NO_TSAN void cpu_grid_sync() {
+  lane* self = this_lane();
+  if (self->countdown == 0) refuse_host_thread("a grid barrier");
+  launch_state& launch = *self->owner->launch;
+  if (!launch.config->cooperative) {
+    fail(self, lane_name(*self) + " comes to a grid barrier in a launch that is not cooperative (launch_config::cooperative)");
+  }
+  cpu_block(cpu_op::sync, 0, 0, nullptr, nullptr);
+  if (self->thread_rank == 0) {
+    sanitizer::release(&launch.grid_barrier);
+    const std::uint64_t turn = __atomic_load_n(&launch.grid_turn, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&launch.grid_arrived, 1, __ATOMIC_ACQ_REL) == launch.config->grid) {
+      __atomic_store_n(&launch.grid_arrived, 0, __ATOMIC_RELAXED);
+      __atomic_store_n(&launch.grid_turn, turn + 1, __ATOMIC_RELEASE);
+    }
+    while (!self->unwinding) {
+      // First, as a block that has passed the barrier with us may have ended since.
+      const bool lost = __atomic_load_n(&launch.nended, __ATOMIC_ACQUIRE) != 0;
+      if (__atomic_load_n(&launch.grid_turn, __ATOMIC_ACQUIRE) != turn) break;
+      if (lost) fail(self, lane_name(*self) + " waits in a grid barrier for blocks that have ended");
+      cpu_backoff(0);
+    }
+    sanitizer::acquire(&launch.grid_barrier);
+  }
+  cpu_block(cpu_op::sync, 0, 0, nullptr, nullptr);
 }
 
 GPUFS_NO_TSAN void* cpu_shared(const void* key, std::size_t nbytes, std::size_t alignment) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,6 +33,8 @@ unsigned default_threads() {
   return static_cast<unsigned>(given != 0 ? std::min<std::uint64_t>(given, 1024)
                                           : std::max(1u, std::thread::hardware_concurrency()));
 }
+
+constexpr unsigned max_cooperative_lanes = 16384;  // a stack of 64 KiB each, and two mappings of the 65,530 that Linux allows
 
 // The distance from one switch to the next is geometric; 256 equally likely samples of it. 0 per cent still switches, else a
 // lane that spins without backing off would keep its OS thread for ever.
@@ -161,6 +164,13 @@ class kernel_exception : public launch_error, public std::nested_exception {
 
 }  // namespace
 
+unsigned cpu_max_cooperative_grid(const launch_config& config) {
+  check_launch_config(config);
+  const unsigned asked = config.schedule.resident_blocks;
+  const unsigned fit = std::max(1u, std::min(max_cooperative_lanes, sanitizer::max_fibers) / config.block);
+  return asked == 0 ? fit : std::min(asked, fit);
+}
+
 void cpu_launch(const launch_config& config, void (*body)(const void*), const void* kernel) {
   check_launch_config(config);
   if (cpu_current->countdown != 0) throw launch_error("a kernel cannot launch another one");
@@ -176,6 +186,14 @@ void cpu_launch(const launch_config& config, void (*body)(const void*), const vo
   launch.resident = schedule.resident_blocks != 0 ? schedule.resident_blocks : 4 * launch.nworkers;
   launch.resident = std::min(launch.resident, config.grid);
   launch.resident = std::min(launch.resident, std::max(1u, sanitizer::max_fibers / config.block));
+  if (config.cooperative) {
+    const unsigned most = cpu_max_cooperative_grid(config);
+    if (config.grid > most) {
+      throw launch_error("a cooperative launch of " + std::to_string(config.grid) + " blocks of " + std::to_string(config.block) +
+                         " threads: at most " + std::to_string(most) + " run at once");
+    }
+    launch.resident = config.grid;
+  }
   launch.nworkers = std::min(launch.nworkers, launch.resident);
   if (schedule.trace != nullptr && (schedule.policy != schedule_policy::priorities || launch.nworkers != 1)) {
     throw launch_error("a schedule's trace is of priorities on one OS thread");

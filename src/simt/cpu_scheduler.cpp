@@ -82,6 +82,7 @@ GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
 GPUFS_NO_TSAN void worker::retire_block(block_state& block) {
   block.resident = false;
   --nresident;
+  __atomic_add_fetch(&launch->nended, 1, __ATOMIC_RELEASE);
   for (unsigned i = 0; i < block.nthreads; ++i) {
     if (!block.lanes[i]->abandoned) idle[nidle++] = block.lanes[i];
   }

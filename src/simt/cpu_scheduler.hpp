@@ -93,6 +93,10 @@ struct launch_state {
   std::uint32_t countdowns[256];         // an equally likely sample each of the distance between switches
   // Relaxed atomics through builtins: std::atomic's members would be instrumented inside the scheduler.
   std::uint64_t next_block = 0;
+  std::uint32_t nended = 0;        // blocks
+  std::uint32_t grid_arrived = 0;  // of a cooperative launch: blocks at the grid barrier
+  std::uint64_t grid_turn = 0;     // and how many barriers all have passed
+  char grid_barrier;               // ThreadSanitizer: what came before it
   bool stopping = false;
   std::mutex mutex;
   std::string error;  // the first one

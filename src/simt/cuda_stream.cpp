@@ -53,6 +53,19 @@ cuda_stream_lease::~cuda_stream_lease() {
 
 void cuda_check_launched() { check(cudaGetLastError(), "the kernel was not launched"); }
 
+void cuda_launch_cooperatively(const void* entry, const launch_config& config, void** arguments, CUstream_st* stream) {
+  const cudaError_t error = cudaLaunchCooperativeKernel(entry, dim3(config.grid), dim3(config.block), arguments, 0, stream);
+  check(error, "the kernel was not launched");
+}
+
+unsigned cuda_max_cooperative_grid(const void* entry, unsigned block) {
+  int device = 0, nprocessors = 0, nblocks = 0;
+  check(cudaGetDevice(&device), "no device to launch on");
+  check(cudaDeviceGetAttribute(&nprocessors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&nblocks, entry, static_cast<int>(block), 0), "how many blocks fit");
+  return static_cast<unsigned>(nprocessors * nblocks);
+}
+
 void cuda_stream_lease::copy_to_device(void* device_dst, const void* src, std::size_t nbytes) const {
   const on_device here(device_);
   check(cudaMemcpyAsync(device_dst, src, nbytes, cudaMemcpyHostToDevice, stream_), "copy to the device");

@@ -24,6 +24,23 @@ inline namespace GPUFS_MACHINE {
 template <class T>
 concept exchangeable = std::is_trivially_copyable_v<T> && sizeof(T) <= 64;
 
+// What scans add up.
+template <class T>
+concept summable = (std::is_integral_v<T> && !std::is_same_v<T, bool>) || std::is_same_v<T, float> || std::is_same_v<T, double>;
+
+namespace detail {
+// Integers wrap around.
+template <summable T>
+GPUFS_DEVICE T sum_of(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using wide = std::conditional_t<(sizeof(T) < sizeof(unsigned)), unsigned, std::make_unsigned_t<T>>;
+    return static_cast<T>(static_cast<wide>(a) + static_cast<wide>(b));
+  } else {
+    return a + b;
+  }
+}
+}  // namespace detail
+
 // Threads that make a call together: this_thread(), this_tile<N>(), this_warp(), this_block(). All of them call, with equal
 // arguments.
 template <class G>
@@ -69,6 +86,8 @@ class tile {
       return detail::warp_ballot(mask(), predicate) >> base();
     }
   }
+  // Collective. How many have it.
+  GPUFS_DEVICE unsigned count(bool predicate) const { return detail::count_lanes(ballot(predicate)); }
   // Collective.
   GPUFS_DEVICE bool any(bool predicate) const {
     if constexpr (N == 1) {
@@ -133,6 +152,25 @@ class tile {
   const {
     for (unsigned distance = N / 2; distance > 0; distance /= 2) value += shfl_xor(value, distance);
     return value;
+  }
+  // Collective. The sum of the values up to the caller's, by rank. Sums of integers wrap around; those of real numbers are added in
+  // an order that is fixed, and the same on both machines: with that of the rank 1 below first, then with the sum 2 below, 4 below,
+  // ...
+  template <summable T>
+  GPUFS_DEVICE T inclusive_scan_add(T value) const {
+    for (unsigned distance = 1; distance < N; distance *= 2) {
+      const bool adds = rank() >= distance;
+      const T below = shfl(value, adds ? rank() - distance : rank());
+      if (adds) value = detail::sum_of(below, value);
+    }
+    return value;
+  }
+  // Collective. The same of the ranks below the caller's: of rank 0 it is 0.
+  template <summable T>
+  GPUFS_DEVICE T exclusive_scan_add(T value) const {
+    const T up_to_me = inclusive_scan_add(value);
+    const T below = shfl(up_to_me, rank() == 0 ? 0 : rank() - 1);
+    return rank() == 0 ? T{} : below;
   }
   // Collective.
   template <class T>
@@ -243,6 +281,10 @@ class block {
   GPUFS_DEVICE bool any(bool predicate) const { return detail::block_any(predicate); }
   // Collective.
   GPUFS_DEVICE bool all(bool predicate) const { return detail::block_all(predicate); }
+  // Collective. Lane i of each warp gets the votes of warp i, bit j = its lane j; 0 where the block has no warp i. Two barriers.
+  GPUFS_DEVICE std::uint32_t ballot(bool predicate) const { return of_each_warp(warp().ballot(predicate), 0u); }
+  // Collective. How many have it.
+  GPUFS_DEVICE unsigned count(bool predicate) const { return detail::block_count(predicate); }
   // Collective. The value of rank src_rank, the same for all callers. Two barriers on CUDA.
   template <exchangeable T>
   GPUFS_DEVICE T broadcast(const T& value, unsigned src_rank = 0) const {
@@ -258,6 +300,18 @@ class block {
   const {
     value = warp().reduce_add(value);
     return warp().reduce_add(of_each_warp(value, T{}));
+  }
+  // Collective. As a tile's: each warp adds its own, then the sum of the warps below comes before. Two barriers.
+  template <summable T>
+  GPUFS_DEVICE T inclusive_scan_add(T value) const {
+    const T of_mine = warp().inclusive_scan_add(value);
+    return detail::sum_of(below_my_warp(of_mine), of_mine);
+  }
+  template <summable T>
+  GPUFS_DEVICE T exclusive_scan_add(T value) const {
+    const T up_to_me = warp().inclusive_scan_add(value);
+    const T below = warp().shfl(up_to_me, lane_id() == 0 ? 0 : lane_id() - 1);
+    return detail::sum_of(below_my_warp(up_to_me), lane_id() == 0 ? T{} : below);
   }
   // Collective. Two barriers.
   template <class T>
@@ -275,6 +329,12 @@ class block {
   }
 
  private:
+  // The sum of the warps below the caller's, of each warp's scan.
+  template <class T>
+  GPUFS_DEVICE T below_my_warp(T up_to_me) const {
+    const T of_warps = of_each_warp(warp().broadcast(up_to_me, warp_lanes - 1), T{});
+    return warp().shfl(warp().exclusive_scan_add(of_warps), warp_rank());
+  }
   // Through shared memory: lane i of each warp gets warp i's value, and `other` if there is none.
   template <class T>
   GPUFS_DEVICE T of_each_warp(T value, T other) const {

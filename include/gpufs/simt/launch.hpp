@@ -56,8 +56,20 @@ void launch(const launch_config& config, const Kernel& kernel) {
 #endif
 }
 
-// The same on the stream's device, in its turn, and without waiting. The kernel is copied, what it points to must stay; so must a
-// mount.
+// How many blocks of config.block threads a cooperative launch of this kernel, with the same launch bounds, may have on the current
+// device (CPU machine: with the same schedule). Fewer while other kernels run: a launch then waits for them.
+template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>
+unsigned max_cooperative_grid(const launch_config& config, [[maybe_unused]] const Kernel& kernel) {
+  runtime::check_launch_config(config, MaxThreads);
+#if GPUFS_ON_CUDA
+  return runtime::cuda_max_cooperative_grid(detail::cuda_entry<MaxThreads, MinBlocks, Kernel>(), config.block);
+#else
+  return runtime::cpu_max_cooperative_grid(config);
+#endif
+}
+
+// As launch(config, kernel), on the stream's device, in its turn, and without waiting. The kernel is copied, what it points to must
+// stay; so must a mount.
 template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>
 void launch(const launch_config& config, const Kernel& kernel, const stream& on) {
   static_assert(std::is_trivially_copyable_v<Kernel>);

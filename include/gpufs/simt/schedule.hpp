@@ -55,6 +55,8 @@ struct launch_config {
   unsigned grid = 1;    // blocks, at least 1
   unsigned block = 32;  // threads a block: 32 .. 1024, a multiple of 32
   cpu_schedule schedule = {};
+  // All blocks run at once, so that they may wait for each other (simt/grid.hpp); refused where that many do not fit.
+  bool cooperative = false;
 };
 
 // A launch that was refused, could not run, or stopped. On the CPU machine the message names the lanes and the seed, and when

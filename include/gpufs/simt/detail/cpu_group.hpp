@@ -93,14 +93,14 @@ inline std::uint64_t* block_slots() {
 }
 
 inline void block_sync() { cpu_block(cpu_op::sync, 0, 0, nullptr, nullptr); }
-inline bool block_word(cpu_op op, bool predicate) {
-  const std::uint64_t value = predicate;
+inline std::uint64_t block_word(cpu_op op, std::uint64_t value) {
   std::uint64_t result = 0;
   cpu_block(op, 1, 0, &value, &result);
-  return result != 0;
+  return result;
 }
-inline bool block_any(bool predicate) { return block_word(cpu_op::any, predicate); }
-inline bool block_all(bool predicate) { return block_word(cpu_op::all, predicate); }
+inline bool block_any(bool predicate) { return block_word(cpu_op::any, predicate) != 0; }
+inline bool block_all(bool predicate) { return block_word(cpu_op::all, predicate) != 0; }
+inline unsigned block_count(bool predicate) { return static_cast<unsigned>(block_word(cpu_op::reduce_add, predicate)); }
 template <class T>
 void block_broadcast(T* value, unsigned src_rank) {
   cpu_words<T> in, out;

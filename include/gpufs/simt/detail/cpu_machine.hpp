@@ -67,6 +67,8 @@ void cpu_backoff(std::uint64_t cap_ns);
 void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result);
 // The same for all threads of the block; arg: the source thread's rank.
 void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result);
+// A collective of all threads of a cooperative launch, for memory only.
+void cpu_grid_sync();
 // Lanes of the caller's warp, itself included, that came to this site before any of them went on; the seed says how long they wait
 // for others. In a host thread: lane 0.
 std::uint32_t cpu_converge(const void* site);
@@ -80,5 +82,6 @@ int cpu_copy_to_host(void* dst, const void* src, std::size_t nbytes);
 void cpu_copy_changing(void* dst, const void* src, std::size_t nbytes);
 void cpu_fence(bool acquire, bool release);  // only where ThreadSanitizer cannot follow std::atomic_thread_fence
 void cpu_launch(const launch_config& config, void (*body)(const void*), const void* kernel);
+unsigned cpu_max_cooperative_grid(const launch_config& config);
 
 }  // namespace gpufs::simt::runtime

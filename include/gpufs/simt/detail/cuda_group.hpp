@@ -129,6 +129,8 @@ __device__ inline void block_sync() { __syncthreads(); }
 __device__ inline bool block_any(bool predicate) { return __syncthreads_or(predicate) != 0; }
 __device__ inline bool block_all(bool predicate) { return __syncthreads_and(predicate) != 0; }
 
+__device__ inline unsigned block_count(bool predicate) { return static_cast<unsigned>(__syncthreads_count(predicate)); }
+
 // For all reductions of a kernel, whatever their type: a word of each warp.
 __device__ inline std::uint64_t* block_slots() {
   __shared__ std::uint64_t slots[32];

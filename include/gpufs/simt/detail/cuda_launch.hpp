@@ -19,8 +19,22 @@ __global__ void __launch_bounds__(MaxThreads, MinBlocks) bounded_kernel_entry(co
 }
 
 template <unsigned MaxThreads, unsigned MinBlocks, class Kernel>
+const void* cuda_entry() {
+  if constexpr (MaxThreads == 0) {
+    return reinterpret_cast<const void*>(&kernel_entry<Kernel>);
+  } else {
+    return reinterpret_cast<const void*>(&bounded_kernel_entry<Kernel, MaxThreads, MinBlocks>);
+  }
+}
+
+template <unsigned MaxThreads, unsigned MinBlocks, class Kernel>
 void cuda_enqueue(const launch_config& config, const Kernel& kernel, CUstream_st* stream) {
   check_launch_config(config, MaxThreads);
+  if (config.cooperative) {
+    void* argument = const_cast<Kernel*>(&kernel);
+    cuda_launch_cooperatively(cuda_entry<MaxThreads, MinBlocks, Kernel>(), config, &argument, stream);
+    return;
+  }
   if constexpr (MaxThreads == 0) {
     kernel_entry<Kernel><<<config.grid, config.block, 0, stream>>>(kernel);
   } else {
