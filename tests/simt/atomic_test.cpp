@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <type_traits>
 
 #include "gpufs/simt/simt.hpp"
 #include "harness.hpp"
@@ -32,8 +33,8 @@ struct contention_kernel {
       backoff wait;
       while (!atomic_ref<T, S>(c->by_compare).compare_exchange(seen, seen + 1, std::memory_order_acq_rel)) wait();
     }
-    if constexpr (sizeof(T) == 8 && S == scope::device) {
-      const kept_ref kept(c->kept);
+    if constexpr (std::is_same_v<T, std::uint64_t> && S != scope::block) {
+      const kept_ref<S> kept(c->kept);
       kept.fetch_add(2, std::memory_order_acquire);
       kept.fetch_add_after_loads(kept.load_relaxed() == 0 ? 3 : 1);  // never 0 by now
     }
@@ -65,7 +66,8 @@ void check_contention() {
   EXPECT_EQ(end.relaxed, static_cast<T>(nrounds * (total * (total - 1) / 2)));
   EXPECT_EQ(end.subtracted, static_cast<T>(T{0} - static_cast<T>(2 * total * nrounds)));
   EXPECT_EQ(end.by_compare, static_cast<T>(total * nrounds));
-  EXPECT_EQ(end.kept, sizeof(T) == 8 && S == scope::device ? T{3 * total} : T{0});
+  constexpr bool is_kept = std::is_same_v<T, std::uint64_t> && S != scope::block;
+  EXPECT_EQ(end.kept, is_kept ? T{3 * total} : T{0});
   T ored = 0;
   for (unsigned i = 0; i < total; ++i) ored |= T{1} << (i % (8 * sizeof(T) - 1));
   EXPECT_EQ(end.ored, ored);
@@ -81,6 +83,7 @@ TEST(atomics, exact_under_contention) {
   check_contention<std::uint32_t, scope::device>();
   check_contention<std::int32_t, scope::device>();
   check_contention<std::uint64_t, scope::device>();
+  check_contention<std::uint64_t, scope::system>();
   check_contention<std::int64_t, scope::system>();
   check_contention<std::uint32_t, scope::system>();
 }

@@ -101,11 +101,12 @@ struct wide_kernel {
     const vec16 a = load_relaxed_16(device + 16 * thread_rank());
     const vec16 b = load_host_16(host + 16 * thread_rank());
     const vec16 kept = load_kept_16(device + 16 * thread_rank());
+    const vec16 wider = load_kept_16<scope::system>(device + 16 * thread_rank());
     unsigned bad = 0;
     for (unsigned i = 0; i < 4; ++i) {
       bad += a.word[i] != (4 * thread_rank() + i) * 0x01010101u;
       bad += b.word[i] != a.word[i];
-      bad += kept.word[i] != a.word[i];
+      bad += kept.word[i] != a.word[i] || wider.word[i] != a.word[i];
     }
     if (bad != 0) atomic_ref<unsigned>(*errors).add_relaxed(bad);
   }

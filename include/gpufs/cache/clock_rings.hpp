@@ -32,7 +32,7 @@ class clock_rings {
     bool transient = false, passed = false;
     const std::uint32_t steps = n < max_steps / 2 ? 2 * n : max_steps;
     for (std::uint32_t i = 0; i < steps; ++i) {
-      const std::uint32_t position = simt::atomic_ref<std::uint32_t>(ring.hand).fetch_add(1, std::memory_order_relaxed);
+      const std::uint32_t position = word_ref<std::uint32_t>(ring.hand).fetch_add(1, std::memory_order_relaxed);
       if (is_full(ring)) passed |= evict(pages, ring, frame_at(position + ring.ahead), erase);
       const frame_index f = frame_at(position);
       const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
@@ -63,9 +63,9 @@ class clock_rings {
       if ((now & stays) != 0 || !is_full(ring) || !pages.claim(f, now)) return false;
       if ((now & frame_state::failed) == 0) {
         erase(f);
-        simt::atomic_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
+        word_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
       }
-      simt::atomic_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
+      word_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
     }
     return true;
   }
@@ -78,8 +78,8 @@ class clock_rings {
   // A page was taken out of this frame, not by `allocate`.
   GPUFS_DEVICE void count_eviction(frame_index f) const {
     clock_ring& ring = storage_.rings[static_cast<std::uint32_t>(f) % storage_.nrings];
-    simt::atomic_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
-    simt::atomic_ref<std::uint32_t>(ring.used).add_relaxed(~0u);
+    word_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
+    word_ref<std::uint32_t>(ring.used).add_relaxed(~0u);
   }
 
  private:
@@ -88,12 +88,12 @@ class clock_rings {
   // Whether free frames are few, so that pages have to go: before that the hand finds one soon.
   GPUFS_DEVICE static bool is_full(clock_ring& ring) {
     const std::uint32_t wanted = ring.nframes / 8 > ring.ahead ? ring.nframes / 8 : ring.ahead;
-    return simt::atomic_ref<std::uint32_t>(ring.used).load(std::memory_order_relaxed) + wanted >= ring.nframes;
+    return word_ref<std::uint32_t>(ring.used).load(std::memory_order_relaxed) + wanted >= ring.nframes;
   }
   // A frame that was free.
   GPUFS_DEVICE static void count_taken(clock_ring& ring) {
-    simt::atomic_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
-    simt::atomic_ref<std::uint32_t>(ring.used).add_relaxed(1);
+    word_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
+    word_ref<std::uint32_t>(ring.used).add_relaxed(1);
   }
 
   // Of two rings the one whose hand has come less far. So all hands keep together, and what is written at one time lies close
@@ -101,7 +101,7 @@ class clock_rings {
   GPUFS_DEVICE std::uint32_t lagging(std::uint32_t start) const {
     const std::uint32_t a = start % storage_.nrings, b = (start * 0x9e3779b9u >> 16) % storage_.nrings;
     const auto hand = [&](std::uint32_t ring) {
-      return simt::atomic_ref<std::uint32_t>(storage_.rings[ring].hand).load(std::memory_order_relaxed);
+      return word_ref<std::uint32_t>(storage_.rings[ring].hand).load(std::memory_order_relaxed);
     };
     return static_cast<std::int32_t>(hand(b) - hand(a)) < 0 ? b : a;
   }
@@ -119,10 +119,10 @@ class clock_rings {
     if (!pages.claim(f, now)) return false;
     if ((now & frame_state::failed) == 0) {
       erase(f);
-      simt::atomic_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
+      word_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
     }
     pages.release(f);
-    simt::atomic_ref<std::uint32_t>(ring.used).add_relaxed(~0u);
+    word_ref<std::uint32_t>(ring.used).add_relaxed(~0u);
     return false;
   }
 

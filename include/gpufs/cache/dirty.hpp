@@ -16,7 +16,7 @@ class dirty_pages {
   template <class Group>
   GPUFS_DEVICE void mark(Group group, frame_index f, std::uint32_t begin, std::uint32_t end) const {
     // Meets the acquire in take: who takes a bit sees the byte.
-    simt::fence(std::memory_order_release, simt::scope::device);
+    simt::fence(std::memory_order_release, cache_layout::scope);
     const std::uint32_t first = begin / 32, last = (end - 1) / 32;
     for (std::uint32_t w = first + group.rank(); w <= last; w += group.size()) {
       word(f, w).fetch_or(bits_of(w, begin, end), std::memory_order_relaxed);
@@ -36,7 +36,7 @@ class dirty_pages {
       if (bits == 0) continue;
       any |= bits;
       // As in mark; after the load, since others' stores are marked, too.
-      simt::fence(std::memory_order_release, simt::scope::device);
+      simt::fence(std::memory_order_release, cache_layout::scope);
       word(f, w).fetch_or(bits, std::memory_order_relaxed);
     }
     return group.any(any != 0);
@@ -45,7 +45,7 @@ class dirty_pages {
   // Makes the bytes of word w that `bits` names in the twin what the page has, for who writes these back from the twin. By the lane
   // that has taken the bits, with the twin's lock held.
   GPUFS_DEVICE void keep_twin(frame_index f, std::byte* twin, std::uint32_t w, std::uint32_t bits) const {
-    simt::fence(std::memory_order_acquire, simt::scope::device);  // meets mark's release
+    simt::fence(std::memory_order_acquire, cache_layout::scope);  // meets mark's release
     each_run(bits, [&](unsigned first, unsigned n) {
       simt::copy_changing(simt::this_thread(), twin + w * 32 + first, frames_.data(f) + w * 32 + first, n);
     });
@@ -86,8 +86,8 @@ class dirty_pages {
   }
   // Puts one back that `leave` gave.
   GPUFS_DEVICE void put_back(dirty_list& list, frame_index f) const {
-    simt::atomic_ref<std::uint32_t> head(list.head);
-    simt::atomic_ref<std::uint32_t> next(storage_.next[static_cast<std::uint32_t>(f)]);
+    word_ref<std::uint32_t> head(list.head);
+    word_ref<std::uint32_t> next(storage_.next[static_cast<std::uint32_t>(f)]);
     std::uint32_t seen = head.load(std::memory_order_relaxed);
     do {
       next.store(seen, std::memory_order_relaxed);
@@ -102,10 +102,10 @@ class dirty_pages {
   // first. It stays dirty, and so where it is.
   template <class Refuse>
   GPUFS_DEVICE left leave(dirty_list& list, Refuse refuse) const {
-    simt::atomic_ref<std::uint32_t> head(list.head);
+    word_ref<std::uint32_t> head(list.head);
     std::uint32_t seen = head.load(std::memory_order_acquire);  // meets enter: the link
     while (seen != 0 && !refuse(frame_index{seen - 1})) {
-      const std::uint32_t rest = simt::atomic_ref<std::uint32_t>(storage_.next[seen - 1]).load(std::memory_order_relaxed);
+      const std::uint32_t rest = word_ref<std::uint32_t>(storage_.next[seen - 1]).load(std::memory_order_relaxed);
       // The release meets is_empty's acquire: who sees that the page is gone sees that the list is locked.
       if (head.compare_exchange(seen, rest, std::memory_order_acq_rel)) return {frame_index{seen - 1}, true};
     }
@@ -159,7 +159,7 @@ class dirty_pages {
       const std::uint32_t bits = bits_of(w, part.begin, end);
       each(w, word(f, w).fetch_and(~bits, std::memory_order_relaxed) & bits);
     }
-    simt::fence(std::memory_order_acq_rel, simt::scope::device);  // meets mark's release
+    simt::fence(std::memory_order_acq_rel, cache_layout::scope);  // meets mark's release
     group.sync();
   }
 
@@ -177,24 +177,24 @@ class dirty_pages {
   GPUFS_DEVICE twin_state& twin(frame_index f) const { return storage_.twins[static_cast<std::uint32_t>(f)]; }
   GPUFS_DEVICE static bool lock_twin(twin_state& state, const simt::deadline& until) {
     simt::backoff pause;
-    while (simt::atomic_ref<std::uint32_t>(state.lock).exchange(1, std::memory_order_acquire) != 0) {
+    while (word_ref<std::uint32_t>(state.lock).exchange(1, std::memory_order_acquire) != 0) {
       if (until.expired()) return false;
       pause();
     }
     return true;
   }
   GPUFS_DEVICE static void unlock_twin(twin_state& state) {
-    simt::atomic_ref<std::uint32_t>(state.lock).store(0, std::memory_order_release);
+    word_ref<std::uint32_t>(state.lock).store(0, std::memory_order_release);
   }
   // Whether somebody has the page mapped; stays true while the caller is among them.
   GPUFS_DEVICE static bool is_mapped(twin_state& state) {
-    return simt::atomic_ref<std::uint32_t>(state.count).load(std::memory_order_relaxed) != 0;
+    return word_ref<std::uint32_t>(state.count).load(std::memory_order_relaxed) != 0;
   }
 
   // One lane calls. The acquire meets unlock's release; the holder waits for the host only. A list that is lost is not free.
   GPUFS_DEVICE static bool try_lock(dirty_list& list) {
     std::uint32_t unlocked = 0;
-    return simt::atomic_ref<std::uint32_t>(list.lock).compare_exchange(unlocked, held, std::memory_order_acquire);
+    return word_ref<std::uint32_t>(list.lock).compare_exchange(unlocked, held, std::memory_order_acquire);
   }
   GPUFS_DEVICE static bool lock(dirty_list& list, const simt::deadline& until) {
     simt::backoff pause;
@@ -206,33 +206,33 @@ class dirty_pages {
   }
   // By the lock's holder: the host has not answered for one of the list's pages. Before others can see that it has.
   GPUFS_DEVICE static void begin_late(dirty_list& list) {
-    simt::atomic_ref<std::uint32_t>(list.lock).fetch_add(late, std::memory_order_relaxed);
+    word_ref<std::uint32_t>(list.lock).fetch_add(late, std::memory_order_relaxed);
   }
   // By anybody: now it has. The release meets try_lock's acquire: the host writes nothing older any more.
   GPUFS_DEVICE static void end_late(dirty_list& list) {
-    simt::atomic_ref<std::uint32_t>(list.lock).fetch_sub(late, std::memory_order_release);
+    word_ref<std::uint32_t>(list.lock).fetch_sub(late, std::memory_order_release);
   }
   GPUFS_DEVICE static bool is_lost(dirty_list& list) {
-    return simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed) >= late;
+    return word_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed) >= late;
   }
   GPUFS_DEVICE static void unlock(dirty_list& list) {
-    simt::atomic_ref<std::uint32_t>(list.lock).fetch_and(~held, std::memory_order_release);
+    word_ref<std::uint32_t>(list.lock).fetch_and(~held, std::memory_order_release);
   }
   GPUFS_DEVICE static bool is_locked(dirty_list& list) {
-    return simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed) != 0;
+    return word_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed) != 0;
   }
   GPUFS_DEVICE static bool is_empty(dirty_list& list) {
-    return simt::atomic_ref<std::uint32_t>(list.head).load(std::memory_order_acquire) == 0;  // meets leave
+    return word_ref<std::uint32_t>(list.head).load(std::memory_order_acquire) == 0;  // meets leave
   }
 
   // Neither pages in it, nor any that somebody has taken and writes back: in this order, as leave comes under the lock.
   GPUFS_DEVICE static bool is_idle(dirty_list& list) {
-    return is_empty(list) && simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_acquire) == 0;  // meets unlock
+    return is_empty(list) && word_ref<std::uint32_t>(list.lock).load(std::memory_order_acquire) == 0;  // meets unlock
   }
   // Neither pages nor any late, for who comes (by an acquire of its own) after all who listed pages here or had the lock.
   GPUFS_DEVICE static bool is_unused(dirty_list& list) {
-    const std::uint32_t head = simt::atomic_ref<std::uint32_t>(list.head).load(std::memory_order_relaxed);
-    return (head | simt::atomic_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed)) == 0;
+    const std::uint32_t head = word_ref<std::uint32_t>(list.head).load(std::memory_order_relaxed);
+    return (head | word_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed)) == 0;
   }
 
  private:
@@ -260,9 +260,9 @@ class dirty_pages {
     if (w == (end - 1) / 32) bits &= ~0u >> (31 - (end - 1) % 32);
     return bits;
   }
-  GPUFS_DEVICE simt::atomic_ref<std::uint32_t> word(frame_index f, std::uint32_t w) const {
+  GPUFS_DEVICE word_ref<std::uint32_t> word(frame_index f, std::uint32_t w) const {
     const std::size_t of_frame = std::size_t{static_cast<std::uint32_t>(f)} << (frames_.page_shift() - 5);
-    return simt::atomic_ref<std::uint32_t>(storage_.masks[of_frame + w]);
+    return word_ref<std::uint32_t>(storage_.masks[of_frame + w]);
   }
 
   frames frames_;

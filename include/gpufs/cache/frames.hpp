@@ -39,6 +39,11 @@ GPUFS_DEVICE frame_storage unpack(const packed_frames& pages) {
   return {keys - pages.nframes, keys, data, pages.nframes, shift, pages.reciprocal};
 }
 
+// How a cache's words are accessed.
+template <class Word>
+using word_ref = simt::atomic_ref<Word, cache_layout::scope>;
+using kept_ref = simt::kept_ref<cache_layout::scope>;
+
 class frames {
  public:
   GPUFS_HOST_DEVICE explicit frames(const cache_layout& cache) : storage_(cache.frames) {}
@@ -50,11 +55,11 @@ class frames {
   GPUFS_DEVICE std::uint32_t page_nbytes() const { return 1u << storage_.page_shift; }
 
   GPUFS_DEVICE std::uint64_t& state_word(frame_index f) const { return storage_.states[static_cast<std::uint32_t>(f)]; }
-  GPUFS_DEVICE simt::atomic_ref<std::uint64_t> state(frame_index f) const { return simt::atomic_ref<std::uint64_t>(state_word(f)); }
+  GPUFS_DEVICE word_ref<std::uint64_t> state(frame_index f) const { return word_ref<std::uint64_t>(state_word(f)); }
 
   // Of a frame that is being filled: what fills it in nobody's name, so that anybody may end it. 0: a group fills it, or nobody.
-  GPUFS_DEVICE simt::atomic_ref<std::uint64_t> operation(frame_index f) const {
-    return simt::atomic_ref<std::uint64_t>((storage_.states - storage_.nframes)[static_cast<std::uint32_t>(f)]);
+  GPUFS_DEVICE word_ref<std::uint64_t> operation(frame_index f) const {
+    return word_ref<std::uint64_t>((storage_.states - storage_.nframes)[static_cast<std::uint32_t>(f)]);
   }
 
   // The frame of a page's own choice: pages side by side choose frames side by side. Who looks a page up looks there first.
@@ -80,8 +85,8 @@ class frames {
   // Pins the frame `npins` times if it holds `key`. The key and the state are asked for at once, and neither waits for the other:
   // the seal says whether the key is the one of the fill that the pin holds. (The stamp comes round after 2^20 fills of one frame,
   // which would have to happen between these two accesses.) The acquire meets the release in `end_fill`, so that the page's bytes
-  // are seen. Ref: simt::kept_ref where what is read streams through the second-level cache, and the pin is given back long after.
-  template <class Ref = simt::atomic_ref<std::uint64_t>>
+  // are seen. Ref: kept_ref where what is read streams through the second-level cache, and the pin is given back long after.
+  template <class Ref = word_ref<std::uint64_t>>
   GPUFS_DEVICE pin_result pin(frame_index f, page_key key, std::uint32_t npins = 1) const {
     constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed;
     const Ref word(state_word(f));
@@ -106,13 +111,13 @@ class frames {
   // Gives back a pin. Our loads come before what the group writes that claims the frame next (the acquire in `claim`); page bytes
   // are not written under such a pin.
   GPUFS_DEVICE void unpin(frame_index f) const { unpin(state_word(f), 1); }
-  template <class Ref = simt::atomic_ref<std::uint64_t>>
+  template <class Ref = word_ref<std::uint64_t>>
   GPUFS_DEVICE static void unpin(std::uint64_t& state, std::uint32_t npins) {
     Ref(state).fetch_add_after_loads(0 - npins * frame_state::one_pin);
   }
   // The same by who may have written the page's bytes: the release meets `claim`.
   GPUFS_DEVICE static void unpin_after_writes(std::uint64_t& state, std::uint32_t npins) {
-    simt::atomic_ref<std::uint64_t>(state).fetch_sub(npins * frame_state::one_pin, std::memory_order_release);
+    word_ref<std::uint64_t>(state).fetch_sub(npins * frame_state::one_pin, std::memory_order_release);
   }
   // More pins on a frame of which the caller holds one already.
   GPUFS_DEVICE void pin_more(frame_index f, std::uint32_t npins) const { state(f).add_relaxed(npins * frame_state::one_pin); }
@@ -120,7 +125,7 @@ class frames {
   // The same for a pin that a user says they hold. False when the frame has none, or holds no page: a page unmapped twice. Not
   // noticed: when the frame has other pins, one of theirs is taken.
   GPUFS_DEVICE static bool unpin_checked(std::uint64_t& state) {
-    simt::atomic_ref<std::uint64_t> word(state);
+    word_ref<std::uint64_t> word(state);
     constexpr std::uint64_t no_page = frame_state::claimed | frame_state::filling | frame_state::failed;
     const std::uint64_t before = word.fetch_add_after_loads(0 - frame_state::one_pin);
     if ((before & frame_state::pin_mask) != 0 && (before & no_page) == 0) [[likely]]
@@ -186,7 +191,7 @@ class frames {
     key_word(f).store(sealed(static_cast<std::uint64_t>(key), now + next_stamp), std::memory_order_relaxed);
     // A fence, as it also orders the claim before the bytes of the new page: who reads without a pin, and sees those, sees the
     // claim.
-    simt::fence(std::memory_order_release, simt::scope::device);
+    simt::fence(std::memory_order_release, cache_layout::scope);
     state(f).fetch_add(next_stamp + frame_state::one_pin + frame_state::filling - frame_state::claimed, std::memory_order_relaxed);
   }
 
@@ -209,8 +214,8 @@ class frames {
   }
 
  private:
-  GPUFS_DEVICE simt::atomic_ref<std::uint64_t> key_word(frame_index f) const {
-    return simt::atomic_ref<std::uint64_t>(storage_.keys[static_cast<std::uint32_t>(f)]);
+  GPUFS_DEVICE word_ref<std::uint64_t> key_word(frame_index f) const {
+    return word_ref<std::uint64_t>(storage_.keys[static_cast<std::uint32_t>(f)]);
   }
 
   frame_storage storage_;

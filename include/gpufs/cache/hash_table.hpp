@@ -21,7 +21,7 @@ class hash_table {
     const std::uint32_t h = hash(key);
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
-      const simt::vec16 slots = simt::load_relaxed_16(&storage_.buckets[index]);
+      const simt::vec16 slots = simt::load_relaxed_16<cache_layout::scope>(&storage_.buckets[index]);
       // A slot of this tag, less `first`, is its frame; any other is more than all frames (and an empty one wraps around). Several
       // are visited from the last frame to the first: one body, few instructions, and the slots stay in registers.
       const std::uint32_t first = entry(h, frame_index{0});
@@ -75,7 +75,7 @@ class hash_table {
       bucket& b = storage_.buckets[index];
       for (std::uint32_t& slot : b.slots) {
         std::uint32_t expected = 0;
-        simt::atomic_ref<std::uint32_t> ref(slot);
+        word_ref<std::uint32_t> ref(slot);
         if (ref.load(std::memory_order_relaxed) == 0 && ref.compare_exchange(expected, entry(h, f), std::memory_order_release)) {
           return;
         }
@@ -91,7 +91,7 @@ class hash_table {
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
       for (std::uint32_t& slot : storage_.buckets[index].slots) {
-        simt::atomic_ref<std::uint32_t> ref(slot);
+        word_ref<std::uint32_t> ref(slot);
         if (ref.load(std::memory_order_relaxed) == wanted) {
           ref.store(0, std::memory_order_release);
           for (std::uint32_t i = home(h); i != index; i = behind(i)) {
@@ -134,14 +134,14 @@ class hash_table {
   }
   // The last slot of a bucket that may be `key`'s: its frame, or no_frame.
   GPUFS_DEVICE std::uint32_t match(page_key key, std::uint32_t index) const {
-    const simt::vec16 slots = simt::load_kept_16(&storage_.buckets[index]);
+    const simt::vec16 slots = simt::load_kept_16<cache_layout::scope>(&storage_.buckets[index]);
     const std::uint32_t first = entry(hash(key), frame_index{0});
     std::uint32_t found = no_frame;
     for (const std::uint32_t slot : slots.word) found = slot - first < (1u << storage_.frame_bits) - 1 ? slot - first : found;
     return found;
   }
-  GPUFS_DEVICE simt::atomic_ref<std::uint32_t> header_of(std::uint32_t index) const {
-    return simt::atomic_ref<std::uint32_t>(storage_.headers[index]);
+  GPUFS_DEVICE word_ref<std::uint32_t> header_of(std::uint32_t index) const {
+    return word_ref<std::uint32_t>(storage_.headers[index]);
   }
 
   table_storage storage_;

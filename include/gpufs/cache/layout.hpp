@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpufs/simt/types.hpp"
+
 namespace gpufs::cache {
 
 enum class frame_index : std::uint32_t {};  // which frame of the mount's cache
@@ -141,6 +143,10 @@ static_assert(sizeof(dirty_list) == 8 && offsetof(dirty_list, head) == 0 && offs
 
 // A whole cache. It lies in device memory; what a hit needs of it lies where a hit looks anyway (hit_words of file).
 struct cache_layout {
+  // Of all atomics on a cache's words, and of the fences that order its pages' bytes: who may use it. A constant, as PTX has it in
+  // the instruction: one that were known at run time would be a branch in each hit (docs/design/devices.md).
+  static constexpr simt::scope scope = simt::scope::device;
+
   frame_storage frames;
   table_storage table;
   ring_storage rings;

@@ -89,7 +89,7 @@ class page_cache {
     frame_index at{};
     const bool found = self.find(key, pinned, at);
     self.table().unlock(key);
-    simt::fence(std::memory_order_acquire, simt::scope::device);  // meets erase's release
+    simt::fence(std::memory_order_acquire, cache_layout::scope);  // meets erase's release
     if (!found) return {frame_index{}, role::error, 0};
     if (!pinned.filling()) return {at, role::hit, 0};
     const acquired got = wait(cache, at, fill_ns);

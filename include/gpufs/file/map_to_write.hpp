@@ -56,7 +56,7 @@ GPUFS_DEVICE_COLD int add_mappers(Group group, const file_mount* mount, file_num
                                   std::uint32_t n, std::uint64_t frame_ns) {
   const cache::frames frames(mount->cache);
   cache::twin_state& state = cache::dirty_pages(mount->cache).twin(frame);
-  const simt::atomic_ref<std::uint32_t> count(state.count);
+  const cache::word_ref<std::uint32_t> count(state.count);
   using pages_type = cache::page_cache<>;
   struct start {
     cache::frame_index spare;
@@ -104,7 +104,7 @@ GPUFS_DEVICE_COLD int add_mappers(Group group, const file_mount* mount, file_num
     simt::copy_changing(group, frames.data(at.spare), frames.data(frame), frames.page_nbytes());
     if (group.leader()) {
       state.twin = static_cast<std::uint32_t>(at.spare);
-      simt::atomic_ref<std::int32_t>(state.number).store(static_cast<std::int32_t>(number), std::memory_order_relaxed);
+      cache::word_ref<std::int32_t>(state.number).store(static_cast<std::int32_t>(number), std::memory_order_relaxed);
       count.store(n, std::memory_order_relaxed);
       cache::dirty_pages::unlock_twin(state);
     }
@@ -157,7 +157,7 @@ GPUFS_DEVICE twinned_page map_page_of(Group group, const file_mount* mount, cons
 // The number by which the file of a page that the caller has mapped may be written.
 GPUFS_DEVICE file_number number_of_mapped(const file_mount& mount, cache::frame_index frame) {
   cache::twin_state& state = cache::dirty_pages(mount.cache).twin(frame);
-  return file_number{simt::atomic_ref<std::int32_t>(state.number).load(std::memory_order_relaxed)};
+  return file_number{cache::word_ref<std::int32_t>(state.number).load(std::memory_order_relaxed)};
 }
 
 struct noted {
@@ -207,7 +207,7 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const file_mount* mount, cache
     // With the lock held: who finds nothing that is not noted may rely on the page's being listed.
     if (changed) make_dirty(*mount, at.result.file, frame);
     const bool last =
-        nleaving != 0 && simt::atomic_ref<std::uint32_t>(state.count).fetch_sub(nleaving, std::memory_order_relaxed) == nleaving;
+        nleaving != 0 && cache::word_ref<std::uint32_t>(state.count).fetch_sub(nleaving, std::memory_order_relaxed) == nleaving;
     cache::dirty_pages::unlock_twin(state);
     if (at.result.error == 0) end_changes(*mount, at.result.file.slot);
     if (last) cache::frames::unpin_after_writes(frames.state_word(twin), 1);

@@ -78,7 +78,7 @@ class operation {
   GPUFS_DEVICE static std::uint64_t word_of(const transport::ticket& ticket) {
     return std::uint64_t{ticket.number} << 32 | (ticket.index + 1);
   }
-  GPUFS_DEVICE simt::atomic_ref<std::uint64_t> word() const { return cache::frames(mount_.cache).operation(frame_); }
+  GPUFS_DEVICE cache::word_ref<std::uint64_t> word() const { return cache::frames(mount_.cache).operation(frame_); }
 
   const file_mount& mount_;
   cache::frame_index frame_;

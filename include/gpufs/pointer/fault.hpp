@@ -139,7 +139,7 @@ GPUFS_DEVICE void give_back(std::uint64_t& state, std::uint32_t npins) {
   if constexpr (Wrote) {
     cache::frames::unpin_after_writes(state, npins);
   } else {
-    cache::frames::unpin<simt::kept_ref>(state, npins);
+    cache::frames::unpin<cache::kept_ref>(state, npins);
   }
 }
 
@@ -315,7 +315,7 @@ class warp_access {
     frames.keys = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, keys));
     const std::uint32_t id = cache_id();
     if (frame == cache::hash_table::no_frame) return cache::hash_table::no_frame;
-    const auto pinned = cache::frames(frames).pin<simt::kept_ref>(cache::frame_index{frame}, cache::make_key(id, page), npins);
+    const auto pinned = cache::frames(frames).pin<cache::kept_ref>(cache::frame_index{frame}, cache::make_key(id, page), npins);
     if (!pinned.held) return cache::hash_table::no_frame;
     if (!pinned.busy()) [[likely]]
       return frame;

@@ -23,7 +23,7 @@ GPUFS_DEVICE std::uint64_t& state_at(const mapping_entry& from, std::uint64_t ad
 
 // Marks a pinned page as changed.
 GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_t address) {
-  const simt::atomic_ref<std::uint64_t> state(state_at(*from, address));
+  const cache::word_ref<std::uint64_t> state(state_at(*from, address));
   if ((state.load(std::memory_order_relaxed) & cache::frame_state::dirty) == 0) {
     state.fetch_or(cache::frame_state::dirty, std::memory_order_relaxed);
   }

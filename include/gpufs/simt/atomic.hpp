@@ -201,22 +201,25 @@ class atomic_ref {
   T* object_;
 };
 
-// Accesses as atomic_ref's, of device scope, to words that come to be used again amid data that streams by once: they ask the
-// second-level cache to give this up last.
+// Accesses as atomic_ref's to words that come to be used again amid data that streams by once: they ask the second-level cache to
+// give this up last.
+template <scope S = scope::device>
 class kept_ref {
+  static_assert(S != scope::block, "the first-level cache is told nothing");
+
  public:
   GPUFS_DEVICE explicit kept_ref(std::uint64_t& object) : object_(&object) {}
 
   GPUFS_DEVICE std::uint64_t load_relaxed() const {
 #ifdef __CUDA_ARCH__
-    return detail::ptx_load_kept(object_);
+    return detail::ptx_load_kept<S>(object_);
 #else
     return usual().load_relaxed();
 #endif
   }
   GPUFS_DEVICE std::uint64_t fetch_add(std::uint64_t value, std::memory_order order) const {
 #ifdef __CUDA_ARCH__
-    return detail::ptx_fetch_add_kept(object_, value, order);
+    return detail::ptx_fetch_add_kept<S>(object_, value, order);
 #else
     return usual().fetch_add(value, order);
 #endif
@@ -224,14 +227,14 @@ class kept_ref {
   GPUFS_DEVICE std::uint64_t fetch_add_after_loads(std::uint64_t value) const {
 #ifdef __CUDA_ARCH__
     detail::ptx_fence(std::memory_order_acq_rel, scope::block);
-    return detail::ptx_fetch_add_kept(object_, value, std::memory_order_relaxed);
+    return detail::ptx_fetch_add_kept<S>(object_, value, std::memory_order_relaxed);
 #else
     return usual().fetch_add_after_loads(value);
 #endif
   }
 
  private:
-  GPUFS_DEVICE atomic_ref<std::uint64_t> usual() const { return atomic_ref<std::uint64_t>(*object_); }
+  GPUFS_DEVICE atomic_ref<std::uint64_t, S> usual() const { return atomic_ref<std::uint64_t, S>(*object_); }
   std::uint64_t* object_;
 };
 

@@ -18,15 +18,23 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Loads 16 bytes of global memory, aligned to 16. Each 4-byte word is a relaxed atomic load of device scope; the four
-// together are not one, so words may come from different writes.
-GPUFS_DEVICE vec16 load_relaxed_16(const void* p) { return detail::load_relaxed_16(p); }
+// Loads 16 bytes of global memory, aligned to 16. Each 4-byte word is a relaxed atomic load of scope S, of the device's at least;
+// the four together are not one, so words may come from different writes.
+template <scope S = scope::device>
+GPUFS_DEVICE vec16 load_relaxed_16(const void* p) {
+  static_assert(S != scope::block);
+  return detail::load_relaxed_16<S>(p);
+}
 
 // The same as load_relaxed_16 for memory as kept_ref's.
-GPUFS_DEVICE vec16 load_kept_16(const void* p) { return detail::load_kept_16(p); }
+template <scope S = scope::device>
+GPUFS_DEVICE vec16 load_kept_16(const void* p) {
+  static_assert(S != scope::block);
+  return detail::load_kept_16<S>(p);
+}
 
 // The same as load_relaxed_16 for host memory that others may change (system scope): never served from a stale first-level cache.
-GPUFS_DEVICE vec16 load_host_16(const void* p) { return detail::load_host_16(p); }
+GPUFS_DEVICE vec16 load_host_16(const void* p) { return load_relaxed_16<scope::system>(p); }
 
 // *p, of device memory (not shared memory, not a stack): a faster load, where T is 4, 8 or 16 bytes and aligned to that.
 template <class T>

@@ -15,14 +15,17 @@ namespace detail {
 using namespace simt::runtime;
 
 // Word by word, with a preemption point before each: what is not one atomic load shall not look like one.
-inline vec16 load_relaxed_16(const void* p) {
+template <scope S>
+vec16 load_relaxed_16(const void* p) {
   auto* word = static_cast<std::uint32_t*>(const_cast<void*>(p));
   vec16 v;
-  for (int i = 0; i < 4; ++i) v.word[i] = atomic_ref<std::uint32_t>(word[i]).load(std::memory_order_relaxed);
+  for (int i = 0; i < 4; ++i) v.word[i] = atomic_ref<std::uint32_t, S>(word[i]).load(std::memory_order_relaxed);
   return v;
 }
-inline vec16 load_host_16(const void* p) { return load_relaxed_16(p); }
-inline vec16 load_kept_16(const void* p) { return load_relaxed_16(p); }
+template <scope S>
+vec16 load_kept_16(const void* p) {
+  return load_relaxed_16<S>(p);
+}
 
 template <class T>
 T load_device(const T* p) {

@@ -127,22 +127,20 @@ GPUFS_PTX_RMW(ptx_fetch_max_unsigned, ".max.u", 64, "l", std::uint64_t)
 GPUFS_PTX_RMW(ptx_fetch_max_signed, ".max.s", 32, "r", std::uint32_t)
 GPUFS_PTX_RMW(ptx_fetch_max_signed, ".max.s", 64, "l", std::uint64_t)
 
-// Accesses of device scope to what the second-level cache is to give up last.
+// Accesses to what the second-level cache is to give up last.
 __device__ inline std::uint64_t evict_last() {
   std::uint64_t policy;  // volatile: made where it is used, so that no registers hold it
   asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
+template <scope S>
 __device__ inline std::uint64_t ptx_load_kept(const std::uint64_t* p) {
   std::uint64_t v;
-  asm volatile("ld.relaxed.gpu.global.L2::cache_hint.b64 %0, [%1], %2;"
-               : "=l"(v)
-               : "l"(address<scope::device>(p)), "l"(evict_last())
-               : "memory");
+  GPUFS_PTX_SCOPES("ld.relaxed", ".L2::cache_hint.b64 %0, [%1], %2;", : "=l"(v) : "l"(address<S>(p)), "l"(evict_last()));
   return v;
 }
+template <scope S>
 __device__ inline std::uint64_t ptx_fetch_add_kept(std::uint64_t* p, std::uint64_t operand, std::memory_order order) {
-  constexpr scope S = scope::device;
   std::uint64_t v;
   if (order == std::memory_order_seq_cst) ptx_fence(order, S);
   GPUFS_PTX_ORDERS("atom", ".add.L2::cache_hint.u64 %0, [%1], %2, %3;",

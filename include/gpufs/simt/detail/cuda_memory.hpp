@@ -15,34 +15,42 @@ namespace detail {
 
 // A vector access is four scalar ones of unspecified order in the PTX memory model; relaxed with a scope wider than the block
 // is not served from L1.
+template <scope S>
 __device__ inline vec16 load_relaxed_16(const void* p) {
   vec16 v;
-  asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "l"(__cvta_generic_to_global(p))
-               : "memory");
+  if constexpr (S == scope::device) {
+    asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+  } else {
+    asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(__cvta_generic_to_global(p))
+                 : "memory");
+  }
   return v;
 }
+template <scope S>
 __device__ inline vec16 load_kept_16(const void* p) {
   vec16 v;
-  asm volatile("ld.relaxed.gpu.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "l"(__cvta_generic_to_global(p)), "l"(evict_last())
-               : "memory");
-  return v;
-}
-__device__ inline vec16 load_host_16(const void* p) {
-  vec16 v;
-  asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "l"(__cvta_generic_to_global(p))
-               : "memory");
+  if constexpr (S == scope::device) {
+    asm volatile("ld.relaxed.gpu.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(__cvta_generic_to_global(p)), "l"(evict_last())
+                 : "memory");
+  } else {
+    asm volatile("ld.relaxed.sys.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(__cvta_generic_to_global(p)), "l"(evict_last())
+                 : "memory");
+  }
   return v;
 }
 
 // How a copy reads its source.
 struct host_source {
-  __device__ static vec16 load(const vec16* p) { return load_host_16(p); }
+  __device__ static vec16 load(const vec16* p) { return load_relaxed_16<scope::system>(p); }
   __device__ static std::uint32_t load(const std::uint32_t* p) {
     std::uint32_t v;
     asm volatile("ld.relaxed.sys.global.b32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
@@ -67,7 +75,7 @@ struct device_source {
 
 // Of device memory that other processors may write: never from a stale L1.
 struct changing_source {
-  __device__ static vec16 load(const vec16* p) { return load_relaxed_16(p); }
+  __device__ static vec16 load(const vec16* p) { return load_relaxed_16<scope::device>(p); }
   __device__ static std::uint32_t load(const std::uint32_t* p) {
     std::uint32_t v;
     asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(p)) : "memory");
@@ -178,7 +186,7 @@ template <unsigned Nbytes>
 __device__ inline void load_changing_piece(const std::byte* from, std::byte* to) {
   const std::size_t at = __cvta_generic_to_global(from);
   if constexpr (Nbytes == 16) {
-    const vec16 piece = load_relaxed_16(from);
+    const vec16 piece = load_relaxed_16<scope::device>(from);
     std::memcpy(to, &piece, Nbytes);
   } else if constexpr (Nbytes == 8) {
     std::uint64_t piece;
@@ -248,7 +256,7 @@ __device__ inline std::uint32_t take_differences(const void* changing, void* twi
   std::uint32_t bits = 0;
   for (unsigned half = 0; half < 2; ++half) {
     vec16& other = static_cast<vec16*>(twin)[half];
-    const vec16 a = load_relaxed_16(static_cast<const vec16*>(changing) + half), b = other;
+    const vec16 a = load_relaxed_16<scope::device>(static_cast<const vec16*>(changing) + half), b = other;
     for (unsigned i = 0; i < 4; ++i) {
       // 0xff in each byte that differs; then a bit of each.
       const std::uint32_t differ = __vcmpne4(a.word[i], b.word[i]) & 0x08040201u;
