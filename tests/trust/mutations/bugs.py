@@ -1029,4 +1029,14 @@ BUGS = (
         "file_many_files_cpu",
         "file_memory.of_later_blocks_hears_of_windows_and_ended_versions",
     ),
+    # Several devices.
+    Bug(
+        "open_on_current_device",
+        "a file that host code opens is opened on the device that is current, not on its mount's",
+        "include/gpufs/host_file.hpp",
+        "    const simt::on_device here(device);\n",
+        "",
+        "file_devices_cpu",
+        "devices.mounts_are_made_on_the_current_one",
+    ),
 )
