@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plants each bug of bugs.py in a copy of the tree and runs the test that is to find it: ./dev mutations [NAME...].
+"""Plants each bug of bugs/ in a copy of the tree and runs the test that is to find it: ./dev mutations [NAME...].
 
 Nothing is changed outside of build/mutations: tree/ is the copy, release/ and tsan/ its builds, logs/ what tests said.
 Before, every command must pass in the copy as it is, else a failure would prove nothing.

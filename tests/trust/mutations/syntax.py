@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All mutants of a C++ file, by its syntax tree: what `mutants.py draw` draws from.
 
-Needs tree-sitter and its C++ grammar. Memory orders are left alone: tests on x86 would not see them (bugs.py has some,
+Needs tree-sitter and its C++ grammar. Memory orders are left alone: tests on x86 would not see them (bugs/ has some,
 for ThreadSanitizer). So is what the compiler evaluates (constants, sizes of arrays, `if constexpr`), as a mutant is
-switched on when the program starts; bugs.py has some of these, too.
+switched on when the program starts; bugs/ has some of these, too.
 """
 
 from __future__ import annotations

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The planted bugs: in each place the code would lose bytes, mix them up, hang, or let somebody out of the root."""
+
+from __future__ import annotations
+
+from . import cache, file, host, pointer, writing
+from .bug import Bug, Edit
+
+__all__ = ["BUGS", "Bug", "Edit"]
+
+BUGS = cache.BUGS + file.BUGS + writing.BUGS + pointer.BUGS + host.BUGS

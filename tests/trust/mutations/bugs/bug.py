@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a planted bug is.
+
+`old` is a text that `file` has once; `new` takes its place. `test` is the test of `program` that must then fail (`*/`
+before the name of one that has parameters); with `tsan`, as ThreadSanitizer builds it. run.py does all this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Edit:
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Bug:
+    name: str
+    says: str  # what is wrong
+    file: str
+    old: str
+    new: str
+    program: str
+    test: str
+    tsan: bool = False
+    also: tuple[Edit, ...] = ()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return (Edit(self.file, self.old, self.new), *self.also)
+
+    @property
+    def kind(self) -> str:
+        return "tsan" if self.tsan else "release"
+
+    @property
+    def command(self) -> str:
+        return f"{self.kind} {self.program} {self.test}"
+
+
+FRAMES = "include/gpufs/cache/frames.hpp"
+CLOCK = "include/gpufs/cache/clock_rings.hpp"
+PAGES = "include/gpufs/cache/page_cache.hpp"
+DIRTY = "include/gpufs/cache/dirty.hpp"
+TABLE = "include/gpufs/file/file_table.hpp"
+SLOTS = "include/gpufs/file/file_slots.hpp"
+WRITE = "include/gpufs/file/write.hpp"
+FAULT = "include/gpufs/pointer/fault.hpp"
+STORES = "include/gpufs/pointer/stores.hpp"
+WRITE_BACK = "include/gpufs/file/write_back.hpp"
+
+CACHE_STRESS = "page_cache.random_groups_see_only_their_pages"
+UNPINNED = "page_cache.who_holds_no_pin_sees_whether_the_page_has_stayed"
