@@ -32,7 +32,7 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
     refuse("page_nbytes is " + std::to_string(o.page_nbytes) + "; it must be a power of two from 512 to 2 MiB");
   }
   if (o.cache_nbytes == 0) {
-    o.cache_nbytes = machine.is_cuda() ? std::min<std::uint64_t>(machine.memory_nbytes() / 4, 16ull << 30) : 64u << 20;
+    o.cache_nbytes = machine.is_cuda() ? std::min<std::uint64_t>(machine.free_nbytes() / 4, 16ull << 30) : 64u << 20;
   }
   if (o.max_open_files == 0 || o.max_open_files > (1u << slot_bits)) {
     refuse("max_open_files is " + std::to_string(o.max_open_files) + "; it must be from 1 to 2^20");
