@@ -130,9 +130,10 @@ class host_mount {
   // in time. Also after a kernel was stopped by one (on CUDA without the last, and without how many accesses a line stands for).
   std::vector<std::string> log() const;
   // Brings what kernels have written and neither synced nor closed to its files (their host page cache), as the mount's end does:
-  // for kernels that ended early. No kernel that uses the mount may run. How many pages could not be written (yet, where the host
-  // has not answered a kernel: their list is lost until a kernel's fsync comes by the answer), and of how many files those that
-  // were may be lost, or an earlier write-back failed, which the next fsync or close tells, too; the log says why.
+  // for kernels that ended early. No kernel that uses the mount may run. Returns the number of pages that are still unwritten, plus
+  // the number of files of which bytes may be lost: an earlier write-back failed, or the mapping that they were stored to is the
+  // file's no more. The next fsync or close of such a file gives the error, too, and the log says why. A page stays unwritten where
+  // the store fails, and where the host still owes a kernel the answer to an older write of it; a later fsync then writes it.
   std::uint64_t sync();
   // A number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14, then throws
   // gpufs::error.

@@ -22,8 +22,8 @@ inline constexpr std::uint32_t file_view_number = 0, private_view_number = 15;
 
 // A frame's state word: flags, the error of a failed fill, a stamp that each fill changes, and on top the pins. Every transition is
 // an atomic add, and, or or compare-exchange that keeps the pin count, because a look-up may add a pin to any frame at any moment
-// (and take it back when it sees that it must not). One unpin too many of a frame without pins, until it is taken back, makes it
-// look pinned (but for a pin that is taken in just that moment, which it hides).
+// (and take it back when it sees that it must not). A surplus unpin of a frame without
+// pins wraps the count until it is undone: the frame looks pinned meanwhile, and a pin that is taken at that moment is not seen.
 //
 //   free --take--> claimed --publish--> filling --ok--> resident --evict--> claimed --release--> free
 //                                          \--error--> failed --evict--> claimed

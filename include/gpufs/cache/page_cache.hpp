@@ -81,7 +81,8 @@ class page_cache {
   }
 
   // Pins the page `key` if it is in the cache, also after another group's fill, for a moment: however many pins it has. One lane
-  // calls. what == error with error 0: it is not there, and who took it out, with all that was written to it, came before.
+  // calls. what == error with error 0: it is not cached, and its eviction, with the write-back of all that was
+  // written to it, happened before the return.
   GPUFS_DEVICE_COLD static acquired acquire_cached(const cache_layout* cache, page_key key, std::uint64_t fill_ns) {
     const page_cache self(*cache);
     if (!self.table().lock(key, simt::deadline(fill_ns))) return {frame_index{}, role::error, -ETIMEDOUT};

@@ -212,10 +212,10 @@ class file_slots {
 
   static constexpr std::uint32_t none = ~0u;
 
-  // A free slot, from any list, starting at `start`. None when there was a moment at which all were empty: a tag grows with each
-  // change, so two walks that found nothing and the same tags had one in between. (Or after many walks, as others wait for us.)
-  // Who can have more slots made does so after one walk: where others open and close all the time, slots are free for moments, and
-  // there would never be as many as groups that want some.
+  // A free slot, from any list, starting at `start`. Each change of a list raises its tag. So two walks that find all
+  // lists empty, with equal tags, prove that all were empty at one instant: then none. (None, too, after many walks, as others wait
+  // for the caller.) A caller that can have more slots made takes one walk: where others open and close all the time, slots are
+  // free for moments, and would never be as many as the groups that want one.
   GPUFS_DEVICE std::uint32_t take_slot(std::uint32_t start, bool can_extend) const {
     const int most_walks = can_extend ? 1 : 64;
     std::uint64_t last_tags = 0;

@@ -110,8 +110,8 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
 }
 
 // The pages that are not in the cache, one after the other, each for all lanes that want it. While a lane waits for a frame or for
-// another group's fill, its warp fills nothing that others wait for; so nobody waits in a circle but for pins, and that ends: once
-// a page of a mount got no frame in time, others get what is at hand, without waiting (patience).
+// another group's fill, its warp holds no fill that others wait for. So only waits for pins can form a cycle, and frame_timeout
+// breaks it: once one lane of a mount has got no frame in time, others take what is at hand and do not wait (patience).
 template <class Handler>
 GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping_entry* from, Handler handler,
                                            std::uint32_t page_number, std::uint32_t missing, bool only_reads) {
@@ -198,7 +198,7 @@ GPUFS_DEVICE std::uint32_t count_of(std::uint64_t pinned) { return static_cast<s
 GPUFS_DEVICE std::uint32_t before_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_before_bit); }
 
 // The pages that a lane's pointer may link to, the one that it wants among them, and the last that will be walked through
-// (walking::surely). Of a lane that wants none anything: where one does, there are no runs.
+// (walking::surely). Unspecified for a lane that wants no page: a warp that has such a lane links to no runs.
 struct room {
   std::uint32_t first, last, walk;
 };

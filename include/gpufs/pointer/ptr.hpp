@@ -136,7 +136,8 @@ class element {
  private:
   friend class ptr<T, Access>;
   GPUFS_DEVICE element(const ptr<T, Access>& owner, std::uint64_t distance) : owner_(owner), distance_(distance) {}
-  // As the file says it that is written instead: -ENXIO only where this pointer was at fault, not where its file has lost the page.
+  // The error of a failed read, as the file that would have been written is to report it: -ENXIO only where this pointer was out of
+  // its bounds; -EIO where its file has lost the page.
   GPUFS_DEVICE int why_not_read(int error) const {
     if (!owner_) return -ENXIO;
     return error == -ENXIO && owner_.within().have(owner_.position() + distance_, sizeof(T)) ? -EIO : error;

@@ -35,9 +35,10 @@ class requests {
   GPUFS_DEVICE requests(const transport_layout& layout, const Late& late)
       : late_(late), view_(layout.rings), tails_(layout.tails), turns_(layout.turns) {}
 
-  // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it does what
-  // follows from answers to callers that had given up: it asks by the slot in which the answer lies, so that this needs no other
-  // and is sent even if no time is left.
+  // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it ends
+  // requests whose callers have given up and that are answered by now. Where such an answer asks for another request (a file that
+  // was opened for nobody is to be closed), this one is sent by the same slot: it needs no other, and is sent even if no time is
+  // left.
   GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const { return take_of(1, start, until); }
   // The same for what writes: pages that go back, syncs, truncations. Every other ring is not for these, so that who reads waits
   // for no slot behind them, and finds a ring of its own next to one that they have filled.
