@@ -19,6 +19,7 @@ class noting_store final : public store::store {
     std::mutex lock;
     std::vector<bool> notes;
     std::atomic<int> last_look{0};
+    std::atomic<std::uint64_t> nwrites{0};
     std::function<int()> on_truncate;
     std::function<void(bool last)> on_note;
   };
@@ -36,13 +37,15 @@ class noting_store final : public store::store {
     const std::scoped_lock hold(kept_->lock);
     kept_->notes.clear();
   }
+  // How often the host was asked to write.
+  std::uint64_t nwrites() const { return kept_->nwrites; }
   // What each last look gives that finds nothing: 0 or a negative errno.
   void last_look_gives(int error) { kept_->last_look = error; }
 
-  // Set before the store is used. What is done in an open, before it and after it; before a rename; once a path's status was looked
-  // up; in a truncation, which then gives that errno; and when it is told of stores, before it looks at them.
+  // Set before the store is used. What is done in an open, before it and after it; before a rename or an unlink; once a path's
+  // status was looked up; in a truncation, which then gives that errno; and when it is told of stores, before it looks at them.
   std::function<void(std::string_view path)> on_open, on_opened;
-  std::function<void()> on_rename, on_status;
+  std::function<void()> on_rename, on_unlink, on_status;
   std::function<int()>& on_truncate = kept_->on_truncate;
   std::function<void(bool last)>& on_note = kept_->on_note;
 
@@ -58,6 +61,10 @@ class noting_store final : public store::store {
     if (on_rename) on_rename();
     return real_->rename(from, to, mode);
   }
+  int unlink(std::string_view path, bool directory) override {
+    if (on_unlink) on_unlink();
+    return real_->unlink(path, directory);
+  }
   int status(std::string_view path, bool link, gpufs::store::path_status* out) override {
     const int error = real_->status(path, link, out);
     if (on_status) on_status();
@@ -70,12 +77,16 @@ class noting_store final : public store::store {
     file(std::unique_ptr<open_file> real, std::shared_ptr<kept> kept) : real_(std::move(real)), kept_(std::move(kept)) {}
     const gpufs::store::file_info& info() const override { return real_->info(); }
     std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override { return real_->pread(dst, offset); }
-    int descriptor() const override { return real_->descriptor(); }
+    // So that each write comes by here.
+    int descriptor() const override { return real_->info().live ? -1 : real_->descriptor(); }
     std::uint32_t alignment() const override { return real_->alignment(); }
     int check_version() const override { return real_->check_version(); }
     void begin_rename() override { real_->begin_rename(); }
     void end_rename() override { real_->end_rename(); }
-    int pwrite(std::span<const std::byte> src, std::int64_t offset) override { return real_->pwrite(src, offset); }
+    int pwrite(std::span<const std::byte> src, std::int64_t offset) override {
+      ++kept_->nwrites;
+      return real_->pwrite(src, offset);
+    }
     int sync(bool data_only) override { return real_->sync(data_only); }
     int truncate(std::int64_t nbytes) override {
       const int error = kept_->on_truncate ? kept_->on_truncate() : 0;

@@ -49,7 +49,10 @@ TEST_F(stored_writes, need_no_request) {
   for (const std::uint64_t rest : {0, 100}) {
     const std::uint64_t nbytes = npages * page + rest;
     dir_.add("file", nbytes, 1);
-    const mount m(dir_.path(), stored());
+    const auto store = std::make_shared<noting_store>(mapping_store(dir_.path()));
+    mount_options o = stored();
+    o.custom_store = store;
+    const mount m(dir_.path(), o);
     prepare_for_memcheck(m, "file", O_RDWR);
     players groups(m.ref(), {});
     script open, s;
@@ -71,9 +74,63 @@ TEST_F(stored_writes, need_no_request) {
     const mount_counters now = m.counters();
     EXPECT_EQ(now.write_backs, npages + (rest != 0));
     EXPECT_EQ(now.bytes_written_back, nbytes);
+    EXPECT_EQ(store->nwrites(), rest != 0 ? 1u : 0u) << "the last page, where it lies over the end of the mapping";
     EXPECT_EQ(now.unwritten_pages, 0u);
     EXPECT_EQ(now.pins, 0u);
   }
+}
+
+// One group removes a name, and the host answers once the other has opened another file, written and closed it: a slot whose path
+// may be somebody else's by then.
+struct write_while_a_name_goes {
+  mount_ref fs;
+  const std::byte* bytes;
+  std::uint32_t* go;    // pinned: the host is asked to remove the name
+  std::uint32_t* done;  // pinned
+  std::int64_t* results;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    if (simt::block_rank() == 0) {
+      const int removed = unlink(warp, fs, "other");
+      if (warp.leader()) results[0] = removed;
+      return;
+    }
+    const simt::deadline until(20'000'000'000);
+    simt::backoff pause;
+    const simt::atomic_ref<std::uint32_t, simt::scope::system> asked(*go);
+    while (warp.broadcast(asked.load(std::memory_order_acquire) == 0 && !until.expired())) pause();
+    const file f = open(warp, fs, "file", O_RDWR);
+    const std::int64_t written = pwrite(warp, f, bytes, 4 * page, 0);
+    const int closed = close(warp, f);
+    if (!warp.leader()) return;
+    results[1] = written;
+    results[2] = closed;
+    simt::atomic_ref<std::uint32_t, simt::scope::system>(*done).store(1, std::memory_order_release);
+  }
+};
+TEST_F(stored_writes, need_no_request_where_a_name_goes_meanwhile) {
+  dir_.add("file", 4 * page, 1);
+  dir_.add("other", page, 1);
+  const auto store = std::make_shared<noting_store>(mapping_store(dir_.path()));
+  const pinned_buffer<std::uint32_t> go(1), done(1);
+  store->on_unlink = [&] {
+    std::atomic_ref<std::uint32_t>(*go.get()).store(1, std::memory_order_release);
+    wait_until([&] { return std::atomic_ref<std::uint32_t>(*done.get()).load(std::memory_order_acquire) != 0; });
+  };
+  mount_options o = stored();
+  o.custom_store = store;
+  o.nworkers = 4;  // one waits in the store
+  const mount m(dir_.path(), o);
+  prepare_for_memcheck(m, "file", O_RDWR);
+  const auto bytes = content(2, 0, 4 * page);
+  const std::span<const std::byte> all(bytes);
+  const device_buffer<std::byte> input(all);
+  const device_buffer<std::int64_t> results(3);
+  simt::launch({.grid = 2, .block = 32}, write_while_a_name_goes{m.ref(), input.get(), go.get(), done.get(), results.get()});
+  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{0, 4 * page, 0}));
+  EXPECT_EQ(dir_.read("file"), bytes);
+  EXPECT_EQ(store->nwrites(), 0u);
 }
 
 // The last close asks the host once, also for what was stored; one before it has nothing to close, and only tells of stores: then

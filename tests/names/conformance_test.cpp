@@ -27,6 +27,7 @@ struct name_answer {
   std::int64_t nbytes;
   std::uint64_t inode;
   std::uint32_t known;     // whether somebody has the file open for writing, as the answer says
+  std::uint32_t others;    // after a name is lost: 1 whether other paths may lead elsewhere now, 2 whether nothing was done
   std::uint32_t nentries;  // of a listing
   std::uint64_t entries;   // of a listing: the sum of hashes of name and kind
 };
@@ -95,7 +96,7 @@ struct play_names {
         return got;
       case verb::stat: {
         const gpufs::names::status s = names.stat(path);
-        return {s.error, s.mode, s.error == 0 ? s.nbytes : 0, s.inode, s.written != 0, 0, 0};
+        return {s.error, s.mode, s.error == 0 ? s.nbytes : 0, s.inode, s.written != 0, 0, 0, 0};
       }
       case verb::list:
         return list(mount, names, path);
@@ -111,7 +112,8 @@ struct play_names {
   GPUFS_DEVICE static name_answer lost(const gpufs::names::lost_names& names) {
     bool known = false;
     for (const gpufs::names::written_place place : names.places) known |= place != 0;
-    return {names.error, 0, 0, 0, names.error == 0 && known, 0, 0};
+    const std::uint32_t others = names.others_too | names.nothing << 1;
+    return {names.error, 0, 0, 0, names.error == 0 && known, names.error == 0 ? others : 0, 0, 0};
   }
   // All of it, few entries at a time.
   GPUFS_DEVICE name_answer list(const file_mount& mount, const NameSpace& names, const char* path) const {
@@ -151,12 +153,12 @@ class posix_names {
     switch (c.what) {
       case verb::open: {
         const int fd = ::open(path.c_str(), c.flags | O_CLOEXEC, 0666);
-        if (fd < 0) return {-errno, 0, 0, 0, 0, 0, 0};
+        if (fd < 0) return {-errno, 0, 0, 0, 0, 0, 0, 0};
         struct ::stat s {};
         ::fstat(fd, &s);
         if (S_ISDIR(s.st_mode)) {
           ::close(fd);
-          return {-EISDIR, 0, 0, 0, 0, 0, 0};
+          return {-EISDIR, 0, 0, 0, 0, 0, 0, 0};
         }
         const auto writer = writer_of(s.st_ino);
         // Who opens a file that is open for writing joins that, whatever it wants of it.
@@ -166,7 +168,7 @@ class posix_names {
           return got;
         }
         open_[c.second] = {fd, s.st_ino, (c.flags & O_ACCMODE) != O_RDONLY};
-        return {0, s.st_mode, s.st_size, s.st_ino, 0, 0, 0};
+        return {0, s.st_mode, s.st_size, s.st_ino, 0, 0, 0, 0};
       }
       case verb::close:
         ::close(open_[c.second]->fd);
@@ -174,16 +176,19 @@ class posix_names {
         return got;
       case verb::remove:
       case verb::remove_directory: {
-        const bool known = is_written(path);
+        const bool known = is_written(path), others = any_written() && is_link(path);
         got.error = (c.what == verb::remove ? ::unlink(path.c_str()) : ::rmdir(path.c_str())) != 0 ? -errno : 0;
         got.known = got.error == 0 && known;
+        got.others = got.error == 0 && others;
         return got;
       }
       case verb::rename: {
         const bool same = inode_of(path) != 0 && inode_of(path) == inode_of(other);
-        const bool known = !same && (is_written(path) || is_written(other));
+        const bool known = !same && (is_written(path) || is_written(other)),
+                   others = leads_on(path) || (any_written() && is_link(other));
         got.error = ::rename(path.c_str(), other.c_str()) != 0 ? -errno : 0;
         got.known = got.error == 0 && known;
+        got.others = got.error != 0 ? 0 : same ? 2 : others;
         return got;
       }
       case verb::make_directory:
@@ -191,12 +196,12 @@ class posix_names {
         return got;
       case verb::stat: {
         struct ::stat s {};
-        if (::stat(path.c_str(), &s) != 0) return {-errno, 0, 0, 0, 0, 0, 0};
-        return {0, s.st_mode, s.st_size, s.st_ino, writer_of(s.st_ino).has_value(), 0, 0};
+        if (::stat(path.c_str(), &s) != 0) return {-errno, 0, 0, 0, 0, 0, 0, 0};
+        return {0, s.st_mode, s.st_size, s.st_ino, writer_of(s.st_ino).has_value(), 0, 0, 0};
       }
       case verb::list: {
         DIR* const directory = ::opendir(path.c_str());
-        if (directory == nullptr) return {-errno, 0, 0, 0, 0, 0, 0};
+        if (directory == nullptr) return {-errno, 0, 0, 0, 0, 0, 0, 0};
         while (const dirent* entry = ::readdir(directory)) {
           const std::string name = entry->d_name;
           if (name == "." || name == "..") continue;
@@ -236,6 +241,16 @@ class posix_names {
   static std::uint64_t inode_of(const std::string& path) {
     struct ::stat s {};
     return ::lstat(path.c_str(), &s) == 0 ? s.st_ino : 0;
+  }
+  static std::uint32_t type_of(const std::string& path) {
+    struct ::stat s {};
+    return ::lstat(path.c_str(), &s) == 0 ? s.st_mode & S_IFMT : 0;
+  }
+  static bool is_link(const std::string& path) { return type_of(path) == S_IFLNK; }
+  // Other paths lead through it.
+  static bool leads_on(const std::string& path) { return is_link(path) || type_of(path) == S_IFDIR; }
+  bool any_written() const {
+    return std::any_of(std::begin(open_), std::end(open_), [](const auto& f) { return f && f->writes; });
   }
   bool is_written(const std::string& path) const { return writer_of(inode_of(path)).has_value(); }
 
@@ -312,13 +327,14 @@ std::optional<std::string> first_difference(std::uint64_t nprograms) {
                                 std::to_string(static_cast<int>(calls[i].what)) + " of " + all_paths[calls[i].first];
       if (g.error != w.error) return "error " + std::to_string(g.error) + " for " + std::to_string(w.error) + where;
       if (w.error != 0) continue;
-      if (calls[i].what == verb::remove || calls[i].what == verb::rename || calls[i].what == verb::close) {
+      if (calls[i].what >= verb::close && calls[i].what <= verb::rename) {
         same.clear();  // the number of a file that is gone may be another's from now on
         back.clear();
       }
       if (g.known != w.known)
         return "who writes: " + std::to_string(g.known) + " for " + std::to_string(w.known) + where + ", and " +
                all_paths[calls[i].second % npaths];
+      if (g.others != w.others) return "what else leads elsewhere: " + std::to_string(g.others) + where;
       if (g.mode != w.mode) return "mode" + where;
       if (!S_ISDIR(w.mode) && g.nbytes != w.nbytes) return "size" + where;
       if (g.nentries != w.nentries || g.entries != w.entries) return "entries" + where;
@@ -355,6 +371,14 @@ struct forgets_who_writes : mount_names {
   GPUFS_DEVICE gpufs::names::lost_names remove(const char* path, std::uint32_t flags) const {
     gpufs::names::lost_names lost = mount_names::remove(path, flags);
     lost.places[0] = lost.places[1] = 0;
+    return lost;
+  }
+};
+struct forgets_what_leads_on : mount_names {
+  using mount_names::mount_names;
+  GPUFS_DEVICE gpufs::names::lost_names rename(const char* from, const char* to) const {
+    gpufs::names::lost_names lost = mount_names::rename(from, to);
+    lost.others_too = false;
     return lost;
   }
 };
@@ -396,6 +420,7 @@ TEST(each_name_space, that_is_wrong_is_found) {
   expect_difference<removes_nothing>("removes_nothing");
   expect_difference<keeps_the_old_name>("keeps_the_old_name");
   expect_difference<forgets_who_writes>("forgets_who_writes");
+  expect_difference<forgets_what_leads_on>("forgets_what_leads_on");
   expect_difference<says_half_the_size>("says_half_the_size");
   expect_difference<lists_the_first_part>("lists_the_first_part");
   expect_difference<never_cuts>("never_cuts");

@@ -86,7 +86,8 @@ std::optional<std::string> fault_of(source_kind kind, const question& q, const p
 }
 std::optional<std::string> fault_of_write(source_kind kind, const question& q, const piece& got) {
   if (got.where != place::mapping) {
-    return got.where == place::host ? std::nullopt : std::optional("what is written goes nowhere");
+    if (got.where != place::host) return "what is written goes nowhere";
+    return is_mapped(kind, q, q.offset, q.wanted) ? std::optional("the host is asked to write what is mapped") : std::nullopt;
   }
   if (!is_mapped(kind, q, q.offset, q.wanted)) return "the device may not write there";
   return got.address == q.base + q.offset ? std::nullopt : std::optional("to elsewhere");
@@ -191,6 +192,11 @@ struct stores_over_the_end_of_the_mapping : source::live {
     return {offset < of.bytes->mapped_nbytes ? place::mapping : place::host, nbytes, of.bytes->base + offset};
   }
 };
+struct writes_all_by_the_host : source::live {
+  GPUFS_DEVICE static piece find_to_write(const opened_file&, std::uint64_t, std::uint32_t nbytes) {
+    return {place::host, nbytes, 0};
+  }
+};
 struct reads_for_write_once : source::zero {
   GPUFS_DEVICE static piece find(const opened_file& of, std::uint64_t offset, std::uint32_t wanted) {
     return source::live::find(of, offset, wanted);
@@ -215,6 +221,7 @@ TEST(each_source, that_is_wrong_is_found) {
   expect_fault<source::mem>(source_kind::pull, "it is not in device memory");
   expect_fault<reads_what_the_host_does_not_have>(source_kind::live, "bytes that the file does not have");
   expect_fault<stores_over_the_end_of_the_mapping>(source_kind::live, "the device may not write there");
+  expect_fault<writes_all_by_the_host>(source_kind::live, "the host is asked to write what is mapped");
   expect_fault<reads_for_write_once>(source_kind::zero, "bytes are brought in");
   expect_fault<source::nil>(source_kind::staged, "nothing is brought in");
 }
@@ -236,8 +243,8 @@ struct ask_on {
     for (std::uint64_t i = 0; simt::atomic_ref<std::uint32_t>(*stop).load_relaxed() == 0 && !until.expired(); ++i) {
       const std::uint64_t window = i * 37 % 64;
       if (Source::find(of, window << window_shift, page).where != place::mapping) continue;
-      ++wrong[1];
-      wrong[0] += window % 2;
+      simt::atomic_ref<std::uint64_t>(wrong[1]).fetch_add(1, std::memory_order_relaxed);
+      simt::atomic_ref<std::uint64_t>(wrong[0]).fetch_add(window % 2, std::memory_order_relaxed);
     }
   }
 };
@@ -260,6 +267,7 @@ std::pair<std::uint64_t, std::uint64_t> ask_while_the_host_changes(std::chrono::
   };
   put(ours, even);
   std::thread host([&] {
+    wait_until([&] { return counts.read_one(1) != 0; });  // the kernel has begun
     const auto end = std::chrono::steady_clock::now() + within;
     while (std::chrono::steady_clock::now() < end && counts.read_one(0) == 0) {
       for (int i = 0; i < 50; ++i) {
@@ -278,6 +286,8 @@ struct looks_at_the_mapping_once {
   GPUFS_DEVICE static piece find(const opened_file& of, std::uint64_t offset, std::uint32_t wanted) {
     file_windows& all = *of.windows;
     const bool ours = simt::atomic_ref<std::uint64_t>(all.pull_base).load(std::memory_order_acquire) == of.base;
+    simt::backoff pause;
+    for (const simt::deadline soon(100'000); !soon.expired();) pause();  // as a copy of the host's takes some us
     const std::uint64_t registered = simt::atomic_ref<std::uint64_t>(all.registered).load(std::memory_order_acquire);
     const bool is_registered = ours && (registered >> (offset >> all.shift) & 1) != 0;
     return source::version_at(is_registered ? place::mapping : place::host, of, offset, wanted);

@@ -330,7 +330,7 @@ GPUFS_DEVICE_COLD pulled_page find_pulled(Pages of, cache::frame_index frame) {
   const file_view view = of.view();
   const std::uint64_t page = cache::page_number_of(frames.load_key(frame)), offset = page << frames.page_shift();
   pulled_page found{nullptr, frames.data(frame), 0, frames.page_nbytes(), frame, view.handle, false};
-  // What has no version, or begins others behind it, takes the long way.
+  // What has no version, begins others behind it, or lies in device memory takes the long way.
   if (view.error != 0 || !has_version(view.kind)) return found;
   if (may_ask_ahead(view.kind) && file_slots::reads_on(mount, view.slot).load_relaxed() != 0) return found;
   const source::piece there = find_piece(mount, view, offset, frames.page_nbytes());

@@ -64,7 +64,8 @@ struct started_page {
 GPUFS_DEVICE source::piece find_to_write(const file_mount& mount, std::uint32_t slot, std::uint64_t offset, std::uint32_t nbytes) {
   const file_table files(mount);
   file_slot& file = files.slot(slot);
-  const source_kind kind = file_slots::kind_of(simt::atomic_ref<std::uint32_t>(file.word).load(std::memory_order_relaxed));
+  const std::uint32_t word = simt::atomic_ref<std::uint32_t>(file.word).load(std::memory_order_relaxed);
+  const source_kind kind = file_slots::kind_of(word & ~slot_apart);
   return source::find_to_write(kind, {0, 0, nullptr, &file.bytes}, offset, nbytes);
 }
 

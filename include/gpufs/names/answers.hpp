@@ -42,8 +42,9 @@ using written_place = std::uint64_t;
 // After unlink, rmdir or rename.
 struct lost_names {
   int error;
-  bool nothing;             // both paths name one file: nothing was done
-  bool others_too;          // it was a directory or a symbolic link: other paths may lead elsewhere now, too
+  bool nothing;     // both paths name one file: nothing was done
+  bool others_too;  // a directory was renamed, or a symbolic link lost: other paths may lead elsewhere now, too. (Of a link that
+                    // is removed or replaced, only where some file is open for writing.)
   written_place places[4];  // of the files that have lost a name: open for writing, or with open_write_once
 };
 

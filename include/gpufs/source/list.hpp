@@ -21,9 +21,9 @@ concept can_be_written = requires(const opened_file& of) {
   Source::find_to_write(of, 0, 0);
 };
 
-// work(source) for the source of this kind.
+// work(source) for the source of this kind; `otherwise` where there is none such.
 template <class Work>
-GPUFS_DEVICE piece visit(source_kind kind, Work work) {
+GPUFS_DEVICE piece visit(source_kind kind, const piece& otherwise, Work work) {
   switch (kind) {
 #define GPUFS_SOURCE(name, reader, of_version)                                         \
   static_assert(can_be_written<name> != of_version, "what is written has no version"); \
@@ -32,15 +32,15 @@ GPUFS_DEVICE piece visit(source_kind kind, Work work) {
     GPUFS_SOURCES(GPUFS_SOURCE)
 #undef GPUFS_SOURCE
   }
-  return {place::zeros, 0, 0};
+  return otherwise;
 }
 
 GPUFS_DEVICE piece find(source_kind kind, const opened_file& of, std::uint64_t offset, std::uint32_t nbytes) {
-  return visit(kind, [&](auto from) { return decltype(from)::find(of, offset, nbytes); });
+  return visit(kind, {place::zeros, 0, 0}, [&](auto from) { return decltype(from)::find(of, offset, nbytes); });
 }
 
 GPUFS_DEVICE piece find_to_write(source_kind kind, const opened_file& of, std::uint64_t offset, std::uint32_t nbytes) {
-  return visit(kind, [&](auto to) -> piece {
+  return visit(kind, {place::host, nbytes, 0}, [&](auto to) -> piece {
     if constexpr (can_be_written<decltype(to)>) {
       return decltype(to)::find_to_write(of, offset, nbytes);
     } else {
