@@ -228,23 +228,28 @@ TEST(each_source, that_is_wrong_is_found) {
 
 // --- Windows that the host changes meanwhile -----------------------------------------------------------------------------
 
-// Of the mapping `base`, only even windows are ever registered; of another one, odd ones. How many answers say otherwise.
+// One mapping follows another; of the n-th, at n * mapping_nbytes, the windows are registered whose number is odd or even as n is.
+constexpr std::uint64_t mapping_nbytes = 1 << 20;
+
+// Asks about the mapping that is there, or was just now. How many answers say what was never so.
 template <class Source>
 struct ask_on {
   file_windows* windows;
-  std::uint64_t base;
+  std::uint64_t* base;  // of the mapping that is there
   std::uint32_t* stop;
   std::uint64_t* wrong;  // how many; [1]: how many pieces were in the mapping
 
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
     const simt::deadline until(20'000'000'000);
-    const opened_file of{std::int64_t{64} << window_shift, base, windows, nullptr};
     for (std::uint64_t i = 0; simt::atomic_ref<std::uint32_t>(*stop).load_relaxed() == 0 && !until.expired(); ++i) {
+      const std::uint64_t its_base = simt::atomic_ref<std::uint64_t>(*base).load(std::memory_order_acquire);
+      const opened_file of{std::int64_t{64} << window_shift, its_base, windows, nullptr};
       const std::uint64_t window = i * 37 % 64;
       if (Source::find(of, window << window_shift, page).where != place::mapping) continue;
       simt::atomic_ref<std::uint64_t>(wrong[1]).fetch_add(1, std::memory_order_relaxed);
-      simt::atomic_ref<std::uint64_t>(wrong[0]).fetch_add(window % 2, std::memory_order_relaxed);
+      const bool was_so = window % 2 == its_base / mapping_nbytes % 2;
+      simt::atomic_ref<std::uint64_t>(wrong[0]).fetch_add(was_so ? 0 : 1, std::memory_order_relaxed);
     }
   }
 };
@@ -252,32 +257,32 @@ struct ask_on {
 // What the host writes, as src/file/window_words.hpp does.
 template <class Source>
 std::pair<std::uint64_t, std::uint64_t> ask_while_the_host_changes(std::chrono::milliseconds within) {
-  constexpr std::uint64_t even = 0x5555555555555555, ours = 1 << 20, others = 2 << 20;
+  constexpr std::uint64_t even = 0x5555555555555555;
   const simt::device_memory memory(simt::this_platform());
   device_buffer<file_windows> windows(1);
+  device_buffer<std::uint64_t> base(1);
   device_buffer<std::uint32_t> stop(1);
   device_buffer<std::uint64_t> counts(2);
-  const auto put = [&](std::uint64_t base, std::uint64_t registered) {
-    const std::uint64_t none = 0;
+  std::uint64_t n = 1;
+  const auto put_next = [&] {
+    const std::uint64_t none = 0, its_base = ++n * mapping_nbytes, registered = n % 2 == 0 ? even : ~even;
     const std::uint32_t shift = window_shift;
     memory.write_one(&windows.get()->pull_base, none);
     memory.write_one(&windows.get()->registered, registered);
     memory.write_one(&windows.get()->shift, shift);
-    memory.write_one(&windows.get()->pull_base, base);
+    memory.write_one(&windows.get()->pull_base, its_base);
+    memory.write_one(base.get(), its_base);
   };
-  put(ours, even);
+  put_next();
   std::thread host([&] {
     wait_until([&] { return counts.read_one(1) != 0; });  // the kernel has begun
     const auto end = std::chrono::steady_clock::now() + within;
     while (std::chrono::steady_clock::now() < end && counts.read_one(0) == 0) {
-      for (int i = 0; i < 50; ++i) {
-        put(others, ~even);
-        put(ours, even);
-      }
+      for (int i = 0; i < 100; ++i) put_next();
     }
     stop.write_one(1);
   });
-  simt::launch({.grid = {1}, .block = {32}}, ask_on<Source>{windows.get(), ours, stop.get(), counts.get()});
+  simt::launch({.grid = {1}, .block = {32}}, ask_on<Source>{windows.get(), base.get(), stop.get(), counts.get()});
   host.join();
   return {counts.read_one(0), counts.read_one(1)};
 }

@@ -35,17 +35,23 @@ enum class source_kind : std::uint32_t {
 };
 
 namespace source {
-#define GPUFS_SOURCE(name, reader, of_version) +1u
-inline constexpr std::uint32_t count = 0 GPUFS_SOURCES(GPUFS_SOURCE);
+#define GPUFS_SOURCE(name, reader, of_version) (of_version),
+inline constexpr bool have_version[] = {GPUFS_SOURCES(GPUFS_SOURCE)};
 #undef GPUFS_SOURCE
-#define GPUFS_SOURCE(name, reader, of_version) +(of_version ? 1u : 0u)
-inline constexpr std::uint32_t first_without_version = 0 GPUFS_SOURCES(GPUFS_SOURCE);
-#undef GPUFS_SOURCE
-#define GPUFS_SOURCE(name, reader, of_version)                                                         \
-  static_assert((static_cast<std::uint32_t>(source_kind::name) < first_without_version) == of_version, \
-                "what has no version comes last");
-GPUFS_SOURCES(GPUFS_SOURCE)
-#undef GPUFS_SOURCE
+inline constexpr std::uint32_t count = sizeof have_version;
+inline constexpr std::uint32_t first_without_version = [] {
+  std::uint32_t n = 0;
+  for (const bool has : have_version) n += has ? 1 : 0;
+  return n;
+}();
+static_assert(
+    [] {
+      for (std::uint32_t i = 0; i < count; ++i) {
+        if (have_version[i] != (i < first_without_version)) return false;
+      }
+      return true;
+    }(),
+    "what has no version comes last");
 }  // namespace source
 
 GPUFS_HOST_DEVICE constexpr page_reader reader_of(source_kind kind) {
