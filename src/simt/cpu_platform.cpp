@@ -40,7 +40,7 @@ struct pieces {
   };
   std::mutex mutex;
   std::map<std::uintptr_t, piece> all;  // by where they begin
-  std::atomic<int> last_device{0};      // the highest that ever had memory: while it is 0, nobody can take another's
+  std::atomic<int> last_device{0};      // the highest that ever had memory: while it is 0, device 0 can take nobody else's
 
   static pieces& get() {
     static pieces* p = [] {
@@ -204,7 +204,7 @@ int cpu_current_index() { return current_device; }
 
 int cpu_other_device(const void* address, int mine) {
   pieces& known = pieces::get();
-  if (known.last_device.load(std::memory_order_relaxed) == 0) return -1;
+  if (mine == 0 && known.last_device.load(std::memory_order_relaxed) == 0) return -1;
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   const std::lock_guard lock(known.mutex);
   auto found = known.all.upper_bound(at);
