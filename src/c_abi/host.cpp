@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <exception>
+#include <iterator>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 
 #include "gpufs/gpufs.h"
 #include "gpufs/mount.hpp"
@@ -45,6 +50,8 @@ auto guarded(Call call) noexcept -> decltype(call()) {
     return fail(ENOMEM, error.what());
   } catch (const std::exception& error) {
     return fail(EIO, error.what());
+  } catch (...) {
+    return fail(EIO, "an exception that is no std::exception");
   }
 }
 
@@ -71,25 +78,16 @@ constexpr option option_of(std::string_view name) {
 // All but custom_store, which is no number.
 constexpr option options_by_name[] = {
 #define GPUFS_OPTION(name) option_of<&mount_options::name>(#name)
-    GPUFS_OPTION(cache_nbytes),
-    GPUFS_OPTION(page_nbytes),
-    GPUFS_OPTION(store),
-    GPUFS_OPTION(max_open_files),
-    GPUFS_OPTION(reserved_open_files),
-    GPUFS_OPTION(max_mappings),
-    GPUFS_OPTION(pin_nbytes),
-    GPUFS_OPTION(writable),
-    GPUFS_OPTION(dirty_nbytes),
-    GPUFS_OPTION(nworkers),
-    GPUFS_OPTION(nrings),
-    GPUFS_OPTION(request_rings),
-    GPUFS_OPTION(request_slots),
-    GPUFS_OPTION(request_batch),
-    GPUFS_OPTION(io_timeout),
-    GPUFS_OPTION(frame_timeout),
-    GPUFS_OPTION(on_failed_accesses),
-    GPUFS_OPTION(end_timeout),
-    GPUFS_OPTION(abort_on_leaked_pins),
+    GPUFS_OPTION(device),         GPUFS_OPTION(cache_nbytes),
+    GPUFS_OPTION(page_nbytes),    GPUFS_OPTION(store),
+    GPUFS_OPTION(max_open_files), GPUFS_OPTION(reserved_open_files),
+    GPUFS_OPTION(max_mappings),   GPUFS_OPTION(pin_nbytes),
+    GPUFS_OPTION(writable),       GPUFS_OPTION(dirty_nbytes),
+    GPUFS_OPTION(nworkers),       GPUFS_OPTION(nrings),
+    GPUFS_OPTION(request_rings),  GPUFS_OPTION(request_slots),
+    GPUFS_OPTION(request_batch),  GPUFS_OPTION(io_timeout),
+    GPUFS_OPTION(frame_timeout),  GPUFS_OPTION(on_failed_accesses),
+    GPUFS_OPTION(end_timeout),    GPUFS_OPTION(abort_on_leaked_pins),
 #undef GPUFS_OPTION
 };
 
@@ -119,7 +117,22 @@ constexpr counter counters_by_name[] = {
     GPUFS_COUNTER(host_batches),  GPUFS_COUNTER(host_errors),
 #undef GPUFS_COUNTER
 };
-// One that is added there has to be named here.
+
+struct anything {
+  template <class T>
+  operator T() const;  // NOLINT(google-explicit-constructor): it stands for a member's value
+};
+// From how many values an aggregate can be made at most.
+template <class Aggregate, class... Values>
+constexpr std::size_t nmembers() {
+  if constexpr (requires { Aggregate{Values{}..., anything{}}; }) {
+    return nmembers<Aggregate, Values..., anything>();
+  } else {
+    return sizeof...(Values);
+  }
+}
+// One that is added to either struct has to be named here.
+static_assert(nmembers<mount_options>() == std::size(options_by_name) + 1);
 static_assert(sizeof(mount_counters) == std::size(counters_by_name) * sizeof(std::uint64_t));
 
 template <class Named, std::size_t N>
@@ -128,20 +141,16 @@ const Named* find(const Named (&all)[N], std::string_view name) {
   return found == all + N ? nullptr : found;
 }
 
-// Null where it is not there.
-gpufs::simt::platform* machine_of(std::int32_t machine, std::string& why) {
-  if (machine == GPUFS_CPU_MACHINE) return &gpufs::simt::cpu_platform();
-  if (machine != GPUFS_CUDA_MACHINE) {
-    why = "there is no such machine";
-    return nullptr;
-  }
+// Throws where it is not there.
+gpufs::simt::platform& device_of(std::int32_t machine, int device) {
+  namespace runtime = gpufs::simt::runtime;
+  const bool current = device == gpufs::current_device;
+  if (machine == GPUFS_CPU_MACHINE) return current ? runtime::cpu_current_device() : runtime::cpu_device(device);
+  if (machine != GPUFS_CUDA_MACHINE) throw std::invalid_argument("there is no such machine");
 #if GPUFS_WITH_CUDA
-  gpufs::simt::platform* const cuda = gpufs::simt::cuda_platform();
-  if (cuda == nullptr) why = gpufs::simt::cuda_unavailable_reason();
-  return cuda;
+  return current ? runtime::cuda_current_device() : runtime::cuda_device(device);
 #else
-  why = "this build of gpufs has no CUDA machine";
-  return nullptr;
+  throw std::runtime_error("this build of gpufs has no CUDA machine");
 #endif
 }
 
@@ -163,27 +172,34 @@ std::int32_t gpufs_mount_create(const char* root, std::int32_t machine, const gp
         return fail(EINVAL, std::string("gpufs_mount_create: ") + options->name + " cannot be " + std::to_string(options->value));
       }
     }
-    std::string why;
-    gpufs::simt::platform* const platform = machine_of(machine, why);
-    if (platform == nullptr) return fail(ENODEV, "gpufs_mount_create: " + why);
-    *made = new gpufs_host_mount{gpufs::host_mount(*platform, root, how), platform->is_cuda()};
+    gpufs::simt::platform* device = nullptr;
+    try {
+      device = &device_of(machine, how.device);
+    } catch (const std::exception& why) {
+      return fail(ENODEV, std::string("gpufs_mount_create: ") + why.what());
+    }
+    *made = new gpufs_host_mount{gpufs::host_mount(*device, root, how), device->is_cuda()};
     return 0;
   });
 }
 
 gpufs_mount gpufs_mount_handle(const gpufs_host_mount* mount) {
+  if (mount == nullptr) return 0;
   return gpufs::c_abi::handle_of(reinterpret_cast<std::uintptr_t>(mount->mount.resident()), mount->is_cuda);
 }
 
 void gpufs_mount_destroy(gpufs_host_mount* mount) { delete mount; }
 
 std::int64_t gpufs_mount_sync(gpufs_host_mount* mount) {
-  return guarded([&]() -> std::int64_t { return static_cast<std::int64_t>(mount->mount.sync()); });
+  return guarded([&]() -> std::int64_t {
+    if (mount == nullptr) return fail(EFAULT, "gpufs_mount_sync: a null pointer");
+    return static_cast<std::int64_t>(mount->mount.sync());
+  });
 }
 
 std::int32_t gpufs_mount_prepare(gpufs_host_mount* mount, const char* path, std::int32_t flags) {
   return guarded([&]() -> int {
-    if (path == nullptr) return fail(EFAULT, "gpufs_mount_prepare: no path");
+    if (mount == nullptr || path == nullptr) return fail(EFAULT, "gpufs_mount_prepare: a null pointer");
     mount->mount.prepare(path, flags);
     return 0;
   });
@@ -191,6 +207,7 @@ std::int32_t gpufs_mount_prepare(gpufs_host_mount* mount, const char* path, std:
 
 std::int32_t gpufs_mount_counters(const gpufs_host_mount* mount, gpufs_value* counters) {
   return guarded([&]() -> int {
+    if (mount == nullptr || counters == nullptr) return fail(EFAULT, "gpufs_mount_counters: a null pointer");
     const mount_counters now = mount->mount.counters();
     for (; counters->name != nullptr; ++counters) {
       const counter* const known = find(counters_by_name, counters->name);
@@ -208,6 +225,7 @@ std::int32_t gpufs_launch_cpu(void (*kernel)(void*), void* argument, std::uint32
     void operator()() const { kernel(argument); }
   };
   return guarded([&]() -> int {
+    if (kernel == nullptr) return fail(EFAULT, "gpufs_launch_cpu: a null pointer");
     const gpufs::simt::launch_config config{.grid = grid, .block = block};
     try {
       gpufs::simt::runtime::check_launch_config(config);

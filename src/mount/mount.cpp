@@ -12,7 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 
@@ -182,12 +184,22 @@ struct host_mount::impl {
   }
 };
 
+namespace {
+
+int errno_of(const std::exception& cause) {
+  if (dynamic_cast<const std::bad_alloc*>(&cause) != nullptr) return ENOMEM;
+  if (const auto* const system = dynamic_cast<const std::system_error*>(&cause)) return system->code().value();
+  return dynamic_cast<const std::invalid_argument*>(&cause) != nullptr ? EINVAL : EIO;
+}
+
+}  // namespace
+
 host_mount::host_mount(simt::platform& device, const std::string& root, const mount_options& options) try
     : impl_(new impl(device, root, options)) {
 } catch (const error&) {
   throw;
 } catch (const std::exception& cause) {
-  refuse("cannot mount '" + root + "': " + cause.what());
+  refuse("cannot mount '" + root + "': " + cause.what(), errno_of(cause));
 }
 
 // In a thread of its own, which may go on alone: what calls that hang still use is freed when they come back, and not before.

@@ -15,6 +15,12 @@ namespace {
 constexpr std::uint32_t min_page_nbytes = least_page_nbytes, max_page_nbytes = 2u << 20;
 constexpr std::uint64_t staging_budget_nbytes = 256u << 20;
 
+// Of those from 0 to the last.
+template <class Enumerator>
+bool is_one_of(Enumerator value, Enumerator last) {
+  return static_cast<unsigned>(value) <= static_cast<unsigned>(last);
+}
+
 }  // namespace
 
 void refuse(const std::string& what, int number) { throw error("gpufs::mount: " + what, number); }
@@ -53,8 +59,8 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   if (!std::has_single_bit(o.request_slots) || o.request_slots < 2) refuse("request_slots must be a power of two, at least 2");
   if (std::uint64_t{o.request_rings} * o.request_slots > 1u << 16) refuse("request_rings x request_slots must be at most 2^16");
   if (o.nworkers > 1024) refuse("nworkers must be at most 1024");
-  if (o.store > store_kind::mapped) refuse("store is none of store_kind");
-  if (o.on_failed_accesses > failed_accesses::abort) refuse("on_failed_accesses is none of failed_accesses");
+  if (!is_one_of(o.store, store_kind::mapped)) refuse("store is none of store_kind");
+  if (!is_one_of(o.on_failed_accesses, failed_accesses::abort)) refuse("on_failed_accesses is none of failed_accesses");
   if (o.request_batch == 0 || o.request_batch > 64) refuse("request_batch must be from 1 to 64");
   if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0 || o.end_timeout.count() <= 0) {
     refuse("io_timeout and end_timeout must be positive, and frame_timeout not negative");

@@ -64,14 +64,29 @@ static void launch(kernel_of_jobs kernel, struct group_job* jobs, unsigned grid,
   struct launched what = {kernel, jobs};
   check(gpufs_launch_cpu(run_launched, &what, grid, block) == 0, "gpufs_launch_cpu");
 }
+static void open_input(void* mount) { gpufs_open_warp(*(gpufs_mount*)mount, "input", GPUFS_O_RDONLY); }
+// Launches are device 0's here, so a mount of device 1 is refused.
+static void check_devices(void) {
+  gpufs_host_mount* mount = NULL;
+  for (uint64_t device = 0; device < 2; ++device) {
+    const gpufs_value options[] = {{"device", device}, {"cache_nbytes", 1 << 20}, {NULL, 0}};
+    check(gpufs_mount_create(root, machine(), options, &mount) == 0, "a mount on a device");
+    gpufs_mount fs = gpufs_mount_handle(mount);
+    check(gpufs_launch_cpu(open_input, &fs, 1, 32) == (device == 0 ? 0 : -ECANCELED), "a launch on device 0");
+    check(device == 0 || strstr(gpufs_last_error(), "with what is device 1's") != NULL, "the mount's device in the error");
+    gpufs_mount_destroy(mount);
+  }
+}
 static void wait_for_others(void* argument) {
   (void)argument;
   if (gpufs_rank_block() != 5) gpufs_sync_warp();
 }
 static void check_launches(void) {
+  check(gpufs_launch_cpu(NULL, NULL, 1, 32) == -EFAULT, "no kernel");
   check(gpufs_launch_cpu(wait_for_others, NULL, 1, 31) == -EINVAL, "a geometry that is refused");
   check(gpufs_launch_cpu(wait_for_others, NULL, 1, 32) == -ECANCELED, "a warp of which one thread does not come");
   check(strstr(gpufs_last_error(), "lane 5") != NULL, "the thread's name in the error");
+  check_devices();
 }
 #endif
 
@@ -132,14 +147,29 @@ static void make_mistakes(void) {
   check(gpufs_mount_create(root, machine(), too_much, &mount) == -EINVAL, "an option that does not fit");
   const gpufs_value odd[] = {{"page_nbytes", 5000}, {NULL, 0}};
   check(gpufs_mount_create(root, machine(), odd, &mount) == -EINVAL, "an option that is refused");
+  const gpufs_value no_store[] = {{"store", ~(uint64_t)0}, {NULL, 0}};
+  check(gpufs_mount_create(root, machine(), no_store, &mount) == -EINVAL, "an enumerator that does not fit");
+  const gpufs_value no_answer[] = {{"on_failed_accesses", ~(uint64_t)0}, {NULL, 0}};
+  check(gpufs_mount_create(root, machine(), no_answer, &mount) == -EINVAL, "another that does not fit");
+  const gpufs_value too_large[] = {{"cache_nbytes", (uint64_t)1 << 40}, {NULL, 0}};
+  check(gpufs_mount_create(root, machine(), too_large, &mount) == -ENOMEM, "a cache larger than the memory");
+  const gpufs_value no_device[] = {{"device", 99}, {NULL, 0}};
+  check(gpufs_mount_create(root, machine(), no_device, &mount) == -ENODEV, "no such device");
+  check(strstr(gpufs_last_error(), "there is no device 99") != NULL, "the device's number in the error");
   check(gpufs_mount_create(path_of("nowhere"), machine(), NULL, &mount) == -ENOENT, "no such root");
   check(gpufs_mount_create(path_of("input"), machine(), NULL, &mount) == -ENOTDIR, "a file for a root");
   check(gpufs_mount_create(NULL, machine(), NULL, &mount) == -EFAULT, "no root");
   check(gpufs_mount_create(root, 99, NULL, &mount) == -ENODEV, "no such machine");
+  check(gpufs_mount_handle(NULL) == 0, "a handle of no mount");
+  check(gpufs_mount_sync(NULL) == -EFAULT, "a sync of no mount");
+  check(gpufs_mount_prepare(NULL, "input", O_RDONLY) == -EFAULT, "gpufs_mount_prepare without a mount");
+  gpufs_value no_counters[] = {{NULL, 0}};
+  check(gpufs_mount_counters(NULL, no_counters) == -EFAULT, "counters of no mount");
   gpufs_mount_destroy(NULL);
 }
 
 int main(void) {
+  check(setenv("GPUFS_SIMT_DEVICES", "2", 1) == 0, "setenv");  // mounts are made on two
   check(mkdtemp(root) != NULL, "mkdtemp");
   write_input();
   check(gpufs_abi_version() == GPUFS_C_ABI_VERSION, "the version");
@@ -158,6 +188,7 @@ int main(void) {
   check(counter(mount, "pins") == 0 && counter(mount, "unwritten_pages") == 0, "nothing is left");
   gpufs_value no_counter[] = {{"no_counter", 0}, {NULL, 0}};
   check(gpufs_mount_counters(mount, no_counter) == -EINVAL, "an unknown counter");
+  check(gpufs_mount_counters(mount, NULL) == -EFAULT, "no counters");
   gpufs_mount_destroy(mount);
   check_launches();
   check(unlink(path_of("input")) == 0 && rmdir(root) == 0, "cleaning up");

@@ -64,7 +64,9 @@ TEST_F(mount_options_are, refused_beyond_their_ends_and_taken_at_them) {
   expect_refused("nworkers", [](mount_options& o) { o.nworkers = 1025; });
   expect_made([](mount_options& o) { o.nworkers = 1; });
   expect_refused("store", [](mount_options& o) { o.store = static_cast<store_kind>(3); });
+  expect_refused("store", [](mount_options& o) { o.store = static_cast<store_kind>(-1); });
   expect_refused("on_failed_accesses", [](mount_options& o) { o.on_failed_accesses = static_cast<failed_accesses>(3); });
+  expect_refused("on_failed_accesses", [](mount_options& o) { o.on_failed_accesses = static_cast<failed_accesses>(-1); });
   for (const int bad : {0, -1}) {
     expect_refused("io_timeout", [&](mount_options& o) { o.io_timeout = std::chrono::nanoseconds(bad); });
     expect_refused("end_timeout", [&](mount_options& o) { o.end_timeout = std::chrono::nanoseconds(bad); });
