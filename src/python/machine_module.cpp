@@ -26,7 +26,7 @@ std::vector<gpufs::simt::platform*> platforms(which wanted) {
 #if GPUFS_WITH_CUDA
   gpufs::simt::platform* const current = gpufs::simt::cuda_platform();
   if (current != nullptr && wanted == which::current) found.push_back(current);
-  for (int i = 0; current != nullptr && wanted == which::all && i < gpufs::simt::runtime::cuda_device_count(); ++i) {
+  for (int i = 0; wanted == which::all && i < gpufs::simt::runtime::cuda_device_count(); ++i) {
     try {
       found.push_back(&gpufs::simt::runtime::cuda_device(i));
     } catch (const std::exception&) {  // too old, say: the driver's list of GPUs has it

@@ -40,6 +40,7 @@ class cuda_memory final : public platform {
  public:
   explicit cuda_memory(int device) : device_(device) {
     const on_device here(*this);
+    check(cudaSetDevice(device_), "cudaSetDevice");  // on_device cannot say that it failed, and another device would do the work
     check(cudaGetDeviceProperties(&properties_, device_), "cudaGetDeviceProperties");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot make a stream for copies");
   }
