@@ -73,7 +73,7 @@ int main() {
   for (const auto& s : shares) {
     s->turns.wait();
     example::check(s->error.read_one() == 0, "device " + std::to_string(s->fs.device().index()) + " has read its files");
-    example::check(s->fs.counters().faults != 0, "into its own cache");
+    if (s->fs.device().index() < nparts) example::check(s->fs.counters().faults != 0, "into its own cache");
     sum += s->sum.read_one();
   }
   example::check(sum == expected, "the devices' sums are the sum of all files");

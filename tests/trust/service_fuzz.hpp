@@ -29,6 +29,7 @@
 #include "gpufs/service/service.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "service/ring_client.hpp"
+#include "set_meanwhile.hpp"
 
 namespace gpufs::test {
 
@@ -569,8 +570,8 @@ class service_fuzzer {
     fuzz_input in(bytes);
     const unsigned how = in.byte() % fuzzed_service::nkinds;
     const bool plain = (how & 2) != 0;
-    service::for_tests::io_uring = !plain;
-    store::openat2_missing = plain;
+    const set_meanwhile<bool> io_uring(service::for_tests::io_uring, !plain);
+    const set_meanwhile<bool> openat2_missing(store::openat2_missing, plain);
     auto& one = services_[how];
     if (one == nullptr) one = std::make_unique<fuzzed_service>(directory_, how);
     if (!one->run(in)) one.reset();
