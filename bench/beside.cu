@@ -266,8 +266,7 @@ class reading_beside_writing {
   // Whether bytes go as the case has it; they do not where files are not in memory, or may not be pinned.
   static bool bytes_go(const gpufs::mount& fs, const route& by, results& out) {
     const gpufs::file_report in = report_of(fs, "data"), to = report_of(fs, "out");
-    if ((in.source == gpufs::source_kind::pull) == by.pulls() && to.reason.starts_with("stored: ") == by.stores())
-      return true;
+    if ((in.source == gpufs::source_kind::pull) == by.pulls() && to.reason.starts_with("stored: ") == by.stores()) return true;
     out.note(std::string(by.name) + ": left out; what is read is " + in.reason + "; what is written, " + to.reason);
     return false;
   }
