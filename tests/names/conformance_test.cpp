@@ -316,7 +316,7 @@ std::optional<std::string> first_difference(std::uint64_t nprograms) {
     const std::span<const name_call> program(calls);
     device_buffer<name_call> in(program);
     device_buffer<name_answer> out(calls.size());
-    simt::launch({.grid = {1}, .block = {32}},
+    simt::launch({.grid = 1, .block = 32},
                  play_names<NameSpace>{m.ref(), paths.get(), in.get(), static_cast<std::uint32_t>(calls.size()), out.get()});
     const auto got = out.read();
     // Two directories number their files differently: each inode of one is one of the other's.

@@ -126,7 +126,7 @@ std::optional<std::string> first_fault(source_kind kind) {
   const std::span<const question> asked(questions);
   device_buffer<question> in(asked);
   device_buffer<answer> out(questions.size());
-  simt::launch({.grid = {1}, .block = {64}}, ask<Source>{in.get(), static_cast<std::uint32_t>(questions.size()), out.get()});
+  simt::launch({.grid = 1, .block = 64}, ask<Source>{in.get(), static_cast<std::uint32_t>(questions.size()), out.get()});
   const auto answers = out.read();
   for (std::size_t i = 0; i < questions.size(); ++i) {
     const question& q = questions[i];
@@ -282,7 +282,7 @@ std::pair<std::uint64_t, std::uint64_t> ask_while_the_host_changes(std::chrono::
     }
     stop.write_one(1);
   });
-  simt::launch({.grid = {1}, .block = {32}}, ask_on<Source>{windows.get(), base.get(), stop.get(), counts.get()});
+  simt::launch({.grid = 1, .block = 32}, ask_on<Source>{windows.get(), base.get(), stop.get(), counts.get()});
   host.join();
   return {counts.read_one(0), counts.read_one(1)};
 }
