@@ -23,7 +23,7 @@ PARTS: dict[str, set[str]] = {
     "source": {"simt"},
     "transport": {"simt", "source"},
     "names": {"simt", "source", "transport"},
-    "store": {"simt", "source", "names"},
+    "store": {"simt", "source", "transport", "names"},  # of transport only what names brings along
     "service": {"simt", "source", "names", "transport", "store"},
     "file": DEVICE_SIDE,
     "pointer": DEVICE_SIDE | {"file"},
