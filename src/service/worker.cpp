@@ -464,7 +464,7 @@ void worker::idle() {
 
 // 1 ms, and longer where a nap costs so much (20 us in some virtual machines) that idling would take over 1 % of a core.
 std::uint64_t worker::deep_nap_ns() {
-  constexpr std::uint64_t least_ns = 1'000'000, most_ns = 10'000'000;
+  constexpr std::uint64_t least_ns = 1'000'000, most_ns = 25'000'000;
   constexpr std::uint32_t nmeasured = 64;
   if (nnaps_++ % nmeasured == 0) {
     const std::uint64_t cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
