@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many rows of a file at once, for host code: gather reads them into device memory, scatter writes them from there.
+// docs/design/batches.md
+#pragma once
+#include <concepts>
+#include <type_traits>
+
+#include "gpufs/file/handles.hpp"
+#include "gpufs/mount.hpp"
+#include "gpufs/simt/device_array.hpp"
+
+namespace gpufs {
+
+// Where rows of equal size lie in a file: row i takes row_nbytes from begin + i * stride_nbytes on. Any size from 1 byte, any
+// alignment.
+struct row_layout {
+  std::uint64_t row_nbytes = 0;
+  std::uint64_t nrows = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t stride_nbytes = 0;  // from a row to the next one; 0: row_nbytes
+  bool from_end = false;            // -1 names the last row, -2 the one before, as in Python; else there is no such row
+};
+
+// The row of a batch that failed: 0, or its negative errno, and which place it has in the batch.
+struct row_failure {
+  int error = 0;
+  std::uint64_t place = 0;
+};
+
+// What names rows. 8-byte ones are taken as signed.
+template <class T>
+concept row_number = std::same_as<T, std::int32_t> || std::same_as<T, std::uint32_t> || std::same_as<T, std::int64_t> ||
+    std::same_as<T, std::uint64_t>;
+
+inline namespace GPUFS_MACHINE {
+
+namespace detail {
+
+// As the caller gave them.
+struct numbers_of_rows {
+  const void* of;
+  bool wide, is_signed;
+
+  template <row_number Number>
+  static numbers_of_rows make(const Number* of) {
+    return {of, sizeof(Number) == 8, std::is_signed_v<Number>};
+  }
+};
+
+}  // namespace detail
+
+// What batches of rows of a mount's files need besides: 24 bytes of device memory a row of the largest piece (on CUDA some 40), and
+// 4 a frame of the mount's cache. One thread at a time calls, and one batch is under way at a time: a stream's order sees to that,
+// or the caller. Freed when it ends, which waits for running kernels. Move-only. Its kernels are the library's.
+class row_batch {
+ public:
+  // max_nrows: of what is sorted at once; larger batches go by pieces of it. Throws what the platform does, where there is no
+  // memory.
+  explicit row_batch(const host_mount& fs, std::uint32_t max_nrows = 1u << 20);
+
+  // Reads row numbers[i] to dst + i * row_nbytes, for i below n, in the stream's turn; returns before that is done. numbers, dst:
+  // in the device's memory, until the stream has done it. A row that cannot be read becomes zeros, and failure() tells. Repeated
+  // rows come over once. Rows that are cached come from there; of the others those that the device may read where they lie (a file
+  // that is pulled) do so in the order of their addresses, which is what the bus likes (docs/design/batches.md): rows of 512 bytes
+  // come three times as fast as in any other. Batches of up to `unsorted` rows are read as they come. Throws std::invalid_argument
+  // for a layout that no file can have; simt::launch_error.
+  template <row_number Number>
+  void gather(const file& from, const row_layout& layout, const Number* numbers, std::uint64_t n, void* dst,
+              const simt::stream& on) {
+    gather_in(from, layout, detail::numbers_of_rows::make(numbers), n, dst, queue_of(on));
+  }
+
+  // Writes row numbers[i] of a file that is open for writing from src + i * row_nbytes, for i below n. Of a row that comes
+  // repeatedly the last one is written. As gather otherwise; what is written is in the cache, until fsync, close or the mount's
+  // end.
+  template <row_number Number>
+  void scatter(const file& to, const row_layout& layout, const Number* numbers, std::uint64_t n, const void* src,
+               const simt::stream& on) {
+    scatter_in(to, layout, detail::numbers_of_rows::make(numbers), n, src, queue_of(on));
+  }
+
+#if GPUFS_ON_CUDA
+  // The same in any stream of the mount's device.
+  template <row_number Number>
+  void gather(const file& from, const row_layout& layout, const Number* numbers, std::uint64_t n, void* dst, CUstream_st* on) {
+    gather_in(from, layout, detail::numbers_of_rows::make(numbers), n, dst, on);
+  }
+  template <row_number Number>
+  void scatter(const file& to, const row_layout& layout, const Number* numbers, std::uint64_t n, const void* src, CUstream_st* on) {
+    scatter_in(to, layout, detail::numbers_of_rows::make(numbers), n, src, on);
+  }
+#endif
+
+  // Of the rows that failed since it was last asked, in the batches whose stream the caller has waited for: the one of the least
+  // place. -ENXIO: there is no such row, or the file is shorter; else as pread and pwrite.
+  row_failure failure();
+
+  static constexpr std::uint32_t unsorted = GPUFS_ON_CUDA ? 4096 : 16;  // rows; sorting more pays
+
+ private:
+#if GPUFS_ON_CUDA
+  using queue = CUstream_st*;
+  static queue queue_of(const simt::stream& on) { return on.get(); }
+#else
+  using queue = const simt::stream&;
+  static queue queue_of(const simt::stream& on) { return on; }
+#endif
+
+  void gather_in(const file& from, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n, void* dst,
+                 queue on);
+  void scatter_in(const file& to, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n,
+                  const void* src, queue on);
+  template <class Work>
+  void each_part(const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n, Work work);
+  template <class Part>
+  void sort(Part& part, queue on);
+  template <unsigned GroupSize, class Kernel>
+  void start(Kernel kernel, queue on) const;
+
+  simt::platform* device_;
+  std::uint32_t max_nrows_;
+  std::uint32_t batch_ = 0;  // 1 to 255, by turns: 0 is of a word of touched_ that is nobody's
+  simt::device_array<std::uint64_t> rows_;
+  simt::device_array<std::uint32_t> places_;
+  simt::device_array<std::byte> space_;  // of the sort
+  simt::device_array<std::uint32_t> touched_;
+  simt::device_array<std::uint64_t> failed_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// row_batch for the machine that the including source is compiled for, which has defined sort_space_nbytes and sort_rows.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "gpufs/file/write.hpp"
+#include "gpufs/par/read_row.hpp"
+#include "gpufs/par/row_batch.hpp"
+#include "gpufs/simt/launch.hpp"
+#include "sort_rows.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+// The row that place i names, or layout.nrows: there is no such row.
+GPUFS_DEVICE std::uint64_t row_of(const numbers_of_rows& numbers, std::uint64_t i, const row_layout& layout) {
+  std::int64_t number = 0;
+  if (numbers.wide) {
+    number = static_cast<const std::int64_t*>(numbers.of)[i];
+  } else {
+    const std::uint32_t bits = static_cast<const std::uint32_t*>(numbers.of)[i];
+    number = numbers.is_signed ? static_cast<std::int32_t>(bits) : static_cast<std::int64_t>(bits);
+  }
+  if (number < 0 && layout.from_end) number += static_cast<std::int64_t>(layout.nrows);
+  return number >= 0 && static_cast<std::uint64_t>(number) < layout.nrows ? static_cast<std::uint64_t>(number) : layout.nrows;
+}
+
+// The part of a batch that is sorted at once, as its kernels take it.
+struct row_part_of_batch {
+  row_layout layout;  // a number of layout.nrows: no row
+  numbers_of_rows numbers;
+  std::uint64_t* rows;    // sorted; null: in the order of `numbers`
+  std::uint32_t* places;  // of each, within this part
+  std::uint64_t first;    // of this part in the batch
+  std::uint32_t n;
+  std::uint32_t rows_a_block;
+  std::uint64_t* failed;  // the least place that failed << 12 | errno; all ones: none has
+
+  GPUFS_DEVICE std::uint64_t row(std::uint32_t i) const { return rows != nullptr ? rows[i] : row_of(numbers, i, layout); }
+  GPUFS_DEVICE std::uint32_t place(std::uint32_t i) const { return rows != nullptr ? places[i] : i; }
+  GPUFS_DEVICE bool is_row(std::uint64_t row) const { return row < layout.nrows; }
+  GPUFS_DEVICE bool repeats(std::uint32_t i) const { return rows != nullptr && i > 0 && rows[i - 1] == rows[i]; }
+  GPUFS_DEVICE bool is_repeated(std::uint32_t i) const { return rows != nullptr && i + 1 < n && rows[i + 1] == rows[i]; }
+  GPUFS_DEVICE std::uint64_t offset(std::uint64_t row) const { return layout.begin + row * layout.stride_nbytes; }
+  GPUFS_DEVICE std::uint64_t in_memory(std::uint32_t i) const { return (first + place(i)) * layout.row_nbytes; }
+  // One lane calls.
+  GPUFS_DEVICE void fail(std::uint32_t i, int error) const {
+    const std::uint64_t at = (first + place(i)) << 12 | (static_cast<std::uint32_t>(-error) & 0xfff);
+    simt::atomic_ref<std::uint64_t>(*failed).fetch_min(at, std::memory_order_relaxed);
+  }
+  // Calls work(group, i) for the rows of the caller's block, each by one group.
+  template <class Group, class Work>
+  GPUFS_DEVICE void each(Group group, Work work) const {
+    const std::uint32_t ngroups = simt::block_size() / Group::size();
+    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * rows_a_block;
+    const std::uint64_t end = begin + rows_a_block < n ? begin + rows_a_block : n;
+    for (std::uint64_t i = begin + simt::thread_rank() / Group::size(); i < end; i += ngroups) {
+      work(group, static_cast<std::uint32_t>(i));
+    }
+  }
+};
+
+struct number_rows {
+  row_part_of_batch part;
+  std::uint64_t* rows;
+  std::uint32_t* places;
+
+  GPUFS_DEVICE void operator()() const {
+    part.each(this_thread(), [&](auto, std::uint32_t i) {
+      rows[i] = row_of(part.numbers, i, part.layout);
+      places[i] = i;
+    });
+  }
+};
+
+// Each row once.
+template <class Group>
+struct gather_rows {
+  row_part_of_batch part;
+  file from;
+  std::byte* to;
+  touched_pages touched;
+
+  GPUFS_DEVICE void operator()() const {
+    const file_pages of(from);
+    part.each(Group{}, [&](Group group, std::uint32_t i) {
+      const std::uint64_t row = part.row(i);
+      if (part.is_row(row) && part.repeats(i)) return;
+      std::byte* const here = to + part.in_memory(i);
+      int error = from.error() != 0 ? from.error() : -ENXIO;
+      if (part.is_row(row) && from.error() == 0) {
+        error = read_row(group, of, here, part.layout.row_nbytes, part.offset(row), touched, part.is_repeated(i));
+      }
+      if (error == 0) return;
+      group.sync();  // what lanes have read of it
+      for (std::uint64_t k = group.rank(); k < part.layout.row_nbytes; k += group.size()) here[k] = std::byte{0};
+      if (!group.leader()) return;
+      part.fail(i, error);
+      if (part.is_row(row) && from.error() == 0) simt::call_cold(&count_error, of.mount(), file_slots::index_of(from.number()));
+    });
+  }
+};
+
+// And the others from where the first one is now.
+template <class Group>
+struct repeat_rows {
+  row_part_of_batch part;
+  std::byte* to;
+
+  GPUFS_DEVICE void operator()() const {
+    part.each(Group{}, [&](Group group, std::uint32_t i) {
+      const std::uint64_t row = part.rows[i];
+      if (!part.is_row(row) || !part.repeats(i)) return;
+      std::uint32_t low = 0, high = i;  // the first of equal rows is in [low, high]
+      while (low < high) {
+        const std::uint32_t middle = low + (high - low) / 2;
+        if (part.rows[middle] < row) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
+      }
+      simt::copy_bytes(group, to + part.in_memory(i), to + part.in_memory(low), part.layout.row_nbytes);
+    });
+  }
+};
+
+// Of equal rows the one that comes last in the batch.
+template <class Group>
+struct scatter_rows {
+  row_part_of_batch part;
+  file to;
+  const std::byte* from;
+
+  GPUFS_DEVICE void operator()() const {
+    part.each(Group{}, [&](Group group, std::uint32_t i) {
+      const std::uint64_t row = part.row(i);
+      if (part.is_row(row) && part.is_repeated(i)) return;
+      std::int64_t got = -ENXIO;
+      const std::uint64_t nbytes = part.layout.row_nbytes;
+      if (part.is_row(row)) got = pwrite(group, to, from + part.in_memory(i), nbytes, static_cast<std::int64_t>(part.offset(row)));
+      if (got != static_cast<std::int64_t>(nbytes) && group.leader()) part.fail(i, got < 0 ? static_cast<int>(got) : -EIO);
+    });
+  }
+};
+
+constexpr std::uint64_t none_failed = ~std::uint64_t{0};
+constexpr unsigned rows_block = GPUFS_ON_CUDA ? 256 : 64;
+
+inline std::size_t sort_space_on(simt::platform& device, std::uint32_t most) {
+  const simt::on_device here(device);
+  return par::sort_space_nbytes(most);
+}
+
+inline void check_rows(const row_layout& layout, std::uint64_t n) {
+  constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+  const auto refuse = [](const char* why) { throw std::invalid_argument(std::string("gpufs::row_batch: ") + why); };
+  if (layout.stride_nbytes < layout.row_nbytes) refuse("stride_nbytes is less than row_nbytes: rows would overlap");
+  if (layout.nrows >= most || layout.begin > most || layout.row_nbytes > most) refuse("the rows end beyond 2^63 bytes");
+  if (layout.nrows != 0) {
+    const std::uint64_t room = most - layout.begin, stride = std::max<std::uint64_t>(1, layout.stride_nbytes);
+    if (layout.row_nbytes > room || layout.nrows - 1 > (room - layout.row_nbytes) / stride)
+      refuse("the rows end beyond 2^63 bytes");
+  }
+  if (n >= std::uint64_t{1} << 52 || (layout.row_nbytes != 0 && n > most / layout.row_nbytes)) refuse("n is too large");
+}
+
+}  // namespace detail
+
+row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows)
+    : device_(&fs.device()),
+      max_nrows_(max_nrows != 0 ? max_nrows : throw std::invalid_argument("gpufs::row_batch: max_nrows is 0")),
+      rows_(2 * std::size_t{max_nrows}, *device_),
+      places_(2 * std::size_t{max_nrows}, *device_),
+      space_(detail::sort_space_on(*device_, max_nrows), *device_),
+      touched_(std::bit_ceil(fs.layout().cache.frames.nframes), *device_),
+      failed_(1, *device_) {
+  failed_.write_one(detail::none_failed);
+}
+
+void row_batch::gather_in(const file& from, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n,
+                          void* dst, queue on) {
+  if (++batch_ > 255) batch_ = 1;
+  auto* const to = static_cast<std::byte*>(dst);
+  const detail::touched_pages touched(touched_.get(), static_cast<std::uint32_t>(touched_.size() - 1), batch_);
+  each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
+    if (n > unsorted) sort(part, on);
+    const auto by = [&](auto group) {
+      using group_type = decltype(group);
+      start<group_type::size()>(detail::gather_rows<group_type>{part, from, to, touched}, on);
+      if (n > unsorted) start<group_type::size()>(detail::repeat_rows<group_type>{part, to}, on);
+    };
+    // 8 lanes take two rows of 128 bytes as a warp takes one of 512: with 16-byte loads, four in flight a lane at most.
+    if (layout.row_nbytes <= 256) {
+      by(simt::tile<8>{});
+    } else {
+      by(simt::warp{});
+    }
+  });
+}
+
+void row_batch::scatter_in(const file& to, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n,
+                           const void* src, queue on) {
+  each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
+    if (part.n > 1) sort(part, on);  // else of two equal rows any may come last
+    start<simt::warp_lanes>(detail::scatter_rows<simt::warp>{part, to, static_cast<const std::byte*>(src)}, on);
+  });
+}
+
+row_failure row_batch::failure() {
+  const std::uint64_t failed = failed_.read_one();
+  if (failed == detail::none_failed) return {};
+  failed_.write_one(detail::none_failed);
+  return {-static_cast<int>(failed & 0xfff), failed >> 12};
+}
+
+// Calls work(part) for the pieces of the batch.
+template <class Work>
+void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows& numbers, std::uint64_t n, Work work) {
+  row_layout layout = asked;
+  if (layout.stride_nbytes == 0) layout.stride_nbytes = layout.row_nbytes;
+  detail::check_rows(layout, n);
+  if (layout.row_nbytes == 0) return;
+  for (std::uint64_t first = 0; first < n; first += max_nrows_) {
+    detail::row_part_of_batch part{};
+    part.layout = layout;
+    part.numbers = numbers;
+    part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * (numbers.wide ? 8 : 4);
+    part.first = first;
+    part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
+    part.failed = failed_.get();
+    work(part);
+  }
+}
+
+template <class Part>
+void row_batch::sort(Part& part, queue on) {
+  start<1>(detail::number_rows{part, rows_.get(), places_.get()}, on);
+  par::row_order order{rows_.get(), places_.get(), rows_.get() + max_nrows_, places_.get() + max_nrows_, part.n, 0};
+  order.number_nbits = std::max(1u, static_cast<unsigned>(std::bit_width(part.layout.nrows)));
+  const simt::on_device here(*device_);
+  par::sort_rows(order, space_.get(), space_.size(), on);
+  part.rows = order.sorted_numbers;
+  part.places = order.sorted_places;
+}
+
+// So many rows to a block that its groups have four each, and more where the grid would be too large. Blocks begin in the order of
+// their numbers, and so the device is at one place of the sorted rows at a time.
+template <unsigned GroupSize, class Kernel>
+void row_batch::start(Kernel kernel, queue on) const {
+  constexpr std::uint64_t most_blocks = GPUFS_ON_CUDA ? 1u << 20 : 4;
+  const std::uint64_t n = kernel.part.n, share = (n + most_blocks - 1) / most_blocks;
+  const std::uint64_t rows_a_block = std::max<std::uint64_t>(4 * (detail::rows_block / GroupSize), share);
+  kernel.part.rows_a_block = static_cast<std::uint32_t>(rows_a_block);
+  simt::launch_config config{.grid = static_cast<unsigned>((n + rows_a_block - 1) / rows_a_block), .block = detail::rows_block};
+  config.schedule.timeout_ns = 0;  // many rows may take long; what waits inside has its own deadline
+  const simt::on_device here(*device_);
+  simt::launch<detail::rows_block, 4>(config, kernel, on);
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches of rows against the bytes of the file: all sources, sizes, places and orders.
+#include <map>
+#include <set>
+
+#include "file/harness.hpp"
+#include "gpufs/gpufs.hpp"
+#include "gpufs/par/row_batch.hpp"
+#include "gpufs/store/mem_store.hpp"
+#include "gpufs/store/posix_store.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr std::uint64_t seed = 5;
+
+// How the file is read: by which source.
+enum class reading { pulled, in_device, staged, by_windows, being_written };
+constexpr reading readings[] = {reading::pulled, reading::in_device, reading::staged, reading::by_windows, reading::being_written};
+
+struct subject {
+  temp_dir dir;
+  std::unique_ptr<mount> fs;
+  std::unique_ptr<host_file> file;
+
+  subject(reading how, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
+      : dir(how == reading::by_windows ? memory_directory() : std::filesystem::temp_directory_path()) {
+    dir.add("rows", file_nbytes, seed);
+    let_file_times_pass();
+    mount_options o;
+    o.page_nbytes = page_nbytes;
+    o.cache_nbytes = std::uint64_t{page_nbytes} * nframes;
+    o.max_open_files = 16;
+    o.nworkers = 4;
+    o.abort_on_leaked_pins = true;
+    o.writable = how == reading::being_written;
+    if (how == reading::pulled || how == reading::in_device) {
+      auto files =
+          std::make_shared<store::mem_store>(simt::this_platform(), how == reading::pulled ? source_kind::pull : source_kind::mem);
+      files->put("rows", content(seed, 0, file_nbytes));
+      o.custom_store = files;
+    } else if (how == reading::by_windows) {
+      o.custom_store = mapping_store(dir.path());
+    } else if (how == reading::staged) {
+      o.store = store_kind::posix;
+    }
+    fs = std::make_unique<mount>(dir.path(), o);
+    file = std::make_unique<host_file>(*fs, "rows", how == reading::being_written ? O_RDWR : O_RDONLY);
+  }
+};
+
+// What a batch must give.
+struct expected_rows {
+  std::vector<std::byte> bytes;
+  row_failure failure;
+};
+expected_rows expect(const row_layout& layout, std::uint64_t file_nbytes, const std::vector<std::int64_t>& numbers) {
+  expected_rows want{std::vector<std::byte>(numbers.size() * layout.row_nbytes), {}};
+  const std::uint64_t stride = layout.stride_nbytes != 0 ? layout.stride_nbytes : layout.row_nbytes;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    std::int64_t number = numbers[i];
+    if (number < 0 && layout.from_end) number += static_cast<std::int64_t>(layout.nrows);
+    const bool is_row = number >= 0 && static_cast<std::uint64_t>(number) < layout.nrows;
+    const std::uint64_t offset = layout.begin + static_cast<std::uint64_t>(number) * stride;
+    if (!is_row || offset + layout.row_nbytes > file_nbytes) {
+      if (want.failure.error == 0) want.failure = {-ENXIO, i};
+      continue;
+    }
+    for (std::uint64_t k = 0; k < layout.row_nbytes; ++k) {
+      want.bytes[i * layout.row_nbytes + k] = content_byte(seed, offset + k);
+    }
+  }
+  return want;
+}
+
+template <class Number>
+std::vector<std::byte> gather(row_batch& batch, const host_file& from, const row_layout& layout,
+                              const std::vector<std::int64_t>& numbers) {
+  const std::vector<Number> mine(numbers.begin(), numbers.end());
+  const device_buffer<Number> on_device{std::span<const Number>(mine)};
+  device_buffer<std::byte> dst(numbers.size() * layout.row_nbytes);
+  dst.write(std::vector<std::byte>(dst.size(), std::byte{0xa5}));
+  const simt::stream turns;
+  batch.gather(from.ref(), layout, on_device.get(), numbers.size(), dst.get(), turns);
+  turns.wait();
+  return dst.read();
+}
+
+void expect_rows(row_batch& batch, const host_file& from, const row_layout& layout, std::uint64_t file_nbytes,
+                 const std::vector<std::int64_t>& numbers, bool narrow) {
+  const expected_rows want = expect(layout, file_nbytes, numbers);
+  const auto got = narrow ? gather<std::int32_t>(batch, from, layout, numbers) : gather<std::int64_t>(batch, from, layout, numbers);
+  EXPECT_TRUE(got == want.bytes);
+  const row_failure failed = batch.failure();
+  EXPECT_EQ(failed.error, want.failure.error);
+  EXPECT_EQ(failed.place, want.failure.place);
+}
+
+class row_batches : public ::testing::TestWithParam<reading> {};
+
+// Row sizes, strides, beginnings, pages and caches as they come; numbers that repeat, and some that name no row.
+TEST_P(row_batches, give_the_files_bytes) {
+  random_source draw(static_cast<std::uint64_t>(GetParam()) + 1);
+  for (int trial = 0; trial < 12; ++trial) {
+    SCOPED_TRACE(trial);
+    const std::uint64_t file_nbytes = 1 + draw.below(60'000);
+    subject of(GetParam(), file_nbytes, 512u << draw.below(4), 8 + static_cast<std::uint32_t>(draw.below(100)));
+    row_batch batch(*of.fs, 1 + static_cast<std::uint32_t>(draw.below(120)));
+    for (int call = 0; call < 3; ++call) {
+      row_layout layout;
+      constexpr std::uint64_t sizes[] = {1, 3, 4, 16, 100, 128, 256, 257, 512, 1000, 2048, 5000};
+      layout.row_nbytes = sizes[draw.below(std::size(sizes))];
+      layout.begin = draw.below(2) == 0 ? 0 : draw.below(300);
+      layout.stride_nbytes = draw.below(2) == 0 ? 0 : layout.row_nbytes + draw.below(40);
+      layout.nrows = file_nbytes / std::max(layout.stride_nbytes, layout.row_nbytes) + draw.below(3);
+      layout.from_end = draw.below(2) == 0;
+      const bool wrong = draw.below(3) == 0;
+      std::vector<std::int64_t> numbers(draw.below(250));
+      for (std::int64_t& number : numbers) {
+        if (wrong && draw.below(10) == 0) {
+          number = draw.below(2) == 0 ? -1 - static_cast<std::int64_t>(draw.below(5))
+                                      : static_cast<std::int64_t>(layout.nrows + draw.below(100));
+        } else {
+          number = static_cast<std::int64_t>(
+              draw.below(std::max<std::uint64_t>(1, draw.below(2) == 0 ? layout.nrows : layout.nrows / 8)));
+        }
+      }
+      expect_rows(batch, *of.file, layout, file_nbytes, numbers, draw.below(2) == 0);
+    }
+  }
+}
+std::string name_of(const ::testing::TestParamInfo<reading>& p) {
+  constexpr const char* names[] = {"pulled", "in_device", "staged", "by_windows", "being_written"};
+  return names[static_cast<int>(p.param)];
+}
+INSTANTIATE_TEST_SUITE_P(of, row_batches, ::testing::ValuesIn(readings), name_of);
+
+TEST(row_batch_of, unsigned_numbers_goes_beyond_two_to_the_31) {
+  // A file of a hole, whose rows are one byte each.
+  const temp_dir dir;
+  constexpr std::uint64_t hole = (std::uint64_t{1} << 31) + 100;
+  dir.add_sparse("rows", hole, 64, seed);
+  let_file_times_pass();
+  const mount fs(dir.path(), {.cache_nbytes = 1 << 20, .store = store_kind::posix});
+  const host_file file(fs, "rows");
+  row_batch batch(fs, 64);
+  const std::vector<std::uint32_t> numbers = {static_cast<std::uint32_t>(hole) + 3, 5, static_cast<std::uint32_t>(hole) + 63};
+  const device_buffer<std::uint32_t> on_device{std::span<const std::uint32_t>(numbers)};
+  const device_buffer<std::byte> dst(3);
+  const simt::stream turns;
+  batch.gather(file.ref(), {.row_nbytes = 1, .nrows = hole + 64}, on_device.get(), 3, dst.get(), turns);
+  turns.wait();
+  EXPECT_EQ(batch.failure().error, 0);
+  EXPECT_EQ(dst.read(), (std::vector<std::byte>{content_byte(seed, hole + 3), std::byte{0}, content_byte(seed, hole + 63)}));
+}
+
+// All rows of a file of whole pages, by pages.
+std::vector<std::int64_t> up_to(std::int64_t n) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < n; ++i) numbers[static_cast<std::size_t>(i)] = i;
+  return numbers;
+}
+
+TEST(row_batch_admits, what_has_room_and_what_is_read_again) {
+  constexpr std::uint32_t page = 512, nframes = 64;
+  constexpr std::uint64_t nrows = 4 * nframes;
+  subject of(reading::pulled, nrows * page, page, nframes);
+  row_batch batch(*of.fs, 1024);
+  const row_layout layout{.row_nbytes = page, .nrows = nrows};
+  const auto read = [&](const std::vector<std::int64_t>& numbers) {
+    const mount_counters before = of.fs->counters();
+    expect_rows(batch, *of.file, layout, nrows * page, numbers, false);
+    const mount_counters after = of.fs->counters();
+    return std::array<std::uint64_t, 3>{after.hits - before.hits, after.faults - before.faults, after.evictions - before.evictions};
+  };
+  // The first quarter fills the cache, in which each page has a frame of its own choice.
+  EXPECT_EQ(read(up_to(nframes)), (std::array<std::uint64_t, 3>{0, nframes, 0}));
+  EXPECT_EQ(read(up_to(nframes)), (std::array<std::uint64_t, 3>{nframes, 0, 0}));
+  // A scan of all evicts nothing, and hits what is there.
+  EXPECT_EQ(read(up_to(nrows)), (std::array<std::uint64_t, 3>{nframes, 0, 0}));
+  // What is read again within about as many reads as the cache has frames gets a frame, and is a hit from then on.
+  const std::vector<std::int64_t> again = {100, 101, 102};
+  read(again);
+  read(again);
+  EXPECT_GE(read(again)[0], 2u) << "two of them may share a word of the touched pages";
+}
+
+TEST(row_batch_admits, a_row_that_one_batch_has_twice) {
+  constexpr std::uint32_t page = 512, nframes = 16;
+  subject of(reading::pulled, 64 * page, page, nframes);
+  row_batch batch(*of.fs, 1024);
+  const row_layout layout{.row_nbytes = page, .nrows = 64};
+  expect_rows(batch, *of.file, layout, 64 * page, up_to(nframes), false);  // full
+  std::vector<std::int64_t> numbers = up_to(64);
+  numbers.push_back(40);
+  expect_rows(batch, *of.file, layout, 64 * page, numbers, false);
+  const mount_counters counted = of.fs->counters();
+  EXPECT_GT(counted.faults, nframes);
+  EXPECT_LE(counted.faults, nframes + 4u) << "what was evicted ahead is free for others";
+  expect_rows(batch, *of.file, layout, 64 * page, {40}, false);
+  EXPECT_EQ(of.fs->counters().hits, counted.hits + 1);
+}
+
+TEST(row_batch_reads, a_repeated_row_once) {
+  constexpr std::uint32_t page = 512;
+  subject of(reading::staged, 64 * page, page, 8);
+  row_batch batch(*of.fs, 4096);
+  const row_layout layout{.row_nbytes = page, .nrows = 64};
+  std::vector<std::int64_t> numbers;
+  for (int i = 0; i < 500; ++i) numbers.push_back(i % 2 == 0 ? 7 : 50);
+  const mount_counters before = of.fs->counters();
+  expect_rows(batch, *of.file, layout, 64 * page, numbers, true);
+  const mount_counters after = of.fs->counters();
+  EXPECT_EQ(after.bytes_read - before.bytes_read, 2u * page);
+  EXPECT_EQ(after.faults - before.faults, 2u);
+}
+
+TEST(row_batch_of, a_file_that_is_not_open_or_has_changed_is_zeros_and_the_error) {
+  constexpr std::uint64_t nbytes = 64 * 512;
+  subject of(reading::by_windows, nbytes, 512, 64);
+  row_batch batch(*of.fs, 100);
+  const row_layout layout{.row_nbytes = 512, .nrows = 64};
+  of.dir.resize("rows", 0);
+  std::vector<std::int64_t> uncached = up_to(64);
+  uncached.erase(uncached.begin());  // it has come along with the open
+  const auto cut = gather<std::int64_t>(batch, *of.file, layout, uncached);
+  EXPECT_EQ(cut, std::vector<std::byte>(nbytes - 512));
+  EXPECT_EQ(batch.failure().error, -ESTALE);
+  EXPECT_EQ(batch.failure().error, 0) << "it was told";
+  of.file->close();
+  const auto closed = gather<std::int64_t>(batch, *of.file, layout, up_to(64));
+  EXPECT_EQ(closed, std::vector<std::byte>(nbytes));
+  const row_failure failed = batch.failure();
+  EXPECT_EQ(failed.error, -EBADF);
+  EXPECT_EQ(failed.place, 0u);
+}
+
+// Against a model in memory: of equal numbers the last one is what the file has.
+TEST(row_batch_scatters, the_last_of_equal_rows) {
+  random_source draw(11);
+  for (int trial = 0; trial < 15; ++trial) {
+    SCOPED_TRACE(trial);
+    const std::uint64_t file_nbytes = 20'000 + draw.below(30'000);
+    subject of(reading::being_written, file_nbytes, 512u << draw.below(3), 32);
+    std::vector<std::byte> want = content(seed, 0, file_nbytes);
+    row_batch batch(*of.fs, 1 + static_cast<std::uint32_t>(draw.below(100)));
+    for (int call = 0; call < 3; ++call) {
+      row_layout layout;
+      layout.row_nbytes = 1 + draw.below(700);
+      layout.begin = draw.below(100);
+      layout.nrows = (file_nbytes - layout.begin) / layout.row_nbytes;
+      const std::uint64_t n = draw.below(150);
+      std::vector<std::int64_t> numbers(n);
+      std::vector<std::byte> src = content(100 + static_cast<std::uint64_t>(trial * 3 + call), 0, n * layout.row_nbytes);
+      row_failure wrong;
+      for (std::uint64_t i = 0; i < n; ++i) {
+        numbers[i] = static_cast<std::int64_t>(draw.below(layout.nrows / 3 + 1));
+        if (draw.below(40) == 0) numbers[i] = -1;
+        if (numbers[i] < 0) {
+          if (wrong.error == 0) wrong = {-ENXIO, i};
+          continue;
+        }
+        std::copy_n(
+            src.begin() + static_cast<std::ptrdiff_t>(i * layout.row_nbytes), layout.row_nbytes,
+            want.begin() + static_cast<std::ptrdiff_t>(layout.begin + static_cast<std::uint64_t>(numbers[i]) * layout.row_nbytes));
+      }
+      const device_buffer<std::int64_t> on_device{std::span<const std::int64_t>(numbers)};
+      const device_buffer<std::byte> from{std::span<const std::byte>(src)};
+      const simt::stream turns;
+      batch.scatter(of.file->ref(), layout, on_device.get(), n, from.get(), turns);
+      turns.wait();
+      const row_failure failed = batch.failure();
+      EXPECT_EQ(failed.error, wrong.error);
+      EXPECT_EQ(failed.place, wrong.place);
+    }
+    of.file->close();
+    EXPECT_EQ(of.dir.read("rows"), want);
+  }
+}
+
+TEST(row_batch_scatters, into_a_file_that_is_read_only_with_an_error) {
+  subject of(reading::staged, 4096, 512, 8);
+  row_batch batch(*of.fs, 10);
+  const device_buffer<std::int64_t> zero(3);
+  const device_buffer<std::byte> src(3 * 512);
+  const simt::stream turns;
+  batch.scatter(of.file->ref(), {.row_nbytes = 512, .nrows = 8}, zero.get(), 3, src.get(), turns);
+  turns.wait();
+  EXPECT_EQ(batch.failure().error, -EBADF);
+}
+
+TEST(row_batch_refuses, layouts_that_no_file_can_have) {
+  subject of(reading::staged, 4096, 512, 8);
+  EXPECT_THROW(row_batch(*of.fs, 0), std::invalid_argument);
+  row_batch batch(*of.fs, 10);
+  const device_buffer<std::int64_t> zero(1);
+  const device_buffer<std::byte> dst(512);
+  const simt::stream turns;
+  constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+  const row_layout wrong[] = {
+      {.row_nbytes = 512, .nrows = 8, .stride_nbytes = 100},
+      {.row_nbytes = 512, .nrows = most / 512 + 1},
+      {.row_nbytes = most + 1, .nrows = 1},
+      {.row_nbytes = 1, .nrows = 1, .begin = most + 1},
+      {.row_nbytes = 1, .nrows = most},
+  };
+  for (const row_layout& layout : wrong) {
+    EXPECT_THROW(batch.gather(of.file->ref(), layout, zero.get(), 1, dst.get(), turns), std::invalid_argument);
+    EXPECT_THROW(batch.scatter(of.file->ref(), layout, zero.get(), 1, dst.get(), turns), std::invalid_argument);
+  }
+  EXPECT_THROW(batch.gather(of.file->ref(), {.row_nbytes = 512, .nrows = 8}, zero.get(), most / 256, dst.get(), turns),
+               std::invalid_argument);
+  batch.gather(of.file->ref(), {.row_nbytes = 0, .nrows = 8}, zero.get(), 1, nullptr, turns);
+  batch.gather(of.file->ref(), {.row_nbytes = 8, .nrows = 0}, zero.get(), 0, nullptr, turns);
+  batch.gather(of.file->ref(), {.row_nbytes = 8, .nrows = 0}, zero.get(), 1, dst.get(), turns);
+  turns.wait();
+  EXPECT_EQ(batch.failure().error, -ENXIO) << "of no rows";
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
