@@ -279,6 +279,24 @@ TEST(row_batch_scatters, the_last_of_equal_rows) {
   }
 }
 
+TEST(row_batch_sees, what_was_written_and_is_not_in_the_file_yet) {
+  constexpr std::uint64_t row = 300, nrows = 100;
+  subject of(reading::being_written, row * nrows, 1024, 256);
+  row_batch batch(*of.fs, 1000);
+  const row_layout layout{.row_nbytes = row, .nrows = nrows};
+  const std::vector<std::byte> bytes = content(99, 0, row * nrows);
+  const device_buffer<std::byte> src{std::span<const std::byte>(bytes)}, dst(row * nrows);
+  const std::vector<std::int64_t> all = up_to(nrows);
+  const device_buffer<std::int64_t> numbers{std::span<const std::int64_t>(all)};
+  const simt::stream turns;
+  batch.scatter(of.file->ref(), layout, numbers.get(), nrows, src.get(), turns);
+  batch.gather(of.file->ref(), layout, numbers.get(), nrows, dst.get(), turns);
+  turns.wait();
+  EXPECT_EQ(batch.failure().error, 0);
+  EXPECT_EQ(dst.read(), bytes);
+  EXPECT_EQ(of.dir.read("rows"), content(seed, 0, row * nrows)) << "nothing has been written back yet";
+}
+
 TEST(row_batch_scatters, into_a_file_that_is_read_only_with_an_error) {
   subject of(reading::staged, 4096, 512, 8);
   row_batch batch(*of.fs, 10);

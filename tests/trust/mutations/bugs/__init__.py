@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from . import cache, file, host, pointer, writing
+from . import cache, file, host, par, pointer, writing
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]
 
-BUGS = cache.BUGS + file.BUGS + writing.BUGS + pointer.BUGS + host.BUGS
+BUGS = cache.BUGS + file.BUGS + writing.BUGS + pointer.BUGS + par.BUGS + host.BUGS

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs in batches of rows."""
+
+from __future__ import annotations
+
+from .bug import Bug
+
+READ_ROW = "include/gpufs/par/read_row.hpp"
+BATCH = "src/par/row_batch.hpp"
+PROGRAM = "par_row_batch_cpu"
+
+BUGS = (
+    Bug(
+        "a_scan_evicts",
+        "rows of one batch that share a page, or a word of the touched pages, count as a second use",
+        READ_ROW,
+        " && (before & ~0xffu) == tag && (before & 0xff) != batch_;",
+        ";",
+        PROGRAM,
+        "row_batch_admits.what_has_room_and_what_is_read_again",
+    ),
+    Bug(
+        "rows_of_changing_files_from_the_file",
+        "rows of files that are open for writing are read past the cache, where newer bytes are",
+        READ_ROW,
+        "if (view.error != 0 || !has_version(view.kind)) return found;",
+        "if (view.error != 0) return found;",
+        PROGRAM,
+        "row_batch_sees.what_was_written_and_is_not_in_the_file_yet",
+    ),
+    Bug(
+        "a_row_may_begin_before_the_files_end",
+        "a row that the file has a part of is read",
+        READ_ROW,
+        "if (nbytes > file_nbytes || offset > file_nbytes - nbytes) return -ENXIO;",
+        "if (offset >= file_nbytes) return -ENXIO;",
+        PROGRAM,
+        "*/row_batches.give_the_files_bytes/pulled",
+    ),
+    Bug(
+        "the_first_of_equal_rows_is_written",
+        "of a row that comes repeatedly another than the last is written",
+        BATCH,
+        "if (part.is_row(row) && part.is_repeated(i)) return;",
+        "if (part.is_row(row) && part.repeats(i)) return;",
+        PROGRAM,
+        "row_batch_scatters.the_last_of_equal_rows",
+    ),
+    Bug(
+        "any_failed_row_is_told",
+        "the word of the failed row keeps another than that of the least place",
+        BATCH,
+        ".fetch_min(at, std::memory_order_relaxed)",
+        ".store(at, std::memory_order_relaxed)",
+        PROGRAM,
+        "*/row_batches.give_the_files_bytes/in_device",
+    ),
+    Bug(
+        "a_failed_row_keeps_what_was_there",
+        "a row that could not be read is not zeroed",
+        BATCH,
+        "here[k] = std::byte{0};",
+        "(void)here[k];",
+        PROGRAM,
+        "row_batch_of.a_file_that_is_not_open_or_has_changed_is_zeros_and_the_error",
+    ),
+)
