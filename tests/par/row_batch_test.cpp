@@ -102,7 +102,7 @@ class row_batches : public ::testing::TestWithParam<reading> {};
 // Row sizes, strides, beginnings, pages and caches as they come; numbers that repeat, and some that name no row.
 TEST_P(row_batches, give_the_files_bytes) {
   random_source draw(static_cast<std::uint64_t>(GetParam()) + 1);
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < 6; ++trial) {
     SCOPED_TRACE(trial);
     const std::uint64_t file_nbytes = 1 + draw.below(60'000);
     subject of(GetParam(), file_nbytes, 512u << draw.below(4), 8 + static_cast<std::uint32_t>(draw.below(100)));
@@ -239,7 +239,7 @@ TEST(row_batch_of, a_file_that_is_not_open_or_has_changed_is_zeros_and_the_error
 // Against a model in memory: of equal numbers the last one is what the file has.
 TEST(row_batch_scatters, the_last_of_equal_rows) {
   random_source draw(11);
-  for (int trial = 0; trial < 15; ++trial) {
+  for (int trial = 0; trial < 6; ++trial) {
     SCOPED_TRACE(trial);
     const std::uint64_t file_nbytes = 20'000 + draw.below(30'000);
     subject of(reading::being_written, file_nbytes, 512u << draw.below(3), 32);
