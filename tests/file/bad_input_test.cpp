@@ -209,7 +209,6 @@ struct forge_numbers {
       const file forged(fs, file_number{number});
       std::byte byte;
       file_status status;
-      page mapped;
       switch ((draw >> 40) % 4) {
         case 0:
           note(pread(this_thread(), forged, &byte, 1, 0), number);
@@ -218,8 +217,7 @@ struct forge_numbers {
           note(fstat(this_thread(), forged, &status), number);
           break;
         case 2:
-          mapped = map_page(this_thread(), forged, 0);
-          note(mapped.error(), number);
+          note(map_page(this_thread(), forged, 0).error(), number);
           break;
         default:
           note(close(this_thread(), forged), number);

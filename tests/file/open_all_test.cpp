@@ -85,14 +85,13 @@ struct opener {
     bool good = true;
     if (opens) good = open_all(group, fs, directory, names, n, flags, mine);
     for (std::uint32_t i = 0; i < nread && i < n; ++i) {
-      const page mapped = map_page(group, file(fs, mine[i]), 0);
+      mapped_page mapped = map_page(group, file(fs, mine[i]), 0);
       if (mapped.error() != 0) continue;
       // content(i), of which there is at least a byte
       for (std::uint32_t k = group.rank(); k < mapped.nbytes(); k += group.size()) {
         if (mapped.data()[k] != content_byte(i, k)) simt::atomic_ref<std::uint32_t>(out->wrong).add_relaxed(1);
       }
-      page given = mapped;
-      unmap_page(group, given);
+      unmap_page(group, std::move(mapped));
     }
     if (closes)
       good = close_all(group, fs, mine, n, close_results == nullptr ? nullptr : close_results + std::size_t{me} * n) && good;

@@ -293,24 +293,24 @@ struct interpreter {
 
   template <class Group>
   GPUFS_DEVICE std::int64_t look(Group group, const file& f, const device_call& c) const {
-    page mapped = map_page(group, f, static_cast<std::int64_t>(c.begin));
+    mapped_page mapped = map_page(group, f, static_cast<std::int64_t>(c.begin));
     if (mapped.error() != 0) return mapped.error();
     const std::uint64_t n = mapped.nbytes() < c.nbytes ? mapped.nbytes() : c.nbytes;
     for (std::uint64_t k = group.rank(); k < n; k += group.size()) out[c.out + k] = simt::load_changing(mapped.data() + k);
     group.sync();
-    const int error = unmap_page(group, mapped);
+    const int error = unmap_page(group, std::move(mapped));
     return error != 0 ? error : static_cast<std::int64_t>(n);
   }
 
   // How many bytes it stored, from the first on.
   template <class Group>
   GPUFS_DEVICE std::int64_t store(Group group, const file& f, const device_call& c) const {
-    writable_page mapped = map_page_to_write(group, f, static_cast<std::int64_t>(c.begin));
+    mapped_page mapped = map_page<std::byte>(group, f, static_cast<std::int64_t>(c.begin));
     if (mapped.error() != 0) return mapped.error();
     const std::uint64_t n = mapped.nbytes() < c.nbytes ? mapped.nbytes() : c.nbytes;
     for (std::uint64_t k = group.rank(); k < n; k += group.size()) mapped.data()[k] = in[c.in + k];
     group.sync();
-    const int error = unmap_page(group, mapped);
+    const int error = unmap_page(group, std::move(mapped));
     return error != 0 ? error : static_cast<std::int64_t>(n);
   }
 };

@@ -116,10 +116,10 @@ struct every_verb {
     file_status status{};
     const int error = fstat(group, f, &status);
     note(group, stat_open, error != 0 ? error : status.nbytes);
-    gpufs::page mapped = map_page(group, f, 3 * gpufs::test::page);
+    gpufs::mapped_page mapped = map_page(group, f, 3 * gpufs::test::page);
     note(group, map_one,
          mapped.error() != 0 ? mapped.error() : checked(group, mapped.data(), seed_read, 3 * gpufs::test::page, mapped.nbytes()));
-    unmap_page(group, mapped);
+    unmap_page(group, std::move(mapped));
     std::int64_t wrong = 0, failed = 0;
     {
       auto p = map<const std::byte>(group, f) + group.rank();
@@ -159,7 +159,7 @@ struct every_verb {
   GPUFS_DEVICE void store(Group group) const {
     const file f = open(group, fs, "stores", O_RDWR);
     note(group, open_stores, f.error());
-    writable_page mapped = map_page_to_write(group, f, gpufs::test::page);
+    mapped_page mapped = map_page<std::byte>(group, f, gpufs::test::page);
     note(group, map_to_write, mapped.error() != 0 ? mapped.error() : std::int64_t{mapped.nbytes()});
     if (mapped.error() == 0) {
       const std::byte* from = filled(group, seed_stores + 100, 0, 200);
@@ -167,7 +167,7 @@ struct every_verb {
     }
     group.sync();
     note(group, sync_page, msync(group, mapped));
-    note(group, unmap_written, unmap_page(group, mapped));
+    note(group, unmap_written, unmap_page(group, std::move(mapped)));
     note(group, close_stores, close(group, f));
   }
   template <class Group>

@@ -186,14 +186,14 @@ struct soak_kernel {
     GPUFS_DEVICE bool store(const file& f, std::uint64_t offset, std::uint32_t n) {
       if (draw(2) == 0) return store_through_pointers(f, offset, n);
       for (std::uint32_t done = 0; done < n;) {
-        writable_page page = map_page_to_write(group, f, static_cast<std::int64_t>(offset + done));
+        mapped_page page = map_page<std::byte>(group, f, static_cast<std::int64_t>(offset + done));
         if (page.error() != 0) {
           report(own_map, page.error(), static_cast<std::int64_t>(offset + done));
           return false;
         }
         const std::uint32_t part = page.nbytes() < n - done ? page.nbytes() : n - done;
         for (std::uint32_t i = group.rank(); i < part; i += group.size()) page.data()[i] = scratch[done + i];
-        expect_zero(unmap_page(group, page), own_map);
+        expect_zero(unmap_page(group, std::move(page)), own_map);
         done += part;
       }
       group.sync();

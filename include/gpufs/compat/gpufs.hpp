@@ -2,7 +2,8 @@
 // The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2; ActivePointers, ISCA'16, section V) over gpufs. As there, gopen and
 // friends are called by all threads of a block with equal arguments, the _warp forms by all lanes of a warp. Unlike there, the
 // mount is named (there are no process-wide device globals), and failures are negative errnos. O_GWRONCE is gpufs's. gmmap maps for
-// writing where the file is open for it, by gpufs::map_page_to_write: so a page takes a second frame while somebody has it mapped.
+// writing where the file is open for it, by gpufs::map_page<std::byte>: so a page takes a second frame while somebody has it
+// mapped.
 #pragma once
 #include "gpufs/gpufs.hpp"
 
@@ -47,13 +48,14 @@ GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t 
       gpufs::detail::unmap_written(group, mount, got.frame);
     }
   } else {
-    page given = map_page(group, file(fs, file_number{fd}), offset);
+    mapped_page given = map_page(group, file(fs, file_number{fd}), offset);
     result = given.error();
     data = const_cast<std::byte*>(given.data());
     if (result == 0 && given.nbytes() < size) {
       result = -EINVAL;
-      unmap_page(group, given);
+      unmap_page(group, std::move(given));
     }
+    given.release();  // gmunmap finds the page by its address
   }
   if (error != nullptr) *error = result;
   return result == 0 ? data : nullptr;
