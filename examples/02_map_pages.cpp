@@ -13,8 +13,7 @@ struct sum_file {
     const auto nwarps = static_cast<std::int64_t>(gpufs::simt::global_warp_count());
     const auto my_warp = static_cast<std::int64_t>(gpufs::simt::global_warp_rank());
     const gpufs::file f = gpufs::open(warp, fs, "numbers");
-    gpufs::file_status status{};
-    gpufs::fstat(warp, f, &status);
+    const gpufs::file_status status = gpufs::fstat(warp, f);
 
     std::uint64_t mine = 0;
     for (std::int64_t offset = my_warp * 4096; offset < status.nbytes; offset += nwarps * 4096) {

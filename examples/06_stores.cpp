@@ -16,8 +16,7 @@ struct checksum {
     const auto block = gpufs::this_block();
     const auto warp = gpufs::this_warp();
     const gpufs::file f = gpufs::open(block, fs, "folder/data");
-    gpufs::file_status status{};
-    gpufs::fstat(block, f, &status);
+    const gpufs::file_status status = gpufs::fstat(block, f);
     std::uint64_t mine = 0;
     for (std::int64_t at = 4096 * gpufs::simt::warp_rank(); at < status.nbytes; at += 4096 * block.nwarps()) {
       gpufs::mapped_page p = gpufs::map_page(warp, f, at);

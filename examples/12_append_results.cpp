@@ -18,8 +18,8 @@ struct find_multiples {
 
     const gpufs::file in = gpufs::open(warp, fs, "numbers");
     const gpufs::file out = gpufs::open(warp, fs, "multiples", O_WRONLY | O_CREAT);
-    gpufs::file_status status{};
-    int error = gpufs::fstat(warp, in, &status);
+    const gpufs::file_status status = gpufs::fstat(warp, in);
+    int error = status.error;
     std::int64_t total = 0;
     for (std::int64_t offset = me * 4096; offset < status.nbytes && error == 0; offset += nwarps * 4096) {
       gpufs::mapped_page p = gpufs::map_page(warp, in, offset);

@@ -21,8 +21,8 @@ constexpr int nthreads = 128;
 __global__ void __launch_bounds__(nthreads) count_lines(gpufs::mount_ref fs, std::uint32_t* nlines, int* error) {
   const auto warp = gpufs::this_warp();
   const gpufs::file f = gpufs::open(warp, fs, "text");
-  gpufs::file_status status{};
-  int wrong = gpufs::fstat(warp, f, &status);
+  const gpufs::file_status status = gpufs::fstat(warp, f);
+  int wrong = status.error;
   std::uint32_t mine = 0;
   const auto step = static_cast<std::int64_t>(gpufs::simt::global_warp_count()) * 4096;
   for (auto at = static_cast<std::int64_t>(gpufs::simt::global_warp_rank()) * 4096; at < status.nbytes && wrong == 0; at += step) {

@@ -38,20 +38,14 @@ struct match_shared {
 // Opens the library and keeps it open, so that the blocks' own opens ask nothing of the host.
 template <class Mount>
 struct open_kernel {
-  struct answer {
-    file_status status;
-    std::int32_t error;
-  };
-
   Mount fs;
   const char* name;
-  answer* out;
+  file_status* out;
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = simt::this_warp();
     const auto library = open(warp, fs, name);
-    answer got{};
-    got.error = library.error() != 0 ? library.error() : fstat(warp, library, &got.status);
+    const file_status got = fstat(warp, library);
     if (warp.leader()) *out = got;
   }
 };

@@ -54,8 +54,8 @@ GPUFS_DEVICE int close(Group group, const original_file<Cache>& opened) {
   return gpufs::close(group, opened.itself());
 }
 template <class Group, class Cache>
-GPUFS_DEVICE int fstat(Group group, const original_file<Cache>& opened, file_status* out) {
-  return gpufs::fstat(group, opened.itself(), out);
+GPUFS_DEVICE file_status fstat(Group group, const original_file<Cache>& opened) {
+  return gpufs::fstat(group, opened.itself());
 }
 template <class Group, class Cache>
 GPUFS_DEVICE std::int64_t pread(Group group, const original_file<Cache>& opened, void* dst, std::size_t nbytes,

@@ -134,9 +134,9 @@ GPUFS_DEVICE std::int64_t pread(Group group, gpufs_mount fs, gpufs_file opened, 
 template <class Group>
 GPUFS_DEVICE std::int32_t fstat(Group group, gpufs_mount fs, gpufs_file opened, gpufs_status* out) {
   return with(fs, opened, [&](const file& f) {
-    file_status status{};
-    const int error = gpufs::fstat(group, f, out == nullptr ? nullptr : &status);
-    if (error != 0) return error;
+    const file_status status = gpufs::fstat(group, f);
+    if (status.error != 0) return status.error;
+    if (out == nullptr) return -EFAULT;
     *out = {
         status.nbytes, status.inode, status.mtime_ns, status.mode, status.cache_id, static_cast<std::uint32_t>(status.source), 0};
     return 0;
@@ -248,9 +248,9 @@ GPUFS_DEVICE std::int32_t mkdir(Group group, gpufs_mount fs, const char* path, s
 template <class Group>
 GPUFS_DEVICE std::int32_t stat(Group group, gpufs_mount fs, const char* path, gpufs_path_status* out) {
   return with(fs, [&](const mount_ref& mount) {
-    path_status status{};
-    const int error = gpufs::stat(group, mount, path, out == nullptr ? nullptr : &status);
-    if (error != 0) return error;
+    const path_status status = gpufs::stat(group, mount, path);
+    if (status.error != 0) return status.error;
+    if (out == nullptr) return -EFAULT;
     *out = {status.nbytes, status.inode, status.mtime_ns, status.mode, 0};
     return 0;
   });
@@ -258,7 +258,12 @@ GPUFS_DEVICE std::int32_t stat(Group group, gpufs_mount fs, const char* path, gp
 template <class Group>
 GPUFS_DEVICE std::int64_t read_directory(Group group, gpufs_mount fs, const char* path, void* out, std::uint32_t nbytes,
                                          std::int64_t* position) {
-  return with(fs, [&](const mount_ref& mount) { return gpufs::read_directory(group, mount, path, out, nbytes, position); });
+  return with(fs, [&](const mount_ref& mount) -> std::int64_t {
+    if (position == nullptr) return -EFAULT;
+    const directory_part got = gpufs::read_directory(group, mount, path, out, nbytes, *position);
+    *position = got.position;
+    return got.nbytes;
+  });
 }
 
 template <class Group>

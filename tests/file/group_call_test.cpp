@@ -109,8 +109,6 @@ struct call_kernel {
   GPUFS_DEVICE std::int64_t run(Group group, const file& f, std::byte* data, std::size_t nbytes, std::int64_t offset, int flags,
                                 const char* path, const char* to) const {
     const bool odd = simt::thread_rank() == odd_lane;
-    file_status status;   // each lane's own
-    path_status of_path;  // the same
     switch (what) {
       case verb::open: {
         const file opened = open(group, fs, path, flags | O_CREAT);
@@ -129,7 +127,7 @@ struct call_kernel {
         return unmap_page(group, std::move(mapped));
       }
       case verb::fstat:
-        return fstat(group, f, &status);
+        return fstat(group, f).error;
       case verb::pwrite:
         return pwrite(group, f, data, nbytes, offset);
       case verb::append:
@@ -161,10 +159,9 @@ struct call_kernel {
       case verb::mkdir:
         return mkdir(group, fs, path, odd && how == mistake::flags ? 0700 : 0777);
       case verb::stat:
-        return stat(group, fs, path, &of_path);
+        return stat(group, fs, path).error;
       case verb::read_directory: {
-        std::int64_t position = offset;  // each lane's own, all equal
-        return read_directory(group, fs, ".", data, static_cast<std::uint32_t>(nbytes * 40), &position);
+        return read_directory(group, fs, ".", data, static_cast<std::uint32_t>(nbytes * 40), offset).nbytes;
       }
       case verb::open_all: {
         const file_number* numbers = global->numbers[odd && how == mistake::address];
@@ -184,8 +181,7 @@ struct call_kernel {
         return close_all(group, fs, global->numbers[1], 2) && good ? 0 : -1;
       }
       case verb::file_names: {
-        std::int64_t position = 0;
-        const std::int64_t n = read_directory(group, fs, ".", global->data[0], 4096, &position);
+        const std::int64_t n = read_directory(group, fs, ".", global->data[0], 4096).nbytes;
         const char* own[8];
         const char** names = odd && how == mistake::own_memory ? own : global->names;
         return file_names(group, global->data[0], n, names, nbytes == 64 ? 1 : 8);

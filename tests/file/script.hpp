@@ -157,11 +157,6 @@ class script {
   std::size_t unmap(unsigned page) { return paged(op_kind::unmap, page); }
   std::size_t unmap_copy(unsigned page) { return paged(op_kind::unmap_copy, page); }
   std::size_t fstat(unsigned file) { return add(make(op_kind::fstat, file), sizeof(file_status)); }
-  std::size_t fstat_to_null(unsigned file) {
-    op o = make(op_kind::fstat, file);
-    o.out = null_address;
-    return add(o, 0);
-  }
   std::size_t use_number(unsigned file, std::int32_t number) {
     op o = make(op_kind::use_number, file);
     o.offset = number;

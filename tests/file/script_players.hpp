@@ -66,11 +66,9 @@ struct script_runner {
       case op_kind::unmap_copy:
         return unmap_page(group, mapped_page(kept));
       case op_kind::fstat: {
-        if (what.out == null_address) return fstat(group, f, nullptr);
-        file_status status{};
-        const int error = fstat(group, f, &status);
-        if (error == 0 && group.leader()) memcpy(out + what.out, &status, sizeof status);
-        return error != 0 ? error : status.nbytes;
+        const file_status status = fstat(group, f);
+        if (status.error == 0 && group.leader()) memcpy(out + what.out, &status, sizeof status);
+        return status.error != 0 ? status.error : status.nbytes;
       }
       case op_kind::use_number:
         number = static_cast<std::int32_t>(what.offset);

@@ -223,7 +223,7 @@ struct write_and_look {
       note(0, pwrite(warp, f, bytes, nbytes, 0));
     } else {
       path_status status{};
-      do stat(warp, beside, path, &status);
+      do status = stat(warp, beside, path);
       while (status.nbytes < gone && early());
       note(6, pread(warp, f, seen, 1, static_cast<std::int64_t>(nbytes) - 1));  // 0: the long write goes on
       note(1, pwrite(warp, f, bytes + midst, 1, midst));

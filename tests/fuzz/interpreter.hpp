@@ -130,8 +130,8 @@ struct interpreter {
 
   template <class Group>
   GPUFS_DEVICE void note_status(Group group, const file& f, device_result& r) const {
-    file_status status{};
-    const int error = fstat(group, f, &status);
+    const file_status status = fstat(group, f);
+    const int error = status.error;
     if (error != 0) r.value = error;
     r.inode = status.inode;
     r.nbytes = status.nbytes;
@@ -215,20 +215,22 @@ struct interpreter {
     } else if (c.what == verb::rename) {
       r.value = rename(group, fs, path, second);
     } else if (c.what == verb::stat) {
-      path_status status{};
-      r.value = stat(group, fs, path, &status);
+      const path_status status = stat(group, fs, path);
+      r.value = status.error;
       r.inode = status.inode;
       r.nbytes = status.nbytes;
       r.mode = status.mode;
     } else {
       // Few entries a call, so that it takes several; a call's bytes follow those before.
-      std::int64_t position = 0, n = 0;
+      directory_part part{};
       std::uint64_t done = 0;
       constexpr std::uint32_t at_once = 600;
-      while (done + at_once <= c.nbytes && (n = read_directory(group, fs, path, out + c.out + done, at_once, &position)) > 0) {
-        done += static_cast<std::uint64_t>(n);
+      while (done + at_once <= c.nbytes) {
+        part = read_directory(group, fs, path, out + c.out + done, at_once, part.position);
+        if (part.nbytes <= 0) break;
+        done += static_cast<std::uint64_t>(part.nbytes);
       }
-      r.value = n < 0 ? n : static_cast<std::int64_t>(done);
+      r.value = part.nbytes < 0 ? part.nbytes : static_cast<std::int64_t>(done);
     }
   }
 

@@ -113,8 +113,8 @@ struct every_verb {
     const std::int64_t n = pread(group, f, memory, 16384, 0);
     group.sync();
     note(group, read_all, n < 0 ? n : checked(group, memory, seed_read, 0, n));
-    file_status status{};
-    const int error = fstat(group, f, &status);
+    const file_status status = fstat(group, f);
+    const int error = status.error;
     note(group, stat_open, error != 0 ? error : status.nbytes);
     gpufs::mapped_page mapped = map_page(group, f, 3 * gpufs::test::page);
     note(group, map_one,
@@ -198,12 +198,13 @@ struct every_verb {
   GPUFS_DEVICE void walk(Group group) const {
     note(group, make_dir, mkdir(group, fs, again ? "made2" : "made"));
     note(group, rename_in, again ? rename(group, fs, "kept/moved", "kept/moved2") : rename(group, fs, "old", "kept/moved"));
-    path_status status{};
-    const int error = stat(group, fs, again ? "kept/moved2" : "kept/moved", &status);
+    const path_status status = stat(group, fs, again ? "kept/moved2" : "kept/moved");
+    const int error = status.error;
     note(group, stat_new_name, error != 0 ? error : status.nbytes);
-    std::int64_t position = 0, total = 0, n = 0;
-    while ((n = read_directory(group, fs, "listed", memory, 4096, &position)) > 0) total += n;
-    note(group, list_dir, n < 0 ? n : total);
+    std::int64_t total = 0;
+    directory_part part{};
+    while ((part = read_directory(group, fs, "listed", memory, 4096, part.position)).nbytes > 0) total += part.nbytes;
+    note(group, list_dir, part.nbytes < 0 ? part.nbytes : total);
     note(group, unlink_file, unlink(group, fs, again ? "gone2" : "gone"));
     note(group, remove_dir, rmdir(group, fs, again ? "empty2" : "empty"));
     auto* numbers = reinterpret_cast<file_number*>(memory);

@@ -405,15 +405,17 @@ struct soak_kernel {
       expect_zero(close(group, f), close_failed);
     }
     GPUFS_DEVICE void look_around() {
-      path_status status{};
       const auto whose = static_cast<std::uint32_t>(draw(nactors));
-      const int error = stat(group, k.fs, path(whose, static_cast<std::uint32_t>(draw(2))), &status);
+      const path_status status = stat(group, k.fs, path(whose, static_cast<std::uint32_t>(draw(2))));
+      const int error = status.error;
       if (error != 0 ? error != -ENOENT : status.nbytes < 0 || status.nbytes > own_nbytes)
         report(status_failed, error, status.nbytes, whose);
       std::int64_t position = 0;
       for (;;) {
         group.sync();
-        const std::int64_t n = read_directory(group, k.fs, k.paths + (nactors * 2 + 1) * path_nbytes, scratch, 1024, &position);
+        const directory_part got = read_directory(group, k.fs, k.paths + (nactors * 2 + 1) * path_nbytes, scratch, 1024, position);
+        const std::int64_t n = got.nbytes;
+        position = got.position;
         group.sync();
         if (n < 0) return report(directory_failed, n);
         if (n == 0) return;

@@ -145,8 +145,8 @@ GPUFS_DEVICE int gftruncate_warp(const mount_ref& fs, int fd, std::int64_t size)
 GPUFS_DEVICE int gunlink(const mount_ref& fs, const char* path) { return unlink(this_block(), fs, path); }
 GPUFS_DEVICE int gunlink_warp(const mount_ref& fs, const char* path) { return unlink(this_warp(), fs, path); }
 
-// Only of a number that may write may bytes be stored; what was stored is written by gmsync (to the host's page cache, as gfsync),
-// by gmunmap and the gfsync or gclose after it.
+// *error is each thread's own. Only of a number that may write may bytes be stored; what was stored is written by gmsync (to the
+// host's page cache, as gfsync), by gmunmap and the gfsync or gclose after it.
 GPUFS_DEVICE volatile void* gmmap(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error = nullptr) {
   return detail::gmmap(this_block(), fs, size, fd, offset, error);
 }
@@ -172,11 +172,14 @@ GPUFS_DEVICE APtr<T> gvmmap_warp(const mount_ref& fs, std::size_t size, int flag
   return detail::gvmmap<T>(this_warp(), fs, size, flags, fd, offset);
 }
 
+// *out is each thread's own.
 GPUFS_DEVICE int gfstat(const mount_ref& fs, int fd, file_status* out) {
-  return fstat(this_block(), file(fs, file_number{fd}), out);
+  *out = fstat(this_block(), file(fs, file_number{fd}));
+  return out->error;
 }
 GPUFS_DEVICE int gfstat_warp(const mount_ref& fs, int fd, file_status* out) {
-  return fstat(this_warp(), file(fs, file_number{fd}), out);
+  *out = fstat(this_warp(), file(fs, file_number{fd}));
+  return out->error;
 }
 
 }  // namespace GPUFS_MACHINE

@@ -3,11 +3,15 @@
 // write.hpp.
 //
 // Every call names its group first (gpufs::this_thread(), this_warp(), this_tile<N>(), this_block()); all lanes of the group call,
-// with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value. What a call
-// reads from or writes to is one piece of memory for all lanes, global or shared (a local variable for this_thread() alone); what
-// lanes have written there they sync before the call, and may reuse after it. (The CPU machine stops a launch whose lanes call
-// otherwise, and says how.) Waits are bounded: mount_options::io_timeout for the host (-ETIMEDOUT), frame_timeout while every frame
-// is pinned (-ENOMEM). After GPUfs (CACM'14), section 3, and SYSTOR'16, section 4.2 (calls for warps).
+// with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value.
+//
+// Memory: what an address names is one piece of memory for all lanes, and what each lane has of its own comes back by value. So a
+// buffer, a path or an array lies in global or shared memory (in a local variable for this_thread() alone); what lanes have written
+// there they sync before the call, and may reuse after it. Statuses and handles are results. (The CPU machine stops a launch whose
+// lanes call otherwise, and says how.)
+//
+// Waits are bounded: mount_options::io_timeout for the host (-ETIMEDOUT), frame_timeout while every frame is pinned (-ENOMEM).
+// After GPUfs (CACM'14), section 3, and SYSTOR'16, section 4.2 (calls for warps).
 #pragma once
 #include <sys/stat.h>
 
@@ -273,27 +277,19 @@ GPUFS_DEVICE int unmap_page(Group group, mapped_page<> mapped) {
   });
 }
 
-// What was known of the file when it was opened, and the size of one that is open for writing as it is now: no host call. Each
-// lane's *out is written. 0, or -EBADF, -EFAULT, or the error of a file that did not open.
+// What was known of the file when it was opened, and the size of one that is open for writing as it is now: no host call. Its error
+// is 0, -EBADF, or the error of a file that did not open.
 template <simt::group Group>
-GPUFS_DEVICE int fstat(Group group, const file& opened, file_status* out) {
+GPUFS_DEVICE file_status fstat(Group group, const file& opened) {
   const simt::group_call call(group, "fstat(file, mount)", opened.number(), opened.entry());
-  if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
-  struct answer {
-    file_status status;
-    int error;
-  };
-  const answer got = detail::by_leader(group, [&]() -> answer {
+  if (opened.error() != 0) return {.error = simt::call_cold(&detail::refuse<Group>, group, opened)};
+  return detail::by_leader(group, [&]() -> file_status {
     const file_table table(*opened.mount().get());
     const file_view view = table.view_of_any(opened.number());
-    if (view.error != 0) return {{}, view.error};
+    if (view.error != 0) return {.error = view.error};
     const file_slot& slot = table.slot(view.slot);
-    return {{view.nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, view.kind}, 0};
+    return {view.nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, view.kind, 0};
   });
-  if (got.error != 0) return got.error;
-  if (out == nullptr) return -EFAULT;
-  *out = got.status;
-  return 0;
 }
 
 }  // namespace GPUFS_MACHINE

@@ -116,13 +116,15 @@ class mapped_page {
 };
 static_assert(!std::is_copy_constructible_v<mapped_page<>> && !std::is_copy_assignable_v<mapped_page<>>);
 
+// What fstat gives.
 struct file_status {
-  std::int64_t nbytes;
-  std::uint64_t inode;
-  std::uint64_t mtime_ns;
-  std::uint32_t mode;
-  std::uint32_t cache_id;  // names this version of the file within the mount
-  source_kind source;      // where its bytes come from
+  std::int64_t nbytes = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t mtime_ns = 0;
+  std::uint32_t mode = 0;
+  std::uint32_t cache_id = 0;  // names this version of the file within the mount
+  source_kind source = {};     // where its bytes come from
+  std::int32_t error = 0;      // 0, or a negative errno, and then the rest is zeros
 };
 
 }  // namespace GPUFS_MACHINE
