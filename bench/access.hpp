@@ -48,7 +48,8 @@ struct read_chunks {
     for (std::uint32_t i = 0; i < per_warp; ++i) {
       const std::uint64_t begin = access.chunk(me * per_warp + i) * chunk_nbytes;
       for (std::uint32_t done = 0; done < chunk_nbytes;) {
-        gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(begin + (How == pattern::one_page ? 0 : done)));
+        gpufs::mapped_page page =
+            gpufs::map_page(warp, file, static_cast<std::int64_t>(begin + (How == pattern::one_page ? 0 : done)));
         if (page.error() != 0) {
           if (warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
           break;
@@ -56,7 +57,7 @@ struct read_chunks {
         const std::uint32_t left = chunk_nbytes - done;
         const std::uint32_t n = page.nbytes() < left ? page.nbytes() : left;
         mine += sum_of(page.data(), n, warp.rank(), warp.size());
-        gpufs::unmap_page(warp, page);
+        gpufs::unmap_page(warp, std::move(page));
         done += n;
       }
     }
@@ -80,13 +81,13 @@ struct read_all {
     const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
     std::uint64_t mine = 0;
     for (std::uint64_t p = global_warp(); p < npages; p += warps) {
-      gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(p * page_nbytes));
+      gpufs::mapped_page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(p * page_nbytes));
       if (page.error() != 0) {
         if (warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
         continue;
       }
       mine += sum_of(page.data(), page.nbytes(), warp.rank(), warp.size());
-      gpufs::unmap_page(warp, page);
+      gpufs::unmap_page(warp, std::move(page));
     }
     mine = warp.reduce_add(mine);
     if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
@@ -209,10 +210,10 @@ struct read_random {
         compare_words(warp, p, offset, nwords, counts);  // what is not to be had reads as zeros
         right = p.error() == 0;
       } else if constexpr (How == way::map_page) {
-        gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(offset));
+        gpufs::mapped_page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(offset));
         right = page.error() == 0 && page.nbytes() == page_nbytes;
         if (right) compare(warp, page.data(), offset, nwords, counts);
-        if (page.error() == 0) gpufs::unmap_page(warp, page);
+        if (page.error() == 0) gpufs::unmap_page(warp, std::move(page));
       } else {
         std::byte* mine = scratch + me * page_nbytes;
         right = gpufs::pread(warp, file, mine, page_nbytes, static_cast<std::int64_t>(offset)) == page_nbytes;

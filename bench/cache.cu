@@ -30,8 +30,9 @@ struct map_random {
     const gpufs::file file(fs, number);
     const std::uint64_t me = global_warp();
     for (std::uint32_t i = 0; i < per_warp; ++i) {
-      gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(access.page(me * per_warp + i) * page_nbytes));
-      const bool right = page.error() == 0 && gpufs::unmap_page(warp, page) == 0;
+      gpufs::mapped_page page =
+          gpufs::map_page(warp, file, static_cast<std::int64_t>(access.page(me * per_warp + i) * page_nbytes));
+      const bool right = page.error() == 0 && gpufs::unmap_page(warp, std::move(page)) == 0;
       if (!right && warp.leader()) atomic_ref<std::uint64_t>(counts->failed).add_relaxed(1);
     }
   }

@@ -50,13 +50,13 @@ struct open_and_read {
     const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
     std::uint64_t mine = 0, missing = file.error() != 0;
     for (std::uint64_t i = global_warp(); i < nreads && file.error() == 0; i += warps) {
-      gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(pages.page(i) * page_nbytes));
+      gpufs::mapped_page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(pages.page(i) * page_nbytes));
       if (page.error() != 0) {
         ++missing;
         continue;
       }
       mine += *reinterpret_cast<const std::uint64_t*>(page.data());
-      gpufs::unmap_page(warp, page);
+      gpufs::unmap_page(warp, std::move(page));
     }
     gpufs::close(warp, file);
     if (!warp.leader()) return;

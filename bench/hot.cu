@@ -26,13 +26,13 @@ struct read_elements {
     std::uint64_t mine = 0;
     for (std::uint32_t i = 0; i < per_thread; ++i) {
       const std::uint64_t e = element_of(me * per_thread + i, seed, nelements);
-      gpufs::page page = gpufs::map_page(thread, file, static_cast<std::int64_t>(e * 4));
+      gpufs::mapped_page page = gpufs::map_page(thread, file, static_cast<std::int64_t>(e * 4));
       if (page.error() != 0) {
         atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
         continue;
       }
       mine += *reinterpret_cast<const std::uint32_t*>(page.data());
-      gpufs::unmap_page(thread, page);
+      gpufs::unmap_page(thread, std::move(page));
     }
     const auto warp = gpufs::this_warp();
     mine = warp.reduce_add(mine);

@@ -207,15 +207,16 @@ struct work_on_parts {
   GPUFS_DEVICE void add_pages(typename Work::value& sum, std::uint64_t offset) const {
     const auto warp = gpufs::this_warp();
     const gpufs::file file(from.fs, from.number);
-    gpufs::page first = gpufs::map_page(warp, file, static_cast<std::int64_t>(begin + offset));
-    gpufs::page second = Work::of_two ? gpufs::map_page(warp, file, static_cast<std::int64_t>(begin_of_second + offset)) : first;
-    if (first.error() == 0 && second.error() == 0) {
+    gpufs::mapped_page first = gpufs::map_page(warp, file, static_cast<std::int64_t>(begin + offset));
+    gpufs::mapped_page<> second;
+    if constexpr (Work::of_two) second = gpufs::map_page(warp, file, static_cast<std::int64_t>(begin_of_second + offset));
+    if (first.error() == 0 && (!Work::of_two || second.error() == 0)) {
       const auto* p = reinterpret_cast<const T*>(first.data()) + lane_id();
       const auto* q = Work::of_two ? reinterpret_cast<const T*>(second.data()) + lane_id() : p;
       for (std::uint32_t i = 0; i < from.page_nbytes / (32 * sizeof(T)); ++i) add_to(sum, p[i * 32], q[i * 32]);
     }
-    if (first.error() == 0) gpufs::unmap_page(warp, first);
-    if (Work::of_two && second.error() == 0) gpufs::unmap_page(warp, second);
+    if (first.error() == 0) gpufs::unmap_page(warp, std::move(first));
+    if (Work::of_two && second.error() == 0) gpufs::unmap_page(warp, std::move(second));
   }
   template <class Step>
   GPUFS_DEVICE void repeat(const Step& step) const {
@@ -252,13 +253,13 @@ struct touch_pages {
     if constexpr (std::is_same_v<Source, called_file>) {
       const gpufs::file file(from.fs, from.number);
       for (std::uint32_t i = 0; i < per_warp; ++i, offset += page_nbytes) {
-        gpufs::page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(offset));
+        gpufs::mapped_page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(offset));
         if (page.error() != 0) {
           if (warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
           continue;
         }
         mine += reinterpret_cast<const std::uint32_t*>(page.data())[warp.rank()];
-        gpufs::unmap_page(warp, page);
+        gpufs::unmap_page(warp, std::move(page));
       }
     } else {
       auto p = from.template at<std::uint32_t>(offset);

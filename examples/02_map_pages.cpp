@@ -13,19 +13,18 @@ struct sum_file {
     const auto nwarps = static_cast<std::int64_t>(gpufs::simt::global_warp_count());
     const auto my_warp = static_cast<std::int64_t>(gpufs::simt::global_warp_rank());
     const gpufs::file f = gpufs::open(warp, fs, "numbers");
-    gpufs::file_status status{};
-    gpufs::fstat(warp, f, &status);
+    const gpufs::file_status status = gpufs::fstat(warp, f);
 
     std::uint64_t mine = 0;
     for (std::int64_t offset = my_warp * 4096; offset < status.nbytes; offset += nwarps * 4096) {
-      gpufs::page p = gpufs::map_page(warp, f, offset);
+      gpufs::mapped_page p = gpufs::map_page(warp, f, offset);
       if (p.error() != 0) {
         *error = p.error();
         break;
       }
       const auto* numbers = reinterpret_cast<const std::uint32_t*>(p.data());
       for (std::uint32_t i = warp.rank(); i < p.nbytes() / 4; i += 32) mine += numbers[i];
-      gpufs::unmap_page(warp, p);
+      gpufs::unmap_page(warp, std::move(p));
     }
     gpufs::close(warp, f);
     gpufs::simt::atomic_ref<std::uint64_t>(*sum).fetch_add(mine, std::memory_order_relaxed);

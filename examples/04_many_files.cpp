@@ -27,13 +27,13 @@ struct follow_chains {
       if (warp.leader()) gpufs::format_path(path, "node-", gpufs::padded(here, 3));
       warp.sync();  // what a lane has written there is synced before the call
       const gpufs::file f = gpufs::open(warp, fs, path);
-      gpufs::page p = gpufs::map_page(warp, f, 0);  // of a file that did not open: its error
+      gpufs::mapped_page p = gpufs::map_page(warp, f, 0);  // of a file that did not open: its error
       if (p.error() != 0) {
         *error = f.error() != 0 ? f.error() : p.error();
         return;
       }
       here = *reinterpret_cast<const int*>(p.data());
-      gpufs::unmap_page(warp, p);
+      gpufs::unmap_page(warp, std::move(p));
       gpufs::close(warp, f);
     }
     if (warp.leader()) last[chain] = here;

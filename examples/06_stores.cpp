@@ -16,13 +16,12 @@ struct checksum {
     const auto block = gpufs::this_block();
     const auto warp = gpufs::this_warp();
     const gpufs::file f = gpufs::open(block, fs, "folder/data");
-    gpufs::file_status status{};
-    gpufs::fstat(block, f, &status);
+    const gpufs::file_status status = gpufs::fstat(block, f);
     std::uint64_t mine = 0;
     for (std::int64_t at = 4096 * gpufs::simt::warp_rank(); at < status.nbytes; at += 4096 * block.nwarps()) {
-      gpufs::page p = gpufs::map_page(warp, f, at);
+      gpufs::mapped_page p = gpufs::map_page(warp, f, at);
       for (std::uint32_t i = warp.rank(); i < p.nbytes(); i += 32) mine += static_cast<std::uint64_t>(p.data()[i]) * (at + i + 1);
-      gpufs::unmap_page(warp, p);
+      gpufs::unmap_page(warp, std::move(p));
     }
     gpufs::close(block, f);
     gpufs::simt::atomic_ref<std::uint64_t>(*sum).fetch_add(mine, std::memory_order_relaxed);

@@ -18,11 +18,11 @@ struct find_multiples {
 
     const gpufs::file in = gpufs::open(warp, fs, "numbers");
     const gpufs::file out = gpufs::open(warp, fs, "multiples", O_WRONLY | O_CREAT);
-    gpufs::file_status status{};
-    int error = gpufs::fstat(warp, in, &status);
+    const gpufs::file_status status = gpufs::fstat(warp, in);
+    int error = status.error;
     std::int64_t total = 0;
     for (std::int64_t offset = me * 4096; offset < status.nbytes && error == 0; offset += nwarps * 4096) {
-      gpufs::page p = gpufs::map_page(warp, in, offset);
+      gpufs::mapped_page p = gpufs::map_page(warp, in, offset);
       error = p.error();
       if (error != 0) break;
       const auto* numbers = reinterpret_cast<const std::uint32_t*>(p.data());
@@ -33,7 +33,7 @@ struct find_multiples {
         if (wanted) mine[n + gpufs::simt::count_lanes(others & ((1u << warp.rank()) - 1))] = numbers[i + warp.rank()];
         n += gpufs::simt::count_lanes(others);
       }
-      gpufs::unmap_page(warp, p);
+      gpufs::unmap_page(warp, std::move(p));
       warp.sync();
       // Wherever the end of the file is now: nobody else's bytes lie there.
       const std::int64_t at = gpufs::append(warp, out, mine, n * 4);

@@ -21,16 +21,16 @@ constexpr int nthreads = 128;
 __global__ void __launch_bounds__(nthreads) count_lines(gpufs::mount_ref fs, std::uint32_t* nlines, int* error) {
   const auto warp = gpufs::this_warp();
   const gpufs::file f = gpufs::open(warp, fs, "text");
-  gpufs::file_status status{};
-  int wrong = gpufs::fstat(warp, f, &status);
+  const gpufs::file_status status = gpufs::fstat(warp, f);
+  int wrong = status.error;
   std::uint32_t mine = 0;
   const auto step = static_cast<std::int64_t>(gpufs::simt::global_warp_count()) * 4096;
   for (auto at = static_cast<std::int64_t>(gpufs::simt::global_warp_rank()) * 4096; at < status.nbytes && wrong == 0; at += step) {
-    gpufs::page p = gpufs::map_page(warp, f, at);
+    gpufs::mapped_page p = gpufs::map_page(warp, f, at);
     wrong = p.error();
     if (wrong != 0) break;
     for (std::uint32_t i = warp.rank(); i < p.nbytes(); i += warp.size()) mine += p.data()[i] == std::byte{'\n'};
-    gpufs::unmap_page(warp, p);
+    gpufs::unmap_page(warp, std::move(p));
   }
   gpufs::close(warp, f);
   if (wrong != 0) *error = wrong;

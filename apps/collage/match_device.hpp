@@ -38,12 +38,11 @@ match_result match_on_mount(const Fs& fs, const library& lib, const photo& pictu
   const simt::device_array<char> device_name = simt::device_string(name);
   const simt::device_array<std::uint64_t> fault(std::span(&no_fault, 1));
 
-  using opener = open_kernel<mount_view>;
-  const simt::device_array<typename opener::answer> answer(1);
-  simt::launch({1, simt::warp_lanes, options.schedule}, opener{fs.ref(), device_name.get(), answer.get()});
-  const typename opener::answer opened = answer.read_one();
+  const simt::device_array<file_status> answer(1);
+  simt::launch({1, simt::warp_lanes, options.schedule}, open_kernel<mount_view>{fs.ref(), device_name.get(), answer.get()});
+  const file_status opened = answer.read_one();
   if (opened.error != 0) throw_fault(lib, picture, fault_word(0, step::opening, opened.error));
-  if (opened.status.inode != lib.inode()) lib.fail("was replaced by another file just now");
+  if (opened.inode != lib.inode()) lib.fail("was replaced by another file just now");
 
   const header& head = lib.head();
   match_kernel<mount_view> kernel{fs.ref(),

@@ -38,20 +38,14 @@ struct match_shared {
 // Opens the library and keeps it open, so that the blocks' own opens ask nothing of the host.
 template <class Mount>
 struct open_kernel {
-  struct answer {
-    file_status status;
-    std::int32_t error;
-  };
-
   Mount fs;
   const char* name;
-  answer* out;
+  file_status* out;
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = simt::this_warp();
     const auto library = open(warp, fs, name);
-    answer got{};
-    got.error = library.error() != 0 ? library.error() : fstat(warp, library, &got.status);
+    const file_status got = fstat(warp, library);
     if (warp.leader()) *out = got;
   }
 };
@@ -190,7 +184,7 @@ struct match_kernel {
     for (std::uint32_t t = simt::warp_rank(); t < ntables; t += simt::this_block().nwarps()) {
       std::int32_t sum = 0;
       for (std::uint32_t done = 0; done < projection_nbytes;) {
-        page p = map_page(warp, library, static_cast<std::int64_t>(projections + t * projection_nbytes + done));
+        mapped_page p = map_page(warp, library, static_cast<std::int64_t>(projections + t * projection_nbytes + done));
         if (p.error() != 0) {
           note(warp, photo_block, step::projections, p.error());
           return p.error();
@@ -202,7 +196,7 @@ struct match_kernel {
         const std::int32_t* centred = s.centred + done / max_key_nbits;
         for (std::uint32_t i = 0; i < nrows; ++i) sum += weights[i * max_key_nbits] * centred[i];
         done += nrows * max_key_nbits;
-        const int error = gpufs::unmap_page(warp, p);
+        const int error = gpufs::unmap_page(warp, std::move(p));
         if (error != 0) {
           note(warp, photo_block, step::projections, error);
           return error;
@@ -348,7 +342,7 @@ struct match_kernel {
       const std::uint64_t offset = histograms + std::uint64_t{id} * histogram_stride;
       float sum = 0;
       for (std::uint32_t done = 0; done < histogram_nbytes;) {
-        page p = map_page(warp, library, static_cast<std::int64_t>(offset + done));
+        mapped_page p = map_page(warp, library, static_cast<std::int64_t>(offset + done));
         if (p.error() != 0) {
           note(warp, photo_block, step::histogram, p.error());
           return p.error();
@@ -359,7 +353,7 @@ struct match_kernel {
           sum += squared_distance(p.data() + at, s.histogram + (done + at) / sizeof(float));
         }
         done += nbytes;
-        const int error = gpufs::unmap_page(warp, p);
+        const int error = gpufs::unmap_page(warp, std::move(p));
         if (error != 0) {
           note(warp, photo_block, step::histogram, error);
           return error;

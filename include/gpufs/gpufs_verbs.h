@@ -26,8 +26,8 @@ GPUFS_VERB(int64_t, pread, (gpufs_mount fs, gpufs_file file, void* dst, uint64_t
 // 0 or a negative errno; *status is each thread's own.
 GPUFS_VERB(int32_t, fstat, (gpufs_mount fs, gpufs_file file, gpufs_status* status), (fs, file, status))
 
-// 0 or a negative errno, and then page->data is null. *page is each thread's own; it stays mapped until unmap_page, by a copy of
-// it.
+// 0 or a negative errno, and then page->data is null. *page is each thread's own; it stays mapped until unmap_page, by it or by a
+// copy: once.
 GPUFS_VERB(int32_t, map_page, (gpufs_mount fs, gpufs_file file, int64_t offset, gpufs_page* page), (fs, file, offset, page))
 GPUFS_VERB(int32_t, unmap_page, (gpufs_page * page), (page))
 
@@ -38,7 +38,7 @@ GPUFS_VERB(int64_t, append, (gpufs_mount fs, gpufs_file file, const void* src, u
 GPUFS_VERB(int32_t, fsync, (gpufs_mount fs, gpufs_file file, int32_t how), (fs, file, how))
 GPUFS_VERB(int32_t, ftruncate, (gpufs_mount fs, gpufs_file file, int64_t nbytes), (fs, file, nbytes))
 
-// gpufs/file/map_to_write.hpp. As map_page, with stores; unmap_writable_page is C++'s unmap_page of it.
+// gpufs/file/map_to_write.hpp. As map_page, with stores: C++'s map_page<std::byte>, and its unmap_page.
 GPUFS_VERB(int32_t, map_page_to_write, (gpufs_mount fs, gpufs_file file, int64_t offset, gpufs_writable_page* page),
            (fs, file, offset, page))
 GPUFS_VERB(int32_t, msync, (gpufs_writable_page * page, int32_t how), (page, how))

@@ -33,7 +33,7 @@ struct block_match_kernel : apps::collage::match_kernel<Mount> {
     for (std::uint32_t t = 0; t < ntables; ++t) {
       std::int32_t sum = 0;
       for (std::uint32_t done = 0; done < projection_nbytes;) {
-        page p = map_page(block, library, static_cast<std::int64_t>(this->projections + t * projection_nbytes + done));
+        mapped_page p = map_page(block, library, static_cast<std::int64_t>(this->projections + t * projection_nbytes + done));
         if (p.error() != 0) return failed(photo_block, step::projections, p.error());
         const std::uint32_t left = projection_nbytes - done;
         const std::uint32_t nrows = (p.nbytes() < left ? p.nbytes() : left) / max_key_nbits;
@@ -41,7 +41,7 @@ struct block_match_kernel : apps::collage::match_kernel<Mount> {
         const std::int32_t* centred = s.centred + done / max_key_nbits;
         for (std::uint32_t i = simt::warp_rank(); i < nrows; i += block.nwarps()) sum += weights[i * max_key_nbits] * centred[i];
         done += nrows * max_key_nbits;
-        const int error = gpufs::unmap_page(block, p);
+        const int error = gpufs::unmap_page(block, std::move(p));
         if (error != 0) return failed(photo_block, step::projections, error);
       }
       simt::atomic_ref<std::int32_t, simt::scope::block>(mine.sums[t][simt::lane_id()]).add_relaxed(sum);
@@ -82,7 +82,7 @@ struct block_match_kernel : apps::collage::match_kernel<Mount> {
       const std::uint64_t offset = this->histograms + std::uint64_t{id} * this->histogram_stride;
       float sum = 0;
       for (std::uint32_t done = 0; done < histogram_nbytes;) {
-        page p = map_page(block, library, static_cast<std::int64_t>(offset + done));
+        mapped_page p = map_page(block, library, static_cast<std::int64_t>(offset + done));
         if (p.error() != 0) return failed(photo_block, step::histogram, p.error());
         const std::uint32_t left = histogram_nbytes - done;
         const std::uint32_t nbytes = p.nbytes() < left ? p.nbytes() : left;
@@ -90,7 +90,7 @@ struct block_match_kernel : apps::collage::match_kernel<Mount> {
           sum += base::squared_distance(p.data() + at, s.histogram + (done + at) / sizeof(float));
         }
         done += nbytes;
-        const int error = gpufs::unmap_page(block, p);
+        const int error = gpufs::unmap_page(block, std::move(p));
         if (error != 0) return failed(photo_block, step::histogram, error);
       }
       const bool sound = sum >= 0 && sum <= static_cast<float>(max_distance);  // false when it is not a number

@@ -54,8 +54,8 @@ GPUFS_DEVICE int close(Group group, const original_file<Cache>& opened) {
   return gpufs::close(group, opened.itself());
 }
 template <class Group, class Cache>
-GPUFS_DEVICE int fstat(Group group, const original_file<Cache>& opened, file_status* out) {
-  return gpufs::fstat(group, opened.itself(), out);
+GPUFS_DEVICE file_status fstat(Group group, const original_file<Cache>& opened) {
+  return gpufs::fstat(group, opened.itself());
 }
 template <class Group, class Cache>
 GPUFS_DEVICE std::int64_t pread(Group group, const original_file<Cache>& opened, void* dst, std::size_t nbytes,
@@ -64,7 +64,7 @@ GPUFS_DEVICE std::int64_t pread(Group group, const original_file<Cache>& opened,
   return gpufs::detail::pread_by(group, original_pages<Cache>(opened), dst, nbytes, offset);
 }
 template <class Group, class Cache>
-GPUFS_DEVICE page map_page(Group group, const original_file<Cache>& opened, std::int64_t offset) {
+GPUFS_DEVICE mapped_page<> map_page(Group group, const original_file<Cache>& opened, std::int64_t offset) {
   if (opened.error() != 0) return gpufs::map_page(group, opened.itself(), offset);
   return gpufs::detail::map_page_by(group, original_pages<Cache>(opened), offset);
 }

@@ -34,10 +34,10 @@ static_assert(offsetof(gpufs_status, source) == 32);
 static_assert(sizeof(gpufs_path_status) == 32 && offsetof(gpufs_path_status, inode) == 8);
 static_assert(offsetof(gpufs_path_status, mtime_ns) == 16 && offsetof(gpufs_path_status, mode) == 24);
 static_assert(sizeof(gpufs_page) == 48 && offsetof(gpufs_page, data) == 0 && offsetof(gpufs_page, nbytes) == 8);
-static_assert(offsetof(gpufs_page, inside) == 16 && sizeof(gpufs::page) <= sizeof(gpufs_page::inside));
+static_assert(offsetof(gpufs_page, inside) == 16 && sizeof(gpufs::page_handle<const std::byte>) <= sizeof(gpufs_page::inside));
 static_assert(sizeof(gpufs_writable_page) == 48 && offsetof(gpufs_writable_page, data) == 0);
 static_assert(offsetof(gpufs_writable_page, nbytes) == 8 && offsetof(gpufs_writable_page, inside) == 16);
-static_assert(sizeof(gpufs::writable_page) <= sizeof(gpufs_writable_page::inside));
+static_assert(sizeof(gpufs::page_handle<std::byte>) <= sizeof(gpufs_writable_page::inside));
 static_assert(sizeof(gpufs_pending_read) == 48 && sizeof(gpufs::pending_read) <= sizeof(gpufs_pending_read::inside));
 static_assert(sizeof(gpufs_directory_entry) == sizeof(gpufs::directory_entry));
 #define GPUFS_SAME_PLACE(member) offsetof(gpufs_directory_entry, member) == offsetof(gpufs::directory_entry, member)
@@ -80,24 +80,26 @@ GPUFS_DEVICE Object kept(const std::uint64_t (&inside)[N]) {
 }
 
 // Gives out a page that was mapped, or what map_page could not.
-template <class CPage, class Page>
-GPUFS_DEVICE std::int32_t give_page(CPage* out, const Page& mapped) {
+template <class CPage, class Byte>
+GPUFS_DEVICE std::int32_t give_page(CPage* out, mapped_page<Byte> mapped) {
   *out = {};
-  keep(out->inside, mapped);
-  if (mapped.error() != 0) return mapped.error();
+  const int error = mapped.error();
   out->data = mapped.data();
   out->nbytes = mapped.nbytes();
-  return 0;
+  keep(out->inside, mapped.release());
+  return error;
 }
 
-// Calls then(page) with the C++ page of a C one, and keeps what it has become.
-template <class Page, class CPage, class Then>
-GPUFS_DEVICE std::int32_t with_page(CPage* of, Then then) {
-  if (of == nullptr) return -EFAULT;
-  if (of->data == nullptr) return -EINVAL;  // not mapped, or not any more
-  auto page = kept<Page>(of->inside);
-  const int error = then(page);
-  keep(of->inside, page);
+// The C++ page of a C one: of nothing, where that is not mapped, or not any more.
+template <class Byte, class CPage>
+GPUFS_DEVICE mapped_page<Byte> page_of(const CPage& mapped) {
+  return mapped.data == nullptr ? mapped_page<Byte>() : mapped_page<Byte>(kept<page_handle<Byte>>(mapped.inside));
+}
+template <class Byte, class Group, class CPage>
+GPUFS_DEVICE std::int32_t give_back(Group group, CPage* mapped) {
+  if (mapped == nullptr) return -EFAULT;
+  const std::int32_t error = gpufs::unmap_page(group, page_of<Byte>(*mapped));
+  mapped->data = nullptr;
   return error;
 }
 
@@ -132,9 +134,9 @@ GPUFS_DEVICE std::int64_t pread(Group group, gpufs_mount fs, gpufs_file opened, 
 template <class Group>
 GPUFS_DEVICE std::int32_t fstat(Group group, gpufs_mount fs, gpufs_file opened, gpufs_status* out) {
   return with(fs, opened, [&](const file& f) {
-    file_status status{};
-    const int error = gpufs::fstat(group, f, out == nullptr ? nullptr : &status);
-    if (error != 0) return error;
+    const file_status status = gpufs::fstat(group, f);
+    if (status.error != 0) return status.error;
+    if (out == nullptr) return -EFAULT;
     *out = {
         status.nbytes, status.inode, status.mtime_ns, status.mode, status.cache_id, static_cast<std::uint32_t>(status.source), 0};
     return 0;
@@ -149,9 +151,7 @@ GPUFS_DEVICE std::int32_t map_page(Group group, gpufs_mount fs, gpufs_file opene
 }
 template <class Group>
 GPUFS_DEVICE std::int32_t unmap_page(Group group, gpufs_page* mapped) {
-  const std::int32_t error = with_page<page>(mapped, [&](page& p) { return gpufs::unmap_page(group, p); });
-  if (mapped != nullptr) mapped->data = nullptr;
-  return error;
+  return give_back<const std::byte>(group, mapped);
 }
 
 template <class Group>
@@ -180,18 +180,18 @@ GPUFS_DEVICE std::int32_t map_page_to_write(Group group, gpufs_mount fs, gpufs_f
                                             gpufs_writable_page* out) {
   if (out == nullptr) return -EFAULT;
   *out = {};
-  return with(fs, opened, [&](const file& f) { return give_page(out, gpufs::map_page_to_write(group, f, offset)); });
+  return with(fs, opened, [&](const file& f) { return give_page(out, gpufs::map_page<std::byte>(group, f, offset)); });
 }
 template <class Group>
 GPUFS_DEVICE std::int32_t msync(Group group, gpufs_writable_page* mapped, std::int32_t how) {
   if (!is_durability(how)) return -EINVAL;
-  return with_page<writable_page>(mapped, [&](writable_page& p) { return gpufs::msync(group, p, static_cast<durability>(how)); });
+  if (mapped == nullptr) return -EFAULT;
+  const mapped_page<std::byte> page = page_of<std::byte>(*mapped);
+  return gpufs::msync(group, page, static_cast<durability>(how));
 }
 template <class Group>
 GPUFS_DEVICE std::int32_t unmap_writable_page(Group group, gpufs_writable_page* mapped) {
-  const std::int32_t error = with_page<writable_page>(mapped, [&](writable_page& p) { return gpufs::unmap_page(group, p); });
-  if (mapped != nullptr) mapped->data = nullptr;
-  return error;
+  return give_back<std::byte>(group, mapped);
 }
 
 template <class Group>
@@ -248,9 +248,9 @@ GPUFS_DEVICE std::int32_t mkdir(Group group, gpufs_mount fs, const char* path, s
 template <class Group>
 GPUFS_DEVICE std::int32_t stat(Group group, gpufs_mount fs, const char* path, gpufs_path_status* out) {
   return with(fs, [&](const mount_ref& mount) {
-    path_status status{};
-    const int error = gpufs::stat(group, mount, path, out == nullptr ? nullptr : &status);
-    if (error != 0) return error;
+    const path_status status = gpufs::stat(group, mount, path);
+    if (status.error != 0) return status.error;
+    if (out == nullptr) return -EFAULT;
     *out = {status.nbytes, status.inode, status.mtime_ns, status.mode, 0};
     return 0;
   });
@@ -258,7 +258,12 @@ GPUFS_DEVICE std::int32_t stat(Group group, gpufs_mount fs, const char* path, gp
 template <class Group>
 GPUFS_DEVICE std::int64_t read_directory(Group group, gpufs_mount fs, const char* path, void* out, std::uint32_t nbytes,
                                          std::int64_t* position) {
-  return with(fs, [&](const mount_ref& mount) { return gpufs::read_directory(group, mount, path, out, nbytes, position); });
+  return with(fs, [&](const mount_ref& mount) -> std::int64_t {
+    if (position == nullptr) return -EFAULT;
+    const directory_part got = gpufs::read_directory(group, mount, path, out, nbytes, *position);
+    *position = got.position;
+    return got.nbytes;
+  });
 }
 
 template <class Group>

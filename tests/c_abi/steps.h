@@ -22,7 +22,7 @@ STEPS_FUNCTION int STEPS(read_input)(struct group_job* job) {
   const unsigned char* const mapped = (const unsigned char*)page.data;
   for (uint32_t i = 0; i < page.nbytes; ++i) EXPECT(i, mapped[i] == job->read[PAGE_NBYTES + 7 - READ_OFFSET + i]);
   EXPECT_EQUAL(G(unmap_page)(&page), 0);
-  EXPECT_EQUAL(G(unmap_page)(&page), -EINVAL);
+  EXPECT_EQUAL(G(unmap_page)(&page), -EBADF);
   EXPECT_EQUAL(G(map_page)(job->fs, f, INPUT_NBYTES, &page), -ENXIO);
   EXPECT(1, page.data == 0);
 
@@ -64,7 +64,7 @@ STEPS_FUNCTION int STEPS(write_output)(struct group_job* job) {
   EXPECT_EQUAL(G(msync)(&page, 99), -EINVAL);
   EXPECT_EQUAL(G(msync)(&page, GPUFS_SYNC_PAGE_CACHE), 0);
   EXPECT_EQUAL(G(unmap_writable_page)(&page), 0);
-  EXPECT_EQUAL(G(unmap_writable_page)(&page), -EINVAL);
+  EXPECT_EQUAL(G(unmap_writable_page)(&page), -EBADF);
 
   EXPECT_EQUAL(G(ftruncate)(job->fs, f, 2 * WRITTEN_NBYTES), 0);
   gpufs_status status;
@@ -133,7 +133,7 @@ STEPS_FUNCTION int STEPS(make_mistakes)(struct group_job* job) {
     EXPECT_EQUAL(G(pread)(no_mount[i], 0, job->tail, 1, 0), -EPROTO);
     EXPECT_EQUAL(G(unlink)(no_mount[i], "input"), -EPROTO);
     EXPECT_EQUAL(G(map_page)(no_mount[i], 0, 0, &page), -EPROTO);
-    EXPECT_EQUAL(G(unmap_page)(&page), -EINVAL);
+    EXPECT_EQUAL(G(unmap_page)(&page), -EBADF);
     EXPECT_EQUAL(G(read_async)(no_mount[i], 0, job->tail, 1, 0, &reading), -EPROTO);
     EXPECT_EQUAL(G(ready)(&reading), 1);
     EXPECT_EQUAL(G(wait)(&reading), -EBADF);

@@ -29,7 +29,7 @@ enum class verb {
   append,
   fsync,
   ftruncate,
-  map_page_to_write,
+  map_writable,
   msync,
   unmap_writable,
   close,
@@ -109,8 +109,6 @@ struct call_kernel {
   GPUFS_DEVICE std::int64_t run(Group group, const file& f, std::byte* data, std::size_t nbytes, std::int64_t offset, int flags,
                                 const char* path, const char* to) const {
     const bool odd = simt::thread_rank() == odd_lane;
-    file_status status;   // each lane's own
-    path_status of_path;  // the same
     switch (what) {
       case verb::open: {
         const file opened = open(group, fs, path, flags | O_CREAT);
@@ -120,16 +118,16 @@ struct call_kernel {
         return pread(group, f, data, nbytes, offset);
       case verb::map_page:
       case verb::unmap_page: {
-        gpufs::page mapped = map_page(group, f, offset);
+        gpufs::mapped_page mapped = map_page(group, f, offset);
         if (what == verb::unmap_page && how == mistake::address) {
-          gpufs::page again = map_page(group, f, 512);
-          const int error = unmap_page(group, odd ? mapped : again);
-          return error != 0 ? error : unmap_page(group, odd ? again : mapped);
+          gpufs::mapped_page again = map_page(group, f, 512);
+          const int error = unmap_page(group, std::move(odd ? mapped : again));
+          return error != 0 ? error : unmap_page(group, std::move(odd ? again : mapped));
         }
-        return mapped.error() != 0 ? mapped.error() : unmap_page(group, mapped);
+        return unmap_page(group, std::move(mapped));
       }
       case verb::fstat:
-        return fstat(group, f, &status);
+        return fstat(group, f).error;
       case verb::pwrite:
         return pwrite(group, f, data, nbytes, offset);
       case verb::append:
@@ -138,17 +136,17 @@ struct call_kernel {
         return fsync(group, f, odd && how == mistake::flags ? durability::data : durability::page_cache);
       case verb::ftruncate:
         return ftruncate(group, f, static_cast<std::int64_t>(nbytes));
-      case verb::map_page_to_write:
+      case verb::map_writable:
       case verb::msync:
       case verb::unmap_writable: {
-        writable_page mapped = map_page_to_write(group, f, offset);
-        if (what != verb::map_page_to_write && how == mistake::address) {
-          writable_page again = map_page_to_write(group, f, 512);
-          writable_page& one = odd ? mapped : again;
-          const int error = what == verb::msync ? msync(group, one) : unmap_page(group, one);
-          return error != 0 ? error : unmap_page(group, odd ? again : mapped);
+        mapped_page mapped = map_page<std::byte>(group, f, offset);
+        if (what != verb::map_writable && how == mistake::address) {
+          mapped_page again = map_page<std::byte>(group, f, 512);
+          mapped_page<std::byte>& one = odd ? mapped : again;
+          const int error = what == verb::msync ? msync(group, one) : unmap_page(group, std::move(one));
+          return error != 0 ? error : unmap_page(group, std::move(odd ? again : mapped));
         }
-        return mapped.error() != 0 ? mapped.error() : unmap_page(group, mapped);
+        return unmap_page(group, std::move(mapped));
       }
       case verb::close:
         return close(group, f);
@@ -161,10 +159,9 @@ struct call_kernel {
       case verb::mkdir:
         return mkdir(group, fs, path, odd && how == mistake::flags ? 0700 : 0777);
       case verb::stat:
-        return stat(group, fs, path, &of_path);
+        return stat(group, fs, path).error;
       case verb::read_directory: {
-        std::int64_t position = offset;  // each lane's own, all equal
-        return read_directory(group, fs, ".", data, static_cast<std::uint32_t>(nbytes * 40), &position);
+        return read_directory(group, fs, ".", data, static_cast<std::uint32_t>(nbytes * 40), offset).nbytes;
       }
       case verb::open_all: {
         const file_number* numbers = global->numbers[odd && how == mistake::address];
@@ -184,8 +181,7 @@ struct call_kernel {
         return close_all(group, fs, global->numbers[1], 2) && good ? 0 : -1;
       }
       case verb::file_names: {
-        std::int64_t position = 0;
-        const std::int64_t n = read_directory(group, fs, ".", global->data[0], 4096, &position);
+        const std::int64_t n = read_directory(group, fs, ".", global->data[0], 4096).nbytes;
         const char* own[8];
         const char** names = odd && how == mistake::own_memory ? own : global->names;
         return file_names(group, global->data[0], n, names, nbytes == 64 ? 1 : 8);
@@ -256,8 +252,8 @@ const wrong wrongs[] = {
     {verb::fsync, mistake::flags, "fsync", "how is 0 by block 0 warp 0 lane 0, 1 by lane 5"},
     {verb::ftruncate, mistake::file, "ftruncate", "file is "},
     {verb::ftruncate, mistake::nbytes, "ftruncate", "nbytes is 100 "},
-    {verb::map_page_to_write, mistake::file, "map_page_to_write", "file is "},
-    {verb::map_page_to_write, mistake::offset, "map_page_to_write", "offset is 0 "},
+    {verb::map_writable, mistake::file, "map_page", "file is "},
+    {verb::map_writable, mistake::offset, "map_page", "offset is 0 "},
     {verb::msync, mistake::address, "msync", "page is 0x"},
     {verb::unmap_writable, mistake::address, "unmap_page", "page is 0x"},
     {verb::close, mistake::file, "close", "file is "},

@@ -58,12 +58,11 @@ struct many {
 
   template <class Group>
   GPUFS_DEVICE std::int64_t read(Group group, const file& f, std::uint32_t n) const {
-    const page mapped = map_page(group, f, 0);
+    mapped_page mapped = map_page(group, f, 0);
     if (mapped.error() != 0) return mapped.error();
     bool good = mapped.nbytes() == 16;
     if (good && group.rank() < 16) good = mapped.data()[group.rank()] == content_byte(n, group.rank());
-    page given = mapped;
-    const int error = unmap_page(group, given);
+    const int error = unmap_page(group, std::move(mapped));
     return group.all(good) ? error : 1;
   }
 };

@@ -136,8 +136,7 @@ struct append_while_it_is_removed {
     }
     for (unsigned i = 0; i < rounds; ++i) {
       const file f = open(warp, fs, "f", O_WRONLY | O_CREAT);
-      file_status status{};
-      fstat(warp, f, &status);
+      const file_status status = fstat(warp, f);
       const std::int64_t at = append(warp, f, "appended", 8);
       if (warp.leader()) {
         inodes[(me - 1) * rounds + i] = f.error() != 0 ? f.error() : static_cast<std::int64_t>(status.inode);
@@ -299,7 +298,7 @@ struct remove_while_it_is_opened {
     if (simt::block_rank() == 0) {
       const file before = open(warp, fs, written ? "f" : "other", O_RDWR);
       const file f = open(warp, fs, path, O_RDWR);
-      fstat(warp, f, &status);
+      status = fstat(warp, f);
       if (warp.leader()) inodes[0] = static_cast<std::int64_t>(status.inode);
       set(opened);
       wait_until_set(opened + 1);
@@ -312,7 +311,7 @@ struct remove_while_it_is_opened {
     set(removed);
     if (!joins) wait_until_set(opened);
     const file f = open(warp, fs, path, O_RDWR | O_CREAT);
-    fstat(warp, f, &status);
+    status = fstat(warp, f);
     if (warp.leader()) inodes[1] = error != 0 ? error : static_cast<std::int64_t>(status.inode);
     set(opened + 1);
     close(warp, f);
@@ -404,9 +403,9 @@ struct remove_and_open_by_another_path {
         note(error != 0 && error != -ENOENT);
       }
       const file f = open(warp, fs, i % 2 == 0 ? "l" : "./f", O_WRONLY | O_CREAT);
-      file_status opened{};
-      path_status there{};
-      note(fstat(warp, f, &opened) != 0 || stat(warp, fs, "f", &there) != 0 || opened.inode != there.inode);
+      const file_status opened = fstat(warp, f);
+      const path_status there = stat(warp, fs, "f");
+      note(opened.error != 0 || there.error != 0 || opened.inode != there.inode);
       note(close(warp, f) != 0);
     }
     if (warp.leader()) simt::atomic_ref<std::uint32_t>(*done).store(1, std::memory_order_relaxed);
@@ -526,8 +525,8 @@ struct stat_while_it_is_closed {
       return;
     }
     wait_until_set(written);
-    path_status status{};
-    const int error = stat(warp, fs, "./f", &status);
+    const path_status status = stat(warp, fs, "./f");
+    const int error = status.error;
     if (warp.leader()) results[2] = error, results[3] = status.nbytes;
   }
 };

@@ -85,14 +85,13 @@ struct opener {
     bool good = true;
     if (opens) good = open_all(group, fs, directory, names, n, flags, mine);
     for (std::uint32_t i = 0; i < nread && i < n; ++i) {
-      const page mapped = map_page(group, file(fs, mine[i]), 0);
+      mapped_page mapped = map_page(group, file(fs, mine[i]), 0);
       if (mapped.error() != 0) continue;
       // content(i), of which there is at least a byte
       for (std::uint32_t k = group.rank(); k < mapped.nbytes(); k += group.size()) {
         if (mapped.data()[k] != content_byte(i, k)) simt::atomic_ref<std::uint32_t>(out->wrong).add_relaxed(1);
       }
-      page given = mapped;
-      unmap_page(group, given);
+      unmap_page(group, std::move(mapped));
     }
     if (closes)
       good = close_all(group, fs, mine, n, close_results == nullptr ? nullptr : close_results + std::size_t{me} * n) && good;
@@ -381,14 +380,13 @@ struct read_a_directory {
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
-    std::int64_t position = 0, n = 0;
+    directory_part part{};
     std::uint64_t nfiles = 0, nbytes = 0;
-    while ((n = read_directory(warp, fs, directory, entries, 4096, &position)) > 0) {
-      const std::uint32_t here = file_names(warp, entries, n, names, 128);
+    while ((part = read_directory(warp, fs, directory, entries, 4096, part.position)).nbytes > 0) {
+      const std::uint32_t here = file_names(warp, entries, part.nbytes, names, 128);
       if (!open_all(warp, fs, directory, names, here, O_RDONLY, numbers)) return;
       for (std::uint32_t i = 0; i < here; ++i) {
-        file_status status{};
-        fstat(warp, file(fs, numbers[i]), &status);
+        const file_status status = fstat(warp, file(fs, numbers[i]));
         const auto& entry = reinterpret_cast<const directory_entry*>(names[i])[-1];
         if (entry.file_nbytes == status.nbytes && entry.inode == status.inode) nbytes += static_cast<std::uint64_t>(status.nbytes);
         ++nfiles;

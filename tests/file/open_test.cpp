@@ -248,12 +248,12 @@ struct look_beyond_the_end {
   GPUFS_DEVICE void operator()() const {
     const auto group = this_warp();
     const file f = open(group, fs, path);
-    page mapped = map_page(group, f, 4096);
+    mapped_page mapped = map_page(group, f, 4096);
     std::int64_t dirty = mapped.error();
     if (mapped.error() == 0) {
       for (std::uint32_t i = mapped.nbytes() + group.rank(); i < page_nbytes; i += group.size())
         dirty += mapped.data()[i] != std::byte{0};
-      unmap_page(group, mapped);
+      unmap_page(group, std::move(mapped));
     }
     if (dirty != 0) simt::atomic_ref<std::int64_t>(*result).fetch_add(dirty, std::memory_order_relaxed);
     close(group, f);

@@ -172,7 +172,7 @@ class checker {
         expect_bytes(e, got, got.bytes.size(), where);
         return;
       case op_kind::unmap:
-        EXPECT_EQ(got.value, unmapped[call.page] ? -EINVAL : 0) << where << " unmap";
+        EXPECT_EQ(got.value, unmapped[call.page] ? -ENOMEM : 0) << where << " unmap";
         return;
       case op_kind::prefetch:
       case op_kind::advise:

@@ -23,7 +23,7 @@ enum class op_kind : std::uint32_t {
   map,          // -> bytes from the offset to the end of page or file, or error; the bytes
   look,         // -> the bytes of a page that was mapped before
   unmap,        // -> 0 or error
-  unmap_copy,   // the same through a copy of the page, so that ours still seems mapped
+  unmap_copy,   // the same through a copy of the handle, so that ours still seems mapped
   fstat,        // -> size or error; the file_status
   use_number,   // takes `offset` for the file's number
   pwrite,       // -> bytes or error
@@ -58,8 +58,8 @@ inline constexpr unsigned files_per_group = 4, pages_per_group = 8, reads_per_gr
 
 struct group_state {
   std::int32_t numbers[files_per_group];
-  page pages[pages_per_group];
-  writable_page writable[pages_per_group];
+  page_handle<const std::byte> pages[pages_per_group];
+  page_handle<std::byte> writable[pages_per_group];
   pending_read pending[reads_per_group];
 };
 
@@ -157,11 +157,6 @@ class script {
   std::size_t unmap(unsigned page) { return paged(op_kind::unmap, page); }
   std::size_t unmap_copy(unsigned page) { return paged(op_kind::unmap_copy, page); }
   std::size_t fstat(unsigned file) { return add(make(op_kind::fstat, file), sizeof(file_status)); }
-  std::size_t fstat_to_null(unsigned file) {
-    op o = make(op_kind::fstat, file);
-    o.out = null_address;
-    return add(o, 0);
-  }
   std::size_t use_number(unsigned file, std::int32_t number) {
     op o = make(op_kind::use_number, file);
     o.offset = number;
@@ -295,7 +290,7 @@ template <class Mount>
 class basic_players {
  public:
   basic_players(const Mount& fs, const formation& how)
-      : fs_(fs), how_(how), members_(how.members()), states_(how.ngroups()), ngroups_(how.ngroups()) {}
+      : fs_(fs), how_(how), members_(how.members()), states_(std::vector<group_state>(how.ngroups())), ngroups_(how.ngroups()) {}
 
   std::uint32_t size() const { return ngroups_; }
   simt::cpu_schedule& schedule() { return how_.schedule; }  // of the runs to come

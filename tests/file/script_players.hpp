@@ -41,7 +41,7 @@ struct script_runner {
   template <class Group>
   GPUFS_DEVICE_COLD std::int64_t call(Group group, group_state& state, const op& what) const {
     std::int32_t& number = state.numbers[what.file];
-    page& mapped = state.pages[what.page];
+    page_handle<const std::byte>& kept = state.pages[what.page];
     const decltype(open(group, fs, "")) f(fs, file_number{number});
     switch (what.kind) {
       case op_kind::open:
@@ -53,22 +53,22 @@ struct script_runner {
       case op_kind::pread:
         return pread(group, f, what.out == null_address ? nullptr : out + what.out, what.nbytes, what.offset);
       case op_kind::map:
-        mapped = map_page(group, f, what.offset);
-        return mapped.error() != 0 ? mapped.error() : give_bytes(group, mapped, what);
+        kept = map_page(group, f, what.offset).release();
+        return kept.number < 0 ? kept.number : give_bytes(group, kept, what);
       case op_kind::look:
-        return give_bytes(group, mapped, what);
-      case op_kind::unmap:
-        return unmap_page(group, mapped);
-      case op_kind::unmap_copy: {
-        page copy = mapped;
-        return unmap_page(group, copy);
+        return give_bytes(group, kept, what);
+      case op_kind::unmap: {
+        mapped_page mapped(kept);
+        const int error = unmap_page(group, std::move(mapped));
+        kept = mapped.release();
+        return error;
       }
+      case op_kind::unmap_copy:
+        return unmap_page(group, mapped_page(kept));
       case op_kind::fstat: {
-        if (what.out == null_address) return fstat(group, f, nullptr);
-        file_status status{};
-        const int error = fstat(group, f, &status);
-        if (error == 0 && group.leader()) memcpy(out + what.out, &status, sizeof status);
-        return error != 0 ? error : status.nbytes;
+        const file_status status = fstat(group, f);
+        if (status.error == 0 && group.leader()) memcpy(out + what.out, &status, sizeof status);
+        return status.error != 0 ? status.error : status.nbytes;
       }
       case op_kind::use_number:
         number = static_cast<std::int32_t>(what.offset);
@@ -95,16 +95,23 @@ struct script_runner {
   }
 
   template <class Group>
-  GPUFS_DEVICE_COLD std::int64_t call_to_write(Group group, writable_page& mapped, const file& f, const op& what) const {
+  GPUFS_DEVICE_COLD std::int64_t call_to_write(Group group, page_handle<std::byte>& kept, const file& f, const op& what) const {
+    mapped_page mapped(kept);
+    const std::int64_t result = call_to_write(group, mapped, f, what);
+    kept = mapped.release();
+    return result;
+  }
+  template <class Group>
+  GPUFS_DEVICE std::int64_t call_to_write(Group group, mapped_page<std::byte>& mapped, const file& f, const op& what) const {
     const std::byte* src = what.path == null_address ? nullptr : in + what.path;
     if (what.kind == op_kind::pwrite) return pwrite(group, f, src, what.nbytes, what.offset);
     if (what.kind == op_kind::append) return append(group, f, src, what.nbytes);
     if (what.kind == op_kind::fsync) return fsync(group, f, static_cast<durability>(what.flags));
     if (what.kind == op_kind::ftruncate) return ftruncate(group, f, what.offset);
     if (what.kind == op_kind::msync) return msync(group, mapped, static_cast<durability>(what.flags));
-    if (what.kind == op_kind::unmap_write) return unmap_page(group, mapped);
+    if (what.kind == op_kind::unmap_write) return unmap_page(group, std::move(mapped));
     if (what.kind == op_kind::map_write) {
-      mapped = map_page_to_write(group, f, what.offset);
+      mapped = map_page<std::byte>(group, f, what.offset);
       return mapped.error() != 0 ? mapped.error() : static_cast<std::int64_t>(mapped.nbytes());
     }
     if (mapped.data() == nullptr) return -EINVAL;
@@ -132,10 +139,10 @@ struct script_runner {
   }
 
   template <class Group>
-  GPUFS_DEVICE std::int64_t give_bytes(Group group, const page& mapped, const op& what) const {
-    const std::uint64_t n = mapped.nbytes() < what.nbytes ? mapped.nbytes() : what.nbytes;
-    for (std::uint64_t i = group.rank(); i < n; i += group.size()) out[what.out + i] = mapped.data()[i];
-    return mapped.nbytes();
+  GPUFS_DEVICE std::int64_t give_bytes(Group group, const page_handle<const std::byte>& mapped, const op& what) const {
+    const std::uint64_t n = mapped.nbytes < what.nbytes ? mapped.nbytes : what.nbytes;
+    for (std::uint64_t i = group.rank(); i < n; i += group.size()) out[what.out + i] = mapped.data[i];
+    return mapped.nbytes;
   }
 };
 

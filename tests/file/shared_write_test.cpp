@@ -223,16 +223,16 @@ struct write_and_look {
       note(0, pwrite(warp, f, bytes, nbytes, 0));
     } else {
       path_status status{};
-      do stat(warp, beside, path, &status);
+      do status = stat(warp, beside, path);
       while (status.nbytes < gone && early());
       note(6, pread(warp, f, seen, 1, static_cast<std::int64_t>(nbytes) - 1));  // 0: the long write goes on
       note(1, pwrite(warp, f, bytes + midst, 1, midst));
-      gpufs::page held = map_page(warp, f, midst);
+      gpufs::mapped_page held = map_page(warp, f, midst);
       note(2, held.error());
       while (pread(warp, f, seen, 1, static_cast<std::int64_t>(nbytes) - 1) == 0 && early()) {
       }
       note(3, pread(warp, f, seen, page, midst));
-      if (held.error() == 0) unmap_page(warp, held);
+      if (held.error() == 0) unmap_page(warp, std::move(held));
     }
     note(writer ? 4 : 5, close(warp, f));
   }

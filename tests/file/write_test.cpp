@@ -202,8 +202,8 @@ TEST_P(writes, mapped_pages) {
   EXPECT_TRUE(std::equal(seen.begin(), seen.end(), got[read].bytes.begin())) << "stores are seen at once";
   EXPECT_EQ(got[sync].value, 0);
   EXPECT_EQ(got[unmap].value, 0);
-  EXPECT_EQ(got[again].value, -EINVAL);
-  EXPECT_EQ(got[synced_after].value, -EINVAL);
+  EXPECT_EQ(got[again].value, -EBADF);
+  EXPECT_EQ(got[synced_after].value, -EBADF);
   EXPECT_EQ(got[close].value, 0);
   EXPECT_EQ(dir_.read("file"), wanted);
   EXPECT_LE(m.counters().bytes_written_back, 3u + 64 + 2 + 1) << "only what changed";

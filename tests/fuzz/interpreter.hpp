@@ -130,8 +130,8 @@ struct interpreter {
 
   template <class Group>
   GPUFS_DEVICE void note_status(Group group, const file& f, device_result& r) const {
-    file_status status{};
-    const int error = fstat(group, f, &status);
+    const file_status status = fstat(group, f);
+    const int error = status.error;
     if (error != 0) r.value = error;
     r.inode = status.inode;
     r.nbytes = status.nbytes;
@@ -215,20 +215,22 @@ struct interpreter {
     } else if (c.what == verb::rename) {
       r.value = rename(group, fs, path, second);
     } else if (c.what == verb::stat) {
-      path_status status{};
-      r.value = stat(group, fs, path, &status);
+      const path_status status = stat(group, fs, path);
+      r.value = status.error;
       r.inode = status.inode;
       r.nbytes = status.nbytes;
       r.mode = status.mode;
     } else {
       // Few entries a call, so that it takes several; a call's bytes follow those before.
-      std::int64_t position = 0, n = 0;
+      directory_part part{};
       std::uint64_t done = 0;
       constexpr std::uint32_t at_once = 600;
-      while (done + at_once <= c.nbytes && (n = read_directory(group, fs, path, out + c.out + done, at_once, &position)) > 0) {
-        done += static_cast<std::uint64_t>(n);
+      while (done + at_once <= c.nbytes) {
+        part = read_directory(group, fs, path, out + c.out + done, at_once, part.position);
+        if (part.nbytes <= 0) break;
+        done += static_cast<std::uint64_t>(part.nbytes);
       }
-      r.value = n < 0 ? n : static_cast<std::int64_t>(done);
+      r.value = part.nbytes < 0 ? part.nbytes : static_cast<std::int64_t>(done);
     }
   }
 
@@ -293,24 +295,24 @@ struct interpreter {
 
   template <class Group>
   GPUFS_DEVICE std::int64_t look(Group group, const file& f, const device_call& c) const {
-    page mapped = map_page(group, f, static_cast<std::int64_t>(c.begin));
+    mapped_page mapped = map_page(group, f, static_cast<std::int64_t>(c.begin));
     if (mapped.error() != 0) return mapped.error();
     const std::uint64_t n = mapped.nbytes() < c.nbytes ? mapped.nbytes() : c.nbytes;
     for (std::uint64_t k = group.rank(); k < n; k += group.size()) out[c.out + k] = simt::load_changing(mapped.data() + k);
     group.sync();
-    const int error = unmap_page(group, mapped);
+    const int error = unmap_page(group, std::move(mapped));
     return error != 0 ? error : static_cast<std::int64_t>(n);
   }
 
   // How many bytes it stored, from the first on.
   template <class Group>
   GPUFS_DEVICE std::int64_t store(Group group, const file& f, const device_call& c) const {
-    writable_page mapped = map_page_to_write(group, f, static_cast<std::int64_t>(c.begin));
+    mapped_page mapped = map_page<std::byte>(group, f, static_cast<std::int64_t>(c.begin));
     if (mapped.error() != 0) return mapped.error();
     const std::uint64_t n = mapped.nbytes() < c.nbytes ? mapped.nbytes() : c.nbytes;
     for (std::uint64_t k = group.rank(); k < n; k += group.size()) mapped.data()[k] = in[c.in + k];
     group.sync();
-    const int error = unmap_page(group, mapped);
+    const int error = unmap_page(group, std::move(mapped));
     return error != 0 ? error : static_cast<std::int64_t>(n);
   }
 };

@@ -23,7 +23,7 @@ enum class verb : std::uint32_t {
   load,       // through pointers: each lane every group.size()-th byte, or with flags a stretch of its own, in a page of its own
   write,      // pwrite
   append,
-  store,    // map_page_to_write, stores, unmap_page
+  store,    // map_page<std::byte>, stores, unmap_page
   poke,     // through pointers, as load
   add,      // fetch_add of 1 on a word of 8 bytes, through a pointer, by the group's leader
   scratch,  // a private mapping: writes bytes, reads them back, gives them up

@@ -300,8 +300,7 @@ struct two_names_kernel : pointer_job {
       const bool open_still = warp.rank() >= 16;
       if (open_still) p = q;
       mine()[0] = p[wanted * per_page];
-      file_status a{}, b{};
-      mine()[1] = fstat(warp, f, &a) == -EBADF && fstat(warp, g, &b) == 0;
+      mine()[1] = fstat(warp, f).error == -EBADF && fstat(warp, g).error == 0;
     }
     close(warp, g);
   }

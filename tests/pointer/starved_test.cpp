@@ -401,11 +401,11 @@ struct crowded_kernel : pointer_job {
     r[5] = pread(me, f, &word, 4, 20);
     auto other = map_page(me, f, gpufs::test::page);
     r[6] = other.error();
-    unmap_page(me, other);
+    unmap_page(me, std::move(other));
     cache::frames::unpin(frames.state_word(frame), npins - 2);
     r[7] = pread(me, f, &word, 4, 20);
     r[8] = word;
-    unmap_page(me, last);
+    unmap_page(me, std::move(last));
     read.unlink();
     r[9] = pins();
     r[10] = close(me, f);

@@ -113,13 +113,13 @@ struct every_verb {
     const std::int64_t n = pread(group, f, memory, 16384, 0);
     group.sync();
     note(group, read_all, n < 0 ? n : checked(group, memory, seed_read, 0, n));
-    file_status status{};
-    const int error = fstat(group, f, &status);
+    const file_status status = fstat(group, f);
+    const int error = status.error;
     note(group, stat_open, error != 0 ? error : status.nbytes);
-    gpufs::page mapped = map_page(group, f, 3 * gpufs::test::page);
+    gpufs::mapped_page mapped = map_page(group, f, 3 * gpufs::test::page);
     note(group, map_one,
          mapped.error() != 0 ? mapped.error() : checked(group, mapped.data(), seed_read, 3 * gpufs::test::page, mapped.nbytes()));
-    unmap_page(group, mapped);
+    unmap_page(group, std::move(mapped));
     std::int64_t wrong = 0, failed = 0;
     {
       auto p = map<const std::byte>(group, f) + group.rank();
@@ -159,7 +159,7 @@ struct every_verb {
   GPUFS_DEVICE void store(Group group) const {
     const file f = open(group, fs, "stores", O_RDWR);
     note(group, open_stores, f.error());
-    writable_page mapped = map_page_to_write(group, f, gpufs::test::page);
+    mapped_page mapped = map_page<std::byte>(group, f, gpufs::test::page);
     note(group, map_to_write, mapped.error() != 0 ? mapped.error() : std::int64_t{mapped.nbytes()});
     if (mapped.error() == 0) {
       const std::byte* from = filled(group, seed_stores + 100, 0, 200);
@@ -167,7 +167,7 @@ struct every_verb {
     }
     group.sync();
     note(group, sync_page, msync(group, mapped));
-    note(group, unmap_written, unmap_page(group, mapped));
+    note(group, unmap_written, unmap_page(group, std::move(mapped)));
     note(group, close_stores, close(group, f));
   }
   template <class Group>
@@ -198,12 +198,13 @@ struct every_verb {
   GPUFS_DEVICE void walk(Group group) const {
     note(group, make_dir, mkdir(group, fs, again ? "made2" : "made"));
     note(group, rename_in, again ? rename(group, fs, "kept/moved", "kept/moved2") : rename(group, fs, "old", "kept/moved"));
-    path_status status{};
-    const int error = stat(group, fs, again ? "kept/moved2" : "kept/moved", &status);
+    const path_status status = stat(group, fs, again ? "kept/moved2" : "kept/moved");
+    const int error = status.error;
     note(group, stat_new_name, error != 0 ? error : status.nbytes);
-    std::int64_t position = 0, total = 0, n = 0;
-    while ((n = read_directory(group, fs, "listed", memory, 4096, &position)) > 0) total += n;
-    note(group, list_dir, n < 0 ? n : total);
+    std::int64_t total = 0;
+    directory_part part{};
+    while ((part = read_directory(group, fs, "listed", memory, 4096, part.position)).nbytes > 0) total += part.nbytes;
+    note(group, list_dir, part.nbytes < 0 ? part.nbytes : total);
     note(group, unlink_file, unlink(group, fs, again ? "gone2" : "gone"));
     note(group, remove_dir, rmdir(group, fs, again ? "empty2" : "empty"));
     auto* numbers = reinterpret_cast<file_number*>(memory);

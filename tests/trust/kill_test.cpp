@@ -190,12 +190,12 @@ struct writer {
     group.sync();
     std::uint32_t done = 0;
     while (by_mapping && (flags & O_ACCMODE) == O_RDWR && done < r.nbytes) {
-      writable_page mapped = map_page_to_write(group, f, static_cast<std::int64_t>(r.offset + done));
+      mapped_page mapped = map_page<std::byte>(group, f, static_cast<std::int64_t>(r.offset + done));
       if (mapped.error() == -ENXIO) break;  // beyond the end: pwrite makes the file longer
       if (mapped.error() != 0) return mapped.error();
       const std::uint32_t n = mapped.nbytes() < r.nbytes - done ? mapped.nbytes() : r.nbytes - done;
       for (std::uint32_t i = group.rank(); i < n; i += group.size()) mapped.data()[i] = bytes[done + i];
-      const int error = unmap_page(group, mapped);
+      const int error = unmap_page(group, std::move(mapped));
       if (error != 0) return error;
       done += n;
     }

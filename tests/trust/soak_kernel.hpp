@@ -186,14 +186,14 @@ struct soak_kernel {
     GPUFS_DEVICE bool store(const file& f, std::uint64_t offset, std::uint32_t n) {
       if (draw(2) == 0) return store_through_pointers(f, offset, n);
       for (std::uint32_t done = 0; done < n;) {
-        writable_page page = map_page_to_write(group, f, static_cast<std::int64_t>(offset + done));
+        mapped_page page = map_page<std::byte>(group, f, static_cast<std::int64_t>(offset + done));
         if (page.error() != 0) {
           report(own_map, page.error(), static_cast<std::int64_t>(offset + done));
           return false;
         }
         const std::uint32_t part = page.nbytes() < n - done ? page.nbytes() : n - done;
         for (std::uint32_t i = group.rank(); i < part; i += group.size()) page.data()[i] = scratch[done + i];
-        expect_zero(unmap_page(group, page), own_map);
+        expect_zero(unmap_page(group, std::move(page)), own_map);
         done += part;
       }
       group.sync();
@@ -405,15 +405,17 @@ struct soak_kernel {
       expect_zero(close(group, f), close_failed);
     }
     GPUFS_DEVICE void look_around() {
-      path_status status{};
       const auto whose = static_cast<std::uint32_t>(draw(nactors));
-      const int error = stat(group, k.fs, path(whose, static_cast<std::uint32_t>(draw(2))), &status);
+      const path_status status = stat(group, k.fs, path(whose, static_cast<std::uint32_t>(draw(2))));
+      const int error = status.error;
       if (error != 0 ? error != -ENOENT : status.nbytes < 0 || status.nbytes > own_nbytes)
         report(status_failed, error, status.nbytes, whose);
       std::int64_t position = 0;
       for (;;) {
         group.sync();
-        const std::int64_t n = read_directory(group, k.fs, k.paths + (nactors * 2 + 1) * path_nbytes, scratch, 1024, &position);
+        const directory_part got = read_directory(group, k.fs, k.paths + (nactors * 2 + 1) * path_nbytes, scratch, 1024, position);
+        const std::int64_t n = got.nbytes;
+        position = got.position;
         group.sync();
         if (n < 0) return report(directory_failed, n);
         if (n == 0) return;

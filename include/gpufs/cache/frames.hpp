@@ -55,6 +55,10 @@ class frames {
   GPUFS_DEVICE std::uint32_t page_nbytes() const { return 1u << storage_.page_shift; }
 
   GPUFS_DEVICE std::uint64_t& state_word(frame_index f) const { return storage_.states[static_cast<std::uint32_t>(f)]; }
+  // Whose state word that is.
+  GPUFS_DEVICE frame_index frame_of(const std::uint64_t& state) const {
+    return frame_index{static_cast<std::uint32_t>(&state - storage_.states)};
+  }
   GPUFS_DEVICE word_ref<std::uint64_t> state(frame_index f) const { return word_ref<std::uint64_t>(state_word(f)); }
 
   // Of a frame that is being filled: what fills it in nobody's name, so that anybody may end it. 0: a group fills it, or nobody.

@@ -2,7 +2,8 @@
 // The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2; ActivePointers, ISCA'16, section V) over gpufs. As there, gopen and
 // friends are called by all threads of a block with equal arguments, the _warp forms by all lanes of a warp. Unlike there, the
 // mount is named (there are no process-wide device globals), and failures are negative errnos. O_GWRONCE is gpufs's. gmmap maps for
-// writing where the file is open for it, by gpufs::map_page_to_write: so a page takes a second frame while somebody has it mapped.
+// writing where the file is open for it, by gpufs::map_page<std::byte>: so a page takes a second frame while somebody has it
+// mapped.
 #pragma once
 #include "gpufs/gpufs.hpp"
 
@@ -47,13 +48,14 @@ GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t 
       gpufs::detail::unmap_written(group, mount, got.frame);
     }
   } else {
-    page given = map_page(group, file(fs, file_number{fd}), offset);
+    mapped_page given = map_page(group, file(fs, file_number{fd}), offset);
     result = given.error();
     data = const_cast<std::byte*>(given.data());
     if (result == 0 && given.nbytes() < size) {
       result = -EINVAL;
-      unmap_page(group, given);
+      unmap_page(group, std::move(given));
     }
+    given.release();  // gmunmap finds the page by its address
   }
   if (error != nullptr) *error = result;
   return result == 0 ? data : nullptr;
@@ -143,8 +145,8 @@ GPUFS_DEVICE int gftruncate_warp(const mount_ref& fs, int fd, std::int64_t size)
 GPUFS_DEVICE int gunlink(const mount_ref& fs, const char* path) { return unlink(this_block(), fs, path); }
 GPUFS_DEVICE int gunlink_warp(const mount_ref& fs, const char* path) { return unlink(this_warp(), fs, path); }
 
-// Only of a number that may write may bytes be stored; what was stored is written by gmsync (to the host's page cache, as gfsync),
-// by gmunmap and the gfsync or gclose after it.
+// *error is each thread's own. Only of a number that may write may bytes be stored; what was stored is written by gmsync (to the
+// host's page cache, as gfsync), by gmunmap and the gfsync or gclose after it.
 GPUFS_DEVICE volatile void* gmmap(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error = nullptr) {
   return detail::gmmap(this_block(), fs, size, fd, offset, error);
 }
@@ -170,11 +172,14 @@ GPUFS_DEVICE APtr<T> gvmmap_warp(const mount_ref& fs, std::size_t size, int flag
   return detail::gvmmap<T>(this_warp(), fs, size, flags, fd, offset);
 }
 
+// *out is each thread's own.
 GPUFS_DEVICE int gfstat(const mount_ref& fs, int fd, file_status* out) {
-  return fstat(this_block(), file(fs, file_number{fd}), out);
+  *out = fstat(this_block(), file(fs, file_number{fd}));
+  return out->error;
 }
 GPUFS_DEVICE int gfstat_warp(const mount_ref& fs, int fd, file_status* out) {
-  return fstat(this_warp(), file(fs, file_number{fd}), out);
+  *out = fstat(this_warp(), file(fs, file_number{fd}));
+  return out->error;
 }
 
 }  // namespace GPUFS_MACHINE

@@ -3,11 +3,15 @@
 // write.hpp.
 //
 // Every call names its group first (gpufs::this_thread(), this_warp(), this_tile<N>(), this_block()); all lanes of the group call,
-// with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value. What a call
-// reads from or writes to is one piece of memory for all lanes, global or shared (a local variable for this_thread() alone); what
-// lanes have written there they sync before the call, and may reuse after it. (The CPU machine stops a launch whose lanes call
-// otherwise, and says how.) Waits are bounded: mount_options::io_timeout for the host (-ETIMEDOUT), frame_timeout while every frame
-// is pinned (-ENOMEM). After GPUfs (CACM'14), section 3, and SYSTOR'16, section 4.2 (calls for warps).
+// with equal arguments, and all get the same result. Results are counts or negative errnos, never both in one value.
+//
+// Memory: what an address names is one piece of memory for all lanes, and what each lane has of its own comes back by value. So a
+// buffer, a path or an array lies in global or shared memory (in a local variable for this_thread() alone); what lanes have written
+// there they sync before the call, and may reuse after it. Statuses and handles are results. (The CPU machine stops a launch whose
+// lanes call otherwise, and says how.)
+//
+// Waits are bounded: mount_options::io_timeout for the host (-ETIMEDOUT), frame_timeout while every frame is pinned (-ENOMEM).
+// After GPUfs (CACM'14), section 3, and SYSTOR'16, section 4.2 (calls for warps).
 #pragma once
 #include <sys/stat.h>
 
@@ -176,10 +180,15 @@ GPUFS_DEVICE std::int64_t pread_by(Group group, const Pages& of, void* dst, std:
   return result;
 }
 
+template <class Byte>
+GPUFS_DEVICE mapped_page<Byte> not_mapped(int error) {
+  return mapped_page<Byte>({nullptr, nullptr, nullptr, 0, error});
+}
+
 // What map_page does, of a file that is open, or was. The leader finds the addresses, and all get those: what they are made of
 // would cost registers while the page is read.
 template <class Group, class Pages>
-GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset) {
+GPUFS_DEVICE mapped_page<> map_page_by(Group group, const Pages& of, std::int64_t offset) {
   constexpr std::int32_t missing = 1;
   struct answer {
     std::byte* data;
@@ -217,18 +226,10 @@ GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset)
       found.state = &frames.state_word(got.frame);
     }
   }
-  page result{};
-  if (error == 0) [[likely]] {
-    result.data_ = found.data;
-    result.state_ = found.state;
-    result.entry_ = of.entry();
-    result.nbytes_ = found.nbytes;
-    result.number_ = static_cast<std::int32_t>(of.number());
-    return result;
-  }
-  result.number_ = error;
+  if (error == 0) [[likely]]
+    return mapped_page<>({found.data, found.state, of.entry(), found.nbytes, static_cast<std::int32_t>(of.number())});
   if (is_open) simt::call_cold(&count_error, of.mount(), file_slots::index_of(of.number()));
-  return result;
+  return not_mapped<const std::byte>(error);
 }
 
 }  // namespace detail
@@ -249,57 +250,46 @@ GPUFS_DEVICE std::int64_t pread(Group group, const file& opened, void* dst, std:
 
 // Maps the page that holds `offset`: it is pinned in the cache, and does not move, until unmap_page. The page's error() is 0
 // or as pread's, and -ENXIO at or beyond the end of the file. A group that maps more pages than the cache has frames gets
-// -ENOMEM after frame_timeout.
-template <simt::group Group>
-GPUFS_DEVICE page map_page(Group group, const file& opened, std::int64_t offset) {
+// -ENOMEM after frame_timeout. map_page<std::byte>, of map_to_write.hpp, maps a page for writing too.
+template <class Byte = const std::byte, simt::group Group>
+requires std::is_same_v<Byte, const std::byte> GPUFS_DEVICE mapped_page<Byte> map_page(Group group, const file& opened,
+                                                                                       std::int64_t offset) {
   const simt::group_call call(group, "map_page(file, mount, offset)", opened.number(), opened.entry(), offset);
-  if (opened.error() != 0) [[unlikely]] {
-    page none{};
-    none.number_ = simt::call_cold(&detail::refuse<Group>, group, opened);
-    return none;
-  }
+  if (opened.error() != 0) [[unlikely]]
+    return detail::not_mapped<Byte>(simt::call_cold(&detail::refuse<Group>, group, opened));
   return detail::map_page_by(group, detail::file_pages(opened), offset);
 }
 
-// Gives a mapped page back; its data() must not be used after. 0, or -EINVAL when the page is not mapped (any more). Unmapping a
-// copy of a page that was unmapped is noticed unless somebody has its frame pinned just then: then their pin is taken.
+// Gives a mapped page back: unmap_page(group, std::move(page)). 0; the page's error(), where it is not mapped; or -EBADF, where it
+// was unmapped before, through a page_handle: noticed unless somebody has its frame pinned just then, when their pin is taken.
 template <simt::group Group>
-GPUFS_DEVICE int unmap_page(Group group, page& mapped) {
-  const simt::group_call call(group, "unmap_page(page)", mapped.data_);
-  if (mapped.number_ < 0 || mapped.data_ == nullptr) return -EINVAL;
+GPUFS_DEVICE int unmap_page(Group group, mapped_page<> mapped) {
+  const simt::group_call call(group, "unmap_page(page)", mapped.data());
+  if (mapped.error() != 0) return mapped.error();
   detail::finish_reads(group);
-  const int error = detail::by_leader(group, [&] {
-    if (!cache::frames::unpin_checked(*mapped.state_)) [[unlikely]] {
-      simt::call_cold(&detail::count_unpin_error, mapped.entry_, file_slots::index_of(file_number{mapped.number_}));
-      return -EINVAL;
+  const page_handle<const std::byte> page = mapped.release();
+  return detail::by_leader(group, [&] {
+    if (!cache::frames::unpin_checked(*page.state)) [[unlikely]] {
+      simt::call_cold(&detail::count_unpin_error, page.entry, file_slots::index_of(file_number{page.number}));
+      return -EBADF;
     }
     return 0;
   });
-  mapped.data_ = nullptr;
-  return error;
 }
 
-// What was known of the file when it was opened, and the size of one that is open for writing as it is now: no host call. Each
-// lane's *out is written. 0, or -EBADF, -EFAULT, or the error of a file that did not open.
+// What was known of the file when it was opened, and the size of one that is open for writing as it is now: no host call. Its error
+// is 0, -EBADF, or the error of a file that did not open.
 template <simt::group Group>
-GPUFS_DEVICE int fstat(Group group, const file& opened, file_status* out) {
+GPUFS_DEVICE file_status fstat(Group group, const file& opened) {
   const simt::group_call call(group, "fstat(file, mount)", opened.number(), opened.entry());
-  if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
-  struct answer {
-    file_status status;
-    int error;
-  };
-  const answer got = detail::by_leader(group, [&]() -> answer {
+  if (opened.error() != 0) return {.error = simt::call_cold(&detail::refuse<Group>, group, opened)};
+  return detail::by_leader(group, [&]() -> file_status {
     const file_table table(*opened.mount().get());
     const file_view view = table.view_of_any(opened.number());
-    if (view.error != 0) return {{}, view.error};
+    if (view.error != 0) return {.error = view.error};
     const file_slot& slot = table.slot(view.slot);
-    return {{view.nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, view.kind}, 0};
+    return {view.nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, view.kind, 0};
   });
-  if (got.error != 0) return got.error;
-  if (out == nullptr) return -EFAULT;
-  *out = got.status;
-  return 0;
 }
 
 }  // namespace GPUFS_MACHINE

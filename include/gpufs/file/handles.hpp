@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kernels name mounts, files and pages by.
 #pragma once
+#include <cstddef>
 #include <type_traits>
+#include <utility>
 
 #include "gpufs/cache/page_cache.hpp"
 #include "gpufs/file/file_table.hpp"
+#include "gpufs/simt/stop.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -64,44 +67,64 @@ class file {
 };
 static_assert(sizeof(file) == 16 && std::is_trivially_copyable_v<file>);
 
-class page;
-namespace detail {
-template <class Group, class Pages>
-GPUFS_DEVICE page map_page_by(Group group, const Pages& of, std::int64_t offset);
-}  // namespace detail
-
-// A mapped page: it stays where it is until unmap_page. Plain loads through data() are allowed. Made by map_page.
-class page {
- public:
-  page() = default;
-
-  GPUFS_DEVICE int error() const { return number_ < 0 ? number_ : 0; }
-  // The byte at the offset asked for, and how many bytes follow it in this page and in the file.
-  GPUFS_DEVICE const std::byte* data() const { return data_; }
-  GPUFS_DEVICE std::uint32_t nbytes() const { return nbytes_; }
-
- private:
-  template <class Group, class Pages>
-  friend GPUFS_DEVICE page detail::map_page_by(Group group, const Pages& of, std::int64_t offset);
-  template <simt::group Group>
-  friend GPUFS_DEVICE page map_page(Group group, const file& opened, std::int64_t offset);
-  template <simt::group Group>
-  friend GPUFS_DEVICE int unmap_page(Group group, page& mapped);
-
-  const std::byte* data_;
-  std::uint64_t* state_;     // the frame's
-  const file_entry* entry_;  // the file's, the first copy
-  std::uint32_t nbytes_;
-  std::int32_t number_;  // the file's, or a negative errno
+// What a mapped page is made of, for where no owner can lie: memory that outlives the kernel, C. Copies are as good as the first,
+// so the caller sees to it that one of them alone becomes a mapped_page again.
+template <class Byte>
+struct page_handle {
+  Byte* data = nullptr;
+  std::uint64_t* state = nullptr;     // the frame's
+  const file_entry* entry = nullptr;  // the file's, the first copy
+  std::uint32_t nbytes = 0;
+  std::int32_t number = -EBADF;  // the file's, or a negative errno
 };
 
+// A page that map_page has mapped, to read (const std::byte) or to write as well (std::byte), or why it is not mapped: it stays
+// where it is until unmap_page takes it. It moves, and is never copied: each lane of the group that mapped it has one, all equal,
+// and who else reads or writes the bytes gets data(), nbytes() or a reference. Nothing is unmapped by its end, as that takes a
+// group: a page that nobody unmaps keeps its frame until the mount goes.
+template <class Byte = const std::byte>
+class mapped_page {
+  static_assert(std::is_same_v<const Byte, const std::byte>, "a page is of const std::byte, or of std::byte to be written");
+
+ public:
+  // Of nothing, as one that was moved from: error() is -EBADF.
+  mapped_page() = default;
+  GPUFS_DEVICE explicit mapped_page(const page_handle<Byte>& released) : handle_(released) {}
+  GPUFS_DEVICE mapped_page(mapped_page&& other) noexcept : handle_(other.release()) {}
+  // Over one that is mapped, it loses that: on the CPU machine the launch fails.
+  GPUFS_DEVICE mapped_page& operator=(mapped_page&& other) noexcept {
+    if (error() == 0 && this != &other) simt::report_misuse("writes over a page that is still mapped: unmap_page it before");
+    handle_ = other.release();
+    return *this;
+  }
+
+  GPUFS_DEVICE int error() const { return handle_.number < 0 ? handle_.number : 0; }
+  // The byte at the offset asked for, and how many bytes follow it in this page and in the file.
+  GPUFS_DEVICE Byte* data() const { return handle_.data; }
+  GPUFS_DEVICE std::uint32_t nbytes() const { return handle_.nbytes; }
+
+  GPUFS_DEVICE const page_handle<Byte>& handle() const { return handle_; }
+  // The page stays mapped, and is this object's no more.
+  GPUFS_DEVICE page_handle<Byte> release() {
+    const page_handle<Byte> handle = handle_;
+    handle_ = {};
+    return handle;
+  }
+
+ private:
+  page_handle<Byte> handle_;
+};
+static_assert(!std::is_copy_constructible_v<mapped_page<>> && !std::is_copy_assignable_v<mapped_page<>>);
+
+// What fstat gives.
 struct file_status {
-  std::int64_t nbytes;
-  std::uint64_t inode;
-  std::uint64_t mtime_ns;
-  std::uint32_t mode;
-  std::uint32_t cache_id;  // names this version of the file within the mount
-  source_kind source;      // where its bytes come from
+  std::int64_t nbytes = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t mtime_ns = 0;
+  std::uint32_t mode = 0;
+  std::uint32_t cache_id = 0;  // names this version of the file within the mount
+  source_kind source = {};     // where its bytes come from
+  std::int32_t error = 0;      // 0, or a negative errno, and then the rest is zeros
 };
 
 }  // namespace GPUFS_MACHINE

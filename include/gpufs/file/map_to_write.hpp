@@ -8,34 +8,6 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-class writable_page;
-template <simt::group Group>
-GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how = durability::stable);
-
-// A page mapped for writing: it stays where it is until unmap_page. Plain loads and stores through data() are allowed. Made by
-// map_page_to_write; each lane of the group has a copy, all equal.
-class writable_page {
- public:
-  GPUFS_DEVICE int error() const { return error_; }
-  // The byte at the offset asked for, and how many bytes follow it in this page and in the file.
-  GPUFS_DEVICE std::byte* data() const { return data_; }
-  GPUFS_DEVICE std::uint32_t nbytes() const { return nbytes_; }
-
- private:
-  template <simt::group Group>
-  friend GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, std::int64_t offset);
-  template <simt::group Group>
-  friend GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how);
-  template <simt::group Group>
-  friend GPUFS_DEVICE int unmap_page(Group group, writable_page& mapped);
-
-  std::byte* data_;
-  const file_mount* mount_;
-  cache::frame_index frame_;
-  std::uint32_t nbytes_;
-  std::int32_t error_;
-};
-
 namespace detail {
 
 // Before pages of a file have twins: whoever writes one back keeps its twin from now on, and who does not has ended. One lane
@@ -216,6 +188,16 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const file_mount* mount, cache
   return at.result;
 }
 
+struct written_frame {
+  const file_mount* mount;
+  cache::frame_index frame;
+};
+// Where a page lies that is mapped for writing.
+GPUFS_DEVICE written_frame frame_of(const page_handle<std::byte>& page) {
+  const file_mount* mount = file_slots::mount_of(file_slots::home_of(page.entry, file_slots::index_of(file_number{page.number})));
+  return {mount, cache::frames(mount->cache).frame_of(*page.state)};
+}
+
 // What msync does with a mapped page.
 template <class Group>
 GPUFS_DEVICE int sync_mapped(Group group, const file_mount* mount, cache::frame_index frame, durability how) {
@@ -236,49 +218,46 @@ GPUFS_DEVICE int unmap_written(Group group, const file_mount* mount, cache::fram
 }  // namespace detail
 
 // Maps the page that holds `offset` for reading and writing: it is pinned in the cache, and does not move, until unmap_page. All
-// who have it mapped take one more frame together until then. Stores are seen at once by who reads the page; they are written, as
-// by pwrite, by msync and unmap_page: every byte that has another value than it had when the page was mapped by the first of them,
-// or was noted by one of them. A file that must grow does so by ftruncate before. The page's error() is 0, or as map_page's, and
-// -EBADF for a file that is not open for writing. Several groups may map a page and store to different bytes of it.
-template <simt::group Group>
-GPUFS_DEVICE writable_page map_page_to_write(Group group, const file& opened, std::int64_t offset) {
-  const simt::group_call call(group, "map_page_to_write(file, mount, offset)", opened.number(), opened.entry(), offset);
-  writable_page result{};
-  if (opened.error() != 0) {
-    result.error_ = simt::call_cold(&detail::refuse<Group>, group, opened);
-    return result;
-  }
+// groups that have it mapped so take one more frame together until then. Readers of the page see stores at once; msync and
+// unmap_page write them, as pwrite does: every byte that has another value than it had when the first of these groups mapped the
+// page, or when one of them last wrote its stores. A file that must grow does so by ftruncate before. The page's error() is 0, or
+// as map_page's, and -EBADF for a file that is not open for writing. Several groups may map a page and store to different bytes of
+// it.
+template <class Byte, simt::group Group>
+requires std::is_same_v<Byte, std::byte> GPUFS_DEVICE mapped_page<Byte> map_page(Group group, const file& opened,
+                                                                                 std::int64_t offset) {
+  const simt::group_call call(group, "map_page(file, mount, offset)", opened.number(), opened.entry(), offset);
+  if (opened.error() != 0) return detail::not_mapped<Byte>(simt::call_cold(&detail::refuse<Group>, group, opened));
   const file_mount* mount = opened.mount().get();
   file_view view{};  // the leader's
   if (group.leader()) view = file_table(*mount).view_to_write(opened.number());
-  const detail::twinned_page got = detail::map_page_of(group, mount, view, opened.number(), offset, &result.nbytes_);
-  result.error_ = got.error;
-  if (got.error != 0) return result;
+  std::uint32_t nbytes = 0;
+  const detail::twinned_page got = detail::map_page_of(group, mount, view, opened.number(), offset, &nbytes);
+  if (got.error != 0) return detail::not_mapped<Byte>(got.error);
   const cache::frames frames(mount->cache);
-  result.data_ = frames.data(got.frame) + (static_cast<std::uint64_t>(offset) & (frames.page_nbytes() - 1));
-  result.mount_ = mount;
-  result.frame_ = got.frame;
-  return result;
+  return mapped_page<Byte>({frames.data(got.frame) + (static_cast<std::uint64_t>(offset) & (frames.page_nbytes() - 1)),
+                            &frames.state_word(got.frame), opened.entry(), nbytes, static_cast<std::int32_t>(opened.number())});
 }
 
-// Brings what was stored into the page, and all else that was written to its file, to the host, as fsync does: its results, and
-// -EINVAL when the page is not mapped.
+// Brings what was stored into the page, and all else that was written to its file, to the host, as fsync does: its results; or the
+// page's error(), where it is not mapped.
 template <simt::group Group>
-GPUFS_DEVICE int msync(Group group, writable_page& mapped, durability how) {
-  const simt::group_call call(group, "msync(page, how)", mapped.data_, how);
-  if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
-  return detail::sync_mapped(group, mapped.mount_, mapped.frame_, how);
+GPUFS_DEVICE int msync(Group group, const mapped_page<std::byte>& mapped, durability how = durability::stable) {
+  const simt::group_call call(group, "msync(page, how)", mapped.data(), how);
+  if (mapped.error() != 0) return mapped.error();
+  const detail::written_frame at = detail::frame_of(mapped.handle());
+  return detail::sync_mapped(group, at.mount, at.frame, how);
 }
 
-// Gives a mapped page back; its data() must not be used after. What was stored is written with the next fsync or close, or earlier.
-// 0; -EINVAL when the page is not mapped (any more); -EBADF when its file was closed before, and what was stored is lost; or
-// -ETIMEDOUT, the same, when a truncation took too long.
+// Gives a mapped page back, as file.hpp's. What was stored is written with the next fsync or close, or earlier. 0; the page's
+// error(), where it is not mapped; -EBADF when its file was closed before, and what was stored is lost; or -ETIMEDOUT, the same,
+// when a truncation took too long.
 template <simt::group Group>
-GPUFS_DEVICE int unmap_page(Group group, writable_page& mapped) {
-  const simt::group_call call(group, "unmap_page(page)", mapped.data_);
-  if (mapped.error_ != 0 || mapped.data_ == nullptr) return -EINVAL;
-  mapped.data_ = nullptr;
-  return detail::unmap_written(group, mapped.mount_, mapped.frame_);
+GPUFS_DEVICE int unmap_page(Group group, mapped_page<std::byte> mapped) {
+  const simt::group_call call(group, "unmap_page(page)", mapped.data());
+  if (mapped.error() != 0) return mapped.error();
+  const detail::written_frame at = detail::frame_of(mapped.release());
+  return detail::unmap_written(group, at.mount, at.frame);
 }
 
 }  // namespace GPUFS_MACHINE

@@ -99,27 +99,29 @@ GPUFS_DEVICE int mkdir(Group group, const mount_ref& mount, const char* path, st
 
 // What stat gives.
 struct path_status {
-  std::int64_t nbytes;
-  std::uint64_t inode;
-  std::uint64_t mtime_ns;
-  std::uint32_t mode;  // st_mode
+  std::int64_t nbytes = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t mtime_ns = 0;
+  std::uint32_t mode = 0;  // st_mode
+  std::int32_t error = 0;  // 0, or a negative errno, and then the rest is zeros
+};
+
+// What read_directory gives.
+struct directory_part {
+  std::int64_t nbytes;    // that were written; 0: there is no more; or a negative errno
+  std::int64_t position;  // from where the next call goes on
 };
 
 namespace detail {
 
-struct status_answer {
-  path_status status;
-  int error;
-};
-
-// What stat gives. One lane calls.
-inline GPUFS_DEVICE_COLD status_answer ask_status(const file_mount* mount, const char* path) {
+// One lane calls.
+inline GPUFS_DEVICE_COLD path_status ask_status(const file_mount* mount, const char* path) {
   const mount_names all(*mount, ring_hint());
   const simt::deadline until(mount->io_timeout_ns);
   names::written_place closed = 0, once_closed = 0;  // those that were seen closed
   for (;;) {
     const names::status got = all.stat(path);
-    if (got.error != 0) return {{}, got.error};
+    if (got.error != 0) return {.error = got.error};
     bool again = false;
     // The size that counts in an open for writing that the host knows; -1: there is none. If it was closed after the host looked,
     // the host's size may be from before. But what was written is in the file by now: the next answer that names it, or none, has
@@ -135,53 +137,46 @@ inline GPUFS_DEVICE_COLD status_answer ask_status(const file_mount* mount, const
     std::int64_t nbytes = size(got.written, closed);
     const std::int64_t once = size(got.written_once, once_closed);
     if (again) {
-      if (until.expired()) return {{}, -ETIMEDOUT};
+      if (until.expired()) return {.error = -ETIMEDOUT};
       continue;
     }
     if (nbytes < 0) nbytes = got.nbytes;
     if (once > nbytes) nbytes = once;  // open with O_GWRONCE: it ends where the farther of the two says
-    return {{nbytes, got.inode, got.mtime_ns, got.mode}, 0};
+    return {nbytes, got.inode, got.mtime_ns, got.mode, 0};
   }
 }
 
 }  // namespace detail
 
-// A path's status; of a file that is open for writing, by whatever path, with the size that counts. Each lane's *out is written. 0
-// or one of the common errors. `path` may be "." for the root.
+// A path's status; of a file that is open for writing, by whatever path, with the size that counts. Its error is 0 or one of the
+// common errors. `path` may be "." for the root.
 template <simt::group Group>
-GPUFS_DEVICE int stat(Group group, const mount_ref& mount, const char* path, path_status* out) {
+GPUFS_DEVICE path_status stat(Group group, const mount_ref& mount, const char* path) {
   const simt::group_call call(group, "stat(mount, path)", mount.get(), path);
-  const detail::status_answer got =
-      detail::by_leader(group, [&] { return simt::call_cold(&detail::ask_status, mount.get(), path); });
-  if (got.error != 0) return got.error;
-  if (out == nullptr) return -EFAULT;
-  *out = got.status;
-  return 0;
+  return detail::by_leader(group, [&] { return simt::call_cold(&detail::ask_status, mount.get(), path); });
 }
 
 // Entries of a directory, each with its file's status as the host has it (of files that are open for writing, stat knows the size
 // that counts): one call of the host for as many as fit. Writes directory_entry records, one after another (entry_nbytes from
 // one to the next), to `out` (device memory, aligned to 8), at most nbytes and at most what a request carries (a page, at least 4
-// KiB). *position: 0 for the first ones; then the call moves it on, for each lane its own copy, all equal. Bytes written; 0: no
-// more; -EINVAL: not even one fits (40 to 288 bytes); or one of the common errors. `path` may be
-// "." for the root.
+// KiB). `position` is 0 for the first ones, and then what the last call gave. The result's nbytes are negative for an error:
+// -EINVAL, not even one entry fits (40 to 288 bytes), or one of the common errors. `path` may be "." for the root.
 template <simt::group Group>
-GPUFS_DEVICE std::int64_t read_directory(Group group, const mount_ref& mount, const char* path, void* out, std::uint32_t nbytes,
-                                         std::int64_t* position) {
-  if (out == nullptr || position == nullptr) return -EFAULT;
+GPUFS_DEVICE directory_part read_directory(Group group, const mount_ref& mount, const char* path, void* out, std::uint32_t nbytes,
+                                           std::int64_t position = 0) {
   const simt::group_call call(group, "read_directory(mount, path, out, nbytes, position)", mount.get(), path,
-                              simt::memory_of_all{out, nbytes}, nbytes, *position);
+                              simt::memory_of_all{out, out == nullptr ? 0 : nbytes}, nbytes, position);
+  if (out == nullptr) return {-EFAULT, position};
   const file_mount* layout = mount.get();
   const names::listing got =
-      detail::by_leader(group, [&] { return simt::call_cold(&detail::list_directory, layout, path, *position, nbytes); });
-  if (got.error != 0) return got.error;
+      detail::by_leader(group, [&] { return simt::call_cold(&detail::list_directory, layout, path, position, nbytes); });
+  if (got.error != 0) return {got.error, position};
   const mount_requests rings(*layout);
   const std::int64_t fits = got.nbytes <= nbytes ? got.nbytes : nbytes;
   const int error = simt::copy_from_host(group, out, rings.payload(got.ticket), static_cast<std::size_t>(fits));
   group.sync();
   if (group.leader()) rings.give_back(got.ticket);
-  *position = got.position;
-  return error != 0 ? error : fits;
+  return {error != 0 ? error : fits, got.position};
 }
 
 }  // namespace GPUFS_MACHINE

@@ -35,6 +35,13 @@ GPUFS_DEVICE void use(ptr<const int> r, ptr<int> w, ptr<float> f, ptr<packed_pai
   pair[1] = packed_pair{1, 2};
   (void)gpufs::map<const float>(gpufs::this_warp(), opened);
   (void)gpufs::map<const int>(gpufs::this_warp(), opened, 0, 1, gpufs::map_flags::none, own_pages{});
+  gpufs::mapped_page page = gpufs::map_page(gpufs::this_warp(), opened, 0);
+  gpufs::mapped_page<> held = std::move(page);
+  (void)gpufs::unmap_page(gpufs::this_warp(), std::move(held));
+  gpufs::mapped_page written = gpufs::map_page<std::byte>(gpufs::this_warp(), opened, 0);
+  written.data()[0] = std::byte{1};
+  (void)gpufs::msync(gpufs::this_warp(), written);
+  (void)gpufs::unmap_page(gpufs::this_warp(), std::move(written));
 #elif CASE == 1
   *r = 1;
 #elif CASE == 2
@@ -87,5 +94,21 @@ GPUFS_DEVICE void use(ptr<const int> r, ptr<int> w, ptr<float> f, ptr<packed_pai
   (void)gpufs::open(gpufs::simt::lane_id(), gpufs::mount_ref(), "f");
 #elif CASE == 24
   (void)gpufs::pread(gpufs::simt::some_lanes(1), opened, nullptr, 0, 0);
+#elif CASE == 25
+  gpufs::mapped_page page = gpufs::map_page(gpufs::this_warp(), opened, 0);
+  gpufs::mapped_page copy = page;
+#elif CASE == 26
+  gpufs::mapped_page page = gpufs::map_page(gpufs::this_warp(), opened, 0);
+  (void)gpufs::unmap_page(gpufs::this_warp(), page);
+#elif CASE == 27
+  gpufs::mapped_page page = gpufs::map_page<std::byte>(gpufs::this_warp(), opened, 0);
+  gpufs::mapped_page<std::byte> copy;
+  copy = page;
+#elif CASE == 28
+  (void)gpufs::map_page<int>(gpufs::this_warp(), opened, 0);
+#elif CASE == 29
+  gpufs::map_page(gpufs::this_warp(), opened, 0).data()[0] = std::byte{1};
+#elif CASE == 30
+  (void)gpufs::msync(gpufs::this_warp(), gpufs::map_page(gpufs::this_warp(), opened, 0));
 #endif
 }
