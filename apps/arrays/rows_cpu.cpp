@@ -18,68 +18,171 @@
 namespace gpufs::apps::arrays {
 namespace {
 
+constexpr std::size_t part_nbytes = 256 << 10;  // worth a thread's start
+
+// Calls work(first, end) for parts of n things of so many bytes each, from several threads.
+template <class Work>
+void in_parts(std::size_t n, std::uint64_t nbytes_each, const Work& work) {
+  const std::size_t here = std::max<std::size_t>(1, part_nbytes / std::max<std::uint64_t>(1, nbytes_each));
+  parallel_for(std::min(16u, thread_count(0)), (n + here - 1) / here,
+               [&](std::size_t part) { work(part * here, std::min(n, (part + 1) * here)); });
+}
+
 class mapped_rows final : public row_file {
  public:
-  mapped_rows(const std::string& path, const row_place& place) : path_(path), place_(place) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) fail(std::strerror(errno));
-    struct stat status {};
-    const bool known = fstat(fd, &status) == 0;
-    const std::uint64_t end = place.begin + place.row_nbytes * place.nrows;
-    if (known && end <= static_cast<std::uint64_t>(status.st_size) && end != 0) {
-      nbytes_ = end;
-      data_ = mmap(nullptr, nbytes_, PROT_READ, MAP_SHARED, fd, 0);
-    }
-    const int error = errno;
-    close(fd);
-    if (!known || data_ == MAP_FAILED) {
-      data_ = nullptr;
-      fail(std::strerror(error));
-    }
-    if (data_ == nullptr && end != 0) fail("it ends before the array does");
+  mapped_rows(const std::string& path, const row_place& place, bool writable)
+      : place_(place), nbytes_(place.begin + place.row_nbytes * place.nrows), file_(path, writable ? O_RDWR : O_RDONLY, nbytes_) {
+    if (nbytes_ == 0) return;
+    void* const at = mmap(nullptr, nbytes_, PROT_READ, MAP_SHARED, file_.descriptor(), 0);
+    if (at == MAP_FAILED) file_.fail(errno, std::strerror(errno));
+    data_ = static_cast<const std::byte*>(at);
   }
   ~mapped_rows() override {
-    if (data_ != nullptr) munmap(data_, nbytes_);
+    if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), nbytes_);
   }
 
-  void read(const std::int64_t* ids, std::size_t n, std::byte* out, bool) override {
-    for (std::size_t i = 0; i < n; ++i) {
-      if (ids[i] < 0 || static_cast<std::uint64_t>(ids[i]) >= place_.nrows)
-        throw std::out_of_range("there is no row " + std::to_string(ids[i]));
-    }
-    // Parts that are worth a thread's start.
-    constexpr std::size_t part_nbytes = 256 << 10;
-    const std::size_t rows_a_part = std::max<std::size_t>(1, part_nbytes / std::max<std::uint64_t>(1, place_.row_nbytes));
-    const std::size_t nparts = (n + rows_a_part - 1) / rows_a_part;
-    const auto* const rows = static_cast<const std::byte*>(data_) + place_.begin;
+  void read(const row_list& rows, std::byte* out) override {
+    check_rows(rows);
     std::atomic<bool> whole{true};
-    parallel_for(std::min(16u, thread_count(0)), nparts, [&](std::size_t part) {
-      const std::size_t first = part * rows_a_part, end = std::min(n, first + rows_a_part);
-      const bool good = bus_guarded([&] {
-        for (std::size_t i = first; i < end; ++i) {
-          std::memcpy(out + i * place_.row_nbytes, rows + static_cast<std::uint64_t>(ids[i]) * place_.row_nbytes,
-                      place_.row_nbytes);
-        }
+    const auto copy = [&](std::byte* dst, std::uint64_t offset, std::size_t nbytes) { std::memcpy(dst, data_ + offset, nbytes); };
+    if (rows.ids == nullptr) {  // in one piece, whatever the rows' size
+      const std::uint64_t begin = offset_of(rows.first);
+      in_parts(rows.n * place_.row_nbytes, 1, [&](std::size_t first, std::size_t end) {
+        if (!bus_guarded([&] { copy(out + first, begin + first, end - first); })) whole = false;
       });
-      if (!good) whole = false;
+    } else {
+      in_parts(rows.n, place_.row_nbytes, [&](std::size_t first, std::size_t end) {
+        const bool good = bus_guarded([&] {
+          for (std::size_t i = first; i < end; ++i) copy(out + i * place_.row_nbytes, offset_of(row(rows, i)), place_.row_nbytes);
+        });
+        if (!good) whole = false;
+      });
+    }
+    if (whole) return;
+    file_.check();
+    file_.fail(EIO, std::strerror(EIO));
+  }
+
+  // By pwrite(2), which says what went wrong; stores into the mapping could not.
+  void write(const row_list& rows, const std::byte* src) override {
+    check_rows(rows);
+    file_.check();  // or a write behind the end would make the file longer
+    in_parts(rows.n, place_.row_nbytes, [&](std::size_t first, std::size_t end) {
+      for (std::size_t i = first; i < end;) {
+        std::size_t next = i + 1;  // rows that lie together go together
+        while (next < end && row(rows, next) == row(rows, i) + (next - i)) ++next;
+        write_whole(src + i * place_.row_nbytes, (next - i) * place_.row_nbytes, offset_of(row(rows, i)));
+        i = next;
+      }
     });
-    if (!whole) fail("it was truncated while it was read");
+  }
+
+  void prefetch(const row_list& rows, const std::atomic<bool>& stop) override {
+    const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    std::uint64_t begin = 0, end = 0;  // what lies together is asked for at once
+    const auto ask = [&] {
+      if (begin < end) madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_WILLNEED);
+    };
+    for (std::uint64_t i = 0; i < rows.n && !stop.load(std::memory_order_relaxed); ++i) {
+      const std::uint64_t number = row(rows, i);
+      if (number >= place_.nrows) continue;
+      const std::uint64_t first = offset_of(number) / page * page, last = offset_of(number) + place_.row_nbytes;
+      if (first > end || first < begin) {
+        ask();
+        begin = first;
+        end = last;
+      }
+      end = std::max(end, last);
+      constexpr std::uint64_t most = 8 << 20;  // so that stopping does not take long
+      if (end - begin > most) {
+        for (; end - begin > most && !stop.load(std::memory_order_relaxed); begin += most)
+          madvise(const_cast<std::byte*>(data_) + begin, most, MADV_WILLNEED);
+      }
+    }
+    ask();
+  }
+
+  void flush(bool durable) override {
+    file_.check();
+    if (durable && fdatasync(file_.descriptor()) != 0) file_.fail(errno, std::strerror(errno));
+  }
+  void close() override {}
+
+ private:
+  std::uint64_t offset_of(std::uint64_t number) const { return place_.begin + number * place_.row_nbytes; }
+  // Beyond all rows if there is none.
+  std::uint64_t row(const row_list& rows, std::uint64_t i) const {
+    if (rows.ids == nullptr) return rows.first + i;
+    return static_cast<std::uint64_t>(rows.ids[i] < 0 ? rows.ids[i] + static_cast<std::int64_t>(place_.nrows) : rows.ids[i]);
+  }
+  void check_rows(const row_list& rows) const {
+    const auto check = [&](std::uint64_t i) {
+      if (row(rows, i) >= place_.nrows) throw std::out_of_range("there is no row " + std::to_string(row(rows, i)));
+    };
+    if (rows.ids == nullptr && rows.n != 0) check(rows.n - 1);
+    for (std::uint64_t i = 0; rows.ids != nullptr && i < rows.n; ++i) check(i);
+  }
+  void write_whole(const std::byte* src, std::uint64_t nbytes, std::uint64_t offset) const {
+    while (nbytes != 0) {
+      const ssize_t done = pwrite(file_.descriptor(), src, nbytes, static_cast<off_t>(offset));
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0) file_.fail(errno, std::strerror(errno));
+      src += done;
+      nbytes -= static_cast<std::uint64_t>(done);
+      offset += static_cast<std::uint64_t>(done);
+    }
+  }
+
+  row_place place_;
+  std::uint64_t nbytes_;
+  guarded_file file_;
+  const std::byte* data_ = nullptr;
+};
+
+class cpu_mount final : public row_mount {
+ public:
+  explicit cpu_mount(std::string root) : root_(std::move(root)) {}
+
+  std::unique_ptr<row_file> open(const std::string& path, const row_place& place, bool writable) override {
+    return std::make_unique<mapped_rows>(root_ + "/" + path, place, writable);
+  }
+
+  void read_files(std::span<const whole_file> files, std::byte* out) override {
+    std::vector<int> errors(files.size());
+    constexpr std::size_t nbytes_of_an_open = 16 << 10;  // what could be copied meanwhile
+    in_parts(files.size(), nbytes_of_an_open, [&](std::size_t first, std::size_t end) {
+      for (std::size_t i = first; i < end; ++i) errors[i] = read_whole(files[i], out + files[i].at);
+    });
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      if (errors[i] != 0) throw file_error(errors[i], std::strerror(errors[i]), root_ + "/" + files[i].path);
+    }
   }
   std::string way() const override { return "cpu: host threads copy from a mapping of the file"; }
 
  private:
-  [[noreturn]] void fail(const std::string& why) const { throw error("cannot read '" + path_ + "': " + why); }
+  // 0 or an errno.
+  int read_whole(const whole_file& file, std::byte* out) const {
+    const int fd = ::open((root_ + "/" + file.path).c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int error = 0;
+    std::uint64_t done = 0;
+    while (error == 0 && done < file.nbytes) {
+      const ssize_t got = ::read(fd, out + done, file.nbytes - done);
+      if (got < 0 && errno != EINTR) error = errno;
+      if (got == 0) error = ESTALE;
+      if (got > 0) done += static_cast<std::uint64_t>(got);
+    }
+    struct stat status {};
+    if (error == 0 && (fstat(fd, &status) != 0 || static_cast<std::uint64_t>(status.st_size) != file.nbytes)) error = ESTALE;
+    ::close(fd);
+    return error;
+  }
 
-  std::string path_;
-  row_place place_;
-  void* data_ = nullptr;
-  std::size_t nbytes_ = 0;
+  std::string root_;
 };
 
 }  // namespace
 
-std::unique_ptr<row_file> open_rows_cpu(const std::string& path, const row_place& place) {
-  return std::make_unique<mapped_rows>(path, place);
-}
+std::unique_ptr<row_mount> make_mount_cpu(const std::string& root) { return std::make_unique<cpu_mount>(root); }
 
 }  // namespace gpufs::apps::arrays

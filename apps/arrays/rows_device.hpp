@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows by a kernel, for the machine that the including source is compiled for.
+// Rows by kernels, for the machine that the including source is compiled for.
 #pragma once
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "apps/arrays/rows.hpp"
 #include "gpufs/gpufs.hpp"
@@ -14,101 +22,432 @@
 namespace gpufs::apps::arrays {
 inline namespace GPUFS_MACHINE {
 
-// Each warp reads rows, as whole as they are.
-struct read_rows {
-  file from;
+enum class row_verb : std::uint32_t { read, write, prefetch };
+
+// Of a row that could not be moved: 1 + its place in the list, and why, an errno. In one word, which the kernel writes and the host
+// reads, so that they fit together. EDOM: there is no such row.
+struct row_failure {
+  std::uint64_t row_plus_1_and_errno;
+
+  static GPUFS_DEVICE std::uint64_t of(std::uint64_t i, std::int64_t error) {
+    return (i + 1) << 16 | static_cast<std::uint64_t>(-error);
+  }
+  std::uint64_t row() const { return (row_plus_1_and_errno >> 16) - 1; }
+  int error() const { return static_cast<int>(row_plus_1_and_errno & 0xffff); }
+};
+
+// Each warp moves rows, as whole as they are.
+template <row_verb Verb>
+struct move_rows {
+  file of;
   row_place place;
-  const std::int64_t* ids;
-  std::uint64_t n;
-  std::byte* out;
-  std::int64_t* failed;  // of a row that could not be read: 1 + its place in ids; and why: an errno, or -EDOM, there is no such row
+  std::uint64_t end;  // of the bytes of all rows: the last one is shorter, if it reaches beyond
+  row_list rows;
+  std::byte* memory;            // of row i at i * place.row_nbytes; reads write it, writes read it
+  std::uint64_t* failed;        // pinned, the host's: a row_failure
+  std::uint64_t* blocks_ended;  // of this and other launches; nullptr: nobody asks
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
-    for (std::uint64_t i = simt::global_warp_rank(); i < n; i += simt::global_warp_count()) {
-      const std::int64_t id = ids[i];
-      std::int64_t got = -EDOM;
-      if (id >= 0 && static_cast<std::uint64_t>(id) < place.nrows) {
-        const std::uint64_t offset = place.begin + static_cast<std::uint64_t>(id) * place.row_nbytes;
-        got = pread(warp, from, out + i * place.row_nbytes, place.row_nbytes, static_cast<std::int64_t>(offset));
-      }
-      if (got != static_cast<std::int64_t>(place.row_nbytes) && warp.leader()) note(i, got < 0 ? got : -ESTALE);
+    for (std::uint64_t i = simt::global_warp_rank(); i < rows.n; i += simt::global_warp_count()) move(warp, i);
+    if (blocks_ended == nullptr) return;
+    this_block().sync();
+    // Meets the copy that `ended` makes: what the block did comes before.
+    if (this_block().leader()) {
+      simt::fence(std::memory_order_release, simt::scope::system);
+      simt::atomic_ref<std::uint64_t>(*blocks_ended).fetch_add(1, std::memory_order_release);
     }
   }
-  GPUFS_DEVICE void note(std::uint64_t i, std::int64_t error) const {
-    std::int64_t none = 0;
-    if (simt::atomic_ref<std::int64_t>(failed[0]).compare_exchange(none, static_cast<std::int64_t>(i) + 1,
-                                                                   std::memory_order_relaxed)) {
-      simt::atomic_ref<std::int64_t>(failed[1]).store(error, std::memory_order_relaxed);
+
+ private:
+  GPUFS_DEVICE void move(simt::warp warp, std::uint64_t i) const {
+    std::int64_t id = static_cast<std::int64_t>(rows.first + i);
+    if (rows.ids != nullptr) id = rows.ids[i];
+    if (id < 0) id += static_cast<std::int64_t>(place.nrows);
+    std::byte* const at = memory + i * place.row_nbytes;
+    std::int64_t got = -EDOM, wanted = static_cast<std::int64_t>(place.row_nbytes);
+    if (id >= 0 && static_cast<std::uint64_t>(id) < place.nrows) {
+      const std::uint64_t offset = place.begin + static_cast<std::uint64_t>(id) * place.row_nbytes;
+      if (end - offset < place.row_nbytes) wanted = static_cast<std::int64_t>(end - offset);
+      const auto nbytes = static_cast<std::size_t>(wanted);
+      const auto from = static_cast<std::int64_t>(offset);
+      if constexpr (Verb == row_verb::read) got = pread(warp, of, at, nbytes, from);
+      if constexpr (Verb == row_verb::write) got = pwrite(warp, of, at, nbytes, from);
+      if constexpr (Verb == row_verb::prefetch) {
+        prefetch(warp, of, from, nbytes);
+        return;
+      }
+    }
+    if (got == wanted) return;
+    if constexpr (Verb == row_verb::read) {
+      for (std::uint64_t k = warp.rank(); k < static_cast<std::uint64_t>(wanted); k += warp.size()) at[k] = std::byte{0};
+    }
+    if (warp.leader()) {
+      simt::atomic_ref<std::uint64_t, simt::scope::system>(*failed).store(row_failure::of(i, got < 0 ? got : -ESTALE),
+                                                                          std::memory_order_relaxed);
     }
   }
 };
 
-class device_rows final : public row_file {
- public:
-  device_rows(const std::string& path, const row_place& place, const cache_options& options)
-      : path_(path), place_(place), fs_(folder_of(path), options_of(options)), file_(fs_, name_of(path)), failed_(2) {}
+struct sync_rows {
+  file of;
+  durability how;
+  std::uint64_t* error;  // pinned
 
-  void read(const std::int64_t* ids, std::size_t n, std::byte* out, bool on_device) override {
-    if (n == 0 || place_.row_nbytes == 0) return;
-    if (on_device) return run(ids, n, out);
-    // What does not fit into a moderate piece of device memory goes in parts.
-    constexpr std::size_t piece_nbytes = 256 << 20;
-    const std::size_t most = std::max<std::size_t>(1, piece_nbytes / place_.row_nbytes);
-    for (std::size_t first = 0; first < n; first += most) {
-      const std::size_t here = std::min(most, n - first);
-      const simt::device_array<std::int64_t> device_ids(std::span(ids + first, here));
-      const simt::device_array<std::byte> rows(here * place_.row_nbytes);
-      run(device_ids.get(), here, rows.get());
-      const std::vector<std::byte> bytes = rows.read();
-      std::memcpy(out + first * place_.row_nbytes, bytes.data(), bytes.size());
+  GPUFS_DEVICE void operator()() const {
+    const int result = fsync(this_block(), of, how);
+    if (this_block().leader()) *error = static_cast<std::uint64_t>(-result);
+  }
+};
+
+// A block opens, reads and closes `a_block` of the files.
+struct read_whole_files {
+  static constexpr std::uint32_t a_block = 64;
+  struct one {
+    const char* path;
+    std::uint64_t nbytes;
+    std::byte* out;
+  };
+
+  mount_ref fs;
+  const one* files;
+  const char* const* paths;
+  std::uint32_t n;
+  file_number* numbers;
+  std::int32_t* errors;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto block = this_block();
+    const auto warp = this_warp();
+    for (std::uint32_t first = simt::block_rank() * a_block; first < n; first += simt::grid_size() * a_block) {
+      const std::uint32_t here = n - first < a_block ? n - first : a_block;
+      open_all(block, fs, nullptr, paths + first, here, O_RDONLY, numbers + first);
+      for (std::uint32_t i = first + simt::warp_rank(); i < first + here; i += block.nwarps()) {
+        const int error = read(warp, files[i], file(fs, numbers[i]));
+        if (warp.leader()) errors[i] = error;
+      }
+      close_all(block, fs, numbers + first, here);
     }
   }
-
-  std::string way() const override {
-    std::string way(simt::this_platform().name());
-    for (const file_report& report : fs_.open_files()) {
-      if (report.path == name_of(path_)) way += ": " + report.reason;
-    }
-    return way;
-  }
-  mount_counters counters() const override { return fs_.counters(); }
 
  private:
-  static std::string folder_of(const std::string& path) {
-    const std::size_t slash = path.rfind('/');
-    return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  // 0 or a negative errno.
+  static GPUFS_DEVICE int read(simt::warp warp, const one& from, const file& opened) {
+    file_status status{};
+    if (opened.error() != 0) return opened.error();
+    const int error = fstat(warp, opened, &status);
+    if (error != 0) return error;
+    if (warp.any(static_cast<std::uint64_t>(status.nbytes) != from.nbytes)) return -ESTALE;
+    const std::int64_t got = pread(warp, opened, from.out, from.nbytes, 0);
+    return got < 0 ? static_cast<int>(got) : static_cast<std::uint64_t>(got) == from.nbytes ? 0 : -ESTALE;
   }
-  static std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-  static mount_options options_of(const cache_options& options) {
-    mount_options wanted;
-    wanted.cache_nbytes = options.cache_nbytes;
-    wanted.page_nbytes = options.page_nbytes;
-    return wanted;
+};
+
+// Device memory for one call from the host at a time, kept from one to the next: CUDA's free waits for all kernels.
+struct row_scratch {
+  explicit row_scratch(simt::platform& device) : ids(0, device), bytes(0, device), word(1, device) {}
+  static row_scratch& grown(row_scratch& scratch, std::size_t nids, std::size_t nbytes) {
+    simt::platform& device = scratch.ids.device();
+    if (scratch.ids.size() < nids) scratch.ids = simt::device_array<std::int64_t>(nids, device);
+    if (scratch.bytes.size() < nbytes) scratch.bytes = simt::device_array<std::byte>(nbytes, device);
+    return scratch;
   }
 
-  void run(const std::int64_t* ids, std::size_t n, std::byte* out) {
-    const std::lock_guard lock(mutex_);  // of failed_
-    failed_.write_one(0, 0);
-    constexpr unsigned block = GPUFS_ON_CUDA ? 256 : 64;
-    constexpr std::uint64_t most_blocks = GPUFS_ON_CUDA ? 4096 : 4;
-    const std::uint64_t blocks = (n + block / simt::warp_lanes - 1) / (block / simt::warp_lanes);
-    simt::launch_config config{static_cast<unsigned>(std::min(blocks, most_blocks)), block};
-    config.schedule.timeout_ns = 0;  // many rows may take long; what waits inside has its own deadline
-    simt::launch(config, read_rows{file_.ref(), place_, ids, n, out, failed_.get()});
-    const std::vector<std::int64_t> failed = failed_.read();
-    if (failed[0] == 0) return;
-    if (failed[1] == -EDOM)
-      throw std::out_of_range("index " + std::to_string(failed[0] - 1) + " of those that were asked for names no row");
-    throw error("cannot read '" + path_ + "': " + std::strerror(static_cast<int>(-failed[1])));
+  simt::device_array<std::int64_t> ids;
+  simt::device_array<std::byte> bytes;
+  simt::pinned_array<std::uint64_t> word;
+};
+
+class scratch_pool {
+ public:
+  explicit scratch_pool(simt::platform& device) : device_(device) {}
+
+  // Calls work(scratch).
+  template <class Work>
+  void with(std::size_t nids, std::size_t nbytes, const Work& work) {
+    std::unique_ptr<row_scratch> scratch = take();
+    row_scratch& grown = row_scratch::grown(*scratch, nids, nbytes);
+    grown.word[0] = 0;
+    work(grown);
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(scratch));
   }
 
-  std::string path_;
-  row_place place_;
-  mount fs_;
-  host_file file_;
-  simt::device_array<std::int64_t> failed_;
+ private:
+  std::unique_ptr<row_scratch> take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<row_scratch> last = std::move(free_.back());
+        free_.pop_back();
+        return last;
+      }
+    }
+    return std::make_unique<row_scratch>(device_);
+  }
+
+  simt::platform& device_;
   std::mutex mutex_;
+  std::vector<std::unique_ptr<row_scratch>> free_;
+};
+
+constexpr std::uint64_t piece_nbytes = GPUFS_ON_CUDA ? 64 << 20 : 4 << 20;  // of device memory, where more goes in parts
+
+// Launch bounds: without, the registers of rare paths count, and an SM has one block. With 48 of them, as reads of pages want.
+constexpr unsigned most_threads = 256, least_blocks = 5;
+
+inline simt::launch_config config_for(std::uint64_t nwarps) {
+  constexpr unsigned block = GPUFS_ON_CUDA ? most_threads : 64;
+  constexpr std::uint64_t most_blocks = GPUFS_ON_CUDA ? 4096 : 4;
+  const std::uint64_t blocks = (nwarps + block / simt::warp_lanes - 1) / (block / simt::warp_lanes);
+  simt::launch_config config{};
+  config.grid = static_cast<unsigned>(std::min(blocks, most_blocks));
+  config.block = block;
+  config.schedule.timeout_ns = 0;  // many rows may take long; what waits inside has its own deadline
+  return config;
+}
+
+template <class Kernel>
+void launch_on(const simt::launch_config& config, const Kernel& kernel, stream_handle stream) {
+#if GPUFS_ON_CUDA
+  simt::launch<most_threads, least_blocks>(config, kernel, reinterpret_cast<CUstream_st*>(stream));
+#else
+  simt::launch<most_threads, least_blocks>(config, kernel, *reinterpret_cast<const simt::stream*>(stream));
+#endif
+}
+
+// Throws what became of a list's row.
+[[noreturn]] inline void throw_failure(const row_failure& failure, const std::string& whence, const char* what,
+                                       const std::string& path) {
+  if (failure.error() == EDOM) throw std::out_of_range("index " + std::to_string(failure.row()) + whence + " names no row");
+  if (failure.error() == ESTALE) throw file_error(ESTALE, std::string("it was truncated or replaced ") + what, path);
+  throw file_error(failure.error(), std::strerror(failure.error()), path);
+}
+
+class device_rows final : public row_file {
+ public:
+  device_rows(const mount& fs, scratch_pool& scratch, const std::string& root, const std::string& path, const row_place& place,
+              bool writable)
+      : device_(fs.device()),
+        scratch_(scratch),
+        place_(place),
+        guard_(root + "/" + path, writable ? O_RDWR : O_RDONLY, end()),
+        file_(opened(fs, path, writable)),
+        failed_(1, device_),
+        blocks_ended_(1, device_) {}
+  ~device_rows() override {
+    // Kernels in streams use all of this.
+    while (!ended()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  void read(const row_list& rows, std::byte* out) override { move<row_verb::read>(rows, out); }
+  void write(const row_list& rows, const std::byte* src) override {
+    guard_.check();
+    move<row_verb::write>(rows, const_cast<std::byte*>(src));
+  }
+  void prefetch(const row_list& rows, const std::atomic<bool>& stop) override {
+    const simt::on_device here(device_);
+    constexpr std::uint64_t most = 4096;  // so that stopping does not take long
+    for (std::uint64_t first = 0; first < rows.n && !stop.load(std::memory_order_relaxed); first += most) {
+      const std::uint64_t n = std::min(most, rows.n - first);
+      scratch_.with(n, 0, [&](row_scratch& mine) {
+        const row_list part = on_device_part(rows, first, n, mine);
+        simt::launch<most_threads, least_blocks>(config_for(n),
+                                                 kernel<row_verb::prefetch>(place_, part, nullptr, mine.word.get(), nullptr));
+      });
+    }
+  }
+  void flush(bool durable) override {
+    const simt::on_device here(device_);
+    guard_.check();  // or the write-back would make the file longer
+    scratch_.with(0, 0, [&](row_scratch& mine) {
+      simt::launch_config config = config_for(1);
+      simt::launch(config, sync_rows{file_.ref(), durable ? durability::data : durability::page_cache, mine.word.get()});
+      if (mine.word[0] != 0) fail_to_write(static_cast<int>(mine.word[0]));
+    });
+  }
+  void close() override {
+    const simt::on_device here(device_);
+    try {
+      file_.close();
+    } catch (const std::system_error& error) {
+      fail_to_write(error.code().value());
+    }
+  }
+
+  void read_on(stream_handle stream, const row_list& rows, std::byte* out) override { move_on<row_verb::read>(stream, rows, out); }
+  void write_on(stream_handle stream, const row_list& rows, const std::byte* src) override {
+    guard_.check();
+    move_on<row_verb::write>(stream, rows, const_cast<std::byte*>(src));
+  }
+  void prefetch_on(stream_handle stream, const row_list& rows) override { move_on<row_verb::prefetch>(stream, rows, nullptr); }
+  bool ended() const override {
+    const std::uint64_t launched = blocks_launched_.load();
+    return launched == 0 || blocks_ended_.read_one() >= launched;
+  }
+  void check() override {
+    const simt::atomic_ref<std::uint64_t, simt::scope::system> word(failed_[0]);
+    const row_failure failure{word.load(std::memory_order_relaxed)};
+    if (failure.row_plus_1_and_errno == 0) return;
+    word.store(0, std::memory_order_relaxed);
+    throw_failure(failure, " of those given in an earlier call on the device", "before an earlier call on the device",
+                  guard_.path());
+  }
+
+ private:
+  std::uint64_t end() const { return place_.begin + place_.row_nbytes * place_.nrows; }
+  host_file opened(const mount& fs, const std::string& path, bool writable) const {
+    try {
+      return host_file(fs, path, writable ? O_RDWR : O_RDONLY);
+    } catch (const std::system_error& error) {
+      guard_.fail(error.code().value(), std::strerror(error.code().value()));
+    }
+  }
+  [[noreturn]] void fail_to_write(int error) const {
+    guard_.fail(error, (std::string("what was written is lost: ") + std::strerror(error)).c_str());
+  }
+
+  template <row_verb Verb>
+  move_rows<Verb> kernel(const row_place& place, const row_list& rows, std::byte* memory, std::uint64_t* failed,
+                         std::uint64_t* blocks_ended) const {
+    return {file_.ref(), place, end(), rows, memory, failed, blocks_ended};
+  }
+  // A part of a list in the host's memory, with its numbers on the device.
+  static row_list on_device_part(const row_list& rows, std::uint64_t first, std::uint64_t n, const row_scratch& mine) {
+    if (rows.ids == nullptr) return {nullptr, rows.first + first, n};
+    mine.ids.write(std::span(rows.ids + first, n));
+    return {mine.ids.get(), 0, n};
+  }
+
+  // Of the host's memory, by way of device memory.
+  template <row_verb Verb>
+  void move(const row_list& list, std::byte* memory) {
+    check();
+    if (list.n == 0 || place_.row_nbytes == 0) return;
+    const simt::on_device here(device_);
+    row_place place = place_;
+    row_list rows = list;
+    std::uint64_t left = list.n * place_.row_nbytes;  // of the bytes to move
+    if (list.ids == nullptr) {                        // as larger rows, of some pages each
+      if (list.first >= place_.nrows || list.n > place_.nrows - list.first) throw std::out_of_range("there are no such rows");
+      constexpr std::uint64_t chunk = 64 << 10;
+      place.begin += list.first * place_.row_nbytes;
+      place.row_nbytes = std::min(chunk, left);
+      place.nrows = rows.n = (left + place.row_nbytes - 1) / place.row_nbytes;
+      rows.first = 0;
+    }
+    const std::uint64_t most = std::max<std::uint64_t>(1, piece_nbytes / place.row_nbytes);
+    for (std::uint64_t first = 0; first < rows.n; first += most) {
+      const std::uint64_t n = std::min(most, rows.n - first), nbytes = std::min(left, n * place.row_nbytes);
+      std::byte* const at = memory + first * place.row_nbytes;
+      scratch_.with(rows.ids == nullptr ? 0 : n, n * place.row_nbytes, [&](row_scratch& mine) {
+        if (Verb == row_verb::write) device_.copy_to_device(mine.bytes.get(), at, nbytes);
+        const row_list part = on_device_part(rows, first, n, mine);
+        move_rows<Verb> work = kernel<Verb>(place, part, mine.bytes.get(), mine.word.get(), nullptr);
+        if (list.ids == nullptr) work.end = place_.begin + (list.first + list.n) * place_.row_nbytes;
+        simt::launch<most_threads, least_blocks>(config_for(n), work);
+        const row_failure failure{mine.word[0]};
+        if (failure.row_plus_1_and_errno != 0) throw_failure(failure, "", "while it was in use", guard_.path());
+        if (Verb == row_verb::read) device_.copy_from_device(at, mine.bytes.get(), nbytes);
+      });
+      left -= nbytes;
+    }
+  }
+  template <row_verb Verb>
+  void move_on(stream_handle stream, const row_list& rows, std::byte* memory) {
+    check();
+    if (rows.n == 0 || place_.row_nbytes == 0) return;
+    const simt::on_device here(device_);
+    const simt::launch_config config = config_for(rows.n);
+    launch_on(config, kernel<Verb>(place_, rows, memory, failed_.get(), blocks_ended_.get()), stream);
+    blocks_launched_.fetch_add(config.grid);
+  }
+
+  simt::platform& device_;
+  scratch_pool& scratch_;
+  row_place place_;
+  guarded_file guard_;
+  host_file file_;
+  simt::pinned_array<std::uint64_t> failed_;  // by calls on streams
+  simt::device_array<std::uint64_t> blocks_ended_;
+  std::atomic<std::uint64_t> blocks_launched_{0};
+};
+
+class device_mount final : public row_mount {
+ public:
+  device_mount(const std::string& root, const mount_options& options) : root_(root), fs_(root, options), scratch_(fs_.device()) {}
+
+  std::unique_ptr<row_file> open(const std::string& path, const row_place& place, bool writable) override {
+    const simt::on_device here(fs_.device());
+    return std::make_unique<device_rows>(fs_, scratch_, root_, path, place, writable);
+  }
+
+  void read_files(std::span<const whole_file> files, std::byte* out) override {
+    const simt::on_device here(fs_.device());
+    constexpr std::size_t most = 1024;  // open at once
+    for (std::size_t first = 0; first < files.size();) {
+      std::size_t n = 0;
+      std::uint64_t nbytes = 0;
+      while (n < most && first + n < files.size() && (n == 0 || nbytes + files[first + n].nbytes <= piece_nbytes))
+        nbytes += files[first + n++].nbytes;
+      read_some(files.subspan(first, n), nbytes, out);
+      first += n;
+    }
+  }
+  std::string way() const override { return std::string(fs_.device().name()); }
+  int device() const override { return fs_.device().index(); }
+  std::uint64_t cache_nbytes() const override { return fs_.options().cache_nbytes; }
+  mount_counters counters() const override { return fs_.counters(); }
+  std::vector<file_report> files() const override { return fs_.open_files(); }
+
+ private:
+  // Packed into a piece of device memory, and copied from there to where they go.
+  void read_some(std::span<const whole_file> files, std::uint64_t nbytes, std::byte* out) {
+    simt::platform& device = fs_.device();
+    std::vector<char> text;
+    std::vector<std::size_t> begins;
+    for (const whole_file& file : files) {
+      begins.push_back(text.size());
+      text.insert(text.end(), file.path.c_str(), file.path.c_str() + file.path.size() + 1);
+    }
+    const simt::device_array<char> letters(std::span<const char>(text), device);
+    scratch_.with(0, nbytes, [&](row_scratch& mine) {
+      std::vector<read_whole_files::one> wanted;
+      std::vector<const char*> paths;
+      std::uint64_t at = 0;
+      for (std::size_t i = 0; i < files.size(); ++i) {
+        wanted.push_back({letters.get() + begins[i], files[i].nbytes, mine.bytes.get() + at});
+        paths.push_back(wanted.back().path);
+        at += files[i].nbytes;
+      }
+      const simt::device_array<read_whole_files::one> device_files(std::span<const read_whole_files::one>(wanted), device);
+      const simt::device_array<const char*> device_paths(std::span<const char* const>(paths), device);
+      const simt::device_array<file_number> numbers(files.size(), device);
+      const simt::device_array<std::int32_t> errors(files.size(), device);
+      const auto n = static_cast<std::uint32_t>(files.size());
+      simt::launch_config config = config_for(1);
+      config.grid = (n + read_whole_files::a_block - 1) / read_whole_files::a_block;
+      simt::launch(config, read_whole_files{fs_.ref(), device_files.get(), device_paths.get(), n, numbers.get(), errors.get()});
+      const std::vector<std::int32_t> results = errors.read();
+      for (std::size_t i = 0; i < files.size(); ++i) {
+        const int error = -results[i];
+        if (error != 0) throw file_error(error, std::strerror(error), root_ + "/" + files[i].path);
+      }
+      std::uint64_t from = 0;
+      for (std::size_t i = 0; i < files.size();) {  // those that go side by side, at once
+        std::size_t next = i;
+        std::uint64_t together = 0;
+        while (next < files.size() && files[next].at == files[i].at + together) together += files[next++].nbytes;
+        if (together != 0) device.copy_from_device(out + files[i].at, mine.bytes.get() + from, together);
+        from += together;
+        i = next;
+      }
+    });
+  }
+
+  std::string root_;
+  mount fs_;
+  scratch_pool scratch_;
 };
 
 }  // namespace GPUFS_MACHINE

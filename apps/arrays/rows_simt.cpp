@@ -3,8 +3,8 @@
 
 namespace gpufs::apps::arrays {
 
-std::unique_ptr<row_file> open_rows_simt(const std::string& path, const row_place& place, const cache_options& options) {
-  return std::make_unique<device_rows>(path, place, options);
+std::unique_ptr<row_mount> make_mount_simt(const std::string& root, const mount_options& options) {
+  return std::make_unique<device_mount>(root, options);
 }
 
 }  // namespace gpufs::apps::arrays

@@ -3,20 +3,29 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpufs.errors import GpufsError
 
 if TYPE_CHECKING:
     from gpufs.arrays import Array, open
+    from gpufs.files import read_files
+    from gpufs.mounts import Mount, stats
 
-__all__ = ["Array", "GpufsError", "open"]
+__all__ = ["Array", "GpufsError", "Mount", "open", "read_files", "stats"]
+
+_MODULES = {
+    "Array": "gpufs.arrays",
+    "open": "gpufs.arrays",
+    "read_files": "gpufs.files",
+    "Mount": "gpufs.mounts",
+    "stats": "gpufs.mounts",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Arrays need NumPy, whose import takes longer than many commands: it is imported when they are first used."""
-    if name in ("Array", "open"):
-        from gpufs import arrays
-
-        return getattr(arrays, name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,32 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of arrays in files, for gpufs.open() (apps/arrays/python_module.cpp)."""
+"""Rows of arrays in files, for gpufs.open() (apps/arrays/python_module.cpp). Memory is named by its address."""
 
 import os
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 def engine_missing(engine: str) -> str:
     """Why the engine (cpu, simt, gpu) cannot run here; empty when it can."""
+
+def current_device(engine: str) -> int:
+    """The number of the calling thread's device."""
+
+def sizes(paths: list[bytes]) -> list[int]:
+    """The sizes of these regular files."""
+
+class Mount:
+    """A folder with the page cache of the files in it."""
+
+    def __init__(
+        self,
+        engine: str,
+        root: str | bytes | os.PathLike[str],
+        device: int,
+        cache_nbytes: int,
+        page_nbytes: int,
+        writable: bool,
+    ) -> None: ...
+    def read_files(self, paths: list[bytes], sizes: list[int], at: list[int], out: int) -> None:
+        """All bytes of files below the root, each to its place at[i] of the host's memory `out`."""
+
+    def way(self) -> str: ...
+    def device(self) -> int: ...
+    def cache_nbytes(self) -> int: ...
+    def counters(self) -> dict[str, int]:
+        """Zeros where the engine has no page cache."""
+
+    def files(self) -> list[dict[str, Any]]:
+        """The open files."""
 
 class Rows:
     """An open file with rows of equal size."""
 
     def __init__(
         self,
-        engine: str,
+        mount: Mount,
         path: str | bytes | os.PathLike[str],
         begin: int,
         row_nbytes: int,
         nrows: int,
-        cache_nbytes: int,
-        page_nbytes: int,
+        writable: bool,
     ) -> None: ...
-    def read(self, ids: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
-        """Copies the rows with these numbers (int64 [n]) to out (uint8 [n * row_nbytes]), and waits for them."""
+    def read(self, ids: int, first: int, n: int, out: int) -> None:
+        """Copies the rows with the n numbers (int64) at `ids`, or where that is 0 those from `first` on, to `out`.
 
-    def way(self) -> str:
-        """Which way the bytes take, and why."""
+        All is in the host's memory. Waits for them.
+        """
 
-    def stats(self) -> dict[str, int]:
-        """The mount's counters; zeros where there is no mount."""
+    def write(self, ids: int, first: int, n: int, src: int) -> None:
+        """The other way; the numbers are all different."""
+
+    def prefetch(self, ids: int, first: int, n: int) -> None:
+        """Begins to bring the rows in, and returns at once."""
+
+    def prefetched(self) -> bool:
+        """Whether all that prefetch was asked for has been begun."""
+
+    def read_on(self, stream: int, ids: int, n: int, out: int) -> None:
+        """As read, in a stream, without waiting. All is in the device's memory."""
+
+    def write_on(self, stream: int, ids: int, n: int, src: int) -> None: ...
+    def prefetch_on(self, stream: int, ids: int, n: int) -> None: ...
+    def ended(self) -> bool:
+        """Whether all that was put into streams has ended."""
+
+    def check(self) -> None:
+        """Raises what went wrong there, once."""
+
+    def flush(self, durable: bool) -> None:
+        """Brings what was written to the file."""
+
+    def close(self) -> None:
+        """Flushes, and ends the use of the file. Twice does nothing."""
+
+class TestStream:
+    """A stream of the CPU machine, in which a test can hold what comes behind."""
+
+    def handle(self) -> int: ...
+    def hold(self) -> None: ...
+    def go(self) -> None: ...
+    def wait(self) -> None: ...

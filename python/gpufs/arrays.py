@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
-import re
+import time
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,31 +17,36 @@ from numpy.typing import DTypeLike, NDArray
 from gpufs import _rows
 from gpufs.errors import GpufsError
 from gpufs.formats import Layout, find_layout
-
-ENGINES = ("auto", "gpu", "cpu", "simt")
-_LEAST_PAGE_NBYTES, _MOST_PAGE_NBYTES = 512, 2 << 20
-_MOST_CACHE_NBYTES = 1 << 62
-_UNITS = {
-    "": 1,
-    "k": 1000,
-    "m": 1000**2,
-    "g": 1000**3,
-    "ki": 1 << 10,
-    "mi": 1 << 20,
-    "gi": 1 << 30,
-    "t": 1000**4,
-    "ti": 1 << 40,
-}
+from gpufs.indexing import Selected, last_of_each, narrowed, select, split
+from gpufs.mounts import Mount, page_nbytes, shared_mount
+from gpufs.pieces import SHORT_NBYTES, pieces
+from gpufs.tensors import (
+    HOST,
+    NUMPY,
+    TORCH,
+    Library,
+    Place,
+    address_of,
+    dtype_of,
+    element_of,
+    host_values,
+    library_of,
+    torch_for,
+)
+from gpufs.text import printable
 
 
 def open(  # the module is used as gpufs, where it hides nothing
     path: str | bytes | os.PathLike[str],
     *,
+    mode: str = "r",
     name: str | None = None,
-    dtype: DTypeLike | None = None,
+    dtype: DTypeLike | Any | None = None,
     shape: int | Sequence[int] | None = None,
     offset: int = 0,
+    as_bits: bool = False,
     engine: str = "auto",
+    device: int | None = None,
     cache: int | str = 0,
     page: int | str = "auto",
 ) -> Array:
@@ -52,66 +55,92 @@ def open(  # the module is used as gpufs, where it hides nothing
     path: a .npy file; a .npz file, of whose stored members `name` is one (checksums are of whole members, and are not
     looked at); a .safetensors file, of whose tensors `name` is one; or, where `dtype` is given, raw bytes from `offset`
     on in C order, with this `shape` (its first axis may be -1: as many rows as there are).
-    engine: gpu, a kernel reads through gpufs's page cache on the GPU; cpu, threads copy from a mapping of the file;
-    simt, the GPU's kernel on the CPU machine, slow and for tests; auto, gpu where there is one, else cpu. All give
-    equal bytes.
+    mode: r, or r+ for rows that are written, too (not in .npz, which has checksums). The file keeps its size.
+    dtype: NumPy's or torch's; or a name, as "bfloat16", which only torch has: then rows are tensors.
+    as_bits: such elements as unsigned integers of their size, without torch.
+    engine: gpu, a kernel moves rows through gpufs's page cache on the GPU; cpu, threads copy from a mapping of the
+    file; simt, the GPU's kernel on the CPU machine, slow and for tests; auto, gpu where there is one, else cpu. All
+    give equal bytes.
+    device: the GPU's number; None: the calling thread's current one.
     cache: the page cache's bytes, as a number or text ("8GiB"); 0: a quarter of the GPU's free memory, 16 GiB at most.
     page: bytes of a page, a power of two from 512 to 2 MiB; auto: the next one that holds a row, at most 64 KiB.
+    Files of one folder that are opened with equal mode, engine, device, cache and page share one cache.
 
     Raises OSError where the file does not open, GpufsError where it holds no such array or the engine cannot run.
     """
-    return Array(
-        str(Path(os.fsdecode(path)).absolute()),
-        name=name,
-        dtype=None if dtype is None else np.dtype(dtype),
-        shape=shape,
-        offset=offset,
-        engine=engine,
-        cache=cache,
-        page=page,
-    )
+    whole = str(Path(os.fsdecode(path)).absolute())
+    options = {"engine": engine, "device": device, "cache": cache, "page": page}
+    how = {"mode": mode, "name": name, "dtype": dtype, "shape": shape, "offset": offset, "as_bits": as_bits}
+    return Array(whole, options, how)
 
 
 class Array:
-    """An array in a file, opened by :func:`gpufs.open`; read only.
+    """An array in a file, opened by :func:`gpufs.open` or a :class:`gpufs.Mount`.
 
-    Indexing along the first axis reads rows into a new NumPy array (or a number, of one axis): integers, slices with
-    steps, arrays of integers (negative and repeated ones, of any number of dimensions, empty ones) and of booleans, as
-    in NumPy; a tuple's other axes are slices. IndexError comes before anything is read. Many threads may read at once;
-    the interpreter's lock is free meanwhile. An Array pickles: it is opened anew where it lands.
+    Indexing along the first axis reads rows into a new array: integers, slices with steps, arrays of integers (negative
+    and repeated ones, of any number of dimensions, empty ones) and of booleans, as in NumPy; a tuple's other axes are
+    slices. The rows are of the index's kind: a torch tensor for a torch tensor, CuPy for CuPy, else NumPy (a number, of
+    one axis). IndexError comes before anything is read.
+
+    Where the index lies on a GPU, so do the rows. They are read in the caller's current stream, in its order, and
+    nothing waits. Numbers of rows are not looked at by the host then: rows that there are not are zeros, and
+    :meth:`check`, or the next call, raises IndexError; OSError, if the file could not be read.
+
+    With mode="r+", ``x[index] = values`` writes rows, with NumPy's broadcasting; of a number that is repeated the last
+    one counts (of an index on a GPU, any). Every array of this process that shares the mount sees it at once; the file
+    has it after :meth:`flush` or :meth:`close`.
+
+    Many threads may read and write at once; the interpreter's lock is free meanwhile. An Array pickles: it is opened
+    anew where it lands.
     """
 
-    def __init__(self, path: str, **how: Any) -> None:
-        self._how = how
-        self._path = path
-        layout = find_layout(path, name=how["name"], dtype=how["dtype"], shape=how["shape"], offset=how["offset"])
-        self._layout = layout
-        cache, page = to_nbytes(how["cache"]), _page_nbytes(how["page"], layout.row_nbytes)
-        if cache > _MOST_CACHE_NBYTES:
-            raise GpufsError(f"cache is {cache} bytes, more than any memory has")
-        if how["engine"] not in ENGINES:
-            raise GpufsError(f"there is no engine '{how['engine']}'; there are {', '.join(ENGINES)}")
-        engine: str = how["engine"]
-        if engine == "auto":
-            engine = "cpu" if _rows.engine_missing("gpu") else "gpu"
-        self._engine = engine
+    def __init__(self, path: str, mount: Mount | dict[str, Any], how: dict[str, Any]) -> None:
+        if how["mode"] not in ("r", "r+"):
+            raise GpufsError(f"mode is {how['mode']!r}; it can be 'r', or 'r+' to write")
+        self._mount_options, self._how, self._path = mount, how, path
+        dtype = None if how["dtype"] is None else dtype_of(how["dtype"])
+        layout = find_layout(path, name=how["name"], dtype=dtype, shape=how["shape"], offset=how["offset"])
+        if self.writable and dtype is None and _is_zip(path):
+            raise GpufsError(f"{self._quoted()} has checksums of its arrays, which writing would leave wrong: use .npy")
+        self._layout, self._row_nbytes = layout, layout.row_nbytes
+        self._element, self._dtype = element_of(layout.dtype), layout.dtype
+        if self._element and how["as_bits"]:
+            self._element, self._dtype = "", np.dtype(layout.dtype.str)
+        if isinstance(mount, dict):
+            mount = shared_mount(
+                str(Path(path).parent),
+                cache=mount["cache"],
+                page=page_nbytes(mount["page"], layout.row_nbytes),
+                writable=self.writable,
+                engine=mount["engine"],
+                device=mount["device"],
+            )
+        elif self.writable and not mount.writable:
+            raise GpufsError(f"mode 'r+' needs a mount that writes: gpufs.Mount({mount.root!r}, writable=True)")
+        self._engine, self._place = mount.engine, Place(mount.engine, mount.device)
+        self._below_root = mount.below_root(path)
         self._rows: _rows.Rows | None = _rows.Rows(
-            engine,
-            path,
+            mount.native(layout.row_nbytes),
+            self._below_root,
             layout.begin,
             layout.row_nbytes,
             layout.shape[0],
-            cache,
-            page,
+            self.writable,
         )
+        self._mount: Mount | None = mount
+        self._process = os.getpid()
+        mount.add(self)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self._layout.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._layout.dtype
+    def dtype(self) -> Any:
+        """NumPy's; torch's, of elements that NumPy has none for."""
+        if self._element:
+            return getattr(torch_for(self._element, self._quoted()), self._element)
+        return self._dtype
 
     @property
     def ndim(self) -> int:
@@ -130,51 +159,131 @@ class Array:
         return self._path
 
     @property
+    def mode(self) -> str:
+        """r or r+."""
+        mode: str = self._how["mode"]
+        return mode
+
+    @property
+    def writable(self) -> bool:
+        return self.mode == "r+"
+
+    @property
+    def closed(self) -> bool:
+        return self._rows is None
+
+    @property
     def engine(self) -> str:
         """gpu, cpu or simt."""
         return self._engine
 
     @property
+    def mount(self) -> Mount:
+        """What has its page cache."""
+        self._open_rows()
+        assert self._mount is not None
+        return self._mount
+
+    @property
     def path_in_use(self) -> str:
-        """Which way the bytes take, and why."""
-        return self._open_rows().way()
+        """Which way the bytes take, and why; the page cache, and its pages."""
+        native = self.mount.native(0)
+        way = native.way()
+        for file in native.files():
+            if file["path"] == self._below_root:
+                way += f": {file['way']}; pages of {self.mount.page_nbytes} bytes in a cache of {native.cache_nbytes()}"
+        return way
 
     @property
     def stats(self) -> dict[str, int]:
         """The page cache's counters: hits, faults, bytes_filled, ... Zeros of the engine cpu, which has none."""
-        return self._open_rows().stats()
+        return self.mount.stats
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __repr__(self) -> str:
         state = "" if self._rows is not None else ", closed"
-        return f"<gpufs.Array {self._path!r} {self.shape} {self.dtype} by {self._engine}{state}>"
+        kind = self._element or self._dtype
+        return f"<gpufs.Array {self._path!r} {self.shape} {kind} by {self._engine}{state}>"
 
     def __getitem__(self, key: Any) -> Any:
-        first, others = _split(key, self.ndim)
-        if isinstance(first, slice):
-            ids = np.arange(*first.indices(len(self)), dtype=np.int64)
-        else:
-            ids = _row_numbers(first, len(self))
-        rows = self._read(ids, None)
-        return rows[(slice(None),) * ids.ndim + others] if others else rows[()]
+        first, others = split(key, self.ndim)
+        rows, naxes = self._take(first, None, False)
+        if others:
+            return rows[(slice(None),) * naxes + others]
+        return rows[()] if isinstance(rows, np.ndarray) else rows
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        first, others = split(key, self.ndim)
+        self._put(first, others, values, False)
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
 
-    def take(self, indices: Any, out: NDArray[Any] | None = None) -> Any:
-        """The rows that an array of integers or booleans names, as ``x[indices]``.
+    def take(self, indices: Any, out: Any = None, *, progress: bool = False) -> Any:
+        """The rows that an integer, a slice, or an array of integers or booleans names, as ``x[indices]``.
 
-        out: where they go, in place of a new array: of the same dtype, of shape ``indices.shape + x.shape[1:]``, in
-        C order and writable; else ValueError.
+        out: where they go, in place of a new array: NumPy's, torch's or CuPy's, on the host or the array's GPU; of the
+        same dtype, of shape ``indices.shape + x.shape[1:]``, in C order and writable; else ValueError.
+        progress: shows how far it is (tqdm).
         """
-        rows = self._read(_row_numbers(indices, len(self)), out)
-        return rows[()] if out is None else out
+        rows, _ = self._take(indices, out, progress)
+        return rows[()] if out is None and isinstance(rows, np.ndarray) else rows
+
+    def put(self, indices: Any, values: Any, *, progress: bool = False) -> None:
+        """As ``x[indices] = values``. progress: shows how far it is (tqdm)."""
+        self._put(indices, (), values, progress)
+
+    def prefetch(self, indices: Any) -> None:
+        """Begins to bring these rows into the page cache (of the engine cpu: the system's), and returns at once.
+
+        How much of it happens is not promised: up to half of the cache, as far as requests are free. A later read is
+        right in any case, and says what could not be read.
+        """
+        rows, library = self._open_rows(), library_of(indices)
+        if library.place(indices) is not HOST:
+            numbers = library.numbers(self._on_my_device(library, indices))
+            rows.prefetch_on(library.stream(self._place), library.address(numbers), math.prod(numbers.shape))
+            return
+        selected = select(_on_host(library, indices), len(self))
+        address = 0 if selected.ids is None else address_of(selected.ids)
+        if selected.n:
+            rows.prefetch(address, selected.first, selected.n)
+
+    def check(self) -> None:
+        """Waits for what was begun on a GPU, and raises what went wrong there: IndexError or OSError, each once."""
+        rows = self._open_rows()
+        self._settle(rows)
+        rows.check()
+
+    def flush(self, durable: bool = False) -> None:
+        """Brings what was written to the file: other processes see it, or (durable) it stays if the machine stops.
+
+        Raises OSError, with errno and path: some of it did not get there, and is lost.
+        """
+        rows = self._open_rows()
+        self._settle(rows)
+        if self.writable:
+            rows.flush(durable)
+        rows.check()
 
     def close(self) -> None:
-        """Ends the use of the file, and frees the page cache, after reads that are under way. Twice does nothing."""
-        self._rows = None
+        """Flushes, and ends the use of the file, after calls that are under way. Twice does nothing. Raises as flush().
+
+        The page cache goes with the last array that uses it.
+        """
+        rows, self._rows, self._mount = self._rows, None, None
+        if rows is None:
+            return
+        try:
+            if self._process == os.getpid():
+                self._settle(rows)
+                if self.writable:
+                    rows.flush(False)
+                rows.check()
+        finally:
+            rows.close()
 
     def __enter__(self) -> Array:
         return self
@@ -187,11 +296,13 @@ class Array:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("an array in a file is always copied")
+        if self._element:
+            raise TypeError(f"NumPy has no dtype for {self._element}: take x[:], a tensor, or open with as_bits=True")
         rows: NDArray[Any] = self[:]
         return rows if dtype is None else rows.astype(dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._path, self._how, self._layout)
+        return _reopen, (self._path, self._mount_options, self._how, self._layout)
 
     def _open_rows(self) -> _rows.Rows:
         rows = self._rows
@@ -199,87 +310,147 @@ class Array:
             raise ValueError(f"{self!r} is closed")
         return rows
 
-    def _read(self, ids: NDArray[np.int64], out: NDArray[Any] | None) -> NDArray[Any]:
-        rows = self._open_rows()
-        shape = ids.shape + self.shape[1:]
+    def _quoted(self) -> str:
+        return f"'{printable(self._path)}'"
+
+    def _settle(self, rows: _rows.Rows) -> None:
+        """Until what was put into streams has ended. In Python, so that Ctrl-C is noticed."""
+        pause_s = 50e-6
+        while not rows.ended():
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.01)
+
+    def _on_my_device(self, library: Library, index: Any) -> Any:
+        place = library.place(index)
+        if place == self._place:
+            return index
+        if place.machine != self._engine:
+            raise ValueError(
+                f"the index is on {place}, and {self!r} is read by the host: index by a copy on the host, or open it "
+                "with engine='gpu'"
+            )
+        raise ValueError(
+            f"the index is on {place}, and {self!r} is on {self._place}: open it with device={place.device}"
+        )
+
+    def _take(self, index: Any, out: Any, progress: bool) -> tuple[Any, int]:
+        """The rows, and how many axes the index has."""
+        rows, library = self._open_rows(), library_of(index)
+        if out is not None:
+            self._check_owner(out)
+        if library.place(index) is not HOST:
+            numbers = library.numbers(self._on_my_device(library, index))
+            shape = tuple(numbers.shape) + self.shape[1:]
+            if out is None:
+                out = library.empty(shape, self._dtype, self._place)
+            else:
+                if library_of(out) is not library or library.place(out) != self._place:
+                    raise ValueError(f"the index is on {self._place}, and out is not")
+                self._check_out(out, library, shape)
+            n, stream = math.prod(numbers.shape), library.stream(self._place)
+            rows.read_on(stream, library.address(numbers), n, library.address(out))
+            return out, len(numbers.shape)
+        selected = select(_on_host(library, index), len(self))
+        shape = selected.shape + self.shape[1:]
         if out is None:
-            out = np.empty(shape, self.dtype)
-        elif (
-            not isinstance(out, np.ndarray)
-            or out.shape != shape
-            or out.dtype != self.dtype
-            or not (out.flags.c_contiguous and out.flags.writeable)
-        ):
-            raise ValueError(f"out must be a writable array of shape {shape} and dtype {self.dtype}, in C order")
-        if out.nbytes != 0:
-            rows.read(np.ascontiguousarray(ids.reshape(-1)), out.reshape(-1).view(np.uint8))
-        return out
+            if self._element and library is NUMPY:
+                torch_for(self._element, self._quoted())
+                library = TORCH
+            out = library.empty(shape, self._dtype, HOST)
+        else:
+            library = library_of(out)
+            self._check_out(out, library, shape)
+        if library.place(out) is not HOST:
+            self._on_my_device(library, out)
+            numbers = library.spread(selected.numbers(), (selected.n,), np.dtype(np.int64), self._place)
+            rows.read_on(library.stream(self._place), library.address(numbers), selected.n, library.address(out))
+        elif math.prod(shape) != 0:
+            self._move(rows.read, selected, library.address(out), progress)
+        return out, len(selected.shape)
+
+    def _check_owner(self, out: Any) -> None:
+        if not isinstance(out, np.ndarray) and library_of(out) is NUMPY:
+            raise ValueError(f"out must be an array of NumPy, torch or CuPy, not {type(out).__name__}")
+
+    def _check_out(self, out: Any, library: Library, shape: tuple[int, ...]) -> None:
+        if library.why_not(out, shape, self._dtype):
+            kind = self._element or self._dtype
+            raise ValueError(f"out must be a writable array of shape {shape} and dtype {kind}, in C order")
+
+    def _move(self, verb: Any, selected: Selected, address: int, progress: bool) -> None:
+        """Between rows of the file and memory of the host."""
+        nbytes = self._row_nbytes
+        ids = 0 if selected.ids is None else address_of(selected.ids)
+        if selected.n * nbytes <= SHORT_NBYTES and not progress:
+            verb(ids, selected.first, selected.n, address)
+            return
+        for begin, end in pieces(selected.n, nbytes, progress, Path(self._path).name):
+            verb(ids + 8 * begin if ids else 0, selected.first + begin, end - begin, address + begin * nbytes)
+
+    def _put(self, index: Any, others: tuple[slice, ...], values: Any, progress: bool) -> None:
+        rows, library = self._open_rows(), library_of(index)
+        if not self.writable:
+            raise ValueError(f"{self!r} is read only: open it with mode='r+'")
+        inner = narrowed(self.shape[1:], others)
+        whole = inner == self.shape[1:] and all(s.step in (None, 1) for s in others)
+        if library.place(index) is not HOST:
+            self._put_on_device(rows, library, self._on_my_device(library, index), None if whole else others, values)
+            return
+        selected = select(_on_host(library, index), len(self))
+        values = host_values(values, self._dtype, self._quoted())
+        shape = selected.shape + inner
+        while values.ndim > len(shape) and values.shape[0] == 1:
+            values = values[0]
+        try:
+            values = np.broadcast_to(values, shape)
+        except ValueError as error:
+            raise ValueError(f"values of shape {values.shape} do not fit rows of shape {shape}") from error
+        if selected.n == 0 or values.size == 0:
+            return
+        values = values.reshape((selected.n, *inner))
+        # What is repeated is written once: threads, and warps, would do it in any order.
+        places = None if selected.ids is None else last_of_each(selected.ids)
+        if places is not None:
+            assert selected.ids is not None
+            selected = Selected((places.size,), places.size, 0, selected.ids[places])
+        for begin, end in pieces(selected.n, self._row_nbytes, progress, Path(self._path).name):
+            ids = 0 if selected.ids is None else address_of(selected.ids) + 8 * begin
+            here = values[begin:end] if places is None else values[places[begin:end]]
+            if whole:
+                part = np.ascontiguousarray(here)
+            else:
+                part = np.empty((end - begin, *self.shape[1:]), self._dtype)
+                rows.read(ids, selected.first + begin, end - begin, address_of(part))
+                part[(slice(None), *others)] = here
+            rows.write(ids, selected.first + begin, end - begin, address_of(part))
+
+    def _put_on_device(
+        self, rows: _rows.Rows, library: Library, index: Any, others: tuple[slice, ...] | None, values: Any
+    ) -> None:
+        numbers = library.numbers(index)
+        shape = tuple(numbers.shape) + self.shape[1:]
+        if others is None:
+            full = library.spread(values, shape, self._dtype, self._place)
+        else:
+            full, _ = self._take(index, None, False)
+            full[(slice(None),) * len(numbers.shape) + others] = values
+        n = math.prod(numbers.shape)
+        rows.write_on(library.stream(self._place), library.address(numbers), n, library.address(full))
 
 
-def _reopen(path: str, how: dict[str, Any], layout: Layout) -> Array:
-    array = Array(path, **how)
+def _is_zip(path: str) -> bool:
+    with Path(path).open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _on_host(library: Library, index: Any) -> Any:
+    by_numpy = library is NUMPY and not hasattr(index, "__dlpack__")  # also a list: an empty one names no rows
+    return index if by_numpy else library.host(index)
+
+
+def _reopen(path: str, mount: Mount | dict[str, Any], how: dict[str, Any], layout: Layout) -> Array:
+    array = Array(path, mount, how)
     if array._layout != layout:
         array.close()
         raise GpufsError(f"'{path}' holds another array than the one that was pickled: {array._layout}, not {layout}")
     return array
-
-
-def _split(key: Any, ndim: int) -> tuple[Any, tuple[slice, ...]]:
-    """What is taken along the first axis, and the slices of the others."""
-    keys = key if isinstance(key, tuple) else (key,)
-    dots = [i for i, k in enumerate(keys) if k is Ellipsis]
-    if len(dots) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    if len(keys) - len(dots) > ndim:
-        raise IndexError(f"too many indices: the array has {ndim} axes, and {len(keys) - len(dots)} were given")
-    if dots:
-        missing = ndim - (len(keys) - 1)
-        keys = keys[: dots[0]] + (slice(None),) * missing + keys[dots[0] + 1 :]
-    if not keys:
-        keys = (slice(None),)
-    others = keys[1:]
-    if not all(isinstance(k, slice) for k in others):
-        raise IndexError("axes other than the first take slices only")
-    return keys[0], others
-
-
-def _row_numbers(index: Any, nrows: int) -> NDArray[np.int64]:
-    """The rows that an integer, or an array of integers or booleans, names: int64, each at least 0."""
-    if index is None or isinstance(index, (bool, np.bool_)):
-        raise IndexError(f"{index!r} names no rows")
-    of_list = not isinstance(index, np.ndarray)
-    try:
-        index = np.asarray(operator.index(index))
-    except TypeError:
-        index = np.asarray(index)  # also of a matrix, whose parts would be matrices
-        if of_list and index.size == 0 and index.dtype == np.float64:  # of an empty list
-            index = index.astype(np.int64)
-    if index.dtype == np.bool_:
-        if index.ndim != 1 or index.shape[0] != nrows:
-            raise IndexError(f"a boolean index of shape {index.shape} does not fit {nrows} rows")
-        return np.flatnonzero(index).astype(np.int64, copy=False)
-    if index.dtype.kind not in "iu":
-        raise IndexError("rows are named by integers or booleans")
-    if index.size != 0 and (int(index.min()) < -nrows or int(index.max()) >= nrows):
-        wrong = int(index.max()) if int(index.max()) >= nrows else int(index.min())
-        raise IndexError(f"index {wrong} is out of bounds: there are {nrows} rows")
-    ids: NDArray[np.int64] = index.astype(np.int64)
-    ids[ids < 0] += nrows
-    return ids
-
-
-def to_nbytes(amount: int | str) -> int:
-    """A number of bytes, from one or from text as "8GiB", "512 MB" or "4096"."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", str(amount).lower())
-    if isinstance(amount, (bool, float)) or match is None or (match[2] or "") not in _UNITS:
-        raise GpufsError(f"{amount!r} is no number of bytes, as 4096 or 8GiB are")
-    return int(Fraction(match[1]) * _UNITS[match[2] or ""])
-
-
-def _page_nbytes(page: int | str, row_nbytes: int) -> int:
-    if page == "auto":
-        return min(max(_LEAST_PAGE_NBYTES, 1 << max(0, row_nbytes - 1).bit_length()), 64 << 10)
-    nbytes = to_nbytes(page)
-    if nbytes & (nbytes - 1) != 0 or not _LEAST_PAGE_NBYTES <= nbytes <= _MOST_PAGE_NBYTES:
-        raise GpufsError(f"page is {nbytes} bytes; it can be a power of two from 512 to 2 MiB")
-    return nbytes

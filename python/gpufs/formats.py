@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpufs.errors import GpufsError
+from gpufs.tensors import dtype_of
 from gpufs.text import printable
 
-_SAFETENSORS_DTYPES = {
+_SAFETENSORS_DTYPES: dict[str, DTypeLike] = {
     "BOOL": "?",
     "U8": "u1",
     "I8": "i1",
@@ -36,6 +37,10 @@ _SAFETENSORS_DTYPES = {
     "F32": "<f4",
     "F64": "<f8",
     "C64": "<c8",
+    "BF16": dtype_of("bfloat16"),
+    "F8_E4M3": dtype_of("float8_e4m3fn"),
+    "F8_E5M2": dtype_of("float8_e5m2"),
+    "F8_E8M0": dtype_of("float8_e8m0fnu"),
 }
 _MOST_HEADER_NBYTES = 100 << 20  # as safetensors has it
 _MOST_ROWS = 2**63 - 1

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows an index names, as NumPy has it."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Rows in an order: those with these numbers, each at least 0; or, without numbers, `n` from `first` on."""
+
+    shape: tuple[int, ...]  # of the index
+    n: int
+    first: int
+    ids: NDArray[np.int64] | None  # [n], in C order
+
+    def numbers(self) -> NDArray[np.int64]:
+        return np.arange(self.first, self.first + self.n, dtype=np.int64) if self.ids is None else self.ids
+
+
+def split(key: Any, ndim: int) -> tuple[Any, tuple[slice, ...]]:
+    """What is taken along the first axis, and the slices of the others."""
+    if not isinstance(key, tuple) and key is not Ellipsis:
+        return key, ()
+    keys = key if isinstance(key, tuple) else (key,)
+    dots = [i for i, k in enumerate(keys) if k is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if len(keys) - len(dots) > ndim:
+        raise IndexError(f"too many indices: the array has {ndim} axes, and {len(keys) - len(dots)} were given")
+    if dots:
+        missing = ndim - (len(keys) - 1)
+        keys = keys[: dots[0]] + (slice(None),) * missing + keys[dots[0] + 1 :]
+    if not keys:
+        keys = (slice(None),)
+    others = keys[1:]
+    if not all(isinstance(k, slice) for k in others):
+        raise IndexError("axes other than the first take slices only")
+    return keys[0], others
+
+
+def narrowed(shape: tuple[int, ...], others: tuple[slice, ...]) -> tuple[int, ...]:
+    """What slices leave of the axes behind the first."""
+    taken = tuple(len(range(*s.indices(n))) for s, n in zip(others, shape, strict=False))
+    return taken + shape[len(taken) :]
+
+
+def select(index: Any, nrows: int) -> Selected:
+    """The rows that a slice, an integer, or an array of integers or booleans, names. IndexError: there are not all."""
+    if isinstance(index, slice):
+        begin, end, step = index.indices(nrows)
+        n = len(range(begin, end, step))
+        if step == 1:
+            return Selected((n,), n, begin if n else 0, None)
+        return Selected((n,), n, 0, np.arange(begin, end, step, dtype=np.int64))
+    if type(index) is int:
+        if not -nrows <= index < nrows:
+            raise IndexError(f"index {index} is out of bounds: there are {nrows} rows")
+        return Selected((), 1, index if index >= 0 else index + nrows, None)
+    ids = row_numbers(index, nrows)
+    if ids.ndim == 0:
+        return Selected((), 1, int(ids), None)
+    return Selected(ids.shape, ids.size, 0, np.ascontiguousarray(ids.reshape(-1)))
+
+
+def row_numbers(index: Any, nrows: int) -> NDArray[np.int64]:
+    """The rows that an integer, or an array of integers or booleans, names: int64, each at least 0."""
+    if index is None or isinstance(index, (bool, np.bool_)):
+        raise IndexError(f"{index!r} names no rows")
+    of_list = not isinstance(index, np.ndarray)
+    try:
+        index = np.asarray(operator.index(index))
+    except TypeError:
+        index = np.asarray(index)  # also of a matrix, whose parts would be matrices
+        if of_list and index.size == 0 and index.dtype == np.float64:  # of an empty list
+            index = index.astype(np.int64)
+    if index.dtype == np.bool_:
+        if index.ndim != 1 or index.shape[0] != nrows:
+            raise IndexError(f"a boolean index of shape {index.shape} does not fit {nrows} rows")
+        return np.flatnonzero(index).astype(np.int64, copy=False)
+    if index.dtype.kind not in "iu":
+        raise IndexError("rows are named by integers or booleans")
+    least, most = (int(index.min()), int(index.max())) if index.size else (0, -1)
+    if least < -nrows or most >= nrows:
+        raise IndexError(f"index {most if most >= nrows else least} is out of bounds: there are {nrows} rows")
+    ids: NDArray[np.int64] = index.astype(np.int64)
+    if least < 0:
+        ids[ids < 0] += nrows
+    return ids
+
+
+def last_of_each(ids: NDArray[np.int64]) -> NDArray[np.intp] | None:
+    """Where the last one of each number is, in the order of the numbers; None: they ascend, and none is repeated."""
+    if ids.size < 2 or bool(np.all(ids[1:] > ids[:-1])):
+        return None
+    order = np.argsort(ids, kind="stable")
+    ascending = ids[order]
+    last: NDArray[np.intp] = order[np.append(ascending[1:] != ascending[:-1], True)]
+    return last

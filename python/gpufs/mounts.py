@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders with a page cache, which the arrays of a process share; what all of them have counted."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import DTypeLike
+
+from gpufs import _rows
+from gpufs.errors import GpufsError
+from gpufs.text import printable
+
+if TYPE_CHECKING:
+    from gpufs.arrays import Array
+
+ENGINES = ("auto", "gpu", "cpu", "simt")
+_LEAST_PAGE_NBYTES, _MOST_PAGE_NBYTES = 512, 2 << 20
+_MOST_CACHE_NBYTES = 1 << 62
+_UNITS = {
+    "": 1,
+    "k": 1000,
+    "m": 1000**2,
+    "g": 1000**3,
+    "ki": 1 << 10,
+    "mi": 1 << 20,
+    "gi": 1 << 30,
+    "t": 1000**4,
+    "ti": 1 << 40,
+}
+
+_lock = threading.RLock()
+_shared: weakref.WeakValueDictionary[tuple[Any, ...], Mount] = weakref.WeakValueDictionary()
+_mounts: weakref.WeakSet[Mount] = weakref.WeakSet()
+_arrays: weakref.WeakSet[Array] = weakref.WeakSet()
+
+
+class Mount:
+    """A folder with a page cache of its own, where the one that gpufs.open takes by default will not do.
+
+    root: the folder; the files are opened by paths below it.
+    cache, engine: as of :func:`gpufs.open`. device: the GPU's number; None: the calling thread's current one.
+    page: bytes of a page; auto: the rows of the first array that is opened decide.
+    writable: files may be opened with mode="r+"; of an engine with a page cache that costs an eighth of it more.
+
+    The page cache is there from the first open on, until close() or the end of the `with` block, which closes the
+    arrays, too. A Mount pickles as what it was made of: all that come from equal ones share one mount where they land.
+    """
+
+    def __init__(
+        self,
+        root: str | bytes | os.PathLike[str],
+        *,
+        cache: int | str = 0,
+        page: int | str = "auto",
+        writable: bool = False,
+        engine: str = "auto",
+        device: int | None = None,
+    ) -> None:
+        self.root = str(Path(os.fsdecode(root)).absolute())
+        self.engine = engine_of(engine)
+        self.device = _rows.current_device(self.engine) if device is None else device
+        self.writable = writable
+        self._cache_nbytes = to_nbytes(cache)
+        if self._cache_nbytes > _MOST_CACHE_NBYTES:
+            raise GpufsError(f"cache is {self._cache_nbytes} bytes, more than any memory has")
+        self._page_nbytes = None if page == "auto" else page_nbytes(page, 0)
+        self._spec = (self.root, self._cache_nbytes, page, writable, engine, device)
+        self._native: _rows.Mount | None = None
+        self._closed = False
+        self._arrays: weakref.WeakSet[Array] = weakref.WeakSet()
+        if not Path(self.root).is_dir():
+            raise NotADirectoryError(20, "it is no folder", self.root)
+        with _lock:
+            _mounts.add(self)
+
+    def open(
+        self,
+        path: str | bytes | os.PathLike[str],
+        *,
+        mode: str = "r",
+        name: str | None = None,
+        dtype: DTypeLike | Any | None = None,
+        shape: int | Sequence[int] | None = None,
+        offset: int = 0,
+        as_bits: bool = False,
+    ) -> Array:
+        """The array in a file of this folder, as :func:`gpufs.open` opens it. path: from the root on, or absolute."""
+        from gpufs.arrays import Array
+
+        whole = str(Path(self.root) / os.fsdecode(path))
+        self.below_root(whole)
+        how = {"mode": mode, "name": name, "dtype": dtype, "shape": shape, "offset": offset, "as_bits": as_bits}
+        return Array(whole, self, how)
+
+    @property
+    def page_nbytes(self) -> int | None:
+        """None: no array was opened yet, whose rows decide."""
+        return self._page_nbytes
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """The page cache's counters: hits, faults, bytes_filled, ... Zeros of the engine cpu; none before an open."""
+        return self._native.counters() if self._native is not None else {}
+
+    @property
+    def files(self) -> list[dict[str, Any]]:
+        """The files that are open, each with its way, why its bytes take it, and its counters."""
+        return self._native.files() if self._native is not None else []
+
+    def describe(self) -> dict[str, Any]:
+        """What gpufs.stats() says of it."""
+        native = self._native
+        return {
+            "root": self.root,
+            "engine": self.engine,
+            "device": self.device,
+            "writable": self.writable,
+            "page_nbytes": self._page_nbytes,
+            "cache_nbytes": native.cache_nbytes() if native is not None else self._cache_nbytes,
+            "counters": self.stats,
+            "files": self.files,
+        }
+
+    def close(self) -> None:
+        """Closes its arrays, and frees the page cache. Twice does nothing. Raises what an array's close does."""
+        with _lock:
+            arrays, self._closed = list(self._arrays), True
+        errors = []
+        for array in arrays:
+            try:
+                array.close()
+            except (OSError, IndexError, GpufsError) as error:
+                errors.append(error)
+        self._native = None
+        if errors:
+            raise errors[0]
+
+    def __enter__(self) -> Mount:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<gpufs.Mount {self.root!r} by {self.engine}{', closed' if self._closed else ''}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _mount_again, self._spec
+
+    # For arrays.
+
+    def native(self, row_nbytes: int) -> _rows.Mount:
+        """The mount itself, made now if it is not there yet."""
+        with _lock:
+            if self._closed:
+                raise ValueError(f"{self!r} takes no more files")
+            if self._native is None:
+                page = self._page_nbytes or page_nbytes("auto", row_nbytes)
+                self._native = _rows.Mount(self.engine, self.root, self.device, self._cache_nbytes, page, self.writable)
+                self._page_nbytes = page
+            return self._native
+
+    def below_root(self, path: str) -> str:
+        """A path of a file, as the mount has it."""
+        below = os.path.relpath(path, self.root)
+        if below == ".." or below.startswith("../"):
+            raise GpufsError(f"'{printable(path)}' does not lie below the mount's root '{printable(self.root)}'")
+        return below
+
+    def add(self, array: Array) -> None:
+        with _lock:
+            self._arrays.add(array)
+            _arrays.add(array)
+
+
+def shared_mount(
+    root: str, *, cache: int | str, page: int | str, writable: bool, engine: str, device: int | None
+) -> Mount:
+    """The mount of this folder that the process has already, with the same options, or a new one."""
+    engine = engine_of(engine)
+    if device is None:
+        device = _rows.current_device(engine)
+    key = (os.getpid(), root, to_nbytes(cache), page, writable, engine, device)
+    with _lock:
+        mount = _shared.get(key)
+        if mount is None:
+            mount = _shared[key] = Mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device)
+        return mount
+
+
+def _mount_again(root: str, cache: int, page: int | str, writable: bool, engine: str, device: int | None) -> Mount:
+    return shared_mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device)
+
+
+def stats() -> dict[str, Any]:
+    """What all mounts of this process have counted since they were made, and which files and arrays are open.
+
+    ``mounts``: of each its root, engine, device, page and cache in bytes, ``counters`` and open ``files``, of which
+    each has counters of its own. ``arrays``: of each its path, shape, dtype, engine and mode.
+    """
+    with _lock:
+        mounts, arrays = list(_mounts), list(_arrays)
+    return {
+        "mounts": [mount.describe() for mount in mounts if mount._native is not None],
+        "arrays": [
+            {"path": a.path, "shape": a.shape, "dtype": str(a.dtype), "engine": a.engine, "mode": a.mode}
+            for a in arrays
+            if not a.closed
+        ],
+    }
+
+
+def engine_of(engine: str) -> str:
+    if engine not in ENGINES:
+        raise GpufsError(f"there is no engine '{engine}'; there are {', '.join(ENGINES)}")
+    if engine == "auto":
+        return "cpu" if _rows.engine_missing("gpu") else "gpu"
+    return engine
+
+
+def to_nbytes(amount: int | str) -> int:
+    """A number of bytes, from one or from text as "8GiB", "512 MB" or "4096"."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", str(amount).lower())
+    if isinstance(amount, (bool, float)) or match is None or (match[2] or "") not in _UNITS:
+        raise GpufsError(f"{amount!r} is no number of bytes, as 4096 or 8GiB are")
+    return int(Fraction(match[1]) * _UNITS[match[2] or ""])
+
+
+def page_nbytes(page: int | str, row_nbytes: int) -> int:
+    if page == "auto":
+        return min(max(_LEAST_PAGE_NBYTES, 1 << max(0, row_nbytes - 1).bit_length()), 64 << 10)
+    nbytes = to_nbytes(page)
+    if nbytes & (nbytes - 1) != 0 or not _LEAST_PAGE_NBYTES <= nbytes <= _MOST_PAGE_NBYTES:
+        raise GpufsError(f"page is {nbytes} bytes; it can be a power of two from 512 to 2 MiB")
+    return nbytes
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread may have held it
+    _shared.clear()  # the parent's
+    _mounts.clear()
+
+
+def _at_exit() -> None:
+    """Ends prefetches and writes what is left, while there is an interpreter, and a CUDA context, to do it."""
+    for array in list(_arrays):
+        try:
+            array.close()
+        except Exception as error:
+            print(f"gpufs: {error}", file=sys.stderr)
+
+
+os.register_at_fork(after_in_child=_in_child)
+atexit.register(_at_exit)

@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of the index's kind, and in the caller's stream.
+
+The CPU machine stands in for a GPU: libraries whose arrays lie in the host's memory say that they lie on its device,
+and that the caller's stream is one of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gpufs
+import numpy as np
+import pytest
+from arrays_support import ENGINES, SMALL, numbers
+from gpufs import _rows, tensors
+from gpufs.errors import GpufsError
+from gpufs.tensors import CupyLibrary, Place, TorchLibrary
+
+needs_simt = pytest.mark.skipif("simt" not in ENGINES, reason="no CPU machine")
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> tuple[Path, Any]:
+    array = numbers(1000, 5, 7)
+    np.save(tmp_path / "features.npy", array)
+    return tmp_path / "features.npy", array
+
+
+class OnDevice:
+    """A library of host arrays that says where they lie."""
+
+    def __init__(self, real: Any, device: int = 0) -> None:
+        self._real, self._device = real, device
+        self._test_stream = _rows.TestStream()
+        self.kept: list[Any] = []  # a stream's work is under way; CUDA's libraries know that, and these do not
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def place(self, array: Any) -> Place:
+        return Place("simt", self._device)
+
+    def stream(self, place: Place) -> int:
+        return self._test_stream.handle()
+
+    def numbers(self, index: Any) -> Any:
+        return self._keep(self._real.numbers(index))
+
+    def empty(self, shape: tuple[int, ...], dtype: Any, place: Place) -> Any:
+        return self._keep(self._real.empty(shape, dtype, tensors.HOST if hasattr(self._real, "torch") else place))
+
+    def spread(self, values: Any, shape: tuple[int, ...], dtype: Any, place: Place) -> Any:
+        place = tensors.HOST if hasattr(self._real, "torch") else place
+        return self._keep(self._real.spread(values, shape, dtype, place))
+
+    def _keep(self, array: Any) -> Any:
+        self.kept.append(array)
+        return array
+
+    def hold(self) -> None:
+        self._test_stream.hold()
+
+    def go(self) -> None:
+        self._test_stream.go()
+
+    def wait(self) -> None:
+        self._test_stream.wait()
+
+
+class FakeCupyArray:
+    """As cupy.ndarray, as far as gpufs looks at it."""
+
+    device = types.SimpleNamespace(id=0)
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array.array if isinstance(array, FakeCupyArray) else array)
+        self.shape, self.dtype, self.flags = self.array.shape, self.array.dtype, self.array.flags
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"data": (self.array.__array_interface__["data"][0], False)}
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.array
+
+    def __getitem__(self, key: Any) -> FakeCupyArray:
+        return FakeCupyArray(self.array[key])
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        self.array[key] = np.asarray(values)
+
+    def astype(self, dtype: Any) -> FakeCupyArray:
+        return FakeCupyArray(self.array.astype(dtype))
+
+
+def fake_cupy() -> types.ModuleType:
+    module: Any = types.ModuleType("cupy")
+
+    class Device:
+        def __init__(self, number: int) -> None:
+            assert number == 0
+
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
+
+    module.ndarray = FakeCupyArray
+    module.cuda = types.SimpleNamespace(Device=Device)
+    module.asnumpy = np.array
+    module.asarray = FakeCupyArray
+    module.flatnonzero = lambda a: FakeCupyArray(np.flatnonzero(a.array))
+    module.ascontiguousarray = lambda a, dtype=None: FakeCupyArray(np.ascontiguousarray(a.array, dtype))
+    module.empty = lambda shape, dtype: FakeCupyArray(np.full(shape, 77, dtype))
+    module.broadcast_to = lambda a, shape: FakeCupyArray(np.broadcast_to(a.array, shape))
+    return module
+
+
+@pytest.fixture(params=["cupy", "torch"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A library whose arrays lie on the CPU machine's device; `of` makes one."""
+    if request.param == "cupy":
+        module = fake_cupy()
+        monkeypatch.setitem(sys.modules, "cupy", module)
+        library: Any = OnDevice(CupyLibrary())
+        library.of = module.asarray
+    else:
+        torch = pytest.importorskip("torch")
+        library = OnDevice(TorchLibrary())
+        library.of = lambda a: torch.from_numpy(np.array(a))
+    monkeypatch.setattr(tensors, "LIBRARIES", [library])
+    yield library
+    library.go()
+    library.wait()
+
+
+@needs_simt
+def test_rows_are_read_in_the_callers_stream(device: Any, features: tuple[Path, Any]) -> None:
+    path, array = features
+    index = device.of(np.array([[5, -1], [999, 0]], np.int32))
+    with gpufs.open(path, engine="simt", **SMALL) as x:
+        device.hold()
+        rows = x[index]  # returns, though nothing in the stream goes on
+        some = x[index, 1:3]
+        masked = x[device.of(np.arange(1000) == 4)]
+        assert type(rows) is type(index) and tuple(rows.shape) == (2, 2, 5, 7)
+        assert not x._open_rows().ended()
+        device.go()
+        x.check()
+        np.testing.assert_array_equal(np.asarray(rows), array[[[5, -1], [999, 0]]])
+        np.testing.assert_array_equal(np.asarray(some), array[[[5, -1], [999, 0]], 1:3])
+        np.testing.assert_array_equal(np.asarray(masked), array[[4]])
+        out = device.of(np.zeros((2, 5, 7), np.float32))
+        assert x.take([7, 8], out=out) is out  # from the host to the device
+        x.check()
+        np.testing.assert_array_equal(np.asarray(out), array[[7, 8]])
+        assert x.take(device.of(np.array([1, 2])), out=out) is out
+        x.prefetch(device.of(np.arange(30)))
+        x.check()
+        np.testing.assert_array_equal(np.asarray(out), array[[1, 2]])
+        assert tuple(x[device.of(np.zeros((0, 3), np.int64))].shape) == (0, 3, 5, 7)
+
+
+@needs_simt
+def test_rows_that_there_are_not_are_zeros_and_told_later(device: Any, features: tuple[Path, Any]) -> None:
+    path, array = features
+    with gpufs.open(path, engine="simt", **SMALL) as x:
+        for wrong in (1000, -1001, 2**40):
+            rows = x[device.of(np.array([3, wrong, 4]))]
+            with pytest.raises(IndexError, match="index 1 of those given"):
+                x.check()
+            np.testing.assert_array_equal(np.asarray(rows)[[0, 2]], array[[3, 4]])
+            assert not np.asarray(rows)[1].any()
+            x.check()  # told once
+        x[device.of(np.array([1000]))]
+        device.wait()
+        with pytest.raises(IndexError):
+            x[0]
+        np.testing.assert_array_equal(x[0], array[0])
+        x[device.of(np.array([1000]))]
+        with pytest.raises(IndexError):
+            x.close()
+    with pytest.raises(ValueError, match="closed"):
+        x[device.of(np.array([1]))]
+
+
+@needs_simt
+def test_a_file_that_is_cut_is_told_later(device: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", numbers(100_000))
+    x = gpufs.open(tmp_path / "a.npy", engine="simt", **SMALL)
+    with (tmp_path / "a.npy").open("r+b") as file:
+        file.truncate(4096)
+    rows = x[device.of(np.array([99_000]))]
+    with pytest.raises(OSError, match="truncated") as error:
+        x.check()
+    assert error.value.filename == str(tmp_path / "a.npy")
+    assert np.asarray(rows)[0] == 0
+    x.close()
+
+
+@needs_simt
+def test_rows_are_written_in_the_callers_stream(
+    device: Any, features: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, array = features
+    index = device.of(np.array([5, -1, 30]))
+    with gpufs.open(path, mode="r+", engine="simt", **SMALL) as x:
+        device.hold()
+        x[index] = 1.5
+        x[device.of(np.array([[6], [7]]))] = device.of(numbers(5, 7))
+        assert not x._open_rows().ended()
+        device.go()
+        x[device.of(np.array([40, 2000]))] = 3
+        with pytest.raises(IndexError, match="index 1"):
+            x.flush()
+        array[[5, -1, 30]], array[[6, 7]], array[40] = 1.5, numbers(5, 7), 3
+        np.testing.assert_array_equal(np.load(path), array)
+        with pytest.raises(ValueError):
+            x[index] = device.of(np.ones((2, 5, 7), np.float32))
+    with gpufs.open(path, mode="r+", engine="simt", **SMALL) as x:
+        taken = x._take
+
+        def take_and_wait(*how: Any) -> Any:  # the library's own work is not in the stream here
+            rows = taken(*how)
+            device.wait()
+            return rows
+
+        monkeypatch.setattr(x, "_take", take_and_wait)
+        x[index, 1:2] = device.of(numbers(3, 1, 7))
+    array[[5, -1, 30], 1:2] = numbers(3, 1, 7)
+    np.testing.assert_array_equal(np.load(path), array)
+
+
+@needs_simt
+def test_what_is_elsewhere_is_refused(device: Any, features: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = features
+    index = device.of(np.array([1, 2]))
+    with gpufs.open(path, engine="simt", device=1, **SMALL) as x, pytest.raises(ValueError, match="device=0"):
+        x[index]
+    with gpufs.open(path, engine="cpu") as x, pytest.raises(ValueError, match="read by the host"):
+        x[index]
+    with gpufs.open(path, engine="simt", **SMALL) as x:
+        with pytest.raises(IndexError, match="integers or booleans"):
+            x[device.of(np.array([0.5]))]
+        with pytest.raises(ValueError, match="out is not"):
+            x.take(index, out=np.empty((2, 5, 7), np.float32))
+        with pytest.raises(ValueError, match="out must be"):
+            x.take(index, out=device.of(np.empty((2, 5, 7))))
+    with pytest.raises(GpufsError):
+        gpufs.open(path, engine="simt", device=99)
+
+
+def test_arrays_on_a_gpu_of_other_libraries_are_refused(features: tuple[Path, Any]) -> None:
+    class Other:
+        __cuda_array_interface__ = {"shape": (1,)}  # noqa: RUF012
+
+    with gpufs.open(features[0], engine="cpu") as x, pytest.raises(TypeError, match="knows torch's and CuPy's"):
+        x[Other()]
+
+
+class HostTensor:
+    """What gives its memory by DLPack, and is none of the libraries'."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self._array.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_other_libraries_on_the_host(engine: str, features: tuple[Path, Any]) -> None:
+    path, array = features
+    with gpufs.open(path, engine=engine, **SMALL) as x:
+        rows = x[HostTensor(np.array([3, 4]))]
+        assert type(rows) is np.ndarray
+        np.testing.assert_array_equal(rows, array[[3, 4]])
+        again = np.from_dlpack(rows)
+        assert again.__array_interface__["data"][0] == rows.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_torch_on_the_host(engine: str, features: tuple[Path, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    path, array = features
+    with gpufs.open(path, mode="r+", engine=engine, **SMALL) as x:
+        for key in ([3, -1, 3], [[0], [999]], [], 7, [5, 6]):
+            index = torch.tensor(key, dtype=torch.int32)
+            rows = x[index]
+            assert isinstance(rows, torch.Tensor) and rows.dtype == torch.float32
+            np.testing.assert_array_equal(rows.numpy(), array[np.array(key, int)])
+        mask = torch.arange(1000) % 3 == 0
+        np.testing.assert_array_equal(x[mask, 1:].numpy(), array[mask.numpy(), 1:])
+        for wrong in (torch.tensor([0.5]), torch.tensor([1000]), torch.zeros(3, dtype=torch.bool)):
+            with pytest.raises(IndexError):
+                x[wrong]
+        out = torch.empty(2, 5, 7)
+        assert x.take([1, 2], out=out) is out
+        np.testing.assert_array_equal(out.numpy(), array[[1, 2]])
+        for bad in (torch.empty(2, 5, 7, dtype=torch.float64), torch.empty(2, 7, 5).transpose(1, 2),
+                    torch.empty(2, 5, 7, requires_grad=True)):  # fmt: skip
+            with pytest.raises(ValueError, match="out must be"):
+                x.take([1, 2], out=bad)
+        x[torch.tensor([4, 5])] = torch.ones(5, 7, requires_grad=True)
+        x[6] = torch.full((5, 7), 2, dtype=torch.int64)
+        np.testing.assert_array_equal(x[4:7], np.broadcast_to([[[1]], [[1]], [[2]]], (3, 5, 7)))
+    np.save(path, np.zeros(3, "S4"))
+    with gpufs.open(path, engine=engine, **SMALL) as x, pytest.raises(TypeError, match="no dtype"):
+        x[torch.tensor([1])]
+
+
+def bfloat16_file(path: Path) -> Any:
+    """A tensor of 10 x 3 bfloat16; their bits."""
+    bits = (numbers(10, 3).view(np.uint32) >> 16).astype(np.uint16)
+    text = json.dumps({"w": {"dtype": "BF16", "shape": [10, 3], "data_offsets": [0, 60]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bits.tobytes())
+    return bits
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_bfloat16_by_way_of_torch(engine: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    bits = bfloat16_file(tmp_path / "m.safetensors")
+    with gpufs.open(tmp_path / "m.safetensors", mode="r+", engine=engine, **SMALL) as x:
+        assert x.dtype == torch.bfloat16 and x.nbytes == 60 and "bfloat16" in repr(x)
+        for key in (slice(2, 5), [1, -1], torch.tensor([1, 9]), 4):
+            rows = x[key]
+            assert rows.dtype == torch.bfloat16
+            wanted = bits[key.numpy() if isinstance(key, torch.Tensor) else key]
+            np.testing.assert_array_equal(rows.view(torch.uint16).numpy(), wanted)
+        with pytest.raises(TypeError, match="bfloat16"):
+            np.asarray(x)
+        x[[0, 1]] = torch.tensor([[1.0], [2.0]])
+        x[2] = [3, 4, 5]
+        assert x[:3].float().tolist() == [[1, 1, 1], [2, 2, 2], [3, 4, 5]]
+    (tmp_path / "raw").write_bytes(bytes(range(8)))
+    for dtype in ("float8_e4m3fn", torch.float8_e4m3fn):
+        with gpufs.open(tmp_path / "raw", dtype=dtype, shape=(-1, 4), engine=engine, **SMALL) as x:
+            assert x[1].view(torch.uint8).tolist() == [4, 5, 6, 7]
+    with gpufs.open(tmp_path / "raw", dtype=torch.int16, engine=engine, **SMALL) as x:
+        assert x.dtype == np.int16
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_bfloat16_without_torch(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bits = bfloat16_file(tmp_path / "m.safetensors")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with gpufs.open(tmp_path / "m.safetensors", engine=engine, **SMALL) as x:
+        for use in (lambda: x[1], lambda: x.dtype):
+            with pytest.raises(GpufsError, match="install torch, or give as_bits=True"):
+                use()
+    with gpufs.open(tmp_path / "m.safetensors", as_bits=True, mode="r+", engine=engine, **SMALL) as x:
+        assert x.dtype == np.uint16
+        x[3] = 7
+        bits[3] = 7
+        np.testing.assert_array_equal(x[:], bits)
