@@ -139,7 +139,7 @@ def test_files_that_hold_no_such_array_say_so(tmp_path: Path) -> None:
     (tmp_path / "long.safetensors").write_bytes(b"\xff" * 8)
     (tmp_path / "raw").write_bytes(b"12345")
     wrong: list[tuple[str, dict[str, Any], str]] = [
-        ("fortran.npy", {}, "Fortran"), ("scalar.npy", {}, "no axis"), ("objects.npy", {}, "Python objects"),
+        ("fortran.npy", {}, "ascontiguous"), ("scalar.npy", {}, "no axis"), ("objects.npy", {}, "Python objects"),
         ("small.npz", {}, "compressed"), ("two.npz", {}, "several arrays"), ("two.npz", {"name": "c"}, "no array 'c'"),
         ("cut.npy", {}, "would end at"), ("head.npy", {}, "head.npy"), ("x.safetensors", {}, "safetensors header"),
         ("long.safetensors", {}, "no safetensors file"), ("raw", {}, "needs dtype="),

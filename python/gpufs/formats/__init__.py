@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the array lies in a file: .npy, stored members of .npz, safetensors, raw bytes."""
+"""Where the array lies in a file: .npy, stored members of .npz, safetensors, Arrow and Parquet columns, raw bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import stat
 import struct
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -20,8 +20,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gpufs.errors import GpufsError
+from gpufs.formats import arrow, parquet
+from gpufs.formats.layout import MOST_HEADER_NBYTES, Layout, chosen
 from gpufs.tensors import dtype_of
 from gpufs.text import printable
+
+__all__ = ["Layout", "find_layout"]
 
 _SAFETENSORS_DTYPES: dict[str, DTypeLike] = {
     "BOOL": "?",
@@ -42,26 +46,8 @@ _SAFETENSORS_DTYPES: dict[str, DTypeLike] = {
     "F8_E5M2": dtype_of("float8_e5m2"),
     "F8_E8M0": dtype_of("float8_e8m0fnu"),
 }
-_MOST_HEADER_NBYTES = 100 << 20  # as safetensors has it
 _MOST_ROWS = 2**63 - 1
 _NPY_MAGIC = b"\x93NUMPY"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Of an array in C order: element i of the first axis is at begin + i * its bytes."""
-
-    begin: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def row_nbytes(self) -> int:
-        return self.dtype.itemsize * math.prod(self.shape[1:])
-
-    @property
-    def nbytes(self) -> int:
-        return self.dtype.itemsize * math.prod(self.shape)
 
 
 def find_layout(
@@ -107,8 +93,8 @@ def _of_file(
         raise GpufsError("shape and offset are for raw files, which need a dtype, too")
     magic = file.read(8)
     file.seek(0)
-    if magic[:4] == b"PAR1" or magic[:6] == b"ARROW1":
-        raise GpufsError(f"'{printable(path)}' is a Parquet or Arrow file, which gpufs.open does not read yet")
+    if magic[:4] == arrow.FEATHER_1_MAGIC:
+        raise GpufsError(f"'{printable(path)}' is Feather version 1: write it anew by pyarrow.feather.write_feather")
     try:
         if magic[:6] == _NPY_MAGIC:
             if name is not None:
@@ -116,13 +102,19 @@ def _of_file(
             return _npy(file), end
         if magic[:4] == b"PK\x03\x04":
             return _npz(file, path, name)
+        if magic[:6] == arrow.MAGIC:
+            return arrow.find_column(file, path, name)
+        if magic[:4] in (parquet.MAGIC, parquet.ENCRYPTED_MAGIC):
+            return parquet.find_column(file, path, name)
         if path.lower().endswith(".safetensors"):
             return _safetensors(file, path, name), end
     except GpufsError:
         raise
     except Exception as error:  # of files that are damaged, their readers in the libraries raise whatever comes
         raise GpufsError(f"'{printable(path)}' has a header that does not read: {error}") from error
-    raise GpufsError(f"'{printable(path)}' is no .npy, .npz or .safetensors file: a raw one needs dtype=")
+    raise GpufsError(
+        f"'{printable(path)}' is no .npy, .npz, .safetensors, Arrow or Parquet file: a raw one needs dtype="
+    )
 
 
 def _raw(file_nbytes: int, dtype: np.dtype[Any], shape: int | Sequence[int] | None, offset: int) -> Layout:
@@ -158,14 +150,16 @@ def _npy(file: IO[bytes]) -> Layout:
     else:
         raise ValueError(f"format version {version} is none of 1.0, 2.0, 3.0")
     if fortran and len(shape) > 1:
-        raise ValueError("the array is in Fortran order, so that its rows do not lie together")
+        raise ValueError(
+            "the array is in Fortran order, so that its rows do not lie together: save numpy.ascontiguousarray(array)"
+        )
     return Layout(file.tell(), tuple(shape), dtype)
 
 
 def _npz(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, int]:
     with zipfile.ZipFile(file) as archive:
         names = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
-        member = archive.getinfo(_chosen(names, name, path) + ".npy")
+        member = archive.getinfo(chosen(names, name, path) + ".npy")
         if member.compress_type != zipfile.ZIP_STORED:
             raise GpufsError(
                 f"'{member.filename}' in '{printable(path)}' is compressed: use np.savez, not savez_compressed"
@@ -180,13 +174,13 @@ def _npz(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, int]:
 
 def _safetensors(file: BinaryIO, path: str, name: str | None) -> Layout:
     (header_nbytes,) = struct.unpack("<Q", file.read(8))
-    if header_nbytes > _MOST_HEADER_NBYTES:
+    if header_nbytes > MOST_HEADER_NBYTES:
         raise GpufsError(f"'{printable(path)}' is no safetensors file: its header would have {header_nbytes} bytes")
     header = json.loads(file.read(header_nbytes))
     if not isinstance(header, dict):
         raise TypeError("it is no safetensors header")
     tensors = {key: value for key, value in header.items() if key != "__metadata__"}
-    tensor = tensors[_chosen(list(tensors), name, path)]
+    tensor = tensors[chosen(list(tensors), name, path)]
     kind, shape = tensor["dtype"], tuple(operator.index(n) for n in tensor["shape"])
     begin, end = (operator.index(place) for place in tensor["data_offsets"])
     if kind not in _SAFETENSORS_DTYPES:
@@ -195,15 +189,3 @@ def _safetensors(file: BinaryIO, path: str, name: str | None) -> Layout:
     if begin < 0 or min(shape, default=0) < 0 or end - begin != dtype.itemsize * math.prod(shape):
         raise GpufsError(f"'{printable(path)}': the tensor's shape and its place do not fit")
     return Layout(8 + header_nbytes + begin, shape, dtype)
-
-
-def _chosen(names: list[str], name: str | None, path: str) -> str:
-    if name is None and len(names) == 1:
-        return names[0]
-    if name is not None and name in names:
-        return name
-    if not names:
-        raise GpufsError(f"'{printable(path)}' has no arrays")
-    known = ", ".join(printable(n) for n in names[:20]) + (", ..." if len(names) > 20 else "")
-    wanted = "has several arrays: give one's name" if name is None else f"has no array '{printable(name)}'"
-    raise GpufsError(f"'{printable(path)}' {wanted} ({known})")

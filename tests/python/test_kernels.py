@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels in Python: what is read from the headers, mounts by way of C, what Numba and NVRTC compile and link."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpufs import c, c_header
+from gpufs.errors import GpufsError
+
+ROOT = Path(__file__).parents[2]
+if not (c_header.FOLDER / "libgpufs_c.so").exists():  # of a build with sanitizers
+    pytest.skip("this build has no libgpufs_c.so", allow_module_level=True)
+
+PROMISED = {  # name: (result, parameters), as PTX has them
+    name: (result, parameters.split())
+    for result, name, parameters in re.findall(
+        r"^device (\S+) (gpufs_\w+)\((.*)\)$", (ROOT / "tests/c_abi/symbols.txt").read_text(), re.MULTILINE
+    )
+}
+
+
+def example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"examples/python/{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_calls_are_those_that_are_promised() -> None:
+    def ptx(dtype: Any, of_nothing: str) -> str:
+        return of_nothing if dtype is None else f".b{dtype.itemsize * 8}"
+
+    found = {
+        call.name: (ptx(call.result, "void"), [ptx(p.dtype, ".b64") for p in call.parameters])
+        for call in c_header.calls()
+    }
+    assert found == PROMISED and len(found) > 90
+
+
+def test_structs_and_constants_are_those_of_the_compiler(tmp_path: Path) -> None:
+    lines = ['#include "gpufs/gpufs_device.h"', "#include <cstddef>"]
+    for name, dtype in c_header.structs().items():
+        lines.append(f"static_assert(sizeof(gpufs_{name}) == {dtype.itemsize});")
+        for field, (_, offset, *_) in dtype.fields.items():
+            lines.append(f"static_assert(offsetof(gpufs_{name}, {field}) == {offset});")
+    lines += [f"static_assert(GPUFS_{name} == {number});" for name, number in c_header.constants().items()]
+    assert len(c_header.structs()) == 6 and c_header.constants()["O_CREAT"] == 0o100 and len(lines) > 50
+    (tmp_path / "a.cpp").write_text("\n".join(lines))
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    subprocess.run([compiler, "-fsyntax-only", f"-I{c_header.INCLUDE}", str(tmp_path / "a.cpp")], check=True)
+
+
+def test_the_package_has_the_headers_of_this_tree() -> None:
+    for name in ("gpufs_device.h", "gpufs_verbs.h"):
+        assert (c_header.INCLUDE / "gpufs" / name).read_text() == (ROOT / "include/gpufs" / name).read_text()
+
+
+def test_a_mount_of_the_cpu_machine(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 10_000)
+    with c.Mount(tmp_path, "cpu", cache_nbytes=1 << 20, page_nbytes=4096) as mount:
+        assert isinstance(mount.handle, np.uint64) and mount.handle != 0
+        mount.prepare("a")
+        assert mount.counters("hits", "free_frames") == {"hits": 0, "free_frames": 256}
+        assert mount.sync() == 0
+        with pytest.raises(GpufsError, match="no counter 'hit'"):
+            mount.counters("hit")
+        with pytest.raises(FileNotFoundError):
+            mount.prepare("b")
+    mount.close()
+    with pytest.raises(ValueError, match="closed"):
+        mount.handle  # noqa: B018
+    with pytest.raises(NotADirectoryError):
+        c.Mount(tmp_path / "a", "cpu")
+    with pytest.raises(FileNotFoundError):
+        c.Mount(tmp_path / "none", "cpu")
+    for wrong in ({"cash_nbytes": 1}, {"page_nbytes": 1000}, {"nrings": 1 << 40}, {"nrings": -1}):
+        with pytest.raises(GpufsError):
+            c.Mount(tmp_path, "cpu", **wrong)
+    with pytest.raises(GpufsError, match="no machine 'tpu'"):
+        c.Mount(tmp_path, "tpu")
+
+
+def test_what_a_build_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(c_header, "FOLDER", tmp_path)
+    with pytest.raises(GpufsError, match=r"no gpufs_device\.fatbin: build it where nvcc is"):
+        c_header.built_file(c_header.device_code().name)
+    monkeypatch.setenv("GPUFS_DEVICE_CODE", "ltoir")
+    assert c_header.device_code().name == "gpufs_device.ltoir"
+    monkeypatch.setenv("GPUFS_DEVICE_CODE", "elf")
+    with pytest.raises(GpufsError, match="fatbin or ltoir"):
+        c_header.device_code()
+
+
+@pytest.fixture(scope="module")
+def numba_cuda() -> Any:
+    if importlib.util.find_spec("numba_cuda") is None:
+        pytest.skip("numba-cuda is not installed")
+    from numba import cuda
+
+    return cuda
+
+
+def compiled(cuda: Any, kernel: Any, *arguments: Any) -> Any:
+    """Its PTX."""
+    from numba import types
+
+    code, _ = cuda.compile(kernel, types.void(*arguments), device=False, cc=(9, 0), abi="numba", output="ptx")
+    return code
+
+
+def test_numba_declares_what_is_promised(numba_cuda: Any) -> None:
+    """One kernel for each call; its PTX declares the call as symbols.txt has it."""
+    from gpufs import numba as gpufs_numba
+    from numba import types
+
+    for call in c_header.calls():
+        name = call.name.removeprefix("gpufs_")
+        values = ", ".join("array" if p.dtype is None else "number" for p in call.parameters)
+        space: dict[str, Any] = {"gpufs_numba": gpufs_numba}
+        exec(f"def kernel(array, number): gpufs_numba.{name}({values})", space)
+        ptx = compiled(numba_cuda, space["kernel"], types.uint8[::1], types.int64)
+        found = re.search(
+            rf"\.extern \.func\s+(?:\(\.param (\S+) \w+\) )?{call.name}\s*\n?\((.*?)\)\s*;", ptx, re.DOTALL
+        )
+        assert found is not None, ptx
+        assert (found[1] or "void", re.findall(r"\.param (\.\w+)", found[2])) == PROMISED[call.name]
+
+
+def test_numba_refuses_what_no_call_takes(numba_cuda: Any) -> None:
+    from gpufs import numba as gpufs_numba
+    from numba import types
+    from numba.core.errors import TypingError
+
+    def few(fs: Any, array: Any) -> None:
+        gpufs_numba.open_warp(fs, array)
+
+    def no_number(fs: Any, array: Any) -> None:
+        gpufs_numba.open_warp(fs, array, 1.5)
+
+    def apart(fs: Any, array: Any) -> None:
+        gpufs_numba.open_warp(fs, array[::2], 0)
+
+    for kernel, text in ((few, "takes 3 arguments"), (no_number, "flags must be a number"), (apart, "lies together")):
+        with pytest.raises(TypingError, match=text):
+            compiled(numba_cuda, kernel, types.uint64, types.uint8[::1])
+
+
+def test_numba_reads_structs_and_mapped_pages(numba_cuda: Any) -> None:
+    from gpufs import numba as gpufs_numba
+    from numba import types
+
+    def kernel(fs: Any, file: Any, sums: Any) -> None:
+        page = numba_cuda.local.array(1, gpufs_numba.page)
+        if gpufs_numba.map_page_warp(fs, file, 0, page) == 0:
+            numbers = gpufs_numba.view(page[0].data, page[0].nbytes // 4, np.float32)
+            for i in range(len(numbers)):
+                sums[0] += numbers[i]
+            gpufs_numba.unmap_page_warp(page)
+
+    ptx = compiled(numba_cuda, kernel, types.uint64, types.int32, types.float32[::1])
+    assert "gpufs_map_page_warp" in ptx and "ld.f32" in ptx
+
+
+def test_the_numba_example_compiles_and_links(numba_cuda: Any, tmp_path: Path) -> None:
+    from numba import types
+
+    module = example("linked_structure")
+    kernel = module.sum_chains.py_func
+    integers, path = types.int64[::1], types.uint8[::1]
+    assert "gpufs_pread_thread" in compiled(numba_cuda, kernel, types.uint64, path, integers, integers)
+    heads, sums = module.make_chains(tmp_path / "chains")
+    nodes = np.fromfile(tmp_path / "chains", np.int64).reshape(-1, 2)
+    at, total = heads[7], 0
+    while at >= 0:
+        total += nodes[at, 1]
+        at = nodes[at, 0]
+    assert total == sums[7]
+    if not c_header.device_code().exists():
+        pytest.skip(f"this build has no {c_header.device_code().name}")
+    # What Numba links: the kernel and gpufs's file, for the architecture that it takes on an H100.
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    (code, *files), _ = numba_cuda.compile_all(
+        kernel, types.void(types.uint64, path, integers, integers), device=False, cc=(9, 0, "a"), abi="numba",
+        output="ltoir",
+    )  # fmt: skip
+    assert [bytes(file.data) for file in files] == [c_header.device_code().read_bytes()]
+    of = ObjectCode.from_ltoir if c_header.device_code().suffix == ".ltoir" else ObjectCode.from_fatbin
+    how = LinkerOptions(arch="sm_90a", link_time_optimization=True)
+    assert b"sum_chains" in Linker(ObjectCode.from_ltoir(code), of(files[0].data), options=how).link("cubin").code
+
+
+def test_the_cupy_example_compiles_and_links() -> None:
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
+        pytest.skip("cuda-core is not installed")
+    module = example("gather")
+    if not c_header.device_code().exists():
+        with pytest.raises(GpufsError, match="build it where nvcc is"):
+            module.gpufs.cupy.link(module.SOURCE, "sm_90")
+        pytest.skip(f"this build has no {c_header.device_code().name}")
+    code = module.gpufs.cupy.link(module.SOURCE, "sm_90")
+    assert code[:4] == b"\x7fELF" and b"gather" in code
+    with pytest.raises(Exception, match="gpufs_opne_warp"):
+        module.gpufs.cupy.link(module.SOURCE.replace("open_block", "opne_warp"), "sm_90")
