@@ -133,11 +133,9 @@ struct read_whole_files {
  private:
   // 0 or a negative errno.
   static GPUFS_DEVICE int read(simt::warp warp, const one& from, const file& opened) {
-    file_status status{};
-    if (opened.error() != 0) return opened.error();
-    const int error = fstat(warp, opened, &status);
-    if (error != 0) return error;
-    if (warp.any(static_cast<std::uint64_t>(status.nbytes) != from.nbytes)) return -ESTALE;
+    const file_status status = fstat(warp, opened);
+    if (status.error != 0) return status.error;
+    if (static_cast<std::uint64_t>(status.nbytes) != from.nbytes) return -ESTALE;
     const std::int64_t got = pread(warp, opened, from.out, from.nbytes, 0);
     return got < 0 ? static_cast<int>(got) : static_cast<std::uint64_t>(got) == from.nbytes ? 0 : -ESTALE;
   }
