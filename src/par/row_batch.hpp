@@ -39,7 +39,7 @@ struct row_part_of_batch {
   std::uint64_t first;    // of this part in the batch
   std::uint32_t n;
   std::uint32_t rows_a_block;
-  std::uint64_t* failed;  // the least place that failed << 12 | errno; all ones: none has
+  std::uint64_t* failed;  // of row_failure
 
   GPUFS_DEVICE std::uint64_t row(std::uint32_t i) const { return rows != nullptr ? rows[i] : row_of(numbers, i, layout); }
   GPUFS_DEVICE std::uint32_t place(std::uint32_t i) const { return rows != nullptr ? places[i] : i; }
@@ -51,7 +51,7 @@ struct row_part_of_batch {
   // One lane calls.
   GPUFS_DEVICE void fail(std::uint32_t i, int error) const {
     const std::uint64_t at = (first + place(i)) << 12 | (static_cast<std::uint32_t>(-error) & 0xfff);
-    simt::atomic_ref<std::uint64_t>(*failed).fetch_min(at, std::memory_order_relaxed);
+    simt::atomic_ref<std::uint64_t, simt::scope::system>(*failed).fetch_min(at, std::memory_order_relaxed);
   }
   // Calls work(group, i) for the rows of the caller's block, each by one group.
   template <class Group, class Work>
@@ -92,7 +92,7 @@ struct gather_rows {
       const std::uint64_t row = part.row(i);
       if (part.is_row(row) && part.repeats(i)) return;
       std::byte* const here = to + part.in_memory(i);
-      int error = from.error() != 0 ? from.error() : -ENXIO;
+      int error = from.error() != 0 ? from.error() : -EDOM;
       if (part.is_row(row) && from.error() == 0) {
         error = read_row(group, of, here, part.layout.row_nbytes, part.offset(row), touched, part.is_repeated(i));
       }
@@ -141,7 +141,7 @@ struct scatter_rows {
     part.each(Group{}, [&](Group group, std::uint32_t i) {
       const std::uint64_t row = part.row(i);
       if (part.is_row(row) && part.is_repeated(i)) return;
-      std::int64_t got = -ENXIO;
+      std::int64_t got = -EDOM;
       const std::uint64_t nbytes = part.layout.row_nbytes;
       if (part.is_row(row)) got = pwrite(group, to, from + part.in_memory(i), nbytes, static_cast<std::int64_t>(part.offset(row)));
       if (got != static_cast<std::int64_t>(nbytes) && group.leader()) part.fail(i, got < 0 ? static_cast<int>(got) : -EIO);
@@ -149,7 +149,6 @@ struct scatter_rows {
   }
 };
 
-constexpr std::uint64_t none_failed = ~std::uint64_t{0};
 constexpr unsigned rows_block = GPUFS_ON_CUDA ? 256 : 64;
 
 inline std::size_t sort_space_on(simt::platform& device, std::uint32_t most) {
@@ -180,7 +179,7 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows)
       space_(detail::sort_space_on(*device_, max_nrows), *device_),
       touched_(std::bit_ceil(fs.layout().cache.frames.nframes), *device_),
       failed_(1, *device_) {
-  failed_.write_one(detail::none_failed);
+  failed_.write_one(row_failure::none);
 }
 
 void row_batch::gather_in(const file& from, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n,
@@ -213,10 +212,9 @@ void row_batch::scatter_in(const file& to, const row_layout& layout, const detai
 }
 
 row_failure row_batch::failure() {
-  const std::uint64_t failed = failed_.read_one();
-  if (failed == detail::none_failed) return {};
-  failed_.write_one(detail::none_failed);
-  return {-static_cast<int>(failed & 0xfff), failed >> 12};
+  const row_failure failed = row_failure::of(failed_.read_one());
+  if (failed.error != 0) failed_.write_one(row_failure::none);
+  return failed;
 }
 
 // Calls work(part) for the pieces of the batch.
@@ -233,7 +231,7 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
     part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * (numbers.wide ? 8 : 4);
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
-    part.failed = failed_.get();
+    part.failed = failed_elsewhere_ != nullptr ? failed_elsewhere_ : failed_.get();
     work(part);
   }
 }

@@ -64,7 +64,7 @@ expected_rows expect(const row_layout& layout, std::uint64_t file_nbytes, const 
     const bool is_row = number >= 0 && static_cast<std::uint64_t>(number) < layout.nrows;
     const std::uint64_t offset = layout.begin + static_cast<std::uint64_t>(number) * stride;
     if (!is_row || offset + layout.row_nbytes > file_nbytes) {
-      if (want.failure.error == 0) want.failure = {-ENXIO, i};
+      if (want.failure.error == 0) want.failure = {is_row ? -ENXIO : -EDOM, i};
       continue;
     }
     for (std::uint64_t k = 0; k < layout.row_nbytes; ++k) {
@@ -153,6 +153,21 @@ TEST(row_batch_of, unsigned_numbers_goes_beyond_two_to_the_31) {
   turns.wait();
   EXPECT_EQ(batch.failure().error, 0);
   EXPECT_EQ(dst.read(), (std::vector<std::byte>{content_byte(seed, hole + 3), std::byte{0}, content_byte(seed, hole + 63)}));
+}
+
+TEST(row_batch_of, a_caller_that_looks_for_itself_tells_there) {
+  subject of(reading::pulled, 4096, 512, 8);
+  row_batch batch(*of.fs, 64);
+  const pinned_buffer<std::uint64_t> word(1);
+  word[0] = row_failure::none;
+  batch.report_to(word.get());
+  gather<std::int64_t>(batch, *of.file, {.row_nbytes = 512, .nrows = 9}, {0, 8, 9});
+  EXPECT_EQ(batch.failure().error, 0);
+  EXPECT_EQ(row_failure::of(word[0]).error, -ENXIO);
+  EXPECT_EQ(row_failure::of(word[0]).place, 1u);
+  batch.report_to(nullptr);
+  gather<std::int64_t>(batch, *of.file, {.row_nbytes = 512, .nrows = 9}, {0, 9});
+  EXPECT_EQ(batch.failure().error, -EDOM);
 }
 
 // All rows of a file of whole pages, by pages.
@@ -258,7 +273,7 @@ TEST(row_batch_scatters, the_last_of_equal_rows) {
         numbers[i] = static_cast<std::int64_t>(draw.below(layout.nrows / 3 + 1));
         if (draw.below(40) == 0) numbers[i] = -1;
         if (numbers[i] < 0) {
-          if (wrong.error == 0) wrong = {-ENXIO, i};
+          if (wrong.error == 0) wrong = {-EDOM, i};
           continue;
         }
         std::copy_n(
@@ -333,7 +348,7 @@ TEST(row_batch_refuses, layouts_that_no_file_can_have) {
   batch.gather(of.file->ref(), {.row_nbytes = 8, .nrows = 0}, zero.get(), 0, nullptr, turns);
   batch.gather(of.file->ref(), {.row_nbytes = 8, .nrows = 0}, zero.get(), 1, dst.get(), turns);
   turns.wait();
-  EXPECT_EQ(batch.failure().error, -ENXIO) << "of no rows";
+  EXPECT_EQ(batch.failure().error, -EDOM) << "of no rows";
 }
 
 }  // namespace

@@ -21,10 +21,18 @@ struct row_layout {
   bool from_end = false;            // -1 names the last row, -2 the one before, as in Python; else there is no such row
 };
 
-// The row of a batch that failed: 0, or its negative errno, and which place it has in the batch.
+// The row of a batch that failed: 0, or its negative errno, and which place it has in the batch. -EDOM: its number names no row;
+// -ENXIO: the file ends before it does; else as pread and pwrite.
 struct row_failure {
   int error = 0;
   std::uint64_t place = 0;
+
+  // As kernels write it down: place << 12 | errno, so that the least word is of the least place.
+  static constexpr std::uint64_t none = ~std::uint64_t{0};
+  static row_failure of(std::uint64_t word) {
+    if (word == none) return {};
+    return {-static_cast<int>(word & 0xfff), word >> 12};
+  }
 };
 
 // What names rows. 8-byte ones are taken as signed.
@@ -92,8 +100,11 @@ class row_batch {
 #endif
 
   // Of the rows that failed since it was last asked, in the batches whose stream the caller has waited for: the one of the least
-  // place. -ENXIO: there is no such row, or the file is shorter; else as pread and pwrite.
+  // place.
   row_failure failure();
+  // Later batches tell here instead, in pinned memory of the caller's (pinned_array) that holds row_failure::none before: so the
+  // host may look at any time. nullptr: by failure() again.
+  void report_to(std::uint64_t* pinned) { failed_elsewhere_ = pinned; }
 
   static constexpr std::uint32_t unsorted = GPUFS_ON_CUDA ? 4096 : 16;  // rows; sorting more pays
 
@@ -125,6 +136,7 @@ class row_batch {
   simt::device_array<std::byte> space_;  // of the sort
   simt::device_array<std::uint32_t> touched_;
   simt::device_array<std::uint64_t> failed_;
+  std::uint64_t* failed_elsewhere_ = nullptr;
 };
 
 }  // namespace GPUFS_MACHINE

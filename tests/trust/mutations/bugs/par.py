@@ -20,15 +20,6 @@ BUGS = (
         "row_batch_admits.what_has_room_and_what_is_read_again",
     ),
     Bug(
-        "rows_of_changing_files_from_the_file",
-        "rows of files that are open for writing are read past the cache, where newer bytes are",
-        READ_ROW,
-        "if (view.error != 0 || !has_version(view.kind)) return found;",
-        "if (view.error != 0) return found;",
-        PROGRAM,
-        "row_batch_sees.what_was_written_and_is_not_in_the_file_yet",
-    ),
-    Bug(
         "a_row_may_begin_before_the_files_end",
         "a row that the file has a part of is read",
         READ_ROW,
