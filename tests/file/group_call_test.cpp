@@ -329,6 +329,34 @@ TEST_F(group_calls, different_calls) {
   expect_says(gone, "lane 5 has exited");
 }
 
+struct map_over_a_page {
+  mount_ref fs;
+  const char* path;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    mapped_page page = map_page(warp, f, 0);
+    page = map_page(warp, f, 512);
+  }
+};
+
+TEST_F(group_calls, write_over_a_mapped_page) {
+  expect_leftovers("the kernel is stopped");
+  dir_.add("page", 1024, 1);
+  mount_options options;
+  options.abort_on_leaked_pins = false;
+  const mount fs(dir_.path(), options);
+  const device_buffer<char> path(std::vector<char>{'p', 'a', 'g', 'e', '\0'});
+  std::string text;
+  try {
+    simt::launch({.grid = 1, .block = 32}, map_over_a_page{fs.ref(), path.get()});
+  } catch (const simt::launch_error& error) {
+    text = error.what();
+  }
+  expect_says(text, "writes over a page that is still mapped");
+}
+
 // A thread's own memory is its own business; so is where a text lies that all lanes have.
 struct text {
   char c[8];

@@ -238,6 +238,44 @@ TEST(open_file, slot_is_used_more_often_than_it_has_generations) {
   EXPECT_EQ((static_cast<std::uint32_t>(last - first) >> slot_bits) & generation_mask, (rounds - 1) & generation_mask);
 }
 
+// Hands a mapped page on, and unmaps it by what it was moved from and what it was moved to.
+struct move_pages {
+  mount_ref fs;
+  const char* path;
+  std::int64_t* results;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto group = this_warp();
+    const file f = open(group, fs, path);
+    mapped_page first = map_page(group, f, 1);
+    const std::byte* data = first.data();
+    mapped_page<> second, third = std::move(first);
+    second = std::move(third);
+    const std::int64_t values[] = {first.error(),
+                                   unmap_page(group, std::move(first)),
+                                   unmap_page(group, std::move(third)),
+                                   second.error(),
+                                   second.data() == data && second.nbytes() == 99,
+                                   unmap_page(group, std::move(second)),
+                                   unmap_page(group, std::move(second)),
+                                   unmap_page(group, map_page(group, f, 100)),
+                                   close(group, f)};
+    for (unsigned i = group.rank(); i < 9; i += group.size()) results[i] = values[i];
+  }
+};
+
+TEST_P(open_files, mapped_pages_are_moved) {
+  temp_dir dir;
+  dir.add("file", 100, 4);
+  const device_buffer<char> path(std::vector<char>{'f', 'i', 'l', 'e', '\0'});
+  const device_buffer<std::int64_t> results(9);
+  const mount m(dir.path(), small(GetParam(), 2));
+  simt::launch({.grid = 1, .block = 32}, move_pages{m.ref(), path.get(), results.get()});
+  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{-EBADF, -EBADF, -EBADF, 0, 1, 0, -EBADF, -ENXIO, 0}));
+  EXPECT_EQ(m.counters().pinned_frames, 0u);
+  EXPECT_EQ(m.counters().unpin_errors, 0u);
+}
+
 // Counts the bytes that are not zero between the end of the file and the end of its last page.
 struct look_beyond_the_end {
   mount_ref fs;

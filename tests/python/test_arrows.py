@@ -25,6 +25,12 @@ def test_ours_point_down() -> None:
     assert arrows.upward(ROOT) == []
 
 
+def test_headers_are_short() -> None:
+    nlines = {path: len(path.read_text().splitlines()) for path in (ROOT / "include").rglob("*.h*")}
+    assert len(nlines) > 50
+    assert not {path: n for path, n in nlines.items() if n > 300}, "split it where it holds two things"
+
+
 def test_parts_may_use_what_those_below_them_may() -> None:
     for part, below in arrows.PARTS.items():
         assert part not in below

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slots of open files: what a file number stands for, which of its versions, the counts and the lists of a slot, and the free
-// ones. Knows nothing of paths (path_chains.hpp), nor of how files are opened and closed (file_table.hpp).
+// ones. Knows nothing of paths (path_chains.hpp), nor of how files are opened and closed (file_table.hpp, held_slots.hpp).
 #pragma once
 #include <type_traits>
 
@@ -196,6 +196,11 @@ class file_slots {
     if (mount != nullptr) simt::atomic_ref<std::uint64_t>(mount->words->bad_numbers).add_relaxed(1);
   }
 
+  GPUFS_DEVICE int count_timeout() const {
+    simt::atomic_ref<std::uint64_t>(mount_.words->io_timeouts).add_relaxed(1);
+    return -ETIMEDOUT;
+  }
+
   // The host may look at any slot at any time (host_mount::open_files), so that no field is written plainly.
   template <class T>
   GPUFS_DEVICE static void put(T& field, std::type_identity_t<T> value) {
@@ -237,36 +242,6 @@ class file_slots {
     std::uint32_t seen = word_of(generation, slot_state::dead);
     if (word.compare_exchange(seen, word_of(generation + 1, slot_state::free), std::memory_order_acq_rel))
       blocks_.push_slots(index, index);
-  }
-
-  // Whether pages are listed or a list is lost, as a close has told that could not bring all to the host. One lane's loads, all
-  // under way together; drop's acquire, or close_if_last's, comes before them.
-  GPUFS_DEVICE bool has_left_pages(std::uint32_t index) const {
-    bool unused = true;
-    for (std::uint32_t i = 0; i < lists_per_slot; ++i) unused &= cache::dirty_pages::is_unused(list(index, i));
-    return !unused;
-  }
-
-  GPUFS_DEVICE bool has_lost_list(std::uint32_t index) const {
-    for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
-      if (cache::dirty_pages::is_lost(list(index, i))) return true;
-    }
-    return false;
-  }
-
-  // What close could not even send to the host, as it has told: else it would go to the next file that uses the slot.
-  GPUFS_DEVICE void forget_unwritten(std::uint32_t index) const {
-    const cache::dirty_pages pages(mount_.cache);
-    for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
-      const auto next = [&] { return pages.leave(list(index, i), [](cache::frame_index) { return false; }); };
-      for (auto left = next(); left.found; left = next()) {
-        pages.begin_write_back(left.frame);
-        pages.unmark(simt::this_thread(), left.frame, 0);
-        cache::frames(mount_.cache).unpin(left.frame);
-        simt::atomic_ref<std::uint64_t>(mount_.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
-        simt::atomic_ref<std::uint64_t>(mount_.words->write_errors).add_relaxed(1);
-      }
-    }
   }
 
  protected:

@@ -4,7 +4,8 @@
 #pragma once
 #include <fcntl.h>
 
-#include "gpufs/file/path_chains.hpp"
+#include "gpufs/file/held_slots.hpp"
+#include "gpufs/file/new_block.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -22,9 +23,9 @@ struct open_result {
 };
 
 // The slots, and the paths by which they are opened.
-class file_table : public file_slots {
+class file_table : public held_slots {
  public:
-  GPUFS_DEVICE explicit file_table(const file_mount& mount) : file_slots(mount) {}
+  GPUFS_DEVICE explicit file_table(const file_mount& mount) : held_slots(mount) {}
 
   // Opens `path` (a const char* or joined_path, readable by the device). One lane calls; waits for the host where the path is not
   // open yet, at most io_timeout_ns.
@@ -34,35 +35,6 @@ class file_table : public file_slots {
     result.number = file_table(*mount).try_open(path, flags, start, result);
     if (result.number < 0) simt::atomic_ref<std::uint64_t>(mount->words->open_errors).add_relaxed(1);
     return result;
-  }
-
-  // Gives one open back; the last one closes the file on the host. One lane calls. 0 or a negative errno.
-  GPUFS_DEVICE_COLD static int close(const file_mount* mount, file_number number, std::uint32_t start) {
-    const file_table table(*mount);
-    const file_view opened = table.view_of_any(number);
-    if (opened.error != 0) return opened.error;
-    bool held = true;
-    const int error = table.drop(opened.slot, start, held);
-    if (!held) count_bad_number(mount);  // closed by another at the same moment
-    return error;
-  }
-
-  struct last_close {
-    bool done;
-    int error;
-  };
-  // As close, if nobody else holds the file; else (or when it is not open) it does nothing. One lane calls.
-  GPUFS_DEVICE_COLD static last_close close_if_last(const file_mount* mount, file_number number, std::uint32_t start) {
-    const file_table table(*mount);
-    const file_view opened = table.view_of_any(number);
-    if (opened.error != 0) return {false, opened.error};
-    simt::atomic_ref<std::uint32_t> refs(opened.opened->refs);
-    std::uint32_t before = refs.load(std::memory_order_relaxed);
-    while (is_last_of_open(before)) {
-      // As in drop.
-      if (refs.compare_exchange(before, 1, std::memory_order_acq_rel)) return {true, table.retire(opened.slot, before, start)};
-    }
-    return {false, 0};
   }
 
   // The size that counts of a file that the host knows by `handle`, and says is open for writing in this slot; -1: it is not (any
@@ -79,69 +51,7 @@ class file_table : public file_slots {
     return same && word.load(std::memory_order_relaxed) == before ? nbytes : -1;
   }
 
-  // Makes a call that takes names away: asks the host, and then has the slots forgotten that paths led to. Opens that are under way
-  // meanwhile see that it is (was_removing). One lane calls.
-  template <class Call>
-  GPUFS_DEVICE static int removing(const file_mount* mount, Call call) {
-    // Meets was_removing's: who does not see us there had its file open on the host before we ask.
-    simt::atomic_ref<std::uint32_t>(mount->words->removals_begun).fetch_add(1, std::memory_order_acq_rel);
-    const int error = call();
-    // Meets removals_ended's acquire: who sees it asks the host once the name is gone.
-    simt::atomic_ref<std::uint32_t>(mount->words->removals_ended).fetch_add(1, std::memory_order_release);
-    return error;
-  }
-
-  // All slots leave their chains: a directory has another name now, or a link is gone. One lane calls. False: -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static bool forget_all_paths(const file_mount* mount) {
-    const path_chains paths(*mount);
-    for (std::uint32_t i = 0; i <= mount->files.path_mask; ++i) {
-      path_bucket& chain = mount->files.paths[i];
-      if (simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire) == 0) continue;
-      if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
-      paths.detach(chain, [](file_slot&) { return true; });
-      paths.unlock(chain);
-    }
-    return true;
-  }
-
-  // Takes the file that the host knows by the handle in `place`'s lower half, and says is open for writing in the slot that its
-  // upper half names, out of its path's chain, whichever path that is: one of the file's names is gone. Opens by others find it by
-  // the host. 0: there is none. One lane calls. False: -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static bool forget_file(const file_mount* mount, std::uint64_t place) {
-    const auto index = static_cast<std::uint32_t>(place >> 32), handle = static_cast<std::uint32_t>(place);
-    file_slot* const found = file_blocks(*mount).find_slot(index);
-    if (place == 0 || found == nullptr) return true;
-    const path_chains paths(*mount);
-    file_slot& wanted = *found;
-    path_bucket& chain =
-        paths.chain_of(wanted);  // of another file, if the slot is used anew: then no slot there is the one we want
-    if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
-    paths.detach(chain, [&](file_slot& slot) {
-      return &slot == &wanted && simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle;
-    });
-    paths.unlock(chain);
-    return true;
-  }
-
-  // Takes the open slots of a path out of its chain, so that nobody joins them any more: the path was removed, or names another
-  // file. One lane calls. False: -ETIMEDOUT.
-  GPUFS_DEVICE_COLD static bool forget_path(const file_mount* mount, const char* path) {
-    const path_chains paths(*mount);
-    for (const int flags : {0, O_NOFOLLOW}) {
-      path_name name = paths.name_of(path);
-      if (name.error != 0) return true;
-      paths.add_chunk(name, static_cast<std::uint32_t>(flags));
-      path_bucket& chain = paths.chain_of(name);
-      if (!paths.lock(chain, simt::deadline(mount->io_timeout_ns))) return false;
-      paths.detach(chain, [&](file_slot& slot) { return path_chains::same_hash(slot, name); });
-      paths.unlock(chain);
-    }
-    return true;
-  }
-
  private:
-  GPUFS_DEVICE path_chains paths() const { return path_chains(mount_); }
-
   // A file number or a negative errno; `brought` tells of the first page.
   template <class Path>
   GPUFS_DEVICE std::int32_t try_open(const Path& path, int flags, std::uint32_t start, open_result& brought) const {
@@ -181,7 +91,7 @@ class file_table : public file_slots {
           index = take_slot(start, nblocks < blocks_.most());
           if (index == none) {
             paths().unlock(chain);
-            const int error = extend(nblocks, start, until);
+            const int error = detail::extend(mount_, nblocks, start, until);
             if (error != 0) return error;
             continue;
           }
@@ -250,96 +160,6 @@ class file_table : public file_slots {
     return number | (writes ? number_may_write : 0) | (once || access == O_WRONLY ? number_write_only : 0);
   }
 
-  // Looks for a live slot of this path and takes a reference, as a look-up pins a page. Without the chain's lock the chain may
-  // change under us; then the walk strays and ends after max_steps, and the caller looks again under the lock.
-  GPUFS_DEVICE std::uint32_t join(path_bucket& chain, const path_name& name, std::uint32_t max_steps) const {
-    std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire);
-    for (std::uint32_t steps = 0; next != 0 && steps < max_steps; ++steps) {
-      const std::uint32_t index = next - 1;
-      file_slot* const found = blocks_.find_slot(index);
-      if (found == nullptr) return none;  // a walk that strayed to a slot of a block that we do not see yet
-      file_slot& slot = *found;
-      if (path_chains::may_join(slot, name)) {
-        const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
-        if ((before & slot_live) != 0 && path_chains::may_join(slot, name)) return index;
-        drop(index, index);
-        return none;
-      }
-      next = simt::atomic_ref<std::uint32_t>(slot.next).load(std::memory_order_acquire);
-    }
-    return none;
-  }
-
-  // Takes a reference to the file that the host knows by `handle`, and says is open for writing in this slot: whichever path it was
-  // opened by, and whether that one still leads to it or not. False: it is being closed, or was. Waits for who is opening it.
-  GPUFS_DEVICE bool join_file(std::uint32_t index, std::uint32_t handle) const {
-    file_slot* const found = blocks_.find_slot(index);
-    if (found == nullptr) return false;
-    file_slot& slot = *found;
-    // The acquire meets link's release; and wait_open's the opener's.
-    const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
-    if ((before & (slot_live | slot_detached)) != 0) {
-      const int error = wait_open(slot);
-      if ((error == 0 || error == open_apart) &&
-          simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle) {
-        return true;
-      }
-    }
-    drop(index, index);
-    return false;
-  }
-
-  // All slots of `nblocks` blocks were taken: has the host make one more, unless others do; who waits for them goes on once a slot
-  // is free. 0: look anew. -ENFILE: that was all that the mount may have; -ENOMEM: the device has no memory, or gives none soon
-  // (for who waits for somebody's asking, too); -ETIMEDOUT, or what the host says.
-  GPUFS_DEVICE_COLD int extend(std::uint32_t nblocks, std::uint32_t start, const simt::deadline& until) const {
-    if (nblocks >= blocks_.most()) return -ENFILE;
-    if (until.expired()) return count_timeout();
-    simt::atomic_ref<std::uint32_t> lock(mount_.words->extend_lock), failures(mount_.words->extend_failures);
-    const std::uint32_t failed = failures.load(std::memory_order_relaxed);
-    simt::backoff pause;
-    while (lock.load(std::memory_order_relaxed) != 0 ||
-           lock.exchange(1, std::memory_order_acquire) != 0) {  // meets the release below: the count, and failures
-      if (blocks_.count() != nblocks || blocks_.any_free()) return 0;
-      if (until.expired()) return count_timeout();
-      pause();
-    }
-    int error = 0;
-    if (blocks_.count() == nblocks) {
-      const bool no_memory = failures.load(std::memory_order_relaxed) != failed;
-      error = no_memory ? -ENOMEM : ask_for_block(nblocks, start);
-      if (error == -ENOMEM && !no_memory) failures.store(failed + 1, std::memory_order_relaxed);
-      if (error == -ENOMEM && blocks_.any_free()) error = 0;
-    }
-    lock.store(0, std::memory_order_release);
-    return error;
-  }
-  GPUFS_DEVICE int ask_for_block(std::uint32_t n, std::uint32_t start) const {
-    const mount_requests rings(mount_);
-    // The driver may let the host wait until we end. Then the block is for who comes later.
-    constexpr std::uint64_t soon_ns = 2'000'000'000;
-    const simt::deadline until(mount_.io_timeout_ns < soon_ns ? mount_.io_timeout_ns : soon_ns);
-    const auto ticket = rings.take(start, until);
-    transport::request ask{};
-    ask.op = transport::opcode::extend;
-    ask.offset = n;
-    transport::reply answer;
-    if (ticket.index == transport::no_slot || rings.call(ticket, ask, answer, until) != 0) {
-      count_timeout();
-      return -ENOMEM;
-    }
-    rings.give_back(ticket);
-    if (answer.result < 0) return static_cast<int>(answer.result);
-    blocks_.add(answer.pull_base);
-    return 0;
-  }
-
-  // What ask_host and wait_open give where the file is open for writing already, in another slot: of this one, which is dead,
-  // cache_id is that one's index and handle its handle.
-  static constexpr int open_elsewhere = 1;
-  // What wait_open gives of a slot that is open, and had left its path's chain before.
-  static constexpr int open_apart = 2;
-
   template <class Path>
   GPUFS_DEVICE int ask_host(file_slot& slot, std::uint32_t index, const Path& path, const path_name& name, int flags,
                             std::uint32_t start, const simt::deadline& until, std::uint32_t closed_handle,
@@ -407,7 +227,7 @@ class file_table : public file_slots {
     return 0;
   }
 
-  // How many calls that take names away have ended. Acquire: meets removing's release.
+  // How many calls that take names away have ended. Acquire: meets removed_names::removing's release.
   GPUFS_DEVICE std::uint32_t removals_ended() const {
     return simt::atomic_ref<std::uint32_t>(mount_.words->removals_ended).load(std::memory_order_acquire);
   }
@@ -425,18 +245,6 @@ class file_table : public file_slots {
     return file_nbytes <= 0 || (last_page + 1) >> cache::page_number_bits == 0;
   }
 
-  GPUFS_DEVICE int wait_open(file_slot& slot) const {
-    const simt::deadline until(2 * mount_.io_timeout_ns);
-    simt::backoff pause;
-    for (;;) {
-      const std::uint32_t word = simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_acquire);
-      if (state_of(word) == slot_state::open) return (word & slot_apart) != 0 ? open_apart : 0;
-      if (state_of(word) == slot_state::dead) return slot.error;
-      if (until.expired()) return -ETIMEDOUT;
-      pause();
-    }
-  }
-
   // Opening failed, or led to another slot: nobody can join any more, and those who wait are told.
   GPUFS_DEVICE void fail(path_bucket& chain, file_slot& slot, std::uint32_t index, int error) const {
     const bool locked = paths().lock(chain, simt::deadline(mount_.io_timeout_ns));
@@ -450,75 +258,6 @@ class file_table : public file_slots {
     simt::atomic_ref<std::uint32_t> word(slot.word);
     word.store(word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::dead), std::memory_order_release);
     if (locked) paths().unlock(chain);
-  }
-
-  // A slot that could not be taken out of its chain must never be used again. The lock's holders wait for nobody, so this
-  // takes a kernel that was stopped in the middle.
-  GPUFS_DEVICE void keep_for_ever(file_slot& slot) const {
-    simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_relaxed);
-    count_timeout();
-  }
-
-  // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. 0, what the
-  // host said when it closed the file, or -EBADF and !held when there was none.
-  GPUFS_DEVICE int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
-    file_slot& slot = this->slot(index);
-    // Read while we hold the slot: once it is given back, it may be freed and taken for another path before we look again.
-    const std::uint32_t generation = generation_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
-    simt::atomic_ref<std::uint32_t> refs(slot.refs);
-    std::uint32_t before = refs.load(std::memory_order_relaxed);
-    do {
-      if ((before & slot_refs) == 0) {
-        held = false;
-        return -EBADF;
-      }
-      // The last one of an open slot keeps it, and nobody joins it from here on. The acquire meets the release of those who gave
-      // theirs back: what they wrote, listed and stored.
-    } while (!refs.compare_exchange(before, is_last_of_open(before) ? 1 : before - 1, std::memory_order_acq_rel));
-    if (is_last_of_open(before)) return retire(index, before, start);
-    if (before == 1) recycle(slot, index, generation);
-    return 0;
-  }
-  GPUFS_DEVICE void drop(std::uint32_t index, std::uint32_t start) const {
-    bool held = true;
-    drop(index, start, held);
-  }
-
-  // Closes a slot whose refs were `before` until we took its end: it is ours, and stays this path's, until we give it back. We do
-  // so when the host has closed the file, so that no more files are open there than there are slots.
-  GPUFS_DEVICE_COLD int retire(std::uint32_t index, std::uint32_t before, std::uint32_t start) const {
-    file_slot& slot = this->slot(index);
-    path_bucket& chain = paths().chain_of(slot);
-    if (!paths().lock(chain, simt::deadline(mount_.io_timeout_ns))) {
-      keep_for_ever(slot);
-      return -ETIMEDOUT;
-    }
-    if ((before & slot_live) != 0) paths().unlink(chain, index);
-    simt::atomic_ref<std::uint32_t> word(slot.word);
-    const std::uint32_t handle = slot.handle;
-    const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed));
-    for (std::uint32_t shard = 0; shard < file_shards; ++shard)
-      put(entry(index, shard)->word, word_of(generation, slot_state::dead));
-    word.store(word_of(generation, slot_state::dead), std::memory_order_release);
-    paths().unlock(chain);
-    const bool written = mode_of(slot) != slot_mode::read;
-    const bool left = written && has_left_pages(index);
-    if (left) forget_unwritten(index);
-    // What has been synced is the file's own: who cuts that later takes nothing from us.
-    const bool unsynced = written && simt::atomic_ref<std::uint32_t>(slot.unsynced).load(std::memory_order_relaxed) != 0;
-    const std::uint64_t stored = unsynced ? simt::atomic_ref<std::uint64_t>(slot.stored_nbytes).load(std::memory_order_relaxed) : 0;
-    const names::closed closed = mount_names(mount_, start).close(handle, stored);
-    const int error = stored != 0 ? closed.error : 0;
-    if (!closed.asked) return error;  // still open there: the slot stays taken, too
-    if (left && has_lost_list(index)) mount_requests(mount_).end_late();
-    if (left && has_lost_list(index)) return error;  // as does one whose file the host may yet write
-    if (simt::atomic_ref<std::uint32_t>(slot.refs).fetch_sub(1, std::memory_order_acq_rel) == 1) recycle(slot, index, generation);
-    return error;
-  }
-
-  GPUFS_DEVICE int count_timeout() const {
-    simt::atomic_ref<std::uint64_t>(mount_.words->io_timeouts).add_relaxed(1);
-    return -ETIMEDOUT;
   }
 };
 

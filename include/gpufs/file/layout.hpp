@@ -204,7 +204,7 @@ struct alignas(64) mount_words {
   std::uint64_t write_backs;         // pages written back
   std::uint64_t bytes_written_back;  // bytes of them that had been written
   std::uint64_t write_errors;        // pages whose write-back failed
-  // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See file_table::removing.
+  // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See removed_names::removing.
   std::uint32_t removals_begun, removals_ended;
   std::uint64_t under_way;        // now: operations (file/operation.hpp)
   std::uint32_t more_blocks;      // of file_layout::blocks, those beyond the first that there are

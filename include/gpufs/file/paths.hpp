@@ -6,6 +6,7 @@
 // descriptor left), -ETIMEDOUT, and -EROFS from all that change something, unless mount_options::writable.
 #pragma once
 #include "gpufs/file/open.hpp"
+#include "gpufs/file/removed_names.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -15,16 +16,17 @@ namespace detail {
 // After unlink, rmdir or rename: has the slots forgotten that the names led to. One lane calls. False: -ETIMEDOUT.
 inline GPUFS_DEVICE_COLD bool forget_names(const file_mount* mount, const names::lost_names& lost, const char* path,
                                            const char* second) {
-  bool forgot = lost.others_too ? simt::call_cold(&file_table::forget_all_paths, mount)
-                                : simt::call_cold(&file_table::forget_path, mount, path) &&
-                                      (second == nullptr || simt::call_cold(&file_table::forget_path, mount, second));
-  for (const names::written_place place : lost.places) forgot = forgot && simt::call_cold(&file_table::forget_file, mount, place);
+  bool forgot = lost.others_too ? simt::call_cold(&removed_names::forget_all_paths, mount)
+                                : simt::call_cold(&removed_names::forget_path, mount, path) &&
+                                      (second == nullptr || simt::call_cold(&removed_names::forget_path, mount, second));
+  for (const names::written_place place : lost.places)
+    forgot = forgot && simt::call_cold(&removed_names::forget_file, mount, place);
   return forgot;
 }
 
 // unlink and rmdir. One lane calls. 0 or a negative errno.
 inline GPUFS_DEVICE_COLD int remove_name(const file_mount* mount, const char* path, std::uint32_t flags) {
-  return file_table::removing(mount, [&]() -> int {
+  return removed_names::removing(mount, [&]() -> int {
     const names::lost_names lost = mount_names(*mount, ring_hint()).remove(path, flags);
     if (lost.error != 0) return lost.error;
     return forget_names(mount, lost, path, nullptr) ? 0 : -ETIMEDOUT;
@@ -37,7 +39,7 @@ inline GPUFS_DEVICE_COLD int rename_path(const file_mount* mount, const char* fr
     const std::int32_t lengths[] = {names::length_of(from), names::length_of(to)};
     return lengths[0] < 0 ? lengths[0] : lengths[1] < 0 ? lengths[1] : -EROFS;
   }
-  return file_table::removing(mount, [&]() -> int {
+  return removed_names::removing(mount, [&]() -> int {
     const names::lost_names lost = mount_names(*mount, ring_hint()).rename(from, to);
     if (lost.error != 0 || lost.nothing) return lost.error;
     return forget_names(mount, lost, from, to) ? 0 : -ETIMEDOUT;

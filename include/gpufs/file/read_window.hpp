@@ -2,43 +2,13 @@
 // Several pages of one file on their way to a group at once: what a pread of many pages does from its first miss on, where host
 // threads bring pages in. docs/design/operations.md
 #pragma once
-#include "gpufs/file/page_operations.hpp"
+#include "gpufs/file/miss.hpp"
+#include "gpufs/file/page_run.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// The pages first, first + step, ..., last of a file: a group's part of a call, in the order in which it wants them. They are
-// counted from 0: places.
-struct page_run {
-  std::uint64_t first, last;
-  std::uint32_t step;
-
-  GPUFS_DEVICE std::uint64_t size() const { return (last - first) / step + 1; }
-  GPUFS_DEVICE std::uint64_t page(std::uint64_t place) const { return first + place * step; }
-};
-
-// The bytes that a call reads, and where to.
-struct byte_range {
-  std::byte* dst;
-  std::uint64_t begin, end;
-};
-
-// Copies what of the range lies in the page whose bytes are at `data`. All lanes call.
-template <class Group>
-GPUFS_DEVICE void copy_part(Group group, const byte_range& range, std::uint64_t page, std::uint32_t page_nbytes,
-                            const std::byte* data) {
-  const std::uint64_t page_begin = page * page_nbytes, page_end = page_begin + page_nbytes;
-  const std::uint64_t begin = range.begin > page_begin ? range.begin : page_begin;
-  const std::uint64_t end = range.end < page_end ? range.end : page_end;
-  simt::copy_bytes(group, range.dst + (begin - range.begin), data + (begin - page_begin), end - begin);
-}
-
-// Which page of a call failed, and why; or error == 0.
-struct page_failure {
-  std::uint64_t page;
-  int error;
-};
 inline constexpr int not_by_host = 1;  // in place of an error: no host thread reads the page, so it needs no window
 
 // Reads the pages of a run, each as soon as it is there. A lane keeps `depth` of them: the pages that it waits for, or could not
@@ -317,26 +287,6 @@ class read_window {
   int error_ = 0;
   kept_page kept_[depth];
 };
-
-// Reads the pages of the run, of which the first was looked up: got.what is fill or under_way. All lanes of a group within a warp
-// call. Which page failed, and why; or error == 0; or not_by_host, and nothing was done.
-template <class Group>
-GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range range, page_run run,
-                                        file_pages::cache_type::acquired got) {
-  const file_mount& mount = *of.mount();
-  const file_pages::cache_type pages(*of.cache());
-  const file_view view = by_leader(group, [&] {
-    file_view v = of.view();
-    v.cache_id = cache::cache_id_of(pages.pages().load_key(got.frame));  // as in complete_missed
-    return v;
-  });
-  const bool by_host =
-      view.error == 0 && by_leader(group, [&] { return is_read_by_host(mount, view, run.first << pages.pages().page_shift()); });
-  if (!by_host) return {run.first, not_by_host};
-  const page_failure failed = read_window<Group>(group, of, view, run, range).read(got);
-  if (failed.error == 0) read_ahead(group, mount, view, run.last);
-  return failed;
-}
 
 }  // namespace detail
 }  // namespace GPUFS_MACHINE

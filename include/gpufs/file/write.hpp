@@ -3,17 +3,10 @@
 // with equal arguments. After GPUfs (CACM'14), sections 3 and 4; unlike there, exactly the bytes that were written go back, by a
 // mask, so that nobody's are lost. docs/guide/writing.md says what holds between groups, mounts and processes.
 #pragma once
-#include "gpufs/file/write_back.hpp"
+#include "gpufs/file/truncate.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
-
-// How far fsync brings what was written.
-enum class durability : std::uint32_t {
-  page_cache,  // to the host's page cache: processes see it; lost if the machine stops
-  data,        // to stable storage, as fdatasync(2): the bytes and what is needed to read them
-  stable,      // as fsync(2): all of the file
-};
 
 namespace detail {
 
@@ -28,50 +21,6 @@ struct write_part {
   std::uint64_t begin, end;  // in the file
   std::uint64_t frame_ns;    // how long to wait for a frame for each page: page_cache::timeouts
 };
-
-inline constexpr std::uint32_t truncating = 1u << 31;
-
-// Before a call changes bytes of a file: waits while it is being truncated. One lane calls. False: -ETIMEDOUT.
-GPUFS_DEVICE bool begin_changes(const file_mount& mount, std::uint32_t slot) {
-  simt::atomic_ref<std::uint32_t> writers(file_table(mount).slot(slot).writers);
-  const simt::deadline until(2 * mount.io_timeout_ns);
-  simt::backoff pause;
-  while ((writers.fetch_add(1, std::memory_order_acquire) & truncating) != 0) {  // meets end_truncation
-    writers.fetch_sub(1, std::memory_order_relaxed);
-    while ((writers.load(std::memory_order_relaxed) & truncating) != 0) {
-      if (until.expired()) return false;
-      pause();
-    }
-  }
-  return true;
-}
-GPUFS_DEVICE void end_changes(const file_mount& mount, std::uint32_t slot) {
-  // Meets begin_truncation's acquire.
-  simt::atomic_ref<std::uint32_t>(file_table(mount).slot(slot).writers).fetch_sub(1, std::memory_order_release);
-}
-
-// Makes who wants to write wait, and waits for those that write. One lane calls. False: -ETIMEDOUT.
-GPUFS_DEVICE bool begin_truncation(const file_mount& mount, std::uint32_t slot) {
-  simt::atomic_ref<std::uint32_t> writers(file_table(mount).slot(slot).writers);
-  const simt::deadline until(2 * mount.io_timeout_ns);
-  simt::backoff pause;
-  while ((writers.fetch_or(truncating, std::memory_order_acquire) & truncating) != 0) {  // one truncation at a time
-    if (until.expired()) return false;
-    pause();
-  }
-  pause.reset();
-  while (writers.load(std::memory_order_acquire) != truncating) {
-    if (until.expired()) {
-      writers.fetch_and(~truncating, std::memory_order_release);
-      return false;
-    }
-    pause();
-  }
-  return true;
-}
-GPUFS_DEVICE void end_truncation(const file_mount& mount, std::uint32_t slot) {
-  simt::atomic_ref<std::uint32_t>(file_table(mount).slot(slot).writers).fetch_and(~truncating, std::memory_order_release);
-}
 
 // Makes a page dirty that is pinned, and of which bytes have been marked. One lane calls, after the group's sync.
 GPUFS_DEVICE void make_dirty(const file_mount& mount, const written_file& file, cache::frame_index frame) {
@@ -180,160 +129,6 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const file_mount* mount, cons
   }
   group.sync();
   return done;
-}
-
-// Until write-backs that were under way have ended: each list's lock was free once. One lane calls. 0 or -ETIMEDOUT.
-inline GPUFS_DEVICE_COLD int wait_for_write_backs(const file_mount* mount, std::uint32_t slot) {
-  for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
-    cache::dirty_list& list = file_table(*mount).list(slot, i);
-    if (cache::dirty_pages::is_lost(list)) end_late_writes(mount);
-    if (!cache::dirty_pages::lock(list, simt::deadline(2 * mount->io_timeout_ns))) return -ETIMEDOUT;
-    cache::dirty_pages::unlock(list);
-  }
-  return 0;
-}
-
-// Asks the host to sync a file that has been written back. One lane calls. 0 or a negative errno.
-inline GPUFS_DEVICE_COLD int sync_on_host(const file_mount* mount, std::uint32_t slot, std::uint32_t handle, durability how) {
-  file_slot& file = file_table(*mount).slot(slot);
-  const std::uint64_t stored = simt::atomic_ref<std::uint64_t>(file.stored_nbytes).load(std::memory_order_relaxed);
-  if (how == durability::page_cache && stored == 0) return 0;
-  const simt::atomic_ref<std::uint32_t> unsynced(file.unsynced);
-  unsynced.store(0, std::memory_order_relaxed);  // who stores from here on sets it again
-  const std::uint32_t flags = how == durability::stable ? 0
-                              : how == durability::data ? transport::sync_data_only
-                                                        : transport::sync_page_cache;
-  const int error = mount_names(*mount, ring_hint()).sync(handle, stored, flags);
-  if (error != 0) unsynced.store(1, std::memory_order_relaxed);
-  if (error != 0 && stored != 0) {
-    // The mapping may not be the file's any more. What is being stored there now is lost, too, and told by this error.
-    const bool alone = begin_truncation(*mount, slot);
-    simt::atomic_ref<std::uint64_t>(file.bytes.mapped_nbytes).store(0, std::memory_order_relaxed);
-    if (wait_for_write_backs(mount, slot) == 0 && alone) {
-      simt::atomic_ref<std::uint64_t>(file.stored_nbytes).store(0, std::memory_order_relaxed);  // told
-    }
-    if (alone) end_truncation(*mount, slot);
-  }
-  return error;
-}
-
-// Writes all of a file back, and tells what went wrong with it; but nothing is said to the host of what was stored in place. All
-// lanes call; `view` becomes the leader's.
-template <class Group>
-GPUFS_DEVICE int flush_file(Group group, const file_mount* mount, file_number number, file_view& view) {
-  group.sync();  // what the group has written
-  view = by_leader(group, [&] { return file_table(*mount).view_to_write(number); });
-  return view.error != 0 ? view.error : simt::call_cold(&flush<Group>, group, mount, written(view));
-}
-
-// What fsync does.
-template <class Group>
-GPUFS_DEVICE int sync_file(Group group, const file_mount* mount, file_number number, durability how) {
-  file_view view;
-  const int error = flush_file(group, mount, number, view);
-  if (view.error != 0) return error;
-  const int synced = by_leader(group, [&] { return simt::call_cold(&sync_on_host, mount, view.slot, view.handle, how); });
-  return error != 0 ? error : synced;
-}
-
-// What of a cached page lies at or beyond the new end of its file becomes zeros, in its twin too if it is mapped for writing, and
-// is not written back. All lanes call, for a frame that the leader has pinned. False: -ETIMEDOUT.
-template <class Group>
-GPUFS_DEVICE bool cut_page(Group group, const file_mount& mount, cache::frame_index frame, std::uint32_t begin) {
-  const cache::frames frames(mount.cache);
-  const cache::dirty_pages pages(mount.cache);
-  const auto zero = [&](std::byte* data) {
-    for (std::uint32_t i = begin + group.rank(); i < frames.page_nbytes(); i += group.size()) data[i] = std::byte{0};
-    group.sync();
-  };
-  zero(frames.data(frame));
-  pages.unmark(group, frame, begin);
-  cache::twin_state& twin = pages.twin(frame);
-  // Also where there is no twin: who makes one has the lock after us, and copies the zeros.
-  const bool locked =
-      by_leader(group, [&] { return cache::dirty_pages::lock_twin(twin, simt::deadline(2 * mount.io_timeout_ns)); });
-  if (locked) {
-    if (by_leader(group, [&] { return cache::dirty_pages::is_mapped(twin); })) zero(frames.data(cache::frame_index{twin.twin}));
-    if (group.leader()) cache::dirty_pages::unlock_twin(twin);
-  }
-  group.sync();
-  if (group.leader()) cache::frames::unpin_after_writes(frames.state_word(frame), 1);
-  return locked;
-}
-
-// The frames first, first + step, ... x the group's size: pins those that have a page of the file which reaches beyond nbytes, and
-// cuts it. All lanes of a group within a warp call. 0, or -ETIMEDOUT when a fill takes too long.
-template <class Group>
-GPUFS_DEVICE int cut_pages(Group group, const file_mount& mount, std::uint32_t cache_id, std::uint64_t nbytes, std::uint32_t first,
-                           std::uint32_t step) {
-  const cache::frames frames(mount.cache);
-  const std::uint32_t shift = frames.page_shift();
-  int error = 0;
-  for (std::uint64_t base = std::uint64_t{first} * group.size(); base < frames.count();
-       base += std::uint64_t{step} * group.size()) {
-    const auto mine = static_cast<std::uint32_t>(base + group.rank());
-    std::uint64_t number = 0;
-    bool cut = false;
-    if (mine < frames.count()) {
-      const cache::frame_index f{mine};
-      const cache::page_key key = frames.load_key(f);
-      number = cache::page_number_of(key);
-      if (cache::cache_id_of(key) == cache_id && (number + 1) << shift > nbytes) {
-        const auto pinned = frames.pin(f, key);  // looks at the key again
-        cut = pinned.held;
-        if (cut && frames.wait_filled(f, simt::deadline(2 * mount.io_timeout_ns)) != 0) {
-          // Its fill failed, or takes too long.
-          if ((frames.state(f).load(std::memory_order_relaxed) & cache::frame_state::filling) != 0) error = -ETIMEDOUT;
-          frames.unpin(f);
-          cut = false;
-        }
-      }
-    }
-    for (std::uint64_t left = group.ballot(cut); left != 0; left &= left - 1) {
-      const unsigned rank = simt::lowest_lane(static_cast<std::uint32_t>(left));
-      const std::uint64_t page_begin = group.shfl(number, rank) << shift;
-      const bool done = cut_page(group, mount, cache::frame_index{static_cast<std::uint32_t>(base + rank)},
-                                 nbytes > page_begin ? static_cast<std::uint32_t>(nbytes - page_begin) : 0);
-      if (!done) error = -ETIMEDOUT;
-    }
-  }
-  return group.ballot(error != 0) != 0 ? -ETIMEDOUT : 0;
-}
-template <class Group>
-GPUFS_DEVICE int cut_all(Group group, const file_mount& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
-  return cut_pages(group, mount, cache_id, nbytes, 0, 1);
-}
-GPUFS_DEVICE int cut_all(simt::block group, const file_mount& mount, std::uint32_t cache_id, std::uint64_t nbytes) {
-  const int error = cut_pages(group.warp(), mount, cache_id, nbytes, simt::warp_rank(), group.nwarps());
-  return group.any(error != 0) ? -ETIMEDOUT : 0;
-}
-
-template <class Group>
-GPUFS_DEVICE_COLD int truncate(Group group, const file_mount* mount, file_view view, std::int64_t nbytes) {
-  const file_table files(*mount);
-  view = group.broadcast(view);
-  simt::atomic_ref<std::int64_t> size(files.slot(view.slot).bytes.nbytes);
-  simt::atomic_ref<std::uint64_t> mapped(files.slot(view.slot).bytes.mapped_nbytes);
-  std::int64_t before = 0;  // the leader's
-  int error = by_leader(group, [&]() -> int {
-    if (!begin_truncation(*mount, view.slot)) return -ETIMEDOUT;
-    before = size.exchange(nbytes, std::memory_order_acq_rel);
-    if (mapped.load(std::memory_order_relaxed) > static_cast<std::uint64_t>(nbytes)) {
-      mapped.store(static_cast<std::uint64_t>(nbytes), std::memory_order_relaxed);
-    }
-    simt::fence(std::memory_order_seq_cst, simt::scope::device);  // meets source::live's
-    return 0;
-  });
-  if (error != 0) return error;
-  error = cut_all(group, *mount, view.cache_id, static_cast<std::uint64_t>(nbytes));
-  group.sync();
-  return by_leader(group, [&]() -> int {
-    if (error == 0) error = wait_for_write_backs(mount, view.slot);  // of bytes that are cut now
-    if (error == 0) error = mount_names(*mount, ring_hint()).set_size(view.handle, nbytes);
-    if (error != 0 && nbytes > before) size.store(before, std::memory_order_release);  // it has not grown
-    end_truncation(*mount, view.slot);
-    return error;
-  });
 }
 
 }  // namespace detail

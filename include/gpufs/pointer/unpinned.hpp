@@ -4,7 +4,7 @@
 // away again: two atomics on a word that others use, too. Here that is only read, so that the look-ups of several elements are
 // under way at once. (Hits are counted, and a page's first use since the clock's hand came by is noted.)
 #pragma once
-#include "gpufs/pointer/fault.hpp"
+#include "gpufs/pointer/linked_pages.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

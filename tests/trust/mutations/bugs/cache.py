@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import CACHE_STRESS, CLOCK, DIRTY, FRAMES, PAGES, UNPINNED, WRITE_BACK, Bug, Edit
+from .bug import CACHE_STRESS, CLOCK, DIRTY, FRAMES, PAGE_WRITE_BACK, PAGES, UNPINNED, Bug, Edit
 
 BUGS = (
     # Looking a page up, and its pin.
@@ -147,7 +147,7 @@ BUGS = (
         "shared_writes.many_groups_write_all_pages",
         also=(
             Edit(
-                WRITE_BACK,
+                PAGE_WRITE_BACK,
                 "    const std::uint64_t at = page_begin_of(mount, page.frame) + part.begin;\n",
                 "    frames.state(page.frame).fetch_and(~(cache::frame_state::dirty | "
                 "cache::frame_state::listed), std::memory_order_acq_rel);\n"

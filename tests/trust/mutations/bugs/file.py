@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from .bug import SLOTS, TABLE, Bug
+from .bug import PAGE_WRITE_BACK, SLOTS, TABLE, Bug
 
 BUGS = (
     Bug(
         "unsent_pages_are_kept",
         "pages that close could not even send stay dirty, and in the slot's lists for its next file",
-        TABLE,
+        "include/gpufs/file/held_slots.hpp",
         "if (left) forget_unwritten(index);",
         "",
         "file_write_error_cpu",
@@ -127,7 +127,7 @@ BUGS = (
     Bug(
         "no_source_of_a_slot_apart",
         "what is written to a file that was opened while a name went is not stored in its mapping",
-        "include/gpufs/file/write_back.hpp",
+        PAGE_WRITE_BACK,
         "kind_of(word & ~slot_apart)",
         "kind_of(word)",
         "file_stored_write_cpu",
@@ -182,9 +182,9 @@ BUGS = (
     Bug(
         "extend_waits_for_ever",
         "an open waits for tables as long as for a read",
-        TABLE,
-        "mount_.io_timeout_ns < soon_ns ? mount_.io_timeout_ns : soon_ns",
-        "mount_.io_timeout_ns",
+        "include/gpufs/file/new_block.hpp",
+        "mount.io_timeout_ns < soon_ns ? mount.io_timeout_ns : soon_ns",
+        "mount.io_timeout_ns",
         "file_many_files_cpu",
         "file_memory.that_comes_late_is_not_lost",
     ),

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from .bug import FAULT, STORES, Bug
+from .bug import LINK, STORES, WARP_ACCESS, Bug
 
 BUGS = (
     Bug(
         "pointer_keeps_its_stores",
         "a pointer leaves its page, and what it has written there is not noted",
-        "include/gpufs/pointer/ptr.hpp",
+        LINK,
         "keep(simt::call_cold(&detail::end_stores, from_, first_, at_distance(0)));",
         "{}",
         "pointer_ptr_cpu",
@@ -18,7 +18,7 @@ BUGS = (
     Bug(
         "walk_keeps_what_it_has_not_linked",
         "a walk pins pages behind one that is not in the cache, and does not give them back",
-        FAULT,
+        WARP_ACCESS,
         "if (held && simt::lane_id() >= more) give_back",
         "if (held && more == 0) give_back",
         "pointer_walk_cpu",
@@ -27,7 +27,7 @@ BUGS = (
     Bug(
         "walk_leaves_the_mapping",
         "a walk links to the page behind the mapping, which the pointer then does not give back",
-        "include/gpufs/pointer/ptr.hpp",
+        LINK,
         "return {page_at(within.begin), page_at(last),",
         "return {page_at(within.begin), page_at(last) + 1,",
         "pointer_walk_cpu",
@@ -36,7 +36,7 @@ BUGS = (
     Bug(
         "walk_gives_one_page_back",
         "a pointer that leaves several pages gives one of them back",
-        FAULT,
+        WARP_ACCESS,
         "i < held.n; i += simt::warp_lanes)",
         "i < (held.n != 0); i += simt::warp_lanes)",
         "pointer_walk_cpu",
@@ -54,7 +54,7 @@ BUGS = (
     Bug(
         "pointer_makes_values_up",
         "`p[i] += x` writes x where p[i] could not be read",
-        "include/gpufs/pointer/ptr.hpp",
+        "include/gpufs/pointer/element.hpp",
         "const int error = owner_.try_read(distance_, value);",
         "const int error = 0 * owner_.try_read(distance_, value);",
         "pointer_ptr_cpu",
@@ -63,7 +63,7 @@ BUGS = (
     Bug(
         "pointer_loses_an_update",
         "`p[i] += x` where p[i] could not be read is told by no fsync",
-        "include/gpufs/pointer/ptr.hpp",
+        LINK,
         "simt::call_cold(&detail::keep_write_error, from_, error == -EBADF ? -EIO : error);",
         "",
         "pointer_ptr_cpu",
@@ -99,7 +99,7 @@ BUGS = (
     Bug(
         "pointer_forgets_its_first_error",
         "a pointer's error() is the last access's that failed",
-        "include/gpufs/pointer/ptr.hpp",
+        LINK,
         "if (end >> end_bits == 0) end_ = end",
         "end_ = (end & end_mask)",
         "pointer_starved_cpu",
@@ -117,7 +117,7 @@ BUGS = (
     Bug(
         "words_of_a_line_in_a_branch",
         "one lane of a warp takes words of a line that lie in the others' registers",
-        FAULT,
+        WARP_ACCESS,
         "frame = pin_alone(pins ? frame : cache::hash_table::no_frame, page, simt::count_lanes(same));",
         "frame = pins ? pin_alone(frame, page, simt::count_lanes(same)) : cache::hash_table::no_frame;",
         "pointer_ptr_cpu",
@@ -144,7 +144,7 @@ BUGS = (
     Bug(
         "private_page_from_the_host",
         "a private page of a file that is being written lacks what is not written back",
-        FAULT,
+        "include/gpufs/pointer/bring_in.hpp",
         "other_view && !has_version",
         "false && other_view && !has_version",
         "pointer_ptr_cpu",

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from .bug import WRITE, WRITE_BACK, Bug, Edit
+from .bug import PAGE_WRITE_BACK, WRITE, WRITE_BACK, Bug, Edit
 
 BUGS = (
     Bug(
         "mask_taken_late",
         "write-back reads the page's bytes before it takes the mask: a byte that is written in between is "
         "taken for sent",
-        WRITE_BACK,
+        PAGE_WRITE_BACK,
         "  const auto part = pages.look(group, page.frame);\n",
         "  simt::copy_changing(group, rings.payload(page.ticket), frames.data(page.frame), frames.page_nbytes());\n"
         "  const auto part = pages.look(group, page.frame);\n",
@@ -18,7 +18,7 @@ BUGS = (
         "shared_writes.many_groups_write_all_pages",
         also=(
             Edit(
-                WRITE_BACK,
+                PAGE_WRITE_BACK,
                 "  simt::copy_changing(group, rings.payload(page.ticket) + part.begin, "
                 "from + part.begin, part.nbytes);\n",
                 "",
@@ -82,7 +82,7 @@ BUGS = (
     Bug(
         "error_never_told",
         "what the host says of a write-back (ENOSPC, EDQUOT, EIO) is not kept",
-        WRITE_BACK,
+        PAGE_WRITE_BACK,
         "error = answer.result < 0 ? static_cast<int>(answer.result) : 0;",
         "error = 0;",
         "file_write_error_cpu",
@@ -100,7 +100,7 @@ BUGS = (
     Bug(
         "stores_beside_the_mask",
         "a page is stored into its file from its first written byte to its last, with what others own in between",
-        WRITE_BACK,
+        PAGE_WRITE_BACK,
         "  if (part.masked()) {\n    pages.take(",
         "  if (false) {\n    pages.take(",
         "file_stored_write_cpu",
@@ -127,7 +127,7 @@ BUGS = (
     Bug(
         "truncation_without_gate",
         "ftruncate does not wait for writes that are under way",
-        WRITE,
+        "include/gpufs/file/write_gate.hpp",
         "while (writers.load(std::memory_order_acquire) != truncating) {",
         "while (false) {",
         "file_write_cpu",
@@ -136,7 +136,7 @@ BUGS = (
     Bug(
         "cut_bytes_come_back",
         "ftruncate leaves the mask of what it cuts, which is written back behind the new end",
-        WRITE,
+        "include/gpufs/file/truncate.hpp",
         "  pages.unmark(group, frame, begin);\n",
         "",
         "file_write_cpu",
@@ -145,7 +145,7 @@ BUGS = (
     Bug(
         "twin_not_kept",
         "what is written back is not what the twin says that the file has",
-        WRITE_BACK,
+        PAGE_WRITE_BACK,
         "if (mine.locked && cache::dirty_pages::is_mapped(state)) {",
         "if (false) {",
         "file_write_cpu",
@@ -172,7 +172,7 @@ BUGS = (
     Bug(
         "sync_of_data_only",
         "an fsync to stable storage syncs no more than the data",
-        WRITE,
+        "include/gpufs/file/sync.hpp",
         "how == durability::stable ? 0",
         "how == durability::stable ? transport::sync_data_only",
         "file_write_error_cpu",
