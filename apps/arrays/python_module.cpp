@@ -117,12 +117,12 @@ class mount_of_rows {
   bool survives_fork() const { return survives_fork_; }
 
   void read_files(const std::vector<nb::bytes>& paths, const std::vector<std::uint64_t>& sizes,
-                  const std::vector<std::uint64_t>& at, std::uintptr_t out) const {
+                  const std::vector<std::uint64_t>& at, std::uintptr_t out, bool on_device) const {
     if (paths.size() != sizes.size() || paths.size() != at.size()) throw nb::value_error("not as many sizes as paths");
     std::vector<whole_file> files;
     for (std::size_t i = 0; i < paths.size(); ++i) files.push_back({{paths[i].c_str(), paths[i].size()}, sizes[i], at[i]});
     const nb::gil_scoped_release unlock;
-    get().read_files(files, reinterpret_cast<std::byte*>(out));
+    get().read_files(files, reinterpret_cast<std::byte*>(out), on_device);
   }
   nb::dict counters() const { return counters_of(get().counters()); }
   nb::list files() const {
@@ -315,8 +315,8 @@ NB_MODULE(_rows, m) {
             new (self) mount_of_rows(engine, to_path(root), options);
           },
           "engine"_a, "root"_a, "device"_a, "cache_nbytes"_a, "page_nbytes"_a, "writable"_a)
-      .def("read_files", &mount_of_rows::read_files, "paths"_a, "sizes"_a, "at"_a, "out"_a,
-           "All bytes of files below the root, each to its place at[i] of the host's memory `out`.")
+      .def("read_files", &mount_of_rows::read_files, "paths"_a, "sizes"_a, "at"_a, "out"_a, "on_device"_a,
+           "All bytes of files below the root, each to its place at[i] of the host's memory, or the device's, at `out`.")
       .def("way", [](const mount_of_rows& mount) { return mount.get().way(); })
       .def("device", [](const mount_of_rows& mount) { return mount.get().device(); })
       .def("cache_nbytes", [](const mount_of_rows& mount) { return mount.get().cache_nbytes(); })

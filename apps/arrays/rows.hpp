@@ -87,9 +87,9 @@ class row_mount {
 
   // path: below the root. Throws file_error, it does not open so, or ends before the rows do.
   virtual std::unique_ptr<row_file> open(const std::string& path, const row_place& place, bool writable) = 0;
-  // Reads all of each file to `out` in the host's memory. Throws file_error for the first that does not open, cannot be read, or
-  // has another size by now.
-  virtual void read_files(std::span<const whole_file> files, std::byte* out) = 0;
+  // Reads all of each file to `out`, in the host's memory or, where `on_device` says so and the engine has one, the device's, and
+  // waits. Throws file_error for the first that does not open, cannot be read, or has another size by now.
+  virtual void read_files(std::span<const whole_file> files, std::byte* out, bool on_device) = 0;
   virtual std::string way() const = 0;
   virtual int device() const { return 0; }
   virtual std::uint64_t cache_nbytes() const { return 0; }

@@ -147,7 +147,7 @@ class cpu_mount final : public row_mount {
     return std::make_unique<mapped_rows>(root_ + "/" + path, place, writable);
   }
 
-  void read_files(std::span<const whole_file> files, std::byte* out) override {
+  void read_files(std::span<const whole_file> files, std::byte* out, bool /*on_device*/) override {
     std::vector<int> errors(files.size());
     constexpr std::size_t nbytes_of_an_open = 16 << 10;  // what could be copied meanwhile
     in_parts(files.size(), nbytes_of_an_open, [&](std::size_t first, std::size_t end) {

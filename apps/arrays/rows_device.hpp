@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -218,7 +220,8 @@ void launch_on(const simt::launch_config& config, const Kernel& kernel, stream_h
 [[noreturn]] inline void throw_failure(const row_failure& failure, const std::string& whence, const char* what,
                                        const std::string& path) {
   if (failure.error() == EDOM) throw std::out_of_range("index " + std::to_string(failure.row()) + whence + " names no row");
-  if (failure.error() == ESTALE) throw file_error(ESTALE, std::string("it was truncated or replaced ") + what, path);
+  if (failure.error() == ESTALE)
+    throw file_error(ESTALE, std::string("it was truncated, replaced or written by others ") + what, path);
   throw file_error(failure.error(), std::strerror(failure.error()), path);
 }
 
@@ -235,7 +238,15 @@ class device_rows final : public row_file {
         blocks_ended_(1, device_) {}
   ~device_rows() override {
     // Kernels in streams use all of this.
-    while (!ended()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    try {
+      for (int tried = 0; !ended(); ++tried) {
+        if (tried == 10'000)
+          std::fprintf(stderr, "gpufs: '%s' is open until a stream that uses it goes on\n", guard_.path().c_str());
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    } catch (const std::exception& error) {  // the device is lost, and its kernels
+      std::fprintf(stderr, "gpufs: '%s': %s\n", guard_.path().c_str(), error.what());
+    }
   }
 
   void read(const row_list& rows, std::byte* out) override { move<row_verb::read>(rows, out); }
@@ -380,7 +391,7 @@ class device_mount final : public row_mount {
     return std::make_unique<device_rows>(fs_, scratch_, root_, path, place, writable);
   }
 
-  void read_files(std::span<const whole_file> files, std::byte* out) override {
+  void read_files(std::span<const whole_file> files, std::byte* out, bool on_device) override {
     const simt::on_device here(fs_.device());
     constexpr std::size_t most = 1024;  // open at once
     for (std::size_t first = 0; first < files.size();) {
@@ -388,7 +399,7 @@ class device_mount final : public row_mount {
       std::uint64_t nbytes = 0;
       while (n < most && first + n < files.size() && (n == 0 || nbytes + files[first + n].nbytes <= piece_nbytes))
         nbytes += files[first + n++].nbytes;
-      read_some(files.subspan(first, n), nbytes, out);
+      read_some(files.subspan(first, n), on_device ? 0 : nbytes, out, on_device);
       first += n;
     }
   }
@@ -399,8 +410,8 @@ class device_mount final : public row_mount {
   std::vector<file_report> files() const override { return fs_.open_files(); }
 
  private:
-  // Packed into a piece of device memory, and copied from there to where they go.
-  void read_some(std::span<const whole_file> files, std::uint64_t nbytes, std::byte* out) {
+  // Where they go to the host, packed into a piece of device memory, and copied from there.
+  void read_some(std::span<const whole_file> files, std::uint64_t nbytes, std::byte* out, bool on_device) {
     simt::platform& device = fs_.device();
     std::vector<char> text;
     std::vector<std::size_t> begins;
@@ -414,7 +425,7 @@ class device_mount final : public row_mount {
       std::vector<const char*> paths;
       std::uint64_t at = 0;
       for (std::size_t i = 0; i < files.size(); ++i) {
-        wanted.push_back({letters.get() + begins[i], files[i].nbytes, mine.bytes.get() + at});
+        wanted.push_back({letters.get() + begins[i], files[i].nbytes, on_device ? out + files[i].at : mine.bytes.get() + at});
         paths.push_back(wanted.back().path);
         at += files[i].nbytes;
       }
@@ -431,6 +442,7 @@ class device_mount final : public row_mount {
         const int error = -results[i];
         if (error != 0) throw file_error(error, std::strerror(error), root_ + "/" + files[i].path);
       }
+      if (on_device) return;
       std::uint64_t from = 0;
       for (std::size_t i = 0; i < files.size();) {  // those that go side by side, at once
         std::size_t next = i;

@@ -25,8 +25,8 @@ class Mount:
         page_nbytes: int,
         writable: bool,
     ) -> None: ...
-    def read_files(self, paths: list[bytes], sizes: list[int], at: list[int], out: int) -> None:
-        """All bytes of files below the root, each to its place at[i] of the host's memory `out`."""
+    def read_files(self, paths: list[bytes], sizes: list[int], at: list[int], out: int, on_device: bool) -> None:
+        """All bytes of files below the root, each to its place at[i] of memory of the host, or the device, at `out`."""
 
     def way(self) -> str: ...
     def device(self) -> int: ...

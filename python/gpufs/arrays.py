@@ -199,6 +199,11 @@ class Array:
         """The page cache's counters: hits, faults, bytes_filled, ... Zeros of the engine cpu, which has none."""
         return self.mount.stats
 
+    def describe(self) -> dict[str, Any]:
+        """What gpufs.stats() says of it."""
+        dtype = self._element or str(self._dtype)
+        return {"path": self.path, "shape": self.shape, "dtype": dtype, "engine": self.engine, "mode": self.mode}
+
     def __len__(self) -> int:
         return self.shape[0]
 

@@ -5,34 +5,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpufs import _rows
-from gpufs.mounts import engine_of, shared_mount
+from gpufs.mounts import Mount, shared_mount
 from gpufs.pieces import pieces
-from gpufs.tensors import address_of
+from gpufs.tensors import HOST, NUMPY, Place, library_of
 
 _MOST_FILES = 8192  # in a call, between which Ctrl-C is noticed
+_BYTE, _OFFSET = np.dtype(np.uint8), np.dtype(np.int64)
 
 
 def read_files(
     paths: Iterable[str | bytes | os.PathLike[str]],
     *,
     pad_to: int | None = None,
+    like: Any = None,
     engine: str = "auto",
     device: int | None = None,
-    cache: int | str = 0,
+    cache: int | str = "256MiB",
     progress: bool = False,
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+) -> tuple[Any, Any]:
     """All bytes of many files, as ``data, offsets``; file i is ``data[offsets[i] : offsets[i + 1]]``.
 
-    Returns uint8 [total] and int64 [n + 1], in the host's memory.
+    Returns uint8 [total] and int64 [n + 1]: NumPy arrays.
     pad_to: returns rows of this many bytes instead, uint8 [n, pad_to], with zeros behind each file, and the files'
     lengths, int64 [n]. ValueError: a file is longer.
-    engine, device, cache: as of :func:`gpufs.open`. The engines gpu and simt open many files together in one kernel,
-    and go by a mount of the folder that has all of them; cpu, by threads.
+    like: a torch tensor or CuPy array, whose kind and device the results are to have.
+    engine, device, cache: as of :func:`gpufs.open`. The engines gpu and simt open many files together in one kernel;
+    cpu reads by threads. Each call makes a mount of the folder that has all files, and ends it; who reads often keeps
+    one: :meth:`gpufs.Mount.read_files`.
     progress: shows how far it is (tqdm).
 
     Raises OSError, with errno and path, for the first file that does not open, is no regular file, cannot be read, or
@@ -41,30 +46,44 @@ def read_files(
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError("paths are several: give a list, also of one")
     whole = [os.path.abspath(os.fsencode(path)) for path in paths]  # noqa: PTH100
-    sizes = np.array(_rows.sizes(whole), np.int64)
-    if pad_to is None:
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        data, places, second = np.empty(int(offsets[-1]), np.uint8), offsets[:-1], offsets
-    else:
-        data, places = _padded(whole, sizes, pad_to)
-        second = sizes
-    engine = engine_of(engine)
     root = os.fsdecode(os.path.commonpath([os.path.dirname(path) for path in whole])) if whole else "/"  # noqa: PTH120
+    if device is None and like is not None and library_of(like).place(like) is not HOST:
+        device = library_of(like).place(like).device
     mount = shared_mount(root, cache=cache, page=4096, writable=False, engine=engine, device=device)
+    return read_files_of(mount, whole, pad_to, like, progress)
+
+
+def read_files_of(mount: Mount, paths: list[bytes], pad_to: int | None, like: Any, progress: bool) -> tuple[Any, Any]:
+    """The same, of a mount's files by their absolute paths."""
+    names = [os.fsencode(mount.below_root(os.fsdecode(path))) for path in paths]
+    sizes = np.array(_rows.sizes(paths), np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    places, second, shape = offsets[:-1], offsets, (int(offsets[-1]),)
+    if pad_to is not None:
+        _check_width(paths, sizes, pad_to)
+        places, second, shape = np.arange(len(paths), dtype=np.int64) * pad_to, sizes, (len(paths) * pad_to,)
+    library, place = (NUMPY, HOST) if like is None else (library_of(like), library_of(like).place(like))
+    if place is not HOST and place != Place(mount.engine, mount.device):
+        raise ValueError(f"the results are to be on {place}, and {mount!r} is of {Place(mount.engine, mount.device)}")
+    data = library.empty(shape, _BYTE, place)
+    if pad_to is not None:
+        library.clear(data)
     native = mount.native(0)
-    names = [os.path.relpath(path, os.fsencode(root)) for path in whole]
+    library.synchronize(place)  # what was in this memory before may be in use still
     for begin, end in _parts(sizes, progress):
-        native.read_files(names[begin:end], sizes[begin:end].tolist(), places[begin:end].tolist(), address_of(data))
-    return data.reshape(-1, pad_to) if pad_to is not None else data, second
+        here, at = sizes[begin:end].tolist(), places[begin:end].tolist()
+        native.read_files(names[begin:end], here, at, library.address(data), place is not HOST)
+    if pad_to is not None:
+        data = data.reshape((len(paths), pad_to))
+    return data, second if library is NUMPY else library.spread(second, second.shape, _OFFSET, place)
 
 
-def _padded(paths: list[bytes], sizes: NDArray[np.int64], pad_to: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _check_width(paths: list[bytes], sizes: NDArray[np.int64], pad_to: int) -> None:
     if pad_to <= 0:
         raise ValueError(f"pad_to is {pad_to}; rows have a byte at least")
     if sizes.size != 0 and int(sizes.max()) > pad_to:
         longest = int(sizes.argmax())
         raise ValueError(f"'{os.fsdecode(paths[longest])}' has {sizes[longest]} bytes, more than pad_to={pad_to}")
-    return np.zeros(len(paths) * pad_to, np.uint8), np.arange(len(paths), dtype=np.int64) * pad_to
 
 
 def _parts(sizes: NDArray[np.int64], progress: bool) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -102,6 +102,20 @@ class Mount:
         self.below_root(whole)
         how = {"mode": mode, "name": name, "dtype": dtype, "shape": shape, "offset": offset, "as_bits": as_bits}
         return Array(whole, self, how)
+
+    def read_files(
+        self,
+        paths: Iterable[str | bytes | os.PathLike[str]],
+        *,
+        pad_to: int | None = None,
+        like: Any = None,
+        progress: bool = False,
+    ) -> tuple[Any, Any]:
+        """All bytes of many files of this folder, as :func:`gpufs.read_files` gives them. paths: as of open()."""
+        from gpufs.files import read_files_of
+
+        whole = [os.path.join(os.fsencode(self.root), os.fsencode(path)) for path in paths]  # noqa: PTH118
+        return read_files_of(self, whole, pad_to, like, progress)
 
     @property
     def page_nbytes(self) -> int | None:
@@ -215,11 +229,7 @@ def stats() -> dict[str, Any]:
         mounts, arrays = list(_mounts), list(_arrays)
     return {
         "mounts": [mount.describe() for mount in mounts if mount._native is not None],
-        "arrays": [
-            {"path": a.path, "shape": a.shape, "dtype": str(a.dtype), "engine": a.engine, "mode": a.mode}
-            for a in arrays
-            if not a.closed
-        ],
+        "arrays": [array.describe() for array in arrays if not array.closed],
     }
 
 

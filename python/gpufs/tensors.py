@@ -54,6 +54,10 @@ class Library(Protocol):
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> Any: ...
+    def clear(self, array: Any) -> None:
+        """Makes zeros of it."""
+        ...
+
     def address(self, array: Any) -> int: ...
 
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
@@ -66,6 +70,10 @@ class Library(Protocol):
 
     def stream(self, place: Place) -> int:
         """The caller's current one, as CUDA has it."""
+        ...
+
+    def synchronize(self, place: Place) -> None:
+        """Waits for the caller's current stream."""
         ...
 
 
@@ -84,6 +92,9 @@ class NumpyLibrary:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> Any:
         return np.empty(shape, dtype)
 
+    def clear(self, array: Any) -> None:
+        array.fill(0)
+
     def address(self, array: Any) -> int:
         return address_of(array)
 
@@ -98,6 +109,9 @@ class NumpyLibrary:
 
     def stream(self, place: Place) -> int:
         raise NotImplementedError
+
+    def synchronize(self, place: Place) -> None:
+        """There is nothing to wait for."""
 
 
 class TorchLibrary:
@@ -134,6 +148,9 @@ class TorchLibrary:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> Any:
         return self.torch.empty(shape, dtype=self._dtype(dtype), device=self._device(place))
 
+    def clear(self, array: Any) -> None:
+        array.zero_()
+
     def address(self, array: Any) -> int:
         address: int = array.data_ptr()
         return address
@@ -159,6 +176,10 @@ class TorchLibrary:
     def stream(self, place: Place) -> int:
         handle: int = self.torch.cuda.current_stream(place.device).cuda_stream
         return handle
+
+    def synchronize(self, place: Place) -> None:
+        if place is not HOST:
+            self.torch.cuda.current_stream(place.device).synchronize()
 
     def _device(self, place: Place) -> Any:
         return self.torch.device("cpu" if place.machine == "host" else f"cuda:{place.device}")
@@ -197,6 +218,9 @@ class CupyLibrary:
         with self.cupy.cuda.Device(place.device):
             return self.cupy.empty(shape, self._dtype(dtype))
 
+    def clear(self, array: Any) -> None:
+        array.fill(0)
+
     def address(self, array: Any) -> int:
         address: int = array.__cuda_array_interface__["data"][0]
         return address
@@ -213,6 +237,10 @@ class CupyLibrary:
         with self.cupy.cuda.Device(place.device):
             handle: int = self.cupy.cuda.get_current_stream().ptr
         return handle
+
+    def synchronize(self, place: Place) -> None:
+        with self.cupy.cuda.Device(place.device):
+            self.cupy.cuda.get_current_stream().synchronize()
 
     def _dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         if element_of(dtype) or not dtype.isnative or dtype.kind not in "biufc":

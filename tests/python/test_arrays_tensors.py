@@ -22,6 +22,9 @@ from arrays_support import ENGINES, SMALL, numbers
 from gpufs import _rows, tensors
 from gpufs.errors import GpufsError
 from gpufs.tensors import CupyLibrary, Place, TorchLibrary
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 needs_simt = pytest.mark.skipif("simt" not in ENGINES, reason="no CPU machine")
 
@@ -60,6 +63,9 @@ class OnDevice:
         place = tensors.HOST if hasattr(self._real, "torch") else place
         return self._keep(self._real.spread(values, shape, dtype, place))
 
+    def synchronize(self, place: Place) -> None:
+        self.wait()
+
     def _keep(self, array: Any) -> Any:
         self.kept.append(array)
         return array
@@ -95,6 +101,12 @@ class FakeCupyArray:
 
     def __setitem__(self, key: Any, values: Any) -> None:
         self.array[key] = np.asarray(values)
+
+    def fill(self, value: Any) -> None:
+        self.array.fill(value)
+
+    def reshape(self, shape: Any) -> FakeCupyArray:
+        return FakeCupyArray(self.array.reshape(shape))
 
     def astype(self, dtype: Any) -> FakeCupyArray:
         return FakeCupyArray(self.array.astype(dtype))
@@ -362,3 +374,73 @@ def test_bfloat16_without_torch(engine: str, tmp_path: Path, monkeypatch: pytest
         x[3] = 7
         bits[3] = 7
         np.testing.assert_array_equal(x[:], bits)
+
+
+@needs_simt
+def test_files_are_read_to_a_device(device: Any, tmp_path: Path) -> None:
+    contents = [np.random.default_rng(i).bytes(i * 7 % 50) for i in range(90)]
+    for i, content in enumerate(contents):
+        (tmp_path / f"{i}").write_bytes(content)
+    paths = [tmp_path / f"{i}" for i in range(90)]
+    like = device.of(np.zeros(1))
+    data, offsets = gpufs.read_files(paths, like=like, engine="simt", **SMALL)
+    assert type(data) is type(like) is type(offsets)
+    assert np.asarray(data).tobytes() == b"".join(contents)
+    assert np.asarray(offsets).tolist() == [0, *np.cumsum([len(c) for c in contents])]
+    with gpufs.Mount(tmp_path, engine="simt", **SMALL) as mount:
+        rows, lengths = mount.read_files(range_of_names(90), pad_to=60, like=like)
+        assert np.asarray(rows).tobytes() == b"".join(c + bytes(60 - len(c)) for c in contents)
+        assert np.asarray(lengths).tolist() == [len(c) for c in contents]
+    with pytest.raises(ValueError, match="are to be on"):
+        gpufs.read_files(paths, like=like, engine="cpu")
+
+
+def range_of_names(n: int) -> list[str]:
+    return [str(i) for i in range(n)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_files_are_read_to_torch(engine: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    (tmp_path / "a").write_bytes(b"123")
+    data, offsets = gpufs.read_files([tmp_path / "a"] * 2, like=torch.zeros(1), engine=engine, **SMALL)
+    assert data.tolist() == [49, 50, 51] * 2 and offsets.tolist() == [0, 3, 6] and data.dtype == torch.uint8
+
+
+@needs_simt
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_reads_and_writes_in_a_stream(data: st.DataObject, device: Any, tmp_path: Path) -> None:
+    dtype = np.dtype(data.draw(st.sampled_from(["u1", "i2", "f4", "f8", "c8", "?"])))
+    shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=9))
+    n, path = shape[0], tmp_path / "a.npy"
+    array = np.random.default_rng(n).integers(0, 2, shape).astype(dtype)
+    np.save(path, array)
+    rows: list[tuple[Any, Any]] = []
+    any_row = st.integers(-n - 2, n + 1)
+    ids = hnp.arrays(st.sampled_from([np.int64, np.int32]), hnp.array_shapes(max_dims=2, max_side=4), elements=any_row)
+    steps = data.draw(st.lists(st.tuples(st.booleans(), ids), max_size=5))
+    with gpufs.open(path, mode="r+", engine="simt", cache=64 << 10, page=512) as x:
+        wrong = False
+        device.hold()
+        for writes, index in steps:
+            inside = (index >= -n) & (index < n)
+            wrong |= not inside.all()
+            if writes:
+                _, first = np.unique(index % n, return_index=True)
+                index, inside = index.reshape(-1)[first], inside.reshape(-1)[first]
+                values = np.random.default_rng(len(first)).integers(0, 2, (len(first), *shape[1:])).astype(dtype)
+                x[device.of(index)] = device.of(values)
+                array[index[inside]] = values[inside]
+            else:
+                wanted = np.asarray(array[index % n])
+                wanted[~inside] = 0
+                rows.append((x[device.of(index)], wanted))
+        device.go()
+        if wrong:
+            with pytest.raises(IndexError):
+                x.check()
+        x.check()
+        for got, wanted in rows:
+            assert np.asarray(got).tobytes() == wanted.tobytes()
+    assert np.load(path).tobytes() == array.tobytes()

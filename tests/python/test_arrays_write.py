@@ -144,6 +144,26 @@ def test_arrays_are_written_where_they_lie(engine: str, tmp_path: Path) -> None:
         gpufs.open(tmp_path / "a.npz", mode="r+", engine=engine, **SMALL)
 
 
+@pytest.mark.parametrize("writer", ENGINES)
+@pytest.mark.parametrize("reader", ENGINES)
+def test_who_reads_meanwhile_by_another_mount(reader: str, writer: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, numbers(5000, 128))
+    with gpufs.open(path, engine=reader, **SMALL) as x:
+        kept = x[3]
+        with gpufs.open(path, mode="r+", engine=writer, **SMALL) as y:
+            y[:] = 1
+        if reader == "cpu":
+            assert (x[[3, 4000]] == 1).all()
+        else:
+            np.testing.assert_array_equal(x[3], kept)
+            with pytest.raises(OSError, match="written by others") as error:
+                x[4000]
+            assert error.value.errno == errno.ESTALE
+    with gpufs.open(path, engine=reader, **SMALL) as x:
+        assert (x[[3, 4000]] == 1).all()
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_file_that_is_cut_does_not_grow_again(engine: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(100_000))

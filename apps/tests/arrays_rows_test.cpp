@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of files, by host threads and by kernels, by many threads at once, and in streams.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/arrays/background.hpp"
+#include "apps/arrays/rows.hpp"
+#include "gpufs/gpufs.hpp"
+
+namespace gpufs::apps::arrays {
+namespace {
+
+using bytes = std::vector<std::byte>;
+using numbers = std::vector<std::int64_t>;
+
+constexpr std::uint64_t row_nbytes = 100, nrows = 300, begin = 7;
+
+// The file's byte at this offset.
+std::byte byte_at(unsigned file, std::uint64_t offset) { return static_cast<std::byte>((offset * 31 + file * 17) >> 2); }
+
+class Rows : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "gpufs_rows_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    root_ = name;
+    for (unsigned i = 0; i < 4; ++i) make(i);
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  void make(unsigned i) const {
+    bytes content(begin + row_nbytes * nrows);
+    for (std::uint64_t k = 0; k < content.size(); ++k) content[k] = byte_at(i, k);
+    std::ofstream(path(i), std::ios::binary).write(reinterpret_cast<const char*>(content.data()), std::ssize(content));
+  }
+  std::string path(unsigned i) const { return root_ + "/" + std::to_string(i); }
+  bytes content(unsigned i) const {
+    std::ifstream file(path(i), std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const auto* data = reinterpret_cast<const std::byte*>(text.data());
+    return {data, data + text.size()};
+  }
+
+  // By host threads; and by kernels of this machine.
+  std::vector<std::unique_ptr<row_mount>> mounts(bool writable) const {
+    std::vector<std::unique_ptr<row_mount>> all;
+    all.push_back(make_mount_cpu(root_));
+    all.push_back(on_device(writable));
+    return all;
+  }
+  std::unique_ptr<row_mount> on_device(bool writable) const {
+    mount_options options;
+    options.cache_nbytes = 64 << 10;
+    options.page_nbytes = 512;
+    options.writable = writable;
+#if GPUFS_ON_CUDA
+    return make_mount_cuda(root_, options);
+#else
+    return make_mount_simt(root_, options);
+#endif
+  }
+  static std::unique_ptr<row_file> open(row_mount& mount, unsigned i, bool writable = false) {
+    return mount.open(std::to_string(i), {begin, row_nbytes, nrows}, writable);
+  }
+  static bytes expected(unsigned file, const numbers& ids) {
+    bytes all;
+    for (std::int64_t id : ids) {
+      if (id < 0) id += nrows;
+      for (std::uint64_t k = 0; k < row_nbytes; ++k)
+        all.push_back(id < 0 || id >= static_cast<std::int64_t>(nrows)
+                          ? std::byte{0}
+                          : byte_at(file, begin + static_cast<std::uint64_t>(id) * row_nbytes + k));
+    }
+    return all;
+  }
+  static row_list list(const numbers& ids) { return {ids.data(), 0, ids.size()}; }
+  static stream_handle handle(const simt::stream& stream) {
+#if GPUFS_ON_CUDA
+    return reinterpret_cast<stream_handle>(stream.get());
+#else
+    return reinterpret_cast<stream_handle>(&stream);
+#endif
+  }
+  static void wait(const row_file& file) {
+    while (!file.ended()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  std::string root_;
+};
+
+void in_threads(unsigned n, const std::function<void(unsigned)>& work) {
+  std::vector<std::jthread> threads;
+  for (unsigned i = 0; i < n; ++i) threads.emplace_back([&work, i] { work(i); });
+}
+
+TEST_F(Rows, AreReadByManyThreadsFromManyFiles) {
+  for (const auto& mount : mounts(false)) {
+    std::vector<std::unique_ptr<row_file>> files;
+    for (unsigned i = 0; i < 4; ++i) files.push_back(open(*mount, i));
+    in_threads(4, [&](unsigned k) {
+      for (unsigned turn = 0; turn < 3; ++turn) {
+        const unsigned i = (k + turn) % 4;
+        numbers ids;
+        for (unsigned j = 0; j < 40; ++j) ids.push_back(static_cast<std::int64_t>(j * 37 + k * 11 + turn) % 600 - 300);
+        bytes out(ids.size() * row_nbytes);
+        files[i]->read(list(ids), out.data());
+        EXPECT_EQ(out, expected(i, ids)) << mount->way();
+        numbers range(50);
+        std::iota(range.begin(), range.end(), 20 * k);
+        bytes together(range.size() * row_nbytes);
+        files[i]->read({nullptr, 20 * k, range.size()}, together.data());
+        EXPECT_EQ(together, expected(i, range)) << mount->way();
+      }
+    });
+    for (const auto& file : files) file->close();
+  }
+}
+
+TEST_F(Rows, AreWrittenByManyThreads) {
+  for (const auto& mount : mounts(true)) {
+    make(0);
+    const auto file = open(*mount, 0, true);
+    in_threads(4, [&](unsigned k) {
+      for (unsigned turn = 0; turn < 2; ++turn) {
+        numbers ids;
+        for (std::int64_t id = k; id < static_cast<std::int64_t>(nrows); id += 4) ids.push_back(id);
+        const bytes mine(ids.size() * row_nbytes, static_cast<std::byte>(k + 1));
+        file->write(list(ids), mine.data());
+        bytes out(mine.size());
+        file->read(list(ids), out.data());
+        EXPECT_EQ(out, mine) << mount->way();
+      }
+      file->flush(false);
+    });
+    file->close();
+    const bytes now = content(0);
+    ASSERT_EQ(now.size(), begin + row_nbytes * nrows);
+    for (std::uint64_t k = 0; k < now.size(); ++k) {
+      const std::byte wanted = k < begin ? byte_at(0, k) : static_cast<std::byte>((k - begin) / row_nbytes % 4 + 1);
+      ASSERT_EQ(now[k], wanted) << "at " << k << ", " << mount->way();
+    }
+  }
+}
+
+TEST_F(Rows, AreWhatTheyWereWhilePrefetchesComeAndGo) {
+  for (const auto& mount : mounts(false)) {
+    const auto file = open(*mount, 1);
+    for (unsigned turn = 0; turn < 5; ++turn) {
+      prefetcher ahead(*file);
+      in_threads(3, [&](unsigned k) {
+        ahead.add({5, 200, static_cast<std::int64_t>(k)}, 0, 3);
+        ahead.add({}, 10, nrows - 10);
+        const numbers ids{5, 6, static_cast<std::int64_t>(turn)};
+        bytes out(ids.size() * row_nbytes);
+        file->read(list(ids), out.data());
+        EXPECT_EQ(out, expected(1, ids));
+      });
+    }  // stops the prefetches that are under way
+    file->close();
+  }
+}
+
+TEST_F(Rows, AreMovedInStreamsByManyThreads) {
+  const auto mount = on_device(true);
+  const auto file = open(*mount, 2, true);
+  in_threads(3, [&](unsigned k) {
+    const simt::stream stream;
+    const numbers mine{static_cast<std::int64_t>(k) * 10, static_cast<std::int64_t>(k) * 10 + 1};
+    const numbers looks{-1, 150, 299, static_cast<std::int64_t>(nrows) + 5, 200};
+    const bytes values(mine.size() * row_nbytes, static_cast<std::byte>(k + 1));
+    const simt::device_array<std::int64_t> ids{std::span<const std::int64_t>(mine)};
+    const simt::device_array<std::int64_t> others{std::span<const std::int64_t>(looks)};
+    const simt::device_array<std::byte> src{std::span<const std::byte>(values)}, out(values.size());
+    file->prefetch_on(handle(stream), {others.get(), 0, 3});
+    file->write_on(handle(stream), {ids.get(), 0, mine.size()}, src.get());
+    file->read_on(handle(stream), {ids.get(), 0, mine.size()}, out.get());  // behind the write
+    stream.wait();
+    EXPECT_EQ(out.read(), values);
+  });
+  wait(*file);
+  file->check();
+  {
+    const simt::stream stream;
+    const numbers looks{-1, 150, static_cast<std::int64_t>(nrows) + 5, 200, -1000};
+    const bytes values(row_nbytes);
+    const simt::device_array<std::int64_t> ids{std::span<const std::int64_t>(looks)};
+    const simt::device_array<std::byte> out(looks.size() * row_nbytes);
+    file->read_on(handle(stream), {ids.get(), 0, looks.size()}, out.get());
+    wait(*file);
+    EXPECT_EQ(out.read(), expected(2, looks));
+    EXPECT_THROW(file->check(), std::out_of_range);
+    file->check();                                                // told once
+    file->read_on(handle(stream), {ids.get(), 2, 1}, out.get());  // of ids, `first` is none
+    wait(*file);
+    file->check();
+    file->write_on(handle(stream), {ids.get() + 2, 0, 1}, out.get());
+    wait(*file);
+    EXPECT_THROW(file->write({nullptr, 299, 1}, values.data()), std::out_of_range) << "the next call tells it";
+  }
+  file->flush(false);
+  file->close();
+  for (unsigned k = 0; k < 3; ++k) EXPECT_EQ(content(2)[begin + k * 10 * row_nbytes], static_cast<std::byte>(k + 1));
+}
+
+TEST_F(Rows, FilesAreReadWhole) {
+  for (const auto& mount : mounts(false)) {
+    in_threads(2, [&](unsigned k) {
+      std::vector<whole_file> files;
+      bytes wanted;
+      for (unsigned i = 0; i < 40; ++i) {
+        const bytes one = content((i + k) % 4);
+        files.push_back({std::to_string((i + k) % 4), one.size(), wanted.size()});
+        wanted.insert(wanted.end(), one.begin(), one.end());
+      }
+      bytes out(wanted.size());
+      mount->read_files(files, out.data(), false);
+      EXPECT_EQ(out, wanted) << mount->way();
+    });
+    const whole_file wrong[] = {{"0", begin + row_nbytes * nrows, 0}, {"none", 1, 0}, {"1", 5, 0}};
+    bytes out(begin + row_nbytes * nrows);
+    for (const int number : {ENOENT, ESTALE}) {
+      const std::span part = std::span<const whole_file>(wrong).subspan(number == ESTALE ? 2 : 0);
+      try {
+        mount->read_files(part, out.data(), false);
+        ADD_FAILURE() << mount->way();
+      } catch (const file_error& error) {
+        EXPECT_EQ(error.number(), number) << mount->way();
+      }
+    }
+  }
+}
+
+TEST_F(Rows, WhatIsWrongIsTold) {
+  for (const auto& mount : mounts(true)) {
+    EXPECT_THROW((void)mount->open("none", {0, 1, 1}, false), file_error);
+    EXPECT_THROW((void)mount->open("0", {begin, row_nbytes, nrows + 1}, false), file_error) << "it ends before";
+    const auto file = open(*mount, 3, true);
+    bytes out(10 * row_nbytes);
+    const numbers wrong{1, nrows};
+    EXPECT_THROW(file->read(list(wrong), out.data()), std::out_of_range);
+    EXPECT_THROW(file->read({nullptr, nrows - 1, 2}, out.data()), std::out_of_range);
+    EXPECT_THROW(file->write({nullptr, nrows, 1}, out.data()), std::out_of_range);
+    std::filesystem::resize_file(path(3), begin + row_nbytes);
+    for (const std::function<void()>& use : {std::function<void()>([&] {
+                                               file->write({nullptr, 200, 1}, out.data());
+                                             }),
+                                             std::function<void()>([&] { file->flush(false); })}) {
+      try {
+        use();
+        ADD_FAILURE() << mount->way();
+      } catch (const file_error& error) {
+        EXPECT_EQ(error.number(), ESTALE);
+        EXPECT_EQ(error.path(), path(3));
+      }
+    }
+    file->close();
+    make(3);
+  }
+}
+
+}  // namespace
+}  // namespace gpufs::apps::arrays
