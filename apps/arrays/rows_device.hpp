@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -20,22 +21,46 @@
 
 #include "apps/arrays/rows.hpp"
 #include "gpufs/gpufs.hpp"
+#include "gpufs/par/row_batch.hpp"
 
 namespace gpufs::apps::arrays {
 inline namespace GPUFS_MACHINE {
 
 enum class row_verb : std::uint32_t { read, write, prefetch };
 
-// Of a row that could not be moved: 1 + its place in the list, and why, an errno. In one word, which the kernel writes and the host
-// reads, so that they fit together. EDOM: there is no such row.
-struct row_failure {
-  std::uint64_t row_plus_1_and_errno;
+// What calls in streams tell: of each file, in the device's memory, and in pinned memory, which kernels alone write and the host
+// only reads, so that nothing that is told is lost.
+struct stream_words {
+  std::uint64_t failed;  // a row_failure's word, of calls since the last one that ended
+  std::uint64_t ended;   // calls
+  std::uint64_t ntold;
+};
+struct told_words {
+  std::uint64_t failed;
+  std::uint64_t ntold;  // another than before: `failed` is new
+};
 
-  static GPUFS_DEVICE std::uint64_t of(std::uint64_t i, std::int64_t error) {
-    return (i + 1) << 16 | static_cast<std::uint64_t>(-error);
+// Behind a call in its stream. One block.
+struct end_call {
+  stream_words* words;
+  told_words* told;
+  std::uint64_t* batch_ended;  // of a batch that the call used; else nullptr
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    const std::uint64_t failed =
+        simt::atomic_ref<std::uint64_t>(words->failed).exchange(row_failure::none, std::memory_order_relaxed);
+    if (failed != row_failure::none) {
+      const std::uint64_t n = simt::atomic_ref<std::uint64_t>(words->ntold).fetch_add(1, std::memory_order_relaxed) + 1;
+      simt::atomic_ref<std::uint64_t, simt::scope::system>(told->failed).store(failed, std::memory_order_relaxed);
+      // Meets check()'s acquire.
+      simt::atomic_ref<std::uint64_t, simt::scope::system>(told->ntold).store(n, std::memory_order_release);
+    }
+    // Meets the copies that `ended` and `is_free` make: what the call did comes before.
+    simt::fence(std::memory_order_release, simt::scope::system);
+    if (batch_ended != nullptr) simt::atomic_ref<std::uint64_t>(*batch_ended).fetch_add(1, std::memory_order_relaxed);
+    simt::atomic_ref<std::uint64_t>(words->ended).fetch_add(1, std::memory_order_relaxed);
   }
-  std::uint64_t row() const { return (row_plus_1_and_errno >> 16) - 1; }
-  int error() const { return static_cast<int>(row_plus_1_and_errno & 0xffff); }
 };
 
 // Each warp moves rows, as whole as they are.
@@ -45,20 +70,12 @@ struct move_rows {
   row_place place;
   std::uint64_t end;  // of the bytes of all rows: the last one is shorter, if it reaches beyond
   row_list rows;
-  std::byte* memory;            // of row i at i * place.row_nbytes; reads write it, writes read it
-  std::uint64_t* failed;        // pinned, the host's: a row_failure
-  std::uint64_t* blocks_ended;  // of this and other launches; nullptr: nobody asks
+  std::byte* memory;      // of row i at i * place.row_nbytes; reads write it, writes read it
+  std::uint64_t* failed;  // a row_failure's word
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     for (std::uint64_t i = simt::global_warp_rank(); i < rows.n; i += simt::global_warp_count()) move(warp, i);
-    if (blocks_ended == nullptr) return;
-    this_block().sync();
-    // Meets the copy that `ended` makes: what the block did comes before.
-    if (this_block().leader()) {
-      simt::fence(std::memory_order_release, simt::scope::system);
-      simt::atomic_ref<std::uint64_t>(*blocks_ended).fetch_add(1, std::memory_order_release);
-    }
   }
 
  private:
@@ -85,8 +102,8 @@ struct move_rows {
       for (std::uint64_t k = warp.rank(); k < static_cast<std::uint64_t>(wanted); k += warp.size()) at[k] = std::byte{0};
     }
     if (warp.leader()) {
-      simt::atomic_ref<std::uint64_t, simt::scope::system>(*failed).store(row_failure::of(i, got < 0 ? got : -ESTALE),
-                                                                          std::memory_order_relaxed);
+      const simt::atomic_ref<std::uint64_t, simt::scope::system> word(*failed);
+      word.fetch_min(row_failure::word(i, got < 0 ? static_cast<int>(got) : -ESTALE), std::memory_order_relaxed);
     }
   }
 };
@@ -153,9 +170,25 @@ struct row_scratch {
     return scratch;
   }
 
+  // For reads of up to n rows.
+  row_batch& batch(const mount& fs, std::uint64_t n) {
+    if (batch_ == nullptr || batched_nrows < n) {
+      batched_nrows = std::bit_ceil(n);
+      batch_ = std::make_unique<row_batch>(fs, static_cast<std::uint32_t>(batched_nrows));
+      turns_ = std::make_unique<simt::stream>(ids.device());
+    }
+    return *batch_;
+  }
+  const simt::stream& turns() const { return *turns_; }
+
   simt::device_array<std::int64_t> ids;
   simt::device_array<std::byte> bytes;
   simt::pinned_array<std::uint64_t> word;
+
+ private:
+  std::uint64_t batched_nrows = 0;
+  std::unique_ptr<row_batch> batch_;
+  std::unique_ptr<simt::stream> turns_;
 };
 
 class scratch_pool {
@@ -219,23 +252,27 @@ void launch_on(const simt::launch_config& config, const Kernel& kernel, stream_h
 // Throws what became of a list's row.
 [[noreturn]] inline void throw_failure(const row_failure& failure, const std::string& whence, const char* what,
                                        const std::string& path) {
-  if (failure.error() == EDOM) throw std::out_of_range("index " + std::to_string(failure.row()) + whence + " names no row");
-  if (failure.error() == ESTALE)
+  const int error = -failure.error;
+  if (error == EDOM) throw std::out_of_range("index " + std::to_string(failure.place) + whence + " names no row");
+  if (error == ESTALE || error == ENXIO)
     throw file_error(ESTALE, std::string("it was truncated, replaced or written by others ") + what, path);
-  throw file_error(failure.error(), std::strerror(failure.error()), path);
+  throw file_error(error, std::strerror(error), path);
 }
 
 class device_rows final : public row_file {
  public:
   device_rows(const mount& fs, scratch_pool& scratch, const std::string& root, const std::string& path, const row_place& place,
               bool writable)
-      : device_(fs.device()),
+      : fs_(fs),
+        device_(fs.device()),
         scratch_(scratch),
         place_(place),
         guard_(root + "/" + path, writable ? O_RDWR : O_RDONLY, end()),
         file_(opened(fs, path, writable)),
-        failed_(1, device_),
-        blocks_ended_(1, device_) {}
+        words_(1, device_),
+        told_(1, device_) {
+    words_.write_one({row_failure::none, 0, 0});
+  }
   ~device_rows() override {
     // Kernels in streams use all of this.
     try {
@@ -261,8 +298,7 @@ class device_rows final : public row_file {
       const std::uint64_t n = std::min(most, rows.n - first);
       scratch_.with(n, 0, [&](row_scratch& mine) {
         const row_list part = on_device_part(rows, first, n, mine);
-        simt::launch<most_threads, least_blocks>(config_for(n),
-                                                 kernel<row_verb::prefetch>(place_, part, nullptr, mine.word.get(), nullptr));
+        simt::launch<most_threads, least_blocks>(config_for(n), kernel<row_verb::prefetch>(place_, part, nullptr, mine.word.get()));
       });
     }
   }
@@ -284,23 +320,28 @@ class device_rows final : public row_file {
     }
   }
 
-  void read_on(stream_handle stream, const row_list& rows, std::byte* out) override { move_on<row_verb::read>(stream, rows, out); }
+  void read_on(stream_handle stream, const row_list& rows, std::byte* out) override {
+    if (rows.ids == nullptr || rows.n <= row_batch::usually_unsorted || !gather_on(stream, rows, out)) {
+      move_on<row_verb::read>(stream, rows, out);
+    }
+  }
   void write_on(stream_handle stream, const row_list& rows, const std::byte* src) override {
     guard_.check();
     move_on<row_verb::write>(stream, rows, const_cast<std::byte*>(src));
   }
   void prefetch_on(stream_handle stream, const row_list& rows) override { move_on<row_verb::prefetch>(stream, rows, nullptr); }
   bool ended() const override {
-    const std::uint64_t launched = blocks_launched_.load();
-    return launched == 0 || blocks_ended_.read_one() >= launched;
+    const std::uint64_t launched = ncalls_.load();
+    return launched == 0 || words_.read_one().ended >= launched;
   }
   void check() override {
-    const simt::atomic_ref<std::uint64_t, simt::scope::system> word(failed_[0]);
-    const row_failure failure{word.load(std::memory_order_relaxed)};
-    if (failure.row_plus_1_and_errno == 0) return;
-    word.store(0, std::memory_order_relaxed);
-    throw_failure(failure, " of those given in an earlier call on the device", "before an earlier call on the device",
-                  guard_.path());
+    // Meets end_call's release.
+    const std::uint64_t ntold =
+        simt::atomic_ref<std::uint64_t, simt::scope::system>(told_[0].ntold).load(std::memory_order_acquire);
+    if (nheard_.exchange(ntold) == ntold) return;
+    const simt::atomic_ref<std::uint64_t, simt::scope::system> word(told_[0].failed);
+    throw_failure(row_failure::of(word.load(std::memory_order_relaxed)), " of those given in an earlier call on the device",
+                  "before an earlier call on the device", guard_.path());
   }
 
  private:
@@ -317,9 +358,8 @@ class device_rows final : public row_file {
   }
 
   template <row_verb Verb>
-  move_rows<Verb> kernel(const row_place& place, const row_list& rows, std::byte* memory, std::uint64_t* failed,
-                         std::uint64_t* blocks_ended) const {
-    return {file_.ref(), place, end(), rows, memory, failed, blocks_ended};
+  move_rows<Verb> kernel(const row_place& place, const row_list& rows, std::byte* memory, std::uint64_t* failed) const {
+    return {file_.ref(), place, end(), rows, memory, failed};
   }
   // A part of a list in the host's memory, with its numbers on the device.
   static row_list on_device_part(const row_list& rows, std::uint64_t first, std::uint64_t n, const row_scratch& mine) {
@@ -352,11 +392,19 @@ class device_rows final : public row_file {
       scratch_.with(rows.ids == nullptr ? 0 : n, n * place.row_nbytes, [&](row_scratch& mine) {
         if (Verb == row_verb::write) device_.copy_to_device(mine.bytes.get(), at, nbytes);
         const row_list part = on_device_part(rows, first, n, mine);
-        move_rows<Verb> work = kernel<Verb>(place, part, mine.bytes.get(), mine.word.get(), nullptr);
-        if (list.ids == nullptr) work.end = place_.begin + (list.first + list.n) * place_.row_nbytes;
-        simt::launch<most_threads, least_blocks>(config_for(n), work);
-        const row_failure failure{mine.word[0]};
-        if (failure.row_plus_1_and_errno != 0) throw_failure(failure, "", "while it was in use", guard_.path());
+        mine.word[0] = row_failure::none;
+        if (Verb == row_verb::read && list.ids != nullptr && n > row_batch::usually_unsorted) {
+          row_batch& batch = mine.batch(fs_, n);
+          batch.report_to(mine.word.get());
+          batch.gather(file_.ref(), layout(), part.ids, n, mine.bytes.get(), mine.turns());
+          mine.turns().wait();
+        } else {
+          move_rows<Verb> work = kernel<Verb>(place, part, mine.bytes.get(), mine.word.get());
+          if (list.ids == nullptr) work.end = place_.begin + (list.first + list.n) * place_.row_nbytes;
+          simt::launch<most_threads, least_blocks>(config_for(n), work);
+        }
+        const row_failure failure = row_failure::of(mine.word[0]);
+        if (failure.error != 0) throw_failure(failure, "", "while it was in use", guard_.path());
         if (Verb == row_verb::read) device_.copy_from_device(at, mine.bytes.get(), nbytes);
       });
       left -= nbytes;
@@ -367,19 +415,76 @@ class device_rows final : public row_file {
     check();
     if (rows.n == 0 || place_.row_nbytes == 0) return;
     const simt::on_device here(device_);
-    const simt::launch_config config = config_for(rows.n);
-    launch_on(config, kernel<Verb>(place_, rows, memory, failed_.get(), blocks_ended_.get()), stream);
-    blocks_launched_.fetch_add(config.grid);
+    launch_on(config_for(rows.n), kernel<Verb>(place_, rows, memory, &words_.get()->failed), stream);
+    end_on(stream, nullptr);
+  }
+  void end_on(stream_handle stream, std::uint64_t* batch_ended) {
+    launch_on(config_for(1), end_call{words_.get(), told_.get(), batch_ended}, stream);
+    ncalls_.fetch_add(1);
   }
 
+  row_layout layout() const {
+    return {.row_nbytes = place_.row_nbytes, .nrows = place_.nrows, .begin = place_.begin, .from_end = true};
+  }
+
+  // A batch that a stream uses, until as many uses have ended.
+  struct lent_batch {
+    lent_batch(const mount& fs, std::uint64_t most)
+        : max_nrows(most), batch(fs, static_cast<std::uint32_t>(most)), ended(1, fs.device()) {}
+    bool is_free() const { return ended.read_one() == nuses; }
+
+    std::uint64_t max_nrows, nuses = 0;
+    row_batch batch;
+    simt::device_array<std::uint64_t> ended;
+  };
+  // Many rows, in the order of their addresses. False: there is no memory to sort them in.
+  bool gather_on(stream_handle stream, const row_list& rows, std::byte* out) {
+    check();
+    if (place_.row_nbytes == 0) return true;
+    const simt::on_device here(device_);
+    const std::lock_guard lock(batches_mutex_);
+    lent_batch* const mine = free_batch(std::min(std::bit_ceil(rows.n), most_sorted));
+    if (mine == nullptr) return false;
+    ++mine->nuses;
+#if GPUFS_ON_CUDA
+    mine->batch.gather(file_.ref(), layout(), rows.ids, rows.n, out, reinterpret_cast<CUstream_st*>(stream));
+#else
+    mine->batch.gather(file_.ref(), layout(), rows.ids, rows.n, out, *reinterpret_cast<const simt::stream*>(stream));
+#endif
+    end_on(stream, mine->ended.get());
+    return true;
+  }
+
+  // One that no stream uses, for as many rows at once; nullptr: all are in use, or there is no memory.
+  lent_batch* free_batch(std::uint64_t nrows) {
+    auto free = std::find_if(batches_.begin(), batches_.end(), [](const auto& each) { return each->is_free(); });
+    if (free != batches_.end() && (*free)->max_nrows >= nrows) return free->get();
+    if (free == batches_.end() && batches_.size() == most_batches) return nullptr;
+    try {
+      auto larger = std::make_unique<lent_batch>(fs_, nrows);
+      larger->batch.report_to(&words_.get()->failed);
+      if (free == batches_.end()) free = batches_.insert(free, nullptr);
+      *free = std::move(larger);
+      return free->get();
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
+
+  static constexpr std::uint64_t most_sorted = 1u << 20;
+  static constexpr std::size_t most_batches = 4;  // under way at once; what comes besides is read as it comes
+
+  const mount& fs_;
   simt::platform& device_;
   scratch_pool& scratch_;
   row_place place_;
   guarded_file guard_;
   host_file file_;
-  simt::pinned_array<std::uint64_t> failed_;  // by calls on streams
-  simt::device_array<std::uint64_t> blocks_ended_;
-  std::atomic<std::uint64_t> blocks_launched_{0};
+  simt::device_array<stream_words> words_;
+  simt::pinned_array<told_words> told_;
+  std::atomic<std::uint64_t> ncalls_{0}, nheard_{0};
+  std::mutex batches_mutex_;
+  std::vector<std::unique_ptr<lent_batch>> batches_;
 };
 
 class device_mount final : public row_mount {

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from gpufs import files_cli
 from gpufs.collage.cli import app as collage_app
 from gpufs.collage.cli import reports_errors
 
@@ -35,3 +36,6 @@ def doctor(
     from gpufs import doctor as module
 
     raise typer.Exit(module.main([str(path) for path in paths or []]))
+
+
+files_cli.register(app)

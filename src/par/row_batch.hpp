@@ -50,8 +50,8 @@ struct row_part_of_batch {
   GPUFS_DEVICE std::uint64_t in_memory(std::uint32_t i) const { return (first + place(i)) * layout.row_nbytes; }
   // One lane calls.
   GPUFS_DEVICE void fail(std::uint32_t i, int error) const {
-    const std::uint64_t at = (first + place(i)) << 12 | (static_cast<std::uint32_t>(-error) & 0xfff);
-    simt::atomic_ref<std::uint64_t, simt::scope::system>(*failed).fetch_min(at, std::memory_order_relaxed);
+    const simt::atomic_ref<std::uint64_t, simt::scope::system> word(*failed);
+    word.fetch_min(row_failure::word(first + place(i), error), std::memory_order_relaxed);
   }
   // Calls work(group, i) for the rows of the caller's block, each by one group.
   template <class Group, class Work>
@@ -171,9 +171,10 @@ inline void check_rows(const row_layout& layout, std::uint64_t n) {
 
 }  // namespace detail
 
-row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows)
+row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_t unsorted)
     : device_(&fs.device()),
       max_nrows_(max_nrows != 0 ? max_nrows : throw std::invalid_argument("gpufs::row_batch: max_nrows is 0")),
+      unsorted_(unsorted),
       rows_(2 * std::size_t{max_nrows}, *device_),
       places_(2 * std::size_t{max_nrows}, *device_),
       space_(detail::sort_space_on(*device_, max_nrows), *device_),
@@ -184,15 +185,15 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows)
 
 void row_batch::gather_in(const file& from, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n,
                           void* dst, queue on) {
-  if (++batch_ > 255) batch_ = 1;
   auto* const to = static_cast<std::byte*>(dst);
-  const detail::touched_pages touched(touched_.get(), static_cast<std::uint32_t>(touched_.size() - 1), batch_);
   each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
-    if (n > unsorted) sort(part, on);
+    if (++piece_ > 255) piece_ = 1;
+    const detail::touched_pages touched(touched_.get(), static_cast<std::uint32_t>(touched_.size() - 1), piece_);
+    if (n > unsorted_) sort(part, on);
     const auto by = [&](auto group) {
       using group_type = decltype(group);
       start<group_type::size()>(detail::gather_rows<group_type>{part, from, to, touched}, on);
-      if (n > unsorted) start<group_type::size()>(detail::repeat_rows<group_type>{part, to}, on);
+      if (n > unsorted_) start<group_type::size()>(detail::repeat_rows<group_type>{part, to}, on);
     };
     // 8 lanes take two rows of 128 bytes as a warp takes one of 512: with 16-byte loads, four in flight a lane at most.
     if (layout.row_nbytes <= 256) {

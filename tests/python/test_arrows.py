@@ -55,7 +55,7 @@ def test_parts_may_use_what_those_below_them_may() -> None:
         ("apps/collage/match.hpp", "bench/harness.hpp", "apps stands below bench"),
         ("src/pointer/make_layout.cpp", "research/baselines/radix_tree.hpp", "pointer stands below research"),
         ("bench/hot.cu", "../research/baselines/radix_tree.hpp", "bench stands below research"),
-        ("include/gpufs/par/sort.hpp", "gpufs/file/file.hpp", "does not know where the part 'par' stands"),
+        ("include/gpufs/stream/sort.hpp", "gpufs/file/file.hpp", "does not know where the part 'stream' stands"),
     ],
 )
 def test_one_that_points_up_is_found(tmp_path: Path, file: str, include: str, found: str) -> None:

@@ -174,12 +174,16 @@ GPUFS_DEVICE APtr<T> gvmmap_warp(const mount_ref& fs, std::size_t size, int flag
 
 // *out is each thread's own.
 GPUFS_DEVICE int gfstat(const mount_ref& fs, int fd, file_status* out) {
-  *out = fstat(this_block(), file(fs, file_number{fd}));
-  return out->error;
+  const file_status status = fstat(this_block(), file(fs, file_number{fd}));
+  if (out == nullptr) return -EFAULT;
+  *out = status;
+  return status.error;
 }
 GPUFS_DEVICE int gfstat_warp(const mount_ref& fs, int fd, file_status* out) {
-  *out = fstat(this_warp(), file(fs, file_number{fd}));
-  return out->error;
+  const file_status status = fstat(this_warp(), file(fs, file_number{fd}));
+  if (out == nullptr) return -EFAULT;
+  *out = status;
+  return status.error;
 }
 
 }  // namespace GPUFS_MACHINE

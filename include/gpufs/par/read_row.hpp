@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading one row of a batch, whose neighbours in the file other groups read at that moment: a row that is in the cache comes from
-// there; one that is not goes from a registered mapping straight to where it is wanted, and its page gets a frame only where that
-// costs no other page its own, or where the page is wanted again (docs/design/batches.md).
+// there; one that is not goes from a registered mapping straight to where it is wanted, and its page gets a frame only where the
+// row is a good part of it and the frame costs no other page its own, or where the page is wanted again (docs/design/batches.md).
 #pragma once
 #include "gpufs/file/file.hpp"
 
@@ -9,94 +9,131 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
+// A row that has less than this share of a page takes no frame for it at first: bringing the page in would cost too many rows.
+constexpr std::uint32_t fair_share = 8;
+
 // Which pages batches have read past the cache: a word for each of as many as the cache has frames, by hash. It forgets a page when
 // another one takes its word, so it knows those of about as many reads as the cache has frames.
 class touched_pages {
  public:
-  GPUFS_HOST_DEVICE touched_pages(std::uint32_t* words, std::uint32_t mask, std::uint32_t batch)
-      : words_(words), mask_(mask), batch_(batch & 0xff) {}
+  GPUFS_HOST_DEVICE touched_pages(std::uint32_t* words, std::uint32_t mask, std::uint32_t piece)
+      : words_(words), mask_(mask), piece_(piece & 0xff) {}
 
-  // Notes that this batch reads the page. Whether an earlier one did: rows of this one that share a page prove no second use of it.
-  // One lane calls.
+  // Notes that this piece of a batch reads the page. Whether an earlier one did: rows of this one that share a page prove no second
+  // use of it. One lane calls.
   GPUFS_DEVICE bool note(cache::page_key key) const {
     std::uint64_t hash = static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
     const std::uint32_t tag = static_cast<std::uint32_t>(hash >> 24) << 8;
     const simt::atomic_ref<std::uint32_t> word(words_[hash & mask_]);
     const std::uint32_t before = word.load(std::memory_order_relaxed);
-    if (before != (tag | batch_)) word.store(tag | batch_, std::memory_order_relaxed);
-    return before != 0 && (before & ~0xffu) == tag && (before & 0xff) != batch_;
+    if (before != (tag | piece_)) word.store(tag | piece_, std::memory_order_relaxed);
+    return before != 0 && (before & ~0xffu) == tag && (before & 0xff) != piece_;
   }
 
  private:
   std::uint32_t* words_;
   std::uint32_t mask_;   // how many words there are, a power of two, - 1
-  std::uint32_t batch_;  // 1 to 255, by turns
+  std::uint32_t piece_;  // the piece's number, 1 to 255 by turns
 };
 
-// A part of a row that lies in one page, and where it goes.
-struct row_part {
+// What is left of a row, and where it goes.
+struct row_rest {
   std::byte* to;
-  std::uint64_t offset;  // in the file
-  std::uint32_t nbytes;
+  std::uint64_t offset, nbytes;  // in the file
+};
+// How much of it was read, if error is 0.
+struct row_progress {
+  std::uint64_t nbytes;
+  int error;
 };
 
-// How the rest of a page is had that is not in the frame of its choice.
+// A page that is not in the frame of its choice: how the row's part of it is had.
 struct missed_row {
-  enum class way : std::uint32_t { past_cache, cached, by_page };
+  enum class way : std::uint32_t {
+    past_cache,
+    cached,    // in `frame`, which is pinned
+    fill,      // in `frame`, which we are to fill
+    by_pages,  // as pread reads, with all that is left of the row: by host threads, or because the cache may have newer bytes
+  };
   file_view view;
   way what;
-  cache::frame_index frame;  // of cached: pinned
+  cache::frame_index frame;
 };
 
-// One lane calls. `again`: the batch has the row more than once.
-GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, const row_part* part, touched_pages touched, bool again) {
+// One lane calls. nbytes: the row's in the page. `again`: the batch has the row more than once.
+GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::uint64_t offset, std::uint32_t nbytes,
+                                                    touched_pages touched, bool again) {
   using way = missed_row::way;
-  missed_row found{of->view(), way::by_page, {}};
+  using cache_type = cache::page_cache<>;
+  missed_row found{of->view(), way::past_cache, {}};
   const file_view& view = found.view;
-  // What may be newer in the cache than in the file, and what host threads read by pages anyway.
-  if (view.error != 0 || !has_version(view.kind)) return found;
-  const file_mount& mount = *of->mount();
-  const cache::page_cache<> pages(*of->cache());
-  const cache::page_key key = cache::make_key(view.cache_id, part->offset >> pages.pages().page_shift());
-  if (pages.pin_cached(key, found.frame)) {
-    const bool there = (pages.pages().state(found.frame).load(std::memory_order_acquire) & cache::frame_state::filling) == 0;
-    if (there) {
-      found.what = way::cached;
-      return found;
-    }
-    pages.unpin(found.frame);
-  } else {
-    const bool seen = touched.note(key);
-    const std::uint64_t choice = pages.pages().state(pages.pages().preferred(key)).load(std::memory_order_relaxed);
-    if (seen || again || (choice & cache::frame_state::free) != 0) return found;
+  if (view.error != 0) return found;
+  if (!has_version(view.kind) || find_piece(*of->mount(), view, offset, nbytes).where == source::place::host) {
+    found.what = way::by_pages;
+    return found;
   }
-  if (find_piece(mount, view, part->offset, part->nbytes).where != source::place::host) found.what = way::past_cache;
+  const cache_type pages(*of->cache());
+  const cache::frames& frames = pages.pages();
+  const cache::page_key key = cache::make_key(view.cache_id, offset >> frames.page_shift());
+  if (pages.pin_cached(key, found.frame)) {
+    constexpr std::uint64_t is_none = cache::frame_state::filling | cache::frame_state::failed;
+    if ((frames.state(found.frame).load(std::memory_order_acquire) & is_none) == 0) {  // meets end_fill's release
+      found.what = way::cached;
+    } else {
+      pages.unpin(found.frame);
+    }
+    return found;
+  }
+  const bool seen = touched.note(key);
+  const auto choice_is_free = [&] {
+    return (frames.state(frames.preferred(key)).load(std::memory_order_relaxed) & cache::frame_state::free) != 0;
+  };
+  if (!seen && !again && (nbytes < frames.page_nbytes() / fair_share || !choice_is_free())) return found;
+  // A frame is but a wish: where none is at hand, the row goes past the cache.
+  const auto got = pages.acquire(key, ring_hint(), {of->timeouts().fill_ns, cache_type::at_hand});
+  found.frame = got.frame;
+  if (got.what == cache_type::role::fill) found.what = way::fill;
+  if (got.what == cache_type::role::hit || got.what == cache_type::role::waited) found.what = way::cached;
+  if (got.what == cache_type::role::under_way) pages.unpin(got.frame);
   return found;
 }
 
-// All lanes call. 0 or a negative errno.
+// Copies what a pinned page has of a row, and gives the page back. All lanes call.
 template <class Group>
-GPUFS_DEVICE_COLD int read_missed_row(Group group, file_pages of, row_part part, touched_pages touched, bool again) {
+GPUFS_DEVICE void take_from_page(Group group, const cache::frames& frames, cache::frame_index frame, const row_rest& part) {
+  const std::uint32_t in_page = static_cast<std::uint32_t>(part.offset) & (frames.page_nbytes() - 1);
+  simt::copy_bytes(group, part.to, frames.data(frame) + in_page, part.nbytes);
+  finish_reads(group);
+  if (group.leader()) frames.unpin(frame);
+}
+
+// All lanes call.
+template <class Group>
+GPUFS_DEVICE_COLD row_progress read_missed_row(Group group, file_pages of, row_rest rest, touched_pages touched, bool again) {
   using way = missed_row::way;
-  const missed_row found = by_leader(group, [&] { return find_missed_row(&of, &part, touched, again); });
-  if (found.view.error != 0) return found.view.error;
-  if (found.what == way::past_cache) return fill_part(group, *of.mount(), found.view, part.offset, part.to, part.nbytes);
-  if (found.what == way::cached) {
-    const cache::frames frames(of.frames());
-    const std::uint32_t in_page = static_cast<std::uint32_t>(part.offset) & (frames.page_nbytes() - 1);
-    simt::copy_bytes(group, part.to, frames.data(found.frame) + in_page, part.nbytes);
-    finish_reads(group);
-    if (group.leader()) {
-      simt::count_one(group, of.hits().hits);
-      frames.unpin(found.frame);
-    }
-    return 0;
+  const cache::frames frames(of.frames());
+  const std::uint64_t page = rest.offset >> frames.page_shift(), left = ((page + 1) << frames.page_shift()) - rest.offset;
+  const auto here = static_cast<std::uint32_t>(rest.nbytes < left ? rest.nbytes : left);
+  const missed_row found = by_leader(group, [&] { return find_missed_row(&of, rest.offset, here, touched, again); });
+  if (found.view.error != 0) return {0, found.view.error};
+  if (found.what == way::by_pages) {
+    const open_entry entry = by_leader(group, [&] { return of.look(); });
+    if (entry.view.error != 0) return {0, entry.view.error};
+    const std::uint64_t end = rest.offset + rest.nbytes;
+    const byte_range range{rest.to, rest.offset, end};
+    return {rest.nbytes, read_pages_of(group, of, entry, range, page, (end - 1) >> frames.page_shift(), 1).error};
   }
-  const open_entry entry = by_leader(group, [&] { return of.look(); });
-  if (entry.view.error != 0) return entry.view.error;
-  const std::uint64_t page = part.offset >> cache::unpack(entry.frames).page_shift;
-  return read_pages_of(group, of, entry, {part.to, part.offset, part.offset + part.nbytes}, page, page, 1).error;
+  const file_mount& mount = *of.mount();
+  if (found.what == way::past_cache) return {here, fill_part(group, mount, found.view, rest.offset, rest.to, here)};
+  if (found.what == way::fill) {
+    const int error = fill_frame(group, mount, cache::page_cache<>(*of.cache()), found.view, page, found.frame);
+    if (error != 0) return {0, error};
+  } else if (group.leader()) {
+    simt::count_one(group, of.hits().hits);
+  }
+  take_from_page(group, frames, found.frame, {rest.to, rest.offset, here});
+  return {here, 0};
 }
 
 // Reads a row of nbytes at `offset` to `to`. All lanes call. 0 or a negative errno; -ENXIO: the file has no such bytes.
@@ -109,32 +146,28 @@ GPUFS_DEVICE int read_row(Group group, const file_pages& of, std::byte* to, std:
   const auto file_nbytes = static_cast<std::uint64_t>(view.nbytes);
   if (nbytes > file_nbytes || offset > file_nbytes - nbytes) return -ENXIO;
   const cache::frames frames(cache::unpack(entry.frames));
-  const std::uint32_t page_nbytes = frames.page_nbytes();
-  for (std::uint64_t done = 0; done < nbytes;) {
-    const std::uint64_t at = offset + done;
-    const std::uint32_t in_page = static_cast<std::uint32_t>(at) & (page_nbytes - 1);
-    const std::uint64_t left = nbytes - done;
-    const std::uint32_t here = left < page_nbytes - in_page ? static_cast<std::uint32_t>(left) : page_nbytes - in_page;
+  for (row_rest rest{to, offset, nbytes}; rest.nbytes != 0;) {
     struct look_up {
       cache::frame_index frame;
       bool hit;
     };
     const auto got = by_leader(group, [&] {
       look_up found{};
-      found.hit =
-          cache::page_cache<>::pin_in_choice(frames, cache::make_key(view.cache_id, at >> frames.page_shift()), found.frame);
+      const cache::page_key key = cache::make_key(view.cache_id, rest.offset >> frames.page_shift());
+      found.hit = cache::page_cache<>::pin_in_choice(frames, key, found.frame);
       if (found.hit) simt::count_one(group, of.hits().hits);
       return found;
     });
+    row_progress done{};
     if (got.hit) [[likely]] {
-      simt::copy_bytes(group, to + done, frames.data(got.frame) + in_page, here);
-      finish_reads(group);
-      if (group.leader()) frames.unpin(got.frame);
+      const std::uint64_t left = frames.page_nbytes() - (rest.offset & (frames.page_nbytes() - 1));
+      done.nbytes = rest.nbytes < left ? rest.nbytes : left;
+      take_from_page(group, frames, got.frame, {rest.to, rest.offset, done.nbytes});
     } else {
-      const int error = simt::call_cold(&read_missed_row<Group>, group, of, row_part{to + done, at, here}, touched, again);
-      if (error != 0) return error;
+      done = simt::call_cold(&read_missed_row<Group>, group, of, rest, touched, again);
+      if (done.error != 0) return done.error;
     }
-    done += here;
+    rest = {rest.to + done.nbytes, rest.offset + done.nbytes, rest.nbytes - done.nbytes};
   }
   if (group.leader()) count(of.hits().bytes_read, nbytes);
   return 0;

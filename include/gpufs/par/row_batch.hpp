@@ -29,6 +29,9 @@ struct row_failure {
 
   // As kernels write it down: place << 12 | errno, so that the least word is of the least place.
   static constexpr std::uint64_t none = ~std::uint64_t{0};
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t word(std::uint64_t place, int error) {
+    return place << 12 | (static_cast<std::uint32_t>(-error) & 0xfff);
+  }
   static row_failure of(std::uint64_t word) {
     if (word == none) return {};
     return {-static_cast<int>(word & 0xfff), word >> 12};
@@ -58,20 +61,21 @@ struct numbers_of_rows {
 }  // namespace detail
 
 // What batches of rows of a mount's files need besides: 24 bytes of device memory a row of the largest piece (on CUDA some 40), and
-// 4 a frame of the mount's cache. One thread at a time calls, and one batch is under way at a time: a stream's order sees to that,
-// or the caller. Freed when it ends, which waits for running kernels. Move-only. Its kernels are the library's.
+// 4 to 8 a frame of the mount's cache. One thread at a time calls, and one batch is under way at a time: a stream's order sees to
+// that, or the caller. The streams of its batches must have been waited for when it ends. Move-only. Its kernels are the library's.
 class row_batch {
  public:
-  // max_nrows: of what is sorted at once; larger batches go by pieces of it. Throws what the platform does, where there is no
-  // memory.
-  explicit row_batch(const host_mount& fs, std::uint32_t max_nrows = 1u << 20);
+  static constexpr std::uint32_t usually_unsorted = GPUFS_ON_CUDA ? 4096 : 16;
+
+  // max_nrows: of what is sorted at once; larger batches go by pieces of it. unsorted: batches of up to so many rows are read as
+  // they come, as the launches of a sort take longer than they. Throws what the platform does, where there is no memory.
+  explicit row_batch(const host_mount& fs, std::uint32_t max_nrows = 1u << 20, std::uint32_t unsorted = usually_unsorted);
 
   // Reads row numbers[i] to dst + i * row_nbytes, for i below n, in the stream's turn; returns before that is done. numbers, dst:
-  // in the device's memory, until the stream has done it. A row that cannot be read becomes zeros, and failure() tells. Repeated
-  // rows come over once. Rows that are cached come from there; of the others those that the device may read where they lie (a file
-  // that is pulled) do so in the order of their addresses, which is what the bus likes (docs/design/batches.md): rows of 512 bytes
-  // come three times as fast as in any other. Batches of up to `unsorted` rows are read as they come. Throws std::invalid_argument
-  // for a layout that no file can have; simt::launch_error.
+  // in the device's memory, until the stream has done it. A row that cannot be read becomes zeros, and failure() tells. Of a sorted
+  // piece repeated rows come over once. Rows that are cached come from there; of the others those that the device may read where
+  // they lie (a file that is pulled) do so in the order of their addresses, which is what the bus likes (docs/design/batches.md).
+  // Throws std::invalid_argument for a layout that no file can have; simt::launch_error.
   template <row_number Number>
   void gather(const file& from, const row_layout& layout, const Number* numbers, std::uint64_t n, void* dst,
               const simt::stream& on) {
@@ -106,8 +110,6 @@ class row_batch {
   // host may look at any time. nullptr: by failure() again.
   void report_to(std::uint64_t* pinned) { failed_elsewhere_ = pinned; }
 
-  static constexpr std::uint32_t unsorted = GPUFS_ON_CUDA ? 4096 : 16;  // rows; sorting more pays
-
  private:
 #if GPUFS_ON_CUDA
   using queue = CUstream_st*;
@@ -129,8 +131,8 @@ class row_batch {
   void start(Kernel kernel, queue on) const;
 
   simt::platform* device_;
-  std::uint32_t max_nrows_;
-  std::uint32_t batch_ = 0;  // 1 to 255, by turns: 0 is of a word of touched_ that is nobody's
+  std::uint32_t max_nrows_, unsorted_;
+  std::uint32_t piece_ = 0;  // 1 to 255, by turns: 0 is of a word of touched_ that is nobody's
   simt::device_array<std::uint64_t> rows_;
   simt::device_array<std::uint32_t> places_;
   simt::device_array<std::byte> space_;  // of the sort

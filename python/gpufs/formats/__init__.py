@@ -21,11 +21,11 @@ from numpy.typing import DTypeLike
 
 from gpufs.errors import GpufsError
 from gpufs.formats import arrow, parquet
-from gpufs.formats.layout import MOST_HEADER_NBYTES, Layout, chosen
+from gpufs.formats.layout import MOST_HEADER_NBYTES, Layout, NotOneArrayError, chosen
 from gpufs.tensors import dtype_of
 from gpufs.text import printable
 
-__all__ = ["Layout", "find_layout"]
+__all__ = ["Layout", "NotOneArrayError", "find_layout", "format_of"]
 
 _SAFETENSORS_DTYPES: dict[str, DTypeLike] = {
     "BOOL": "?",
@@ -47,7 +47,14 @@ _SAFETENSORS_DTYPES: dict[str, DTypeLike] = {
     "F8_E8M0": dtype_of("float8_e8m0fnu"),
 }
 _MOST_ROWS = 2**63 - 1
-_NPY_MAGIC = b"\x93NUMPY"
+_MAGIC = {
+    b"\x93NUMPY": "npy",
+    b"PK\x03\x04": "npz",
+    arrow.MAGIC: "Arrow",
+    arrow.FEATHER_1_MAGIC: "Feather version 1",
+    parquet.MAGIC: "Parquet",
+    parquet.ENCRYPTED_MAGIC: "Parquet",
+}
 
 
 def find_layout(
@@ -91,30 +98,40 @@ def _of_file(
         return _raw(end, np.dtype(dtype), shape, offset), end
     if shape is not None or offset != 0:
         raise GpufsError("shape and offset are for raw files, which need a dtype, too")
-    magic = file.read(8)
-    file.seek(0)
-    if magic[:4] == arrow.FEATHER_1_MAGIC:
-        raise GpufsError(f"'{printable(path)}' is Feather version 1: write it anew by pyarrow.feather.write_feather")
+    kind = format_of(file, path)
     try:
-        if magic[:6] == _NPY_MAGIC:
+        if kind == "npy":
             if name is not None:
                 raise GpufsError(f"'{printable(path)}' is a .npy file, which has one array, without a name")
             return _npy(file), end
-        if magic[:4] == b"PK\x03\x04":
+        if kind == "npz":
             return _npz(file, path, name)
-        if magic[:6] == arrow.MAGIC:
+        if kind == "Arrow":
             return arrow.find_column(file, path, name)
-        if magic[:4] in (parquet.MAGIC, parquet.ENCRYPTED_MAGIC):
+        if kind == "Parquet":
             return parquet.find_column(file, path, name)
-        if path.lower().endswith(".safetensors"):
+        if kind == "safetensors":
             return _safetensors(file, path, name), end
     except GpufsError:
         raise
     except Exception as error:  # of files that are damaged, their readers in the libraries raise whatever comes
         raise GpufsError(f"'{printable(path)}' has a header that does not read: {error}") from error
+    if kind == "Feather version 1":
+        raise GpufsError(f"'{printable(path)}' is Feather version 1: write it anew by pyarrow.feather.write_feather")
     raise GpufsError(
-        f"'{printable(path)}' is no .npy, .npz, .safetensors, Arrow or Parquet file: a raw one needs dtype="
+        f"'{printable(path)}' is no .npy, .npz, safetensors, Arrow or Parquet file: one that is raw needs dtype="
     )
+
+
+def format_of(file: BinaryIO, path: str) -> str:
+    """What a file's first bytes and its name say: npy, npz, safetensors, Arrow, Parquet, Feather version 1, or raw."""
+    file.seek(0)
+    magic = file.read(8)
+    file.seek(0)
+    for begin, kind in _MAGIC.items():
+        if magic.startswith(begin):
+            return kind
+    return "safetensors" if path.lower().endswith(".safetensors") else "raw"
 
 
 def _raw(file_nbytes: int, dtype: np.dtype[Any], shape: int | Sequence[int] | None, offset: int) -> Layout:

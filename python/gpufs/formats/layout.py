@@ -32,7 +32,16 @@ class Layout:
         return self.dtype.itemsize * math.prod(self.shape)
 
 
+class NotOneArrayError(GpufsError):
+    """A file has several arrays, and none was named, or one that it has not."""
+
+    def __init__(self, message: str, names: list[str]) -> None:
+        super().__init__(message)
+        self.names = names
+
+
 def chosen(names: list[str], name: str | None, path: str) -> str:
+    """The array that is meant: the one of that name, or the only one."""
     if name is None and len(names) == 1:
         return names[0]
     if name is not None and name in names:
@@ -41,4 +50,4 @@ def chosen(names: list[str], name: str | None, path: str) -> str:
         raise GpufsError(f"'{printable(path)}' has no arrays")
     known = ", ".join(printable(n) for n in names[:20]) + (", ..." if len(names) > 20 else "")
     wanted = "has several arrays: give one's name" if name is None else f"has no array '{printable(name)}'"
-    raise GpufsError(f"'{printable(path)}' {wanted} ({known})")
+    raise NotOneArrayError(f"'{printable(path)}' {wanted} ({known})", names)
