@@ -147,13 +147,9 @@ class rows_of_file {
   }
   ~rows_of_file() {
     const nb::gil_scoped_release unlock;
-    if (here_.is_here()) {
-      prefetcher_.reset();
-      file_.reset();
-      return;
-    }
-    (void)prefetcher_.release();                          // has no thread here
-    if (!mount_->survives_fork()) (void)file_.release();  // the parent's
+    end_prefetches();
+    if (!mount_->survives_fork() && !here_.is_here()) (void)file_.release();  // the parent's
+    file_.reset();
   }
   rows_of_file(const rows_of_file&) = delete;
   rows_of_file& operator=(const rows_of_file&) = delete;
@@ -170,7 +166,7 @@ class rows_of_file {
     use([&] {
       const std::lock_guard lock(prefetcher_mutex_.get());
       if (!prefetcher_here_.is_here()) {
-        (void)prefetcher_.release();
+        end_prefetches();
         prefetcher_here_ = owner();
       }
       if (!prefetcher_) prefetcher_ = std::make_unique<prefetcher>(*file_);
@@ -210,8 +206,7 @@ class rows_of_file {
     const nb::gil_scoped_release unlock;
     const std::unique_lock lock(mutex_.get());
     if (!file_) return;
-    if (!here_.is_here()) (void)prefetcher_.release();
-    prefetcher_.reset();
+    end_prefetches();
     if (!mount_->survives_fork() && !here_.is_here()) {
       (void)file_.release();
       return;
@@ -223,6 +218,10 @@ class rows_of_file {
  private:
   static row_list list(std::uintptr_t ids, std::uint64_t first, std::uint64_t n) {
     return {reinterpret_cast<const std::int64_t*>(ids), first, n};
+  }
+  void end_prefetches() {
+    if (!prefetcher_here_.is_here()) (void)prefetcher_.release();  // its thread is the parent's
+    prefetcher_.reset();
   }
   template <class Work>
   void use(const Work& work) {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import re
 import sys
@@ -69,7 +70,7 @@ class Mount:
     ) -> None:
         self.root = str(Path(os.fsdecode(root)).absolute())
         self.engine = engine_of(engine)
-        self.device = _rows.current_device(self.engine) if device is None else device
+        self.device = _rows.current_device(self.engine) if device is None else operator.index(device)
         self.writable = writable
         self._cache_nbytes = to_nbytes(cache)
         if self._cache_nbytes > _MOST_CACHE_NBYTES:
