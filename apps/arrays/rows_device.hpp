@@ -38,12 +38,16 @@ struct row_failure {
   int error() const { return static_cast<int>(row_plus_1_and_errno & 0xffff); }
 };
 
-// Each warp moves rows, as whole as they are.
+// Each warp moves rows, or of those that are larger parts.
 template <row_verb Verb>
 struct move_rows {
+  static constexpr std::uint64_t part_nbytes = 64 << 10;
+  static std::uint64_t parts_of(std::uint64_t row_nbytes) { return (row_nbytes + part_nbytes - 1) / part_nbytes; }
+
   file of;
   row_place place;
-  std::uint64_t end;  // of the bytes of all rows: the last one is shorter, if it reaches beyond
+  std::uint64_t end;    // of the bytes of all rows: the last one is shorter, if it reaches beyond
+  std::uint64_t parts;  // of a row
   row_list rows;
   std::byte* memory;            // of row i at i * place.row_nbytes; reads write it, writes read it
   std::uint64_t* failed;        // pinned, the host's: a row_failure
@@ -51,7 +55,13 @@ struct move_rows {
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
-    for (std::uint64_t i = simt::global_warp_rank(); i < rows.n; i += simt::global_warp_count()) move(warp, i);
+    for (std::uint64_t i = simt::global_warp_rank(); i < rows.n * parts; i += simt::global_warp_count()) {
+      if (parts == 1) {
+        move(warp, i, 0);
+      } else {
+        move(warp, i / parts, i % parts * part_nbytes);
+      }
+    }
     if (blocks_ended == nullptr) return;
     this_block().sync();
     // Meets the copy that `ended` makes: what the block did comes before.
@@ -62,16 +72,17 @@ struct move_rows {
   }
 
  private:
-  GPUFS_DEVICE void move(simt::warp warp, std::uint64_t i) const {
+  // What row i has from its byte `begin` on, as far as a part goes.
+  GPUFS_DEVICE void move(simt::warp warp, std::uint64_t i, std::uint64_t begin) const {
     std::int64_t id = static_cast<std::int64_t>(rows.first + i);
     if (rows.ids != nullptr) id = rows.ids[i];
     if (id < 0) id += static_cast<std::int64_t>(place.nrows);
-    std::byte* const at = memory + i * place.row_nbytes;
-    std::int64_t got = -EDOM, wanted = static_cast<std::int64_t>(place.row_nbytes);
+    std::byte* const at = memory + i * place.row_nbytes + begin;
+    std::uint64_t nbytes = place.row_nbytes - begin < part_nbytes ? place.row_nbytes - begin : part_nbytes;
+    std::int64_t got = -EDOM;
     if (id >= 0 && static_cast<std::uint64_t>(id) < place.nrows) {
-      const std::uint64_t offset = place.begin + static_cast<std::uint64_t>(id) * place.row_nbytes;
-      if (end - offset < place.row_nbytes) wanted = static_cast<std::int64_t>(end - offset);
-      const auto nbytes = static_cast<std::size_t>(wanted);
+      const std::uint64_t offset = place.begin + static_cast<std::uint64_t>(id) * place.row_nbytes + begin;
+      if (end - offset < nbytes) nbytes = end - offset;
       const auto from = static_cast<std::int64_t>(offset);
       if constexpr (Verb == row_verb::read) got = pread(warp, of, at, nbytes, from);
       if constexpr (Verb == row_verb::write) got = pwrite(warp, of, at, nbytes, from);
@@ -80,9 +91,9 @@ struct move_rows {
         return;
       }
     }
-    if (got == wanted) return;
+    if (got == static_cast<std::int64_t>(nbytes)) return;
     if constexpr (Verb == row_verb::read) {
-      for (std::uint64_t k = warp.rank(); k < static_cast<std::uint64_t>(wanted); k += warp.size()) at[k] = std::byte{0};
+      for (std::uint64_t k = warp.rank(); k < nbytes; k += warp.size()) at[k] = std::byte{0};
     }
     if (warp.leader()) {
       simt::atomic_ref<std::uint64_t, simt::scope::system>(*failed).store(row_failure::of(i, got < 0 ? got : -ESTALE),
@@ -321,7 +332,8 @@ class device_rows final : public row_file {
   template <row_verb Verb>
   move_rows<Verb> kernel(const row_place& place, const row_list& rows, std::byte* memory, std::uint64_t* failed,
                          std::uint64_t* blocks_ended) const {
-    return {file_.ref(), place, end(), rows, memory, failed, blocks_ended};
+    const std::uint64_t parts = move_rows<Verb>::parts_of(place.row_nbytes);
+    return {file_.ref(), place, end(), parts, rows, memory, failed, blocks_ended};
   }
   // A part of a list in the host's memory, with its numbers on the device.
   static row_list on_device_part(const row_list& rows, std::uint64_t first, std::uint64_t n, const row_scratch& mine) {
@@ -341,7 +353,7 @@ class device_rows final : public row_file {
     std::uint64_t left = list.n * place_.row_nbytes;  // of the bytes to move
     if (list.ids == nullptr) {                        // as larger rows, of some pages each
       if (list.first >= place_.nrows || list.n > place_.nrows - list.first) throw std::out_of_range("there are no such rows");
-      constexpr std::uint64_t chunk = 64 << 10;
+      constexpr std::uint64_t chunk = move_rows<Verb>::part_nbytes;
       place.begin += list.first * place_.row_nbytes;
       place.row_nbytes = std::min(chunk, left);
       place.nrows = rows.n = (left + place.row_nbytes - 1) / place.row_nbytes;
@@ -356,7 +368,7 @@ class device_rows final : public row_file {
         const row_list part = on_device_part(rows, first, n, mine);
         move_rows<Verb> work = kernel<Verb>(place, part, mine.bytes.get(), mine.word.get(), nullptr);
         if (list.ids == nullptr) work.end = place_.begin + (list.first + list.n) * place_.row_nbytes;
-        simt::launch<most_threads, least_blocks>(config_for(n), work);
+        simt::launch<most_threads, least_blocks>(config_for(n * work.parts), work);
         const row_failure failure{mine.word[0]};
         if (failure.row_plus_1_and_errno != 0) throw_failure(failure, "", "while it was in use", guard_.path());
         if (Verb == row_verb::read) device_.copy_from_device(at, mine.bytes.get(), nbytes);
@@ -369,8 +381,9 @@ class device_rows final : public row_file {
     check();
     if (rows.n == 0 || place_.row_nbytes == 0) return;
     const simt::on_device here(device_);
-    const simt::launch_config config = config_for(rows.n);
-    launch_on(config, kernel<Verb>(place_, rows, memory, failed_.get(), blocks_ended_.get()), stream);
+    const move_rows<Verb> work = kernel<Verb>(place_, rows, memory, failed_.get(), blocks_ended_.get());
+    const simt::launch_config config = config_for(rows.n * work.parts);
+    launch_on(config, work, stream);
     blocks_launched_.fetch_add(config.grid);
   }
 

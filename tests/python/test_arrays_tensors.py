@@ -444,3 +444,18 @@ def test_random_reads_and_writes_in_a_stream(data: st.DataObject, device: Any, t
         for got, wanted in rows:
             assert np.asarray(got).tobytes() == wanted.tobytes()
     assert np.load(path).tobytes() == array.tobytes()
+
+
+@needs_simt
+def test_rows_that_go_in_parts(device: Any, tmp_path: Path) -> None:
+    array = np.random.default_rng(1).integers(0, 255, (5, 150_001), dtype=np.uint8)
+    np.save(tmp_path / "a.npy", array)
+    with gpufs.open(tmp_path / "a.npy", mode="r+", engine="simt", **SMALL) as x:
+        rows = x[device.of(np.array([4, 9, 1]))]
+        with pytest.raises(IndexError, match="index 1 of"):
+            x.check()
+        np.testing.assert_array_equal(np.asarray(rows), [array[4], np.zeros(150_001, np.uint8), array[1]])
+        x[device.of(np.array([2, 3]))] = device.of(array[:2])
+        x.check()
+    array[2:4] = array[:2]
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), array)

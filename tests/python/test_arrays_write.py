@@ -261,3 +261,16 @@ def test_large_writes_go_by_several_threads(tmp_path: Path) -> None:
     with gpufs.open(tmp_path / "a.npy", mode="r+", engine="cpu") as x:
         x[order] = array[order]
     assert np.array_equal(np.load(tmp_path / "a.npy"), array)
+
+
+@pytest.mark.parametrize("nbytes", [150_001, 9 << 20])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_large_rows(engine: str, nbytes: int, tmp_path: Path) -> None:
+    array = np.random.default_rng(1).integers(0, 255, (3, nbytes), dtype=np.uint8)
+    np.save(tmp_path / "a.npy", array)
+    with gpufs.open(tmp_path / "a.npy", mode="r+", engine=engine, **SMALL) as x:
+        assert np.array_equal(x[[2, 0]], array[[2, 0]])
+        x[[1, 0, 1]] = array[[0, 2, 2]]
+        x[2, nbytes - 5 :] = 7
+    array[[0, 1]], array[2, nbytes - 5 :] = array[2], 7
+    assert np.array_equal(np.load(tmp_path / "a.npy"), array)
