@@ -120,11 +120,20 @@ class mount_of_rows {
                   const std::vector<std::uint64_t>& at, std::uintptr_t out, bool on_device) const {
     if (paths.size() != sizes.size() || paths.size() != at.size()) throw nb::value_error("not as many sizes as paths");
     std::vector<whole_file> files;
+    files.reserve(paths.size());
     for (std::size_t i = 0; i < paths.size(); ++i) files.push_back({{paths[i].c_str(), paths[i].size()}, sizes[i], at[i]});
     const nb::gil_scoped_release unlock;
     get().read_files(files, reinterpret_cast<std::byte*>(out), on_device);
   }
-  nb::dict counters() const { return counters_of(get().counters()); }
+  nb::dict counters() const {
+    const gpufs::mount_counters now = get().counters();
+    nb::dict d = counters_of(now);
+    d["bytes_written"] = now.bytes_written;
+    d["bytes_written_back"] = now.bytes_written_back;
+    d["unwritten_pages"] = now.unwritten_pages;
+    d["write_errors"] = now.write_errors;
+    return d;
+  }
   nb::list files() const {
     nb::list all;
     for (const gpufs::file_report& file : get().files()) all.append(dict_of(file));
@@ -296,6 +305,7 @@ NB_MODULE(_rows, m) {
       "sizes",
       [](const std::vector<nb::bytes>& paths) {
         std::vector<std::string> names;
+        names.reserve(paths.size());
         for (const nb::bytes& path : paths) names.emplace_back(path.c_str(), path.size());
         const nb::gil_scoped_release unlock;
         return sizes_of(names);

@@ -110,7 +110,7 @@ class Array:
             self._element, self._dtype = "", np.dtype(layout.dtype.str)
         if isinstance(mount, dict):
             mount = shared_mount(
-                str(Path(path).parent),
+                os.path.dirname(os.path.realpath(path)),  # noqa: PTH120
                 cache=mount["cache"],
                 page=page_nbytes(mount["page"], layout.row_nbytes),
                 writable=self.writable,

@@ -68,7 +68,7 @@ class Mount:
         engine: str = "auto",
         device: int | None = None,
     ) -> None:
-        self.root = str(Path(os.fsdecode(root)).absolute())
+        self.root = os.path.realpath(os.fsdecode(root))
         self.engine = engine_of(engine)
         self.device = _rows.current_device(self.engine) if device is None else operator.index(device)
         self.writable = writable
@@ -113,10 +113,10 @@ class Mount:
         progress: bool = False,
     ) -> tuple[Any, Any]:
         """All bytes of many files of this folder, as :func:`gpufs.read_files` gives them. paths: as of open()."""
-        from gpufs.files import read_files_of
+        from gpufs.files import read_by
 
         whole = [os.path.join(os.fsencode(self.root), os.fsencode(path)) for path in paths]  # noqa: PTH118
-        return read_files_of(self, whole, pad_to, like, progress)
+        return read_by(lambda _: self, whole, pad_to, like, progress)
 
     @property
     def page_nbytes(self) -> int | None:
@@ -189,8 +189,8 @@ class Mount:
             return self._native
 
     def below_root(self, path: str) -> str:
-        """A path of a file, as the mount has it."""
-        below = os.path.relpath(path, self.root)
+        """A path of a file, as the mount has it, which follows no link out of its root."""
+        below = os.path.relpath(os.path.realpath(path), self.root)
         if below == ".." or below.startswith("../"):
             raise GpufsError(f"'{printable(path)}' does not lie below the mount's root '{printable(self.root)}'")
         return below

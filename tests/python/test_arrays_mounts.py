@@ -134,6 +134,27 @@ def test_files_are_read_at_once(sizes: list[int], data: st.DataObject, tmp_path:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_links_are_followed(engine: str, folder: Path) -> None:
+    """As those are of which caches of models are made."""
+    (folder / "links").mkdir()
+    (folder / "links" / "a.npy").symlink_to(folder / "a.npy")
+    (folder / "links" / "sub").symlink_to(folder / "sub")
+    linked = [folder / "links" / "a.npy", folder / "links" / "sub" / "c.npy"]
+    with gpufs.open(linked[0], engine=engine, **SMALL) as x, gpufs.open(linked[1], engine=engine, **SMALL) as y:
+        np.testing.assert_array_equal(x[3], numbers(1000, 128)[3])
+        np.testing.assert_array_equal(y[3], numbers(50)[3])
+    contents = [path.read_bytes() for path in linked]
+    assert gpufs.read_files(linked, engine=engine)[0].tobytes() == b"".join(contents)
+    with gpufs.Mount(folder, engine=engine, **SMALL) as mount:
+        assert mount.read_files(["links/a.npy"])[0].tobytes() == contents[0]
+        np.testing.assert_array_equal(mount.open("links/sub/c.npy")[3], numbers(50)[3])
+    with gpufs.Mount(folder / "links", engine=engine, **SMALL) as mount:
+        for use in (lambda: mount.open("a.npy"), lambda: mount.read_files(["sub/c.npy"])):
+            with pytest.raises(GpufsError, match="does not lie below"):
+                use()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_many_files(engine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     paths, contents = write_files(tmp_path, [i % 97 for i in range(2500)])
     bytes_, _ = gpufs.read_files(paths, engine=engine, progress=True, **SMALL)

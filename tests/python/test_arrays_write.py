@@ -84,7 +84,9 @@ def test_what_is_written_is_read_and_reaches_the_file(engine: str, tmp_path: Pat
     array[3], array[5], array[6], array[-2:], array[[10, 60]], array[20:22, 1:] = 1, 3, 2, [[7.5], [8.5]], 4, 9
     for reader in (x, also):
         np.testing.assert_array_equal(reader[:], array)
+    assert engine == "cpu" or (x.stats["unwritten_pages"] > 0 and x.stats["bytes_written"] >= 12 * 6)
     x.flush()
+    assert x.stats["unwritten_pages"] == 0
     np.testing.assert_array_equal(np.load(path), array)
     x.flush(durable=True)
     x[0] = -1
