@@ -211,7 +211,7 @@ def shared_mount(
     key = (os.getpid(), root, to_nbytes(cache), page, writable, engine, device)
     with _lock:
         mount = _shared.get(key)
-        if mount is None:
+        if mount is None or mount._closed:
             mount = _shared[key] = Mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device)
         return mount
 

@@ -56,8 +56,12 @@ def test_arrays_of_a_folder_share_a_mount(engine: str, folder: Path) -> None:
     listed = [x for x in gpufs.stats()["arrays"] if x["path"] == str(folder / "a.npy")]
     assert listed == [{"path": str(folder / "a.npy"), "shape": (1000, 128), "dtype": "float32", "engine": engine,
                        "mode": "r"}]  # fmt: skip
-    for x in (a, b, other):
-        x.close()
+    a.mount.close()
+    assert b.closed and not other.closed
+    with gpufs.open(folder / "a.npy", engine=engine, page=512, **SMALL) as x:
+        np.testing.assert_array_equal(x[4], numbers(1000, 128)[4])
+    other.close()
+    del a, b, other, x
     assert not mounts_of(folder)  # the cache is free again
 
 
