@@ -120,11 +120,20 @@ class mount_of_rows {
                   const std::vector<std::uint64_t>& at, std::uintptr_t out, bool on_device) const {
     if (paths.size() != sizes.size() || paths.size() != at.size()) throw nb::value_error("not as many sizes as paths");
     std::vector<whole_file> files;
+    files.reserve(paths.size());
     for (std::size_t i = 0; i < paths.size(); ++i) files.push_back({{paths[i].c_str(), paths[i].size()}, sizes[i], at[i]});
     const nb::gil_scoped_release unlock;
     get().read_files(files, reinterpret_cast<std::byte*>(out), on_device);
   }
-  nb::dict counters() const { return counters_of(get().counters()); }
+  nb::dict counters() const {
+    const gpufs::mount_counters now = get().counters();
+    nb::dict d = counters_of(now);
+    d["bytes_written"] = now.bytes_written;
+    d["bytes_written_back"] = now.bytes_written_back;
+    d["unwritten_pages"] = now.unwritten_pages;
+    d["write_errors"] = now.write_errors;
+    return d;
+  }
   nb::list files() const {
     nb::list all;
     for (const gpufs::file_report& file : get().files()) all.append(dict_of(file));
@@ -147,13 +156,9 @@ class rows_of_file {
   }
   ~rows_of_file() {
     const nb::gil_scoped_release unlock;
-    if (here_.is_here()) {
-      prefetcher_.reset();
-      file_.reset();
-      return;
-    }
-    (void)prefetcher_.release();                          // has no thread here
-    if (!mount_->survives_fork()) (void)file_.release();  // the parent's
+    end_prefetches();
+    if (!mount_->survives_fork() && !here_.is_here()) (void)file_.release();  // the parent's
+    file_.reset();
   }
   rows_of_file(const rows_of_file&) = delete;
   rows_of_file& operator=(const rows_of_file&) = delete;
@@ -170,7 +175,7 @@ class rows_of_file {
     use([&] {
       const std::lock_guard lock(prefetcher_mutex_.get());
       if (!prefetcher_here_.is_here()) {
-        (void)prefetcher_.release();
+        end_prefetches();
         prefetcher_here_ = owner();
       }
       if (!prefetcher_) prefetcher_ = std::make_unique<prefetcher>(*file_);
@@ -210,8 +215,7 @@ class rows_of_file {
     const nb::gil_scoped_release unlock;
     const std::unique_lock lock(mutex_.get());
     if (!file_) return;
-    if (!here_.is_here()) (void)prefetcher_.release();
-    prefetcher_.reset();
+    end_prefetches();
     if (!mount_->survives_fork() && !here_.is_here()) {
       (void)file_.release();
       return;
@@ -223,6 +227,10 @@ class rows_of_file {
  private:
   static row_list list(std::uintptr_t ids, std::uint64_t first, std::uint64_t n) {
     return {reinterpret_cast<const std::int64_t*>(ids), first, n};
+  }
+  void end_prefetches() {
+    if (!prefetcher_here_.is_here()) (void)prefetcher_.release();  // its thread is the parent's
+    prefetcher_.reset();
   }
   template <class Work>
   void use(const Work& work) {
@@ -297,6 +305,7 @@ NB_MODULE(_rows, m) {
       "sizes",
       [](const std::vector<nb::bytes>& paths) {
         std::vector<std::string> names;
+        names.reserve(paths.size());
         for (const nb::bytes& path : paths) names.emplace_back(path.c_str(), path.size());
         const nb::gil_scoped_release unlock;
         return sizes_of(names);

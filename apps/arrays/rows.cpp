@@ -56,10 +56,10 @@ guarded_file::guarded_file(std::string path, int flags, std::uint64_t least_nbyt
 
 guarded_file::~guarded_file() { ::close(descriptor_); }
 
-void guarded_file::check() const {
+void guarded_file::check(std::uint64_t nbytes) const {
   struct stat status {};
   if (fstat(descriptor_, &status) != 0) fail(errno, std::strerror(errno));
-  if (static_cast<std::uint64_t>(status.st_size) < least_nbytes_) fail(ESTALE, "it was truncated, and ends before the array does");
+  if (static_cast<std::uint64_t>(status.st_size) < nbytes) fail(ESTALE, "it was truncated, and ends before the array does");
 }
 
 void guarded_file::fail(int error, const char* what) const { throw file_error(error, what, path_); }

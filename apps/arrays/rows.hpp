@@ -119,7 +119,8 @@ class guarded_file {
 
   int descriptor() const { return descriptor_; }
   const std::string& path() const { return path_; }
-  void check() const;  // file_error, ESTALE: it is shorter by now
+  void check() const { check(least_nbytes_); }
+  void check(std::uint64_t nbytes) const;  // file_error, ESTALE: it is shorter than that by now
   [[noreturn]] void fail(int error, const char* what) const;
 
  private:

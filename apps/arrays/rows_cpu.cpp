@@ -42,7 +42,7 @@ class mapped_rows final : public row_file {
   }
 
   void read(const row_list& rows, std::byte* out) override {
-    check_rows(rows);
+    const std::uint64_t last = end_of(rows);
     std::atomic<bool> whole{true};
     const auto copy = [&](std::byte* dst, std::uint64_t offset, std::size_t nbytes) { std::memcpy(dst, data_ + offset, nbytes); };
     if (rows.ids == nullptr) {  // in one piece, whatever the rows' size
@@ -58,14 +58,13 @@ class mapped_rows final : public row_file {
         if (!good) whole = false;
       });
     }
-    if (whole) return;
-    file_.check();
-    file_.fail(EIO, std::strerror(EIO));
+    file_.check(last);  // also what lay behind the end of a file that was cut in its page's middle: it read as zeros
+    if (!whole) file_.fail(EIO, std::strerror(EIO));
   }
 
   // By pwrite(2), which says what went wrong; stores into the mapping could not.
   void write(const row_list& rows, const std::byte* src) override {
-    check_rows(rows);
+    (void)end_of(rows);
     file_.check();  // or a write behind the end would make the file longer
     in_parts(rows.n, place_.row_nbytes, [&](std::size_t first, std::size_t end) {
       for (std::size_t i = first; i < end;) {
@@ -115,12 +114,13 @@ class mapped_rows final : public row_file {
     if (rows.ids == nullptr) return rows.first + i;
     return static_cast<std::uint64_t>(rows.ids[i] < 0 ? rows.ids[i] + static_cast<std::int64_t>(place_.nrows) : rows.ids[i]);
   }
-  void check_rows(const row_list& rows) const {
-    const auto check = [&](std::uint64_t i) {
-      if (row(rows, i) >= place_.nrows) throw std::out_of_range("there is no row " + std::to_string(row(rows, i)));
-    };
-    if (rows.ids == nullptr && rows.n != 0) check(rows.n - 1);
-    for (std::uint64_t i = 0; rows.ids != nullptr && i < rows.n; ++i) check(i);
+  // In the file. std::out_of_range: there are not all of them.
+  std::uint64_t end_of(const row_list& rows) const {
+    if (rows.n == 0) return 0;
+    std::uint64_t last = row(rows, rows.n - 1);
+    for (std::uint64_t i = 0; rows.ids != nullptr && i < rows.n; ++i) last = std::max(last, row(rows, i));
+    if (last >= place_.nrows) throw std::out_of_range("there is no row " + std::to_string(last));
+    return offset_of(last + 1);
   }
   void write_whole(const std::byte* src, std::uint64_t nbytes, std::uint64_t offset) const {
     while (nbytes != 0) {

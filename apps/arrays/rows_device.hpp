@@ -63,32 +63,43 @@ struct end_call {
   }
 };
 
-// Each warp moves rows, as whole as they are.
+// Each warp moves rows, or of those that are larger parts.
 template <row_verb Verb>
 struct move_rows {
+  static constexpr std::uint64_t part_nbytes = 64 << 10;
+  static std::uint64_t parts_of(std::uint64_t row_nbytes) { return (row_nbytes + part_nbytes - 1) / part_nbytes; }
+
   file of;
   row_place place;
-  std::uint64_t end;  // of the bytes of all rows: the last one is shorter, if it reaches beyond
+  std::uint64_t end;    // of the bytes of all rows: the last one is shorter, if it reaches beyond
+  std::uint64_t parts;  // of a row
   row_list rows;
   std::byte* memory;      // of row i at i * place.row_nbytes; reads write it, writes read it
   std::uint64_t* failed;  // a row_failure's word
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
-    for (std::uint64_t i = simt::global_warp_rank(); i < rows.n; i += simt::global_warp_count()) move(warp, i);
+    for (std::uint64_t i = simt::global_warp_rank(); i < rows.n * parts; i += simt::global_warp_count()) {
+      if (parts == 1) {
+        move(warp, i, 0);
+      } else {
+        move(warp, i / parts, i % parts * part_nbytes);
+      }
+    }
   }
 
  private:
-  GPUFS_DEVICE void move(simt::warp warp, std::uint64_t i) const {
+  // What row i has from its byte `begin` on, as far as a part goes.
+  GPUFS_DEVICE void move(simt::warp warp, std::uint64_t i, std::uint64_t begin) const {
     std::int64_t id = static_cast<std::int64_t>(rows.first + i);
     if (rows.ids != nullptr) id = rows.ids[i];
     if (id < 0) id += static_cast<std::int64_t>(place.nrows);
-    std::byte* const at = memory + i * place.row_nbytes;
-    std::int64_t got = -EDOM, wanted = static_cast<std::int64_t>(place.row_nbytes);
+    std::byte* const at = memory + i * place.row_nbytes + begin;
+    std::uint64_t nbytes = place.row_nbytes - begin < part_nbytes ? place.row_nbytes - begin : part_nbytes;
+    std::int64_t got = -EDOM;
     if (id >= 0 && static_cast<std::uint64_t>(id) < place.nrows) {
-      const std::uint64_t offset = place.begin + static_cast<std::uint64_t>(id) * place.row_nbytes;
-      if (end - offset < place.row_nbytes) wanted = static_cast<std::int64_t>(end - offset);
-      const auto nbytes = static_cast<std::size_t>(wanted);
+      const std::uint64_t offset = place.begin + static_cast<std::uint64_t>(id) * place.row_nbytes + begin;
+      if (end - offset < nbytes) nbytes = end - offset;
       const auto from = static_cast<std::int64_t>(offset);
       if constexpr (Verb == row_verb::read) got = pread(warp, of, at, nbytes, from);
       if constexpr (Verb == row_verb::write) got = pwrite(warp, of, at, nbytes, from);
@@ -97,9 +108,9 @@ struct move_rows {
         return;
       }
     }
-    if (got == wanted) return;
+    if (got == static_cast<std::int64_t>(nbytes)) return;
     if constexpr (Verb == row_verb::read) {
-      for (std::uint64_t k = warp.rank(); k < static_cast<std::uint64_t>(wanted); k += warp.size()) at[k] = std::byte{0};
+      for (std::uint64_t k = warp.rank(); k < nbytes; k += warp.size()) at[k] = std::byte{0};
     }
     if (warp.leader()) {
       const simt::atomic_ref<std::uint64_t, simt::scope::system> word(*failed);
@@ -321,9 +332,7 @@ class device_rows final : public row_file {
   }
 
   void read_on(stream_handle stream, const row_list& rows, std::byte* out) override {
-    if (rows.ids == nullptr || rows.n <= row_batch::usually_unsorted || !gather_on(stream, rows, out)) {
-      move_on<row_verb::read>(stream, rows, out);
-    }
+    if (!goes_by_batch(rows) || !gather_on(stream, rows, out)) move_on<row_verb::read>(stream, rows, out);
   }
   void write_on(stream_handle stream, const row_list& rows, const std::byte* src) override {
     guard_.check();
@@ -359,7 +368,7 @@ class device_rows final : public row_file {
 
   template <row_verb Verb>
   move_rows<Verb> kernel(const row_place& place, const row_list& rows, std::byte* memory, std::uint64_t* failed) const {
-    return {file_.ref(), place, end(), rows, memory, failed};
+    return {file_.ref(), place, end(), move_rows<Verb>::parts_of(place.row_nbytes), rows, memory, failed};
   }
   // A part of a list in the host's memory, with its numbers on the device.
   static row_list on_device_part(const row_list& rows, std::uint64_t first, std::uint64_t n, const row_scratch& mine) {
@@ -379,7 +388,7 @@ class device_rows final : public row_file {
     std::uint64_t left = list.n * place_.row_nbytes;  // of the bytes to move
     if (list.ids == nullptr) {                        // as larger rows, of some pages each
       if (list.first >= place_.nrows || list.n > place_.nrows - list.first) throw std::out_of_range("there are no such rows");
-      constexpr std::uint64_t chunk = 64 << 10;
+      constexpr std::uint64_t chunk = move_rows<Verb>::part_nbytes;
       place.begin += list.first * place_.row_nbytes;
       place.row_nbytes = std::min(chunk, left);
       place.nrows = rows.n = (left + place.row_nbytes - 1) / place.row_nbytes;
@@ -393,7 +402,7 @@ class device_rows final : public row_file {
         if (Verb == row_verb::write) device_.copy_to_device(mine.bytes.get(), at, nbytes);
         const row_list part = on_device_part(rows, first, n, mine);
         mine.word[0] = row_failure::none;
-        if (Verb == row_verb::read && list.ids != nullptr && n > row_batch::usually_unsorted) {
+        if (Verb == row_verb::read && goes_by_batch({part.ids, 0, n})) {
           row_batch& batch = mine.batch(fs_, n);
           batch.report_to(mine.word.get());
           batch.gather(file_.ref(), layout(), part.ids, n, mine.bytes.get(), mine.turns());
@@ -401,7 +410,7 @@ class device_rows final : public row_file {
         } else {
           move_rows<Verb> work = kernel<Verb>(place, part, mine.bytes.get(), mine.word.get());
           if (list.ids == nullptr) work.end = place_.begin + (list.first + list.n) * place_.row_nbytes;
-          simt::launch<most_threads, least_blocks>(config_for(n), work);
+          simt::launch<most_threads, least_blocks>(config_for(n * work.parts), work);
         }
         const row_failure failure = row_failure::of(mine.word[0]);
         if (failure.error != 0) throw_failure(failure, "", "while it was in use", guard_.path());
@@ -415,7 +424,8 @@ class device_rows final : public row_file {
     check();
     if (rows.n == 0 || place_.row_nbytes == 0) return;
     const simt::on_device here(device_);
-    launch_on(config_for(rows.n), kernel<Verb>(place_, rows, memory, &words_.get()->failed), stream);
+    const move_rows<Verb> work = kernel<Verb>(place_, rows, memory, &words_.get()->failed);
+    launch_on(config_for(rows.n * work.parts), work, stream);
     end_on(stream, nullptr);
   }
   void end_on(stream_handle stream, std::uint64_t* batch_ended) {
@@ -423,6 +433,11 @@ class device_rows final : public row_file {
     ncalls_.fetch_add(1);
   }
 
+  // Many rows are read in the order of their addresses; of a few, and of large ones, that brings nothing.
+  bool goes_by_batch(const row_list& rows) const {
+    return rows.ids != nullptr && rows.n > row_batch::usually_unsorted &&
+           place_.row_nbytes <= move_rows<row_verb::read>::part_nbytes;
+  }
   row_layout layout() const {
     return {.row_nbytes = place_.row_nbytes, .nrows = place_.nrows, .begin = place_.begin, .from_end = true};
   }
@@ -437,7 +452,7 @@ class device_rows final : public row_file {
     row_batch batch;
     simt::device_array<std::uint64_t> ended;
   };
-  // Many rows, in the order of their addresses. False: there is no memory to sort them in.
+  // False: there is no memory to sort the rows in.
   bool gather_on(stream_handle stream, const row_list& rows, std::byte* out) {
     check();
     if (place_.row_nbytes == 0) return true;

@@ -35,6 +35,8 @@ from gpufs.tensors import (
 )
 from gpufs.text import printable
 
+_LARGE_ROW_NBYTES = 8 << 20
+
 
 def open(  # the module is used as gpufs, where it hides nothing
     path: str | bytes | os.PathLike[str],
@@ -108,7 +110,7 @@ class Array:
             self._element, self._dtype = "", np.dtype(layout.dtype.str)
         if isinstance(mount, dict):
             mount = shared_mount(
-                str(Path(path).parent),
+                os.path.dirname(os.path.realpath(path)),  # noqa: PTH120
                 cache=mount["cache"],
                 page=page_nbytes(mount["page"], layout.row_nbytes),
                 writable=self.writable,
@@ -384,13 +386,21 @@ class Array:
 
     def _move(self, verb: Any, selected: Selected, address: int, progress: bool) -> None:
         """Between rows of the file and memory of the host."""
-        nbytes = self._row_nbytes
-        ids = 0 if selected.ids is None else address_of(selected.ids)
-        if selected.n * nbytes <= SHORT_NBYTES and not progress:
-            verb(ids, selected.first, selected.n, address)
+        if selected.n * self._row_nbytes <= SHORT_NBYTES and not progress:
+            self._move_piece(verb, selected, 0, selected.n, address)
             return
-        for begin, end in pieces(selected.n, nbytes, progress, Path(self._path).name):
-            verb(ids + 8 * begin if ids else 0, selected.first + begin, end - begin, address + begin * nbytes)
+        for begin, end in pieces(selected.n, self._row_nbytes, progress, Path(self._path).name):
+            self._move_piece(verb, selected, begin, end, address + begin * self._row_nbytes)
+
+    def _move_piece(self, verb: Any, selected: Selected, begin: int, end: int, address: int) -> None:
+        """Of what was selected, the rows from the place `begin` to `end`."""
+        if selected.ids is None:
+            verb(0, selected.first + begin, end - begin, address)
+        elif self._row_nbytes < _LARGE_ROW_NBYTES:
+            verb(address_of(selected.ids) + 8 * begin, 0, end - begin, address)
+        else:  # each by all threads
+            for i in range(begin, end):
+                verb(0, int(selected.ids[i]), 1, address + (i - begin) * self._row_nbytes)
 
     def _put(self, index: Any, others: tuple[slice, ...], values: Any, progress: bool) -> None:
         rows, library = self._open_rows(), library_of(index)
@@ -419,15 +429,14 @@ class Array:
             assert selected.ids is not None
             selected = Selected((places.size,), places.size, 0, selected.ids[places])
         for begin, end in pieces(selected.n, self._row_nbytes, progress, Path(self._path).name):
-            ids = 0 if selected.ids is None else address_of(selected.ids) + 8 * begin
             here = values[begin:end] if places is None else values[places[begin:end]]
             if whole:
                 part = np.ascontiguousarray(here)
             else:
                 part = np.empty((end - begin, *self.shape[1:]), self._dtype)
-                rows.read(ids, selected.first + begin, end - begin, address_of(part))
+                self._move_piece(rows.read, selected, begin, end, address_of(part))
                 part[(slice(None), *others)] = here
-            rows.write(ids, selected.first + begin, end - begin, address_of(part))
+            self._move_piece(rows.write, selected, begin, end, address_of(part))
 
     def _put_on_device(
         self, rows: _rows.Rows, library: Library, index: Any, others: tuple[slice, ...] | None, values: Any

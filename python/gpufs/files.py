@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,17 +46,38 @@ def read_files(
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError("paths are several: give a list, also of one")
-    whole = [os.path.abspath(os.fsencode(path)) for path in paths]  # noqa: PTH100
-    root = os.fsdecode(os.path.commonpath([os.path.dirname(path) for path in whole])) if whole else "/"  # noqa: PTH120
+    names = [os.fsencode(path) for path in paths]
     if device is None and like is not None and library_of(like).place(like) is not HOST:
         device = library_of(like).place(like).device
-    mount = shared_mount(root, cache=cache, page=4096, writable=False, engine=engine, device=device)
-    return read_files_of(mount, whole, pad_to, like, progress)
+
+    def mount_of(whole: list[bytes]) -> Mount:
+        root = os.path.commonpath({path.rpartition(b"/")[0] or b"/" for path in whole}) if whole else b"/"
+        return shared_mount(os.fsdecode(root), cache=cache, page=4096, writable=False, engine=engine, device=device)
+
+    return read_by(mount_of, names, pad_to, like, progress)
 
 
-def read_files_of(mount: Mount, paths: list[bytes], pad_to: int | None, like: Any, progress: bool) -> tuple[Any, Any]:
-    """The same, of a mount's files by their absolute paths."""
-    names = [os.fsencode(mount.below_root(os.fsdecode(path))) for path in paths]
+def read_by(
+    mount_of: Callable[[list[bytes]], Mount], paths: list[bytes], pad_to: int | None, like: Any, progress: bool
+) -> tuple[Any, Any]:
+    """The same, by the mount that mount_of gives for their absolute paths."""
+    whole = _in_real_folders(paths)
+    try:
+        return _read(mount_of(whole), whole, pad_to, like, progress)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    # A kernel's mount follows no link out of its root. To look for links before would take as long as the reads.
+    whole = [os.path.realpath(path) for path in paths]
+    return _read(mount_of(whole), whole, pad_to, like, progress)
+
+
+def _read(mount: Mount, paths: list[bytes], pad_to: int | None, like: Any, progress: bool) -> tuple[Any, Any]:
+    root = os.path.join(os.fsencode(mount.root), b"")  # noqa: PTH118
+    for path in paths:
+        if not path.startswith(root):
+            mount.below_root(os.fsdecode(path))
+    names = [path[len(root) :] for path in paths]
     sizes = np.array(_rows.sizes(paths), np.int64)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     places, second, shape = offsets[:-1], offsets, (int(offsets[-1]),)
@@ -76,6 +98,19 @@ def read_files_of(mount: Mount, paths: list[bytes], pad_to: int | None, like: An
     if pad_to is not None:
         data = data.reshape((len(paths), pad_to))
     return data, second if library is NUMPY else library.spread(second, second.shape, _OFFSET, place)
+
+
+def _in_real_folders(paths: list[bytes]) -> list[bytes]:
+    """Absolute paths, of folders without links. Of many files in few folders."""
+    folders: dict[bytes, bytes] = {}
+    whole = []
+    for path in paths:
+        folder, slash, name = path.rpartition(b"/")
+        real = folders.get(folder)
+        if real is None:
+            real = folders[folder] = os.path.join(os.path.realpath(folder + slash or b"."), b"")  # noqa: PTH118
+        whole.append(os.path.realpath(path) if name in (b"", b".", b"..") else real + name)
+    return whole
 
 
 def _check_width(paths: list[bytes], sizes: NDArray[np.int64], pad_to: int) -> None:

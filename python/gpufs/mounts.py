@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import re
 import sys
@@ -67,9 +68,9 @@ class Mount:
         engine: str = "auto",
         device: int | None = None,
     ) -> None:
-        self.root = str(Path(os.fsdecode(root)).absolute())
+        self.root = os.path.realpath(os.fsdecode(root))
         self.engine = engine_of(engine)
-        self.device = _rows.current_device(self.engine) if device is None else device
+        self.device = _rows.current_device(self.engine) if device is None else operator.index(device)
         self.writable = writable
         self._cache_nbytes = to_nbytes(cache)
         if self._cache_nbytes > _MOST_CACHE_NBYTES:
@@ -112,10 +113,10 @@ class Mount:
         progress: bool = False,
     ) -> tuple[Any, Any]:
         """All bytes of many files of this folder, as :func:`gpufs.read_files` gives them. paths: as of open()."""
-        from gpufs.files import read_files_of
+        from gpufs.files import read_by
 
         whole = [os.path.join(os.fsencode(self.root), os.fsencode(path)) for path in paths]  # noqa: PTH118
-        return read_files_of(self, whole, pad_to, like, progress)
+        return read_by(lambda _: self, whole, pad_to, like, progress)
 
     @property
     def page_nbytes(self) -> int | None:
@@ -188,8 +189,8 @@ class Mount:
             return self._native
 
     def below_root(self, path: str) -> str:
-        """A path of a file, as the mount has it."""
-        below = os.path.relpath(path, self.root)
+        """A path of a file, as the mount has it, which follows no link out of its root."""
+        below = os.path.relpath(os.path.realpath(path), self.root)
         if below == ".." or below.startswith("../"):
             raise GpufsError(f"'{printable(path)}' does not lie below the mount's root '{printable(self.root)}'")
         return below
@@ -210,7 +211,7 @@ def shared_mount(
     key = (os.getpid(), root, to_nbytes(cache), page, writable, engine, device)
     with _lock:
         mount = _shared.get(key)
-        if mount is None:
+        if mount is None or mount._closed:
             mount = _shared[key] = Mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device)
         return mount
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import math
+import functools
 import sys
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -37,6 +37,11 @@ class Place:
 
 
 HOST = Place("host")  # the only one of the host
+
+
+@functools.cache
+def gpu(device: int) -> Place:
+    return Place("gpu", device)
 
 
 class Library(Protocol):
@@ -115,20 +120,25 @@ class NumpyLibrary:
 
 
 class TorchLibrary:
+    def __init__(self) -> None:
+        self._dtypes: dict[tuple[str, str], Any] = {}
+        self._devices: dict[Place, Any] = {}
+
     @property
     def torch(self) -> Any:
         return sys.modules["torch"]
 
     def owns(self, array: Any) -> bool:
-        return "torch" in sys.modules and isinstance(array, self.torch.Tensor)
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(array, torch.Tensor)
 
     def place(self, array: Any) -> Place:
-        kind: str = array.device.type
-        if kind == "cpu":
+        device = array.device
+        if device.type == "cpu":
             return HOST
-        if kind != "cuda":
-            raise TypeError(f"gpufs knows tensors of torch on cpu and cuda, not on {array.device}")
-        return Place("gpu", array.device.index)
+        if device.type != "cuda":
+            raise TypeError(f"gpufs knows tensors of torch on cpu and cuda, not on {device}")
+        return gpu(device.index)
 
     def host(self, array: Any) -> NDArray[Any]:
         array = array.detach().cpu()
@@ -139,11 +149,12 @@ class TorchLibrary:
         return numbers
 
     def numbers(self, index: Any) -> Any:
-        if index.dtype == self.torch.bool:  # as in torch, this waits for the device
+        torch, dtype = self.torch, index.dtype
+        if dtype == torch.bool:  # as in torch, this waits for the device
             return index.nonzero().squeeze(1)
-        if index.is_floating_point() or index.is_complex():
+        if dtype.is_floating_point or dtype.is_complex:
             raise IndexError("rows are named by integers or booleans")
-        return index.to(self.torch.int64).contiguous()
+        return index.to(torch.int64).contiguous()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> Any:
         return self.torch.empty(shape, dtype=self._dtype(dtype), device=self._device(place))
@@ -182,9 +193,19 @@ class TorchLibrary:
             self.torch.cuda.current_stream(place.device).synchronize()
 
     def _device(self, place: Place) -> Any:
-        return self.torch.device("cpu" if place.machine == "host" else f"cuda:{place.device}")
+        found = self._devices.get(place)
+        if found is None:
+            found = self._devices[place] = self.torch.device("cpu" if place is HOST else f"cuda:{place.device}")
+        return found
 
     def _dtype(self, dtype: np.dtype[Any]) -> Any:
+        key = (element_of(dtype), dtype.str)
+        found = self._dtypes.get(key)
+        if found is None:
+            found = self._dtypes[key] = self._find_dtype(dtype)
+        return found
+
+    def _find_dtype(self, dtype: np.dtype[Any]) -> Any:
         name = element_of(dtype) or (dtype.name if dtype.isnative and dtype.kind in "biufc" else "")
         found = getattr(self.torch, name, None) if name else None
         if found is None:
@@ -201,7 +222,7 @@ class CupyLibrary:
         return "cupy" in sys.modules and isinstance(array, self.cupy.ndarray)
 
     def place(self, array: Any) -> Place:
-        return Place("gpu", array.device.id)
+        return gpu(array.device.id)
 
     def host(self, array: Any) -> NDArray[Any]:
         numbers: NDArray[Any] = self.cupy.asnumpy(array)
@@ -285,7 +306,8 @@ def dtype_of(dtype: DTypeLike | Any) -> np.dtype[Any]:
 
 def element_of(dtype: np.dtype[Any]) -> str:
     """The name of what NumPy has no dtype for, or ''."""
-    return str(dtype.metadata["element"]) if dtype.metadata and "element" in dtype.metadata else ""
+    metadata = dtype.metadata
+    return "" if metadata is None else metadata.get("element", "")
 
 
 def torch_for(element: str, path: str) -> Any:
@@ -313,7 +335,3 @@ def host_values(values: Any, dtype: np.dtype[Any], path: str) -> NDArray[Any]:
         mine[...] = values  # casts, or refuses, as an assignment in NumPy does
         values = mine
     return values  # type: ignore[no-any-return]
-
-
-def nbytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    return math.prod(shape) * dtype.itemsize

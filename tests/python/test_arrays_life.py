@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import operator
 import os
 import signal
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +178,13 @@ def test_progress(engine: str, features: tuple[Path, Any], capfd: pytest.Capture
         np.testing.assert_array_equal(x.take(slice(None), progress=True), array)
         x.put([1, 2], 0, progress=True)
     assert capfd.readouterr().err.count("features.npy: 100%") >= 2
+
+
+def test_arrays_travel_to_other_processes(features: tuple[Path, Any]) -> None:
+    path, array = features
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        for engine in ENGINES:
+            with gpufs.open(path, engine=engine, **SMALL) as x:
+                rows = pool.submit(operator.getitem, x, [5, -1]).result(60)
+            np.testing.assert_array_equal(rows, array[[5, -1]])

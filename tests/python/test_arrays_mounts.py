@@ -56,8 +56,12 @@ def test_arrays_of_a_folder_share_a_mount(engine: str, folder: Path) -> None:
     listed = [x for x in gpufs.stats()["arrays"] if x["path"] == str(folder / "a.npy")]
     assert listed == [{"path": str(folder / "a.npy"), "shape": (1000, 128), "dtype": "float32", "engine": engine,
                        "mode": "r"}]  # fmt: skip
-    for x in (a, b, other):
-        x.close()
+    a.mount.close()
+    assert b.closed and not other.closed
+    with gpufs.open(folder / "a.npy", engine=engine, page=512, **SMALL) as x:
+        np.testing.assert_array_equal(x[4], numbers(1000, 128)[4])
+    other.close()
+    del a, b, other, x
     assert not mounts_of(folder)  # the cache is free again
 
 
@@ -131,6 +135,27 @@ def test_files_are_read_at_once(sizes: list[int], data: st.DataObject, tmp_path:
     rows, lengths = gpufs.read_files(map(str, paths), pad_to=width, engine=engine, **SMALL)
     assert rows.shape == (len(paths), width) and lengths.tolist() == [len(c) for c in contents]
     assert [row.tobytes() for row in rows] == [c + bytes(width - len(c)) for c in contents]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_links_are_followed(engine: str, folder: Path) -> None:
+    """As those are of which caches of models are made."""
+    (folder / "links").mkdir()
+    (folder / "links" / "a.npy").symlink_to(folder / "a.npy")
+    (folder / "links" / "sub").symlink_to(folder / "sub")
+    linked = [folder / "links" / "a.npy", folder / "links" / "sub" / "c.npy"]
+    with gpufs.open(linked[0], engine=engine, **SMALL) as x, gpufs.open(linked[1], engine=engine, **SMALL) as y:
+        np.testing.assert_array_equal(x[3], numbers(1000, 128)[3])
+        np.testing.assert_array_equal(y[3], numbers(50)[3])
+    contents = [path.read_bytes() for path in linked]
+    assert gpufs.read_files(linked, engine=engine)[0].tobytes() == b"".join(contents)
+    with gpufs.Mount(folder, engine=engine, **SMALL) as mount:
+        assert mount.read_files(["links/a.npy"])[0].tobytes() == contents[0]
+        np.testing.assert_array_equal(mount.open("links/sub/c.npy")[3], numbers(50)[3])
+    with gpufs.Mount(folder / "links", engine=engine, **SMALL) as mount:
+        for use in (lambda: mount.open("a.npy"), lambda: mount.read_files(["sub/c.npy"])):
+            with pytest.raises(GpufsError, match="does not lie below"):
+                use()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -425,7 +425,6 @@ def test_random_reads_and_writes_in_a_stream(data: st.DataObject, device: Any, t
         device.hold()
         for writes, index in steps:
             inside = (index >= -n) & (index < n)
-            wrong |= not inside.all()
             if writes:
                 _, first = np.unique(index % n, return_index=True)
                 index, inside = index.reshape(-1)[first], inside.reshape(-1)[first]
@@ -436,6 +435,7 @@ def test_random_reads_and_writes_in_a_stream(data: st.DataObject, device: Any, t
                 wanted = np.asarray(array[index % n])
                 wanted[~inside] = 0
                 rows.append((x[device.of(index)], wanted))
+            wrong = wrong or not inside.all()
         device.go()
         if wrong:
             with pytest.raises(IndexError):
@@ -444,3 +444,67 @@ def test_random_reads_and_writes_in_a_stream(data: st.DataObject, device: Any, t
         for got, wanted in rows:
             assert np.asarray(got).tobytes() == wanted.tobytes()
     assert np.load(path).tobytes() == array.tobytes()
+
+
+@needs_simt
+def test_rows_that_go_in_parts(device: Any, tmp_path: Path) -> None:
+    array = np.random.default_rng(1).integers(0, 255, (5, 150_001), dtype=np.uint8)
+    np.save(tmp_path / "a.npy", array)
+    with gpufs.open(tmp_path / "a.npy", mode="r+", engine="simt", **SMALL) as x:
+        rows = x[device.of(np.array([4, 9, 1]))]
+        with pytest.raises(IndexError, match="index 1 of"):
+            x.check()
+        np.testing.assert_array_equal(np.asarray(rows), [array[4], np.zeros(150_001, np.uint8), array[1]])
+        x[device.of(np.array([2, 3]))] = device.of(array[:2])
+        x.check()
+    array[2:4] = array[:2]
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), array)
+
+
+@pytest.mark.skipif("gpu" not in ENGINES, reason="no GPU")
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_a_gpu(library: str, features: tuple[Path, Any]) -> None:
+    """What the CPU machine stands in for above."""
+    module: Any = pytest.importorskip(library)
+    path, array = features
+    if library == "torch":
+        if not module.cuda.is_available():
+            pytest.skip("torch sees no GPU")
+        stream, on = module.cuda.Stream(), module.cuda.stream
+
+        def of(a: Any) -> Any:
+            return module.as_tensor(a, device="cuda")
+
+        def host(a: Any) -> Any:
+            return a.cpu().numpy()
+    else:
+        stream, of, host = module.cuda.Stream(non_blocking=True), module.asarray, module.asnumpy
+
+        def on(s: Any) -> Any:
+            return s
+
+    with gpufs.open(path, mode="r+", engine="gpu", **SMALL) as x:
+        for _ in range(20):
+            with on(stream):
+                index = of(np.random.default_rng(1).integers(-1000, 1000, (50, 2)))
+                doubled = x[index] * 2  # behind it in the stream
+                x[of(np.arange(10))] = doubled[:10, 0]
+                written = x[of(np.arange(10))]
+            stream.synchronize()
+            wanted = array[host(index)] * 2
+            np.testing.assert_array_equal(host(doubled), wanted)
+            np.testing.assert_array_equal(host(written), wanted[:10, 0])
+            array[:10] = wanted[:10, 0]
+        with on(stream):
+            rows = x[of(np.array([1, 1000, 2]))]
+            assert not x[of(np.zeros((0, 3), np.int64))].any()
+        with pytest.raises(IndexError, match="index 1 of"):
+            x.check()
+        np.testing.assert_array_equal(host(rows), [array[1], np.zeros((5, 7), np.float32), array[2]])
+        out = of(np.zeros((3, 5, 7), np.float32))
+        assert x.take(slice(7, 10), out=out) is out
+        x.check()
+        np.testing.assert_array_equal(host(out), array[7:10])
+    np.testing.assert_array_equal(np.load(path), array)
+    data, offsets = gpufs.read_files([path] * 3, like=out, engine="gpu", **SMALL)
+    assert host(data).tobytes() == path.read_bytes() * 3 and host(offsets)[1] == path.stat().st_size

@@ -84,7 +84,9 @@ def test_what_is_written_is_read_and_reaches_the_file(engine: str, tmp_path: Pat
     array[3], array[5], array[6], array[-2:], array[[10, 60]], array[20:22, 1:] = 1, 3, 2, [[7.5], [8.5]], 4, 9
     for reader in (x, also):
         np.testing.assert_array_equal(reader[:], array)
+    assert engine == "cpu" or (x.stats["unwritten_pages"] > 0 and x.stats["bytes_written"] >= 12 * 6)
     x.flush()
+    assert x.stats["unwritten_pages"] == 0
     np.testing.assert_array_equal(np.load(path), array)
     x.flush(durable=True)
     x[0] = -1
@@ -260,4 +262,17 @@ def test_large_writes_go_by_several_threads(tmp_path: Path) -> None:
     order = np.random.default_rng(2).permutation(40_000)
     with gpufs.open(tmp_path / "a.npy", mode="r+", engine="cpu") as x:
         x[order] = array[order]
+    assert np.array_equal(np.load(tmp_path / "a.npy"), array)
+
+
+@pytest.mark.parametrize("nbytes", [150_001, 9 << 20])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_large_rows(engine: str, nbytes: int, tmp_path: Path) -> None:
+    array = np.random.default_rng(1).integers(0, 255, (3, nbytes), dtype=np.uint8)
+    np.save(tmp_path / "a.npy", array)
+    with gpufs.open(tmp_path / "a.npy", mode="r+", engine=engine, **SMALL) as x:
+        assert np.array_equal(x[[2, 0]], array[[2, 0]])
+        x[[1, 0, 1]] = array[[0, 2, 2]]
+        x[2, nbytes - 5 :] = 7
+    array[[0, 1]], array[2, nbytes - 5 :] = array[2], 7
     assert np.array_equal(np.load(tmp_path / "a.npy"), array)
