@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of gpufs_device.h, which includes this, each once; so do the file that defines them and whoever makes bindings. They
+// The calls of gpufs_device.h, which includes this, each once; so do the file that defines them and those that make bindings. They
 // are given as GPUFS_VERB(result, name, (parameters), (arguments)) for gpufs_name_thread, gpufs_name_warp and gpufs_name_block, and
 // as GPUFS_FUNCTION(...) for what no group calls: gpufs_name. What each promises, waits for and fails with stands above the C++
 // function of that name; here is what is the C call's own.

@@ -49,7 +49,7 @@ struct close_for_host {
 }  // namespace detail
 
 // An open file of a mount, which kernels get as `ref()`; closed when this ends. It is opened as by a kernel, of one warp, that is
-// launched on the mount's device for that: who opens the path in a kernel shares it, and its errors are those of gpufs::open. So
+// launched on the mount's device for that: kernels that open the path share it, and its errors are those of gpufs::open. So
 // does closing: what kernels have written is then in the file's host page cache. Neither waits for other kernels that run, but for
 // room on the device beside them. Move-only. The mount, and kernels that use the file, must end after, and before it. In a child of
 // fork() its end does nothing, as the mount's: the file is the parent's.
@@ -89,8 +89,8 @@ class basic_host_file {
   File ref() const { return file_; }
   const std::string& path() const { return path_; }
 
-  // What the end does, for who wants to know how it went: throws std::system_error with what gpufs::close says went wrong with what
-  // was written. The file is closed nevertheless. Does nothing the second time.
+  // What the end does, for callers that want to know how it went: throws std::system_error with what gpufs::close says went wrong
+  // with what was written. The file is closed nevertheless. Does nothing the second time.
   void close() {
     if (file_.error() != 0 || process_ != ::getpid()) return;
     const int error = answer_of(*device_, detail::close_for_host<File>{release(), nullptr}, &detail::close_for_host<File>::result);

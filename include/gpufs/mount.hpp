@@ -61,7 +61,7 @@ struct mount_options {
   std::uint64_t pin_nbytes = 0;       // host memory that mapped files may pin; 0: half of what is available, or of what
                                       // a container may have
   bool writable = false;              // files may be opened for writing; costs an eighth of cache_nbytes more, and 20 bytes a page
-  std::uint64_t dirty_nbytes = 0;     // pages with bytes that are not in their files yet: who writes more waits until some
+  std::uint64_t dirty_nbytes = 0;     // pages with bytes that are not in their files yet: a group that writes more waits until some
                                       // are. 0: a quarter of the cache; at most half of it
   std::uint32_t nworkers = 0;         // host threads, at most 1024; 0: one a core, at least 2, at most 16
   std::uint32_t nrings = 0;           // allocation rings; 0: 64 or more, fewer in small caches

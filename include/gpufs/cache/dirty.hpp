@@ -15,7 +15,7 @@ class dirty_pages {
   // then calls set_dirty after another.
   template <class Group>
   GPUFS_DEVICE void mark(Group group, frame_index f, std::uint32_t begin, std::uint32_t end) const {
-    // Meets the acquire in take: who takes a bit sees the byte.
+    // Meets the acquire in take: a lane that takes a bit sees the byte.
     simt::fence(std::memory_order_release, cache_layout::scope);
     const std::uint32_t first = begin / 32, last = (end - 1) / 32;
     for (std::uint32_t w = first + group.rank(); w <= last; w += group.size()) {
@@ -42,8 +42,8 @@ class dirty_pages {
     return group.any(any != 0);
   }
 
-  // Makes the bytes of word w that `bits` names in the twin what the page has, for who writes these back from the twin. By the lane
-  // that has taken the bits, with the twin's lock held.
+  // Makes the bytes of word w that `bits` names in the twin what the page has, for the write-back of these from the twin. By the
+  // lane that has taken the bits, with the twin's lock held.
   GPUFS_DEVICE void keep_twin(frame_index f, std::byte* twin, std::uint32_t w, std::uint32_t bits) const {
     simt::fence(std::memory_order_acquire, cache_layout::scope);  // meets mark's release
     each_run(bits, [&](unsigned first, unsigned n) {
@@ -64,9 +64,9 @@ class dirty_pages {
   }
 
   // After mark, by one lane, while the page is pinned. True when the page was clean: the caller counts it, and then calls
-  // enter. False once it is listed, so that whoever writes back the lists from now on finds it.
+  // enter. False once it is listed, so that a write-back of the lists from now on finds it.
   GPUFS_DEVICE bool set_dirty(frame_index f) const {
-    // The release meets the acquire in begin_write_back: our bits are seen by who clears this.
+    // The release meets the acquire in begin_write_back: our bits are seen by the lane that clears this.
     std::uint64_t now = frames_.state(f).fetch_or(frame_state::dirty, std::memory_order_acq_rel);
     if ((now & frame_state::dirty) == 0) return true;
     // Waits for a lane that is between set_dirty and the end of enter.
@@ -106,7 +106,7 @@ class dirty_pages {
     std::uint32_t seen = head.load(std::memory_order_acquire);  // meets enter: the link
     while (seen != 0 && !refuse(frame_index{seen - 1})) {
       const std::uint32_t rest = word_ref<std::uint32_t>(storage_.next[seen - 1]).load(std::memory_order_relaxed);
-      // The release meets is_empty's acquire: who sees that the page is gone sees that the list is locked.
+      // The release meets is_empty's acquire: a lane that sees that the page is gone sees that the list is locked.
       if (head.compare_exchange(seen, rest, std::memory_order_acq_rel)) return {frame_index{seen - 1}, true};
     }
     return {frame_index{}, false};

@@ -66,7 +66,7 @@ class frames {
     return word_ref<std::uint64_t>((storage_.states - storage_.nframes)[static_cast<std::uint32_t>(f)]);
   }
 
-  // The frame of a page's own choice: pages side by side choose frames side by side. Who looks a page up looks there first.
+  // The frame of a page's own choice: pages side by side choose frames side by side. A look-up begins there.
   // (The product is too low by one at most.)
   GPUFS_DEVICE frame_index preferred(page_key key) const {
     const auto at = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key)) + cache_id_of(key) * 0x9e3779b1u;
@@ -81,7 +81,7 @@ class frames {
     std::uint64_t before;
 
     GPUFS_DEVICE bool filling() const { return (before & frame_state::filling) != 0; }
-    // It has half of the pins that can be counted: whoever keeps one gives this one back, and refuses.
+    // It has half of the pins that can be counted: a caller that would keep one gives it back, and refuses.
     GPUFS_DEVICE bool crowded() const { return (before & frame_state::many_pins) != 0; }
     GPUFS_DEVICE bool busy() const { return (before & (frame_state::filling | frame_state::many_pins)) != 0; }
   };
@@ -119,7 +119,7 @@ class frames {
   GPUFS_DEVICE static void unpin(std::uint64_t& state, std::uint32_t npins) {
     Ref(state).fetch_add_after_loads(0 - npins * frame_state::one_pin);
   }
-  // The same by who may have written the page's bytes: the release meets `claim`.
+  // The same by a group that may have written the page's bytes: the release meets `claim`.
   GPUFS_DEVICE static void unpin_after_writes(std::uint64_t& state, std::uint32_t npins) {
     word_ref<std::uint64_t>(state).fetch_sub(npins * frame_state::one_pin, std::memory_order_release);
   }
@@ -138,7 +138,7 @@ class frames {
     return false;
   }
 
-  // For who reads a page without a pin: its state, and whether it has the bytes of `key` then. What is read after that, and a
+  // For a reader of a page without a pin: its state, and whether it has the bytes of `key` then. What is read after that, and a
   // fence_loads, are those bytes if the page has stayed, asked after another fence_loads. The first fence meets end_fill's release;
   // the second begin_fill's, behind which the frame's next page is written.
   struct unpinned {
@@ -160,7 +160,7 @@ class frames {
   // Waits, holding a pin, until the group that fills the frame is done. 0, the fill's error, or -ETIMEDOUT; or under_way, when no
   // group fills it, but an operation. Keeps the pin.
   static constexpr int under_way = 1;
-  // Of a fill that failed and was asked for in nobody's name: who has waited for it asks itself.
+  // Of a fill that failed and was asked for in nobody's name: a caller that has waited for it asks itself.
   static constexpr int nobodys_error = -EAGAIN;
   GPUFS_DEVICE int wait_filled(frame_index f, const simt::deadline& until) const {
     simt::backoff pause;
@@ -186,14 +186,14 @@ class frames {
     return state(f).compare_exchange(seen, (seen & frame_state::stamp_mask) | frame_state::claimed, std::memory_order_acq_rel);
   }
 
-  // claimed -> filling, with one pin for the filler. The release makes the key visible to whoever pins next.
+  // claimed -> filling, with one pin for the filler. The release makes the key visible to the lane that pins next.
   GPUFS_DEVICE void begin_fill(frame_index f, page_key key) const {
     // The stamp is the owner's to change, and must not run over into the pins.
     const std::uint64_t now = state(f).load(std::memory_order_relaxed);
     const bool last = (~now & frame_state::stamp_mask) == 0;
     const std::uint64_t next_stamp = last ? 0 - frame_state::stamp_mask : frame_state::one_stamp;
     key_word(f).store(sealed(static_cast<std::uint64_t>(key), now + next_stamp), std::memory_order_relaxed);
-    // A fence, as it also orders the claim before the bytes of the new page: who reads without a pin, and sees those, sees the
+    // A fence, as it also orders the claim before the bytes of the new page: a reader without a pin that sees those sees the
     // claim.
     simt::fence(std::memory_order_release, cache_layout::scope);
     state(f).fetch_add(next_stamp + frame_state::one_pin + frame_state::filling - frame_state::claimed, std::memory_order_relaxed);

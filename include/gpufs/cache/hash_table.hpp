@@ -95,7 +95,7 @@ class hash_table {
         if (ref.load(std::memory_order_relaxed) == wanted) {
           ref.store(0, std::memory_order_release);
           for (std::uint32_t i = home(h); i != index; i = behind(i)) {
-            header_of(i).fetch_sub(1, std::memory_order_release);  // as the slot: who looks no further may go by this
+            header_of(i).fetch_sub(1, std::memory_order_release);  // as the slot: a look-up that goes no further may go by this
           }
           return;
         }

@@ -114,7 +114,7 @@ static_assert(sizeof(packed_frames) == 16 && offsetof(packed_frames, data_and_sh
 static_assert(offsetof(packed_frames, nframes) == 8 && offsetof(packed_frames, reciprocal) == 12);
 inline constexpr std::uint64_t packed_alignment = 4096;
 
-// Of a frame whose page is mapped for writing: the twin that all share who have it mapped (file/map_to_write.hpp).
+// Of a frame whose page is mapped for writing: the twin that all its mappers share (file/map_to_write.hpp).
 struct alignas(16) twin_state {
   std::uint32_t lock;   // of what follows, and of the twin's bytes
   std::uint32_t count;  // how many have it mapped; 0: there is no twin
@@ -133,7 +133,7 @@ struct dirty_storage {
 static_assert(sizeof(dirty_storage) == 24 && offsetof(dirty_storage, masks) == 0 && offsetof(dirty_storage, next) == 8);
 static_assert(offsetof(dirty_storage, twins) == 16);
 
-// Frames whose pages are to be written back. Its lock is the right to do so: who holds it keeps it until the host has answered.
+// Frames whose pages are to be written back. Its lock is the right to do so: its holder keeps it until the host has answered.
 // When it does not in time, the list is lost until it has, as it may yet write what it was given.
 struct dirty_list {
   std::uint32_t head;  // frame + 1

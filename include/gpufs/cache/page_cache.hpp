@@ -35,7 +35,7 @@ class page_cache {
     std::uint64_t frame_ns;  // how long to wait for a frame while every frame is pinned: then -ENOMEM (after fill_ns while
                              // some frame is being filled all the time, as that one may come free)
   };
-  // A frame_ns: to look at a few frames only, for who has reason to believe that all are pinned.
+  // A frame_ns: to look at a few frames only, for callers that have reason to believe that all are pinned.
   static constexpr std::uint64_t at_hand = ~std::uint64_t{0};
 
   static constexpr bool has_choice = requires { Allocator::takes; };
@@ -221,7 +221,7 @@ class page_cache {
 
   GPUFS_DEVICE_COLD static void fail_fill(const cache_layout* cache, page_key key, frame_index f, int error) {
     const frames pages(*cache);
-    Table(*cache).erase(key, f);  // before `failed` is set: whoever sees it finds the table clean
+    Table(*cache).erase(key, f);  // before `failed` is set: a lane that sees it finds the table clean
     pages.end_fill(f, error);
     pages.unpin(f);
   }

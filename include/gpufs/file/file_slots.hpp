@@ -75,7 +75,7 @@ class file_slots {
     file_view& v = got.view;
     v.slot = index_of(number);
     v.error = -EBADF;
-    // Relaxed loads suffice: whoever has the number got it after the opener had published the slot.
+    // Relaxed loads suffice: a caller that has the number got it after the opener had published the slot.
     const simt::vec16 first = simt::load_relaxed_16(&entry), second = simt::load_relaxed_16(&entry.frames);
     got.frames = packed(second);
     v.kind = kind_of(first.word[0]);
@@ -105,7 +105,7 @@ class file_slots {
     return raw >= 0 && (raw & number_may_write) != 0;
   }
 
-  // The size of a file that is open for writing; whoever sees a size sees the bytes up to it.
+  // The size of a file that is open for writing; a reader that sees a size sees the bytes up to it.
   GPUFS_DEVICE std::int64_t nbytes_now(std::uint32_t index) const {
     return simt::atomic_ref<std::int64_t>(slot(index).bytes.nbytes).load(std::memory_order_acquire);
   }
@@ -210,7 +210,7 @@ class file_slots {
   GPUFS_DEVICE static slot_mode mode_of(file_slot& slot) {
     return simt::atomic_ref<slot_mode>(slot.shared_by).load(std::memory_order_relaxed);
   }
-  // Whether who holds the slot is the last who does, and its file is open, or was until its path got another slot.
+  // Whether only one reference to the slot is left, and its file is open, or was until its path got another slot.
   GPUFS_DEVICE static bool is_last_of_open(std::uint32_t refs) {
     return (refs & slot_refs) == 1 && (refs & (slot_live | slot_detached)) != 0;
   }

@@ -62,7 +62,7 @@ class file_table : public held_slots {
       if (!is_writable(mount_)) return -EROFS;
       if (!writes || access == O_ACCMODE) return -EINVAL;
     }
-    // Here, too, as who joins an open asks no store.
+    // Here, too, as an open that joins another asks no store.
     const int known = O_ACCMODE | names::open_flags_to_read | (writes ? names::open_flags_to_write : O_SYNC | O_DSYNC);
     if ((flags & ~known) != 0) return -EINVAL;
     path_name name = paths().name_of(path);
@@ -95,7 +95,7 @@ class file_table : public held_slots {
             if (error != 0) return error;
             continue;
           }
-          // Who opened it for reading keeps what they opened; who opens it from now on sees what is written.
+          // Opens for reading keep what they opened; opens from now on see what is written.
           if (writes)
             paths().detach(
                 chain, [&](file_slot& other) { return path_chains::same_hash(other, name) && mode_of(other) == slot_mode::read; });
@@ -131,7 +131,7 @@ class file_table : public held_slots {
         drop(index, start);
         index = there;
         if (join_file(there, handle)) break;
-        // It is being closed. Who opened it anew before the host has done that might get a version that ends by it (mtime).
+        // It is being closed. An open that asked before the host has done that might get a version that ends by it (mtime).
         if (until.expired()) return -ETIMEDOUT;
         if (handle != closing_handle) closing = simt::deadline(mount_.io_timeout_ns / 4);
         closing_handle = handle;
@@ -195,7 +195,7 @@ class file_table : public held_slots {
     put(slot.bytes.host_nbytes, static_cast<std::uint64_t>(got.file.nbytes));
     put(slot.bytes.mapped_nbytes, !reads && got.file.base != 0 ? static_cast<std::uint64_t>(got.file.nbytes) : 0);
     const source_kind kind = reads ? got.file.kind : name.mode == slot_mode::write ? source_kind::live : source_kind::zero;
-    // After the handle: by that, who begins to take the file's name away after this finds the slot (forget_file).
+    // After the handle: by that, a call that begins to take the file's name away after this finds the slot (forget_file).
     std::uint32_t apart = 0;
     if (!reads && was_removing(index)) {
       path_bucket& chain = paths().chain_of(name);

@@ -141,8 +141,8 @@ GPUFS_DEVICE int fill_part(Group group, const file_mount& mount, const file_view
     error = got < 0 ? got : is_short && has_version(view.kind) ? -ESTALE : 0;  // it was truncated
     if (is_short) nbytes = static_cast<std::uint32_t>(got);
   } else if (from.where == place::mapping && has_version(view.kind)) {
-    // For each page, as a call may pull many; and afterwards: who sees a byte that a writer of this mount has written sees that the
-    // version ended before.
+    // For each page, as a call may pull many; and afterwards: a reader that sees a byte that a writer of this mount has written
+    // sees that the version ended before.
     group.sync();
     if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) error = -ESTALE;
   }

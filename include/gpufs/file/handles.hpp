@@ -80,7 +80,7 @@ struct page_handle {
 
 // A page that map_page has mapped, to read (const std::byte) or to write as well (std::byte), or why it is not mapped: it stays
 // where it is until unmap_page takes it. It moves, and is never copied: each lane of the group that mapped it has one, all equal,
-// and who else reads or writes the bytes gets data(), nbytes() or a reference. Nothing is unmapped by its end, as that takes a
+// and others that read or write the bytes get data(), nbytes() or a reference. Nothing is unmapped by its end, as that takes a
 // group: a page that nobody unmaps keeps its frame until the mount goes.
 template <class Byte = const std::byte>
 class mapped_page {

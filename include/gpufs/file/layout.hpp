@@ -208,7 +208,7 @@ struct alignas(64) mount_words {
   std::uint32_t removals_begun, removals_ended;
   std::uint64_t under_way;        // now: operations (file/operation.hpp)
   std::uint32_t more_blocks;      // of file_layout::blocks, those beyond the first that there are
-  std::uint32_t extend_lock;      // of who asks the host for one more
+  std::uint32_t extend_lock;      // of the open that asks the host for one more
   std::uint32_t extend_failures;  // under that lock: how often there was no memory
 };
 static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, open_errors) == 0 && offsetof(mount_words, bad_numbers) == 8);
@@ -230,7 +230,7 @@ struct file_layout {
   std::uint32_t nslots;  // as many as there may be
   std::uint32_t path_mask;
   std::uint64_t hash_points[2];  // secret points of the path hash
-  std::uint64_t dirty_limit;     // pages: who writes more writes some back
+  std::uint64_t dirty_limit;     // pages: a group that writes more writes some back
 };
 static_assert(sizeof(file_layout) == 56 && offsetof(file_layout, blocks) == 0 && offsetof(file_layout, paths) == 8);
 static_assert(offsetof(file_layout, free_slots) == 16 && offsetof(file_layout, nslots) == 24);

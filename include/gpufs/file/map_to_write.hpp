@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages of files that kernels write by plain stores. After GPUfs (CACM'14), section 3 (gmmap, gmsync, gmunmap): what was written is
-// found by a comparison with a copy, the page's twin, that is made when it is mapped and shared by all who have it mapped
+// found by a comparison with a copy, the page's twin, that is made when it is mapped and shared by all groups that have it mapped
 // (docs/design/writing.md, "Pages mapped for writing"). Called as what file.hpp has.
 #pragma once
 #include "gpufs/file/open.hpp"
@@ -10,7 +10,7 @@ inline namespace GPUFS_MACHINE {
 
 namespace detail {
 
-// Before pages of a file have twins: whoever writes one back keeps its twin from now on, and who does not has ended. One lane
+// Before pages of a file have twins: each write-back keeps its page's twin from now on, and those that do not have ended. One lane
 // calls. 0 or -ETIMEDOUT.
 inline GPUFS_DEVICE_COLD int begin_twins(const file_mount* mount, std::uint32_t slot) {
   const simt::atomic_ref<std::uint32_t> twinned(file_table(*mount).slot(slot).twinned);
@@ -21,7 +21,7 @@ inline GPUFS_DEVICE_COLD int begin_twins(const file_mount* mount, std::uint32_t 
   return error;
 }
 
-// Counts n more who have a page mapped for writing that they have pinned; makes its twin if there is none, and waits frame_ns for a
+// Counts n more mappings to write of a page that the callers have pinned; makes its twin if there is none, and waits frame_ns for a
 // frame for that. `number` is one of the file's by which it may be written. All lanes call. 0, -EBADF, -ENOMEM or -ETIMEDOUT.
 template <class Group>
 GPUFS_DEVICE_COLD int add_mappers(Group group, const file_mount* mount, file_number number, cache::frame_index frame,
@@ -89,7 +89,7 @@ struct twinned_page {
   cache::frame_index frame;
   int error;
 };
-// Pins a page, and counts one more who has it mapped for writing. All lanes call; `view` and `number` are the leader's.
+// Pins a page, and counts one more mapping to write. All lanes call; `view` and `number` are the leader's.
 template <class Group>
 GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const file_mount* mount, file_view view, file_number number,
                                             std::uint64_t page_number) {
@@ -136,10 +136,10 @@ struct noted {
   written_file file;
   int error;
   bool open;  // so `file` is one
-  bool left;  // else those who leave have the page mapped still, for ever: it must stay pinned
+  bool left;  // else those that leave have the page mapped still, for ever: it must stay pinned
 };
 // What has been stored into a mapped page so far is written from now on, as by pwrite; but not what lies beyond the file's end, if
-// that has been cut meanwhile. Then `nleaving` who had it mapped have it no more; it is pinned still. All lanes call. error: 0;
+// that has been cut meanwhile. Then `nleaving` of its mappings have ended; it is pinned still. All lanes call. error: 0;
 // -EBADF, the file is not open, or -ETIMEDOUT, and then nothing was noted.
 template <class Group>
 GPUFS_DEVICE_COLD noted note_changes(Group group, const file_mount* mount, cache::frame_index frame, std::uint32_t nleaving) {
@@ -176,7 +176,7 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const file_mount* mount, cache
   const bool changed = at.end != 0 && pages.mark_changes(group, frame, frames.data(twin), at.end);
   group.sync();
   if (group.leader()) {
-    // With the lock held: who finds nothing that is not noted may rely on the page's being listed.
+    // With the lock held: a caller whose stores all are noted may rely on the page's being listed.
     if (changed) make_dirty(*mount, at.result.file, frame);
     const bool last =
         nleaving != 0 && cache::word_ref<std::uint32_t>(state.count).fetch_sub(nleaving, std::memory_order_relaxed) == nleaving;

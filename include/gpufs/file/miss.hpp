@@ -27,8 +27,8 @@ GPUFS_DEVICE_COLD typename Cache::acquired wait_among_operations(const file_moun
   return pages.acquire(key, ring, {fill_ns, frame_ns});
 }
 
-// As pages.acquire. A frame whose page is on its way is nobody's who gives it back: who finds no other frame ends operations. One
-// lane calls. Most find a frame at once, and need not know whether there are operations.
+// As pages.acquire. A frame whose page is on its way has no owner that gives it back: a caller that finds no other frame ends
+// operations. One lane calls. Most find a frame at once, and need not know whether there are operations.
 template <class Cache>
 GPUFS_DEVICE typename Cache::acquired acquire_among_operations(const file_mount& mount, const Cache& pages, cache::page_key key,
                                                                std::uint32_t ring, const typename Cache::timeouts& limits) {
@@ -126,7 +126,7 @@ GPUFS_DEVICE_COLD int end_pulled(Pages of, cache::frame_index frame, std::uint32
   file_view opened{};
   opened.opened = &file_slots::slot_of(of.entry(), slot);
   opened.handle = handle;
-  // Afterwards: who sees a byte that a writer of this mount has written sees that the version ended before.
+  // Afterwards: a reader that sees a byte that a writer of this mount has written sees that the version ended before.
   const int error = has_bytes && file_table(mount).is_stale(opened) ? -ESTALE : 0;
   const typename Pages::cache_type pages(mount.cache);
   end_fill(mount, pages, pages.pages().load_key(frame), frame, slot, error);

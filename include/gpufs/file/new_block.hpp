@@ -10,7 +10,7 @@ namespace detail {
 // One lane calls. 0; -ENOMEM, as extend; or what the host says.
 GPUFS_DEVICE int ask_for_block(const file_mount& mount, std::uint32_t n, std::uint32_t start) {
   const mount_requests rings(mount);
-  // The driver may let the host wait until we end. Then the block is for who comes later.
+  // The driver may let the host wait until we end. Then the block is for opens that come later.
   constexpr std::uint64_t soon_ns = 2'000'000'000;
   const simt::deadline until(mount.io_timeout_ns < soon_ns ? mount.io_timeout_ns : soon_ns);
   const auto ticket = rings.take(start, until);
@@ -28,9 +28,9 @@ GPUFS_DEVICE int ask_for_block(const file_mount& mount, std::uint32_t n, std::ui
   return 0;
 }
 
-// All slots of `nblocks` blocks were taken: has the host make one more, unless others do; who waits for them goes on once a slot
-// is free. 0: look anew. -ENFILE: that was all that the mount may have; -ENOMEM: the device has no memory, or gives none soon
-// (for who waits for somebody's asking, too); -ETIMEDOUT, or what the host says.
+// All slots of `nblocks` blocks were taken: has the host make one more, unless others do; an open that waits for them goes on once
+// a slot is free. 0: look anew. -ENFILE: that was all that the mount may have; -ENOMEM: the device has no memory, or gives none
+// soon (also to an open that waits for another's asking); -ETIMEDOUT, or what the host says.
 inline GPUFS_DEVICE_COLD int extend(const file_mount& mount, std::uint32_t nblocks, std::uint32_t start,
                                     const simt::deadline& until) {
   const file_slots slots(mount);

@@ -12,7 +12,7 @@ inline constexpr int O_GWRONCE = static_cast<int>(names::open_write_once);
 
 namespace detail {
 
-// After the flush of a file that may be written. The last who closes it tells the host in one request what was stored in place and
+// After the flush of a file that may be written. The last close tells the host in one request what was stored in place and
 // that it is closed; others tell the first, while they hold it. One lane calls. 0 or a negative errno.
 inline GPUFS_DEVICE_COLD int close_written(const file_mount* mount, written_file written, file_number number, std::uint32_t start) {
   const file_table::last_close last = file_table::close_if_last(mount, number, start);
@@ -27,7 +27,7 @@ inline GPUFS_DEVICE_COLD int close_written(const file_mount* mount, written_file
 // Gives the open back; the last close of a path closes it on the host. Its pages stay in the cache. Of a file that is open for
 // writing, first brings all that was written to it to the host's page cache, as fsync does, and tells as it does what went wrong
 // with it; the file is closed nevertheless. 0, -EBADF, or fsync's. Opens of one path share a number, so nobody can tell whose is
-// closed: who closes twice closes for another, whose calls then give -EBADF.
+// closed: a group that closes twice closes for another, whose calls then give -EBADF.
 template <simt::group Group>
 GPUFS_DEVICE int close(Group group, const file& opened) {
   const simt::group_call call(group, "close(file, mount)", opened.number(), opened.entry());

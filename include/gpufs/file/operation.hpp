@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation: a page on its way into its frame, which belongs to nobody. Whoever comes by once the host has answered ends it.
+// An operation: a page on its way into its frame, which belongs to nobody. A lane that comes by once the host has answered ends it.
 // docs/design/operations.md
 #pragma once
 #include "gpufs/cache/page_cache.hpp"
@@ -27,7 +27,7 @@ class operation {
   GPUFS_DEVICE static std::uint32_t slot_of(std::uint64_t token) { return static_cast<std::uint32_t>(token >> 32); }
 
   // Room for one more operation. False: there are as many as there may be, a quarter of the frames, so that the other frames can be
-  // had although nobody ends an operation for long. Who begins none after all gives the room back.
+  // had although nobody ends an operation for long. A caller that begins none after all gives the room back.
   GPUFS_DEVICE static bool take_room(const file_mount& mount) {
     const std::uint64_t most = mount.cache.frames.nframes < 4 ? 1 : mount.cache.frames.nframes / 4;
     if (count_of(mount).fetch_add(1, std::memory_order_relaxed) < most) return true;

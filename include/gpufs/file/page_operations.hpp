@@ -29,7 +29,7 @@ GPUFS_DEVICE void send_operation(const file_mount& mount, const file_view& view,
   ask.flags = transport::read_ahead;
   const mount_requests rings(mount);
   rings.send(ticket, ask);
-  rings.abandon(ticket);  // after begin: who comes by the answer finds whose it is
+  rings.abandon(ticket);  // after begin: a lane that comes by the answer finds whose it is
 }
 
 enum class begun : std::uint32_t {
@@ -81,7 +81,7 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
 // What one lane finds of a page that it has pinned.
 struct operation_step {
   enum class state : std::uint32_t {
-    waits,   // for the host, or for who ends it
+    waits,   // for the host, or for the group that ends it
     ready,   // the page is there
     failed,  // it is not, and the pin is worth nothing
     ours,    // the host has answered, and the caller must end it: the rest says how

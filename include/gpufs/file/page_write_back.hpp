@@ -172,7 +172,7 @@ GPUFS_DEVICE void store_page(Group group, const file_mount& mount, const written
   release_twin(mount, frame, twin);
   note_stored(slot, page_begin_of(mount, frame) + part.begin + part.nbytes);
   note_written(mount, slot, error, part.nset);
-  // Its release: whoever reads the page in again from the mapping sees what we stored.
+  // Its release: a group that reads the page in again from the mapping sees what we stored.
   cache::frames::unpin_after_writes(frames.state_word(frame), 1);
   simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
 }

@@ -97,7 +97,7 @@ class path_chains {
     }
     return simt::atomic_ref<std::uint32_t>(slot.flags).load(std::memory_order_relaxed) == name.flags && !has_ended(slot);
   }
-  // Whether a slot for reading is open with a version that has ended: who opens the path now wants what it leads to now.
+  // Whether a slot for reading is open with a version that has ended: an open of the path now wants what it leads to now.
   GPUFS_DEVICE static bool has_ended(file_slot& slot) {
     const std::uint32_t word =
         simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_acquire);  // then the handle is this open's
@@ -177,7 +177,7 @@ class path_chains {
       while ((seen & slot_live) != 0 &&
              !refs.compare_exchange(seen, (seen & slot_refs) | slot_detached, std::memory_order_acq_rel)) {
       }
-      if ((seen & slot_live) != 0) unlink(chain, index);  // else who retires it does
+      if ((seen & slot_live) != 0) unlink(chain, index);  // else retire does
     }
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that unlink, rename and rmdir take away: who opens them afterwards must not join an open that was made by them before.
+// Names that unlink, rename and rmdir take away: opens by them afterwards must not join one from before.
 #pragma once
 #include "gpufs/file/path_chains.hpp"
 
@@ -12,10 +12,10 @@ class removed_names {
   // meanwhile see that it is (was_removing). One lane calls.
   template <class Call>
   GPUFS_DEVICE static int removing(const file_mount* mount, Call call) {
-    // Meets was_removing's: who does not see us there had its file open on the host before we ask.
+    // Meets was_removing's: an open that does not see us there had its file open on the host before we ask.
     simt::atomic_ref<std::uint32_t>(mount->words->removals_begun).fetch_add(1, std::memory_order_acq_rel);
     const int error = call();
-    // Meets removals_ended's acquire: who sees it asks the host once the name is gone.
+    // Meets removals_ended's acquire: an open that sees it asks the host once the name is gone.
     simt::atomic_ref<std::uint32_t>(mount->words->removals_ended).fetch_add(1, std::memory_order_release);
     return error;
   }

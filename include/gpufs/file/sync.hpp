@@ -33,7 +33,7 @@ inline GPUFS_DEVICE_COLD int sync_on_host(const file_mount* mount, std::uint32_t
   const std::uint64_t stored = simt::atomic_ref<std::uint64_t>(file.stored_nbytes).load(std::memory_order_relaxed);
   if (how == durability::page_cache && stored == 0) return 0;
   const simt::atomic_ref<std::uint32_t> unsynced(file.unsynced);
-  unsynced.store(0, std::memory_order_relaxed);  // who stores from here on sets it again
+  unsynced.store(0, std::memory_order_relaxed);  // a store from here on sets it again
   const std::uint32_t flags = how == durability::stable ? 0
                               : how == durability::data ? transport::sync_data_only
                                                         : transport::sync_page_cache;

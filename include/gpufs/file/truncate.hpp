@@ -20,7 +20,7 @@ GPUFS_DEVICE bool cut_page(Group group, const file_mount& mount, cache::frame_in
   zero(frames.data(frame));
   pages.unmark(group, frame, begin);
   cache::twin_state& twin = pages.twin(frame);
-  // Also where there is no twin: who makes one has the lock after us, and copies the zeros.
+  // Also where there is no twin: a mapper that makes one has the lock after us, and copies the zeros.
   const bool locked =
       by_leader(group, [&] { return cache::dirty_pages::lock_twin(twin, simt::deadline(2 * mount.io_timeout_ns)); });
   if (locked) {

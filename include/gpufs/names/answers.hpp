@@ -51,7 +51,7 @@ struct lost_names {
 struct status {
   int error;
   std::uint32_t mode;
-  std::int64_t nbytes;  // as the file has it: who has it open for writing may know better
+  std::int64_t nbytes;  // as the file has it: a group that has it open for writing may know better
   std::uint64_t inode, mtime_ns;
   written_place written, written_once;
 };

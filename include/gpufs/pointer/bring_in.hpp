@@ -18,7 +18,7 @@ struct pinned_page {
   std::int32_t error;
 };
 
-// Brings one page in, or waits for who does. All lanes call with equal arguments; the pin is the group's.
+// Brings one page in, or waits for the group that does. All lanes call with equal arguments; the pin is the group's.
 template <class Handler>
 GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& from, const Handler& handler,
                                   std::uint64_t page_number, bool only_reads) {

@@ -193,7 +193,7 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     for (unsigned k = 0; k < N; ++k) all.values[k] = (done >> k & 1) != 0 ? got.values[k] : elsewhere.values[k];
     return all;
   }
-  // As read, for who writes what comes of it: 0, or the negative errno of why it failed, which is recorded.
+  // As read, for a caller that writes what comes of it: 0, or the negative errno of why it failed, which is recorded.
   GPUFS_DEVICE int try_read(std::uint64_t distance, plain& value) const {
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0) [[likely]] {

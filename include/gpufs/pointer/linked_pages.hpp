@@ -30,7 +30,7 @@ GPUFS_DEVICE std::uint32_t sharing_lanes(simt::some_lanes lanes, const T& value)
   return mine;
 }
 
-// Gives back pins of who has read a page, or may have written it.
+// Gives back pins of lanes that have read a page, or may have written it.
 template <bool Wrote>
 GPUFS_DEVICE void give_back(std::uint64_t& state, std::uint32_t npins) {
   if constexpr (Wrote) {

@@ -124,7 +124,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64
 // alignment, not of the page size; elements may straddle pages. A handler works on each page that is brought in, and its pages are
 // cached under its view.
 //
-// What is written through a ptr<T> is seen at once by all who read the page in this mount. It goes to the file as what pwrite has
+// What is written through a ptr<T> is seen at once by all readers of the page in this mount. It goes to the file as what pwrite has
 // written does: once the pointer has left the page (by its end, unlink, or an access to another page) with the next fsync or close,
 // or earlier. It does not change the file's size: what lies beyond the end when the pointer leaves the page (the file was cut
 // meanwhile) is lost, or is written when the file grows again before all have left the page. Each page that is written takes one
@@ -136,7 +136,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64
 // The pointer's error() is 0, or -EBADF (not open, or for writing only); -EINVAL (an offset that is negative or not aligned, a
 // count below -1, private with a handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the
 // file not open for writing); -ENFILE (too many open files have pointers, or their views: mount_options::max_mappings);
-// -ETIMEDOUT (who had begun to enter the mapping came to no end).
+// -ETIMEDOUT (the group that had begun to enter the mapping came to no end).
 template <class T, simt::group Group, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const file& opened, std::int64_t offset = 0,
                                              std::int64_t count = to_the_end, map_flags flags = map_flags::none,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long an access through a pointer waits for a frame. Idle lanes' pointers hold pages in registers and cannot be asked for
-// them, so that all frames may be pinned for as long as the kernel runs: who has waited in vain says so to the mount, and for a
-// while others of its kind look, and do not wait.
+// them, so that all frames may be pinned for as long as the kernel runs: a lane that has waited in vain says so to the mount, and
+// for a while others of its kind look, and do not wait.
 #pragma once
 #include "gpufs/cache/page_cache.hpp"
 #include "gpufs/pointer/mount_layout.hpp"
@@ -24,7 +24,7 @@ class patience {
   }
   // What page_cache::acquire is to be asked for.
   GPUFS_DEVICE std::uint64_t frame_ns() const { return frame_ns_; }
-  // The same in time, for who looks at all frames once in any case.
+  // The same in time, for callers that look at all frames once in any case.
   GPUFS_DEVICE std::uint64_t wait_ns() const { return frame_ns_ == cache::page_cache<>::at_hand ? 0 : frame_ns_; }
   // After there was none.
   GPUFS_DEVICE void note_none() const {

@@ -111,7 +111,7 @@ class ptr : private detail::page_link<T, Access> {
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0 && reaches(distance + sizeof(V) - nbytes) && (address_ + distance) % alignof(V) == 0) [[likely]]
       return simt::load_device(reinterpret_cast<const V*>(address_ + distance));
-    if (!reaches(distance + sizeof(V) - nbytes)) unlink();  // who waits for another page holds none
+    if (!reaches(distance + sizeof(V) - nbytes)) unlink();  // a lane that waits for another page holds none
     V value{};
     keep(Access::template access_elsewhere<false>(from_, handler(), within(), position() + distance, &value, sizeof(V),
                                                   static_cast<int>(at < 0 ? at : 0)));
@@ -156,7 +156,7 @@ class ptr : private detail::page_link<T, Access> {
     const bool all = got.read == ~0u >> (32 - N);
     if (together ? simt::this_warp().all(all) : all) [[likely]]
       return got.values;
-    unlink();  // who waits for another page holds none
+    unlink();  // a lane that waits for another page holds none
     int error = 0;
     return read_rest(got.values, positions, got.read, error);
   }

@@ -19,7 +19,7 @@ inline namespace GPUFS_MACHINE {
 // Members that say "collective" are called by all threads of all blocks, the same one by all. Where the launch is not cooperative,
 // or a block has ended, the CPU machine's launch fails and says so; on CUDA the kernel is lost, or waits for ever. `words`: memory
 // of this device, an element a block, whatever is in it; no two collectives that may be under way at once share it, which those of
-// one grid never are. Who uses it otherwise after a collective calls sync() first: other blocks may be reading it still.
+// one grid never are. A kernel that uses it otherwise after a collective calls sync() first: other blocks may be reading it still.
 class grid {
  public:
   GPUFS_DEVICE static std::uint64_t size() { return std::uint64_t{grid_size()} * block_size(); }

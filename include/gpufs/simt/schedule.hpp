@@ -13,8 +13,8 @@ enum class block_order { in_order, reversed, random };
 enum class schedule_policy {
   random,  // at switch_percent of the atomics somebody else does, drawn anew each time
   // PCT (Burckhardt et al., ASPLOS 2010, section 2.3): each lane has a drawn priority, and the highest of those that do not wait
-  // runs. At depth - 1 drawn points the one that runs falls below all others. Who backs off is passed over until all others wait
-  // or such a point comes, so that waits end.
+  // runs. At depth - 1 drawn points the one that runs falls below all others. A lane that backs off is passed over until all others
+  // wait or such a point comes, so that waits end.
   priorities
 };
 
@@ -46,7 +46,7 @@ struct cpu_schedule {
   schedule_policy policy = schedule_policy::random;
   unsigned depth = 3;               // of priorities: finds mistakes that need so many orderings
   std::uint64_t nsteps = 0;         // of priorities: about how many preemption points the launch passes; 0: the seed guesses
-  unsigned delay_percent = 0;       // how often who wrote an atomic is held back, so that others see what it wrote for long
+  unsigned delay_percent = 0;       // how often the writer of an atomic is held back, so that others see what it wrote for long
   schedule_trace* trace = nullptr;  // of priorities, with nthreads = 1; must outlive the launch
   std::uint64_t timeout_ns = 120'000'000'000;  // then the launch stops with an error; 0: never
 };

@@ -44,6 +44,15 @@ BUGS = (
         "hostile_device.words_that_the_host_reads_may_be_anything",
     ),
     Bug(
+        "moved_page_keeps_its_pin",
+        "a mapped page that was moved from can be unmapped still",
+        "include/gpufs/file/handles.hpp",
+        "    handle_ = {};\n",
+        "",
+        "file_open_cpu",
+        "*/open_files.mapped_pages_are_moved/*",
+    ),
+    Bug(
         "exclusive_ignored",
         "O_EXCL is not looked at when the file is open already",
         TABLE,
