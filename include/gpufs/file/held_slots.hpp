@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// References to slots: the last one that is given back closes the file on the host.
+// Who holds a slot: references to it, the last of which closes the file on the host.
 #pragma once
 #include "gpufs/file/path_chains.hpp"
 
@@ -69,8 +69,7 @@ class held_slots : public file_slots {
   }
 
   // Takes a reference to the file that the host knows by `handle`, and says is open for writing in this slot: whichever path it was
-  // opened by, and whether that one still leads to it or not. False: it is being closed, or was. Waits for the lane that is opening
-  // it.
+  // opened by, and whether that one still leads to it or not. False: it is being closed, or was. Waits for who is opening it.
   GPUFS_DEVICE bool join_file(std::uint32_t index, std::uint32_t handle) const {
     file_slot* const found = blocks_.find_slot(index);
     if (found == nullptr) return false;
@@ -107,8 +106,8 @@ class held_slots : public file_slots {
     count_timeout();
   }
 
-  // Gives a reference back. The caller that gives back the last one of a live slot closes the file; of a dead one, frees it. 0,
-  // what the host said when it closed the file, or -EBADF and !held when there was none.
+  // Gives a reference back. Whoever gives back the last one of a live slot closes the file; of a dead one, frees it. 0, what the
+  // host said when it closed the file, or -EBADF and !held when there was none.
   GPUFS_DEVICE int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
     file_slot& slot = this->slot(index);
     // Read while we hold the slot: once it is given back, it may be freed and taken for another path before we look again.
@@ -152,7 +151,7 @@ class held_slots : public file_slots {
     const bool written = mode_of(slot) != slot_mode::read;
     const bool left = written && has_left_pages(index);
     if (left) forget_unwritten(index);
-    // What has been synced is the file's own: a cut that comes later takes nothing from us.
+    // What has been synced is the file's own: who cuts that later takes nothing from us.
     const bool unsynced = written && simt::atomic_ref<std::uint32_t>(slot.unsynced).load(std::memory_order_relaxed) != 0;
     const std::uint64_t stored = unsynced ? simt::atomic_ref<std::uint64_t>(slot.stored_nbytes).load(std::memory_order_relaxed) : 0;
     const names::closed closed = mount_names(mount_, start).close(handle, stored);

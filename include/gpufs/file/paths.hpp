@@ -63,9 +63,9 @@ GPUFS_DEVICE int remove(Group group, const mount_ref& mount, const char* path, s
 
 }  // namespace detail
 
-// Removes a file's name, as unlink(2). Groups that have it open keep it, and what they write; the path's next open is another
-// file's. 0, -EISDIR, or one of the common errors. (Opens for reading know a path by its spelling: by another one they may still
-// share the removed file, where somebody has that open.)
+// Removes a file's name, as unlink(2). Who has it open keeps it, and what they write; the path's next open is another file's. 0,
+// -EISDIR, or one of the common errors. (Opens for reading know a path by its spelling: by another one they may still share the
+// removed file, where somebody has that open.)
 template <simt::group Group>
 GPUFS_DEVICE int unlink(Group group, const mount_ref& mount, const char* path) {
   const simt::group_call call(group, "unlink(mount, path)", mount.get(), path);
@@ -80,8 +80,9 @@ GPUFS_DEVICE int rmdir(Group group, const mount_ref& mount, const char* path) {
 }
 
 // Renames a file or directory, as rename(2): what `to` named before is gone, or an error says why not; where both name one file
-// already, nothing is done. Groups that have either open keep it, and a file that is open for writing is the same one under its new
-// name: opens of it share what is written. 0, -EISDIR, -ENOTEMPTY, -EINVAL (a directory into itself), or one of the common errors.
+// already, nothing is done. Who has either open keeps it, and a file that is open for writing is the same one under its new name:
+// opens of it share what is written. 0, -EISDIR, -ENOTEMPTY, -EINVAL (a directory into itself), or one of the common
+// errors.
 template <simt::group Group>
 GPUFS_DEVICE int rename(Group group, const mount_ref& mount, const char* from, const char* to) {
   const simt::group_call call(group, "rename(mount, from, to)", mount.get(), from, to);

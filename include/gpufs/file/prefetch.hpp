@@ -188,9 +188,8 @@ enum class advice : std::uint32_t {
 };
 
 // Tells what readers of the file will do with nbytes at `offset`; 0 bytes: up to the end of the file. normal, random and sequential
-// are of the whole file, whatever the range is (which must be one), and of all groups that have opened it by this path for reading
-// in this mount, until the last of them closes it. No advice changes what reads give. 0 or as prefetch, and -EINVAL: no such
-// advice.
+// are of the whole file, whatever the range is (which must be one), and of all who have opened it by this path for reading in this
+// mount, until the last of them closes it. No advice changes what reads give. 0 or as prefetch, and -EINVAL: no such advice.
 template <simt::group Group>
 GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, std::size_t nbytes, advice what) {
   const simt::group_call call(group, "advise(file, offset, nbytes, advice)", opened.number(), opened.entry(), offset, nbytes, what);

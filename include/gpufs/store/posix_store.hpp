@@ -71,8 +71,7 @@ class rooted_store : public store {
 //   O_CREAT, O_TRUNC or open_write_once without O_WRONLY or O_RDWR, O_SYNC or O_DSYNC with them (call sync)    -EINVAL
 //   O_CREAT and a path that ends in a slash -EISDIR
 //   a magic link (/proc/PID/fd/N) -ELOOP (openat2) or -EXDEV (walk)
-// A process that moves a directory out of the root while a path below it is looked up may see the look-up end where the directory
-// went.
+// Who moves a directory out of the root while a path below it is looked up may see the look-up end where the directory went.
 //
 // A file is "settled" when neither mtime nor ctime lies within the last 20 ms (the kernel stamps with a coarse clock: git's
 // racy-entry problem); 2 s where the stamps are whole seconds, as coarse file systems keep them. A change of an open file's

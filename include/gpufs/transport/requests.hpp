@@ -25,8 +25,7 @@ struct late_call {
   std::uint32_t handle;
 };
 
-// `Late` says what an answer means whose caller had given up. It is called by the lane that comes by it, which has the slot
-// meanwhile:
+// `Late` says what an answer means whose caller had given up. It is called by whoever comes by it, who has the slot meanwhile:
 //   late_call after(const request& asked, const reply& answer) const: what must be asked because of it; if nothing,
 //   void end(ticket, const request& asked, const reply& answer, const std::byte* payload) const: ends what the caller had left
 //   under way. `asked.token` is as the caller gave it.
@@ -49,7 +48,7 @@ class requests {
   // used: to see whether the host has answered takes the bus, and to end what it was for takes one lane long.
   GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({view_.nrings, 1, 0}, start, false); }
   // The same for what nobody waits for, of a quarter of the rings (of which writes use none, where their number is a multiple of
-  // four): so a store that hangs keeps few slots from callers that wait. Takes a slot back whose answer came, as nobody else may.
+  // four): so a store that hangs keeps few slots from those who wait. Takes a slot back whose answer came, as nobody else may.
   GPUFS_DEVICE ticket take_ahead(std::uint32_t start) const { return take_at_hand_of(rings_ahead(), start, true); }
   // Ends some of what take_ahead's callers have asked for, if the host has answered. One lane calls; waits for nobody.
   GPUFS_DEVICE void end_ahead(std::uint32_t start, std::uint32_t most) const {
@@ -79,8 +78,7 @@ class requests {
     return wait(t, answer, until);
   }
 
-  // The halves of a call, for callers that have several under way. A slot that was taken must be used: its ring goes on only after
-  // it.
+  // The halves of a call, for who has several under way. A slot that was taken must be used: its ring goes on only after it.
   GPUFS_DEVICE void send(ticket t, const request& what) const {
     request& out = view_.requests[t.index];
     out.op = what.op;
@@ -170,7 +168,7 @@ class requests {
   GPUFS_DEVICE ticket ticket_of(std::uint32_t index, std::uint32_t turn) const {
     return {index, (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1))};
   }
-  // Meets the host's release store: a lane that sees the answer sees its fields and the payload.
+  // Meets the host's release store: who sees the answer sees its fields and the payload.
   GPUFS_DEVICE bool has_answer(ticket t) const {
     return host_word(view_.replies[t.index].sequence).load(std::memory_order_acquire) == t.number + 1;
   }
