@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
 import shutil
 import struct
 import subprocess
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -304,3 +306,17 @@ def test_the_cupy_example_compiles_and_links() -> None:
     assert code[:4] == b"\x7fELF" and b"gather" in code
     with pytest.raises(Exception, match="gpufs_opne_warp"):
         module.gpufs.cupy.link(module.SOURCE.replace("open_block", "opne_warp"), "sm_90")
+
+
+@pytest.mark.parametrize("name, needs", [("linked_structure", "numba_cuda"), ("gather", "cupy")])
+def test_the_examples_run_on_a_gpu(name: str, needs: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(needs) is None:
+        pytest.skip(f"{needs} is not installed")
+    try:
+        c.Mount(tmp_path).close()
+    except GpufsError as error:
+        pytest.skip(str(error))
+    command = [sys.executable, str(ROOT / f"examples/python/{name}.py")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and "right" in done.stdout, done.stdout + done.stderr
