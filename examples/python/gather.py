@@ -6,6 +6,7 @@ It compiles and links without a GPU (tests/python/test_kernels.py); it has not r
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -31,7 +32,7 @@ extern "C" __global__ void gather(gpufs_mount fs, const char* path, const long l
 """
 
 
-def main() -> None:
+def main() -> int:
     import cupy
 
     rows = np.random.default_rng(1).random((100_000, 128), np.float32)
@@ -46,7 +47,8 @@ def main() -> None:
             gather((264,), (512,), (*arguments, np.uint32(rows.strides[0]), out, errors))
             right = int(errors[0]) == 0 and np.array_equal(cupy.asnumpy(out), rows[ids])
             print(f"{len(ids)} rows: {'right' if right else 'WRONG'}, {mount.counters('faults', 'hits')}")
+    return 0 if right else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

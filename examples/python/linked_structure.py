@@ -6,6 +6,7 @@ It compiles and links without a GPU (tests/python/test_kernels.py); it has not r
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def make_chains(path: Path) -> tuple[Any, Any]:
     return order[:, 0], nodes[order, 1].sum(axis=1)
 
 
-def main() -> None:
+def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         heads, wanted = make_chains(Path(folder) / "chains")
         with gpufs.c.Mount(folder, cache_nbytes=64 << 20) as mount:
@@ -58,7 +59,8 @@ def main() -> None:
             got = sums.copy_to_host()
             right = np.array_equal(got, wanted)
             print(f"{NCHAINS} chains: {'right' if right else 'WRONG'}, {mount.counters('faults', 'hits')}")
+    return 0 if right else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

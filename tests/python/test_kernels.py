@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import os
 import re
 import shutil
+import struct
 import subprocess
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -113,23 +118,23 @@ def numba_cuda() -> Any:
 
 def compiled(cuda: Any, kernel: Any, *arguments: Any) -> Any:
     """Its PTX."""
-    from numba import types
+    from numba import types as nb
 
-    code, _ = cuda.compile(kernel, types.void(*arguments), device=False, cc=(9, 0), abi="numba", output="ptx")
+    code, _ = cuda.compile(kernel, nb.void(*arguments), device=False, cc=(9, 0), abi="numba", output="ptx")
     return code
 
 
 def test_numba_declares_what_is_promised(numba_cuda: Any) -> None:
     """One kernel for each call; its PTX declares the call as symbols.txt has it."""
     from gpufs import numba as gpufs_numba
-    from numba import types
+    from numba import types as nb
 
     for call in c_header.calls():
         name = call.name.removeprefix("gpufs_")
         values = ", ".join("array" if p.dtype is None else "number" for p in call.parameters)
         space: dict[str, Any] = {"gpufs_numba": gpufs_numba}
         exec(f"def kernel(array, number): gpufs_numba.{name}({values})", space)
-        ptx = compiled(numba_cuda, space["kernel"], types.uint8[::1], types.int64)
+        ptx = compiled(numba_cuda, space["kernel"], nb.uint8[::1], nb.int64)
         found = re.search(
             rf"\.extern \.func\s+(?:\(\.param (\S+) \w+\) )?{call.name}\s*\n?\((.*?)\)\s*;", ptx, re.DOTALL
         )
@@ -139,7 +144,7 @@ def test_numba_declares_what_is_promised(numba_cuda: Any) -> None:
 
 def test_numba_refuses_what_no_call_takes(numba_cuda: Any) -> None:
     from gpufs import numba as gpufs_numba
-    from numba import types
+    from numba import types as nb
     from numba.core.errors import TypingError
 
     def few(fs: Any, array: Any) -> None:
@@ -153,12 +158,12 @@ def test_numba_refuses_what_no_call_takes(numba_cuda: Any) -> None:
 
     for kernel, text in ((few, "takes 3 arguments"), (no_number, "flags must be a number"), (apart, "lies together")):
         with pytest.raises(TypingError, match=text):
-            compiled(numba_cuda, kernel, types.uint64, types.uint8[::1])
+            compiled(numba_cuda, kernel, nb.uint64, nb.uint8[::1])
 
 
 def test_numba_reads_structs_and_mapped_pages(numba_cuda: Any) -> None:
     from gpufs import numba as gpufs_numba
-    from numba import types
+    from numba import types as nb
 
     def kernel(fs: Any, file: Any, sums: Any) -> None:
         page = numba_cuda.local.array(1, gpufs_numba.page)
@@ -168,17 +173,17 @@ def test_numba_reads_structs_and_mapped_pages(numba_cuda: Any) -> None:
                 sums[0] += numbers[i]
             gpufs_numba.unmap_page_warp(page)
 
-    ptx = compiled(numba_cuda, kernel, types.uint64, types.int32, types.float32[::1])
+    ptx = compiled(numba_cuda, kernel, nb.uint64, nb.int32, nb.float32[::1])
     assert "gpufs_map_page_warp" in ptx and "ld.f32" in ptx
 
 
 def test_the_numba_example_compiles_and_links(numba_cuda: Any, tmp_path: Path) -> None:
-    from numba import types
+    from numba import types as nb
 
     module = example("linked_structure")
     kernel = module.sum_chains.py_func
-    integers, path = types.int64[::1], types.uint8[::1]
-    assert "gpufs_pread_thread" in compiled(numba_cuda, kernel, types.uint64, path, integers, integers)
+    integers, path = nb.int64[::1], nb.uint8[::1]
+    assert "gpufs_pread_thread" in compiled(numba_cuda, kernel, nb.uint64, path, integers, integers)
     heads, sums = module.make_chains(tmp_path / "chains")
     nodes = np.fromfile(tmp_path / "chains", np.int64).reshape(-1, 2)
     at, total = heads[7], 0
@@ -192,13 +197,101 @@ def test_the_numba_example_compiles_and_links(numba_cuda: Any, tmp_path: Path) -
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     (code, *files), _ = numba_cuda.compile_all(
-        kernel, types.void(types.uint64, path, integers, integers), device=False, cc=(9, 0, "a"), abi="numba",
+        kernel, nb.void(nb.uint64, path, integers, integers), device=False, cc=(9, 0, "a"), abi="numba",
         output="ltoir",
     )  # fmt: skip
     assert [bytes(file.data) for file in files] == [c_header.device_code().read_bytes()]
     of = ObjectCode.from_ltoir if c_header.device_code().suffix == ".ltoir" else ObjectCode.from_fatbin
     how = LinkerOptions(arch="sm_90a", link_time_optimization=True)
     assert b"sum_chains" in Linker(ObjectCode.from_ltoir(code), of(files[0].data), options=how).link("cubin").code
+
+
+def test_the_numba_example_follows_chains(numba_cuda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernel as a Python function, by one thread after another."""
+    module = example("linked_structure")
+    monkeypatch.setattr(module, "NNODES", 1000)
+    monkeypatch.setattr(module, "NCHAINS", 50)
+    heads, wanted = module.make_chains(tmp_path / "chains")
+    data = (tmp_path / "chains").read_bytes()
+
+    def pread(fs: Any, file: int, into: Any, nbytes: int, offset: int) -> int:
+        assert (fs, file) == (9, 3)
+        if offset > 15_000:
+            return -5  # EIO
+        into[:] = np.frombuffer(data, into.dtype, len(into), offset)
+        return nbytes
+
+    calls = {"O_RDONLY": 0, "open_block": lambda *_: 3, "close_block": lambda *_: 0, "pread_thread": pread}
+    local = types.SimpleNamespace(array=lambda n, dtype: np.zeros(n, dtype))
+    sums = np.zeros(50, np.int64)
+    for thread in range(64):
+        monkeypatch.setattr(module, "gpufs_numba", types.SimpleNamespace(**calls))
+        monkeypatch.setattr(module, "cuda", types.SimpleNamespace(grid=lambda _, i=thread: i, local=local))
+        module.sum_chains.py_func(9, b"chains", heads, sums)
+    right = sums == wanted
+    assert 0 < right.sum() < 50 and (sums[~right] == -5).all()
+
+
+CPU_KERNEL = """
+#include <algorithm>
+#include <mutex>
+#define __global__
+struct index { unsigned x; };
+#define threadIdx (index{gpufs_rank_block()})
+#define blockDim (index{gpufs_size_block()})
+static void atomicMin(int* to, int value) {
+  static std::mutex one;
+  const std::lock_guard<std::mutex> lock(one);
+  *to = std::min(*to, value);
+}
+%s
+struct call { gpufs_mount fs; const char* path; const long long* ids; unsigned n, row_nbytes; char* out; int* errors; };
+extern "C" void kernel(void* argument) {
+  const call& with = *static_cast<call*>(argument);
+  gather(with.fs, with.path, with.ids, with.n, with.row_nbytes, with.out, with.errors);
+}
+"""
+
+
+def test_the_cupy_example_gathers_on_the_cpu_machine(tmp_path: Path) -> None:
+    """Its source, compiled for the CPU machine."""
+    if importlib.util.find_spec("cuda") is None or shutil.which("g++") is None:
+        pytest.skip("no cuda-core, or no g++")
+    source = example("gather").SOURCE
+    (tmp_path / "kernel.cpp").write_text(CPU_KERNEL % source)
+    made, library = tmp_path / "kernel.so", c_header.FOLDER / "libgpufs_c.so"
+    command = [
+        "g++",
+        "-std=c++17",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        f"-I{c_header.INCLUDE}",
+        "-Wl,--unresolved-symbols=ignore-all",
+    ]
+    subprocess.run([*command, str(tmp_path / "kernel.cpp"), "-o", str(made)], check=True)
+    host = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)  # the kernel finds its calls there
+    kernel = ctypes.CDLL(str(made)).kernel
+
+    rows = np.random.default_rng(1).random((500, 100), np.float32)
+    rows.tofile(tmp_path / "rows")
+    ids = np.random.default_rng(2).integers(0, 500, 300)
+    for n, error in ((300, 0), (299, -22)):  # EINVAL: a negative offset
+        out, errors = np.zeros((300, 100), np.float32), np.zeros(1, np.int32)
+        if error != 0:
+            ids[7] = -1
+        with c.Mount(tmp_path, "cpu", cache_nbytes=1 << 20) as mount:
+            path = ctypes.create_string_buffer(b"rows")
+            words = struct.pack(
+                "QQQIIQQ", int(mount.handle), ctypes.addressof(path), ids.ctypes.data, n, 400, out.ctypes.data,
+                errors.ctypes.data,
+            )  # fmt: skip
+            assert host.gpufs_launch_cpu(kernel, ctypes.create_string_buffer(words), 2, 64) == 0
+            assert mount.counters("opens", "bytes_filled")["opens"] >= 1
+        assert errors[0] == error
+        good = np.arange(n) != 7 if error != 0 else np.arange(n) >= 0
+        np.testing.assert_array_equal(out[:n][good], rows[ids[:n][good]])
+        assert not out[n:].any()
 
 
 def test_the_cupy_example_compiles_and_links() -> None:
@@ -213,3 +306,17 @@ def test_the_cupy_example_compiles_and_links() -> None:
     assert code[:4] == b"\x7fELF" and b"gather" in code
     with pytest.raises(Exception, match="gpufs_opne_warp"):
         module.gpufs.cupy.link(module.SOURCE.replace("open_block", "opne_warp"), "sm_90")
+
+
+@pytest.mark.parametrize("name, needs", [("linked_structure", "numba_cuda"), ("gather", "cupy")])
+def test_the_examples_run_on_a_gpu(name: str, needs: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(needs) is None:
+        pytest.skip(f"{needs} is not installed")
+    try:
+        c.Mount(tmp_path).close()
+    except GpufsError as error:
+        pytest.skip(str(error))
+    command = [sys.executable, str(ROOT / f"examples/python/{name}.py")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and "right" in done.stdout, done.stdout + done.stderr

@@ -49,7 +49,7 @@ def contents(text: str) -> dict[str, Any]:
             elif isinstance(node, ast.FunctionDef):
                 if any(ast.unparse(d) == "property" for d in node.decorator_list):
                     found[within + node.name] = "property"
-                else:
+                elif node.name != "__init__" or len(parameters(node)) > 1:  # each class has one that takes nothing
                     found[within + node.name] = parameters(node)
             elif isinstance(node, ast.AnnAssign):
                 found[within + ast.unparse(node.target)] = "value"
