@@ -112,7 +112,13 @@ def numba_cuda() -> Any:
     if importlib.util.find_spec("numba_cuda") is None:
         pytest.skip("numba-cuda is not installed")
     from numba import cuda
+    from numba.cuda.cudadrv.error import NvvmSupportError
+    from numba.cuda.cudadrv.nvvm import NVVM
 
+    try:
+        NVVM()
+    except NvvmSupportError:
+        pytest.skip("numba-cuda finds no libnvvm")
     return cuda
 
 
