@@ -80,11 +80,12 @@ struct move_rows {
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     for (std::uint64_t i = simt::global_warp_rank(); i < rows.n * parts; i += simt::global_warp_count()) {
-      if (parts == 1) {
-        move(warp, i, 0);
-      } else {
-        move(warp, i / parts, i % parts * part_nbytes);
+      std::uint64_t row = i, from = 0;
+      if (parts != 1) {
+        row = i / parts;
+        from = i % parts * part_nbytes;
       }
+      move(warp, row, from);
     }
   }
 

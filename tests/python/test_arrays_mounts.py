@@ -98,6 +98,9 @@ def test_mounts(engine: str, folder: Path) -> None:
         gpufs.Mount(folder, engine="tpu")
     with pytest.raises(GpufsError, match="page"):
         gpufs.Mount(folder, page=1000, engine=engine)
+    if engine != "cpu":
+        with pytest.raises(GpufsError, match=r"bad_alloc|out of memory"):
+            gpufs.open(folder / "a.npy", cache="200TiB", page="2MiB", engine=engine)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
