@@ -2,6 +2,7 @@
 // What the Python modules of the programs share: paths, errors, counters, engines. Included by one source of each module.
 #pragma once
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include <exception>
 #include <string>
@@ -22,6 +23,25 @@ inline std::string to_path(const nb::object& path) {
   const nb::bytes bytes = nb::steal<nb::bytes>(encoded);
   return {bytes.c_str(), bytes.size()};
 }
+
+// Others may run Python while it lives. Where the interpreter ends meanwhile, the thread stays in here: Python ends a thread that
+// asks for its lock then by unwinding it (pthread_exit), which nanobind's functions do not let pass.
+class unlocked {
+ public:
+  unlocked() : state_(PyEval_SaveThread()) {}
+  ~unlocked() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) ::pause();
+    }
+  }
+  unlocked(const unlocked&) = delete;
+  unlocked& operator=(const unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 // GpufsError; the message may hold the bytes of a file's name.
 inline void raise(const char* message) {

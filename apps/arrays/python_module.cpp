@@ -97,11 +97,11 @@ class mount_of_rows {
  public:
   mount_of_rows(const std::string& engine, const std::string& root, const gpufs::mount_options& options)
       : survives_fork_(engine == "cpu") {
-    const nb::gil_scoped_release unlock;
+    const unlocked others;
     mount_ = make_mount(engine, root, options);
   }
   ~mount_of_rows() {
-    const nb::gil_scoped_release unlock;
+    const unlocked others;
     mount_.reset();
   }
   mount_of_rows(const mount_of_rows&) = delete;
@@ -122,7 +122,7 @@ class mount_of_rows {
     std::vector<whole_file> files;
     files.reserve(paths.size());
     for (std::size_t i = 0; i < paths.size(); ++i) files.push_back({{paths[i].c_str(), paths[i].size()}, sizes[i], at[i]});
-    const nb::gil_scoped_release unlock;
+    const unlocked others;
     get().read_files(files, reinterpret_cast<std::byte*>(out), on_device);
   }
   nb::dict counters() const {
@@ -151,11 +151,11 @@ class rows_of_file {
  public:
   rows_of_file(std::shared_ptr<mount_of_rows> mount, const std::string& path, const row_place& place, bool writable)
       : mount_(std::move(mount)) {
-    const nb::gil_scoped_release unlock;
+    const unlocked others;
     file_ = mount_->get().open(path, place, writable);
   }
   ~rows_of_file() {
-    const nb::gil_scoped_release unlock;
+    const unlocked others;
     end_prefetches();
     if (!mount_->survives_fork() && !here_.is_here()) (void)file_.release();  // the parent's
     file_.reset();
@@ -212,7 +212,7 @@ class rows_of_file {
   }
   // Waits for the calls that are under way.
   void close() {
-    const nb::gil_scoped_release unlock;
+    const unlocked others;
     const std::unique_lock lock(mutex_.get());
     if (!file_) return;
     end_prefetches();
@@ -234,7 +234,7 @@ class rows_of_file {
   }
   template <class Work>
   void use(const Work& work) {
-    const nb::gil_scoped_release unlock;
+    const unlocked others;
     const std::shared_lock lock(mutex_.get());
     if (!file_) throw nb::value_error("the array is closed");
     (void)mount_->get();
@@ -268,7 +268,7 @@ class test_stream {
     changed_.notify_all();
   }
   void wait() const {
-    const nb::gil_scoped_release unlock;
+    const unlocked others;
     stream_.wait();
   }
 
@@ -307,7 +307,7 @@ NB_MODULE(_rows, m) {
         std::vector<std::string> names;
         names.reserve(paths.size());
         for (const nb::bytes& path : paths) names.emplace_back(path.c_str(), path.size());
-        const nb::gil_scoped_release unlock;
+        const unlocked others;
         return sizes_of(names);
       },
       "paths"_a, "The sizes of these regular files.");

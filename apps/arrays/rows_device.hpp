@@ -2,6 +2,7 @@
 // Rows by kernels, for the machine that the including source is compiled for.
 #pragma once
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,6 +121,24 @@ struct move_rows {
   }
 };
 
+struct look_at_file {
+  file of;
+  file_status* status;
+
+  GPUFS_DEVICE void operator()() const {
+    const file_status now = fstat(this_warp(), of);
+    if (this_warp().leader()) *status = now;
+  }
+};
+
+// Makes a file of a size that it has, so that the pages behind it are forgotten.
+struct cut_rows {
+  file of;
+  std::int64_t nbytes;
+
+  GPUFS_DEVICE void operator()() const { ftruncate(this_block(), of, nbytes); }
+};
+
 struct sync_rows {
   file of;
   durability how;
@@ -172,6 +191,8 @@ struct read_whole_files {
   }
 };
 
+constexpr std::uint64_t most_sorted = 1u << 20;  // rows at once: larger batches go by pieces
+
 // Device memory for one call from the host at a time, kept from one to the next: CUDA's free waits for all kernels.
 struct row_scratch {
   explicit row_scratch(simt::platform& device) : ids(0, device), bytes(0, device), word(1, device) {}
@@ -184,8 +205,9 @@ struct row_scratch {
 
   // For reads of up to n rows.
   row_batch& batch(const mount& fs, std::uint64_t n) {
-    if (batch_ == nullptr || batched_nrows < n) {
-      batched_nrows = std::bit_ceil(n);
+    const std::uint64_t wanted = std::min(std::bit_ceil(n), most_sorted);
+    if (batch_ == nullptr || batched_nrows < wanted) {
+      batched_nrows = wanted;
       batch_ = std::make_unique<row_batch>(fs, static_cast<std::uint32_t>(batched_nrows));
       turns_ = std::make_unique<simt::stream>(ids.device());
     }
@@ -284,6 +306,7 @@ class device_rows final : public row_file {
         words_(1, device_),
         told_(1, device_) {
     words_.write_one({row_failure::none, 0, 0});
+    check_version();
   }
   ~device_rows() override {
     // Kernels in streams use all of this.
@@ -293,6 +316,7 @@ class device_rows final : public row_file {
           std::fprintf(stderr, "gpufs: '%s' is open until a stream that uses it goes on\n", guard_.path().c_str());
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
+      forget_cut_pages();
     } catch (const std::exception& error) {  // the device is lost, and its kernels
       std::fprintf(stderr, "gpufs: '%s': %s\n", guard_.path().c_str(), error.what());
     }
@@ -320,16 +344,19 @@ class device_rows final : public row_file {
     scratch_.with(0, 0, [&](row_scratch& mine) {
       simt::launch_config config = config_for(1);
       simt::launch(config, sync_rows{file_.ref(), durable ? durability::data : durability::page_cache, mine.word.get()});
+      unflushed_ = false;
       if (mine.word[0] != 0) fail_to_write(static_cast<int>(mine.word[0]));
     });
   }
   void close() override {
     const simt::on_device here(device_);
+    const bool was_cut = forget_cut_pages();
     try {
       file_.close();
     } catch (const std::system_error& error) {
       fail_to_write(error.code().value());
     }
+    if (was_cut && unflushed_.load()) guard_.check();  // throws
   }
 
   void read_on(stream_handle stream, const row_list& rows, std::byte* out) override {
@@ -337,6 +364,7 @@ class device_rows final : public row_file {
   }
   void write_on(stream_handle stream, const row_list& rows, const std::byte* src) override {
     guard_.check();
+    unflushed_ = true;
     move_on<row_verb::write>(stream, rows, const_cast<std::byte*>(src));
   }
   void prefetch_on(stream_handle stream, const row_list& rows) override { move_on<row_verb::prefetch>(stream, rows, nullptr); }
@@ -355,6 +383,31 @@ class device_rows final : public row_file {
   }
 
  private:
+  // Who opens a path joins those of the mount that have it open, whose version may be older than what the layout was read from.
+  void check_version() const {
+    const simt::on_device here(device_);
+    const simt::pinned_array<file_status> answer(1, device_);
+    simt::launch_config one{};
+    simt::launch(one, look_at_file{file_.ref(), answer.get()});
+    const file_status& opened = answer[0];
+    struct stat now {};
+    if (opened.error != 0) guard_.fail(-opened.error, std::strerror(-opened.error));
+    if (::fstat(guard_.descriptor(), &now) != 0) guard_.fail(errno, std::strerror(errno));
+    const auto mtime_ns =
+        static_cast<std::uint64_t>(now.st_mtim.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.st_mtim.tv_nsec);
+    const bool is_same = opened.nbytes == now.st_size && opened.mtime_ns == mtime_ns;
+    if (opened.inode != now.st_ino || (has_version(opened.source) && !is_same))
+      guard_.fail(ESTALE, "this mount has it open as it was before it was replaced or written");
+  }
+  // Of a file that was cut, what was written behind its end: bringing that back would make it longer again. Whether it was.
+  bool forget_cut_pages() const {
+    struct stat now {};
+    if (!guard_.is_writable() || file_.ref().error() != 0 || ::fstat(guard_.descriptor(), &now) != 0) return false;
+    if (static_cast<std::uint64_t>(now.st_size) >= end()) return false;
+    const simt::on_device here(device_);
+    simt::launch(config_for(1), cut_rows{file_.ref(), now.st_size});
+    return true;
+  }
   std::uint64_t end() const { return place_.begin + place_.row_nbytes * place_.nrows; }
   host_file opened(const mount& fs, const std::string& path, bool writable) const {
     try {
@@ -395,6 +448,7 @@ class device_rows final : public row_file {
       place.nrows = rows.n = (left + place.row_nbytes - 1) / place.row_nbytes;
       rows.first = 0;
     }
+    if (Verb == row_verb::write) unflushed_ = true;
     const std::uint64_t most = std::max<std::uint64_t>(1, piece_nbytes / place.row_nbytes);
     for (std::uint64_t first = 0; first < rows.n; first += most) {
       const std::uint64_t n = std::min(most, rows.n - first), nbytes = std::min(left, n * place.row_nbytes);
@@ -406,7 +460,12 @@ class device_rows final : public row_file {
         if (Verb == row_verb::read && goes_by_batch({part.ids, 0, n})) {
           row_batch& batch = mine.batch(fs_, n);
           batch.report_to(mine.word.get());
-          batch.gather(file_.ref(), layout(), part.ids, n, mine.bytes.get(), mine.turns());
+          try {
+            batch.gather(file_.ref(), layout(), part.ids, n, mine.bytes.get(), mine.turns());
+          } catch (...) {
+            mine.turns().wait();  // for what was launched of it
+            throw;
+          }
           mine.turns().wait();
         } else {
           move_rows<Verb> work = kernel<Verb>(place, part, mine.bytes.get(), mine.word.get());
@@ -453,6 +512,21 @@ class device_rows final : public row_file {
     row_batch batch;
     simt::device_array<std::uint64_t> ended;
   };
+  struct end_of_use {
+    device_rows* of;
+    stream_handle stream;
+    lent_batch* batch;
+
+    ~end_of_use() {
+      try {
+        of->end_on(stream, batch->ended.get());
+        ++batch->nuses;
+      } catch (const std::exception& error) {  // the device is lost
+        batch->nuses = ~std::uint64_t{0};
+        std::fprintf(stderr, "gpufs: '%s': %s\n", of->guard_.path().c_str(), error.what());
+      }
+    }
+  };
   // False: there is no memory to sort the rows in.
   bool gather_on(stream_handle stream, const row_list& rows, std::byte* out) {
     check();
@@ -461,20 +535,24 @@ class device_rows final : public row_file {
     const std::lock_guard lock(batches_mutex_);
     lent_batch* const mine = free_batch(std::min(std::bit_ceil(rows.n), most_sorted));
     if (mine == nullptr) return false;
-    ++mine->nuses;
+    // Counted however far it comes: what was launched of it uses the batch.
+    const end_of_use end{this, stream, mine};
 #if GPUFS_ON_CUDA
     mine->batch.gather(file_.ref(), layout(), rows.ids, rows.n, out, reinterpret_cast<CUstream_st*>(stream));
 #else
     mine->batch.gather(file_.ref(), layout(), rows.ids, rows.n, out, *reinterpret_cast<const simt::stream*>(stream));
 #endif
-    end_on(stream, mine->ended.get());
     return true;
   }
 
   // One that no stream uses, for as many rows at once; nullptr: all are in use, or there is no memory.
   lent_batch* free_batch(std::uint64_t nrows) {
-    auto free = std::find_if(batches_.begin(), batches_.end(), [](const auto& each) { return each->is_free(); });
-    if (free != batches_.end() && (*free)->max_nrows >= nrows) return free->get();
+    auto free = batches_.end();
+    for (auto each = batches_.begin(); each != batches_.end(); ++each) {
+      if (!(*each)->is_free()) continue;
+      if ((*each)->max_nrows >= nrows) return each->get();
+      free = each;
+    }
     if (free == batches_.end() && batches_.size() == most_batches) return nullptr;
     try {
       auto larger = std::make_unique<lent_batch>(fs_, nrows);
@@ -487,7 +565,6 @@ class device_rows final : public row_file {
     }
   }
 
-  static constexpr std::uint64_t most_sorted = 1u << 20;
   static constexpr std::size_t most_batches = 4;  // under way at once; what comes besides is read as it comes
 
   const mount& fs_;
@@ -499,6 +576,7 @@ class device_rows final : public row_file {
   simt::device_array<stream_words> words_;
   simt::pinned_array<told_words> told_;
   std::atomic<std::uint64_t> ncalls_{0}, nheard_{0};
+  std::atomic<bool> unflushed_{false};  // something was written since the last flush
   std::mutex batches_mutex_;
   std::vector<std::unique_ptr<lent_batch>> batches_;
 };

@@ -27,5 +27,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Arrays need NumPy, whose import takes longer than many commands: it is imported when they are first used."""
     if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+        found = getattr(import_module(_MODULES[name]), name)
+        for module in _MODULES.values():  # now, when there are descriptors to read it by
+            import_module(module)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -109,24 +110,38 @@ class Array:
         if self._element and how["as_bits"]:
             self._element, self._dtype = "", np.dtype(layout.dtype.str)
         if isinstance(mount, dict):
-            mount = shared_mount(
-                os.path.dirname(os.path.realpath(path)),  # noqa: PTH120
-                cache=mount["cache"],
-                page=page_nbytes(mount["page"], layout.row_nbytes),
-                writable=self.writable,
-                engine=mount["engine"],
-                device=mount["device"],
-            )
-        elif self.writable and not mount.writable:
-            raise GpufsError(f"mode 'r+' needs a mount that writes: gpufs.Mount({mount.root!r}, writable=True)")
+            try:
+                self._open(self._shared(mount, None))
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+                # The shared mount has the file open as it was before it was replaced or written, for other arrays.
+                self._open(self._shared(mount, self._shared(mount, None)))
+        else:
+            if self.writable and not mount.writable:
+                raise GpufsError(f"mode 'r+' needs a mount that writes: gpufs.Mount({mount.root!r}, writable=True)")
+            self._open(mount)
+
+    def _shared(self, options: dict[str, Any], not_this: Mount | None) -> Mount:
+        return shared_mount(
+            os.path.dirname(os.path.realpath(self._path)),  # noqa: PTH120
+            cache=options["cache"],
+            page=page_nbytes(options["page"], self._row_nbytes),
+            writable=self.writable,
+            engine=options["engine"],
+            device=options["device"],
+            not_this=not_this,
+        )
+
+    def _open(self, mount: Mount) -> None:
         self._engine, self._place = mount.engine, Place(mount.engine, mount.device)
-        self._below_root = mount.below_root(path)
+        self._below_root = mount.below_root(self._path)
         self._rows: _rows.Rows | None = _rows.Rows(
-            mount.native(layout.row_nbytes),
+            mount.native(self._row_nbytes),
             self._below_root,
-            layout.begin,
-            layout.row_nbytes,
-            layout.shape[0],
+            self._layout.begin,
+            self._row_nbytes,
+            self._layout.shape[0],
             self.writable,
         )
         self._mount: Mount | None = mount

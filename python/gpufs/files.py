@@ -105,6 +105,8 @@ def _in_real_folders(paths: list[bytes]) -> list[bytes]:
     folders: dict[bytes, bytes] = {}
     whole = []
     for path in paths:
+        if b"\0" in path:
+            raise ValueError(f"there is a NUL in the path {path!r}")
         folder, slash, name = path.rpartition(b"/")
         real = folders.get(folder)
         if real is None:

@@ -20,7 +20,7 @@ from gpufs.doctor import size_text
 from gpufs.errors import GpufsError
 from gpufs.text import printable
 
-out = Console(highlight=False)
+out = Console(highlight=False, emoji=False)
 
 _CHUNK_NBYTES = 64 << 20
 _MOST_LISTED = 100

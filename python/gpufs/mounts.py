@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "gpu", "cpu", "simt")
 _LEAST_PAGE_NBYTES, _MOST_PAGE_NBYTES = 512, 2 << 20
 _MOST_CACHE_NBYTES = 1 << 62
+_MOST_DEVICES = 1 << 16
 _UNITS = {
     "": 1,
     "k": 1000,
@@ -70,7 +71,7 @@ class Mount:
     ) -> None:
         self.root = os.path.realpath(os.fsdecode(root))
         self.engine = engine_of(engine)
-        self.device = _rows.current_device(self.engine) if device is None else operator.index(device)
+        self.device = _rows.current_device(self.engine) if device is None else _device(device)
         self.writable = writable
         self._cache_nbytes = to_nbytes(cache)
         if self._cache_nbytes > _MOST_CACHE_NBYTES:
@@ -199,19 +200,27 @@ class Mount:
         with _lock:
             self._arrays.add(array)
             _arrays.add(array)
+        if array.writable:
+            _flush_also_in_workers()
 
 
 def shared_mount(
-    root: str, *, cache: int | str, page: int | str, writable: bool, engine: str, device: int | None
+    root: str,
+    *,
+    cache: int | str,
+    page: int | str,
+    writable: bool,
+    engine: str,
+    device: int | None,
+    not_this: Mount | None = None,
 ) -> Mount:
     """The mount of this folder that the process has already, with the same options, or a new one."""
     engine = engine_of(engine)
-    if device is None:
-        device = _rows.current_device(engine)
+    device = _rows.current_device(engine) if device is None else _device(device)
     key = (os.getpid(), root, to_nbytes(cache), page, writable, engine, device)
     with _lock:
         mount = _shared.get(key)
-        if mount is None or mount._closed:
+        if mount is None or mount._closed or not_this is mount:
             mount = _shared[key] = Mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device)
         return mount
 
@@ -242,6 +251,13 @@ def engine_of(engine: str) -> str:
     return engine
 
 
+def _device(number: int) -> int:
+    number = operator.index(number)
+    if not 0 <= number <= _MOST_DEVICES:
+        raise GpufsError(f"there is no device {number}")
+    return number
+
+
 def to_nbytes(amount: int | str) -> int:
     """A number of bytes, from one or from text as "8GiB", "512 MB" or "4096"."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", str(amount).lower())
@@ -268,12 +284,24 @@ def _in_child() -> None:
 
 def _at_exit() -> None:
     """Ends prefetches and writes what is left, while there is an interpreter, and a CUDA context, to do it."""
-    for array in list(_arrays):
+    with _lock:
+        arrays = list(_arrays)
+    for array in arrays:
         try:
             array.close()
-        except Exception as error:
-            print(f"gpufs: {error}", file=sys.stderr)
+        except BaseException as error:  # Ctrl-C ends one of them, and the others have bytes, too
+            print(f"gpufs: {error or type(error).__name__}", file=sys.stderr)
 
 
+def _flush_also_in_workers() -> None:
+    """Processes that multiprocessing forks end without atexit."""
+    global _flushes_in
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and _flushes_in != os.getpid():
+        _flushes_in = os.getpid()
+        util.Finalize(None, _at_exit, exitpriority=0)
+
+
+_flushes_in = 0  # the process whose end by multiprocessing does, too
 os.register_at_fork(after_in_child=_in_child)
 atexit.register(_at_exit)

@@ -329,7 +329,11 @@ def host_values(values: Any, dtype: np.dtype[Any], path: str) -> NDArray[Any]:
         torch = torch_for(element, path)
         values = TORCH.host(torch.as_tensor(values).detach().to(getattr(torch, element)))
     else:
-        values = library_of(values).host(values) if not isinstance(values, np.ndarray) else values
+        library = library_of(values)
+        if library is not NUMPY:
+            values = library.host(values)
+        elif not isinstance(values, np.ndarray):  # numbers and lists of them: not by way of what NumPy takes them for
+            values = np.asarray(values, dtype)
     if values.dtype != dtype:
         mine = np.empty(values.shape, dtype)
         mine[...] = values  # casts, or refuses, as an assignment in NumPy does

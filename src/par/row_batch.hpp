@@ -192,8 +192,8 @@ void row_batch::gather_in(const file& from, const row_layout& layout, const deta
     if (n > unsorted_) sort(part, on);
     const auto by = [&](auto group) {
       using group_type = decltype(group);
-      start<group_type::size()>(detail::gather_rows<group_type>{part, from, to, touched}, on);
-      if (n > unsorted_) start<group_type::size()>(detail::repeat_rows<group_type>{part, to}, on);
+      start<group_type::lanes>(detail::gather_rows<group_type>{part, from, to, touched}, on);
+      if (n > unsorted_) start<group_type::lanes>(detail::repeat_rows<group_type>{part, to}, on);
     };
     // 8 lanes take two rows of 128 bytes as a warp takes one of 512: with 16-byte loads, four in flight a lane at most.
     if (layout.row_nbytes <= 256) {
@@ -208,7 +208,7 @@ void row_batch::scatter_in(const file& to, const row_layout& layout, const detai
                            const void* src, queue on) {
   each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
     if (part.n > 1) sort(part, on);  // else of two equal rows any may come last
-    start<simt::warp_lanes>(detail::scatter_rows<simt::warp>{part, to, static_cast<const std::byte*>(src)}, on);
+    start<simt::warp::lanes>(detail::scatter_rows<simt::warp>{part, to, static_cast<const std::byte*>(src)}, on);
   });
 }
 

@@ -22,7 +22,7 @@ from gpufs.text import printable
 P = ParamSpec("P")
 R = TypeVar("R")
 
-errors = Console(stderr=True, highlight=False)
+errors = Console(stderr=True, highlight=False, emoji=False)
 
 MOST_NBYTES = 8192 << 40
 MOST_BLOCKS = (1 << 31) - 1  # of threads, in a launch

@@ -21,7 +21,7 @@ from gpufs.text import printable
 if TYPE_CHECKING:
     from gpufs._native import LibraryInfo
 
-out = Console(highlight=False)
+out = Console(highlight=False, emoji=False)
 
 SECONDS_A_FRAME = 0.1  # of the bar
 
@@ -62,7 +62,7 @@ def progress() -> Iterator[Bar]:
     """A bar that is gone when the block ends."""
     text = TextColumn("{task.description}")
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     shown = Progress(*columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal)
     with shown:
         yield Bar(shown)

@@ -47,6 +47,7 @@ _SAFETENSORS_DTYPES: dict[str, DTypeLike] = {
     "F8_E8M0": dtype_of("float8_e8m0fnu"),
 }
 _MOST_ROWS = 2**63 - 1
+_MOST_AXES = 64  # NumPy's
 _MAGIC = {
     b"\x93NUMPY": "npy",
     b"PK\x03\x04": "npz",
@@ -73,7 +74,7 @@ def find_layout(
         raise GpufsError(f"'{printable(path)}' holds Python objects, which are not of one size")
     if not layout.shape:
         raise GpufsError(f"'{printable(path)}' holds a single number, and no axis to take rows along")
-    if not all(0 <= n <= _MOST_ROWS for n in layout.shape):
+    if not all(0 <= n <= _MOST_ROWS for n in layout.shape) or layout.row_nbytes > _MOST_ROWS:
         raise GpufsError(f"'{printable(path)}': there are no arrays of shape {layout.shape}")
     if layout.begin + layout.nbytes > end:
         raise GpufsError(
@@ -203,6 +204,8 @@ def _safetensors(file: BinaryIO, path: str, name: str | None) -> Layout:
     if kind not in _SAFETENSORS_DTYPES:
         raise GpufsError(f"'{printable(path)}' has elements of {kind}, which NumPy has no dtype for")
     dtype = np.dtype(_SAFETENSORS_DTYPES[kind])
-    if begin < 0 or min(shape, default=0) < 0 or end - begin != dtype.itemsize * math.prod(shape):
+    if len(shape) > _MOST_AXES or not all(0 <= n <= _MOST_ROWS for n in shape):  # their product would take long
+        raise GpufsError(f"'{printable(path)}': there are no arrays of the tensor's shape")
+    if begin < 0 or end - begin != dtype.itemsize * math.prod(shape):
         raise GpufsError(f"'{printable(path)}': the tensor's shape and its place do not fit")
     return Layout(8 + header_nbytes + begin, shape, dtype)
