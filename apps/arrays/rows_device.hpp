@@ -59,8 +59,8 @@ struct end_call {
     }
     // Meets the copies that `ended` and `is_free` make: what the call did comes before.
     simt::fence(std::memory_order_release, simt::scope::system);
-    if (batch_ended != nullptr) simt::atomic_ref<std::uint64_t>(*batch_ended).fetch_add(1, std::memory_order_relaxed);
-    simt::atomic_ref<std::uint64_t>(words->ended).fetch_add(1, std::memory_order_relaxed);
+    if (batch_ended != nullptr) simt::atomic_ref<std::uint64_t>(*batch_ended).fetch_add(1, std::memory_order_release);
+    simt::atomic_ref<std::uint64_t>(words->ended).fetch_add(1, std::memory_order_release);
   }
 };
 
