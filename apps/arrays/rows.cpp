@@ -44,10 +44,7 @@ std::vector<std::uint64_t> sizes_of(std::span<const std::string> paths) {
 }
 
 guarded_file::guarded_file(std::string path, int flags, std::uint64_t least_nbytes)
-    : path_(std::move(path)),
-      descriptor_(::open(path_.c_str(), flags | O_CLOEXEC)),
-      is_writable_((flags & O_ACCMODE) != O_RDONLY),
-      least_nbytes_(least_nbytes) {
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), flags | O_CLOEXEC)), least_nbytes_(least_nbytes) {
   if (descriptor_ < 0) fail(errno, std::strerror(errno));
   try {
     check();

@@ -118,7 +118,6 @@ class guarded_file {
   guarded_file& operator=(const guarded_file&) = delete;
 
   int descriptor() const { return descriptor_; }
-  bool is_writable() const { return is_writable_; }
   const std::string& path() const { return path_; }
   void check() const { check(least_nbytes_); }
   void check(std::uint64_t nbytes) const;  // file_error, ESTALE: it is shorter than that by now
@@ -127,7 +126,6 @@ class guarded_file {
  private:
   std::string path_;
   int descriptor_;
-  bool is_writable_;
   std::uint64_t least_nbytes_;
 };
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -119,24 +120,6 @@ struct move_rows {
       word.fetch_min(row_failure::word(i, got < 0 ? static_cast<int>(got) : -ESTALE), std::memory_order_relaxed);
     }
   }
-};
-
-struct look_at_file {
-  file of;
-  file_status* status;
-
-  GPUFS_DEVICE void operator()() const {
-    const file_status now = fstat(this_warp(), of);
-    if (this_warp().leader()) *status = now;
-  }
-};
-
-// Makes a file of a size that it has, so that the pages behind it are forgotten.
-struct cut_rows {
-  file of;
-  std::int64_t nbytes;
-
-  GPUFS_DEVICE void operator()() const { ftruncate(this_block(), of, nbytes); }
 };
 
 struct sync_rows {
@@ -293,20 +276,70 @@ void launch_on(const simt::launch_config& config, const Kernel& kernel, stream_h
   throw file_error(error, std::strerror(error), path);
 }
 
+// The files that a mount has open, as they were then: who opens a path joins those, whose version may be an older one.
+class open_versions {
+ public:
+  // file_error, ESTALE: it is open as it was before it was replaced or, in a mount that does not write, written.
+  void join(const std::string& path, const guarded_file& guard, bool writes) {
+    struct stat now {};
+    if (::fstat(guard.descriptor(), &now) != 0) guard.fail(errno, std::strerror(errno));
+    const std::lock_guard lock(mutex_);
+    const auto [at, is_new] = open_.try_emplace(path, version{now.st_dev, now.st_ino, now.st_size, now.st_mtim, 0});
+    version& first = at->second;
+    const bool is_same = now.st_dev == first.device && now.st_ino == first.inode;
+    const bool is_written =
+        now.st_size != first.nbytes || now.st_mtim.tv_sec != first.mtime.tv_sec || now.st_mtim.tv_nsec != first.mtime.tv_nsec;
+    if (!is_new && (!is_same || (is_written && !writes)))
+      guard.fail(ESTALE, "this mount has it open as it was before it was replaced or written");
+    ++first.nopen;
+  }
+  void leave(const std::string& path) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto at = open_.find(path);
+    if (--at->second.nopen == 0) open_.erase(at);
+  }
+
+ private:
+  struct version {
+    dev_t device;
+    ino_t inode;
+    off_t nbytes;
+    timespec mtime;
+    std::uint64_t nopen;
+  };
+  std::mutex mutex_;
+  std::map<std::string, version> open_;
+};
+
+// One of them, from before its open to after its close.
+class joined_version {
+ public:
+  joined_version(open_versions& all, std::string path, const guarded_file& guard, bool writes) : all_(all), path_(std::move(path)) {
+    all_.join(path_, guard, writes);
+  }
+  ~joined_version() { all_.leave(path_); }
+  joined_version(const joined_version&) = delete;
+  joined_version& operator=(const joined_version&) = delete;
+
+ private:
+  open_versions& all_;
+  std::string path_;
+};
+
 class device_rows final : public row_file {
  public:
-  device_rows(const mount& fs, scratch_pool& scratch, const std::string& root, const std::string& path, const row_place& place,
-              bool writable)
+  device_rows(const mount& fs, scratch_pool& scratch, open_versions& versions, const std::string& root, const std::string& path,
+              const row_place& place, bool writable)
       : fs_(fs),
         device_(fs.device()),
         scratch_(scratch),
         place_(place),
         guard_(root + "/" + path, writable ? O_RDWR : O_RDONLY, end()),
+        version_(versions, path, guard_, fs.options().writable),
         file_(opened(fs, path, writable)),
         words_(1, device_),
         told_(1, device_) {
     words_.write_one({row_failure::none, 0, 0});
-    check_version();
   }
   ~device_rows() override {
     // Kernels in streams use all of this.
@@ -316,7 +349,6 @@ class device_rows final : public row_file {
           std::fprintf(stderr, "gpufs: '%s' is open until a stream that uses it goes on\n", guard_.path().c_str());
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      forget_cut_pages();
     } catch (const std::exception& error) {  // the device is lost, and its kernels
       std::fprintf(stderr, "gpufs: '%s': %s\n", guard_.path().c_str(), error.what());
     }
@@ -344,19 +376,16 @@ class device_rows final : public row_file {
     scratch_.with(0, 0, [&](row_scratch& mine) {
       simt::launch_config config = config_for(1);
       simt::launch(config, sync_rows{file_.ref(), durable ? durability::data : durability::page_cache, mine.word.get()});
-      unflushed_ = false;
       if (mine.word[0] != 0) fail_to_write(static_cast<int>(mine.word[0]));
     });
   }
   void close() override {
     const simt::on_device here(device_);
-    const bool was_cut = forget_cut_pages();
     try {
       file_.close();
     } catch (const std::system_error& error) {
       fail_to_write(error.code().value());
     }
-    if (was_cut && unflushed_.load()) guard_.check();  // throws
   }
 
   void read_on(stream_handle stream, const row_list& rows, std::byte* out) override {
@@ -364,7 +393,6 @@ class device_rows final : public row_file {
   }
   void write_on(stream_handle stream, const row_list& rows, const std::byte* src) override {
     guard_.check();
-    unflushed_ = true;
     move_on<row_verb::write>(stream, rows, const_cast<std::byte*>(src));
   }
   void prefetch_on(stream_handle stream, const row_list& rows) override { move_on<row_verb::prefetch>(stream, rows, nullptr); }
@@ -383,31 +411,6 @@ class device_rows final : public row_file {
   }
 
  private:
-  // Who opens a path joins those of the mount that have it open, whose version may be older than what the layout was read from.
-  void check_version() const {
-    const simt::on_device here(device_);
-    const simt::pinned_array<file_status> answer(1, device_);
-    simt::launch_config one{};
-    simt::launch(one, look_at_file{file_.ref(), answer.get()});
-    const file_status& opened = answer[0];
-    struct stat now {};
-    if (opened.error != 0) guard_.fail(-opened.error, std::strerror(-opened.error));
-    if (::fstat(guard_.descriptor(), &now) != 0) guard_.fail(errno, std::strerror(errno));
-    const auto mtime_ns =
-        static_cast<std::uint64_t>(now.st_mtim.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.st_mtim.tv_nsec);
-    const bool is_same = opened.nbytes == now.st_size && opened.mtime_ns == mtime_ns;
-    if (opened.inode != now.st_ino || (has_version(opened.source) && !is_same))
-      guard_.fail(ESTALE, "this mount has it open as it was before it was replaced or written");
-  }
-  // Of a file that was cut, what was written behind its end: bringing that back would make it longer again. Whether it was.
-  bool forget_cut_pages() const {
-    struct stat now {};
-    if (!guard_.is_writable() || file_.ref().error() != 0 || ::fstat(guard_.descriptor(), &now) != 0) return false;
-    if (static_cast<std::uint64_t>(now.st_size) >= end()) return false;
-    const simt::on_device here(device_);
-    simt::launch(config_for(1), cut_rows{file_.ref(), now.st_size});
-    return true;
-  }
   std::uint64_t end() const { return place_.begin + place_.row_nbytes * place_.nrows; }
   host_file opened(const mount& fs, const std::string& path, bool writable) const {
     try {
@@ -448,7 +451,6 @@ class device_rows final : public row_file {
       place.nrows = rows.n = (left + place.row_nbytes - 1) / place.row_nbytes;
       rows.first = 0;
     }
-    if (Verb == row_verb::write) unflushed_ = true;
     const std::uint64_t most = std::max<std::uint64_t>(1, piece_nbytes / place.row_nbytes);
     for (std::uint64_t first = 0; first < rows.n; first += most) {
       const std::uint64_t n = std::min(most, rows.n - first), nbytes = std::min(left, n * place.row_nbytes);
@@ -572,11 +574,11 @@ class device_rows final : public row_file {
   scratch_pool& scratch_;
   row_place place_;
   guarded_file guard_;
+  joined_version version_;
   host_file file_;
   simt::device_array<stream_words> words_;
   simt::pinned_array<told_words> told_;
   std::atomic<std::uint64_t> ncalls_{0}, nheard_{0};
-  std::atomic<bool> unflushed_{false};  // something was written since the last flush
   std::mutex batches_mutex_;
   std::vector<std::unique_ptr<lent_batch>> batches_;
 };
@@ -587,7 +589,7 @@ class device_mount final : public row_mount {
 
   std::unique_ptr<row_file> open(const std::string& path, const row_place& place, bool writable) override {
     const simt::on_device here(fs_.device());
-    return std::make_unique<device_rows>(fs_, scratch_, root_, path, place, writable);
+    return std::make_unique<device_rows>(fs_, scratch_, versions_, root_, path, place, writable);
   }
 
   void read_files(std::span<const whole_file> files, std::byte* out, bool on_device) override {
@@ -657,6 +659,7 @@ class device_mount final : public row_mount {
   std::string root_;
   mount fs_;
   scratch_pool scratch_;
+  open_versions versions_;
 };
 
 }  // namespace GPUFS_MACHINE

@@ -60,26 +60,6 @@ def test_who_opens_after_a_flush_sees_what_was_written(engine: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_file_that_was_cut_is_not_made_longer_again(engine: str, tmp_path: Path) -> None:
-    path = tmp_path / "raw"
-    for closes in (True, False):
-        path.write_bytes(b"a" * (1 << 20))
-        x = gpufs.open(path, mode="r+", engine=engine, **RAW, **SMALL)
-        x[200] = 7
-        with path.open("r+b") as file:
-            file.truncate(100 * 4096)
-        if closes:
-            try:
-                x.close()
-            except OSError as error:
-                assert error.filename == str(path)
-            else:
-                assert engine == "cpu", "what was written is lost, and nobody was told"
-        del x
-        assert path.stat().st_size == 100 * 4096
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_values_are_cast_as_numpy_casts_them(engine: str, tmp_path: Path) -> None:
     values: list[tuple[str, Any]] = [
         ("u1", 300),
