@@ -2,7 +2,6 @@
 // Rows by kernels, for the machine that the including source is compiled for.
 #pragma once
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -21,225 +19,12 @@
 #include <utility>
 #include <vector>
 
-#include "apps/arrays/rows.hpp"
-#include "gpufs/gpufs.hpp"
-#include "gpufs/par/row_batch.hpp"
+#include "apps/arrays/open_versions.hpp"
+#include "apps/arrays/row_kernels.hpp"
+#include "apps/arrays/row_scratch.hpp"
 
 namespace gpufs::apps::arrays {
 inline namespace GPUFS_MACHINE {
-
-enum class row_verb : std::uint32_t { read, write, prefetch };
-
-// What calls in streams tell: of each file, in the device's memory, and in pinned memory, which kernels alone write and the host
-// only reads, so that nothing that is told is lost.
-struct stream_words {
-  std::uint64_t failed;  // a row_failure's word, of calls since the last one that ended
-  std::uint64_t ended;   // calls
-  std::uint64_t ntold;
-};
-struct told_words {
-  std::uint64_t failed;
-  std::uint64_t ntold;  // another than before: `failed` is new
-};
-
-// Behind a call in its stream. One block.
-struct end_call {
-  stream_words* words;
-  told_words* told;
-  std::uint64_t* batch_ended;  // of a batch that the call used; else nullptr
-
-  GPUFS_DEVICE void operator()() const {
-    if (simt::thread_rank() != 0) return;
-    const std::uint64_t failed =
-        simt::atomic_ref<std::uint64_t>(words->failed).exchange(row_failure::none, std::memory_order_relaxed);
-    if (failed != row_failure::none) {
-      const std::uint64_t n = simt::atomic_ref<std::uint64_t>(words->ntold).fetch_add(1, std::memory_order_relaxed) + 1;
-      simt::atomic_ref<std::uint64_t, simt::scope::system>(told->failed).store(failed, std::memory_order_relaxed);
-      // Meets check()'s acquire.
-      simt::atomic_ref<std::uint64_t, simt::scope::system>(told->ntold).store(n, std::memory_order_release);
-    }
-    // Meets the copies that `ended` and `is_free` make: what the call did comes before.
-    simt::fence(std::memory_order_release, simt::scope::system);
-    if (batch_ended != nullptr) simt::atomic_ref<std::uint64_t>(*batch_ended).fetch_add(1, std::memory_order_release);
-    simt::atomic_ref<std::uint64_t>(words->ended).fetch_add(1, std::memory_order_release);
-  }
-};
-
-// Each warp moves rows, or of those that are larger parts.
-template <row_verb Verb>
-struct move_rows {
-  static constexpr std::uint64_t part_nbytes = 64 << 10;
-  static std::uint64_t parts_of(std::uint64_t row_nbytes) { return (row_nbytes + part_nbytes - 1) / part_nbytes; }
-
-  file of;
-  row_place place;
-  std::uint64_t end;    // of the bytes of all rows: the last one is shorter, if it reaches beyond
-  std::uint64_t parts;  // of a row
-  row_list rows;
-  std::byte* memory;      // of row i at i * place.row_nbytes; reads write it, writes read it
-  std::uint64_t* failed;  // a row_failure's word
-
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = this_warp();
-    for (std::uint64_t i = simt::global_warp_rank(); i < rows.n * parts; i += simt::global_warp_count()) {
-      std::uint64_t row = i, from = 0;
-      if (parts != 1) {
-        row = i / parts;
-        from = i % parts * part_nbytes;
-      }
-      move(warp, row, from);
-    }
-  }
-
- private:
-  // What row i has from its byte `begin` on, as far as a part goes.
-  GPUFS_DEVICE void move(simt::warp warp, std::uint64_t i, std::uint64_t begin) const {
-    std::int64_t id = static_cast<std::int64_t>(rows.first + i);
-    if (rows.ids != nullptr) id = rows.ids[i];
-    if (id < 0) id += static_cast<std::int64_t>(place.nrows);
-    std::byte* const at = memory + i * place.row_nbytes + begin;
-    std::uint64_t nbytes = place.row_nbytes - begin < part_nbytes ? place.row_nbytes - begin : part_nbytes;
-    std::int64_t got = -EDOM;
-    if (id >= 0 && static_cast<std::uint64_t>(id) < place.nrows) {
-      const std::uint64_t offset = place.begin + static_cast<std::uint64_t>(id) * place.row_nbytes + begin;
-      if (end - offset < nbytes) nbytes = end - offset;
-      const auto from = static_cast<std::int64_t>(offset);
-      if constexpr (Verb == row_verb::read) got = pread(warp, of, at, nbytes, from);
-      if constexpr (Verb == row_verb::write) got = pwrite(warp, of, at, nbytes, from);
-      if constexpr (Verb == row_verb::prefetch) {
-        prefetch(warp, of, from, nbytes);
-        return;
-      }
-    }
-    if (got == static_cast<std::int64_t>(nbytes)) return;
-    if constexpr (Verb == row_verb::read) {
-      for (std::uint64_t k = warp.rank(); k < nbytes; k += warp.size()) at[k] = std::byte{0};
-    }
-    if (warp.leader()) {
-      const simt::atomic_ref<std::uint64_t, simt::scope::system> word(*failed);
-      word.fetch_min(row_failure::word(i, got < 0 ? static_cast<int>(got) : -ESTALE), std::memory_order_relaxed);
-    }
-  }
-};
-
-struct sync_rows {
-  file of;
-  durability how;
-  std::uint64_t* error;  // pinned
-
-  GPUFS_DEVICE void operator()() const {
-    const int result = fsync(this_block(), of, how);
-    if (this_block().leader()) *error = static_cast<std::uint64_t>(-result);
-  }
-};
-
-// A block opens, reads and closes `a_block` of the files.
-struct read_whole_files {
-  static constexpr std::uint32_t a_block = 64;
-  struct one {
-    const char* path;
-    std::uint64_t nbytes;
-    std::byte* out;
-  };
-
-  mount_ref fs;
-  const one* files;
-  const char* const* paths;
-  std::uint32_t n;
-  file_number* numbers;
-  std::int32_t* errors;
-
-  GPUFS_DEVICE void operator()() const {
-    const auto block = this_block();
-    const auto warp = this_warp();
-    for (std::uint32_t first = simt::block_rank() * a_block; first < n; first += simt::grid_size() * a_block) {
-      const std::uint32_t here = n - first < a_block ? n - first : a_block;
-      open_all(block, fs, nullptr, paths + first, here, O_RDONLY, numbers + first);
-      for (std::uint32_t i = first + simt::warp_rank(); i < first + here; i += block.nwarps()) {
-        const int error = read(warp, files[i], file(fs, numbers[i]));
-        if (warp.leader()) errors[i] = error;
-      }
-      close_all(block, fs, numbers + first, here);
-    }
-  }
-
- private:
-  // 0 or a negative errno.
-  static GPUFS_DEVICE int read(simt::warp warp, const one& from, const file& opened) {
-    const file_status status = fstat(warp, opened);
-    if (status.error != 0) return status.error;
-    if (static_cast<std::uint64_t>(status.nbytes) != from.nbytes) return -ESTALE;
-    const std::int64_t got = pread(warp, opened, from.out, from.nbytes, 0);
-    return got < 0 ? static_cast<int>(got) : static_cast<std::uint64_t>(got) == from.nbytes ? 0 : -ESTALE;
-  }
-};
-
-constexpr std::uint64_t most_sorted = 1u << 20;  // rows at once: larger batches go by pieces
-
-// Device memory for one call from the host at a time, kept from one to the next: CUDA's free waits for all kernels.
-struct row_scratch {
-  explicit row_scratch(simt::platform& device) : ids(0, device), bytes(0, device), word(1, device) {}
-  static row_scratch& grown(row_scratch& scratch, std::size_t nids, std::size_t nbytes) {
-    simt::platform& device = scratch.ids.device();
-    if (scratch.ids.size() < nids) scratch.ids = simt::device_array<std::int64_t>(nids, device);
-    if (scratch.bytes.size() < nbytes) scratch.bytes = simt::device_array<std::byte>(nbytes, device);
-    return scratch;
-  }
-
-  // For reads of up to n rows.
-  row_batch& batch(const mount& fs, std::uint64_t n) {
-    const std::uint64_t wanted = std::min(std::bit_ceil(n), most_sorted);
-    if (batch_ == nullptr || batched_nrows < wanted) {
-      batched_nrows = wanted;
-      batch_ = std::make_unique<row_batch>(fs, static_cast<std::uint32_t>(batched_nrows));
-      turns_ = std::make_unique<simt::stream>(ids.device());
-    }
-    return *batch_;
-  }
-  const simt::stream& turns() const { return *turns_; }
-
-  simt::device_array<std::int64_t> ids;
-  simt::device_array<std::byte> bytes;
-  simt::pinned_array<std::uint64_t> word;
-
- private:
-  std::uint64_t batched_nrows = 0;
-  std::unique_ptr<row_batch> batch_;
-  std::unique_ptr<simt::stream> turns_;
-};
-
-class scratch_pool {
- public:
-  explicit scratch_pool(simt::platform& device) : device_(device) {}
-
-  // Calls work(scratch).
-  template <class Work>
-  void with(std::size_t nids, std::size_t nbytes, const Work& work) {
-    std::unique_ptr<row_scratch> scratch = take();
-    row_scratch& grown = row_scratch::grown(*scratch, nids, nbytes);
-    grown.word[0] = 0;
-    work(grown);
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(scratch));
-  }
-
- private:
-  std::unique_ptr<row_scratch> take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!free_.empty()) {
-        std::unique_ptr<row_scratch> last = std::move(free_.back());
-        free_.pop_back();
-        return last;
-      }
-    }
-    return std::make_unique<row_scratch>(device_);
-  }
-
-  simt::platform& device_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<row_scratch>> free_;
-};
 
 constexpr std::uint64_t piece_nbytes = GPUFS_ON_CUDA ? 64 << 20 : 4 << 20;  // of device memory, where more goes in parts
 
@@ -275,56 +60,6 @@ void launch_on(const simt::launch_config& config, const Kernel& kernel, stream_h
     throw file_error(ESTALE, std::string("it was truncated, replaced or written by others ") + what, path);
   throw file_error(error, std::strerror(error), path);
 }
-
-// The files that a mount has open, as they were then: who opens a path joins those, whose version may be an older one.
-class open_versions {
- public:
-  // file_error, ESTALE: it is open as it was before it was replaced or, in a mount that does not write, written.
-  void join(const std::string& path, const guarded_file& guard, bool writes) {
-    struct stat now {};
-    if (::fstat(guard.descriptor(), &now) != 0) guard.fail(errno, std::strerror(errno));
-    const std::lock_guard lock(mutex_);
-    const auto [at, is_new] = open_.try_emplace(path, version{now.st_dev, now.st_ino, now.st_size, now.st_mtim, 0});
-    version& first = at->second;
-    const bool is_same = now.st_dev == first.device && now.st_ino == first.inode;
-    const bool is_written =
-        now.st_size != first.nbytes || now.st_mtim.tv_sec != first.mtime.tv_sec || now.st_mtim.tv_nsec != first.mtime.tv_nsec;
-    if (!is_new && (!is_same || (is_written && !writes)))
-      guard.fail(ESTALE, "this mount has it open as it was before it was replaced or written");
-    ++first.nopen;
-  }
-  void leave(const std::string& path) noexcept {
-    const std::lock_guard lock(mutex_);
-    const auto at = open_.find(path);
-    if (--at->second.nopen == 0) open_.erase(at);
-  }
-
- private:
-  struct version {
-    dev_t device;
-    ino_t inode;
-    off_t nbytes;
-    timespec mtime;
-    std::uint64_t nopen;
-  };
-  std::mutex mutex_;
-  std::map<std::string, version> open_;
-};
-
-// One of them, from before its open to after its close.
-class joined_version {
- public:
-  joined_version(open_versions& all, std::string path, const guarded_file& guard, bool writes) : all_(all), path_(std::move(path)) {
-    all_.join(path_, guard, writes);
-  }
-  ~joined_version() { all_.leave(path_); }
-  joined_version(const joined_version&) = delete;
-  joined_version& operator=(const joined_version&) = delete;
-
- private:
-  open_versions& all_;
-  std::string path_;
-};
 
 class device_rows final : public row_file {
  public:

@@ -118,7 +118,7 @@ nb::dict match_blocks(const library& lib, const pixel_array& pixels, const std::
   const photo picture = to_photo(pixels);
   match_result result;
   {
-    nb::gil_scoped_release unlock;
+    const unlocked others;
     result = run_engine(engine, lib, picture, options);
   }
   nb::dict d;
@@ -136,7 +136,7 @@ match_array exhaustive(const library& lib, const pixel_array& pixels, const std:
   const photo picture = to_photo(pixels);
   std::vector<match> found;
   {
-    nb::gil_scoped_release unlock;
+    const unlocked others;
     found = match_exhaustive(lib, picture, blocks, nthreads, report);
   }
   return to_numpy(std::move(found));
@@ -146,7 +146,7 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::shape<-1, tile_side, tile_side, 3>> thu
   const std::size_t n = ids.shape(0);
   auto pixels = std::make_unique<std::uint8_t[]>(n * tile_nbytes);
   {
-    nb::gil_scoped_release unlock;
+    const unlocked others;
     lib.read_thumbnails(ids.data(), n, pixels.get());
   }
   const nb::capsule owner(pixels.get(), [](void* p) noexcept { delete[] static_cast<std::uint8_t*>(p); });
@@ -155,13 +155,13 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::shape<-1, tile_side, tile_side, 3>> thu
 
 std::size_t add_thumbnails(library_builder& builder, const thumbnail_array& pixels, const origin_array& origins) {
   if (pixels.shape(0) != origins.shape(0)) throw gpufs::error("each thumbnail needs one origin");
-  nb::gil_scoped_release unlock;
+  const unlocked others;
   return builder.add(pixels.data(), reinterpret_cast<const image_origin*>(origins.data()), pixels.shape(0));
 }
 
 void add_photo(synthesizer& images, const pixel_array& pixels, std::uint32_t source, std::uint32_t reduction) {
   if (pixels.shape(0) > UINT32_MAX || pixels.shape(1) > UINT32_MAX) throw gpufs::error("the photograph has too many pixels");
-  nb::gil_scoped_release unlock;
+  const unlocked others;
   images.add_photo(pixels.data(), static_cast<std::uint32_t>(pixels.shape(1)), static_cast<std::uint32_t>(pixels.shape(0)), source,
                    reduction);
 }
@@ -178,7 +178,7 @@ nb::tuple draw(const synthesizer& images, std::uint64_t index, std::uint32_t att
 void add_synthetic_images(library_builder& builder, const synthesizer& images, std::uint64_t nimages, unsigned nthreads,
                           const nb::object& progress) {
   const progress_function report = to_progress(progress);
-  nb::gil_scoped_release unlock;
+  const unlocked others;
   add_synthetic(builder, images, nimages, nthreads, report);
 }
 
@@ -186,7 +186,7 @@ nb::dict finish(library_builder& builder, const nb::object& progress) {
   const progress_function report = to_progress(progress);
   header head;
   {
-    nb::gil_scoped_release unlock;
+    const unlocked others;
     head = builder.finish(report);
   }
   return to_dict(head);
@@ -231,7 +231,7 @@ NB_MODULE(_native, m) {
           "check_sums",
           [](const library& lib, const nb::object& progress) {
             const progress_function report = to_progress(progress);
-            nb::gil_scoped_release unlock;
+            const unlocked others;
             lib.check_sums(report);
           },
           "progress"_a = nb::none(), "Compares all checksums. GpufsError names the section that differs.")
@@ -239,7 +239,7 @@ NB_MODULE(_native, m) {
           "check_contents",
           [](const library& lib, const nb::object& progress) {
             const progress_function report = to_progress(progress);
-            nb::gil_scoped_release unlock;
+            const unlocked others;
             lib.check_contents(report);
           },
           "progress"_a = nb::none(), "Checks what checksums cannot tell: histograms, order of tables, names.")

@@ -24,11 +24,13 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Arrays need NumPy, whose import takes longer than many commands: it is imported when they are first used."""
-    if name in _MODULES:
-        found = getattr(import_module(_MODULES[name]), name)
-        for module in _MODULES.values():  # now, when there are descriptors to read it by
-            import_module(module)
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # or checkers would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """Arrays need NumPy, whose import takes longer than many commands: it is imported when they are first used."""
+        if name in _MODULES:
+            found = getattr(import_module(_MODULES[name]), name)
+            for module in _MODULES.values():  # now, when there are descriptors to read it by
+                import_module(module)
+            return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

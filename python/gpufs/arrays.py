@@ -56,8 +56,9 @@ def open(  # the module is used as gpufs, where it hides nothing
     """Opens the array in a file. Of its rows nothing is read yet.
 
     path: a .npy file; a .npz file, of whose stored members `name` is one (checksums are of whole members, and are not
-    looked at); a .safetensors file, of whose tensors `name` is one; or, where `dtype` is given, raw bytes from `offset`
-    on in C order, with this `shape` (its first axis may be -1: as many rows as there are).
+    looked at); a .safetensors file, of whose tensors `name` is one; an Arrow, Feather or Parquet file, of whose columns
+    `name` is one; or, where `dtype` is given, raw bytes from `offset` on in C order, with this
+    `shape` (its first axis may be -1: as many rows as there are).
     mode: r, or r+ for rows that are written, too (not in .npz, which has checksums). The file keeps its size.
     dtype: NumPy's or torch's; or a name, as "bfloat16", which only torch has: then rows are tensors.
     as_bits: such elements as unsigned integers of their size, without torch.

@@ -106,8 +106,9 @@ class row_batch {
   // Of the rows that failed since it was last asked, in the batches whose stream the caller has waited for: the one of the least
   // place.
   row_failure failure();
-  // Later batches tell here instead, in pinned memory of the caller's (pinned_array) that holds row_failure::none before: so the
-  // host may look at any time. nullptr: by failure() again.
+  // Later batches tell here instead, in a word of the caller's that kernels reach (of pinned_array or device_array) and that holds
+  // row_failure::none before. Whoever sets it so again does that while no batch is under way, or by an exchange in a kernel. nullptr:
+  // by failure() again.
   void report_to(std::uint64_t* pinned) { failed_elsewhere_ = pinned; }
 
  private:

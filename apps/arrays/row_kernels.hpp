@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels that move rows and whole files, and what they tell the host.
+#pragma once
+#include "apps/arrays/rows.hpp"
+#include "gpufs/gpufs.hpp"
+#include "gpufs/par/row_batch.hpp"
+
+namespace gpufs::apps::arrays {
+inline namespace GPUFS_MACHINE {
+
+enum class row_verb : std::uint32_t { read, write, prefetch };
+
+// What calls in streams tell: of each file, in the device's memory, and in pinned memory, which kernels alone write and the host
+// only reads, so that nothing that is told is lost.
+struct stream_words {
+  std::uint64_t failed;  // a row_failure's word, of calls since the last one that ended
+  std::uint64_t ended;   // calls
+  std::uint64_t ntold;
+};
+struct told_words {
+  std::uint64_t failed;
+  std::uint64_t ntold;  // another than before: `failed` is new
+};
+
+// Behind a call in its stream. One block.
+struct end_call {
+  stream_words* words;
+  told_words* told;
+  std::uint64_t* batch_ended;  // of a batch that the call used; else nullptr
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    const std::uint64_t failed =
+        simt::atomic_ref<std::uint64_t>(words->failed).exchange(row_failure::none, std::memory_order_relaxed);
+    if (failed != row_failure::none) {
+      const std::uint64_t n = simt::atomic_ref<std::uint64_t>(words->ntold).fetch_add(1, std::memory_order_relaxed) + 1;
+      simt::atomic_ref<std::uint64_t, simt::scope::system>(told->failed).store(failed, std::memory_order_relaxed);
+      // Meets check()'s acquire.
+      simt::atomic_ref<std::uint64_t, simt::scope::system>(told->ntold).store(n, std::memory_order_release);
+    }
+    // Meets the copies that `ended` and `is_free` make: what the call did comes before.
+    simt::fence(std::memory_order_release, simt::scope::system);
+    if (batch_ended != nullptr) simt::atomic_ref<std::uint64_t>(*batch_ended).fetch_add(1, std::memory_order_release);
+    simt::atomic_ref<std::uint64_t>(words->ended).fetch_add(1, std::memory_order_release);
+  }
+};
+
+// Each warp moves rows, or of those that are larger parts.
+template <row_verb Verb>
+struct move_rows {
+  static constexpr std::uint64_t part_nbytes = 64 << 10;
+  static std::uint64_t parts_of(std::uint64_t row_nbytes) { return (row_nbytes + part_nbytes - 1) / part_nbytes; }
+
+  file of;
+  row_place place;
+  std::uint64_t end;    // of the bytes of all rows: the last one is shorter, if it reaches beyond
+  std::uint64_t parts;  // of a row
+  row_list rows;
+  std::byte* memory;      // of row i at i * place.row_nbytes; reads write it, writes read it
+  std::uint64_t* failed;  // a row_failure's word
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    for (std::uint64_t i = simt::global_warp_rank(); i < rows.n * parts; i += simt::global_warp_count()) {
+      std::uint64_t row = i, from = 0;
+      if (parts != 1) {
+        row = i / parts;
+        from = i % parts * part_nbytes;
+      }
+      move(warp, row, from);
+    }
+  }
+
+ private:
+  // What row i has from its byte `begin` on, as far as a part goes.
+  GPUFS_DEVICE void move(simt::warp warp, std::uint64_t i, std::uint64_t begin) const {
+    std::int64_t id = static_cast<std::int64_t>(rows.first + i);
+    if (rows.ids != nullptr) id = rows.ids[i];
+    if (id < 0) id += static_cast<std::int64_t>(place.nrows);
+    std::byte* const at = memory + i * place.row_nbytes + begin;
+    std::uint64_t nbytes = place.row_nbytes - begin < part_nbytes ? place.row_nbytes - begin : part_nbytes;
+    std::int64_t got = -EDOM;
+    if (id >= 0 && static_cast<std::uint64_t>(id) < place.nrows) {
+      const std::uint64_t offset = place.begin + static_cast<std::uint64_t>(id) * place.row_nbytes + begin;
+      if (end - offset < nbytes) nbytes = end - offset;
+      const auto from = static_cast<std::int64_t>(offset);
+      if constexpr (Verb == row_verb::read) got = pread(warp, of, at, nbytes, from);
+      if constexpr (Verb == row_verb::write) got = pwrite(warp, of, at, nbytes, from);
+      if constexpr (Verb == row_verb::prefetch) {
+        prefetch(warp, of, from, nbytes);
+        return;
+      }
+    }
+    if (got == static_cast<std::int64_t>(nbytes)) return;
+    if constexpr (Verb == row_verb::read) {
+      for (std::uint64_t k = warp.rank(); k < nbytes; k += warp.size()) at[k] = std::byte{0};
+    }
+    if (warp.leader()) {
+      const simt::atomic_ref<std::uint64_t, simt::scope::system> word(*failed);
+      word.fetch_min(row_failure::word(i, got < 0 ? static_cast<int>(got) : -ESTALE), std::memory_order_relaxed);
+    }
+  }
+};
+
+struct sync_rows {
+  file of;
+  durability how;
+  std::uint64_t* error;  // pinned
+
+  GPUFS_DEVICE void operator()() const {
+    const int result = fsync(this_block(), of, how);
+    if (this_block().leader()) *error = static_cast<std::uint64_t>(-result);
+  }
+};
+
+// A block opens, reads and closes `a_block` of the files.
+struct read_whole_files {
+  static constexpr std::uint32_t a_block = 64;
+  struct one {
+    const char* path;
+    std::uint64_t nbytes;
+    std::byte* out;
+  };
+
+  mount_ref fs;
+  const one* files;
+  const char* const* paths;
+  std::uint32_t n;
+  file_number* numbers;
+  std::int32_t* errors;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto block = this_block();
+    const auto warp = this_warp();
+    for (std::uint32_t first = simt::block_rank() * a_block; first < n; first += simt::grid_size() * a_block) {
+      const std::uint32_t here = n - first < a_block ? n - first : a_block;
+      open_all(block, fs, nullptr, paths + first, here, O_RDONLY, numbers + first);
+      for (std::uint32_t i = first + simt::warp_rank(); i < first + here; i += block.nwarps()) {
+        const int error = read(warp, files[i], file(fs, numbers[i]));
+        if (warp.leader()) errors[i] = error;
+      }
+      close_all(block, fs, numbers + first, here);
+    }
+  }
+
+ private:
+  // 0 or a negative errno.
+  static GPUFS_DEVICE int read(simt::warp warp, const one& from, const file& opened) {
+    const file_status status = fstat(warp, opened);
+    if (status.error != 0) return status.error;
+    if (static_cast<std::uint64_t>(status.nbytes) != from.nbytes) return -ESTALE;
+    const std::int64_t got = pread(warp, opened, from.out, from.nbytes, 0);
+    return got < 0 ? static_cast<int>(got) : static_cast<std::uint64_t>(got) == from.nbytes ? 0 : -ESTALE;
+  }
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::apps::arrays
