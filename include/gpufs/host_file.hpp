@@ -61,6 +61,10 @@ class basic_host_file {
   basic_host_file(const Fs& fs, const std::string& path, int flags = O_RDONLY)
       : device_(&fs.device()), path_(path), process_(::getpid()) {
     detail::open_for_host<File> kernel{fs.ref(), flags, nullptr, {}};
+    {
+      const simt::on_device here(*device_);
+      simt::load<detail::close_for_host<File>>();  // or it would be while kernels use the file
+    }
     if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
     if (path.size() >= sizeof kernel.path) fail(ENAMETOOLONG, "open");
     std::memcpy(kernel.path, path.c_str(), path.size() + 1);

@@ -149,7 +149,12 @@ struct scatter_rows {
   }
 };
 
-constexpr unsigned rows_block = GPUFS_ON_CUDA ? 256 : 64;
+constexpr unsigned rows_block = GPUFS_ON_CUDA ? 256 : 64, least_row_blocks = 4;  // launch bounds
+
+template <class Kernel>
+void load_row_kernel() {
+  simt::load<Kernel, rows_block, least_row_blocks>();
+}
 
 inline std::size_t sort_space_on(simt::platform& device, std::uint32_t most) {
   const simt::on_device here(device);
@@ -181,6 +186,29 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_
       touched_(std::bit_ceil(fs.layout().cache.frames.nframes), *device_),
       failed_(1, *device_) {
   failed_.write_one(row_failure::none);
+  load();
+}
+
+// What batches launch, so that none of it is loaded while a kernel of another stream, or of this one, waits for the host.
+void row_batch::load() {
+  const simt::on_device here(*device_);
+  const auto each = [](auto group) {
+    using group_type = decltype(group);
+    detail::load_row_kernel<detail::gather_rows<group_type>>();
+    detail::load_row_kernel<detail::repeat_rows<group_type>>();
+  };
+  each(simt::tile<8>{});
+  each(simt::warp{});
+  detail::load_row_kernel<detail::scatter_rows<simt::warp>>();
+  detail::load_row_kernel<detail::number_rows>();
+  if (!GPUFS_ON_CUDA) return;
+  // The sort's kernels have no names for us, and are others for few rows.
+  const simt::stream turns(*device_);
+  for (const std::uint32_t n : {1u, max_nrows_}) {
+    par::sort_rows({rows_.get(), places_.get(), rows_.get() + max_nrows_, places_.get() + max_nrows_, n, 64}, space_.get(),
+                   space_.size(), queue_of(turns));
+  }
+  turns.wait();
 }
 
 void row_batch::gather_in(const file& from, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n,
@@ -259,7 +287,7 @@ void row_batch::start(Kernel kernel, queue on) const {
   simt::launch_config config{.grid = static_cast<unsigned>((n + rows_a_block - 1) / rows_a_block), .block = detail::rows_block};
   config.schedule.timeout_ns = 0;  // many rows may take long; what waits inside has its own deadline
   const simt::on_device here(*device_);
-  simt::launch<detail::rows_block, 4>(config, kernel, on);
+  simt::launch<detail::rows_block, detail::least_row_blocks>(config, kernel, on);
 }
 
 }  // namespace GPUFS_MACHINE

@@ -66,6 +66,11 @@ unsigned cuda_max_cooperative_grid(const void* entry, unsigned block) {
   return static_cast<unsigned>(nprocessors * nblocks);
 }
 
+void cuda_load(const void* entry) {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, entry), "the kernel cannot be loaded");
+}
+
 void cuda_stream_lease::copy_to_device(void* device_dst, const void* src, std::size_t nbytes) const {
   const on_device here(device_);
   check(cudaMemcpyAsync(device_dst, src, nbytes, cudaMemcpyHostToDevice, stream_), "copy to the device");

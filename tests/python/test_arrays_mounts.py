@@ -206,7 +206,7 @@ def test_files_that_cannot_be_read(engine: str, tmp_path: Path, monkeypatch: pyt
 
 _FEW_DESCRIPTORS = """
 import resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))  # a CUDA context has some hundred of its own
 import gpufs
 print(len(gpufs.read_files([f"{sys.argv[1]}/f{i}" for i in range(0, 2000, 2)], engine=sys.argv[2], cache=1 << 20)[0]))
 """

@@ -124,6 +124,7 @@ class row_batch {
                  queue on);
   void scatter_in(const file& to, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n,
                   const void* src, queue on);
+  void load();
   template <class Work>
   void each_part(const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n, Work work);
   template <class Part>

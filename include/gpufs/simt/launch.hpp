@@ -56,6 +56,17 @@ void launch(const launch_config& config, const Kernel& kernel) {
 #endif
 }
 
+// Loads the kernel, with these launch bounds, onto the current device. CUDA does that at the first launch otherwise, and from then
+// on no copy goes on, in no stream, until the kernels that run have ended (docs/guide/getting-started.md, "Kernels beside
+// kernels"). So who launches a kernel beside one that waits for the host loads it before that one runs. The CPU machine loads
+// nothing.
+template <class Kernel, unsigned MaxThreads = 0, unsigned MinBlocks = 0>
+void load() {
+#if GPUFS_ON_CUDA
+  runtime::cuda_load(detail::cuda_entry<MaxThreads, MinBlocks, Kernel>());
+#endif
+}
+
 // How many blocks of config.block threads a cooperative launch of this kernel, with the same launch bounds, may have on the current
 // device (CPU machine: with the same schedule). Fewer while other kernels run: a launch then waits for them.
 template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>

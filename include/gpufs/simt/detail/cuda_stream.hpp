@@ -15,6 +15,7 @@ void cuda_check_launched();  // throws launch_error: what this thread has just l
 // Of kernels that were compiled elsewhere: their host functions, and the addresses of their arguments.
 void cuda_launch_cooperatively(const void* entry, const launch_config& config, void** arguments, CUstream_st* stream);
 unsigned cuda_max_cooperative_grid(const void* entry, unsigned block);  // on the current device
+void cuda_load(const void* entry);                                      // on it, too; throws launch_error
 
 // A non-blocking stream of a device, for one launch or for the life of a simt::stream (src/simt/cuda_stream.cpp).
 class cuda_stream_lease {
