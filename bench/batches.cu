@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches of random rows by row_batch, against the bus and against how a program gets them otherwise. Sorting is part of the time.
+//
+// batch_128, batch_512, batch_4k: a gather of 4 Mi distinct rows, sorted at once, of a file in memory that is registered before,
+// with a cache so small (64 MiB) that nearly none of them is in it; against one pinned host-to-device copy in the same run.
+// batch_few_*: the same with 64 Ki rows.
+//
+// batch_vs_best_rival: the same with 4 Mi rows of 64 to 4,096 bytes, against the fastest of: host threads that gather from a memory
+// map into pinned memory while earlier chunks are copied to the device, by memcpy alone, or with prefetches of later rows; a kernel
+// that copies the rows from the registered mapping in the batch's order. The same kernel over sorted rows is the limit.
+//
+// batch_skewed: rows of 512 bytes by Zipf's law (0.99), scattered over a file ten times as large as the cache, after some batches
+// of the same law; against the same rivals.
+//
+// batch_staged: rows of 512 bytes of a file that the store may not map; against as many threads that gather them from a memory map
+// into pinned memory.
+//
+// batch_hot_512: all rows are in the cache; against the kernel over a copy of the file in device memory.
+//
+// scatter_512: distinct rows of 512 bytes written to a file in memory that is larger than the cache, so that pages are written back
+// all the time; its time ends when all is in the file (fsync). Against one pinned device-to-host copy.
+#include <optional>
+
+#include "gpufs/par/row_batch.hpp"
+#include "rows.hpp"
+#include "subject.hpp"
+
+namespace {
+
+using namespace bench;
+
+struct settings {
+  settings(arguments& args, const machine_facts& machine)
+      : how(grid_of(machine, args)),
+        repeats(repeats_of(args)),
+        nthreads(std::min(host_threads(), 16u)),
+        dir(args.path("dir", "/dev/shm")),
+        file_nbytes(std::bit_floor(args.nbytes("file-gib", {16, 1, 2. / 1024}))),
+        small_nbytes(std::bit_floor(args.nbytes("small-file-gib", {4, 0.5, 1. / 1024}))),
+        cache_nbytes(args.nbytes("cache-gib", {1. / 16, 1. / 64, 1. / 4096})),
+        nrows(static_cast<std::uint64_t>(args.number("rows", {1u << 22, 1u << 18, 200}))),
+        at_once(static_cast<std::uint64_t>(args.number("at-once", {1u << 22, 1u << 22, 100}))),
+        few_rows(static_cast<std::uint64_t>(args.number("few-rows", {1u << 16, 1u << 14, 50}))),
+        warm_ups(static_cast<int>(args.number("warm-ups", {8, 4, 1}))) {}
+  shape how;
+  int repeats;
+  unsigned nthreads;
+  std::string dir;
+  std::uint64_t file_nbytes, small_nbytes, cache_nbytes, nrows;
+  std::uint64_t at_once;  // of a batch's rows are sorted; larger batches go by pieces
+  std::uint64_t few_rows;
+  int warm_ups;  // batches of batch_skewed
+};
+
+std::string size_text(std::uint32_t nbytes) {
+  return nbytes < 1024 ? std::to_string(nbytes) + " B" : std::to_string(nbytes / 1024) + " KiB";
+}
+std::string count_text(std::uint64_t n) {
+  if (n % (1 << 20) == 0) return std::to_string(n >> 20) + " Mi";
+  return n % 1024 == 0 ? std::to_string(n >> 10) + " Ki" : std::to_string(n);
+}
+
+// Seconds of what `work` puts into the stream that it is given.
+template <class Work>
+double stream_seconds(const Work& work) {
+#if GPUFS_ON_CUDA
+  return device_seconds([&] { work(bench_stream()); });
+#else
+  const stopwatch watch;
+  const gpufs::simt::stream turns;
+  work(turns);
+  turns.wait();
+  return watch.seconds();
+#endif
+}
+
+// Gathers rows of one size from one file of one mount, and checks them.
+class gathers {
+ public:
+  gathers(const settings& set, const gpufs::mount& fs, std::uint64_t file_nbytes, std::uint32_t row_nbytes, std::uint64_t most)
+      : set_(set),
+        file_(fs, "data"),
+        layout_{.row_nbytes = row_nbytes, .nrows = file_nbytes / row_nbytes},
+        batch_(fs, static_cast<std::uint32_t>(std::min(most, set.at_once)), on_gpu ? gpufs::row_batch::usually_unsorted : 16),
+        dst_(most * row_nbytes) {}
+
+  std::uint64_t file_rows() const { return layout_.nrows; }
+  std::uint64_t at_most(std::uint64_t n) const { return std::min(n, layout_.nrows); }
+  // n distinct rows, others each round (but where they are all that there are).
+  row_numbers distinct(std::uint64_t n, int round) const {
+    return {n, shuffled(layout_.nrows, word_of(static_cast<std::uint64_t>(round) + 11'000))};
+  }
+
+  // GB/s of a row_batch.
+  double ours(const row_numbers& numbers) {
+    return checked(numbers, [&] {
+      const double seconds = stream_seconds(
+          [&](auto&& on) { batch_.gather(file_.ref(), layout_, numbers.device.get(), numbers.host.size(), dst_.get(), on); });
+      right_ = batch_.failure().error == 0 && right_;
+      return seconds;
+    });
+  }
+  // Of a kernel that reads `from`. sorted: in that order.
+  double by_kernel(const std::byte* from, const row_numbers& numbers, const sorted_rows* sorted = nullptr) {
+    return checked(numbers, [&] {
+      const row_index* const order = sorted != nullptr ? sorted->numbers.get() : numbers.device.get();
+      return copy_rows_seconds(set_.how, from, order, sorted != nullptr ? sorted->places.get() : nullptr, numbers.host.size(),
+                               row_nbytes(), dst_.get());
+    });
+  }
+  double by_threads(const host_threads_gather& threads, gathering how, const row_numbers& numbers) {
+    return checked(numbers, [&] { return threads.to_device(how, numbers.host, row_nbytes(), dst_.get()); });
+  }
+
+  bool right() const { return right_; }
+  gpufs::file_number number() const { return file_.ref().number(); }
+  std::uint32_t row_nbytes() const { return static_cast<std::uint32_t>(layout_.row_nbytes); }
+
+ private:
+  // What an earlier batch left is no answer.
+  template <class Run>
+  double checked(const row_numbers& numbers, const Run& run) {
+    const std::size_t nbytes = numbers.host.size() * layout_.row_nbytes;
+    gpufs::simt::this_platform().zero_device(dst_.get(), nbytes);
+    const double seconds = run();
+    right_ = has_rows(set_.how, dst_.get(), numbers, row_nbytes()) && right_;
+    return static_cast<double>(nbytes) / seconds * 1e-9;
+  }
+
+  const settings& set_;
+  host_file file_;
+  gpufs::row_layout layout_;
+  gpufs::row_batch batch_;
+  device_array<std::byte> dst_;
+  bool right_ = true;
+};
+
+// GB/s of those who do the same batches by turns.
+struct rates {
+  std::vector<double> ours, kernel, threads, threads_ahead, sorted;
+};
+
+void add_rivals(const rates& of, const std::string& what, unsigned nthreads, results& out) {
+  const std::string who = std::to_string(nthreads) + " host threads and copies, ";
+  out.ceiling("a kernel over the mapping, " + what, "GB/s", spread_of(of.kernel));
+  out.ceiling(who + what, "GB/s", spread_of(of.threads));
+  out.ceiling("the same that prefetch", "GB/s", spread_of(of.threads_ahead));
+  if (!of.sorted.empty()) out.ceiling("a kernel over sorted rows, " + what, "GB/s", spread_of(of.sorted));
+}
+
+measurement against_rivals(const char* name, const std::string& label, const rates& of, const gathers& rows) {
+  const double kernel = spread_of(of.kernel).median, threads = spread_of(of.threads).median,
+               ahead = spread_of(of.threads_ahead).median;
+  measurement m{name, label, of.ours, "GB/s", std::max({kernel, threads, ahead})};
+  m.ceiling_is = kernel >= std::max(threads, ahead) ? "a kernel over the mapping, in the batch's order"
+                 : threads >= ahead                 ? "host threads and copies"
+                                                    : "host threads that prefetch, and copies";
+  m.verified = rows.right();
+  m.details = {{"kernel_gbps", kernel}, {"threads_gbps", threads}, {"prefetching_threads_gbps", ahead}};
+  if (!of.sorted.empty()) m.details.emplace_back("sorted_kernel_gbps", spread_of(of.sorted).median);
+  return m;
+}
+
+double per(std::uint64_t n, std::uint64_t all) { return static_cast<double>(n) / static_cast<double>(all); }
+
+// --- Rows that are not cached --------------------------------------------------------------------------------------------------
+
+gpufs::mount mount_of(const subject& s, std::uint64_t cache_nbytes, std::uint32_t page_nbytes = 4096) {
+  gpufs::mount_options options = short_waits();
+  options.cache_nbytes = cache_nbytes;
+  options.page_nbytes = page_nbytes;
+  options.custom_store = s.files;
+  gpufs::mount fs(s.folder.path(), options);
+  fs.prepare("data");
+  return fs;
+}
+
+struct wanted {
+  const char *whole, *few;  // null: none
+  bool share, rivals, rivals_512;
+};
+
+void cold_rows(const settings& set, const subject& s, const host_threads_gather* threads, std::uint32_t row_nbytes, double copy,
+               const wanted& want, results& out) {
+  const gpufs::mount fs = mount_of(s, set.cache_nbytes);
+  gathers rows(set, fs, s.nbytes, row_nbytes, std::min(set.nrows, s.nbytes / row_nbytes));
+  const std::uint64_t n = rows.at_most(set.nrows), few = rows.at_most(set.few_rows);
+  const bool rivals = want.rivals || want.rivals_512;
+  rates of;
+  gpufs::mount_counters before{};
+  for (int r = 0; r <= set.repeats; ++r) {  // the first fills the cache with pages that nobody wants later
+    if (r == 1) before = fs.counters();
+    const row_numbers numbers = rows.distinct(n, r);
+    const double ours = rows.ours(numbers);
+    if (r == 0) continue;
+    of.ours.push_back(ours);
+    if (!rivals) continue;
+    of.kernel.push_back(rows.by_kernel(s.mapping(), numbers));
+    of.threads.push_back(rows.by_threads(*threads, gathering::plain, numbers));
+    of.threads_ahead.push_back(rows.by_threads(*threads, gathering::ahead, numbers));
+    if (r < set.repeats) continue;
+    const sorted_rows sorted(numbers.host);
+    for (int i = 0; i < set.repeats; ++i) of.sorted.push_back(rows.by_kernel(s.mapping(), numbers, &sorted));
+  }
+  const gpufs::mount_counters d = difference(fs.counters(), before);
+  const std::uint64_t read = n * static_cast<std::uint64_t>(set.repeats);
+  const std::string what = "rows of " + size_text(row_nbytes), label = count_text(n) + " " + what + s.how_bytes_come();
+  if (want.share) {
+    measurement m{want.whole, label, of.ours, "GB/s", copy, "pinned copy"};
+    m.verified = rows.right();
+    m.details = {{"M rows/s", spread_of(of.ours).median * 1e3 / row_nbytes},
+                 {"hits_a_row", per(d.hits, read)},
+                 {"faults_a_row", per(d.faults, read)}};
+    out.add(m);
+    std::vector<double> fewer;
+    for (int r = 0; r <= set.repeats; ++r) {
+      const double ours = rows.ours(rows.distinct(few, r + 100));
+      if (r > 0) fewer.push_back(ours);
+    }
+    measurement some{want.few, count_text(few) + " " + what + s.how_bytes_come(), fewer, "GB/s", copy, "pinned copy"};
+    some.verified = rows.right();
+    some.details = {{"M rows/s", spread_of(fewer).median * 1e3 / row_nbytes}};
+    out.add(some);
+  }
+  if (!rivals) return;
+  add_rivals(of, what, set.nthreads, out);
+  if (want.rivals) out.add(against_rivals("batch_vs_best_rival", label, of, rows));
+  if (want.rivals_512) out.add(against_rivals("batch_vs_best_rival_512", label, of, rows));
+}
+
+void all_cold_rows(const settings& set, double copy, arguments& args, results& out) {
+  struct size {
+    std::uint32_t row_nbytes;
+    const char *whole, *few;
+  };
+  constexpr size sizes[] = {{64, nullptr, nullptr},   {128, "batch_128", "batch_few_128"},
+                            {256, nullptr, nullptr},  {512, "batch_512", "batch_few_512"},
+                            {1024, nullptr, nullptr}, {4096, "batch_4k", "batch_few_4k"}};
+  const bool rivals = args.wants("batch_vs_best_rival"), rivals_512 = args.wants("batch_vs_best_rival_512");
+  if (!rivals && !rivals_512 && !args.wants_any({"batch_128", "batch_512", "batch_4k"})) return;
+  const subject memory(set.dir, set.file_nbytes, "memory");
+  std::optional<mapped_file> map;
+  std::optional<host_threads_gather> threads;
+  if (memory.mapping() == nullptr) out.note("rivals: left out, " + memory.file->info().reason);
+  const bool can_pull = memory.mapping() != nullptr;
+  if (can_pull && (rivals || rivals_512)) {
+    map.emplace(memory.folder.path() + "/data", memory.nbytes);
+    threads.emplace(map->data(), set.nthreads);
+  }
+  for (const size& of : sizes) {
+    const wanted want{of.whole, of.few, of.whole != nullptr && args.wants(of.whole), rivals && can_pull,
+                      rivals_512 && can_pull && of.row_nbytes == 512};
+    if (want.share || want.rivals || want.rivals_512)
+      cold_rows(set, memory, threads ? &*threads : nullptr, of.row_nbytes, copy, want, out);
+  }
+}
+
+// --- Rows of 512 bytes of a smaller file ---------------------------------------------------------------------------------------
+
+constexpr std::uint32_t row_nbytes = 512;
+
+void skewed(const settings& set, const subject& s, const char* name, std::uint32_t page_nbytes, results& out) {
+  const gpufs::mount fs = mount_of(s, s.nbytes / 10 / page_nbytes * page_nbytes, page_nbytes);
+  const std::uint64_t n = std::max<std::uint64_t>(1, set.nrows / 4);
+  gathers rows(set, fs, s.nbytes, row_nbytes, n);
+  const mapped_file map(s.folder.path() + "/data", s.nbytes);
+  const host_threads_gather threads(map.data(), set.nthreads);
+  const zipf ranks(rows.file_rows());
+  const shuffled scattered(rows.file_rows(), 12'000);
+  rates of;
+  gpufs::mount_counters before{};
+  for (int r = 0; r < set.warm_ups + set.repeats; ++r) {
+    const std::uint64_t first = static_cast<std::uint64_t>(r) * n;
+    const row_numbers numbers(n, [&](std::uint64_t i) { return scattered(ranks(word_of(first + i))); });
+    if (r == set.warm_ups) before = fs.counters();
+    const double ours = rows.ours(numbers);
+    if (r < set.warm_ups) continue;
+    of.ours.push_back(ours);
+    of.kernel.push_back(rows.by_kernel(s.mapping(), numbers));
+    of.threads.push_back(rows.by_threads(threads, gathering::plain, numbers));
+    of.threads_ahead.push_back(rows.by_threads(threads, gathering::ahead, numbers));
+  }
+  const gpufs::mount_counters d = difference(fs.counters(), before);
+  const std::uint64_t read = n * static_cast<std::uint64_t>(set.repeats);
+  add_rivals(of, "Zipf 0.99, rows of 512 B", set.nthreads, out);
+  measurement m = against_rivals(name, "Zipf 0.99, pages of " + size_text(page_nbytes), of, rows);
+  m.details.insert(m.details.end(), {{"hits_a_row", per(d.hits, read)}, {"faults_a_row", per(d.faults, read)}});
+  out.add(m);
+}
+
+struct fill_words {
+  std::uint64_t* words;
+  std::uint64_t n;
+  GPUFS_DEVICE void operator()() const {
+    const std::uint64_t step = std::uint64_t{gpufs::simt::grid_size()} * gpufs::simt::block_size();
+    std::uint64_t i = std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
+    for (; i < n; i += step) words[i] = word_of(i);
+  }
+};
+
+void hot(const settings& set, const subject& s, results& out) {
+  gpufs::mount_options options = short_waits();
+  options.cache_nbytes = s.nbytes + s.nbytes / 2;
+  options.nrings = on_gpu ? 0 : 1;  // as in hot.cu
+  options.custom_store = s.files;
+  const gpufs::mount fs(s.folder.path(), options);
+  fs.prepare("data");
+  gathers rows(set, fs, s.nbytes, row_nbytes, std::min(set.nrows, s.nbytes / row_nbytes));
+  std::uint64_t total = 0;
+  for (const std::uint64_t sum : piece_sums(4096, s.nbytes / 4096)) total += sum;
+  fill_cache(fs, rows.number(), set.how, s.nbytes, total);
+  const device_array<std::uint64_t> copy(s.nbytes / 8);
+  run(set.how, fill_words{copy.get(), s.nbytes / 8});
+  const std::uint64_t n = rows.at_most(set.nrows);
+  std::vector<double> ours, selected;
+  gpufs::mount_counters before{};
+  for (int r = 0; r <= set.repeats; ++r) {
+    if (r == 1) before = fs.counters();
+    const row_numbers numbers = rows.distinct(n, r);
+    const double a = rows.ours(numbers), b = rows.by_kernel(reinterpret_cast<const std::byte*>(copy.get()), numbers);
+    if (r == 0) continue;
+    ours.push_back(a);
+    selected.push_back(b);
+  }
+  out.ceiling("a kernel selects rows of 512 B in device memory", "GB/s", spread_of(selected));
+  measurement m{"batch_hot_512", count_text(n) + " rows of 512 B, all cached", ours, "GB/s", spread_of(selected).median};
+  m.ceiling_is = "rows selected in device memory";
+  m.verified = rows.right();
+  add_hits(m, before, fs.counters());
+  out.add(m);
+}
+
+void staged(const settings& set, const subject& s, results& out) {
+  gpufs::mount_options options = short_waits();
+  options.store = gpufs::store_kind::posix;
+  options.cache_nbytes = std::max<std::uint64_t>(set.cache_nbytes, s.nbytes / 16);
+  options.nworkers = set.nthreads;
+  const gpufs::mount fs(s.folder.path(), options);
+  const std::uint64_t most = std::max<std::uint64_t>(1, set.nrows / 4);
+  gathers rows(set, fs, s.nbytes, row_nbytes, most);
+  const std::uint64_t n = rows.at_most(most);
+  const mapped_file map(s.folder.path() + "/data", s.nbytes);
+  const host_threads_gather threads(map.data(), set.nthreads);
+  const pinned_array<std::byte> pinned(n * row_nbytes);
+  const device_array<std::byte> there(n * row_nbytes);
+  bool right = true;
+  const auto alone = [&](gathering how, const row_numbers& numbers) {
+    std::memset(pinned.get(), 0, n * row_nbytes);
+    const double seconds = threads.to_pinned(how, numbers.host, row_nbytes, pinned.get());
+    copy_seconds(there.get(), pinned.get(), n * row_nbytes);
+    right = has_rows(set.how, there.get(), numbers, row_nbytes) && right;
+    return static_cast<double>(n * row_nbytes) / seconds * 1e-9;
+  };
+  std::vector<double> ours, plain, ahead;
+  gpufs::mount_counters before{};
+  for (int r = 0; r <= set.repeats; ++r) {
+    if (r == 1) before = fs.counters();
+    const row_numbers numbers = rows.distinct(n, r);
+    const double a = rows.ours(numbers), b = alone(gathering::plain, numbers), c = alone(gathering::ahead, numbers);
+    if (r == 0) continue;
+    ours.push_back(a);
+    plain.push_back(b);
+    ahead.push_back(c);
+  }
+  const gpufs::mount_counters d = difference(fs.counters(), before);
+  const std::string who = std::to_string(set.nthreads) + " threads";
+  out.ceiling("rows of 512 B into pinned memory, " + who, "GB/s", spread_of(plain));
+  out.ceiling("the same that prefetch", "GB/s", spread_of(ahead));
+  measurement m{"batch_staged", who, ours, "GB/s", std::max(spread_of(plain).median, spread_of(ahead).median)};
+  m.ceiling_is = "the same threads' gather into pinned memory";
+  m.verified = right && rows.right();
+  m.details = {{"M rows/s", spread_of(ours).median * 1e3 / row_nbytes},
+               {"faults_a_row", per(d.faults, n * static_cast<std::uint64_t>(set.repeats))}};
+  out.add(m);
+}
+
+// --- Writing -------------------------------------------------------------------------------------------------------------------
+
+struct make_rows {
+  std::byte* to;
+  const row_index* numbers;
+  std::uint64_t n, salt;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
+    for (std::uint64_t i = global_warp(); i < n; i += warps) {
+      make_words(warp, to + i * row_nbytes, static_cast<std::uint64_t>(numbers[i]) * (row_nbytes / 8), row_nbytes / 8, salt);
+    }
+  }
+};
+
+struct sync_file {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file file(fs, number);
+    if (gpufs::fsync(warp, file, gpufs::durability::page_cache) != 0 && warp.leader())
+      atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+  }
+};
+
+void scatter(const settings& set, double back, results& out) {
+  const work_folder folder(set.dir);
+  const std::string path = folder.path() + "/data";
+  make_file(path, set.small_nbytes);
+  gpufs::mount_options options = short_waits();
+  options.cache_nbytes = set.small_nbytes / 4;
+  options.writable = true;
+  const gpufs::mount fs(folder.path(), options);
+  const gpufs::row_layout layout{.row_nbytes = row_nbytes, .nrows = set.small_nbytes / row_nbytes};
+  const std::uint64_t n = std::min(set.nrows, layout.nrows / 2);
+  gpufs::row_batch batch(fs, static_cast<std::uint32_t>(std::min(n, set.at_once)));
+  const device_array<std::byte> src(n * row_nbytes);
+  std::vector<std::uint64_t> salts(layout.nrows);  // of each row, by whom it was written last
+  const gpufs::simt::stream turns;
+  measurement m{"scatter_512", count_text(n) + " rows of 512 B, and fsync", {}, "GB/s", back, "pinned copy back"};
+  m.verified = true;
+  for (int r = 0; r <= set.repeats; ++r) {
+    const row_numbers numbers(n, shuffled(layout.nrows, word_of(static_cast<std::uint64_t>(r) + 13'000)));
+    const auto salt = static_cast<std::uint64_t>(r + 1);
+    run(set.how, make_rows{src.get(), numbers.device.get(), n, salt});
+    const device_array<std::uint64_t> failed(1);
+    {
+      const host_file file(fs, "data", O_RDWR);
+      const stopwatch watch;
+      batch.scatter(file.ref(), layout, numbers.device.get(), n, src.get(), turns);
+      gpufs::simt::launch({.grid = set.how.grid, .block = set.how.block}, sync_file{fs.ref(), file.ref().number(), failed.get()},
+                          turns);
+      turns.wait();
+      const double seconds = watch.seconds();
+      if (r > 0) m.samples.push_back(static_cast<double>(n * row_nbytes) / seconds * 1e-9);
+      m.verified = failed.read_one() == 0 && batch.failure().error == 0 && m.verified;
+    }
+    for (const row_index row : numbers.host) salts[static_cast<std::size_t>(row)] = salt;
+    const auto word = [&](std::uint64_t i) { return word_of(i) + salts[i / (row_nbytes / 8)]; };
+    m.verified = wrong_words(path, set.small_nbytes, word) == 0 && m.verified;
+  }
+  m.details = {{"M rows/s", spread_of(m.samples).median * 1e3 / row_nbytes}};
+  out.add(m);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return guarded("batches", [&] {
+    arguments args(
+        argc, argv,
+        "batches  --dir DIR  --file-gib N  --small-file-gib N  --cache-gib N  --rows N  --at-once N  --few-rows N  --warm-ups N  "
+        "--blocks-per-sm N  --warps N",
+        on_gpu);
+    const machine_facts machine = this_machine();
+    const settings set(args, machine);
+    results out("batches", args, machine);
+    if (args.wants_any({"batch_128", "batch_512", "batch_4k", "batch_vs_best_rival", "batch_vs_best_rival_512"})) {
+      const double copy = measure_copy(out, pinned_memory{}).median;
+      all_cold_rows(set, copy, args, out);
+    }
+    if (args.wants_any({"batch_skewed", "batch_skewed_small_pages", "batch_hot_512", "batch_staged"})) {
+      const subject memory(set.dir, set.small_nbytes, "memory");
+      if (memory.mapping() == nullptr) {
+        out.note("batch_skewed: left out, " + memory.file->info().reason);
+      } else {
+        if (args.wants("batch_skewed")) skewed(set, memory, "batch_skewed", 4096, out);
+        if (args.wants("batch_skewed_small_pages")) skewed(set, memory, "batch_skewed_small_pages", 512, out);
+      }
+      if (args.wants("batch_hot_512")) hot(set, memory, out);
+      if (args.wants("batch_staged")) staged(set, memory, out);
+    }
+    if (args.wants("scatter_512")) scatter(set, measure_copy_back(out, pinned_memory{}).median, out);
+    return out.finish();
+  });
+}
