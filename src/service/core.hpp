@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -11,11 +12,13 @@
 #include <mutex>
 #include <span>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "../transport/rings.hpp"
 #include "blocking.hpp"
 #include "cache_ids.hpp"
+#include "clock.hpp"
 #include "error_log.hpp"
 #include "for_tests.hpp"
 #include "gpufs/service/service.hpp"
@@ -99,14 +102,35 @@ struct core {
   // one. True for the first who says so. When it returns the device has been told, whoever came first.
   bool end_version(open_files::entry& file) {
     const std::scoped_lock hold(on_stale_lock);
-    // Release: meets the acquire of who has read from the file, so that bytes written after this are not taken for the version's.
-    if (file.stale.exchange(true, std::memory_order_acq_rel)) return false;
-    nstale.fetch_add(1, std::memory_order_relaxed);
+    const bool first = mark_ended(file);
+    if (file.stale_told.load(std::memory_order_relaxed)) return first;
     try {
       if (on_stale) on_stale(file.device_number, open.handle_of(file));
     } catch (const std::exception& e) {  // a device that is lost: its kernels report it
       log.add("service", file.path, EIO, e.what());
     }
+    file.stale_told.store(true, std::memory_order_release);  // meets end_version_soon's acquire
+    return first;
+  }
+  // The same for a thread that a kernel waits for. Telling the device is a copy, and copies may wait for that kernel: while memory
+  // is freed, or a kernel is loaded (docs/guide/getting-started.md, "Kernels beside kernels"). So the watch tells it, and we wait,
+  // but not for long.
+  void end_version_soon(open_files::entry& file) {
+    constexpr std::chrono::milliseconds most{500};  // of all of a file's reads together
+    mark_ended(file);
+    std::uint64_t until = 0;
+    const std::uint64_t mine = clock_ns() + static_cast<std::uint64_t>(std::chrono::nanoseconds(most).count());
+    if (file.tell_until_ns.compare_exchange_strong(until, mine, std::memory_order_relaxed)) until = mine;
+    while (!file.stale_told.load(std::memory_order_acquire) && clock_ns() < until) {
+      look_soon(file);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  bool mark_ended(open_files::entry& file) {
+    // Release: meets the acquire of who has read from the file, so that bytes written after this are not taken for the version's.
+    if (file.stale.exchange(true, std::memory_order_acq_rel)) return false;
+    nstale.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
 

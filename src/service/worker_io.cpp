@@ -220,7 +220,7 @@ void worker::finish(std::span<work> read) {
 
 // Before who asked hears of it, who opens the file from then on does not share a version that has ended.
 void worker::fail_read(const work& w, int error, std::string_view text) {
-  if (error == -ESTALE && !w.file->file->info().live) core_.end_version(*w.file);
+  if (error == -ESTALE && !w.file->file->info().live) core_.end_version_soon(*w.file);
   fail(w, -error, text);
 }
 

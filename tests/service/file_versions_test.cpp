@@ -2,6 +2,8 @@
 // Cache ids, and versions that end: who is told, and what is not shared.
 #include <unistd.h>
 
+#include <atomic>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -124,6 +126,24 @@ TEST_P(service_test, TellsWhenAReadFindsThatAVersionHasEnded) {
       EXPECT_EQ(client_->close(file.handle), 0);
     }
   }
+}
+
+// Telling the device may have to wait for the kernel that reads.
+TEST_P(service_test, AReadIsAnsweredWhereTheDeviceCannotBeTold) {
+  dir_.add("a", 16'384, 1);
+  let_file_times_pass();
+  start(std::make_shared<store::posix_store>(dir_.path()));
+  std::promise<void> answered;
+  std::atomic<bool> waited{false};
+  service_->on_stale([&, ended = answered.get_future().share()](std::uint32_t, std::uint32_t) {
+    waited = ended.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  });
+  const auto file = client_->open("a", 0, 100);
+  dir_.overwrite("a", 0, 10, 2);
+  for (int n = 0; n < 3; ++n) EXPECT_EQ(client_->read(file.handle, 8192, 4096), -ESTALE);
+  answered.set_value();
+  EXPECT_EQ(client_->close(file.handle), 0);
+  EXPECT_TRUE(wait_until([&] { return waited.load(); })) << "it is told, and the reads did not wait for that";
 }
 
 TEST_P(service_test, TellsWhenPullFilesChange) {
