@@ -53,15 +53,22 @@ struct row_part_of_batch {
     const simt::atomic_ref<std::uint64_t, simt::scope::system> word(*failed);
     word.fetch_min(row_failure::word(first + place(i), error), std::memory_order_relaxed);
   }
-  // Calls work(group, i) for the rows of the caller's block, each by one group.
+  // The rows of a caller's group, which are some of its block's.
+  struct share {
+    std::uint64_t begin, end;
+    std::uint32_t step;
+  };
+  template <class Group>
+  GPUFS_DEVICE share mine() const {
+    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * rows_a_block;
+    return {begin + simt::thread_rank() / Group::size(), begin + rows_a_block < n ? begin + rows_a_block : n,
+            simt::block_size() / Group::size()};
+  }
+  // Calls work(group, i) for the rows of the caller's group.
   template <class Group, class Work>
   GPUFS_DEVICE void each(Group group, Work work) const {
-    const std::uint32_t ngroups = simt::block_size() / Group::size();
-    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * rows_a_block;
-    const std::uint64_t end = begin + rows_a_block < n ? begin + rows_a_block : n;
-    for (std::uint64_t i = begin + simt::thread_rank() / Group::size(); i < end; i += ngroups) {
-      work(group, static_cast<std::uint32_t>(i));
-    }
+    const share own = mine<Group>();
+    for (std::uint64_t i = own.begin; i < own.end; i += own.step) work(group, static_cast<std::uint32_t>(i));
   }
 };
 
@@ -88,21 +95,51 @@ struct gather_rows {
 
   GPUFS_DEVICE void operator()() const {
     const file_pages of(from);
-    part.each(Group{}, [&](Group group, std::uint32_t i) {
-      const std::uint64_t row = part.row(i);
-      if (part.is_row(row) && part.repeats(i)) return;
-      std::byte* const here = to + part.in_memory(i);
-      int error = from.error() != 0 ? from.error() : -EDOM;
-      if (part.is_row(row) && from.error() == 0) {
-        error = read_row(group, of, here, part.layout.row_nbytes, part.offset(row), touched, part.is_repeated(i));
+    const Group group{};
+    const auto rows = part.template mine<Group>();
+    for (std::uint64_t first = rows.begin; first < rows.end;) {
+      // One look at the version for several rows, and one count of each kind.
+      std::uint64_t i = first;
+      std::uint32_t pulled = 0, nread = 0, nhits = 0;
+      for (std::uint32_t k = 0; k < 32 && i < rows.end; ++k, i += rows.step) {
+        const auto row = static_cast<std::uint32_t>(i);
+        if (part.is_row(part.row(row)) && part.repeats(row)) continue;
+        const row_read got = read(group, of, row);
+        if (got.error != 0) lose(group, of, row, got.error);
+        if (got.pulled) pulled |= 1u << k;
+        nread += got.error == 0;
+        nhits += got.nhits;
       }
-      if (error == 0) return;
-      group.sync();  // what lanes have read of it
-      for (std::uint64_t k = group.rank(); k < part.layout.row_nbytes; k += group.size()) here[k] = std::byte{0};
-      if (!group.leader()) return;
-      part.fail(i, error);
-      if (part.is_row(row) && from.error() == 0) simt::call_cold(&count_error, of.mount(), file_slots::index_of(from.number()));
-    });
+      if (group.leader() && nread != 0) {
+        count(of.hits().bytes_read, nread * part.layout.row_nbytes);
+        if (nhits != 0) count(of.hits().hits, nhits);
+      }
+      if (pulled != 0) {
+        group.sync();
+        const int error = by_leader(group, [&] { return simt::call_cold(&end_of_version, of); });
+        for (std::uint64_t each = first; error != 0 && pulled != 0; pulled >>= 1, each += rows.step) {
+          if ((pulled & 1) != 0) lose(group, of, static_cast<std::uint32_t>(each), error);
+        }
+      }
+      first = i;
+    }
+  }
+
+ private:
+  GPUFS_DEVICE row_read read(Group group, const file_pages& of, std::uint32_t i) const {
+    if (from.error() != 0) return {from.error(), false, 0};
+    const std::uint64_t row = part.row(i);
+    if (!part.is_row(row)) return {-EDOM, false, 0};
+    return read_row(group, of, to + part.in_memory(i), part.layout.row_nbytes, part.offset(row), touched, part.is_repeated(i));
+  }
+  GPUFS_DEVICE void lose(Group group, const file_pages& of, std::uint32_t i, int error) const {
+    std::byte* const here = to + part.in_memory(i);
+    group.sync();  // what lanes have read of it
+    for (std::uint64_t k = group.rank(); k < part.layout.row_nbytes; k += group.size()) here[k] = std::byte{0};
+    if (!group.leader()) return;
+    part.fail(i, error);
+    if (part.is_row(part.row(i)) && from.error() == 0)
+      simt::call_cold(&count_error, of.mount(), file_slots::index_of(from.number()));
   }
 };
 

@@ -346,6 +346,37 @@ TEST(row_batch_of, a_file_that_is_not_open_or_has_changed_is_zeros_and_the_error
   EXPECT_EQ(failed.place, 0u);
 }
 
+// Rows that the device pulls itself, of a version that has ended meanwhile.
+TEST(row_batch_of, a_version_that_has_ended_gives_no_row_that_is_pulled) {
+  constexpr std::uint64_t row = 16, nrows = 4096, nframes = 8;  // small: none that is pulled takes a frame
+  subject of(reading::by_windows, nrows * row, 4096, nframes);
+  of.fs->prepare("rows");
+  const row_layout layout{.row_nbytes = row, .nrows = nrows};
+  const std::vector<std::int64_t> numbers = up_to(nrows);
+  const std::vector<std::byte> old = content(seed, 0, nrows * row);
+  EXPECT_TRUE(wait_until([&] {
+    row_batch batch(*of.fs, nrows, unsorted);
+    const std::uint64_t before = of.fs->counters().host_reads;
+    EXPECT_EQ(gather<std::int64_t>(batch, *of.file, layout, numbers), old);
+    return of.fs->counters().host_reads == before;
+  })) << "the device pulls them";
+  of.dir.overwrite("rows", 0, nrows * row, seed + 1);
+  EXPECT_TRUE(wait_until([&] { return !of.fs->log().empty(); })) << "the watch has seen it";
+  row_batch batch(*of.fs, nrows, unsorted);
+  const auto got = gather<std::int64_t>(batch, *of.file, layout, numbers);
+  std::vector<std::uint64_t> lost;
+  for (std::uint64_t i = 0; i < nrows; ++i) {
+    const auto here = got.begin() + static_cast<std::ptrdiff_t>(i * row);
+    if (std::equal(here, here + row, old.begin() + static_cast<std::ptrdiff_t>(i * row))) continue;
+    EXPECT_TRUE(std::all_of(here, here + row, [](std::byte b) { return b == std::byte{0}; })) << i;
+    lost.push_back(i);
+  }
+  ASSERT_GE(lost.size(), nrows - nframes * 4096 / row) << "the cache has some pages of the version";
+  const row_failure failed = batch.failure();
+  EXPECT_EQ(failed.error, -ESTALE);
+  EXPECT_EQ(failed.place, lost[0]);
+}
+
 // Against a model in memory: of equal numbers the last one is what the file has.
 TEST(row_batch_scatters, the_last_of_equal_rows) {
   random_source draw(11);

@@ -119,18 +119,22 @@ GPUFS_DEVICE source::piece find_piece(const file_mount& mount, const file_view& 
   return source::find(view.kind, file_table(mount).as_opened(view), offset, nbytes);
 }
 
+struct part_taken {
+  int error;
+  bool pulled;  // by the device, from a version that may have ended meanwhile: the bytes count if is_stale says no after that
+};
+
 // Brings `wanted` bytes of the file, which lie in one page, to device memory or, of one lane's group, to that lane's own; bytes
-// beyond the end of the file read as zero. 0 or a negative errno. All lanes call, after begin_fill where it is a page for the
-// cache.
+// beyond the end of the file read as zero. All lanes call.
 template <class Group>
-GPUFS_DEVICE int fill_part(Group group, const file_mount& mount, const file_view& view, std::uint64_t offset, std::byte* to,
-                           std::uint32_t wanted) {
+GPUFS_DEVICE part_taken take_part(Group group, const file_mount& mount, const file_view& view, std::uint64_t offset, std::byte* to,
+                                  std::uint32_t wanted) {
   using source::place;
   const source::piece from = by_leader(group, [&] { return find_piece(mount, view, offset, wanted); });
   const auto* there = reinterpret_cast<const std::byte*>(from.address);
   std::uint32_t nbytes = from.nbytes;
   int error = 0;
-  if (from.where == place::nowhere) return 0;
+  if (from.where == place::nowhere) return {0, false};
   if (from.where == place::device) simt::copy_bytes(group, to, there, nbytes);
   // A page of the mapping that cannot be had: the host says why (it was cut, the disk fails), and its log, too.
   const bool by_host =
@@ -140,14 +144,22 @@ GPUFS_DEVICE int fill_part(Group group, const file_mount& mount, const file_view
     const bool is_short = got >= 0 && static_cast<std::uint32_t>(got) < nbytes;
     error = got < 0 ? got : is_short && has_version(view.kind) ? -ESTALE : 0;  // it was truncated
     if (is_short) nbytes = static_cast<std::uint32_t>(got);
-  } else if (from.where == place::mapping && has_version(view.kind)) {
-    // For each page, as a call may pull many; and afterwards: a reader that sees a byte that a writer of this mount has written
-    // sees that the version ended before.
-    group.sync();
-    if (by_leader(group, [&] { return file_table(mount).is_stale(view); })) error = -ESTALE;
   }
   zero_rest(group, to, nbytes, wanted);
-  return error;
+  return {error, !by_host && from.where == place::mapping && has_version(view.kind)};
+}
+
+// The same of a version that has not ended. 0 or a negative errno. All lanes call, after begin_fill where it is a page for the
+// cache.
+template <class Group>
+GPUFS_DEVICE int fill_part(Group group, const file_mount& mount, const file_view& view, std::uint64_t offset, std::byte* to,
+                           std::uint32_t wanted) {
+  const part_taken taken = take_part(group, mount, view, offset, to, wanted);
+  if (!taken.pulled) return taken.error;
+  // For each page, as a call may pull many; and afterwards: a reader that sees a byte that a writer of this mount has written
+  // sees that the version ended before.
+  group.sync();
+  return by_leader(group, [&] { return file_table(mount).is_stale(view); }) ? -ESTALE : taken.error;
 }
 
 // Brings one page of the file into the frame. All lanes call.

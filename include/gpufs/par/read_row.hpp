@@ -42,10 +42,16 @@ struct row_rest {
   std::byte* to;
   std::uint64_t offset, nbytes;  // in the file
 };
-// How much of it was read, if error is 0.
+// How much of it was read, if error is 0. pulled: as part_taken's.
 struct row_progress {
   std::uint64_t nbytes;
   int error;
+  bool pulled;
+};
+struct row_read {
+  int error;            // 0 or a negative errno
+  bool pulled;          // the row counts if end_of_version says 0 after that
+  std::uint32_t nhits;  // pages that were in the cache
 };
 
 // A page that is not in the frame of its choice: how the row's part of it is had.
@@ -116,36 +122,47 @@ GPUFS_DEVICE_COLD row_progress read_missed_row(Group group, file_pages of, row_r
   const std::uint64_t page = rest.offset >> frames.page_shift(), left = ((page + 1) << frames.page_shift()) - rest.offset;
   const auto here = static_cast<std::uint32_t>(rest.nbytes < left ? rest.nbytes : left);
   const missed_row found = by_leader(group, [&] { return find_missed_row(&of, rest.offset, here, touched, again); });
-  if (found.view.error != 0) return {0, found.view.error};
+  if (found.view.error != 0) return {0, found.view.error, false};
   if (found.what == way::by_pages) {
     const open_entry entry = by_leader(group, [&] { return of.look(); });
-    if (entry.view.error != 0) return {0, entry.view.error};
+    if (entry.view.error != 0) return {0, entry.view.error, false};
     const std::uint64_t end = rest.offset + rest.nbytes;
     const byte_range range{rest.to, rest.offset, end};
-    return {rest.nbytes, read_pages_of(group, of, entry, range, page, (end - 1) >> frames.page_shift(), 1).error};
+    return {rest.nbytes, read_pages_of(group, of, entry, range, page, (end - 1) >> frames.page_shift(), 1).error, false};
   }
   const file_mount& mount = *of.mount();
-  if (found.what == way::past_cache) return {here, fill_part(group, mount, found.view, rest.offset, rest.to, here)};
+  if (found.what == way::past_cache) {
+    const part_taken taken = take_part(group, mount, found.view, rest.offset, rest.to, here);
+    return {here, taken.error, taken.pulled};
+  }
   if (found.what == way::fill) {
     const int error = fill_frame(group, mount, cache::page_cache<>(*of.cache()), found.view, page, found.frame);
-    if (error != 0) return {0, error};
+    if (error != 0) return {0, error, false};
   } else if (group.leader()) {
     simt::count_one(group, of.hits().hits);
   }
   take_from_page(group, frames, found.frame, {rest.to, rest.offset, here});
-  return {here, 0};
+  return {here, 0, false};
 }
 
-// Reads a row of nbytes at `offset` to `to`. All lanes call. 0 or a negative errno; -ENXIO: the file has no such bytes.
+// 0, or the error of rows that were pulled before: a look at the file, whose fence costs as much as a small row. One lane calls,
+// after the group's sync.
+inline GPUFS_DEVICE_COLD int end_of_version(file_pages of) {
+  const file_view view = of.view();
+  return view.error != 0 ? view.error : file_table(*of.mount()).is_stale(view) ? -ESTALE : 0;
+}
+
+// Reads a row of nbytes at `offset` to `to`. All lanes call, and count what the caller is told. -ENXIO: the file has no such bytes.
 template <class Group>
-GPUFS_DEVICE int read_row(Group group, const file_pages& of, std::byte* to, std::uint64_t nbytes, std::uint64_t offset,
-                          const touched_pages& touched, bool again) {
+GPUFS_DEVICE row_read read_row(Group group, const file_pages& of, std::byte* to, std::uint64_t nbytes, std::uint64_t offset,
+                               const touched_pages& touched, bool again) {
   const open_entry entry = by_leader(group, [&] { return of.look(); });
   const file_view& view = entry.view;
-  if (view.error != 0) return view.error;
+  if (view.error != 0) return {view.error, false, 0};
   const auto file_nbytes = static_cast<std::uint64_t>(view.nbytes);
-  if (nbytes > file_nbytes || offset > file_nbytes - nbytes) return -ENXIO;
+  if (nbytes > file_nbytes || offset > file_nbytes - nbytes) return {-ENXIO, false, 0};
   const cache::frames frames(cache::unpack(entry.frames));
+  row_read read{};
   for (row_rest rest{to, offset, nbytes}; rest.nbytes != 0;) {
     struct look_up {
       cache::frame_index frame;
@@ -155,22 +172,22 @@ GPUFS_DEVICE int read_row(Group group, const file_pages& of, std::byte* to, std:
       look_up found{};
       const cache::page_key key = cache::make_key(view.cache_id, rest.offset >> frames.page_shift());
       found.hit = cache::page_cache<>::pin_in_choice(frames, key, found.frame);
-      if (found.hit) simt::count_one(group, of.hits().hits);
       return found;
     });
     row_progress done{};
     if (got.hit) [[likely]] {
+      ++read.nhits;
       const std::uint64_t left = frames.page_nbytes() - (rest.offset & (frames.page_nbytes() - 1));
       done.nbytes = rest.nbytes < left ? rest.nbytes : left;
       take_from_page(group, frames, got.frame, {rest.to, rest.offset, done.nbytes});
     } else {
       done = simt::call_cold(&read_missed_row<Group>, group, of, rest, touched, again);
-      if (done.error != 0) return done.error;
+      if (done.error != 0) return {done.error, false, 0};
+      read.pulled |= done.pulled;
     }
     rest = {rest.to + done.nbytes, rest.offset + done.nbytes, rest.nbytes - done.nbytes};
   }
-  if (group.leader()) count(of.hits().bytes_read, nbytes);
-  return 0;
+  return read;
 }
 
 }  // namespace detail

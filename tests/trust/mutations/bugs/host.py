@@ -119,7 +119,7 @@ BUGS = (
         "ended_version_is_joined",
         "a read that finds its version ended does not tell the device, and who opens the file anew joins the old one",
         "src/service/worker_io.cpp",
-        "if (error == -ESTALE && !w.file->file->info().live) core_.end_version(*w.file);",
+        "if (error == -ESTALE && !w.file->file->info().live) core_.end_version_soon(*w.file);",
         "",
         "service_test",
         "*/service_test.TellsWhenAReadFindsThatAVersionHasEnded/*",
