@@ -39,7 +39,8 @@ struct row_part_of_batch {
   std::uint64_t first;    // of this part in the batch
   std::uint32_t n;
   std::uint32_t rows_a_block;
-  std::uint64_t* failed;  // of row_failure
+  std::uint32_t rows_a_warp;  // at once, of gather_rows
+  std::uint64_t* failed;      // of row_failure
 
   GPUFS_DEVICE std::uint64_t row(std::uint32_t i) const { return rows != nullptr ? rows[i] : row_of(numbers, i, layout); }
   GPUFS_DEVICE std::uint32_t place(std::uint32_t i) const { return rows != nullptr ? places[i] : i; }
@@ -50,25 +51,18 @@ struct row_part_of_batch {
   GPUFS_DEVICE std::uint64_t in_memory(std::uint32_t i) const { return (first + place(i)) * layout.row_nbytes; }
   // One lane calls.
   GPUFS_DEVICE void fail(std::uint32_t i, int error) const {
-    const simt::atomic_ref<std::uint64_t, simt::scope::system> word(*failed);
+    const simt::atomic_ref<std::uint64_t> word(*failed);  // kernels alone write it, and the host reads it after them
     word.fetch_min(row_failure::word(first + place(i), error), std::memory_order_relaxed);
   }
-  // The rows of a caller's group, which are some of its block's.
-  struct share {
-    std::uint64_t begin, end;
-    std::uint32_t step;
-  };
-  template <class Group>
-  GPUFS_DEVICE share mine() const {
-    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * rows_a_block;
-    return {begin + simt::thread_rank() / Group::size(), begin + rows_a_block < n ? begin + rows_a_block : n,
-            simt::block_size() / Group::size()};
-  }
-  // Calls work(group, i) for the rows of the caller's group.
+  // Calls work(group, i) for the rows of the caller's block, each by one group.
   template <class Group, class Work>
   GPUFS_DEVICE void each(Group group, Work work) const {
-    const share own = mine<Group>();
-    for (std::uint64_t i = own.begin; i < own.end; i += own.step) work(group, static_cast<std::uint32_t>(i));
+    const std::uint32_t ngroups = simt::block_size() / Group::size();
+    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * rows_a_block;
+    const std::uint64_t end = begin + rows_a_block < n ? begin + rows_a_block : n;
+    for (std::uint64_t i = begin + simt::thread_rank() / Group::size(); i < end; i += ngroups) {
+      work(group, static_cast<std::uint32_t>(i));
+    }
   }
 };
 
@@ -85,7 +79,8 @@ struct number_rows {
   }
 };
 
-// Each row once.
+// Each row once. The lanes of a warp look for a row each, and then its groups copy what is at hand, a row each; the rest the warp
+// reads row by row, when it has no page pinned.
 template <class Group>
 struct gather_rows {
   row_part_of_batch part;
@@ -94,49 +89,92 @@ struct gather_rows {
   touched_pages touched;
 
   GPUFS_DEVICE void operator()() const {
+    using place = row_at_hand::place;
+    const simt::warp warp = simt::this_warp();
     const file_pages of(from);
-    const Group group{};
-    const auto rows = part.template mine<Group>();
-    for (std::uint64_t first = rows.begin; first < rows.end;) {
-      // One look at the version for several rows, and one count of each kind.
-      std::uint64_t i = first;
-      std::uint32_t pulled = 0, nread = 0, nhits = 0;
-      for (std::uint32_t k = 0; k < 32 && i < rows.end; ++k, i += rows.step) {
-        const auto row = static_cast<std::uint32_t>(i);
-        if (part.is_row(part.row(row)) && part.repeats(row)) continue;
-        const row_read got = read(group, of, row);
-        if (got.error != 0) lose(group, of, row, got.error);
-        if (got.pulled) pulled |= 1u << k;
-        nread += got.error == 0;
+    const std::uint32_t nwarps = simt::block_size() / simt::warp_lanes, at_once = part.rows_a_warp;
+    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * part.rows_a_block;
+    const std::uint64_t end = begin + part.rows_a_block < part.n ? begin + part.rows_a_block : part.n;
+    for (std::uint64_t first = begin + std::uint64_t{simt::warp_rank()} * at_once; first < end;
+         first += std::uint64_t{nwarps} * at_once) {
+      const auto mine = static_cast<std::uint32_t>(first) + warp.rank();
+      const bool is_mine = warp.rank() < at_once && mine < end && !(part.is_row(part.row(mine)) && part.repeats(mine));
+      row_at_hand at{};
+      if (is_mine && from.error() == 0 && part.is_row(part.row(mine))) {
+        const open_entry entry = of.look();
+        const cache::frames frames(cache::unpack(entry.frames));
+        at = look_for_row(of, entry.view, frames, part.offset(part.row(mine)), part.layout.row_nbytes, touched,
+                          part.is_repeated(mine));
+      }
+      const std::uint32_t cut = copy(warp, static_cast<std::uint32_t>(first), at);
+      if (at.where == place::frame) cache::frames(of.frames()).unpin(at.frame);
+      const std::uint32_t hits = warp.ballot(at.where == place::frame), wanted = warp.ballot(is_mine);
+      const std::uint32_t admitted = warp.ballot(at.admitted);
+      std::uint32_t pulled = warp.ballot(at.where == place::mapping) & ~cut, lost = 0, nhits = simt::count_lanes(hits);
+      std::uint32_t slow = warp.ballot(is_mine && at.where == place::nowhere) | cut;
+      for (; slow != 0; slow &= slow - 1) {
+        const std::uint32_t bit = slow & (0 - slow), i = static_cast<std::uint32_t>(first) + simt::count_lanes(bit - 1);
+        const row_read got = read(warp, of, i, (admitted & bit) != 0);
+        if (got.error != 0) {
+          lose(warp, of, i, got.error);
+          lost |= bit;
+        }
+        if (got.pulled) pulled |= bit;
         nhits += got.nhits;
       }
-      if (group.leader() && nread != 0) {
-        count(of.hits().bytes_read, nread * part.layout.row_nbytes);
+      if (warp.leader() && wanted != lost) {
+        count(of.hits().bytes_read, simt::count_lanes(wanted & ~lost) * part.layout.row_nbytes);
         if (nhits != 0) count(of.hits().hits, nhits);
       }
+      // One look at the version for all that were pulled: its fence costs as much as a row.
       if (pulled != 0) {
-        group.sync();
-        const int error = by_leader(group, [&] { return simt::call_cold(&end_of_version, of); });
-        for (std::uint64_t each = first; error != 0 && pulled != 0; pulled >>= 1, each += rows.step) {
-          if ((pulled & 1) != 0) lose(group, of, static_cast<std::uint32_t>(each), error);
+        warp.sync();
+        const int error = by_leader(warp, [&] { return simt::call_cold(&end_of_version, of); });
+        for (; error != 0 && pulled != 0; pulled &= pulled - 1) {
+          lose(warp, of, static_cast<std::uint32_t>(first) + simt::count_lanes((pulled & (0 - pulled)) - 1), error);
         }
       }
-      first = i;
     }
   }
 
  private:
-  GPUFS_DEVICE row_read read(Group group, const file_pages& of, std::uint32_t i) const {
+  // Copies the rows that the lanes have at hand, from `first` on. Which of them were cut from their mapping meanwhile. All lanes
+  // call.
+  GPUFS_DEVICE std::uint32_t copy(simt::warp warp, std::uint32_t first, const row_at_hand& at) const {
+    using place = row_at_hand::place;
+    constexpr unsigned side_by_side = simt::warp_lanes / Group::lanes;
+    const Group group{};
+    std::uint32_t cut = 0;
+    for (unsigned next = 0; next < part.rows_a_warp; next += side_by_side) {
+      const unsigned i = next + warp.rank() / Group::lanes;
+      const std::uint64_t address = warp.shfl(at.address, i);
+      const place where = warp.shfl(at.where, i);
+      if (where == place::nowhere) continue;
+      const auto* const there = reinterpret_cast<const std::byte*>(address);
+      std::byte* const here = to + part.in_memory(first + i);
+      if (where != place::mapping) {
+        simt::copy_bytes(group, here, there, part.layout.row_nbytes);
+      } else if (simt::copy_from_host(group, here, there, part.layout.row_nbytes) != 0) {
+        cut |= 1u << i;
+      }
+    }
+    finish_reads(warp);
+    if (!warp.any(cut != 0)) return 0;
+    for (unsigned distance = simt::warp_lanes / 2; distance != 0; distance /= 2) cut |= warp.shfl_xor(cut, distance);
+    return cut;
+  }
+  GPUFS_DEVICE row_read read(simt::warp warp, const file_pages& of, std::uint32_t i, bool admitted) const {
     if (from.error() != 0) return {from.error(), false, 0};
     const std::uint64_t row = part.row(i);
     if (!part.is_row(row)) return {-EDOM, false, 0};
-    return read_row(group, of, to + part.in_memory(i), part.layout.row_nbytes, part.offset(row), touched, part.is_repeated(i));
+    return read_row(warp, of, to + part.in_memory(i), part.layout.row_nbytes, part.offset(row), touched,
+                    admitted || part.is_repeated(i));
   }
-  GPUFS_DEVICE void lose(Group group, const file_pages& of, std::uint32_t i, int error) const {
+  GPUFS_DEVICE void lose(simt::warp warp, const file_pages& of, std::uint32_t i, int error) const {
     std::byte* const here = to + part.in_memory(i);
-    group.sync();  // what lanes have read of it
-    for (std::uint64_t k = group.rank(); k < part.layout.row_nbytes; k += group.size()) here[k] = std::byte{0};
-    if (!group.leader()) return;
+    warp.sync();  // what lanes have read of it
+    for (std::uint64_t k = warp.rank(); k < part.layout.row_nbytes; k += warp.size()) here[k] = std::byte{0};
+    if (!warp.leader()) return;
     part.fail(i, error);
     if (part.is_row(part.row(i)) && from.error() == 0)
       simt::call_cold(&count_error, of.mount(), file_slots::index_of(from.number()));
@@ -257,8 +295,8 @@ void row_batch::gather_in(const file& from, const row_layout& layout, const deta
     if (n > unsorted_) sort(part, on);
     const auto by = [&](auto group) {
       using group_type = decltype(group);
-      start<group_type::lanes>(detail::gather_rows<group_type>{part, from, to, touched}, on);
-      if (n > unsorted_) start<group_type::lanes>(detail::repeat_rows<group_type>{part, to}, on);
+      start(detail::gather_rows<group_type>{part, from, to, touched}, part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
+      if (n > unsorted_) start_for<group_type>(detail::repeat_rows<group_type>{part, to}, on);
     };
     // 8 lanes take two rows of 128 bytes as a warp takes one of 512: with 16-byte loads, four in flight a lane at most.
     if (layout.row_nbytes <= 256) {
@@ -273,7 +311,7 @@ void row_batch::scatter_in(const file& to, const row_layout& layout, const detai
                            const void* src, queue on) {
   each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
     if (part.n > 1) sort(part, on);  // else of two equal rows any may come last
-    start<simt::warp::lanes>(detail::scatter_rows<simt::warp>{part, to, static_cast<const std::byte*>(src)}, on);
+    start_for<simt::warp>(detail::scatter_rows<simt::warp>{part, to, static_cast<const std::byte*>(src)}, on);
   });
 }
 
@@ -297,6 +335,8 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
     part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * (numbers.wide ? 8 : 4);
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
+    // A warp's lanes look for as many rows at once as leaves all multiprocessors warps.
+    part.rows_a_warp = std::clamp<std::uint32_t>(std::bit_floor(part.n / 8192), 4, simt::warp_lanes);
     part.failed = failed_elsewhere_ != nullptr ? failed_elsewhere_ : failed_.get();
     work(part);
   }
@@ -304,7 +344,7 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
 
 template <class Part>
 void row_batch::sort(Part& part, queue on) {
-  start<1>(detail::number_rows{part, rows_.get(), places_.get()}, on);
+  start_for<simt::tile<1>>(detail::number_rows{part, rows_.get(), places_.get()}, on);
   par::row_order order{rows_.get(), places_.get(), rows_.get() + max_nrows_, places_.get() + max_nrows_, part.n, 0};
   order.number_nbits = std::max(1u, static_cast<unsigned>(std::bit_width(part.layout.nrows)));
   const simt::on_device here(*device_);
@@ -313,13 +353,18 @@ void row_batch::sort(Part& part, queue on) {
   part.places = order.sorted_places;
 }
 
-// So many rows to a block that its groups have four each, and more where the grid would be too large. Blocks begin in the order of
-// their numbers, and so the device is at one place of the sorted rows at a time.
-template <unsigned GroupSize, class Kernel>
-void row_batch::start(Kernel kernel, queue on) const {
+// A block's groups have four rows each.
+template <class Group, class Kernel>
+void row_batch::start_for(const Kernel& kernel, queue on) const {
+  start(kernel, 4 * detail::rows_block / Group::lanes, on);
+}
+
+// A block has least_rows, and more where the grid would be too large. Blocks begin in the order of their numbers, and so the device
+// is at one place of the sorted rows at a time.
+template <class Kernel>
+void row_batch::start(Kernel kernel, std::uint64_t least_rows, queue on) const {
   constexpr std::uint64_t most_blocks = GPUFS_ON_CUDA ? 1u << 20 : 4;
-  const std::uint64_t n = kernel.part.n, share = (n + most_blocks - 1) / most_blocks;
-  const std::uint64_t rows_a_block = std::max<std::uint64_t>(4 * (detail::rows_block / GroupSize), share);
+  const std::uint64_t n = kernel.part.n, rows_a_block = std::max<std::uint64_t>(least_rows, (n + most_blocks - 1) / most_blocks);
   kernel.part.rows_a_block = static_cast<std::uint32_t>(rows_a_block);
   simt::launch_config config{.grid = static_cast<unsigned>((n + rows_a_block - 1) / rows_a_block), .block = detail::rows_block};
   config.schedule.timeout_ns = 0;  // many rows may take long; what waits inside has its own deadline

@@ -57,29 +57,33 @@ struct row_read {
 // A page that is not in the frame of its choice: how the row's part of it is had.
 struct missed_row {
   enum class way : std::uint32_t {
-    past_cache,
-    cached,    // in `frame`, which is pinned
-    fill,      // in `frame`, which we are to fill
-    by_pages,  // as pread reads, with all that is left of the row: by host threads, or because the cache may have newer bytes
+    past_cache,  // where `there` says
+    cached,      // in `frame`, which is pinned
+    admitted,    // in a frame that it is to get
+    fill,        // in `frame`, which we are to fill
+    by_pages,    // as pread reads, with all that is left of the row: by host threads, or because the cache may have newer bytes
   };
   file_view view;
   way what;
   cache::frame_index frame;
 };
+struct looked_up_row : missed_row {
+  source::piece there;
+};
 
-// One lane calls. nbytes: the row's in the page. `again`: the batch has the row more than once.
-GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::uint64_t offset, std::uint32_t nbytes,
-                                                    touched_pages touched, bool again) {
+// Waits for nobody. One lane calls, or many at once. nbytes: the row's in the page. `again`: the batch has the row more than once.
+GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::uint64_t offset, std::uint32_t nbytes,
+                                                           touched_pages touched, bool again) {
   using way = missed_row::way;
-  using cache_type = cache::page_cache<>;
-  missed_row found{of->view(), way::past_cache, {}};
+  looked_up_row found{{of.view(), way::past_cache, {}}, {}};
   const file_view& view = found.view;
   if (view.error != 0) return found;
-  if (!has_version(view.kind) || find_piece(*of->mount(), view, offset, nbytes).where == source::place::host) {
+  if (has_version(view.kind)) found.there = find_piece(*of.mount(), view, offset, nbytes);
+  if (!has_version(view.kind) || found.there.where == source::place::host) {
     found.what = way::by_pages;
     return found;
   }
-  const cache_type pages(*of->cache());
+  const cache::page_cache<> pages(*of.cache());
   const cache::frames& frames = pages.pages();
   const cache::page_key key = cache::make_key(view.cache_id, offset >> frames.page_shift());
   if (pages.pin_cached(key, found.frame)) {
@@ -95,13 +99,66 @@ GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::u
   const auto choice_is_free = [&] {
     return (frames.state(frames.preferred(key)).load(std::memory_order_relaxed) & cache::frame_state::free) != 0;
   };
-  if (!seen && !again && (nbytes < frames.page_nbytes() / fair_share || !choice_is_free())) return found;
+  if (seen || again || (nbytes >= frames.page_nbytes() / fair_share && choice_is_free())) found.what = way::admitted;
+  return found;
+}
+
+// The same, with a frame for a row that is admitted. One lane calls.
+GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::uint64_t offset, std::uint32_t nbytes,
+                                                    touched_pages touched, bool again) {
+  using way = missed_row::way;
+  using cache_type = cache::page_cache<>;
+  missed_row found = look_for_missed_row(*of, offset, nbytes, touched, again);
+  if (found.view.error != 0 || found.what != way::admitted) return found;
+  found.what = way::past_cache;
+  const cache_type pages(*of->cache());
+  const cache::page_key key = cache::make_key(found.view.cache_id, offset >> pages.pages().page_shift());
   // A frame is but a wish: where none is at hand, the row goes past the cache.
   const auto got = pages.acquire(key, ring_hint(), {of->timeouts().fill_ns, cache_type::at_hand});
   found.frame = got.frame;
   if (got.what == cache_type::role::fill) found.what = way::fill;
   if (got.what == cache_type::role::hit || got.what == cache_type::role::waited) found.what = way::cached;
   if (got.what == cache_type::role::under_way) pages.unpin(got.frame);
+  return found;
+}
+
+// A row in one page whose bytes are to be had at once.
+struct row_at_hand {
+  enum class place : std::uint32_t { nowhere, frame, device, mapping };
+  std::uint64_t address;
+  cache::frame_index frame;  // of place::frame, pinned
+  place where;
+  bool admitted;  // of place::nowhere: its page is to have a frame
+};
+
+// Waits for nobody: the lanes of a warp look for a row each. `view` is an entry's.
+GPUFS_DEVICE row_at_hand look_for_row(const file_pages& of, const file_view& view, const cache::frames& frames,
+                                      std::uint64_t offset, std::uint64_t nbytes, const touched_pages& touched, bool again) {
+  using place = row_at_hand::place;
+  using way = missed_row::way;
+  row_at_hand found{};
+  const auto file_nbytes = static_cast<std::uint64_t>(view.nbytes);
+  const std::uint64_t in_page = offset & (frames.page_nbytes() - 1);
+  if (view.error != 0 || nbytes > file_nbytes || offset > file_nbytes - nbytes || in_page + nbytes > frames.page_nbytes())
+    return found;
+  const cache::page_key key = cache::make_key(view.cache_id, offset >> frames.page_shift());
+  bool pinned = cache::page_cache<>::pin_in_choice(frames, key, found.frame);
+  if (!pinned) {
+    const looked_up_row missed =
+        simt::call_cold(&look_for_missed_row, of, offset, static_cast<std::uint32_t>(nbytes), touched, again);
+    if (missed.view.error != 0) return found;
+    found.admitted = missed.what == way::admitted;
+    found.frame = missed.frame;
+    pinned = missed.what == way::cached;
+    if (missed.what == way::past_cache && missed.there.nbytes == nbytes && missed.there.where != source::place::nowhere) {
+      found.where = missed.there.where == source::place::mapping ? place::mapping : place::device;
+      found.address = missed.there.address;
+    }
+  }
+  if (pinned) {
+    found.where = place::frame;
+    found.address = reinterpret_cast<std::uint64_t>(frames.data(found.frame) + in_page);
+  }
   return found;
 }
 

@@ -129,8 +129,10 @@ class row_batch {
   void each_part(const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n, Work work);
   template <class Part>
   void sort(Part& part, queue on);
-  template <unsigned GroupSize, class Kernel>
-  void start(Kernel kernel, queue on) const;
+  template <class Group, class Kernel>
+  void start_for(const Kernel& kernel, queue on) const;
+  template <class Kernel>
+  void start(Kernel kernel, std::uint64_t least_rows, queue on) const;
 
   simt::platform* device_;
   std::uint32_t max_nrows_, unsorted_;
