@@ -109,12 +109,12 @@ struct gather_rows {
       const std::uint32_t cut = copy(warp, static_cast<std::uint32_t>(first), at);
       if (at.where == place::frame) cache::frames(of.frames()).unpin(at.frame);
       const std::uint32_t hits = warp.ballot(at.where == place::frame), wanted = warp.ballot(is_mine);
-      const std::uint32_t admitted = warp.ballot(at.admitted);
+      const std::uint32_t seen = warp.ballot(at.seen);
       std::uint32_t pulled = warp.ballot(at.where == place::mapping) & ~cut, lost = 0, nhits = simt::count_lanes(hits);
       std::uint32_t slow = warp.ballot(is_mine && at.where == place::nowhere) | cut;
       for (; slow != 0; slow &= slow - 1) {
         const std::uint32_t bit = slow & (0 - slow), i = static_cast<std::uint32_t>(first) + simt::count_lanes(bit - 1);
-        const row_read got = read(warp, of, i, (admitted & bit) != 0);
+        const row_read got = read(warp, of, i, (seen & bit) != 0);
         if (got.error != 0) {
           lose(warp, of, i, got.error);
           lost |= bit;
@@ -168,12 +168,12 @@ struct gather_rows {
     for (unsigned distance = simt::warp_lanes / 2; distance != 0; distance /= 2) cut |= warp.shfl_xor(cut, distance);
     return cut;
   }
-  GPUFS_DEVICE row_read read(simt::warp warp, const file_pages& of, std::uint32_t i, bool admitted) const {
+  GPUFS_DEVICE row_read read(simt::warp warp, const file_pages& of, std::uint32_t i, bool seen) const {
     if (from.error() != 0) return {from.error(), false, 0};
     const std::uint64_t row = part.row(i);
     if (!part.is_row(row)) return {-EDOM, false, 0};
     return read_row(warp, of, to + part.in_memory(i), part.layout.row_nbytes, part.offset(row), touched,
-                    admitted || part.is_repeated(i));
+                    seen || part.is_repeated(i));
   }
   GPUFS_DEVICE void lose(simt::warp warp, const file_pages& of, std::uint32_t i, int error) const {
     std::byte* const here = to + part.in_memory(i);
@@ -341,8 +341,8 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
     part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * (numbers.wide ? 8 : 4);
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
-    // How many rows a warp's lanes look for at once: as leaves all multiprocessors warps. Of larger rows few, or those that are
-    // read at one time lie too far apart for the bus (512 bytes, 32 at once: 0.72 of the copy in place of 0.91, H100).
+    // How many rows a warp's lanes look for at once: as leaves all multiprocessors warps. Of larger rows few, so that those which
+    // are read at one time lie close together; there a look is little beside the bytes.
     constexpr std::uint32_t least = 4, nwarps = GPUFS_ON_CUDA ? 8192 : 8;
     const auto fair = std::clamp<std::uint32_t>(std::bit_floor(part.n / nwarps), least, simt::warp_lanes);
     part.rows_a_warp = layout.row_nbytes > detail::most_by_eight ? least : fair;

@@ -69,13 +69,14 @@ struct missed_row {
 };
 struct looked_up_row : missed_row {
   source::piece there;
+  bool seen;  // an earlier piece of the batch, or batch, read the page past the cache: so it is admitted
 };
 
 // Waits for nobody. One lane calls, or many at once. nbytes: the row's in the page. `again`: the batch has the row more than once.
 GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::uint64_t offset, std::uint32_t nbytes,
                                                            touched_pages touched, bool again) {
   using way = missed_row::way;
-  looked_up_row found{{of.view(), way::past_cache, {}}, {}};
+  looked_up_row found{{of.view(), way::past_cache, {}}, {}, false};
   const file_view& view = found.view;
   if (view.error != 0) return found;
   if (has_version(view.kind)) found.there = find_piece(*of.mount(), view, offset, nbytes);
@@ -95,11 +96,11 @@ GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::u
     }
     return found;
   }
-  const bool seen = touched.note(key);
+  found.seen = touched.note(key);
   const auto choice_is_free = [&] {
     return (frames.state(frames.preferred(key)).load(std::memory_order_relaxed) & cache::frame_state::free) != 0;
   };
-  if (seen || again || (nbytes >= frames.page_nbytes() / fair_share && choice_is_free())) found.what = way::admitted;
+  if (found.seen || again || (nbytes >= frames.page_nbytes() / fair_share && choice_is_free())) found.what = way::admitted;
   return found;
 }
 
@@ -128,7 +129,7 @@ struct row_at_hand {
   std::uint64_t address;
   cache::frame_index frame;  // of place::frame, pinned
   place where;
-  bool admitted;  // of place::nowhere: its page is to have a frame
+  bool seen;  // as looked_up_row's, who is asked but once
 };
 
 // Waits for nobody: the lanes of a warp look for a row each. `view` is an entry's.
@@ -147,7 +148,7 @@ GPUFS_DEVICE row_at_hand look_for_row(const file_pages& of, const file_view& vie
     const looked_up_row missed =
         simt::call_cold(&look_for_missed_row, of, offset, static_cast<std::uint32_t>(nbytes), touched, again);
     if (missed.view.error != 0) return found;
-    found.admitted = missed.what == way::admitted;
+    found.seen = missed.seen;
     found.frame = missed.frame;
     pinned = missed.what == way::cached;
     if (missed.what == way::past_cache && missed.there.nbytes == nbytes && missed.there.where != source::place::nowhere) {
