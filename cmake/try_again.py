@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 MOST = 3  # that fail by bad luck
 SANITIZERS = re.compile(r"Sanitizer|runtime error:")
+FAILED = re.compile(r"^\[  FAILED  \] ", re.MULTILINE)  # or it crashed after all had passed
 ENDED = re.compile(r"^\[==========\] .* ran\.", re.MULTILINE)
 
 
@@ -24,12 +25,25 @@ def failed_cases(results: ElementTree.Element) -> list[ElementTree.Element]:
 
 def may_be_luck(case: ElementTree.Element) -> bool:
     output = case.findtext("system-out") or ""
-    return bool(ENDED.search(output)) and not SANITIZERS.search(output)
+    return bool(ENDED.search(output) and FAILED.search(output)) and not SANITIZERS.search(output)
+
+
+def is_missing(case: ElementTree.Element) -> bool:
+    skipped = case.find("skipped")
+    return case.get("status") == "notrun" and "SKIP_" not in (
+        skipped.get("message") or "" if skipped is not None else ""
+    )
 
 
 def names_to_try(tree: Path) -> list[str] | None:
-    cases = failed_cases(ElementTree.parse(tree / "ctest.xml").getroot())
-    if not cases or len(cases) > MOST or not all(map(may_be_luck, cases)):
+    results = ElementTree.parse(tree / "ctest.xml").getroot()
+    cases = failed_cases(results)
+    if (
+        any(map(is_missing, results.iter("testcase")))
+        or not cases
+        or len(cases) > MOST
+        or not all(map(may_be_luck, cases))
+    ):
         return None
     return [case.get("name", "") for case in cases]
 

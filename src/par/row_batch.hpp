@@ -122,17 +122,18 @@ struct gather_rows {
         if (got.pulled) pulled |= bit;
         nhits += got.nhits;
       }
-      if (warp.leader() && wanted != lost) {
-        count(of.hits().bytes_read, simt::count_lanes(wanted & ~lost) * part.layout.row_nbytes);
-        if (nhits != 0) count(of.hits().hits, nhits);
-      }
-      // One look at the version for all that were pulled: its fence costs as much as a row.
+      // One look at the version for all that were pulled.
       if (pulled != 0) {
         warp.sync();
         const int error = by_leader(warp, [&] { return simt::call_cold(&end_of_version, of); });
+        if (error != 0) lost |= pulled;
         for (; error != 0 && pulled != 0; pulled &= pulled - 1) {
           lose(warp, of, static_cast<std::uint32_t>(first) + simt::count_lanes((pulled & (0 - pulled)) - 1), error);
         }
+      }
+      if (warp.leader() && wanted != lost) {
+        count(of.hits().bytes_read, simt::count_lanes(wanted & ~lost) * part.layout.row_nbytes);
+        if (nhits != 0) count(of.hits().hits, nhits);
       }
     }
   }
@@ -285,8 +286,8 @@ void row_batch::load() {
   if (!GPUFS_ON_CUDA) return;
   // The sort's kernels have no names for us, and are others for few rows.
   const simt::stream turns(*device_);
-  for (const std::uint32_t n : {1u, max_nrows_}) {
-    par::sort_rows({rows_.get(), places_.get(), rows_.get() + max_nrows_, places_.get() + max_nrows_, n, 64}, space_.get(),
+  for (const std::uint32_t n : {1u, std::min(max_nrows_, 2 * usually_unsorted)}) {
+    par::sort_rows({rows_.get(), places_.get(), rows_.get() + max_nrows_, places_.get() + max_nrows_, n, 8}, space_.get(),
                    space_.size(), queue_of(turns));
   }
   turns.wait();

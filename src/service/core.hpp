@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -12,13 +13,11 @@
 #include <mutex>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "../transport/rings.hpp"
 #include "blocking.hpp"
 #include "cache_ids.hpp"
-#include "clock.hpp"
 #include "error_log.hpp"
 #include "for_tests.hpp"
 #include "gpufs/service/service.hpp"
@@ -109,24 +108,35 @@ struct core {
     } catch (const std::exception& e) {  // a device that is lost: its kernels report it
       log.add("service", file.path, EIO, e.what());
     }
-    file.stale_told.store(true, std::memory_order_release);  // meets end_version_soon's acquire
+    {
+      const std::scoped_lock told(told_lock);
+      file.stale_told.store(true, std::memory_order_release);  // meets is_told's acquire
+      is_held_up = false;
+    }
+    told_one.notify_all();
     return first;
   }
-  // The same for a thread that a kernel waits for. Telling the device is a copy, and copies may wait for that kernel: while memory
-  // is freed, or a kernel is loaded (docs/guide/getting-started.md, "Kernels beside kernels"). So the watch tells it, and we wait,
-  // but not for long.
-  void end_version_soon(open_files::entry& file) {
-    constexpr std::chrono::milliseconds most{500};  // of all of a file's reads together
-    mark_ended(file);
-    std::uint64_t until = 0;
-    const std::uint64_t mine = clock_ns() + static_cast<std::uint64_t>(std::chrono::nanoseconds(most).count());
-    if (file.tell_until_ns.compare_exchange_strong(until, mine, std::memory_order_relaxed)) until = mine;
-    while (!file.stale_told.load(std::memory_order_acquire) && clock_ns() < until) {
-      look_soon(file);
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+  // The same, and the teller tells the device.
+  bool end_version_later(open_files::entry& file) {
+    const bool first = mark_ended(file);
+    if (is_told(file) || file.awaits_telling.exchange(true, std::memory_order_relaxed)) return first;
+    try {
+      tell_later(open.handle_of(file));
+    } catch (const std::exception&) {  // no memory, no thread
+      end_version(file);
     }
+    return first;
   }
-
+  // The same for a thread that a kernel waits for. Telling the device may have to wait for that kernel, so we wait for it, but not
+  // for long; and where that was in vain nobody waits until it hears of a file again.
+  void end_version_soon(open_files::entry& file) {
+    constexpr std::chrono::milliseconds most{500};
+    end_version_later(file);
+    std::unique_lock hold(told_lock);
+    if (is_held_up) return;
+    is_held_up = !told_one.wait_for(hold, most, [&] { return is_told(file) || is_held_up || stopping.load(); });
+  }
+  static bool is_told(const open_files::entry& file) { return file.stale_told.load(std::memory_order_acquire); }
   bool mark_ended(open_files::entry& file) {
     // Release: meets the acquire of who has read from the file, so that bytes written after this are not taken for the version's.
     if (file.stale.exchange(true, std::memory_order_acq_rel)) return false;
@@ -176,6 +186,10 @@ struct core {
   std::atomic<std::uint64_t> nstale{0};
   std::mutex on_stale_lock;
   std::function<void(std::uint32_t, std::uint32_t)> on_stale;  // device's number, handle: tells the device
+  std::function<void(std::uint32_t)> tell_later;               // by the teller, of a file by its handle; constant as look_soon
+  std::mutex told_lock;                                        // of what follows
+  std::condition_variable told_one;
+  bool is_held_up = false;
   std::function<void(open_files::entry&)> look_soon;  // by the watch, at a file with new windows; constant while workers run
   std::mutex on_windows_lock;
   std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> on_windows;

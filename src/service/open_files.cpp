@@ -83,7 +83,7 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   e.awaits_look.store(false, std::memory_order_relaxed);
   e.stale.store(false, std::memory_order_relaxed);
   e.stale_told.store(false, std::memory_order_relaxed);
-  e.tell_until_ns.store(0, std::memory_order_relaxed);
+  e.awaits_telling.store(false, std::memory_order_relaxed);
   nopen_.fetch_add(1, std::memory_order_relaxed);
   entered result{.handle = handle_of(e)};
   try {

@@ -51,10 +51,10 @@ class open_files {
     std::atomic<std::uint32_t> nhung_io{0}, nhung_calls{0}, nlate{0};
     // Which windows the device has been told of, and in which round (core::told_rounds).
     std::atomic<std::uint64_t> told{0}, told_in{0};
-    std::atomic<bool> awaits_look{false};         // by which it is told of more
-    std::atomic<bool> stale{false};               // its version has gone: it was seen to change, or this mount writes it
-    std::atomic<bool> stale_told{false};          // and the device knows
-    std::atomic<std::uint64_t> tell_until_ns{0};  // until then reads wait for that (core::end_version_soon)
+    std::atomic<bool> awaits_look{false};     // by which it is told of more
+    std::atomic<bool> stale{false};           // its version has gone: it was seen to change, or this mount writes it
+    std::atomic<bool> awaits_telling{false};  // by the teller
+    std::atomic<bool> stale_told{false};      // the device has been told, if there is one that can be
   };
 
   // Keeps an entry's file open; empty when default-constructed.

@@ -16,6 +16,7 @@
 #include "core.hpp"
 #include "extender.hpp"
 #include "file_size_signal.hpp"
+#include "teller.hpp"
 #include "watch.hpp"
 #include "worker.hpp"
 
@@ -96,6 +97,7 @@ struct service::impl {
   std::vector<std::thread> threads;
   watch watching{shared};
   extender extending{shared};
+  teller telling{shared};
   std::thread guard;
   std::mutex stop_lock;  // one stop() at a time
   std::mutex lock;       // of what follows
@@ -108,6 +110,7 @@ struct service::impl {
     raise_descriptor_limit(shared.options.max_open_files, shared.log);
     report->of = &shared;
     shared.extend_later = [this](const taken_request& taken) { extending.ask(taken); };
+    shared.tell_later = [this](std::uint32_t handle) { telling.ask(handle); };
     shared.look_soon = [this](open_files::entry& file) { watching.look_soon(file); };
     try {
       for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) add_worker();
@@ -204,6 +207,7 @@ struct service::impl {
     shared.exiting.store(true, std::memory_order_release);
     shared.parked.open_all();
     for (std::thread& t : threads) t.join();
+    telling.end();
     extending.end();
   }
 
@@ -211,6 +215,11 @@ struct service::impl {
     const std::scoped_lock hold(stop_lock);
     watching.end();
     shared.stopping.store(true);  // see worker::admit
+    {
+      const std::scoped_lock told(shared.told_lock);  // whoever waits for it has looked at `stopping` before, or will after
+    }
+    shared.told_one.notify_all();
+    telling.end();
     while (!drained()) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 

@@ -110,17 +110,13 @@ void watch::run(looker& self) {
 // Whether it did not hang.
 bool watch::look_at(looker& self, std::uint32_t handle, std::uint64_t now_ns) {
   open_files::ref file = core_.open.acquire(handle);
-  if (!file || file->nhung_calls.load(std::memory_order_relaxed) != 0) return true;
-  const bool is_stale = file->stale.load(std::memory_order_relaxed);
-  if (is_stale && file->stale_told.load(std::memory_order_relaxed)) return true;
+  if (!file || file->stale.load(std::memory_order_relaxed) || file->nhung_calls.load(std::memory_order_relaxed) != 0) return true;
   self.look.kind = blocking_kind::looks;
   self.look.file = file.get();
   self.look.operation = "look at the version";
   blocked_calls::enter(self.look, now_ns);
   // What could not be looked at (no descriptor left) is looked at again.
-  if (is_stale) {
-    core_.end_version(*file.get());
-  } else if (file->file->check_version() == -ESTALE && core_.end_version(*file.get())) {
+  if (file->file->check_version() == -ESTALE && core_.end_version_later(*file.get())) {
     core_.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");
   } else if (file->file->info().kind == source_kind::windows) {
     core_.tell_windows(*file.get());

@@ -218,7 +218,8 @@ void worker::finish(std::span<work> read) {
   if (by_windows && core_.has_new_windows(from)) core_.look_soon(from);
 }
 
-// Before who asked hears of it, who opens the file from then on does not share a version that has ended.
+// Before who asked hears of it, who opens the file from then on does not share a version that has ended; where the device cannot be
+// told at once, soon after that.
 void worker::fail_read(const work& w, int error, std::string_view text) {
   if (error == -ESTALE && !w.file->file->info().live) core_.end_version_soon(*w.file);
   fail(w, -error, text);

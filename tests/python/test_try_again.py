@@ -54,6 +54,7 @@ def test_who_fails_once_is_tried_again_and_counts_as_then(tmp_path: Path) -> Non
         "echo 'a.cpp:3: runtime error: shift exponent'\n" + FAILS,
         "echo '[ RUN      ] it.crashes'\nkill -SEGV $$\n",
         "echo '[ RUN      ] it.ends'\nexit 3\n",
+        "echo '[==========] 3 tests from 1 test suite ran. (5 ms total)'\nkill -SEGV $$\n",
     ],
 )
 def test_what_is_no_bad_luck_stays_a_failure(text: str, tmp_path: Path) -> None:
@@ -64,4 +65,17 @@ def test_what_is_no_bad_luck_stays_a_failure(text: str, tmp_path: Path) -> None:
 
 def test_nor_many_that_fail(tmp_path: Path) -> None:
     assert run_ctest(tmp_path, {f"t{i}": FAILS for i in range(4)}) != 0
+    assert try_again("names", tmp_path).returncode == 1
+
+
+def test_nor_what_is_missing(tmp_path: Path) -> None:
+    assert run_ctest(tmp_path, {"luck": FAILS, "skips": "exit 77\n"}) != 0
+    with (tmp_path / "CTestTestfile.cmake").open("a") as tests:
+        tests.write("set_tests_properties(skips PROPERTIES SKIP_RETURN_CODE 77)\n")
+    command = ["ctest", "--test-dir", tmp_path, "--output-junit", "ctest.xml"]
+    subprocess.run(command, capture_output=True, check=False)
+    assert try_again("names", tmp_path).stdout == "^(luck)$\n", "one that skips itself is not missing"
+    with (tmp_path / "CTestTestfile.cmake").open("a") as tests:
+        tests.write(f'add_test(missing "{tmp_path}/no_such_program")\n')
+    subprocess.run(command, capture_output=True, check=False)
     assert try_again("names", tmp_path).returncode == 1

@@ -141,9 +141,34 @@ TEST_P(service_test, AReadIsAnsweredWhereTheDeviceCannotBeTold) {
   const auto file = client_->open("a", 0, 100);
   dir_.overwrite("a", 0, 10, 2);
   for (int n = 0; n < 3; ++n) EXPECT_EQ(client_->read(file.handle, 8192, 4096), -ESTALE);
-  answered.set_value();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // longer than calls of the system that do not hang
   EXPECT_EQ(client_->close(file.handle), 0);
+  answered.set_value();
   EXPECT_TRUE(wait_until([&] { return waited.load(); })) << "it is told, and the reads did not wait for that";
+}
+
+TEST_P(service_test, TellsOfEachOfManyVersionsThatReadsFindEnded) {
+  constexpr std::uint32_t nfiles = 60;
+  for (std::uint32_t i = 0; i < nfiles; ++i) dir_.add("f" + std::to_string(i), 5000, 1);
+  let_file_times_pass();
+  start(std::make_shared<store::posix_store>(dir_.path()));
+  std::mutex lock;
+  std::multiset<std::uint32_t> told;
+  service_->on_stale([&](std::uint32_t, std::uint32_t handle) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::scoped_lock hold(lock);
+    told.insert(handle);
+  });
+  std::multiset<std::uint32_t> handles;
+  for (std::uint32_t i = 0; i < nfiles; ++i) handles.insert(client_->open("f" + std::to_string(i), 0, 100 + i).handle);
+  for (std::uint32_t i = 0; i < nfiles; ++i) dir_.overwrite("f" + std::to_string(i), 100, 1, 2);
+  for (const std::uint32_t handle : handles) {
+    EXPECT_EQ(client_->read(handle, 4096, 100), -ESTALE);
+    const std::scoped_lock hold(lock);
+    EXPECT_EQ(told.count(handle), 1u) << "before the answer";
+  }
+  EXPECT_EQ(told, handles);
+  EXPECT_EQ(service_->counters().stale_files, nfiles);
 }
 
 TEST_P(service_test, TellsWhenPullFilesChange) {

@@ -203,8 +203,7 @@ GPUFS_DEVICE_COLD row_progress read_missed_row(Group group, file_pages of, row_r
   return {here, 0, false};
 }
 
-// 0, or the error of rows that were pulled before: a look at the file, whose fence costs as much as a small row. One lane calls,
-// after the group's sync.
+// 0, or the error of rows that were pulled before. One lane calls, after the group's sync.
 inline GPUFS_DEVICE_COLD int end_of_version(file_pages of) {
   const file_view view = of.view();
   return view.error != 0 ? view.error : file_table(*of.mount()).is_stale(view) ? -ESTALE : 0;

@@ -107,8 +107,8 @@ class row_batch {
   // place.
   row_failure failure();
   // Later batches tell here instead, in a word of the caller's that kernels reach (of pinned_array or device_array) and that holds
-  // row_failure::none before. Whoever sets it so again does that while no batch is under way, or by an exchange in a kernel.
-  // nullptr: by failure() again.
+  // row_failure::none before; only kernels of the mount's device write it meanwhile. Whoever sets it so again does that while no
+  // batch is under way, or by an exchange in a kernel. nullptr: by failure() again.
   void report_to(std::uint64_t* pinned) { failed_elsewhere_ = pinned; }
 
  private:

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that tells the device of versions that have ended. CUDA may keep its copies waiting until a kernel ends
+// (docs/guide/getting-started.md, "Kernels beside kernels"), so it is none that answers a kernel or looks at files.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "core.hpp"
+
+namespace gpufs::service {
+
+class teller {
+ public:
+  explicit teller(core& shared) : core_(shared) {}
+
+  // core::end_version of the file, soon. The thread starts with the first one; throws where it cannot.
+  void ask(std::uint32_t handle);
+  // What is under way ends; the rest is nobody's any more, nor what is asked later.
+  void end();
+
+ private:
+  void run();
+
+  core& core_;
+  std::mutex lock_;  // of what follows
+  std::condition_variable wake_;
+  std::deque<std::uint32_t> asked_;
+  bool end_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gpufs::service
