@@ -133,8 +133,8 @@ struct core {
     constexpr std::chrono::milliseconds most{500};
     end_version_later(file);
     std::unique_lock hold(told_lock);
-    if (is_held_up) return;
-    is_held_up = !told_one.wait_for(hold, most, [&] { return is_told(file) || is_held_up || stopping.load(); });
+    const auto is_over = [&] { return is_told(file) || is_held_up || stopping.load(); };
+    if (!told_one.wait_for(hold, most, is_over)) is_held_up = true;
   }
   static bool is_told(const open_files::entry& file) { return file.stale_told.load(std::memory_order_acquire); }
   bool mark_ended(open_files::entry& file) {

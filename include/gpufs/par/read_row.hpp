@@ -57,7 +57,7 @@ struct row_read {
 // A page that is not in the frame of its choice: how the row's part of it is had.
 struct missed_row {
   enum class way : std::uint32_t {
-    past_cache,  // where `there` says
+    past_cache,  // from where its source has it
     cached,      // in `frame`, which is pinned
     admitted,    // in a frame that it is to get
     fill,        // in `frame`, which we are to fill
