@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads that do not wait: prefetch, read_async with ready and wait, and advise. Called as what file.hpp has: all lanes of a group
-// call together with equal arguments.
+// Reads that do not wait: prefetch, read_async with ready and wait, and advise. They follow the rules of file.hpp: all lanes of a
+// group call together, with equal arguments.
 //
-// They are for files that host threads read (file_status::source says staged, or windows): such a page is asked for, and whoever
-// wants it, or comes by, puts it into its frame once the host has answered; nothing is lost when a group, or the kernel, ends
-// before. The pages of files that kernels pull, and of those that are open for writing, are brought in at once, before the call
-// returns: nothing of them moves while lanes compute. After POSIX.1, posix_fadvise, and Linux, readahead(2).
+// They are made for files that host threads read (file_status::source says staged or windows). For a page of such a file, a call
+// only sends a request. Once the host has answered, the next group that needs the page, or passes by, copies it into its frame.
+// Nothing is lost if the group that asked, or its kernel, ends before. Pages of files that kernels pull, and of files that are open
+// for writing, are different: the call itself brings them in before it returns, so their transfer does not overlap with computing.
+// Modelled on posix_fadvise of POSIX.1 and on readahead(2) of Linux.
 #pragma once
 #include "gpufs/file/file.hpp"
 
@@ -13,8 +14,8 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Brings in a page that no host thread reads, if it is not there. Waits for no frame. All lanes of a group within a warp call.
-// False: it could not be read.
+// Brings a page that no host thread reads into the cache, unless the page is there. Does not wait for a frame. All lanes of a group
+// within a warp call. False: the page could not be read.
 template <class Group>
 GPUFS_DEVICE bool bring_in_now(Group group, const file_mount& mount, const file_view& view, std::uint64_t page) {
   using pages_type = file_pages::cache_type;
@@ -31,7 +32,7 @@ GPUFS_DEVICE bool bring_in_now(Group group, const file_mount& mount, const file_
   return true;
 }
 
-// All lanes call; what lies behind half of the cache's frames is left out.
+// Begins to bring in the pages `first` to `last`, but no more pages than half of the cache's frames. All lanes call.
 template <class Group>
 GPUFS_DEVICE_COLD void prefetch_pages(Group group, const file_mount* mount, file_view view, std::uint64_t first,
                                       std::uint64_t last) {
@@ -46,19 +47,19 @@ GPUFS_DEVICE_COLD void prefetch_pages(Group group, const file_mount* mount, file
     part.sync();
     if (reader_of(view.kind) == page_reader::host) return {0, 0};
     for (std::uint64_t page = begin; page <= end; page += step) {
-      if (!bring_in_now(part, *mount, view, page)) break;  // nor can the next ones, maybe after as long
+      if (!bring_in_now(part, *mount, view, page)) break;  // the next pages would fail too, perhaps after as long a wait
     }
     return {0, 0};
   });
 }
 
-// Whether a read of these pages waits for no host thread. Ends what the host has answered, and begins anew what is not there. All
-// lanes call.
+// Whether a read of these pages would wait for no host thread. On the way, it copies pages that the host has answered into their
+// frames, and asks for pages that are missing. All lanes call.
 template <class Group>
 GPUFS_DEVICE_COLD bool are_pages_there(Group group, const file_mount* mount, file_view view, std::uint64_t first,
                                        std::uint64_t last) {
   const file_pages::cache_type pages(mount->cache);
-  bool there = true;  // those that this lane has looked at
+  bool there = true;  // for the pages that this lane has looked at
   each_run(group, first, last, [&](auto part, std::uint64_t begin, std::uint64_t end, std::uint32_t step) -> page_failure {
     const std::uint64_t n = (end - begin) / step + 1;
     for (std::uint64_t place = part.rank(); place - part.rank() < n; place += part.size()) {
@@ -77,7 +78,7 @@ GPUFS_DEVICE_COLD bool are_pages_there(Group group, const file_mount* mount, fil
         }
       }
       end_operations(part, *mount, frame, found);
-      there &= found.what != operation_step::state::waits;  // what has failed, wait tells
+      there &= found.what != operation_step::state::waits;  // a page whose read failed counts as there: wait returns the error
       if (pinned) pages.unpin(frame);
     }
     return {0, 0};
@@ -89,7 +90,7 @@ GPUFS_DEVICE_COLD bool are_pages_there(Group group, const file_mount* mount, fil
 struct pages_of_range {
   file_view view;
   std::uint64_t first, last;
-  std::int64_t result;  // of clip: 0, and there are none; or a negative errno
+  std::int64_t result;  // the result of clip: how many bytes; 0: there are no pages; or a negative errno
 };
 template <class Group>
 GPUFS_DEVICE pages_of_range find_pages(Group group, const file_pages& of, std::size_t nbytes, std::int64_t offset) {
@@ -102,7 +103,8 @@ GPUFS_DEVICE pages_of_range find_pages(Group group, const file_pages& of, std::s
   return {view, begin >> shift, (begin + static_cast<std::uint64_t>(there) - 1) >> shift, there};
 }
 
-// Takes the pages that lie in the range whole out of the cache, if nobody uses them. All lanes call.
+// Takes the pages that lie entirely in the range out of the cache, unless they are in use or dirty. The last page of the file
+// counts as entirely in the range if the range reaches the end of the file. All lanes call.
 template <class Group>
 GPUFS_DEVICE_COLD void drop_pages(Group group, const file_mount* mount, file_view view, std::uint64_t begin, std::uint64_t end) {
   const file_pages::cache_type pages(mount->cache);
@@ -118,13 +120,16 @@ GPUFS_DEVICE_COLD void drop_pages(Group group, const file_mount* mount, file_vie
 
 }  // namespace detail
 
-// Begins to bring in the pages that hold nbytes at `offset`, and returns at once; 0 bytes are none. How much of it happens is not
-// promised: a page for which no request slot or frame is at hand is left out. A quarter of the slots (512 by default) and a quarter
-// of the cache's frames may be used for pages that nobody waits for, and what lies behind half of the cache is left out. Somebody
-// must have the file open until the host has read the pages (a gpufs::host_file, where a kernel prefetches for the next one): those
-// that it has not are dropped by the last close. A read of any of them is right in any case. 0, or a negative errno: -EBADF and
-// what the open of a file that did not open gave, -EINVAL (offset < 0), -EOVERFLOW. That a page could not be read, a later read
-// tells, which asks anew.
+// Begins to bring in the pages that hold nbytes at `offset`, and returns at once. If nbytes is 0, it does nothing.
+//
+// It does not promise to bring in every page. It leaves a page out if no request slot or frame is free at once. Pages that nobody
+// waits for may use a quarter of the request slots (512 by default) and a quarter of the cache's frames. If the range is larger
+// than half of the cache, the call leaves out the rest. Somebody must keep the file open until the host has read the pages (for
+// instance a gpufs::host_file, if one kernel prefetches for the next): the last close drops the pages that the host has not read
+// yet. A later read gives the right bytes in any case.
+//
+// Returns 0 or a negative errno: -EBADF, -EINVAL (offset < 0), -EOVERFLOW, or the error of the open if `opened` did not open. It
+// does not report a page that could not be read: a later read of that page asks the host again, and reports the error.
 template <simt::group Group>
 GPUFS_DEVICE int prefetch(Group group, const file& opened, std::int64_t offset, std::size_t nbytes) {
   const simt::group_call call(group, "prefetch(file, offset, nbytes)", opened.number(), opened.entry(), offset, nbytes);
@@ -136,8 +141,8 @@ GPUFS_DEVICE int prefetch(Group group, const file& opened, std::int64_t offset, 
   return 0;
 }
 
-// A read that was begun: by read_async, for ready and wait, by any group, also of a later kernel. Trivially copyable; one that is
-// dropped costs nothing, as its pages are in the cache like others.
+// A read that read_async has begun. Any group may pass it to ready and wait, also in a later kernel. It is trivially copyable and
+// owns nothing: a read that nobody waits for costs nothing more, as its pages lie in the cache like others.
 struct pending_read {
   file from;
   void* dst;
@@ -145,9 +150,9 @@ struct pending_read {
   std::int64_t offset;
 };
 
-// Begins a read of up to nbytes at `offset` into dst: a prefetch, and the arguments of the pread that `wait` makes. Nothing is
-// written to dst before `wait`, and errors are told there. The file must stay open until then; and before a `wait` that writes
-// where lanes have read, they sync, as before any call.
+// Begins a read of up to nbytes at `offset` into dst. The call prefetches the pages, and keeps the arguments for the pread that
+// `wait` makes. Only `wait` writes to dst, and only `wait` returns errors. The file must stay open until then. If lanes have read
+// from dst, the group must sync before `wait`, as before any call that writes to memory which its lanes have read.
 template <simt::group Group>
 GPUFS_DEVICE pending_read read_async(Group group, const file& opened, void* dst, std::size_t nbytes, std::int64_t offset) {
   const simt::group_call call(group, "read_async(file, dst, nbytes, offset)", opened.number(), opened.entry(),
@@ -156,11 +161,13 @@ GPUFS_DEVICE pending_read read_async(Group group, const file& opened, void* dst,
   return {opened, dst, nbytes, offset};
 }
 
-// Whether `wait` would wait for no host thread, as far as can be seen now. Waits for nobody, and moves the read on: it enters what
-// the host has answered, and asks for what could not be asked for before, or was evicted. A page whose read has failed counts as
-// there, as `wait` will tell why; and so do pages that no host thread reads, and those of files that are open for writing. What all
-// groups read so must fit into the cache together: else their pages push each other out, and a loop that only asks may not end. So
-// do not ask for ever: `wait` comes to an end.
+// Whether `wait` would now wait for no host thread, as far as the caller can see. The call waits for nobody, and it moves the read
+// on: it copies pages that the host has answered into their frames, and asks for pages that it could not ask for before or that
+// were evicted. These pages count as there: a page whose read failed (`wait` returns the error), a page that no host thread reads,
+// and a page of a file that is open for writing.
+//
+// The pages of all such reads that are under way must fit into the cache together. Otherwise they evict each other, and a loop that
+// only calls `ready` may never end. So limit such a loop, and then call `wait`, which always ends.
 template <simt::group Group>
 GPUFS_DEVICE bool ready(Group group, const pending_read& pending) {
   const simt::group_call call(group, "ready(pending)", pending.from.number(), pending.dst, pending.nbytes, pending.offset);
@@ -171,25 +178,27 @@ GPUFS_DEVICE bool ready(Group group, const pending_read& pending) {
   return simt::call_cold(&detail::are_pages_there<Group>, group, of.mount(), pages.view, pages.first, pages.last);
 }
 
-// Reads: what pread(group, file, dst, nbytes, offset) gives, with all of its errors.
+// Ends the read: calls pread(group, file, dst, nbytes, offset) and returns its result. Blocks as pread does.
 template <simt::group Group>
 GPUFS_DEVICE std::int64_t wait(Group group, const pending_read& pending) {
   return pread(group, pending.from, pending.dst, pending.nbytes, pending.offset);
 }
 
-// What a file's readers will do, in the words of posix_fadvise.
+// How the readers of a file will use it. The names are those of posix_fadvise.
 enum class advice : std::uint32_t {
   normal,      // nothing is known
-  random,      // the same
-  sequential,  // they read on: a miss, or a page that was begun ahead, begins the next 32 pages (a sixteenth of a small cache)
-  willneed,    // they will read this range soon: prefetch
-  dontneed,    // they will not read this range again: pages that lie in it whole leave the cache, but for those that are pinned, on
-               // their way, or not written back
+  random,      // the same as normal
+  sequential,  // they read page after page: a miss, or a read of a page that was asked for ahead, asks for the next 32 pages (in a
+               // small cache, for a sixteenth of its frames)
+  willneed,    // they will read this range soon: does what prefetch does
+  dontneed,    // they will not read this range again: the pages entirely in the range leave the cache, except those that are
+               // pinned, on their way, or not yet written back
 };
 
-// Tells what readers of the file will do with nbytes at `offset`; 0 bytes: up to the end of the file. normal, random and sequential
-// are of the whole file, whatever the range is (which must be one), and of all who have opened it by this path for reading in this
-// mount, until the last of them closes it. No advice changes what reads give. 0 or as prefetch, and -EINVAL: no such advice.
+// Tells the mount how readers will use nbytes of the file at `offset`. If nbytes is 0, the range goes to the end of the file.
+// normal, random and sequential ignore the range, although it must be valid. They hold for the whole file, and for all opens of
+// this path for reading in this mount, until the last of them is closed. Advice never changes the bytes that reads give. Returns 0,
+// an error of prefetch, or -EINVAL for an unknown advice.
 template <simt::group Group>
 GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, std::size_t nbytes, advice what) {
   const simt::group_call call(group, "advise(file, offset, nbytes, advice)", opened.number(), opened.entry(), offset, nbytes, what);

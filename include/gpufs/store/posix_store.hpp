@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regular files below a directory, read by host threads into pinned staging slots and written from them.
+// A store of the regular files below a directory. Host threads read the files into pinned staging slots, and write them from there.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,22 +9,23 @@
 namespace gpufs::store {
 
 class unique_fd;
-// A directory that stores and their files share; files may outlive the store.
+// The root directory of a store. The store and its open files share it, because files may outlive the store.
 using root_directory = std::shared_ptr<const unique_fd>;
 
 struct posix_options {
-  bool writable = false;  // the store may write; else every flag that writes is -EROFS, and so is every call that changes a path
-  bool direct = false;    // O_DIRECT where the file system has it; each file's info().reason says where it has not
+  bool writable = false;  // the store may write; if not, open flags that write and calls that change paths give -EROFS
+  bool direct = false;    // read with O_DIRECT if the file system supports it; if not, the file's info().reason says so
 };
 
-// What stores of the files below a directory share: the directory, and calls on paths.
+// The common part of the stores for files below a directory: the root directory, and the calls on paths.
 //
-// Paths are relative to the root, also those that start with slashes. A path's parent is looked up below the root as open() does
-// it, and the call is made on its last component there, which is never followed when it is a symbolic link (but by status() where
-// asked). Errors: the kernel's own (-EEXIST, -ENOTEMPTY, -EXDEV between file systems, ...), paths as in posix_store's table, and
+// Paths are relative to the root, even if they start with a slash. A call looks up the parent of the path below the root, by the
+// rules of open(), and then acts on the last component there. It never follows a symbolic link in the last component (only status()
+// does, if `link` is false). Errors: the kernel's own (-EEXIST, -ENOTEMPTY, -EXDEV between file systems, ...), those for paths in
+// posix_store's table, and
 //   last component `.` or `..` -EINVAL              the root itself -EISDIR
-// status() and read_directory() take any path that names something, the root too ("", "/", "."); -EINVAL for a position below zero.
-// They work in every store, the others are -EROFS unless posix_options::writable.
+// status() and read_directory() accept any path that names something, also the root ("", "/", "."). A position below zero gives
+// -EINVAL. These two calls work in every store; the others give -EROFS unless posix_options::writable is set.
 class rooted_store : public store {
  public:
   ~rooted_store() override;
@@ -39,7 +40,7 @@ class rooted_store : public store {
   std::uint64_t device() const final { return device_; }
 
  protected:
-  // Throws std::system_error when the root is not a directory that can be opened.
+  // Throws std::system_error if the root is not a directory, or cannot be opened.
   rooted_store(const std::string& root, posix_options options);
 
   const root_directory root_;
@@ -47,21 +48,22 @@ class rooted_store : public store {
   const posix_options options_;
 };
 
-// Opens below the root only: openat2 with RESOLVE_NO_SYMLINKS for a path without `..`, and when that meets a link or there is a
-// `..`, with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS; or, where the kernel has none (before
-// 5.6, or forbidden: ENOSYS), a walk by O_PATH descriptors that follows symbolic links itself under the same rules. Paths
-// are relative to the root, also those that start with slashes.
+// The store opens files below the root only. For a path without `..`, it calls openat2 with RESOLVE_NO_SYMLINKS. If the path has a
+// `..`, or that call meets a symbolic link, it calls openat2 with RESOLVE_BENEATH and RESOLVE_NO_MAGICLINKS. If openat2 is missing
+// (Linux before 5.6) or forbidden (ENOSYS), the store walks along the path by O_PATH descriptors, and follows symbolic links itself
+// under the same rules. Paths are relative to the root, even if they start with a slash.
 //
-// A file opened for writing is no version of itself (info().live): it is never -ESTALE, reads give what it has, short at its end.
-// It is opened for reading too, since pages are read in when a part of them is written; with names::open_write_once, where that
-// is not permitted, for writing only. Writing goes through the page cache, also where `direct` is set. A new file gets 0666 less
-// the process's umask. O_CREAT makes the target of a dangling symbolic link if that lies below the root.
+// A file that is open for writing is not tied to one version (info().live). It never becomes -ESTALE. Reads give its present bytes,
+// and are short at its end. The store opens such a file for reading too, because a write of a part of a page first reads the page
+// in. Only with names::open_write_once, and if reading is not permitted, it opens the file for writing alone. Writes go through the
+// kernel's page cache, even if `direct` is set. A new file gets the mode 0666 without the bits of the process's umask. O_CREAT
+// makes the target of a dangling symbolic link if the target lies below the root.
 //
-// Files keep a descriptor each, up to three quarters of RLIMIT_NOFILE's soft limit in the process; further ones are opened
-// again, below the root and compared with what was opened, for every access (4 us). Such a file is -ESTALE once its path
-// names another one or none. Files open for writing always keep theirs, and count.
+// Each open file keeps a descriptor, until the process keeps three quarters of the soft limit of RLIMIT_NOFILE. Each further file
+// is opened again below the root for every access (4 us), and compared with the file that was opened first. Such a file becomes
+// -ESTALE once its path names another file or none. Files that are open for writing always keep their descriptor, and count.
 //
-// What open() gives beside the kernel's own errors (-EACCES, -ENOENT, -ENOTDIR, -ELOOP, -EMFILE, -ENFILE, -ENOMEM, ...):
+// Errors of open(), beside the kernel's own (-EACCES, -ENOENT, -ENOTDIR, -ELOOP, -EMFILE, -ENFILE, -ENOMEM, ...):
 //   empty path -ENOENT                          directory, also the root     -EISDIR
 //   NUL byte inside -EINVAL                     FIFO                         -EOPNOTSUPP
 //   over 4095 bytes, component over 255         socket                       -ENXIO
@@ -71,16 +73,20 @@ class rooted_store : public store {
 //   O_CREAT, O_TRUNC or open_write_once without O_WRONLY or O_RDWR, O_SYNC or O_DSYNC with them (call sync)    -EINVAL
 //   O_CREAT and a path that ends in a slash -EISDIR
 //   a magic link (/proc/PID/fd/N) -ELOOP (openat2) or -EXDEV (walk)
-// Who moves a directory out of the root while a path below it is looked up may see the look-up end where the directory went.
+// If somebody moves a directory out of the root during the look-up of a path below it, the look-up may end in the directory's new
+// place.
 //
-// A file is "settled" when neither mtime nor ctime lies within the last 20 ms (the kernel stamps with a coarse clock: git's
-// racy-entry problem); 2 s where the stamps are whole seconds, as coarse file systems keep them. A change of an open file's
-// size or mtime makes its reads -ESTALE, and so does a change of ctime alone, unless the number of links changed with it: the
-// file was unlinked, linked, or another renamed over it, and the open one keeps its bytes, as POSIX has it. What a process
-// changes through a writable mapping shows only when the kernel moves mtime, which can be long after.
+// A file is "settled" if neither its mtime nor its ctime lies within the last 20 ms, or within the last 2 s on file systems that
+// keep whole seconds. (The kernel takes these times from a coarse clock, so a later change may leave them equal: git's racy-entry
+// problem.)
+//
+// If the size or mtime of an open file changes, its reads give -ESTALE. A change of ctime alone has the same effect, unless the
+// number of links changed with it. In that case the file was linked, unlinked, or replaced by a rename, and an open file keeps its
+// bytes, as POSIX says. If a process changes the file through a writable mapping, the store notices only when the kernel updates
+// mtime, which may be long after the change.
 class posix_store final : public rooted_store {
  public:
-  // Throws std::system_error when the root is not a directory that can be opened.
+  // Throws std::system_error if the root is not a directory, or cannot be opened.
   explicit posix_store(const std::string& root, posix_options options = {});
   ~posix_store() override;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device's side of the request rings (wire.hpp): a group's leader takes a slot, writes a request and waits for the host's
-// answer. A slot that is free is taken by compare-exchange on the ring's tail, so nobody holds a place in a ring that it cannot
-// use. A ring is used in order: a request that is slow, or timed out, holds up the few slots of its ring once the ring comes round
-// to it, and callers go on to the next ring.
+// The device's side of the request rings (wire.hpp). The leader of a group takes a slot, writes a request into it and waits for the
+// host's answer. A lane takes a slot by a compare-exchange on the ring's tail, and only if the slot is free. So no lane holds a
+// place in a ring that it cannot use. The slots of a ring are used in order. A request that is slow or has timed out therefore
+// blocks its ring once the tail comes round to its slot. Callers then go on to the next ring.
 #pragma once
 #include <cerrno>
 
@@ -14,48 +14,51 @@ inline namespace GPUFS_MACHINE {
 
 // A slot held by the caller between requests::take() and give_back().
 struct ticket {
-  std::uint32_t index;   // of the slot in all rings; no_slot when none came in time
-  std::uint32_t number;  // the ring's ticket
+  std::uint32_t index;   // the slot's place among the slots of all rings; no_slot: no slot was free in time
+  std::uint32_t number;  // how many tickets of this ring were taken before
 };
 inline constexpr std::uint32_t no_slot = ~0u;
 
-// What is to be asked because of an answer that came too late; opcode::none: nothing.
+// The request that an answer which came too late calls for (to close a file). opcode::none: it calls for none.
 struct late_call {
   opcode op;
   std::uint32_t handle;
 };
 
-// `Late` says what an answer means whose caller had given up. It is called by whoever comes by it, who has the slot meanwhile:
-//   late_call after(const request& asked, const reply& answer) const: what must be asked because of it; if nothing,
-//   void end(ticket, const request& asked, const reply& answer, const std::byte* payload) const: ends what the caller had left
-//   under way. `asked.token` is as the caller gave it.
+// `Late` handles answers that came after their callers had given up. The lane that finds such an answer takes the slot and calls
+//   late_call after(const request& asked, const reply& answer) const: returns the request that the answer calls for. If none,
+//   void end(ticket, const request& asked, const reply& answer, const std::byte* payload) const: ends the work that the caller left
+//   under way. `asked.token` is the caller's.
 template <class Late>
 class requests {
  public:
   GPUFS_DEVICE requests(const transport_layout& layout, const Late& late)
       : late_(late), view_(layout.rings), tails_(layout.tails), turns_(layout.turns) {}
 
-  // Takes a free slot, starting at ring `start`. One lane calls. Waits until `until` when all are in use. On the way it ends
-  // requests whose callers have given up and that are answered by now. Where such an answer asks for another request (a file that
-  // was opened for nobody is to be closed), this one is sent by the same slot: it needs no other, and is sent even if no time is
-  // left.
+  // Takes a free slot; the search starts at ring `start`. If all slots are in use, it waits for one until `until`; no_slot: none
+  // came in time. One lane calls. During the search it also handles answers whose callers have given up. If such an answer calls
+  // for another request (to close a file that nobody wants any more), the call sends that request by the same slot: this needs no
+  // second slot, and works even if no time is left.
   GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const { return take_of(1, start, until); }
-  // The same for what writes: pages that go back, syncs, truncations. Every other ring is not for these, so that who reads waits
-  // for no slot behind them, and finds a ring of its own next to one that they have filled.
+  // The same for requests that write: write-backs, syncs, truncations. They use every second ring only. So a reader never waits for
+  // a slot behind them, and next to a ring that they have filled it finds a ring for reads.
   GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const { return take_of(2, start, until); }
 
-  // The same if one of a few rings has a free slot; for a caller that can do without. One that somebody had given up counts as
-  // used: to see whether the host has answered takes the bus, and to end what it was for takes one lane long.
+  // Takes a slot if one of a few rings has a free one, for a caller that can do without; it does not wait. A slot whose caller has
+  // given up counts as used. To check whether the host has answered there is a read over the bus, and to end its work takes one
+  // lane a long time.
   GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({view_.nrings, 1, 0}, start, false); }
-  // The same for what nobody waits for, of a quarter of the rings (of which writes use none, where their number is a multiple of
-  // four): so a store that hangs keeps few slots from those who wait. Takes a slot back whose answer came, as nobody else may.
+  // The same for requests that nobody waits for. They use a quarter of the rings, so that a store that hangs keeps few slots from
+  // lanes that wait. (Writes use none of these rings if the number of rings is a multiple of four.) This call also takes back slots
+  // that were abandoned and are answered by now, since perhaps no other lane comes to do so.
   GPUFS_DEVICE ticket take_ahead(std::uint32_t start) const { return take_at_hand_of(rings_ahead(), start, true); }
-  // Ends some of what take_ahead's callers have asked for, if the host has answered. One lane calls; waits for nobody.
+  // Ends up to `most` abandoned requests in the rings of take_ahead that the host has answered. One lane calls. Waits for nobody.
   GPUFS_DEVICE void end_ahead(std::uint32_t start, std::uint32_t most) const {
     const some_rings rings = rings_ahead();
     for (std::uint32_t i = 0; i < rings.n && most != 0; ++i) {
       const std::uint32_t first = rings.at(start + i) * view_.nslots;
       for (std::uint32_t index = first; index < first + view_.nslots && most != 0; ++index) {
+        // Meets abandon's release.
         const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
         if ((turn & abandoned) != 0 && has_answer(ticket_of(index, turn))) {
           reclaim(index, turn, false);
@@ -68,17 +71,18 @@ class requests {
   GPUFS_DEVICE std::byte* payload(ticket t) const {
     return view_.payload + static_cast<std::size_t>(t.index) * view_.payload_stride;
   }
-  // Of a mount that may write: where the payload's mask lies, or a second path.
+  // The place of the payload's mask, or of a request's second path. It exists only if the mount may write.
   GPUFS_DEVICE std::byte* behind_payload(ticket t) const { return payload(t) + view_.payload_nbytes; }
 
-  // Sends the request (its fields but `sequence`) and waits for the answer. One lane calls. 0 or -ETIMEDOUT, and then the
-  // slot is not ours any more.
+  // Sends the request (all fields except `sequence`) and waits for the answer until `until`. One lane calls. Returns 0, or
+  // -ETIMEDOUT; after -ETIMEDOUT the slot is no longer the caller's.
   GPUFS_DEVICE int call(ticket t, const request& what, reply& answer, const simt::deadline& until) const {
     send(t, what);
     return wait(t, answer, until);
   }
 
-  // The halves of a call, for who has several under way. A slot that was taken must be used: its ring goes on only after it.
+  // The two halves of a call, for a caller with several requests under way. A caller that has taken a slot must send a request by
+  // it: the ring goes on only after that.
   GPUFS_DEVICE void send(ticket t, const request& what) const {
     request& out = view_.requests[t.index];
     out.op = what.op;
@@ -89,7 +93,7 @@ class requests {
     out.skip = what.skip;
     out.mode = what.mode;
     out.token = what.token;
-    // Meets the host's acquire load of `sequence`: it then sees the fields and the payload.
+    // Meets the host's acquire load of `sequence`: the host then sees the fields and the payload.
     host_word(out.sequence).store(t.number + 1, std::memory_order_release);
   }
   GPUFS_DEVICE int wait(ticket t, reply& answer, const simt::deadline& until) const {
@@ -97,11 +101,12 @@ class requests {
     abandon(t);
     return -ETIMEDOUT;
   }
-  // The halves of a wait: false when no answer came in time. Then the caller abandons the slot, which is not ours any more.
+  // The two halves of a wait. is_answered is false if no answer came in time; then the caller must call abandon, and the slot is no
+  // longer the caller's.
   GPUFS_DEVICE bool is_answered(ticket t, reply& answer, const simt::deadline& until) const {
     const reply& in = view_.replies[t.index];
     simt::backoff pause;
-    // Meets the host's release store: we then see its fields and the payload.
+    // Meets the host's release store of `sequence`: we then see the reply's fields and the payload.
     while (host_word(const_cast<std::uint32_t&>(in.sequence)).load(std::memory_order_acquire) != t.number + 1) {
       if (until.expired()) return false;
       pause();
@@ -110,11 +115,11 @@ class requests {
     return true;
   }
   GPUFS_DEVICE void abandon(ticket t) const {
+    // Meets the acquires of the lanes that look for abandoned slots: take_of, take_at_hand_of, end_ahead, end_late, take_back.
     simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number) | abandoned, std::memory_order_release);
   }
 
-  // Of a ticket that was abandoned: takes the slot back if the host has answered. Then the caller has it, with the payload, until
-  // give_back.
+  // Takes an abandoned slot back if the host has answered there. True: the caller owns the slot and its payload until give_back.
   GPUFS_DEVICE bool take_answered(ticket t, request& asked, reply& answer) const {
     if (!take_back(t)) return false;
     asked = view_.requests[t.index];
@@ -122,17 +127,19 @@ class requests {
     return true;
   }
 
-  // Ends all that the host has answered for too late and that asks for nothing more. One lane calls; looks at every slot, and waits
-  // for nobody.
+  // Ends all abandoned requests that the host has answered, except those whose answer calls for another request. One lane calls; it
+  // looks at every slot, and waits for nobody.
   GPUFS_DEVICE void end_late() const {
     for (std::uint32_t index = 0; index < view_.nrings * view_.nslots; ++index) {
+      // Meets abandon's release.
       const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
       if ((turn & abandoned) != 0) reclaim(index, turn, false);
     }
   }
 
-  // Gives the slot back after the group has read the payload (and met in a sync). One lane calls.
+  // Gives the slot back. One lane calls, after all lanes of the group have read the payload and met in a sync.
   GPUFS_DEVICE void give_back(ticket t) const {
+    // Meets the acquire of the next lane that takes the slot (take_of, take_at_hand_of).
     simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number + view_.nslots), std::memory_order_release);
   }
 
@@ -164,16 +171,16 @@ class requests {
     return {no_slot, 0};
   }
 
-  // Of the slot's use that this turn is of.
+  // The ticket of the slot's use to which `turn` belongs.
   GPUFS_DEVICE ticket ticket_of(std::uint32_t index, std::uint32_t turn) const {
     return {index, (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1))};
   }
-  // Meets the host's release store: who sees the answer sees its fields and the payload.
+  // Meets the host's release store of `sequence`: a lane that sees the answer sees the reply's fields and the payload.
   GPUFS_DEVICE bool has_answer(ticket t) const {
     return host_word(view_.replies[t.index].sequence).load(std::memory_order_acquire) == t.number + 1;
   }
 
-  // Of the rings 0, step, 2 * step, ...
+  // Takes a free slot of the rings 0, step, 2 * step, ...
   GPUFS_DEVICE ticket take_of(std::uint32_t step, std::uint32_t start, const simt::deadline& until) const {
     const std::uint32_t nrings = (view_.nrings + step - 1) / step;
     simt::backoff pause;
@@ -182,7 +189,7 @@ class requests {
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
       std::uint32_t number = tail.load(std::memory_order_relaxed);
       const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
-      // The acquire meets give_back's release: the last user has read its answer before we ask anew.
+      // Meets the releases of give_back and abandon: the slot's last user has read its answer before we write a new request.
       const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
       if (turn == turn_of(number)) {
         if (tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
@@ -191,9 +198,9 @@ class requests {
       if (turn == (turn_of(number - view_.nslots) | abandoned)) {
         const late_call late = reclaim(index, turn);
         if (late.op != opcode::none) {
-          // Ticket `number` is ours, too: others take it only at a turn that the slot, being ours, has not had, and never will, as
-          // we set the one after it, or that one abandoned. So the tail is still there, and nobody else moves it on. Relaxed: what
-          // the slot's next user must see comes by the turn.
+          // Ticket `number` is ours, too. Another lane could take it only while the slot shows the turn of `number`, not abandoned.
+          // The slot is ours and never shows that: we set the turn after it, or that turn as abandoned. So the tail still is
+          // `number`, and only we move it. Relaxed suffices, because the turn orders all that the slot's next user must see.
           tail.store(number + 1, std::memory_order_relaxed);
           follow(ticket{index, number}, late, until);
         }
@@ -205,22 +212,25 @@ class requests {
     }
   }
 
-  // How often the slot of ticket `number` was used before it.
+  // How often the slot of ticket `number` was used before this ticket.
   GPUFS_DEVICE std::uint32_t turn_of(std::uint32_t number) const { return (number / view_.nslots) & (abandoned - 1); }
 
+  // Makes an abandoned slot the caller's, if the host has answered there and no other lane was first.
   GPUFS_DEVICE bool take_back(ticket t) const {
     if (!has_answer(t)) return false;
     std::uint32_t turn = turn_of(t.number) | abandoned;
+    // The acquire meets abandon's release. The release meets the acquires of other lanes that look at the slot's turn.
     return simt::atomic_ref<std::uint32_t>(turns_[t.index]).compare_exchange(turn, turn & ~abandoned, std::memory_order_acq_rel);
   }
 
-  // A slot whose caller gave up, seen with `turn`, is free again once the host has answered it after all. If something must be
-  // asked because of the answer, the slot is now the caller's, to ask it; or stays as it is, if the caller asks nothing.
+  // Handles the answer in an abandoned slot, which the caller has seen with `turn`, if the host has answered there by now. If the
+  // answer calls for no other request, the work ends and the slot is free. If it calls for one, the result names it, and the slot
+  // is the caller's to send it; but if `asks` is false, the slot stays abandoned, and the result is none.
   GPUFS_DEVICE late_call reclaim(std::uint32_t index, std::uint32_t turn, bool asks = true) const {
     const late_call none{opcode::none, 0};
     const ticket t = ticket_of(index, turn);
     if (!take_back(t)) return none;
-    // The slot is ours, as if we had asked: read the answer before others can ask anew.
+    // The slot is ours, as if we had sent the request. We read the answer before give_back, as then another lane may use the slot.
     const request& asked = view_.requests[index];
     const reply& answer = view_.replies[index];
     const late_call next = late_.after(asked, answer);
@@ -234,6 +244,7 @@ class requests {
     return next;
   }
 
+  // Sends the request that a late answer calls for, and waits for its answer until `until`.
   GPUFS_DEVICE void follow(ticket t, const late_call& late, const simt::deadline& until) const {
     request ask{};
     ask.op = late.op;
