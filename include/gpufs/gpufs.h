@@ -40,7 +40,8 @@ int32_t gpufs_mount_create(const char* root, int32_t machine, const gpufs_value*
 // For kernels; good until the mount is destroyed. 0, which is no mount, for null.
 gpufs_mount gpufs_mount_handle(const gpufs_host_mount* mount);
 
-// As the destructor of gpufs::mount: kernels have ended, and what they left unwritten is written. Null is passed over.
+// Does what the destructor of gpufs::mount does: writes the pages that kernels left unwritten. All kernels that use the mount must
+// have ended. Ignores null.
 void gpufs_mount_destroy(gpufs_host_mount* mount);
 
 // As gpufs::mount::sync: how many pages or files could not be written, or -errno.

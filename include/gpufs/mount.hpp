@@ -17,8 +17,8 @@
 
 namespace gpufs {
 
-// What making a mount, and prepare(), throw; what() says what was asked and what went wrong. Other host calls pass on what the
-// platform throws when its device is lost.
+// Thrown by the making of a mount and by prepare(). what() says what was asked and what went wrong. Other host calls pass on the
+// exceptions that the platform throws when its device is lost.
 class error : public std::runtime_error {
  public:
   explicit error(const std::string& what, int number = EINVAL) : std::runtime_error(what), number_(number) {}
@@ -51,10 +51,10 @@ struct mount_options {
   std::shared_ptr<store::store> custom_store{};  // takes the place of `store` (mem, nil, a test's own)
   std::uint32_t max_open_files = 65536;  // open at once on the device, at most 2^20. The process's soft RLIMIT_NOFILE is raised
                                          // towards it, and stays so; the log says where it stands
-  // Of them, for how many there are tables from the beginning, in thousands (1,024): 1,400 bytes of device memory a file, 1,900 if
-  // writable. Kernels that open more have the host take memory for the next thousand, which the mount keeps. CUDA gives none while
-  // another thread waits for the kernel in cudaFree, cudaMemcpy or the like: the open gives -ENOMEM after 2 s, and later ones have
-  // it.
+  // For so many open files the mount has tables from the beginning, in steps of 1,024. They take 1,400 bytes of device memory a
+  // file, or 1,900 if writable. If kernels open more files, the host takes memory for the next 1,024, and the mount keeps it. CUDA
+  // gives no memory while another thread waits for the kernel in cudaFree, cudaMemcpy or the like. Then the open gives -ENOMEM
+  // after 2 s; later opens find the memory.
   std::uint32_t reserved_open_files = 1024;
   std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each. Of the default
                                       // some four fifths can be had, of up to 256 all
@@ -69,7 +69,8 @@ struct mount_options {
   std::uint32_t request_slots = 0;    // a ring, a power of two from 2 on; 0: 8. 2^16 in all rings at most
   std::uint32_t request_batch = 64;   // requests that a host thread takes at once, 1 to 64
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);  // the host's answer to one request
-  // For a frame while all are pinned. Reads through pointers wait a sixteenth of it, and then read past the cache.
+  // How long a call waits for a frame while all are pinned. Reads through pointers wait a sixteenth of it, then read past the
+  // cache.
   std::chrono::nanoseconds frame_timeout = std::chrono::milliseconds(500);
   // Done at the end of the gpufs::simt::launch in which it happened; where kernels are launched otherwise, at the next call of
   // counters(), open_files(), sync() or trim(), or the mount's end, unless log() was asked before.
@@ -125,9 +126,10 @@ class host_mount {
   simt::platform& device() const;        // kernels that use the mount, and arrays for them, are to be this device's
   mount_counters counters() const;
   std::vector<file_report> open_files() const;
-  // Recent errors, oldest first; then those of accesses through pointers, with file, offset, cause and who made them: the first
-  // 256, of which each stands for all of one warp in one mapping to one page for one reason; then how many requests found no answer
-  // in time. Also after a kernel was stopped by one (on CUDA without the last, and without how many accesses a line stands for).
+  // Recent errors, oldest first. Then the failed accesses through pointers, each with file, offset, cause and thread: the first 256
+  // records, where one record stands for all accesses of a warp in one mapping to one page that failed for one reason. Then the
+  // number of requests that found no answer in time. Works also after a failed access has stopped a kernel; then, on CUDA, the log
+  // lacks that number, and the number of accesses that a record stands for.
   std::vector<std::string> log() const;
   // Brings what kernels have written and neither synced nor closed to its files (their host page cache), as the mount's end does:
   // for kernels that ended early. No kernel that uses the mount may run. Returns the number of pages that are still unwritten, plus

@@ -122,7 +122,7 @@ struct anything {
   template <class T>
   operator T() const;  // NOLINT(google-explicit-constructor): it stands for a member's value
 };
-// From how many values an aggregate can be made at most.
+// The number of members of an aggregate: the most values that can initialize it.
 template <class Aggregate, class... Values>
 constexpr std::size_t nmembers() {
   if constexpr (requires { Aggregate{Values{}..., anything{}}; }) {

@@ -213,7 +213,7 @@ GPUFS_DEVICE std::int32_t read_async(Group group, gpufs_mount fs, gpufs_file ope
     return 0;
   });
 }
-// Of zeros, that is of no read that was begun, it becomes one of no file.
+// The C++ form of a pending read. If all its words are 0, no read was begun; it then becomes a read of no file.
 GPUFS_DEVICE pending_read read_of(const gpufs_pending_read& pending) {
   const auto begun = kept<pending_read>(pending.inside);
   return begun.from.error() == 0 && begun.from.entry() == nullptr ? pending_read{} : begun;

@@ -20,8 +20,8 @@ struct file_options {
 // The members that are const may be called from any thread, and while kernels run; extend, too.
 class file_memory {
  public:
-  // With at least one block, and no file open. Throws std::system_error where the system gives no random numbers; else as the
-  // platform does.
+  // Makes a table with at least one block and no open file. Throws std::system_error if the system gives no random numbers, and
+  // whatever the platform throws.
   file_memory(simt::platform& machine, const file_options& options);
 
   const file_layout& layout() const { return layout_; }
@@ -47,8 +47,8 @@ class file_memory {
   bool writable_;
   file_layout layout_{};
   file_home home_{};
-  std::mutex making_;        // of who makes a block, which may take until a kernel ends
-  mutable std::mutex lock_;  // of what follows
+  std::mutex making_;        // held by the thread that makes a block, which may last until a kernel ends
+  mutable std::mutex lock_;  // guards the fields below
   std::vector<file_block*> blocks_;
 };
 

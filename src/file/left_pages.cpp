@@ -88,7 +88,7 @@ left_pages::unwritten left_pages::write_pages(const std::vector<file_slot>& slot
     memory_.write_one(frames.states + f, states[f]);
     --dirty;
   }
-  // What is left is where the host has not answered a kernel: those pages stay as they are, and their lists lost.
+  // The remaining pages belong to write-backs that the host has not answered: they stay dirty, and their lists stay lost.
   for (cache::dirty_list& list : lists) {
     if (!stays(list)) list.head = 0;
   }

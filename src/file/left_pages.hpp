@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels have written and left: the host brings it to the files, through its service.
+// Pages that kernels have written and not written back: the host writes them to the files, through its service.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace gpufs {
 
-// Of a mount that may write. No kernel that uses it runs meanwhile.
+// The unwritten pages of a mount that may write. No kernel that uses the mount may run meanwhile.
 class left_pages {
  public:
   // All must outlive it.
@@ -23,8 +23,9 @@ class left_pages {
   struct unwritten {
     std::uint64_t lost = 0, left = 0;  // pages (and files, of stores in place); left: dirty still
   };
-  // What kernels left dirty, page by page through the host. Nothing is left if the host has `stopped`; else pages whose list is
-  // lost are, as the host may yet write something older there. finished: it has answered all before it stopped.
+  // Writes the pages that kernels left dirty, one by one through the host. If the host has not `stopped`, pages of a lost list stay
+  // dirty, because the host may still write older bytes of them. If it has, no page stays dirty. finished: the host had answered
+  // all requests before it stopped.
   unwritten write_back(bool stopped, bool finished = true) const;
 
   // Files with an error of a write-back that the next sync or close would tell.

@@ -32,8 +32,9 @@ class window_words {
     return true;
   }
 
-  // Before a mapping goes nobody may read it: another may come to lie where it was, of another file in the same slot, of which
-  // other windows are registered. Who has a file open must be told again afterwards.
+  // Calls `trim`, which unmaps files, while the device is told of no window. A mapping must have no reader when it goes, because
+  // another mapping may take its place: that of another file in the same slot, with other windows registered. Afterwards the device
+  // must be told again of the windows of all open files.
   template <class Trim>
   void while_none_is_told(Trim trim) {
     const std::scoped_lock hold(lock_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a mount still holds when it ends, told to whoever watches: the project's tests, which want to see that nothing is left.
+// What a mount still holds when it ends. A watcher may ask to be told: the project's tests do, to check that nothing is left.
 #pragma once
 #include <atomic>
 #include <cstdint>

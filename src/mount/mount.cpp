@@ -116,11 +116,12 @@ struct host_mount::impl {
     }
   }
 
-  // What kernels left unwritten; and says what was lost, as no sync and no close will tell, nor the log, which ends with the mount.
+  // Writes the pages that kernels left unwritten, and prints what was lost. Nothing else would say so: no sync and no close comes
+  // any more, and the log ends with the mount.
   void end_writing() {
     if (!options.writable) return;
     std::uint64_t lost = left.write_back(false).lost;
-    // What the host works on late comes before what is newer; after stop() it begins nothing any more.
+    // Late requests, which the host still works on, must be done before newer bytes are written. After stop() it begins no request.
     const bool finished = host.finish(options.io_timeout);
     host.stop();
     lost += left.write_back(true, finished).lost;
@@ -202,7 +203,8 @@ host_mount::host_mount(simt::platform& device, const std::string& root, const mo
   refuse("cannot mount '" + root + "': " + cause.what(), errno_of(cause));
 }
 
-// In a thread of its own, which may go on alone: what calls that hang still use is freed when they come back, and not before.
+// Ends the mount in a thread of its own, which may outlive the caller's wait: memory that hung calls still use is freed only when
+// they come back.
 void host_mount::ender::operator()(impl* mount) const noexcept {
   if (mount->process != ::getpid()) return;  // a child of fork(): the threads are the parent's, and so is what they use
   struct progress {

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t min_page_nbytes = least_page_nbytes, max_page_nbytes = 2u << 20;
 constexpr std::uint64_t staging_budget_nbytes = 256u << 20;
 
-// Of those from 0 to the last.
+// Whether the value is one of the enumerators from 0 to `last`.
 template <class Enumerator>
 bool is_one_of(Enumerator value, Enumerator last) {
   return static_cast<unsigned>(value) <= static_cast<unsigned>(last);

@@ -17,18 +17,19 @@ namespace gpufs::service {
 // calls of the kind.
 inline constexpr std::uint64_t hangs_after_ns = 100'000'000;
 
-// What blocking calls are of. Each kind may occupy all threads but one (of file_io: each file), and hang in half of the spare ones,
-// or in one. Looks whether pulled files have changed occupy threads of their own (watch.hpp).
+// The kinds of blocking calls. The calls of a kind (for file_io: those of one file) may occupy all threads but one. As many calls
+// of a kind may hang as half of the spare threads, but at least one. `looks` ask whether pulled files have changed; they occupy
+// threads of their own (watch.hpp).
 enum class blocking_kind : std::uint8_t { file_io, calls, looks };
 inline constexpr std::size_t nblocking_kinds = 3;
 
 // The call that a thread is inside.
 struct blocked_call {
   std::atomic<std::uint64_t> since{0};  // ns, the lowest bit: it hangs; 0: inside none. Written by the thread, but for that bit
-  // What follows changes while since is 0, or by the thread under the lock of blocked_calls when it hangs.
+  // The fields below change only while `since` is 0, or, if the call hangs, by its thread under the lock of blocked_calls.
   blocking_kind kind{};
-  std::atomic<std::uint32_t>* nblocked = nullptr;  // counts it until it hangs; null: nothing does
-  open_files::entry* file = nullptr;               // that it is of, or
+  std::atomic<std::uint32_t>* nblocked = nullptr;  // counts the call until it hangs; null: nothing counts it
+  open_files::entry* file = nullptr;               // the file of the call; null: `path` names it
   std::string path;
   const char* operation = "";
 };
@@ -48,8 +49,9 @@ class blocked_calls {
     return nworkers_ > 2 && !careful ? nworkers_ - 1 : 1;
   }
 
-  // Whether the caller may go into a call of this kind, counted by `nblocked` too: if so it must end(), and before that it may
-  // enter() and leave(). `stops`: everybody may, since what is left is refused, and that blocks nobody.
+  // Whether the caller may go into a call of this kind; `nblocked` counts it too. If true, the caller must call end() at last, and
+  // may call enter() and leave() before. `stops`: the service stops, and every caller may, since the remaining requests are
+  // refused, which blocks nobody.
   bool may_block(blocking_kind kind, std::atomic<std::uint32_t>& nblocked, bool stops) {
     if (stops) {
       nblocked.fetch_add(1, std::memory_order_relaxed);
@@ -68,9 +70,9 @@ class blocked_calls {
     return false;
   }
 
-  // Around one call: `call` says which, all but `since`.
+  // enter and leave stand before and after one call. The caller has set all fields of `call` but `since`.
   static void enter(blocked_call& call, std::uint64_t now_ns) { call.since.store(now_ns << 1, std::memory_order_release); }
-  // Whether it did not hang: only then does the caller's place in `nblocked` still count.
+  // True: the call did not hang. Only then does `nblocked` still count it.
   bool leave(blocked_call& call) {
     std::uint64_t since = call.since.load(std::memory_order_relaxed);
     if ((since & 1) == 0 && call.since.compare_exchange_strong(since, 0, std::memory_order_acq_rel)) return true;
@@ -91,7 +93,7 @@ class blocked_calls {
     std::uint64_t since = call.since.load(std::memory_order_acquire);  // meets enter()'s release: what the call is
     if ((since & 1) != 0) return true;
     if (since == 0 || (since >> 1) + hangs_after_ns > now_ns) return false;
-    const std::scoped_lock hold(lock_);  // who leaves waits until it is counted
+    const std::scoped_lock hold(lock_);  // a thread that comes back from its call waits here until we have counted the call
     if (!call.since.compare_exchange_strong(since, since | 1, std::memory_order_acq_rel)) return false;
     if (call.nblocked != nullptr) call.nblocked->fetch_sub(1, std::memory_order_relaxed);
     hung_calls_.push_back(&call);
@@ -117,11 +119,12 @@ class blocked_calls {
   std::uint32_t nhung() const { return nhung_.load(std::memory_order_relaxed); }  // calls, and asynchronous reads
   bool any_hang() const { return nhung() != 0; }
   bool may_hang(blocking_kind kind) const { return hung(kind) < most_hung_; }  // one call more of this kind
-  // Workers that do.
+  // The number of workers that are in calls that hang.
   std::uint32_t nhung_threads() const { return hung(blocking_kind::file_io) + hung(blocking_kind::calls); }
   void add_thread() { nfree_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Asks for each call that hangs until one says true, and whether one did. Who comes back from it waits.
+  // Calls ask(call) for the calls that hang, until one returns true. Returns whether one did. A thread that comes back from such a
+  // call waits meanwhile.
   template <class Ask>
   bool any_hung(Ask ask) {
     const std::scoped_lock hold(lock_);

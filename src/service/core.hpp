@@ -73,11 +73,11 @@ struct core {
   }
   std::uint32_t most_workers() const { return options.nworkers + options.nspare_workers; }
   bool can_add_worker() const { return nworkers.load(std::memory_order_relaxed) < most_workers(); }
-  // Of the workers, how many can go into calls that block, or are in some that do not hang.
+  // The number of workers that can go into blocking calls, or are in blocking calls that do not hang.
   std::int64_t ncallers() const {
     return std::int64_t{nworkers.load(std::memory_order_relaxed)} - blocked.nhung_threads() - blocked.nkeepers();
   }
-  // Those that there are now, at most most_workers(). The acquire meets the release of who adds one.
+  // The present workers, at most most_workers(). The acquire meets the release of the thread that adds a worker.
   std::span<const std::unique_ptr<worker>> all_workers() const { return {workers.get(), nworkers.load(std::memory_order_acquire)}; }
 
   void answer(tally& counts, std::uint32_t index, std::uint32_t sequence, const reply& out) {
@@ -97,8 +97,9 @@ struct core {
     answer(counts, index, sequence, out);
   }
 
-  // A file's version has gone: from now on what the cache does not have of it is -ESTALE, and who opens the file anew gets another
-  // one. True for the first who says so. When it returns the device has been told, whoever came first.
+  // Ends a file's version, because the file has changed. From now on a page that is not in the cache gives -ESTALE, and a new open
+  // of the file gets a new version. True for the first call for this version. On return the device has been told, by this call or
+  // an earlier one.
   bool end_version(open_files::entry& file) {
     const std::scoped_lock hold(on_stale_lock);
     const bool first = mark_ended(file);
@@ -116,7 +117,7 @@ struct core {
     told_one.notify_all();
     return first;
   }
-  // The same, and the teller tells the device.
+  // The same, but the teller tells the device, and the call does not wait for that.
   bool end_version_later(open_files::entry& file) {
     const bool first = mark_ended(file);
     if (is_told(file) || file.awaits_telling.exchange(true, std::memory_order_relaxed)) return first;
@@ -127,8 +128,9 @@ struct core {
     }
     return first;
   }
-  // The same for a thread that a kernel waits for. Telling the device may have to wait for that kernel, so we wait for it, but not
-  // for long; and where that was in vain nobody waits until it hears of a file again.
+  // The same for a thread whose answer a kernel waits for. Telling the device may itself have to wait for that kernel. So the call
+  // waits for the teller, but only for a short time. After a wait in vain, no call waits until the device has been told of some
+  // file again.
   void end_version_soon(open_files::entry& file) {
     constexpr std::chrono::milliseconds most{500};
     end_version_later(file);
@@ -138,7 +140,8 @@ struct core {
   }
   static bool is_told(const open_files::entry& file) { return file.stale_told.load(std::memory_order_acquire); }
   bool mark_ended(open_files::entry& file) {
-    // Release: meets the acquire of who has read from the file, so that bytes written after this are not taken for the version's.
+    // The release meets the acquire of threads that have read from the file: they do not take bytes that were written after this
+    // for bytes of the version.
     if (file.stale.exchange(true, std::memory_order_acq_rel)) return false;
     nstale.fetch_add(1, std::memory_order_relaxed);
     return true;

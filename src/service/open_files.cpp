@@ -170,7 +170,7 @@ open_files::renaming::renaming(open_files& table, std::uint64_t device, std::uin
 open_files::renaming::~renaming() {
   if (inode_ == 0) return;
   identity_part& part = table_.identities_[table_.chain_of(device_, inode_) % nparts];
-  // Meets nrenamed()'s acquire: who sees it before it opens the file opens it as it is now.
+  // Meets nrenamed()'s acquire: a thread that sees this count, and then opens the file, opens it in its present state.
   table_.nrenamed_.fetch_add(1, std::memory_order_release);
   {
     const std::scoped_lock hold(part.lock);
@@ -270,7 +270,7 @@ std::string open_files::late_path(std::size_t* nfiles) {
 }
 
 void open_files::release(entry& e) {
-  // The release meets the acquire of whoever frees the entry: our last use of the file comes before.
+  // The release meets the acquire of the thread that frees the entry, so our last use of the file happens before.
   if (e.state.fetch_sub(one_ref, std::memory_order_acq_rel) == one_ref) free(e);
 }
 

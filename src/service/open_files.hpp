@@ -46,8 +46,8 @@ class open_files {
     std::atomic<read_path> how{read_path::call};
     std::atomic<bool> remote{false};         // its file system may hang (store/file_system.hpp), in any call
     std::atomic<std::uint32_t> nblocked{0};  // workers inside a blocking read or write of it
-    // Of it hang (blocking.hpp) so many reads and writes that occupy threads, and calls and looks: meanwhile there are no
-    // more of that kind. nlate: asynchronous reads.
+    // How many reads and writes of the file (nhung_io), and how many calls and looks (nhung_calls), occupy threads and hang
+    // (blocking.hpp). While there are any, no more of that kind begin. nlate: asynchronous reads that hang.
     std::atomic<std::uint32_t> nhung_io{0}, nhung_calls{0}, nlate{0};
     // Which windows the device has been told of, and in which round (core::told_rounds).
     std::atomic<std::uint64_t> told{0}, told_in{0};
@@ -78,7 +78,7 @@ class open_files {
     void reset() {
       if (entry_ != nullptr) table_->release(*std::exchange(entry_, nullptr));
     }
-    // The same unless it is the last one, whose end closes the file. Whether it is gone.
+    // Gives the reference back, unless it is the last one, whose end closes the file. Returns whether it was given back.
     bool reset_unless_last() {
       if (entry_ != nullptr && !release_unless_last(*entry_)) return false;
       entry_ = nullptr;
@@ -105,7 +105,7 @@ class open_files {
     bool remote = false;           // its file system may hang
     std::uint32_t not_handle = 0;  // not to be joined: see request::skip
   };
-  // What became of it.
+  // The result of insert().
   struct entered {
     int error = 0;             // 0 or -EMFILE
     std::uint32_t handle = 0;  // never 0 where there is no error
@@ -114,8 +114,8 @@ class open_files {
     // This mount is renaming it: the caller must call begin_rename() of the file, of whose end `renaming` takes care.
     bool renamed = false;
   };
-  // A rename of a file by this mount, from before its store does it until after. Who has the file open for reading, or opens it
-  // meanwhile, keeps the version: a rename changes ctime, and no byte.
+  // A rename of a file by this mount; it lives from before the store's rename until after it. Opens of the file for reading, also
+  // those made meanwhile, keep their version: a rename changes ctime, but no byte.
   class renaming {
    public:
     renaming(open_files& table, std::uint64_t device, std::uint64_t inode);
@@ -127,11 +127,12 @@ class open_files {
     friend open_files;
     open_files& table_;
     const std::uint64_t device_, inode_;
-    std::vector<ref> before_;  // who had it open
+    std::vector<ref> before_;  // the opens that existed when the rename began
     std::vector<ref> since_;   // under the lock of the identity's part
   };
-  // Of one file there is one entry that is open for writing, and one with open_write_once. Whoever opens it again, to write or to
-  // read (but for reading beside open_write_once), is to join it. May throw std::bad_alloc, and then `file` was closed.
+  // Enters an open file. A file has at most one entry that is open for writing, and one that is open with open_write_once. A
+  // further open of the file, to write or to read, joins that entry (except an open to read beside open_write_once). May throw
+  // std::bad_alloc; then `file` has been closed.
   entered insert(std::unique_ptr<store::open_file> file, entering how);
   // The open file, or an empty ref for a handle that is none. Lock-free.
   ref acquire(std::uint32_t handle);
@@ -149,7 +150,7 @@ class open_files {
     std::uint32_t handle, device_number;
   };
   std::optional<written_file> written(std::uint64_t device, std::uint64_t inode, bool once);
-  // Whether it is an open file whose file system may hang.
+  // Whether the handle is that of an open file whose file system may hang.
   bool is_remote(std::uint32_t handle) const {
     const entry* e = peek(handle);
     return e != nullptr && e->remote.load(std::memory_order_relaxed);
@@ -163,13 +164,13 @@ class open_files {
   void clear(const std::function<void(const entry&)>& closes = {});
   // Up to `most` handles of open pull files, going round from *cursor.
   std::vector<std::uint32_t> pull_handles(std::size_t most, std::size_t* cursor) const;
-  // How many files this mount has renamed. Who finds as many after insert() as before the file was opened has opened it before or
-  // after any rename that is over.
+  // How many files this mount has renamed. If a thread finds the same number before it opens a file and after insert(), then no
+  // rename has ended in between.
   std::uint64_t nrenamed() const { return nrenamed_.load(std::memory_order_acquire); }
   // How many files are open for writing.
   std::uint32_t nwritten() const { return nwritten_.load(std::memory_order_relaxed); }
-  // How many have been closed since they were open for writing, or are not to be joined any more. Who has found none of a file, and
-  // this as before, has seen the file with all that was written to it.
+  // How many opens for writing have been closed, or can no longer be joined. If a thread has found no open for writing of a file,
+  // and this number has not changed meanwhile, then it has seen the file with all that was written to it.
   std::uint64_t nwritten_closed() const { return nwritten_closed_.load(std::memory_order_acquire); }
   // A path of which an asynchronous read hangs, and how many files there are of which one does.
   std::string late_path(std::size_t* nfiles);
@@ -186,7 +187,7 @@ class open_files {
   static constexpr std::uint32_t nparts = 16;
   struct alignas(64) free_part {
     std::mutex lock;
-    // Those that are free, the one freed first in front. An entry is freed in destructors, so that takes no memory.
+    // The list of free entries; the entry that was freed first is in front. Destructors free entries, so this must not allocate.
     entry *first = nullptr, *last = nullptr;
     std::uint32_t n = 0;
   };

@@ -18,7 +18,7 @@ class teller {
 
   // core::end_version of the file, soon. The thread starts with the first one; throws where it cannot.
   void ask(std::uint32_t handle);
-  // What is under way ends; the rest is nobody's any more, nor what is asked later.
+  // Waits for the file that is being told now. Files that still wait, and files asked for later, are never told.
   void end();
 
  private:

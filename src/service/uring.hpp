@@ -33,7 +33,8 @@ class uring {
       return false;
     }
     ready_ = true;
-    // Of reads that the kernel gives to threads of its own. Else it has four a core at most (before Linux 5.15, always).
+    // Sets how many threads of its own the kernel may use for reads. Without this, it uses at most four a core (before Linux 5.15,
+    // always).
     unsigned nthreads[2] = {most_in_threads, 0};
     if (::io_uring_register_iowq_max_workers(&ring_, nthreads) != 0) most_in_threads_ = 4;
     io_uring_probe* probe = ::io_uring_get_probe_ring(&ring_);

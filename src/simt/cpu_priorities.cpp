@@ -9,7 +9,7 @@ namespace {
 
 // A lane that has passed so many preemption points without backing off may spin on somebody: it is passed over for once.
 constexpr std::uint32_t patience = 1u << 14;
-// Others may have come and gone so often without a write, waiting perhaps for those who are held back, before these go on.
+// After so many choices of a lane without a write, the lanes that are held back go on: the others may be waiting for them.
 constexpr unsigned max_quiet = 512;
 
 GPUFS_NO_TSAN void note(exploration& e, const schedule_point& p) {
@@ -83,7 +83,7 @@ GPUFS_NO_TSAN void worker::hold(lane* l, std::uint32_t nwrites) {
   explore.nquiet = 0;
 }
 
-// Those whose time has come, or all; whether there were any.
+// Releases the held lanes whose time has come, or all held lanes. Returns whether there were any.
 GPUFS_NO_TSAN bool worker::release_held(bool all) {
   const unsigned before = nheld;
   for (unsigned i = 0; i < nheld;) {

@@ -160,7 +160,7 @@ struct worker {
   void make_ready(lane* l);
   bool start_block(block_state& block);
   void retire_block(block_state& block);
-  lane* next();  // who runs now; nullptr: the worker's main
+  lane* next();  // the lane that runs now; nullptr: the worker's main
   void run();    // on main: all of this worker's share
   void nap();
   bool out_of_time();

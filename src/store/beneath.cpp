@@ -70,9 +70,10 @@ int by_openat2(int root, const std::string& path, std::uint64_t flags) {
   return fd == -ELOOP ? sys_openat2(root, path.c_str(), flags, resolve_flags) : fd;
 }
 
-// Why we refuse what the path leads to, or 0: also when there is nothing, or no way to it, which opening it tells. Looked at before
-// it is opened, because opening does something: who waits to write to a FIFO goes on, and is killed (SIGPIPE) when we close it; a
-// device's driver acts, or answers in the device's place. An O_PATH descriptor opens nothing.
+// The reason why we refuse the file that the path leads to, or 0. It is also 0 if the path leads to nothing: then opening it gives
+// the error. We look at the file before we open it, because opening has effects: a process that waits to write to a FIFO goes on,
+// and SIGPIPE kills it when we close the FIFO; the driver of a device acts, or answers in the device's place. An O_PATH descriptor
+// opens nothing.
 int refusal_by_openat2(int root, const std::string& path, int nofollow) {
   struct stat st;
   // In the root itself no link can lead elsewhere, and there is no way to walk: this takes a third of the time.

@@ -36,9 +36,9 @@ mappings::use map(const posix_file& file, mappings& all, bool whole, std::string
 
 bool is_unmapped(int flags) { return (flags & static_cast<int>(names::open_unmapped)) != 0; }
 
-// As open_posix_file. A file that has not settled would be mapped anew by each open (mappings.hpp): of a large one, of which all is
-// to be registered, which costs more time and memory than that, we wait until it has. Not for two seconds, where the file system
-// stamps only whole ones.
+// As open_posix_file, but may wait until the file has settled. Each open would map a file anew that has not settled (mappings.hpp).
+// If the file is large and all of it is to be registered, a new mapping costs more time and memory than the wait. We do not wait
+// two seconds on a file system that keeps whole seconds only.
 std::unique_ptr<posix_file> open_to_map(const root_directory& root, std::string_view path, int flags, const posix_options& options,
                                         int* error) {
   constexpr std::int64_t worth_waiting_nbytes = 64 << 20;

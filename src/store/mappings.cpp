@@ -387,8 +387,8 @@ void mappings::release(mapping& used) noexcept {
   gone = let_go(used);
 }
 
-// One user less. Of whose mapping nothing is registered then: nobody has that any more but the caller, who frees it without the
-// lock.
+// Takes one user off. If it was the last one and nothing of the mapping is registered, returns the mapping: only the caller has it
+// now, and frees it without the lock.
 std::shared_ptr<mappings::mapping> mappings::let_go(mapping& used) noexcept {
   assert(used.users > 0);
   if (--used.users != 0) return nullptr;
@@ -465,10 +465,10 @@ int stored_file::note_stores(std::int64_t nbytes, bool last) {
   struct stat before, after;
   const int fd = file_->descriptor();
   if (::fstat(fd, &before) != 0) return -errno;
-  // Who may write no more since it was opened may not move mtime either.
+  // If the process lost the right to write the file after it opened it, it may not set mtime either. This is no error.
   if (::futimens(fd, nullptr) != 0 && errno != EACCES && errno != EPERM && errno != EROFS) return -errno;
   if (::fstat(fd, &after) != 0) return -errno;
-  // Who cuts it between both looks at the file is noticed by what it has lost.
+  // A truncation between the two calls of fstat shows by the size or blocks that the file has lost.
   const bool changed = ns_of(before.st_ctim) != ctime_ns_ || after.st_size < before.st_size || after.st_blocks < before.st_blocks;
   if (last || changed) whole_nbytes_ = owner_->whole_nbytes(*mapping_, std::min(whole_nbytes_, own_nbytes_), changed);
   ctime_ns_ = ns_of(after.st_ctim);

@@ -55,7 +55,7 @@ class mappings {
     std::size_t nwanted = 0;                                // windows
     std::chrono::steady_clock::time_point due{};            // when what somebody waits for should be registered
     std::string failure;                                    // why the last registration that failed did
-    std::size_t users = 0;                                  // those that wait for it, and who registers a part of it, too
+    std::size_t users = 0;                                  // users that wait for it, and threads that register a part of it
     std::list<std::shared_ptr<mapping>>::iterator place{};  // in the list that it is in
 
     std::uint64_t all_windows() const { return nwindows == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << nwindows) - 1; }
@@ -86,19 +86,19 @@ class mappings {
   // keeps CUDA from registering, and so the kernel from ending. While one takes too long nobody waits for another. Never
   // unregisters. When it throws (there is no memory), nothing is left of it.
   use acquire(const file_info& info, int fd, std::string* why);
-  // The same, of which nothing need be registered: windows are once host threads have read as much of them as they have bytes
-  // (note_missed). A miss that is pulled saves some 0.08 us for 4 KiB, and registering costs 0.22 us for as much of a window: it
-  // pays after some three passes, so who waits for one pass loses little whatever comes. Waits for no registration,
-  // but for the system's mmap, which waits while CUDA pins a window of another file.
+  // The same, but nothing of the mapping need be registered yet. A window is registered once host threads have read as many bytes
+  // of it as it has (note_missed). A pulled miss saves some 0.08 us for 4 KiB, and to register 4 KiB of a window costs 0.22 us. So
+  // registering pays after some three passes, and to wait for one pass loses little in any case. The call waits for no
+  // registration, but for the system's mmap, which waits while CUDA pins a window of another file.
   use acquire_windows(const file_info& info, int fd, std::string* why);
-  // As acquire(), for the device to write: of the file's pages, which it must have all, whatever version they are.
+  // As acquire(), for a mapping that the device writes. The mapping must have all of the file's own pages, of whatever version.
   use acquire_to_write(const file_info& info, int fd, std::string* why);
   // Host threads have read this much of the file, at `offset`, for the device. Any thread; waits for nothing.
   void note_missed(mapping& used, std::uint64_t offset, std::uint64_t nbytes) noexcept;
-  // Up to where, at most nbytes, all of the mapping still is the file's pages: who cuts the file or punches a hole takes them out
-  // of the mapping, and as the host does not touch it they do not come back. Reads a word a page. Where we were not
-  // allowed to lock them the kernel takes pages out to reclaim them, too: there those that the file still has count, unless
-  // somebody has `changed` the file since it was whole.
+  // The offset, at most nbytes, up to which the mapping still consists of the file's pages. If somebody truncates the file or
+  // punches a hole, the kernel takes those pages out of the mapping; they do not come back, because the host does not touch the
+  // mapping. The call reads a word a page. If we were not allowed to lock the pages, the kernel also takes pages out to reclaim
+  // memory. Then pages that the file still has count as present, unless somebody has `changed` the file since it was whole.
   std::size_t whole_nbytes(const mapping& m, std::size_t nbytes, bool changed) const;
   // Unregisters the least recently used idle mappings until at most keep_nbytes of idle ones are left. Waits for kernels.
   void trim(std::uint64_t keep_nbytes);

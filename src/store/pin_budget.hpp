@@ -11,8 +11,8 @@ namespace gpufs::store {
 // see its own group only, mounted in the root's place.
 std::uint64_t memory_limit(const std::string& process_groups, const std::string& mounted);
 
-// What a store that is asked for `asked` bytes (0: default_pin_nbytes()) may pin: no more than the limit of the control groups,
-// since who pins beyond it is killed.
+// How many bytes a store may pin if its options ask for `asked` bytes (0: default_pin_nbytes()). The result stays below the limit
+// of the control groups, because the kernel kills a process that pins more.
 std::uint64_t pin_budget(std::uint64_t asked);
 
 }  // namespace gpufs::store

@@ -34,8 +34,8 @@ std::int64_t read_to_end(Read read, std::span<std::byte> dst, std::int64_t offse
   return static_cast<std::int64_t>(done);
 }
 
-// The same of a dst that lies inside the file as it was at open: dst.size(), -ESTALE when the file ends early (it was truncated),
-// or the error.
+// The same for a range that lay inside the file when it was opened. Returns dst.size(), -ESTALE if the file ends earlier now (it
+// was truncated), or the error of the read.
 template <class Read>
 std::int64_t read_fully(Read read, std::span<std::byte> dst, std::int64_t offset) {
   const std::int64_t n = read_to_end(read, dst, offset);

@@ -32,9 +32,9 @@ class unique_fd {
   int fd_ = -1;
 };
 
-// True when the descriptor was O_NONBLOCK, which it is no more. Files are opened so; for a regular file it means nothing to
-// read(2), but the io_uring of some kernels, and what a FUSE server makes of it, give EAGAIN instead of waiting: whoever gets that
-// calls this and asks again. So the two calls are spent only where they are needed.
+// Takes O_NONBLOCK off the descriptor. True: the descriptor had it. The store opens all files with O_NONBLOCK. read(2) ignores the
+// flag for a regular file, but io_uring of some kernels, and some FUSE servers, give EAGAIN instead of waiting. A caller that gets
+// EAGAIN calls this function and reads again. So the two system calls are made only where they are needed.
 inline bool make_blocking(int fd) {
   const int status = ::fcntl(fd, F_GETFL);
   return status >= 0 && (status & O_NONBLOCK) != 0 && ::fcntl(fd, F_SETFL, status & ~O_NONBLOCK) == 0;

@@ -85,7 +85,7 @@ class clock_rings {
  private:
   static constexpr std::uint32_t max_steps = 64;
 
-  // Whether free frames are few, so that pages have to go: before that the hand finds one soon.
+  // Whether the ring has so few free frames that pages must be evicted. With more free frames, the hand finds one soon.
   GPUFS_DEVICE static bool is_full(clock_ring& ring) {
     const std::uint32_t wanted = ring.nframes / 8 > ring.ahead ? ring.nframes / 8 : ring.ahead;
     return word_ref<std::uint32_t>(ring.used).load(std::memory_order_relaxed) + wanted >= ring.nframes;
@@ -96,8 +96,8 @@ class clock_rings {
     word_ref<std::uint32_t>(ring.used).add_relaxed(1);
   }
 
-  // Of two rings the one whose hand has come less far. So all hands keep together, and what is written at one time lies close
-  // together: the device translates few addresses for it (with 512-byte pages, translation is what limits).
+  // Chooses two rings, and returns the one whose hand has come less far. So all hands advance together, and pages that are filled
+  // at one time lie close together. Then the device translates few addresses (with 512-byte pages, translation limits the speed).
   GPUFS_DEVICE std::uint32_t lagging(std::uint32_t start) const {
     const std::uint32_t a = start % storage_.nrings, b = (start * 0x9e3779b9u >> 16) % storage_.nrings;
     const auto hand = [&](std::uint32_t ring) {

@@ -16,7 +16,7 @@ GPUFS_HOST_DEVICE constexpr page_key make_key(std::uint32_t cache_id, std::uint6
 GPUFS_HOST_DEVICE constexpr std::uint64_t page_number_of(page_key key) {
   return static_cast<std::uint64_t>(key) & ((std::uint64_t{1} << page_number_bits) - 1);
 }
-// With its view.
+// The cache id of a page key, together with the key's view.
 GPUFS_HOST_DEVICE constexpr std::uint32_t cache_id_of(page_key key) {
   return static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> page_number_bits);
 }
@@ -61,7 +61,8 @@ class frames {
   }
   GPUFS_DEVICE word_ref<std::uint64_t> state(frame_index f) const { return word_ref<std::uint64_t>(state_word(f)); }
 
-  // Of a frame that is being filled: what fills it in nobody's name, so that anybody may end it. 0: a group fills it, or nobody.
+  // The word of the operation that fills the frame. An operation belongs to no group, so any lane may end it. 0: there is no
+  // operation; a group fills the frame, or it is not being filled.
   GPUFS_DEVICE word_ref<std::uint64_t> operation(frame_index f) const {
     return word_ref<std::uint64_t>((storage_.states - storage_.nframes)[static_cast<std::uint32_t>(f)]);
   }
@@ -126,8 +127,8 @@ class frames {
   // More pins on a frame of which the caller holds one already.
   GPUFS_DEVICE void pin_more(frame_index f, std::uint32_t npins) const { state(f).add_relaxed(npins * frame_state::one_pin); }
 
-  // The same for a pin that a user says they hold. False when the frame has none, or holds no page: a page unmapped twice. Not
-  // noticed: when the frame has other pins, one of theirs is taken.
+  // The same for a pin that the user's code claims to hold. False: the frame has no pin, or holds no page, so the page was unmapped
+  // twice. If the frame has other pins, the mistake is not noticed, and one of those pins is lost.
   GPUFS_DEVICE static bool unpin_checked(std::uint64_t& state) {
     word_ref<std::uint64_t> word(state);
     constexpr std::uint64_t no_page = frame_state::claimed | frame_state::filling | frame_state::failed;
@@ -138,9 +139,10 @@ class frames {
     return false;
   }
 
-  // For a reader of a page without a pin: its state, and whether it has the bytes of `key` then. What is read after that, and a
-  // fence_loads, are those bytes if the page has stayed, asked after another fence_loads. The first fence meets end_fill's release;
-  // the second begin_fill's, behind which the frame's next page is written.
+  // For a reader that takes no pin: the frame's state, and whether the frame has the bytes of `key` at that moment. The reader
+  // calls fence_loads, reads the bytes, calls fence_loads again, and then asks whether the page has stayed. If so, the bytes are
+  // the page's. The first fence meets end_fill's release. The second meets begin_fill's, after which the frame's next page is
+  // written.
   struct unpinned {
     std::uint64_t state, seal;
   };
@@ -154,13 +156,13 @@ class frames {
   GPUFS_DEVICE static bool has_stayed(const unpinned& seen, std::uint64_t state_now) {
     return ((state_now ^ seen.state) & (frame_state::stamp_mask | frame_state::claimed)) == 0;
   }
-  // For the clock, as a pin does.
+  // Marks the frame as referenced for the clock, as a pin does.
   GPUFS_DEVICE void note_use(frame_index f) const { state(f).fetch_or(frame_state::referenced, std::memory_order_relaxed); }
 
   // Waits, holding a pin, until the group that fills the frame is done. 0, the fill's error, or -ETIMEDOUT; or under_way, when no
   // group fills it, but an operation. Keeps the pin.
   static constexpr int under_way = 1;
-  // Of a fill that failed and was asked for in nobody's name: a caller that has waited for it asks itself.
+  // The error of an operation's fill that failed. A caller that has waited for it sends a request of its own.
   static constexpr int nobodys_error = -EAGAIN;
   GPUFS_DEVICE int wait_filled(frame_index f, const simt::deadline& until) const {
     simt::backoff pause;
@@ -212,7 +214,7 @@ class frames {
     }
   }
 
-  // Of a frame that the caller owns or has pinned.
+  // The key of a frame that the caller owns or has pinned.
   GPUFS_DEVICE page_key load_key(frame_index f) const {
     return page_key{sealed(key_word(f).load(std::memory_order_relaxed), state(f).load(std::memory_order_relaxed))};
   }

@@ -107,8 +107,8 @@ class hash_table {
  private:
   static constexpr std::uint32_t lock_bit = 1u << 31;
   static constexpr std::uint32_t passed_mask = lock_bit - 1;
-  // Pages side by side have their home buckets side by side: those of 8 pages in 128 bytes, in an order of their own. Who goes
-  // through a file finds the next ones in the second-level cache.
+  // Neighbouring pages of a file have neighbouring home buckets: the buckets of 8 pages lie in 128 bytes, in an order of their own.
+  // A reader that goes through a file finds the next buckets in the second-level cache.
   static constexpr std::uint32_t in_row = 7;
 
   // MurmurHash3's 32-bit finalizer of the row; the lowest bits are the page's place in it. The home bucket takes the low bits and

@@ -143,8 +143,9 @@ static_assert(sizeof(dirty_list) == 8 && offsetof(dirty_list, head) == 0 && offs
 
 // A whole cache. It lies in device memory; what a hit needs of it lies where a hit looks anyway (hit_words of file).
 struct cache_layout {
-  // Of all atomics on a cache's words, and of the fences that order its pages' bytes: who may use it. A constant, as PTX has it in
-  // the instruction: one that were known at run time would be a branch in each hit (docs/design/devices.md).
+  // The scope of all atomics on a cache's words, and of the fences that order its pages' bytes: it says which threads may use the
+  // cache. It is a constant, because in PTX the scope is part of the instruction: a scope that is known only at run time would cost
+  // a branch in each hit (docs/design/devices.md).
   static constexpr simt::scope scope = simt::scope::device;
 
   frame_storage frames;

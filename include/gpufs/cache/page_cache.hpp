@@ -41,8 +41,9 @@ class page_cache {
   static constexpr bool has_choice = requires { Allocator::takes; };
 
   // Pins the page `key`; `start` chooses the allocation ring. One lane calls. Waits at most as `limits` says, and only for
-  // running groups (a bucket's lock, a fill) or for pins to be given back. -EMFILE: it has half of the pins that can be counted
-  // (2^23), so that those of all who look it up just now cannot make them wrap. Waits for no operation.
+  // running groups (a bucket's lock, a fill) or for pins to be given back. -EMFILE: the page has half of the pins that can be
+  // counted (2^23); the other half is kept for groups that look the page up at this moment, so the count cannot wrap. Waits for no
+  // operation.
   GPUFS_DEVICE acquired acquire(page_key key, std::uint32_t start, const timeouts& limits) const {
     frames::pin_result pinned{};
     frame_index at{};
@@ -122,9 +123,9 @@ class page_cache {
     }
   }
 
-  // Takes a page that is marked dirty out of the cache, with its changes. False when it is pinned by somebody, and stays; who only
-  // looks a page up may pin it for a moment, so that is asked for a while. Takes no pin, so that several who do this at once are
-  // not in each other's way.
+  // Takes a page that is marked dirty out of the cache, and drops its changes. False: the page is pinned, and stays. A look-up may
+  // pin a page for a moment, so the call tries again for a while. It takes no pin itself, so several calls for one page at once do
+  // not hinder each other.
   GPUFS_DEVICE bool drop_dirty(page_key key) const {
     const simt::deadline until(stray_ns);
     simt::backoff pause;
@@ -207,8 +208,8 @@ class page_cache {
     return got.error == frames::nobodys_error ? acquire_slowly(cache, key, start, fill_ns, frame_ns) : got;
   }
 
-  // What is left to do with a pinned page that is being filled, or has so many pins that ours might be one too many. Its error
-  // may be frames::nobodys_error.
+  // Completes the pin of a page that is being filled, or that has so many pins that ours might be one too many. The error in the
+  // result may be frames::nobodys_error.
   GPUFS_DEVICE_COLD static acquired wait(const cache_layout* cache, frame_index f, std::uint64_t fill_ns) {
     const frames pages(*cache);
     const bool crowded = pages.state(f).load(std::memory_order_relaxed) >= frame_state::many_pins;

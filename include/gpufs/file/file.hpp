@@ -27,8 +27,8 @@ GPUFS_DEVICE mapped_page<Byte> not_mapped(int error) {
   return mapped_page<Byte>({nullptr, nullptr, nullptr, 0, error});
 }
 
-// What map_page does, of a file that is open, or was. The leader finds the addresses, and all get those: what they are made of
-// would cost registers while the page is read.
+// Does the work of map_page for a file that is open, or was open. The leader computes the addresses and passes them to all lanes:
+// the values that they are computed from would cost each lane registers while it reads the page.
 template <class Group, class Pages>
 GPUFS_DEVICE mapped_page<> map_page_by(Group group, const Pages& of, std::int64_t offset) {
   constexpr std::int32_t missing = 1;
@@ -119,8 +119,8 @@ GPUFS_DEVICE int unmap_page(Group group, mapped_page<> mapped) {
   });
 }
 
-// What was known of the file when it was opened, and the size of one that is open for writing as it is now: no host call. Its error
-// is 0, -EBADF, or the error of a file that did not open.
+// The status of an open file, as the host gave it at the open. If the file is open for writing, the size is the present one. Makes
+// no call of the host. `error` is 0, -EBADF, or the error of the open if the file did not open.
 template <simt::group Group>
 GPUFS_DEVICE file_status fstat(Group group, const file& opened) {
   const simt::group_call call(group, "fstat(file, mount)", opened.number(), opened.entry());

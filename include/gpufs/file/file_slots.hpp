@@ -48,11 +48,12 @@ class file_slots {
     }
     return view_by(number, &block->entries[0][index % block_slots]);
   }
-  // The same by the first copy of its entry; the number is not negative.
+  // The same for a caller that has the address of the entry's first copy. The number is not negative.
   GPUFS_DEVICE static file_view view_by(file_number number, const file_entry* first_copy) {
     const std::uint32_t index = index_of(number);
     const simt::vec16 words = simt::load_relaxed_16(&source_of(first_copy, index));
-    // So that an entry which says that the file is open still says so of these words: they change after it has said that it is not.
+    // The fence orders the entry's load after these words. The words change only after the entry no longer says `open`. So if it
+    // says `open` now, the words belong to the open file.
     simt::fence_loads();
     file_view v = look(number, first_copy).view;
     v.pull_base = words.word[0] | static_cast<std::uint64_t>(words.word[1]) << 32;
@@ -115,8 +116,8 @@ class file_slots {
     return static_cast<std::uint32_t>(number) & ((1u << slot_bits) - 1);
   }
 
-  // The same as view().error == 0, and counts nothing. Where it is not: all uses that came before its close happened before (the
-  // acquire meets the releases of retire, recycle and link).
+  // Whether view() would succeed; counts nothing. If false, all uses of the file before its close happened before this call: the
+  // acquire meets the releases of retire, recycle and link.
   GPUFS_DEVICE bool is_open(file_number number) const {
     const auto raw = static_cast<std::int32_t>(number);
     file_slot* const slot = blocks_.find_slot(index_of(number));
@@ -168,7 +169,7 @@ class file_slots {
     return block_of(first, index).slots[index % block_slots];
   }
   GPUFS_DEVICE file_source& source(std::uint32_t index) const { return block(index).sources[index % block_slots]; }
-  // Whether those who read the open file have said that they read on (advise).
+  // Whether readers of the open file have announced that they read page after page (advise).
   GPUFS_DEVICE static simt::atomic_ref<std::uint32_t> reads_on(const file_mount& mount, std::uint32_t index) {
     return simt::atomic_ref<std::uint32_t>(file_blocks(mount).of(index).sources[index % block_slots].advice);
   }

@@ -123,7 +123,7 @@ class file_table : public held_slots {
         if (error == open_apart) break;
       }
       if (error == open_elsewhere) {
-        // Not ours any more before we wait for another slot's opener, who might wait for ours.
+        // We give our slot up before we wait for the opener of the other slot, because that opener might be waiting for our slot.
         if (ours) fail(chain, slot, index, error);
         ours = false;
         const std::uint32_t there = simt::atomic_ref<std::uint32_t>(slot.cache_id).load(std::memory_order_relaxed);
@@ -143,7 +143,8 @@ class file_table : public held_slots {
       const bool is_ours = ours || simt::atomic_ref<std::uint32_t>(slot.flags).load(std::memory_order_relaxed) == name.flags;
       if (ours) fail(chain, slot, index, error);
       drop(index, start);
-      // What another has asked may be from before we were called: once, then it is not.
+      // If another lane asked the host, it may have asked before our call began. So we try once more: the next request is younger
+      // than our call, whoever sends it.
       if ((is_ours && (ours || asked_again)) || until.expired()) return error;
       asked_again |= is_ours;
     }
@@ -167,7 +168,8 @@ class file_table : public held_slots {
     const mount_names all(mount_, start);
     const bool reads = name.mode == slot_mode::read;
     const auto how = static_cast<std::uint32_t>(name.mode == slot_mode::write_once ? (flags & ~O_ACCMODE) | O_WRONLY : flags);
-    // The index: to be told when it is stale, and who opens the same file; the host believes nothing of it.
+    // The host gets the slot's index to mark the slot as stale later, and to name it to other opens of the same file. It does not
+    // trust the index.
     const names::opened got =
         all.open(path, {name.nbytes, how, index, reads ? 1u << mount_.cache.frames.page_shift : 0, closed_handle}, until);
     if (got.error != 0) return got.error;
@@ -231,21 +233,22 @@ class file_table : public held_slots {
   GPUFS_DEVICE std::uint32_t removals_ended() const {
     return simt::atomic_ref<std::uint32_t>(mount_.words->removals_ended).load(std::memory_order_acquire);
   }
-  // Whether one was under way at some time since the host was asked to open the slot's file. An add of nothing, not a load: its
-  // release meets the acquire of those that begin after it.
+  // Whether a call that takes names away has been under way at any time since the host was asked to open the slot's file. It adds 0
+  // instead of loading, because its release must meet the acquire of calls that begin later (removed_names::removing).
   GPUFS_DEVICE bool was_removing(std::uint32_t index) const {
     return simt::atomic_ref<std::uint32_t>(mount_.words->removals_begun).fetch_add(0, std::memory_order_acq_rel) !=
            simt::atomic_ref<std::uint32_t>(source(index).removals).load(std::memory_order_relaxed);
   }
 
-  // Whether each page of a file of this size has a number that a page key holds, and none the last one, which stands for no page. A
-  // larger one would be taken for another version's pages.
+  // Whether the number of each page of a file of this size fits into a page key. The largest number stands for no page, so no page
+  // may have it. Pages of a larger file would be taken for pages of another version.
   GPUFS_DEVICE bool fits_keys(std::int64_t file_nbytes) const {
     const std::uint64_t last_page = static_cast<std::uint64_t>(file_nbytes - 1) >> mount_.cache.frames.page_shift;
     return file_nbytes <= 0 || (last_page + 1) >> cache::page_number_bits == 0;
   }
 
-  // Opening failed, or led to another slot: nobody can join any more, and those who wait are told.
+  // Ends an open that failed or led to another slot: no open can join the slot any more, and the lanes that wait for it get
+  // `error`.
   GPUFS_DEVICE void fail(path_bucket& chain, file_slot& slot, std::uint32_t index, int error) const {
     const bool locked = paths().lock(chain, simt::deadline(mount_.io_timeout_ns));
     if (locked) {

@@ -67,8 +67,8 @@ class file {
 };
 static_assert(sizeof(file) == 16 && std::is_trivially_copyable_v<file>);
 
-// What a mapped page is made of, for where no owner can lie: memory that outlives the kernel, C. Copies are as good as the first,
-// so the caller sees to it that one of them alone becomes a mapped_page again.
+// The plain words of a mapped page, for places that cannot hold an owner: memory that outlives the kernel, and C. Each copy is as
+// good as the first. The caller must make sure that only one of them becomes a mapped_page again.
 template <class Byte>
 struct page_handle {
   Byte* data = nullptr;
@@ -87,7 +87,7 @@ class mapped_page {
   static_assert(std::is_same_v<const Byte, const std::byte>, "a page is of const std::byte, or of std::byte to be written");
 
  public:
-  // Of nothing, as one that was moved from: error() is -EBADF.
+  // A mapped page of nothing, like one that was moved from: error() is -EBADF.
   mapped_page() = default;
   GPUFS_DEVICE explicit mapped_page(const page_handle<Byte>& released) : handle_(released) {}
   GPUFS_DEVICE mapped_page(mapped_page&& other) noexcept : handle_(other.release()) {}

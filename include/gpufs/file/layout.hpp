@@ -36,8 +36,8 @@ enum class slot_mode : std::uint32_t {
   write_once = 2,  // O_GWRONCE: pages are not read in
 };
 
-// `file_slot::twinned`: whether pages may be mapped for writing. First that they soon may be, so that whoever begins to write one
-// back keeps its twin; then that all who do not have ended.
+// `file_slot::twinned`: whether pages of the file may be mapped for writing. twins_soon: they soon may be; a write-back that begins
+// from now on keeps the page's twin. twins_kept: all write-backs that do not keep the twin have ended.
 inline constexpr std::uint32_t twins_soon = 1, twins_kept = 2;
 
 struct alignas(128) file_slot {
@@ -87,8 +87,8 @@ static_assert(sizeof(file_entry) == 32 && offsetof(file_entry, word) == 0 && off
 static_assert(offsetof(file_entry, file_nbytes) == 8 && offsetof(file_entry, frames) == 16);
 inline constexpr std::uint32_t file_shards = 8;
 
-// What a miss needs, found by the entry's address; so that it does not follow one address to the next. Of the mount, the same in
-// each block, in home_shards copies: a miss loads a dozen words of it, which lie in one line.
+// The part of what a miss needs that belongs to the mount. The entry's address leads to it directly, so a miss need not follow a
+// chain of addresses. It is the same in each block, in home_shards copies. A miss loads a dozen words of it, which lie in one line.
 struct alignas(128) file_home {
   cache::cache_layout cache;
   std::uint64_t mount;    // the address of the file_mount
@@ -98,7 +98,7 @@ struct alignas(128) file_home {
 static_assert(sizeof(file_home) == 128 && offsetof(file_home, cache) == 0 && offsetof(file_home, mount) == 104);
 static_assert(offsetof(file_home, fill_ns) == 112 && offsetof(file_home, frame_ns) == 120);
 inline constexpr std::uint32_t home_shards = 32;
-// Of the open file, the slot's:
+// The part of what a miss needs that belongs to the open file; one for each slot.
 struct alignas(32) file_source {
   std::uint64_t pull_base;
   std::uint32_t handle;

@@ -6,8 +6,8 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// For open's flags: written, never read. Pages are not read in, and bytes that are not written keep what the file has. After GPUfs
-// (CACM'14), section 3.
+// A flag of open: the file is written and never read. No page is read in, and bytes that nobody writes keep their value in the
+// file. After GPUfs (CACM'14), section 3.
 inline constexpr int O_GWRONCE = static_cast<int>(names::open_write_once);
 
 namespace detail {
@@ -58,7 +58,7 @@ GPUFS_DEVICE file open_path_by(Group group, const file_mount* mount, const cache
     const file_view view = by_leader(group, [&] { return file_table(*mount).view_to_write(opened.number()); });
     const int error = simt::call_cold(&truncate<Group>, group, mount, view, 0);
     if (error != 0) {
-      // Not by close: what went wrong with the others' writes is for them to hear.
+      // Does not call close, which would return errors of writes by other opens: those opens must get them.
       by_leader(group, [&] { return simt::call_cold(&file_table::close, mount, opened.number(), ring_hint()); });
       return file(mount_ref(mount), file_number{error});
     }
@@ -76,8 +76,9 @@ GPUFS_DEVICE file open_path(Group group, const mount_ref& fs, Path path, int fla
 // Opens a file below the mount's root: `path` is relative to the root, NUL-terminated, at most 4095 bytes, in memory
 // that the device can read. Waits for the host unless the path is open already.
 //
-// For reading: of a file that host threads read, the first page comes along and into the cache, if it is in the host's page cache
-// and at most 64 KiB: reading a small file whole asks the host no more. That never makes an open fail or wait.
+// For reading: if host threads read the file, the answer to the open brings the first page into the cache. It does so only for a
+// page of at most 64 KiB that lies in the host's page cache. Then reading a small file takes no further request. This never makes
+// an open fail or wait.
 //
 // For writing (mount_options::writable): O_RDWR or O_WRONLY, or O_GWRONCE, with O_CREAT (the file gets 0666 less the process's
 // umask), O_EXCL and O_TRUNC; O_APPEND is taken and changes nothing (append says where). Opens of the path from then on share what

@@ -44,8 +44,8 @@ GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, cons
   return got;
 }
 
-// What is left to do after the leader's acquire_page, whose result all lanes have: brings the page in where it is missing. All
-// lanes call. what: hit or waited, and the page is pinned, maybe in another frame; or error.
+// Completes the leader's acquire_page, whose result all lanes have: brings the page in if it is missing. All lanes call. In the
+// result, `what` is hit or waited, and the page is pinned, perhaps in another frame; or it is error.
 template <class Group, class Pages, class Acquired>
 GPUFS_DEVICE Acquired complete_page(Group group, const Pages& of, const Acquired& got) {
   if (got.what < decltype(got.what)::fill) [[likely]]
@@ -79,7 +79,7 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   cache::frame_storage storage = cache::unpack(entry.frames);
   const cache::frames frames(storage);
   const std::uint32_t page_nbytes = frames.page_nbytes();
-  // Of a file that is pulled, pages go on one by one: there is no answer to wait for.
+  // Pages of a pulled file are read one by one, because there is no answer of the host to wait for.
   const bool by_host = may_ask_ahead(entry.view.kind);
   std::uint64_t look_again = 0;  // windows are large: after a page that is pulled, so are the next ones, mostly
   for (; page_number <= last; page_number += step) {

@@ -7,8 +7,9 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// What of a cached page lies at or beyond the new end of its file becomes zeros, in its twin too if it is mapped for writing, and
-// is not written back. All lanes call, for a frame that the leader has pinned. False: -ETIMEDOUT.
+// Cuts a cached page at the new end of its file, which is at byte `begin` of the page. Bytes from there on become zeros, also in
+// the page's twin if the page is mapped for writing, and are not written back. All lanes call; the leader has pinned the frame.
+// False: -ETIMEDOUT.
 template <class Group>
 GPUFS_DEVICE bool cut_page(Group group, const file_mount& mount, cache::frame_index frame, std::uint32_t begin) {
   const cache::frames frames(mount.cache);

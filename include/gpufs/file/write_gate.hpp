@@ -28,7 +28,7 @@ GPUFS_DEVICE void end_changes(const file_mount& mount, std::uint32_t slot) {
   simt::atomic_ref<std::uint32_t>(file_table(mount).slot(slot).writers).fetch_sub(1, std::memory_order_release);
 }
 
-// Makes who wants to write wait, and waits for those that write. One lane calls. False: -ETIMEDOUT.
+// Makes new writers wait, and waits for the writers that are in a call now. One lane calls. False: -ETIMEDOUT.
 GPUFS_DEVICE bool begin_truncation(const file_mount& mount, std::uint32_t slot) {
   simt::atomic_ref<std::uint32_t> writers(file_table(mount).slot(slot).writers);
   const simt::deadline until(2 * mount.io_timeout_ns);

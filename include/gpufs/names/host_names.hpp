@@ -18,8 +18,8 @@ GPUFS_DEVICE std::int32_t length_of(const char* path) {
   return n;
 }
 
-// What must be asked because of an answer whose caller had given up: nobody wants the file any more that an open has opened. If it
-// names another open, there is nothing to close.
+// The request that an answer calls for if its caller has given up. An open's answer calls for a close, because nobody wants the
+// file any more. If the answer names another open, there is nothing to close.
 GPUFS_DEVICE transport::late_call after_late(const transport::request& asked, const transport::reply& answer) {
   const bool is_opened = asked.op == transport::opcode::open && answer.result >= 0 && answer.number == 0;
   return is_opened ? transport::late_call{transport::opcode::close, answer.handle}

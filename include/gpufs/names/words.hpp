@@ -13,9 +13,9 @@ inline constexpr std::uint32_t max_path_nbytes = 4095;
 
 // Flags of opens, beside O_*.
 inline constexpr std::uint32_t open_write_once = 0x40000000;  // never read, GPUfs's O_GWRONCE
-// From the service to its store: the file need not be mapped, since it will be cut or another open of it is taken.
+// A flag from the service to its store: the store need not map the file, since it will be truncated, or another open of it is used.
 inline constexpr std::uint32_t open_unmapped = 0x20000000;
-// From the host to its store: all of the file's mapping is to be registered now.
+// A flag from the host to its store: the store registers the whole mapping of the file now.
 inline constexpr std::uint32_t open_prepared = 0x10000000;
 // What else an open takes: O_ACCMODE and these; to write, these, too. Of the first, the harmless ones have no meaning for a
 // kernel's calls: portable callers pass them.

@@ -8,7 +8,7 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// What a pointer is compiled with: who works on pages that are brought in, and the slow paths.
+// What a pointer is compiled with: the handler that works on pages that are brought in, and the slow paths.
 template <class Handler>
 struct handled_by {
   static_assert(std::is_trivially_copyable_v<Handler> && std::is_default_constructible_v<Handler> && sizeof(Handler) <= 64,

@@ -24,7 +24,7 @@ GPUFS_DEVICE std::uint32_t most_pages(std::uint32_t nframes, std::uint32_t part)
   return share == 0 ? 1 : share < most_linked ? share : most_linked;
 }
 
-// Whether a warp walks through a file, page after page: where that shows, or as its pointers were made for it.
+// Whether a warp walks through a file, page after page. as_seen: if its accesses show it. surely: its pointers were made for it.
 enum class walking : bool { as_seen, surely };
 
 // Pins each lane's page (no_page: none) in place of what is held, if that is done at once: a full warp with one mapping, and pages
@@ -104,9 +104,9 @@ GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t
   return reinterpret_cast<std::int64_t>(frames.data(at));
 }
 
-// What is left of pin_hit, which gave `pinned`: waits, and brings pages in. A warp that was together stays together, with lanes
-// that have their page, as all lanes of a group help to bring pages in. The page's address, or 0: none was asked for, or a negative
-// errno.
+// Completes pin_hit, which returned `pinned`: waits for pages, and brings pages in. If the warp was together, it stays together,
+// even the lanes that have their page already, because all lanes of a group help to bring pages in. Returns the page's address, 0
+// if the lane asked for no page, or a negative errno.
 template <class Handler, bool Wrote>
 GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std::uint32_t page, std::uint64_t pinned,
                                         held_pages held) {

@@ -59,9 +59,9 @@ static_assert(sizeof(fault) == 56 && offsetof(fault, offset) == 0 && offsetof(fa
 static_assert(offsetof(fault, nbytes) == 24 && offsetof(fault, error) == 28 && offsetof(fault, handle) == 32);
 static_assert(offsetof(fault, number) == 36 && offsetof(fault, kind) == 40 && offsetof(fault, block) == 44);
 static_assert(offsetof(fault, thread) == 48 && offsetof(fault, mark) == 52);
-// In pinned host memory, so that it outlives a kernel that stops for it; the first fault_records of a mount are kept. Each is
-// written once, by one lane; `written` last. One for all accesses of a warp to a page of a file that fail for one reason: the
-// first's.
+// The record of a failed access. Records lie in pinned host memory, so that they outlive a kernel that stops because of one. A
+// mount keeps the first fault_records of them. One lane writes a record, once, and sets `written` last. One record stands for all
+// accesses of a warp to a page of a file that fail for one reason; it describes the first of them.
 struct alignas(64) fault_record {
   fault what;
   std::uint32_t written;
@@ -69,7 +69,8 @@ struct alignas(64) fault_record {
 static_assert(sizeof(fault_record) == 64 && offsetof(fault_record, what) == 0 && offsetof(fault_record, written) == 56);
 inline constexpr std::uint32_t fault_records = 256;
 
-// In device memory: how many accesses a record stands for. A hash set; more than the records, so that a place is found.
+// How many accesses a record stands for. These marks lie in device memory and form a hash set. There are more marks than records,
+// so that each record finds a place.
 struct alignas(16) fault_mark {
   std::uint64_t key;    // of what they have in common; 0: not used
   std::uint32_t lanes;  // of the warp, a bit each

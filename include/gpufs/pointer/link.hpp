@@ -33,7 +33,8 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
   static constexpr std::uint32_t nbytes = sizeof(T);
   // Mappings begin at multiples of the alignment.
   static constexpr bool may_straddle = alignof(T) != sizeof(T) || sizeof(T) > least_page_nbytes;
-  // Whether several pages may be linked at once: what is noted of writes is of one page.
+  // Whether a pointer may link several pages at once. Pointers that write may not, because they keep notes about writes to one page
+  // only.
   static constexpr bool links_runs = !writable && !may_straddle;
 
   GPUFS_DEVICE constexpr page_link() {}
@@ -182,8 +183,9 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     simt::call_cold(&detail::note_failed_write, from_, at_distance(distance), error);
     keep(error);
   }
-  // What is not done of `got`; error: why the first is not linked, then of the first that failed. (Other objects than those that
-  // are mostly in registers have their addresses taken.)
+  // Reads the elements of `got` that are not read yet. Its error says at first why the first of them is not linked, and then why
+  // the first read failed. (The call works on other objects than those of the fast path: taking the address of those would force
+  // them out of registers.)
   template <unsigned N>
   GPUFS_DEVICE elements<plain, N> read_rest(const elements<plain, N>& got, const elements<std::uint64_t, N>& positions,
                                             std::uint32_t done, int& error) const {
@@ -193,7 +195,8 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     for (unsigned k = 0; k < N; ++k) all.values[k] = (done >> k & 1) != 0 ? got.values[k] : elsewhere.values[k];
     return all;
   }
-  // As read, for a caller that writes what comes of it: 0, or the negative errno of why it failed, which is recorded.
+  // Reads as read() does, for a caller that then writes a value made from it. Returns 0, or a negative errno if the read failed;
+  // the failure is recorded.
   GPUFS_DEVICE int try_read(std::uint64_t distance, plain& value) const {
     const std::int64_t at = reaches(distance) ? 1 : link(distance);
     if (at > 0) [[likely]] {
@@ -216,8 +219,9 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
       fail_write(distance, static_cast<int>(at));
     }
   }
-  // What is written comes of a read that gave this error, or 0: then nothing is written, and the file's next fsync or close tells
-  // of it, unless that was the pointer's fault (-ENXIO). A source that is closed meanwhile is no error of this file's number.
+  // Writes a value that was made from a read, where `error` is the error of that read. If `error` is not 0, it writes nothing, and
+  // the next fsync or close of the file returns an error, unless the pointer was at fault (-ENXIO). If the file that was read was
+  // closed meanwhile, this is no error of this file's number.
   GPUFS_DEVICE void write_unless(int error, std::uint64_t distance, plain value) const {
     if (error == 0) [[likely]] {
       write(distance, value);

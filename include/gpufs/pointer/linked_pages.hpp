@@ -15,8 +15,9 @@ struct held_pages {
   std::uint32_t span = 0;
 };
 
-// Of the lanes, those whose value is the caller's: exactly, as long as there are few values; with many, lanes that are left are
-// taken to be alone, since nobody then gains by more (and match.any takes its time for each value). All lanes call.
+// Returns the lanes that have the same value as the caller. The result is exact if there are few different values. If there are
+// many, each of the remaining lanes counts as alone: sharing would gain little then, and match.any takes its time for each value.
+// All lanes call.
 template <class T>
 GPUFS_DEVICE std::uint32_t sharing_lanes(simt::some_lanes lanes, const T& value) {
   std::uint32_t left = lanes.mask();

@@ -68,8 +68,8 @@ GPUFS_DEVICE made_mapping try_mapping(const file_mount& mount, const pointer_lay
 GPUFS_DEVICE mapping_name with_flags(mapping_name name, map_flags flags) {
   return static_cast<mapping_name>(static_cast<std::uint64_t>(name) | (has(flags, map_flags::stop_on_error) ? mapping_stops : 0));
 }
-// What is left where no mapping was found, or (made) an error. One function for pointers of all types, so that kernels that map
-// several of them do not each have it several times.
+// Makes the mapping if none was found; the result is a mapping or an error. It is one function for pointers of all types, so that a
+// kernel that maps several types contains the code once.
 GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, mapping_request asked, mapping_name found) {
   made_mapping made{found, {}};
   if (error_of(found) == 0) made = try_mapping(*mount, mount->pointers, asked, &mapping_table::find_or_add);

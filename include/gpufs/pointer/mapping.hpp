@@ -35,7 +35,8 @@ GPUFS_DEVICE bool same_mapping(mapping_name a, mapping_name b) {
   return ((static_cast<std::uint64_t>(a) ^ static_cast<std::uint64_t>(b)) & ~mapping_stops) == 0;
 }
 
-// In place of a name: why there is none (an errno is above -4096), and whether to use it stops the kernel all the same.
+// A value in place of a name. It says why there is no mapping (an errno is above -4096), and whether an access by it stops the
+// kernel.
 GPUFS_DEVICE mapping_name error_name(int error, bool stops) { return mapping_name{stops ? error - 4096 : error}; }
 GPUFS_DEVICE int error_of(mapping_name name) {
   const auto value = static_cast<std::int64_t>(name);
@@ -74,8 +75,9 @@ class mapping_table {
 
   // One lane calls. A name, or -ENFILE when there are too many, or -ETIMEDOUT.
   GPUFS_DEVICE mapping_name find_or_add(const mapping_key& key) const {
-    // Keys of one home are added one at a time: of two who add the same one, each might else take another place, as entries become
-    // free meanwhile. The holder waits for nobody; who waits looks again, as all groups of a kernel may begin by mapping one file.
+    // Keys with the same home are added one at a time. Otherwise two lanes that add the same key might take two places, because
+    // entries become free meanwhile. The lane that holds the lock waits for nobody. A lane that waits looks the key up again,
+    // because all groups of a kernel may begin by mapping the same file.
     const simt::deadline until(mount_.io_timeout_ns);
     simt::backoff pause;
     const simt::atomic_ref<std::uint32_t> adding(first_copy(home_of(key))->adding);
@@ -91,7 +93,7 @@ class mapping_table {
       const looked now = look(key);
       name = now.name;
       if (is_mapping(name) || now.place == nullptr) break;
-      // With the next generation from here on, so that names of the old one find nothing in what is written now.
+      // The entry has the next generation from here on, so that names of the old generation do not match the new contents.
       std::uint64_t seen = now.seen;
       const std::uint64_t next = (((seen >> 2) + 1) & mapping_generation_mask) << 2;
       const bool ours = word(*now.place).compare_exchange(seen, next | writing, std::memory_order_acquire);
@@ -150,8 +152,8 @@ class mapping_table {
       copy.hit = {mount_.cache.frames, mount_.cache.table,
                   file_table(mount_).first_hits(file_table::index_of(file_number{key.number})), &mount_};
     };
-    // First the generation, so that no pointer of an older one takes a copy for its own. When all copies are filled, that they are
-    // ready, from where on find gives its name away; who uses that looks at the generation only.
+    // The generation comes first, so that no pointer of an older generation takes a copy for its own. Once all copies are filled,
+    // they are marked as ready. From then on find returns the mapping's name. Users of that name check the generation only.
     for (std::uint32_t copy = 1; copy < mapping_copies; ++copy)
       word((&entry)[copy]).store(generation | writing, std::memory_order_relaxed);
     // Meets the fences of is() and find: who sees a new field sees `writing`.

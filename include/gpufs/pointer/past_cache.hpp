@@ -105,7 +105,7 @@ class spare_page_hold {
   bool held_ = false;
 };
 
-// As read_part where a handler works on whole pages: in the mount's spare page, for one lane at a time.
+// Does what read_part does if a handler works on whole pages. It uses the mount's spare page, so only one lane reads at a time.
 template <class Handler>
 GPUFS_DEVICE_COLD int read_part_handled(const mount_layout* mount, file_view view, std::uint32_t id, Handler handler,
                                         page_part part, std::byte* bytes) {

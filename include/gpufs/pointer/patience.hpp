@@ -10,8 +10,9 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Of one lane, made just before it asks for a frame. A read that gets none is served past the cache (past_cache.hpp), and so waits
-// for a sixteenth of frame_timeout; what else there is to wait for is lost without a frame, and waits for all of it.
+// How long one lane waits for a frame. The lane makes it just before it asks for the frame. A read without a frame is served past
+// the cache (past_cache.hpp), so it waits for a sixteenth of frame_timeout only. Any other access fails without a frame, so it
+// waits for all of frame_timeout.
 class patience {
  public:
   GPUFS_DEVICE patience(const mount_layout& mount, bool only_reads)

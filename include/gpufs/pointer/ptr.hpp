@@ -48,7 +48,8 @@ class ptr : private detail::page_link<T, Access> {
   GPUFS_DEVICE constexpr ptr(std::nullptr_t) {}
   GPUFS_DEVICE ptr(const ptr& other) : link_type() { copy_position(other); }
   GPUFS_DEVICE ptr(ptr&& other) noexcept : link_type() { take(other); }
-  // From ptr<T> to ptr<const T>. A template, so that a copy does not ask what a ptr<T> is, which with a handler there is none of.
+  // Converts ptr<T> to ptr<const T>. It is a template, so that a plain copy does not instantiate ptr<T>, which does not exist with
+  // a handler.
   template <class Writable>
   requires(!writable && std::is_same_v<Writable, ptr<plain, Access>>) GPUFS_DEVICE ptr(const Writable& other) {
     copy_position(other);

@@ -92,8 +92,8 @@ GPUFS_DEVICE_COLD inline void note_failed_read(mapping_name name, accessed at, i
   if (is_mapping(name)) record_access(name, at, error, fault_kind::read);
   stop_if_asked(name);
 }
-// What was to be written is lost: the file's next fsync or close tells of it, unless there is no such place (-ENXIO): beyond the
-// mapping, or the file's end since it was cut.
+// Notes that a write is lost, so that the file's next fsync or close returns an error. It notes nothing for -ENXIO: the write's
+// place does not exist, as it lies beyond the mapping, or beyond the end of the file since a truncation.
 GPUFS_DEVICE_COLD inline void keep_write_error(mapping_name name, int error) {
   if (!is_mapping(name) || error == -ENXIO) return;
   const mapping_entry& from = *entry_of(name);

@@ -45,8 +45,8 @@ GPUFS_DEVICE void for_each_frame(simt::some_lanes lanes, const mapping_entry* fr
   }
 }
 
-// From now on the pages at these addresses, which their lanes have pinned, are mapped for writing by each lane, until end_stores. 0
-// or a negative errno.
+// Maps the page at each lane's address for writing by that lane, until end_stores. The lane has pinned the page. Returns 0 or a
+// negative errno.
 GPUFS_DEVICE_COLD inline int begin_stores(const mapping_entry* from, std::uint64_t address) {
   struct site;
   int error = 0;
@@ -86,7 +86,7 @@ GPUFS_DEVICE_COLD inline int end_stores(mapping_name name, std::uint64_t address
   return error;
 }
 
-// What a page that a pointer is linked to is to its writes.
+// How writes through a pointer reach the page that it is linked to.
 enum class page_mark : std::uint8_t {
   none,    // nothing was written yet
   copied,  // a private copy, marked as changed
@@ -94,7 +94,7 @@ enum class page_mark : std::uint8_t {
 };
 struct begun_writing {
   page_mark mark;
-  std::int32_t error;  // 0, or the negative errno of why it must not be written to, or cannot
+  std::int32_t error;  // 0, or the reason why the page must not or cannot be written, as a negative errno
 };
 // Before a pointer's first write to its page.
 GPUFS_DEVICE_COLD inline begun_writing begin_writing(mapping_name name, std::uint64_t address) {

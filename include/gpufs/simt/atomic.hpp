@@ -129,11 +129,11 @@ class atomic_ref {
     return replace([value](T was) { return was < value ? value : was; }, order);
 #endif
   }
-  // Adds with the earlier loads of the caller's warp, and nothing else, ordered before: they do not see what whoever acquires the
-  // sum writes next. (Other warps of its block wait for theirs themselves, by a fence of the block's scope, before they meet.) A
-  // load that has its value is done with, for everybody; so on CUDA a fence of the block's scope is enough, which waits for just
-  // that: how NVIDIA's GPUs work, more than PTX's model promises. (A release would wait for unrelated writes to reach the
-  // device: measured on hits, 5 to 12 % of their speed.)
+  // Adds `value`, after the earlier loads of the caller's warp, and orders nothing else. So these loads do not see writes that a
+  // lane makes after it has acquired the sum. (Other warps of the block wait for their own loads by a fence of the block's scope,
+  // before the warps meet.) Once a load has its value, no later write changes it. So on CUDA a fence of the block's scope is
+  // enough, because it waits for just that. NVIDIA's GPUs work like this, although PTX's model does not promise it. (A release
+  // would wait for unrelated writes to reach the device: measured on hits, this costs 5 to 12 % of their speed.)
   GPUFS_HOST_DEVICE T fetch_add_after_loads(T value) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     detail::ptx_fence(std::memory_order_acq_rel, scope::block);

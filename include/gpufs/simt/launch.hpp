@@ -56,10 +56,10 @@ void launch(const launch_config& config, const Kernel& kernel) {
 #endif
 }
 
-// Loads the kernel, with these launch bounds, onto the current device. CUDA does that at the first launch otherwise, and from then
-// on no copy goes on, in no stream, until the kernels that run have ended (docs/guide/getting-started.md, "Kernels beside
-// kernels"). So who launches a kernel beside one that waits for the host loads it before that one runs. The CPU machine loads
-// nothing.
+// Loads the kernel, with these launch bounds, onto the current device. Without this call, CUDA loads it at the first launch, and
+// from then on no copy in any stream goes on until all running kernels have ended (docs/guide/getting-started.md, "Kernels beside
+// kernels"). So if a program launches a kernel beside one that waits for the host, it must load the former before the latter runs.
+// The CPU machine loads nothing.
 template <class Kernel, unsigned MaxThreads = 0, unsigned MinBlocks = 0>
 void load() {
 #if GPUFS_ON_CUDA
@@ -79,8 +79,8 @@ unsigned max_cooperative_grid(const launch_config& config, [[maybe_unused]] cons
 #endif
 }
 
-// As launch(config, kernel), on the stream's device, in its turn, and without waiting. The kernel is copied, what it points to must
-// stay; so must a mount.
+// Launches as launch(config, kernel) does, but on the stream's device, after the stream's earlier work, and without waiting. The
+// call copies the kernel object. Whatever the kernel points to must stay valid until the kernel ends; so must a mount that it uses.
 template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>
 void launch(const launch_config& config, const Kernel& kernel, const stream& on) {
   static_assert(std::is_trivially_copyable_v<Kernel>);

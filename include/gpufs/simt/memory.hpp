@@ -41,8 +41,8 @@ template <class T>
 GPUFS_DEVICE T load_device(const T* p) {
   return detail::load_device(p);
 }
-// The same if it is wanted, else no access and any value. Without a branch, so that one that asks the same question need not have
-// been taken when the load begins.
+// Loads like load_device if `wanted`; otherwise it makes no access, and returns any value. It has no branch. So the load can begin
+// before the program has decided a branch on the same condition.
 template <class T>
 GPUFS_DEVICE T load_device_if(bool wanted, const T* p) {
   return detail::load_device_if(wanted, p);

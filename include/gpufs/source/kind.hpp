@@ -8,7 +8,7 @@
 
 namespace gpufs {
 
-// Who brings the pages of a source into the cache.
+// The side that brings the pages of a source into the cache.
 enum class page_reader : std::uint32_t {
   nobody,  // nothing is read
   device,  // the kernel that misses, at once
@@ -16,8 +16,8 @@ enum class page_reader : std::uint32_t {
   either,  // it depends on the page, and on the moment
 };
 
-// Name, who reads its pages, and whether what is read is of the version that was opened (true), or what the file has at that
-// moment (false). The latter come last, and only they are written.
+// Each source has a name, a reader of its pages, and a flag. The flag is true if reads give the version of the file that was
+// opened, and false if they give the file's present bytes. The sources with false come last, and only these can be written.
 #define GPUFS_SOURCES(SOURCE)                                                                                      \
   SOURCE(nil, nobody, true)     /* nothing is brought in: measures the cache alone */                              \
   SOURCE(pull, device, true)    /* the kernel copies from a registered mapping of the host's */                    \
@@ -27,7 +27,7 @@ enum class page_reader : std::uint32_t {
   SOURCE(live, either, false)   /* of files that are open for writing: what the file has when a page is read in */ \
   SOURCE(zero, nobody, false)   /* of files that are open with O_GWRONCE: nothing is read, pages begin as zeros */
 
-// Of an open file.
+// The kind of an open file's source.
 enum class source_kind : std::uint32_t {
 #define GPUFS_SOURCE(name, reader, of_version) name,
   GPUFS_SOURCES(GPUFS_SOURCE)
@@ -71,7 +71,7 @@ GPUFS_HOST_DEVICE constexpr bool has_version(source_kind kind) {
 }
 // Whether threads of the host may read pages of it.
 GPUFS_HOST_DEVICE constexpr bool may_ask_host(source_kind kind) { return reader_of(kind) >= page_reader::host; }
-// Whether these may be asked for before anybody waits for them: it does not matter then when they come.
+// Whether the host may be asked for pages before anybody waits for them, because the time of the read does not matter.
 GPUFS_HOST_DEVICE constexpr bool may_ask_ahead(source_kind kind) { return has_version(kind) && may_ask_host(kind); }
 // Whether pages of it may be read without asking the host.
 GPUFS_HOST_DEVICE constexpr bool may_pass_host_by(source_kind kind) {

@@ -6,14 +6,14 @@
 
 namespace gpufs {
 
-// How much there is of an open file, and where. Written by the slot's opener; while the file is open for writing, by whoever
-// writes or truncates it.
+// The sizes of an open file, and the address of its bytes. The slot's opener writes these words; while the file is open for
+// writing, the lanes that write or truncate the file write them too.
 struct file_bytes {
   std::int64_t nbytes;        // the size
   std::uint64_t base;         // the device's address of byte 0 in the file's mapping, or in device memory; 0: there is none
   std::uint64_t host_nbytes;  // of a file that is open for writing: pages from here on are not in the file, so nobody reads them in
-  // Of a file that is open for writing, and mapped at `base`: what is written below this goes there by plain stores, and it is read
-  // there. Falls, and never rises.
+  // For a file that is open for writing and mapped at `base`: writes below this offset are plain stores to the mapping, and reads
+  // load from there. The value only falls.
   std::uint64_t mapped_nbytes;
 };
 static_assert(sizeof(file_bytes) == 32 && offsetof(file_bytes, nbytes) == 0 && offsetof(file_bytes, base) == 8);

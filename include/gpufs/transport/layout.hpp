@@ -25,7 +25,7 @@ static_assert(sizeof(ring_view) == 40 && offsetof(ring_view, requests) == 0 && o
 static_assert(offsetof(ring_view, payload) == 16 && offsetof(ring_view, nrings) == 24 && offsetof(ring_view, nslots) == 28);
 static_assert(offsetof(ring_view, payload_nbytes) == 32 && offsetof(ring_view, payload_stride) == 36);
 
-// What kernels have of them: the rings, and in device memory who uses which slot.
+// The kernels' part: the rings, and in device memory the words that say which slots are in use.
 struct transport_layout {
   ring_view rings;
   std::uint32_t* tails;  // per ring: the next ticket

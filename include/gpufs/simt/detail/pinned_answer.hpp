@@ -4,8 +4,8 @@
 
 namespace gpufs::simt::runtime {
 
-// 64 bytes of pinned memory in which a kernel leaves an answer for who has launched it. Kept for the life of the process: giving
-// pinned memory back waits for all that the device does.
+// 64 bytes of pinned memory in which a kernel leaves an answer for the host code that launched it. The process keeps the memory
+// until it ends, because giving pinned memory back waits for all work of the device.
 class pinned_answer {
  public:
   static constexpr std::size_t nbytes = 64;
