@@ -133,9 +133,10 @@ class host_mount {
   std::vector<std::string> log() const;
   // Brings what kernels have written and neither synced nor closed to its files (their host page cache), as the mount's end does:
   // for kernels that ended early. No kernel that uses the mount may run. Returns the number of pages that are still unwritten, plus
-  // the number of files of which bytes may be lost: an earlier write-back failed, or the mapping that they were stored to is the
-  // file's no more. The next fsync or close of such a file gives the error, too, and the log says why. A page stays unwritten where
-  // the store fails, and where the host still owes a kernel the answer to an older write of it; a later fsync then writes it.
+  // the number of files that may have lost bytes: an earlier write-back failed, or the host's mapping of the file, which kernels
+  // wrote to, is no longer the file's. The next fsync or close of such a file gives the error, too, and the log says why. A page
+  // stays unwritten where the store fails, and where the host still owes a kernel the answer to an older write of it; a later fsync
+  // then writes it.
   std::uint64_t sync();
   // A number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14, then throws
   // gpufs::error.

@@ -21,7 +21,7 @@ class left_pages {
       : memory_(memory), files_(files), mount_(mount), host_(host), slots_(memory, files, mount) {}
 
   struct unwritten {
-    std::uint64_t lost = 0, left = 0;  // pages (and files, of stores in place); left: dirty still
+    std::uint64_t lost = 0, left = 0;  // pages (and files that kernels wrote in place); left: still dirty
   };
   // Writes the pages that kernels left dirty, one by one through the host. If the host has not `stopped`, pages of a lost list stay
   // dirty, because the host may still write older bytes of them. If it has, no page stays dirty. finished: the host had answered
@@ -30,8 +30,8 @@ class left_pages {
 
   // Files with an error of a write-back that the next sync or close would tell.
   std::uint64_t untold_errors() const;
-  // Pages that are mapped for writing, or that pointers which were left in memory have written to: what was stored there since was
-  // not noted.
+  // The number of pages that are still mapped for writing, or that pointers left in memory have written to. Nobody has noted which
+  // of their bytes were written since.
   std::uint64_t still_mapped() const;
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registered mappings of files, shared between opens and kept after close.
+// The host's mappings of files (by mmap), registered with the device, shared between opens and kept after close. Mappings of
+// pointers are something else: gpufs/pointer/mapping.hpp.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -162,7 +163,7 @@ class mapped_file final : public open_file {
   file_info info_;
 };
 
-// A file open for writing into whose mapping the device stores.
+// A file that is open for writing, and whose mapping the device writes to by plain stores.
 class stored_file final : public open_file {
  public:
   stored_file(std::unique_ptr<open_file> file, std::shared_ptr<mappings> owner, mappings::use mapping);

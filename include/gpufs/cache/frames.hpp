@@ -21,9 +21,9 @@ GPUFS_HOST_DEVICE constexpr std::uint32_t cache_id_of(page_key key) {
   return static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> page_number_bits);
 }
 
-// A frame's key as it lies in memory: mixed with the stamp of its fill, so that of a key and a state that were read apart, in any
-// order, one sees whether they belong together. (Those of two fills look so only where the two pages' keys differ by just what the
-// two seals differ by.) Mixing again takes the seal off.
+// A frame's key as it lies in memory: the page's key mixed with the stamp of the fill, which seals it. So a reader that has loaded
+// key and state apart, in any order, sees whether both belong to one fill. (A key and a state of two fills pass for one only if the
+// keys of the two pages differ by exactly what the two stamps' seals differ by.) Mixing a sealed key again gives the page's key.
 GPUFS_HOST_DEVICE constexpr std::uint64_t sealed(std::uint64_t key, std::uint64_t state) {
   return key ^ (state & frame_state::stamp_mask) / frame_state::one_stamp * 0x9e3779b97f4a7c15u;
 }
@@ -82,7 +82,7 @@ class frames {
     std::uint64_t before;
 
     GPUFS_DEVICE bool filling() const { return (before & frame_state::filling) != 0; }
-    // It has half of the pins that can be counted: a caller that would keep one gives it back, and refuses.
+    // The frame has half of the pins that can be counted. A caller that wants to keep its pin gives it back, and refuses (-EMFILE).
     GPUFS_DEVICE bool crowded() const { return (before & frame_state::many_pins) != 0; }
     GPUFS_DEVICE bool busy() const { return (before & (frame_state::filling | frame_state::many_pins)) != 0; }
   };

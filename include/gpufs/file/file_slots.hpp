@@ -12,7 +12,8 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// What a call needs to know of an open file; error != 0: it is not open.
+// What a call needs to know about an open file. error != 0: the file is not open. (The view in a page key is something else: the
+// form in which a page is cached, see cache/layout.hpp.)
 struct file_view {
   std::int64_t nbytes;
   std::uint64_t pull_base;
@@ -24,7 +25,7 @@ struct file_view {
   file_slot* opened;  // the slot itself
 };
 
-// What an entry says.
+// The contents of a file_entry.
 struct open_entry {
   file_view view;  // without handle, pull_base and opened
   cache::packed_frames frames;

@@ -49,10 +49,10 @@ class held_slots : public file_slots {
   // A result of wait_open: the slot is open, but it left its path's chain before it was open.
   static constexpr int open_apart = 2;
 
-  // Looks for a live slot of this path and takes a reference to it. Returns the slot's index, or `none`. The order is that of a
-  // look-up that pins a page: first add the reference, then check that the slot still is the one that was looked for. If the caller
-  // does not hold the chain's lock, the chain may change during the walk. The walk may then stray into another chain; it ends after
-  // max_steps, and the caller looks again under the lock.
+  // Looks for a slot of this path that opens may join (slot_live), and takes a reference to it. Returns the slot's index, or
+  // `none`. The order is that of a look-up that pins a page: first add the reference, then check that the slot still is the one
+  // that was looked for. If the caller does not hold the chain's lock, the chain may change during the walk. The walk may then
+  // stray into another chain; it ends after max_steps, and the caller looks again under the lock.
   GPUFS_DEVICE std::uint32_t join(path_bucket& chain, const path_name& name, std::uint32_t max_steps) const {
     // The acquires of `head`, `next` and `refs` meet the releases of path_chains::link and unlink.
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire);

@@ -168,8 +168,8 @@ class path_chains {
     }
   }
 
-  // Takes the live slots for which `which` is true out of the chain. The caller holds the chain's lock. From then on no open joins
-  // these slots. Existing opens go on with them, and the last close closes the file.
+  // Takes the slots that opens may join (slot_live) and for which `which` is true out of the chain. The caller holds the chain's
+  // lock. From then on no open joins these slots. Existing opens go on with them, and the last close closes the file.
   template <class Which>
   GPUFS_DEVICE void detach(path_bucket& chain, Which which) const {
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed);

@@ -20,9 +20,10 @@ struct hit_words {
 static_assert(sizeof(hit_words) == 80 && offsetof(hit_words, frames) == 0 && offsetof(hit_words, table) == 40);
 static_assert(offsetof(hit_words, hits) == 64 && offsetof(hit_words, mount) == 72);
 
-// An open file as pointers into it see it (pointer/mapping.hpp), and copies of what a fault that hits needs: one line of the cache.
-// Written before `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less
-// than two thousand million loads a second; pointers name the first.
+// A mapping of pointers: an open file as pointers into it see it (pointer/mapping.hpp), and copies of what a fault that hits needs.
+// It fills one line of the cache. (The host's mapping of a file, by mmap, is something else: store/mappings.hpp.) Written before
+// `word` says so, and then constant. In mapping_copies copies, as one line of the second-level cache serves less than two thousand
+// million loads a second; pointers name the first.
 struct alignas(128) mapping_entry {
   std::uint64_t word;  // generation << 2 | state
   hit_words hit;

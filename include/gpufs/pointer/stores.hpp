@@ -21,7 +21,8 @@ GPUFS_DEVICE std::uint64_t& state_at(const mapping_entry& from, std::uint64_t ad
   return cache::frames(from.hit.frames).state_word(frame_at(from, address));
 }
 
-// Marks a pinned page as changed.
+// Sets `dirty` in the state of a pinned page that is a private copy: the clock must not evict it. Such a page is in no dirty list,
+// and is never written back; pages that go back to a file are made dirty by make_dirty (file/write.hpp).
 GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_t address) {
   const cache::word_ref<std::uint64_t> state(state_at(*from, address));
   if ((state.load(std::memory_order_relaxed) & cache::frame_state::dirty) == 0) {

@@ -62,9 +62,10 @@ class open_file {
   virtual int sync(bool /*data_only*/) { return -EBADF; }
   // 0 or -errno.
   virtual int truncate(std::int64_t /*nbytes*/) { return -EBADF; }
-  // After the device has stored into the mapping at pull_base, below nbytes: shows the change in mtime, which stores do not move.
-  // 0, or -EIO when the pages there are no longer the file's, as somebody else has cut it or punched a hole, so that stores may be
-  // lost. `last`: looks at each page; else only where ctime says that others have changed the file.
+  // Called after the device has written to the mapping of the file at pull_base, below nbytes. Moves mtime, which writes to a
+  // mapping do not. Returns 0, or -EIO if pages there are no longer the file's, because somebody else has truncated it or punched a
+  // hole: the device's writes may be lost. If `last`, it looks at each page; otherwise only if ctime says that others have changed
+  // the file.
   virtual int note_stores(std::int64_t /*nbytes*/, bool /*last*/) { return -EBADF; }
 
   // Of kind windows. Any thread; neither waits.
