@@ -115,6 +115,7 @@ constexpr counter counters_by_name[] = {
     GPUFS_COUNTER(write_errors),  GPUFS_COUNTER(host_opens),
     GPUFS_COUNTER(host_closes),   GPUFS_COUNTER(host_reads),
     GPUFS_COUNTER(host_batches),  GPUFS_COUNTER(host_errors),
+    GPUFS_COUNTER(host_copies),
 #undef GPUFS_COUNTER
 };
 

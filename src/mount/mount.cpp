@@ -32,6 +32,9 @@
 
 namespace gpufs {
 
+// A copy waits for those before it, which take 3 ms at most, and for copies of others; the CPU machine's for a core.
+constexpr std::uint64_t longest_copy_ns = 20'000'000, longest_cpu_copy_ns = 100'000'000;
+
 struct host_mount::impl {
   const pid_t process = ::getpid();
   simt::platform& machine;
@@ -82,6 +85,10 @@ struct host_mount::impl {
     layout.words = memory.allocate(std::vector{words});
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
+    if (options.copy_engine && options.page_nbytes >= least_copied_nbytes) {
+      host.copy_to_frames(layout.cache.frames.data, layout.cache.frames.nframes, options.page_nbytes);
+      layout.copy_timeout_ns = std::min(machine.is_cuda() ? longest_copy_ns : longest_cpu_copy_ns, layout.io_timeout_ns / 2);
+    }
 
     auto* in_memory = memory.allocate<mount_layout>(1);
     memory.write_one(in_memory, layout);
@@ -133,12 +140,22 @@ struct host_mount::impl {
                  static_cast<unsigned long long>(lost), last.empty() ? "" : "; the last error: ", last.c_str());
   }
 
+  // A frame that waits for a copy which nobody waits for counts as under way.
+  cache::frame_counts count_frames() const {
+    cache::frame_counts sum = cache::count_frames(memory, layout.cache);
+    const std::uint64_t held = std::min<std::uint64_t>(slots.words().held_copies, sum.pins);
+    sum.pins -= held;
+    sum.pinned -= std::min(held, sum.pinned);
+    sum.under_way += held;
+    return sum;
+  }
+
   // Pages that are pinned when nobody can hold them any more.
   void tell_leftovers() const {
     if (detail::leftovers_watcher == nullptr) return;
     detail::leftovers found{.host_files = host.counters().open_files, .unwritten_pages = slots.words().dirty_pages};
     for (const file_slot& slot : slots.used()) found.open_slots += slot_reader::is_open(slot);
-    const cache::frame_counts frames = cache::count_frames(memory, layout.cache);
+    const cache::frame_counts frames = count_frames();
     found.pins = frames.pins;
     found.changed_frames = frames.dirty;
     detail::leftovers_watcher.load()(found);
@@ -146,7 +163,7 @@ struct host_mount::impl {
 
   void check_pins() const {
     if (!options.abort_on_leaked_pins) return;
-    const cache::frame_counts frames = cache::count_frames(memory, layout.cache);
+    const cache::frame_counts frames = count_frames();
     if (frames.pins == 0) return;
     std::fprintf(stderr, "gpufs: a mount ends with %llu leaked pins of %llu pages\n", static_cast<unsigned long long>(frames.pins),
                  static_cast<unsigned long long>(frames.pinned));
@@ -276,7 +293,7 @@ mount_counters host_mount::counters() const {
     sum.allocations += r.allocations;
     sum.evictions += r.evictions;
   }
-  const cache::frame_counts frames = cache::count_frames(memory, l.cache);
+  const cache::frame_counts frames = impl_->count_frames();
   sum.pinned_frames = frames.pinned;
   sum.free_frames = frames.free;
   sum.dirty_frames = frames.dirty;
@@ -300,6 +317,7 @@ mount_counters host_mount::counters() const {
   sum.host_reads = host.reads;
   sum.host_batches = host.batches;
   sum.host_errors = host.errors;
+  sum.host_copies = host.copies;
   return sum;
 }
 

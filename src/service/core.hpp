@@ -32,6 +32,8 @@ using names::open_unmapped;
 using names::open_write_once;
 using names::unlink_directory;
 using transport::opcode;
+using transport::read_ahead;
+using transport::read_to_frame;
 using transport::reply;
 using transport::request;
 using transport::rings;
@@ -45,7 +47,7 @@ struct alignas(64) tally {
   using word = std::atomic<std::uint64_t>;
   std::array<word, 3> opens{};  // by page_reader, `either` as `host`
   word opens_with_bytes{0}, closes{0}, reads{0}, bytes_read{0}, cold_reads{0}, errors{0}, batches{0}, max_batch{0};
-  word writes{0}, bytes_written{0}, syncs{0};
+  word copies{0}, writes{0}, bytes_written{0}, syncs{0};
   word requests{0}, answers{0};  // stop() compares their sums: see worker::admit
 
   static void add(word& w, std::uint64_t n = 1) {
@@ -54,6 +56,13 @@ struct alignas(64) tally {
 };
 
 class worker;
+struct work;
+
+// The frames of the device's cache, as the copy engine fills them.
+struct frame_memory {
+  std::byte* begin = nullptr;
+  std::uint32_t nframes = 0, nbytes = 0;  // nbytes: of one
+};
 
 struct core {
   core(simt::platform& device, std::shared_ptr<store::store> store, const service_options& o)
@@ -65,7 +74,7 @@ struct core {
         ids(for_tests::first_cache_id),
         parked(static_cast<int>(o.nworkers)),
         blocked(o.nworkers, o.nspare_workers),
-        tallies(most_workers() + 1),
+        tallies(most_workers() + 2),
         workers(new std::unique_ptr<worker>[most_workers()]) {}
 
   bool may_block(blocking_kind kind, std::atomic<std::uint32_t>& nblocked) {
@@ -183,7 +192,7 @@ struct core {
   std::atomic<bool> stopping{false};  // answer -ESHUTDOWN
   std::atomic<bool> exiting{false};   // end the threads
   blocked_calls blocked;
-  std::vector<tally> tallies;                                // each worker's, and the extender's
+  std::vector<tally> tallies;                                // each worker's, the copier's, and the extender's
   const std::unique_ptr<std::unique_ptr<worker>[]> workers;  // never moved: they look into each other's queues
   std::atomic<std::uint32_t> nworkers{0};
   std::atomic<std::uint64_t> nstale{0};
@@ -197,6 +206,10 @@ struct core {
   std::mutex on_windows_lock;
   std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> on_windows;
   std::function<void(const taken_request&)> extend_later;  // by the extender; constant as look_soon
+  // By the copier: a read that is checked, to its frame of `frames`; nobody asks where nframes is 0. Both are set before kernels
+  // ask.
+  std::function<void(work&&)> copy_later;
+  frame_memory frames;
   std::atomic<std::uint64_t> told_rounds{1};           // how often the device has forgotten what it was told of windows, and one
   alignas(64) std::atomic<std::uint32_t> ncalling{0};  // written by all; what is above is read by all
 };

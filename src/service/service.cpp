@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "clock.hpp"
+#include "copier.hpp"
 #include "core.hpp"
 #include "extender.hpp"
 #include "file_size_signal.hpp"
@@ -98,6 +99,7 @@ struct service::impl {
   watch watching{shared};
   extender extending{shared};
   teller telling{shared};
+  copier copying{shared};
   std::thread guard;
   std::mutex stop_lock;  // one stop() at a time
   std::mutex lock;       // of what follows
@@ -111,6 +113,7 @@ struct service::impl {
     report->of = &shared;
     shared.extend_later = [this](const taken_request& taken) { extending.ask(taken); };
     shared.tell_later = [this](std::uint32_t handle) { telling.ask(handle); };
+    shared.copy_later = [this](work&& w) { copying.ask(std::move(w)); };
     shared.look_soon = [this](open_files::entry& file) { watching.look_soon(file); };
     try {
       for (std::uint32_t i = 0; i < shared.options.nworkers; ++i) add_worker();
@@ -207,6 +210,7 @@ struct service::impl {
     shared.exiting.store(true, std::memory_order_release);
     shared.parked.open_all();
     for (std::thread& t : threads) t.join();
+    copying.end();
     telling.end();
     extending.end();
   }
@@ -264,6 +268,10 @@ void service::on_windows(std::function<bool(std::uint32_t, const std::byte*, con
   impl_->shared.on_windows = std::move(registered);
 }
 void service::on_extend(std::function<std::uint64_t(std::uint32_t)> make) { impl_->extending.on_extend(std::move(make)); }
+void service::copy_to_frames(std::byte* begin, std::uint32_t nframes, std::uint32_t nbytes) {
+  impl_->copying.start();
+  impl_->shared.frames = {begin, nframes, nbytes};
+}
 void service::tell_windows_again() { impl_->shared.told_rounds.fetch_add(1, std::memory_order_relaxed); }
 
 service_counters service::counters() const {
@@ -279,6 +287,7 @@ service_counters service::counters() const {
     sum.reads += get(t.reads);
     sum.bytes_read += get(t.bytes_read);
     sum.cold_reads += get(t.cold_reads);
+    sum.copies += get(t.copies);
     sum.writes += get(t.writes);
     sum.bytes_written += get(t.bytes_written);
     sum.syncs += get(t.syncs);

@@ -21,7 +21,7 @@ struct work {
   std::uint32_t nbytes_along = 0;         // open: of the file's beginning
   std::uint32_t handle = 0;               // rename: as the request's
   std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; calls on paths: of the path
-  std::uint32_t skip = 0, mode = 0;       // write, and open: as the request's; mkdir
+  std::uint32_t skip = 0, mode = 0;       // write, open, and read: as the request's; mkdir
   std::uint32_t done = 0;                 // read: bytes that are there
   bool read = false;                      // all of them are; whether they still are the version's is to be looked at
   std::int64_t offset = 0;
@@ -38,6 +38,8 @@ class worker {
   void run();  // until core.exiting and nothing is left
   // The call that it is inside, for who looks what hangs.
   blocked_call& blocked() { return blocked_; }
+  // A read or write that may block, or the close of a file. Any thread calls.
+  void push_slow(work w);
 
  private:
   static constexpr std::size_t group_size = 32;  // quick reads between two looks at the rings; about 40 us
@@ -63,7 +65,6 @@ class worker {
   bool pop_group(worker& from, queue& q);
   bool pop_call(worker& from, work* out);
   bool pop_io(worker& from, queue& q, bool only_unused, open_files::entry** counted);
-  void push_slow(work w);
   void let_go(open_files::ref file);
   bool waits_for_hung(const work& w);
   bool run_io(queue worker::*which);
@@ -79,6 +80,7 @@ class worker {
 
   void read_group();
   void begin_read(work& w, open_files::entry* file);
+  bool begin_copy(work& w);
   std::int64_t read_at_once(const store::open_file& file, read_path& how, std::span<std::byte> to, std::int64_t offset);
   bool read_cached(work& w);
   void read_async(work w);

@@ -66,7 +66,7 @@ void worker::by_file(std::vector<work>& works, EachFile each) {
 // Checks a read and answers it, or passes it on: to read_ when its bytes are there, else to where it can wait.
 void worker::begin_read(work& w, open_files::entry* file) {
   if (core_.stopping.load()) return fail(w, ESHUTDOWN);
-  if (file == nullptr && (w.flags & transport::read_ahead) != 0) return refuse(w, EBADF);  // it was asked for before the last close
+  if (file == nullptr && (w.flags & read_ahead) != 0) return refuse(w, EBADF);  // it was asked for before the last close
   if (file == nullptr) return fail(w, EBADF, "no open file has this handle");
   w.file = file;
   if (w.offset < 0 || w.nbytes > core_.requests.payload_nbytes() ||
@@ -75,6 +75,7 @@ void worker::begin_read(work& w, open_files::entry* file) {
   }
   const store::file_info& info = w.file->file->info();
   if (!info.live) w.nbytes = static_cast<std::uint32_t>(store::clip(w.nbytes, w.offset, info.nbytes));
+  if ((w.flags & read_to_frame) != 0 && begin_copy(w)) return;
   const bool asks = w.nbytes == 0 && file->remote;  // its server, whether it has changed
   if (asks || file->how.load(std::memory_order_relaxed) == read_path::call) {
     w.hold = core_.open.share(*file);
@@ -82,6 +83,26 @@ void worker::begin_read(work& w, open_files::entry* file) {
   } else if (w.nbytes == 0 || read_cached(w)) {
     read_.push_back(std::move(w));
   }
+}
+
+// A page that goes straight to its frame, from where the device may read the file itself. False: it cannot, and is read as any.
+bool worker::begin_copy(work& w) {
+  w.flags &= ~read_to_frame;
+  if (w.nbytes == 0 || w.skip >= core_.frames.nframes || w.nbytes > core_.frames.nbytes) return false;
+  const store::open_file& file = *w.file->file;
+  const source_kind kind = file.info().kind;
+  if (kind == source_kind::windows) {
+    const store::window_view view = file.windows();
+    const auto first = static_cast<std::uint64_t>(w.offset), last = first + w.nbytes - 1;
+    const std::uint64_t window = first >> view.shift;
+    if (window != last >> view.shift || window >= 64 || (view.registered >> window & 1) == 0) return false;
+  } else if (kind != source_kind::pull) {
+    return false;
+  }
+  w.flags |= read_to_frame;
+  w.hold = core_.open.share(*w.file);
+  core_.copy_later(std::move(w));
+  return true;
 }
 
 // One read of bytes that are there at once: how many, or -errno; -EAGAIN when they are not. Finds out `how` the file's file system
@@ -208,11 +229,16 @@ void worker::finish(std::span<work> read) {
       fail_read(w, error, error == -ESTALE ? "the file has changed since it was opened" : "looking whether the file has changed");
       continue;
     }
-    tally::add(counts_.reads);
-    tally::add(counts_.bytes_read, w.nbytes);
-    if (by_windows) from.file->note_missed(w.offset, w.nbytes);
     reply out{};
     out.result = w.nbytes;
+    if ((w.flags & read_to_frame) != 0) {
+      tally::add(counts_.copies);
+      out.number = 1;
+    } else {
+      tally::add(counts_.reads);
+      tally::add(counts_.bytes_read, w.nbytes);
+      if (by_windows) from.file->note_missed(w.offset, w.nbytes);
+    }
     answer(w, out);
   }
   if (by_windows && core_.has_new_windows(from)) core_.look_soon(from);

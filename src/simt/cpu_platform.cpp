@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cpu_devices.hpp"
+#include "gpufs/simt/detail/cpu_machine.hpp"
 #include "gpufs/simt/platform.hpp"
 
 namespace gpufs::simt {
@@ -68,6 +69,15 @@ void each_word(const void* device, std::size_t nbytes, Copy copy) {
     }
   }
 }
+
+// Done at once, by the caller.
+class cpu_copy_batch final : public copy_batch {
+ public:
+  void begin(std::span<host_copy> copies) override {
+    for (host_copy& each : copies) each.failed = runtime::cpu_copy_from_host(each.to, each.from, each.nbytes) != 0;
+  }
+  bool has_ended() override { return true; }
+};
 
 class cpu_memory final : public platform {
  public:
@@ -139,6 +149,8 @@ class cpu_memory final : public platform {
     check(device_dst, "zeroing by");
     if (nbytes != 0) std::memset(device_dst, 0, nbytes);
   }
+
+  std::unique_ptr<copy_batch> make_copy_batch() override { return std::make_unique<cpu_copy_batch>(); }
 
   std::string_view name() const override { return "cpu"; }
   bool is_cuda() const override { return false; }

@@ -6,8 +6,10 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cuda_error.hpp"
+#include "gpufs/simt/detail/cuda_stream.hpp"
 #include "gpufs/simt/platform.hpp"
 
 namespace gpufs::simt {
@@ -35,6 +37,59 @@ int attribute(int device, cudaDeviceAttr which) {
 }
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+// A stream of its own, so that it waits for no copy of other parts.
+class cuda_copy_batch final : public copy_batch {
+ public:
+  explicit cuda_copy_batch(platform& device) : device_(device), turns_(device) {
+    const on_device here(device_);
+    check(cudaEventCreateWithFlags(&ended_, cudaEventDisableTiming), "cannot make an event for copies");
+  }
+  ~cuda_copy_batch() override {
+    const on_device here(device_);
+    if (cudaStreamSynchronize(turns_.stream()) != cudaSuccess) cudaGetLastError();
+    if (cudaEventDestroy(ended_) != cudaSuccess) cudaGetLastError();
+  }
+
+  void begin(std::span<host_copy> copies) override {
+    if (copies.empty()) return;
+    const on_device here(device_);
+#if CUDART_VERSION >= 13000
+    // One call for all: the engine goes from one piece to the next without the driver.
+    to_.clear(), from_.clear(), nbytes_.clear();
+    for (const host_copy& each : copies) {
+      to_.push_back(each.to);
+      from_.push_back(each.from);
+      nbytes_.push_back(each.nbytes);
+    }
+    cudaMemcpyAttributes how{};
+    how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;
+    check(cudaMemcpyBatchAsync(to_.data(), from_.data(), nbytes_.data(), copies.size(), &how, &first, 1, turns_.stream()),
+          "copies to the device");
+#else
+    for (const host_copy& each : copies) turns_.copy_to_device(each.to, each.from, each.nbytes);
+#endif
+    check(cudaEventRecord(ended_, turns_.stream()), "copies to the device");
+  }
+
+  bool has_ended() override {
+    const cudaError_t error = cudaEventQuery(ended_);
+    if (error == cudaErrorNotReady) return false;
+    check(error, "copies to the device");
+    return true;
+  }
+
+ private:
+  platform& device_;
+  runtime::cuda_stream_lease turns_;
+  cudaEvent_t ended_ = nullptr;
+#if CUDART_VERSION >= 13000
+  std::vector<void*> to_;
+  std::vector<const void*> from_;
+  std::vector<std::size_t> nbytes_;
+#endif
+};
 
 class cuda_memory final : public platform {
  public:
@@ -118,6 +173,8 @@ class cuda_memory final : public platform {
     check(cudaMemsetAsync(device_dst, 0, nbytes, stream_), "zero device memory");
     check(cudaStreamSynchronize(stream_), "zero device memory");
   }
+
+  std::unique_ptr<copy_batch> make_copy_batch() override { return std::make_unique<cuda_copy_batch>(*this); }
 
   std::string_view name() const override { return "cuda"; }
   bool is_cuda() const override { return true; }

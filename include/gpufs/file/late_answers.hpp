@@ -27,7 +27,9 @@ class late_answers {
   GPUFS_DEVICE void end(transport::ticket t, const transport::request& asked, const transport::reply& answer,
                         const std::byte* payload) const {
     if (asked.op == transport::opcode::read && operation::is_token(asked.token)) {
-      simt::call_cold(&detail::end_operation_alone, &mount_, t, asked.token, asked.nbytes, answer.result, payload);
+      const operation::asked of{t, (asked.flags & transport::read_to_frame) != 0};
+      simt::call_cold(&detail::end_operation_alone, &mount_, of, asked.token, asked.nbytes, answer.result,
+                      detail::is_in_payload(asked, answer) ? payload : nullptr);
     }
     if (asked.op != transport::opcode::write) return;
     const std::uint64_t token = asked.token;

@@ -211,6 +211,7 @@ struct alignas(64) mount_words {
   std::uint32_t more_blocks;      // of file_layout::blocks, those beyond the first that there are
   std::uint32_t extend_lock;      // of the open that asks the host for one more
   std::uint32_t extend_failures;  // under that lock: how often there was no memory
+  std::uint32_t held_copies;      // now: copies to frames that were waited for in vain, and that have not ended
 };
 static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, open_errors) == 0 && offsetof(mount_words, bad_numbers) == 8);
 static_assert(offsetof(mount_words, io_timeouts) == 16 && offsetof(mount_words, unpin_errors) == 24);
@@ -219,9 +220,11 @@ static_assert(offsetof(mount_words, write_backs) == 48 && offsetof(mount_words, 
 static_assert(offsetof(mount_words, write_errors) == 64 && offsetof(mount_words, removals_begun) == 72);
 static_assert(offsetof(mount_words, removals_ended) == 76 && offsetof(mount_words, under_way) == 80);
 static_assert(offsetof(mount_words, more_blocks) == 88 && offsetof(mount_words, extend_lock) == 92);
-static_assert(offsetof(mount_words, extend_failures) == 96);
+static_assert(offsetof(mount_words, extend_failures) == 96 && offsetof(mount_words, held_copies) == 100);
 
 inline constexpr std::uint32_t least_page_nbytes = 512;
+// Pages from here on come fastest by the copy engine: measured, 0.98 of one large copy; those of 16 KiB come at a tenth.
+inline constexpr std::uint32_t least_copied_nbytes = 64 << 10;
 
 // The open files of a mount.
 struct file_layout {
@@ -248,9 +251,11 @@ struct file_mount {
   mount_words* words;
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
+  std::uint64_t copy_timeout_ns;  // how long a page may take that the copy engine brings in; 0: it brings in none
 };
-static_assert(sizeof(file_mount) == 240 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);
+static_assert(sizeof(file_mount) == 248 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);
 static_assert(offsetof(file_mount, files) == 160 && offsetof(file_mount, words) == 216);
 static_assert(offsetof(file_mount, io_timeout_ns) == 224 && offsetof(file_mount, frame_timeout_ns) == 232);
+static_assert(offsetof(file_mount, copy_timeout_ns) == 240);
 
 }  // namespace gpufs

@@ -12,8 +12,16 @@ inline namespace GPUFS_MACHINE {
 // The words of a frame's operation, for one lane. An operation owns its frame's fill, one pin of the frame, and a request slot,
 // which nobody waits at: it is abandoned from the beginning. What ends the operation is a compare-exchange on its word: whoever
 // makes it 0 owns the fill and that pin.
+// Of a page that the copy engine brings in, bytes come to the frame until the host has answered. So where one who has waited gives
+// such an operation up, the pin stays with the request slot: whoever takes that back gives it back.
 class operation {
  public:
+  // The request that it waits for, and whether the answer may be in the frame.
+  struct asked {
+    transport::ticket ticket;
+    bool to_frame;
+  };
+
   GPUFS_DEVICE operation(const file_mount& mount, cache::frame_index frame) : mount_(mount), frame_(frame) {}
 
   // In the request: the frame + 1, and the file's slot, whose counters count the page.
@@ -38,21 +46,40 @@ class operation {
   GPUFS_DEVICE static void give_room_back(const file_mount& mount) { count_of(mount).fetch_sub(1, std::memory_order_relaxed); }
 
   // The frame is the caller's to fill, there is room, and the request is not sent yet.
-  GPUFS_DEVICE void begin(const transport::ticket& ticket) const { word().store(word_of(ticket), std::memory_order_release); }
+  GPUFS_DEVICE void begin(const asked& of) const { word().store(word_of(of), std::memory_order_release); }
 
-  // The ticket whose answer it waits for. False: there is none, or it is being ended.
-  GPUFS_DEVICE bool ticket(transport::ticket& ticket) const {
+  // False: there is none, or it is being ended.
+  GPUFS_DEVICE bool look(asked& of) const {
     const std::uint64_t now = word().load(std::memory_order_acquire);  // meets begin's release
-    ticket = {static_cast<std::uint32_t>(now) - 1, static_cast<std::uint32_t>(now >> 32)};
+    const auto low = static_cast<std::uint32_t>(now);
+    of = {{(low & ~to_frame_bit) - 1, static_cast<std::uint32_t>(now >> 32)}, (low & to_frame_bit) != 0};
     return now != 0;
   }
 
   // From now on the fill is the caller's, who fills the frame and calls end. False: somebody else was first.
-  GPUFS_DEVICE bool take(const transport::ticket& ticket) const {
-    std::uint64_t seen = word_of(ticket);
+  GPUFS_DEVICE bool take(const asked& of) const {
+    std::uint64_t seen = word_of(of);
     if (!word().compare_exchange(seen, 0, std::memory_order_acq_rel)) return false;
     give_room_back(mount_);
     return true;
+  }
+  // By whoever has taken the request slot back, where take says no: somebody had given it up.
+  GPUFS_DEVICE void end_given_up(const asked& of) const {
+    if (!of.to_frame) return;
+    cache::page_cache<>(mount_.cache).unpin(frame_);
+    held_copies_of(mount_).fetch_sub(1, std::memory_order_relaxed);
+  }
+  // Before fail, by one who has taken it without its answer.
+  GPUFS_DEVICE void leave_to_copy(const asked& of) const {
+    if (!of.to_frame) return;
+    cache::frames(mount_.cache).pin_more(frame_, 1);
+    held_copies_of(mount_).fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // Whether the copy engine brings pages in, and is not known to be kept from it.
+  GPUFS_DEVICE static bool may_copy(const file_mount& mount) { return mount.copy_timeout_ns != 0 && !are_copies_held(mount); }
+  GPUFS_DEVICE static bool are_copies_held(const file_mount& mount) {
+    return held_copies_of(mount).load(std::memory_order_relaxed) != 0;
   }
 
   // Ends the fill, and gives the operation's pin back. After the group's sync. `slot`: the file's, whose counters count the page.
@@ -75,8 +102,12 @@ class operation {
   GPUFS_DEVICE static simt::atomic_ref<std::uint64_t> count_of(const file_mount& mount) {
     return simt::atomic_ref<std::uint64_t>(mount.words->under_way);
   }
-  GPUFS_DEVICE static std::uint64_t word_of(const transport::ticket& ticket) {
-    return std::uint64_t{ticket.number} << 32 | (ticket.index + 1);
+  GPUFS_DEVICE static simt::atomic_ref<std::uint32_t> held_copies_of(const file_mount& mount) {
+    return simt::atomic_ref<std::uint32_t>(mount.words->held_copies);
+  }
+  static constexpr std::uint32_t to_frame_bit = 1u << 31;  // slots are fewer
+  GPUFS_DEVICE static std::uint64_t word_of(const asked& of) {
+    return std::uint64_t{of.ticket.number} << 32 | (of.ticket.index + 1) | (of.to_frame ? to_frame_bit : 0);
   }
   GPUFS_DEVICE cache::word_ref<std::uint64_t> word() const { return cache::frames(mount_.cache).operation(frame_); }
 
@@ -92,22 +123,28 @@ GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes,
   for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
 }
 
-// Brings what the host has answered to the read of a page into its frame. All lanes call. 0 or a negative errno.
+// Brings what the host has answered to the read of a page into its frame; `payload` is null where it is there. All lanes call. 0 or
+// a negative errno.
 template <class Group>
 GPUFS_DEVICE int enter_answer(Group group, std::byte* frame, std::uint32_t page_nbytes, std::int64_t answered, std::uint32_t asked,
                               const std::byte* payload) {
   if (answered < 0) return static_cast<int>(answered);
   const std::uint32_t there = answered < asked ? static_cast<std::uint32_t>(answered) : asked;
-  const int error = simt::copy_from_host(group, frame, payload, there);
+  const int error = payload != nullptr ? simt::copy_from_host(group, frame, payload, there) : 0;
   zero_rest(group, frame, there, page_nbytes);
   return error == 0 && there < asked ? -ESTALE : error;  // it was truncated
 }
 
-// Ends an operation whose answer has come, by one lane alone: slowly.
-inline GPUFS_DEVICE_COLD void end_operation_alone(const file_mount* mount, transport::ticket ticket, std::uint64_t token,
+// Whether the bytes of a page lie in the payload.
+GPUFS_DEVICE bool is_in_payload(const transport::request& asked, const transport::reply& answer) {
+  return (asked.flags & transport::read_to_frame) == 0 || answer.number == 0;
+}
+
+// Ends an operation whose answer has come, by one lane alone: slowly. `payload`: as enter_answer's.
+inline GPUFS_DEVICE_COLD void end_operation_alone(const file_mount* mount, operation::asked of, std::uint64_t token,
                                                   std::uint32_t asked, std::int64_t answered, const std::byte* payload) {
   const operation under_way(*mount, operation::frame_of(token));
-  if (!under_way.take(ticket)) return;  // it was given up
+  if (!under_way.take(of)) return under_way.end_given_up(of);
   const cache::frames frames(mount->cache);
   const int error =
       enter_answer(simt::this_thread(), frames.data(operation::frame_of(token)), frames.page_nbytes(), answered, asked, payload);

@@ -8,18 +8,36 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Whether the page at this offset of the file is one that the host is asked for, and may be asked for ahead. One lane calls.
+// Who brings a page in.
+enum class bringer : std::uint32_t {
+  group,   // whose page it is, at once
+  host,    // a thread of the host, through a request slot
+  engine,  // the copy engine, which the host asks: straight to the frame
+};
+
+// Whether pages of this file are, or may be, asked for ahead.
+GPUFS_DEVICE bool may_ask_ahead(const file_mount& mount, source_kind kind) {
+  return gpufs::may_ask_ahead(kind) || (may_be_copied(kind) && operation::may_copy(mount));
+}
+
+// Of the page at this offset of the file: whoever is no group may be asked ahead. One lane calls.
+GPUFS_DEVICE bringer who_brings(const file_mount& mount, const file_view& view, std::uint64_t offset) {
+  if (!may_ask_ahead(mount, view.kind)) return bringer::group;
+  const source::place where = find_piece(mount, view, offset, 1).where;
+  if (where == source::place::host) return bringer::host;
+  return where == source::place::mapping && operation::may_copy(mount) ? bringer::engine : bringer::group;
+}
 GPUFS_DEVICE bool is_read_by_host(const file_mount& mount, const file_view& view, std::uint64_t offset) {
-  return may_ask_ahead(view.kind) && find_piece(mount, view, offset, 1).where == source::place::host;
+  return who_brings(mount, view, offset) != bringer::group;
 }
 
 // Asks the host for the page whose frame the caller holds for filling, by a slot that it has taken. There is room for the
 // operation, whose the fill is from now on. One lane calls.
 GPUFS_DEVICE void send_operation(const file_mount& mount, const file_view& view, std::uint64_t page_number,
-                                 cache::frame_index frame, const transport::ticket& ticket) {
+                                 cache::frame_index frame, const transport::ticket& ticket, bringer by) {
   const cache::frames frames(mount.cache);
   const operation under_way(mount, frame);
-  under_way.begin(ticket);
+  under_way.begin({ticket, by == bringer::engine});
   transport::request ask{};
   ask.op = transport::opcode::read;
   ask.handle = view.handle;
@@ -27,6 +45,10 @@ GPUFS_DEVICE void send_operation(const file_mount& mount, const file_view& view,
   ask.nbytes = nbytes_of_page(view, page_number, frames);
   ask.token = under_way.token(view.slot);
   ask.flags = transport::read_ahead;
+  if (by == bringer::engine) {
+    ask.flags |= transport::read_to_frame;
+    ask.skip = static_cast<std::uint32_t>(frame);
+  }
   const mount_requests rings(mount);
   rings.send(ticket, ask);
   rings.abandon(ticket);  // after begin: a lane that comes by the answer finds whose it is
@@ -38,9 +60,30 @@ enum class begun : std::uint32_t {
   no_room,    // no request slot or frame is at hand, or there are operations enough
 };
 
-// Begins to bring a page in that host threads read, if it is not there. Waits for nobody. One lane calls. `keep`: the caller waits
-// for it; where it is not no_room, one pin of `frame` is its own.
-GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& view, std::uint64_t page_number, bool keep,
+// A request slot for an operation. The engine gets a quarter of them, as pages that nobody waits for do: it is busy with fewer, and
+// who needs a slot for something else finds one although CUDA keeps copies waiting.
+GPUFS_DEVICE transport::ticket take_slot(const mount_requests& rings, std::uint32_t start, bool keep, bringer by) {
+  return keep && by == bringer::host ? rings.take_at_hand(start) : rings.take_ahead(start);
+}
+
+// Makes an operation of the fill that the caller holds, and for whose page it waits: it keeps its pin. False: nothing is at hand,
+// and the fill is still the caller's. One lane calls.
+GPUFS_DEVICE bool hand_over_fill(const file_mount& mount, const file_view& view, std::uint64_t page_number,
+                                 cache::frame_index frame, bringer by) {
+  if (!operation::take_room(mount)) return false;
+  const transport::ticket ticket = take_slot(mount_requests(mount), ring_hint(), true, by);
+  if (ticket.index == transport::no_slot) {
+    operation::give_room_back(mount);
+    return false;
+  }
+  cache::frames(mount.cache).pin_more(frame, 1);
+  send_operation(mount, view, page_number, frame, ticket, by);
+  return true;
+}
+
+// Begins to bring a page in that the host is asked for, if it is not there. Waits for nobody. One lane calls. `keep`: the caller
+// waits for it; where it is not no_room, one pin of `frame` is its own.
+GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& view, std::uint64_t page_number, bringer by, bool keep,
                                    cache::frame_index& frame) {
   using pages_type = cache::page_cache<>;
   const pages_type pages(mount.cache);
@@ -52,7 +95,7 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
     rings.end_ahead(start, 2);  // so that pages that nobody comes by do not keep others out for good
     if (!operation::take_room(mount)) return begun::no_room;
   }
-  const transport::ticket ticket = keep ? rings.take_at_hand(start) : rings.take_ahead(start);
+  const transport::ticket ticket = take_slot(rings, start, keep, by);
   if (ticket.index == transport::no_slot) {
     operation::give_room_back(mount);
     return begun::no_room;
@@ -62,7 +105,7 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
   frame = got.frame;
   if (got.what == pages_type::role::fill) {
     if (keep) pages.pages().pin_more(frame, 1);
-    send_operation(mount, view, page_number, frame, ticket);
+    send_operation(mount, view, page_number, frame, ticket, by);
     return begun::under_way;
   }
   operation::give_room_back(mount);
@@ -89,9 +132,10 @@ struct operation_step {
   state what;
   std::int32_t error;  // of a page that has failed
   std::int64_t answered;
-  transport::ticket ticket;
+  operation::asked of;  // also while it waits for the host
   std::uint32_t asked;
   std::uint32_t slot;  // the file's
+  bool in_payload;     // the page's bytes
 };
 
 GPUFS_DEVICE operation_step look_at_operation(const file_mount& mount, cache::frame_index frame) {
@@ -108,27 +152,36 @@ GPUFS_DEVICE operation_step look_at_operation(const file_mount& mount, cache::fr
   const mount_requests rings(mount);
   transport::request asked;
   transport::reply answer;
-  if (!under_way.ticket(step.ticket) || !rings.take_answered(step.ticket, asked, answer)) return step;
-  if (!under_way.take(step.ticket)) {  // somebody gave it up just now
-    rings.give_back(step.ticket);
+  if (!under_way.look(step.of) || !rings.take_answered(step.of.ticket, asked, answer)) return step;
+  if (!under_way.take(step.of)) {  // somebody gave it up just now
+    rings.give_back(step.of.ticket);
+    under_way.end_given_up(step.of);
     return step;
   }
   step.what = state::ours;
   step.answered = answer.result;
   step.asked = asked.nbytes;
   step.slot = operation::slot_of(asked.token);
+  step.in_payload = is_in_payload(asked, answer);
   return step;
 }
 
 // Ends the fill of an operation that the host does not answer in time: others who wait, or come later, ask anew. What the host
-// answers at last touches nothing. One lane calls, which has the page pinned. False: somebody ends it, or has ended it.
+// answers at last touches nothing but, by the copy engine, the frame, which nobody gets before. One lane calls, which has the page
+// pinned. False: somebody ends it, or has ended it.
 GPUFS_DEVICE bool give_up_operation(const file_mount& mount, cache::frame_index frame) {
   const operation under_way(mount, frame);
-  transport::ticket ticket;
-  if (!under_way.ticket(ticket) || !under_way.take(ticket)) return false;
-  count(mount.words->io_timeouts, 1);
+  operation::asked of;
+  if (!under_way.look(of) || !under_way.take(of)) return false;
+  if (!of.to_frame) count(mount.words->io_timeouts, 1);  // else the group reads the page, and nothing is lost
+  under_way.leave_to_copy(of);
   under_way.fail();
   return true;
+}
+
+// enter_answer's `payload`.
+GPUFS_DEVICE const std::byte* payload_of(const mount_requests& rings, const operation_step& step) {
+  return step.in_payload ? rings.payload(step.of.ticket) : nullptr;
 }
 
 // Ends the operations that one lane or several have taken. All lanes of a group within a warp call, with what each has found, and
@@ -143,14 +196,26 @@ GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::fr
     const cache::frame_index theirs = group.shfl(frame, lane);
     const operation_step how = group.shfl(step, lane);
     const int error =
-        enter_answer(group, frames.data(theirs), frames.page_nbytes(), how.answered, how.asked, rings.payload(how.ticket));
+        enter_answer(group, frames.data(theirs), frames.page_nbytes(), how.answered, how.asked, payload_of(rings, how));
     if (group.rank() == lane) step.error = error;
   }
   group.sync();  // the bytes of all lanes happen before the releases
   if (step.what != state::ours) return;
-  rings.give_back(step.ticket);
+  rings.give_back(step.of.ticket);
   operation(mount, frame).end(step.slot, step.error);
   step.what = step.error == 0 ? state::ready : state::failed;
+}
+
+// How to wait for an answer. Each look at one takes the bus: at that of the copy engine it would take it from the copies, of which
+// none takes less than 8 us, so such an answer is looked for after as long again as was waited before.
+GPUFS_DEVICE simt::backoff pause_for(bringer by) { return by == bringer::engine ? simt::backoff(1u << 20, 8192) : simt::backoff(); }
+
+// Begins to bring a page in that nobody waits for, if the host is asked for it. One lane calls. False: it is not.
+GPUFS_DEVICE bool begin_ahead(const file_mount& mount, const file_view& view, std::uint64_t page) {
+  const bringer by = who_brings(mount, view, page << mount.cache.frames.page_shift);
+  cache::frame_index unused;
+  if (by != bringer::group) begin_operation(mount, view, page, by, false, unused);
+  return by != bringer::group;
 }
 
 // Begins to bring in what a reader of the pages up to this one will want next, where the file's readers have said that they read
@@ -159,7 +224,8 @@ inline constexpr std::uint32_t pages_ahead = 32;
 template <class Group>
 GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_view& its_view, std::uint64_t last) {
   const bool wanted = by_leader(group, [&] {
-    return its_view.error == 0 && may_ask_ahead(its_view.kind) && file_slots::reads_on(mount, its_view.slot).load_relaxed() != 0;
+    return its_view.error == 0 && may_ask_ahead(mount, its_view.kind) &&
+           file_slots::reads_on(mount, its_view.slot).load_relaxed() != 0;
   });
   if (!wanted) return;
   const file_view view = group.broadcast(its_view);
@@ -168,8 +234,7 @@ GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_vi
   const std::uint32_t share = frames.count() / 16 + 1, most = share < pages_ahead ? share : pages_ahead;
   last = group.broadcast(last);
   for (std::uint64_t page = last + 1 + group.rank(); page <= last + most && page < npages; page += group.size()) {
-    cache::frame_index unused;
-    if (is_read_by_host(mount, view, page << frames.page_shift())) begin_operation(mount, view, page, false, unused);
+    begin_ahead(mount, view, page);
   }
   group.sync();
 }
@@ -182,16 +247,19 @@ GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cac
   using state = operation_step::state;
   const cache::frames frames(mount->cache);
   const mount_requests rings(*mount);
-  const simt::deadline until(mount->io_timeout_ns), last(2 * mount->io_timeout_ns);
+  const simt::deadline until(mount->io_timeout_ns), last(2 * mount->io_timeout_ns), copied(mount->copy_timeout_ns);
   frame = group.broadcast(frame);
   operation_step step = by_leader(group, [&] {
-    simt::backoff pause;
+    operation::asked of;
+    simt::backoff pause = pause_for(operation(*mount, frame).look(of) && of.to_frame ? bringer::engine : bringer::host);
     for (;;) {
       operation_step found = look_at_operation(*mount, frame);
       if (found.what != state::waits) return found;
-      if (until.expired() && (give_up_operation(*mount, frame) || last.expired())) {
+      // A copy that CUDA keeps waiting: what looks the page up anew has it brought in by the group.
+      const bool is_held = found.of.to_frame && copied.expired() && give_up_operation(*mount, frame);
+      if (is_held || (until.expired() && (give_up_operation(*mount, frame) || last.expired()))) {
         found.what = state::failed;
-        found.error = -ETIMEDOUT;
+        found.error = is_held ? -EAGAIN : -ETIMEDOUT;
         return found;
       }
       pause();
@@ -199,11 +267,10 @@ GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cac
   });
   const bool timed_out = step.error == -ETIMEDOUT;
   if (step.what == state::ours) {
-    step.error =
-        enter_answer(group, frames.data(frame), frames.page_nbytes(), step.answered, step.asked, rings.payload(step.ticket));
+    step.error = enter_answer(group, frames.data(frame), frames.page_nbytes(), step.answered, step.asked, payload_of(rings, step));
     group.sync();  // the bytes of all lanes happen before the leader's releases
     if (group.leader()) {
-      rings.give_back(step.ticket);
+      rings.give_back(step.of.ticket);
       operation(*mount, frame).end(step.slot, step.error);
     }
   }

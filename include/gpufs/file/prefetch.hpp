@@ -41,8 +41,7 @@ GPUFS_DEVICE_COLD void prefetch_pages(Group group, const file_mount* mount, file
   if (last - first >= most) last = first + most - 1;
   each_run(group, first, last, [&](auto part, std::uint64_t begin, std::uint64_t end, std::uint32_t step) -> page_failure {
     for (std::uint64_t page = begin + std::uint64_t{part.rank()} * step; page <= end; page += std::uint64_t{part.size()} * step) {
-      cache::frame_index unused;
-      if (is_read_by_host(*mount, view, page << frames.page_shift())) begin_operation(*mount, view, page, false, unused);
+      begin_ahead(*mount, view, page);
     }
     part.sync();
     if (reader_of(view.kind) == page_reader::host) return {0, 0};
@@ -72,8 +71,7 @@ GPUFS_DEVICE_COLD bool are_pages_there(Group group, const file_mount* mount, fil
         pinned = pages.pin_cached(cache::make_key(view.cache_id, page), frame);
         if (pinned) {
           found = look_at_operation(*mount, frame);
-        } else if (is_read_by_host(*mount, view, page << pages.pages().page_shift())) {
-          begin_operation(*mount, view, page, false, frame);
+        } else if (begin_ahead(*mount, view, page)) {
           found.what = operation_step::state::waits;
         }
       }

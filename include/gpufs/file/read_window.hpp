@@ -18,8 +18,18 @@ class read_window {
  public:
   static constexpr std::uint32_t depth = Group::size() >= simt::warp_lanes ? 2 : Group::size() == 1 ? 8 : 4;
 
-  GPUFS_DEVICE read_window(Group group, const file_pages& of, const file_view& view, const page_run& run, const byte_range& range)
-      : group_(group), of_(of), mount_(*of.mount()), pages_(*of.cache()), view_(view), run_(run), range_(range), end_(run.size()) {
+  // by: who brings the first page in.
+  GPUFS_DEVICE read_window(Group group, const file_pages& of, const file_view& view, bringer by, const page_run& run,
+                           const byte_range& range)
+      : group_(group),
+        of_(of),
+        mount_(*of.mount()),
+        pages_(*of.cache()),
+        view_(view),
+        by_(by),
+        run_(run),
+        range_(range),
+        end_(run.size()) {
     for (kept_page& each : kept_) each = {0, {}, state::none, false};
     // So that a few groups leave room in a small cache.
     const std::uint32_t share = pages_.pages().count() / 16 + 1;
@@ -29,8 +39,8 @@ class read_window {
   // The first page is pinned by the group; `got`: what its look-up gave, fill or under_way.
   GPUFS_DEVICE page_failure read(const file_pages::cache_type::acquired& got) {
     begin_first(got);
-    simt::deadline until(mount_.io_timeout_ns);
-    simt::backoff pause;
+    simt::deadline until(mount_.io_timeout_ns), copied(mount_.copy_timeout_ns);
+    simt::backoff pause = pause_for(by_);
     // How many may be begun now: a whole window; then, as many as were ended and one more, so that those who share few request
     // slots do not all try for each that is free.
     for (std::uint32_t room = most_;;) {
@@ -38,12 +48,16 @@ class read_window {
       room += collect();
       if (room != 0) {
         until = simt::deadline(mount_.io_timeout_ns);
+        copied = simt::deadline(mount_.copy_timeout_ns);
         pause.reset();
         ++room;
       } else if (group_.any(keeps(state::asked) || keeps(state::found))) {
         if (group_.any(until.expired())) {
           give_up();
           room = 1;
+        } else if (by_ == bringer::engine && group_.any(copied.expired())) {
+          room = give_up_copies();
+          copied = simt::deadline(mount_.copy_timeout_ns);
         } else {
           pause();
         }
@@ -83,17 +97,7 @@ class read_window {
     using role = file_pages::cache_type::role;
     bool sent = false;
     if (got.what == role::fill) {
-      sent = by_leader(group_, [&] {
-        if (!operation::take_room(mount_)) return false;
-        const transport::ticket ticket = mount_requests(mount_).take_at_hand(ring_hint());
-        if (ticket.index == transport::no_slot) {
-          operation::give_room_back(mount_);
-          return false;
-        }
-        pages_.pages().pin_more(got.frame, 1);
-        send_operation(mount_, view_, run_.page(0), got.frame, ticket);
-        return true;
-      });
+      sent = by_leader(group_, [&] { return hand_over_fill(mount_, view_, run_.page(0), got.frame, by_); });
     }
     if (sent || got.what == role::under_way) {
       if (group_.leader()) kept_[0] = {0, got.frame, sent ? state::asked : state::found, true};
@@ -143,9 +147,10 @@ class read_window {
     const std::uint64_t page = run_.page(mine.place);
     mine.what = state::pulls;
     mine.waited = false;
-    if (!is_read_by_host(mount_, view_, page << pages_.pages().page_shift())) return;
+    const bringer by = who_brings(mount_, view_, page << pages_.pages().page_shift());
+    if (by == bringer::group) return;
     mine.what = state::later;
-    const begun got = begin_operation(mount_, view_, page, true, mine.frame);
+    const begun got = begin_operation(mount_, view_, page, by, true, mine.frame);
     if (got != begun::no_room) mine.what = got == begun::under_way ? state::asked : state::found;
   }
 
@@ -242,6 +247,22 @@ class read_window {
     }
   }
 
+  // Copies that take too long, as CUDA keeps them waiting: those pages the group reads itself. How many.
+  GPUFS_DEVICE std::uint32_t give_up_copies() {
+    std::uint32_t n = 0;
+    for (kept_page& mine : kept_) {
+      operation::asked of{};
+      const bool pinned = mine.what == state::asked || mine.what == state::found;
+      const bool held = pinned && operation(mount_, mine.frame).look(of) && of.to_frame && give_up_operation(mount_, mine.frame);
+      if (held) {
+        pages_.unpin(mine.frame);
+        mine.what = state::later;
+      }
+      n += simt::count_lanes(group_.ballot(held));
+    }
+    return n;
+  }
+
   // Reads the first of the pages for which nothing was at hand, as if it were the only one: waits for others, so nothing else is
   // pinned.
   GPUFS_DEVICE void read_one_later() {
@@ -279,6 +300,7 @@ class read_window {
   const file_mount& mount_;
   const file_pages::cache_type pages_;
   const file_view& view_;
+  bringer by_;
   page_run run_;
   byte_range range_;
   std::uint32_t most_;

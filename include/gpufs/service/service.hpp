@@ -39,6 +39,7 @@ struct service_counters {
   std::uint64_t reads = 0;          // that succeeded
   std::uint64_t bytes_read = 0;     // by them
   std::uint64_t cold_reads = 0;     // reads that were not served from the page cache at once
+  std::uint64_t copies = 0;         // pages that the copy engine brought to frames; no reads
   std::uint64_t writes = 0;         // that succeeded
   std::uint64_t bytes_written = 0;  // by them
   std::uint64_t syncs = 0;          // that succeeded
@@ -93,6 +94,11 @@ struct file_description {
 // A close that is taken while a read or write of that file waits may come first; that then gets -EBADF. (Kernels close when these
 // have been answered.)
 //
+// A read with read_to_frame asks for one page of a file whose bytes the device may read itself: the copy engine writes it to a
+// frame of the device's cache, many at a time, by a thread of its own, since CUDA may keep copies waiting until a kernel ends.
+// Where that cannot be, the page comes in the payload, and the answer says which. The frame is the device's to keep free until the
+// answer comes.
+//
 // Nothing that the device writes is trusted: a request is copied out of the shared memory once and each field checked.
 //   unknown operation -ENOSYS           path length 0 -ENOENT, over 4095 -ENAMETOOLONG
 //   forged or closed handle -EBADF      offset below 0, offset + nbytes past 2^63 - 1, nbytes over the payload -EINVAL
@@ -140,6 +146,10 @@ class service {
   // there, also when it was asked for before; 0: there is no such piece. It may take long; the device's other requests are answered
   // meanwhile. std::bad_alloc is -ENOMEM, what else it throws -EIO. It must not call the service's on_extend or stop.
   void on_extend(std::function<std::uint64_t(std::uint32_t n)> make);
+  // From now on reads with read_to_frame may have the device's copy engine bring their page straight to frame n, at
+  // begin + n * nbytes in its memory; until then all are read into payloads. Called once at most, before kernels ask. Throws what
+  // the platform does, and std::system_error.
+  void copy_to_frames(std::byte* begin, std::uint32_t nframes, std::uint32_t nbytes);
   // The device has forgotten what it was told of windows.
   void tell_windows_again();
 

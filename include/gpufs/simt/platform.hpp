@@ -2,12 +2,40 @@
 // Devices, and the memory of each, for host code. docs/design/devices.md says how code finds its device.
 #pragma once
 #include <cstddef>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "gpufs/simt/config.hpp"
 
 namespace gpufs::simt {
+
+// One of the pieces of a batch: from host memory that kernels reach (pinned, or registered) to this device's memory.
+struct host_copy {
+  void* to;
+  const void* from;
+  std::size_t nbytes;
+  bool failed = false;  // CPU machine only: the source is gone, or its disk fails (a mapping of a file); `to` has anything
+};
+
+// Copies that the device's copy engine does while kernels run, a batch at a time. One thread calls. CUDA may hold a batch back
+// until running kernels have ended: see docs/guide/getting-started.md, "Kernels beside kernels".
+class copy_batch {
+ public:
+  virtual ~copy_batch() = default;  // waits for what was begun
+  copy_batch(const copy_batch&) = delete;
+  copy_batch& operator=(const copy_batch&) = delete;
+
+  // Begins the copies, when the batch before has ended; they stay until this one has. Throws std::runtime_error.
+  virtual void begin(std::span<host_copy> copies) = 0;
+  // Whether all of it has ended: then the bytes are there for kernels that hear so from the host. Throws std::runtime_error, as a
+  // device may be lost.
+  virtual bool has_ended() = 0;
+
+ protected:
+  copy_batch() = default;
+};
 
 // A device of a machine. Members may be called from several host threads, whichever device is current there, and while kernels run,
 // unless said otherwise. Copies are synchronous. Failures throw std::bad_alloc (allocations, with the reason in what()) or
@@ -41,6 +69,9 @@ class platform {
   virtual void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) = 0;
   virtual void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) = 0;
   virtual void zero_device(void* device_dst, std::size_t nbytes) = 0;
+
+  // A batch has a turn of its own: two of one device are under way side by side. The device outlives it.
+  virtual std::unique_ptr<copy_batch> make_copy_batch() = 0;
 
   virtual std::string_view name() const = 0;  // "cpu" or "cuda"
   virtual bool is_cuda() const = 0;

@@ -39,7 +39,7 @@ GPUFS_HOST_DEVICE std::uint64_t clock_ns() {
 // back off, it yields its core.
 class backoff {
  public:
-  GPUFS_DEVICE explicit backoff(std::uint32_t cap_ns = 2048) : cap_ns_(cap_ns) {}
+  GPUFS_DEVICE explicit backoff(std::uint32_t cap_ns = 2048, std::uint32_t first_ns = 32) : cap_ns_(cap_ns), first_ns_(first_ns) {}
   GPUFS_DEVICE void operator()() {
 #if GPUFS_ON_CUDA
     __nanosleep(next_ns_);
@@ -48,12 +48,11 @@ class backoff {
     runtime::cpu_backoff(cap_ns_);
 #endif
   }
-  GPUFS_DEVICE void reset() { next_ns_ = first_ns; }
+  GPUFS_DEVICE void reset() { next_ns_ = first_ns_; }
 
  private:
-  static constexpr std::uint32_t first_ns = 32;
-  std::uint32_t cap_ns_;
-  std::uint32_t next_ns_ = first_ns;
+  std::uint32_t cap_ns_, first_ns_;
+  std::uint32_t next_ns_ = first_ns_;
 };
 
 class deadline {

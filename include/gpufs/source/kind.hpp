@@ -73,6 +73,10 @@ GPUFS_HOST_DEVICE constexpr bool has_version(source_kind kind) {
 GPUFS_HOST_DEVICE constexpr bool may_ask_host(source_kind kind) { return reader_of(kind) >= page_reader::host; }
 // Whether the host may be asked for pages before anybody waits for them, because the time of the read does not matter.
 GPUFS_HOST_DEVICE constexpr bool may_ask_ahead(source_kind kind) { return has_version(kind) && may_ask_host(kind); }
+// Whether the copy engine may bring in pages of it, from where the device reads them itself.
+GPUFS_HOST_DEVICE constexpr bool may_be_copied(source_kind kind) {
+  return kind == source_kind::pull || kind == source_kind::windows;
+}
 // Whether pages of it may be read without asking the host.
 GPUFS_HOST_DEVICE constexpr bool may_pass_host_by(source_kind kind) {
   return reader_of(kind) == page_reader::device || reader_of(kind) == page_reader::either;

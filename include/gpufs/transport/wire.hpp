@@ -27,6 +27,7 @@ enum class opcode : std::uint32_t {
 
 // `request::flags` of some operations.
 inline constexpr std::uint32_t read_ahead = 1;       // read: that the file is not open any more is no error
+inline constexpr std::uint32_t read_to_frame = 2;    // read: one page, by the copy engine, to a frame in place of the payload
 inline constexpr std::uint32_t write_masked = 1;     // write: only bytes whose bit in the mask is set
 inline constexpr std::uint32_t sync_data_only = 1;   // sync: fdatasync(2) in place of fsync(2)
 inline constexpr std::uint32_t sync_page_cache = 2;  // sync: neither
@@ -44,10 +45,10 @@ struct alignas(64) request {
   std::uint32_t nbytes;  // bytes to read or write, skip + nbytes at most payload_nbytes; calls with a path: its length in the
                          // payload, without a NUL
   std::uint32_t flags;   // open: O_* flags and open_write_once; others: see above
-  std::uint32_t skip;    // write: where in the payload the bytes begin; open: a handle that an answer gave as the file's open for
-                         // writing, and that is closed on the device: not to be given again; or 0
-  std::uint32_t mode;    // mkdir: permissions, less the process's umask (a file that open makes gets 0666 less the umask)
-  std::uint64_t token;   // the device's own: what it is to know of the request when the answer comes too late
+  std::uint32_t skip;    // write: where in the payload the bytes begin; read, with read_to_frame: the frame; open: a handle that an
+                       // answer gave as the file's open for writing, and that is closed on the device: not to be given again; or 0
+  std::uint32_t mode;   // mkdir: permissions, less the process's umask (a file that open makes gets 0666 less the umask)
+  std::uint64_t token;  // the device's own: what it is to know of the request when the answer comes too late
   std::uint32_t reserved[5];
   std::uint32_t sequence;
 };
@@ -72,7 +73,8 @@ struct alignas(64) reply {
   // for writing under this number of the device's, plus 1: join that one, nothing was opened; else 0. stat: the same number, of
   // the file's open for writing. unlink, rename: file_nbytes and pull_base are number << 32 | handle of the opens for writing, and
   // with open_write_once, of the file that loses a name, or 0; rename: inode and mtime_ns those of the file that it replaces; and
-  // number is 1 if it was a directory or a symbolic link, so that other paths may lead elsewhere now, too.
+  // number is 1 if it was a directory or a symbolic link, so that other paths may lead elsewhere now, too. read, with
+  // read_to_frame: 1, the bytes are in the frame; 0, they are in the payload.
   std::uint32_t number;
   std::uint32_t sequence;
 };

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "copier.hpp"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "clock.hpp"
+
+namespace gpufs::service {
+
+void copier::start() {
+  for (batch& each : batches_) {
+    each.engine = core_.machine.make_copy_batch();
+    each.works.reserve(most);
+    each.copies.reserve(most);
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+void copier::ask(work&& w) {
+  bool sleeps = false;
+  {
+    const std::scoped_lock hold(lock_);
+    asked_.push_back(std::move(w));
+    nasked_.store(asked_.size(), std::memory_order_relaxed);
+    sleeps = sleeps_;
+  }
+  if (sleeps) wake_.notify_one();
+}
+
+void copier::end() {
+  {
+    const std::scoped_lock hold(lock_);
+    end_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+// While copies are under way it looks at them, and at nothing else that could make it wait.
+void copier::run() {
+  ::prctl(PR_SET_NAME, "gpufs-copy");
+  ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: a nap of 2 us is not one of 50
+  core_.machine.stay_current();
+  std::size_t oldest = 0;
+  for (;;) {
+    batch& first = batches_[oldest];
+    batch& second = batches_[1 - oldest];
+    if (!first.is_under_way()) {
+      if (!wait_for_work()) return;
+      begin(first);
+      continue;
+    }
+    if (!second.is_under_way() && nasked_.load(std::memory_order_relaxed) != 0) begin(second);
+    if (has_ended(first)) {
+      finish(first);
+      oldest = 1 - oldest;
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(2));
+    }
+  }
+}
+
+// False: there is none, and there will be none.
+bool copier::wait_for_work() {
+  constexpr std::uint64_t awake_ns = 200'000;  // so that who reads page after page does not wake a thread for each
+  for (const std::uint64_t until = clock_ns() + awake_ns; clock_ns() < until;) {
+    if (nasked_.load(std::memory_order_relaxed) != 0) return true;
+    std::this_thread::sleep_for(std::chrono::microseconds(2));
+  }
+  std::unique_lock hold(lock_);
+  sleeps_ = true;
+  wake_.wait(hold, [this] { return end_ || !asked_.empty(); });
+  sleeps_ = false;
+  return !asked_.empty();
+}
+
+void copier::begin(batch& next) {
+  {
+    const std::scoped_lock hold(lock_);
+    const auto end = asked_.begin() + static_cast<std::ptrdiff_t>(std::min(asked_.size(), most));
+    std::move(asked_.begin(), end, std::back_inserter(next.works));
+    asked_.erase(asked_.begin(), end);
+    nasked_.store(asked_.size(), std::memory_order_relaxed);
+  }
+  for (const work& w : next.works) {
+    std::byte* const frame = core_.frames.begin + std::size_t{w.skip} * core_.frames.nbytes;
+    next.copies.push_back({frame, w.file->file->info().pull_base + w.offset, w.nbytes});
+  }
+  try {
+    if (!next.engine) next.engine = core_.machine.make_copy_batch();
+    next.engine->begin(next.copies);
+  } catch (const std::exception& e) {
+    give_up(next, e.what());
+  }
+}
+
+bool copier::has_ended(batch& oldest) {
+  try {
+    return oldest.engine->has_ended();
+  } catch (const std::exception& e) {
+    give_up(oldest, e.what());
+    return true;
+  }
+}
+
+// The engine fails: a device that is lost, or no memory for the driver. Host threads read the pages.
+void copier::give_up(batch& broken, const char* why) {
+  core_.log.add("service", "", EIO, std::string("pages could not be copied to the device's cache: ") + why);
+  broken.engine.reset();  // waits for what it has begun: then nothing writes to the frames any more
+  for (work& w : broken.works) {
+    w.flags &= ~read_to_frame;
+    pass_on(std::move(w));
+  }
+  broken.works.clear();
+  broken.copies.clear();
+}
+
+void copier::pass_on(work&& w) { core_.all_workers().front()->push_slow(std::move(w)); }
+
+// What worker::finish does, where that takes no time; a worker does the rest.
+void copier::finish(batch& ended) {
+  for (std::size_t first = 0, end = 0; first < ended.works.size(); first = end) {
+    open_files::entry& from = *ended.works[first].file;
+    while (end < ended.works.size() && ended.works[end].file == &from) ++end;
+    // Meets end_version's release: bytes that a writer of this mount has written come after that. A remote file's server may hang.
+    const bool is_known = !from.remote.load(std::memory_order_relaxed);
+    const bool is_good = is_known && !from.stale.load(std::memory_order_acquire) && from.file->check_version() == 0;
+    for (std::size_t i = first; i < end; ++i) {
+      work w = std::move(ended.works[i]);
+      if (ended.copies[i].failed || !is_good) {
+        if (ended.copies[i].failed) w.flags &= ~read_to_frame;
+        w.read = !ended.copies[i].failed;
+        pass_on(std::move(w));
+        continue;
+      }
+      tally::add(counts_.copies);
+      reply out{};
+      out.result = w.nbytes;
+      out.number = 1;
+      core_.answer(counts_, w.index, w.sequence, out);
+    }
+  }
+  ended.works.clear();
+  ended.copies.clear();
+}
+
+}  // namespace gpufs::service
