@@ -2,11 +2,12 @@
 // Reads that do not wait: prefetch, read_async with ready and wait, and advise. They follow the rules of file.hpp: all lanes of a
 // group call together, with equal arguments.
 //
-// They are made for files that host threads read (file_status::source says staged or windows). For a page of such a file, a call
-// only sends a request. Once the host has answered, the next group that needs the page, or passes by, copies it into its frame.
-// Nothing is lost if the group that asked, or its kernel, ends before. Pages of files that kernels pull, and of files that are open
-// for writing, are different: the call itself brings them in before it returns, so their transfer does not overlap with computing.
-// Modelled on posix_fadvise of POSIX.1 and on readahead(2) of Linux.
+// They are made for files that host threads read (file_status::source says staged or windows), and for pages of 64 KiB and more
+// that the copy engine brings in (mount_options::copy_engine). For such a page, a call only sends a request. Once the host has
+// answered, the next group that needs the page, or passes by, puts it into its frame. Nothing is lost if the group that asked, or
+// its kernel, ends before. Other pages of files that kernels pull, and pages of files that are open for writing, are different: the
+// call itself brings them in before it returns, so their transfer does not overlap with computing. Modelled on posix_fadvise of
+// POSIX.1 and on readahead(2) of Linux.
 #pragma once
 #include "gpufs/file/file.hpp"
 

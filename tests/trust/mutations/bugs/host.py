@@ -7,6 +7,24 @@ from .bug import Bug
 
 BUGS = (
     Bug(
+        "copies_are_answered_at_once",
+        "the host says that a page is in its frame when the engine has begun with it",
+        "src/service/copier.cpp",
+        "return oldest.engine->has_ended();",
+        "return oldest.engine->has_ended() || true;",
+        "file_copied_cpu",
+        "copied_pages.of_many_groups_in_few_frames",
+    ),
+    Bug(
+        "copies_are_of_any_version",
+        "nobody looks whether the file has changed while a page was copied",
+        "src/service/copier.cpp",
+        " && from.file->check_version() == 0;",
+        ";",
+        "file_copied_cpu",
+        "copied_pages.of_a_version_that_has_ended_are_refused",
+    ),
+    Bug(
         "stores_leave_mtime",
         "the host does not move a file's mtime after stores",
         "src/store/mappings.cpp",
