@@ -297,11 +297,14 @@ inline std::string bus_cause(std::uint32_t page_nbytes, double copy_gbps, double
          std::to_string(static_cast<int>(std::lround(share * 1000)) / 10.).substr(0, 4) + " % of the copy";
 }
 
-// Adds the result of measure_random: only what missed counts.
-inline void tell_random(const char* name, const char* call, const std::string& where, std::uint32_t page_nbytes, double copy_gbps,
-                        double pull_pages, const random_reads& r, results& out) {
+// Adds the result of measure_random, where only what missed counts: as a share of the copy, and of what a kernel pulls.
+struct names_of_misses {
+  const char *of_copy, *of_pull;
+};
+inline void tell_random(const names_of_misses& names, const char* call, const std::string& where, std::uint32_t page_nbytes,
+                        double copy_gbps, double pull_pages, const random_reads& r, results& out) {
   const bool in_pages = page_nbytes == 512;  // what the target of small pages counts
-  measurement m{name, std::string(call) + ", " + where, times(r.missed, in_pages ? 1e-6 : page_nbytes * 1e-9)};
+  measurement m{names.of_copy, std::string(call) + ", " + where, times(r.missed, in_pages ? 1e-6 : page_nbytes * 1e-9)};
   m.unit = in_pages ? "M pages/s" : "GB/s";
   m.ceiling = in_pages ? pull_pages * 1e-6 : copy_gbps;  // 0: none
   m.ceiling_is = in_pages ? "a kernel that only pulls pages" : "pinned copy";
@@ -315,6 +318,13 @@ inline void tell_random(const char* name, const char* call, const std::string& w
                {"hits", static_cast<double>(r.counters.hits)},
                {"faults", static_cast<double>(r.counters.faults)},
                {"evictions", static_cast<double>(r.counters.evictions)}};
+  out.add(m);
+  if (pull_pages == 0) return;
+  m.name = names.of_pull;
+  m.figure = measurement::kind::share_of_ceiling;
+  m.ceiling = pull_pages * (in_pages ? 1e-6 : page_nbytes * 1e-9);
+  m.ceiling_is = "a kernel that only pulls pages";
+  m.cause.clear();
   out.add(m);
 }
 

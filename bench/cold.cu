@@ -66,7 +66,7 @@ class cold {
     return measure_pull(out, how_, page_nbytes, s.mapping(), s.nbytes).median;
   }
 
-  void random(const char* name, const subject& s, std::uint32_t page_nbytes, double copy_gbps, results& out) const {
+  void random(const names_of_misses& name, const subject& s, std::uint32_t page_nbytes, double copy_gbps, results& out) const {
     const double pull_pages = pull(s, page_nbytes, out);
     const bool small = page_nbytes < 4096;
     const shape how = small ? how_small_ : how_;
@@ -137,20 +137,20 @@ int main(int argc, char** argv) {
     results out("cold", args, machine);
     const double copy = measure_copy(out, pinned_memory{}).median;
     std::optional<subject> memory(std::in_place, dir, nbytes, "memory");
-    if (args.wants("cold_4k")) bench.random("cold_4k", *memory, 4096, copy, out);
-    if (args.wants("cold_512")) bench.random("cold_512", *memory, 512, copy, out);
-    if (args.wants("cold_64k")) bench.random("cold_64k", *memory, 65536, copy, out);
+    if (args.wants_any({"cold_4k", "cold_4k_pull"})) bench.random({"cold_4k", "cold_4k_pull"}, *memory, 4096, copy, out);
+    if (args.wants_any({"cold_512", "cold_512_pull"})) bench.random({"cold_512", "cold_512_pull"}, *memory, 512, copy, out);
+    if (args.wants("cold_64k")) bench.random({"cold_64k", "cold_64k_pull"}, *memory, 65536, copy, out);
     if (args.wants("seq_read")) {
       bench.in_order(*memory, 4096, copy, out);
       bench.in_order(*memory, 65536, copy, out);
     }
     memory.reset();
-    if (args.wants("cold_4k")) {
+    if (args.wants_any({"cold_4k", "cold_4k_pull"})) {
       if (disk_dir.empty()) {
         out.note("cold_4k from a disk's page cache: left out, as there is no --disk-dir");
       } else {
         const subject disk(disk_dir, disk_nbytes, "a disk's page cache");
-        bench.random("cold_4k", disk, 4096, copy, out);
+        bench.random({"cold_4k", "cold_4k_pull"}, disk, 4096, copy, out);
       }
     }
     return out.finish();

@@ -17,8 +17,8 @@
 // reads 4 bytes a lane of each of 512 pages, moving its pointer from page to page; against map_page and unmap_page of each (its
 // Table III, where gmmap was the baseline). ap_major: as bench/cold.cu, through
 // pointers, which read all of each page. ap_gather: every thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu;
-// _four: four at a time by p.gather. ap_registers: what a pointer adds to the copy kernels, with the same launch bounds; the worst
-// of the three.
+// ap_gather_limit holds it against a kernel that makes the same accesses to memory; _four: four at a time by p.gather.
+// ap_registers: what a pointer adds to the copy kernels, with the same launch bounds; the worst of the three.
 #include <fcntl.h>
 
 #include "pointer_runs.hpp"
@@ -36,6 +36,33 @@ template <class Pointer>
 requires(!std::is_pointer_v<Pointer>) GPUFS_DEVICE auto gather_elements(const Pointer& p, const std::ptrdiff_t (&at)[4]) {
   return p.gather(at);
 }
+
+// The accesses to memory that a read without a pin makes of a page in the frame of its choice, and nothing else: the frame's state
+// and key, the element, and the state again (pointer/unpinned.hpp).
+template <class T>
+struct looked_up_elements {
+  const std::byte* data;
+  std::uint64_t *states, *keys;  // of frames; zeros
+
+  GPUFS_DEVICE T operator[](std::ptrdiff_t i) const {
+    const std::uint64_t offset = static_cast<std::uint64_t>(i) * sizeof(T), frame = offset / 4096;
+    const atomic_ref<std::uint64_t> state(states[frame]), key(keys[frame]);
+    const std::uint64_t seen = state.load(std::memory_order_relaxed) | key.load(std::memory_order_relaxed);
+    gpufs::simt::fence_loads();
+    const T value = gpufs::simt::load_changing(reinterpret_cast<const T*>(data + offset));
+    gpufs::simt::fence_loads();
+    return (seen | state.load(std::memory_order_relaxed)) == 0 ? value : T{};
+  }
+};
+struct looked_up_memory {
+  const std::byte* data;
+  std::uint64_t *states, *keys;
+
+  template <class T>
+  GPUFS_DEVICE auto at(std::uint64_t) const {
+    return looked_up_elements<T>{data, states, keys};
+  }
+};
 
 // Each thread reads random elements: one after the other, or four at a time.
 template <class Source, bool Four>
@@ -110,7 +137,8 @@ class pointers : public pointer_runs {
     works("ap_workloads_4", std::uint32_t{});
     works("ap_workloads_16", vec16{});
     if (args_.wants("ap_minor")) minor("ap_minor", cache, mapped, out);
-    if (args_.wants("ap_gather")) read_elements<false>("ap_gather", "a random 8-byte element a thread", cache.fs, raw, mapped, out);
+    if (args_.wants_any({"ap_gather", "ap_gather_limit"}))
+      read_elements<false>("ap_gather", "a random 8-byte element a thread", cache.fs, raw, mapped, out);
     if (args_.wants("ap_gather_four"))
       read_elements<true>("ap_gather_four", "four random 8-byte elements a thread", cache.fs, raw, mapped, out);
   }
@@ -127,7 +155,7 @@ class pointers : public pointer_runs {
     const host_file file(fs, "data");
     const double reads = std::max(launch_nbytes_ / small_page, 64.);
     const auto launch = [](const shape& how, const auto& kernel) { return run(how, kernel); };
-    tell_random("ap_major", "ptr", where, small_page, copy_gbps, pull,
+    tell_random({"ap_major", "ap_major_pull"}, "ptr", where, small_page, copy_gbps, pull,
                 measure_random<way::pointer>(fs, file.ref().number(), small_, nbytes_ / small_page, reads, repeats_, launch), out);
   }
 
@@ -214,7 +242,9 @@ class pointers : public pointer_runs {
       m.verified = m.verified && done.right;
       return static_cast<double>(total) / done.seconds * 1e-9;
     };
-    const auto [on_raw, on_ptr] = in_turn(
+    const std::size_t nframes = static_cast<std::size_t>(nbytes_ / small_page) + 1;
+    const device_array<std::uint64_t> states(nframes), keys(nframes);  // zeros
+    const auto [on_raw, on_looked_up, on_ptr] = in_turn(
         std::min(repeats_, 5),
         [&](int r) {
           expected = sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
@@ -224,10 +254,20 @@ class pointers : public pointer_runs {
           });
           return once(r, raw);
         },
+        [&](int r) {
+          if constexpr (Four) return 0.;
+          return once(r, looked_up_memory{raw.data, states.get(), keys.get()});
+        },
         [&](int r) { return once(r, mapped); });
     m.samples = on_ptr;
     m.details = {{"raw_g_accesses_per_second", spread_of(on_raw).median}};
     add_hits(m, before, fs.counters());
+    out.add(m);
+    if constexpr (Four) return;
+    m.name = "ap_gather_limit";
+    m.figure = measurement::kind::share_of_ceiling;
+    m.ceiling = spread_of(on_looked_up).median;
+    m.ceiling_is = "a kernel that makes the same accesses to memory";
     out.add(m);
   }
 
@@ -252,9 +292,9 @@ int main(int argc, char** argv) {
     if (args.wants_any({"ap_read_latency", "ap_read_inc_latency", "ap_read_latency_l1", "ap_read_inc_latency_l1"}))
       bench.latency(out);
     if (args.wants_any({"ap_copy_4", "ap_copy_8", "ap_copy_16", "ap_workloads_4", "ap_workloads_16", "ap_workloads_4_by_element",
-                        "ap_workloads_16_by_element", "ap_minor", "ap_gather", "ap_gather_four"}))
+                        "ap_workloads_16_by_element", "ap_minor", "ap_gather", "ap_gather_limit", "ap_gather_four"}))
       bench.hits(out);
-    if (args.wants("ap_major")) bench.major(out);
+    if (args.wants_any({"ap_major", "ap_major_pull"})) bench.major(out);
     return out.finish();
   });
 }

@@ -347,7 +347,7 @@ def scaling_plot(benches: list[Bench]) -> Draw | None:
 def plots(targets: list[Target], benches: list[Bench], worst: dict[str, Case]) -> dict[str, tuple[str, Draw | None]]:
     return {
         "targets": ("Figures against their targets", target_plot(targets, worst)),
-        "misses": ("Misses", case_plot(benches, ["cold_4k", "cold_64k", "seq_read"], "GB/s")),
+        "misses": ("Misses", case_plot(benches, ["cold_4k", "cold_4k_pull", "cold_64k", "seq_read"], "GB/s")),
         "hits": ("Hits", case_plot(benches, ["hot_4k", "hot_64k", "hot_skewed", "hot_one_page"], "GB/s")),
         "workloads_4": ("Workloads through pointers, 4-byte reads", workloads_plot(benches, "ap_workloads_4")),
         "workloads_16": ("Workloads through pointers, 16-byte reads", workloads_plot(benches, "ap_workloads_16")),
