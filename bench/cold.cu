@@ -139,7 +139,7 @@ int main(int argc, char** argv) {
     std::optional<subject> memory(std::in_place, dir, nbytes, "memory");
     if (args.wants_any({"cold_4k", "cold_4k_pull"})) bench.random({"cold_4k", "cold_4k_pull"}, *memory, 4096, copy, out);
     if (args.wants_any({"cold_512", "cold_512_pull"})) bench.random({"cold_512", "cold_512_pull"}, *memory, 512, copy, out);
-    if (args.wants("cold_64k")) bench.random({"cold_64k", "cold_64k_pull"}, *memory, 65536, copy, out);
+    if (args.wants_any({"cold_64k", "cold_64k_pull"})) bench.random({"cold_64k", "cold_64k_pull"}, *memory, 65536, copy, out);
     if (args.wants("seq_read")) {
       bench.in_order(*memory, 4096, copy, out);
       bench.in_order(*memory, 65536, copy, out);

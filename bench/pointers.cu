@@ -255,8 +255,11 @@ class pointers : public pointer_runs {
           return once(r, raw);
         },
         [&](int r) {
-          if constexpr (Four) return 0.;
-          return once(r, looked_up_memory{raw.data, states.get(), keys.get()});
+          if constexpr (Four) {
+            return 0.;
+          } else {
+            return once(r, looked_up_memory{raw.data, states.get(), keys.get()});
+          }
         },
         [&](int r) { return once(r, mapped); });
     m.samples = on_ptr;

@@ -85,8 +85,9 @@ struct host_mount::impl {
     layout.words = memory.allocate(std::vector{words});
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
-    if (options.copy_engine && options.page_nbytes >= least_copied_nbytes) {
-      host.copy_to_frames(layout.cache.frames.data, layout.cache.frames.nframes, options.page_nbytes);
+    // A quarter of the rings is the engine's.
+    if (options.copy_engine && options.page_nbytes >= least_copied_nbytes && options.request_rings >= 4 &&
+        host.copy_to_frames(layout.cache.frames.data, layout.cache.frames.nframes, options.page_nbytes)) {
       layout.copy_timeout_ns = std::min(machine.is_cuda() ? longest_copy_ns : longest_cpu_copy_ns, layout.io_timeout_ns / 2);
     }
 

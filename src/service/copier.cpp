@@ -21,6 +21,10 @@ void copier::start() {
     each.works.reserve(most);
     each.copies.reserve(most);
   }
+  // As if for a page: a driver that cannot do it says so now, and what it loads for copies is loaded before kernels run.
+  simt::host_copy first[] = {{core_.frames.begin, core_.requests.payload(0), std::min<std::size_t>(core_.frames.nbytes, 4096)}};
+  batches_[0].engine->begin(first);
+  while (!batches_[0].engine->has_ended()) std::this_thread::sleep_for(std::chrono::microseconds(2));
   thread_ = std::thread([this] { run(); });
 }
 
@@ -30,6 +34,7 @@ void copier::ask(work&& w) {
     const std::scoped_lock hold(lock_);
     asked_.push_back(std::move(w));
     nasked_.store(asked_.size(), std::memory_order_relaxed);
+    core_.ncopying.fetch_add(1, std::memory_order_relaxed);
     sleeps = sleeps_;
   }
   if (sleeps) wake_.notify_one();
@@ -115,6 +120,7 @@ bool copier::has_ended(batch& oldest) {
 void copier::give_up(batch& broken, const char* why) {
   core_.log.add("service", "", EIO, std::string("pages could not be copied to the device's cache: ") + why);
   broken.engine.reset();  // waits for what it has begun: then nothing writes to the frames any more
+  core_.ncopying.fetch_sub(broken.works.size(), std::memory_order_relaxed);
   for (work& w : broken.works) {
     w.flags &= ~read_to_frame;
     pass_on(std::move(w));
@@ -125,14 +131,16 @@ void copier::give_up(batch& broken, const char* why) {
 
 void copier::pass_on(work&& w) { core_.all_workers().front()->push_slow(std::move(w)); }
 
-// What worker::finish does, where that takes no time; a worker does the rest.
+// What worker::finish does, where that takes no time; a worker does the rest. Whether a remote file has changed is the watch's to
+// ask its server, as it is where kernels pull.
 void copier::finish(batch& ended) {
+  core_.ncopying.fetch_sub(ended.works.size(), std::memory_order_relaxed);
   for (std::size_t first = 0, end = 0; first < ended.works.size(); first = end) {
     open_files::entry& from = *ended.works[first].file;
     while (end < ended.works.size() && ended.works[end].file == &from) ++end;
-    // Meets end_version's release: bytes that a writer of this mount has written come after that. A remote file's server may hang.
-    const bool is_known = !from.remote.load(std::memory_order_relaxed);
-    const bool is_good = is_known && !from.stale.load(std::memory_order_acquire) && from.file->check_version() == 0;
+    const bool is_remote = from.remote.load(std::memory_order_relaxed);
+    // Meets end_version's release: bytes that a writer of this mount has written come after that.
+    const bool is_good = !from.stale.load(std::memory_order_acquire) && (is_remote || from.file->check_version() == 0);
     for (std::size_t i = first; i < end; ++i) {
       work w = std::move(ended.works[i]);
       if (ended.copies[i].failed || !is_good) {
@@ -146,6 +154,10 @@ void copier::finish(batch& ended) {
       out.result = w.nbytes;
       out.number = 1;
       core_.answer(counts_, w.index, w.sequence, out);
+      if (is_remote && !w.hold.reset_unless_last()) {  // its server is asked to close it
+        w.op = opcode::none;
+        pass_on(std::move(w));
+      }
     }
   }
   ended.works.clear();

@@ -210,6 +210,7 @@ struct core {
   // ask.
   std::function<void(work&&)> copy_later;
   frame_memory frames;
+  std::atomic<std::size_t> ncopying{0};                // pages
   std::atomic<std::uint64_t> told_rounds{1};           // how often the device has forgotten what it was told of windows, and one
   alignas(64) std::atomic<std::uint32_t> ncalling{0};  // written by all; what is above is read by all
 };

@@ -88,6 +88,7 @@ struct service::hang_report {
     std::size_t nfiles = 0;
     const std::string late = of->open.late_path(&nfiles);
     if (one.empty() && nfiles != 0) one = call_of("read", late);
+    if (one.empty() && of->ncopying.load(std::memory_order_relaxed) != 0) return "copies to the device";
     return one.empty() ? "" : n <= 1 ? one : std::to_string(n) + " calls, one of them " + one;
   }
 };
@@ -268,9 +269,16 @@ void service::on_windows(std::function<bool(std::uint32_t, const std::byte*, con
   impl_->shared.on_windows = std::move(registered);
 }
 void service::on_extend(std::function<std::uint64_t(std::uint32_t)> make) { impl_->extending.on_extend(std::move(make)); }
-void service::copy_to_frames(std::byte* begin, std::uint32_t nframes, std::uint32_t nbytes) {
-  impl_->copying.start();
+bool service::copy_to_frames(std::byte* begin, std::uint32_t nframes, std::uint32_t nbytes) {
   impl_->shared.frames = {begin, nframes, nbytes};
+  try {
+    impl_->copying.start();
+    return true;
+  } catch (const std::exception& e) {
+    impl_->shared.frames = {};
+    impl_->shared.log.add("service", "", 0, std::string("the copy engine is not used: ") + e.what());
+    return false;
+  }
 }
 void service::tell_windows_again() { impl_->shared.told_rounds.fetch_add(1, std::memory_order_relaxed); }
 

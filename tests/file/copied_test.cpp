@@ -180,11 +180,12 @@ TEST_F(copied_pages, of_many_groups_in_few_frames) {
   for (std::uint64_t trial = 0; trial < schedules(24, 4) && !HasFailure(); ++trial) {
     random_source draw(trial);
     mount_options o = options(static_cast<std::uint32_t>(draw.between(6, 40)));
-    o.request_rings = static_cast<std::uint32_t>(draw.between(1, 6));
+    o.request_rings = static_cast<std::uint32_t>(draw.between(4, 8));
     o.request_slots = 2;
+    machine_.fail_every = 0;
+    const host_mount m(machine_, dir_.path(), o);
     machine_.looks = draw.percent(50) ? 400 : 0;
     machine_.fail_every = draw.percent(30) ? 3 : 0;
-    const host_mount m(machine_, dir_.path(), o);
     std::atomic<bool> ends{false};
     std::thread holder([&] {
       for (bool held = true; !ends && trial % 2 != 0; held = !held) {
@@ -219,14 +220,122 @@ TEST_F(copied_pages, of_a_version_that_has_ended_are_refused) {
 }
 
 TEST_F(copied_pages, come_by_host_threads_where_the_engine_fails) {
-  machine_.fail_every = 1;
   const host_mount m(machine_, dir_.path(), options(128));
+  machine_.fail_every = 1;
   read_all(ref(m), group_kind::warp);
   const mount_counters c = m.counters();
   EXPECT_EQ(c.host_copies, 0u);
   EXPECT_GE(c.host_reads, npages);
   ASSERT_FALSE(m.log().empty());
   EXPECT_NE(m.log().front().find("the test's engine fails"), std::string::npos) << m.log().front();
+}
+
+TEST_F(copied_pages, are_pulled_where_the_device_cannot_copy) {
+  machine_.fail_every = 1;
+  const host_mount m(machine_, dir_.path(), options(128));
+  read_all(ref(m), group_kind::warp);
+  EXPECT_EQ(m.counters().host_copies, 0u);
+  EXPECT_EQ(m.counters().host_reads, 0u);
+  ASSERT_EQ(m.log().size(), 1u);
+  EXPECT_NE(m.log().front().find("the copy engine is not used: the test's engine fails"), std::string::npos) << m.log().front();
+}
+
+// The copy may wait for the kernel that asks.
+TEST_F(copied_pages, are_ready_where_it_is_in_doubt_that_they_come) {
+  const host_mount m(machine_, dir_.path(), options(128));
+  machine_.held = true;
+  players groups(ref(m), {.grid = 1, .block = 32});
+  script s;
+  s.open(0, "file");
+  s.read_async(0, 0, 3 * page, static_cast<std::int64_t>(4 * page));
+  const auto is_ready = s.ready(0, std::chrono::seconds(20));
+  const auto waited = s.wait(0);
+  const auto read = s.pread(0, 3 * page, static_cast<std::int64_t>(4 * page));
+  s.close(0);
+  const auto got = groups.run(s);
+  EXPECT_EQ(got[is_ready].value, 1);
+  EXPECT_EQ(got[waited].value, static_cast<std::int64_t>(3 * page));
+  EXPECT_EQ(wrong_bytes(got[read], 3 * page, seed, 4 * page), 0u);
+  machine_.held = false;
+}
+
+// What was asked for ahead and is held costs whoever reads it page by page little more than the first of them.
+TEST_F(copied_pages, that_are_held_and_read_one_by_one_are_waited_for_once) {
+  const host_mount m(machine_, dir_.path(), options(128));
+  machine_.held = true;
+  players groups(ref(m), {.grid = 1, .block = 32});
+  script s;
+  s.open(0, "file");
+  for (int i = 0; i < 8; ++i) s.prefetch(0, 0, 16 * page);
+  std::vector<std::size_t> reads;
+  for (std::uint64_t i = 0; i < 16; ++i) reads.push_back(s.pread(0, page, static_cast<std::int64_t>(i * page)));
+  s.close(0);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto got = groups.run(s);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  for (std::uint64_t i = 0; i < reads.size(); ++i) EXPECT_EQ(wrong_bytes(got[reads[i]], page, seed, i * page), 0u);
+  EXPECT_LT(took, std::chrono::milliseconds(1000)) << "16 times 100 ms on the CPU machine, 16 times 20 ms on a GPU";
+  machine_.held = false;
+}
+
+// In a cache that the file fits into, too, where no page is evicted: some other page is missed.
+TEST_F(copied_pages, are_asked_for_again_once_copies_are_not_held) {
+  const host_mount m(machine_, dir_.path(), options(256));
+  players groups(ref(m), {.grid = 1, .block = 32});
+  machine_.held = true;
+  script first;
+  first.open(0, "file");
+  const auto read = first.pread(0, page, 0);
+  EXPECT_EQ(wrong_bytes(groups.run(first)[read], page, seed, 0), 0u);
+  EXPECT_EQ(m.counters().host_copies, 0u);
+  machine_.held = false;
+  for (std::uint64_t i = 1; i < npages - 1 && m.counters().host_copies < 2; ++i) {
+    script next;
+    const auto part = next.pread(0, page, static_cast<std::int64_t>(i * page));
+    EXPECT_EQ(wrong_bytes(groups.run(next)[part], page, seed, i * page), 0u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GE(m.counters().host_copies, 2u);
+  script last;
+  last.close(0);
+  groups.run(last);
+}
+
+// A run of pages, of which host threads bring some and the engine others.
+TEST_F(copied_pages, of_windows_beside_pages_that_host_threads_read) {
+  constexpr std::uint64_t window = 4 * page;
+  mount_options o = options(128);
+  const auto files = std::make_shared<store::auto_store>(machine_, dir_.path(), 3 * window,
+                                                         store::auto_options{.small_file_nbytes = 1, .window_nbytes = window});
+  o.custom_store = files;
+  const host_mount m(machine_, dir_.path(), o);
+  players groups(ref(m), {.grid = 1, .block = 32});
+  script open;
+  open.open(0, "file");
+  groups.run(open);
+  const auto read_some = [&](std::uint64_t first, std::uint64_t n) {
+    script s;
+    s.advise(0, 0, nbytes, advice::dontneed);
+    const auto read = s.pread(0, n * page, static_cast<std::int64_t>(first * page));
+    const auto got = groups.run(s);
+    EXPECT_EQ(got[read].value, static_cast<std::int64_t>(n * page));
+    EXPECT_EQ(wrong_bytes(got[read], n * page, seed, first * page), 0u);
+  };
+  // Until the second window is registered, and not the first.
+  EXPECT_TRUE(wait_until([&] {
+    read_some(4, 4);
+    return m.counters().host_copies != 0;
+  }));
+  EXPECT_EQ(files->usage().pinned_nbytes, window);
+  for (const bool held : {false, true, false}) {
+    machine_.held = held;
+    const auto begin = std::chrono::steady_clock::now();
+    read_some(1, 9);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << held;
+  }
+  script close;
+  close.close(0);
+  groups.run(close);
 }
 
 // Copies that are under way are the mount's to wait for.

@@ -57,17 +57,24 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages o
   return got;
 }
 
-// Has the copy engine bring in a page whose fill the caller holds, if it brings in such. One lane calls. It waits for a slot: those
-// of the engine are all in use when it is busy, and a group that pulled meanwhile would take the bus from it. False: the caller
-// fills it.
+// Has the copy engine bring in a page whose fill the caller holds, if it brings in such. One lane calls. It waits for a slot: when
+// the engine is busy all of its slots are in use, and a group that pulled meanwhile would take the bus from it. Where that was in
+// vain (reads that hang have the slots), nobody waits for a while. False: the caller fills the page.
 GPUFS_DEVICE_COLD inline bool hand_over_to_engine(const file_mount& mount, const file_view& view, std::uint64_t page_number,
                                                   cache::frame_index frame) {
   if (view.error != 0) return false;
-  const simt::deadline until(mount.copy_timeout_ns / 4);
+  const simt::deadline until(mount.copy_timeout_ns);
+  const simt::atomic_ref<std::uint64_t> no_slots(mount.words->no_slots_ns);
   simt::backoff pause;
-  while (who_brings(mount, view, page_number << mount.cache.frames.page_shift) == bringer::engine) {
-    if (hand_over_fill(mount, view, page_number, frame, bringer::engine)) return true;
-    if (until.expired()) return false;
+  const std::uint64_t offset = page_number << mount.cache.frames.page_shift;
+  for (std::uint32_t start = ring_hint(); who_brings(mount, view, offset) == bringer::engine; start += 4) {
+    if (hand_over_fill(mount, view, page_number, frame, bringer::engine, start)) return true;
+    const std::uint64_t now = simt::clock_ns();
+    if (now < no_slots.load(std::memory_order_relaxed)) return false;
+    if (until.expired()) {
+      no_slots.store(now + 16 * mount.copy_timeout_ns, std::memory_order_relaxed);
+      return false;
+    }
     pause();
   }
   return false;
@@ -96,12 +103,12 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_slowly(Group gro
   const std::uint64_t page_number = cache::page_number_of(page.key);
   if constexpr (Pages::has_operations) {
     read_ahead(group, *mount, page.view, page_number);
-    if (got.what == role::fill &&
-        by_leader(group, [&] { return hand_over_to_engine(*mount, page.view, page_number, got.frame); })) {
-      got.what = role::under_way;
-    }
+    const bool ours =
+        got.what == role::fill && by_leader(group, [&] { return hand_over_to_engine(*mount, page.view, page_number, got.frame); });
+    if (ours) got.what = role::under_way;
     if (got.what == role::under_way) {
-      got = finish_or_look_anew(group, *mount, page.view.slot, got, [&] { return acquire_elsewhere(of, page.key); });
+      got = finish_or_look_anew(
+          group, *mount, page.view.slot, got, [&] { return acquire_elsewhere(of, page.key); }, ours);
     }
   }
   if (got.what != role::fill) return got;
@@ -129,10 +136,9 @@ GPUFS_DEVICE_COLD pulled_page find_pulled(Pages of, cache::frame_index frame) {
   pulled_page found{nullptr, frames.data(frame), 0, frames.page_nbytes(), frame, view.handle, false};
   // What has no version, begins others behind it, lies in device memory, or is copied by the engine takes the long way.
   if (view.error != 0 || !has_version(view.kind)) return found;
-  if (mount.copy_timeout_ns != 0) [[unlikely]] {
+  if (mount.copy_timeout_ns != 0 && may_be_copied(view.kind)) {
     if (!operation::are_copies_held(mount)) return found;
-    // So that somebody hears that they are held no more: now and then, as it takes a look at a quarter of the slots.
-    if ((static_cast<std::uint32_t>(frame) + page) % 16 == 0) mount_requests(mount).end_ahead(ring_hint(), 4);
+    look_for_held_copies(mount, ring_hint());
   }
   if (may_ask_ahead(mount, view.kind) && file_slots::reads_on(mount, view.slot).load_relaxed() != 0) return found;
   const source::piece there = find_piece(mount, view, offset, frames.page_nbytes());

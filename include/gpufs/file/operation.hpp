@@ -12,8 +12,9 @@ inline namespace GPUFS_MACHINE {
 // The words of a frame's operation, for one lane. An operation owns its frame's fill, one pin of the frame, and a request slot,
 // which nobody waits at: it is abandoned from the beginning. What ends the operation is a compare-exchange on its word: whoever
 // makes it 0 owns the fill and that pin.
-// Of a page that the copy engine brings in, bytes come to the frame until the host has answered. So where one who has waited gives
-// such an operation up, the pin stays with the request slot: whoever takes that back gives it back.
+// Of a page that the copy engine brings in, bytes come to the frame until the host has answered. So when a caller that has waited
+// gives such an operation up, one pin of the frame stays with the request slot, and the caller that takes the slot back gives the
+// pin back.
 class operation {
  public:
   // The request that it waits for, and whether the answer may be in the frame.
@@ -42,11 +43,17 @@ class operation {
     give_room_back(mount);
     return false;
   }
-  GPUFS_DEVICE static bool are_there(const file_mount& mount) { return count_of(mount).load(std::memory_order_relaxed) != 0; }
+  // Also one that was given up, whose frame waits for a copy.
+  GPUFS_DEVICE static bool are_there(const file_mount& mount) {
+    return count_of(mount).load(std::memory_order_relaxed) != 0 || are_copies_held(mount);
+  }
   GPUFS_DEVICE static void give_room_back(const file_mount& mount) { count_of(mount).fetch_sub(1, std::memory_order_relaxed); }
 
   // The frame is the caller's to fill, there is room, and the request is not sent yet.
-  GPUFS_DEVICE void begin(const asked& of) const { word().store(word_of(of), std::memory_order_release); }
+  GPUFS_DEVICE void begin(const asked& of) const {
+    if (of.to_frame) note_copy_moved(mount_);
+    word().store(word_of(of), std::memory_order_release);
+  }
 
   // False: there is none, or it is being ended.
   GPUFS_DEVICE bool look(asked& of) const {
@@ -61,25 +68,39 @@ class operation {
     std::uint64_t seen = word_of(of);
     if (!word().compare_exchange(seen, 0, std::memory_order_acq_rel)) return false;
     give_room_back(mount_);
+    if (of.to_frame) note_copy_moved(mount_);
     return true;
   }
-  // By whoever has taken the request slot back, where take says no: somebody had given it up.
+  // The same for a caller that has the page pinned and does not wait for the answer any more: then the caller must call fail. A
+  // frame that bytes may come to stays pinned until end_given_up.
+  GPUFS_DEVICE bool take_without_answer(const asked& of) const {
+    if (!of.to_frame) return take(of);
+    // Before, so that whoever takes the slot back meanwhile finds the pin.
+    cache::frames(mount_.cache).pin_more(frame_, 1);
+    held_copies_of(mount_).fetch_add(1, std::memory_order_relaxed);
+    if (take(of)) return true;
+    end_given_up(of);
+    return false;
+  }
+  // By the caller that has taken the request slot back, where take says no: the operation was given up.
   GPUFS_DEVICE void end_given_up(const asked& of) const {
     if (!of.to_frame) return;
     cache::page_cache<>(mount_.cache).unpin(frame_);
     held_copies_of(mount_).fetch_sub(1, std::memory_order_relaxed);
-  }
-  // Before fail, by one who has taken it without its answer.
-  GPUFS_DEVICE void leave_to_copy(const asked& of) const {
-    if (!of.to_frame) return;
-    cache::frames(mount_.cache).pin_more(frame_, 1);
-    held_copies_of(mount_).fetch_add(1, std::memory_order_relaxed);
   }
 
   // Whether the copy engine brings pages in, and is not known to be kept from it.
   GPUFS_DEVICE static bool may_copy(const file_mount& mount) { return mount.copy_timeout_ns != 0 && !are_copies_held(mount); }
   GPUFS_DEVICE static bool are_copies_held(const file_mount& mount) {
     return held_copies_of(mount).load(std::memory_order_relaxed) != 0;
+  }
+  // Whether a page that the engine was asked for may never come while the caller runs.
+  GPUFS_DEVICE static bool is_copy_in_doubt(const file_mount& mount) {
+    const std::uint64_t moved = simt::atomic_ref<std::uint64_t>(mount.words->copy_moved_ns).load(std::memory_order_relaxed);
+    return are_copies_held(mount) || simt::clock_ns() > moved + mount.copy_timeout_ns;
+  }
+  GPUFS_DEVICE static void note_copy_moved(const file_mount& mount) {
+    simt::atomic_ref<std::uint64_t>(mount.words->copy_moved_ns).store(simt::clock_ns(), std::memory_order_relaxed);
   }
 
   // Ends the fill, and gives the operation's pin back. After the group's sync. `slot`: the file's, whose counters count the page.

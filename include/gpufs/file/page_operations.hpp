@@ -15,6 +15,15 @@ enum class bringer : std::uint32_t {
   engine,  // the copy engine, which the host asks: straight to the frame
 };
 
+// Looks whether copies that are held have ended, every 100 us: so that the engine is used again. One lane calls, that misses.
+GPUFS_DEVICE_COLD inline void look_for_held_copies(const file_mount& mount, std::uint32_t start) {
+  const simt::atomic_ref<std::uint64_t> next(mount.words->look_ns);
+  std::uint64_t then = next.load(std::memory_order_relaxed);
+  const std::uint64_t now = simt::clock_ns();
+  if (now >= then && next.compare_exchange(then, now + 100'000, std::memory_order_relaxed))
+    mount_requests(mount).end_ahead(start, 64);
+}
+
 // Whether pages of this file are, or may be, asked for ahead.
 GPUFS_DEVICE bool may_ask_ahead(const file_mount& mount, source_kind kind) {
   return gpufs::may_ask_ahead(kind) || (may_be_copied(kind) && operation::may_copy(mount));
@@ -69,9 +78,13 @@ GPUFS_DEVICE transport::ticket take_slot(const mount_requests& rings, std::uint3
 // Makes an operation of the fill that the caller holds, and for whose page it waits: it keeps its pin. False: nothing is at hand,
 // and the fill is still the caller's. One lane calls.
 GPUFS_DEVICE bool hand_over_fill(const file_mount& mount, const file_view& view, std::uint64_t page_number,
-                                 cache::frame_index frame, bringer by) {
-  if (!operation::take_room(mount)) return false;
-  const transport::ticket ticket = take_slot(mount_requests(mount), ring_hint(), true, by);
+                                 cache::frame_index frame, bringer by, std::uint32_t start) {
+  const mount_requests rings(mount);
+  if (!operation::take_room(mount)) {
+    rings.end_ahead(start, 2);  // as in begin_operation
+    if (!operation::take_room(mount)) return false;
+  }
+  const transport::ticket ticket = take_slot(rings, start, true, by);
   if (ticket.index == transport::no_slot) {
     operation::give_room_back(mount);
     return false;
@@ -172,9 +185,8 @@ GPUFS_DEVICE operation_step look_at_operation(const file_mount& mount, cache::fr
 GPUFS_DEVICE bool give_up_operation(const file_mount& mount, cache::frame_index frame) {
   const operation under_way(mount, frame);
   operation::asked of;
-  if (!under_way.look(of) || !under_way.take(of)) return false;
+  if (!under_way.look(of) || !under_way.take_without_answer(of)) return false;
   if (!of.to_frame) count(mount.words->io_timeouts, 1);  // else the group reads the page, and nothing is lost
-  under_way.leave_to_copy(of);
   under_way.fail();
   return true;
 }
@@ -208,14 +220,14 @@ GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::fr
 
 // How to wait for an answer. Each look at one takes the bus: at that of the copy engine it would take it from the copies, of which
 // none takes less than 8 us, so such an answer is looked for after as long again as was waited before.
-GPUFS_DEVICE simt::backoff pause_for(bringer by) { return by == bringer::engine ? simt::backoff(1u << 20, 8192) : simt::backoff(); }
+GPUFS_DEVICE simt::backoff pause_for(bringer by) { return by == bringer::engine ? simt::backoff(1u << 18, 8192) : simt::backoff(); }
 
-// Begins to bring a page in that nobody waits for, if the host is asked for it. One lane calls. False: it is not.
-GPUFS_DEVICE bool begin_ahead(const file_mount& mount, const file_view& view, std::uint64_t page) {
+// Begins to bring a page in that nobody waits for, if the host is asked for it. One lane calls.
+GPUFS_DEVICE bringer begin_ahead(const file_mount& mount, const file_view& view, std::uint64_t page) {
   const bringer by = who_brings(mount, view, page << mount.cache.frames.page_shift);
   cache::frame_index unused;
   if (by != bringer::group) begin_operation(mount, view, page, by, false, unused);
-  return by != bringer::group;
+  return by;
 }
 
 // Begins to bring in what a reader of the pages up to this one will want next, where the file's readers have said that they read
@@ -224,6 +236,7 @@ inline constexpr std::uint32_t pages_ahead = 32;
 template <class Group>
 GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_view& its_view, std::uint64_t last) {
   const bool wanted = by_leader(group, [&] {
+    if (operation::are_copies_held(mount)) look_for_held_copies(mount, ring_hint());
     return its_view.error == 0 && may_ask_ahead(mount, its_view.kind) &&
            file_slots::reads_on(mount, its_view.slot).load_relaxed() != 0;
   });
@@ -247,7 +260,10 @@ GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cac
   using state = operation_step::state;
   const cache::frames frames(mount->cache);
   const mount_requests rings(*mount);
-  const simt::deadline until(mount->io_timeout_ns), last(2 * mount->io_timeout_ns), copied(mount->copy_timeout_ns);
+  const simt::deadline until(mount->io_timeout_ns), last(2 * mount->io_timeout_ns);
+  // A copy that CUDA keeps waiting: the group gives it up, looks the page up anew, and pulls it. Of many such pages that are read
+  // one after the other only the first takes that long.
+  const simt::deadline copied(mount->copy_timeout_ns), copied_beside_held(mount->copy_timeout_ns / 16);
   frame = group.broadcast(frame);
   operation_step step = by_leader(group, [&] {
     operation::asked of;
@@ -255,8 +271,8 @@ GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cac
     for (;;) {
       operation_step found = look_at_operation(*mount, frame);
       if (found.what != state::waits) return found;
-      // A copy that CUDA keeps waiting: what looks the page up anew has it brought in by the group.
-      const bool is_held = found.of.to_frame && copied.expired() && give_up_operation(*mount, frame);
+      const bool is_late = copied.expired() || (operation::are_copies_held(*mount) && copied_beside_held.expired());
+      const bool is_held = found.of.to_frame && is_late && give_up_operation(*mount, frame);
       if (is_held || (until.expired() && (give_up_operation(*mount, frame) || last.expired()))) {
         found.what = state::failed;
         found.error = is_held ? -EAGAIN : -ETIMEDOUT;
@@ -281,15 +297,18 @@ GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cac
 
 // Ends, or waits for, the operation that the leader's look-up has found; where that fails, looks up anew: `look_up` is the
 // leader's. All lanes call. What the look-up gave at last: the page is pinned and there (waited), or it is to be filled, or error.
+// `ours`: the caller has begun it, and so it is not counted as a wait.
 template <class Group, class Acquired, class LookUp>
-GPUFS_DEVICE Acquired finish_or_look_anew(Group group, const file_mount& mount, std::uint32_t slot, Acquired got, LookUp look_up) {
+GPUFS_DEVICE Acquired finish_or_look_anew(Group group, const file_mount& mount, std::uint32_t slot, Acquired got, LookUp look_up,
+                                          bool ours = false) {
   const simt::deadline until(2 * mount.io_timeout_ns);
   while (got.what == decltype(got.what)::under_way) {
     const int error = simt::call_cold(&finish_operation<Group>, group, &mount, got.frame);
     if (error == 0) {
-      if (group.leader()) count(file_table(mount).counters(slot).waits, 1);
+      if (group.leader() && !ours) count(file_table(mount).counters(slot).waits, 1);
       return {got.frame, decltype(got.what)::waited, 0};
     }
+    ours = false;
     got = by_leader(group, [&]() -> Acquired {
       if (error == -EAGAIN && !until.expired()) return look_up();
       return {{}, decltype(got.what)::error, -ETIMEDOUT};

@@ -63,8 +63,9 @@ GPUFS_DEVICE_COLD bool are_pages_there(Group group, const file_mount* mount, fil
   each_run(group, first, last, [&](auto part, std::uint64_t begin, std::uint64_t end, std::uint32_t step) -> page_failure {
     const std::uint64_t n = (end - begin) / step + 1;
     for (std::uint64_t place = part.rank(); place - part.rank() < n; place += part.size()) {
+      using state = operation_step::state;
       operation_step found{};
-      found.what = operation_step::state::ready;
+      found.what = state::ready;
       cache::frame_index frame{};
       bool pinned = false;
       if (place < n) {
@@ -72,12 +73,17 @@ GPUFS_DEVICE_COLD bool are_pages_there(Group group, const file_mount* mount, fil
         pinned = pages.pin_cached(cache::make_key(view.cache_id, page), frame);
         if (pinned) {
           found = look_at_operation(*mount, frame);
-        } else if (begin_ahead(*mount, view, page)) {
-          found.what = operation_step::state::waits;
+        } else {
+          const bringer by = begin_ahead(*mount, view, page);
+          if (by != bringer::group) found.what = state::waits;
+          found.of.to_frame = by == bringer::engine;
         }
+        // A copy may wait for this kernel to end. `wait` has the group pull the page.
+        const bool is_waited_for = found.what == state::waits && found.of.to_frame;
+        if (is_waited_for && operation::is_copy_in_doubt(*mount)) found.what = state::failed;
       }
       end_operations(part, *mount, frame, found);
-      there &= found.what != operation_step::state::waits;  // a page whose read failed counts as there: wait returns the error
+      there &= found.what != state::waits;  // a page whose read failed counts as there: wait returns the error
       if (pinned) pages.unpin(frame);
     }
     return {0, 0};
@@ -162,8 +168,8 @@ GPUFS_DEVICE pending_read read_async(Group group, const file& opened, void* dst,
 
 // Whether `wait` would now wait for no host thread, as far as the caller can see. The call waits for nobody, and it moves the read
 // on: it copies pages that the host has answered into their frames, and asks for pages that it could not ask for before or that
-// were evicted. These pages count as there: a page whose read failed (`wait` returns the error), a page that no host thread reads,
-// and a page of a file that is open for writing.
+// were evicted. These pages count as there: a page whose read failed (`wait` returns the error), a page that `wait` will pull (also
+// because the copy engine has not moved for 20 ms), and a page of a file that is open for writing.
 //
 // The pages of all such reads that are under way must fit into the cache together. Otherwise they evict each other, and a loop that
 // only calls `ready` may never end. So limit such a loop, and then call `wait`, which always ends.

@@ -19,8 +19,9 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range r
     v.cache_id = cache::cache_id_of(pages.pages().load_key(got.frame));  // as in complete_missed
     return v;
   });
-  const bringer by = by_leader(group, [&] { return who_brings(mount, view, run.first << pages.pages().page_shift()); });
-  if (view.error != 0 || by == bringer::group) return {run.first, not_by_host};
+  const bringer by = by_leader(
+      group, [&] { return view.error == 0 ? who_brings(mount, view, run.first << pages.pages().page_shift()) : bringer::group; });
+  if (by == bringer::group) return {run.first, not_by_host};
   const page_failure failed = read_window<Group>(group, of, view, by, run, range).read(got);
   if (failed.error == 0) read_ahead(group, mount, view, run.last);
   return failed;
@@ -80,12 +81,13 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   const std::uint32_t page_nbytes = frames.page_nbytes();
   // Pages that groups pull are read one by one, because there is no answer of the host to wait for.
   const source_kind kind = entry.view.kind;
-  const bool by_host = gpufs::may_ask_ahead(kind) || (page_nbytes >= least_copied_nbytes && may_be_copied(kind));
+  const bool may_be_asked = gpufs::may_ask_ahead(kind) || (page_nbytes >= least_copied_nbytes && may_be_copied(kind));
   std::uint64_t look_again = 0;  // windows are large: after a page that is pulled, so are the next ones, mostly
   for (; page_number <= last; page_number += step) {
     auto got = by_leader(group, [&] { return acquire_page(group, of, storage, entry.view, page_number); });
     if constexpr (Pages::has_operations) {
-      if (got.what >= decltype(got.what)::fill && by_host && last - page_number >= step && page_number >= look_again) [[unlikely]] {
+      if (got.what >= decltype(got.what)::fill && may_be_asked && last - page_number >= step && page_number >= look_again)
+          [[unlikely]] {
         const page_run rest{page_number, last, step};
         const page_failure failed = simt::call_cold(&read_run<Group>, group, of, range, rest, got);
         if (failed.error != not_by_host) return failed;

@@ -55,7 +55,7 @@ class read_window {
         if (group_.any(until.expired())) {
           give_up();
           room = 1;
-        } else if (by_ == bringer::engine && group_.any(copied.expired())) {
+        } else if (mount_.copy_timeout_ns != 0 && group_.any(copied.expired())) {
           room = give_up_copies();
           copied = simt::deadline(mount_.copy_timeout_ns);
         } else {
@@ -97,7 +97,7 @@ class read_window {
     using role = file_pages::cache_type::role;
     bool sent = false;
     if (got.what == role::fill) {
-      sent = by_leader(group_, [&] { return hand_over_fill(mount_, view_, run_.page(0), got.frame, by_); });
+      sent = by_leader(group_, [&] { return hand_over_fill(mount_, view_, run_.page(0), got.frame, by_, ring_hint()); });
     }
     if (sent || got.what == role::under_way) {
       if (group_.leader()) kept_[0] = {0, got.frame, sent ? state::asked : state::found, true};
@@ -247,7 +247,7 @@ class read_window {
     }
   }
 
-  // Copies that take too long, as CUDA keeps them waiting: those pages the group reads itself. How many.
+  // Copies that take too long, as CUDA keeps them waiting: the group reads those pages itself. How many.
   GPUFS_DEVICE std::uint32_t give_up_copies() {
     std::uint32_t n = 0;
     for (kept_page& mine : kept_) {

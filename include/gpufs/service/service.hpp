@@ -147,9 +147,9 @@ class service {
   // meanwhile. std::bad_alloc is -ENOMEM, what else it throws -EIO. It must not call the service's on_extend or stop.
   void on_extend(std::function<std::uint64_t(std::uint32_t n)> make);
   // From now on reads with read_to_frame may have the device's copy engine bring their page straight to frame n, at
-  // begin + n * nbytes in its memory; until then all are read into payloads. Called once at most, before kernels ask. Throws what
-  // the platform does, and std::system_error.
-  void copy_to_frames(std::byte* begin, std::uint32_t nframes, std::uint32_t nbytes);
+  // begin + n * nbytes in its memory; until then all are read into payloads. Called once at most, before kernels ask and while the
+  // first frame is free. False: the device cannot do that; the log says why.
+  bool copy_to_frames(std::byte* begin, std::uint32_t nframes, std::uint32_t nbytes);
   // The device has forgotten what it was told of windows.
   void tell_windows_again();
 
