@@ -15,17 +15,24 @@
 
 namespace gpufs::service {
 
+copier::copier(core& shared) : core_(shared) {
+  for (std::size_t i = 0; i < ncopiers; ++i) threads_[i].counts = &shared.tallies[shared.most_workers() + i];
+}
+
 void copier::start() {
-  for (batch& each : batches_) {
-    each.engine = core_.machine.make_copy_batch();
-    each.works.reserve(most);
-    each.copies.reserve(most);
+  for (copying_thread& one : threads_) {
+    for (batch& each : one.batches) {
+      each.engine = core_.machine.make_copy_batch();
+      each.works.reserve(most);
+      each.copies.reserve(most);
+    }
   }
   // As if for a page: a driver that cannot do it says so now, and what it loads for copies is loaded before kernels run.
   simt::host_copy first[] = {{core_.frames.begin, core_.requests.payload(0), std::min<std::size_t>(core_.frames.nbytes, 4096)}};
-  batches_[0].engine->begin(first);
-  while (!batches_[0].engine->has_ended()) std::this_thread::sleep_for(std::chrono::microseconds(2));
-  thread_ = std::thread([this] { run(); });
+  simt::copy_batch& engine = *threads_[0].batches[0].engine;
+  engine.begin(first);
+  while (!engine.has_ended()) std::this_thread::sleep_for(std::chrono::microseconds(2));
+  for (copying_thread& one : threads_) one.thread = std::thread([this, &one] { run(one); });
 }
 
 void copier::ask(work&& w) {
@@ -35,7 +42,7 @@ void copier::ask(work&& w) {
     asked_.push_back(std::move(w));
     nasked_.store(asked_.size(), std::memory_order_relaxed);
     core_.ncopying.fetch_add(1, std::memory_order_relaxed);
-    sleeps = sleeps_;
+    sleeps = nsleeping_ != 0;
   }
   if (sleeps) wake_.notify_one();
 }
@@ -45,19 +52,21 @@ void copier::end() {
     const std::scoped_lock hold(lock_);
     end_ = true;
   }
-  wake_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  wake_.notify_all();
+  for (copying_thread& one : threads_) {
+    if (one.thread.joinable()) one.thread.join();
+  }
 }
 
 // While copies are under way it looks at them, and at nothing else that could make it wait.
-void copier::run() {
+void copier::run(copying_thread& self) {
   ::prctl(PR_SET_NAME, "gpufs-copy");
   ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: a nap of 2 us is not one of 50
   core_.machine.stay_current();
   std::size_t oldest = 0;
   for (;;) {
-    batch& first = batches_[oldest];
-    batch& second = batches_[1 - oldest];
+    batch& first = self.batches[oldest];
+    batch& second = self.batches[1 - oldest];
     if (!first.is_under_way()) {
       if (!wait_for_work()) return;
       begin(first);
@@ -65,7 +74,7 @@ void copier::run() {
     }
     if (!second.is_under_way() && nasked_.load(std::memory_order_relaxed) != 0) begin(second);
     if (has_ended(first)) {
-      finish(first);
+      finish(first, *self.counts);
       oldest = 1 - oldest;
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(2));
@@ -81,9 +90,9 @@ bool copier::wait_for_work() {
     std::this_thread::sleep_for(std::chrono::microseconds(2));
   }
   std::unique_lock hold(lock_);
-  sleeps_ = true;
+  ++nsleeping_;
   wake_.wait(hold, [this] { return end_ || !asked_.empty(); });
-  sleeps_ = false;
+  --nsleeping_;
   return !asked_.empty();
 }
 
@@ -133,7 +142,7 @@ void copier::pass_on(work&& w) { core_.all_workers().front()->push_slow(std::mov
 
 // What worker::finish does, where that takes no time; a worker does the rest. Whether a remote file has changed is the watch's to
 // ask its server, as it is where kernels pull.
-void copier::finish(batch& ended) {
+void copier::finish(batch& ended, tally& counts) {
   core_.ncopying.fetch_sub(ended.works.size(), std::memory_order_relaxed);
   for (std::size_t first = 0, end = 0; first < ended.works.size(); first = end) {
     open_files::entry& from = *ended.works[first].file;
@@ -149,11 +158,11 @@ void copier::finish(batch& ended) {
         pass_on(std::move(w));
         continue;
       }
-      tally::add(counts_.copies);
+      tally::add(counts.copies);
       reply out{};
       out.result = w.nbytes;
       out.number = 1;
-      core_.answer(counts_, w.index, w.sequence, out);
+      core_.answer(counts, w.index, w.sequence, out);
       if (is_remote && !w.hold.reset_unless_last()) {  // its server is asked to close it
         w.op = opcode::none;
         pass_on(std::move(w));

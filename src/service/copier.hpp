@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that has the copy engine bring pages straight into frames (docs/design/operations.md, "Pages by the copy engine").
+// The threads that have the copy engine bring pages straight into frames (docs/design/operations.md, "Pages by the copy engine").
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -15,9 +15,9 @@ namespace gpufs::service {
 
 class copier {
  public:
-  explicit copier(core& shared) : core_(shared), counts_(shared.tallies[shared.tallies.size() - 2]) {}
+  explicit copier(core& shared);
 
-  // Makes what copies need, and starts the thread. Throws what the platform does, and std::system_error.
+  // Makes what copies need, and starts the threads. Throws what the platform does, and std::system_error.
   void start();
   // A read that worker::begin_copy has checked, and which the copier answers.
   void ask(work&& w);
@@ -25,33 +25,38 @@ class copier {
   void end();
 
  private:
-  static constexpr std::size_t most = 256;  // pages in a batch: measured, the engine does not get faster with more
+  // Each thread has two batches: while the engine does one, the other is filled. There are several (ncopiers), since the driver
+  // takes a thread about as long for a piece as the engine takes for 64 KiB.
+  static constexpr std::size_t most = 128;  // pages in a batch
 
-  // Two of them: while the engine does one, the other is filled.
   struct batch {
     std::unique_ptr<simt::copy_batch> engine;
     std::vector<work> works;
     std::vector<simt::host_copy> copies;
     bool is_under_way() const { return !works.empty(); }
   };
+  struct copying_thread {
+    batch batches[2];
+    tally* counts = nullptr;
+    std::thread thread;
+  };
 
-  void run();
+  void run(copying_thread& self);
   bool wait_for_work();
   void begin(batch& next);
   bool has_ended(batch& oldest);
-  void finish(batch& ended);
+  void finish(batch& ended, tally& counts);
   void give_up(batch& broken, const char* why);
   void pass_on(work&& w);
 
   core& core_;
-  tally& counts_;
-  batch batches_[2];
+  copying_thread threads_[ncopiers];
   std::mutex lock_;  // of what follows
   std::condition_variable wake_;
   std::deque<work> asked_;
   std::atomic<std::size_t> nasked_{0};  // their number; also without the lock
-  bool sleeps_ = false, end_ = false;
-  std::thread thread_;
+  std::size_t nsleeping_ = 0;
+  bool end_ = false;
 };
 
 }  // namespace gpufs::service

@@ -58,6 +58,8 @@ struct alignas(64) tally {
 class worker;
 struct work;
 
+inline constexpr std::size_t ncopiers = 3;  // threads
+
 // The frames of the device's cache, as the copy engine fills them.
 struct frame_memory {
   std::byte* begin = nullptr;
@@ -74,7 +76,7 @@ struct core {
         ids(for_tests::first_cache_id),
         parked(static_cast<int>(o.nworkers)),
         blocked(o.nworkers, o.nspare_workers),
-        tallies(most_workers() + 2),
+        tallies(most_workers() + ncopiers + 1),
         workers(new std::unique_ptr<worker>[most_workers()]) {}
 
   bool may_block(blocking_kind kind, std::atomic<std::uint32_t>& nblocked) {
@@ -192,7 +194,7 @@ struct core {
   std::atomic<bool> stopping{false};  // answer -ESHUTDOWN
   std::atomic<bool> exiting{false};   // end the threads
   blocked_calls blocked;
-  std::vector<tally> tallies;                                // each worker's, the copier's, and the extender's
+  std::vector<tally> tallies;                                // each worker's, the copier's threads', and the extender's
   const std::unique_ptr<std::unique_ptr<worker>[]> workers;  // never moved: they look into each other's queues
   std::atomic<std::uint32_t> nworkers{0};
   std::atomic<std::uint64_t> nstale{0};
