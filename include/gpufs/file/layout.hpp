@@ -214,9 +214,8 @@ struct alignas(64) mount_words {
   std::uint32_t held_copies;      // now: copies to frames that were waited for in vain, and that have not ended
   std::uint64_t copy_moved_ns;    // when a copy to a frame was last asked for, or ended
   std::uint64_t look_ns;          // while copies are held: when somebody is to look next whether they have ended
-  std::uint64_t no_slots_ns;      // until when nobody waits for a slot of the copy engine's, since somebody has in vain
 };
-static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, no_slots_ns) == 120 && offsetof(mount_words, open_errors) == 0 &&
+static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, look_ns) == 112 && offsetof(mount_words, open_errors) == 0 &&
               offsetof(mount_words, bad_numbers) == 8);
 static_assert(offsetof(mount_words, io_timeouts) == 16 && offsetof(mount_words, unpin_errors) == 24);
 static_assert(offsetof(mount_words, slots_used) == 32 && offsetof(mount_words, dirty_pages) == 40);

@@ -57,24 +57,18 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages o
   return got;
 }
 
-// Has the copy engine bring in a page whose fill the caller holds, if it brings in such. One lane calls. It waits for a slot: when
-// the engine is busy all of its slots are in use, and a group that pulled meanwhile would take the bus from it. Where that was in
-// vain (reads that hang have the slots), nobody waits for a while. False: the caller fills the page.
+// Has the copy engine bring in a page whose fill the caller holds, if it brings in such. One lane calls. It waits for a slot while
+// the engine moves: then all of its slots are in use because it is busy, and a group that pulled meanwhile would take the bus from
+// it. False: the caller fills the page.
 GPUFS_DEVICE_COLD inline bool hand_over_to_engine(const file_mount& mount, const file_view& view, std::uint64_t page_number,
                                                   cache::frame_index frame) {
   if (view.error != 0) return false;
-  const simt::deadline until(mount.copy_timeout_ns);
-  const simt::atomic_ref<std::uint64_t> no_slots(mount.words->no_slots_ns);
+  const simt::deadline until(mount.io_timeout_ns / 2);
   simt::backoff pause;
   const std::uint64_t offset = page_number << mount.cache.frames.page_shift;
   for (std::uint32_t start = ring_hint(); who_brings(mount, view, offset) == bringer::engine; start += 4) {
     if (hand_over_fill(mount, view, page_number, frame, bringer::engine, start)) return true;
-    const std::uint64_t now = simt::clock_ns();
-    if (now < no_slots.load(std::memory_order_relaxed)) return false;
-    if (until.expired()) {
-      no_slots.store(now + 16 * mount.copy_timeout_ns, std::memory_order_relaxed);
-      return false;
-    }
+    if (operation::is_copy_in_doubt(mount) || until.expired()) return false;
     pause();
   }
   return false;
