@@ -140,6 +140,10 @@ int main(int argc, char** argv) {
     if (args.wants_any({"cold_4k", "cold_4k_pull"})) bench.random({"cold_4k", "cold_4k_pull"}, *memory, 4096, copy, out);
     if (args.wants_any({"cold_512", "cold_512_pull"})) bench.random({"cold_512", "cold_512_pull"}, *memory, 512, copy, out);
     if (args.wants_any({"cold_64k", "cold_64k_pull"})) bench.random({"cold_64k", "cold_64k_pull"}, *memory, 65536, copy, out);
+    // Unbounded: pages that the copy engine brings in.
+    if (args.wants_any({"cold_256k", "cold_256k_pull"}))
+      bench.random({"cold_256k", "cold_256k_pull"}, *memory, 256 << 10, copy, out);
+    if (args.wants_any({"cold_1m", "cold_1m_pull"})) bench.random({"cold_1m", "cold_1m_pull"}, *memory, 1 << 20, copy, out);
     if (args.wants("seq_read")) {
       bench.in_order(*memory, 4096, copy, out);
       bench.in_order(*memory, 65536, copy, out);

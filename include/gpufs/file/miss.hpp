@@ -64,11 +64,12 @@ GPUFS_DEVICE_COLD inline bool hand_over_to_engine(const file_mount& mount, const
                                                   cache::frame_index frame) {
   if (view.error != 0) return false;
   const simt::deadline until(mount.io_timeout_ns / 2);
-  simt::backoff pause;
+  simt::backoff pause(32'768, 1024);  // thousands may wait, and look at few words
   const std::uint64_t offset = page_number << mount.cache.frames.page_shift;
   for (std::uint32_t start = ring_hint(); who_brings(mount, view, offset) == bringer::engine; start += 4) {
     if (hand_over_fill(mount, view, page_number, frame, bringer::engine, start)) return true;
     if (operation::is_copy_in_doubt(mount) || until.expired()) return false;
+    end_some_ahead(mount, start);
     pause();
   }
   return false;
@@ -132,7 +133,7 @@ GPUFS_DEVICE_COLD pulled_page find_pulled(Pages of, cache::frame_index frame) {
   if (view.error != 0 || !has_version(view.kind)) return found;
   if (mount.copy_timeout_ns != 0 && may_be_copied(view.kind)) {
     if (!operation::are_copies_held(mount)) return found;
-    look_for_held_copies(mount, ring_hint());
+    end_some_ahead(mount, ring_hint());
   }
   if (may_ask_ahead(mount, view.kind) && file_slots::reads_on(mount, view.slot).load_relaxed() != 0) return found;
   const source::piece there = find_piece(mount, view, offset, frames.page_nbytes());

@@ -15,8 +15,9 @@ enum class bringer : std::uint32_t {
   engine,  // the copy engine, which the host asks: straight to the frame
 };
 
-// Looks whether copies that are held have ended, every 100 us: so that the engine is used again. One lane calls, that misses.
-GPUFS_DEVICE_COLD inline void look_for_held_copies(const file_mount& mount, std::uint32_t start) {
+// Ends operations that nobody comes by, and sees whether copies that are held have ended, so that the engine is used again. One
+// lane calls. Every 100 us one caller looks, as that takes the bus from copies.
+GPUFS_DEVICE_COLD inline void end_some_ahead(const file_mount& mount, std::uint32_t start) {
   const simt::atomic_ref<std::uint64_t> next(mount.words->look_ns);
   std::uint64_t then = next.load(std::memory_order_relaxed);
   const std::uint64_t now = simt::clock_ns();
@@ -72,19 +73,16 @@ enum class begun : std::uint32_t {
 // A request slot for an operation. The engine gets a quarter of them, as pages that nobody waits for do: it is busy with fewer, and
 // who needs a slot for something else finds one although CUDA keeps copies waiting.
 GPUFS_DEVICE transport::ticket take_slot(const mount_requests& rings, std::uint32_t start, bool keep, bringer by) {
-  return keep && by == bringer::host ? rings.take_at_hand(start) : rings.take_ahead(start);
+  if (by == bringer::host && keep) return rings.take_at_hand(start);
+  return rings.take_ahead(start, !keep);
 }
 
 // Makes an operation of the fill that the caller holds, and for whose page it waits: it keeps its pin. False: nothing is at hand,
 // and the fill is still the caller's. One lane calls.
 GPUFS_DEVICE bool hand_over_fill(const file_mount& mount, const file_view& view, std::uint64_t page_number,
                                  cache::frame_index frame, bringer by, std::uint32_t start) {
-  const mount_requests rings(mount);
-  if (!operation::take_room(mount)) {
-    rings.end_ahead(start, 2);  // as in begin_operation
-    if (!operation::take_room(mount)) return false;
-  }
-  const transport::ticket ticket = take_slot(rings, start, true, by);
+  if (!operation::take_room(mount)) return false;
+  const transport::ticket ticket = take_slot(mount_requests(mount), start, true, by);
   if (ticket.index == transport::no_slot) {
     operation::give_room_back(mount);
     return false;
@@ -105,7 +103,12 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
   const mount_requests rings(mount);
   const std::uint32_t start = ring_hint() + static_cast<std::uint32_t>(page_number);
   if (!operation::take_room(mount)) {
-    rings.end_ahead(start, 2);  // so that pages that nobody comes by do not keep others out for good
+    // So that pages that nobody comes by do not keep others out for good.
+    if (by == bringer::engine) {
+      end_some_ahead(mount, start);
+    } else {
+      rings.end_ahead(start, 2);
+    }
     if (!operation::take_room(mount)) return begun::no_room;
   }
   const transport::ticket ticket = take_slot(rings, start, keep, by);
@@ -236,7 +239,7 @@ inline constexpr std::uint32_t pages_ahead = 32;
 template <class Group>
 GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_view& its_view, std::uint64_t last) {
   const bool wanted = by_leader(group, [&] {
-    if (operation::are_copies_held(mount)) look_for_held_copies(mount, ring_hint());
+    if (operation::are_copies_held(mount)) end_some_ahead(mount, ring_hint());
     return its_view.error == 0 && may_ask_ahead(mount, its_view.kind) &&
            file_slots::reads_on(mount, its_view.slot).load_relaxed() != 0;
   });

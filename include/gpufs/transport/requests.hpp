@@ -49,9 +49,11 @@ class requests {
   // lane a long time.
   GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({view_.nrings, 1, 0}, start, false); }
   // The same for requests that nobody waits for. They use a quarter of the rings, so that a store that hangs keeps few slots from
-  // lanes that wait. (Writes use none of these rings if the number of rings is a multiple of four.) This call also takes back slots
-  // that were abandoned and are answered by now, since perhaps no other lane comes to do so.
-  GPUFS_DEVICE ticket take_ahead(std::uint32_t start) const { return take_at_hand_of(rings_ahead(), start, true); }
+  // lanes that wait. (Writes use none of these rings if the number of rings is a multiple of four.) With `reclaims` it also takes
+  // back slots that were abandoned and are answered by now, since perhaps no other lane comes to do so; that takes the bus.
+  GPUFS_DEVICE ticket take_ahead(std::uint32_t start, bool reclaims = true) const {
+    return take_at_hand_of(rings_ahead(), start, reclaims);
+  }
   // Ends up to `most` abandoned requests in the rings of take_ahead that the host has answered. One lane calls. Waits for nobody.
   GPUFS_DEVICE void end_ahead(std::uint32_t start, std::uint32_t most) const {
     const some_rings rings = rings_ahead();
