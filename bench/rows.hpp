@@ -123,8 +123,11 @@ inline bool has_rows(const shape& how, const std::byte* got, const row_numbers& 
 
 // --- By a kernel ---------------------------------------------------------------------------------------------------------------
 
+// Row numbers[i] of a file comes to, or from, place i of the batch.
+enum class copying { from_file, to_file };
+
 // A group takes four rows at a time, by 16-byte loads, one of each row in flight.
-template <unsigned Lanes>
+template <unsigned Lanes, copying Way = copying::from_file>
 struct copy_rows {
   const std::byte* from;
   const row_index* numbers;
@@ -144,8 +147,10 @@ struct copy_rows {
       two_words* dst[at_once];
       for (std::uint64_t k = 0; k < at_once; ++k) {
         const std::uint64_t i = first + k < n ? first + k : first;  // past the end the first one again
-        src[k] = reinterpret_cast<const two_words*>(from + static_cast<std::uint64_t>(numbers[i]) * row_nbytes);
-        dst[k] = reinterpret_cast<two_words*>(to + (places != nullptr ? places[i] : i) * row_nbytes);
+        const std::uint64_t in_file = static_cast<std::uint64_t>(numbers[i]) * row_nbytes;
+        const std::uint64_t in_batch = (places != nullptr ? places[i] : i) * row_nbytes;
+        src[k] = reinterpret_cast<const two_words*>(from + (Way == copying::from_file ? in_file : in_batch));
+        dst[k] = reinterpret_cast<two_words*>(to + (Way == copying::from_file ? in_batch : in_file));
       }
       BENCH_NOT_UNROLLED
       for (std::uint32_t w = group.rank(); w < nwords; w += Lanes) {
@@ -164,6 +169,12 @@ inline double copy_rows_seconds(const shape& how, const std::byte* from, const r
   if (row_nbytes >= 256) return run(how, copy_rows<16>{from, numbers, places, n, row_nbytes, to});
   if (row_nbytes >= 128) return run(how, copy_rows<8>{from, numbers, places, n, row_nbytes, to});
   return run(how, copy_rows<4>{from, numbers, places, n, row_nbytes, to});
+}
+
+// The same to a file's mapping, of rows of 512 bytes or more.
+inline double store_rows_seconds(const shape& how, const std::byte* from, const sorted_rows& rows, std::uint64_t n,
+                                 std::uint32_t row_nbytes, std::byte* to) {
+  return run(how, copy_rows<32, copying::to_file>{from, rows.numbers.get(), rows.places.get(), n, row_nbytes, to});
 }
 
 // --- By host threads -----------------------------------------------------------------------------------------------------------
@@ -185,6 +196,31 @@ class mapped_file {
  private:
   const std::byte* data_;
   std::uint64_t nbytes_;
+};
+
+// A file in the process's memory that kernels may write.
+class written_mapping {
+ public:
+  written_mapping(const std::string& path, std::uint64_t nbytes) : nbytes_(nbytes) {
+    const auto file = open_file(path, O_RDWR);
+    host_ = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+    if (host_ == MAP_FAILED) throw gpufs::error("cannot map " + path);
+    device_ = static_cast<std::byte*>(gpufs::simt::this_platform().register_writable(host_, nbytes, &why_));
+  }
+  ~written_mapping() {
+    if (device_ != nullptr) gpufs::simt::this_platform().unregister(host_);
+    ::munmap(host_, nbytes_);
+  }
+  written_mapping(const written_mapping&) = delete;
+  written_mapping& operator=(const written_mapping&) = delete;
+  std::byte* device() const { return device_; }  // null, and why
+  const std::string& why() const { return why_; }
+
+ private:
+  std::uint64_t nbytes_;
+  void* host_;
+  std::byte* device_ = nullptr;
+  std::string why_;
 };
 
 // ahead: a row's first lines are asked for while earlier rows are copied.
