@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "gpufs/file/write.hpp"
 #include "gpufs/par/read_row.hpp"
 #include "gpufs/par/row_batch.hpp"
+#include "gpufs/par/store_rows.hpp"
 #include "gpufs/simt/launch.hpp"
 #include "sort_rows.hpp"
 
@@ -211,7 +211,8 @@ struct repeat_rows {
   }
 };
 
-// Of equal rows the one that comes last in the batch.
+// Of equal rows the one that comes last in the batch. The lanes of a warp look for a row each, and what may go past the cache its
+// groups store, a row each; the rest the warp writes row by row.
 template <class Group>
 struct scatter_rows {
   row_part_of_batch part;
@@ -219,19 +220,42 @@ struct scatter_rows {
   const std::byte* from;
 
   GPUFS_DEVICE void operator()() const {
-    part.each(Group{}, [&](Group group, std::uint32_t i) {
-      const std::uint64_t row = part.row(i);
-      if (part.is_row(row) && part.is_repeated(i)) return;
-      std::int64_t got = -EDOM;
-      const std::uint64_t nbytes = part.layout.row_nbytes;
-      if (part.is_row(row)) got = pwrite(group, to, from + part.in_memory(i), nbytes, static_cast<std::int64_t>(part.offset(row)));
-      if (got != static_cast<std::int64_t>(nbytes) && group.leader()) part.fail(i, got < 0 ? static_cast<int>(got) : -EIO);
-    });
+    const simt::warp warp = simt::this_warp();
+    const std::uint32_t at_once = part.rows_a_warp, step = simt::block_size() / simt::warp_lanes * at_once;
+    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * part.rows_a_block;
+    const std::uint64_t end = begin + part.rows_a_block < part.n ? begin + part.rows_a_block : part.n;
+    for (std::uint64_t first = begin + std::uint64_t{simt::warp_rank()} * at_once; first < end; first += step) {
+      const auto mine = static_cast<std::uint32_t>(first) + warp.rank();
+      const bool is_mine = warp.rank() < at_once && mine < end;
+      const bool is_row = is_mine && part.is_row(part.row(mine));
+      if (is_mine && !is_row) part.fail(mine, -EDOM);
+      row_to_write row{};
+      row.wanted = is_row && !part.is_repeated(mine);
+      if (row.wanted) {
+        row.from = from + part.in_memory(mine);
+        row.offset = part.offset(part.row(mine));
+      }
+      write_rows<Group>(warp, to, row, part.layout.row_nbytes,
+                        [&](unsigned lane, int error) { part.fail(static_cast<std::uint32_t>(first) + lane, error); });
+    }
   }
 };
 
 constexpr unsigned rows_block = GPUFS_ON_CUDA ? 256 : 64, least_row_blocks = 4;  // launch bounds
 constexpr std::uint64_t most_by_eight = 256;  // bytes: of the rows that 8 lanes copy from a mapping; larger ones a warp does
+
+// How many of n rows a warp's lanes look for at once: as leaves all multiprocessors warps.
+constexpr std::uint32_t least_at_once = 4;
+inline std::uint32_t fair_at_once(std::uint32_t n) {
+  constexpr std::uint32_t nwarps = GPUFS_ON_CUDA ? 8192 : 8;
+  return std::clamp<std::uint32_t>(std::bit_floor(n / nwarps), least_at_once, simt::warp_lanes);
+}
+// The same where they are stored, and a fence waits until they are: as many as keep the bus busy meanwhile.
+inline std::uint32_t stored_at_once(const row_part_of_batch& part) {
+  constexpr std::uint64_t most_nbytes = 16384;
+  const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(most_nbytes / part.layout.row_nbytes, simt::warp_lanes));
+  return std::clamp(most, least_at_once, fair_at_once(part.n));
+}
 
 template <class Kernel>
 void load_row_kernel() {
@@ -278,10 +302,10 @@ void row_batch::load() {
     using group_type = decltype(group);
     detail::load_row_kernel<detail::gather_rows<group_type>>();
     detail::load_row_kernel<detail::repeat_rows<group_type>>();
+    detail::load_row_kernel<detail::scatter_rows<group_type>>();
   };
   each(simt::tile<8>{});
   each(simt::warp{});
-  detail::load_row_kernel<detail::scatter_rows<simt::warp>>();
   detail::load_row_kernel<detail::number_rows>();
   if (!GPUFS_ON_CUDA) return;
   // The sort's kernels have no names for us, and are others for few rows.
@@ -318,7 +342,16 @@ void row_batch::scatter_in(const file& to, const row_layout& layout, const detai
                            const void* src, queue on) {
   each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
     if (part.n > 1) sort(part, on);  // else of two equal rows any may come last
-    start_for<simt::warp>(detail::scatter_rows<simt::warp>{part, to, static_cast<const std::byte*>(src)}, on);
+    part.rows_a_warp = detail::stored_at_once(part);
+    const auto by = [&](auto group) {
+      start(detail::scatter_rows<decltype(group)>{part, to, static_cast<const std::byte*>(src)},
+            part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
+    };
+    if (layout.row_nbytes <= detail::most_by_eight) {
+      by(simt::tile<8>{});
+    } else {
+      by(simt::warp{});
+    }
   });
 }
 
@@ -342,11 +375,8 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
     part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * (numbers.wide ? 8 : 4);
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
-    // How many rows a warp's lanes look for at once: as leaves all multiprocessors warps. Of larger rows few, so that those which
-    // are read at one time lie close together; there a look is little beside the bytes.
-    constexpr std::uint32_t least = 4, nwarps = GPUFS_ON_CUDA ? 8192 : 8;
-    const auto fair = std::clamp<std::uint32_t>(std::bit_floor(part.n / nwarps), least, simt::warp_lanes);
-    part.rows_a_warp = layout.row_nbytes > detail::most_by_eight ? least : fair;
+    // Of larger rows few, so that those which are read at one time lie close together; there a look is little beside the bytes.
+    part.rows_a_warp = layout.row_nbytes > detail::most_by_eight ? detail::least_at_once : detail::fair_at_once(part.n);
     part.failed = failed_elsewhere_ != nullptr ? failed_elsewhere_ : failed_.get();
     work(part);
   }

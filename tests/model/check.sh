@@ -90,6 +90,10 @@ case $mode in
     model=operation
     right OPERATION NREADERS=1
     right OPERATION_READERS NBEGINNERS=1
+    model=row
+    right ROW READER WRITER
+    right ROW_WHOLE READER WHOLE
+    right ROW_CUT READER WRITER CUT
     ;;
   full)
     right READ READ NREADERS=3 NOPS=1
@@ -116,6 +120,10 @@ case $mode in
     model=operation
     right OPERATION
     right OPERATION_TWICE NBEGINNERS=3 NREADERS=1
+    model=row
+    right ROW READER WRITER NREADS=3
+    right ROW_WHOLE READER WRITER WHOLE
+    right ROW_CUT READER WRITER CUT
     ;;
   mutations)
     for mistake in CLAIM_PINS TAKE_PINNED TAKE_LEAVES_ENTRY KEY_UNCHECKED STAMP_UNCHECKED FAIL_LEAVES_ENTRY NO_SECOND_LOOK WAITER_IGNORES_ERROR FAIL_KEEPS_FILLING; do
@@ -158,6 +166,10 @@ case $mode in
     for mistake in UNANSWERED TAKES_ANY SLOT_GIVEN_BACK_EARLY PIN_KEPT LATE_ANSWER_ENTERS ABANDONED_BEFORE_BEGIN; do
       wrong $mistake NREADERS=1
     done
+    model=row
+    for mistake in NO_FIRST_LOOK NO_SECOND_LOOK NO_FENCE FILLED_BEFORE_THE_FENCE; do wrong $mistake READER WRITER; done
+    wrong WHOLE_PAGE_WITHOUT_FENCE READER WHOLE
+    wrong STORED_BESIDE_THE_GATE READER CUT
     ;;
   *) die "there is no mode '$mode'" ;;
 esac

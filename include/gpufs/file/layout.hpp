@@ -202,7 +202,7 @@ struct alignas(64) mount_words {
   std::uint64_t unpin_errors;        // pages unmapped twice
   std::uint64_t slots_used;          // slots below this were open at some time: the host need not look at others
   std::uint64_t dirty_pages;         // now: written, and not yet back in their files
-  std::uint64_t write_backs;         // pages written back
+  std::uint64_t write_backs;         // pages written back, and rows that went past the cache
   std::uint64_t bytes_written_back;  // bytes of them that had been written
   std::uint64_t write_errors;        // pages whose write-back failed
   // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See removed_names::removing.

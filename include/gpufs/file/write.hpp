@@ -31,6 +31,14 @@ GPUFS_DEVICE void make_dirty(const file_mount& mount, const written_file& file, 
   }
 }
 
+// Before a page is written that is not read in; live::find does it for the others. Meets store_rows': either its rows are in the
+// file before our bytes, or it sees that we have the page. All lanes call, after begin_fill.
+template <class Group>
+GPUFS_DEVICE void begin_whole_page(Group group) {
+  if (group.leader()) simt::fence(std::memory_order_seq_cst, simt::scope::device);
+  group.sync();
+}
+
 // A whole page that is not in the cache, of a mapped file: while nobody else can reach it, it goes into the frame and to the file
 // at once, and is never dirty. Written back later it would have to be found by way of a list. All lanes call, after begin_changes.
 // False: it must be made dirty as any other.
@@ -76,6 +84,7 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
   if (got.what == pages_type::role::error) return got.error;
   std::byte* frame = pages.pages().data(got.frame);
   const bool whole = end - begin == page_nbytes;
+  if (got.what == pages_type::role::fill && whole) begin_whole_page(group);
   if (got.what == pages_type::role::fill && whole && store_new_page(group, *mount, view, key, got.frame, src)) return 0;
   if (got.what == pages_type::role::fill && !whole) {
     const int error = fill_page(group, mount, view, page_number, got.frame);

@@ -83,8 +83,8 @@ class row_batch {
   }
 
   // Writes row numbers[i] of a file that is open for writing from src + i * row_nbytes, for i below n. Of a row that comes
-  // repeatedly the last one is written. As gather otherwise; what is written is in the cache, until fsync, close or the mount's
-  // end.
+  // repeatedly the last one is written. As gather otherwise. The file has what was written after fsync, close or the mount's end,
+  // or earlier: rows of a file in memory whose pages are not cached go straight there.
   template <row_number Number>
   void scatter(const file& to, const row_layout& layout, const Number* numbers, std::uint64_t n, const void* src,
                const simt::stream& on) {

@@ -6,6 +6,7 @@ from __future__ import annotations
 from .bug import Bug
 
 READ_ROW = "include/gpufs/par/read_row.hpp"
+STORE_ROWS = "include/gpufs/par/store_rows.hpp"
 BATCH = "src/par/row_batch.hpp"
 PROGRAM = "par_row_batch_cpu"
 
@@ -50,8 +51,8 @@ BUGS = (
         "the_first_of_equal_rows_is_written",
         "of a row that comes repeatedly another than the last is written",
         BATCH,
-        "if (part.is_row(row) && part.is_repeated(i)) return;",
-        "if (part.is_row(row) && part.repeats(i)) return;",
+        "row.wanted = is_row && !part.is_repeated(mine);",
+        "row.wanted = is_row && !part.repeats(mine);",
         PROGRAM,
         "row_batch_scatters.the_last_of_equal_rows",
     ),
@@ -81,5 +82,50 @@ BUGS = (
         "(void)here[k];",
         PROGRAM,
         "row_batch_of.a_file_that_is_not_open_or_has_changed_is_zeros_and_the_error",
+    ),
+    Bug(
+        "stored_row_beside_a_cached_page",
+        "nobody looks whether a page is cached before a row of it is stored past the cache",
+        STORE_ROWS,
+        "place::mapping && !is_cached();",
+        "place::mapping;",
+        PROGRAM,
+        "stored_rows.of_cached_pages_go_back_with_them",
+    ),
+    Bug(
+        "stored_row_looked_up_once",
+        "a page that was filled while a row of it was stored past the cache keeps the old bytes",
+        STORE_ROWS,
+        "if (stored) stored = !is_cached();",
+        "",
+        PROGRAM,
+        "stored_rows_at_once.are_what_each_has_written_last",
+    ),
+    Bug(
+        "stored_row_is_in_one_page",
+        "of the two pages of a row that is stored past the cache only the first is looked up",
+        STORE_ROWS,
+        "|| (last != first && ",
+        "|| (last < first && ",
+        PROGRAM,
+        "stored_rows.among_other_calls",
+    ),
+    Bug(
+        "stored_row_of_a_file_that_is_not_read",
+        "rows go past the cache into a file whose pages begin as zeros",
+        STORE_ROWS,
+        " || !may_pass_host_by(view.kind)",
+        "",
+        PROGRAM,
+        "stored_rows.of_a_file_that_is_not_read_are_cached",
+    ),
+    Bug(
+        "stored_rows_are_not_told",
+        "a file's sync and close do not hear of rows that were stored past the cache",
+        STORE_ROWS,
+        "if (wanted != 0) note_stored(slot, last + nbytes);",
+        "(void)last, (void)slot;",
+        PROGRAM,
+        "stored_rows.take_no_frame",
     ),
 )
