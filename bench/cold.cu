@@ -49,11 +49,13 @@ class cold {
         cache_nbytes_(args.nbytes("cache-gib", {1, 1. / 16, 1. / 1024})),
         launch_nbytes_(args.number("launch-gb", {8, 0.5, 1e-3}) * 1e9) {}
 
-  gpufs::mount make_mount(const subject& s, std::uint32_t page_nbytes) const {
+  gpufs::mount make_mount(const subject& s, std::uint32_t page_nbytes, bool by_engine = false) const {
     gpufs::mount_options options = short_waits();
     options.cache_nbytes = cache_nbytes_;
     options.page_nbytes = page_nbytes;
     options.custom_store = s.files;
+    options.copy_engine = by_engine;
+    if (by_engine) options.request_slots = 32;
     gpufs::mount fs(s.folder.path(), options);
     fs.prepare("data");
     return fs;
@@ -66,11 +68,12 @@ class cold {
     return measure_pull(out, how_, page_nbytes, s.mapping(), s.nbytes).median;
   }
 
-  void random(const names_of_misses& name, const subject& s, std::uint32_t page_nbytes, double copy_gbps, results& out) const {
+  void random(const names_of_misses& name, const subject& s, std::uint32_t page_nbytes, double copy_gbps, results& out,
+              bool by_engine = false) const {
     const double pull_pages = pull(s, page_nbytes, out);
     const bool small = page_nbytes < 4096;
     const shape how = small ? how_small_ : how_;
-    const gpufs::mount fs = make_mount(s, page_nbytes);
+    const gpufs::mount fs = make_mount(s, page_nbytes, by_engine);
     const host_file file(fs, "data");
     // Small pages: half the bytes are enough.
     const double reads = std::min(launch_nbytes_ / page_nbytes, std::max(launch_nbytes_ / 1024, 64.));
@@ -140,10 +143,12 @@ int main(int argc, char** argv) {
     if (args.wants_any({"cold_4k", "cold_4k_pull"})) bench.random({"cold_4k", "cold_4k_pull"}, *memory, 4096, copy, out);
     if (args.wants_any({"cold_512", "cold_512_pull"})) bench.random({"cold_512", "cold_512_pull"}, *memory, 512, copy, out);
     if (args.wants_any({"cold_64k", "cold_64k_pull"})) bench.random({"cold_64k", "cold_64k_pull"}, *memory, 65536, copy, out);
-    // Unbounded: pages that the copy engine brings in.
-    if (args.wants_any({"cold_256k", "cold_256k_pull"}))
-      bench.random({"cold_256k", "cold_256k_pull"}, *memory, 256 << 10, copy, out);
-    if (args.wants_any({"cold_1m", "cold_1m_pull"})) bench.random({"cold_1m", "cold_1m_pull"}, *memory, 1 << 20, copy, out);
+    // Unbounded: the same by the copy engine.
+    const auto copied = [&](const names_of_misses& name, std::uint32_t page_nbytes) {
+      if (args.wants_any({name.of_copy, name.of_pull})) bench.random(name, *memory, page_nbytes, copy, out, true);
+    };
+    copied({"copied_64k", "copied_64k_pull"}, 64 << 10);
+    copied({"copied_256k", "copied_256k_pull"}, 256 << 10);
     if (args.wants("seq_read")) {
       bench.in_order(*memory, 4096, copy, out);
       bench.in_order(*memory, 65536, copy, out);

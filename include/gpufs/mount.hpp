@@ -58,10 +58,12 @@ struct mount_options {
   std::uint32_t reserved_open_files = 1024;
   std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each. Of the default
                                       // some four fifths can be had, of up to 256 all
-  // Pages of 64 KiB and more come by the device's copy engine, straight from a file's registered mapping to the cache, which is
-  // some 5 % faster than a kernel; false: kernels pull them, as they do smaller ones. A page that the engine does not bring within
-  // 20 ms (CUDA keeps copies waiting while a kernel is loaded, or cudaFree waits) is pulled, too.
-  bool copy_engine = true;
+  // Pages of 64 KiB and more of files that the device reads itself come by its copy engine, straight from the file's registered
+  // mapping to the cache, where kernels pull them otherwise: so prefetch and read_async of such a file overlap with computing.
+  // Three host threads are busy with it while pages are missed. From 256 KiB on that is faster than pulling (3 % on an H100), below
+  // it is slower. A page that the engine does not bring within 20 ms (CUDA keeps copies waiting while it loads a kernel, or while
+  // cudaFree waits) is pulled.
+  bool copy_engine = false;
   std::uint64_t pin_nbytes = 0;      // host memory that mapped files may pin; 0: half of what is available, or of what
                                      // a container may have
   bool writable = false;             // files may be opened for writing; costs an eighth of cache_nbytes more, and 20 bytes a page

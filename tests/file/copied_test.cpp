@@ -74,6 +74,7 @@ class copied_pages : public ::testing::Test {
     o.page_nbytes = static_cast<std::uint32_t>(page_nbytes);
     o.max_open_files = 16;
     o.store = store_kind::mapped;
+    o.copy_engine = true;
     o.frame_timeout = std::chrono::seconds(20);
     o.abort_on_leaked_pins = true;
     return o;
@@ -122,7 +123,7 @@ TEST_F(copied_pages, come_by_the_engine) {
 
 TEST_F(copied_pages, are_pulled_where_that_is_wanted_or_pages_are_small) {
   mount_options o = options(128);
-  o.copy_engine = false;
+  o.copy_engine = mount_options{}.copy_engine;
   const host_mount without(machine_, dir_.path(), o);
   read_all(ref(without), group_kind::warp);
   EXPECT_EQ(without.counters().host_copies, 0u);

@@ -226,7 +226,7 @@ static_assert(offsetof(mount_words, more_blocks) == 88 && offsetof(mount_words, 
 static_assert(offsetof(mount_words, extend_failures) == 96 && offsetof(mount_words, held_copies) == 100);
 
 inline constexpr std::uint32_t least_page_nbytes = 512;
-// Pages from here on come fastest by the copy engine: measured, 0.98 of one large copy; those of 16 KiB come at a tenth.
+// Smaller pages the copy engine does not bring in: those of 16 KiB would come at a tenth of the copy's rate.
 inline constexpr std::uint32_t least_copied_nbytes = 64 << 10;
 
 // The open files of a mount.

@@ -223,7 +223,7 @@ GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::fr
 
 // How to wait for an answer. Each look at one takes the bus: at that of the copy engine it would take it from the copies, of which
 // none takes less than 8 us, so such an answer is looked for after as long again as was waited before.
-GPUFS_DEVICE simt::backoff pause_for(bringer by) { return by == bringer::engine ? simt::backoff(1u << 18, 8192) : simt::backoff(); }
+GPUFS_DEVICE simt::backoff pause_for(bringer by) { return by == bringer::engine ? simt::backoff(1u << 16, 8192) : simt::backoff(); }
 
 // Begins to bring a page in that nobody waits for, if the host is asked for it. One lane calls.
 GPUFS_DEVICE bringer begin_ahead(const file_mount& mount, const file_view& view, std::uint64_t page) {
