@@ -9,8 +9,10 @@ namespace {
 
 struct sigaction previous;
 
-void on_bus(int signal, siginfo_t*, void*) {
+void on_bus(int signal, siginfo_t* info, void* context) {
   if (bus_return != nullptr) siglongjmp(*bus_return, 1);
+  // That of the library's mappings, say, which may put the fault right. It leaves our handler where it is.
+  if ((previous.sa_flags & SA_SIGINFO) != 0) return previous.sa_sigaction(signal, info, context);
   // Not ours: the fault is raised again, with the handler that was there before.
   sigaction(signal, &previous, nullptr);
 }

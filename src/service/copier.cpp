@@ -163,7 +163,8 @@ void copier::finish(batch& ended, tally& counts) {
       out.result = w.nbytes;
       out.number = 1;
       core_.answer(counts, w.index, w.sequence, out);
-      if (is_remote && !w.hold.reset_unless_last()) {  // its server is asked to close it
+      // A worker closes what closes slowly. That is asked last: then no other thread has the file, and can map it any more.
+      if (!w.hold.reset_unless_last() && from.closes_slowly()) {
         w.op = opcode::none;
         pass_on(std::move(w));
       }

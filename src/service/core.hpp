@@ -183,6 +183,20 @@ struct core {
     }
   }
 
+  // Makes the row buffers when it is first asked. May throw std::bad_alloc.
+  const transport::row_buffers& make_row_buffers() {
+    const std::scoped_lock hold(row_lock);
+    if (rows.load(std::memory_order_relaxed) == nullptr) {
+      row_layout = transport::row_buffers_for(options.nrings, options.nslots);
+      if (const std::size_t nbytes = transport::nbytes_of(row_layout); nbytes != 0) {
+        row_memory = std::make_unique<simt::pinned_array<std::byte>>(nbytes, machine);
+        row_layout.memory = row_memory->get();
+      }
+      rows.store(&row_layout, std::memory_order_release);  // meets begin_rows' acquire
+    }
+    return row_layout;
+  }
+
   simt::platform& machine;  // current in each thread of the service, so that no call of it has to change that
   const service_options options;
   const std::shared_ptr<store::store> files;
@@ -212,7 +226,12 @@ struct core {
   // ask.
   std::function<void(work&&)> copy_later;
   frame_memory frames;
-  std::atomic<std::size_t> ncopying{0};                // pages
+  std::atomic<std::size_t> ncopying{0};        // pages
+  std::atomic<bool> has_opened_staged{false};  // a file whose rows kernels may ask the host for: staged, or by windows
+  std::mutex row_lock;
+  std::unique_ptr<simt::pinned_array<std::byte>> row_memory;
+  transport::row_buffers row_layout;  // constant once `rows` is set
+  std::atomic<const transport::row_buffers*> rows{nullptr};
   std::atomic<std::uint64_t> told_rounds{1};           // how often the device has forgotten what it was told of windows, and one
   alignas(64) std::atomic<std::uint32_t> ncalling{0};  // written by all; what is above is read by all
 };

@@ -84,6 +84,7 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   e.stale.store(false, std::memory_order_relaxed);
   e.stale_told.store(false, std::memory_order_relaxed);
   e.awaits_telling.store(false, std::memory_order_relaxed);
+  e.has_no_mapping.store(false, std::memory_order_relaxed);
   nopen_.fetch_add(1, std::memory_order_relaxed);
   entered result{.handle = handle_of(e)};
   try {
@@ -276,7 +277,8 @@ void open_files::release(entry& e) {
 
 void open_files::free(entry& e) {
   std::unique_ptr<store::open_file> file = std::move(e.file);
-  file.reset();  // outside the lock: closing may block
+  file.reset();                                                   // outside the lock: closing may block
+  delete e.mapping.exchange(nullptr, std::memory_order_acquire);  // meets the release of who has made it
   free_part& part = free_[e.index % nparts];
   {
     const std::scoped_lock hold(part.lock);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "../store/readable_mapping.hpp"
 #include "gpufs/store/store.hpp"
 
 namespace gpufs::service {
@@ -55,6 +56,13 @@ class open_files {
     std::atomic<bool> stale{false};           // its version has gone: it was seen to change, or this mount writes it
     std::atomic<bool> awaits_telling{false};  // by the teller
     std::atomic<bool> stale_told{false};      // the device has been told, if there is one that can be
+    // A mapping of a file in memory, from the first request for its rows until it closes; or that there can be none.
+    std::atomic<store::readable_mapping*> mapping{nullptr};
+    std::atomic<bool> has_no_mapping{false};
+    // Whether its close may take long: its file system may hang, or a mapping of the file is to be undone.
+    bool closes_slowly() const {
+      return remote.load(std::memory_order_relaxed) || mapping.load(std::memory_order_relaxed) != nullptr;
+    }
   };
 
   // Keeps an entry's file open; empty when default-constructed.
@@ -150,10 +158,10 @@ class open_files {
     std::uint32_t handle, device_number;
   };
   std::optional<written_file> written(std::uint64_t device, std::uint64_t inode, bool once);
-  // Whether the handle is that of an open file whose file system may hang.
-  bool is_remote(std::uint32_t handle) const {
+  // Whether the handle is that of an open file that closes slowly.
+  bool closes_slowly(std::uint32_t handle) const {
     const entry* e = peek(handle);
-    return e != nullptr && e->remote.load(std::memory_order_relaxed);
+    return e != nullptr && e->closes_slowly();
   }
   // The path behind a handle; also of a closed file, until its entry is used again.
   std::optional<std::string> path_of(std::uint32_t handle);

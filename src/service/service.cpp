@@ -251,6 +251,8 @@ service::service(simt::platform& machine, std::shared_ptr<store::store> files, c
 service::~service() = default;
 
 transport::transport_layout service::transport() const { return impl_->shared.requests.layout(); }
+const transport::row_buffers& service::row_buffers() { return impl_->shared.make_row_buffers(); }
+const std::atomic<bool>& service::has_opened_staged() const { return impl_->shared.has_opened_staged; }
 const service_options& service::options() const { return impl_->shared.options; }
 void service::stop() { impl_->stop(); }
 bool service::finish(std::chrono::nanoseconds limit) { return impl_->finish(limit); }

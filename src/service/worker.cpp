@@ -25,11 +25,14 @@ void relax() {
 }
 
 const char* name_of(opcode op) {
-  constexpr const char* names[] = {"?",      "open",   "read",  "close", "write",    "sync",  "truncate",
-                                   "unlink", "rename", "mkdir", "stat",  "read_dir", "extend"};
+  constexpr const char* names[] = {"?",      "open",   "read",  "close", "write",    "sync",   "truncate",
+                                   "unlink", "rename", "mkdir", "stat",  "read_dir", "extend", "read_rows"};
   const auto i = static_cast<std::size_t>(op);
   return i < std::size(names) ? names[i] : names[0];
 }
+
+// How many reads of a page take as long.
+std::size_t weight_of(const work& w) { return w.op == opcode::read_rows ? 8 : 1; }
 
 }  // namespace
 
@@ -117,15 +120,17 @@ void worker::admit(const taken_request& taken) {
   w.skip = ask.skip;
   w.mode = ask.mode;
   switch (ask.op) {
-    case opcode::read:  // what it says is checked in begin_read, where reads of one file are together
+    case opcode::read:  // what they say is checked in begin_read, where reads of one file are together
+    case opcode::read_rows:
       quick_taken_.push_back(std::move(w));
       return;
     case opcode::write:  // in begin_write
       writes_taken_.push_back(std::move(w));
       return;
     case opcode::close:
-      // Of a file in whose mapping the device has stored it looks at every page; of a remote one, close(2) asks the server.
-      if (ask.offset == 0 && !core_.open.is_remote(w.handle)) return close_file(w);
+      // Of a file in whose mapping the device has stored it looks at every page; of a remote one, close(2) asks the
+      // server; and to undo a large mapping takes as long as many reads.
+      if (ask.offset == 0 && !core_.open.closes_slowly(w.handle)) return close_file(w);
       calls_taken_.push_back(std::move(w));
       return;
     case opcode::open:
@@ -162,16 +167,18 @@ void worker::admit(const taken_request& taken) {
 }
 
 bool worker::queue_admitted() {
-  std::size_t queued = 0;
+  std::size_t queued = 0, quick_weight = 0;
+  for (const work& w : quick_taken_) quick_weight += weight_of(w);
   {
     const std::scoped_lock hold(lock_);
+    quick_weight += quick_.waiting.size();
     for (work& w : quick_taken_) quick_.waiting.push_back(std::move(w));
     for (work& w : writes_taken_) writes_.waiting.push_back(std::move(w));
     for (work& w : calls_taken_) calls_.waiting.push_back(std::move(w));
     quick_.note_size();
     writes_.note_size();
     calls_.note_size();
-    queued = quick_.waiting.size() + 2 * (writes_.waiting.size() + calls_.waiting.size());
+    queued = quick_weight + 2 * (writes_.waiting.size() + calls_.waiting.size());
   }
   quick_taken_.clear();
   writes_taken_.clear();
@@ -194,7 +201,8 @@ bool worker::any_worker(Ask ask) {
 bool worker::pop_group(worker& from, queue& q) {
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
   const std::scoped_lock hold(from.lock_);
-  const auto end = q.waiting.begin() + static_cast<std::ptrdiff_t>(std::min(group_size, q.waiting.size()));
+  auto end = q.waiting.begin();
+  for (std::size_t n = 0; end != q.waiting.end() && n < group_size; ++end) n += weight_of(*end);
   std::move(q.waiting.begin(), end, std::back_inserter(group_));
   q.waiting.erase(q.waiting.begin(), end);
   q.note_size();
@@ -277,9 +285,10 @@ void worker::push_slow(work w) {
   core_.parked.wake_one();
 }
 
-// Gives the reference back, where no call may block. The last one of a file that may hang closes it where reads that block go.
+// Gives the reference back, where no call may block. If it is the last one of a file that closes slowly, a thread that may block
+// closes the file.
 void worker::let_go(open_files::ref file) {
-  if (!file || !file->remote.load(std::memory_order_relaxed) || file.reset_unless_last()) return;
+  if (!file || !file->closes_slowly() || file.reset_unless_last()) return;
   work w;
   w.file = file.get();
   w.hold = std::move(file);
@@ -302,6 +311,8 @@ bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocke
 bool worker::run_quick() {
   // Every read of a group may have to become asynchronous. Where reads hang, those without a place wait for a thread.
   if (have_ring_ && free_tags_.size() < group_size && noverdue_ == 0) return false;
+  // Nor shall requests of rows pile up here that wait for tags, while others could read them.
+  if (rows_.size() >= most_rows_waiting && noverdue_ == 0) return false;
   // While reads hang, the last thread that can go into calls leaves all others to those that have them: it would become one of
   // these.
   if (noverdue_ == 0 && core_.blocked.nkeepers() != 0 && core_.ncallers() <= 1 && core_.can_add_worker()) return false;
@@ -398,6 +409,8 @@ void worker::run_slow_group() {
     finish(group_);
   } else if (first.op == opcode::read) {
     read_blocking(first);
+  } else if (first.op == opcode::read_rows) {
+    read_rows_blocking(std::move(first));
   } else if (can_join(first)) {
     sort_writes(group_);
     write_joined(group_);

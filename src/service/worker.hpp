@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread of a service.
 #pragma once
+#include <array>
 #include <atomic>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -13,6 +15,16 @@
 
 namespace gpufs::service {
 
+// What is left of a request of rows that could not be had at once.
+struct rows_left {
+  std::vector<std::uint64_t> offsets;  // of all, as asked for
+  std::vector<int> errors;             // of each: 0 or negative
+  std::vector<std::uint32_t> rows;     // which are to be read; from `next` on those that nobody has begun
+  std::size_t next = 0;
+  std::uint32_t nunder_way = 0;  // asynchronously
+  bool by_call = false;          // what is left is not read so
+};
+
 // A request on its way through a worker.
 struct work {
   opcode op = opcode::none;               // none: answered, and only to let go of its file
@@ -20,12 +32,14 @@ struct work {
   std::uint32_t flags = 0, number = 0;    // number: open
   std::uint32_t nbytes_along = 0;         // open: of the file's beginning
   std::uint32_t handle = 0;               // rename: as the request's
-  std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; calls on paths: of the path
-  std::uint32_t skip = 0, mode = 0;       // write, open, and read: as the request's; mkdir
+  std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; calls on paths: of the path;
+                                          // rows: of one
+  std::uint32_t skip = 0, mode = 0;       // write, open, read, rows: as the request's; mkdir
   std::uint32_t done = 0;                 // read: bytes that are there
   bool read = false;                      // all of them are; whether they still are the version's is to be looked at
   std::int64_t offset = 0;
   open_files::entry* file = nullptr;  // once its handle is checked
+  std::unique_ptr<rows_left> rows;    // none: all rows are there, or nobody has looked yet
   open_files::ref hold;               // keeps it open once a read or write has left the group that it was begun in
 };
 
@@ -43,6 +57,8 @@ class worker {
 
  private:
   static constexpr std::size_t group_size = 32;  // quick reads between two looks at the rings; about 40 us
+
+  static constexpr std::size_t most_rows_waiting = 8;
 
   // Each says whether it found something to do.
   bool take_batch();
@@ -86,6 +102,16 @@ class worker {
   void read_async(work w);
   void submit_read(std::uint32_t tag);
   void read_blocking(const work& w);
+  void begin_rows(work& w, open_files::entry* file);
+  bool read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets);
+  void read_rows(work w, std::span<const std::uint64_t> offsets);
+  void read_rows_async(std::unique_ptr<work> w);
+  bool begin_rows_left(work& w);
+  void begin_left();
+  void end_row(std::uint32_t tag, int result);
+  void read_rows_blocking(work w);
+  void answer_rows(const work& w);
+  void note_missed_rows(const open_files::entry& file, std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes);
   template <class EachFile>
   static void by_file(std::vector<work>& works, EachFile each);
   void finish(std::span<work> read);
@@ -119,6 +145,7 @@ class worker {
   void fail_read(const work& w, int error, std::string_view text = {});
   void fail(const work& w, std::string_view path, int error, std::string_view text);
   void answer(const work& w, const reply& out);
+  const transport::row_buffers& row_buffers() const { return *core_.rows.load(std::memory_order_acquire); }  // that are there
   std::byte* payload_of(const work& w) const { return core_.requests.payload(w.index); }
   std::uint64_t deep_nap_ns();
 
@@ -132,8 +159,12 @@ class worker {
   struct flight {
     work what;
     std::uint64_t since_ns = 0;
-    bool overdue = false;  // it hangs, and its file's nlate counts it
+    bool overdue = false;   // it hangs, and its file's nlate counts it
+    work* of = nullptr;     // a row's: what it is a part of, in rows_
+    std::uint32_t row = 0;  // which
+    std::byte* to = nullptr;
   };
+  std::vector<std::unique_ptr<work>> rows_;  // requests of rows that are being read
   std::vector<flight> in_flight_;
   std::vector<std::uint32_t> free_tags_;
   std::uint32_t nin_flight_ = 0, noverdue_ = 0;
@@ -153,6 +184,7 @@ class worker {
   // Kept between calls for their memory; empty outside of them.
   std::vector<work> quick_taken_, writes_taken_, calls_taken_, group_, read_, write_;
   std::vector<std::uint32_t> mask_;
+  std::array<std::uint64_t, transport::row_buffers::most_rows> offsets_{};
 
   std::mutex lock_;                      // of the queues
   queue quick_, writes_, calls_, slow_;  // reads, writes, opens and other calls, and reads and writes that block

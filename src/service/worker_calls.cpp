@@ -68,6 +68,7 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
   if (!file) return error < 0 ? error : -EIO;
   const store::file_info info = file->info();
   kind = info.kind;
+  if (may_ask_ahead(kind) && !core_.has_opened_staged.load(std::memory_order_relaxed)) core_.has_opened_staged = true;
   out.file_nbytes = info.nbytes;
   out.pull_base = reinterpret_cast<std::uintptr_t>(info.pull_base);
   out.kind = info.kind;

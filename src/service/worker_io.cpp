@@ -43,7 +43,7 @@ bool ended(work& w) {
 void worker::read_group() {
   by_file(group_, [this](std::span<work> reads) {
     open_files::ref file = core_.open.acquire(reads.front().handle);
-    for (work& w : reads) begin_read(w, file.get());
+    for (work& w : reads) w.op == opcode::read ? begin_read(w, file.get()) : begin_rows(w, file.get());
     finish(read_);
     read_.clear();
     let_go(std::move(file));
@@ -173,6 +173,9 @@ void worker::read_async(work w) {
 
 void worker::submit_read(std::uint32_t tag) {
   const work& w = in_flight_[tag].what;
+  if (std::byte* const to = in_flight_[tag].to) {  // a row
+    return ring_.prepare_read(w.file->file->descriptor(), to + w.done, w.nbytes - w.done, w.offset + w.done, tag);
+  }
   const std::uint32_t alignment = w.file->file->alignment();
   const std::uint32_t nbytes = (w.nbytes - w.done + alignment - 1) & ~(alignment - 1);
   const std::uint32_t room = core_.requests.payload_nbytes() - w.done;
@@ -192,6 +195,7 @@ bool worker::reap() {
       if (--noverdue_ == 0) core_.blocked.note_keeper(-1);
     }
     nremote_ -= w.file->remote;
+    if (f.of != nullptr) return end_row(static_cast<std::uint32_t>(tag), result);
     work finished = std::move(w);
     f = {};
     free_tags_.push_back(static_cast<std::uint32_t>(tag));
@@ -211,6 +215,7 @@ bool worker::reap() {
     }
     let_go(std::move(finished.hold));
   });
+  if (n != 0 && !rows_.empty()) begin_left();
   ring_.submit();
   by_file(read_, [this](std::span<work> reads) { finish(reads); });
   read_.clear();
@@ -227,6 +232,10 @@ void worker::finish(std::span<work> read) {
   for (const work& w : read) {
     if (error != 0) {
       fail_read(w, error, error == -ESTALE ? "the file has changed since it was opened" : "looking whether the file has changed");
+      continue;
+    }
+    if (w.op == opcode::read_rows) {
+      answer_rows(w);
       continue;
     }
     reply out{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host's end of the request rings: their memory, taking requests in order, answering them in any order.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -9,6 +10,7 @@
 
 #include "gpufs/simt/device_array.hpp"
 #include "gpufs/transport/layout.hpp"
+#include "gpufs/transport/row_buffers.hpp"
 
 namespace gpufs::transport {
 
@@ -18,6 +20,23 @@ struct taken_request {
   std::uint32_t index;     // of the slot in all rings
   std::uint32_t sequence;  // of this use of the slot
 };
+
+// Row buffers for so many rings: where, and how large; without memory. Rings that no write takes (requests.hpp), where there are
+// enough, and so few that the buffers' rows come to 8 MiB: those that are under way shall stay in the processors' caches. None for
+// slots beyond measure.
+inline row_buffers row_buffers_for(std::uint32_t nrings, std::uint32_t nslots) {
+  constexpr std::uint32_t enough_slots = 256, most_slots = 2048, all_nbytes = 8u << 20, most_nbytes = 32u << 10;
+  row_buffers made;
+  if (nslots > most_slots) return made;
+  const bool many = nrings >= 4;
+  made.nslots = nslots;
+  made.ring_step = many ? 4 : 1;
+  made.ring_begin = many ? 1 : 0;
+  made.nrings = std::clamp(enough_slots / nslots, 1u, many ? nrings / 4 : nrings);
+  made.nbytes = std::min(most_nbytes, all_nbytes / made.count() / 512 * 512);
+  return made;
+}
+inline std::size_t nbytes_of(const row_buffers& of) { return std::size_t{of.count()} * (row_buffers::list_nbytes + of.nbytes); }
 
 class rings {
  public:

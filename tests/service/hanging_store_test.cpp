@@ -94,6 +94,36 @@ TEST_P(hanging_store, reads_that_hang_hold_up_no_other_file) {
   }
 }
 
+TEST_P(hanging_store, rows_that_hang_hold_up_no_other_file) {
+  fuse_file& bad = folder_.add("bad", 1 << 20, 2);
+  start();
+  const transport::row_buffers buffers = service_->row_buffers();
+  const auto file = client_->open("bad"), good = client_->open("good");
+  ASSERT_EQ(file.result, 0);
+  ASSERT_EQ(good.result, 0);
+  std::vector<std::uint64_t> offsets(30);
+  for (std::size_t i = 0; i < offsets.size(); ++i) offsets[i] = i * 30'000;
+  const auto expect_rows = [&](ring_client::ticket t, std::uint64_t seed) {
+    std::vector<std::byte> got, want;
+    for (const std::uint64_t offset : offsets) {
+      const auto row = content(seed, offset, 512);
+      want.insert(want.end(), row.begin(), row.end());
+    }
+    EXPECT_EQ(client_->end_rows(buffers, t, offsets.size() * 512, &got), 0);
+    EXPECT_TRUE(got == want);
+  };
+  bad.hangs_read = true;
+  std::vector<ring_client::ticket> asked;
+  for (std::uint32_t i = 0; i < 20; ++i) asked.push_back(client_->begin_rows(buffers, file.handle, offsets, 512, i % 4));
+  ASSERT_TRUE(wait_until([&] { return bad.nhung > 0; }));
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    expect_good_goes_on();
+    expect_rows(client_->begin_rows(buffers, good.handle, offsets, 512, 4 + round % 2), 1);
+  }
+  bad.hangs_read = false;
+  for (const ring_client::ticket t : asked) expect_rows(t, 2);
+}
+
 TEST_P(hanging_store, many_files_whose_reads_hang_hold_up_no_other) {
   constexpr int nfiles = 24;
   add_many("bad", nfiles);

@@ -16,7 +16,7 @@ TEST_P(service_test, RefusesWhatADeviceMakesUp) {
   const auto file = client_->open("a");
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(raw(opcode::none, 0, 0, 0), -ENOSYS);
-  EXPECT_EQ(raw(static_cast<opcode>(13), file.handle, 0, 10), -ENOSYS);
+  EXPECT_EQ(raw(static_cast<opcode>(14), file.handle, 0, 10), -ENOSYS);
   EXPECT_EQ(raw(static_cast<opcode>(0xffffffffu), file.handle, 0, 10), -ENOSYS);
   EXPECT_EQ(raw(opcode::read, file.handle, -1, 10), -EINVAL);
   EXPECT_EQ(raw(opcode::read, file.handle, std::numeric_limits<std::int64_t>::min(), 10), -EINVAL);
@@ -45,6 +45,7 @@ TEST_P(service_test, SurvivesRandomRequests) {
   dir_.add("a", 10'000, 1);
   dir_.add("b", 10, 2);
   start_posix({.nrings = 4, .nslots = 16, .nworkers = 3, .max_open_files = 50});
+  const transport::row_buffers buffers = service_->row_buffers();
   for (const std::uint64_t seed : {1, 2, 3}) {
     std::vector<std::thread> threads;
     for (std::uint32_t t = 0; t < 3; ++t) {
@@ -59,6 +60,14 @@ TEST_P(service_test, SurvivesRandomRequests) {
           std::memcpy(&ask, words, sizeof ask);
           // Mostly a request that is almost right.
           if (draw.percent(90)) ask.op = static_cast<opcode>(draw.below(5));
+          if (draw.percent(20)) {
+            ask.op = opcode::read_rows;
+            if (draw.percent(80)) ask.flags = 0;
+            if (draw.percent(80)) ask.skip = static_cast<std::uint32_t>(draw.below(buffers.most_rows + 3));
+            if (draw.percent(50)) ask.nbytes = 1 + static_cast<std::uint32_t>(draw.below(64));
+            for (std::uint32_t k = 0; buffers.has(ticket.index) && k < buffers.most_rows; ++k)
+              std::atomic_ref(buffers.list(ticket.index)[k]).store(draw.below(10'100), std::memory_order_relaxed);
+          }
           if (draw.percent(60)) ask.handle = draw.pick(handles) ^ (draw.percent(20) ? 1u << draw.below(32) : 0);
           if (draw.percent(60)) ask.offset = static_cast<std::int64_t>(draw.below(20'000));
           if (draw.percent(70)) ask.nbytes = static_cast<std::uint32_t>(draw.below(5000));
@@ -95,6 +104,7 @@ TEST_P(service_test, SurvivesRandomRequests) {
 TEST_P(service_test, SurvivesForgedSequences) {
   dir_.add("a", 10'000, 1);
   start_posix({.nrings = 2, .nslots = 8, .nworkers = 3});
+  service_->row_buffers();
   const auto file = client_->open("a", 0, 0, 1);
   const transport::ring_view& view = client_->view();
   std::vector<std::thread> threads;
@@ -104,7 +114,10 @@ TEST_P(service_test, SurvivesForgedSequences) {
       for (int i = 0; i < 20'000; ++i) {
         auto* words = reinterpret_cast<std::uint32_t*>(&view.requests[draw.below(8)]);  // ring 0
         const auto w = draw.below(16);
-        const std::uint64_t value = w == 15 ? draw.below(4000) : w == 0 ? draw.below(4) : w == 1 ? file.handle : draw.below(5000);
+        const std::uint64_t value = w == 15  ? draw.below(4000)
+                                    : w == 0 ? (draw.percent(70) ? draw.below(4) : 13)
+                                    : w == 1 ? file.handle
+                                             : draw.below(5000);
         std::atomic_ref(words[w]).store(static_cast<std::uint32_t>(value), std::memory_order_release);
       }
     });

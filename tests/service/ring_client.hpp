@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gpufs/transport/layout.hpp"
+#include "gpufs/transport/row_buffers.hpp"
 
 namespace gpufs::test {
 
@@ -132,6 +133,33 @@ class ring_client {
   std::int64_t read(std::uint32_t handle, std::int64_t offset, std::uint32_t nbytes, std::vector<std::byte>* bytes = nullptr,
                     std::uint32_t ring = 0) {
     return end_read(begin_read(handle, offset, nbytes, ring), bytes);
+  }
+
+  // Rows at these offsets, by a slot that has a buffer of `buffers`. count: what the request says, 0: as many as there are.
+  ticket begin_rows(const transport::row_buffers& buffers, std::uint32_t handle, std::span<const std::uint64_t> offsets,
+                    std::uint32_t row_nbytes, std::uint32_t ring = 0, std::uint32_t count = 0) {
+    const ticket t = take(buffers.ring_begin + ring % buffers.nrings * buffers.ring_step);
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+      std::atomic_ref(buffers.list(t.index)[i]).store(offsets[i], std::memory_order_relaxed);
+    }
+    transport::request ask{};
+    ask.op = transport::opcode::read_rows;
+    ask.handle = handle;
+    ask.nbytes = row_nbytes;
+    ask.skip = count != 0 ? count : static_cast<std::uint32_t>(offsets.size());
+    post(t, ask);
+    return t;
+  }
+  // The result; the rows in *bytes, and if some failed the error of each in *errors.
+  std::int64_t end_rows(const transport::row_buffers& buffers, ticket t, std::size_t nbytes, std::vector<std::byte>* bytes,
+                        std::vector<int>* errors = nullptr) {
+    const std::int64_t result = wait(t).result;
+    if (bytes != nullptr) bytes->assign(buffers.rows(t.index), buffers.rows(t.index) + (result >= 0 ? nbytes : 0));
+    for (std::size_t i = 0; errors != nullptr && i < errors->size(); ++i) {
+      (*errors)[i] = result <= 0 ? 0 : static_cast<int>(static_cast<std::int64_t>(buffers.list(t.index)[i]));
+    }
+    give_back(t);
+    return result;
   }
 
   ticket begin_close(std::uint32_t handle, std::uint32_t ring = 0) {

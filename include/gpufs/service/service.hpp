@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host side of a mount: threads that answer the requests of kernels (transport/wire.hpp) from a store.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/store/store.hpp"
 #include "gpufs/transport/layout.hpp"
+#include "gpufs/transport/row_buffers.hpp"
 
 namespace gpufs::service {
 
@@ -81,6 +83,9 @@ struct file_description {
 // others go on while up to half of nspare_workers calls of a kind hang (opens and other calls; reads and writes; looks whether a
 // pulled file has changed); beyond, those of that kind wait, too.
 //
+// Rows (opcode::read_rows) are read where a page is: of a file in memory by loads from a mapping of the file, of others from the
+// page cache, and what that does not have asynchronously, row by row. An error of one row is that row's alone.
+//
 // Writes that are there at once and lie one behind the other in a file become one call to the kernel. Of those that fail together,
 // the ones that lie before the error count as written.
 //
@@ -103,6 +108,8 @@ struct file_description {
 //   unknown operation -ENOSYS           path length 0 -ENOENT, over 4095 -ENAMETOOLONG
 //   forged or closed handle -EBADF      offset below 0, offset + nbytes past 2^63 - 1, nbytes over the payload -EINVAL
 //   after stop() -ESHUTDOWN             file changed since it was opened -ESTALE
+//   rows: none, or more than fit; of no bytes; not all inside the file; in a slot without a row buffer; of a file open for writing
+//   -EINVAL
 //   write: skip + nbytes over the payload -EINVAL       write, sync, truncate of a file not open for writing -EBADF
 //   flags that the operation does not have, truncate below 0, extend of what there is not -EINVAL
 //   whatever writes, but not service_options::writable -EROFS
@@ -118,6 +125,11 @@ class service {
   service& operator=(const service&) = delete;
 
   transport::transport_layout transport() const;
+  // Where rows are gathered (opcode::read_rows): made, pinned, when it is first asked for, and there until the service ends.
+  // Kernels get it by value. May throw std::bad_alloc.
+  const transport::row_buffers& row_buffers();
+  // Whether a file was ever opened whose bytes the host may be asked for.
+  const std::atomic<bool>& has_opened_staged() const;
   const service_options& options() const;  // with the defaults filled in
 
   // Waits until every request that is there has been answered, no longer than `limit`: whether it has. No kernel asks meanwhile.

@@ -8,6 +8,7 @@
 
 #include "gpufs/simt/simt.hpp"
 #include "gpufs/transport/layout.hpp"
+#include "gpufs/transport/row_buffers.hpp"
 
 namespace gpufs::transport {
 inline namespace GPUFS_MACHINE {
@@ -39,10 +40,16 @@ class requests {
   // came in time. One lane calls. During the search it also handles answers whose callers have given up. If such an answer calls
   // for another request (to close a file that nobody wants any more), the call sends that request by the same slot: this needs no
   // second slot, and works even if no time is left.
-  GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const { return take_of(1, start, until); }
+  GPUFS_DEVICE ticket take(std::uint32_t start, const simt::deadline& until) const { return take_of(every(1), start, until); }
   // The same for requests that write: write-backs, syncs, truncations. They use every second ring only. So a reader never waits for
   // a slot behind them, and next to a ring that they have filled it finds a ring for reads.
-  GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const { return take_of(2, start, until); }
+  GPUFS_DEVICE ticket take_to_write(std::uint32_t start, const simt::deadline& until) const {
+    return take_of(every(2), start, until);
+  }
+  // The same for requests that read rows. They use the rings that have row buffers only.
+  GPUFS_DEVICE ticket take_with_rows(const row_buffers& buffers, std::uint32_t start, const simt::deadline& until) const {
+    return take_of({buffers.nrings, buffers.ring_step, buffers.ring_begin}, start, until);
+  }
 
   // Takes a slot if one of a few rings has a free one, for a caller that can do without; it does not wait. A slot whose caller has
   // given up counts as used. To check whether the host has answered there is a read over the bus, and to end its work takes one
@@ -152,6 +159,8 @@ class requests {
     std::uint32_t n, stride, first;
     GPUFS_DEVICE std::uint32_t at(std::uint32_t i) const { return i % n * stride + first; }
   };
+  // The rings 0, step, 2 * step, ...
+  GPUFS_DEVICE some_rings every(std::uint32_t step) const { return {(view_.nrings + step - 1) / step, step, 0}; }
   GPUFS_DEVICE some_rings rings_ahead() const {
     const std::uint32_t n = view_.nrings < 4 ? 1 : view_.nrings / 4, stride = view_.nrings / n;
     return {n, stride, stride - 1};
@@ -182,12 +191,11 @@ class requests {
     return host_word(view_.replies[t.index].sequence).load(std::memory_order_acquire) == t.number + 1;
   }
 
-  // Takes a free slot of the rings 0, step, 2 * step, ...
-  GPUFS_DEVICE ticket take_of(std::uint32_t step, std::uint32_t start, const simt::deadline& until) const {
-    const std::uint32_t nrings = (view_.nrings + step - 1) / step;
+  // Takes a free slot of `rings`.
+  GPUFS_DEVICE ticket take_of(const some_rings& rings, std::uint32_t start, const simt::deadline& until) const {
     simt::backoff pause;
     for (std::uint32_t attempt = 0;; ++attempt) {
-      const std::uint32_t ring = (start + attempt) % nrings * step;
+      const std::uint32_t ring = rings.at(start + attempt);
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
       std::uint32_t number = tail.load(std::memory_order_relaxed);
       const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
@@ -207,7 +215,7 @@ class requests {
           follow(ticket{index, number}, late, until);
         }
       }
-      if (attempt % nrings == nrings - 1) {
+      if (attempt % rings.n == rings.n - 1) {
         if (until.expired()) return {no_slot, 0};
         pause();
       }

@@ -14,15 +14,16 @@ enum class opcode : std::uint32_t {
   open = 1,
   read = 2,
   close = 3,
-  write = 4,      // bytes of the payload to a file
-  sync = 5,       // a file to stable storage
-  truncate = 6,   // a file to another size
-  unlink = 7,     // a path: a file, or an empty directory
-  rename = 8,     // a path
-  mkdir = 9,      // a path
-  stat = 10,      // a path
-  read_dir = 11,  // a path: entries of a directory, from a position on
-  extend = 12,    // memory of the device for more open files, made when it is first asked for
+  write = 4,       // bytes of the payload to a file
+  sync = 5,        // a file to stable storage
+  truncate = 6,    // a file to another size
+  unlink = 7,      // a path: a file, or an empty directory
+  rename = 8,      // a path
+  mkdir = 9,       // a path
+  stat = 10,       // a path
+  read_dir = 11,   // a path: entries of a directory, from a position on
+  extend = 12,     // memory of the device for more open files, made when it is first asked for
+  read_rows = 13,  // rows of a file, as the list in the slot's row buffer has them, one behind the other into that buffer
 };
 
 // `request::flags` of some operations.
@@ -43,12 +44,13 @@ struct alignas(64) request {
                          // (a hint); truncate: the new size; read_dir: 0, or the position that the last answer gave; sync, close:
                          // the end of what the device has stored into the file's mapping, or 0; extend: which piece
   std::uint32_t nbytes;  // bytes to read or write, skip + nbytes at most payload_nbytes; calls with a path: its length in the
-                         // payload, without a NUL
+                         // payload, without a NUL; read_rows: of a row
   std::uint32_t flags;   // open: O_* flags and open_write_once; others: see above
   std::uint32_t skip;    // write: where in the payload the bytes begin; read, with read_to_frame: the frame; open: a handle that an
-                       // answer gave as the file's open for writing, and that is closed on the device: not to be given again; or 0
-  std::uint32_t mode;   // mkdir: permissions, less the process's umask (a file that open makes gets 0666 less the umask)
-  std::uint64_t token;  // the device's own: what it is to know of the request when the answer comes too late
+                         // answer gave as the file's open for writing, and that is closed on the device: not to be given again; or
+                         // 0; read_rows: how many
+  std::uint32_t mode;    // mkdir: permissions, less the process's umask (a file that open makes gets 0666 less the umask)
+  std::uint64_t token;   // the device's own: what it is to know of the request when the answer comes too late
   std::uint32_t reserved[5];
   std::uint32_t sequence;
 };
@@ -58,7 +60,7 @@ struct alignas(64) request {
 struct alignas(64) reply {
   std::int64_t result;  // >= 0 bytes read (of a file open for writing: that there are), or written (of a mask: its bits), for open
                         // bytes brought along (all that were asked for and are in the file, or 0), for read_dir bytes of
-                        // entries (0: no more), or -errno
+                        // entries (0: no more), for read_rows rows that failed (then the list says which), or -errno
   std::int64_t file_nbytes;  // open: size at open; stat: size; read_dir: the position of the next entry
   std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull, mem; or a file open for writing, which the
                              // device may then write there, up to file_nbytes), else 0; stat: number << 32 | handle of its open

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker does with requests of rows (opcode::read_rows).
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <exception>
+#include <memory>
+#include <new>
+#include <numeric>
+
+#include "../store/read_loop.hpp"
+#include "clock.hpp"
+#include "worker.hpp"
+
+namespace gpufs::service {
+namespace {
+
+rows_left& left_of(work& w, std::span<const std::uint64_t> offsets) {
+  if (!w.rows) {
+    w.rows = std::make_unique<rows_left>();
+    w.rows->offsets.assign(offsets.begin(), offsets.end());
+    w.rows->errors.resize(offsets.size());
+  }
+  return *w.rows;
+}
+
+}  // namespace
+
+// Checks the request and answers it, or passes it on as begin_read does.
+void worker::begin_rows(work& w, open_files::entry* file) {
+  if (core_.stopping.load()) return fail(w, ESHUTDOWN);
+  if (file == nullptr) return fail(w, EBADF, "no open file has this handle");
+  w.file = file;
+  const store::file_info& info = file->file->info();
+  const transport::row_buffers* const buffers = core_.rows.load(std::memory_order_acquire);  // meets make_row_buffers' release
+  bool fits = buffers != nullptr && buffers->has(w.index) && w.skip != 0 && w.skip <= buffers->fitting(w.nbytes) && w.flags == 0 &&
+              !info.live && w.nbytes <= info.nbytes;
+  const std::span<std::uint64_t> offsets = std::span(offsets_).first(fits ? w.skip : 0);
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    // Copied out of the shared memory once.
+    offsets[i] = std::atomic_ref<std::uint64_t>(buffers->list(w.index)[i]).load(std::memory_order_relaxed);
+    fits = fits && offsets[i] <= static_cast<std::uint64_t>(info.nbytes) - w.nbytes;
+  }
+  if (!fits) return fail(w, EINVAL, std::to_string(w.skip) + " rows of " + std::to_string(w.nbytes) + " bytes");
+  if (info.kind == source_kind::windows) note_missed_rows(*file, offsets, w.nbytes);
+  if (read_mapped_rows(w, offsets)) {
+    read_.push_back(std::move(w));
+  } else {
+    read_rows(std::move(w), offsets);
+  }
+}
+
+// As pages, each once where its rows come together: the file is to be registered as soon as by reads of its pages, since a row
+// costs the host's threads more than its bytes say.
+void worker::note_missed_rows(const open_files::entry& file, std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes) {
+  const unsigned shift = file.file->windows().shift;
+  // Together, where neighbours in the list are of one window: others count there, too.
+  constexpr unsigned page_shift = 12;
+  for (std::size_t i = 0, end = 0; i < offsets.size(); i = end) {
+    std::uint64_t npages = 0, next = 0;  // next: the first page that was not counted
+    for (; end < offsets.size() && offsets[end] >> shift == offsets[i] >> shift; ++end) {
+      const std::uint64_t first = offsets[end] >> page_shift, last = (offsets[end] + row_nbytes - 1) >> page_shift;
+      if (first >= next || last + 1 < next) {
+        npages += last - first + 1;
+      } else {
+        npages += last + 1 - next;
+      }
+      next = last + 1;
+    }
+    file.file->note_missed(static_cast<std::int64_t>(offsets[i]), static_cast<std::uint32_t>(npages << page_shift));
+  }
+}
+
+// Whether they are all there, from a mapping of the file.
+bool worker::read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets) {
+  open_files::entry& file = *w.file;
+  store::readable_mapping* mapping = file.mapping.load(std::memory_order_acquire);
+  if (mapping == nullptr) {
+    if (file.has_no_mapping.load(std::memory_order_relaxed)) return false;
+    const bool asks = !file.remote && file.how.load(std::memory_order_relaxed) != read_path::call && file.file->alignment() == 1;
+    auto made =
+        asks ? store::readable_mapping::of(file.file->descriptor(), static_cast<std::size_t>(file.file->info().nbytes)) : nullptr;
+    if (!made) {
+      file.has_no_mapping.store(true, std::memory_order_relaxed);
+      return false;
+    }
+    // Release: meets the acquire above, and that of who closes the file. Unless another thread was first, whose is as good.
+    if (file.mapping.compare_exchange_strong(mapping, made.get(), std::memory_order_acq_rel)) mapping = made.release();
+  }
+  return mapping->gather(offsets, w.nbytes, row_buffers().rows(w.index));
+}
+
+// Row by row: what the page cache holds at once, and the rest asynchronously.
+void worker::read_rows(work w, std::span<const std::uint64_t> offsets) {
+  open_files::entry& file = *w.file;
+  const read_path known = file.how.load(std::memory_order_relaxed);
+  read_path how = file.file->alignment() > 1 ? read_path::call : known;  // O_DIRECT reads whole blocks
+  std::byte* const rows = row_buffers().rows(w.index);
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    std::int64_t n = how == read_path::call || how == read_path::async ? -EAGAIN : 0;
+    std::uint32_t done = 0;
+    for (; n >= 0 && done < w.nbytes; done += static_cast<std::uint32_t>(n)) {
+      n = read_at_once(*file.file, how, {rows + i * w.nbytes + done, w.nbytes - done},
+                       static_cast<std::int64_t>(offsets[i]) + done);
+      if (n == 0) n = -ESTALE;  // the file has become shorter
+    }
+    if (n == -EAGAIN) {
+      left_of(w, offsets).rows.push_back(static_cast<std::uint32_t>(i));
+    } else if (n < 0) {
+      left_of(w, offsets).errors[i] = static_cast<int>(n);
+    }
+  }
+  if (how != known && file.file->alignment() == 1) file.how.store(how, std::memory_order_relaxed);
+  if (!w.rows || w.rows->rows.empty()) return read_.push_back(std::move(w));
+  tally::add(counts_.cold_reads);
+  w.hold = core_.open.share(file);
+  if (how == read_path::call || !have_ring_) return push_slow(std::move(w));
+  auto waiting = std::make_unique<work>(std::move(w));
+  // What hangs is for one thread that waits.
+  if (!begin_rows_left(*waiting)) return push_slow(std::move(*waiting));
+  rows_.push_back(std::move(waiting));
+}
+
+// Begins as many of the rows that are left as there is room for. Whether any are under way, or will be once others have landed.
+bool worker::begin_rows_left(work& w) {
+  rows_left& left = *w.rows;
+  open_files::entry& file = *w.file;
+  const bool remote = file.remote;
+  const bool begins = !left.by_call && !core_.stopping.load() && !(remote && file.nhung_io.load(std::memory_order_relaxed) != 0);
+  // A group of other reads must find tags.
+  while (begins && left.next < left.rows.size() && free_tags_.size() > group_size &&
+         !(remote && nremote_ >= ring_.most_blocking())) {
+    const std::uint32_t tag = free_tags_.back(), row = left.rows[left.next++];
+    free_tags_.pop_back();
+    ++nin_flight_;
+    ++left.nunder_way;
+    nremote_ += remote;
+    flight& f = in_flight_[tag];
+    f = {};
+    f.what.file = &file;
+    f.what.nbytes = w.nbytes;
+    f.what.offset = static_cast<std::int64_t>(left.offsets[row]);
+    f.since_ns = clock_ns();
+    f.of = &w;
+    f.row = row;
+    f.to = row_buffers().rows(w.index) + std::size_t{row} * w.nbytes;
+    submit_read(tag);
+  }
+  return left.nunder_way != 0 || (begins && nin_flight_ != 0);
+}
+
+// One that was read asynchronously; result: of its last part.
+void worker::end_row(std::uint32_t tag, int result) {
+  flight& f = in_flight_[tag];
+  rows_left& left = *f.of->rows;
+  --left.nunder_way;
+  if (result == 0) {
+    left.errors[f.row] = -ESTALE;  // the file has become shorter
+  } else if (result > 0 ? f.what.done < f.what.nbytes
+                        : result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED) {
+    left.rows.push_back(f.row);  // as in reap()
+    left.by_call = true;
+  } else if (result < 0) {
+    left.errors[f.row] = result;
+  }
+  f = {};
+  free_tags_.push_back(tag);
+  --nin_flight_;
+}
+
+// After some have landed: begins others, and passes on the requests that have none any more.
+void worker::begin_left() {
+  std::erase_if(rows_, [this](std::unique_ptr<work>& w) {
+    const bool has_more = w->rows->next < w->rows->rows.size();
+    if (has_more ? begin_rows_left(*w) : w->rows->nunder_way != 0) return false;
+    w->read = !has_more;
+    // A remote file's server must be asked whether it has changed, and to close it.
+    has_more || w->file->remote ? push_slow(std::move(*w)) : read_.push_back(std::move(*w));
+    return true;
+  });
+}
+
+// Row by row, in a thread that may block; but so long that others wait, or that it would count as a call that hangs, only if one
+// row takes that.
+void worker::read_rows_blocking(work w) {
+  constexpr std::uint64_t enough_ns = 20'000'000;
+  const std::uint64_t until = clock_ns() + enough_ns;
+  store::open_file& file = *w.file->file;
+  rows_left& left = *w.rows;
+  std::byte* const rows = row_buffers().rows(w.index);
+  const auto read = [&](std::byte* to, std::size_t nbytes, std::int64_t at) { return file.pread({to, nbytes}, at); };
+  while (left.next < left.rows.size()) {
+    const std::uint32_t row = left.rows[left.next++];
+    std::int64_t result = -EIO;
+    try {
+      result =
+          store::read_fully(read, {rows + std::size_t{row} * w.nbytes, w.nbytes}, static_cast<std::int64_t>(left.offsets[row]));
+    } catch (const std::bad_alloc&) {
+      result = -ENOMEM;
+    } catch (const std::exception&) {
+    }
+    left.errors[row] = result < 0 ? static_cast<int>(result) : 0;
+    if (clock_ns() > until && left.next < left.rows.size()) return push_slow(std::move(w));
+  }
+  // Meets end_version's release, as in finish().
+  if (w.file->stale.load(std::memory_order_acquire)) {
+    return fail_read(w, -ESTALE, "the file has changed since it was opened");
+  }
+  answer_rows(w);
+}
+
+// Of the version that was opened: that has been looked at.
+void worker::answer_rows(const work& w) {
+  reply out{};
+  if (w.rows) {
+    const std::vector<int>& errors = w.rows->errors;
+    if (std::find(errors.begin(), errors.end(), -ESTALE) != errors.end()) {
+      return fail_read(w, -ESTALE, "the file has changed since it was opened");
+    }
+    const auto first = std::find_if(errors.begin(), errors.end(), [](int error) { return error != 0; });
+    if (first != errors.end()) {
+      out.result = std::count_if(first, errors.end(), [](int error) { return error != 0; });
+      std::uint64_t* const list = row_buffers().list(w.index);
+      for (std::size_t i = 0; i < errors.size(); ++i) {
+        std::atomic_ref<std::uint64_t>(list[i]).store(static_cast<std::uint64_t>(std::int64_t{errors[i]}),
+                                                      std::memory_order_relaxed);
+      }
+      core_.note_error(counts_, "read_rows", w.file->path, -*first,
+                       std::to_string(out.result) + " of " + std::to_string(errors.size()) + " rows");
+    }
+  }
+  tally::add(counts_.reads);
+  tally::add(counts_.bytes_read, (w.skip - static_cast<std::uint64_t>(out.result)) * w.nbytes);
+  answer(w, out);
+}
+
+}  // namespace gpufs::service
