@@ -371,7 +371,8 @@ void staged(const settings& set, const subject& s, results& out) {
   m.ceiling_is = "the same threads' gather into pinned memory";
   m.verified = right && rows.right();
   m.details = {{"M rows/s", spread_of(ours).median * 1e3 / row_nbytes},
-               {"faults_a_row", per(d.faults, n * static_cast<std::uint64_t>(set.repeats))}};
+               {"faults_a_row", per(d.faults, n * static_cast<std::uint64_t>(set.repeats))},
+               {"host_reads_a_row", per(d.host_reads, n * static_cast<std::uint64_t>(set.repeats))}};
   out.add(m);
 }
 

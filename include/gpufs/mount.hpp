@@ -3,6 +3,7 @@
 #pragma once
 #include <fcntl.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "gpufs/pointer/mount_layout.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/store/store.hpp"
+#include "gpufs/transport/row_buffers.hpp"
 
 namespace gpufs {
 
@@ -148,6 +150,10 @@ class host_mount {
   // A number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14, then throws
   // gpufs::error.
   std::uint32_t new_view();
+  // For row_batch: pinned memory in which host threads gather rows, 9 MiB a mount, made when it is first asked for; and whether a
+  // file was ever opened whose bytes they may have to read. Both stay where they are until the mount ends.
+  transport::row_buffers row_buffers() const;
+  const std::atomic<bool>& has_opened_staged() const;
   // Registers all of the file's mapping now (22 ms a GiB on a disk, 57 in memory), which is kept until trim(): so kernels pull it
   // from the first miss on. Waits for a file that was changed this moment to settle (25 ms, on file systems with coarse stamps up
   // to 2 s). With O_RDWR: for an open that writes, of a file in memory (130 ms a GiB), as long as the file keeps its size. Where a

@@ -358,6 +358,9 @@ std::uint64_t host_mount::sync() {
   return lost + left + impl_->left.untold_errors();
 }
 
+transport::row_buffers host_mount::row_buffers() const { return impl_->host.row_buffers(); }
+const std::atomic<bool>& host_mount::has_opened_staged() const { return impl_->host.has_opened_staged(); }
+
 std::uint32_t host_mount::new_view() {
   const std::uint32_t view = impl_->nviews.fetch_add(1, std::memory_order_relaxed) + 1;
   if (view >= cache::private_view_number) throw error("gpufs::mount: at most 14 fault handlers in the life of a mount");

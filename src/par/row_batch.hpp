@@ -11,60 +11,12 @@
 #include "gpufs/par/row_batch.hpp"
 #include "gpufs/par/store_rows.hpp"
 #include "gpufs/simt/launch.hpp"
+#include "rows_by_host.hpp"
 #include "sort_rows.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
-
-// The row that place i names, or layout.nrows: there is no such row.
-GPUFS_DEVICE std::uint64_t row_of(const numbers_of_rows& numbers, std::uint64_t i, const row_layout& layout) {
-  std::int64_t number = 0;
-  if (numbers.wide) {
-    number = static_cast<const std::int64_t*>(numbers.of)[i];
-  } else {
-    const std::uint32_t bits = static_cast<const std::uint32_t*>(numbers.of)[i];
-    number = numbers.is_signed ? static_cast<std::int32_t>(bits) : static_cast<std::int64_t>(bits);
-  }
-  if (number < 0 && layout.from_end) number += static_cast<std::int64_t>(layout.nrows);
-  return number >= 0 && static_cast<std::uint64_t>(number) < layout.nrows ? static_cast<std::uint64_t>(number) : layout.nrows;
-}
-
-// The part of a batch that is sorted at once, as its kernels take it.
-struct row_part_of_batch {
-  row_layout layout;  // a number of layout.nrows: no row
-  numbers_of_rows numbers;
-  std::uint64_t* rows;    // sorted; null: in the order of `numbers`
-  std::uint32_t* places;  // of each, within this part
-  std::uint64_t first;    // of this part in the batch
-  std::uint32_t n;
-  std::uint32_t rows_a_block;
-  std::uint32_t rows_a_warp;  // at once, of gather_rows
-  std::uint64_t* failed;      // of row_failure
-
-  GPUFS_DEVICE std::uint64_t row(std::uint32_t i) const { return rows != nullptr ? rows[i] : row_of(numbers, i, layout); }
-  GPUFS_DEVICE std::uint32_t place(std::uint32_t i) const { return rows != nullptr ? places[i] : i; }
-  GPUFS_DEVICE bool is_row(std::uint64_t row) const { return row < layout.nrows; }
-  GPUFS_DEVICE bool repeats(std::uint32_t i) const { return rows != nullptr && i > 0 && rows[i - 1] == rows[i]; }
-  GPUFS_DEVICE bool is_repeated(std::uint32_t i) const { return rows != nullptr && i + 1 < n && rows[i + 1] == rows[i]; }
-  GPUFS_DEVICE std::uint64_t offset(std::uint64_t row) const { return layout.begin + row * layout.stride_nbytes; }
-  GPUFS_DEVICE std::uint64_t in_memory(std::uint32_t i) const { return (first + place(i)) * layout.row_nbytes; }
-  // One lane calls.
-  GPUFS_DEVICE void fail(std::uint32_t i, int error) const {
-    const simt::atomic_ref<std::uint64_t> word(*failed);  // kernels alone write it, and the host reads it after them
-    word.fetch_min(row_failure::word(first + place(i), error), std::memory_order_relaxed);
-  }
-  // Calls work(group, i) for the rows of the caller's block, each by one group.
-  template <class Group, class Work>
-  GPUFS_DEVICE void each(Group group, Work work) const {
-    const std::uint32_t ngroups = simt::block_size() / Group::size();
-    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * rows_a_block;
-    const std::uint64_t end = begin + rows_a_block < n ? begin + rows_a_block : n;
-    for (std::uint64_t i = begin + simt::thread_rank() / Group::size(); i < end; i += ngroups) {
-      work(group, static_cast<std::uint32_t>(i));
-    }
-  }
-};
 
 struct number_rows {
   row_part_of_batch part;
@@ -87,6 +39,7 @@ struct gather_rows {
   file from;
   std::byte* to;
   touched_pages touched;
+  rows_for_host left;
 
   GPUFS_DEVICE void operator()() const {
     using place = row_at_hand::place;
@@ -104,11 +57,13 @@ struct gather_rows {
         const open_entry entry = of.look();
         const cache::frames frames(cache::unpack(entry.frames));
         at = look_for_row(of, entry.view, frames, part.offset(part.row(mine)), part.layout.row_nbytes, touched,
-                          part.is_repeated(mine));
+                          {part.is_repeated(mine), left.may_be()});
       }
       const std::uint32_t cut = copy(warp, static_cast<std::uint32_t>(first), at);
       if (at.where == place::frame) cache::frames(of.frames()).unpin(at.frame);
-      const std::uint32_t hits = warp.ballot(at.where == place::frame), wanted = warp.ballot(is_mine);
+      const std::uint32_t hits = warp.ballot(at.where == place::frame), asked = warp.ballot(at.where == place::host);
+      const std::uint32_t wanted = warp.ballot(is_mine) & ~asked;
+      if (asked != 0) simt::call_cold(&add_rows_for_host, left, mine, asked);
       const std::uint32_t seen = warp.ballot(at.seen);
       std::uint32_t pulled = warp.ballot(at.where == place::mapping) & ~cut, lost = 0, nhits = simt::count_lanes(hits);
       std::uint32_t slow = warp.ballot(is_mine && at.where == place::nowhere) | cut;
@@ -116,7 +71,7 @@ struct gather_rows {
         const std::uint32_t bit = slow & (0 - slow), i = static_cast<std::uint32_t>(first) + simt::count_lanes(bit - 1);
         const row_read got = read(warp, of, i, (seen & bit) != 0);
         if (got.error != 0) {
-          lose(warp, of, i, got.error);
+          lose_row(warp, part, of, from, to, i, got.error);
           lost |= bit;
         }
         if (got.pulled) pulled |= bit;
@@ -128,7 +83,8 @@ struct gather_rows {
         const int error = by_leader(warp, [&] { return simt::call_cold(&end_of_version, of); });
         if (error != 0) lost |= pulled;
         for (; error != 0 && pulled != 0; pulled &= pulled - 1) {
-          lose(warp, of, static_cast<std::uint32_t>(first) + simt::count_lanes((pulled & (0 - pulled)) - 1), error);
+          lose_row(warp, part, of, from, to, static_cast<std::uint32_t>(first) + simt::count_lanes((pulled & (0 - pulled)) - 1),
+                   error);
         }
       }
       if (warp.leader() && wanted != lost) {
@@ -175,15 +131,6 @@ struct gather_rows {
     if (!part.is_row(row)) return {-EDOM, false, 0};
     return read_row(warp, of, to + part.in_memory(i), part.layout.row_nbytes, part.offset(row), touched,
                     seen || part.is_repeated(i));
-  }
-  GPUFS_DEVICE void lose(simt::warp warp, const file_pages& of, std::uint32_t i, int error) const {
-    std::byte* const here = to + part.in_memory(i);
-    warp.sync();  // what lanes have read of it
-    for (std::uint64_t k = warp.rank(); k < part.layout.row_nbytes; k += warp.size()) here[k] = std::byte{0};
-    if (!warp.leader()) return;
-    part.fail(i, error);
-    if (part.is_row(part.row(i)) && from.error() == 0)
-      simt::call_cold(&count_error, of.mount(), file_slots::index_of(from.number()));
   }
 };
 
@@ -241,7 +188,6 @@ struct scatter_rows {
   }
 };
 
-constexpr unsigned rows_block = GPUFS_ON_CUDA ? 256 : 64, least_row_blocks = 4;  // launch bounds
 constexpr std::uint64_t most_by_eight = 256;  // bytes: of the rows that 8 lanes copy from a mapping; larger ones a warp does
 
 // How many of n rows a warp's lanes look for at once: as leaves all multiprocessors warps.
@@ -255,11 +201,6 @@ inline std::uint32_t stored_at_once(const row_part_of_batch& part) {
   constexpr std::uint64_t most_nbytes = 16384;
   const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(most_nbytes / part.layout.row_nbytes, simt::warp_lanes));
   return std::clamp(most, least_at_once, fair_at_once(part.n));
-}
-
-template <class Kernel>
-void load_row_kernel() {
-  simt::load<Kernel, rows_block, least_row_blocks>();
 }
 
 inline std::size_t sort_space_on(simt::platform& device, std::uint32_t most) {
@@ -290,7 +231,10 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_
       places_(2 * std::size_t{max_nrows}, *device_),
       space_(detail::sort_space_on(*device_, max_nrows), *device_),
       touched_(std::bit_ceil(fs.layout().cache.frames.nframes), *device_),
-      failed_(1, *device_) {
+      failed_(1, *device_),
+      has_opened_staged_(&fs.has_opened_staged()),
+      buffers_(fs.row_buffers()),
+      for_host_(2, *device_) {
   failed_.write_one(row_failure::none);
   load();
 }
@@ -306,6 +250,7 @@ void row_batch::load() {
   };
   each(simt::tile<8>{});
   each(simt::warp{});
+  detail::load_rows_by_host();
   detail::load_row_kernel<detail::number_rows>();
   if (!GPUFS_ON_CUDA) return;
   // The sort's kernels have no names for us, and are others for few rows.
@@ -324,9 +269,12 @@ void row_batch::gather_in(const file& from, const row_layout& layout, const deta
     if (++piece_ > 255) piece_ = 1;
     const detail::touched_pages touched(touched_.get(), static_cast<std::uint32_t>(touched_.size() - 1), piece_);
     if (n > unsorted_) sort(part, on);
+    const detail::rows_for_host left = take_rows_for_host(layout);
     const auto by = [&](auto group) {
       using group_type = decltype(group);
-      start(detail::gather_rows<group_type>{part, from, to, touched}, part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
+      start(detail::gather_rows<group_type>{part, from, to, touched, left},
+            part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
+      if (left.may_be()) detail::start_rows_by_host({part, from, to, left}, *device_, on);
       if (n > unsorted_) start_for<group_type>(detail::repeat_rows<group_type>{part, to}, on);
     };
     // 8 lanes take two rows of 128 bytes as a warp takes one of 512: with 16-byte loads, four in flight a lane at most.
@@ -353,6 +301,13 @@ void row_batch::scatter_in(const file& to, const row_layout& layout, const detai
       by(simt::warp{});
     }
   });
+}
+
+// What host threads are to gather of a piece is listed where its rows were before they were sorted.
+detail::rows_for_host row_batch::take_rows_for_host(const row_layout& layout) {
+  if (buffers_.fitting(layout.row_nbytes) == 0 || !has_opened_staged_->load(std::memory_order_relaxed)) return {};
+  turn_ ^= 1;
+  return {buffers_, places_.get(), for_host_.get() + turn_, for_host_.get() + (turn_ ^ 1)};
 }
 
 row_failure row_batch::failure() {

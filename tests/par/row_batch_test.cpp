@@ -18,8 +18,9 @@ constexpr std::uint64_t seed = 5;
 constexpr std::uint32_t unsorted = 16;  // so that tests' batches are sorted on a GPU, too
 
 // How the file is read: by which source.
-enum class reading { pulled, in_device, staged, by_windows, being_written };
-constexpr reading readings[] = {reading::pulled, reading::in_device, reading::staged, reading::by_windows, reading::being_written};
+enum class reading { pulled, in_device, staged, staged_in_memory, by_windows, being_written };
+constexpr reading readings[] = {reading::pulled,           reading::in_device,  reading::staged,
+                                reading::staged_in_memory, reading::by_windows, reading::being_written};
 
 struct subject {
   temp_dir dir;
@@ -27,7 +28,8 @@ struct subject {
   std::unique_ptr<host_file> file;
 
   subject(reading how, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
-      : dir(how == reading::by_windows ? memory_directory() : std::filesystem::temp_directory_path()) {
+      : dir(how == reading::by_windows || how == reading::staged_in_memory ? memory_directory()
+                                                                           : std::filesystem::temp_directory_path()) {
     dir.add("rows", file_nbytes, seed);
     let_file_times_pass();
     mount_options o;
@@ -44,7 +46,7 @@ struct subject {
       o.custom_store = files;
     } else if (how == reading::by_windows) {
       o.custom_store = mapping_store(dir.path());
-    } else if (how == reading::staged) {
+    } else if (how == reading::staged || how == reading::staged_in_memory) {
       o.store = store_kind::posix;
     }
     fs = std::make_unique<mount>(dir.path(), o);
@@ -133,7 +135,7 @@ TEST_P(row_batches, give_the_files_bytes) {
   }
 }
 std::string name_of(const ::testing::TestParamInfo<reading>& p) {
-  constexpr const char* names[] = {"pulled", "in_device", "staged", "by_windows", "being_written"};
+  constexpr const char* names[] = {"pulled", "in_device", "staged", "staged_in_memory", "by_windows", "being_written"};
   return names[static_cast<int>(p.param)];
 }
 INSTANTIATE_TEST_SUITE_P(of, row_batches, ::testing::ValuesIn(readings), name_of);
@@ -257,6 +259,28 @@ TEST(row_batch_admits, no_page_for_a_small_part_of_it_at_first) {
   EXPECT_GT(of.fs->counters().faults, 10u) << "those that kept their word of the touched pages";
 }
 
+// What host threads read comes by rows, until a page is wanted again.
+TEST(row_batch_admits, no_page_that_the_host_reads_before_its_second_use) {
+  constexpr std::uint32_t page = 4096, row = 512, nrows = 512;
+  for (const reading how : {reading::staged, reading::staged_in_memory}) {
+    subject of(how, nrows * row, page, 64);
+    row_batch batch(*of.fs, 1024, unsorted);
+    const row_layout layout{.row_nbytes = row, .nrows = nrows};
+    std::vector<std::int64_t> numbers;
+    for (int i = 1; i < 64; ++i) numbers.push_back(8 * i + i % 8);  // one a page; the first page has come along with the open
+    const mount_counters before = of.fs->counters();
+    expect_rows(batch, *of.file, layout, nrows * row, numbers, false);
+    const mount_counters once = of.fs->counters();
+    EXPECT_EQ(once.faults, before.faults) << "though all frames are free";
+    EXPECT_EQ(once.bytes_read - before.bytes_read, 63u * row);
+    expect_rows(batch, *of.file, layout, nrows * row, numbers, false);
+    const mount_counters twice = of.fs->counters();
+    EXPECT_GT(twice.faults, once.faults + 10) << "those that kept their word of the touched pages";
+    expect_rows(batch, *of.file, layout, nrows * row, numbers, false);
+    EXPECT_GT(of.fs->counters().hits, twice.hits + 10);
+  }
+}
+
 // A frame is but a wish of a batch.
 TEST(row_batch_reads, past_a_cache_whose_frames_are_all_pinned) {
   constexpr std::uint32_t page = 512, nframes = 8;
@@ -300,6 +324,95 @@ TEST(row_batch_reads, nothing_of_a_page_whose_fill_has_failed) {
     EXPECT_EQ(page_of(bad, 5 + round % 50), std::vector<std::byte>(page));
     EXPECT_EQ(batch.failure().error, -EIO);
   }
+}
+
+// A store of which a test says what goes wrong.
+struct faulty_subject {
+  temp_dir dir;
+  std::shared_ptr<faulty_store> store;
+  std::unique_ptr<mount> fs;
+  std::unique_ptr<host_file> file;
+
+  explicit faulty_subject(std::uint64_t nbytes, std::chrono::nanoseconds io_timeout = std::chrono::seconds(60)) {
+    dir.add("rows", nbytes, seed);
+    store = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path()));
+    mount_options o;
+    o.page_nbytes = 512;
+    o.cache_nbytes = 64 * 512;
+    o.max_open_files = 16;
+    o.nworkers = 2;
+    o.io_timeout = io_timeout;
+    o.custom_store = store;
+    o.abort_on_leaked_pins = true;
+    fs = std::make_unique<mount>(dir.path(), o);
+    file = std::make_unique<host_file>(*fs, "rows");
+  }
+};
+
+TEST(row_batch_of, rows_that_the_host_cannot_read_is_zeros_for_these) {
+  constexpr std::uint64_t row = 100, nrows = 2000;
+  faulty_subject of(row * nrows);
+  of.store->wrong().fail_at(row * 700 + 99, row * 701 + 1);  // two of them
+  row_batch batch(*of.fs, nrows, unsorted);
+  std::vector<std::byte> want = content(seed, 0, row * nrows);
+  std::fill_n(want.begin() + row * 700, 2 * row, std::byte{0});
+  const mount_counters before = of.fs->counters();
+  const auto got = gather<std::int64_t>(batch, *of.file, {.row_nbytes = row, .nrows = nrows}, up_to(nrows));
+  EXPECT_TRUE(got == want);
+  const row_failure failed = batch.failure();
+  EXPECT_EQ(failed.error, -EIO);
+  EXPECT_EQ(failed.place, 700u);
+  const mount_counters after = of.fs->counters();
+  EXPECT_EQ(after.bytes_read - before.bytes_read, row * (nrows - 2));
+  EXPECT_EQ(after.errors - before.errors, 2u);
+}
+
+// Kernels that end before the host has answered leave their slots to it; who comes later finds them again.
+TEST(row_batch_of, rows_that_come_too_late_is_zeros_and_the_next_one_is_right) {
+  constexpr std::uint64_t row = 128, nrows = 3000;
+  faulty_subject of(row * nrows, std::chrono::milliseconds(50));
+  const row_layout layout{.row_nbytes = row, .nrows = nrows};
+  for (int round = 0; round < 3; ++round) {
+    row_batch batch(*of.fs, nrows, unsorted);
+    of.store->wrong().read_gate.close();
+    std::vector<std::int64_t> few = up_to(40);
+    for (std::int64_t& number : few) number = 100 + number * 7;
+    const auto late = gather<std::int64_t>(batch, *of.file, layout, few);
+    EXPECT_EQ(late, std::vector<std::byte>(few.size() * row));
+    const row_failure failed = batch.failure();
+    EXPECT_EQ(failed.error, -ETIMEDOUT);
+    EXPECT_EQ(failed.place, 0u);
+    EXPECT_GT(of.fs->counters().io_timeouts, 0u);
+    of.store->wrong().read_gate.open();
+    ASSERT_TRUE(wait_until([&] {
+      row_batch again(*of.fs, nrows, unsorted);
+      const auto got = gather<std::int64_t>(again, *of.file, layout, few);
+      if (again.failure().error != 0) return false;  // what came too late is still being read
+      const expected_rows want = expect(layout, row * nrows, few);
+      EXPECT_TRUE(got == want.bytes);
+      return true;
+    }));
+  }
+}
+
+TEST(row_batch_of, a_file_in_memory_that_is_cut_is_zeros_and_the_error) {
+  constexpr std::uint64_t row = 512, nrows = 640;
+  subject of(reading::staged_in_memory, row * nrows, 4096, 16);
+  const row_layout layout{.row_nbytes = row, .nrows = nrows};
+  row_batch batch(*of.fs, nrows, unsorted);
+  std::vector<std::int64_t> numbers = up_to(nrows);
+  numbers.erase(numbers.begin(), numbers.begin() + 8);  // the page that has come along with the open
+  expect_rows(batch, *of.file, layout, row * nrows, numbers, false);
+  of.dir.resize("rows", 4096 * 3);
+  const auto got = gather<std::int64_t>(batch, *of.file, layout, numbers);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const auto here = got.begin() + static_cast<std::ptrdiff_t>(i * row);
+    const auto old = content(seed, static_cast<std::uint64_t>(numbers[i]) * row, row);
+    EXPECT_TRUE(std::all_of(here, here + row, [](std::byte b) { return b == std::byte{0}; }) ||
+                std::equal(old.begin(), old.end(), here))
+        << "only the cache may have some still: " << i;
+  }
+  EXPECT_EQ(batch.failure().error, -ESTALE);
 }
 
 TEST(row_batch_of, more_rows_than_a_block_sorts) {

@@ -62,6 +62,7 @@ struct missed_row {
     admitted,    // in a frame that it is to get
     fill,        // in `frame`, which we are to fill
     by_pages,    // as pread reads, with all that is left of the row: by host threads, or because the cache may have newer bytes
+    by_host,     // past the cache, by host threads that gather many rows at once
   };
   file_view view;
   way what;
@@ -72,15 +73,21 @@ struct looked_up_row : missed_row {
   bool seen;  // an earlier piece of the batch, or batch, read the page past the cache: so it is admitted
 };
 
-// Waits for nobody. One lane calls, or many at once. nbytes: the row's in the page. `again`: the batch has the row more than once.
+// What a batch says of a row: that it has it more than once, and whether host threads may gather it.
+struct row_wish {
+  bool again, by_host;
+};
+
+// Waits for nobody. One lane calls, or many at once. nbytes: the row's in the page.
 GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::uint64_t offset, std::uint32_t nbytes,
-                                                           touched_pages touched, bool again) {
+                                                           touched_pages touched, row_wish wish) {
   using way = missed_row::way;
   looked_up_row found{{of.view(), way::past_cache, {}}, {}, false};
   const file_view& view = found.view;
   if (view.error != 0) return found;
   if (has_version(view.kind)) found.there = find_piece(*of.mount(), view, offset, nbytes);
-  if (!has_version(view.kind) || found.there.where == source::place::host) {
+  const bool asks = has_version(view.kind) && found.there.where == source::place::host;
+  if (!has_version(view.kind) || (asks && !wish.by_host)) {
     found.what = way::by_pages;
     return found;
   }
@@ -93,14 +100,19 @@ GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::u
       found.what = way::cached;
     } else {
       pages.unpin(found.frame);
+      if (asks) found.what = way::by_host;
     }
     return found;
   }
   found.seen = touched.note(key);
+  if (asks) {  // a page takes the host as long as several rows, so it must be wanted again
+    found.what = found.seen || wish.again ? way::by_pages : way::by_host;
+    return found;
+  }
   const auto choice_is_free = [&] {
     return (frames.state(frames.preferred(key)).load(std::memory_order_relaxed) & cache::frame_state::free) != 0;
   };
-  if (found.seen || again || (nbytes >= frames.page_nbytes() / fair_share && choice_is_free())) found.what = way::admitted;
+  if (found.seen || wish.again || (nbytes >= frames.page_nbytes() / fair_share && choice_is_free())) found.what = way::admitted;
   return found;
 }
 
@@ -109,7 +121,7 @@ GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::u
                                                     touched_pages touched, bool again) {
   using way = missed_row::way;
   using cache_type = cache::page_cache<>;
-  missed_row found = look_for_missed_row(*of, offset, nbytes, touched, again);
+  missed_row found = look_for_missed_row(*of, offset, nbytes, touched, {again, false});
   if (found.view.error != 0 || found.what != way::admitted) return found;
   found.what = way::past_cache;
   const cache_type pages(*of->cache());
@@ -123,9 +135,31 @@ GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::u
   return found;
 }
 
-// A row in one page whose bytes are to be had at once.
+// Of a row that lies in several pages: whether host threads are to gather it, as they must read a part of it, and no page of it is
+// wanted again. Waits for nobody. One lane calls, or many at once.
+GPUFS_DEVICE_COLD inline bool is_gathered_by_host(file_pages of, std::uint64_t offset, std::uint32_t nbytes, touched_pages touched,
+                                                  bool again) {
+  const file_view view = of.view();
+  if (view.error != 0 || !may_ask_host(view.kind) || !has_version(view.kind)) return false;
+  const cache::page_cache<> pages(*of.cache());
+  const cache::frames& frames = pages.pages();
+  bool asks = false;
+  for (std::uint64_t at = offset; at < offset + nbytes; at = ((at >> frames.page_shift()) + 1) << frames.page_shift()) {
+    const cache::page_key key = cache::make_key(view.cache_id, at >> frames.page_shift());
+    cache::frame_index frame{};
+    if (pages.pin_cached(key, frame)) {
+      pages.unpin(frame);
+      continue;
+    }
+    asks |= find_piece(*of.mount(), view, at, 1).where == source::place::host;
+    again |= touched.note(key);
+  }
+  return asks && !again;
+}
+
+// A row in one page whose bytes are to be had at once; or of any number of pages, which the host is to be asked for.
 struct row_at_hand {
-  enum class place : std::uint32_t { nowhere, frame, device, mapping };
+  enum class place : std::uint32_t { nowhere, frame, device, mapping, host };
   std::uint64_t address;
   cache::frame_index frame;  // of place::frame, pinned
   place where;
@@ -134,23 +168,28 @@ struct row_at_hand {
 
 // Waits for nobody: the lanes of a warp look for a row each. `view` is an entry's.
 GPUFS_DEVICE row_at_hand look_for_row(const file_pages& of, const file_view& view, const cache::frames& frames,
-                                      std::uint64_t offset, std::uint64_t nbytes, const touched_pages& touched, bool again) {
+                                      std::uint64_t offset, std::uint64_t nbytes, const touched_pages& touched, row_wish wish) {
   using place = row_at_hand::place;
   using way = missed_row::way;
   row_at_hand found{};
   const auto file_nbytes = static_cast<std::uint64_t>(view.nbytes);
   const std::uint64_t in_page = offset & (frames.page_nbytes() - 1);
-  if (view.error != 0 || nbytes > file_nbytes || offset > file_nbytes - nbytes || in_page + nbytes > frames.page_nbytes())
+  if (view.error != 0 || nbytes > file_nbytes || offset > file_nbytes - nbytes) return found;
+  if (in_page + nbytes > frames.page_nbytes()) {
+    if (wish.by_host && simt::call_cold(&is_gathered_by_host, of, offset, static_cast<std::uint32_t>(nbytes), touched, wish.again))
+      found.where = place::host;
     return found;
+  }
   const cache::page_key key = cache::make_key(view.cache_id, offset >> frames.page_shift());
   bool pinned = cache::page_cache<>::pin_in_choice(frames, key, found.frame);
   if (!pinned) {
     const looked_up_row missed =
-        simt::call_cold(&look_for_missed_row, of, offset, static_cast<std::uint32_t>(nbytes), touched, again);
+        simt::call_cold(&look_for_missed_row, of, offset, static_cast<std::uint32_t>(nbytes), touched, wish);
     if (missed.view.error != 0) return found;
     found.seen = missed.seen;
     found.frame = missed.frame;
     pinned = missed.what == way::cached;
+    if (missed.what == way::by_host) found.where = place::host;
     if (missed.what == way::past_cache && missed.there.nbytes == nbytes && missed.there.where != source::place::nowhere) {
       found.where = missed.there.where == source::place::mapping ? place::mapping : place::device;
       found.address = missed.there.address;

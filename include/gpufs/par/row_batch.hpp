@@ -2,6 +2,7 @@
 // Many rows of a file at once, for host code: gather reads them into device memory, scatter writes them from there.
 // docs/design/batches.md
 #pragma once
+#include <atomic>
 #include <concepts>
 #include <type_traits>
 
@@ -58,11 +59,18 @@ struct numbers_of_rows {
   }
 };
 
+// Of the rows of a piece that host threads gather.
+struct row_counts {
+  std::uint32_t n, begun;
+};
+struct rows_for_host;
+
 }  // namespace detail
 
 // What batches of rows of a mount's files need besides: 24 bytes of device memory a row of the largest piece (on CUDA some 40), and
-// 4 to 8 a frame of the mount's cache. One thread at a time calls, and one batch is under way at a time: a stream's order sees to
-// that, or the caller. The streams of its batches must have been waited for when it ends. Move-only. Its kernels are the library's.
+// 4 to 8 a frame of the mount's cache; all batches of a mount together, 9 MiB of pinned memory. One thread at a time calls, and one
+// batch is under way at a time: a stream's order sees to that, or the caller. The streams of its batches must have been waited for
+// when it ends. Move-only. Its kernels are the library's.
 class row_batch {
  public:
   static constexpr std::uint32_t usually_unsorted = GPUFS_ON_CUDA ? 4096 : 16;
@@ -129,6 +137,7 @@ class row_batch {
   void each_part(const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n, Work work);
   template <class Part>
   void sort(Part& part, queue on);
+  detail::rows_for_host take_rows_for_host(const row_layout& layout);
   template <class Group, class Kernel>
   void start_for(const Kernel& kernel, queue on) const;
   template <class Kernel>
@@ -143,6 +152,10 @@ class row_batch {
   simt::device_array<std::uint32_t> touched_;
   simt::device_array<std::uint64_t> failed_;
   std::uint64_t* failed_elsewhere_ = nullptr;
+  const std::atomic<bool>* has_opened_staged_;  // the mount's
+  transport::row_buffers buffers_;
+  simt::device_array<detail::row_counts> for_host_;  // by turns: a piece empties the next one's
+  std::uint32_t turn_ = 0;
 };
 
 }  // namespace GPUFS_MACHINE

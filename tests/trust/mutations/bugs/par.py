@@ -8,6 +8,8 @@ from .bug import Bug
 READ_ROW = "include/gpufs/par/read_row.hpp"
 STORE_ROWS = "include/gpufs/par/store_rows.hpp"
 BATCH = "src/par/row_batch.hpp"
+PART = "src/par/row_part.hpp"
+BY_HOST = "src/par/gather_by_host.hpp"
 PROGRAM = "par_row_batch_cpu"
 
 BUGS = (
@@ -59,7 +61,7 @@ BUGS = (
     Bug(
         "any_failed_row_is_told",
         "the word of the failed row keeps another than that of the least place",
-        BATCH,
+        PART,
         "word.fetch_min(",
         "word.store(",
         PROGRAM,
@@ -77,7 +79,7 @@ BUGS = (
     Bug(
         "a_failed_row_keeps_what_was_there",
         "a row that could not be read is not zeroed",
-        BATCH,
+        PART,
         "here[k] = std::byte{0};",
         "(void)here[k];",
         PROGRAM,
@@ -127,5 +129,32 @@ BUGS = (
         "(void)last, (void)slot;",
         PROGRAM,
         "stored_rows.take_no_frame",
+    ),
+    Bug(
+        "the_host_reads_pages_at_once",
+        "host threads read whole pages for rows that nobody has wanted before",
+        READ_ROW,
+        "found.what = found.seen || wish.again ? way::by_pages : way::by_host;",
+        "found.what = way::by_pages;",
+        PROGRAM,
+        "row_batch_admits.no_page_that_the_host_reads_before_its_second_use",
+    ),
+    Bug(
+        "a_row_that_the_host_could_not_read_is_taken",
+        "of an answer with rows that failed all are taken for good",
+        BY_HOST,
+        "if (got.result == 0) return 0;",
+        "if (got.result >= 0) return 0;",
+        PROGRAM,
+        "row_batch_of.rows_that_the_host_cannot_read_is_zeros_for_these",
+    ),
+    Bug(
+        "the_list_of_rows_is_never_emptied",
+        "the rows that host threads gather are counted on from one piece of a batch to the next",
+        BY_HOST,
+        "*left.next_counts = {0, 0};",
+        "(void)left;",
+        PROGRAM,
+        "*/row_batches.give_the_files_bytes/staged",
     ),
 )
