@@ -240,6 +240,7 @@ inline gpufs::mount_counters difference(const gpufs::mount_counters& after, cons
   d.errors -= before.errors;
   d.allocations -= before.allocations;
   d.evictions -= before.evictions;
+  d.host_reads -= before.host_reads;
   return d;
 }
 
