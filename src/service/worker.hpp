@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread of a service.
 #pragma once
+#include <sys/uio.h>
+
 #include <array>
 #include <atomic>
 #include <deque>
@@ -98,6 +100,7 @@ class worker {
   void begin_read(work& w, open_files::entry* file);
   bool begin_copy(work& w);
   std::int64_t read_at_once(const store::open_file& file, read_path& how, std::span<std::byte> to, std::int64_t offset);
+  std::int64_t read_at_once(const store::open_file& file, read_path& how, std::span<const iovec> parts, std::int64_t offset);
   bool read_cached(work& w);
   void read_async(work w);
   void submit_read(std::uint32_t tag);
@@ -105,6 +108,7 @@ class worker {
   void begin_rows(work& w, open_files::entry* file);
   bool read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets);
   void read_rows(work w, std::span<const std::uint64_t> offsets);
+  std::size_t begin_together(std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes, std::byte* to);
   void read_rows_async(std::unique_ptr<work> w);
   bool begin_rows_left(work& w);
   void begin_left();
@@ -185,6 +189,8 @@ class worker {
   std::vector<work> quick_taken_, writes_taken_, calls_taken_, group_, read_, write_;
   std::vector<std::uint32_t> mask_;
   std::array<std::uint64_t, transport::row_buffers::most_rows> offsets_{};
+  std::vector<iovec> parts_;
+  std::array<std::byte, 2048> between_{};  // what nobody wants of what is read
 
   std::mutex lock_;                      // of the queues
   queue quick_, writes_, calls_, slow_;  // reads, writes, opens and other calls, and reads and writes that block

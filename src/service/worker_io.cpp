@@ -108,11 +108,14 @@ bool worker::begin_copy(work& w) {
 // One read of bytes that are there at once: how many, or -errno; -EAGAIN when they are not. Finds out `how` the file's file system
 // is read where it has no RWF_NOWAIT.
 std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, std::span<std::byte> to, std::int64_t offset) {
-  const int fd = file.descriptor();
   const iovec part{to.data(), to.size()};
+  return read_at_once(file, how, {&part, 1}, offset);
+}
+std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, std::span<const iovec> parts, std::int64_t offset) {
+  const int fd = file.descriptor(), nparts = static_cast<int>(parts.size());
   while (how == read_path::nowait || how == read_path::memory) {
-    const ssize_t n =
-        how == read_path::memory ? ::pread(fd, to.data(), to.size(), offset) : ::preadv2(fd, &part, 1, offset, RWF_NOWAIT);
+    const ssize_t n = how == read_path::memory ? ::preadv(fd, parts.data(), nparts, offset)
+                                               : ::preadv2(fd, parts.data(), nparts, offset, RWF_NOWAIT);
     if (n >= 0) return n;
     if (how == read_path::nowait && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS)) {
       how = without_nowait(fd);

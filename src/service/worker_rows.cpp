@@ -90,23 +90,48 @@ bool worker::read_mapped_rows(const work& w, std::span<const std::uint64_t> offs
   return mapping->gather(offsets, w.nbytes, row_buffers().rows(w.index));
 }
 
-// Row by row: what the page cache holds at once, and the rest asynchronously.
+// To parts_: the first rows, as one call reads them: they come one behind the other, with little between them, which is cheaper to
+// copy than a call. How many.
+std::size_t worker::begin_together(std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes, std::byte* to) {
+  constexpr std::size_t most = 64;
+  parts_.assign(1, {to, row_nbytes});
+  std::size_t n = 1;
+  for (; n < offsets.size() && n < most; ++n) {
+    const std::uint64_t end = offsets[n - 1] + row_nbytes;
+    if (offsets[n] < end || offsets[n] - end > between_.size()) break;
+    if (offsets[n] != end) parts_.push_back({between_.data(), static_cast<std::size_t>(offsets[n] - end)});
+    parts_.push_back({to + n * row_nbytes, row_nbytes});
+  }
+  return n;
+}
+
+// What the page cache holds at once, and the rest asynchronously, row by row.
 void worker::read_rows(work w, std::span<const std::uint64_t> offsets) {
   open_files::entry& file = *w.file;
   const read_path known = file.how.load(std::memory_order_relaxed);
   read_path how = file.file->alignment() > 1 ? read_path::call : known;  // O_DIRECT reads whole blocks
   std::byte* const rows = row_buffers().rows(w.index);
+  bool may_join = true;
   for (std::size_t i = 0; i < offsets.size(); ++i) {
-    std::int64_t n = how == read_path::call || how == read_path::async ? -EAGAIN : 0;
-    std::uint32_t done = 0;
-    for (; n >= 0 && done < w.nbytes; done += static_cast<std::uint32_t>(n)) {
-      n = read_at_once(*file.file, how, {rows + i * w.nbytes + done, w.nbytes - done},
-                       static_cast<std::int64_t>(offsets[i]) + done);
+    std::int64_t n = -EAGAIN;
+    if (how == read_path::nowait || how == read_path::memory) {
+      const std::size_t most = may_join ? offsets.size() - i : 1;
+      const std::size_t together = begin_together(offsets.subspan(i, most), w.nbytes, rows + i * w.nbytes);
+      n = read_at_once(*file.file, how, parts_, static_cast<std::int64_t>(offsets[i]));
       if (n == 0) n = -ESTALE;  // the file has become shorter
+      std::size_t nwhole = 0;
+      while (n > 0 && nwhole < together && offsets[i + nwhole] + w.nbytes <= offsets[i] + static_cast<std::uint64_t>(n)) ++nwhole;
+      // Behind a page that is not there each row says by itself what it lacks.
+      may_join = nwhole == together;
+      if (nwhole != 0 || together > 1) {
+        i += nwhole - 1;  // none: this one alone now
+        continue;
+      }
+      if (n > 0) n = -EAGAIN;  // a part of the row
     }
     if (n == -EAGAIN) {
       left_of(w, offsets).rows.push_back(static_cast<std::uint32_t>(i));
-    } else if (n < 0) {
+    } else {
       left_of(w, offsets).errors[i] = static_cast<int>(n);
     }
   }

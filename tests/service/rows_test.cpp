@@ -52,7 +52,13 @@ class rows_test : public service_test {
             static_cast<std::uint32_t>(std::min<std::uint64_t>(sizes[draw.below(std::size(sizes))], file_nbytes));
         const std::uint64_t n = 1 + draw.below(std::min(70u, buffers_.fitting(row_nbytes)));
         std::vector<std::uint64_t> offsets(n);
-        for (std::uint64_t& offset : offsets) offset = draw.below(file_nbytes - row_nbytes + 1);
+        const bool dense = draw.below(2) == 0;  // one behind the other, with little between them, or none
+        std::uint64_t at = draw.below(file_nbytes - row_nbytes + 1);
+        for (std::uint64_t& offset : offsets) {
+          offset = at;
+          at += row_nbytes + (draw.below(2) == 0 ? 0 : draw.below(4000));
+          if (!dense || at > file_nbytes - row_nbytes) at = draw.below(file_nbytes - row_nbytes + 1);
+        }
         all.push_back({client_->begin_rows(buffers_, handle, offsets, row_nbytes, i), offsets, row_nbytes});
       }
       for (const asked& each : all) {
