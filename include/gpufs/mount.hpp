@@ -102,6 +102,7 @@ struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums o
   std::uint64_t write_errors = 0;                         // pages whose write-back failed
   std::uint64_t host_opens = 0, host_closes = 0, host_reads = 0, host_batches = 0, host_errors = 0;
   std::uint64_t host_copies = 0;  // pages that the copy engine brought in
+  std::uint64_t held_copies = 0;  // now: pages that it was asked for and has not brought, and that were pulled elsewhere
 };
 
 struct file_report {

@@ -88,6 +88,7 @@ constexpr option options_by_name[] = {
     GPUFS_OPTION(request_batch),  GPUFS_OPTION(io_timeout),
     GPUFS_OPTION(frame_timeout),  GPUFS_OPTION(on_failed_accesses),
     GPUFS_OPTION(end_timeout),    GPUFS_OPTION(abort_on_leaked_pins),
+    GPUFS_OPTION(copy_engine),
 #undef GPUFS_OPTION
 };
 
@@ -115,7 +116,7 @@ constexpr counter counters_by_name[] = {
     GPUFS_COUNTER(write_errors),  GPUFS_COUNTER(host_opens),
     GPUFS_COUNTER(host_closes),   GPUFS_COUNTER(host_reads),
     GPUFS_COUNTER(host_batches),  GPUFS_COUNTER(host_errors),
-    GPUFS_COUNTER(host_copies),
+    GPUFS_COUNTER(host_copies),   GPUFS_COUNTER(held_copies),
 #undef GPUFS_COUNTER
 };
 

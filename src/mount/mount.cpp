@@ -308,6 +308,7 @@ mount_counters host_mount::counters() const {
   const pointer_words pointers = memory.read_one(l.pointers.words);
   sum.fault_errors = pointers.fault_errors;
   sum.past_cache = pointers.past_cache;
+  sum.held_copies = words.held_copies;
   sum.unwritten_pages = words.dirty_pages;
   sum.write_backs = words.write_backs;
   sum.bytes_written_back = words.bytes_written_back;

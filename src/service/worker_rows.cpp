@@ -33,8 +33,9 @@ void worker::begin_rows(work& w, open_files::entry* file) {
   w.file = file;
   const store::file_info& info = file->file->info();
   const transport::row_buffers* const buffers = core_.rows.load(std::memory_order_acquire);  // meets make_row_buffers' release
-  bool fits = buffers != nullptr && buffers->has(w.index) && w.skip != 0 && w.skip <= buffers->fitting(w.nbytes) && w.flags == 0 &&
-              !info.live && w.nbytes <= info.nbytes;
+  if (buffers == nullptr) return fail(w, EINVAL, "nobody has asked for row buffers");
+  bool fits = buffers->has(w.index) && w.skip != 0 && w.skip <= buffers->fitting(w.nbytes) && w.flags == 0 && !info.live &&
+              w.nbytes <= info.nbytes;
   const std::span<std::uint64_t> offsets = std::span(offsets_).first(fits ? w.skip : 0);
   for (std::size_t i = 0; i < offsets.size(); ++i) {
     // Copied out of the shared memory once.

@@ -30,7 +30,8 @@ GPUFS_DEVICE void raise_to(std::uint64_t& word, std::uint64_t value) {
 // After bytes up to `end` were stored to the mapping of a file; before the release by which others learn of it.
 GPUFS_DEVICE void note_stored(file_slot& slot, std::uint64_t end) {
   raise_to(slot.stored_nbytes, end);
-  simt::atomic_ref<std::uint32_t>(slot.unsynced).store(1, std::memory_order_relaxed);
+  // Meets sync_on_host's acquire: who takes this 1 away sees the end.
+  simt::atomic_ref<std::uint32_t>(slot.unsynced).store(1, std::memory_order_release);
 }
 
 // Of one page: an error of writing it, or how many bytes were written.

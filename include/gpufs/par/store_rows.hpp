@@ -15,27 +15,36 @@ struct row_to_write {
   bool wanted;
 };
 
-// Stores what rows of the lanes, in ascending order, can go past the cache, by groups like `By`. All lanes of a warp call. Which
-// rows have: the others are to be written as pwrite does, of which one may have been stored too.
+// Which rows went past the cache; or why none of the lanes' rows can be written now (a negative errno).
+struct stored_rows {
+  std::uint32_t done;
+  std::int32_t error;
+};
+
+// Stores rows of the lanes, in ascending order, that can go past the cache, by groups like `By`. All lanes of a warp call. The rows
+// that are not done are to be written as pwrite does; one of them may have been stored, too.
 template <class By>
-GPUFS_DEVICE std::uint32_t store_rows(simt::warp warp, const file_mount& mount, file_number number, const row_to_write& mine,
-                                      std::uint64_t nbytes) {
+GPUFS_DEVICE stored_rows store_rows(simt::warp warp, const file_mount& mount, file_number number, const row_to_write& mine,
+                                    std::uint64_t nbytes) {
   const cache::page_cache<> pages(mount.cache);
   const cache::frames& frames = pages.pages();
-  if (nbytes > frames.page_nbytes()) return 0;  // whole pages have a way of their own
+  if (nbytes > frames.page_nbytes()) return {0, 0};  // whole pages have a way of their own
   struct written_slot {
     std::uint32_t slot, cache_id;
+    std::int32_t error;
     bool may;
   };
   const auto at = by_leader(warp, [&]() -> written_slot {
     const file_view view = file_table(mount).view_to_write(number);
     // What nobody reads in (O_GWRONCE) would not be seen by who has the page later.
-    if (view.error != 0 || !may_pass_host_by(view.kind)) return {0, 0, false};
+    if (view.error != 0 || !may_pass_host_by(view.kind)) return {0, 0, view.error, false};
     file_bytes& bytes = file_table(mount).slot(view.slot).bytes;
     const bool is_stored = simt::atomic_ref<std::uint64_t>(bytes.mapped_nbytes).load(std::memory_order_relaxed) != 0;
-    return {view.slot, view.cache_id, is_stored && begin_changes(mount, view.slot)};
+    if (!is_stored) return {0, 0, 0, false};
+    const bool may = begin_changes(mount, view.slot);
+    return {view.slot, view.cache_id, may ? 0 : -ETIMEDOUT, may};
   });
-  if (!at.may) return 0;
+  if (!at.may) return {0, at.error};
   const auto is_cached = [&] {  // or about to be
     const std::uint64_t first = mine.offset >> frames.page_shift(), last = (mine.offset + nbytes - 1) >> frames.page_shift();
     return pages.has(cache::make_key(at.cache_id, first)) || (last != first && pages.has(cache::make_key(at.cache_id, last)));
@@ -62,7 +71,9 @@ GPUFS_DEVICE std::uint32_t store_rows(simt::warp warp, const file_mount& mount, 
   simt::fence(std::memory_order_seq_cst, cache::cache_layout::scope);
   warp.sync();
   if (stored) stored = !is_cached();
-  for (unsigned distance = simt::warp_lanes / 2; distance != 0; distance /= 2) cut |= warp.shfl_xor(cut, distance);
+  if (warp.any(cut != 0)) {
+    for (unsigned distance = simt::warp_lanes / 2; distance != 0; distance /= 2) cut |= warp.shfl_xor(cut, distance);
+  }
   const std::uint32_t done = warp.ballot(stored) & ~cut;
   const std::uint64_t last = warp.shfl(mine.offset, wanted != 0 ? simt::highest_lane(wanted) : 0);
   if (warp.leader()) {
@@ -77,7 +88,7 @@ GPUFS_DEVICE std::uint32_t store_rows(simt::warp warp, const file_mount& mount, 
     end_changes(mount, at.slot);
   }
   warp.sync();
-  return done;
+  return {done, 0};
 }
 
 // Writes the rows of the lanes, in ascending order. All lanes of a warp call; one calls fail(lane, errno) for each that could not
@@ -85,7 +96,14 @@ GPUFS_DEVICE std::uint32_t store_rows(simt::warp warp, const file_mount& mount, 
 template <class By, class Fail>
 GPUFS_DEVICE void write_rows(simt::warp warp, const file& to, const row_to_write& mine, std::uint64_t nbytes, Fail fail) {
   std::uint32_t left = warp.ballot(mine.wanted);
-  if (left != 0 && to.error() == 0) left &= ~store_rows<By>(warp, *to.mount().get(), to.number(), mine, nbytes);
+  if (left != 0 && to.error() == 0) {
+    const stored_rows past = store_rows<By>(warp, *to.mount().get(), to.number(), mine, nbytes);
+    // All of them: each by itself would wait for the same as long again.
+    for (; past.error != 0 && left != 0; left &= left - 1) {
+      if (warp.leader()) fail(simt::lowest_lane(left), past.error);
+    }
+    left &= ~past.done;
+  }
   for (; left != 0; left &= left - 1) {
     const unsigned i = simt::lowest_lane(left);
     const auto* const src = reinterpret_cast<const std::byte*>(warp.shfl(reinterpret_cast<std::uint64_t>(mine.from), i));
