@@ -412,7 +412,7 @@ TEST_F(stored_rows, of_a_file_that_is_not_read_are_cached) {
   constexpr std::uint32_t page = 4096, row = 512;
   dir_.add("file", 4 * page, 1);
   const mount fs(dir_.path(), options(page, 8));
-  prepare_for_memcheck(fs, "file", O_GWRONCE);
+  prepare_for_memcheck(fs, "file", O_RDWR);
   host_file file(fs, "file", O_GWRONCE);
   players groups(fs.ref(), {});
   row_batch batch(fs, 1000, unsorted);
