@@ -10,32 +10,68 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 namespace gpufs::store {
 namespace {
 
-// What the thread loads from just now.
-struct loading {
-  const std::byte* begin = nullptr;
-  std::size_t nbytes = 0;
-  std::atomic<bool>* is_cut = nullptr;
+// A mapping that may fault. In a list that is never freed, as a handler may read it at any moment; no word of a thread's own, as a
+// library whose handler needs one cannot be loaded by a process that runs (Python's ctypes).
+struct known_mapping {
+  std::atomic<std::uintptr_t> begin{0}, end{0};  // begin: 0 while the place is free
+  std::atomic<std::atomic<bool>*> is_cut{nullptr};
 };
-// initial-exec: a thread that has never been here finds it without a call that could take memory, in a handler.
-#if defined(__GNUC__)
-__attribute__((tls_model("initial-exec")))
-#endif
-thread_local loading now_loading;
+struct known_mappings {
+  known_mapping places[64];
+  known_mappings* next = nullptr;
+};
+std::atomic<known_mappings*> all_known{nullptr};  // the latest first
+std::mutex known_lock;                            // of those that change it
+
+known_mapping& enter(std::uintptr_t begin, std::uintptr_t end, std::atomic<bool>* is_cut) {
+  const std::scoped_lock hold(known_lock);
+  known_mapping* at = nullptr;
+  for (known_mappings* some = all_known.load(std::memory_order_relaxed); some != nullptr && at == nullptr; some = some->next) {
+    for (known_mapping& place : some->places) {
+      if (place.begin.load(std::memory_order_relaxed) == 0) at = &place;
+    }
+  }
+  if (at == nullptr) {
+    auto* const more = new known_mappings;
+    more->next = all_known.load(std::memory_order_relaxed);
+    all_known.store(more, std::memory_order_release);
+    at = &more->places[0];
+  }
+  at->end.store(end, std::memory_order_relaxed);
+  at->is_cut.store(is_cut, std::memory_order_relaxed);
+  at->begin.store(begin, std::memory_order_release);  // meets find's acquire
+  return *at;
+}
+
+// Whose mapping has this address. One that is looked for stays: a thread is inside gather.
+std::atomic<bool>* find(std::uintptr_t at) {
+  for (known_mappings* some = all_known.load(std::memory_order_acquire); some != nullptr; some = some->next) {
+    for (const known_mapping& place : some->places) {
+      const std::uintptr_t begin = place.begin.load(std::memory_order_acquire);
+      const std::uintptr_t end = place.end.load(std::memory_order_relaxed);
+      std::atomic<bool>* const is_cut = place.is_cut.load(std::memory_order_relaxed);
+      // A place that changes meanwhile has another mapping's begin, or none.
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (begin != 0 && at >= begin && at < end && place.begin.load(std::memory_order_relaxed) == begin) return is_cut;
+    }
+  }
+  return nullptr;
+}
 
 struct sigaction before;  // constant once the handler is there
 std::size_t page_nbytes;
 
 void on_bus_error(int number, siginfo_t* info, void* context) {
   const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
-  const auto begin = reinterpret_cast<std::uintptr_t>(now_loading.begin);
-  if (now_loading.begin != nullptr && at - begin < now_loading.nbytes) {
+  if (std::atomic<bool>* const is_cut = find(at)) {
     const int was = errno;
     // Before the zeros are there: who loads one, and then looks, sees it.
-    now_loading.is_cut->store(true, std::memory_order_release);
+    is_cut->store(true, std::memory_order_release);
     void* const page = reinterpret_cast<void*>(at / page_nbytes * page_nbytes);
     const bool filled = ::mmap(page, page_nbytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
     errno = was;
@@ -78,6 +114,12 @@ std::unique_ptr<readable_mapping> readable_mapping::of(int fd, std::size_t nbyte
   return std::unique_ptr<readable_mapping>(new readable_mapping(std::move(memory), nbytes));
 }
 
+readable_mapping::readable_mapping(unique_mmap memory, std::size_t nbytes) : memory_(std::move(memory)) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory_.get());
+  known_ = &enter(begin, begin + nbytes, &is_cut_).begin;
+}
+readable_mapping::~readable_mapping() { known_->store(0, std::memory_order_release); }  // before the addresses are somebody else's
+
 bool readable_mapping::gather(std::span<const std::uint64_t> offsets, std::size_t row_nbytes, std::byte* to) {
   constexpr std::size_t nahead = 8, line = 64, most_asked = 512;  // of a longer row the processor asks for the rest itself
   const auto* const from = static_cast<const std::byte*>(memory_.get());
@@ -86,15 +128,11 @@ bool readable_mapping::gather(std::span<const std::uint64_t> offsets, std::size_
     for (std::size_t b = 0; b < row_nbytes && b < most_asked; b += line) __builtin_prefetch(row + b);
   };
   if (is_cut_.load(std::memory_order_relaxed)) return false;
-  now_loading = {from, nbytes_, &is_cut_};
-  std::atomic_signal_fence(std::memory_order_seq_cst);
   for (std::size_t i = 0; i < nahead && i < offsets.size(); ++i) ask(i);
   for (std::size_t i = 0; i < offsets.size(); ++i) {
     if (i + nahead < offsets.size()) ask(i + nahead);
     std::memcpy(to + i * row_nbytes, from + offsets[i], row_nbytes);
   }
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  now_loading = {};
   // Meets the handler's release, of this thread or another.
   return !is_cut_.load(std::memory_order_acquire);
 }

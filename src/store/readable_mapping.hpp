@@ -16,6 +16,10 @@ namespace gpufs::store {
 // set a handler since, there are no such mappings any more.
 class readable_mapping {
  public:
+  ~readable_mapping();
+  readable_mapping(const readable_mapping&) = delete;
+  readable_mapping& operator=(const readable_mapping&) = delete;
+
   // Maps a file. nullptr: its file system is not one of these, it cannot be mapped, it has holes (a load would take memory for
   // them), or somebody else has taken the signal.
   static std::unique_ptr<readable_mapping> of(int fd, std::size_t nbytes);
@@ -25,11 +29,11 @@ class readable_mapping {
   bool gather(std::span<const std::uint64_t> offsets, std::size_t row_nbytes, std::byte* to);
 
  private:
-  readable_mapping(unique_mmap memory, std::size_t nbytes) : memory_(std::move(memory)), nbytes_(nbytes) {}
+  readable_mapping(unique_mmap memory, std::size_t nbytes);
 
   unique_mmap memory_;
-  std::size_t nbytes_;
-  std::atomic<bool> is_cut_{false};  // written by the handler
+  std::atomic<bool> is_cut_{false};               // written by the handler
+  std::atomic<std::uintptr_t>* known_ = nullptr;  // by which the handler finds it; 0: no more
 };
 
 }  // namespace gpufs::store

@@ -313,6 +313,29 @@ TEST(readable_mapping, leaves_other_faults_to_those_who_were_there_before) {
       testing::ExitedWithCode(42), "");
 }
 
+// More than the handler's list has in one piece, of which some go and others come.
+TEST(readable_mapping, of_many_files_are_told_apart) {
+  const temp_dir dir(memory_directory());
+  constexpr std::size_t n = 150;
+  std::vector<std::unique_ptr<store::readable_mapping>> all;
+  std::vector<store::unique_fd> files;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::string name = "f" + std::to_string(i);
+    dir.add(name, 8192, i);
+    files.emplace_back(::open((dir / name).c_str(), O_RDONLY | O_CLOEXEC));
+    all.push_back(store::readable_mapping::of(files.back().get(), 8192));
+    ASSERT_NE(all.back(), nullptr);
+  }
+  for (std::size_t i = 0; i < n; i += 3) all[i].reset();
+  for (std::size_t i = 0; i < n; i += 6) all[i] = store::readable_mapping::of(files[i].get(), 8192);
+  for (std::size_t i = 0; i < n; i += 5) dir.resize("f" + std::to_string(i), 4096);
+  for (std::size_t i = 0; i < n; ++i) {
+    std::byte row[4];
+    if (all[i] == nullptr) continue;
+    EXPECT_EQ(all[i]->gather(std::vector<std::uint64_t>{4096}, 4, row), i % 5 != 0) << i;
+  }
+}
+
 TEST(readable_mapping, is_none_where_somebody_else_has_taken_the_signal_since) {
   const temp_dir dir(memory_directory());
   dir.add("a", 8192, 1);
