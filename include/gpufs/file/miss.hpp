@@ -2,7 +2,7 @@
 // Pages that a group's look-up does not find at once: room for one is made, and it is brought in by the group, or by others whom
 // the group waits for.
 #pragma once
-#include "gpufs/file/page_operations.hpp"
+#include "gpufs/file/finish_operation.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -36,6 +36,15 @@ GPUFS_DEVICE typename Cache::acquired acquire_among_operations(const file_mount&
   if (got.error != -ENOMEM || limits.frame_ns == Cache::at_hand) [[likely]]
     return got;
   return simt::call_cold(&wait_among_operations<Cache>, &mount, &mount.cache, key, ring, limits.fill_ns, limits.frame_ns);
+}
+
+// Counts a page that was in the cache, or that others have brought in meanwhile. One lane calls.
+GPUFS_DEVICE void note_found(const file_pages& of, std::uint32_t slot, bool waited) {
+  if (waited) {
+    count(file_table(*of.mount()).counters(slot).waits, 1);
+  } else {
+    count(of.hits().hits, 1);
+  }
 }
 
 // Pins a page that is not in the frame of its choice, or makes room for it. One lane calls.

@@ -34,6 +34,17 @@ GPUFS_DEVICE void copy_part(Group group, const byte_range& range, std::uint64_t 
   simt::copy_bytes(group, range.dst + (begin - range.begin), data + (begin - page_begin), end - begin);
 }
 
+// Of the lanes that want, the first `most`, which becomes less by them. All lanes of a group within a warp call.
+template <class Group>
+GPUFS_DEVICE std::uint32_t first_lanes(Group group, bool want, std::uint32_t& most) {
+  std::uint32_t lanes = group.ballot(want), n = simt::count_lanes(lanes);
+  for (; n > most; --n) lanes &= ~(1u << simt::highest_lane(lanes));
+  most -= n;
+  return lanes;
+}
+
+inline constexpr int not_by_host = 1;  // in place of an error: no host thread reads the page, so it needs no window
+
 // Which page of a call failed, and why; or error == 0.
 struct page_failure {
   std::uint64_t page;

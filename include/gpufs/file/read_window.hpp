@@ -9,8 +9,6 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-inline constexpr int not_by_host = 1;  // in place of an error: no host thread reads the page, so it needs no window
-
 // Reads the pages of a run, each as soon as it is there. A lane keeps `depth` of them: the pages that it waits for, or could not
 // ask for yet. All lanes of a group within a warp call.
 template <class Group>
@@ -115,7 +113,7 @@ class read_window {
     std::uint32_t nread = 0;
     if (room == 0) return nread;
     for (kept_page& mine : kept_) {
-      if (first_lanes(mine.what == state::later && mine.place < end_, room) >> group_.rank() & 1) begin(mine);
+      if (first_lanes(group_, mine.what == state::later && mine.place < end_, room) >> group_.rank() & 1) begin(mine);
       nread += pull(mine);
     }
     for (std::uint32_t i = 0; i < depth; ++i) {
@@ -123,7 +121,7 @@ class read_window {
       const std::uint64_t rest = next_ < end_ ? end_ - next_ : 0;
       const std::uint32_t left = rest < room ? static_cast<std::uint32_t>(rest) : room;
       std::uint32_t few = left;
-      const std::uint32_t lanes = first_lanes(mine.what == state::none && i * Group::size() + group_.rank() < most_, few);
+      const std::uint32_t lanes = first_lanes(group_, mine.what == state::none && i * Group::size() + group_.rank() < most_, few);
       if ((lanes >> group_.rank() & 1) != 0) {
         mine.place = next_ + simt::count_lanes(lanes & ((1u << group_.rank()) - 1));
         begin(mine);
@@ -134,13 +132,6 @@ class read_window {
     }
     group_.sync();
     return nread;
-  }
-  // Of the lanes that want, the first `most`, which becomes less by them.
-  GPUFS_DEVICE std::uint32_t first_lanes(bool want, std::uint32_t& most) const {
-    std::uint32_t lanes = group_.ballot(want), n = simt::count_lanes(lanes);
-    for (; n > most; --n) lanes &= ~(1u << simt::highest_lane(lanes));
-    most -= n;
-    return lanes;
   }
 
   GPUFS_DEVICE void begin(kept_page& mine) const {
@@ -183,7 +174,7 @@ class read_window {
     }
     give(place, got.frame);
     if (!group_.leader()) return true;
-    if (got.what != role::fill) note_found(false);
+    if (got.what != role::fill) note_found(of_, view_.slot, false);
     pages_.unpin(got.frame);
     return true;
   }
@@ -206,7 +197,7 @@ class read_window {
         give(group_.shfl(mine.place, lane), group_.shfl(mine.frame, lane));
       }
       group_.sync();  // all lanes have read
-      if (ready && mine.what == state::found) note_found(mine.waited);
+      if (ready && mine.what == state::found) note_found(of_, view_.slot, mine.waited);
       // What another has ended, or asked for, is asked for anew.
       const bool ours = failed && mine.what == state::asked && step.error != cache::frames::nobodys_error;
       if (ready || failed || (pinned && !wanted)) {
@@ -280,14 +271,6 @@ class read_window {
     if (got.error != 0) return fail(place, got.error);
     give(place, got.frame);
     if (group_.leader()) pages_.unpin(got.frame);
-  }
-
-  GPUFS_DEVICE void note_found(bool waited) const {
-    if (waited) {
-      count(file_table(mount_).counters(view_.slot).waits, 1);
-    } else {
-      count(of_.hits().hits, 1);
-    }
   }
 
   GPUFS_DEVICE void give(std::uint64_t place, cache::frame_index frame) const {

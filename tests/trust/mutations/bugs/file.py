@@ -172,7 +172,7 @@ BUGS = (
     Bug(
         "operation_error_is_the_readers",
         "a reader gets the error of a read that another had begun",
-        "include/gpufs/file/page_operations.hpp",
+        "include/gpufs/file/finish_operation.hpp",
         "return step.error == 0 ? 0 : timed_out ? -ETIMEDOUT : -EAGAIN;",
         "return step.error;",
         "file_prefetch_cpu",
