@@ -62,7 +62,7 @@ struct mount_options {
                                       // some four fifths can be had, of up to 256 all
   // Pages of 64 KiB and more of files that the device reads itself come by its copy engine, straight from the file's registered
   // mapping to the cache, where kernels pull them otherwise: so prefetch and read_async of such a file overlap with computing.
-  // Three host threads are busy with it while pages are missed. Reads that wait are no faster: 0.8 to 1.0 of pulling, on an H100. A
+  // Three host threads are busy with it while pages are missed. Reads that wait are slower: 0.85 to 0.93 of pulling, on an H100. A
   // page that the engine does not bring within 20 ms (CUDA keeps copies waiting while it loads a kernel, or while cudaFree waits)
   // is pulled.
   bool copy_engine = false;

@@ -109,7 +109,6 @@ class worker {
   bool read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets);
   void read_rows(work w, std::span<const std::uint64_t> offsets);
   std::size_t begin_together(std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes, std::byte* to);
-  void read_rows_async(std::unique_ptr<work> w);
   bool begin_rows_left(work& w);
   void begin_left();
   void end_row(std::uint32_t tag, int result);

@@ -37,9 +37,6 @@ GPUFS_DEVICE bringer who_brings(const file_mount& mount, const file_view& view, 
   if (where == source::place::host) return bringer::host;
   return where == source::place::mapping && operation::may_copy(mount) ? bringer::engine : bringer::group;
 }
-GPUFS_DEVICE bool is_read_by_host(const file_mount& mount, const file_view& view, std::uint64_t offset) {
-  return who_brings(mount, view, offset) != bringer::group;
-}
 
 // Asks the host for the page whose frame the caller holds for filling, by a slot that it has taken. There is room for the
 // operation, whose the fill is from now on. One lane calls.

@@ -15,15 +15,15 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Brings a page that no host thread reads into the cache, unless the page is there. Does not wait for a frame. All lanes of a group
-// within a warp call. False: the page could not be read.
+// Brings a page that the group itself is to bring into the cache, unless the page is there. Does not wait for a frame. All lanes of
+// a group within a warp call. False: the page could not be read.
 template <class Group>
 GPUFS_DEVICE bool bring_in_now(Group group, const file_mount& mount, const file_view& view, std::uint64_t page) {
   using pages_type = file_pages::cache_type;
   const pages_type pages(mount.cache);
   const cache::page_key key = cache::make_key(view.cache_id, page);
   const auto got = by_leader(group, [&]() -> pages_type::acquired {
-    const bool is_left = pages.has(key) || is_read_by_host(mount, view, page << pages.pages().page_shift());
+    const bool is_left = pages.has(key) || who_brings(mount, view, page << pages.pages().page_shift()) != bringer::group;
     if (is_left) return {{}, pages_type::role::error, 0};
     return pages.acquire(key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page), {0, pages_type::at_hand});
   });

@@ -52,10 +52,15 @@ GPUFS_DEVICE stored_rows store_rows(simt::warp warp, const file_mount& mount, fi
   source::piece to{};
   if (mine.wanted) to = find_to_write(mount, at.slot, mine.offset, static_cast<std::uint32_t>(nbytes));
   bool stored = mine.wanted && to.where == source::place::mapping && !is_cached();
-  // Meets erase's release: what was written to the page before, and has left the cache, is in the file before the row.
+  const std::uint32_t wanted = warp.ballot(stored);
+  if (wanted == 0) {  // all are cached, or lie beyond the mapping
+    if (warp.leader()) end_changes(mount, at.slot);
+    warp.sync();
+    return {0, 0};
+  }
+  // Meets the release with which the page left the table: what was written to it before is in the file before the row.
   simt::fence(std::memory_order_acquire, cache::cache_layout::scope);
 
-  const std::uint32_t wanted = warp.ballot(stored);
   std::uint32_t cut = 0;
   constexpr unsigned side_by_side = simt::warp_lanes / By::lanes;
   for (unsigned next = 0; next < simt::warp_lanes && (wanted >> next) != 0; next += side_by_side) {
@@ -75,10 +80,10 @@ GPUFS_DEVICE stored_rows store_rows(simt::warp warp, const file_mount& mount, fi
     for (unsigned distance = simt::warp_lanes / 2; distance != 0; distance /= 2) cut |= warp.shfl_xor(cut, distance);
   }
   const std::uint32_t done = warp.ballot(stored) & ~cut;
-  const std::uint64_t last = warp.shfl(mine.offset, wanted != 0 ? simt::highest_lane(wanted) : 0);
+  const std::uint64_t last = warp.shfl(mine.offset, simt::highest_lane(wanted));
   if (warp.leader()) {
     file_slot& slot = file_table(mount).slot(at.slot);
-    if (wanted != 0) note_stored(slot, last + nbytes);
+    note_stored(slot, last + nbytes);
     if (done != 0) {
       const std::uint64_t nrows = simt::count_lanes(done);
       count(mount.words->write_backs, nrows);
