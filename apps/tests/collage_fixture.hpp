@@ -69,9 +69,9 @@ inline void build(const std::string& path, std::uint32_t nimages, const builder_
   builder.finish();
 }
 
-// ThreadSanitizer takes some 9 us for every switch of a lane, compute-sanitizer a hundred times a kernel's time: there, a few
-// blocks must do. (GPUFS_SANITIZER: bench/on_gpu.sh)
-#ifdef __SANITIZE_THREAD__
+// ThreadSanitizer takes some 9 us for every switch of a lane, AddressSanitizer five times as long as without, compute-sanitizer a
+// hundred times a kernel's time: there, a few blocks must do. (GPUFS_SANITIZER: bench/on_gpu.sh)
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
 inline const bool slow = true;
 #else
 inline const bool slow = std::getenv("GPUFS_SANITIZER") != nullptr;

@@ -121,7 +121,7 @@ std::uint32_t most_real_files(std::uint32_t wanted) {
 }
 
 TEST(many_files, fifty_thousand_at_once) {
-  const std::uint32_t nfiles = most_real_files(under_tsan ? 2000 : 50000);
+  const std::uint32_t nfiles = most_real_files(under_tsan || under_asan ? 2000 : 50000);
   RecordProperty("files", static_cast<int>(nfiles));
   temp_dir dir;
   for (std::uint32_t d = 0; d * files_per_directory < nfiles; ++d) std::filesystem::create_directory(dir / numbered("d", d));
@@ -140,7 +140,7 @@ TEST(many_files, fifty_thousand_at_once) {
 }
 
 TEST(many_files, fifty_thousand_in_memory) {  // where the limit of open files is small
-  constexpr std::uint32_t nfiles = under_tsan ? 2000 : 50000;
+  constexpr std::uint32_t nfiles = under_tsan || under_asan ? 2000 : 50000;
   const auto store = std::make_shared<store::mem_store>(simt::this_platform(), source_kind::staged);
   for (std::uint32_t n = 0; n < nfiles; ++n) {
     char path[32];
