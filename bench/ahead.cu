@@ -79,7 +79,7 @@ struct late_mount {
     options.cache_nbytes = cache_nbytes;
     options.custom_store = std::make_shared<late_store>(folder, answer);
     options.nworkers = nworkers;
-    options.request_batch = 1;
+    options.internals.request_batch = 1;
     return options;
   }
   gpufs::mount fs;

@@ -302,7 +302,7 @@ struct fill_words {
 void hot(const settings& set, const subject& s, results& out) {
   gpufs::mount_options options = short_waits();
   options.cache_nbytes = s.nbytes + s.nbytes / 2;
-  options.nrings = on_gpu ? 0 : 1;  // as in hot.cu
+  options.internals.nrings = on_gpu ? 0 : 1;  // as in hot.cu
   options.custom_store = s.files;
   const gpufs::mount fs(s.folder.path(), options);
   fs.prepare("data");

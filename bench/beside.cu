@@ -124,7 +124,7 @@ class reading_beside_writing {
     const std::uint64_t npages = pinned_memory::nbytes / page_nbytes / 2;
     const device_array<std::byte> scratch(how_.warps() * page_nbytes);
     const std::uint32_t per_warp = reads_per_warp(launch_nbytes_ / 2);
-    const pull_alone pulls{host.bytes.get(), npages, page_nbytes, per_warp, scratch.get()};
+    const pull_alone pulls{host.bytes.get(), npages, page_nbytes, per_warp, scratch.get(), how_.warps()};
     const store_pages stores{host.bytes.get() + pinned_memory::nbytes / 2, npages, scratch.get()};
     std::vector<double> rates[2];
     std::uint64_t early = 0;

@@ -55,17 +55,18 @@ class cold {
     options.page_nbytes = page_nbytes;
     options.custom_store = s.files;
     options.copy_engine = by_engine;
-    if (by_engine) options.request_slots = 32;
+    if (by_engine) options.internals.request_slots = 32;
     gpufs::mount fs(s.folder.path(), options);
     fs.prepare("data");
     return fs;
   }
 
-  // Pages a second that a kernel without a file system pulls from the subject's mapping; 0 where there is none.
+  // Pages a second that a kernel without a file system pulls from the subject's mapping into as many frames; 0 where there is none.
   double pull(const subject& s, std::uint32_t page_nbytes, results& out) const {
     if (s.mapping() == nullptr) return 0;
-    if (page_nbytes < 4096) return measure_pull<blocks_for_small>(out, how_small_, page_nbytes, s.mapping(), s.nbytes).median;
-    return measure_pull(out, how_, page_nbytes, s.mapping(), s.nbytes).median;
+    if (page_nbytes < 4096)
+      return measure_pull<blocks_for_small>(out, how_small_, page_nbytes, s.mapping(), s.nbytes, cache_nbytes_).median;
+    return measure_pull(out, how_, page_nbytes, s.mapping(), s.nbytes, cache_nbytes_).median;
   }
 
   void random(const names_of_misses& name, const subject& s, std::uint32_t page_nbytes, double copy_gbps, results& out,

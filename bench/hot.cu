@@ -62,7 +62,7 @@ class hot {
     gpufs::mount_options options = short_waits();
     options.cache_nbytes = nbytes_ + nbytes_ / 2;
     options.page_nbytes = page_nbytes;
-    options.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings
+    options.internals.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings
     options.pin_nbytes = nbytes_ + (1u << 30);
     const gpufs::mount fs(folder_, options);
     fs.prepare("data");

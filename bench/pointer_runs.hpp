@@ -82,9 +82,9 @@ class pointer_runs {
     gpufs::mount_options options = short_waits();
     options.cache_nbytes = cache_nbytes;
     options.page_nbytes = page_nbytes;
-    options.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings
+    options.internals.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings
     options.custom_store = files_;
-    options.abort_on_leaked_pins = true;
+    options.internals.abort_on_leaked_pins = true;
     gpufs::mount fs(folder_, options);
     fs.prepare(path);
     return fs;

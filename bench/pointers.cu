@@ -149,9 +149,10 @@ class pointers : public pointer_runs {
     const auto opened = files_->open("data", O_RDONLY | static_cast<int>(gpufs::names::open_prepared), &error);
     if (!opened) throw gpufs::error("cannot open the file: " + std::to_string(error));
     const auto* mapping = static_cast<const std::byte*>(opened->info().pull_base);
-    const double pull = mapping == nullptr ? 0 : measure_pull(out, small_, small_page, mapping, nbytes_).median;
+    const std::uint64_t cache_nbytes = std::max<std::uint64_t>(nbytes_ / 24, 1u << 20);
+    const double pull = mapping == nullptr ? 0 : measure_pull(out, small_, small_page, mapping, nbytes_, cache_nbytes).median;
     const std::string where = mapping == nullptr ? "memory; not pulled: " + opened->info().reason : "memory";
-    const gpufs::mount fs = make_mount(small_page, std::max<std::uint64_t>(nbytes_ / 24, 1u << 20), "data");
+    const gpufs::mount fs = make_mount(small_page, cache_nbytes, "data");
     const host_file file(fs, "data");
     const double reads = std::max(launch_nbytes_ / small_page, 64.);
     const auto launch = [](const shape& how, const auto& kernel) { return run(how, kernel); };

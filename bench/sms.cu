@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
     }
     if (args.wants("hot_4k_by_sms")) {
       options.cache_nbytes = hot_nbytes * 2;
-      options.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings
+      options.internals.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings
       const gpufs::mount fs(folder.path(), options);
       fs.prepare("hot");
       const host_file file(fs, "hot");

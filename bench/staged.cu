@@ -249,7 +249,7 @@ void staged_latency(const settings& set, results& out) {
   options.cache_nbytes = 2 * nbytes;
   options.custom_store = std::make_shared<late_store>(folder.path(), answer);
   options.nworkers = on_gpu ? npages : 4;
-  options.request_batch = 1;
+  options.internals.request_batch = 1;
   const gpufs::mount fs(folder.path(), options);
   const host_file file(fs, "data");
   const pinned_array<std::byte> pinned(nbytes);

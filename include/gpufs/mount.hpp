@@ -45,6 +45,15 @@ enum class failed_accesses {
 
 inline constexpr int current_device = -1;  // the calling thread's when the mount is made
 
+// What measurements and tests set, and programs need not.
+struct mount_internals {
+  std::uint32_t nrings = 0;           // allocation rings; 0: 64 or more, fewer in small caches
+  std::uint32_t request_rings = 0;    // 0: 256, fewer for large pages
+  std::uint32_t request_slots = 0;    // a ring, a power of two from 2 on; 0: 8. 2^16 in all rings at most
+  std::uint32_t request_batch = 64;   // requests that a host thread takes at once, 1 to 64
+  bool abort_on_leaked_pins = false;  // end the process when the mount ends and pages are pinned still
+};
+
 struct mount_options {
   int device = current_device;       // whose kernels use it, and in whose memory it lies: a number below simt::device_count()
   std::uint64_t cache_nbytes = 0;    // 0: a quarter of the device's free memory, at most 16 GiB (CPU machine: 64 MiB)
@@ -66,16 +75,12 @@ struct mount_options {
   // page that the engine does not bring within 20 ms (CUDA keeps copies waiting while it loads a kernel, or while cudaFree waits)
   // is pulled.
   bool copy_engine = false;
-  std::uint64_t pin_nbytes = 0;      // host memory that mapped files may pin; 0: half of what is available, or of what
-                                     // a container may have
-  bool writable = false;             // files may be opened for writing; costs an eighth of cache_nbytes more, and 20 bytes a page
-  std::uint64_t dirty_nbytes = 0;    // pages with bytes that are not in their files yet: a group that writes more waits until some
-                                     // are. 0: a quarter of the cache; at most half of it
-  std::uint32_t nworkers = 0;        // host threads, at most 1024; 0: one a core, at least 2, at most 16
-  std::uint32_t nrings = 0;          // allocation rings; 0: 64 or more, fewer in small caches
-  std::uint32_t request_rings = 0;   // 0: 256, fewer for large pages
-  std::uint32_t request_slots = 0;   // a ring, a power of two from 2 on; 0: 8. 2^16 in all rings at most
-  std::uint32_t request_batch = 64;  // requests that a host thread takes at once, 1 to 64
+  std::uint64_t pin_nbytes = 0;    // host memory that mapped files may pin; 0: half of what is available, or of what
+                                   // a container may have
+  bool writable = false;           // files may be opened for writing; costs an eighth of cache_nbytes more, and 20 bytes a page
+  std::uint64_t dirty_nbytes = 0;  // pages with bytes that are not in their files yet: a group that writes more waits until some
+                                   // are. 0: a quarter of the cache; at most half of it
+  std::uint32_t nworkers = 0;      // host threads, at most 1024; 0: one a core, at least 2, at most 16
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);  // the host's answer to one request
   // How long a call waits for a frame while all are pinned. Reads through pointers wait a sixteenth of it, then read past the
   // cache.
@@ -84,7 +89,7 @@ struct mount_options {
   // counters(), open_files(), sync() or trim(), or the mount's end, unless log() was asked before.
   failed_accesses on_failed_accesses = failed_accesses::say;
   std::chrono::nanoseconds end_timeout = std::chrono::seconds(90);  // the mount's end waits no longer for a store that hangs
-  bool abort_on_leaked_pins = false;  // end the process when the mount ends and pages are pinned still: for tests
+  mount_internals internals{};
 };
 
 // A mount's counts since it was made. Readable while kernels run; sums over words that change meanwhile.

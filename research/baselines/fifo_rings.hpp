@@ -15,8 +15,9 @@ class fifo_rings {
   struct result {
     cache::frame_index frame;  // claimed, when `found`
     bool found;
-    bool transient;  // a lock did not come, or a frame was seen that is about to change
-    bool passed;     // never: nothing gets a second chance
+    bool transient;       // a lock did not come, or a frame was seen that is about to change
+    bool passed;          // never: nothing gets a second chance
+    std::uint64_t state;  // of the frame, since its last fill
   };
 
   template <class Erase>
@@ -40,9 +41,11 @@ class fifo_rings {
       if (!head.compare_exchange(h, h + 1, std::memory_order_acq_rel)) continue;
       if (t - h <= ring.ahead) evict(pages, all, ring, index, false, erase);
       simt::atomic_ref<std::uint64_t>(all.rings.rings[index].allocations).add_relaxed(1);
-      return {cache::frame_index{frame}, pages.take_free(cache::frame_index{frame}), false, false};
+      result got{cache::frame_index{frame}, false, false, false, 0};
+      got.found = pages.take_free(got.frame, got.state);
+      return got;
     }
-    return {cache::frame_index{}, false, transient, false};
+    return {cache::frame_index{}, false, transient, false, 0};
   }
 
   GPUFS_DEVICE std::uint32_t attempts_for_all(const cache::frames& pages) const {
@@ -108,7 +111,7 @@ class fifo_rings {
         continue;
       }
       if ((now & failed) == 0) {
-        erase(f);
+        erase(f, now);
         simt::atomic_ref<std::uint64_t>(all.rings.rings[index].evictions).add_relaxed(1);
       }
       place.store(last.load(std::memory_order_relaxed), std::memory_order_relaxed);

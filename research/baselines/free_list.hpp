@@ -15,8 +15,9 @@ class free_list {
   struct result {
     cache::frame_index frame;  // claimed, when `found`
     bool found;
-    bool transient;  // the lock did not come, or a frame was seen that is about to change
-    bool passed;     // never: nothing gets a second chance
+    bool transient;       // the lock did not come, or a frame was seen that is about to change
+    bool passed;          // never: nothing gets a second chance
+    std::uint64_t state;  // of the frame, since its last fill
   };
 
   template <class Erase>
@@ -27,16 +28,16 @@ class free_list {
     simt::backoff pause(256);
     // The acquire meets the release below. The holder waits for nobody.
     while (lock.exchange(1, std::memory_order_acquire) != 0) {
-      if (until.expired()) return {cache::frame_index{}, false, true, false};
+      if (until.expired()) return {cache::frame_index{}, false, true, false, 0};
       pause();
     }
-    result got{cache::frame_index{}, false, false, false};
+    result got{cache::frame_index{}, false, false, false, 0};
     if (list.nfree == 0) got.transient = evict(pages, erase);
     if (list.nfree != 0) {
       const std::uint32_t frame = all_.list.free[--list.nfree];
       all_.list.order[list.newest++ % pages.count()] = frame;
       got.frame = cache::frame_index{frame};
-      got.found = pages.take_free(got.frame);
+      got.found = pages.take_free(got.frame, got.state);
       simt::atomic_ref<std::uint64_t>(all_.rings.rings[0].allocations).add_relaxed(1);
     }
     lock.store(0, std::memory_order_release);
@@ -72,7 +73,7 @@ class free_list {
         continue;
       }
       if ((now & failed) == 0) {
-        erase(f);
+        erase(f, now);
         simt::atomic_ref<std::uint64_t>(all_.rings.rings[0].evictions).add_relaxed(1);
       }
       pages.release(f);

@@ -37,10 +37,10 @@ inline mount_options original_host_side(mount_options options) {
   constexpr std::uint64_t staging_nbytes = 64u << 20;
   options.store = store_kind::posix;
   options.nworkers = 1;
-  options.request_batch = 1;
-  options.request_rings = 1;
+  options.internals.request_batch = 1;
+  options.internals.request_rings = 1;
   // There was a slot for every threadblock: enough of them that none waits for one.
-  options.request_slots =
+  options.internals.request_slots =
       static_cast<std::uint32_t>(std::bit_floor(std::clamp<std::uint64_t>(staging_nbytes / options.page_nbytes, 2, 4096)));
   return options;
 }

@@ -15,8 +15,9 @@ class radix_tree {
 
   // Calls visit(frame) for the entry of `key`, if there is one. Without the lock: a walk that met a change is made once more, and
   // then given up; a miss is certain only under the lock.
+  static constexpr std::uint32_t unlocked = 0;
   template <class Visit>
-  GPUFS_DEVICE bool find(cache::page_key key, Visit visit) const {
+  GPUFS_DEVICE bool find(cache::page_key key, Visit visit, std::uint32_t = unlocked) const {
     for (int walk = 0; walk < 2; ++walk) {
       const simt::atomic_ref<std::uint32_t> version(words().version);
       const std::uint32_t before = version.load(std::memory_order_acquire);  // meets end_change's release
@@ -44,10 +45,13 @@ class radix_tree {
     return true;
   }
 
+  GPUFS_DEVICE bool try_lock(cache::page_key key, std::uint32_t&) const { return lock(key, simt::deadline(0)); }
+
   GPUFS_DEVICE void unlock(cache::page_key) const {
     locked_ = false;
     simt::atomic_ref<std::uint32_t>(words().lock).store(0, std::memory_order_release);
   }
+  GPUFS_DEVICE void unlock_after_fence(cache::page_key key) const { unlock(key); }
 
   // Enters key -> frame; the caller holds the lock. There are max_height nodes for every frame, and each node that is in use lies
   // on the way to a page, so that there is always one left.
@@ -113,7 +117,8 @@ class radix_tree {
     return levels;
   }
   // Words that walks without the lock may meet. Relaxed: what a walk finds is only a hint, since the frame's key is compared after
-  // the pin, whose acquire meets begin_fill's release. A fence for each word would make the lock's holder several times slower.
+  // the pin, and the key's seal says whether it is of that pin's fill. A fence for each word would make the lock's holder several
+  // times slower.
   GPUFS_DEVICE static std::uint32_t get(std::uint32_t& word) {
     return simt::atomic_ref<std::uint32_t>(word).load(std::memory_order_relaxed);
   }

@@ -74,6 +74,10 @@ class timed_cache {
     }
     return got;
   }
+  // pin_in_choice has looked at nothing.
+  GPUFS_DEVICE acquired acquire_elsewhere(cache::page_key key, std::uint32_t start, const timeouts& limits) const {
+    return acquire(key, start, limits);
+  }
 
   static constexpr std::uint64_t at_hand = Cache::at_hand;
   GPUFS_DEVICE bool has(cache::page_key key) const { return inner_.has(key); }

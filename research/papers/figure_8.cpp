@@ -15,7 +15,7 @@ report figure_8(const inputs& in) {
     if (nrings * 16 > in.cache_nbytes / 4096) break;
     run_options options{.cache = design::hash_and_rings, .ahead = nrings == 1 ? 0u : 32u};
     options.mount.cache_nbytes = in.cache_nbytes;
-    options.mount.nrings = nrings;
+    options.mount.internals.nrings = nrings;
     options.mount.frame_timeout = std::chrono::seconds(20);  // thousands of warps queue for one ring's lock
     const runs theirs = repeat(in, picture, options, in.repeats);
     options.timed = true;

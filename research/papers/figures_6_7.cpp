@@ -14,7 +14,7 @@ row measure(const inputs& in, const image& picture, run_options options, report&
   const auto& c = *got.last.found.counters;
   const double pages = c.host_batches == 0 ? 0 : static_cast<double>(c.host_reads) / static_cast<double>(c.host_batches);
   const auto bytes = static_cast<double>(c.bytes_filled);
-  return {std::uint64_t{options.mount.nworkers},    std::uint64_t{options.mount.request_batch},
+  return {std::uint64_t{options.mount.nworkers},    std::uint64_t{options.mount.internals.request_batch},
           bytes / got.kernel_seconds.median / 1e9,  bytes / got.kernel_seconds.high / 1e9,
           bytes / got.kernel_seconds.low / 1e9,     pages,
           pages * options.mount.page_nbytes / 1024, got.kernel_seconds.median * 1e3};
@@ -29,9 +29,9 @@ report by_workers(const inputs& in, calls by) {
   options.mount.cache_nbytes = in.big_cache_nbytes;
   options.mount.store = store_kind::posix;
   options.mount.nworkers = 1;
-  options.mount.request_batch = 1;
+  options.mount.internals.request_batch = 1;
   r.rows.push_back(measure(in, picture, options, r));
-  options.mount.request_batch = 64;
+  options.mount.internals.request_batch = 64;
   const unsigned most = std::max(2u, std::thread::hardware_concurrency());
   for (const std::uint32_t workers : {1u, 2u, 4u, 8u, 16u}) {
     if (workers > most) break;

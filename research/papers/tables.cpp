@@ -90,10 +90,10 @@ report table_3(const inputs& in) {
   for (const auto& picture : in.images) {
     run_options options{.cache = design::hash_and_rings, .by = calls::blocks, .timed = true, .ahead = 0};
     options.mount.cache_nbytes = in.cache_nbytes;
-    options.mount.nrings = 1;
+    options.mount.internals.nrings = 1;
     const runs theirs = repeat(in, *picture, options, in.repeats);
     options.cache = design::own;
-    options.mount.nrings = 0;
+    options.mount.internals.nrings = 0;
     const runs ours = repeat(in, *picture, options, in.repeats);
     const auto in_whole = [](const runs& got) {
       const auto& t = got.last.times;

@@ -99,7 +99,7 @@ TEST_F(BaselineCollage, ThroughPointers) {
 
 TEST_F(BaselineCollage, EveryDesignOnEveryStore) {
   for (const store_kind store : {store_kind::posix, store_kind::mapped}) {
-    const mount_options how{.cache_nbytes = 96 * 4096, .store = store, .nrings = 2};
+    const mount_options how{.cache_nbytes = 96 * 4096, .store = store, .internals = {.nrings = 2}};
     expect_equal<original_mount<timed_original_cache>>("plain.lib", how, {}, by_blocks);
     expect_equal<original_mount<timed_hash_and_free_list>>("plain.lib", how, {}, by_warps);
     expect_equal<original_mount<timed_hash_and_rings>>("plain.lib", how, {}, by_warps);

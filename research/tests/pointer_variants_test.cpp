@@ -54,7 +54,7 @@ struct walk_kernel : pointer_job {
 struct pointer_variants : pointer_test {
   pointer_variants() {
     options.cache_nbytes = 24 * page;
-    options.nrings = 1;
+    options.internals.nrings = 1;
   }
   template <class Variant>
   void walks() {

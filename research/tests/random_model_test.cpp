@@ -41,7 +41,7 @@ TEST(original_host_side, takes_one_request_at_a_time) {
   for (const std::uint32_t batch : {1u, 64u}) {
     mount_options options{.cache_nbytes = 64 * 4096};
     options = original_host_side(options);
-    options.request_batch = batch;
+    options.internals.request_batch = batch;
     const original_mount<original_cache> m(files.dir.path(), options);
     script calls;
     calls.open(0, files.names.back());
@@ -55,7 +55,7 @@ TEST(original_host_side, takes_one_request_at_a_time) {
     EXPECT_TRUE(batch != 1 || c.host_batches == requests) << c.host_batches << " batches, " << requests << " requests";
   }
   for (const std::uint32_t batch : {0u, 65u}) {
-    EXPECT_THROW(mount(files.dir.path(), {.cache_nbytes = 64 * 4096, .request_batch = batch}), error);
+    EXPECT_THROW(mount(files.dir.path(), {.cache_nbytes = 64 * 4096, .internals = {.request_batch = batch}}), error);
   }
 }
 

@@ -60,8 +60,16 @@ struct option {
   bool (*set)(mount_options& options, std::uint64_t value);  // false: the value does not fit
 };
 template <auto Member>
+auto& member_of(mount_options& options) {
+  if constexpr (std::is_invocable_v<decltype(Member), mount_options&>) {
+    return options.*Member;
+  } else {
+    return options.internals.*Member;
+  }
+}
+template <auto Member>
 bool set_to(mount_options& options, std::uint64_t value) {
-  auto& to = options.*Member;
+  auto& to = member_of<Member>(options);
   using type = std::remove_reference_t<decltype(to)>;
   if constexpr (std::is_same_v<type, std::chrono::nanoseconds>) {
     to = std::chrono::nanoseconds(static_cast<std::int64_t>(value));
@@ -78,17 +86,29 @@ constexpr option option_of(std::string_view name) {
 // All but custom_store, which is no number.
 constexpr option options_by_name[] = {
 #define GPUFS_OPTION(name) option_of<&mount_options::name>(#name)
-    GPUFS_OPTION(device),         GPUFS_OPTION(cache_nbytes),
-    GPUFS_OPTION(page_nbytes),    GPUFS_OPTION(store),
-    GPUFS_OPTION(max_open_files), GPUFS_OPTION(reserved_open_files),
-    GPUFS_OPTION(max_mappings),   GPUFS_OPTION(pin_nbytes),
-    GPUFS_OPTION(writable),       GPUFS_OPTION(dirty_nbytes),
-    GPUFS_OPTION(nworkers),       GPUFS_OPTION(nrings),
-    GPUFS_OPTION(request_rings),  GPUFS_OPTION(request_slots),
-    GPUFS_OPTION(request_batch),  GPUFS_OPTION(io_timeout),
-    GPUFS_OPTION(frame_timeout),  GPUFS_OPTION(on_failed_accesses),
-    GPUFS_OPTION(end_timeout),    GPUFS_OPTION(abort_on_leaked_pins),
+    GPUFS_OPTION(device),
+    GPUFS_OPTION(cache_nbytes),
+    GPUFS_OPTION(page_nbytes),
+    GPUFS_OPTION(store),
+    GPUFS_OPTION(max_open_files),
+    GPUFS_OPTION(reserved_open_files),
+    GPUFS_OPTION(max_mappings),
+    GPUFS_OPTION(pin_nbytes),
+    GPUFS_OPTION(writable),
+    GPUFS_OPTION(dirty_nbytes),
+    GPUFS_OPTION(nworkers),
+    GPUFS_OPTION(io_timeout),
+    GPUFS_OPTION(frame_timeout),
+    GPUFS_OPTION(on_failed_accesses),
+    GPUFS_OPTION(end_timeout),
     GPUFS_OPTION(copy_engine),
+#undef GPUFS_OPTION
+#define GPUFS_OPTION(name) option_of<&gpufs::mount_internals::name>(#name)
+    GPUFS_OPTION(nrings),
+    GPUFS_OPTION(request_rings),
+    GPUFS_OPTION(request_slots),
+    GPUFS_OPTION(request_batch),
+    GPUFS_OPTION(abort_on_leaked_pins),
 #undef GPUFS_OPTION
 };
 
@@ -134,7 +154,7 @@ constexpr std::size_t nmembers() {
   }
 }
 // One that is added to either struct has to be named here.
-static_assert(nmembers<mount_options>() == std::size(options_by_name) + 1);
+static_assert(nmembers<mount_options>() - 2 + nmembers<gpufs::mount_internals>() == std::size(options_by_name));
 static_assert(sizeof(mount_counters) == std::size(counters_by_name) * sizeof(std::uint64_t));
 
 template <class Named, std::size_t N>

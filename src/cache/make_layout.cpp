@@ -47,7 +47,7 @@ ring_storage make_rings(simt::device_memory& memory, std::uint32_t nframes, std:
   return {memory.allocate(rings), nrings};
 }
 
-dirty_storage make_dirty(simt::device_memory& memory, const cache_options& o) {
+dirty_storage make_dirty_storage(simt::device_memory& memory, const cache_options& o) {
   return {memory.allocate<std::uint32_t>(std::size_t{o.nframes} * (o.page_nbytes / 32)), memory.allocate<std::uint32_t>(o.nframes),
           memory.allocate<twin_state>(o.nframes)};
 }
@@ -59,7 +59,7 @@ cache_layout make_layout(simt::device_memory& memory, const cache_options& optio
   layout.frames = make_frames(memory, options);
   layout.table = make_table(memory, options.nframes);
   layout.rings = make_rings(memory, options.nframes, options.nrings);
-  if (options.writable) layout.dirty = make_dirty(memory, options);
+  if (options.writable) layout.dirty = make_dirty_storage(memory, options);
   return layout;
 }
 

@@ -10,7 +10,7 @@ namespace gpufs {
 left_pages::unwritten left_pages::write_back(bool stopped, bool finished) const {
   const auto slots = slots_.used();
   unwritten result = write_pages(slots, stopped);
-  result.lost += note_stores(slots);
+  result.lost += note_written_in_place(slots);
   if (finished) return result;
   for (const cache::dirty_list& list : lists()) result.lost += list.lock > 1;  // refused when it stopped, or not
   return result;
@@ -38,17 +38,17 @@ std::vector<cache::dirty_list> left_pages::lists() const {
 }
 
 // Of files that kernels have not closed.
-std::uint64_t left_pages::note_stores(const std::vector<file_slot>& slots) const {
+std::uint64_t left_pages::note_written_in_place(const std::vector<file_slot>& slots) const {
   std::uint64_t lost = 0;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const file_slot& slot = slots[i];
-    if (!slot_reader::is_open(slot) || slot.stored_nbytes == 0) continue;
-    if (host_.note_stores(slot.handle, static_cast<std::int64_t>(slot.stored_nbytes)) == 0) continue;
+    if (!slot_reader::is_open(slot) || slot.in_place_nbytes == 0) continue;
+    if (host_.note_written_in_place(slot.handle, static_cast<std::int64_t>(slot.in_place_nbytes)) == 0) continue;
     ++lost;  // as in a kernel's sync (sync_on_host): the mapping is not used any more
     const std::uint64_t none = 0;
     file_slot& on_device = files_.block_of(static_cast<std::uint32_t>(i))->slots[i % block_slots];
     memory_.write_one(&on_device.bytes.mapped_nbytes, none);
-    memory_.write_one(&on_device.stored_nbytes, none);
+    memory_.write_one(&on_device.in_place_nbytes, none);
   }
   return lost;
 }

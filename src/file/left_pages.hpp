@@ -37,7 +37,7 @@ class left_pages {
  private:
   std::uint32_t page_nbytes() const { return 1u << mount_.cache.frames.page_shift; }
   std::vector<cache::dirty_list> lists() const;  // [slot][list], of all blocks
-  std::uint64_t note_stores(const std::vector<file_slot>& slots) const;
+  std::uint64_t note_written_in_place(const std::vector<file_slot>& slots) const;
   unwritten write_pages(const std::vector<file_slot>& slots, bool stopped) const;
   void keep_twin(std::uint32_t frame, const std::vector<std::uint64_t>& bytes, const std::vector<std::uint64_t>& mask) const;
   int write_runs(std::uint32_t handle, std::span<const std::byte> bytes, const std::vector<std::uint64_t>& mask,

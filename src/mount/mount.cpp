@@ -63,19 +63,19 @@ struct host_mount::impl {
                        .writable = options.writable,
                        .dirty_limit = options.dirty_nbytes / options.page_nbytes}),
         host(m, files,
-             {.nrings = options.request_rings,
-              .nslots = options.request_slots,
+             {.nrings = options.internals.request_rings,
+              .nslots = options.internals.request_slots,
               .payload_nbytes = std::max(options.page_nbytes, names::max_path_nbytes + 1),
               .writable = options.writable,
               .nworkers = options.nworkers,
               // More than the device has slots: a file that is being read or looked at counts until that is done.
               .max_open_files = std::min(options.max_open_files + 1024, 1u << 20),
-              .max_batch = options.request_batch}),
+              .max_batch = options.internals.request_batch}),
         faults(memory) {
     options.nworkers = host.options().nworkers;
     layout.cache = cache::make_layout(memory, {.nframes = frames_of(options),
                                                .page_nbytes = options.page_nbytes,
-                                               .nrings = options.nrings,
+                                               .nrings = options.internals.nrings,
                                                .writable = options.writable});
     layout.transport = host.transport();
     layout.files = open_files.layout();
@@ -86,7 +86,7 @@ struct host_mount::impl {
     layout.io_timeout_ns = static_cast<std::uint64_t>(options.io_timeout.count());
     layout.frame_timeout_ns = static_cast<std::uint64_t>(options.frame_timeout.count());
     // A quarter of the rings is the engine's.
-    if (options.copy_engine && options.page_nbytes >= least_copied_nbytes && options.request_rings >= 4 &&
+    if (options.copy_engine && options.page_nbytes >= least_copied_nbytes && options.internals.request_rings >= 4 &&
         host.copy_to_frames(layout.cache.frames.data, layout.cache.frames.nframes, options.page_nbytes)) {
       layout.copy_timeout_ns = std::min(machine.is_cuda() ? longest_copy_ns : longest_cpu_copy_ns, layout.io_timeout_ns / 2);
     }
@@ -163,7 +163,7 @@ struct host_mount::impl {
   }
 
   void check_pins() const {
-    if (!options.abort_on_leaked_pins) return;
+    if (!options.internals.abort_on_leaked_pins) return;
     const cache::frame_counts frames = count_frames();
     if (frames.pins == 0) return;
     std::fprintf(stderr, "gpufs: a mount ends with %llu leaked pins of %llu pages\n", static_cast<unsigned long long>(frames.pins),

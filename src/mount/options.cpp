@@ -49,19 +49,21 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   const std::uint32_t nframes = frames_of(o);
   if (o.dirty_nbytes == 0) o.dirty_nbytes = o.cache_nbytes / 4;
   o.dirty_nbytes = std::min(o.dirty_nbytes, o.cache_nbytes / 2);
-  if (o.nrings == 0) o.nrings = std::clamp(nframes / 64, 1u, 256u);
-  o.nrings = std::min(o.nrings, nframes);
+  mount_internals& inside = o.internals;
+  if (inside.nrings == 0) inside.nrings = std::clamp(nframes / 64, 1u, 256u);
+  inside.nrings = std::min(inside.nrings, nframes);
   // Short rings, and many: a slow request holds up its own ring only.
   const std::uint64_t payload = std::max<std::uint64_t>(o.page_nbytes, names::max_path_nbytes + 1);
   const auto fit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(staging_budget_nbytes / payload, 128, 2048));
-  if (o.request_slots == 0) o.request_slots = 8;
-  if (o.request_rings == 0) o.request_rings = std::max(fit / o.request_slots, 1u);
-  if (!std::has_single_bit(o.request_slots) || o.request_slots < 2) refuse("request_slots must be a power of two, at least 2");
-  if (std::uint64_t{o.request_rings} * o.request_slots > 1u << 16) refuse("request_rings x request_slots must be at most 2^16");
+  std::uint32_t& slots = inside.request_slots;
+  if (slots == 0) slots = 8;
+  if (inside.request_rings == 0) inside.request_rings = std::max(fit / slots, 1u);
+  if (!std::has_single_bit(slots) || slots < 2) refuse("request_slots must be a power of two, at least 2");
+  if (std::uint64_t{inside.request_rings} * slots > 1u << 16) refuse("request_rings x request_slots must be at most 2^16");
+  if (inside.request_batch == 0 || inside.request_batch > 64) refuse("request_batch must be from 1 to 64");
   if (o.nworkers > 1024) refuse("nworkers must be at most 1024");
   if (!is_one_of(o.store, store_kind::mapped)) refuse("store is none of store_kind");
   if (!is_one_of(o.on_failed_accesses, failed_accesses::abort)) refuse("on_failed_accesses is none of failed_accesses");
-  if (o.request_batch == 0 || o.request_batch > 64) refuse("request_batch must be from 1 to 64");
   if (o.io_timeout.count() <= 0 || o.frame_timeout.count() < 0 || o.end_timeout.count() <= 0) {
     refuse("io_timeout and end_timeout must be positive, and frame_timeout not negative");
   }

@@ -197,7 +197,7 @@ inline std::uint32_t fair_at_once(std::uint32_t n) {
   return std::clamp<std::uint32_t>(std::bit_floor(n / nwarps), least_at_once, simt::warp_lanes);
 }
 // The same where they are stored, and a fence waits until they are: as many as keep the bus busy meanwhile.
-inline std::uint32_t stored_at_once(const row_part_of_batch& part) {
+inline std::uint32_t rows_at_once(const row_part_of_batch& part) {
   constexpr std::uint64_t most_nbytes = 16384;
   const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(most_nbytes / part.layout.row_nbytes, simt::warp_lanes));
   return std::clamp(most, least_at_once, fair_at_once(part.n));
@@ -290,7 +290,7 @@ void row_batch::scatter_in(const file& to, const row_layout& layout, const detai
                            const void* src, queue on) {
   each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
     if (part.n > 1) sort(part, on);  // else of two equal rows any may come last
-    part.rows_a_warp = detail::stored_at_once(part);
+    part.rows_a_warp = detail::rows_at_once(part);
     const auto by = [&](auto group) {
       start(detail::scatter_rows<decltype(group)>{part, to, static_cast<const std::byte*>(src)},
             part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);

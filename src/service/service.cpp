@@ -330,8 +330,8 @@ std::string service::last_error() const {
 int service::write(std::uint32_t handle, std::span<const std::byte> bytes, std::int64_t offset) {
   return impl_->call(handle, "write", [&](store::open_file& file) { return file.pwrite(bytes, offset); });
 }
-int service::note_stores(std::uint32_t handle, std::int64_t nbytes) {
-  return impl_->call(handle, "close", [&](store::open_file& file) { return file.note_stores(nbytes, true); });
+int service::note_written_in_place(std::uint32_t handle, std::int64_t nbytes) {
+  return impl_->call(handle, "close", [&](store::open_file& file) { return file.note_written_in_place(nbytes, true); });
 }
 
 std::optional<file_description> service::describe(std::uint32_t handle) const {

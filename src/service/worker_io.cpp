@@ -418,7 +418,7 @@ void worker::finish_write(const work& w, int error, std::uint32_t nwritten, std:
 void worker::close_file(const work& w) {
   int error = 0;
   if (w.offset != 0) {
-    if (const open_files::ref file = core_.open.acquire(w.handle)) error = file->file->note_stores(w.offset, true);
+    if (const open_files::ref file = core_.open.acquire(w.handle)) error = file->file->note_written_in_place(w.offset, true);
   }
   if (core_.open.close(w.handle) != 0) return fail(w, EBADF, "no open file has this handle");
   tally::add(counts_.closes);
@@ -444,7 +444,7 @@ void worker::call_on_file(work& w, open_files::entry* file) {
     if (!syncs) {
       error = file->file->truncate(w.offset);
     } else {
-      if (w.offset != 0) error = file->file->note_stores(w.offset, false);
+      if (w.offset != 0) error = file->file->note_written_in_place(w.offset, false);
       text = stores_text(error);
       const int synced = (w.flags & sync_page_cache) != 0 ? 0 : file->file->sync((w.flags & sync_data_only) != 0);
       if (error == 0) error = synced;

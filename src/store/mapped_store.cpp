@@ -57,7 +57,7 @@ std::unique_ptr<open_file> map_to_write(std::unique_ptr<live_file> file, const s
   std::string why = "it is small";
   if (static_cast<std::uint64_t>(file->info().nbytes) >= least_nbytes) {
     if (auto mapping = all->acquire_to_write(file->info(), file->descriptor(), &why)) {
-      return std::make_unique<stored_file>(std::move(file), all, std::move(mapping));
+      return std::make_unique<file_written_in_place>(std::move(file), all, std::move(mapping));
     }
   }
   file->add_reason(", and not mapped: " + why);

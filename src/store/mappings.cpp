@@ -293,7 +293,9 @@ void mappings::note_missed(mapping& used, std::uint64_t offset, std::uint64_t nb
   const std::size_t i = offset >> used.window_shift;
   if (i >= used.nwindows) return;
   window& w = used.windows[i];
-  if (w.state.load(std::memory_order_relaxed) != window_state::none) return;
+  const window_state state = w.state.load(std::memory_order_relaxed);
+  if (state == window_state::wanted) w.missed_nbytes.fetch_add(nbytes, std::memory_order_relaxed);  // says which comes first
+  if (state != window_state::none) return;
   const std::size_t in_file = static_cast<std::size_t>(std::get<2>(used.version)) - used.begin_of(i);  // from the window's begin on
   const std::uint64_t enough = std::min(used.nbytes_of(i), in_file);
   if (w.missed_nbytes.fetch_add(nbytes, std::memory_order_relaxed) + nbytes < enough) return;
@@ -314,12 +316,18 @@ void mappings::note_missed(mapping& used, std::uint64_t offset, std::uint64_t nb
   w.state.store(window_state::wanted, std::memory_order_relaxed);
 }
 
-// One after another: CUDA registers under one lock.
+// One after another, as CUDA registers under one lock: always the one that was missed most, for its size.
 void mappings::register_wanted(time_point& due) noexcept {
   std::unique_lock hold(lock_);
   while (!wanted_.empty()) {
-    auto [m, i] = std::move(wanted_.front());
-    wanted_.pop_front();
+    const auto passes = [](const std::pair<std::shared_ptr<mapping>, std::size_t>& of) {
+      const auto missed = of.first->windows[of.second].missed_nbytes.load(std::memory_order_relaxed);
+      return static_cast<double>(missed) / static_cast<double>(of.first->nbytes_of(of.second));
+    };
+    const auto hottest =
+        std::max_element(wanted_.begin(), wanted_.end(), [&](const auto& a, const auto& b) { return passes(a) < passes(b); });
+    auto [m, i] = std::move(*hottest);
+    wanted_.erase(hottest);
     const std::size_t nbytes = m->nbytes_of(i);
     if (m->users == 1) {  // nobody has the file open any more
       end_window(*m, i, window_state::none);
@@ -441,7 +449,8 @@ pin_usage mappings::usage() const {
   return {budget_nbytes_, pinned_nbytes_, idle_nbytes_, by_version_.size(), idle_.size()};
 }
 
-stored_file::stored_file(std::unique_ptr<open_file> file, std::shared_ptr<mappings> owner, mappings::use mapping)
+file_written_in_place::file_written_in_place(std::unique_ptr<open_file> file, std::shared_ptr<mappings> owner,
+                                             mappings::use mapping)
     : file_(std::move(file)),
       owner_(std::move(owner)),
       mapping_(std::move(mapping)),
@@ -453,13 +462,13 @@ stored_file::stored_file(std::unique_ptr<open_file> file, std::shared_ptr<mappin
   info_.reason = "stored: it is open for writing, its mapping is registered, and the device writes the host's page cache in place";
 }
 
-int stored_file::truncate(std::int64_t nbytes) {
+int file_written_in_place::truncate(std::int64_t nbytes) {
   const std::scoped_lock hold(lock_);
   if (nbytes >= 0) own_nbytes_ = std::min(own_nbytes_, static_cast<std::size_t>(nbytes));
   return file_->truncate(nbytes);
 }
 
-int stored_file::note_stores(std::int64_t nbytes, bool last) {
+int file_written_in_place::note_written_in_place(std::int64_t nbytes, bool last) {
   if (nbytes < 0) return -EINVAL;
   const std::scoped_lock hold(lock_);
   struct stat before, after;

@@ -135,7 +135,7 @@ class mappings {
   mapping_list used_;
   mapping_list idle_;                  // least recently used first
   std::list<time_point> registering_;  // by when each thread that registers should have done what it does
-  std::deque<std::pair<std::shared_ptr<mapping>, std::size_t>> wanted_;  // windows: those that were missed most often come first
+  std::deque<std::pair<std::shared_ptr<mapping>, std::size_t>> wanted_;  // windows, in the order in which they were missed enough
   bool registers_wanted_ = false;                                        // a thread does
   std::uint64_t pinned_nbytes_ = 0, idle_nbytes_ = 0;
   std::uint64_t unsettled_ = 0;  // versions so far
@@ -164,16 +164,16 @@ class mapped_file final : public open_file {
 };
 
 // A file that is open for writing, and whose mapping the device writes to by plain stores.
-class stored_file final : public open_file {
+class file_written_in_place final : public open_file {
  public:
-  stored_file(std::unique_ptr<open_file> file, std::shared_ptr<mappings> owner, mappings::use mapping);
+  file_written_in_place(std::unique_ptr<open_file> file, std::shared_ptr<mappings> owner, mappings::use mapping);
   const file_info& info() const override { return info_; }
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override { return file_->pread(dst, offset); }
   int descriptor() const override { return file_->descriptor(); }
   int pwrite(std::span<const std::byte> src, std::int64_t offset) override { return file_->pwrite(src, offset); }
   int sync(bool data_only) override { return file_->sync(data_only); }
   int truncate(std::int64_t nbytes) override;
-  int note_stores(std::int64_t nbytes, bool last) override;
+  int note_written_in_place(std::int64_t nbytes, bool last) override;
 
  private:
   std::unique_ptr<open_file> file_;

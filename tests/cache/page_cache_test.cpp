@@ -284,7 +284,7 @@ struct fill_at_last_stamp {
                    2 * cache::frame_state::one_pin,
                std::memory_order_relaxed);  // two look-ups that are about to take their pins back
     for (int i = 0; i < 2; ++i) {
-      pages.begin_fill(f, make_key(1, 5));
+      pages.begin_fill(f, make_key(1, 5), word.load(std::memory_order_relaxed));
       pages.end_fill(f, 0);
       states[i] = word.load(std::memory_order_relaxed);
       pages.unpin(f);
@@ -321,8 +321,9 @@ struct look_without_a_pin {
       has[n] = std::uint32_t{cache::frames::has(now, five)} | std::uint32_t{cache::frames::has(now, six)} << 1;
       stayed[n++] = cache::frames::has_stayed(seen, word.load(std::memory_order_relaxed));
     };
-    (void)pages.take_free(f);
-    pages.begin_fill(f, five);
+    std::uint64_t before = 0;
+    (void)pages.take_free(f, before);
+    pages.begin_fill(f, five, word.load(std::memory_order_relaxed));
     look();  // 0: being filled
     pages.end_fill(f, 0);
     seen = pages.look(f);
@@ -334,18 +335,18 @@ struct look_without_a_pin {
     pages.unpin(f);
     (void)pages.claim(f, word.load(std::memory_order_relaxed));
     look();  // 4: evicted
-    pages.begin_fill(f, six);
+    pages.begin_fill(f, six, word.load(std::memory_order_relaxed));
     look();  // 5: being filled with another
     pages.end_fill(f, 0);
     look();  // 6: another
     pages.unpin(f);
     (void)pages.claim(f, word.load(std::memory_order_relaxed));
-    pages.begin_fill(f, five);
+    pages.begin_fill(f, five, word.load(std::memory_order_relaxed));
     pages.end_fill(f, 0);
     look();  // 7: there again
     pages.unpin(f);
     (void)pages.claim(f, word.load(std::memory_order_relaxed));
-    pages.begin_fill(f, five);
+    pages.begin_fill(f, five, word.load(std::memory_order_relaxed));
     pages.end_fill(f, -EIO);
     look();  // 8: not to be had
     pages.unpin(f);

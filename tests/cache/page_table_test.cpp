@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page table alone: one hash table for all files, with buckets of four.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "cache/cache_box.hpp"
@@ -251,6 +252,54 @@ struct churn {
     }
   }
 };
+
+// Of keys of one home bucket, as many as fill it and one more: whether each is found with the key's lock.
+struct look_with_the_lock {
+  const cache::cache_layout* layout;
+  const page_key* keys;
+  std::uint32_t nkeys;
+  std::uint32_t* found;
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    const cache::hash_table table(*layout);
+    for (std::uint32_t i = 0; i < nkeys; ++i) {
+      if (!table.lock(keys[i], simt::deadline(10'000'000'000))) return;
+      table.insert(keys[i], frame_index{i});
+      table.unlock(keys[i]);
+    }
+    for (std::uint32_t i = 0; i < nkeys; ++i) {
+      std::uint32_t home = cache::hash_table::unlocked, busy = home;
+      if (!table.try_lock(keys[i], home)) return;
+      found[i] = table.find(
+          keys[i], [&](frame_index f) { return static_cast<std::uint32_t>(f) == i; }, home);
+      found[i] |= static_cast<std::uint32_t>(table.try_lock(keys[i], busy)) << 1;
+      table.unlock(keys[i]);
+    }
+  }
+};
+
+TEST(page_table, a_look_up_with_the_lock_goes_on_behind_a_full_bucket) {
+  const cache_box box({.nframes = 16, .nbuckets = 16});
+  // In a table of its own each key shows its home.
+  std::map<std::size_t, std::vector<page_key>> by_home;
+  std::vector<page_key> keys;
+  for (std::uint32_t page = 0; keys.empty(); page += 8) {
+    const cache_box alone({.nframes = 16, .nbuckets = 16});
+    const page_key key = make_key(1, page);
+    do_calls(alone, {{table_op::insert, 0, key}});
+    const auto buckets = alone.buckets();
+    for (std::size_t home = 0; home < buckets.size(); ++home) {
+      if (std::count(std::begin(buckets[home].slots), std::end(buckets[home].slots), 0u) == 4) continue;
+      by_home[home].push_back(key);
+      if (by_home[home].size() == 5) keys = by_home[home];
+    }
+  }
+  const device_buffer<page_key> memory(keys);
+  const device_buffer<std::uint32_t> found(keys.size());
+  simt::launch({.grid = 1, .block = 32}, look_with_the_lock{box.resident(), memory.get(), 5, found.get()});
+  EXPECT_EQ(found.read(), (std::vector<std::uint32_t>{1, 1, 1, 1, 1}));
+}
 
 TEST(page_table, look_ups_find_what_stays_while_others_insert_and_erase) {
   const seed_range seeds = seeds_to_run(under_tsan ? 10 : 200);

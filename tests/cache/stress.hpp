@@ -42,7 +42,7 @@ struct stress {
       const cache::page_key key = cache::make_key(1, number);
       const bool fails = fail_every != 0 && (draw >> 32) % fail_every == 0;
       typename Pages::acquired got{};
-      if (group.leader()) got = pages.acquire(key, me, {patient_ns, patient_ns});
+      if (group.leader()) got = acquire(pages, key, me, static_cast<std::uint32_t>(draw >> 40) % 2);
       got = group.broadcast(got);
       if (got.what == role::error) {
         if (group.leader() && got.error != -EIO) add(refused);
@@ -72,6 +72,16 @@ struct stress {
       group.sync();
       if (group.leader() && !pages.unpin_checked(got.frame)) add(refused);
     }
+  }
+
+  // Both ways to a page: a call that looks everywhere, and one after a look at the frame of its choice.
+  GPUFS_DEVICE static typename Pages::acquired acquire(const Pages& pages, cache::page_key key, std::uint32_t start,
+                                                       std::uint32_t way) {
+    const typename Pages::timeouts limits{patient_ns, patient_ns};
+    if (way == 0) return pages.acquire(key, start, limits);
+    cache::frame_index at{};
+    if (Pages::pin_in_choice(pages.pages(), key, at)) return {at, Pages::role::hit, 0};
+    return pages.acquire_elsewhere(key, start, limits);
   }
 
   GPUFS_DEVICE static void add(std::uint32_t* counter) {

@@ -22,7 +22,7 @@ mount_options small(std::uint32_t nframes) {
   o.cache_nbytes = std::uint64_t{nframes} * page;
   o.max_open_files = 64;
   o.nworkers = 3;
-  o.request_rings = 4;
+  o.internals.request_rings = 4;
   o.frame_timeout = std::chrono::seconds(60);
   return o;
 }
@@ -184,8 +184,8 @@ TEST(concurrency, one_ring_of_two_request_slots) {
   temp_dir dir;
   dir.add("file", 300 * page, seed);
   mount_options options = small(16);
-  options.request_rings = 1;
-  options.request_slots = 2;
+  options.internals.request_rings = 1;
+  options.internals.request_slots = 2;
   options.store = store_kind::posix;
   const mount m(dir.path(), options);
   reading_run run({.path = "file",
@@ -281,7 +281,7 @@ TEST(concurrency, steady_misses_and_evictions_keep_every_byte) {
       mount_options options = small(1);
       options.page_nbytes = 512;
       options.cache_nbytes = 20 * 512;
-      options.nrings = static_cast<std::uint32_t>(round % 4);
+      options.internals.nrings = static_cast<std::uint32_t>(round % 4);
       if (kind == 0) options.store = store_kind::posix;
       if (kind == 1) options.store = store_kind::mapped;
       if (kind == 2) {

@@ -15,7 +15,7 @@ mount_options cached(std::uint32_t page_nbytes, std::uint32_t nframes, store_kin
   o.cache_nbytes = std::uint64_t{nframes} * page_nbytes;
   o.store = kind;
   o.max_open_files = 64;
-  o.request_rings = 4;
+  o.internals.request_rings = 4;
   o.frame_timeout = std::chrono::seconds(60);  // many groups wait for few frames, under compute-sanitizer for long
   return o;
 }

@@ -28,7 +28,7 @@ class noting_store final : public store::store {
  public:
   explicit noting_store(std::shared_ptr<gpufs::store::store> real) : real_(std::move(real)) {}
 
-  // Of each call of note_stores, whether it was the last.
+  // Of each call of note_written_in_place, whether it was the last.
   std::vector<bool> notes() const {
     const std::scoped_lock hold(kept_->lock);
     return kept_->notes;
@@ -92,13 +92,13 @@ class noting_store final : public store::store {
       const int error = kept_->on_truncate ? kept_->on_truncate() : 0;
       return error != 0 ? error : real_->truncate(nbytes);
     }
-    int note_stores(std::int64_t nbytes, bool last) override {
+    int note_written_in_place(std::int64_t nbytes, bool last) override {
       {
         const std::scoped_lock hold(kept_->lock);
         kept_->notes.push_back(last);
       }
       if (kept_->on_note) kept_->on_note(last);
-      const int error = real_->note_stores(nbytes, last);
+      const int error = real_->note_written_in_place(nbytes, last);
       return error == 0 && last ? kept_->last_look.load() : error;
     }
 

@@ -18,7 +18,7 @@ mount_options small(std::uint32_t max_open_files = 256) {
   o.store = store_kind::posix;
   o.cache_nbytes = 64 * 4096;
   o.max_open_files = max_open_files;
-  o.request_rings = 4;
+  o.internals.request_rings = 4;
   return o;
 }
 
@@ -267,8 +267,8 @@ TEST(open_all, with_two_request_slots) {
   constexpr unsigned nfiles = 64;
   for (unsigned i = 0; i < nfiles; ++i) dir.add(numbered("f", i), 100 + i, i);
   mount_options options = small();
-  options.request_rings = 1;
-  options.request_slots = 2;
+  options.internals.request_rings = 1;
+  options.internals.request_slots = 2;
   options.io_timeout = std::chrono::seconds(20);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const mount m(dir.path(), options);

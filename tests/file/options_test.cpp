@@ -12,7 +12,8 @@ class mount_options_are : public ::testing::Test {
   // What is said when a mount is made with these options: nothing when it is made.
   template <class Set>
   std::string said(const Set& set) const {
-    mount_options o{.cache_nbytes = 64 << 10, .page_nbytes = 4096, .max_open_files = 16, .nworkers = 2, .request_rings = 4};
+    mount_options o{
+        .cache_nbytes = 64 << 10, .page_nbytes = 4096, .max_open_files = 16, .nworkers = 2, .internals = {.request_rings = 4}};
     set(o);
     try {
       const mount m(dir_.path(), o);
@@ -50,17 +51,18 @@ TEST_F(mount_options_are, refused_beyond_their_ends_and_taken_at_them) {
   }
   expect_made([](mount_options& o) { o.max_mappings = 1; });
   for (const std::uint32_t bad : {1u, 3u}) {
-    expect_refused("request_slots", [&](mount_options& o) { o.request_slots = bad; });
+    expect_refused("request_slots", [&](mount_options& o) { o.internals.request_slots = bad; });
   }
   for (const std::uint32_t good : {2u, 1024u}) {
-    expect_made([&](mount_options& o) { o.request_slots = good, o.request_rings = 1; });
+    expect_made([&](mount_options& o) { o.internals.request_slots = good, o.internals.request_rings = 1; });
   }
-  expect_made([](mount_options& o) { o.request_slots = 2, o.request_rings = 1u << 15; });
-  expect_refused("request_rings", [](mount_options& o) { o.request_slots = 2, o.request_rings = (1u << 15) + 1; });
+  expect_made([](mount_options& o) { o.internals.request_slots = 2, o.internals.request_rings = 1u << 15; });
+  expect_refused("request_rings",
+                 [](mount_options& o) { o.internals.request_slots = 2, o.internals.request_rings = (1u << 15) + 1; });
   for (const std::uint32_t bad : {0u, 65u}) {
-    expect_refused("request_batch", [&](mount_options& o) { o.request_batch = bad; });
+    expect_refused("request_batch", [&](mount_options& o) { o.internals.request_batch = bad; });
   }
-  for (const std::uint32_t good : {1u, 64u}) expect_made([&](mount_options& o) { o.request_batch = good; });
+  for (const std::uint32_t good : {1u, 64u}) expect_made([&](mount_options& o) { o.internals.request_batch = good; });
   expect_refused("nworkers", [](mount_options& o) { o.nworkers = 1025; });
   expect_made([](mount_options& o) { o.nworkers = 1; });
   expect_refused("store", [](mount_options& o) { o.store = static_cast<store_kind>(3); });
@@ -80,16 +82,16 @@ TEST_F(mount_options_are, filled_in) {
   const auto of = [this](const mount_options& o) { return mount(dir_.path(), o).options(); };
   const mount_options usual = of({.cache_nbytes = 1024 * 4096});
   EXPECT_EQ(usual.dirty_nbytes, 256u * 4096);
-  EXPECT_EQ(usual.nrings, 16u);
-  EXPECT_EQ(usual.request_slots, 8u);
-  EXPECT_EQ(usual.request_rings, 256u);
+  EXPECT_EQ(usual.internals.nrings, 16u);
+  EXPECT_EQ(usual.internals.request_slots, 8u);
+  EXPECT_EQ(usual.internals.request_rings, 256u);
   EXPECT_EQ(usual.max_mappings, 4096u);
   EXPECT_GT(usual.pin_nbytes, 0u);
-  EXPECT_EQ(of({.cache_nbytes = 16 << 20, .page_nbytes = 2 << 20}).request_rings, 16u) << "128 requests of 2 MiB";
+  EXPECT_EQ(of({.cache_nbytes = 16 << 20, .page_nbytes = 2 << 20}).internals.request_rings, 16u) << "128 requests of 2 MiB";
   EXPECT_EQ(of({.cache_nbytes = 10 * 4096, .dirty_nbytes = 9 * 4096}).dirty_nbytes, 5u * 4096);
-  EXPECT_EQ(of({.cache_nbytes = 10 * 4096, .nrings = 11}).nrings, 10u);
-  EXPECT_EQ(of({.cache_nbytes = 10 * 4096, .nrings = 3}).nrings, 3u);
-  EXPECT_EQ(of({.cache_nbytes = 10 * 4096}).nrings, 1u);
+  EXPECT_EQ(of({.cache_nbytes = 10 * 4096, .internals = {.nrings = 11}}).internals.nrings, 10u);
+  EXPECT_EQ(of({.cache_nbytes = 10 * 4096, .internals = {.nrings = 3}}).internals.nrings, 3u);
+  EXPECT_EQ(of({.cache_nbytes = 10 * 4096}).internals.nrings, 1u);
   EXPECT_EQ(of({.cache_nbytes = 64 << 10, .max_mappings = 5}).max_mappings, 8u);
   EXPECT_EQ(of({.cache_nbytes = 64 << 10, .io_timeout = std::chrono::nanoseconds(1)}).io_timeout.count(), 1);
 }

@@ -14,7 +14,7 @@ mount_options writing() {
   o.writable = true;
   o.cache_nbytes = 64 * 4096;
   o.max_open_files = 64;
-  o.request_rings = 4;
+  o.internals.request_rings = 4;
   return o;
 }
 

@@ -147,8 +147,8 @@ TEST_F(prefetches, end_with_the_file_and_harm_no_later_open) {
 // Slots that pages on their way hold are taken by whoever needs one, once the host has answered.
 TEST_F(prefetches, hold_up_nobody_for_request_slots) {
   mount_options o = options_of(64, 256);
-  o.request_rings = 1;
-  o.request_slots = 2;
+  o.internals.request_rings = 1;
+  o.internals.request_slots = 2;
   const mount m(dir_.path(), o);
   players groups(m.ref(), {.grid = 1, .block = 32});
   dir_.add("other", page, seed + 1);
@@ -171,7 +171,7 @@ TEST_F(prefetches, hold_up_nobody_for_request_slots) {
 TEST_F(prefetches, hold_up_nobody_for_frames) {
   mount_options o = options_of(64, 8);
   o.frame_timeout = milliseconds(100);
-  o.abort_on_leaked_pins = false;
+  o.internals.abort_on_leaked_pins = false;
   const mount m(dir_.path(), o);
   players groups(m.ref(), {.grid = 1, .block = 32});
   script s = opened();
@@ -237,7 +237,7 @@ TEST_F(prefetches, of_files_that_are_pulled_or_written_bring_pages_in_at_once) {
   o.page_nbytes = page;
   o.store = store_kind::mapped;
   o.writable = true;
-  o.abort_on_leaked_pins = true;
+  o.internals.abort_on_leaked_pins = true;
   const mount m(dir_.path(), o);
   prepare_for_memcheck(m, "pulled");
   for (const group_kind kind : {group_kind::warp, group_kind::block}) {
@@ -436,8 +436,8 @@ TEST_F(prefetches, hold_up_no_writer_for_frames) {
 // A file that hangs holds up no other by what was asked for ahead of it.
 TEST_F(prefetches, of_a_file_that_hangs_hold_up_no_other) {
   mount_options o = options_of(64, 256);
-  o.request_rings = 8;
-  o.request_slots = 2;
+  o.internals.request_rings = 8;
+  o.internals.request_slots = 2;
   o.io_timeout = seconds(20);
   const mount m(dir_.path(), o);
   dir_.add("other", 4 * page, seed + 1);

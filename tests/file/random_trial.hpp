@@ -21,9 +21,9 @@ struct trial {
     options.store = from == source::posix ? store_kind::posix : from == source::mapped ? store_kind::mapped : store_kind::automatic;
     options.max_open_files = 1024;
     options.nworkers = static_cast<std::uint32_t>(draw.between(1, 3));
-    options.nrings = static_cast<std::uint32_t>(draw.below(5));
-    options.request_rings = static_cast<std::uint32_t>(draw.between(1, 4));
-    options.request_slots = draw.percent(50) ? 2 : 8;
+    options.internals.nrings = static_cast<std::uint32_t>(draw.below(5));
+    options.internals.request_rings = static_cast<std::uint32_t>(draw.between(1, 4));
+    options.internals.request_slots = draw.percent(50) ? 2 : 8;
 
     how.grid = static_cast<unsigned>(on_cuda ? draw.between(1, 64) : draw.between(1, 4));
     const auto warps = static_cast<unsigned>(draw.between(1, under_tsan ? 2 : 4));
@@ -72,7 +72,7 @@ struct trial {
   std::string describe() const {
     std::ostringstream text;
     text << "GPUFS_TEST_SEED=" << seed << " (" << name_of(from) << ", page " << options.page_nbytes << ", " << nframes
-         << " frames, " << options.nrings << " rings, " << how.grid << " x " << how.block << " threads, " << how.ngroups()
+         << " frames, " << options.internals.nrings << " rings, " << how.grid << " x " << how.block << " threads, " << how.ngroups()
          << " groups" << (may_starve ? ", may starve" : "") << ", " << gpufs::test::describe(how.schedule) << ")";
     return text.str();
   }

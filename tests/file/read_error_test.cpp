@@ -22,8 +22,8 @@ class read_error : public ::testing::Test {
     options.cache_nbytes = 64 * page;
     options.max_open_files = 64;
     options.nworkers = 2;
-    options.request_rings = 2;
-    options.request_slots = 8;
+    options.internals.request_rings = 2;
+    options.internals.request_slots = 8;
   }
 
   void TearDown() override {
@@ -237,8 +237,8 @@ TEST_F(read_error, failing_open_fails_for_all_who_wait) {
 TEST_F(read_error, host_that_does_not_answer) {
   expect_leftovers("a late answer to an open is reclaimed by the next request only");
   options.io_timeout = std::chrono::milliseconds(100);
-  options.request_rings = 1;
-  options.request_slots = 4;
+  options.internals.request_rings = 1;
+  options.internals.request_slots = 4;
   players groups(fs().ref(), {.grid = 1, .block = 64, .all = group_kind::tile8});
   std::vector<script> opening(groups.size()), reading(groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -281,8 +281,8 @@ TEST_F(read_error, host_that_does_not_answer) {
 // An open that the host answers too late: nobody wants the file any more, so it must not stay open there.
 TEST_F(read_error, open_that_is_answered_too_late_is_closed) {
   options.io_timeout = std::chrono::milliseconds(250);
-  options.request_rings = 1;
-  options.request_slots = 4;
+  options.internals.request_rings = 1;
+  options.internals.request_slots = 4;
   fs();
   wrong().open_gate.close();
   players warp(fs().ref(), {});
@@ -307,8 +307,8 @@ TEST_F(read_error, open_that_is_answered_too_late_is_closed) {
 // Nor when who comes by the answer runs out of time itself.
 TEST_F(read_error, open_that_is_answered_too_late_is_closed_by_who_cannot_wait) {
   options.nworkers = 1;
-  options.request_rings = 1;
-  options.request_slots = 2;
+  options.internals.request_rings = 1;
+  options.internals.request_slots = 2;
   const simt::launch_config one_warp{.grid = 1, .block = 32, .schedule = {}};
   const device_buffer<char> path(std::vector<char>{'f', 'i', 'l', 'e'});
   const device_buffer<int> error(1);

@@ -323,7 +323,7 @@ inline mount_options writing_options(std::uint32_t page_nbytes, std::uint32_t nf
   o.page_nbytes = page_nbytes;
   o.cache_nbytes = std::uint64_t{nframes} * page_nbytes;
   o.max_open_files = 64;
-  o.request_rings = 4;
+  o.internals.request_rings = 4;
   return o;
 }
 

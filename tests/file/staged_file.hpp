@@ -34,8 +34,8 @@ class staged_file : public ::testing::Test {
     o.page_nbytes = page;
     o.custom_store = store_;
     o.nworkers = 8;
-    o.request_batch = 1;
-    o.abort_on_leaked_pins = true;
+    o.internals.request_batch = 1;
+    o.internals.abort_on_leaked_pins = true;
     o.frame_timeout = std::chrono::seconds(20);
     return o;
   }
@@ -57,8 +57,8 @@ class staged_file : public ::testing::Test {
     wrong().delay_ns = draw.percent(50) ? 20'000 : 0;
     wrong().fail_every = with_errors && draw.percent(30) ? 7 : 0;
     o.nworkers = static_cast<std::uint32_t>(draw.between(2, 4));
-    o.request_rings = static_cast<std::uint32_t>(draw.between(1, 3));
-    o.request_slots = 2;
+    o.internals.request_rings = static_cast<std::uint32_t>(draw.between(1, 3));
+    o.internals.request_slots = 2;
     const mount m(dir_.path(), o);
     const group_kind kind = draw.pick(std::vector<group_kind>{group_kind::tile8, group_kind::warp, group_kind::block});
     players groups(m.ref(), {.grid = 3,

@@ -20,8 +20,8 @@ class write_errors : public ::testing::Test {
     options_.page_nbytes = page;
     options_.cache_nbytes = std::uint64_t{nframes} * page;
     options_.max_open_files = 64;
-    options_.request_rings = 4;
-    options_.request_slots = 8;
+    options_.internals.request_rings = 4;
+    options_.internals.request_slots = 8;
     options_.nworkers = 4;
     options_.custom_store = store_;
     mount_ = std::make_unique<mount>(dir_.path(), options_);

@@ -123,9 +123,9 @@ class program_drawer {
       o.max_open_files = 256;
       o.store = draw_.percent(80) ? store_kind::posix : store_kind::automatic;
       o.nworkers = static_cast<std::uint32_t>(draw_.between(1, 3));
-      o.nrings = static_cast<std::uint32_t>(draw_.below(4));
-      o.request_rings = static_cast<std::uint32_t>(draw_.between(1, 4));
-      o.request_slots = draw_.percent(50) ? 2 : 8;
+      o.internals.nrings = static_cast<std::uint32_t>(draw_.below(4));
+      o.internals.request_rings = static_cast<std::uint32_t>(draw_.between(1, 4));
+      o.internals.request_slots = draw_.percent(50) ? 2 : 8;
       o.frame_timeout = std::chrono::seconds(under_tsan || under_compute_sanitizer() ? 60 : 5);
       if (draw_.percent(20)) m.delay_us = static_cast<std::uint32_t>(draw_.between(1, 200));
       // memcheck takes a mapping that is registered while the kernel runs for out of bounds.
@@ -447,8 +447,9 @@ inline std::string to_text(const write_program& p) {
     const mount_options& o = p.mounts[m].options;
     const formation& how = p.mounts[m].how;
     text << "mount " << m << ": page " << o.page_nbytes << ", " << o.cache_nbytes / o.page_nbytes << " frames, dirty_nbytes "
-         << o.dirty_nbytes << ", " << o.nworkers << " workers, " << o.nrings << " rings, " << o.request_rings << " x "
-         << o.request_slots << " requests, delay " << p.mounts[m].delay_us << " us, " << (p.mounts[m].maps ? "maps, " : "");
+         << o.dirty_nbytes << ", " << o.nworkers << " workers, " << o.internals.nrings << " rings, " << o.internals.request_rings
+         << " x " << o.internals.request_slots << " requests, delay " << p.mounts[m].delay_us << " us, "
+         << (p.mounts[m].maps ? "maps, " : "");
     if (p.mounts[m].write_error != 0) {
       text << "every " << p.mounts[m].fail_every << ". write fails, every " << p.mounts[m].tear_every << ". is torn, errno "
            << p.mounts[m].write_error << ", of syncs " << p.mounts[m].sync_error << ", ";

@@ -234,6 +234,7 @@ TEST_F(write_timeouts, the_dirty_limit_holds) {
 
 TEST_F(write_timeouts, end_a_write_beyond_the_dirty_limit) {
   expect_leftovers("the host has not answered for pages");
+  const std::uint64_t npages = under_tsan ? 10 : 40;
   options_.io_timeout = milliseconds(under_tsan ? 1000 : 100);  // it is waited for, page by page
   options_.dirty_nbytes = 4 * page;
   options_.frame_timeout = milliseconds(200);
@@ -242,7 +243,7 @@ TEST_F(write_timeouts, end_a_write_beyond_the_dirty_limit) {
   players groups = one();
   script s, later;
   s.open(0, "file", O_RDWR | O_CREAT);
-  s.pwrite(0, content(1, 0, 40 * page), 0);
+  s.pwrite(0, content(1, 0, npages * page), 0);
   const auto close = s.close(0);
   std::vector<outcome> got;
   EXPECT_LE(time_of([&] { got = groups.run(s); }), seconds(60));
@@ -250,10 +251,10 @@ TEST_F(write_timeouts, end_a_write_beyond_the_dirty_limit) {
   wrong().write_gate.open();
   EXPECT_TRUE(wait_until([&] { return wrong().write_gate.waiting() == 0; }));
   later.open(1, "new", O_RDWR | O_CREAT);
-  later.pwrite(1, content(2, 0, 40 * page), 0);
+  later.pwrite(1, content(2, 0, npages * page), 0);
   const auto closed = later.close(1);
   EXPECT_TRUE(wait_until([&] { return groups.run(later)[closed].value == 0; }));
-  EXPECT_EQ(dir_.read("new"), content(2, 0, 40 * page));
+  EXPECT_EQ(dir_.read("new"), content(2, 0, npages * page));
 }
 
 }  // namespace

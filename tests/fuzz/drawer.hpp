@@ -79,9 +79,9 @@ class drawer {
       o.max_open_files = 256;
       o.max_mappings = 256;
       o.nworkers = static_cast<std::uint32_t>(draw_.between(1, 3));
-      o.nrings = static_cast<std::uint32_t>(draw_.below(4));
-      o.request_rings = static_cast<std::uint32_t>(draw_.between(1, 4));
-      o.request_slots = draw_.percent(50) ? 2 : 8;
+      o.internals.nrings = static_cast<std::uint32_t>(draw_.below(4));
+      o.internals.request_rings = static_cast<std::uint32_t>(draw_.between(1, 4));
+      o.internals.request_slots = draw_.percent(50) ? 2 : 8;
       o.frame_timeout = o.io_timeout = std::chrono::seconds(under_tsan || under_compute_sanitizer() ? 60 : 10);
       if (out_.may_starve) o.frame_timeout = std::chrono::milliseconds(draw_.between(1, 32));
       const std::uint64_t store = draw_.below(100);

@@ -158,7 +158,7 @@ inline std::string to_text(const program& p) {
     const mount_options& o = p.mounts[m].options;
     text << "mount " << m << ": " << store_names[static_cast<int>(p.mounts[m].store)] << ", page " << o.page_nbytes << ", "
          << o.cache_nbytes / o.page_nbytes << " frames, dirty_nbytes " << o.dirty_nbytes << ", " << o.nworkers << " workers, "
-         << o.nrings << " rings, " << o.request_rings << " x " << o.request_slots << " requests\n";
+         << o.internals.nrings << " rings, " << o.internals.request_rings << " x " << o.internals.request_slots << " requests\n";
   }
   text << p.how.grid << " x " << p.how.block << " threads, " << describe(p.how.schedule)
        << (p.may_starve ? ", may starve\n" : "\n");

@@ -499,7 +499,7 @@ bit closed;               // the gate
 #endif
 #ifdef STORED
 byte mapped_nbytes = 4;   // the slot's
-bit stored;               // its stored_nbytes is not 0
+bit stored;               // its in_place_nbytes is not 0
 bit gone[NPAGES];         // the mapping's page is not the file's any more
 byte orphan[NBYTES];      // what it has then
 byte cut[NBYTES];         // what must be: the newest that the file had, and somebody else has cut off
@@ -734,7 +734,7 @@ inline write_byte(b, mine) {
   }
 }
 inline mark_mask() { d_step { mask[f] = mask[f] | what } }
-inline mark_dirty() {
+inline keep_private_copy() {
   d_step { was_dirty = dirty[f]; was_listed = listed[f]; dirty[f] = 1 }
 }
 inline grow() {
@@ -859,7 +859,7 @@ inline write_page() {
 #ifndef MUTATE_GROW_LATE
      grow();
 #endif
-     mark_dirty();
+     keep_private_copy();
      if
      :: !was_dirty ->
         dirty_pages++;

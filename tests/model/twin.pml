@@ -90,8 +90,8 @@ inline pass_gate() {
   passed = 0
 }
 
-// make_dirty
-inline make_dirty() {
+// enter_dirty
+inline enter_dirty() {
   d_step { was_dirty = dirty; was_listed = listed; dirty = 1 }  // dirty_pages::set_dirty
   if
   :: !was_dirty ->
@@ -278,7 +278,7 @@ inline note_changes(leaves) {
   :: bits != 0 ->
      d_step { mask = mask | bits }
 #ifndef MUTATE_LISTED_UNLOCKED
-     make_dirty()
+     enter_dirty()
 #endif
   :: else
   fi;
@@ -291,7 +291,7 @@ inline note_changes(leaves) {
 #endif
 #ifdef MUTATE_LISTED_UNLOCKED
   if
-  :: bits != 0 -> make_dirty()
+  :: bits != 0 -> enter_dirty()
   :: else
   fi;
 #endif
@@ -368,7 +368,7 @@ proctype writer() {
   acquire();
   d_step { data[0] = 1 - data[0]; last[0] = data[0] }
   d_step { mask = mask | 1 }
-  make_dirty();
+  enter_dirty();
   pins--;
   writing--;
   ndone++

@@ -82,8 +82,8 @@ struct pointer_trial {
     options.store = from == source::posix ? store_kind::posix : from == source::mapped ? store_kind::mapped : store_kind::automatic;
     options.max_open_files = 64;
     options.nworkers = static_cast<std::uint32_t>(draw.between(1, 3));
-    options.nrings = static_cast<std::uint32_t>(draw.below(5));
-    options.abort_on_leaked_pins = true;
+    options.internals.nrings = static_cast<std::uint32_t>(draw.below(5));
+    options.internals.abort_on_leaked_pins = true;
     options.writable = to_file;
     draw_file(alignment);
     draw_lanes();

@@ -85,7 +85,7 @@ TEST(a_store_of_open_alone, refuses_calls_on_paths_and_writes) {
   EXPECT_EQ(file->pwrite({}, 0), -EBADF);
   EXPECT_EQ(file->sync(false), -EBADF);
   EXPECT_EQ(file->truncate(0), -EBADF);
-  EXPECT_EQ(file->note_stores(0, true), -EBADF);
+  EXPECT_EQ(file->note_written_in_place(0, true), -EBADF);
   EXPECT_EQ(file->check_version(), 0);
 }
 

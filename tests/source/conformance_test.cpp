@@ -91,8 +91,8 @@ class sources : public ::testing::TestWithParam<subject> {
     o.writable = is_written();
     o.max_open_files = 16;
     o.nworkers = 8;
-    o.request_batch = 1;
-    o.abort_on_leaked_pins = true;
+    o.internals.request_batch = 1;
+    o.internals.abort_on_leaked_pins = true;
     o.io_timeout = io_timeout;
     return mount(dir_.path(), o);
   }

@@ -27,6 +27,8 @@ class counting_platform final : public forwarding_platform {
   }
   const void* register_readonly(const void* p, std::size_t n, std::string* why) override {
     if (delay.count() != 0) std::this_thread::sleep_for(delay);
+    ++nasked;
+    while (held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (refuse) {
       ++nrefused;
       *why = "the test said no";
@@ -36,6 +38,7 @@ class counting_platform final : public forwarding_platform {
     EXPECT_EQ(n % 4096, 0u);
     EXPECT_TRUE(live_.emplace(p, n).second);
     ++nregistered;
+    registered_.push_back(p);
     return p;
   }
   void* register_writable(void* p, std::size_t n, std::string* why) override {
@@ -53,19 +56,23 @@ class counting_platform final : public forwarding_platform {
     const std::scoped_lock hold(lock_);
     return live_.size();
   }
+  std::vector<const void*> registered() const {
+    const std::scoped_lock hold(lock_);
+    return registered_;
+  }
   std::vector<const void*> unregistered() const {
     const std::scoped_lock hold(lock_);
     return unregistered_;
   }
-  std::atomic<bool> refuse{false};
+  std::atomic<bool> refuse{false}, held{false};
   bool in_place = true;
   std::chrono::milliseconds delay{0};
-  std::atomic<int> nregistered{0}, nrefused{0}, nfreed{0};
+  std::atomic<int> nasked{0}, nregistered{0}, nrefused{0}, nfreed{0};
 
  private:
   mutable std::mutex lock_;
   std::map<const void*, std::size_t> live_;
-  std::vector<const void*> unregistered_;
+  std::vector<const void*> registered_, unregistered_;
 };
 
 class mapped_store_test : public testing::Test {
@@ -296,6 +303,21 @@ TEST_F(windows_test, AWindowIsRegisteredOnceAsMuchWasReadOfItAsItHas) {
   EXPECT_EQ(machine_.nregistered, 4);
   EXPECT_EQ(open(files)->info().kind, source_kind::pull) << "all of it is";
   EXPECT_EQ(file->info().kind, source_kind::windows) << "as it was opened";
+}
+
+TEST_F(windows_test, TheOneThatIsMissedMostComesFirst) {
+  store::auto_store files(machine_, dir_.path(), 1 << 20, options());
+  const auto file = open(files);
+  machine_.held = true;
+  file->note_missed(0, window);
+  EXPECT_TRUE(wait_until([&] { return machine_.nasked == 1; }));
+  file->note_missed(window, window);
+  for (int pass = 0; pass < 3; ++pass) file->note_missed(2 * window, window);
+  file->note_missed(3 * window, 5000);
+  machine_.held = false;
+  EXPECT_TRUE(becomes(*file, 0b1111));
+  const std::byte* const base = file->info().pull_base;
+  EXPECT_EQ(machine_.registered(), (std::vector<const void*>{base, base + 2 * window, base + window, base + 3 * window}));
 }
 
 TEST_F(windows_test, OpensShareThemAndTheyStayUntilTrimmed) {

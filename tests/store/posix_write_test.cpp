@@ -335,7 +335,7 @@ TEST(stores_that_write, MappedAndAutoStageWhatIsOnADisk) {
     const auto file = open(*files, "a", O_RDWR);
     EXPECT_EQ(file->info().kind, source_kind::staged) << files->name();
     EXPECT_EQ(file->info().reason, "staged: it is open for writing, and not mapped: it is not in memory (tmpfs)");
-    EXPECT_EQ(file->note_stores(1, false), -EBADF);
+    EXPECT_EQ(file->note_written_in_place(1, false), -EBADF);
     EXPECT_EQ(file->pwrite(content(2, 0, 10), 0), 0);
     EXPECT_EQ(error_of(*files, "new", O_RDWR | O_CREAT | O_EXCL), 0);
     EXPECT_EQ(files->unlink("new", false), 0);
@@ -363,14 +363,14 @@ TEST(stores_that_write, MappedAndAutoMapWhatIsInMemory) {
     ASSERT_NE(first->info().pull_base, nullptr) << first->info().reason;
     EXPECT_EQ(first->info().pull_base, second->info().pull_base);
     EXPECT_TRUE(first->info().live);
-    for (const bool last : {false, true}) EXPECT_EQ(first->note_stores(nbytes, last), 0);
+    for (const bool last : {false, true}) EXPECT_EQ(first->note_written_in_place(nbytes, last), 0);
     EXPECT_EQ(first->truncate(6 * 4096), 0);  // its own cut is none of others
-    EXPECT_EQ(first->note_stores(nbytes, true), 0);
-    EXPECT_EQ(second->note_stores(5 * 4096, true), 0) << "nothing was stored beyond the cut";
-    for (const bool last : {false, true}) EXPECT_EQ(second->note_stores(7 * 4096, last), -EIO);
-    EXPECT_EQ(first->note_stores(-1, true), -EINVAL);
+    EXPECT_EQ(first->note_written_in_place(nbytes, true), 0);
+    EXPECT_EQ(second->note_written_in_place(5 * 4096, true), 0) << "nothing was stored beyond the cut";
+    for (const bool last : {false, true}) EXPECT_EQ(second->note_written_in_place(7 * 4096, last), -EIO);
+    EXPECT_EQ(first->note_written_in_place(-1, true), -EINVAL);
     cut(0);
-    EXPECT_EQ(first->note_stores(4096, true), -EIO);
+    EXPECT_EQ(first->note_written_in_place(4096, true), -EIO);
     const auto holes = open(*files, "a", O_RDWR);
     EXPECT_EQ(holes->info().pull_base, nullptr);
     EXPECT_EQ(holes->info().reason, "staged: it is open for writing, and not mapped: it has holes");
@@ -378,7 +378,7 @@ TEST(stores_that_write, MappedAndAutoMapWhatIsInMemory) {
     const auto anew = open(*files, "a", O_RDWR);
     ASSERT_NE(anew->info().pull_base, nullptr) << anew->info().reason;
     EXPECT_NE(anew->info().pull_base, first->info().pull_base);
-    EXPECT_EQ(anew->note_stores(nbytes, true), 0);
+    EXPECT_EQ(anew->note_written_in_place(nbytes, true), 0);
     EXPECT_TRUE(std::equal(anew->info().pull_base, anew->info().pull_base + nbytes, content(2, 0, nbytes).begin()));
   }
 }
@@ -395,13 +395,13 @@ TEST(stores_that_write, ReclaimIsNoCut) {
     ASSERT_NE(file->info().pull_base, nullptr) << file->info().reason;
     auto* memory = const_cast<std::byte*>(file->info().pull_base);
     std::memset(memory, 7, nbytes);
-    EXPECT_EQ(file->note_stores(nbytes, false), 0);  // our page faults have changed ctime, which a device's stores do not
+    EXPECT_EQ(file->note_written_in_place(nbytes, false), 0);  // our page faults have changed ctime, which a device's stores do not
     const bool is_locked = ::madvise(memory, nbytes, MADV_PAGEOUT) != 0;
     EXPECT_FALSE(is_locked && !may_lock);
-    EXPECT_EQ(file->note_stores(nbytes, true), 0) << (is_locked ? "locked" : "not locked");
+    EXPECT_EQ(file->note_written_in_place(nbytes, true), 0) << (is_locked ? "locked" : "not locked");
     EXPECT_EQ(::truncate((dir / "a").c_str(), 4096), 0);
     EXPECT_EQ(::truncate((dir / "a").c_str(), nbytes), 0);
-    EXPECT_EQ(file->note_stores(nbytes, true), -EIO);
+    EXPECT_EQ(file->note_written_in_place(nbytes, true), -EIO);
   };
   reclaim(true);
   // Capabilities are a thread's, and those that it starts have them from it.

@@ -236,9 +236,9 @@ int child(const std::string& directory, const std::string& journal_path, std::ui
     o.page_nbytes = p.page_nbytes;
     o.cache_nbytes = std::uint64_t{p.nframes} * p.page_nbytes;
     o.max_open_files = 16;
-    o.request_rings = 4;
+    o.internals.request_rings = 4;
     o.nworkers = 2;
-    o.abort_on_leaked_pins = true;
+    o.internals.abort_on_leaked_pins = true;
     if (seed % 2 == 0) o.custom_store = mapping_store(directory);
     const mount m(directory, o);
     const device_buffer<range> ranges(p.ranges);

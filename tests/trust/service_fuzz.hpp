@@ -120,9 +120,9 @@ class watched_file final : public store::open_file {
     watch_.change(watch_.writable && info().live && nbytes >= 0, "a truncation");
     return real_->truncate(nbytes);
   }
-  int note_stores(std::int64_t nbytes, bool last) override {  // the service asks any file
+  int note_written_in_place(std::int64_t nbytes, bool last) override {  // the service asks any file
     if (info().live) watch_.change(watch_.writable, "stores noted");
-    const int error = real_->note_stores(nbytes, last);
+    const int error = real_->note_written_in_place(nbytes, last);
     fuzz_notes += error == 0;
     return error;
   }

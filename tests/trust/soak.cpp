@@ -287,10 +287,10 @@ void one_round(std::uint64_t seed, std::chrono::milliseconds time, round_sums* s
     o.store = draw.percent(50) ? store_kind::posix : store_kind::automatic;
     if (draw.percent(50)) o.custom_store = mapping_store(dir / "root");
     o.max_open_files = 1024;
-    o.request_rings = static_cast<std::uint32_t>(draw.between(1, 8));
+    o.internals.request_rings = static_cast<std::uint32_t>(draw.between(1, 8));
     o.nworkers = static_cast<std::uint32_t>(draw.between(2, 4));
     o.frame_timeout = std::chrono::seconds(60);
-    o.abort_on_leaked_pins = true;
+    o.internals.abort_on_leaked_pins = true;
     mounts.push_back(std::make_unique<mount>(dir / "root", o));
   }
   std::vector<char> paths((nactors * 2 + 2 + nmounts) * path_nbytes);

@@ -17,12 +17,13 @@ class clock_rings {
   struct result {
     frame_index frame;  // claimed, when `found`
     bool found;
-    bool transient;  // a frame was seen that is about to change (filling, or claimed by a running group)
-    bool passed;     // a frame was given its second chance: the next pass may take it
+    bool transient;       // a frame was seen that is about to change (filling, or claimed by a running group)
+    bool passed;          // a frame was given its second chance: the next pass may take it
+    std::uint64_t state;  // of the frame that was found, a state since its last fill
   };
 
   // Looks for a frame in one ring (attempt 0: the lagging one of two; then they are walked from `start` on) and returns after at
-  // most max_steps frames. Waits for nobody. Calls erase(frame) to take an evicted page out of the page table.
+  // most max_steps frames. Waits for nobody. Calls erase(frame, its state) to take an evicted page out of the page table.
   template <class Erase>
   GPUFS_DEVICE result allocate(const frames& pages, std::uint32_t start, std::uint32_t attempt, Erase erase) const {
     const std::uint32_t index = attempt == 0 ? lagging(start) : (start + attempt) % storage_.nrings;
@@ -35,39 +36,40 @@ class clock_rings {
       const std::uint32_t position = word_ref<std::uint32_t>(ring.hand).fetch_add(1, std::memory_order_relaxed);
       if (is_full(ring)) passed |= evict(pages, ring, frame_at(position + ring.ahead), erase);
       const frame_index f = frame_at(position);
-      const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
-      if ((now & frame_state::free) != 0 && pages.take_free(f)) {
+      std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
+      if ((now & frame_state::free) != 0 && pages.take_free(f, now)) {
         count_taken(ring);
-        return {f, true, false, false};
+        return {f, true, false, false, now};
       }
       // An operation's frame stays until somebody ends that.
       transient |= (now & frame_state::claimed) != 0 ||
                    ((now & frame_state::filling) != 0 && pages.operation(f).load(std::memory_order_relaxed) == 0);
     }
-    return {frame_index{}, false, transient, passed};
+    return {frame_index{}, false, transient, passed, 0};
   }
 
   static constexpr bool takes = true;  // a page may ask for a frame
   // Takes this frame if it is free, or, where the ring has few free ones, has a page that was not used since the clock's hand came
   // by. As allocate.
   template <class Erase>
-  GPUFS_DEVICE bool take(const frames& pages, frame_index f, Erase erase) const {
+  GPUFS_DEVICE result take(const frames& pages, frame_index f, Erase erase) const {
+    constexpr result refused{};
     clock_ring& ring = storage_.rings[static_cast<std::uint32_t>(f) % storage_.nrings];
-    const std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
+    std::uint64_t now = pages.state(f).load(std::memory_order_relaxed);
     if ((now & frame_state::free) != 0) {
-      if (!pages.take_free(f)) return false;
+      if (!pages.take_free(f, now)) return refused;
       count_taken(ring);
     } else {
       constexpr std::uint64_t stays =
           frame_state::pin_mask | frame_state::dirty | frame_state::filling | frame_state::claimed | frame_state::referenced;
-      if ((now & stays) != 0 || !is_full(ring) || !pages.claim(f, now)) return false;
+      if ((now & stays) != 0 || !is_full(ring) || !pages.claim(f, now)) return refused;
       if ((now & frame_state::failed) == 0) {
-        erase(f);
+        erase(f, now);
         word_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
       }
       word_ref<std::uint64_t>(ring.allocations).add_relaxed(1);
     }
-    return true;
+    return {f, true, false, false, now};
   }
 
   // How many attempts look at every frame twice: after these without a transient frame, all are pinned.
@@ -118,7 +120,7 @@ class clock_rings {
     }
     if (!pages.claim(f, now)) return false;
     if ((now & frame_state::failed) == 0) {
-      erase(f);
+      erase(f, now);
       word_ref<std::uint64_t>(ring.evictions).add_relaxed(1);
     }
     pages.release(f);

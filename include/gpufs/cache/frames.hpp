@@ -141,7 +141,7 @@ class frames {
 
   // For a reader that takes no pin: the frame's state, and whether the frame has the bytes of `key` at that moment. The reader
   // calls fence_loads, reads the bytes, calls fence_loads again, and then asks whether the page has stayed. If so, the bytes are
-  // the page's. The first fence meets end_fill's release. The second meets begin_fill's, after which the frame's next page is
+  // the page's. The first fence meets end_fill's release. The second meets fence_claim, after which the frame's next page is
   // written.
   struct unpinned {
     std::uint64_t state, seal;
@@ -175,9 +175,10 @@ class frames {
     }
   }
 
-  // free -> claimed. True for exactly one caller.
-  GPUFS_DEVICE bool take_free(frame_index f) const {
-    return (state(f).fetch_and(~frame_state::free, std::memory_order_acquire) & frame_state::free) != 0;
+  // free -> claimed. True for exactly one caller, which gets the state that it was in.
+  GPUFS_DEVICE bool take_free(frame_index f, std::uint64_t& before) const {
+    before = state(f).fetch_and(~frame_state::free, std::memory_order_acquire);
+    return (before & frame_state::free) != 0;
   }
 
   // claimed -> free.
@@ -185,21 +186,22 @@ class frames {
 
   // resident or failed, unpinned, seen as `seen` -> claimed. The acquire meets the last unpin's release.
   GPUFS_DEVICE bool claim(frame_index f, std::uint64_t seen) const {
-    return state(f).compare_exchange(seen, (seen & frame_state::stamp_mask) | frame_state::claimed, std::memory_order_acq_rel);
+    return state(f).compare_exchange(seen, (seen & frame_state::stamp_mask) | frame_state::claimed, std::memory_order_acquire);
   }
 
-  // claimed -> filling, with one pin for the filler. The release makes the key visible to the lane that pins next.
-  GPUFS_DEVICE void begin_fill(frame_index f, page_key key) const {
+  // claimed -> filling, with one pin for the filler. Nobody may write the page's bytes before the caller has called fence_claim. A
+  // lane that pins meanwhile, and finds the frame's last key, sees by the seal that it belongs to another fill.
+  // `before`: a state of the frame since its last fill, whose stamp it has.
+  GPUFS_DEVICE void begin_fill(frame_index f, page_key key, std::uint64_t before) const {
     // The stamp is the owner's to change, and must not run over into the pins.
-    const std::uint64_t now = state(f).load(std::memory_order_relaxed);
-    const bool last = (~now & frame_state::stamp_mask) == 0;
+    const bool last = (~before & frame_state::stamp_mask) == 0;
     const std::uint64_t next_stamp = last ? 0 - frame_state::stamp_mask : frame_state::one_stamp;
-    key_word(f).store(sealed(static_cast<std::uint64_t>(key), now + next_stamp), std::memory_order_relaxed);
-    // A fence, as it also orders the claim before the bytes of the new page: a reader without a pin that sees those sees the
-    // claim.
-    simt::fence(std::memory_order_release, cache_layout::scope);
+    key_word(f).store(sealed(static_cast<std::uint64_t>(key), before + next_stamp), std::memory_order_relaxed);
     state(f).fetch_add(next_stamp + frame_state::one_pin + frame_state::filling - frame_state::claimed, std::memory_order_relaxed);
   }
+  // Orders the claim before the bytes of the new page: a reader without a pin that sees those sees the claim, by the fence between
+  // its loads and has_stayed.
+  GPUFS_DEVICE static void fence_claim() { simt::fence(std::memory_order_release, cache_layout::scope); }
 
   // filling -> resident, or failed when error is negative (the page table no longer names the frame then). The release
   // publishes the bytes that the whole group wrote before its sync; it meets pin's and wait_filled's acquires.
@@ -213,11 +215,14 @@ class frames {
                          std::memory_order_release);
     }
   }
+  // filling -> resident, by a caller that has called a fence, a release, after the group's sync.
+  GPUFS_DEVICE void end_fill_after_fence(frame_index f) const { state(f).fetch_and(~frame_state::filling, simt::after_fence); }
 
-  // The key of a frame that the caller owns or has pinned.
-  GPUFS_DEVICE page_key load_key(frame_index f) const {
-    return page_key{sealed(key_word(f).load(std::memory_order_relaxed), state(f).load(std::memory_order_relaxed))};
+  // The key of a frame that the caller owns or has pinned; by a state of it since its last fill began, or as it is.
+  GPUFS_DEVICE page_key load_key(frame_index f, std::uint64_t seen) const {
+    return page_key{sealed(key_word(f).load(std::memory_order_relaxed), seen)};
   }
+  GPUFS_DEVICE page_key load_key(frame_index f) const { return load_key(f, state(f).load(std::memory_order_relaxed)); }
 
  private:
   GPUFS_DEVICE word_ref<std::uint64_t> key_word(frame_index f) const {

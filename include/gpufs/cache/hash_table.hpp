@@ -14,13 +14,18 @@ class hash_table {
   GPUFS_HOST_DEVICE explicit hash_table(const cache_layout& cache) : storage_(cache.table) {}
   GPUFS_HOST_DEVICE explicit hash_table(const table_storage& storage) : storage_(storage) {}
 
+  static constexpr std::uint32_t unlocked = 0;
   // Calls visit(frame) for each entry that may be `key`'s (equal tag; the caller compares the frame's key) until it
-  // returns true. A miss is only certain under the key's lock.
+  // returns true. A miss is only certain under the key's lock. `locked_home`: what try_lock gave, where the caller has the lock.
   template <class Visit>
-  GPUFS_DEVICE bool find(page_key key, Visit visit) const {
+  GPUFS_DEVICE bool find(page_key key, Visit visit, std::uint32_t locked_home = unlocked) const {
     const std::uint32_t h = hash(key);
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
+      // Both at once, since most that look here miss. An entry of the key that lies beyond its home was counted in the home's
+      // header under the key's lock, so the header that try_lock gave tells of it.
+      std::uint32_t header = locked_home;
+      if (locked_home == unlocked || probes != 0) header = header_of(index).load(std::memory_order_relaxed);
       const simt::vec16 slots = simt::load_relaxed_16<cache_layout::scope>(&storage_.buckets[index]);
       // A slot of this tag, less `first`, is its frame; any other is more than all frames (and an empty one wraps around). Several
       // are visited from the last frame to the first: one body, few instructions, and the slots stay in registers.
@@ -37,7 +42,7 @@ class hash_table {
         if (visit(frame_index{end})) [[likely]]
           return true;
       }
-      if ((header_of(index).load(std::memory_order_relaxed) & passed_mask) == 0) return false;
+      if ((header & passed_mask) == 0) return false;
       index = behind(index);
     }
     return false;
@@ -65,18 +70,28 @@ class hash_table {
     return true;
   }
 
+  // The same for a caller that does not wait; what it locks, for find.
+  GPUFS_DEVICE bool try_lock(page_key key, std::uint32_t& locked_home) const {
+    const std::uint32_t before = header_of(home(hash(key))).fetch_or(lock_bit, std::memory_order_acquire);
+    locked_home = before | lock_bit;
+    return (before & lock_bit) == 0;
+  }
+
   GPUFS_DEVICE void unlock(page_key key) const { header_of(home(hash(key))).fetch_and(~lock_bit, std::memory_order_release); }
+  // By a caller that has called a fence, a release, since it changed anything.
+  GPUFS_DEVICE void unlock_after_fence(page_key key) const { header_of(home(hash(key))).fetch_and(~lock_bit, simt::after_fence); }
 
   // Enters key -> frame; the caller holds the key's lock and has found no entry. There are twice as many slots as
-  // frames, so there is room somewhere. The release publishes the frame's state to `find`'s readers, who pin before use.
+  // frames, so there is room somewhere. Releases nothing: who finds the entry pins before use, and who must find it has the lock.
   GPUFS_DEVICE void insert(page_key key, frame_index f) const {
     const std::uint32_t h = hash(key);
     for (std::uint32_t index = home(h);; index = behind(index)) {
       bucket& b = storage_.buckets[index];
-      for (std::uint32_t& slot : b.slots) {
+      const simt::vec16 slots = simt::load_relaxed_16<cache_layout::scope>(&b);
+      for (std::uint32_t i = 0; i < 4; ++i) {
         std::uint32_t expected = 0;
-        word_ref<std::uint32_t> ref(slot);
-        if (ref.load(std::memory_order_relaxed) == 0 && ref.compare_exchange(expected, entry(h, f), std::memory_order_release)) {
+        if (slots.word[i] == 0 &&
+            word_ref<std::uint32_t>(b.slots[i]).compare_exchange(expected, entry(h, f), std::memory_order_relaxed)) {
           return;
         }
       }
@@ -90,15 +105,16 @@ class hash_table {
     const std::uint32_t wanted = entry(h, f);
     std::uint32_t index = home(h);
     for (std::uint32_t probes = 0; probes <= storage_.bucket_mask; ++probes) {
-      for (std::uint32_t& slot : storage_.buckets[index].slots) {
-        word_ref<std::uint32_t> ref(slot);
-        if (ref.load(std::memory_order_relaxed) == wanted) {
-          ref.store(0, std::memory_order_release);
-          for (std::uint32_t i = home(h); i != index; i = behind(i)) {
-            header_of(i).fetch_sub(1, std::memory_order_release);  // as the slot: a look-up that goes no further may go by this
-          }
-          return;
+      bucket& b = storage_.buckets[index];
+      const simt::vec16 slots = simt::load_relaxed_16<cache_layout::scope>(&b);
+      std::uint32_t at = 4;
+      for (std::uint32_t i = 0; i < 4; ++i) at = slots.word[i] == wanted ? i : at;
+      if (at < 4) {
+        word_ref<std::uint32_t>(b.slots[at]).store(0, std::memory_order_release);
+        for (std::uint32_t i = home(h); i != index; i = behind(i)) {
+          header_of(i).fetch_sub(1, std::memory_order_release);  // as the slot: a look-up that goes no further may go by this
         }
+        return;
       }
       index = behind(index);
     }

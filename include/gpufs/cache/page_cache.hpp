@@ -54,6 +54,36 @@ class page_cache {
     return {at, role::hit, 0};
   }
 
+  // The same for a caller that has not found the page in the frame of its choice: it is looked up in the page table, which has
+  // every page, without its lock and then with it. Inlined, as most calls end here, and a call out of line saves registers on the
+  // stack, which for one lane of a warp is a sector of the second-level cache for each.
+  GPUFS_DEVICE acquired acquire_elsewhere(page_key key, std::uint32_t start, const timeouts& limits) const {
+    frames::pin_result pinned{};
+    frame_index at{};
+    const Table table = this->table();
+    std::uint32_t home = Table::unlocked;
+    bool locked = false;
+    do {
+      if (look_up(table, key, pinned, at, home)) {
+        if (locked) table.unlock(key);
+        if (!pinned.busy()) return {at, role::hit, 0};
+        return simt::call_cold(&wait_or_look_anew, cache_, key, at, start, limits.fill_ns, limits.frame_ns);
+      }
+      if (locked) {
+        const auto room = make_room(table, key, start, 0);
+        if (room.found) return {room.frame, role::fill, 0};
+        break;
+      }
+      locked = table.try_lock(key, home);
+    } while (locked);
+    return simt::call_cold(&acquire_slowly, cache_, key, start, limits.fill_ns, limits.frame_ns);
+  }
+
+  // The same, out of line. (Not with acquire_slowly's parameters: see simt/cold.hpp.)
+  GPUFS_DEVICE_COLD static acquired acquire_missed(const cache_layout* cache, page_key key, std::uint32_t start, timeouts limits) {
+    return page_cache(*cache).acquire_elsewhere(key, start, limits);
+  }
+
   // Pins the page `key` if it is in the frame of its choice, where most are, and nothing is to be waited for. One lane calls.
   GPUFS_DEVICE static bool pin_in_choice(const frames& pages, page_key key, frame_index& at) {
     if constexpr (has_choice) {
@@ -110,10 +140,12 @@ class page_cache {
     const std::uint32_t all = allocator.attempts_for_all(self.frames_);
     simt::backoff pause;
     for (std::uint32_t attempt = 0;; ++attempt) {
-      const auto room = allocator.allocate(self.frames_, start, attempt,
-                                           [&](frame_index victim) { self.table().erase(self.frames_.load_key(victim), victim); });
+      const auto room = allocator.allocate(self.frames_, start, attempt, [&](frame_index victim, std::uint64_t state) {
+        self.table().erase(self.frames_.load_key(victim, state), victim);
+      });
       if (room.found) {
-        self.frames_.begin_fill(room.frame, page_key{0});
+        self.frames_.begin_fill(room.frame, page_key{0}, room.state);
+        frames::fence_claim();
         self.frames_.end_fill(room.frame, -ECANCELED);
         return {room.frame, role::fill, 0};
       }
@@ -121,34 +153,6 @@ class page_cache {
       if (until.expired()) return {frame_index{}, role::error, -ENOMEM};
       pause();
     }
-  }
-
-  // Takes a page that is marked dirty out of the cache, and drops its changes. False: the page is pinned, and stays. A look-up may
-  // pin a page for a moment, so the call tries again for a while. It takes no pin itself, so several calls for one page at once do
-  // not hinder each other.
-  GPUFS_DEVICE bool drop_dirty(page_key key) const {
-    const simt::deadline until(stray_ns);
-    simt::backoff pause;
-    while (!try_to_drop_dirty(key)) {
-      if (until.expired()) return false;
-      pause();
-    }
-    return true;
-  }
-
-  // Takes a page that nobody has pinned and nobody has written to out of the cache. One lane calls.
-  GPUFS_DEVICE void drop_clean(page_key key) const {
-    table().find(key, [&](frame_index f) {
-      constexpr std::uint64_t stays = frame_state::dirty | frame_state::filling | frame_state::pin_mask;
-      const std::uint64_t seen = frames_.state(f).load(std::memory_order_acquire);  // meets begin_fill: the key is there
-      if (!frames_.holds(f, key, seen)) return false;
-      if ((seen & stays) == 0 && frames_.claim(f, seen)) {
-        table().erase(key, f);
-        Allocator(*cache_).count_eviction(f);
-        frames_.release(f);
-      }
-      return true;
-    });
   }
 
   // Ends the fill that `acquire` handed out. With an error, the page leaves the table, waiters wake with the error and our
@@ -167,24 +171,6 @@ class page_cache {
  private:
   static constexpr std::uint64_t stray_ns = 1'000'000;
 
-  GPUFS_DEVICE bool try_to_drop_dirty(page_key key) const {
-    bool pinned = false;
-    table().find(key, [&](frame_index f) {
-      for (;;) {
-        const std::uint64_t seen = frames_.state(f).load(std::memory_order_acquire);  // meets begin_fill: the key is there
-        if (!frames_.holds(f, key, seen)) return false;
-        pinned = (seen & frame_state::dirty) != 0 && (seen & frame_state::pin_mask) != 0;
-        if (pinned || (seen & frame_state::dirty) == 0) return true;
-        if (frames_.claim(f, seen)) break;  // the stamp is the one seen with the key
-      }
-      table().erase(key, f);
-      Allocator(*cache_).count_eviction(f);
-      frames_.release(f);
-      return true;
-    });
-    return !pinned;
-  }
-
   GPUFS_DEVICE Table table() const { return Table(*cache_); }
 
   // True when the page was there and is pinned now.
@@ -195,11 +181,39 @@ class page_cache {
       if (pinned.held) [[likely]]
         return true;
     }
-    return table().find(key, [&](frame_index f) {
-      pinned = frames_.pin(f, key);
-      at = f;
-      return pinned.held;
-    });
+    return look_up(table(), key, pinned, at, Table::unlocked);
+  }
+  // The same by the page table alone, which has every page. `home`: Table::unlocked, or what try_lock gave.
+  GPUFS_DEVICE bool look_up(const Table& table, page_key key, frames::pin_result& pinned, frame_index& at,
+                            std::uint32_t home) const {
+    return table.find(
+        key,
+        [&](frame_index f) {
+          pinned = frames_.pin(f, key);
+          at = f;
+          return pinned.held;
+        },
+        home);
+  }
+
+  // Takes a frame for the page, of its choice in the first attempt, else of a ring; enters it; and unlocks. The caller has the
+  // lock, and has not found the page.
+  GPUFS_DEVICE auto make_room(const Table& table, page_key key, std::uint32_t start, std::uint32_t attempt) const {
+    const Allocator allocator(*cache_);
+    const auto erase = [&](frame_index victim, std::uint64_t state) { table.erase(frames_.load_key(victim, state), victim); };
+    using found_room = decltype(allocator.allocate(frames_, start, attempt, erase));
+    found_room room{};
+    if constexpr (has_choice) {
+      if (attempt == 0) room = allocator.take(frames_, frames_.preferred(key), erase);
+    }
+    if (!room.found) room = allocator.allocate(frames_, start, attempt, erase);
+    if (room.found) {
+      frames_.begin_fill(room.frame, key, room.state);
+      table.insert(key, room.frame);
+    }
+    frames::fence_claim();  // and, for whoever locks next: the entry, and the frame's state
+    table.unlock_after_fence(key);
+    return room;
   }
 
   GPUFS_DEVICE_COLD static acquired wait_or_look_anew(const cache_layout* cache, page_key key, frame_index f, std::uint32_t start,
@@ -230,14 +244,12 @@ class page_cache {
   GPUFS_DEVICE_COLD static acquired acquire_slowly(const cache_layout* cache, page_key key, std::uint32_t start,
                                                    std::uint64_t fill_ns, std::uint64_t frame_ns) {
     const page_cache self(*cache);
-    const frames& pages = self.frames_;
     const Table table = self.table();
     const simt::deadline fill_deadline(fill_ns);
     // Its holder waits for nobody, so a caller that waits for no fill waits for this.
     const simt::deadline lock_deadline(fill_ns < stray_ns ? stray_ns : fill_ns);
     const simt::deadline frame_deadline(frame_ns);
-    const Allocator allocator(*cache);
-    const std::uint32_t all = allocator.attempts_for_all(pages);
+    const std::uint32_t all = Allocator(*cache).attempts_for_all(self.frames_);
     simt::backoff pause;
     std::uint32_t pinned_attempts = 0;
     std::uint32_t ring = 0;
@@ -245,7 +257,7 @@ class page_cache {
       if (!table.lock(key, lock_deadline)) return {frame_index{}, role::error, -ETIMEDOUT};
       frames::pin_result pinned{};
       frame_index at{};
-      if (self.find(key, pinned, at)) {
+      if (self.look_up(table, key, pinned, at, Table::unlocked)) {
         table.unlock(key);
         if (!pinned.busy()) return {at, role::hit, 0};
         const acquired got = wait(cache, at, fill_ns);
@@ -253,21 +265,7 @@ class page_cache {
         if (fill_deadline.expired()) return {frame_index{}, role::error, -ETIMEDOUT};
         continue;
       }
-      const auto erase = [&](frame_index victim) { table.erase(pages.load_key(victim), victim); };
-      using found_room = decltype(allocator.allocate(pages, start, ring, erase));
-      found_room room{};
-      if constexpr (has_choice) {
-        if (attempt == 0) {
-          const frame_index choice = pages.preferred(key);
-          if (allocator.take(pages, choice, erase)) room = {choice, true, false, false};
-        }
-      }
-      if (!room.found) room = allocator.allocate(pages, start, ring, erase);
-      if (room.found) {
-        pages.begin_fill(room.frame, key);
-        table.insert(key, room.frame);
-      }
-      table.unlock(key);
+      const auto room = self.make_room(table, key, start, ring);
       if (room.found) return {room.frame, role::fill, 0};
       // Nothing in this ring. Where frames only lost their second chance, its hand comes round to them; else try the next.
       // Once nothing but pinned frames was seen for two rounds (or 64 Ki frames), wait for a pin to be given back, not for ever.

@@ -51,16 +51,7 @@ class file_slots {
   }
   // The same for a caller that has the address of the entry's first copy. The number is not negative.
   GPUFS_DEVICE static file_view view_by(file_number number, const file_entry* first_copy) {
-    const std::uint32_t index = index_of(number);
-    const simt::vec16 words = simt::load_relaxed_16(&source_of(first_copy, index));
-    // The fence orders the entry's load after these words. The words change only after the entry no longer says `open`. So if it
-    // says `open` now, the words belong to the open file.
-    simt::fence_loads();
-    file_view v = look(number, first_copy).view;
-    v.pull_base = words.word[0] | static_cast<std::uint64_t>(words.word[1]) << 32;
-    v.handle = words.word[2];
-    v.opened = &slot_of(first_copy, index);
-    return v;
+    return counted(number, first_copy, look_with_source(number, first_copy)).view;
   }
   // Where the frames are, by the first copy of an entry.
   GPUFS_DEVICE static cache::frame_storage frames_of(const file_entry* first_copy) {
@@ -71,26 +62,20 @@ class file_slots {
   }
   // What a hit needs of it, by the first copy of its entry: all but its source. The number is not negative.
   GPUFS_DEVICE static open_entry look(file_number number, const file_entry* first_copy) {
-    const file_entry& entry = copy_of(first_copy);
-    const auto raw = static_cast<std::uint32_t>(number);
-    open_entry got{};
-    file_view& v = got.view;
-    v.slot = index_of(number);
-    v.error = -EBADF;
-    // Relaxed loads suffice: a caller that has the number got it after the opener had published the slot.
-    const simt::vec16 first = simt::load_relaxed_16(&entry), second = simt::load_relaxed_16(&entry.frames);
-    got.frames = packed(second);
-    v.kind = kind_of(first.word[0]);
-    const bool forged = (raw & number_may_write) != 0 && has_version(v.kind);
-    if ((first.word[0] & 0xffffu) != open_word_of(raw) || forged) [[unlikely]] {
-      simt::call_cold(&count_bad_number, mount_of(home_of(first_copy, v.slot)));
-      return got;
-    }
-    v.cache_id = first.word[1];
-    v.nbytes = static_cast<std::int64_t>(first.word[2] | static_cast<std::uint64_t>(first.word[3]) << 32);
-    if (!has_version(v.kind)) [[unlikely]]
-      v.nbytes = simt::atomic_ref<std::int64_t>(slot_of(first_copy, v.slot).bytes.nbytes).load(std::memory_order_acquire);
-    v.error = 0;
+    return counted(number, first_copy, read_entry(number, first_copy));
+  }
+  // The entry and the source, without a call, so that a miss keeps nothing on the stack: an error is not counted, and the size is
+  // that of a version.
+  GPUFS_DEVICE static open_entry look_with_source(file_number number, const file_entry* first_copy) {
+    const std::uint32_t index = index_of(number);
+    const simt::vec16 words = simt::load_relaxed_16(&source_of(first_copy, index));
+    // The fence orders the entry's load after these words. The words change only after the entry no longer says `open`. So if it
+    // says `open` now, the words belong to the open file.
+    simt::fence_loads();
+    open_entry got = read_entry(number, first_copy);
+    got.view.pull_base = words.word[0] | static_cast<std::uint64_t>(words.word[1]) << 32;
+    got.view.handle = words.word[2];
+    got.view.opened = &slot_of(first_copy, index);
     return got;
   }
 
@@ -128,17 +113,21 @@ class file_slots {
   }
 
   // Whether the host has seen the file change since it was opened.
-  GPUFS_DEVICE bool is_stale(const file_view& opened) const {
+  GPUFS_DEVICE static bool is_stale(const file_view& opened) {
     simt::fence(std::memory_order_acquire, simt::scope::device);  // after the bytes that the caller has read
-    return simt::atomic_ref<std::uint32_t>(opened.opened->stale).load(std::memory_order_relaxed) == opened.handle;
+    return is_stale_after_fence(*opened.opened, opened.handle);
+  }
+  // The same by the handle of the open, for a caller that has called a fence, an acquire.
+  GPUFS_DEVICE static bool is_stale_after_fence(file_slot& slot, std::uint32_t handle) {
+    return simt::atomic_ref<std::uint32_t>(slot.stale).load(std::memory_order_relaxed) == handle;
   }
 
-  // An open file as its source sees it.
-  GPUFS_DEVICE source::opened_file as_opened(const file_view& opened) const {
-    file_block& block = blocks_.of(opened.slot);
+  // An open file as its source sees it; `block` is its slot's.
+  GPUFS_DEVICE static source::opened_file as_opened(const file_view& opened, file_block& block) {
     const std::uint32_t i = opened.slot % block_slots;
     return {opened.nbytes, opened.pull_base, &block.windows[i], &block.slots[i].bytes};
   }
+  GPUFS_DEVICE source::opened_file as_opened(const file_view& opened) const { return as_opened(opened, blocks_.of(opened.slot)); }
 
   GPUFS_DEVICE static source_kind kind_of(std::uint32_t word) { return source_kind{word >> 16}; }
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return blocks_.slot(index); }
@@ -163,6 +152,9 @@ class file_slots {
   GPUFS_DEVICE static const file_home& home_of(const file_entry* first, std::uint32_t index) {
     return block_of(first, index).homes[simt::processor_id() % home_shards];
   }
+  GPUFS_DEVICE static call_counters& counters_of(const file_entry* first, std::uint32_t index) {
+    return block_of(first, index).calls[processor_shard()][index % block_slots];
+  }
   GPUFS_DEVICE static const file_source& source_of(const file_entry* first, std::uint32_t index) {
     return block_of(first, index).sources[index % block_slots];
   }
@@ -172,7 +164,10 @@ class file_slots {
   GPUFS_DEVICE file_source& source(std::uint32_t index) const { return block(index).sources[index % block_slots]; }
   // Whether readers of the open file have announced that they read page after page (advise).
   GPUFS_DEVICE static simt::atomic_ref<std::uint32_t> reads_on(const file_mount& mount, std::uint32_t index) {
-    return simt::atomic_ref<std::uint32_t>(file_blocks(mount).of(index).sources[index % block_slots].advice);
+    return reads_on(file_blocks(mount).of(index), index);
+  }
+  GPUFS_DEVICE static simt::atomic_ref<std::uint32_t> reads_on(file_block& block, std::uint32_t index) {
+    return simt::atomic_ref<std::uint32_t>(block.sources[index % block_slots].advice);
   }
   // Whether the slot was open at some time.
   GPUFS_DEVICE bool is_made(std::uint32_t index) const {
@@ -214,7 +209,7 @@ class file_slots {
   }
   // Whether only one reference to the slot is left, and its file is open, or was until its path got another slot.
   GPUFS_DEVICE static bool is_last_of_open(std::uint32_t refs) {
-    return (refs & slot_refs) == 1 && (refs & (slot_live | slot_detached)) != 0;
+    return (refs & slot_refs) == 1 && (refs & (slot_joinable | slot_detached)) != 0;
   }
 
   static constexpr std::uint32_t none = ~0u;
@@ -251,6 +246,33 @@ class file_slots {
   const file_blocks blocks_;
 
  private:
+  // Relaxed loads suffice: a caller that has the number got it after the opener had published the slot.
+  GPUFS_DEVICE static open_entry read_entry(file_number number, const file_entry* first_copy) {
+    const file_entry& entry = copy_of(first_copy);
+    const auto raw = static_cast<std::uint32_t>(number);
+    const simt::vec16 first = simt::load_relaxed_16(&entry), second = simt::load_relaxed_16(&entry.frames);
+    open_entry got{};
+    file_view& v = got.view;
+    got.frames = packed(second);
+    v.slot = index_of(number);
+    v.kind = kind_of(first.word[0]);
+    v.cache_id = first.word[1];
+    v.nbytes = static_cast<std::int64_t>(first.word[2] | static_cast<std::uint64_t>(first.word[3]) << 32);
+    const bool forged = (raw & number_may_write) != 0 && has_version(v.kind);
+    v.error = (first.word[0] & 0xffffu) != open_word_of(raw) || forged ? -EBADF : 0;
+    return got;
+  }
+  // An entry that was read, with an error counted, and with the size that a file without a version has now.
+  GPUFS_DEVICE static open_entry counted(file_number number, const file_entry* first_copy, open_entry got) {
+    file_view& v = got.view;
+    if (v.error != 0) [[unlikely]] {
+      simt::call_cold(&count_bad_number, mount_of(home_of(first_copy, index_of(number))));
+    } else if (!has_version(v.kind)) [[unlikely]] {
+      v.nbytes = simt::atomic_ref<std::int64_t>(slot_of(first_copy, v.slot).bytes.nbytes).load(std::memory_order_acquire);
+    }
+    return got;
+  }
+
   // The tag in the top half tells a top that came back from one that never left. That of an empty list is added to `tags`.
   GPUFS_DEVICE std::uint32_t pop_slot(free_list& list, std::uint64_t& tags) const {
     simt::atomic_ref<std::uint64_t> top(list.top);

@@ -35,6 +35,7 @@ class file_pages {
   // The entry, in one go. One lane calls.
   GPUFS_DEVICE open_entry look() const { return file_slots::look(number_, first_); }
   // And the file's source.
+  GPUFS_DEVICE open_entry look_with_source() const { return file_slots::look_with_source(number_, first_); }
   GPUFS_DEVICE file_view view() const { return file_slots::view_by(number_, first_); }
   GPUFS_DEVICE cache::page_cache<>::timeouts timeouts() const { return {home().fill_ns, home().frame_ns}; }
   GPUFS_DEVICE hit_counters& hits() const {
@@ -175,15 +176,18 @@ GPUFS_DEVICE std::uint32_t nbytes_of_page(const file_view& view, std::uint64_t p
   return left < frames.page_nbytes() ? static_cast<std::uint32_t>(left) : frames.page_nbytes();
 }
 
+GPUFS_DEVICE void count_filled(call_counters& counters, std::uint32_t nbytes) {
+  count(counters.faults, 1);
+  count(counters.bytes_filled, nbytes);
+}
+
 // Ends a fill that we hold, and counts it. One lane calls, after the group's sync.
 template <class Cache>
 GPUFS_DEVICE void end_fill(const file_mount& mount, const Cache& pages, cache::page_key key, cache::frame_index frame,
                            std::uint32_t slot, int error) {
   pages.end_fill(key, frame, error);
   if (error != 0) return;
-  call_counters& counters = file_table(mount).counters(slot);
-  count(counters.faults, 1);
-  count(counters.bytes_filled, pages.pages().page_nbytes());
+  count_filled(file_table(mount).counters(slot), pages.pages().page_nbytes());
 }
 
 // Fills the frame that we hold. All lanes call, with the whole view. 0, or the negative errno after which nothing is pinned.

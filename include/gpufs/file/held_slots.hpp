@@ -49,7 +49,7 @@ class held_slots : public file_slots {
   // A result of wait_open: the slot is open, but it left its path's chain before it was open.
   static constexpr int open_apart = 2;
 
-  // Looks for a slot of this path that opens may join (slot_live), and takes a reference to it. Returns the slot's index, or
+  // Looks for a slot of this path that opens may join (slot_joinable), and takes a reference to it. Returns the slot's index, or
   // `none`. The order is that of a look-up that pins a page: first add the reference, then check that the slot still is the one
   // that was looked for. If the caller does not hold the chain's lock, the chain may change during the walk. The walk may then
   // stray into another chain; it ends after max_steps, and the caller looks again under the lock.
@@ -63,7 +63,7 @@ class held_slots : public file_slots {
       file_slot& slot = *found;
       if (path_chains::may_join(slot, name)) {
         const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
-        if ((before & slot_live) != 0 && path_chains::may_join(slot, name)) return index;
+        if ((before & slot_joinable) != 0 && path_chains::may_join(slot, name)) return index;
         drop(index, index);
         return none;
       }
@@ -81,7 +81,7 @@ class held_slots : public file_slots {
     file_slot& slot = *found;
     // The acquire meets the release of path_chains::link. The acquire in wait_open meets the opener's release.
     const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
-    if ((before & (slot_live | slot_detached)) != 0) {
+    if ((before & (slot_joinable | slot_detached)) != 0) {
       const int error = wait_open(slot);
       if ((error == 0 || error == open_apart) &&
           simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle) {
@@ -151,7 +151,7 @@ class held_slots : public file_slots {
       keep_for_ever(slot);
       return -ETIMEDOUT;
     }
-    if ((before & slot_live) != 0) paths().unlink(chain, index);
+    if ((before & slot_joinable) != 0) paths().unlink(chain, index);
     simt::atomic_ref<std::uint32_t> word(slot.word);
     const std::uint32_t handle = slot.handle;
     const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed));
@@ -165,7 +165,8 @@ class held_slots : public file_slots {
     // Stores from before the last sync are safely in the file: if the file is truncated later, no write of this open is lost. So
     // the host need only check the mapping if something was stored since.
     const bool unsynced = written && simt::atomic_ref<std::uint32_t>(slot.unsynced).load(std::memory_order_relaxed) != 0;
-    const std::uint64_t stored = unsynced ? simt::atomic_ref<std::uint64_t>(slot.stored_nbytes).load(std::memory_order_relaxed) : 0;
+    const std::uint64_t stored =
+        unsynced ? simt::atomic_ref<std::uint64_t>(slot.in_place_nbytes).load(std::memory_order_relaxed) : 0;
     const names::closed closed = mount_names(mount_, start).close(handle, stored);
     const int error = stored != 0 ? closed.error : 0;
     if (!closed.asked) return error;  // the host still has the file open, so the slot stays taken

@@ -24,10 +24,10 @@ inline constexpr std::int32_t number_write_only = 1 << 29, number_may_write = 1 
 enum class slot_state : std::uint32_t { free = 0, opening = 1, open = 2, dead = 3 };
 inline constexpr std::uint32_t slot_apart = 1u << 31;
 
-// `file_slot::refs`: bit 31 (the slot is "live") while further opens of its path may join the slot; bit 30 (it is "detached") once
-// they may not, although it is open, because its path was opened for writing, removed or renamed; below, how many opens hold it.
-// This "live" has nothing to do with source_kind::live, which is a kind of file.
-inline constexpr std::uint32_t slot_live = 1u << 31, slot_detached = 1u << 30;
+// `file_slot::refs`: bit 31 (the slot is "joinable") while further opens of its path may join the slot; bit 30 (it is "detached")
+// once they may not, although it is open, because its path was opened for writing, removed or renamed; below, how many opens hold
+// it.
+inline constexpr std::uint32_t slot_joinable = 1u << 31, slot_detached = 1u << 30;
 inline constexpr std::uint32_t slot_refs = slot_detached - 1;
 
 // Which opens share a slot.
@@ -56,13 +56,13 @@ struct alignas(128) file_slot {
   std::uint64_t hash[2];
   std::uint64_t inode;
   std::uint64_t mtime_ns;
-  slot_mode shared_by;          // with `flags`, `hash`: which opens may join
-  std::uint32_t flags;          // of the first open
-  std::int32_t write_error;     // the first error of a write-back that nobody was told of
-  std::uint32_t writers;        // calls that write it now; bit 31: it is being truncated, and they wait
-  std::uint64_t stored_nbytes;  // the end of what kernels wrote to the host's mapping so far; sync and close tell the host
-  std::uint32_t twinned;        // of a slot for writing: bits of twins_*
-  std::uint32_t unsynced;       // not 0: kernels wrote there since the last sync without an error began
+  slot_mode shared_by;            // with `flags`, `hash`: which opens may join
+  std::uint32_t flags;            // of the first open
+  std::int32_t write_error;       // the first error of a write-back that nobody was told of
+  std::uint32_t writers;          // calls that write it now; bit 31: it is being truncated, and they wait
+  std::uint64_t in_place_nbytes;  // the end of what kernels wrote to the host's mapping so far; sync and close tell the host
+  std::uint32_t twinned;          // of a slot for writing: bits of twins_*
+  std::uint32_t unsynced;         // not 0: kernels wrote there since the last sync without an error began
 };
 static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, word) == 0 && offsetof(file_slot, stale) == 4);
 static_assert(offsetof(file_slot, cache_id) == 8 && offsetof(file_slot, handle) == 12 && offsetof(file_slot, bytes) == 16);
@@ -70,7 +70,7 @@ static_assert(offsetof(file_slot, refs) == 48 && offsetof(file_slot, next) == 52
 static_assert(offsetof(file_slot, mode) == 60 && offsetof(file_slot, hash) == 64 && offsetof(file_slot, inode) == 80);
 static_assert(offsetof(file_slot, mtime_ns) == 88 && offsetof(file_slot, shared_by) == 96 && offsetof(file_slot, flags) == 100);
 static_assert(offsetof(file_slot, write_error) == 104 && offsetof(file_slot, writers) == 108);
-static_assert(offsetof(file_slot, stored_nbytes) == 112);
+static_assert(offsetof(file_slot, in_place_nbytes) == 112);
 static_assert(offsetof(file_slot, twinned) == 120 && offsetof(file_slot, unsynced) == 124);
 
 struct file_mount;

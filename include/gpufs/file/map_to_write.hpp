@@ -177,7 +177,7 @@ GPUFS_DEVICE_COLD noted note_changes(Group group, const file_mount* mount, cache
   group.sync();
   if (group.leader()) {
     // With the lock held: a caller whose stores all are noted may rely on the page's being listed.
-    if (changed) make_dirty(*mount, at.result.file, frame);
+    if (changed) enter_dirty(*mount, at.result.file, frame);
     const bool last =
         nleaving != 0 && cache::word_ref<std::uint32_t>(state.count).fetch_sub(nleaving, std::memory_order_relaxed) == nleaving;
     cache::dirty_pages::unlock_twin(state);

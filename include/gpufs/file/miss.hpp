@@ -27,12 +27,16 @@ GPUFS_DEVICE_COLD typename Cache::acquired wait_among_operations(const file_moun
   return pages.acquire(key, ring, {fill_ns, frame_ns});
 }
 
-// As pages.acquire. A frame whose page is on its way has no owner that gives it back: a caller that finds no other frame ends
-// operations. One lane calls. Most find a frame at once, and need not know whether there are operations.
+// As pages.acquire, or, where the caller has looked in the frame of the page's choice, acquire_missed. A frame whose page is on its
+// way has no owner that gives it back: a caller that finds no other frame ends operations. One lane calls. Most find a frame at
+// once, and need not know whether there are operations.
 template <class Cache>
 GPUFS_DEVICE typename Cache::acquired acquire_among_operations(const file_mount& mount, const Cache& pages, cache::page_key key,
-                                                               std::uint32_t ring, const typename Cache::timeouts& limits) {
-  const auto got = pages.acquire(key, ring, {limits.fill_ns, Cache::at_hand});
+                                                               std::uint32_t ring, const typename Cache::timeouts& limits,
+                                                               bool is_elsewhere = false) {
+  const typename Cache::timeouts glance{limits.fill_ns, Cache::at_hand};
+  const auto got =
+      is_elsewhere ? simt::call_cold(&Cache::acquire_missed, &mount.cache, key, ring, glance) : pages.acquire(key, ring, glance);
   if (got.error != -ENOMEM || limits.frame_ns == Cache::at_hand) [[likely]]
     return got;
   return simt::call_cold(&wait_among_operations<Cache>, &mount, &mount.cache, key, ring, limits.fill_ns, limits.frame_ns);
@@ -54,12 +58,10 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages o
   const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(cache::page_number_of(key));
   const auto limits = of.timeouts();
   const Cache pages(*of.cache());
-  const typename Cache::timeouts both{limits.fill_ns, limits.frame_ns};
-  typename Cache::acquired got{};
+  auto got = pages.acquire_elsewhere(key, ring, {limits.fill_ns, Pages::has_operations ? Cache::at_hand : limits.frame_ns});
   if constexpr (Pages::has_operations) {
-    got = acquire_among_operations(*of.mount(), pages, key, ring, both);
-  } else {
-    got = pages.acquire(key, ring, both);
+    if (got.error == -ENOMEM) [[unlikely]]
+      got = simt::call_cold(&wait_among_operations<Cache>, of.mount(), of.cache(), key, ring, limits.fill_ns, limits.frame_ns);
   }
   if (got.what == Cache::role::hit) count(of.hits().hits, 1);
   if (got.what == Cache::role::waited) count(file_table(*of.mount()).counters(file_slots::index_of(of.number())).waits, 1);
@@ -120,59 +122,69 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_slowly(Group gro
   return {got.frame, error == 0 ? role::waited : role::error, error};
 }
 
-// A page that the device reads itself, and whose frame the group holds for filling.
+// A page that the device reads itself, and whose frame the group holds for filling. `from` is a multiple of 16.
 struct pulled_page {
   const std::byte* from;  // null where the file's source has no bytes
   std::byte* to;
-  std::uint32_t nbytes, page_nbytes;  // what the file has of it
+  std::uint32_t nbytes;  // what the file has of it
   cache::frame_index frame;
   std::uint32_t handle;
-  bool is_one;
+  bool is_one, is_whole;
 };
 
-// One lane calls, out of line, as what it needs is needed once.
+// One lane calls.
 template <class Pages>
 GPUFS_DEVICE_COLD pulled_page find_pulled(Pages of, cache::frame_index frame) {
-  const file_mount& mount = *of.mount();
-  const cache::frames frames(mount.cache);
-  const file_view view = of.view();
-  const std::uint64_t page = cache::page_number_of(frames.load_key(frame)), offset = page << frames.page_shift();
-  pulled_page found{nullptr, frames.data(frame), 0, frames.page_nbytes(), frame, view.handle, false};
-  // What has no version, begins others behind it, lies in device memory, or is copied by the engine takes the long way.
+  const open_entry entry = of.look_with_source();
+  const file_view& view = entry.view;
+  const cache::frames frames(cache::unpack(entry.frames));
+  pulled_page found{nullptr, frames.data(frame), 0, frame, view.handle, false, false};
+  // What has no version, begins others behind it, lies in device memory, or may be copied by the engine takes the long way.
   if (view.error != 0 || !has_version(view.kind)) return found;
-  if (mount.copy_timeout_ns != 0 && may_be_copied(view.kind)) {
-    if (!operation::are_copies_held(mount)) return found;
-    end_some_ahead(mount, ring_hint());
-  }
-  if (may_ask_ahead(mount, view.kind) && file_slots::reads_on(mount, view.slot).load_relaxed() != 0) return found;
-  const source::piece there = find_piece(mount, view, offset, frames.page_nbytes());
-  found.is_one = there.where == source::place::mapping || there.where == source::place::nowhere;
-  if (there.where != source::place::mapping) return found;
+  const bool may_be_copied = frames.page_nbytes() >= least_copied_nbytes && gpufs::may_be_copied(view.kind);
+  if (may_be_copied && of.mount()->copy_timeout_ns != 0) return found;
+  file_block& block = file_slots::block_of(of.entry(), view.slot);
+  if (gpufs::may_ask_ahead(view.kind) && file_slots::reads_on(block, view.slot).load_relaxed() != 0) return found;
+  const std::uint64_t offset = cache::page_number_of(frames.load_key(frame)) << frames.page_shift();
+  const source::piece there = source::find_version(view.kind, file_slots::as_opened(view, block), offset, frames.page_nbytes());
+  const bool is_pulled = there.where == source::place::mapping && there.address % sizeof(simt::vec16) == 0;
+  found.is_one = is_pulled || there.where == source::place::nowhere;
+  if (!is_pulled) return found;
   found.from = reinterpret_cast<const std::byte*>(there.address);
   found.nbytes = there.nbytes;
+  found.is_whole = there.nbytes == frames.page_nbytes();
   return found;
+}
+
+// Copies the page that the file ends in. All lanes call. False: the host says why not.
+template <class Group, class Pages>
+GPUFS_DEVICE_COLD bool pull_last(Group group, Pages of, std::byte* to, const std::byte* from, std::uint32_t nbytes) {
+  if (simt::copy_from_host(group, to, from, nbytes) != 0) return false;
+  zero_rest(group, to, nbytes, cache::frames(of.frames()).page_nbytes());
+  return true;
 }
 
 // Ends its fill once it is there. One lane calls, after the group's sync. 0 or a negative errno: then nothing is pinned.
 template <class Pages>
 GPUFS_DEVICE_COLD int end_pulled(Pages of, cache::frame_index frame, std::uint32_t handle, bool has_bytes) {
-  const file_mount& mount = *of.mount();
   const std::uint32_t slot = file_slots::index_of(of.number());
-  file_view opened{};
-  opened.opened = &file_slots::slot_of(of.entry(), slot);
-  opened.handle = handle;
-  // Afterwards: a reader that sees a byte that a writer of this mount has written sees that the version ended before.
-  const int error = has_bytes && file_table(mount).is_stale(opened) ? -ESTALE : 0;
-  const typename Pages::cache_type pages(mount.cache);
-  end_fill(mount, pages, pages.pages().load_key(frame), frame, slot, error);
-  return error;
+  const cache::frames frames(of.frames());
+  // One fence for two: it releases the bytes to end_fill's readers, and the version is looked at after they were read. A reader
+  // that sees a byte that a writer of this mount has written sees that the version ended before.
+  simt::fence(std::memory_order_acq_rel, cache::cache_layout::scope);
+  if (has_bytes && file_slots::is_stale_after_fence(file_slots::slot_of(of.entry(), slot), handle)) [[unlikely]] {
+    typename Pages::cache_type(*of.cache()).end_fill(frames.load_key(frame), frame, -ESTALE);
+    return -ESTALE;
+  }
+  frames.end_fill_after_fence(frame);
+  count_filled(file_slots::counters_of(of.entry(), slot), frames.page_nbytes());
+  return 0;
 }
 
 // A miss, out of line, with few arguments: its registers would cost every hit occupancy. All lanes call; what the look-up gave,
 // which is the leader's, says which page is wanted. what: hit or waited, and the page is pinned; or error.
-// What is pulled takes the short way, since a call out of line keeps its caller's registers on the stack, and a full GPU's stacks
-// lie in the second-level cache: by what ptxas says of sm_90, a miss moves some 18 KB there, and some 48 with all ways in one
-// function.
+// What is pulled takes the short way, by calls that make none themselves. A call out of line keeps its caller's registers on the
+// stack, and a full GPU's stacks lie in the second-level cache, which they fill (docs/journal/misses.md).
 template <class Group, class Pages>
 GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_missed(Group group, Pages of,
                                                                        typename Pages::cache_type::acquired got) {
@@ -182,8 +194,8 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_missed(Group gro
         group, [&] { return got.what == role::fill ? simt::call_cold(&find_pulled<Pages>, of, got.frame) : pulled_page{}; });
     bool there = page.is_one;
     if (page.from != nullptr) {
-      there = simt::copy_from_host(group, page.to, page.from, page.nbytes) == 0;
-      zero_rest(group, page.to, page.nbytes, page.page_nbytes);
+      there = page.is_whole ? simt::copy_aligned_from_host(group, page.to, page.from, page.nbytes) == 0
+                            : simt::call_cold(&pull_last<Group, Pages>, group, of, page.to, page.from, page.nbytes);
       group.sync();  // the bytes of all lanes happen before the leader's release in end_fill
     }
     if (there) {

@@ -28,8 +28,8 @@ GPUFS_DEVICE void raise_to(std::uint64_t& word, std::uint64_t value) {
 }
 
 // After bytes up to `end` were stored to the mapping of a file; before the release by which others learn of it.
-GPUFS_DEVICE void note_stored(file_slot& slot, std::uint64_t end) {
-  raise_to(slot.stored_nbytes, end);
+GPUFS_DEVICE void note_written_in_place(file_slot& slot, std::uint64_t end) {
+  raise_to(slot.in_place_nbytes, end);
   // Meets sync_on_host's acquire: who takes this 1 away sees the end.
   simt::atomic_ref<std::uint32_t>(slot.unsynced).store(1, std::memory_order_release);
 }
@@ -171,7 +171,7 @@ GPUFS_DEVICE void store_page(Group group, const file_mount& mount, const written
   group.sync();
   if (!group.leader()) return;
   release_twin(mount, frame, twin);
-  note_stored(slot, page_begin_of(mount, frame) + part.begin + part.nbytes);
+  note_written_in_place(slot, page_begin_of(mount, frame) + part.begin + part.nbytes);
   note_written(mount, slot, error, part.nset);
   // Its release: a group that reads the page in again from the mapping sees what we stored.
   cache::frames::unpin_after_writes(frames.state_word(frame), 1);

@@ -140,12 +140,12 @@ class path_chains {
     file_slots::put(slot.write_error, 0);
     file_slots::put(slot.writers, 0);
     file_slots::put(slot.bytes.mapped_nbytes, 0);
-    file_slots::put(slot.stored_nbytes, 0);
+    file_slots::put(slot.in_place_nbytes, 0);
     file_slots::put(slot.twinned, 0);
     file_slots::put(slot.unsynced, 0);
     // An add, not a store, because a look-up that strayed here may hold a reference for a moment. The release meets the acquires of
     // held_slots::join and join_file.
-    simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(slot_live + 1, std::memory_order_release);
+    simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(slot_joinable + 1, std::memory_order_release);
     simt::atomic_ref<std::uint32_t>(slot.next).store(simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed),
                                                      std::memory_order_relaxed);
     simt::atomic_ref<std::uint32_t>(chain.head).store(index + 1, std::memory_order_release);  // meets join's acquire
@@ -168,8 +168,8 @@ class path_chains {
     }
   }
 
-  // Takes the slots that opens may join (slot_live) and for which `which` is true out of the chain. The caller holds the chain's
-  // lock. From then on no open joins these slots. Existing opens go on with them, and the last close closes the file.
+  // Takes the slots that opens may join (slot_joinable) and for which `which` is true out of the chain. The caller holds the
+  // chain's lock. From then on no open joins these slots. Existing opens go on with them, and the last close closes the file.
   template <class Which>
   GPUFS_DEVICE void detach(path_bucket& chain, Which which) const {
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_relaxed);
@@ -181,10 +181,10 @@ class path_chains {
       simt::atomic_ref<std::uint32_t> refs(slot.refs);
       std::uint32_t seen = refs.load(std::memory_order_relaxed);
       // acq_rel: meets the compare-exchange of held_slots::drop, which is on the same word.
-      while ((seen & slot_live) != 0 &&
+      while ((seen & slot_joinable) != 0 &&
              !refs.compare_exchange(seen, (seen & slot_refs) | slot_detached, std::memory_order_acq_rel)) {
       }
-      if ((seen & slot_live) != 0) unlink(chain, index);  // otherwise retire has the slot, and unlinks it
+      if ((seen & slot_joinable) != 0) unlink(chain, index);  // otherwise retire has the slot, and unlinks it
     }
   }
 

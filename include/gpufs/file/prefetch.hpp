@@ -9,6 +9,7 @@
 // call itself brings them in before it returns, so their transfer does not overlap with computing. Modelled on posix_fadvise of
 // POSIX.1 and on readahead(2) of Linux.
 #pragma once
+#include "gpufs/cache/page_drops.hpp"
 #include "gpufs/file/file.hpp"
 
 namespace gpufs {
@@ -112,12 +113,11 @@ GPUFS_DEVICE pages_of_range find_pages(Group group, const file_pages& of, std::s
 // counts as entirely in the range if the range reaches the end of the file. All lanes call.
 template <class Group>
 GPUFS_DEVICE_COLD void drop_pages(Group group, const file_mount* mount, file_view view, std::uint64_t begin, std::uint64_t end) {
-  const file_pages::cache_type pages(mount->cache);
-  const std::uint32_t shift = pages.pages().page_shift();
+  const cache::page_drops pages(mount->cache);
+  const std::uint32_t shift = mount->cache.frames.page_shift, page_nbytes = 1u << shift;
   const bool to_the_end = end >= static_cast<std::uint64_t>(view.nbytes);
-  const std::uint64_t first = (begin + pages.pages().page_nbytes() - 1) >> shift;
-  const std::uint64_t last =
-      to_the_end ? (static_cast<std::uint64_t>(view.nbytes) + pages.pages().page_nbytes() - 1) >> shift : end >> shift;
+  const std::uint64_t first = (begin + page_nbytes - 1) >> shift;
+  const std::uint64_t last = to_the_end ? (static_cast<std::uint64_t>(view.nbytes) + page_nbytes - 1) >> shift : end >> shift;
   for (std::uint64_t page = first + group.rank(); page < last; page += group.size())
     pages.drop_clean(cache::make_key(view.cache_id, page));
   group.sync();

@@ -23,7 +23,7 @@ struct write_part {
 };
 
 // Makes a page dirty that is pinned, and of which bytes have been marked. One lane calls, after the group's sync.
-GPUFS_DEVICE void make_dirty(const file_mount& mount, const written_file& file, cache::frame_index frame) {
+GPUFS_DEVICE void enter_dirty(const file_mount& mount, const written_file& file, cache::frame_index frame) {
   const cache::dirty_pages pages(mount.cache);
   if (pages.set_dirty(frame)) {
     simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_add(1, std::memory_order_relaxed);
@@ -57,7 +57,7 @@ GPUFS_DEVICE bool store_new_page(Group group, const file_mount& mount, const fil
   if (group.leader()) {
     // As store_page; here end_fill's release is the one that a later fill from the mapping meets.
     file_slot& slot = file_table(mount).slot(view.slot);
-    note_stored(slot, begin + page_nbytes);
+    note_written_in_place(slot, begin + page_nbytes);
     note_written(mount, slot, 0, page_nbytes);
     pages.end_fill(key, frame, 0);
     cache::frames::unpin_after_writes(pages.pages().state_word(frame), 1);
@@ -98,7 +98,7 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
     // While the page is pinned: were it written back and gone before, it would be read in again up to the old size only. A reader
     // that sees the size sees the bytes: the release meets nbytes_now's acquire.
     raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).bytes.nbytes), page_begin + end);
-    make_dirty(*mount, written(view), got.frame);
+    enter_dirty(*mount, written(view), got.frame);
     cache::frames::unpin_after_writes(pages.pages().state_word(got.frame), 1);
   }
   limit_dirty(group, mount, written(view), static_cast<std::uint32_t>(got.frame));

@@ -70,23 +70,23 @@ class host_names {
     return got;
   }
 
-  // stored_nbytes: the end of what was stored to the file's mapping, or 0.
-  GPUFS_DEVICE closed close(std::uint32_t id, std::uint64_t stored_nbytes) const {
+  // in_place_nbytes: the end of what was stored to the file's mapping, or 0.
+  GPUFS_DEVICE closed close(std::uint32_t id, std::uint64_t in_place_nbytes) const {
     const simt::deadline until(timeout_ns_);
     const transport::ticket ticket = rings_.take(start_, until);
     if (ticket.index == transport::no_slot) return {false, timed_out()};
     transport::request ask{};
     ask.op = transport::opcode::close;
     ask.handle = id;
-    ask.offset = static_cast<std::int64_t>(stored_nbytes);
+    ask.offset = static_cast<std::int64_t>(in_place_nbytes);
     transport::reply answer;
     return {true, call(ticket, ask, answer, until)};
   }
 
   // Brings an open file to the disk, as `flags` say (transport::sync_*), with what was stored to its mapping. 0 or a negative
   // errno.
-  GPUFS_DEVICE int sync(std::uint32_t id, std::uint64_t stored_nbytes, std::uint32_t flags) const {
-    return ask_about_file(transport::opcode::sync, id, static_cast<std::int64_t>(stored_nbytes), flags);
+  GPUFS_DEVICE int sync(std::uint32_t id, std::uint64_t in_place_nbytes, std::uint32_t flags) const {
+    return ask_about_file(transport::opcode::sync, id, static_cast<std::int64_t>(in_place_nbytes), flags);
   }
   GPUFS_DEVICE int set_size(std::uint32_t id, std::int64_t nbytes) const {
     return ask_about_file(transport::opcode::truncate, id, nbytes, 0);

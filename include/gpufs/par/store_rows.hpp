@@ -83,7 +83,7 @@ GPUFS_DEVICE stored_rows store_rows(simt::warp warp, const file_mount& mount, fi
   const std::uint64_t last = warp.shfl(mine.offset, simt::highest_lane(wanted));
   if (warp.leader()) {
     file_slot& slot = file_table(mount).slot(at.slot);
-    note_stored(slot, last + nbytes);
+    note_written_in_place(slot, last + nbytes);
     if (done != 0) {
       const std::uint64_t nrows = simt::count_lanes(done);
       count(mount.words->write_backs, nrows);

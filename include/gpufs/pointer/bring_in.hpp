@@ -37,7 +37,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     if (page_number >= npages) return {cache::frame_index{}, role::error, -ENXIO};  // the file was cut
     const patience wait(mount, only_reads);
     const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
-    const auto acquired = acquire_among_operations(mount, pages, key, ring, {2 * mount.io_timeout_ns, wait.frame_ns()});
+    const auto acquired = acquire_among_operations(mount, pages, key, ring, {2 * mount.io_timeout_ns, wait.frame_ns()}, true);
     if (acquired.error == -ENOMEM) wait.note_none();
     if (acquired.what == role::hit) count(file_table(mount).hits(view.slot).hits, 1);
     call_counters& counters = file_table(mount).counters(view.slot);

@@ -42,7 +42,7 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
       const std::uint64_t in_page = at & ((std::uint64_t{1} << shift) - 1);
       std::byte* data = reinterpret_cast<std::byte*>(got) + in_page;
       address = reinterpret_cast<std::uint64_t>(data);
-      if constexpr (Write) mark_dirty(from, address);
+      if constexpr (Write) keep_private_copy(from, address);
       const std::uint64_t left = (std::uint64_t{1} << shift) - in_page;
       for (std::uint64_t i = 0; i < left && done < nbytes; ++i, ++done) {
         if constexpr (Write) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mapping a part of a file: what gives an active pointer. After GPUfs's gmmap and ActivePointers' gvmmap (ISCA'16, section V).
 #pragma once
+#include "gpufs/cache/page_drops.hpp"
 #include "gpufs/pointer/ptr.hpp"
 #include "gpufs/simt/group_call.hpp"
 
@@ -162,7 +163,7 @@ GPUFS_DEVICE int discard(Group group, ptr<T, Access>& p) {
   const bool is_file = p && !stale && !detail::is_private(id);
   if (p && !stale && !is_file && within.end > within.begin) {
     const file_mount& mount = *detail::entry_of(p.mapped())->hit.mount;  // of all of the table's entries
-    const cache::page_cache<> pages(mount.cache);
+    const cache::page_drops pages(mount.cache);
     const std::uint32_t shift = mount.cache.frames.page_shift;
     const std::uint64_t last = (within.end - 1) >> shift;
     for (std::uint64_t n = (within.begin >> shift) + group.rank(); n <= last; n += group.size()) {

@@ -22,8 +22,8 @@ GPUFS_DEVICE std::uint64_t& state_at(const mapping_entry& from, std::uint64_t ad
 }
 
 // Sets `dirty` in the state of a pinned page that is a private copy: the clock must not evict it. Such a page is in no dirty list,
-// and is never written back; pages that go back to a file are made dirty by make_dirty (file/write.hpp).
-GPUFS_DEVICE_COLD inline void mark_dirty(const mapping_entry* from, std::uint64_t address) {
+// and is never written back; pages that go back to a file are made dirty by enter_dirty (file/write.hpp).
+GPUFS_DEVICE_COLD inline void keep_private_copy(const mapping_entry* from, std::uint64_t address) {
   const cache::word_ref<std::uint64_t> state(state_at(*from, address));
   if ((state.load(std::memory_order_relaxed) & cache::frame_state::dirty) == 0) {
     state.fetch_or(cache::frame_state::dirty, std::memory_order_relaxed);
@@ -105,7 +105,7 @@ GPUFS_DEVICE_COLD inline begun_writing begin_writing(mapping_name name, std::uin
   simt::fence_loads();  // the entry may be given to another mapping until it is looked at; later, note_changes finds that out
   if (error == 0 && !is_current(name)) error = -EBADF;
   if (error == 0 && copied) {
-    mark_dirty(from, address);
+    keep_private_copy(from, address);
     return {page_mark::copied, 0};
   }
   if (error == 0) error = stores_to_file(*from) ? simt::call_cold(&begin_stores, from, address) : -EACCES;

@@ -174,8 +174,9 @@ class service {
   std::optional<file_description> describe(std::uint32_t handle) const;
   // Writes to an open file, in the caller's thread: 0 or a negative errno, which the log has, too.
   int write(std::uint32_t handle, std::span<const std::byte> bytes, std::int64_t offset);
-  // As sync does (store.hpp: note_stores), of an open file into whose mapping the device has stored; in the caller's thread.
-  int note_stores(std::uint32_t handle, std::int64_t nbytes);
+  // As sync does (store.hpp: note_written_in_place), of an open file into whose mapping the device has stored; in the caller's
+  // thread.
+  int note_written_in_place(std::uint32_t handle, std::int64_t nbytes);
   // The path of a file that is or was open, unless its handle's place has been used for another since.
   std::optional<std::string> path_of(std::uint32_t handle) const;
 

@@ -238,6 +238,10 @@ class kept_ref {
   std::uint64_t* object_;
 };
 
+// The order of a write after a fence that releases for it. On the CPU machine a release nevertheless: its fences are known to
+// ThreadSanitizer only where both sides have one, and what meets this is an acquire.
+inline constexpr std::memory_order after_fence = GPUFS_ON_CUDA ? std::memory_order_relaxed : std::memory_order_release;
+
 // The halves of a synchronisation whose accesses are relaxed; release, acquire, acq_rel or seq_cst.
 GPUFS_HOST_DEVICE void fence([[maybe_unused]] std::memory_order order, [[maybe_unused]] scope s) {
 #ifdef __CUDA_ARCH__

@@ -83,6 +83,12 @@ GPUFS_DEVICE int copy_from_host(Group group, void* dst, const void* host_src, st
   return detail::copy_from_host(group, dst, host_src, nbytes);
 }
 
+// The same, in few registers, where dst, host_src and nbytes are multiples of 16.
+template <class Group>
+GPUFS_DEVICE int copy_aligned_from_host(Group group, void* dst, const void* host_src, std::uint32_t nbytes) {
+  return detail::copy_aligned_from_host(group, dst, host_src, nbytes);
+}
+
 // Collective. From device memory that others may write meanwhile (then each byte is an old or a new one) to pinned host memory or
 // device memory.
 template <class Group>

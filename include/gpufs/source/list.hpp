@@ -39,6 +39,17 @@ GPUFS_DEVICE piece find(source_kind kind, const opened_file& of, std::uint64_t o
   return visit(kind, {place::zeros, 0, 0}, [&](auto from) { return decltype(from)::find(of, offset, nbytes); });
 }
 
+// The same of a source that has a version: less code.
+GPUFS_DEVICE piece find_version(source_kind kind, const opened_file& of, std::uint64_t offset, std::uint32_t nbytes) {
+  return visit(kind, {place::zeros, 0, 0}, [&](auto from) -> piece {
+    if constexpr (can_be_written<decltype(from)>) {
+      return {place::zeros, 0, 0};
+    } else {
+      return decltype(from)::find(of, offset, nbytes);
+    }
+  });
+}
+
 GPUFS_DEVICE piece find_to_write(source_kind kind, const opened_file& of, std::uint64_t offset, std::uint32_t nbytes) {
   return visit(kind, {place::host, nbytes, 0}, [&](auto to) -> piece {
     if constexpr (can_be_written<decltype(to)>) {

@@ -66,7 +66,7 @@ class open_file {
   // mapping do not. Returns 0, or -EIO if pages there are no longer the file's, because somebody else has truncated it or punched a
   // hole: the device's writes may be lost. If `last`, it looks at each page; otherwise only if ctime says that others have changed
   // the file.
-  virtual int note_stores(std::int64_t /*nbytes*/, bool /*last*/) { return -EBADF; }
+  virtual int note_written_in_place(std::int64_t /*nbytes*/, bool /*last*/) { return -EBADF; }
 
   // Of kind windows. Any thread; neither waits.
   virtual window_view windows() const { return {}; }

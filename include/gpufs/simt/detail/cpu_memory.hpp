@@ -66,6 +66,10 @@ int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nby
   return group.broadcast(group.leader() ? cpu_copy_from_host(dst, host_src, nbytes) : 0);
 }
 template <class Group>
+int copy_aligned_from_host(Group group, void* dst, const void* host_src, std::uint32_t nbytes) {
+  return detail::copy_from_host(group, dst, host_src, nbytes);
+}
+template <class Group>
 void copy_changing(Group group, void* dst, const void* src, std::size_t nbytes) {
   if (group.leader()) cpu_copy_changing(dst, src, nbytes);
   group.sync();

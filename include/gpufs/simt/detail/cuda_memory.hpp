@@ -97,11 +97,11 @@ __device__ inline void store_word(vec16* p, const vec16& v) {
 }
 
 // This lane's part of `count` words: four independent loads, then their stores.
-template <class Source, class Word>
-__device__ inline void copy_words(unsigned rank, unsigned size, Word* dst, const Word* src, std::size_t count) {
-  std::size_t i = rank;
+template <class Source, class Word, class Count = std::size_t>
+__device__ inline void copy_words(unsigned rank, unsigned size, Word* dst, const Word* src, Count count) {
+  Count i = rank;
 #pragma unroll 1
-  for (; i + 3 * std::size_t{size} < count; i += 4 * std::size_t{size}) {
+  for (; i + 3 * Count{size} < count; i += 4 * Count{size}) {
     const Word a = Source::load(src + i);
     const Word b = Source::load(src + i + size);
     const Word c = Source::load(src + i + 2 * size);
@@ -241,6 +241,14 @@ class warp_line_words {
 template <class Group>
 __device__ inline int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nbytes) {
   copy_with<host_source>(group, dst, host_src, nbytes);
+  return 0;
+}
+template <class Group>
+__device__ inline int copy_aligned_from_host(Group group, void* dst, const void* host_src, std::uint32_t nbytes) {
+  auto* const to = static_cast<vec16*>(dst);
+  auto* const from = static_cast<const vec16*>(host_src);
+  copy_words<host_source, vec16>(group.rank(), group.size(), to, from, std::uint32_t(nbytes / sizeof(vec16)));
+  group.sync();
   return 0;
 }
 template <class Group>

@@ -45,6 +45,7 @@ class Bug:
 FRAMES = "include/gpufs/cache/frames.hpp"
 CLOCK = "include/gpufs/cache/clock_rings.hpp"
 PAGES = "include/gpufs/cache/page_cache.hpp"
+HASH_TABLE = "include/gpufs/cache/hash_table.hpp"
 DIRTY = "include/gpufs/cache/dirty.hpp"
 TABLE = "include/gpufs/file/file_table.hpp"
 SLOTS = "include/gpufs/file/file_slots.hpp"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import CACHE_STRESS, CLOCK, DIRTY, FRAMES, PAGE_WRITE_BACK, PAGES, UNPINNED, Bug, Edit
+from .bug import CACHE_STRESS, CLOCK, DIRTY, FRAMES, HASH_TABLE, PAGE_WRITE_BACK, PAGES, UNPINNED, Bug, Edit
 
 BUGS = (
     # Looking a page up, and its pin.
@@ -57,7 +57,7 @@ BUGS = (
         "choice_keeps_the_entry",
         "a page takes the frame of its choice, and the table names it for the page before, too",
         CLOCK,
-        "erase(f);\n        word_ref",
+        "erase(f, now);\n        word_ref",
         "word_ref",
         "cache_page_cache_cpu",
         "page_cache.page_gets_the_frame_of_its_choice_unless_another_uses_it",
@@ -66,10 +66,28 @@ BUGS = (
         "filled_by_two",
         "a miss does not look again under the bucket's lock, so two groups bring in one page",
         PAGES,
-        "if (self.find(key, pinned, at)) {",
-        "if (attempt != 0 && self.find(key, pinned, at)) {",
+        "if (look_up(table, key, pinned, at, home)) {",
+        "if (!locked && look_up(table, key, pinned, at, home)) {",
         "file_concurrency_cpu",
         "concurrency.one_hot_page_is_filled_once",
+    ),
+    Bug(
+        "missed_page_is_filled_by_two",
+        "the same of a caller that looked where it could wait for nothing",
+        PAGES,
+        "if (self.look_up(table, key, pinned, at, Table::unlocked)) {",
+        "if (attempt != 0 && self.look_up(table, key, pinned, at, Table::unlocked)) {",
+        "cache_page_cache_cpu",
+        CACHE_STRESS,
+    ),
+    Bug(
+        "locked_look_up_ends_at_home",
+        "a look-up with the lock stops at the page's home bucket, though others have passed it",
+        HASH_TABLE,
+        "locked_home = before | lock_bit;",
+        "locked_home = lock_bit;",
+        "cache_page_table_cpu",
+        "page_table.a_look_up_with_the_lock_goes_on_behind_a_full_bucket",
     ),
     Bug(
         "failed_fill_stays_in_the_table",

@@ -125,7 +125,7 @@ BUGS = (
         "stored_rows_are_not_told",
         "a file's sync and close do not hear of rows that were stored past the cache",
         STORE_ROWS,
-        "note_stored(slot, last + nbytes);",
+        "note_written_in_place(slot, last + nbytes);",
         "(void)last, (void)slot;",
         PROGRAM,
         "stored_rows.take_no_frame",

@@ -29,8 +29,8 @@ BUGS = (
         "dirty_on_another_page",
         "a write makes the next frame dirty, and not its own",
         WRITE,
-        "make_dirty(*mount, written(view), got.frame);",
-        "make_dirty(*mount, written(view), cache::frame_index{(static_cast<std::uint32_t>(got.frame) + 1) % "
+        "enter_dirty(*mount, written(view), got.frame);",
+        "enter_dirty(*mount, written(view), cache::frame_index{(static_cast<std::uint32_t>(got.frame) + 1) % "
         "pages.pages().count()});",
         "file_write_cpu",
         "*/writes.a_new_file/*",
@@ -110,7 +110,7 @@ BUGS = (
         "stores_not_told",
         "what was stored in place is not told to the host: nobody else sees that the file has changed",
         WRITE,
-        "    note_stored(slot, begin + page_nbytes);\n",
+        "    note_written_in_place(slot, begin + page_nbytes);\n",
         "",
         "file_stored_write_cpu",
         "stored_writes.need_no_request",
