@@ -30,7 +30,7 @@ constexpr std::uint64_t row_nbytes = 100, nrows = 300, begin = 7;
 // The file's byte at this offset.
 std::byte byte_at(unsigned file, std::uint64_t offset) { return static_cast<std::byte>((offset * 31 + file * 17) >> 2); }
 
-class Rows : public ::testing::Test {
+class array_rows : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "gpufs_rows_XXXXXX").string();
@@ -105,7 +105,7 @@ void in_threads(unsigned n, const std::function<void(unsigned)>& work) {
   for (unsigned i = 0; i < n; ++i) threads.emplace_back([&work, i] { work(i); });
 }
 
-TEST_F(Rows, AreReadByManyThreadsFromManyFiles) {
+TEST_F(array_rows, are_read_by_many_threads_from_many_files) {
   for (const auto& mount : mounts(false)) {
     std::vector<std::unique_ptr<row_file>> files;
     for (unsigned i = 0; i < 4; ++i) files.push_back(open(*mount, i));
@@ -128,7 +128,7 @@ TEST_F(Rows, AreReadByManyThreadsFromManyFiles) {
   }
 }
 
-TEST_F(Rows, AreWrittenByManyThreads) {
+TEST_F(array_rows, are_written_by_many_threads) {
   for (const auto& mount : mounts(true)) {
     make(0);
     const auto file = open(*mount, 0, true);
@@ -154,7 +154,7 @@ TEST_F(Rows, AreWrittenByManyThreads) {
   }
 }
 
-TEST_F(Rows, AreWhatTheyWereWhilePrefetchesComeAndGo) {
+TEST_F(array_rows, are_what_they_were_while_prefetches_come_and_go) {
   for (const auto& mount : mounts(false)) {
     const auto file = open(*mount, 1);
     for (unsigned turn = 0; turn < 5; ++turn) {
@@ -172,7 +172,7 @@ TEST_F(Rows, AreWhatTheyWereWhilePrefetchesComeAndGo) {
   }
 }
 
-TEST_F(Rows, AreMovedInStreamsByManyThreads) {
+TEST_F(array_rows, are_moved_in_streams_by_many_threads) {
   const auto mount = on_device(true);
   const auto file = open(*mount, 2, true);
   in_threads(3, [&](unsigned k) {
@@ -214,7 +214,7 @@ TEST_F(Rows, AreMovedInStreamsByManyThreads) {
   for (unsigned k = 0; k < 3; ++k) EXPECT_EQ(content(2)[begin + k * 10 * row_nbytes], static_cast<std::byte>(k + 1));
 }
 
-TEST_F(Rows, FilesAreReadWhole) {
+TEST_F(array_rows, files_are_read_whole) {
   for (const auto& mount : mounts(false)) {
     in_threads(2, [&](unsigned k) {
       std::vector<whole_file> files;
@@ -242,7 +242,7 @@ TEST_F(Rows, FilesAreReadWhole) {
   }
 }
 
-TEST_F(Rows, WhatIsWrongIsTold) {
+TEST_F(array_rows, what_is_wrong_is_told) {
   for (const auto& mount : mounts(true)) {
     EXPECT_THROW((void)mount->open("none", {0, 1, 1}, false), file_error);
     EXPECT_THROW((void)mount->open("0", {begin, row_nbytes, nrows + 1}, false), file_error) << "it ends before";

@@ -35,14 +35,14 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-TEST(Crc32, KnownValues) {
+TEST(crc32, known_values) {
   EXPECT_EQ(crc32(0, "", 0), 0u);
   EXPECT_EQ(crc32(0, "123456789", 9), 0xCBF43926u);
   const std::string zeros(4096, '\0');
   EXPECT_EQ(crc32(0, zeros.data(), zeros.size()), 0xC71C0011u);
 }
 
-TEST(Crc32, PiecesGiveTheSumOfTheWhole) {
+TEST(crc32, pieces_give_the_sum_of_the_whole) {
   std::vector<std::uint8_t> data(1000);
   std::iota(data.begin(), data.end(), std::uint8_t{3});
   const std::uint32_t whole = crc32(0, data.data(), data.size());
@@ -51,7 +51,7 @@ TEST(Crc32, PiecesGiveTheSumOfTheWhole) {
   }
 }
 
-TEST(Projections, AreSplitMix64) {
+TEST(projections, are_split_mix64) {
   EXPECT_EQ(splitmix64(1234567, 0), 6457827717110365317u);  // the generator's published test vector
   EXPECT_EQ(splitmix64(1234567, 1), 3203168211198807973u);
   EXPECT_EQ(splitmix64(1234567, 4), 16408922859458223821u);
@@ -68,7 +68,7 @@ TEST(Projections, AreSplitMix64) {
   EXPECT_NEAR(squares / static_cast<double>(weights.size()), 16, 0.2);
 }
 
-TEST(Histograms, CountAndFold) {
+TEST(histograms, count_and_fold) {
   std::mt19937 random(4);
   const auto pixels = paint(random, 64, 48);
   counts counted;
@@ -89,7 +89,7 @@ TEST(Histograms, CountAndFold) {
 }
 
 // The largest distance there is, and sums in every lane that a vector unit may have.
-TEST(Histograms, DistanceIsExact) {
+TEST(histograms, distance_is_exact) {
   float a[nbins] = {};
   float b[nbins] = {};
   EXPECT_EQ(histogram_distance(a, b), 0.0f);
@@ -110,7 +110,7 @@ TEST(Histograms, DistanceIsExact) {
   }
 }
 
-TEST(Keys, AreSignsOfProjections) {
+TEST(keys, are_signs_of_projections) {
   const auto weights = make_projections(9);
   std::vector<std::int32_t> reference(nfolded, 5);
   const key_maker maker(weights.data(), reference.data(), 13);
@@ -138,7 +138,7 @@ TEST(Keys, AreSignsOfProjections) {
   }
 }
 
-TEST(Format, CellsFollowTheNumberOfImages) {
+TEST(format, cells_follow_the_number_of_images) {
   EXPECT_EQ(choose_cell_nbits(1), 0u);
   EXPECT_EQ(choose_cell_nbits(15), 0u);
   EXPECT_EQ(choose_cell_nbits(16), 1u);
@@ -148,7 +148,7 @@ TEST(Format, CellsFollowTheNumberOfImages) {
   EXPECT_EQ(directory_nbytes(10), 8192u);
 }
 
-TEST(Library, IsSoundAfterBuilding) {
+TEST(library, is_sound_after_building) {
   const temporary_folder folder;
   for (const bool packed : {false, true}) {
     for (const std::uint32_t n : {1u, 17u, 700u}) {
@@ -163,14 +163,14 @@ TEST(Library, IsSoundAfterBuilding) {
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"l"});
 }
 
-TEST(Library, DoesNotDependOnThreads) {
+TEST(library, does_not_depend_on_threads) {
   const temporary_folder folder;
   build(folder.file("a"), 900, {.nthreads = 1});
   build(folder.file("b"), 900, {.nthreads = 7});
   EXPECT_EQ(contents(folder.file("a")), contents(folder.file("b")));
 }
 
-TEST(Builder, LeavesNothingUnlessFinished) {
+TEST(builder, leaves_nothing_unless_finished) {
   const temporary_folder folder;
   {
     library_builder builder(folder.file("l"), {});
@@ -194,7 +194,7 @@ TEST(Builder, LeavesNothingUnlessFinished) {
 }
 
 // What the tables say of shortlists is what counting by hand says.
-TEST(Measure, CountsWhatBucketsHold) {
+TEST(measure, counts_what_buckets_hold) {
   std::mt19937 random(5);
   constexpr std::uint32_t n = 400;
   std::vector<std::uint32_t> keys(std::size_t{ntables} * n);
@@ -223,7 +223,7 @@ TEST(Measure, CountsWhatBucketsHold) {
   }
 }
 
-TEST(AtomicFile, AppearsWholeOrNotAtAll) {
+TEST(atomic_file, appears_whole_or_not_at_all) {
   const temporary_folder folder;
   std::ofstream(folder.file("f")) << "before";
   {
@@ -245,7 +245,7 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"f"});
 }
 
-TEST(BusGuard, ReportsPagesThatAreGone) {
+TEST(bus_guard, reports_pages_that_are_gone) {
   const temporary_folder folder;
   std::ofstream(folder.file("f")) << std::string(8192, 'x');
   const int fd = ::open(folder.file("f").c_str(), O_RDWR);
@@ -257,7 +257,7 @@ TEST(BusGuard, ReportsPagesThatAreGone) {
   ::close(fd);
 }
 
-TEST(ParallelFor, DoesEachOnceAndPassesExceptionsOn) {
+TEST(parallel_for, does_each_once_and_passes_exceptions_on) {
   std::vector<std::atomic<int>> done(1000);
   parallel_for(5, done.size(), [&](std::size_t i) { ++done[i]; });
   EXPECT_TRUE(std::all_of(done.begin(), done.end(), [](const auto& n) { return n == 1; }));

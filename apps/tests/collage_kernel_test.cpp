@@ -18,7 +18,7 @@ bool same(const match& a, const match& b) {
   return a.id == b.id && a.distance == b.distance && a.nbuckets == b.nbuckets && a.nshortlist == b.nshortlist;
 }
 
-class Kernel : public ::testing::Test {
+class collage_kernel : public ::testing::Test {
  protected:
   void SetUp() override { gpufs::test::expect_leftovers("the library stays open for the kernels to come"); }
   static void SetUpTestSuite() {
@@ -54,10 +54,10 @@ class Kernel : public ::testing::Test {
   static test_photo* picture_;
 };
 
-temporary_folder* Kernel::folder_ = nullptr;
-test_photo* Kernel::picture_ = nullptr;
+temporary_folder* collage_kernel::folder_ = nullptr;
+test_photo* collage_kernel::picture_ = nullptr;
 
-TEST_F(Kernel, EveryPageSizeBothLayouts) {
+TEST_F(collage_kernel, every_page_size_both_layouts) {
   for (const char* name : {"plain.lib", "packed.lib"}) {
     for (std::uint32_t page_nbytes = 512; page_nbytes <= 65536; page_nbytes *= slow ? 16 : 2) {
       expect_equal(name, {.cache_nbytes = std::uint64_t{64} * page_nbytes, .page_nbytes = page_nbytes});
@@ -65,20 +65,20 @@ TEST_F(Kernel, EveryPageSizeBothLayouts) {
   }
 }
 
-TEST_F(Kernel, EverythingInTheCache) {
+TEST_F(collage_kernel, everything_in_the_cache) {
   for (const char* name : {"plain.lib", "packed.lib", "small.lib"}) {
     if (slow && name[0] == 's') break;
     expect_equal(name, {.cache_nbytes = 32 << 20});
   }
 }
 
-TEST_F(Kernel, BothStores) {
+TEST_F(collage_kernel, both_stores) {
   for (const store_kind store : {store_kind::posix, store_kind::mapped}) {
     expect_equal("plain.lib", {.cache_nbytes = 64 * 4096, .store = store});
   }
 }
 
-TEST_F(Kernel, EveryLaunch) {
+TEST_F(collage_kernel, every_launch) {
   for (const unsigned threads : {32u, 64u, 256u, 1024u}) {
     if (slow && threads > 64) break;
     expect_equal("small.lib", {.cache_nbytes = 8 << 20, .block_threads = threads});
@@ -88,7 +88,7 @@ TEST_F(Kernel, EveryLaunch) {
   expect_equal("plain.lib", {.cache_nbytes = 8 << 20, .blocks_per_launch = 4});
 }
 
-TEST_F(Kernel, EverySchedule) {
+TEST_F(collage_kernel, every_schedule) {
   for (const auto order : {simt::block_order::in_order, simt::block_order::reversed, simt::block_order::random}) {
     for (std::uint64_t seed = slow ? 3 : 1; seed <= 3; ++seed) {
       engine_options options{.nthreads = static_cast<unsigned>(seed), .cache_nbytes = 64 * 4096};
@@ -100,7 +100,7 @@ TEST_F(Kernel, EverySchedule) {
   }
 }
 
-TEST_F(Kernel, DamageIsReported) {
+TEST_F(collage_kernel, damage_is_reported) {
   const std::string name = folder_->file("damaged.lib");
   std::filesystem::copy_file(folder_->file("plain.lib"), name);
   const library lib(name);
@@ -117,7 +117,7 @@ TEST_F(Kernel, DamageIsReported) {
   EXPECT_THROW(match_cpu(lib, picture_->picture, {}), library_error);
 }
 
-TEST_F(Kernel, MissingAndReplacedFilesAreReported) {
+TEST_F(collage_kernel, missing_and_replaced_files_are_reported) {
   const std::string name = folder_->file("victim.lib");
   std::filesystem::copy_file(folder_->file("small.lib"), name);
   const library lib(name);

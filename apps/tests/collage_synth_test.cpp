@@ -29,7 +29,7 @@ synthesizer plain_photo(std::uint8_t value) {
   return images;
 }
 
-TEST(Synthesizer, SquaresLieInThePhotograph) {
+TEST(synthesizer, squares_lie_in_the_photograph) {
   std::mt19937 random(3);
   const std::pair<std::uint32_t, std::uint32_t> sizes[] = {{32, 32}, {33, 32}, {32, 33}, {47, 90}, {64, 64}};
   for (const auto& [width, height] : sizes) {
@@ -50,7 +50,7 @@ TEST(Synthesizer, SquaresLieInThePhotograph) {
   }
 }
 
-TEST(Synthesizer, ThreadsDrawTheSame) {
+TEST(synthesizer, threads_draw_the_same) {
   std::mt19937 random(4);
   synthesizer images(5);
   const auto pixels = paint(random, 100, 80);
@@ -63,7 +63,7 @@ TEST(Synthesizer, ThreadsDrawTheSame) {
   EXPECT_EQ(one, many);
 }
 
-TEST(AddSynthetic, GivesAllDifferentImagesForAnyNumberOfThreads) {
+TEST(add_synthetic, gives_all_different_images_for_any_number_of_threads) {
   const temporary_folder folder;
   const synthesizer images = plain_photo(128);
   for (const unsigned nthreads : {1u, 5u}) {
@@ -78,7 +78,7 @@ TEST(AddSynthetic, GivesAllDifferentImagesForAnyNumberOfThreads) {
   library(folder.file("1")).check_contents();
 }
 
-TEST(AddSynthetic, WhatEndsItLeavesNothing) {
+TEST(add_synthetic, what_ends_it_leaves_nothing) {
   const temporary_folder folder;
   const synthesizer images = plain_photo(0);
   {
@@ -95,7 +95,7 @@ TEST(AddSynthetic, WhatEndsItLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(LibraryBuilder, ReplacesWhatEqualsOneBefore) {
+TEST(library_builder, replaces_what_equals_one_before) {
   const temporary_folder folder;
   library_builder builder(folder.file("l"), {.nthreads = 2});
   builder.add_source("x");

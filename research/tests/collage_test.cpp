@@ -19,7 +19,7 @@ constexpr auto by_warps = [](const auto& kernel) { return kernel; };
 constexpr auto by_blocks = []<class Mount>(const match_kernel<Mount>& kernel) { return block_match_kernel<Mount>{kernel}; };
 constexpr auto by_pointers = []<class Mount>(const match_kernel<Mount>& kernel) { return pointer_match_kernel<Mount>{kernel}; };
 
-class BaselineCollage : public ::testing::Test {
+class baseline_collage : public ::testing::Test {
  protected:
   void SetUp() override { gpufs::test::expect_leftovers("the library stays open for the kernels to come"); }
   static void SetUpTestSuite() {
@@ -60,10 +60,10 @@ class BaselineCollage : public ::testing::Test {
   static test_photo* picture_;
 };
 
-temporary_folder* BaselineCollage::folder_ = nullptr;
-test_photo* BaselineCollage::picture_ = nullptr;
+temporary_folder* baseline_collage::folder_ = nullptr;
+test_photo* baseline_collage::picture_ = nullptr;
 
-TEST_F(BaselineCollage, TheOriginalWithTheHostSideAsItWas) {
+TEST_F(baseline_collage, the_original_with_the_host_side_as_it_was) {
   for (const char* name : {"plain.lib", "packed.lib", "small.lib"}) {
     for (const std::uint64_t npages : {64, 4096}) {
       mount_options how;
@@ -74,7 +74,7 @@ TEST_F(BaselineCollage, TheOriginalWithTheHostSideAsItWas) {
   }
 }
 
-TEST_F(BaselineCollage, CallsByBlocksOnOurOwnCache) {
+TEST_F(baseline_collage, calls_by_blocks_on_our_own_cache) {
   for (std::uint32_t page_nbytes = 512; page_nbytes <= 65536; page_nbytes *= 4) {
     const mount_options how{.cache_nbytes = std::uint64_t{64} * page_nbytes, .page_nbytes = page_nbytes};
     for (const char* name : {"plain.lib", "packed.lib"}) expect_equal<mount>(name, how, {}, by_blocks);
@@ -85,7 +85,7 @@ TEST_F(BaselineCollage, CallsByBlocksOnOurOwnCache) {
 }
 
 // The same code for histograms that begin at pages and for those that straddle them; with a page a thread, which is always enough.
-TEST_F(BaselineCollage, ThroughPointers) {
+TEST_F(baseline_collage, through_pointers) {
   for (const char* name : {"plain.lib", "packed.lib"}) {
     for (std::uint32_t page_nbytes = 512; page_nbytes <= 65536; page_nbytes *= slow ? 128 : 2) {
       const mount_options how{.cache_nbytes = std::uint64_t{64} * page_nbytes, .page_nbytes = page_nbytes};
@@ -97,7 +97,7 @@ TEST_F(BaselineCollage, ThroughPointers) {
   expect_equal<mount>("small.lib", {.cache_nbytes = 8 << 20}, {.grid = 8}, by_pointers);
 }
 
-TEST_F(BaselineCollage, EveryDesignOnEveryStore) {
+TEST_F(baseline_collage, every_design_on_every_store) {
   for (const store_kind store : {store_kind::posix, store_kind::mapped}) {
     const mount_options how{.cache_nbytes = 96 * 4096, .store = store, .internals = {.nrings = 2}};
     expect_equal<original_mount<timed_original_cache>>("plain.lib", how, {}, by_blocks);

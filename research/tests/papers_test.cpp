@@ -15,7 +15,7 @@ namespace {
 
 using namespace apps::collage::testing;
 
-class Papers : public ::testing::Test {
+class paper_figures : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new temporary_folder;
@@ -64,11 +64,11 @@ class Papers : public ::testing::Test {
   static temporary_folder* folder_;
 };
 
-temporary_folder* Papers::folder_ = nullptr;
+temporary_folder* paper_figures::folder_ = nullptr;
 
 constexpr std::uint64_t fits = 32 << 20, evicts = 96 * 4096;
 
-TEST_F(Papers, SharesAreShares) {
+TEST_F(paper_figures, shares_are_shares) {
   for (auto* table : {table_1, table_2, table_3}) {
     const report r = make(table, fits);
     for (std::size_t i = 0; i < r.columns.size(); ++i) {
@@ -78,7 +78,7 @@ TEST_F(Papers, SharesAreShares) {
   }
 }
 
-TEST_F(Papers, MissesAndTransfersAddUp) {
+TEST_F(paper_figures, misses_and_transfers_add_up) {
   const report misses = make(figure_4, evicts);
   const row& one = misses.rows.at(0);
   EXPECT_GE(number(one[1]), number(one[2])) << "accesses, misses";
@@ -90,7 +90,7 @@ TEST_F(Papers, MissesAndTransfersAddUp) {
   for (const row& page : transfers.rows) EXPECT_GE(number(page[4]), 4.0 / 3 - 1e-9);
 }
 
-TEST_F(Papers, BatchesAndRingsAreSwept) {
+TEST_F(paper_figures, batches_and_rings_are_swept) {
   for (auto* figure : {figure_6, figure_7}) {
     const report r = make(figure, fits);
     EXPECT_EQ(number(r.rows[0][1]), 1.0) << "the first has batches of one";
@@ -103,14 +103,14 @@ TEST_F(Papers, BatchesAndRingsAreSwept) {
   EXPECT_GT(number(rings.rows[0].back()), 0.0) << "there is eviction";
 }
 
-TEST_F(Papers, SlowdownIsTheRatioOfItsEnds) {
+TEST_F(paper_figures, slowdown_is_the_ratio_of_its_ends) {
   const report r = make(original_slowdown, fits);
   ASSERT_EQ(r.rows.size(), 6u);
   EXPECT_NEAR(r.figure, number(r.rows[0][1]) / number(r.rows[5][1]), 1e-9);
   EXPECT_EQ(r.bound, ">= 5.6");
 }
 
-TEST_F(Papers, PointersAreComparedOnTheSameInput) {
+TEST_F(paper_figures, pointers_are_compared_on_the_same_input) {
   const report r = make(pointer_collage, evicts);
   ASSERT_EQ(r.rows.size(), 4u);
   for (const std::size_t first : {0u, 2u}) EXPECT_GT(number(r.rows[first][6]), 0.0) << "faults";
@@ -119,7 +119,7 @@ TEST_F(Papers, PointersAreComparedOnTheSameInput) {
   EXPECT_EQ(r.bound, "<= 0.01");
 }
 
-TEST_F(Papers, JsonIsWholeAndHoldsWhatItWasGiven) {
+TEST_F(paper_figures, json_is_whole_and_holds_what_it_was_given) {
   report r;
   r.name = "n";
   r.title = "a \"quoted\" \\ title\nof two lines";
@@ -134,7 +134,7 @@ TEST_F(Papers, JsonIsWholeAndHoldsWhatItWasGiven) {
   EXPECT_NE(json.find(R"("paper": {"columns": [], "rows": []})"), std::string::npos) << json;
 }
 
-TEST_F(Papers, BadInputsAreRefused) {
+TEST_F(paper_figures, bad_inputs_are_refused) {
   EXPECT_THROW(image("/no/such/file.ppm"), error);
   write_ppm("short.ppm", std::vector<std::uint8_t>(100), 64, 32);
   EXPECT_THROW(image(folder_->file("short.ppm")), error);
@@ -143,7 +143,7 @@ TEST_F(Papers, BadInputsAreRefused) {
   EXPECT_THROW(image(folder_->file("test.lib")), error);
 }
 
-TEST_F(Papers, ImagesAreCutToWholeBlocks) {
+TEST_F(paper_figures, images_are_cut_to_whole_blocks) {
   std::vector<std::uint8_t> pixels(70 * 40 * 3);
   for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 7);
   write_ppm("odd.ppm", pixels, 70, 40);

@@ -78,7 +78,7 @@ class forbidden_calls : public testing::TestWithParam<int> {
   temp_dir dir_;
 };
 
-TEST_P(forbidden_calls, AreDoneWithout) {
+TEST_P(forbidden_calls, are_done_without) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

@@ -34,7 +34,7 @@ store::file_info version(std::uint64_t inode, std::uint64_t mtime, bool settled 
   return info;
 }
 
-TEST(cache_ids, OneForEachVersion) {
+TEST(cache_ids, one_for_each_version) {
   cache_ids ids;
   const std::uint32_t first = ids.id_of(version(1, 100));
   EXPECT_EQ(first, 1u);
@@ -57,7 +57,7 @@ TEST(cache_ids, OneForEachVersion) {
   EXPECT_NE(ids.id_of(other), touched);
 }
 
-TEST(cache_ids, NoneIsSharedWithAnUnsettledOpen) {
+TEST(cache_ids, none_is_shared_with_an_unsettled_open) {
   cache_ids ids;
   std::set<std::uint32_t> seen;
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(seen.insert(ids.id_of(version(1, 100, false))).second);
@@ -66,7 +66,7 @@ TEST(cache_ids, NoneIsSharedWithAnUnsettledOpen) {
   EXPECT_EQ(ids.id_of(version(1, 100)), settled);
 }
 
-TEST(cache_ids, ForgetsTheLeastRecentlyUsed) {
+TEST(cache_ids, forgets_the_least_recently_used) {
   cache_ids ids(1, 3);
   const std::uint32_t a = ids.id_of(version(1, 1)), b = ids.id_of(version(2, 1)), c = ids.id_of(version(3, 1));
   EXPECT_EQ(ids.id_of(version(1, 1)), a);
@@ -76,7 +76,7 @@ TEST(cache_ids, ForgetsTheLeastRecentlyUsed) {
   EXPECT_NE(ids.id_of(version(2, 1)), b);
 }
 
-TEST(cache_ids, RunOut) {
+TEST(cache_ids, run_out) {
   cache_ids ids(cache_ids::last_id - 1);
   EXPECT_EQ(ids.id_of(version(1, 1)), cache_ids::last_id - 1);
   EXPECT_EQ(ids.id_of(version(2, 1)), cache_ids::last_id);
@@ -86,7 +86,7 @@ TEST(cache_ids, RunOut) {
 }
 
 // Large enough to be kept in parts.
-TEST(cache_ids, ThreadsThatOpenTheSameFilesAgree) {
+TEST(cache_ids, threads_that_open_the_same_files_agree) {
   cache_ids ids;
   constexpr std::uint64_t nfiles = 500, nthreads = 4;
   std::array<std::array<std::uint32_t, nfiles>, nthreads> given{};
@@ -126,7 +126,7 @@ std::uint32_t insert(open_files& table, std::atomic<int>& alive, source_kind kin
   return table.insert(std::make_unique<counted_file>(alive, kind), {.path = "p", .device_number = 7}).handle;
 }
 
-TEST(open_files, HandlesAreNeverReusedSoon) {
+TEST(open_files, handles_are_never_reused_soon) {
   std::atomic<int> alive{0};
   for (const std::uint32_t max : {1u, 2u, 3u, 1000u, 5000u, 1u << 20}) {
     open_files table(max);
@@ -144,7 +144,7 @@ TEST(open_files, HandlesAreNeverReusedSoon) {
   EXPECT_EQ(alive, 0);
 }
 
-TEST(open_files, ThreadsFindEveryEntry) {
+TEST(open_files, threads_find_every_entry) {
   std::atomic<int> alive{0};
   for (const std::uint32_t max : {4u, 50u, 3000u}) {
     open_files table(max);
@@ -168,7 +168,7 @@ TEST(open_files, ThreadsFindEveryEntry) {
   EXPECT_EQ(alive, 0);
 }
 
-TEST(open_files, AReferenceKeepsTheFileOpen) {
+TEST(open_files, a_reference_keeps_the_file_open) {
   std::atomic<int> alive{0};
   open_files table(10);
   const std::uint32_t handle = insert(table, alive);
@@ -182,7 +182,7 @@ TEST(open_files, AReferenceKeepsTheFileOpen) {
   EXPECT_EQ(alive, 0);
 }
 
-TEST(open_files, AReferenceThatIsNotTheLastCanBeGivenBackWithoutClosing) {
+TEST(open_files, a_reference_that_is_not_the_last_can_be_given_back_without_closing) {
   std::atomic<int> alive{0};
   open_files table(10);
   const std::uint32_t handle = insert(table, alive);
@@ -200,7 +200,7 @@ TEST(open_files, AReferenceThatIsNotTheLastCanBeGivenBackWithoutClosing) {
   EXPECT_EQ(table.peek(0), nullptr);
 }
 
-TEST(open_files, OneOpenForWritingOfAFile) {
+TEST(open_files, one_open_for_writing_of_a_file) {
   std::atomic<int> alive{0};
   open_files table(100);
   const auto enter = [&](std::uint64_t inode, bool live, std::uint32_t number, bool once = false, std::uint32_t not_handle = 0) {
@@ -261,7 +261,7 @@ class looked_at_file final : public store::open_file {
 };
 
 // A device may close a handle that it has guessed, at any moment of the open that is to get it.
-TEST(open_files, WhoGuessesAHandleClosesNothingThatIsStillBeingEntered) {
+TEST(open_files, who_guesses_a_handle_closes_nothing_that_is_still_being_entered) {
   open_files table(1);
   std::atomic<int> alive{0};
   const std::uint32_t last = insert(table, alive), guessed = last + 2;  // the entry's next generation
@@ -285,7 +285,7 @@ TEST(open_files, WhoGuessesAHandleClosesNothingThatIsStillBeingEntered) {
   EXPECT_EQ(table.size(), 0u);
 }
 
-TEST(open_files, PathsOutliveTheFile) {
+TEST(open_files, paths_outlive_the_file) {
   std::atomic<int> alive{0};
   open_files table(100);
   EXPECT_FALSE(table.path_of(0));
@@ -297,7 +297,7 @@ TEST(open_files, PathsOutliveTheFile) {
   EXPECT_FALSE(table.path_of(handle)) << "its entry is another file's";
 }
 
-TEST(open_files, PathsOfEntriesAreReadWhileTheseAreUsedAgain) {
+TEST(open_files, paths_of_entries_are_read_while_these_are_used_again) {
   std::atomic<int> alive{0};
   open_files table(1);
   const std::string paths[] = {std::string(100, 'a'), std::string(200, 'b')};
@@ -319,7 +319,7 @@ TEST(open_files, PathsOfEntriesAreReadWhileTheseAreUsedAgain) {
   user.join();
 }
 
-TEST(open_files, ListsPullFilesRoundRobin) {
+TEST(open_files, lists_pull_files_round_robin) {
   std::atomic<int> alive{0};
   open_files table(100);
   std::vector<std::uint32_t> pulls;
@@ -346,7 +346,7 @@ TEST(open_files, ListsPullFilesRoundRobin) {
   EXPECT_TRUE(table.pull_handles(3, &cursor).empty());
 }
 
-TEST(open_files, ThreadsOpenReadAndCloseAtOnce) {
+TEST(open_files, threads_open_read_and_close_at_once) {
   std::atomic<int> alive{0};
   {
     open_files table(64);
@@ -386,7 +386,7 @@ TEST(open_files, ThreadsOpenReadAndCloseAtOnce) {
 }
 
 // Each slot of a ring is used for one request at a time, whatever the device writes.
-TEST(rings, TakeNothingBeforeItsSlotIsAnswered) {
+TEST(rings, take_nothing_before_its_slot_is_answered) {
   transport::rings rings(simt::cpu_platform(), 1, 2, 4096, false);
   const transport::ring_view view = rings.layout().rings;
   std::vector<transport::taken_request> taken;
@@ -410,7 +410,7 @@ TEST(rings, TakeNothingBeforeItsSlotIsAnswered) {
   EXPECT_EQ(take(8), 1u);
 }
 
-TEST(error_log, CountsWhatIsRepeatedAndSaysWhenItWasLast) {
+TEST(error_log, counts_what_is_repeated_and_says_when_it_was_last) {
   service::error_log log;
   log.add("read", "f", EIO, "");
   const auto first = log.entries().at(0);
@@ -427,13 +427,13 @@ TEST(error_log, CountsWhatIsRepeatedAndSaysWhenItWasLast) {
   }
 }
 
-TEST(error_log, CountsAnswersByErrno) {
+TEST(error_log, counts_answers_by_errno) {
   service::error_log log;
   for (const int error : {EIO, EIO, 255, 256, 0, -1}) log.count(error);
   EXPECT_EQ(log.counts(), (std::map<int, std::uint64_t>{{0, 3}, {EIO, 2}, {255, 1}}));
 }
 
-TEST(error_log, WritesReadableLines) {
+TEST(error_log, writes_readable_lines) {
   service::error_log log;
   log.add("open", "a/b", ENOENT, "");
   log.add("read", "x", EIO, "a reason");
@@ -448,7 +448,7 @@ TEST(error_log, WritesReadableLines) {
 }
 
 // Sleepers and blockers: whenever some worker is free, one polls.
-TEST(parking, OneAlwaysPolls) {
+TEST(parking, one_always_polls) {
   constexpr int nworkers = 4;
   service::parking parked(nworkers);
   std::atomic<bool> done{false};

@@ -57,7 +57,7 @@ struct held_gate {
   ~held_gate() { held.open(); }
 };
 
-TEST_P(load_test, ManyClientsReadManyFiles) {
+TEST_P(load_test, many_clients_read_many_files) {
   constexpr int nfiles = 20;
   for (int i = 0; i < nfiles; ++i) dir_.add("f" + std::to_string(i), 1 << 18, static_cast<std::uint64_t>(i));
   let_file_times_pass();
@@ -96,7 +96,7 @@ TEST_P(load_test, ManyClientsReadManyFiles) {
 }
 
 // Opportunistic batching: requests that wait are taken together.
-TEST_P(load_test, TakesAllThatIsThere) {
+TEST_P(load_test, takes_all_that_is_there) {
   dir_.add("a", 1 << 16, 1);
   let_file_times_pass();
   auto files = std::make_shared<half_slow_store>(std::make_shared<store::posix_store>(dir_.path()));
@@ -113,7 +113,7 @@ TEST_P(load_test, TakesAllThatIsThere) {
   EXPECT_EQ(service_->counters().max_batch, 50u);
 }
 
-TEST_P(load_test, ASlowFileHoldsUpNobodyElse) {
+TEST_P(load_test, a_slow_file_holds_up_nobody_else) {
   dir_.add("fast", 1 << 16, 1);
   dir_.add("slow", 1 << 16, 2);
   let_file_times_pass();
@@ -147,7 +147,7 @@ TEST_P(load_test, ASlowFileHoldsUpNobodyElse) {
   }
 }
 
-TEST_P(load_test, SlowOpensHoldUpNoReads) {
+TEST_P(load_test, slow_opens_hold_up_no_reads) {
   dir_.add("fast", 1 << 16, 1);
   dir_.add("slow", 1 << 16, 2);
   let_file_times_pass();
@@ -163,7 +163,7 @@ TEST_P(load_test, SlowOpensHoldUpNoReads) {
   for (const auto t : stuck) EXPECT_EQ(client_->wait(t).result, 0);
 }
 
-TEST_P(load_test, FaultsReachWhoeverAsked) {
+TEST_P(load_test, faults_reach_whoever_asked) {
   dir_.add("a", 1 << 16, 1);
   let_file_times_pass();
   auto files = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
@@ -203,7 +203,7 @@ class throwing_store final : public store::store {
   std::string_view name() const override { return "throwing"; }
 };
 
-TEST_P(load_test, AStoreThatThrowsIsAnError) {
+TEST_P(load_test, a_store_that_throws_is_an_error) {
   start(std::make_shared<throwing_store>(), {.nworkers = 2});
   EXPECT_EQ(client_->open("memory").result, -ENOMEM);
   EXPECT_EQ(client_->open("x").result, -EIO);
@@ -211,7 +211,7 @@ TEST_P(load_test, AStoreThatThrowsIsAnError) {
   EXPECT_EQ(client_->open("nothing").result, -EIO);
 }
 
-TEST_P(load_test, StopsWithRequestsInFlight) {
+TEST_P(load_test, stops_with_requests_in_flight) {
   dir_.add("a", 1 << 16, 1);
   dir_.add("slow", 1 << 16, 1);
   let_file_times_pass();
@@ -248,7 +248,7 @@ TEST_P(load_test, StopsWithRequestsInFlight) {
   EXPECT_EQ(files->wrong().closes, nopens) << "every file was closed";
 }
 
-TEST_P(load_test, StopsUnderLoad) {
+TEST_P(load_test, stops_under_load) {
   dir_.add("a", 1 << 20, 1);
   let_file_times_pass();
   for (int round = 0; round < static_cast<int>(fewer(10)); ++round) {
@@ -279,7 +279,7 @@ TEST_P(load_test, StopsUnderLoad) {
   }
 }
 
-TEST_P(load_test, FiftyThousandOpenFiles) {
+TEST_P(load_test, fifty_thousand_open_files) {
   constexpr auto nfiles = static_cast<std::uint32_t>(fewer(50'000));
   // Whatever the hard limit is: files past it are opened again for every access.
   rlimit before;
@@ -319,7 +319,7 @@ TEST_P(load_test, FiftyThousandOpenFiles) {
 
 // Not a benchmark: it fails only when requests wait for naps or timers rather than for their turn. A busy machine stops the client
 // and the workers now and then, for milliseconds, but not in every run of 100 reads.
-TEST_P(load_test, AnswersPromptlyWhileActive) {
+TEST_P(load_test, answers_promptly_while_active) {
   dir_.add("a", 1 << 20, 1);
   let_file_times_pass();
   start(std::make_shared<store::posix_store>(dir_.path()), {});

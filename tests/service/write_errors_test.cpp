@@ -15,7 +15,7 @@
 namespace gpufs::test {
 namespace {
 
-TEST_P(write_test, RefusesWhatADeviceMayMakeUp) {
+TEST_P(write_test, refuses_what_a_device_may_make_up) {
   dir_.add("a", 100, 1);
   start_posix();
   const auto reader = client_->open("a");
@@ -77,7 +77,7 @@ TEST_P(write_test, RefusesWhatADeviceMayMakeUp) {
   EXPECT_EQ(client_->write(file, 0, content(2, 0, 10)), 10) << "still works";
 }
 
-TEST_P(write_test, AServiceThatMayNotWriteDoesNot) {
+TEST_P(write_test, a_service_that_may_not_write_does_not) {
   dir_.add("a", 100, 1);
   let_file_times_pass();
   auto files = std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true});
@@ -104,7 +104,7 @@ TEST_P(write_test, AServiceThatMayNotWriteDoesNot) {
   EXPECT_EQ(names_in(dir_.path()), std::vector<std::string>{"a"});
 }
 
-TEST_P(write_test, AFullFileSystemIsToldToThoseWhoseBytesDidNotFit) {
+TEST_P(write_test, a_full_file_system_is_told_to_those_whose_bytes_did_not_fit) {
   std::filesystem::create_directory(dir_ / "full");
   const small_tmpfs full(dir_ / "full", 64 << 10);
   if (!full.mounted()) GTEST_SKIP() << "may not mount";
@@ -137,7 +137,7 @@ TEST_P(write_test, AFullFileSystemIsToldToThoseWhoseBytesDidNotFit) {
 }
 
 // The same by a limit that needs no mount.
-TEST_P(write_test, AFileThatMayNotGrowIsToldToThoseWhoseBytesDidNotFit) {
+TEST_P(write_test, a_file_that_may_not_grow_is_told_to_those_whose_bytes_did_not_fit) {
   constexpr rlim_t limit = 10 * 4096;
   auto files =
       std::make_shared<gated_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
@@ -161,7 +161,7 @@ TEST_P(write_test, AFileThatMayNotGrowIsToldToThoseWhoseBytesDidNotFit) {
   EXPECT_EQ(service_->errors().at(EFBIG), 10u);
 }
 
-TEST_P(write_test, ErrorsOfTheStoreAreTheAnswer) {
+TEST_P(write_test, errors_of_the_store_are_the_answer) {
   auto faulty =
       std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
   faults& wrong = faulty->wrong();
@@ -195,7 +195,7 @@ TEST_P(write_test, ErrorsOfTheStoreAreTheAnswer) {
   EXPECT_EQ(bytes_of("a"), content(1, 0, 50));
 }
 
-TEST_P(write_test, SurvivesRandomRequests) {
+TEST_P(write_test, survives_random_requests) {
   std::filesystem::create_directory(dir_ / "root");
   dir_.add("outside", 100, 1);
   dir_.add("root/a", 10'000, 1);
@@ -247,7 +247,7 @@ TEST_P(write_test, SurvivesRandomRequests) {
   EXPECT_GT(service_->counters().writes, 0u);
 }
 
-TEST_P(write_test, NothingIsWrittenAfterStop) {
+TEST_P(write_test, nothing_is_written_after_stop) {
   start_posix();
   const std::uint32_t file = open_to_write("a");
   service_->stop();

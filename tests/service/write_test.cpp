@@ -15,7 +15,7 @@
 namespace gpufs::test {
 namespace {
 
-TEST_P(write_test, WritesReadsSyncsAndTruncates) {
+TEST_P(write_test, writes_reads_syncs_and_truncates) {
   start_posix();
   const auto file = client_->open("new", O_RDWR | O_CREAT);
   ASSERT_EQ(file.result, 0);
@@ -43,7 +43,7 @@ TEST_P(write_test, WritesReadsSyncsAndTruncates) {
   EXPECT_EQ(service_->counters().syncs, 2u);
 }
 
-TEST_P(write_test, WritesWhatTheMaskSays) {
+TEST_P(write_test, writes_what_the_mask_says) {
   dir_.add("a", 5000, 1);
   start_posix();
   const auto file = client_->open("a", O_RDWR);
@@ -74,7 +74,7 @@ TEST_P(write_test, WritesWhatTheMaskSays) {
   EXPECT_EQ(bytes_of("a"), want);
 }
 
-TEST_P(write_test, ALiveFileIsNeverStaleAndBringsNothingAlong) {
+TEST_P(write_test, a_live_file_is_never_stale_and_brings_nothing_along) {
   dir_.add("a", 5000, 1);
   let_file_times_pass();
   for (const bool without_descriptor : {false, true}) {
@@ -117,7 +117,7 @@ TEST_P(write_test, ALiveFileIsNeverStaleAndBringsNothingAlong) {
 }
 
 // Blocks of a few files, by many threads, each through a ring; some masked.
-TEST_P(write_test, ManyThreadsWriteNeighbouringBlocks) {
+TEST_P(write_test, many_threads_write_neighbouring_blocks) {
   constexpr std::uint32_t nthreads = 6, nfiles = 3, nblocks = 300, block_nbytes = 1000;
   start_posix({.nrings = nthreads, .nslots = 32, .nworkers = 3});
   std::vector<std::uint32_t> files;
@@ -160,7 +160,7 @@ std::uint64_t write_calls() {  // of this process, so far; 0 where the kernel do
   return 0;
 }
 
-TEST_P(write_test, NeighboursBecomeOneCall) {
+TEST_P(write_test, neighbours_become_one_call) {
   auto files =
       std::make_shared<gated_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
   start(files, {.nrings = 1, .nworkers = 1});
@@ -189,7 +189,7 @@ TEST_P(write_test, NeighboursBecomeOneCall) {
   }
 }
 
-TEST_P(write_test, WhatBlocksLeavesAThreadToOthers) {
+TEST_P(write_test, what_blocks_leaves_a_thread_to_others) {
   dir_.add("other", 100, 1);
   auto faulty =
       std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));

@@ -94,7 +94,7 @@ class mapped_store_test : public testing::Test {
   counting_platform machine_;
 };
 
-TEST_F(mapped_store_test, OpensOfOneVersionShareAMapping) {
+TEST_F(mapped_store_test, opens_of_one_version_share_a_mapping) {
   store::mapped_store files(machine_, dir_.path(), 1 << 20);
   const auto first = open(files, 0), second = open(files, 0), other = open(files, 1);
   EXPECT_EQ(first->info().pull_base, second->info().pull_base);
@@ -110,7 +110,7 @@ TEST_F(mapped_store_test, OpensOfOneVersionShareAMapping) {
   EXPECT_EQ(changed->check_version(), 0);
 }
 
-TEST_F(mapped_store_test, ALargeFileThatWasJustWrittenIsMappedOnce) {
+TEST_F(mapped_store_test, a_large_file_that_was_just_written_is_mapped_once) {
   constexpr std::int64_t large = 64 << 20;
   int error = 0;
   for (const std::int64_t nbytes : {large, large - 1}) {
@@ -125,7 +125,7 @@ TEST_F(mapped_store_test, ALargeFileThatWasJustWrittenIsMappedOnce) {
   }
 }
 
-TEST_F(mapped_store_test, ClosedFilesStayRegisteredUntilTrimmed) {
+TEST_F(mapped_store_test, closed_files_stay_registered_until_trimmed) {
   store::mapped_store files(machine_, dir_.path(), 1 << 20);
   const auto* base = open(files, 0)->info().pull_base;
   EXPECT_EQ(files.usage().idle_nbytes, file_pinned);
@@ -145,7 +145,7 @@ TEST_F(mapped_store_test, ClosedFilesStayRegisteredUntilTrimmed) {
   EXPECT_EQ(files.usage().nmappings, 0u);
 }
 
-TEST_F(mapped_store_test, TrimsTheLeastRecentlyUsedFirst) {
+TEST_F(mapped_store_test, trims_the_least_recently_used_first) {
   store::mapped_store files(machine_, dir_.path(), 1 << 20);
   std::vector<const void*> bases;
   for (int i = 0; i < 4; ++i) bases.push_back(open(files, i)->info().pull_base);
@@ -154,7 +154,7 @@ TEST_F(mapped_store_test, TrimsTheLeastRecentlyUsedFirst) {
   EXPECT_EQ(machine_.unregistered(), (std::vector<const void*>{bases[1], bases[2]}));
 }
 
-TEST_F(mapped_store_test, TheBudgetHoldsAndAnOpenNeverUnregisters) {
+TEST_F(mapped_store_test, the_budget_holds_and_an_open_never_unregisters) {
   store::mapped_store files(machine_, dir_.path(), 2 * file_pinned + 100);
   open(files, 0);
   const auto held = open(files, 1);
@@ -170,7 +170,7 @@ TEST_F(mapped_store_test, TheBudgetHoldsAndAnOpenNeverUnregisters) {
   EXPECT_EQ(files.usage().pinned_nbytes, 2 * file_pinned);
 }
 
-TEST_F(mapped_store_test, ARefusedRegistrationLeavesNoTrace) {
+TEST_F(mapped_store_test, a_refused_registration_leaves_no_trace) {
   store::mapped_store files(machine_, dir_.path(), 1 << 20);
   machine_.refuse = true;
   int error = 0;
@@ -184,7 +184,7 @@ TEST_F(mapped_store_test, ARefusedRegistrationLeavesNoTrace) {
   EXPECT_TRUE(open(files, 0));
 }
 
-TEST_F(mapped_store_test, ManyOpensOfOneFileRegisterItOnce) {
+TEST_F(mapped_store_test, many_opens_of_one_file_register_it_once) {
   for (const bool refuse : {false, true}) {
     store::mapped_store files(machine_, dir_.path(), 1 << 20);
     machine_.delay = std::chrono::milliseconds(20);
@@ -209,7 +209,7 @@ TEST_F(mapped_store_test, ManyOpensOfOneFileRegisterItOnce) {
 }
 
 // As when another thread is in cudaFree, which waits for the kernel that waits for the open.
-TEST_F(mapped_store_test, NobodyWaitsForARegistrationThatTakesTooLong) {
+TEST_F(mapped_store_test, nobody_waits_for_a_registration_that_takes_too_long) {
   store::auto_store files(machine_, dir_.path(), 0, store::auto_options{.small_file_nbytes = 1});
   machine_.delay = std::chrono::milliseconds(2500);
   for (int i = 0; i < 2; ++i) {  // the second knows
@@ -223,7 +223,7 @@ TEST_F(mapped_store_test, NobodyWaitsForARegistrationThatTakesTooLong) {
   EXPECT_EQ(machine_.nregistered, 1);
 }
 
-TEST_F(mapped_store_test, AutoSaysWhichAndWhy) {
+TEST_F(mapped_store_test, auto_says_which_and_why) {
   using gpufs::source_kind;
   dir_.add("big", 300 << 10, 1);
   dir_.add("big2", 300 << 10, 2);
@@ -280,7 +280,7 @@ class windows_test : public mapped_store_test {
   }
 };
 
-TEST_F(windows_test, AWindowIsRegisteredOnceAsMuchWasReadOfItAsItHas) {
+TEST_F(windows_test, a_window_is_registered_once_as_much_was_read_of_it_as_it_has) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   const auto file = open(files);
   ASSERT_EQ(file->info().kind, source_kind::windows);
@@ -305,7 +305,7 @@ TEST_F(windows_test, AWindowIsRegisteredOnceAsMuchWasReadOfItAsItHas) {
   EXPECT_EQ(file->info().kind, source_kind::windows) << "as it was opened";
 }
 
-TEST_F(windows_test, TheOneThatIsMissedMostComesFirst) {
+TEST_F(windows_test, the_one_that_is_missed_most_comes_first) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   const auto file = open(files);
   machine_.held = true;
@@ -320,7 +320,7 @@ TEST_F(windows_test, TheOneThatIsMissedMostComesFirst) {
   EXPECT_EQ(machine_.registered(), (std::vector<const void*>{base, base + 2 * window, base + window, base + 3 * window}));
 }
 
-TEST_F(windows_test, OpensShareThemAndTheyStayUntilTrimmed) {
+TEST_F(windows_test, opens_share_them_and_they_stay_until_trimmed) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   {
     const auto first = open(files), second = open(files);
@@ -348,13 +348,13 @@ TEST_F(windows_test, OpensShareThemAndTheyStayUntilTrimmed) {
   EXPECT_EQ(files.usage().nmappings, 0u);
 }
 
-TEST_F(windows_test, AFileOfWhichNothingWasRegisteredLeavesNothing) {
+TEST_F(windows_test, a_file_of_which_nothing_was_registered_leaves_nothing) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   open(files)->note_missed(0, 1);
   EXPECT_EQ(files.usage().nmappings, 0u);
 }
 
-TEST_F(windows_test, TheBudgetCountsWindowsAndTrimGivesWhatWasRefusedAnotherTry) {
+TEST_F(windows_test, the_budget_counts_windows_and_trim_gives_what_was_refused_another_try) {
   store::auto_store files(machine_, dir_.path(), window + last_pinned, options());
   int error = 0;
   const auto file = open(files);
@@ -373,7 +373,7 @@ TEST_F(windows_test, TheBudgetCountsWindowsAndTrimGivesWhatWasRefusedAnotherTry)
   EXPECT_EQ(files.usage().pinned_nbytes, window + last_pinned);
 }
 
-TEST_F(windows_test, AWindowThatThePlatformRefusesStaysStaged) {
+TEST_F(windows_test, a_window_that_the_platform_refuses_stays_staged) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   const auto file = open(files);
   machine_.refuse = true;
@@ -388,7 +388,7 @@ TEST_F(windows_test, AWindowThatThePlatformRefusesStaysStaged) {
   EXPECT_EQ(open(files, prepared)->info().kind, source_kind::pull) << "who asks for all of it has it tried again";
 }
 
-TEST_F(windows_test, FilesThatCloseWhileTheirWindowsAreRegisteredLeaveNoneBehindTrim) {
+TEST_F(windows_test, files_that_close_while_their_windows_are_registered_leave_none_behind_trim) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   machine_.delay = std::chrono::milliseconds(20);
   for (int round = 0; round < 5; ++round) {
@@ -400,7 +400,7 @@ TEST_F(windows_test, FilesThatCloseWhileTheirWindowsAreRegisteredLeaveNoneBehind
   EXPECT_EQ(files.usage().pinned_nbytes, 0u);
 }
 
-TEST_F(windows_test, ManyThreadsRegisterEachWindowOnce) {
+TEST_F(windows_test, many_threads_register_each_window_once) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   machine_.delay = std::chrono::milliseconds(1);
   std::vector<std::thread> threads;
@@ -419,7 +419,7 @@ TEST_F(windows_test, ManyThreadsRegisterEachWindowOnce) {
   EXPECT_EQ(files.usage().pinned_nbytes, 3 * window + last_pinned);
 }
 
-TEST(windows, OfALargeFileAreAtMost64) {
+TEST(windows, of_a_large_file_are_at_most_64) {
   temp_dir dir;
   dir.add_sparse("large", (std::uint64_t{5} << 30) - 1, 1, 5);
   let_file_times_pass();
@@ -430,13 +430,13 @@ TEST(windows, OfALargeFileAreAtMost64) {
   EXPECT_EQ(file->windows().shift, 27u);  // 40 of 128 MiB; of 64 MiB there would be 80
 }
 
-TEST_F(mapped_store_test, TheDefaultBudgetIsHalfOfWhatIsAvailable) {
+TEST_F(mapped_store_test, the_default_budget_is_half_of_what_is_available) {
   EXPECT_GT(store::default_pin_nbytes(), 1u << 20);
   EXPECT_LT(store::default_pin_nbytes(), machine_.memory_nbytes());
   EXPECT_EQ(store::mapped_store(machine_, dir_.path()).usage().budget_nbytes >> 30, store::default_pin_nbytes() >> 30);
 }
 
-TEST_F(mapped_store_test, MemKeepsOldVersionsForWhoeverHasThemOpen) {
+TEST_F(mapped_store_test, mem_keeps_old_versions_for_whoever_has_them_open) {
   store::mem_store files(machine_);
   files.put("x/y", content(1, 0, 1000));
   int error = 0;

@@ -46,7 +46,7 @@ class paths_test : public testing::TestWithParam<bool> {
   store::path_status status_;
 };
 
-TEST_P(paths_test, Unlinks) {
+TEST_P(paths_test, unlinks) {
   dir_.add("root/a", 10, 1);
   dir_.add("root/d/b", 10, 1);
   dir_.add("outside", 10, 1);
@@ -72,7 +72,7 @@ TEST_P(paths_test, Unlinks) {
   EXPECT_TRUE(std::filesystem::exists(dir_ / "outside"));
 }
 
-TEST_P(paths_test, Renames) {
+TEST_P(paths_test, renames) {
   dir_.add("root/a", 10, 1);
   dir_.add("root/b", 10, 2);
   dir_.add("root/d/c", 10, 3);
@@ -97,7 +97,7 @@ TEST_P(paths_test, Renames) {
   EXPECT_EQ(names_in(dir_ / "root"), (std::vector<std::string>{"empty", "link"}));
 }
 
-TEST_P(paths_test, MakesDirectories) {
+TEST_P(paths_test, makes_directories) {
   dir_.add("root/a", 10, 1);
   link("none", "dangling");
   const mode_t before = umask(022);
@@ -115,7 +115,7 @@ TEST_P(paths_test, MakesDirectories) {
   EXPECT_EQ(files_->make_directory("a/y", 0777), -ENOTDIR);
 }
 
-TEST_P(paths_test, RefusesPaths) {
+TEST_P(paths_test, refuses_paths) {
   std::filesystem::create_directories(in_root("d/e"));
   std::filesystem::create_directory(dir_ / "outside");
   link("../outside", "out");
@@ -151,7 +151,7 @@ TEST_P(paths_test, RefusesPaths) {
   EXPECT_TRUE(exists("d/ok"));
 }
 
-TEST_P(paths_test, SaysWhatAPathIs) {
+TEST_P(paths_test, says_what_a_path_is) {
   dir_.add("root/a", 12'345, 1);
   std::filesystem::create_directory(in_root("d"));
   ASSERT_EQ(mkfifo(in_root("d/fifo").c_str(), 0644), 0);
@@ -216,7 +216,7 @@ std::map<std::string, directory_entry> list(store::store& files, std::string_vie
   }
 }
 
-TEST_P(paths_test, ReadsDirectories) {
+TEST_P(paths_test, reads_directories) {
   std::vector<std::string> names;
   for (int i = 0; i < 700; ++i) {
     names.push_back("file" + std::to_string(i) + std::string(static_cast<std::size_t>(i % 200), 'x'));
@@ -259,7 +259,7 @@ TEST_P(paths_test, ReadsDirectories) {
   }
 }
 
-TEST_P(paths_test, AStoreThatMayNotWriteLooksOnly) {
+TEST_P(paths_test, a_store_that_may_not_write_looks_only) {
   dir_.add("root/a", 10, 1);
   store::posix_store reads(dir_ / "root");
   std::uint32_t mode = 0;
@@ -272,7 +272,7 @@ TEST_P(paths_test, AStoreThatMayNotWriteLooksOnly) {
 }
 
 // Another process swaps a directory for a link out of the root and back, as fast as it can.
-TEST_P(paths_test, StayBelowTheRootWhileLinksAreSwappedIn) {
+TEST_P(paths_test, stay_below_the_root_while_links_are_swapped_in) {
   std::filesystem::create_directories(dir_ / "outside/empty");
   std::filesystem::create_directories(in_root("d"));
   std::filesystem::create_directories(in_root("safe"));

@@ -28,7 +28,7 @@ class memory_limit : public testing::Test {
   temp_dir dir_;
 };
 
-TEST_F(memory_limit, IsTheLeastOfTheGroupAndThoseAboveIt) {
+TEST_F(memory_limit, is_the_least_of_the_group_and_those_above_it) {
   put("mounted/a/memory.max", "7000000\n");
   put("mounted/a/b/memory.max", "max\n");
   put("mounted/a/b/c/memory.max", "9000000\n");
@@ -41,7 +41,7 @@ TEST_F(memory_limit, IsTheLeastOfTheGroupAndThoseAboveIt) {
   EXPECT_EQ(limit("0::/not/to/be/seen\n"), 5'000'000u);
 }
 
-TEST_F(memory_limit, OfTheFirstVersionOfControlGroups) {
+TEST_F(memory_limit, of_the_first_version_of_control_groups) {
   put("mounted/memory/memory.limit_in_bytes", "9223372036854771712\n");
   put("mounted/memory/a/memory.limit_in_bytes", "8000000\n");
   EXPECT_EQ(limit("9:name=systemd:/\n4:cpu,memory:/a/b\n3:memoryless:/\n0::/\n"), 8'000'000u);
@@ -52,7 +52,7 @@ TEST_F(memory_limit, OfTheFirstVersionOfControlGroups) {
 }
 
 // A control group of our own, where we may make one; else nothing is tested here.
-TEST_F(memory_limit, BoundsTheBudgetOfAProcessInIt) {
+TEST_F(memory_limit, bounds_the_budget_of_a_process_in_it) {
   std::string parent, name = "memory.max";
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {

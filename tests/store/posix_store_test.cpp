@@ -37,13 +37,13 @@ class posix_store_test : public testing::TestWithParam<bool> {
   temp_dir dir_;
 };
 
-TEST_P(posix_store_test, RootMustBeADirectory) {
+TEST_P(posix_store_test, root_must_be_a_directory) {
   dir_.add("file", 1, 1);
   EXPECT_THROW(store::posix_store(dir_ / "nowhere", {}), std::system_error);
   EXPECT_THROW(store::posix_store(dir_ / "file", {}), std::system_error);
 }
 
-TEST_P(posix_store_test, FollowsLinksInsideTheRootOnly) {
+TEST_P(posix_store_test, follows_links_inside_the_root_only) {
   dir_.add("outside", 10, 1);
   dir_.add("root/inside", 10, 2);
   dir_.add("root/d/e/f", 10, 3);
@@ -79,7 +79,7 @@ TEST_P(posix_store_test, FollowsLinksInsideTheRootOnly) {
   EXPECT_EQ(error_of(files, "to_inside_slash"), -ENOTDIR);
 }
 
-TEST_P(posix_store_test, MagicLinksDoNotLeadOut) {
+TEST_P(posix_store_test, magic_links_do_not_lead_out) {
   dir_.add("outside", 10, 1);
   const int fd = open((dir_ / "outside").c_str(), O_RDONLY);
   store::posix_store files("/proc/self");
@@ -89,7 +89,7 @@ TEST_P(posix_store_test, MagicLinksDoNotLeadOut) {
   close(fd);
 }
 
-TEST_P(posix_store_test, OpensRegularFilesOnly) {
+TEST_P(posix_store_test, opens_regular_files_only) {
   std::filesystem::create_directories(in_root("dir/sub"));
   ASSERT_EQ(mkfifo(in_root("fifo").c_str(), 0644), 0);
   const bool have_socket = make_socket(in_root("socket"));
@@ -122,7 +122,7 @@ TEST_P(posix_store_test, OpensRegularFilesOnly) {
 }
 
 // Who waits to write to a FIFO is not let through by our open, which would end it by SIGPIPE.
-TEST_P(posix_store_test, LeavesAloneWhoWaitsForAFifo) {
+TEST_P(posix_store_test, leaves_alone_who_waits_for_a_fifo) {
   std::filesystem::create_directory(in_root("d"));
   for (const char* name : {"fifo", "d/fifo"}) {
     ASSERT_EQ(mkfifo(in_root(name).c_str(), 0644), 0);
@@ -165,7 +165,7 @@ TEST_P(posix_store_test, LeavesAloneWhoWaitsForAFifo) {
   }
 }
 
-TEST_P(posix_store_test, SaysWhenItMayNot) {
+TEST_P(posix_store_test, says_when_it_may_not) {
   dir_.add("root/secret", 10, 1);
   dir_.add("root/closed/file", 10, 1);
   std::filesystem::permissions(dir_.path(), std::filesystem::perms::all);
@@ -180,7 +180,7 @@ TEST_P(posix_store_test, SaysWhenItMayNot) {
   std::filesystem::permissions(in_root("closed"), std::filesystem::perms::all);
 }
 
-TEST_P(posix_store_test, SaysWhenDescriptorsRunOut) {
+TEST_P(posix_store_test, says_when_descriptors_run_out) {
   dir_.add("root/a", 10, 1);
   auto files = make();
   rlimit before;
@@ -195,7 +195,7 @@ TEST_P(posix_store_test, SaysWhenDescriptorsRunOut) {
   EXPECT_EQ(error_of(files, "a"), 0);
 }
 
-TEST_P(posix_store_test, OpensTheLongestPath) {
+TEST_P(posix_store_test, opens_the_longest_path) {
   const std::string path = make_deep_file(dir_ / "root", 4095, "down here");
   ASSERT_EQ(path.size(), 4095u);
   auto files = make();
@@ -206,7 +206,7 @@ TEST_P(posix_store_test, OpensTheLongestPath) {
   EXPECT_EQ(error_of(files, path + "x"), -ENAMETOOLONG);
 }
 
-TEST_P(posix_store_test, NamesAreBytes) {
+TEST_P(posix_store_test, names_are_bytes) {
   const std::string name = "a b\n\xff\xc3\x28'\"\\%s";
   dir_.add("root/" + name, 10, 4);
   auto files = make();
@@ -214,7 +214,7 @@ TEST_P(posix_store_test, NamesAreBytes) {
   EXPECT_EQ(read_all(*files.open(name, 0, &error)), content(4, 0, 10));
 }
 
-TEST_P(posix_store_test, ReadsHolesAndBeyond4GiB) {
+TEST_P(posix_store_test, reads_holes_and_beyond4_gi_b) {
   constexpr std::uint64_t hole = (std::uint64_t{5} << 30) + 123;
   dir_.add_sparse("root/sparse", hole, 1000, 7);
   let_file_times_pass();
@@ -248,7 +248,7 @@ class version_test : public testing::Test {
   store::posix_store files_;
 };
 
-TEST_F(version_test, ChangesMakeAnOpenFileStale) {
+TEST_F(version_test, changes_make_an_open_file_stale) {
   std::byte some[100];
   const struct {
     const char* what;
@@ -283,7 +283,7 @@ TEST_F(version_test, ChangesMakeAnOpenFileStale) {
   }
 }
 
-TEST_F(version_test, AnUnlinkedOrReplacedFileKeepsItsBytes) {
+TEST_F(version_test, an_unlinked_or_replaced_file_keeps_its_bytes) {
   const auto file = open();
   ASSERT_EQ(link((dir_ / "a").c_str(), (dir_ / "b").c_str()), 0);
   EXPECT_EQ(file->check_version(), 0) << "linked";
@@ -298,7 +298,7 @@ TEST_F(version_test, AnUnlinkedOrReplacedFileKeepsItsBytes) {
   EXPECT_EQ(read_all(*replaced), content(2, 0, 10));
 }
 
-TEST_F(version_test, LinksComeAndGoWhileManyLook) {
+TEST_F(version_test, links_come_and_go_while_many_look) {
   const auto file = open();
   std::atomic<bool> done{false};
   std::vector<std::thread> lookers;
@@ -320,7 +320,7 @@ TEST_F(version_test, LinksComeAndGoWhileManyLook) {
   EXPECT_TRUE(nstale == 0 || last == -ESTALE);
 }
 
-TEST_F(version_test, AFreshChangeIsNotSettled) {
+TEST_F(version_test, a_fresh_change_is_not_settled) {
   dir_.add("fresh", 10, 1);
   EXPECT_FALSE(open("fresh")->info().settled);
   let_file_times_pass();
@@ -331,7 +331,7 @@ TEST_F(version_test, AFreshChangeIsNotSettled) {
   EXPECT_FALSE(open("fresh")->info().settled);
 }
 
-TEST(settled, Windows) {
+TEST(settled, windows) {
   constexpr std::uint64_t s = 1'000'000'000, now = 1'000'000 * s + 500'000'000, ms = 1'000'000;
   using store::is_settled;
   EXPECT_TRUE(is_settled(now - 21 * ms, now - 21 * ms, now));
@@ -343,7 +343,7 @@ TEST(settled, Windows) {
   EXPECT_TRUE(is_settled(now - 500 * ms - 3 * s, now - 500 * ms - 3 * s, now));
 }
 
-TEST(read_loop, GoesOnAfterShortReadsAndSignals) {
+TEST(read_loop, goes_on_after_short_reads_and_signals) {
   const auto bytes = content(3, 0, 1000);
   random_source draw(5);
   int nsignals = 0;
@@ -365,7 +365,7 @@ TEST(read_loop, GoesOnAfterShortReadsAndSignals) {
   EXPECT_EQ(store::read_fully(breaks, got, 50), -EIO);
 }
 
-TEST(direct, SaysWhatItDid) {
+TEST(direct, says_what_it_did) {
   for (const char* place : {"/tmp", "/dev/shm"}) {
     if (!std::filesystem::exists(place)) continue;
     const std::string name = std::string(place) + "/gpufs-direct-" + std::to_string(getpid());

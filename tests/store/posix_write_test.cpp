@@ -53,7 +53,7 @@ std::unique_ptr<store::open_file> open(store::store& files, std::string_view pat
   return file;
 }
 
-TEST_P(posix_write_test, WritesWhatIsReadBack) {
+TEST_P(posix_write_test, writes_what_is_read_back) {
   auto files = make();
   const auto file = open(files, "new", O_RDWR | O_CREAT);
   ASSERT_TRUE(file);
@@ -83,7 +83,7 @@ TEST_P(posix_write_test, WritesWhatIsReadBack) {
   EXPECT_EQ(file->pwrite(got, std::numeric_limits<std::int64_t>::max() - 20'000), -EFBIG);
 }
 
-TEST_P(posix_write_test, FlagsDoWhatTheySay) {
+TEST_P(posix_write_test, flags_do_what_they_say) {
   auto files = make();
   EXPECT_EQ(error_of(files, "a", O_RDWR), -ENOENT);
   EXPECT_EQ(error_of(files, "a", O_WRONLY | O_CREAT | O_EXCL), 0);
@@ -112,7 +112,7 @@ TEST_P(posix_write_test, FlagsDoWhatTheySay) {
   EXPECT_NE(direct->info().reason.find("O_DIRECT"), std::string::npos) << direct->info().reason;
 }
 
-TEST_P(posix_write_test, NewFilesGetTheUmask) {
+TEST_P(posix_write_test, new_files_get_the_umask) {
   auto files = make();
   const mode_t before = umask(027);
   const auto file = open(files, "a", O_RDWR | O_CREAT);
@@ -120,7 +120,7 @@ TEST_P(posix_write_test, NewFilesGetTheUmask) {
   EXPECT_EQ(file->info().mode, S_IFREG | 0640u);
 }
 
-TEST_P(posix_write_test, AStoreThatMayNotWriteDoesNot) {
+TEST_P(posix_write_test, a_store_that_may_not_write_does_not) {
   dir_.add("root/a", 1000, 1);
   store::posix_store files(dir_ / "root");
   for (const int flags : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_RDWR | O_CREAT, O_WRONLY | write_once}) {
@@ -135,7 +135,7 @@ TEST_P(posix_write_test, AStoreThatMayNotWriteDoesNot) {
   EXPECT_FALSE(std::filesystem::exists(in_root("b")));
 }
 
-TEST_P(posix_write_test, RefusesWhatReadingRefuses) {
+TEST_P(posix_write_test, refuses_what_reading_refuses) {
   dir_.add("outside", 10, 1);
   dir_.add("root/a", 10, 1);
   std::filesystem::create_directories(in_root("dir/sub"));
@@ -182,7 +182,7 @@ TEST_P(posix_write_test, RefusesWhatReadingRefuses) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "made"));
 }
 
-TEST_P(posix_write_test, MakesTheTargetOfADanglingLinkBelowTheRoot) {
+TEST_P(posix_write_test, makes_the_target_of_a_dangling_link_below_the_root) {
   std::filesystem::create_directories(in_root("d/e"));
   link("../target", "d/dangling");
   link("target2/", "dangling_slash");
@@ -197,7 +197,7 @@ TEST_P(posix_write_test, MakesTheTargetOfADanglingLinkBelowTheRoot) {
   EXPECT_TRUE(std::filesystem::exists(in_root("up")));
 }
 
-TEST_P(posix_write_test, SaysWhenItMayNot) {
+TEST_P(posix_write_test, says_when_it_may_not) {
   dir_.add("root/read_only", 10, 1);
   dir_.add("root/write_only", 10, 1);
   std::filesystem::create_directory(in_root("closed"));
@@ -219,7 +219,7 @@ TEST_P(posix_write_test, SaysWhenItMayNot) {
 }
 
 // EPERM is the file's own here, and not how a container refuses openat2.
-TEST_P(posix_write_test, SaysWhenAFileIsImmutable) {
+TEST_P(posix_write_test, says_when_a_file_is_immutable) {
   dir_.add("root/a", 10, 1);
   const int fd = ::open(in_root("a").c_str(), O_RDONLY | O_CLOEXEC);
   int flags = 0, immutable = FS_IMMUTABLE_FL;
@@ -236,7 +236,7 @@ TEST_P(posix_write_test, SaysWhenAFileIsImmutable) {
   if (!set) GTEST_SKIP() << "may not make a file immutable";
 }
 
-TEST_P(posix_write_test, AFileKeepsWhatIsWrittenWhereverItsPathGoes) {
+TEST_P(posix_write_test, a_file_keeps_what_is_written_wherever_its_path_goes) {
   auto files = make();
   const auto file = open(files, "a", O_RDWR | O_CREAT);
   std::filesystem::rename(in_root("a"), in_root("b"));
@@ -252,7 +252,7 @@ TEST_P(posix_write_test, AFileKeepsWhatIsWrittenWhereverItsPathGoes) {
 }
 
 // A write past RLIMIT_FSIZE writes what fits, then fails.
-TEST_P(posix_write_test, SaysWhenAFileMayNotGrow) {
+TEST_P(posix_write_test, says_when_a_file_may_not_grow) {
   const auto files = make();
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -274,7 +274,7 @@ TEST_P(posix_write_test, SaysWhenAFileMayNotGrow) {
   EXPECT_EQ(bytes_of("a").size(), 5000u);
 }
 
-TEST_P(posix_write_test, SaysWhenTheFileSystemIsFull) {
+TEST_P(posix_write_test, says_when_the_file_system_is_full) {
   const small_tmpfs full(in_root(""), 64 << 10);
   if (!full.mounted()) GTEST_SKIP() << "may not mount";
   auto files = make();
@@ -290,7 +290,7 @@ TEST_P(posix_write_test, SaysWhenTheFileSystemIsFull) {
 }
 
 // Another process swaps a directory for a link out of the root and back, as fast as it can.
-TEST_P(posix_write_test, StaysBelowTheRootWhileLinksAreSwappedIn) {
+TEST_P(posix_write_test, stays_below_the_root_while_links_are_swapped_in) {
   std::filesystem::create_directories(dir_ / "outside");
   std::filesystem::create_directories(in_root("d"));
   dir_.add("outside/old", 10, 1);
@@ -322,7 +322,7 @@ INSTANTIATE_TEST_SUITE_P(resolution, posix_write_test, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "openat2" : "walk"); });
 
 // Files on a disk; temporary files may be in memory.
-TEST(stores_that_write, MappedAndAutoStageWhatIsOnADisk) {
+TEST(stores_that_write, mapped_and_auto_stage_what_is_on_a_disk) {
   const temp_dir dir(std::filesystem::current_path());
   if (is_tmpfs(dir.path())) GTEST_SKIP() << "the working directory is in memory";
   dir.add("a", 1 << 20, 1);
@@ -347,7 +347,7 @@ TEST(stores_that_write, MappedAndAutoStageWhatIsOnADisk) {
 }
 
 // In memory: the mapping is shared and kept; who cuts the file is noticed, once, and the next open maps it anew.
-TEST(stores_that_write, MappedAndAutoMapWhatIsInMemory) {
+TEST(stores_that_write, mapped_and_auto_map_what_is_in_memory) {
   const temp_dir dir(memory_directory());
   if (!is_tmpfs(dir.path())) GTEST_SKIP() << "there is no tmpfs at /dev/shm";
   constexpr std::int64_t nbytes = 10 * 4096 + 1;
@@ -384,7 +384,7 @@ TEST(stores_that_write, MappedAndAutoMapWhatIsInMemory) {
 }
 
 // A kernel that looks for memory cuts nothing, whether or not the mapping may be locked.
-TEST(stores_that_write, ReclaimIsNoCut) {
+TEST(stores_that_write, reclaim_is_no_cut) {
   const temp_dir dir(memory_directory());
   if (!is_tmpfs(dir.path())) GTEST_SKIP() << "there is no tmpfs at /dev/shm";
   constexpr std::int64_t nbytes = 10 * 4096;
@@ -420,7 +420,7 @@ TEST(stores_that_write, ReclaimIsNoCut) {
   }).join();
 }
 
-TEST(stores_that_write, OthersDoNot) {
+TEST(stores_that_write, others_do_not) {
   store::nil_store nil(100);
   store::mem_store mem(simt::cpu_platform());
   mem.put("a", content(1, 0, 10));

@@ -64,7 +64,7 @@ class every_store : public testing::TestWithParam<subject> {
   std::unique_ptr<store::store> store_;
 };
 
-TEST_P(every_store, ReadsRangesAsPread) {
+TEST_P(every_store, reads_ranges_as_pread) {
   const auto file = open("a");
   ASSERT_TRUE(file);
   ASSERT_EQ(file->info().nbytes, nil_nbytes);
@@ -86,7 +86,7 @@ TEST_P(every_store, ReadsRangesAsPread) {
   EXPECT_EQ(file->check_version(), 0);
 }
 
-TEST_P(every_store, SaysWhatItOpened) {
+TEST_P(every_store, says_what_it_opened) {
   const auto file = open("d/e");
   ASSERT_TRUE(file);
   const store::file_info& info = file->info();
@@ -103,7 +103,7 @@ TEST_P(every_store, SaysWhatItOpened) {
   EXPECT_FALSE(store_->name().empty());
 }
 
-TEST_P(every_store, SpellingsOfOnePathAreOneFile) {
+TEST_P(every_store, spellings_of_one_path_are_one_file) {
   const auto plain = open("d/e");
   ASSERT_TRUE(plain);
   for (const char* path : {"/d/e", "///d/e", "./d/e", "d//e", "d/./e", "d/../d/e"}) {
@@ -117,7 +117,7 @@ TEST_P(every_store, SpellingsOfOnePathAreOneFile) {
   EXPECT_NE(open("a")->info().inode, plain->info().inode);
 }
 
-TEST_P(every_store, RefusesBadPathsAndFlags) {
+TEST_P(every_store, refuses_bad_paths_and_flags) {
   EXPECT_EQ(error_of(*store_, ""), -ENOENT);
   EXPECT_EQ(error_of(*store_, "/"), -EISDIR);
   EXPECT_EQ(error_of(*store_, "//"), -EISDIR);
@@ -146,7 +146,7 @@ TEST_P(every_store, RefusesBadPathsAndFlags) {
   }
 }
 
-TEST_P(every_store, OpensEmptyFiles) {
+TEST_P(every_store, opens_empty_files) {
   if (GetParam().nil) return;
   if (!GetParam().empty_opens) {
     int error = 0;
@@ -163,13 +163,13 @@ TEST_P(every_store, OpensEmptyFiles) {
   EXPECT_EQ(file->pread(one, 0), 0);
 }
 
-TEST_P(every_store, FilesOutliveTheirStore) {
+TEST_P(every_store, files_outlive_their_store) {
   const auto file = open("a");
   store_.reset();
   EXPECT_EQ(read_all(*file), expected(1, 0, nil_nbytes));
 }
 
-TEST_P(every_store, ServesThreadsAtOnce) {
+TEST_P(every_store, serves_threads_at_once) {
   const auto shared = open("a");
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
@@ -194,7 +194,7 @@ TEST_P(every_store, ServesThreadsAtOnce) {
   for (std::thread& t : threads) t.join();
 }
 
-TEST_P(every_store, TrimsWithFilesOpenAndClosed) {
+TEST_P(every_store, trims_with_files_open_and_closed) {
   auto file = open("a");
   store_->trim();
   EXPECT_EQ(read_all(*file), expected(1, 0, nil_nbytes));

@@ -68,7 +68,7 @@ BUGS = (
         "writes[end].offset == at; ++end",
         "writes[end].offset >= at; ++end",
         "service_test",
-        "*/write_test.ManyThreadsWriteNeighbouringBlocks/*",
+        "*/write_test.many_threads_write_neighbouring_blocks/*",
     ),
     Bug(
         "joined_write_hides_an_error",
@@ -77,7 +77,7 @@ BUGS = (
         "finish_write(w, w_end <= done ? 0 : error, w.nbytes);",
         "finish_write(w, first == end ? error : 0, w.nbytes);",
         "service_test",
-        "*/write_test.AFileThatMayNotGrowIsToldToThoseWhoseBytesDidNotFit/*",
+        "*/write_test.a_file_that_may_not_grow_is_told_to_those_whose_bytes_did_not_fit/*",
     ),
     Bug(
         "short_write_not_continued",
@@ -95,7 +95,7 @@ BUGS = (
         "if (generation_of(state) != generation) return {};",
         "if (generation_of(state) == 0) return {};",
         "service_test",
-        "*/write_test.RefusesWhatADeviceMayMakeUp/*",
+        "*/write_test.refuses_what_a_device_may_make_up/*",
     ),
     Bug(
         "version_without_ctime",
@@ -104,7 +104,7 @@ BUGS = (
         " && before.ctime_ns == now.ctime_ns;",
         ";",
         "service_test",
-        "cache_ids.OneForEachVersion",
+        "cache_ids.one_for_each_version",
     ),
     Bug(
         "stale_read_not_told",
@@ -113,7 +113,7 @@ BUGS = (
         "? -ESTALE : from.file->check_version();",
         "? -ESTALE : 0;",
         "service_test",
-        "*/service_test.ReadsOfAChangedFileAreStale/*",
+        "*/service_test.reads_of_a_changed_file_are_stale/*",
     ),
     Bug(
         "files_known_by_path",
@@ -140,7 +140,7 @@ BUGS = (
         "if (error == -ESTALE && !w.file->file->info().live) core_.end_version_soon(*w.file);",
         "",
         "service_test",
-        "*/service_test.TellsWhenAReadFindsThatAVersionHasEnded/*",
+        "*/service_test.tells_when_a_read_finds_that_a_version_has_ended/*",
     ),
     Bug(
         "rename_knows_readers_before_it",
@@ -149,7 +149,7 @@ BUGS = (
         "result.renamed = by_renaming != nullptr;",
         "result.renamed = false;",
         "service_test",
-        "*/write_test.WhoOpensAFileWhileItIsRenamedHasAVersion/*",
+        "*/write_test.who_opens_a_file_while_it_is_renamed_has_a_version/*",
     ),
     Bug(
         "rename_beside_an_open_is_not_seen",
@@ -158,7 +158,7 @@ BUGS = (
         "if (!opened.renamed && core_.open.nrenamed() == nrenamed) return false;",
         "if (!opened.renamed) return false;",
         "service_test",
-        "*/write_test.AnOpenThatARenameOvertakesHasTheVersionAfterIt/*",
+        "*/write_test.an_open_that_a_rename_overtakes_has_the_version_after_it/*",
     ),
     Bug(
         "entry_published_early",
@@ -168,7 +168,7 @@ BUGS = (
         "  entered result{.handle = handle_of(e)};\n"
         "  e.state.store(opened(e.generation), std::memory_order_release);\n",
         "service_test",
-        "open_files.WhoGuessesAHandleClosesNothingThatIsStillBeingEntered",
+        "open_files.who_guesses_a_handle_closes_nothing_that_is_still_being_entered",
     ),
     Bug(
         "links_lead_out_of_the_root",
@@ -177,7 +177,7 @@ BUGS = (
         "resolve_flags = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;",
         "resolve_flags = RESOLVE_NO_MAGICLINKS;",
         "store_test",
-        "*/posix_write_test.RefusesWhatReadingRefuses/*",
+        "*/posix_write_test.refuses_what_reading_refuses/*",
     ),
     Bug(
         "walk_leads_out_of_the_root",
@@ -186,7 +186,7 @@ BUGS = (
         "if (target[0] == '/') return -EXDEV;",
         "if (target[0] == '/') return 0;",
         "store_test",
-        "*/posix_write_test.RefusesWhatReadingRefuses/*",
+        "*/posix_write_test.refuses_what_reading_refuses/*",
     ),
     Bug(
         "answer_not_released",
@@ -233,7 +233,7 @@ BUGS = (
         "fits = fits && offsets[i] <= static_cast<std::uint64_t>(info.nbytes) - w.nbytes;",
         "",
         "service_test",
-        "*/rows_test.RefusesWhatADeviceMakesUp/pread",
+        "*/rows_test.refuses_what_a_device_makes_up/pread",
     ),
     Bug(
         "zeros_are_taken_for_a_mapping",
@@ -251,6 +251,6 @@ BUGS = (
         "out.result = std::count_if(first, errors.end(), [](int error) { return error != 0; });",
         "",
         "service_test",
-        "*/rows_test.FailOneByOne/pread",
+        "*/rows_test.fail_one_by_one/pread",
     ),
 )
