@@ -101,7 +101,8 @@ class open_files {
   explicit open_files(std::uint32_t max_open_files);
   ~open_files() { clear(); }
 
-  bool full() const { return nopen_.load(std::memory_order_relaxed) >= max_; }
+  // The acquire meets free's release: whoever finds room finds an index.
+  bool full() const { return nopen_.load(std::memory_order_acquire) >= max_; }
   std::uint32_t size() const { return nopen_.load(std::memory_order_relaxed); }
 
   // How to enter an open.

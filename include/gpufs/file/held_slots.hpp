@@ -203,7 +203,7 @@ class held_slots : public file_slots {
       for (auto left = next(); left.found; left = next()) {
         pages.begin_write_back(left.frame);
         pages.unmark(simt::this_thread(), left.frame, 0);
-        cache::frames(mount_.cache).unpin(left.frame);
+        cache::frames::unpin_after_writes(cache::frames(mount_.cache).state_word(left.frame), 1);  // of its mask
         simt::atomic_ref<std::uint64_t>(mount_.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
         simt::atomic_ref<std::uint64_t>(mount_.words->write_errors).add_relaxed(1);
       }

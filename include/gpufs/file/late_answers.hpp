@@ -33,7 +33,8 @@ class late_answers {
     }
     if (asked.op != transport::opcode::write) return;
     const std::uint64_t token = asked.token;
-    cache::frames(mount_.cache).unpin(cache::frame_index{static_cast<std::uint32_t>(token)});
+    const cache::frame_index frame{static_cast<std::uint32_t>(token)};
+    cache::frames::unpin_after_writes(cache::frames(mount_.cache).state_word(frame), 1);  // of its mask
     simt::atomic_ref<std::uint64_t>(mount_.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
     cache::dirty_pages::end_late(file_blocks(mount_).list(static_cast<std::uint32_t>(token >> 32)));
   }

@@ -30,8 +30,8 @@ GPUFS_DEVICE void raise_to(std::uint64_t& word, std::uint64_t value) {
 // After bytes up to `end` were stored to the mapping of a file; before the release by which others learn of it.
 GPUFS_DEVICE void note_written_in_place(file_slot& slot, std::uint64_t end) {
   raise_to(slot.in_place_nbytes, end);
-  // Meets sync_on_host's acquire: who takes this 1 away sees the end.
-  simt::atomic_ref<std::uint32_t>(slot.unsynced).store(1, std::memory_order_release);
+  // Meets sync_on_host's acquire: who takes this 1 away sees the end, and those of all that have set it before.
+  simt::atomic_ref<std::uint32_t>(slot.unsynced).fetch_or(1, std::memory_order_release);
 }
 
 // Of one page: an error of writing it, or how many bytes were written.
@@ -229,7 +229,7 @@ GPUFS_DEVICE bool finish_page(const file_mount& mount, const written_file& file,
   rings.give_back(page.ticket);
   const int error = answer.result < 0 ? static_cast<int>(answer.result) : 0;
   note_written(mount, file_table(mount).slot(file.slot), error, static_cast<std::uint64_t>(answer.result));
-  cache::frames(mount.cache).unpin(page.frame);
+  cache::frames::unpin_after_writes(cache::frames(mount.cache).state_word(page.frame), 1);  // of its mask
   simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
