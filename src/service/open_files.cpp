@@ -286,7 +286,7 @@ void open_files::free(entry& e) {
     part.last = &e;
     ++part.n;
   }
-  nopen_.fetch_sub(1, std::memory_order_release);  // afterwards: meets full's acquire
+  nopen_.fetch_sub(1, std::memory_order_release);  // meets full's acquire
 }
 
 bool open_files::release_unless_last(entry& e) {

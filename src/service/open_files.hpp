@@ -101,7 +101,7 @@ class open_files {
   explicit open_files(std::uint32_t max_open_files);
   ~open_files() { clear(); }
 
-  // The acquire meets free's release: whoever finds room finds an index.
+  // The acquire meets free's release: the index of an open that has ended can be had.
   bool full() const { return nopen_.load(std::memory_order_acquire) >= max_; }
   std::uint32_t size() const { return nopen_.load(std::memory_order_relaxed); }
 

@@ -54,6 +54,7 @@ class mappings {
     const std::byte* device_address = nullptr;              // of byte 0
     bool is_locked = false;                                 // in memory
     std::size_t nwanted = 0;                                // windows
+    std::size_t nqueued = 0;                                // those of them in wanted_, each of which is a user
     std::chrono::steady_clock::time_point due{};            // when what somebody waits for should be registered
     std::string failure;                                    // why the last registration that failed did
     std::size_t users = 0;                                  // users that wait for it, and threads that register a part of it

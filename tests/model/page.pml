@@ -734,7 +734,7 @@ inline write_byte(b, mine) {
   }
 }
 inline mark_mask() { d_step { mask[f] = mask[f] | what } }
-inline keep_private_copy() {
+inline set_dirty() {
   d_step { was_dirty = dirty[f]; was_listed = listed[f]; dirty[f] = 1 }
 }
 inline grow() {
@@ -859,7 +859,7 @@ inline write_page() {
 #ifndef MUTATE_GROW_LATE
      grow();
 #endif
-     keep_private_copy();
+     set_dirty();
      if
      :: !was_dirty ->
         dirty_pages++;

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def public_headers() -> set[str]:
-    """The first column of docs/reference/headers.md, and what is beside the headers named there."""
+    """What docs/reference/headers.md names: in its first column, and where that is declared."""
     found: set[str] = set()
     for line in (ROOT / "docs/reference/headers.md").read_text().splitlines():
         folder = Path("gpufs")
@@ -43,7 +43,11 @@ def test_programs_include_public_headers_only() -> None:
 
 def test_tests_are_named_in_one_style() -> None:
     name = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(?:DISABLED_)?(\w+)\)", re.MULTILINE)
-    sources = [path for folder in ("tests", "apps/tests", "research/tests") for path in (ROOT / folder).rglob("*.?pp")]
+    sources = [
+        path
+        for folder in ("tests", "apps/tests", "examples/tests", "research/tests")
+        for path in (ROOT / folder).rglob("*.?pp")
+    ]
     names = [found for path in sources for found in name.findall(path.read_text())]
     assert len(names) > 700
     assert not [found for found in names if any(re.search("[A-Z]", part) for part in found)]

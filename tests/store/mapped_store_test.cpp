@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -386,6 +387,50 @@ TEST_F(windows_test, a_window_that_the_platform_refuses_stays_staged) {
   EXPECT_EQ(machine_.nregistered, 1);
   EXPECT_EQ(files.usage().pinned_nbytes, window);
   EXPECT_EQ(open(files, prepared)->info().kind, source_kind::pull) << "who asks for all of it has it tried again";
+}
+
+TEST_F(windows_test, nothing_more_of_a_file_is_registered_once_it_is_closed) {
+  store::auto_store files(machine_, dir_.path(), 1 << 20, options());
+  machine_.held = true;
+  {
+    const auto file = open(files);
+    file->note_missed(0, window);
+    EXPECT_TRUE(wait_until([&] { return machine_.nasked == 1; }));
+    file->note_missed(window, window);
+    file->note_missed(2 * window, window);
+  }
+  machine_.held = false;
+  EXPECT_TRUE(wait_until([&] { return files.usage().nidle == 1; }));
+  EXPECT_EQ(machine_.nregistered, 1);
+  const auto again = open(files);
+  const std::byte* const base = again->info().pull_base;
+  again->note_missed(window, 1);  // what it was missed before is forgotten
+  again->note_missed(2 * window, window);
+  EXPECT_TRUE(becomes(*again, 0b101));
+  EXPECT_EQ(machine_.registered(), (std::vector<const void*>{base, base + 2 * window}));
+  again->note_missed(window, window - 1);
+  EXPECT_TRUE(becomes(*again, 0b111));
+}
+
+TEST_F(windows_test, those_that_somebody_waits_for_come_before_those_that_are_missed_more) {
+  dir_.add("other", nbytes, 2);
+  let_file_times_pass();
+  store::auto_store files(machine_, dir_.path(), 1 << 20, options());
+  int error = 0;
+  const auto file = open(files), hotter = files.open("other", 0, &error);
+  machine_.held = true;
+  hotter->note_missed(0, window);
+  EXPECT_TRUE(wait_until([&] { return machine_.nasked == 1; }));
+  file->note_missed(0, window);
+  for (int pass = 0; pass < 9; ++pass) hotter->note_missed(window, window);
+  std::thread prepares([&] { EXPECT_EQ(open(files, prepared)->info().kind, source_kind::pull); });
+  EXPECT_TRUE(wait_until([&] { return machine_.nasked == 2; }));  // it registers the others itself
+  machine_.held = false;
+  prepares.join();
+  EXPECT_TRUE(wait_until([&] { return machine_.nregistered == 6; }));
+  const std::vector<const void*> order = machine_.registered();
+  const auto place = [&](const void* base) { return std::find(order.begin(), order.end(), base) - order.begin(); };
+  EXPECT_LT(place(file->info().pull_base), place(hotter->info().pull_base + window));
 }
 
 TEST_F(windows_test, files_that_close_while_their_windows_are_registered_leave_none_behind_trim) {
