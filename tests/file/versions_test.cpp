@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "file/notes.hpp"
+#include "file/watch.hpp"
 #include "file/writing.hpp"
 
 namespace gpufs::test {
@@ -83,7 +84,7 @@ TEST_P(versions, who_opens_a_file_that_others_have_changed_sees_that) {
   EXPECT_EQ(before.run(begin)[1].value, page);
   dir.overwrite("f", 5 * page, page, 2);
   if (GetParam() == store_kind::mapped) {
-    EXPECT_TRUE(wait_until([&] { return !m.log().empty(); }));  // the watch has looked at it
+    expect_the_watch_has_told(m);
   }
   read.pread(0, page, 5 * page);
   EXPECT_EQ(before.run(read)[0].value, -ESTALE);

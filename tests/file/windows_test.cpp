@@ -2,6 +2,7 @@
 // Files of which the device reads itself what is registered, and the host the rest.
 #include "file/reader.hpp"
 #include "file/script.hpp"
+#include "file/watch.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -120,7 +121,7 @@ TEST_F(windows, a_version_that_ends_ends_for_both_ways) {
     return m.counters().host_reads == before;
   }));
   dir.overwrite("f", 0, nbytes, 2);
-  EXPECT_TRUE(wait_until([&] { return !m.log().empty(); }));  // the watch has looked at it
+  expect_the_watch_has_told(m);
   script late;
   for (std::uint64_t at = 0; at < window; at += page) late.pread(0, page, static_cast<std::int64_t>(at));
   late.pread(0, page, 3 * window);
