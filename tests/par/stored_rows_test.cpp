@@ -255,6 +255,7 @@ struct race {
       } else if (me == 5) {
         if (fsync(warp, of, durability::page_cache) != 0) fail(0, 0);
       }
+      if (under_tsan && cut >= 0) continue;  // to look at bytes that are being cut is a race
       // Each sees what it has written, at once, if nobody else writes there.
       for (std::uint32_t p = 0; p < npages; ++p) {
         if (pread(warp, of, mine, race_row, static_cast<std::int64_t>(offset(p, me))) != race_row) {
