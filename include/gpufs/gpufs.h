@@ -31,10 +31,10 @@ int32_t gpufs_abi_version(void);
 // What went wrong in the last call of this thread that failed; "" before. Good until the thread's next call.
 const char* gpufs_last_error(void);
 
-// Mounts the directory `root`. options: members of gpufs::mount_options (gpufs/mount.hpp) by name, times in nanoseconds,
-// enumerators by their number; null for none. Without the option `device` it is the device of the machine that is current for the
-// calling thread. -EINVAL: there is no such option, or a value is refused; -ENOTDIR and the like for the root; -ENODEV: this
-// machine or device is not there, or not in this build; -ENOMEM.
+// Mounts the directory `root`. options: members of gpufs::mount_options and of its `internals` (gpufs/mount.hpp) by name, times in
+// nanoseconds, enumerators by number; null for none. Without the option `device` it is the device of the machine that is current
+// for the calling thread. -EINVAL: there is no such option, or a value is refused; -ENOTDIR and the like for the root; -ENODEV:
+// this machine or device is not there, or not in this build; -ENOMEM.
 int32_t gpufs_mount_create(const char* root, int32_t machine, const gpufs_value* options, gpufs_host_mount** made);
 
 // For kernels; good until the mount is destroyed. 0, which is no mount, for null.

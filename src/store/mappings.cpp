@@ -321,19 +321,20 @@ void mappings::note_missed(mapping& used, std::uint64_t offset, std::uint64_t nb
 // One after another, as CUDA registers under one lock: first those that somebody waits for, then the one that was missed most, for
 // its size.
 void mappings::register_wanted(time_point& due) noexcept {
+  const auto passes = [](const std::pair<std::shared_ptr<mapping>, std::size_t>& of) {
+    if (of.first->due != time_point{}) return std::numeric_limits<double>::infinity();
+    const auto missed = of.first->windows[of.second].missed_nbytes.load(std::memory_order_relaxed);
+    return static_cast<double>(missed) / static_cast<double>(of.first->nbytes_of(of.second));
+  };
   std::unique_lock hold(lock_);
   while (!wanted_.empty()) {
-    const auto passes = [](const std::pair<std::shared_ptr<mapping>, std::size_t>& of) {
-      if (of.first->due != time_point{}) return std::numeric_limits<double>::infinity();
-      const auto missed = of.first->windows[of.second].missed_nbytes.load(std::memory_order_relaxed);
-      return static_cast<double>(missed) / static_cast<double>(of.first->nbytes_of(of.second));
-    };
     const auto hottest =
         std::max_element(wanted_.begin(), wanted_.end(), [&](const auto& a, const auto& b) { return passes(a) < passes(b); });
     auto [m, i] = std::move(*hottest);
     wanted_.erase(hottest);
     const std::size_t nbytes = m->nbytes_of(i);
-    const bool is_closed = m->users == m->nqueued--;  // nobody has the file open any more
+    const bool is_closed = m->users == m->nqueued;  // nobody has the file open any more
+    --m->nqueued;
     if (is_closed) {
       m->windows[i].missed_nbytes.store(0, std::memory_order_relaxed);
       end_window(*m, i, window_state::none);
