@@ -114,8 +114,23 @@ class cpu_memory final : public platform {
     }
     std::free(ptr);
   }
-  void* allocate_pinned(std::size_t nbytes) override { return std::memset(allocate(nbytes), 0, nbytes); }
-  void deallocate_pinned(void* ptr) noexcept override { std::free(ptr); }
+  // A mapping, whose pages are zeroed when they are first touched: of a mount's buffers most never are. Before it stands a page with
+  // its size.
+  void* allocate_pinned(std::size_t nbytes) override {
+    if (nbytes > memory_nbytes()) throw std::bad_alloc();
+    const std::size_t mapped = alignment + round_up(nbytes);
+    void* const begin = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (begin == MAP_FAILED) throw std::bad_alloc();
+    std::memcpy(begin, &mapped, sizeof mapped);
+    return static_cast<std::byte*>(begin) + alignment;
+  }
+  void deallocate_pinned(void* ptr) noexcept override {
+    if (ptr == nullptr) return;
+    void* const begin = static_cast<std::byte*>(ptr) - alignment;
+    std::size_t mapped;
+    std::memcpy(&mapped, begin, sizeof mapped);
+    ::munmap(begin, mapped);
+  }
 
   const void* register_readonly(const void* ptr, std::size_t, std::string*) override { return ptr; }
   // The pages are there from now on, as on a GPU.
@@ -176,9 +191,9 @@ class cpu_memory final : public platform {
     throw std::invalid_argument(std::string(what) + " device " + std::to_string(index_) +
                                 " of the cpu machine, but the memory is device " + std::to_string(owner) + "'s");
   }
+  static std::size_t round_up(std::size_t nbytes) { return (std::max<std::size_t>(nbytes, 1) + alignment - 1) & ~(alignment - 1); }
   void* allocate(std::size_t nbytes) const {
-    const std::size_t rounded = (std::max<std::size_t>(nbytes, 1) + alignment - 1) & ~(alignment - 1);
-    void* p = nbytes > memory_nbytes() ? nullptr : std::aligned_alloc(alignment, rounded);
+    void* p = nbytes > memory_nbytes() ? nullptr : std::aligned_alloc(alignment, round_up(nbytes));
     if (p == nullptr) throw std::bad_alloc();
     return p;
   }
