@@ -140,8 +140,20 @@ function(gpufs_register_test_ target)
   endif()
 endfunction()
 
-# Compiles tests and benches for GPUFS_TEST_CUDA_ARCHITECTURES. For no real GPU, where nobody can run them, nothing is optimised.
+# Compiles tests and benches for GPUFS_TEST_CUDA_ARCHITECTURES. For no real GPU, where nobody can run them, nothing is optimised. Where
+# GPUFS_DRAW is a number, every fourth of them is part of `all`, from a place that it moves on.
 function(gpufs_for_test_architectures target)
+  if(NOT "${GPUFS_DRAW}" STREQUAL "")
+    get_property(n GLOBAL PROPERTY GPUFS_NDRAWN_FROM)
+    math(EXPR n "0${n} + 1")
+    set_property(GLOBAL PROPERTY GPUFS_NDRAWN_FROM ${n})
+    math(EXPR turn "(${n} + ${GPUFS_DRAW}) % 4")
+    if(turn EQUAL 0)
+      message(STATUS "gpufs: drawn: ${target}")
+    else()
+      set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    endif()
+  endif()
   if(GPUFS_TEST_CUDA_ARCHITECTURES)
     set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${GPUFS_TEST_CUDA_ARCHITECTURES}")
     if(GPUFS_TEST_CUDA_ARCHITECTURES MATCHES "^[0-9]+-virtual$")
