@@ -23,9 +23,9 @@ struct count_targets {
       const auto counts = gpufs::map<std::uint32_t>(warp, degrees);
       error[me] = targets.error() != 0 ? targets.error() : counts.error();  // also say so when a file did not open
       for (std::uint32_t i = me; i < nedges && error[me] == 0; i += nthreads) {
-        (counts + targets[i]).fetch_add(1, std::memory_order_relaxed);
+        gpufs::fetch_add_at(counts, targets[i], 1u);  // without a link: the next one is elsewhere
       }
-    }  // the pointers have left their pages: what they wrote counts as written
+    }
     warp.sync();
     gpufs::close(warp, edges);
     const int closed = gpufs::close(warp, degrees);  // all of it is in the file now, or this says why not; once, to one warp
@@ -47,7 +47,7 @@ int main() {
 
   constexpr unsigned grid = 2, block = 32, nthreads = grid * block;
   {
-    // A thread holds a page of each file, and one more for the page that it writes.
+    // A thread holds a page of the edges, and for a moment one of the counts.
     gpufs::mount fs(folder.path(), {.cache_nbytes = std::uint64_t{4} * nthreads * 512, .page_nbytes = 512, .writable = true});
     const example::device_array<std::int64_t> error(nthreads);
     gpufs::simt::launch({.grid = grid, .block = block}, count_targets{fs.ref(), error.get()});

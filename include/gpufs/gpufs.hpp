@@ -8,6 +8,7 @@
 #include "gpufs/host_file.hpp"
 #include "gpufs/mount.hpp"
 #include "gpufs/pointer/for_each.hpp"
+#include "gpufs/pointer/update.hpp"
 #include "gpufs/simt/device_array.hpp"
 
 namespace gpufs {

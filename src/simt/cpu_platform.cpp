@@ -114,8 +114,8 @@ class cpu_memory final : public platform {
     }
     std::free(ptr);
   }
-  // A mapping, whose pages are zeroed when they are first touched: of a mount's buffers most never are. Before it stands a page with
-  // its size.
+  // A mapping, whose pages are zeroed when they are first touched: of a mount's buffers most never are. Before it stands a page
+  // with its size.
   void* allocate_pinned(std::size_t nbytes) override {
     if (nbytes > memory_nbytes()) throw std::bad_alloc();
     const std::size_t mapped = alignment + round_up(nbytes);

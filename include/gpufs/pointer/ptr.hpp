@@ -23,7 +23,8 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
 namespace detail {
-struct walk;  // for_each.hpp
+struct walk;     // for_each.hpp
+struct updates;  // update.hpp
 }  // namespace detail
 
 // Dereferencing links and so changes the object even where it is const: threads that share a pointer (in global or shared memory)
@@ -263,6 +264,7 @@ class ptr : private detail::page_link<T, Access> {
   friend class ptr;
   friend class element<plain, Access>;
   friend struct detail::walk;
+  friend struct detail::updates;
 
   using link_type::address_, link_type::at_distance, link_type::bytes, link_type::copy_position, link_type::end_,
       link_type::end_bits, link_type::end_mask, link_type::fail_write, link_type::first_, link_type::from_, link_type::handler,

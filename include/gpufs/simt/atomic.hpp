@@ -82,6 +82,13 @@ class atomic_ref {
     return was;
 #endif
   }
+  GPUFS_HOST_DEVICE T fetch_add(T value, std::memory_order order) const requires std::is_floating_point_v<T> {
+#ifdef __CUDA_ARCH__
+    return detail::ptx_fetch_add_real<S>(const_cast<plain*>(object_), value, order);
+#else
+    return replace([value](T was) { return was + value; }, order);
+#endif
+  }
   GPUFS_HOST_DEVICE T fetch_sub(T value, std::memory_order order) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     return from_bits(detail::ptx_fetch_add<S>(address(), static_cast<bits>(0 - to_bits(value)), order));

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import LINK, STORES, WARP_ACCESS, Bug
+from .bug import LINK, STORES, UPDATE, WARP_ACCESS, Bug
 
 BUGS = (
     Bug(
@@ -158,5 +158,41 @@ BUGS = (
         "const bool is_file = false && p &&",
         "pointer_ptr_cpu",
         "*/ptr_write.pointers_and_pwrite_see_each_other/*",
+    ),
+    Bug(
+        "update_not_marked",
+        "an update without a link marks only the first byte of the element",
+        UPDATE,
+        "in_page, in_page + nbytes);",
+        "in_page, in_page + 1);",
+        "pointer_update_cpu",
+        "*/updates.adds_are_all_there_and_each_has_its_turn/on_disk",
+    ),
+    Bug(
+        "update_of_lanes_that_meet_made_by_each",
+        "each of the lanes that meet on an element makes the update of all",
+        UPDATE,
+        "if (served && with.leads()) before = update_at",
+        "if (served) before = update_at",
+        "pointer_update_cpu",
+        "*/updates.adds_are_all_there_and_each_has_its_turn/on_disk",
+    ),
+    Bug(
+        "update_gives_all_the_same",
+        "lanes that meet on an element are all told what was there before the first",
+        UPDATE,
+        "with.leads() ? before : update_after(kind, before, with.before)",
+        "before",
+        "pointer_update_cpu",
+        "*/updates.adds_are_all_there_and_each_has_its_turn/on_disk",
+    ),
+    Bug(
+        "update_beyond_a_cut",
+        "an update does not look whether the file was cut",
+        UPDATE,
+        "(!at.is_private && end > at.nbytes)",
+        "(!at.is_private && end > at.nbytes && end == 0)",
+        "pointer_update_cpu",
+        "*/updates.what_cannot_be_updated_changes_nothing_and_is_recorded/on_disk",
     ),
 )

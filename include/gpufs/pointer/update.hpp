@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Updates of elements that no pointer links: the page is pinned for one atomic operation, and its bytes are noted as pwrite notes
+// them. A lane that updates elements all over a file so maps no page for writing and makes no twin, which a pointer that links the
+// page must. Lanes of a warp that meet on an element are one operation (ActivePointers shares faults so; ISCA'16, section IV-C).
+#pragma once
+#include <cstring>
+
+#include "gpufs/pointer/ptr.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+enum class update_kind : std::uint8_t { add, add_real, min_signed, min_unsigned, max_signed, max_unsigned, exchange };
+
+// Elements as words of their size.
+template <class Word>
+struct word_kinds;
+template <>
+struct word_kinds<std::uint32_t> {
+  using signed_word = std::int32_t;
+  using real = float;
+};
+template <>
+struct word_kinds<std::uint64_t> {
+  using signed_word = std::int64_t;
+  using real = double;
+};
+
+// As std::bit_cast, which nvcc takes for a function of the host.
+template <class To, class From>
+GPUFS_DEVICE To same_bits(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+// What `then` makes of what `first` has left.
+template <class Word>
+GPUFS_DEVICE Word update_after(update_kind kind, Word first, Word then) {
+  using signed_word = typename word_kinds<Word>::signed_word;
+  using real = typename word_kinds<Word>::real;
+  switch (kind) {
+    case update_kind::add:
+      return first + then;
+    case update_kind::add_real:
+      return same_bits<Word>(same_bits<real>(first) + same_bits<real>(then));
+    case update_kind::min_signed:
+      return static_cast<signed_word>(then) < static_cast<signed_word>(first) ? then : first;
+    case update_kind::min_unsigned:
+      return then < first ? then : first;
+    case update_kind::max_signed:
+      return static_cast<signed_word>(first) < static_cast<signed_word>(then) ? then : first;
+    case update_kind::max_unsigned:
+      return first < then ? then : first;
+    case update_kind::exchange:
+      break;
+  }
+  return then;
+}
+
+// What was there.
+template <class Word>
+GPUFS_DEVICE Word update_at(update_kind kind, std::uint64_t address, Word value) {
+  using signed_word = typename word_kinds<Word>::signed_word;
+  using real = typename word_kinds<Word>::real;
+  constexpr std::memory_order order = std::memory_order_relaxed;
+  const simt::atomic_ref<Word> bits(*reinterpret_cast<Word*>(address));
+  const simt::atomic_ref<signed_word> with_sign(*reinterpret_cast<signed_word*>(address));
+  const auto signed_value = static_cast<signed_word>(value);
+  switch (kind) {
+    case update_kind::add:
+      return bits.fetch_add(value, order);
+    case update_kind::add_real: {
+      const simt::atomic_ref<real> number(*reinterpret_cast<real*>(address));
+      return same_bits<Word>(number.fetch_add(same_bits<real>(value), order));
+    }
+    case update_kind::min_signed:
+      return static_cast<Word>(with_sign.fetch_min(signed_value, order));
+    case update_kind::min_unsigned:
+      return bits.fetch_min(value, order);
+    case update_kind::max_signed:
+      return static_cast<Word>(with_sign.fetch_max(signed_value, order));
+    case update_kind::max_unsigned:
+      return bits.fetch_max(value, order);
+    case update_kind::exchange:
+      break;
+  }
+  return bits.exchange(value, order);
+}
+
+// Lanes that update one element: `all` of them together, and those before the caller, in their order.
+template <class Word>
+struct met {
+  std::uint32_t lanes;  // the caller among them
+  Word all, before;
+  GPUFS_DEVICE bool leads() const { return simt::lane_id() == simt::lowest_lane(lanes); }
+};
+// The caller's lane alone, where more than four elements are updated by several lanes each. All lanes call.
+template <class Word>
+GPUFS_DEVICE met<Word> meet(simt::some_lanes lanes, std::uint64_t address, update_kind kind, Word value) {
+  met<Word> mine{sharing_lanes(lanes, address == 0 ? simt::lane_id() : address), value, value};
+  const unsigned self = simt::lane_id();
+  std::uint32_t shared = lanes.ballot_lanes(simt::count_lanes(mine.lanes) > 1);
+  bool first = true;
+  for (; shared != 0; shared &= shared - 1) {
+    const unsigned lane = simt::lowest_lane(shared);
+    const Word theirs = lanes.shfl_from_lane(value, lane);
+    if ((mine.lanes >> lane & 1) == 0) continue;
+    if (lane == self) mine.before = mine.all;  // of those before us, if there are any
+    mine.all = first ? theirs : update_after(kind, mine.all, theirs);
+    first = false;
+  }
+  return mine;
+}
+
+// Where updates may go: to the file's slot, or into private copies.
+struct update_place {
+  file_view view;        // error: the negative errno of why not
+  std::uint64_t nbytes;  // of the file now
+  bool is_private;
+};
+// One lane calls. It counts among the slot's writers from then on, if the place is good and not private.
+GPUFS_DEVICE update_place begin_updates(mapping_name name) {
+  const mapping_entry& from = *entry_of(name);
+  update_place at{};
+  at.view.error = check_name(name);
+  if (at.view.error != 0) return at;
+  at.is_private = is_private(simt::atomic_ref<std::uint32_t>(entry_of(name)->cache_id).load(std::memory_order_relaxed));
+  if (!at.is_private && !stores_to_file(from)) at.view.error = -EACCES;
+  if (!at.is_private && at.view.error == 0) at.view = file_table(*mount_of(from)).view_to_write(file_number{from.number});
+  // The entry may have been given to another mapping meanwhile; if it is ours after this fence, what was read is of our file
+  // (meets mapping_table's, before it fills an entry).
+  simt::fence(std::memory_order_acquire, simt::scope::device);
+  if (at.view.error == 0 && !is_current(name)) at.view.error = -EBADF;
+  if (at.view.error != 0 || at.is_private) return at;
+  const mount_layout& mount = *mount_of(from);
+  if (!begin_changes(mount, at.view.slot)) {
+    at.view.error = -ETIMEDOUT;
+  } else {
+    at.nbytes = static_cast<std::uint64_t>(file_table(mount).nbytes_now(at.view.slot));  // it may have been cut since it was mapped
+  }
+  return at;
+}
+
+// Writes some pages back where too many are dirty, of the file of each lane that `did` something, while the lanes hold no pins. All
+// lanes call.
+GPUFS_DEVICE void limit_updates(simt::some_lanes lanes, const mapping_entry* from, const update_place& at, std::uint32_t start,
+                                bool did) {
+  const mount_layout* mount = did ? mount_of(*from) : nullptr;
+  for (std::uint32_t left = lanes.ballot_lanes(did); left != 0;) {
+    const unsigned lane = simt::lowest_lane(left);
+    const mount_layout* theirs = lanes.shfl_from_lane(mount, lane);
+    const file_view view = lanes.shfl_from_lane(at.view, lane);
+    const std::uint32_t begin = lanes.shfl_from_lane(start, lane);
+    if (lanes.mask() == ~0u) {
+      limit_dirty(simt::this_warp(), theirs, written(view), begin);
+    } else if (simt::lane_id() == lane) {
+      limit_dirty(simt::this_thread(), theirs, written(view), begin);
+    }
+    left &= ~lanes.ballot_lanes(mount == theirs && at.view.slot == view.slot);
+  }
+}
+
+// Notes that bytes of pinned pages were updated, each lane its own (address 0: none), and gives the pins back. All lanes call.
+GPUFS_DEVICE void note_updates(simt::some_lanes lanes, const mapping_entry* from, const update_place& at, std::uint64_t address,
+                               std::uint32_t nbytes) {
+  const bool did = address != 0;
+  if (did && !at.is_private) {
+    const std::uint32_t in_page = static_cast<std::uint32_t>(address - reinterpret_cast<std::uint64_t>(from->hit.frames.data)) &
+                                  ((1u << from->hit.frames.page_shift) - 1);
+    cache::dirty_pages(mount_of(*from)->cache).mark(simt::this_thread(), frame_at(*from, address), in_page, in_page + nbytes);
+  }
+  std::uint64_t* const state = did ? &state_at(*from, address) : nullptr;
+  const std::uint32_t same = sharing_lanes(lanes, state);  // and a sync: all bytes are marked before a page is made dirty
+  if (!did || simt::lane_id() != simt::lowest_lane(same)) return;
+  if (at.is_private) {
+    keep_private_copy(from, address);
+  } else {
+    enter_dirty(*mount_of(*from), written(at.view), frame_at(*from, address));
+  }
+  cache::frames::unpin_after_writes(*state, simt::count_lanes(same));
+}
+
+// Pins pages that are in the cache, for the lanes that want one: the page's address, 0: it is not there, or a negative errno. All
+// lanes call.
+GPUFS_DEVICE std::int64_t pin_cached_pages(simt::some_lanes lanes, mapping_name name, std::uint32_t page) {
+  struct wanted_page {
+    mapping_name name;
+    std::uint64_t page;
+    GPUFS_DEVICE bool operator==(const wanted_page& other) const { return name == other.name && page == other.page; }
+  };
+  const std::uint32_t same = sharing_lanes(lanes, wanted_page{name, page});
+  const unsigned leader = simt::lowest_lane(same);
+  std::int64_t mine = 0;
+  if (page != no_page && simt::lane_id() == leader) mine = simt::call_cold(&pin_found, name, page, simt::count_lanes(same));
+  return lanes.shfl_from_lane(mine, leader);
+}
+// Brings one page in that a lane wants, and pins it for all lanes that want it: so no lane holds a pin while it waits for a frame.
+// All lanes call; 0 for those that want another page, or none.
+GPUFS_DEVICE std::int64_t pin_missing_page(simt::some_lanes lanes, mapping_name name, std::uint32_t page) {
+  const unsigned first = simt::lowest_lane(lanes.ballot_lanes(page != no_page));
+  const mapping_entry* from = entry_of(name);
+  const bool wants = lanes.shfl_from_lane(from, first) == from && lanes.shfl_from_lane(page, first) == page;
+  const std::uint32_t missing = lanes.ballot_lanes(wants);
+  const pinned_page got = simt::call_cold(&bring_in_all<no_handler>, lanes, from, no_handler{}, page, missing, false);
+  if (!wants) return 0;
+  const cache::frames frames(from->hit.frames);
+  simt::fence_loads();
+  if (!is_current(name)) {  // the entry is another mapping's by now, and the page or the error may be, too
+    if (got.error == 0) frames.unpin(got.frame);
+    return -EBADF;
+  }
+  return got.error != 0 ? got.error : reinterpret_cast<std::int64_t>(frames.data(got.frame));
+}
+
+template <class Word>
+struct updated {
+  Word before;
+  std::int32_t error;  // 0, or the negative errno of why nothing was changed, which is recorded
+};
+// Updates each lane's element, which lies at this aligned position. Lanes that are together should all call, as they share the
+// work. Waits as pwrite does.
+template <class Word>
+GPUFS_DEVICE_COLD updated<Word> update_elsewhere(mapping_name name, bounds within, std::uint64_t position, update_kind kind,
+                                                 Word value) {
+  struct site;
+  const auto lanes = simt::lanes_together<site>();
+  // One lane counts among the file's writers for all that update it.
+  const unsigned first = simt::lowest_lane(sharing_lanes(lanes, name));
+  const bool begins = simt::lane_id() == first;
+  update_place at{};
+  if (begins) at = begin_updates(name);
+  const bool ends = begins && at.view.error == 0 && !at.is_private;
+  at = lanes.shfl_from_lane(at, first);
+  updated<Word> mine{Word{}, at.view.error};
+  const std::uint64_t end = position + sizeof(Word);
+  if (mine.error == 0 && (!within.have(position, sizeof(Word)) || (!at.is_private && end > at.nbytes))) mine.error = -ENXIO;
+  const mapping_entry* from = entry_of(name);
+  const std::uint32_t shift = mine.error == 0 ? from->hit.frames.page_shift : 0;
+  const auto page = static_cast<std::uint32_t>(position >> shift);
+  bool wanted = mine.error == 0;
+  for (bool looks = true; lanes.ballot_lanes(wanted) != 0; looks = false) {
+    const std::uint32_t mine_now = wanted ? page : no_page;
+    const std::int64_t got = looks ? pin_cached_pages(lanes, name, mine_now) : pin_missing_page(lanes, name, mine_now);
+    const bool served = wanted && got > 0;
+    const std::uint64_t in_page = position & ((std::uint64_t{1} << shift) - 1);
+    const std::uint64_t address = served ? static_cast<std::uint64_t>(got) + in_page : 0;
+    const met<Word> with = meet(lanes, address, kind, value);
+    Word before{};
+    if (served && with.leads()) before = update_at(kind, address, with.all);
+    before = lanes.shfl_from_lane(before, simt::lowest_lane(with.lanes));
+    if (served) mine.before = with.leads() ? before : update_after(kind, before, with.before);
+    note_updates(lanes, from, at, address, sizeof(Word));
+    limit_updates(lanes, from, at, page, served && !at.is_private);
+    if (wanted && got < 0) mine.error = static_cast<int>(got);
+    wanted = wanted && got == 0;
+  }
+  if (mine.error == 0 && !at.is_private) count(file_table(*mount_of(*from)).counters(at.view.slot).bytes_written, sizeof(Word));
+  if (ends) end_changes(*mount_of(*from), at.view.slot);
+  if (mine.error != 0) note_failed_write(name, {within, position, sizeof(Word)}, mine.error);
+  return mine;
+}
+
+// What the functions below ask of a pointer.
+struct updates {
+  template <class Word, class Pointer, class T>
+  GPUFS_DEVICE static T at(const Pointer& p, std::ptrdiff_t i, update_kind kind, const T& value) {
+    static_assert(sizeof(T) == sizeof(Word) && alignof(T) == sizeof(T), "gpufs: updates are of aligned elements of 4 or 8 bytes");
+    p.unlink();  // a lane that waits for another page holds none
+    const auto position = static_cast<std::uint64_t>(p.offset()) + static_cast<std::uint64_t>(i) * sizeof(T);
+    const updated<Word> got =
+        simt::call_cold(&update_elsewhere<Word>, p.mapped(), p.within(), position, kind, same_bits<Word>(value));
+    p.keep(got.error);
+    return same_bits<T>(got.before);
+  }
+  template <class T>
+  static constexpr update_kind add = std::is_integral_v<T> ? update_kind::add : update_kind::add_real;
+  template <class T>
+  static constexpr update_kind least = std::is_signed_v<T> ? update_kind::min_signed : update_kind::min_unsigned;
+  template <class T>
+  static constexpr update_kind most = std::is_signed_v<T> ? update_kind::max_signed : update_kind::max_unsigned;
+  template <class T>
+  using word = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+};
+
+}  // namespace detail
+
+// Atomic updates of the element p[i], wherever in the mapping it lies, for accesses that come back to no page (counters, ranks,
+// histograms): relaxed, of device scope. They give what was there before; of floats, lanes that meet add in any order. Each lane
+// calls with a pointer of its own; those of a full warp that are together share pages and elements. The pointer gives its page up,
+// and stays unlinked. Waits as pwrite does, also for the pages that are brought in. An update that fails (the pointer's errors, or
+// -ENXIO: the file was cut) gives 0, changes nothing, and is counted, logged and kept as any failed write.
+template <class T>
+requires std::is_arithmetic_v<T> GPUFS_DEVICE T fetch_add_at(const ptr<T>& p, std::ptrdiff_t i, T value) {
+  return detail::updates::at<detail::updates::word<T>>(p, i, detail::updates::add<T>, value);
+}
+template <class T>
+requires std::is_integral_v<T> GPUFS_DEVICE T fetch_min_at(const ptr<T>& p, std::ptrdiff_t i, T value) {
+  return detail::updates::at<detail::updates::word<T>>(p, i, detail::updates::least<T>, value);
+}
+template <class T>
+requires std::is_integral_v<T> GPUFS_DEVICE T fetch_max_at(const ptr<T>& p, std::ptrdiff_t i, T value) {
+  return detail::updates::at<detail::updates::word<T>>(p, i, detail::updates::most<T>, value);
+}
+template <class T>
+GPUFS_DEVICE T exchange_at(const ptr<T>& p, std::ptrdiff_t i, T value) {
+  return detail::updates::at<detail::updates::word<T>>(p, i, detail::update_kind::exchange, value);
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs
