@@ -313,7 +313,7 @@ def element_of(dtype: np.dtype[Any]) -> str:
 def torch_for(element: str, path: str) -> Any:
     """torch, which elements need that NumPy has no dtype for."""
     try:
-        import torch  # type: ignore[import-not-found,unused-ignore]
+        import torch
     except ImportError as error:
         raise GpufsError(
             f"{path} has elements of {element}, which NumPy has no dtype for: install torch, or give as_bits=True, for "
