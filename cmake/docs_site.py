@@ -13,6 +13,10 @@ REFERENCE = "reference/python-package.md"
 _NO_MEMBERS = "\n    options:\n      members: []"
 # Public names of the package's modules; mkdocstrings takes what is said of them from the sources.
 MODULES = {
+    "PyTorch": tuple(
+        f"gpufs.torch.{name}"
+        for name in ("Dataset", "Gather", "FeatureStore", "EmbeddingBag", "SparseSGD", "SparseAdagrad", "SparseAdam")
+    ),
     "Mounts for kernels": ("gpufs.c.Mount",),
     "Numba": ("gpufs.numba", "gpufs.numba.path", "gpufs.numba.view"),
     "CuPy": ("gpufs.cupy.link", "gpufs.cupy.load", "gpufs.cupy.path"),

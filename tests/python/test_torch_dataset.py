@@ -154,3 +154,15 @@ def test_what_no_dataset_is_made_of(files: tuple[Any, Any], tmp_path: Path) -> N
         gpufs.torch.Dataset(tmp_path / "s.npy")
     with pytest.raises(TypeError):
         gpufs.torch.Dataset(3)
+
+
+def test_the_guides_first_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "features.npy", numbers(1000, 128) / np.float32(65521))
+    np.save(tmp_path / "labels.npy", np.arange(1000) % 10)
+    guide = (Path(__file__).parents[2] / "docs/guide/pytorch.md").read_text()
+    program = guide.split("```python\n")[1].split("```")[0]
+    assert len(program.split("\n")) < 15
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert names["model"].weight.grad is not None and len(names["features"]) == 1000 % 256

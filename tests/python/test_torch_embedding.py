@@ -16,6 +16,8 @@ from arrays_support import ENGINES, SMALL, numbers
 torch: Any = pytest.importorskip("torch")
 import gpufs.torch  # noqa: E402
 
+torch.set_num_threads(1)  # of small matrices more take longer, beside other tests
+
 N, COLUMNS = 300, 6
 
 
@@ -190,3 +192,20 @@ def test_what_goes_wrong(engine: str, path: Path, tmp_path: Path) -> None:
     before = gpufs.torch.SparseSGD(bag)
     before.step()  # without a gradient: nothing
     assert before.step(lambda: 3) == 3
+
+
+@pytest.mark.skipif("gpu" not in ENGINES, reason="no GPU")
+@pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam"])
+def test_training_on_a_gpu(kind: str, path: Path, tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    bag, wanted = gpufs.torch.EmbeddingBag(path, engine="gpu", **SMALL), in_memory("mean").cuda()
+    mine, other = optimizers(kind, bag, wanted, tmp_path / "state.npy")
+    for step in range(6):
+        indices, offsets = (t.cuda() for t in bags(8, step))
+        for module, optimizer in ((bag, mine), (wanted, other)):
+            optimizer.zero_grad()
+            module(indices, offsets).square().sum().backward()
+            optimizer.step()
+    mine.flush()
+    torch.testing.assert_close(torch.from_numpy(np.load(path)), wanted.weight.detach().cpu(), rtol=1e-5, atol=1e-5)

@@ -113,3 +113,16 @@ def test_copies_open_the_array_anew(path: Path) -> None:
         assert again.array is not gather.array and again._handle != gather._handle
         assert torch.equal(again(torch.tensor([4])), gather(torch.tensor([4])))
     assert not gather.state_dict() and "x.npy" in repr(gather)
+
+
+@pytest.mark.skipif("gpu" not in ENGINES, reason="no GPU")
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])  # the latter makes CUDA graphs of what is around it
+def test_compiled_on_a_gpu(mode: str, path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    gather, x = gpufs.torch.Gather(path, engine="gpu", **SMALL), torch.from_numpy(numbers(100, 4)).cuda()
+    compiled = torch.compile(lambda index: gather(index) * 2 + 1, mode=mode, fullgraph=True)
+    for seed in range(5):
+        index = torch.from_numpy(np.random.default_rng(seed).integers(-100, 100, 50)).cuda()
+        torch.testing.assert_close(compiled(index), x[index] * 2 + 1)
+    gather.array.check()
