@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import errno
+import functools
 import math
+import operator
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +22,7 @@ from gpufs import _rows
 from gpufs.errors import GpufsError
 from gpufs.formats import Layout, find_layout
 from gpufs.indexing import Selected, last_of_each, narrowed, select, split
-from gpufs.mounts import Mount, page_nbytes, shared_mount
+from gpufs.mounts import Mount, engine_of, opening, page_nbytes, shared_mount
 from gpufs.pieces import SHORT_NBYTES, pieces
 from gpufs.tensors import (
     HOST,
@@ -83,8 +86,8 @@ class Array:
 
     Indexing along the first axis reads rows into a new array: integers, slices with steps, arrays of integers (negative
     and repeated ones, of any number of dimensions, empty ones) and of booleans, as in NumPy; a tuple's other axes are
-    slices. The rows are of the index's kind: a torch tensor for a torch tensor, CuPy for CuPy, else NumPy (a number, of
-    one axis). IndexError comes before anything is read.
+    slices and integers. The rows are of the index's kind: a torch tensor for a torch tensor, CuPy for CuPy, else NumPy
+    (a number, of one axis). IndexError comes before anything is read.
 
     Where the index lies on a GPU, so do the rows. They are read in the caller's current stream, in its order, and
     nothing waits. Numbers of rows are not looked at by the host then: rows that there are not are zeros, and
@@ -95,21 +98,53 @@ class Array:
     has it after :meth:`flush` or :meth:`close`.
 
     Many threads may read and write at once; the interpreter's lock is free meanwhile. An Array pickles: it is opened
-    anew where it lands.
+    anew where it lands, when it is first used there, and refuses then if the file holds another array, or is another
+    one by now. So are those that :meth:`shard` gives.
     """
 
     def __init__(self, path: str, mount: Mount | dict[str, Any], how: dict[str, Any]) -> None:
         if how["mode"] not in ("r", "r+"):
             raise GpufsError(f"mode is {how['mode']!r}; it can be 'r', or 'r+' to write")
-        self._mount_options, self._how, self._path = mount, how, path
-        dtype = None if how["dtype"] is None else dtype_of(how["dtype"])
-        layout = find_layout(path, name=how["name"], dtype=dtype, shape=how["shape"], offset=how["offset"])
-        if self.writable and dtype is None and _is_zip(path):
+        self._begin(_Origin(path, mount, how, _file_id(path), _layout_of(path, how)))
+        if self.writable and how["dtype"] is None and _is_zip(path):
             raise GpufsError(f"{self._quoted()} has checksums of its arrays, which writing would leave wrong: use .npy")
-        self._layout, self._row_nbytes = layout, layout.row_nbytes
+        self._open_now()
+
+    @classmethod
+    def _to_open(cls, origin: _Origin, rows: tuple[int, int] | None = None) -> Array:
+        """Of these rows (None: of all), opened when it is first used."""
+        array = cls.__new__(cls)
+        array._begin(origin, rows)
+        return array
+
+    def _begin(self, origin: _Origin, rows: tuple[int, int] | None = None) -> None:
+        """Without looking at the file."""
+        self._origin, self._of_rows = origin, rows
+        self._path, self._how, layout = origin.path, origin.how, origin.layout
+        self._layout = layout if rows is None else layout.part(*rows)
+        self._row_nbytes = layout.row_nbytes
         self._element, self._dtype = element_of(layout.dtype), layout.dtype
-        if self._element and how["as_bits"]:
+        if self._element and self._how["as_bits"]:
             self._element, self._dtype = "", np.dtype(layout.dtype.str)
+        mount = origin.mount
+        self._engine = mount["engine"] if isinstance(mount, dict) else mount.engine  # auto: until it is opened
+        self._rows: _rows.Rows | None = None
+        self._mount: Mount | None = None
+        self._closed = False
+
+    def _open_later(self) -> _rows.Rows:
+        """At the first use of an array that was pickled, or of a shard."""
+        with opening():
+            if self._closed:
+                raise ValueError(f"{self!r} is closed")
+            if self._rows is None:
+                self._origin.check()
+                self._open_now()
+            assert self._rows is not None
+            return self._rows
+
+    def _open_now(self) -> None:
+        mount = self._origin.mount
         if isinstance(mount, dict):
             try:
                 self._open(self._shared(mount, None))
@@ -137,7 +172,7 @@ class Array:
     def _open(self, mount: Mount) -> None:
         self._engine, self._place = mount.engine, Place(mount.engine, mount.device)
         self._below_root = mount.below_root(self._path)
-        self._rows: _rows.Rows | None = _rows.Rows(
+        rows = _rows.Rows(
             mount.native(self._row_nbytes),
             self._below_root,
             self._layout.begin,
@@ -145,8 +180,7 @@ class Array:
             self._layout.shape[0],
             self.writable,
         )
-        self._mount: Mount | None = mount
-        self._process = os.getpid()
+        self._process, self._mount, self._rows = os.getpid(), mount, rows
         mount.add(self)
 
     @property
@@ -188,12 +222,12 @@ class Array:
 
     @property
     def closed(self) -> bool:
-        return self._rows is None
+        return self._closed
 
     @property
     def engine(self) -> str:
         """gpu, cpu or simt."""
-        return self._engine
+        return engine_of(self._engine)
 
     @property
     def mount(self) -> Mount:
@@ -226,19 +260,19 @@ class Array:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        state = "" if self._rows is not None else ", closed"
-        kind = self._element or self._dtype
-        return f"<gpufs.Array {self._path!r} {self.shape} {kind} by {self._engine}{state}>"
+        state = ", closed" if self._closed else "" if self._rows is not None else ", not opened yet"
+        kind, of = self._element or self._dtype, "" if self._of_rows is None else f" of rows {self._of_rows}"
+        return f"<gpufs.Array {self._path!r}{of} {self.shape} {kind} by {self._engine}{state}>"
 
     def __getitem__(self, key: Any) -> Any:
-        first, others = split(key, self.ndim)
+        first, others = split(key, self.shape)
         rows, naxes = self._take(first, None, False)
         if others:
             return rows[(slice(None),) * naxes + others]
         return rows[()] if isinstance(rows, np.ndarray) else rows
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        first, others = split(key, self.ndim)
+        first, others = split(key, self.shape)
         self._put(first, others, values, False)
 
     def __iter__(self) -> Any:
@@ -257,6 +291,21 @@ class Array:
     def put(self, indices: Any, values: Any, *, progress: bool = False) -> None:
         """As ``x[indices] = values``. progress: shows how far it is (tqdm)."""
         self._put(indices, (), values, progress)
+
+    def shard(self, i: int, n: int) -> Array:
+        """The i-th of n parts of the rows, an Array of its own: rows ``len(x) * i // n`` to ``len(x) * (i + 1) // n``.
+
+        So arrays of as many rows have shards of the same rows. Nothing is opened yet: a shard pickles, and is opened
+        where it is first used. It has this array's mode and options, and is closed for itself.
+
+        Raises IndexError: there is no such shard.
+        """
+        i, n = operator.index(i), operator.index(n)
+        if not 0 <= i < n:
+            raise IndexError(f"there is no shard {i} of {n}: they count from 0")
+        first = 0 if self._of_rows is None else self._of_rows[0]
+        begin, end = (first + len(self) * at // n for at in (i, i + 1))
+        return Array._to_open(self._origin, (begin, end))
 
     def prefetch(self, indices: Any) -> None:
         """Begins to bring these rows into the page cache (of the engine cpu: the system's), and returns at once.
@@ -296,7 +345,9 @@ class Array:
 
         The page cache goes with the last array that uses it.
         """
-        rows, self._rows, self._mount = self._rows, None, None
+        with opening():
+            self._closed = True
+            rows, self._rows, self._mount = self._rows, None, None
         if rows is None:
             return
         try:
@@ -325,13 +376,16 @@ class Array:
         return rows if dtype is None else rows.astype(dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._path, self._mount_options, self._how, self._layout)
+        return _again, (self._origin, self._of_rows)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        """Of what Dask names its results after: once the file was written or replaced, they have other names."""
+        status = Path(self._path).stat()
+        return (*self.__reduce__()[1], status.st_size, status.st_mtime_ns)
 
     def _open_rows(self) -> _rows.Rows:
         rows = self._rows
-        if rows is None:
-            raise ValueError(f"{self!r} is closed")
-        return rows
+        return rows if rows is not None else self._open_later()
 
     def _quoted(self) -> str:
         return f"'{printable(self._path)}'"
@@ -418,12 +472,12 @@ class Array:
             for i in range(begin, end):
                 verb(0, int(selected.ids[i]), 1, address + (i - begin) * self._row_nbytes)
 
-    def _put(self, index: Any, others: tuple[slice, ...], values: Any, progress: bool) -> None:
+    def _put(self, index: Any, others: tuple[slice | int, ...], values: Any, progress: bool) -> None:
         rows, library = self._open_rows(), library_of(index)
         if not self.writable:
             raise ValueError(f"{self!r} is read only: open it with mode='r+'")
         inner = narrowed(self.shape[1:], others)
-        whole = inner == self.shape[1:] and all(s.step in (None, 1) for s in others)
+        whole = inner == self.shape[1:] and all(isinstance(s, slice) and s.step in (None, 1) for s in others)
         if library.place(index) is not HOST:
             self._put_on_device(rows, library, self._on_my_device(library, index), None if whole else others, values)
             return
@@ -455,7 +509,7 @@ class Array:
             self._move_piece(rows.write, selected, begin, end, address_of(part))
 
     def _put_on_device(
-        self, rows: _rows.Rows, library: Library, index: Any, others: tuple[slice, ...] | None, values: Any
+        self, rows: _rows.Rows, library: Library, index: Any, others: tuple[slice | int, ...] | None, values: Any
     ) -> None:
         numbers = library.numbers(index)
         shape = tuple(numbers.shape) + self.shape[1:]
@@ -478,9 +532,43 @@ def _on_host(library: Library, index: Any) -> Any:
     return index if by_numpy else library.host(index)
 
 
-def _reopen(path: str, mount: Mount | dict[str, Any], how: dict[str, Any], layout: Layout) -> Array:
-    array = Array(path, mount, how)
-    if array._layout != layout:
-        array.close()
-        raise GpufsError(f"'{path}' holds another array than the one that was pickled: {array._layout}, not {layout}")
-    return array
+@dataclass(frozen=True)
+class _Origin:
+    """What an array was opened by, and found: enough to open it again, elsewhere, too."""
+
+    path: str
+    mount: Mount | dict[str, Any]
+    how: dict[str, Any]
+    file: tuple[str, int, int]
+    layout: Layout
+
+    def check(self) -> None:
+        """GpufsError: the file holds another array by now, or is another one."""
+        file, layout = _file_id(self.path), _layout_of(self.path, self.how)
+        if layout != self.layout or element_of(layout.dtype) != element_of(self.layout.dtype):
+            raise GpufsError(
+                f"'{printable(self.path)}' holds another array than the one that was opened: {layout}, not "
+                f"{self.layout}: open it anew"
+            )
+        if file[:2] == self.file[:2] and file != self.file:
+            raise GpufsError(f"'{printable(self.path)}' was replaced since it was opened: open it anew")
+
+
+def _file_id(path: str) -> tuple[str, int, int]:
+    """Which boot of which machine, which file system there, which file: those of other machines do not compare."""
+    status = Path(path).stat()
+    return _boot(), status.st_dev, status.st_ino
+
+
+@functools.cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text()
+
+
+def _layout_of(path: str, how: dict[str, Any]) -> Layout:
+    dtype = None if how["dtype"] is None else dtype_of(how["dtype"])
+    return find_layout(path, name=how["name"], dtype=dtype, shape=how["shape"], offset=how["offset"])
+
+
+def _again(origin: _Origin, rows: tuple[int, int] | None) -> Array:
+    return Array._to_open(origin, rows)

@@ -24,10 +24,11 @@ class Selected:
         return np.arange(self.first, self.first + self.n, dtype=np.int64) if self.ids is None else self.ids
 
 
-def split(key: Any, ndim: int) -> tuple[Any, tuple[slice, ...]]:
-    """What is taken along the first axis, and the slices of the others."""
+def split(key: Any, shape: tuple[int, ...]) -> tuple[Any, tuple[slice | int, ...]]:
+    """What is taken along the first axis, and the slices and integers of the others. IndexError: they are others."""
     if not isinstance(key, tuple) and key is not Ellipsis:
         return key, ()
+    ndim = len(shape)
     keys = key if isinstance(key, tuple) else (key,)
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if len(dots) > 1:
@@ -39,16 +40,27 @@ def split(key: Any, ndim: int) -> tuple[Any, tuple[slice, ...]]:
         keys = keys[: dots[0]] + (slice(None),) * missing + keys[dots[0] + 1 :]
     if not keys:
         keys = (slice(None),)
-    others = keys[1:]
-    if not all(isinstance(k, slice) for k in others):
-        raise IndexError("axes other than the first take slices only")
-    return keys[0], others
+    return keys[0], tuple(_of_axis(axis, k, shape[axis]) for axis, k in enumerate(keys[1:], 1))
 
 
-def narrowed(shape: tuple[int, ...], others: tuple[slice, ...]) -> tuple[int, ...]:
-    """What slices leave of the axes behind the first."""
-    taken = tuple(len(range(*s.indices(n))) for s, n in zip(others, shape, strict=False))
-    return taken + shape[len(taken) :]
+def _of_axis(axis: int, key: Any, length: int) -> slice | int:
+    if isinstance(key, slice):
+        return key
+    try:
+        if isinstance(key, (bool, np.bool_, np.ndarray)):
+            raise TypeError
+        number = operator.index(key)
+    except TypeError:
+        raise IndexError("axes other than the first take slices and integers only") from None
+    if not -length <= number < length:
+        raise IndexError(f"index {number} is out of bounds: axis {axis} has {length}")
+    return number
+
+
+def narrowed(shape: tuple[int, ...], others: tuple[slice | int, ...]) -> tuple[int, ...]:
+    """What slices and integers leave of the axes behind the first."""
+    taken = [len(range(*k.indices(n))) for k, n in zip(others, shape, strict=False) if isinstance(k, slice)]
+    return (*taken, *shape[len(others) :])
 
 
 def select(index: Any, nrows: int) -> Selected:

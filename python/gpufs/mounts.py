@@ -229,6 +229,11 @@ def _mount_again(root: str, cache: int, page: int | str, writable: bool, engine:
     return shared_mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device)
 
 
+def opening() -> threading.RLock:
+    """Held while an array opens that was made before, so that it does once. A child after a fork has one of its own."""
+    return _lock
+
+
 def stats() -> dict[str, Any]:
     """What all mounts of this process have counted since they were made, and which files and arrays are open.
 

@@ -41,6 +41,8 @@ def test_rows_are_those_of_numpy(engine: str, features: tuple[Path, Any]) -> Non
             [1, 2, 1], [], np.array([[5, -1], [999, 0]]), np.array([], np.uint8), np.arange(1000) % 3 == 0,
             np.zeros((2, 0), int), np.array([7, 9], np.uint64),
             (slice(3, 9), slice(1, 3)), ([4, -4], ..., slice(None, None, 2)),
+            (3, 4), (slice(3, 9), -1), (slice(None), slice(1, 3), np.int8(2)), ([4, -4], 1),
+            ([[4], [-4]], ..., -7), (1, 2, 3),
         ]  # fmt: skip
         for key in keys:
             got, wanted = x[key], array[key if not isinstance(key, list) else np.array(key, int)]
@@ -56,7 +58,8 @@ def test_what_names_no_rows_reads_none(engine: str, features: tuple[Path, Any]) 
     with gpufs.open(path, engine=engine, **SMALL) as x:
         before = x.stats
         for key in (1000, -1001, [0, 1000], [-1001], 1.5, [0.5], None, True, "a", np.zeros(999, bool),
-                    np.zeros((2, 2), bool), (0, 1), (0, 0, 0, 0), (..., ...), 2**70):  # fmt: skip
+                    np.zeros((2, 2), bool), (0, 5), (0, 0, -8), (0, [1]), (0, True), (0, None), (0, np.array(1)),
+                    (0, 0, 0, 0), (..., ...), 2**70):  # fmt: skip
             with pytest.raises(IndexError):
                 x[key]
         assert x.stats == before
@@ -277,8 +280,10 @@ def test_out_close_and_pickle(engine: str, features: tuple[Path, Any]) -> None:
     state = pickle.dumps(again)
     again.close()
     np.save(path, array[:10])
+    later = pickle.loads(state)
+    assert later.shape == array.shape and not later.closed and "not opened yet" in repr(later)
     with pytest.raises(GpufsError, match="another array"):
-        pickle.loads(state)
+        later[0]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -45,7 +45,7 @@ def test_random_writes_and_reads(data: st.DataObject, tmp_path: Path) -> None:
             for n in shape[1:]:
                 if data.draw(st.booleans()):
                     break
-                key += (data.draw(st.slices(n)),)
+                key += (data.draw(st.slices(n) | st.integers(-n, n - 1) if n else st.slices(n)),)
             target = array[key].shape
             fitting = hnp.broadcastable_shapes(target, max_dims=len(target), max_side=9) if target else st.just(())
             values_shape = data.draw(fitting.filter(lambda s, t=target: fits(s, t)))  # type: ignore[misc]
@@ -104,7 +104,8 @@ def test_what_does_not_fit_writes_nothing(engine: str, tmp_path: Path) -> None:
     with gpufs.open(path, mode="r+", engine=engine, **SMALL) as x:
         for key, values, error in (
             ([0, 1], np.ones((3, 3)), ValueError), (0, np.ones(4), ValueError), ([0, 10], 1, IndexError),
-            (0, "text", ValueError), ([0.5], 1, IndexError), ((0, 1), 1, IndexError), (0, np.ones((2, 3)), ValueError),
+            (0, "text", ValueError), ([0.5], 1, IndexError), ((0, 3), 1, IndexError), ((0, [1]), 1, IndexError),
+            ((0, 1), np.ones(2), ValueError), (0, np.ones((2, 3)), ValueError),
             (slice(0, 0), np.ones((2, 3)), ValueError),
         ):  # fmt: skip
             with pytest.raises(error):

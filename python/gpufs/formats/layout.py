@@ -31,6 +31,10 @@ class Layout:
     def nbytes(self) -> int:
         return self.dtype.itemsize * math.prod(self.shape)
 
+    def part(self, begin: int, end: int) -> Layout:
+        """Of these rows."""
+        return Layout(self.begin + begin * self.row_nbytes, (end - begin, *self.shape[1:]), self.dtype)
+
 
 class NotOneArrayError(GpufsError):
     """A file has several arrays, and none was named, or one that it has not."""
