@@ -20,6 +20,7 @@ MODULES = {
     "Mounts for kernels": ("gpufs.c.Mount",),
     "Numba": ("gpufs.numba", "gpufs.numba.path", "gpufs.numba.view"),
     "CuPy": ("gpufs.cupy.link", "gpufs.cupy.load", "gpufs.cupy.path"),
+    "Ray": ("gpufs.ray.read_array",),
     "Tests of an installation": ("gpufs.selftest.main",),
 }
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")

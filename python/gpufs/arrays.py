@@ -10,7 +10,7 @@ import operator
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -116,6 +116,13 @@ class Array:
         array = cls.__new__(cls)
         array._begin(origin, rows)
         return array
+
+    def _for_host(self) -> Array:
+        """The same rows for who wants them in the host's memory: where nobody has chosen the engine, by cpu."""
+        mount = self._origin.mount
+        if not isinstance(mount, dict) or mount["engine"] != "auto":
+            return self
+        return Array._to_open(replace(self._origin, mount=mount | {"engine": "cpu"}), self._of_rows)
 
     def _begin(self, origin: _Origin, rows: tuple[int, int] | None = None) -> None:
         """Without looking at the file."""

@@ -13,6 +13,7 @@ with gpufs.open("features.npy", name=None, dtype="f4", shape=(-1, 3), engine="cp
     assert_type(x.stats, dict[str, int])
     assert_type(x.path_in_use, str)
     x.take([1, 2])
+    assert_type(x.shard(0, 2), gpufs.Array)
 
 with c.Mount("/data", cache_nbytes=1 << 30) as mount:
     assert_type(mount.handle, np.uint64)
