@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,9 @@ def test_shards_travel(engine: str, features: tuple[Path, Any]) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_pickled_opens_when_it_is_used(engine: str, features: tuple[Path, Any]) -> None:
+def test_what_is_pickled_opens_when_it_is_used(
+    engine: str, features: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where it passes through, as in Dask's scheduler, there may be neither the file nor memory for a page cache."""
     path, array = features
     with gpufs.open(path, engine=engine, **SMALL) as x:
@@ -100,9 +103,18 @@ def test_what_is_pickled_opens_when_it_is_used(engine: str, features: tuple[Path
     assert error.value.filename == str(path)
     path.with_name("elsewhere").rename(path)
     np.testing.assert_array_equal(again[0], array[0])
-    with ThreadPoolExecutor(8) as pool:  # opened once
+    layout_of, opened = arrays._layout_of, []
+
+    def slowly(*how: Any) -> Any:
+        opened.append(how)
+        time.sleep(0.05)
+        return layout_of(*how)
+
+    monkeypatch.setattr(arrays, "_layout_of", slowly)
+    with ThreadPoolExecutor(8) as pool:
         rows = list(pool.map(lambda i: passing[i], range(64)))
     np.testing.assert_array_equal(rows, array[:64])
+    assert len(opened) == 1  # by all threads
     assert sum(s["path"] == str(path) for s in gpufs.stats()["arrays"]) == 2
     passing.close()
     unused = pickle.loads(state)
