@@ -22,7 +22,7 @@ from gpufs import _rows
 from gpufs.errors import GpufsError
 from gpufs.formats import Layout, find_layout
 from gpufs.indexing import Selected, last_of_each, narrowed, select, split
-from gpufs.mounts import Mount, engine_of, opening, page_nbytes, shared_mount
+from gpufs.mounts import Mount, Moved, engine_of, opening, page_nbytes, shared_mount
 from gpufs.pieces import SHORT_NBYTES, pieces
 from gpufs.tensors import (
     HOST,
@@ -137,6 +137,7 @@ class Array:
         self._engine = mount["engine"] if isinstance(mount, dict) else mount.engine  # auto: until it is opened
         self._rows: _rows.Rows | None = None
         self._mount: Mount | None = None
+        self._moved: Moved | None = None
         self._closed = False
 
     def _open_later(self) -> _rows.Rows:
@@ -187,6 +188,7 @@ class Array:
             self._layout.shape[0],
             self.writable,
         )
+        self._moved = mount.moved(self._below_root)
         self._process, self._mount, self._rows = os.getpid(), mount, rows
         mount.add(self)
 
@@ -255,7 +257,7 @@ class Array:
 
     @property
     def stats(self) -> dict[str, int]:
-        """The page cache's counters: hits, faults, bytes_filled, ... Zeros of the engine cpu, which has none."""
+        """The page cache's counters: hits, faults, bytes_filled, ... Of the engine cpu only bytes are counted."""
         return self.mount.stats
 
     def describe(self) -> dict[str, Any]:
@@ -354,7 +356,7 @@ class Array:
         """
         with opening():
             self._closed = True
-            rows, self._rows, self._mount = self._rows, None, None
+            rows, self._rows, self._mount, self._moved = self._rows, None, None, None
         if rows is None:
             return
         try:
@@ -449,7 +451,7 @@ class Array:
             numbers = library.spread(selected.numbers(), (selected.n,), np.dtype(np.int64), self._place)
             rows.read_on(library.stream(self._place), library.address(numbers), selected.n, library.address(out))
         elif math.prod(shape) != 0:
-            self._move(rows.read, selected, library.address(out), progress)
+            self._read(rows, selected, library.address(out), progress)
         return out, len(selected.shape)
 
     def _check_owner(self, out: Any) -> None:
@@ -461,16 +463,19 @@ class Array:
             kind = self._element or self._dtype
             raise ValueError(f"out must be a writable array of shape {shape} and dtype {kind}, in C order")
 
-    def _move(self, verb: Any, selected: Selected, address: int, progress: bool) -> None:
-        """Between rows of the file and memory of the host."""
+    def _read(self, rows: _rows.Rows, selected: Selected, address: int, progress: bool) -> None:
+        """From the file to memory of the host."""
         if selected.n * self._row_nbytes <= SHORT_NBYTES and not progress:
-            self._move_piece(verb, selected, 0, selected.n, address)
+            self._move(rows, selected, 0, selected.n, address)
             return
         for begin, end in pieces(selected.n, self._row_nbytes, progress, Path(self._path).name):
-            self._move_piece(verb, selected, begin, end, address + begin * self._row_nbytes)
+            self._move(rows, selected, begin, end, address + begin * self._row_nbytes)
 
-    def _move_piece(self, verb: Any, selected: Selected, begin: int, end: int, address: int) -> None:
-        """Of what was selected, the rows from the place `begin` to `end`."""
+    def _move(
+        self, rows: _rows.Rows, selected: Selected, begin: int, end: int, address: int, *, write: bool = False
+    ) -> None:
+        """Of what was selected, the rows from the place `begin` to `end`, between the file and memory of the host."""
+        verb, moved = rows.write if write else rows.read, self._moved
         if selected.ids is None:
             verb(0, selected.first + begin, end - begin, address)
         elif self._row_nbytes < _LARGE_ROW_NBYTES:
@@ -478,6 +483,8 @@ class Array:
         else:  # each by all threads
             for i in range(begin, end):
                 verb(0, int(selected.ids[i]), 1, address + (i - begin) * self._row_nbytes)
+        if moved is not None:
+            moved.add((end - begin) * self._row_nbytes, written=write)
 
     def _put(self, index: Any, others: tuple[slice | int, ...], values: Any, progress: bool) -> None:
         rows, library = self._open_rows(), library_of(index)
@@ -511,9 +518,9 @@ class Array:
                 part = np.ascontiguousarray(here)
             else:
                 part = np.empty((end - begin, *self.shape[1:]), self._dtype)
-                self._move_piece(rows.read, selected, begin, end, address_of(part))
+                self._move(rows, selected, begin, end, address_of(part))
                 part[(slice(None), *others)] = here
-            self._move_piece(rows.write, selected, begin, end, address_of(part))
+            self._move(rows, selected, begin, end, address_of(part), write=True)
 
     def _put_on_device(
         self, rows: _rows.Rows, library: Library, index: Any, others: tuple[slice | int, ...] | None, values: Any

@@ -6,17 +6,23 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
+import weakref
 from functools import cache
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from gpufs import publish
 from gpufs.c_header import built_file
 from gpufs.errors import GpufsError
 
 _MACHINES = {"cpu": 0, "gpu": 1}
 _O_RDONLY, _O_RDWR = os.O_RDONLY, os.O_RDWR
+
+_lock = threading.Lock()
+_mounts: weakref.WeakSet[Mount] = weakref.WeakSet()
 
 
 class _Value(ctypes.Structure):
@@ -78,6 +84,12 @@ class Mount:
         path = os.fsencode(root)
         _checked(_library().gpufs_mount_create(path, _MACHINES[machine], _values(options), ctypes.byref(made)))
         self._made = made
+        self._keeps = threading.RLock()  # from being closed
+        self._number, self._root = publish.new_number(), os.path.realpath(os.fsdecode(root))
+        self._engine, self._options = "gpu" if machine == "gpu" else "simt", options
+        with _lock:
+            _mounts.add(self)
+        publish.start(beside_threads=True)
 
     def _open(self) -> ctypes.c_void_p:
         if self._made is None:
@@ -104,9 +116,25 @@ class Mount:
         _checked(_library().gpufs_mount_counters(self._open(), values))
         return {name: int(value.value) for name, value in zip(names, values, strict=False)}
 
+    def _describe(self) -> dict[str, Any]:
+        """As gpufs.Mount.describe(), for who watches; the library does not list open files to C."""
+        options = self._options
+        return {
+            "number": self._number,
+            "root": self._root,
+            "engine": self._engine,
+            "device": options.get("device"),
+            "writable": bool(options.get("writable")),
+            "page_nbytes": options.get("page_nbytes") or None,
+            "cache_nbytes": options.get("cache_nbytes") or None,
+            "counters": self.counters(*publish.COUNTERS),
+            "files": [],
+        }
+
     def close(self) -> None:
         """Ends the mount; what kernels left unwritten is written. Twice does nothing."""
-        made, self._made = self._made, None
+        with self._keeps:
+            made, self._made = self._made, None
         if made is not None:
             self._destroy(made)
 
@@ -121,3 +149,26 @@ class Mount:
     def __del__(self) -> None:
         if getattr(self, "_made", None) is not None:
             self.close()
+
+
+def _described() -> list[dict[str, Any]]:
+    with _lock:
+        mounts = list(_mounts)
+    described = []
+    for mount in mounts:
+        with mount._keeps:
+            if mount._made is not None:
+                described.append(mount._describe())
+    return described
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread may have held it
+    for mount in _mounts:
+        mount._keeps = threading.RLock()
+    _mounts.clear()  # they are the parent's
+
+
+os.register_at_fork(after_in_child=_in_child)
+publish.sources.append(_described)

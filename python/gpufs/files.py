@@ -90,11 +90,13 @@ def _read(mount: Mount, paths: list[bytes], pad_to: int | None, like: Any, progr
     data = library.empty(shape, _BYTE, place)
     if pad_to is not None:
         library.clear(data)
-    native = mount.native(0)
+    native, moved = mount.native(0), mount.moved()
     library.synchronize(place)  # what was in this memory before may be in use still
     for begin, end in _parts(sizes, progress):
         here, at = sizes[begin:end].tolist(), places[begin:end].tolist()
         native.read_files(names[begin:end], here, at, library.address(data), place is not HOST)
+        if moved is not None:
+            moved.add(sum(here))
     if pad_to is not None:
         data = data.reshape((len(paths), pad_to))
     return data, second if library is NUMPY else library.spread(second, second.shape, _OFFSET, place)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import DTypeLike
 
-from gpufs import _rows
+from gpufs import _rows, publish
 from gpufs.errors import GpufsError
 from gpufs.text import printable
 
@@ -78,7 +78,10 @@ class Mount:
             raise GpufsError(f"cache is {self._cache_nbytes} bytes, more than any memory has")
         self._page_nbytes = None if page == "auto" else page_nbytes(page, 0)
         self._spec = (self.root, self._cache_nbytes, page, writable, engine, device)
+        self._number = publish.new_number()
         self._native: _rows.Mount | None = None
+        self._moved = Moved() if self.engine == "cpu" else None
+        self._moved_by_file: weakref.WeakValueDictionary[str, Moved] = weakref.WeakValueDictionary()
         self._closed = False
         self._arrays: weakref.WeakSet[Array] = weakref.WeakSet()
         if not Path(self.root).is_dir():
@@ -126,18 +129,31 @@ class Mount:
 
     @property
     def stats(self) -> dict[str, int]:
-        """The page cache's counters: hits, faults, bytes_filled, ... Zeros of the engine cpu; none before an open."""
-        return self._native.counters() if self._native is not None else {}
+        """The page cache's counters: hits, faults, bytes_filled, ...; none before an open.
+
+        Of the engine cpu, which has no cache, zeros but for bytes_read and bytes_written.
+        """
+        native = self._native
+        if native is None:
+            return {}
+        return native.counters() | (self._moved.counters() if self._moved is not None else {})
 
     @property
     def files(self) -> list[dict[str, Any]]:
         """The files that are open, each with its way, why its bytes take it, and its counters."""
-        return self._native.files() if self._native is not None else []
+        native = self._native
+        if native is None:
+            return []
+        if self._moved is None:
+            return native.files()
+        with _lock:
+            return [file.describe(native.way()) for file in self._moved_by_file.values()]
 
     def describe(self) -> dict[str, Any]:
         """What gpufs.stats() says of it."""
         native = self._native
         return {
+            "number": self._number,
             "root": self.root,
             "engine": self.engine,
             "device": self.device,
@@ -187,6 +203,7 @@ class Mount:
                 page = self._page_nbytes or page_nbytes("auto", row_nbytes)
                 self._native = _rows.Mount(self.engine, self.root, self.device, self._cache_nbytes, page, self.writable)
                 self._page_nbytes = page
+                publish.start(beside_threads=self.engine != "cpu")
             return self._native
 
     def below_root(self, path: str) -> str:
@@ -196,12 +213,49 @@ class Mount:
             raise GpufsError(f"'{printable(path)}' does not lie below the mount's root '{printable(self.root)}'")
         return below
 
+    def moved(self, path: str | None = None) -> Moved | None:
+        """What counts bytes of the file with this path, or of all files; None: the engine does it itself."""
+        if self._moved is None or path is None:
+            return self._moved
+        nbytes = (Path(self.root) / path).stat().st_size
+        with _lock:
+            return self._moved_by_file.setdefault(path, Moved(path, nbytes, self._moved))
+
     def add(self, array: Array) -> None:
         with _lock:
             self._arrays.add(array)
             _arrays.add(array)
         if array.writable:
             _flush_also_in_workers()
+
+
+class Moved:
+    """The bytes that the engine cpu has moved, of a file or of all of a mount: it counts nothing itself.
+
+    Each thread adds to numbers of its own: so nothing is lost, and there is no lock that a child of fork() could find
+    held.
+    """
+
+    def __init__(self, path: str = "", nbytes: int = 0, whole: Moved | None = None) -> None:
+        self._path, self._nbytes, self._whole = path, nbytes, whole
+        self._read: dict[int, int] = {}
+        self._written: dict[int, int] = {}
+
+    def add(self, nbytes: int, *, written: bool = False) -> None:
+        numbers, thread = self._written if written else self._read, threading.get_ident()
+        numbers[thread] = numbers.get(thread, 0) + nbytes
+        if self._whole is not None:
+            self._whole.add(nbytes, written=written)
+        else:
+            publish.start(beside_threads=False)  # again, after a fork
+
+    def counters(self) -> dict[str, int]:
+        return {"bytes_read": sum(self._read.copy().values()), "bytes_written": sum(self._written.copy().values())}
+
+    def describe(self, way: str) -> dict[str, Any]:
+        """As Mount.files has it."""
+        zeros = {"hits": 0, "faults": 0, "bytes_filled": 0}
+        return {"path": self._path, "nbytes": self._nbytes, "way": way} | zeros | self.counters()
 
 
 def shared_mount(
@@ -237,15 +291,18 @@ def opening() -> threading.RLock:
 def stats() -> dict[str, Any]:
     """What all mounts of this process have counted since they were made, and which files and arrays are open.
 
-    ``mounts``: of each its root, engine, device, page and cache in bytes, ``counters`` and open ``files``, of which
-    each has counters of its own. ``arrays``: of each its path, shape, dtype, engine and mode.
+    ``mounts``: of each its number in this process, root, engine, device, page and cache in bytes, ``counters`` and open
+    ``files``, of which each has counters of its own. ``arrays``: of each its path, shape, dtype, engine and mode.
     """
     with _lock:
-        mounts, arrays = list(_mounts), list(_arrays)
-    return {
-        "mounts": [mount.describe() for mount in mounts if mount._native is not None],
-        "arrays": [array.describe() for array in arrays if not array.closed],
-    }
+        arrays = list(_arrays)
+    return {"mounts": _described(), "arrays": [array.describe() for array in arrays if not array.closed]}
+
+
+def _described() -> list[dict[str, Any]]:
+    with _lock:  # so who drops a mount, and makes another one, does not find the memory of the first in use for this
+        mounts = sorted(_mounts, key=lambda mount: mount._number)
+        return [mount.describe() for mount in mounts if mount._native is not None]
 
 
 def engine_of(engine: str) -> str:
@@ -284,7 +341,9 @@ def _in_child() -> None:
     global _lock
     _lock = threading.RLock()  # another thread may have held it
     _shared.clear()  # the parent's
+    usable = [mount for mount in _mounts if mount.engine == "cpu"]
     _mounts.clear()
+    _mounts.update(usable)
 
 
 def _at_exit() -> None:
@@ -309,4 +368,5 @@ def _flush_also_in_workers() -> None:
 
 _flushes_in = 0  # the process whose end by multiprocessing does, too
 os.register_at_fork(after_in_child=_in_child)
+publish.sources.append(_described)
 atexit.register(_at_exit)
