@@ -79,6 +79,13 @@ class child_safe_mutex {
   std::atomic<state*> state_{new state};
 };
 
+// Reading what a large cache counts from a GPU takes some milliseconds, and longer behind others' copies.
+template <class Work>
+auto without_lock(const Work& work) {
+  const unlocked others;
+  return work();
+}
+
 nb::dict dict_of(const gpufs::file_report& file) {
   nb::dict d;
   d["path"] = nb::steal(PyUnicode_DecodeFSDefault(file.path.c_str()));
@@ -126,7 +133,7 @@ class mount_of_rows {
     get().read_files(files, reinterpret_cast<std::byte*>(out), on_device);
   }
   nb::dict counters() const {
-    const gpufs::mount_counters now = get().counters();
+    const gpufs::mount_counters now = without_lock([&] { return get().counters(); });
     nb::dict d = counters_of(now);
     d["bytes_written"] = now.bytes_written;
     d["bytes_written_back"] = now.bytes_written_back;
@@ -136,7 +143,8 @@ class mount_of_rows {
   }
   nb::list files() const {
     nb::list all;
-    for (const gpufs::file_report& file : get().files()) all.append(dict_of(file));
+    const std::vector<gpufs::file_report> files = without_lock([&] { return get().files(); });
+    for (const gpufs::file_report& file : files) all.append(dict_of(file));
     return all;
   }
 
