@@ -342,11 +342,13 @@ NB_MODULE(_rows, m) {
   nb::class_<rows_of_file>(m, "Rows", "An open file with rows of equal size.")
       .def(
           "__init__",
-          [](rows_of_file* self, std::shared_ptr<mount_of_rows> mount, const nb::object& path, std::uint64_t begin,
-             std::uint64_t row_nbytes, std::uint64_t nrows, bool writable) {
-            new (self) rows_of_file(std::move(mount), to_path(path), {begin, row_nbytes, nrows}, writable);
+          [](rows_of_file* self, std::shared_ptr<mount_of_rows> mount, const nb::object& path, std::uintptr_t pieces,
+             std::uint64_t npieces, std::uint64_t row_nbytes, std::uint64_t nrows, bool writable) {
+            const auto* const first = reinterpret_cast<const row_piece*>(pieces);
+            new (self) rows_of_file(std::move(mount), to_path(path), {row_nbytes, nrows, {first, first + npieces}}, writable);
           },
-          "mount"_a, "path"_a, "begin"_a, "row_nbytes"_a, "nrows"_a, "writable"_a)
+          "mount"_a, "path"_a, "pieces"_a, "npieces"_a, "row_nbytes"_a, "nrows"_a, "writable"_a,
+          "pieces: of each piece of the file the number of its first row, and where it begins, as int64.")
       .def("read", &rows_of_file::read, "ids"_a, "first"_a, "n"_a, "out"_a,
            "Copies the rows with the n numbers (int64) at `ids`, or where that is 0 those from `first` on, to `out`. All is in the "
            "host's memory. Waits for them.")

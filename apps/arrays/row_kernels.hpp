@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels that move rows and whole files, and what they tell the host.
 #pragma once
+#include "apps/arrays/row_pieces.hpp"
 #include "apps/arrays/rows.hpp"
 #include "gpufs/gpufs.hpp"
 #include "gpufs/par/row_batch.hpp"
@@ -45,6 +46,12 @@ struct end_call {
   }
 };
 
+// Rows of equal size among the bytes of all rows: row i begins with the byte first + i * row_nbytes. The last one is shorter, if it
+// reaches beyond `end`.
+struct row_bytes {
+  std::uint64_t first, row_nbytes, nrows, end;
+};
+
 // Each warp moves rows, or of those that are larger parts.
 template <row_verb Verb>
 struct move_rows {
@@ -52,11 +59,11 @@ struct move_rows {
   static std::uint64_t parts_of(std::uint64_t row_nbytes) { return (row_nbytes + part_nbytes - 1) / part_nbytes; }
 
   file of;
-  row_place place;
-  std::uint64_t end;    // of the bytes of all rows: the last one is shorter, if it reaches beyond
+  byte_map map;
+  row_bytes bytes;
   std::uint64_t parts;  // of a row
   row_list rows;
-  std::byte* memory;      // of row i at i * place.row_nbytes; reads write it, writes read it
+  std::byte* memory;      // of row i at i * bytes.row_nbytes; reads write it, writes read it
   std::uint64_t* failed;  // a row_failure's word
 
   GPUFS_DEVICE void operator()() const {
@@ -76,28 +83,59 @@ struct move_rows {
   GPUFS_DEVICE void move(simt::warp warp, std::uint64_t i, std::uint64_t begin) const {
     std::int64_t id = static_cast<std::int64_t>(rows.first + i);
     if (rows.ids != nullptr) id = rows.ids[i];
-    if (id < 0) id += static_cast<std::int64_t>(place.nrows);
-    std::byte* const at = memory + i * place.row_nbytes + begin;
-    std::uint64_t nbytes = place.row_nbytes - begin < part_nbytes ? place.row_nbytes - begin : part_nbytes;
+    if (id < 0) id += static_cast<std::int64_t>(bytes.nrows);
+    std::byte* const at = memory + i * bytes.row_nbytes + begin;
+    std::uint64_t nbytes = bytes.row_nbytes - begin < part_nbytes ? bytes.row_nbytes - begin : part_nbytes;
     std::int64_t got = -EDOM;
-    if (id >= 0 && static_cast<std::uint64_t>(id) < place.nrows) {
-      const std::uint64_t offset = place.begin + static_cast<std::uint64_t>(id) * place.row_nbytes + begin;
-      if (end - offset < nbytes) nbytes = end - offset;
-      const auto from = static_cast<std::int64_t>(offset);
-      if constexpr (Verb == row_verb::read) got = pread(warp, of, at, nbytes, from);
-      if constexpr (Verb == row_verb::write) got = pwrite(warp, of, at, nbytes, from);
-      if constexpr (Verb == row_verb::prefetch) {
-        prefetch(warp, of, from, nbytes);
-        return;
-      }
+    if (id >= 0 && static_cast<std::uint64_t>(id) < bytes.nrows) {
+      const std::uint64_t first = bytes.first + static_cast<std::uint64_t>(id) * bytes.row_nbytes + begin;
+      if (bytes.end - first < nbytes) nbytes = bytes.end - first;
+      got = move_bytes(warp, at, nbytes, first);
     }
-    if (got == static_cast<std::int64_t>(nbytes)) return;
+    if (Verb == row_verb::prefetch || got == static_cast<std::int64_t>(nbytes)) return;
     if constexpr (Verb == row_verb::read) {
       for (std::uint64_t k = warp.rank(); k < nbytes; k += warp.size()) at[k] = std::byte{0};
     }
     if (warp.leader()) {
       const simt::atomic_ref<std::uint64_t, simt::scope::system> word(*failed);
       word.fetch_min(row_failure::word(i, got < 0 ? static_cast<int>(got) : -ESTALE), std::memory_order_relaxed);
+    }
+  }
+  // From the byte `first` of all rows on, which may go on in other pieces. How many were moved, or a negative errno.
+  GPUFS_DEVICE std::int64_t move_bytes(simt::warp warp, std::byte* at, std::uint64_t nbytes, std::uint64_t first) const {
+    std::uint64_t done = 0;
+    while (done < nbytes) {
+      const byte_run run = map.at(first + done);
+      const std::uint64_t n = run.nbytes < nbytes - done ? run.nbytes : nbytes - done;
+      const auto from = static_cast<std::int64_t>(run.offset);
+      auto got = static_cast<std::int64_t>(n);
+      if constexpr (Verb == row_verb::read) got = pread(warp, of, at + done, n, from);
+      if constexpr (Verb == row_verb::write) got = pwrite(warp, of, at + done, n, from);
+      if constexpr (Verb == row_verb::prefetch) prefetch(warp, of, from, n);
+      if (got < 0) return got;
+      done += static_cast<std::uint64_t>(got);
+      if (static_cast<std::uint64_t>(got) != n) break;
+    }
+    return static_cast<std::int64_t>(done);
+  }
+};
+
+// Numbers of rows become places in the file, -1 if there is no such row: for batches, whose rows lie in one piece. A batch of rows
+// that begin at any byte of the file reads the same, in the order of their addresses.
+struct locate_rows {
+  byte_map map;
+  std::uint64_t row_nbytes, nrows;
+  const std::int64_t* ids;
+  std::uint64_t n;
+  std::int64_t* offsets;  // may be where the numbers are
+
+  GPUFS_DEVICE void operator()() const {
+    const std::uint64_t nthreads = simt::global_warp_count() * simt::warp_lanes;
+    for (std::uint64_t i = simt::global_warp_rank() * simt::warp_lanes + simt::lane_id(); i < n; i += nthreads) {
+      std::int64_t id = ids[i];
+      if (id < 0) id += static_cast<std::int64_t>(nrows);
+      const bool is_row = id >= 0 && static_cast<std::uint64_t>(id) < nrows;
+      offsets[i] = is_row ? static_cast<std::int64_t>(map.at(static_cast<std::uint64_t>(id) * row_nbytes).offset) : -1;
     }
   }
 };

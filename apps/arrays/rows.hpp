@@ -27,9 +27,16 @@ class file_error : public std::runtime_error {
   std::string path_;
 };
 
-// Where the rows lie in the file: row i is at begin + i * row_nbytes.
+// Rows that lie together in the file: those from the one with number `first` on, which begins at `begin`.
+struct row_piece {
+  std::uint64_t first, begin;
+};
+
+// Where rows of equal size lie in the file. pieces: one at least, in the order of the rows, whose end is where the next one begins;
+// none is empty, but the one of no rows. In the file they may lie in any order.
 struct row_place {
-  std::uint64_t begin, row_nbytes, nrows;
+  std::uint64_t row_nbytes, nrows;
+  std::vector<row_piece> pieces;
 };
 
 // Rows of a place, in this order: ids[0] to ids[n - 1], below 0 counted from the end; or, without ids, those from `first` on.
@@ -85,7 +92,8 @@ class row_mount {
   row_mount(const row_mount&) = delete;
   row_mount& operator=(const row_mount&) = delete;
 
-  // path: below the root. Throws file_error, it does not open so, or ends before the rows do.
+  // path: below the root. Throws file_error, it does not open so, or ends before the rows do; std::invalid_argument, there is no
+  // such place.
   virtual std::unique_ptr<row_file> open(const std::string& path, const row_place& place, bool writable) = 0;
   // Reads all of each file to `out`, in the host's memory or, where `on_device` says so and the engine has one, the device's, and
   // waits. Throws file_error for the first that does not open, cannot be read, or has another size by now.

@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
+#include "apps/arrays/row_pieces.hpp"
 #include "apps/arrays/rows.hpp"
 #include "apps/bus_guard.hpp"
 #include "apps/parallel.hpp"
@@ -31,7 +33,7 @@ void in_parts(std::size_t n, std::uint64_t nbytes_each, const Work& work) {
 class mapped_rows final : public row_file {
  public:
   mapped_rows(const std::string& path, const row_place& place, bool writable)
-      : place_(place), nbytes_(place.begin + place.row_nbytes * place.nrows), file_(path, writable ? O_RDWR : O_RDONLY, nbytes_) {
+      : pieces_(place), nbytes_(pieces_.file_end()), file_(path, writable ? O_RDWR : O_RDONLY, nbytes_) {
     if (nbytes_ == 0) return;
     void* const at = mmap(nullptr, nbytes_, PROT_READ, MAP_SHARED, file_.descriptor(), 0);
     if (at == MAP_FAILED) file_.fail(errno, std::strerror(errno));
@@ -42,18 +44,34 @@ class mapped_rows final : public row_file {
   }
 
   void read(const row_list& rows, std::byte* out) override {
-    const std::uint64_t last = end_of(rows);
+    const std::uint64_t last = end_of(rows), row_nbytes = pieces_.row_nbytes();
     std::atomic<bool> whole{true};
     const auto copy = [&](std::byte* dst, std::uint64_t offset, std::size_t nbytes) { std::memcpy(dst, data_ + offset, nbytes); };
-    if (rows.ids == nullptr) {  // in one piece, whatever the rows' size
-      const std::uint64_t begin = offset_of(rows.first);
-      in_parts(rows.n * place_.row_nbytes, 1, [&](std::size_t first, std::size_t end) {
-        if (!bus_guarded([&] { copy(out + first, begin + first, end - first); })) whole = false;
-      });
-    } else {
-      in_parts(rows.n, place_.row_nbytes, [&](std::size_t first, std::size_t end) {
+    const byte_map map = pieces_.map();
+    if (rows.ids == nullptr) {  // as bytes, whatever the rows' size
+      const std::uint64_t begin = rows.first * row_nbytes;
+      in_parts(rows.n * row_nbytes, 1, [&](std::size_t first, std::size_t end) {
         const bool good = bus_guarded([&] {
-          for (std::size_t i = first; i < end; ++i) copy(out + i * place_.row_nbytes, offset_of(row(rows, i)), place_.row_nbytes);
+          while (first < end) {
+            const byte_run run = map.at(begin + first);
+            const std::size_t nbytes = std::min<std::size_t>(run.nbytes, end - first);
+            copy(out + first, run.offset, nbytes);
+            first += nbytes;
+          }
+        });
+        if (!good) whole = false;
+      });
+    } else if (row_nbytes != 0) {
+      in_parts(rows.n, row_nbytes, [&](std::size_t first, std::size_t end) {
+        const bool good = bus_guarded([&] {
+          // Where some rows are first, and then the rows: a search among pieces keeps the processor from looking ahead to the
+          // next row's bytes.
+          std::array<std::uint64_t, 64> offsets;
+          for (std::size_t i = first; i < end;) {
+            const std::size_t n = std::min(offsets.size(), end - i);
+            for (std::size_t k = 0; k < n; ++k) offsets[k] = map.at(row(rows, i + k) * row_nbytes).offset;
+            for (std::size_t k = 0; k < n; ++k, ++i) copy(out + i * row_nbytes, offsets[k], row_nbytes);
+          }
         });
         if (!good) whole = false;
       });
@@ -66,11 +84,15 @@ class mapped_rows final : public row_file {
   void write(const row_list& rows, const std::byte* src) override {
     (void)end_of(rows);
     file_.check();  // or a write behind the end would make the file longer
-    in_parts(rows.n, place_.row_nbytes, [&](std::size_t first, std::size_t end) {
+    const std::uint64_t row_nbytes = pieces_.row_nbytes();
+    if (row_nbytes == 0) return;
+    in_parts(rows.n, row_nbytes, [&](std::size_t first, std::size_t end) {
       for (std::size_t i = first; i < end;) {
+        const byte_run run = pieces_.map().at(row(rows, i) * row_nbytes);
+        const std::size_t most = std::min<std::size_t>(end, i + run.nbytes / row_nbytes);
         std::size_t next = i + 1;  // rows that lie together go together
-        while (next < end && row(rows, next) == row(rows, i) + (next - i)) ++next;
-        write_whole(src + i * place_.row_nbytes, (next - i) * place_.row_nbytes, offset_of(row(rows, i)));
+        while (next < most && row(rows, next) == row(rows, i) + (next - i)) ++next;
+        write_whole(src + i * row_nbytes, (next - i) * row_nbytes, run.offset);
         i = next;
       }
     });
@@ -84,8 +106,9 @@ class mapped_rows final : public row_file {
     };
     for (std::uint64_t i = 0; i < rows.n && !stop.load(std::memory_order_relaxed); ++i) {
       const std::uint64_t number = row(rows, i);
-      if (number >= place_.nrows) continue;
-      const std::uint64_t first = offset_of(number) / page * page, last = offset_of(number) + place_.row_nbytes;
+      if (number >= pieces_.nrows() || pieces_.row_nbytes() == 0) continue;
+      const std::uint64_t offset = pieces_.map().at(number * pieces_.row_nbytes()).offset;
+      const std::uint64_t first = offset / page * page, last = offset + pieces_.row_nbytes();
       if (first > end || first < begin) {
         ask();
         begin = first;
@@ -108,19 +131,18 @@ class mapped_rows final : public row_file {
   void close() override {}
 
  private:
-  std::uint64_t offset_of(std::uint64_t number) const { return place_.begin + number * place_.row_nbytes; }
   // Beyond all rows if there is none.
   std::uint64_t row(const row_list& rows, std::uint64_t i) const {
     if (rows.ids == nullptr) return rows.first + i;
-    return static_cast<std::uint64_t>(rows.ids[i] < 0 ? rows.ids[i] + static_cast<std::int64_t>(place_.nrows) : rows.ids[i]);
+    return static_cast<std::uint64_t>(rows.ids[i] < 0 ? rows.ids[i] + static_cast<std::int64_t>(pieces_.nrows()) : rows.ids[i]);
   }
-  // In the file. std::out_of_range: there are not all of them.
+  // How long a file has all of them. std::out_of_range: there are not all.
   std::uint64_t end_of(const row_list& rows) const {
     if (rows.n == 0) return 0;
     std::uint64_t last = row(rows, rows.n - 1);
     for (std::uint64_t i = 0; rows.ids != nullptr && i < rows.n; ++i) last = std::max(last, row(rows, i));
-    if (last >= place_.nrows) throw std::out_of_range("there is no row " + std::to_string(last));
-    return offset_of(last + 1);
+    if (last >= pieces_.nrows()) throw std::out_of_range("there is no row " + std::to_string(last));
+    return pieces_.file_end(last);
   }
   void write_whole(const std::byte* src, std::uint64_t nbytes, std::uint64_t offset) const {
     while (nbytes != 0) {
@@ -133,8 +155,8 @@ class mapped_rows final : public row_file {
     }
   }
 
-  row_place place_;
-  std::uint64_t nbytes_;
+  row_pieces pieces_;
+  std::uint64_t nbytes_;  // of the file, that is mapped
   guarded_file file_;
   const std::byte* data_ = nullptr;
 };

@@ -51,6 +51,14 @@ void launch_on(const simt::launch_config& config, const Kernel& kernel, stream_h
 #endif
 }
 
+inline stream_handle handle_of(const simt::stream& stream) {
+#if GPUFS_ON_CUDA
+  return reinterpret_cast<stream_handle>(stream.get());
+#else
+  return reinterpret_cast<stream_handle>(&stream);
+#endif
+}
+
 // Throws what became of a list's row.
 [[noreturn]] inline void throw_failure(const row_failure& failure, const std::string& whence, const char* what,
                                        const std::string& path) {
@@ -68,8 +76,10 @@ class device_rows final : public row_file {
       : fs_(fs),
         device_(fs.device()),
         scratch_(scratch),
-        place_(place),
-        guard_(root + "/" + path, writable ? O_RDWR : O_RDONLY, end()),
+        pieces_(place),
+        table_(pieces_.are_several() ? std::span<const byte_piece>(pieces_.table()) : std::span<const byte_piece>(), device_),
+        parts_(std::span<const std::uint32_t>(pieces_.parts()), device_),
+        guard_(root + "/" + path, writable ? O_RDWR : O_RDONLY, pieces_.file_end()),
         version_(versions, path, guard_, fs.options().writable),
         file_(opened(fs, path, writable)),
         words_(1, device_),
@@ -101,7 +111,8 @@ class device_rows final : public row_file {
       const std::uint64_t n = std::min(most, rows.n - first);
       scratch_.with(n, 0, [&](row_scratch& mine) {
         const row_list part = on_device_part(rows, first, n, mine);
-        simt::launch<most_threads, least_blocks>(config_for(n), kernel<row_verb::prefetch>(place_, part, nullptr, mine.word.get()));
+        simt::launch<most_threads, least_blocks>(config_for(n),
+                                                 kernel<row_verb::prefetch>(all_rows(), part, nullptr, mine.word.get()));
       });
     }
   }
@@ -146,7 +157,8 @@ class device_rows final : public row_file {
   }
 
  private:
-  std::uint64_t end() const { return place_.begin + place_.row_nbytes * place_.nrows; }
+  byte_map map() const { return pieces_.map(table_.get(), parts_.get()); }
+  row_bytes all_rows() const { return {0, pieces_.row_nbytes(), pieces_.nrows(), pieces_.nbytes()}; }
   host_file opened(const mount& fs, const std::string& path, bool writable) const {
     try {
       return host_file(fs, path, writable ? O_RDWR : O_RDONLY);
@@ -159,8 +171,8 @@ class device_rows final : public row_file {
   }
 
   template <row_verb Verb>
-  move_rows<Verb> kernel(const row_place& place, const row_list& rows, std::byte* memory, std::uint64_t* failed) const {
-    return {file_.ref(), place, end(), move_rows<Verb>::parts_of(place.row_nbytes), rows, memory, failed};
+  move_rows<Verb> kernel(const row_bytes& bytes, const row_list& rows, std::byte* memory, std::uint64_t* failed) const {
+    return {file_.ref(), map(), bytes, move_rows<Verb>::parts_of(bytes.row_nbytes), rows, memory, failed};
   }
   // A part of a list in the host's memory, with its numbers on the device.
   static row_list on_device_part(const row_list& rows, std::uint64_t first, std::uint64_t n, const row_scratch& mine) {
@@ -173,15 +185,16 @@ class device_rows final : public row_file {
   template <row_verb Verb>
   void move(const row_list& list, std::byte* memory) {
     check();
-    if (list.n == 0 || place_.row_nbytes == 0) return;
+    row_bytes place = all_rows();
+    if (list.n == 0 || place.row_nbytes == 0) return;
     const simt::on_device here(device_);
-    row_place place = place_;
     row_list rows = list;
-    std::uint64_t left = list.n * place_.row_nbytes;  // of the bytes to move
-    if (list.ids == nullptr) {                        // as larger rows, of some pages each
-      if (list.first >= place_.nrows || list.n > place_.nrows - list.first) throw std::out_of_range("there are no such rows");
+    std::uint64_t left = list.n * place.row_nbytes;  // of the bytes to move
+    if (list.ids == nullptr) {                       // as larger rows, of some pages each
+      if (list.first >= place.nrows || list.n > place.nrows - list.first) throw std::out_of_range("there are no such rows");
       constexpr std::uint64_t chunk = move_rows<Verb>::part_nbytes;
-      place.begin += list.first * place_.row_nbytes;
+      place.first = list.first * place.row_nbytes;
+      place.end = place.first + left;
       place.row_nbytes = std::min(chunk, left);
       place.nrows = rows.n = (left + place.row_nbytes - 1) / place.row_nbytes;
       rows.first = 0;
@@ -198,6 +211,7 @@ class device_rows final : public row_file {
           row_batch& batch = mine.batch(fs_, n);
           batch.report_to(mine.word.get());
           try {
+            if (pieces_.are_several()) locate(handle_of(mine.turns()), part.ids, n, mine.ids.get());
             batch.gather(file_.ref(), layout(), part.ids, n, mine.bytes.get(), mine.turns());
           } catch (...) {
             mine.turns().wait();  // for what was launched of it
@@ -205,8 +219,7 @@ class device_rows final : public row_file {
           }
           mine.turns().wait();
         } else {
-          move_rows<Verb> work = kernel<Verb>(place, part, mine.bytes.get(), mine.word.get());
-          if (list.ids == nullptr) work.end = place_.begin + (list.first + list.n) * place_.row_nbytes;
+          const move_rows<Verb> work = kernel<Verb>(place, part, mine.bytes.get(), mine.word.get());
           simt::launch<most_threads, least_blocks>(config_for(n * work.parts), work);
         }
         const row_failure failure = row_failure::of(mine.word[0]);
@@ -219,9 +232,9 @@ class device_rows final : public row_file {
   template <row_verb Verb>
   void move_on(stream_handle stream, const row_list& rows, std::byte* memory) {
     check();
-    if (rows.n == 0 || place_.row_nbytes == 0) return;
+    if (rows.n == 0 || pieces_.row_nbytes() == 0) return;
     const simt::on_device here(device_);
-    const move_rows<Verb> work = kernel<Verb>(place_, rows, memory, &words_.get()->failed);
+    const move_rows<Verb> work = kernel<Verb>(all_rows(), rows, memory, &words_.get()->failed);
     launch_on(config_for(rows.n * work.parts), work, stream);
     end_on(stream, nullptr);
   }
@@ -233,21 +246,38 @@ class device_rows final : public row_file {
   // Many rows are read in the order of their addresses; of a few, and of large ones, that brings nothing.
   bool goes_by_batch(const row_list& rows) const {
     return rows.ids != nullptr && rows.n > row_batch::usually_unsorted &&
-           place_.row_nbytes <= move_rows<row_verb::read>::part_nbytes;
+           pieces_.row_nbytes() <= move_rows<row_verb::read>::part_nbytes;
   }
+  // Of a batch. Where there are several pieces a row may begin at any byte of the file, and its number is its place.
   row_layout layout() const {
-    return {.row_nbytes = place_.row_nbytes, .nrows = place_.nrows, .begin = place_.begin, .from_end = true};
+    const std::uint64_t nbytes = pieces_.row_nbytes();
+    if (pieces_.are_several()) return {.row_nbytes = nbytes, .nrows = pieces_.file_end() - nbytes + 1, .stride_nbytes = 1};
+    return {.row_nbytes = nbytes, .nrows = pieces_.nrows(), .begin = pieces_.table()[0].offset, .from_end = true};
+  }
+  void locate(stream_handle stream, const std::int64_t* ids, std::uint64_t n, std::int64_t* offsets) const {
+    launch_on(config_for((n + simt::warp_lanes - 1) / simt::warp_lanes),
+              locate_rows{map(), pieces_.row_nbytes(), pieces_.nrows(), ids, n, offsets}, stream);
   }
 
   // A batch that a stream uses, until as many uses have ended.
   struct lent_batch {
     lent_batch(const mount& fs, std::uint64_t most)
-        : max_nrows(most), batch(fs, static_cast<std::uint32_t>(most)), ended(1, fs.device()) {}
+        : max_nrows(most), batch(fs, static_cast<std::uint32_t>(most)), ended(1, fs.device()), offsets(0, fs.device()) {}
     bool is_free() const { return ended.read_one() == nuses; }
+    // While it is free. False: there is no memory.
+    bool has_offsets(std::uint64_t n) {
+      try {
+        if (offsets.size() < n) offsets = simt::device_array<std::int64_t>(std::bit_ceil(n), offsets.device());
+        return true;
+      } catch (const std::bad_alloc&) {
+        return false;
+      }
+    }
 
     std::uint64_t max_nrows, nuses = 0;
     row_batch batch;
     simt::device_array<std::uint64_t> ended;
+    simt::device_array<std::int64_t> offsets;  // of rows in several pieces
   };
   struct end_of_use {
     device_rows* of;
@@ -267,17 +297,22 @@ class device_rows final : public row_file {
   // False: there is no memory to sort the rows in.
   bool gather_on(stream_handle stream, const row_list& rows, std::byte* out) {
     check();
-    if (place_.row_nbytes == 0) return true;
+    if (pieces_.row_nbytes() == 0) return true;
     const simt::on_device here(device_);
     const std::lock_guard lock(batches_mutex_);
     lent_batch* const mine = free_batch(std::min(std::bit_ceil(rows.n), most_sorted));
-    if (mine == nullptr) return false;
+    if (mine == nullptr || (pieces_.are_several() && !mine->has_offsets(rows.n))) return false;
     // Counted however far it comes: what was launched of it uses the batch.
     const end_of_use end{this, stream, mine};
+    const std::int64_t* numbers = rows.ids;
+    if (pieces_.are_several()) {
+      locate(stream, rows.ids, rows.n, mine->offsets.get());
+      numbers = mine->offsets.get();
+    }
 #if GPUFS_ON_CUDA
-    mine->batch.gather(file_.ref(), layout(), rows.ids, rows.n, out, reinterpret_cast<CUstream_st*>(stream));
+    mine->batch.gather(file_.ref(), layout(), numbers, rows.n, out, reinterpret_cast<CUstream_st*>(stream));
 #else
-    mine->batch.gather(file_.ref(), layout(), rows.ids, rows.n, out, *reinterpret_cast<const simt::stream*>(stream));
+    mine->batch.gather(file_.ref(), layout(), numbers, rows.n, out, *reinterpret_cast<const simt::stream*>(stream));
 #endif
     return true;
   }
@@ -307,7 +342,9 @@ class device_rows final : public row_file {
   const mount& fs_;
   simt::platform& device_;
   scratch_pool& scratch_;
-  row_place place_;
+  row_pieces pieces_;
+  simt::device_array<byte_piece> table_;  // of several pieces, as parts_
+  simt::device_array<std::uint32_t> parts_;
   guarded_file guard_;
   joined_version version_;
   host_file file_;
@@ -354,6 +391,7 @@ class device_mount final : public row_mount {
     simt::load<move_rows<row_verb::read>, most_threads, least_blocks>();
     simt::load<move_rows<row_verb::write>, most_threads, least_blocks>();
     simt::load<move_rows<row_verb::prefetch>, most_threads, least_blocks>();
+    simt::load<locate_rows, most_threads, least_blocks>();
     simt::load<end_call, most_threads, least_blocks>();
     simt::load<sync_rows>();
     simt::load<read_whole_files>();

@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -16,8 +20,10 @@
 #include <vector>
 
 #include "apps/arrays/background.hpp"
+#include "apps/arrays/row_pieces.hpp"
 #include "apps/arrays/rows.hpp"
 #include "gpufs/gpufs.hpp"
+#include "gpufs/par/row_batch.hpp"
 
 namespace gpufs::apps::arrays {
 namespace {
@@ -72,7 +78,7 @@ class array_rows : public ::testing::Test {
 #endif
   }
   static std::unique_ptr<row_file> open(row_mount& mount, unsigned i, bool writable = false) {
-    return mount.open(std::to_string(i), {begin, row_nbytes, nrows}, writable);
+    return mount.open(std::to_string(i), {row_nbytes, nrows, {{0, begin}}}, writable);
   }
   static bytes expected(unsigned file, const numbers& ids) {
     bytes all;
@@ -214,6 +220,122 @@ TEST_F(array_rows, are_moved_in_streams_by_many_threads) {
   for (unsigned k = 0; k < 3; ++k) EXPECT_EQ(content(2)[begin + k * 10 * row_nbytes], static_cast<std::byte>(k + 1));
 }
 
+// Rows of 40 bytes in pieces of many sizes, from the file's end to its beginning, and where each is.
+struct rows_in_pieces {
+  row_place place{40, nrows, {}};
+  std::vector<std::uint64_t> offsets;
+
+  rows_in_pieces() {
+    constexpr std::uint64_t sizes[] = {1, 5, 2, 100, 1, 1, 3};
+    std::uint64_t end = begin + row_nbytes * nrows;
+    for (std::uint64_t k = 0; offsets.size() < nrows; ++k) {
+      const std::uint64_t n = std::min(sizes[k % std::size(sizes)], nrows - offsets.size());
+      end -= n * place.row_nbytes + 3;
+      place.pieces.push_back({offsets.size(), end});
+      for (std::uint64_t i = 0; i < n; ++i) offsets.push_back(end + i * place.row_nbytes);
+    }
+  }
+  bytes expected(unsigned file, const numbers& ids) const {
+    bytes all;
+    for (const std::int64_t id : ids) {
+      for (std::uint64_t k = 0; k < place.row_nbytes; ++k)
+        all.push_back(byte_at(file, offsets[static_cast<std::size_t>(id < 0 ? id + std::int64_t{nrows} : id)] + k));
+    }
+    return all;
+  }
+};
+
+TEST(pieces_of_rows, each_byte_is_found) {
+  const rows_in_pieces rows;
+  const row_pieces pieces(rows.place);
+  EXPECT_EQ(pieces.file_end(), begin + row_nbytes * nrows - 3);
+  EXPECT_EQ(pieces.file_end(0), pieces.file_end()) << "pieces that do not ascend need all of the file";
+  for (std::uint64_t i = 0; i < nrows; ++i) {
+    std::uint64_t left = 0;  // of the rows that lie together
+    while (i + left < nrows && rows.offsets[i + left] == rows.offsets[i] + left * 40) ++left;
+    for (const std::uint64_t k : {0, 1, 39}) {
+      const byte_run run = pieces.map().at(i * 40 + k);
+      EXPECT_EQ(run.offset, rows.offsets[i] + k) << i;
+      EXPECT_EQ(run.nbytes, left * 40 - k) << i;
+    }
+  }
+  const row_pieces ascending({10, 100, {{0, 5}, {1, 100}, {98, 5000}}});
+  EXPECT_EQ(ascending.file_end(0), 15u);
+  EXPECT_EQ(ascending.file_end(97), 1070u);
+  EXPECT_EQ(ascending.file_end(), 5020u);
+}
+
+TEST_F(array_rows, in_several_pieces_are_moved) {
+  const rows_in_pieces rows;
+  for (const auto& mount : mounts(true)) {
+    make(0);
+    const auto file = mount->open("0", rows.place, true);
+    numbers ids;
+    for (unsigned j = 0; j < 200; ++j) ids.push_back(static_cast<std::int64_t>(j * 37) % 600 - 300);
+    bytes out(ids.size() * 40);
+    const std::atomic<bool> stop{false};
+    file->prefetch(list(ids), stop);
+    file->read(list(ids), out.data());
+    EXPECT_EQ(out, rows.expected(0, ids)) << mount->way();
+    for (const std::uint64_t first : {0, 7, 150}) {
+      numbers range(120);
+      std::iota(range.begin(), range.end(), first);
+      bytes together(range.size() * 40);
+      file->prefetch({nullptr, first, range.size()}, stop);
+      file->read({nullptr, first, range.size()}, together.data());
+      EXPECT_EQ(together, rows.expected(0, range)) << mount->way();
+    }
+    bytes wanted = content(0);
+    const auto write = [&](const row_list& which, std::byte value) {
+      const bytes values(which.n * 40, value);
+      file->write(which, values.data());
+      for (std::uint64_t i = 0; i < which.n; ++i) {
+        const std::uint64_t id = which.ids != nullptr ? static_cast<std::uint64_t>(which.ids[i]) : which.first + i;
+        std::fill_n(wanted.begin() + static_cast<std::ptrdiff_t>(rows.offsets[id]), 40, value);
+      }
+    };
+    const numbers some{299, 0, 1, 2, 3, 7, 8, 107};
+    write(list(some), std::byte{1});
+    write({nullptr, 5, 130}, std::byte{2});
+    file->close();
+    EXPECT_EQ(content(0), wanted) << mount->way();
+  }
+}
+
+TEST_F(array_rows, in_several_pieces_are_moved_in_streams) {
+  const rows_in_pieces rows;
+  const auto mount = on_device(true);
+  const auto file = mount->open("1", rows.place, true);
+  const simt::stream stream;
+  for (const std::size_t n : {std::size_t{10}, std::size_t{row_batch::usually_unsorted} + 100}) {  // row by row; as a batch
+    numbers looks;
+    for (std::size_t j = 0; j < n; ++j) looks.push_back(static_cast<std::int64_t>(j * 37) % 600 - 300);
+    bytes wanted = rows.expected(1, looks);
+    looks[n / 2] = nrows;
+    std::fill_n(wanted.begin() + static_cast<std::ptrdiff_t>(n / 2 * 40), 40, std::byte{0});
+    const simt::device_array<std::int64_t> ids{std::span<const std::int64_t>(looks)};
+    const simt::device_array<std::byte> out(n * 40);
+    file->prefetch_on(handle(stream), {ids.get(), 0, n});
+    file->read_on(handle(stream), {ids.get(), 0, n}, out.get());
+    wait(*file);
+    EXPECT_EQ(out.read(), wanted);
+    try {
+      file->check();
+      ADD_FAILURE();
+    } catch (const std::out_of_range& error) {
+      EXPECT_NE(std::string(error.what()).find("index " + std::to_string(n / 2) + " "), std::string::npos) << error.what();
+    }
+  }
+  const numbers mine{0, 1, 299};
+  const bytes values(mine.size() * 40, std::byte{7});
+  const simt::device_array<std::int64_t> ids{std::span<const std::int64_t>(mine)};
+  const simt::device_array<std::byte> src{std::span<const std::byte>(values)};
+  file->write_on(handle(stream), {ids.get(), 0, mine.size()}, src.get());
+  wait(*file);
+  file->close();
+  for (const std::int64_t id : mine) EXPECT_EQ(content(1)[rows.offsets[static_cast<std::size_t>(id)] + 39], std::byte{7});
+}
+
 TEST_F(array_rows, files_are_read_whole) {
   for (const auto& mount : mounts(false)) {
     in_threads(2, [&](unsigned k) {
@@ -244,8 +366,19 @@ TEST_F(array_rows, files_are_read_whole) {
 
 TEST_F(array_rows, what_is_wrong_is_told) {
   for (const auto& mount : mounts(true)) {
-    EXPECT_THROW((void)mount->open("none", {0, 1, 1}, false), file_error);
-    EXPECT_THROW((void)mount->open("0", {begin, row_nbytes, nrows + 1}, false), file_error) << "it ends before";
+    EXPECT_THROW((void)mount->open("none", {1, 1, {{0, 0}}}, false), file_error);
+    EXPECT_THROW((void)mount->open("0", {row_nbytes, nrows + 1, {{0, begin}}}, false), file_error) << "it ends before";
+    constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+    const row_place none[] = {
+        {row_nbytes, nrows, {}},
+        {row_nbytes, nrows, {{1, begin}}},
+        {row_nbytes, nrows, {{0, begin}, {0, begin}}},
+        {row_nbytes, nrows, {{0, begin}, {nrows, begin}}},
+        {row_nbytes, nrows, {{0, begin}, {20, begin}, {10, begin}}},
+        {row_nbytes, nrows, {{0, most - row_nbytes}, {1, begin}, {2, most - row_nbytes}}},
+        {row_nbytes, most / 2, {{0, begin}}},
+    };
+    for (const row_place& place : none) EXPECT_THROW((void)mount->open("0", place, false), std::invalid_argument);
     const auto file = open(*mount, 3, true);
     bytes out(10 * row_nbytes);
     const numbers wrong{1, nrows};

@@ -38,13 +38,17 @@ class Mount:
         """The open files."""
 
 class Rows:
-    """An open file with rows of equal size."""
+    """An open file with rows of equal size.
+
+    pieces: of each piece of the file the number of its first row, and where it begins, as int64.
+    """
 
     def __init__(
         self,
         mount: Mount,
         path: str | bytes | os.PathLike[str],
-        begin: int,
+        pieces: int,
+        npieces: int,
         row_nbytes: int,
         nrows: int,
         writable: bool,

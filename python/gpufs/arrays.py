@@ -60,9 +60,10 @@ def open(  # the module is used as gpufs, where it hides nothing
 
     path: a .npy file; a .npz file, of whose stored members `name` is one (checksums are of whole members, and are not
     looked at); a .safetensors file, of whose tensors `name` is one; an Arrow, Feather or Parquet file, of whose columns
-    `name` is one; or, where `dtype` is given, raw bytes from `offset` on in C order, with this
-    `shape` (its first axis may be -1: as many rows as there are).
-    mode: r, or r+ for rows that are written, too (not in .npz, which has checksums). The file keeps its size.
+    `name` is one, in any number of record batches, row groups and pages; or, where `dtype` is given, raw bytes from
+    `offset` on in C order, with this `shape` (its first axis may be -1: as many rows as there are).
+    mode: r, or r+ for rows that are written, too. The file keeps its size. Not where the file would be wrong then: .npz
+    has checksums, and Parquet mostly statistics of its columns.
     dtype: NumPy's or torch's; or a name, as "bfloat16", which only torch has: then rows are tensors.
     as_bits: such elements as unsigned integers of their size, without torch.
     engine: gpu, a kernel moves rows through gpufs's page cache on the GPU; cpu, threads copy from a mapping of the
@@ -106,8 +107,8 @@ class Array:
         if how["mode"] not in ("r", "r+"):
             raise GpufsError(f"mode is {how['mode']!r}; it can be 'r', or 'r+' to write")
         self._begin(_Origin(path, mount, how, _file_id(path), _layout_of(path, how)))
-        if self.writable and how["dtype"] is None and _is_zip(path):
-            raise GpufsError(f"{self._quoted()} has checksums of its arrays, which writing would leave wrong: use .npy")
+        if self.writable and self._layout.read_only:
+            raise GpufsError(f"{self._quoted()} {self._layout.read_only}")
         self._open_now()
 
     @classmethod
@@ -180,10 +181,12 @@ class Array:
     def _open(self, mount: Mount) -> None:
         self._engine, self._place = mount.engine, Place(mount.engine, mount.device)
         self._below_root = mount.below_root(self._path)
+        places = self._layout.places
         rows = _rows.Rows(
             mount.native(self._row_nbytes),
             self._below_root,
-            self._layout.begin,
+            address_of(places),
+            len(places),
             self._row_nbytes,
             self._layout.shape[0],
             self.writable,
@@ -253,7 +256,8 @@ class Array:
         for file in native.files():
             if file["path"] == self._below_root:
                 way += f": {file['way']}; pages of {self.mount.page_nbytes} bytes in a cache of {native.cache_nbytes()}"
-        return way
+        npieces = len(self._layout.places)
+        return way if npieces == 1 else f"{way}; rows in {npieces} pieces of the file"
 
     @property
     def stats(self) -> dict[str, int]:
@@ -534,11 +538,6 @@ class Array:
             full[(slice(None),) * len(numbers.shape) + others] = values
         n = math.prod(numbers.shape)
         rows.write_on(library.stream(self._place), library.address(numbers), n, library.address(full))
-
-
-def _is_zip(path: str) -> bool:
-    with Path(path).open("rb") as file:
-        return file.read(4) == b"PK\x03\x04"
 
 
 def _on_host(library: Library, index: Any) -> Any:

@@ -32,15 +32,15 @@ def measure(path: str, how: dict[str, Any], nrows: int, runs: int, seed: int) ->
         row_nbytes = x.nbytes // len(x)
         nrows = nrows or max(1, min(_MOST_ROWS, _MOST_NBYTES // row_nbytes))
         ids = np.random.default_rng(seed).integers(0, len(x), nrows)
-        begin = find_layout(path, **{key: value for key, value in how.items() if key != "engine"}).begin
-        mapped = np.memmap(path, x.dtype, "r", begin, x.shape)
-        wanted = mapped[ids]
+        layout = find_layout(path, **{key: value for key, value in how.items() if key != "engine"})
+        offsets, like = layout.offsets(ids), np.empty((nrows, *x.shape[1:]), layout.dtype)
         with Path(path).open("rb") as file, ThreadPoolExecutor(_NTHREADS) as pool:
-            ways: dict[str, Callable[[], Any]] = {
-                f"x[idx] by {x.engine}": lambda: x[ids],
-                "memory map": lambda: mapped[ids],
-                f"pread by {_NTHREADS} threads": lambda: _pread(pool, file.fileno(), begin, wanted, ids),
-            }
+            ways: dict[str, Callable[[], Any]] = {f"x[idx] by {x.engine}": lambda: x[ids]}
+            if not layout.pieces:  # NumPy has no array in several
+                mapped = np.memmap(path, layout.dtype, "r", layout.begin, x.shape)
+                ways["memory map"] = lambda: mapped[ids]
+            ways[f"pread by {_NTHREADS} threads"] = lambda: _pread(pool, file.fileno(), like, offsets)
+            wanted = ways["memory map" if "memory map" in ways else f"pread by {_NTHREADS} threads"]()
             seconds: dict[str, list[float]] = {way: [] for way in ways}
             for run in range(runs + 1):
                 for way, gather in ways.items():
@@ -72,16 +72,16 @@ def _case(way: str, seconds: list[float], nbytes: int) -> dict[str, Any]:
     return {"name": way, "median_s": median, "seconds": seconds, "gb_per_s": rates}
 
 
-def _pread(pool: ThreadPoolExecutor, file: int, begin: int, like: Any, ids: Any) -> Any:
+def _pread(pool: ThreadPoolExecutor, file: int, like: Any, offsets: Any) -> Any:
     rows = np.empty_like(like)
     row_nbytes = rows.nbytes // len(rows)
     into = memoryview(rows.reshape(-1).view(np.uint8))
 
     def read(part: Any) -> None:
         for i in part:
-            os.preadv(file, [into[i * row_nbytes : (i + 1) * row_nbytes]], begin + int(ids[i]) * row_nbytes)
+            os.preadv(file, [into[i * row_nbytes : (i + 1) * row_nbytes]], int(offsets[i]))
 
-    list(pool.map(read, np.array_split(np.arange(len(ids)), _NTHREADS)))
+    list(pool.map(read, np.array_split(np.arange(len(offsets)), _NTHREADS)))
     return rows
 
 

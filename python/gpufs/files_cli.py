@@ -58,6 +58,7 @@ def _about(path: Path, how: dict[str, Any]) -> dict[str, Any]:
         "dtype": layout.dtype.str if layout.dtype.names is None else layout.dtype.descr,
         "nbytes": layout.nbytes,
         "offset": layout.begin,
+        "pieces": len(layout.places),
     }
 
 
@@ -117,9 +118,8 @@ def stat(
             lines.append(f"  {title}not readable: {array['problem']}")
         else:
             sides = " x ".join(map(str, array["shape"]))
-            lines.append(
-                f"  {title}{sides} of {array['dtype']}, {size_text(array['nbytes'])} from {array['offset']} on"
-            )
+            where = f"from {array['offset']} on" + (f" in {n} pieces" if (n := array["pieces"]) > 1 else "")
+            lines.append(f"  {title}{sides} of {array['dtype']}, {size_text(array['nbytes'])} {where}")
     if narrays > len(arrays):
         lines.append(f"  and {narrays - len(arrays)} more")
     for line in lines:

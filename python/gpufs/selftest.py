@@ -25,16 +25,18 @@ import gpufs
 from gpufs import _machine, _rows, c
 
 ENGINES = ("cpu", "simt", "gpu")
-# What pyarrow writes for the column numbers of int32 0, 3, 6, ..., 24, uncompressed.
+# What pyarrow writes for the column numbers of int32 0, 3, 6, ..., 24, uncompressed: in 3 record batches; and in 2 row
+# groups, of 2 pages and of one.
 _COLUMN = np.arange(9, dtype="<i4") * 3
 _FEATHER = (
-    "c-pm*F%N<;5QQIt1xXW$LBq)4!0P7U!Y?pkaW`?)LF4Y|=+E$9>bvtA35laGdA+vWT|e5k>$bZU@S<)23W#!eIE;~TMnwtN;40&o*vM_V)S8le4y"
-    "k4p)*~88tSwiR(x>Zje>h*5@99)~NpfvD!g060B9DcUc<qijLB-G@DCgQMm9TE?A13%}gx^~B=Fy-oD5jl#6NV{0qvv$h<A$B>N$-@n_%M@hZOq"
-    "}`9#$7(GdT0#cm1SWefu}vJ{_e"
+    "c-pm-KMz4M6va=ydhd}Y8hPZ627}dZvDqXRW{JeYK<q}NkLM%!7M#{?&_s}MlG8u;-QN7#*A6F>@w5+Is67A+r#cK$RFQK;Da|=J%h_sa8Kw"
+    ")rreG{Z=CiESP!-pAB-bgU*SpnxvDq@;(3!90k~@;)I1W<R$)GJH##cw8QL^hHsLr|ZRE~8Zd(gP6g4gOkj8(KQD4|oj=6Qey-K1M|`6ajg5"
+    "x0HA9dmxlm%rgtAM)vlPetD!&n@i7kS_H^_Qu32OSUtq=l;V{)`dRYgOPfUhx0i{@jT-A_nkh`L;uFEQAR9P"
 )
 _PARQUET = (
-    "c-lRW%L;-}5Qe8yoD70M81cYaxbaY+l0mK7v}`Bg3z!JC@RDYM572Y>+oHucGw?CD<aCLdIOQ~88---4iAVr@f<RLs!2&G7YBYd>JLZ`R_T<VgzZ"
-    "GT1f>`*%omYK%E!vJ8TWO^YX%@<tr2dAXoWU84b=KI6Hac#kGQZ&vwy~Un)?SmfkG^<@dDDbh+tzRIh3<P@dAmcjjbf$8dp{t-D_`p_ANK"
+    "c-nQ4!D<3A5QhK6W!%C-L71?C9QL5WLKGG1$xDyjlk^R?vY-cbUA27?kA0uMmXlTr9t!zq0^k2L%q(BtrVI`o0;lpJCI>)^QY8f)5s4l|!X3"
+    "N7$-OaAnbgN$L!bLW;GKa~?*{^T?1>G}$mzIR*V~FUSPyjG-JQ4Zb$f*A*<hWAV{Hcn`$rfiGZ!V#r>~CVump=IvL11MM43;e;lDVU(v<#7-"
+    "O~D&j_U~_A*RHzXsY&bu1}*?(~PRN-G3GzlHcri#cV#FjHlMc#lA&Lx!x5Ex+_-"
 )
 
 

@@ -208,10 +208,10 @@ inline std::size_t sort_space_on(simt::platform& device, std::uint32_t most) {
   return par::sort_space_nbytes(most);
 }
 
+[[noreturn]] inline void refuse(const char* why) { throw std::invalid_argument(std::string("gpufs::row_batch: ") + why); }
+
 inline void check_rows(const row_layout& layout, std::uint64_t n) {
   constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
-  const auto refuse = [](const char* why) { throw std::invalid_argument(std::string("gpufs::row_batch: ") + why); };
-  if (layout.stride_nbytes < layout.row_nbytes) refuse("stride_nbytes is less than row_nbytes: rows would overlap");
   if (layout.nrows >= most || layout.begin > most || layout.row_nbytes > most) refuse("the rows end beyond 2^63 bytes");
   if (layout.nrows != 0) {
     const std::uint64_t room = most - layout.begin, stride = std::max<std::uint64_t>(1, layout.stride_nbytes);
@@ -288,6 +288,8 @@ void row_batch::gather_in(const file& from, const row_layout& layout, const deta
 
 void row_batch::scatter_in(const file& to, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n,
                            const void* src, queue on) {
+  if (layout.stride_nbytes != 0 && layout.stride_nbytes < layout.row_nbytes)
+    detail::refuse("stride_nbytes is less than row_nbytes: rows that are written may not overlap");
   each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
     if (part.n > 1) sort(part, on);  // else of two equal rows any may come last
     part.rows_a_warp = detail::rows_at_once(part);

@@ -116,7 +116,7 @@ TEST_P(row_batches, give_the_files_bytes) {
       constexpr std::uint64_t sizes[] = {1, 3, 4, 16, 100, 128, 256, 257, 512, 1000, 2048, 5000};
       layout.row_nbytes = sizes[draw.below(std::size(sizes))];
       layout.begin = draw.below(2) == 0 ? 0 : draw.below(300);
-      layout.stride_nbytes = draw.below(2) == 0 ? 0 : layout.row_nbytes + draw.below(40);
+      layout.stride_nbytes = draw.below(2) == 0 ? 0 : 1 + draw.below(layout.row_nbytes + 40);  // less than a row: they overlap
       layout.nrows = file_nbytes / std::max(layout.stride_nbytes, layout.row_nbytes) + draw.below(3);
       layout.from_end = draw.below(2) == 0;
       const bool wrong = draw.below(3) == 0;
@@ -571,7 +571,6 @@ TEST(row_batch_refuses, layouts_that_no_file_can_have) {
   const simt::stream turns;
   constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
   const row_layout wrong[] = {
-      {.row_nbytes = 512, .nrows = 8, .stride_nbytes = 100},
       {.row_nbytes = 512, .nrows = most / 512 + 1},
       {.row_nbytes = most + 1, .nrows = 1},
       {.row_nbytes = 1, .nrows = 1, .begin = most + 1},
@@ -583,6 +582,8 @@ TEST(row_batch_refuses, layouts_that_no_file_can_have) {
   }
   EXPECT_THROW(batch.gather(of.file->ref(), {.row_nbytes = 512, .nrows = 8}, zero.get(), most / 256, dst.get(), turns),
                std::invalid_argument);
+  const row_layout overlapping{.row_nbytes = 512, .nrows = 8, .stride_nbytes = 100};
+  EXPECT_THROW(batch.scatter(of.file->ref(), overlapping, zero.get(), 1, dst.get(), turns), std::invalid_argument);
   batch.gather(of.file->ref(), {.row_nbytes = 0, .nrows = 8}, zero.get(), 1, nullptr, turns);
   batch.gather(of.file->ref(), {.row_nbytes = 8, .nrows = 0}, zero.get(), 0, nullptr, turns);
   batch.gather(of.file->ref(), {.row_nbytes = 8, .nrows = 0}, zero.get(), 1, dst.get(), turns);

@@ -46,7 +46,9 @@ def test_stat_says_what_arrays_there_are(rows: Path, run: Run) -> None:
     assert said.returncode == 0 and "1000 x 3 of <f4, 11.7 KiB from 128 on" in said.stdout and "npy" in said.stdout
     one = json.loads(run("stat", rows, "--json", "--engine", "simt").stdout)
     assert one["path"] == str(rows) and one["engine"] == "simt" and one["file_nbytes"] == rows.stat().st_size
-    assert one["arrays"] == [{"name": None, "shape": [1000, 3], "dtype": "<f4", "nbytes": 12000, "offset": 128}]
+    assert one["arrays"] == [
+        {"name": None, "shape": [1000, 3], "dtype": "<f4", "nbytes": 12000, "offset": 128, "pieces": 1}
+    ]
     several = json.loads(run("stat", "two.npz", "--json").stdout)
     assert [a["name"] for a in several["arrays"]] == ["a", "b", "c"] and several["format"] == "npz"
     assert several["arrays"][1]["shape"] == [7] and "single number" in several["arrays"][2]["problem"]
@@ -142,7 +144,7 @@ def test_bench_refuses_wrong_rows(rows: Path, monkeypatch: pytest.MonkeyPatch) -
     from gpufs.errors import GpufsError
 
     how = {"name": None, "dtype": None, "shape": None, "offset": 0, "engine": "cpu"}
-    monkeypatch.setattr(bench, "_pread", lambda pool, file, begin, like, ids: like + 1)
+    monkeypatch.setattr(bench, "_pread", lambda pool, file, like, offsets: np.full_like(like, -1))
     with pytest.raises(GpufsError, match="pread by 16 threads gave other rows"):
         bench.measure(str(rows), how, 10, 1, 1)
 

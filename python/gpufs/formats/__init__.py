@@ -69,17 +69,15 @@ def find_layout(
         layout, end = _of_file(file, path, name, dtype, shape, offset)
     if layout.dtype.subdtype is not None:
         base, inner = layout.dtype.subdtype
-        layout = Layout(layout.begin, layout.shape + inner, base)
+        layout = replace(layout, shape=layout.shape + inner, dtype=base)
     if layout.dtype.hasobject:
         raise GpufsError(f"'{printable(path)}' holds Python objects, which are not of one size")
     if not layout.shape:
         raise GpufsError(f"'{printable(path)}' holds a single number, and no axis to take rows along")
     if not all(0 <= n <= _MOST_ROWS for n in layout.shape) or layout.row_nbytes > _MOST_ROWS:
         raise GpufsError(f"'{printable(path)}': there are no arrays of shape {layout.shape}")
-    if layout.begin + layout.nbytes > end:
-        raise GpufsError(
-            f"'{printable(path)}' has bytes up to {end}, and its array would end at {layout.begin + layout.nbytes}"
-        )
+    if layout.end > end:
+        raise GpufsError(f"'{printable(path)}' has bytes up to {end}, and its array would end at {layout.end}")
     return layout
 
 
@@ -108,9 +106,9 @@ def _of_file(
         if kind == "npz":
             return _npz(file, path, name)
         if kind == "Arrow":
-            return arrow.find_column(file, path, name)
+            return arrow.find_column(file, path, name), end
         if kind == "Parquet":
-            return parquet.find_column(file, path, name)
+            return parquet.find_column(file, path, name), end
         if kind == "safetensors":
             return _safetensors(file, path, name), end
     except GpufsError:
@@ -187,7 +185,8 @@ def _npz(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, int]:
         file.seek(member.header_offset)
         name_nbytes, extra_nbytes = struct.unpack("<26xHH", file.read(30))
     begin = member.header_offset + 30 + name_nbytes + extra_nbytes
-    return replace(layout, begin=begin + layout.begin), begin + member.file_size
+    read_only = "has checksums of its arrays, which writing would leave wrong: use .npy"
+    return replace(layout, begin=begin + layout.begin, read_only=read_only), begin + member.file_size
 
 
 def _safetensors(file: BinaryIO, path: str, name: str | None) -> Layout:

@@ -2,30 +2,28 @@
 """Arrow IPC files, which Feather version 2 is: where a column of fixed width lies.
 
 A file is messages, and a footer that says where they are (https://arrow.apache.org/docs/format/Columnar.html, "IPC File
-Format"). A column is one run of bytes where the file has one record batch, uncompressed.
+Format"). Uncompressed, a column is a run of bytes in each record batch.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from gpufs.errors import GpufsError
-from gpufs.formats.layout import MOST_HEADER_NBYTES, Layout, chosen
+from gpufs.formats.layout import MOST_HEADER_NBYTES, Layout, chosen, read_at
 from gpufs.text import printable
 
 MAGIC = b"ARROW1"
 FEATHER_1_MAGIC = b"FEA1"
-_REMEDY = (
-    "write it by pyarrow.feather.write_feather(table.combine_chunks(), path, "
-    'compression="uncompressed", chunksize=len(table))'
-)
+_REMEDY = 'write it by pyarrow.feather.write_feather(table, path, compression="uncompressed")'
 _MOST_DEPTH = 64  # of types within types, as FlatBuffers' own reader has it
 
 # Type.fbs: the kinds of types, and how many buffers a field of each has in a record batch. Views have more, each its
@@ -84,11 +82,15 @@ class _Table:
         for at in range(begin, begin + 4 * n, 4):
             yield _Table(self.text, at + _number(self.text, "<I", at))
 
-    def structs(self, field: int, form: str) -> list[tuple[Any, ...]]:
-        begin, n = self.vector(field)
-        if n * struct.calcsize(form) > len(self.text):
-            raise ValueError(f"a list of {n} is longer than the header")
-        return [struct.unpack_from(form, self.text, begin + i * struct.calcsize(form)) for i in range(n)]
+    def structs(self, field: int, form: str, first: int = 0, n: int | None = None) -> list[tuple[Any, ...]]:
+        """Those of a list from `first` on: `n`, or all."""
+        begin, has = self.vector(field)
+        if has * struct.calcsize(form) > len(self.text):
+            raise ValueError(f"a list of {has} is longer than the header")
+        end = has if n is None else first + n
+        if end > has:
+            raise ValueError(f"a list has {has}, and not {end}")
+        return [struct.unpack_from(form, self.text, begin + i * struct.calcsize(form)) for i in range(first, end)]
 
     def string(self, field: int) -> str:
         begin, n = self.vector(field)
@@ -136,7 +138,7 @@ class _Cursor:
     buffer: int = 0
     view: int = 0
 
-    def skip(self, field: _Field, views: list[tuple[Any, ...]], version: int) -> None:
+    def skip(self, field: _Field, views: tuple[tuple[int], ...], version: int) -> None:
         self.node += 1
         self.buffer += 2 if field.in_dictionary else _KINDS[field.kind][1]
         if field.in_dictionary:
@@ -151,8 +153,8 @@ class _Cursor:
             self.skip(part, views, version)
 
 
-def find_column(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, int]:
-    """Where the column of that name lies, and where its bytes end."""
+def find_column(file: BinaryIO, path: str, name: str | None) -> Layout:
+    """Where the column of that name lies: a piece in each record batch that has rows."""
     footer = _footer(file)
     schema = footer.table(1)
     if schema is None:
@@ -169,26 +171,32 @@ def find_column(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, in
         return GpufsError(f"'{printable(path)}': the column '{printable(wanted)}' {why}")
 
     dtype, inner, nested = _dtype_of(column, "<>"[schema.number(0, "<h") != 0], refuse)
-    batches = (_batch(file, *block) for block in footer.structs(3, "<qi4xq"))
-    two = list(islice((batch for batch in batches if batch.nrows != 0), 2))
-    if not two:
-        return Layout(0, (0, *inner), dtype), 0
-    if two[0].table.table(3) is not None:
-        raise refuse(f"is compressed: {_REMEDY}")
-    if len(two) > 1:
-        raise refuse(f"lies in several record batches, and gpufs reads one: {_REMEDY}")
-    batch = two[0].table
-    views, cursor = batch.structs(4, "<q"), _Cursor()
-    for field in fields[: names.index(wanted)]:
-        cursor.skip(field, views, two[0].version)
-    nodes, buffers = batch.structs(1, "<qq"), batch.structs(2, "<qq")
-    if any(nnulls != 0 for _, nnulls in nodes[cursor.node : cursor.node + nested + 1]):
-        raise refuse("has nulls, which arrays have not: fill them (pyarrow.compute.fill_null), and write it anew")
-    begin, nbytes = buffers[cursor.buffer + nested + 1]  # behind each list's bits, and its own
-    if begin < 0 or nbytes < 0 or begin + nbytes > two[0].body_nbytes:
-        raise ValueError("a column lies outside of its record batch")
-    begin += two[0].body
-    return Layout(begin, (two[0].nrows, *inner), dtype), begin + nbytes
+    row_nbytes = dtype.itemsize * math.prod(inner)
+
+    @functools.cache  # most batches have the same
+    def before(version: int, views: tuple[tuple[int], ...]) -> _Cursor:
+        cursor = _Cursor()
+        for field in fields[: names.index(wanted)]:
+            cursor.skip(field, views, version)
+        return cursor
+
+    def piece(batch: _Batch) -> tuple[int, int]:
+        if batch.table.table(3) is not None:
+            raise refuse(f"is compressed: {_REMEDY}")
+        cursor = before(batch.version, tuple(batch.table.structs(4, "<q")))
+        if any(nnulls != 0 for _, nnulls in batch.table.structs(1, "<qq", cursor.node, nested + 1)):
+            raise refuse("has nulls, which arrays have not: fill them (pyarrow.compute.fill_null), and write it anew")
+        # Behind each list's bits, and its own.
+        begin, nbytes = batch.table.structs(2, "<qq", cursor.buffer + nested + 1, 1)[0]
+        if begin < 0 or nbytes < 0 or begin + nbytes > batch.body_nbytes:
+            raise ValueError("a column lies outside of its record batch")
+        if batch.nrows * row_nbytes > nbytes:
+            raise ValueError(f"a column has {nbytes} bytes, which {batch.nrows} rows of {row_nbytes} do not fit")
+        return batch.nrows, batch.body + begin
+
+    end = file.seek(0, os.SEEK_END)
+    batches = (_batch(file, end, *block) for block in footer.structs(3, "<qi4xq"))
+    return Layout.of_pieces((piece(batch) for batch in batches if batch.nrows != 0), inner, dtype)
 
 
 def _footer(file: BinaryIO) -> _Table:
@@ -214,17 +222,17 @@ class _Batch:
     body_nbytes: int
 
 
-def _batch(file: BinaryIO, at: int, header_nbytes: int, body_nbytes: int) -> _Batch:
-    end = file.seek(0, os.SEEK_END)
+def _batch(file: BinaryIO, end: int, at: int, header_nbytes: int, body_nbytes: int) -> _Batch:
     if at < 0 or not 8 <= header_nbytes <= MOST_HEADER_NBYTES or not 0 <= body_nbytes <= end - at - header_nbytes:
         raise ValueError("a record batch lies outside of the file")
-    file.seek(at)
-    text = file.read(header_nbytes)
+    text = read_at(file, at, header_nbytes)
     message = _Table.root(text[8 if text[:4] == b"\xff\xff\xff\xff" else 4 :])  # files of before 0.15 have no mark
     batch = message.table(2)
     if message.number(1, "<B") != 3 or batch is None:
         raise ValueError("what should be a record batch is none")
-    return _Batch(batch, message.number(0, "<h"), batch.number(0, "<q"), at + header_nbytes, body_nbytes)
+    if (nrows := batch.number(0, "<q")) < 0:
+        raise ValueError(f"a record batch has {nrows} rows")
+    return _Batch(batch, message.number(0, "<h"), nrows, at + header_nbytes, body_nbytes)
 
 
 def _dtype_of(
@@ -258,4 +266,6 @@ def _dtype_of(
         raise refuse("is of bits, eight to a byte: cast it to int8 (column.cast(pyarrow.int8())), and write it anew")
     if not number:
         raise refuse(f"has elements of type {field.kind_name}, which are not of a fixed width that NumPy has")
+    if any(n < 0 for n in inner):
+        raise ValueError(f"it has lists of {min(inner)}")
     return np.dtype(order + number), tuple(inner), len(inner)

@@ -2,8 +2,9 @@
 """Parquet files: where a column of fixed width lies.
 
 A file ends with metadata that says where each column's pages are, each behind a header; both are in Thrift's compact
-protocol (https://parquet.apache.org/docs). A column is one run of bytes where it has one page, uncompressed and
-with the values as they are (PLAIN).
+protocol (https://parquet.apache.org/docs). A column has a chunk in each row group, and a chunk pages, one behind the
+other. Uncompressed and with the values as they are (PLAIN), a page ends with a run of bytes of the column. How long
+headers are, they say themselves, so all are read: a page's length is in its header.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from __future__ import annotations
 import operator
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from gpufs.errors import GpufsError
-from gpufs.formats.layout import MOST_HEADER_NBYTES, Layout, chosen
+from gpufs.formats.layout import MOST_HEADER_NBYTES, Layout, chosen, read_at
 from gpufs.text import printable
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 _REMEDY = (
     'write it by pyarrow.parquet.write_table(table, path, compression="none", use_dictionary=False, '
-    "row_group_size=len(table), data_page_size=2**30, max_rows_per_page=len(table)); as a Feather file, where a column "
-    "has 1 GiB or more"
+    "data_page_size=2**30, max_rows_per_page=len(table))"
 )
-_MOST_PAGE_HEADER_NBYTES = 1 << 20
+_PAGE_HEADER_NBYTES, _MOST_PAGE_HEADER_NBYTES = 512, 1 << 20  # few are longer, for the sake of statistics
 _MOST_DEPTH = 64
 
 # parquet.thrift's numbers.
@@ -42,28 +43,28 @@ _CODECS = ("none", "Snappy", "gzip", "LZO", "Brotli", "LZ4", "Zstandard", "LZ4")
 
 
 class _Thrift:
-    """Reads structs as {field's number: value}; struct.error and IndexError where the text ends first."""
+    """Reads structs as {field's number: value}; struct.error and IndexError where the text ends first.
+
+    A table's metadata are some thousand structs, so that what is most frequent comes first.
+    """
 
     def __init__(self, text: bytes) -> None:
         self._text = text
         self.at = 0
 
-    def _byte(self) -> int:
-        self.at += 1
-        return self._text[self.at - 1]
-
     def _varint(self) -> int:
-        number = shift = 0
-        while (byte := self._byte()) & 0x80:
+        number = self._text[self.at]
+        self.at += 1
+        if number < 0x80:
+            return number
+        number &= 0x7F
+        for shift in range(7, 64, 7):
+            byte = self._text[self.at]
+            self.at += 1
             number |= (byte & 0x7F) << shift
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number is too long")
-        return number | byte << shift
-
-    def _integer(self) -> int:
-        number = self._varint()
-        return number >> 1 ^ -(number & 1)
+            if byte < 0x80:
+                return number
+        raise ValueError("a number is too long")
 
     def _bytes(self, nbytes: int) -> bytes:
         if self.at + nbytes > len(self._text):
@@ -76,38 +77,42 @@ class _Thrift:
             raise ValueError("its structs are too deep")
         fields: dict[int, Any] = {}
         field = 0
-        while (head := self._byte()) & 0x0F:
-            field = field + (head >> 4) if head >> 4 else self._integer()
+        while True:
+            head = self._text[self.at]
+            self.at += 1
             kind = head & 0x0F
+            if kind == 0:
+                return fields
+            field = field + (head >> 4) if head >> 4 else self._value(4, depth)
             fields[field] = kind == 1 if kind in (1, 2) else self._value(kind, depth)
-        return fields
 
     def _value(self, kind: int, depth: int) -> Any:
-        if kind in (1, 2):  # within a list
-            return self._byte() == 1
-        if kind == 3:
-            return self._byte()
         if kind in (4, 5, 6):
-            return self._integer()
-        if kind == 7:
-            return struct.unpack("<d", self._bytes(8))[0]
+            number = self._varint()
+            return number >> 1 ^ -(number & 1)
         if kind == 8:
             return self._bytes(self._varint())
-        if kind in (9, 10):
-            head = self._byte()
-            n = head >> 4 if head >> 4 != 15 else self._varint()
-            return [self._value(head & 0x0F, depth + 1) for _ in range(n)]
-        if kind == 11:
-            n = self._varint()
-            kinds = self._byte() if n != 0 else 0
-            return [(self._value(kinds >> 4, depth + 1), self._value(kinds & 0x0F, depth + 1)) for _ in range(n)]
         if kind == 12:
             return self.struct(depth + 1)
+        if kind in (9, 10):
+            head = self._bytes(1)[0]
+            n = head >> 4 if head >> 4 != 15 else self._varint()
+            return [self._value(head & 0x0F, depth + 1) for _ in range(n)]
+        if kind in (1, 2):  # within a list
+            return self._bytes(1)[0] == 1
+        if kind == 3:
+            return self._bytes(1)[0]
+        if kind == 7:
+            return struct.unpack("<d", self._bytes(8))[0]
+        if kind == 11:
+            n = self._varint()
+            kinds = self._bytes(1)[0] if n != 0 else 0
+            return [(self._value(kinds >> 4, depth + 1), self._value(kinds & 0x0F, depth + 1)) for _ in range(n)]
         raise ValueError(f"a value is of unknown kind {kind}")
 
 
-def find_column(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, int]:
-    """Where the column of that name lies, and where its bytes end."""
+def find_column(file: BinaryIO, path: str, name: str | None) -> Layout:
+    """Where the column of that name lies: a piece in each page. Reads the pages' headers, one after the other."""
     metadata = _metadata(file, path)
     root, *elements = metadata[2]
     columns = _top_level(elements, root[5])
@@ -121,27 +126,48 @@ def find_column(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, in
         return GpufsError(f"'{printable(path)}': the column '{printable(wanted)}' {why}")
 
     dtype = _dtype_of(element, refuse)
-    groups = [group for group in metadata[4] if group[3] != 0]
-    if not groups:
-        return Layout(0, (0,), dtype), 0
-    if len(groups) > 1:
-        raise refuse(f"lies in {len(groups)} row groups, and gpufs reads one: {_REMEDY}")
-    nrows, chunk = int(operator.index(groups[0][3])), groups[0][1][leaf]
-    if 8 in chunk or chunk.get(1):
-        raise refuse("is encrypted" if 8 in chunk else "lies in another file")
+    is_optional = element.get(3, _REQUIRED) != _REQUIRED
+    end = file.seek(0, os.SEEK_END)
+    pieces: list[tuple[int, int]] = []
+    left_wrong = ""  # what is in the file that writing would leave wrong
+    for group in metadata[4]:
+        chunk = group[1][leaf]
+        if group[3] == 0:
+            continue
+        if 8 in chunk or chunk.get(1):
+            raise refuse("is encrypted" if 8 in chunk else "lies in another file")
+        about = chunk[3]
+        if (codec := about[4]) != 0:
+            raise refuse(f"is compressed ({_CODECS[codec] if 0 <= codec < len(_CODECS) else codec}): {_REMEDY}")
+        if 11 in about:
+            raise refuse(f"is encoded by a dictionary: {_REMEDY}")
+        left_wrong = left_wrong or _left_wrong(group, chunk, leaf)
+        left = int(operator.index(group[3]))
+        for at, page in _pages(file, about[9], min(end, about[9] + about[7]), _Reader(is_optional, dtype, refuse)):
+            left -= page.nrows
+            left_wrong = left_wrong or page.left_wrong
+            if page.nrows != 0:
+                pieces.append((page.nrows, at + page.values))
+            if left <= 0:
+                break
+        if left != 0:
+            raise ValueError(f"the pages of '{printable(wanted)}' have not as many rows as its row group")
+    read_only = f"has {left_wrong}, which writing would leave wrong: write it anew without" if left_wrong else ""
+    return Layout.of_pieces(pieces, (), dtype, read_only)
+
+
+def _left_wrong(group: dict[int, Any], chunk: dict[int, Any], leaf: int) -> str:
+    """What the metadata says of a column's values, besides where they are."""
     about = chunk[3]
-    if (codec := about[4]) != 0:
-        raise refuse(f"is compressed ({_CODECS[codec] if 0 <= codec < len(_CODECS) else codec}): {_REMEDY}")
-    if 11 in about:
-        raise refuse(f"is encoded by a dictionary: {_REMEDY}")
-    begin, nbytes = _values(file, about[9], element.get(3, _REQUIRED) != _REQUIRED, nrows, refuse)
-    if nbytes != nrows * dtype.itemsize:
-        if nbytes % dtype.itemsize == 0 and nbytes < nrows * dtype.itemsize:
-            raise refuse("has nulls, which arrays have not: fill them (pyarrow.compute.fill_null), and write it anew")
-        raise ValueError(
-            f"the page of '{printable(wanted)}' has {nbytes} bytes of values, which {nrows} rows do not fit"
-        )
-    return Layout(begin, (nrows,), dtype), begin + nbytes
+    if 12 in about and set(about[12]) - {3}:  # how many nulls there are stays right
+        return "statistics of the column (write_statistics)"
+    if 6 in chunk:
+        return "an index of the column's pages (write_page_index)"
+    if 14 in about:
+        return "a Bloom filter of the column"
+    if any(sorted_by[1] == leaf for sorted_by in group.get(4, [])):
+        return "its rows sorted by the column, as it says (sorting_columns)"
+    return ""
 
 
 def _metadata(file: BinaryIO, path: str) -> dict[int, Any]:
@@ -204,37 +230,73 @@ def _dtype_of(element: dict[int, Any], refuse: Callable[[str], GpufsError]) -> n
     return np.dtype("<" + number)
 
 
-def _values(
-    file: BinaryIO, at: int, has_levels: bool, nrows: int, refuse: Callable[[str], GpufsError]
-) -> tuple[int, int]:
-    """Where the values of the page at `at` begin, behind its header and levels, and how many bytes they have."""
-    if at < 0:
-        raise ValueError(f"a page would be at {at}")
-    file.seek(at)
-    thrift = _Thrift(file.read(_MOST_PAGE_HEADER_NBYTES))
-    page = thrift.struct()
-    begin, nbytes = at + thrift.at, page[3]
-    if page[1] == _DATA_PAGE:
-        about, encoding = page[5], page[5][2]
-    elif page[1] == _DATA_PAGE_2:
-        about, encoding = page[8], page[8][4]
-    else:
-        raise ValueError(f"its first page is of kind {page[1]}, and no data")
-    if encoding != _PLAIN:
-        how = "by a dictionary" if encoding in _DICTIONARIES else "otherwise than PLAIN"
-        raise refuse(f"is encoded {how}: {_REMEDY}")
-    if about[1] != nrows:
-        raise refuse(f"lies in several pages, and gpufs reads one: {_REMEDY}")
-    levels_nbytes = 0
-    if page[1] == _DATA_PAGE_2:
-        levels_nbytes = about[5] + about[6]
-    elif (
-        has_levels
-    ):  # which rows are null: their length comes first, if they are run-length encoded, as all but old ones are
-        if about[3] != _RLE:
-            raise ValueError("a page's levels are of an encoding that is no longer in use")
-        file.seek(begin)
-        levels_nbytes = 4 + struct.unpack("<I", file.read(4))[0]
-    if not 0 <= levels_nbytes <= nbytes:
-        raise ValueError("a page's levels are longer than the page")
-    return begin + levels_nbytes, nbytes - levels_nbytes
+@dataclass
+class _Page:
+    """What a data page's header says. Places are counted from where it begins."""
+
+    header: bytes  # as far as it was looked at
+    nrows: int
+    values: int  # where they begin
+    end: int  # of the page, which is that of the values
+    left_wrong: str
+
+
+@dataclass
+class _Reader:
+    """Of headers of a column's pages."""
+
+    is_optional: bool
+    dtype: np.dtype[Any]
+    refuse: Callable[[str], GpufsError]
+
+    def page(self, text: bytes) -> _Page:
+        thrift = _Thrift(text)
+        page = thrift.struct()
+        header_nbytes, nbytes = thrift.at, page[3]
+        if page[1] == _DATA_PAGE:
+            about, encoding, statistics = page[5], page[5][2], 5
+        elif page[1] == _DATA_PAGE_2:
+            about, encoding, statistics = page[8], page[8][4], 8
+        else:
+            raise ValueError(f"a page is of kind {page[1]}, and no data")
+        if encoding != _PLAIN:
+            how = "by a dictionary" if encoding in _DICTIONARIES else "otherwise than PLAIN"
+            raise self.refuse(f"is encoded {how}: {_REMEDY}")
+        levels_nbytes, looked_at = 0, header_nbytes
+        if page[1] == _DATA_PAGE_2:
+            levels_nbytes = about[5] + about[6]
+        elif self.is_optional:
+            # Which rows are null: their length comes first, if they are run-length encoded, as all but old ones are.
+            if about[3] != _RLE:
+                raise ValueError("a page's levels are of an encoding that is no longer in use")
+            looked_at += 4
+            levels_nbytes = 4 + struct.unpack_from("<I", text, header_nbytes)[0]
+        nrows, values_nbytes = about[1], nbytes - levels_nbytes
+        if nrows < 0 or not 0 <= levels_nbytes <= nbytes:
+            raise ValueError("a page's levels are longer than the page, or it has less than no rows")
+        if values_nbytes != nrows * self.dtype.itemsize:
+            if values_nbytes % self.dtype.itemsize == 0 and values_nbytes < nrows * self.dtype.itemsize:
+                raise self.refuse(
+                    "has nulls, which arrays have not: fill them (pyarrow.compute.fill_null), and write it anew"
+                )
+            raise ValueError(f"a page has {values_nbytes} bytes of values, which {nrows} rows do not fit")
+        left_wrong = "checksums of the column's pages (write_page_checksum)" if 4 in page else ""
+        if set(about.get(statistics, {})) - {3}:
+            left_wrong = "statistics of the column (write_statistics)"
+        return _Page(text[:looked_at], nrows, header_nbytes + levels_nbytes, header_nbytes + nbytes, left_wrong)
+
+
+def _pages(file: BinaryIO, at: int, end: int, reader: _Reader) -> Iterator[tuple[int, _Page]]:
+    """The pages from `at` to `end`, each with where it begins."""
+    page = None
+    while at < end:
+        text = read_at(file, at, _PAGE_HEADER_NBYTES)
+        if page is None or not text.startswith(page.header):  # those of full pages are often the same
+            try:
+                page = reader.page(text)
+            except (IndexError, ValueError, struct.error):
+                page = reader.page(read_at(file, at, _MOST_PAGE_HEADER_NBYTES))
+        if page.end > end - at:
+            raise ValueError("a page ends behind the column")
+        yield at, page
+        at += page.end
