@@ -18,7 +18,7 @@ struct row_layout {
   std::uint64_t row_nbytes = 0;
   std::uint64_t nrows = 0;
   std::uint64_t begin = 0;
-  std::uint64_t stride_nbytes = 0;  // from a row to the next one; 0: row_nbytes
+  std::uint64_t stride_nbytes = 0;  // from a row to the next one; 0: row_nbytes; gather (not scatter) takes less, too: rows overlap
   bool from_end = false;            // -1 names the last row, -2 the one before, as in Python; else there is no such row
 };
 
