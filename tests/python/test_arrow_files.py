@@ -434,7 +434,20 @@ def test_a_pickled_column_is_the_one_in_the_file(tmp_path: Path) -> None:
     assert pickle.loads(text)[150] == 150
     feather.write_feather(pa.table({"a": np.arange(300)}), path, compression="uncompressed", chunksize=50)
     with pytest.raises(GpufsError, match="another array"):
-        pickle.loads(text)
+        pickle.loads(text)[150]
+
+
+def test_shards_of_columns_in_several_pieces(tmp_path: Path) -> None:
+    path, values = tmp_path / "a.feather", np.arange(307)
+    feather.write_feather(pa.table({"a": values}), path, compression="uncompressed", chunksize=100)
+    with gpufs.open(path, engine="cpu") as x:
+        for n in (1, 2, 3, 4, 50, 400):  # pieces that are cut, whole ones, and shards of no rows
+            shards = [pickle.loads(pickle.dumps(x.shard(i, n))) for i in range(n)]
+            assert np.array_equal(np.concatenate([shard[:] for shard in shards]), values)
+            for shard in shards:
+                shard.close()
+        half = x.shard(1, 2)
+        assert half.shape == (154,) and half[[0, 46, 47, -1]].tolist() == [153, 199, 200, 306]
 
 
 def test_commands_for_columns_in_several_pieces(tmp_path: Path, run: Run) -> None:
