@@ -92,7 +92,7 @@ struct move_rows {
       if (bytes.end - first < nbytes) nbytes = bytes.end - first;
       got = move_bytes(warp, at, nbytes, first);
     }
-    if (Verb == row_verb::prefetch || got == static_cast<std::int64_t>(nbytes)) return;
+    if ((Verb == row_verb::prefetch && got != -EDOM) || got == static_cast<std::int64_t>(nbytes)) return;
     if constexpr (Verb == row_verb::read) {
       for (std::uint64_t k = warp.rank(); k < nbytes; k += warp.size()) at[k] = std::byte{0};
     }

@@ -114,6 +114,11 @@ class cpu_memory final : public platform {
     }
     std::free(ptr);
   }
+#if defined(__SANITIZE_ADDRESS__)
+  // Who goes beyond it, or leaks it, is seen.
+  void* allocate_pinned(std::size_t nbytes) override { return std::memset(allocate(nbytes), 0, nbytes); }
+  void deallocate_pinned(void* ptr) noexcept override { std::free(ptr); }
+#else
   // A mapping, whose pages are zeroed when they are first touched: of a mount's buffers most never are. Before it stands a page
   // with its size.
   void* allocate_pinned(std::size_t nbytes) override {
@@ -131,6 +136,7 @@ class cpu_memory final : public platform {
     std::memcpy(&mapped, begin, sizeof mapped);
     ::munmap(begin, mapped);
   }
+#endif
 
   const void* register_readonly(const void* ptr, std::size_t, std::string*) override { return ptr; }
   // The pages are there from now on, as on a GPU.

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
+#include <string>
 
 #include "leftovers.hpp"
 #include "pointer/pointer_fixture.hpp"
@@ -308,6 +310,101 @@ TEST_P(updates, what_cannot_be_updated_changes_nothing_and_is_recorded) {
   ASSERT_EQ(now.size(), static_cast<std::size_t>(per_page));
   for (std::int64_t i = 0; i < per_page; ++i) {
     EXPECT_EQ(now[static_cast<std::size_t>(i)], i == 1 ? 5 : word_at(i) + (i == 5 ? 1 : 0)) << i;
+  }
+}
+
+// In one call of a warp: several kinds of updates of one element, in more files than lanes look for at once, and nulls among them.
+struct mixed : pointer_job {
+  const char* const* paths;  // seven
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    file files[7];
+    for (unsigned i = 0; i < 7; ++i) files[i] = open(warp, fs, paths[i], O_RDWR);
+    const unsigned lane = simt::lane_id();
+    {
+      ptr<std::uint32_t> p;
+      for (unsigned i = 0; i < 7; ++i) {
+        auto each = map<std::uint32_t>(warp, files[i]);
+        if (lane % 8 == i) p = each;
+      }
+      for (unsigned i = 0; i < 20; ++i) {
+        if (lane / 8 % 2 == 0) {
+          fetch_add_at(p, i % 3, 1u);
+        } else {
+          fetch_max_at(p, i % 3, 0u);
+        }
+      }
+      mine()[0] = p.error();
+    }
+    for (unsigned i = 0; i < 7; ++i) mine()[1] |= close(warp, files[i]);
+  }
+};
+
+TEST_P(updates, of_several_kinds_and_files_at_once_are_each_done) {
+  std::vector<std::unique_ptr<device_buffer<char>>> kept;
+  std::vector<const char*> paths;
+  for (int i = 0; i < 7; ++i) {
+    const std::string name = "g" + std::to_string(i);
+    dir.add(name, 2 * page, file_seed);
+    kept.push_back(std::make_unique<device_buffer<char>>(std::span<const char>(name.c_str(), name.size() + 1)));
+    paths.push_back(kept.back()->get());
+  }
+  let_file_times_pass();
+  for (std::uint64_t seed = 1; seed <= fewer(8); ++seed) {
+    schedule.seed = seed;
+    const device_buffer<const char*> given{std::span<const char* const>(paths)};
+    run<mixed>(2, nthreads / 2, given.get());
+    for (unsigned t = 0; t < nthreads; ++t) {
+      EXPECT_EQ(result(t, 0), t % 8 == 7 ? -EFAULT : 0);
+      EXPECT_EQ(result(t, 1), 0);
+    }
+    for (int i = 0; i < 7; ++i) {
+      const std::vector<std::byte> bytes = dir.read("g" + std::to_string(i));
+      for (std::int64_t k = 0; k < 4; ++k) {
+        std::uint32_t word = 0;
+        std::memcpy(&word, bytes.data() + 4 * k, 4);
+        const std::uint32_t each = k == 0 || k == 1 ? 7 : k == 2 ? 6 : 0, lanes = nthreads / 16;
+        ASSERT_EQ(word, word_at(k) + static_cast<std::uint32_t>(seed) * each * lanes) << i << " " << k;
+      }
+    }
+  }
+}
+
+// One call of a warp touches a page a lane.
+struct many_pages : pointer_job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path, O_RDWR);
+    {
+      const auto p = map<std::uint32_t>(warp, f);
+      for (std::int64_t i = 0; i < 3; ++i) {
+        fetch_add_at(p, (simt::lane_id() + i) * per_page, 1u);
+        warp.sync();
+        const auto dirty = simt::atomic_ref<std::uint64_t>(fs.get()->words->dirty_pages).load(std::memory_order_relaxed);
+        if (static_cast<std::int64_t>(dirty) > mine()[2]) mine()[2] = static_cast<std::int64_t>(dirty);
+        warp.sync();
+      }
+    }
+    mine()[1] = close(warp, f);
+  }
+};
+
+TEST_P(updates, of_many_pages_keep_the_dirty_limit) {
+  options.cache_nbytes = 64 * page;
+  options.dirty_nbytes = 8 * page;
+  run<bring_in>(1, 32);
+  run<many_pages>(1, 32);
+  for (unsigned t = 0; t < 32; ++t) {
+    EXPECT_EQ(result(t, 1), 0);
+    EXPECT_GT(result(t, 2), 0);
+    EXPECT_LE(result(t, 2), 8);
+  }
+  const auto now = in_file<std::uint32_t>();
+  for (std::int64_t i = 0; i < nwords; ++i) {
+    const std::int64_t at = i / per_page;
+    const std::uint32_t added = i % per_page != 0 || at > 33 ? 0 : at >= 2 && at < 32 ? 3 : at == 1 || at == 32 ? 2 : 1;
+    ASSERT_EQ(now[static_cast<std::size_t>(i)], word_at(i) + added) << i;
   }
 }
 

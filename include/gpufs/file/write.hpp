@@ -22,13 +22,14 @@ struct write_part {
   std::uint64_t frame_ns;    // how long to wait for a frame for each page: page_cache::timeouts
 };
 
-// Makes a page dirty that is pinned, and of which bytes have been marked. One lane calls, after the group's sync.
-GPUFS_DEVICE void enter_dirty(const file_mount& mount, const written_file& file, cache::frame_index frame) {
+// Makes a page dirty that is pinned, and of which bytes have been marked: whether it was clean. One lane calls, after the group's
+// sync.
+GPUFS_DEVICE bool enter_dirty(const file_mount& mount, const written_file& file, cache::frame_index frame) {
   const cache::dirty_pages pages(mount.cache);
-  if (pages.set_dirty(frame)) {
-    simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_add(1, std::memory_order_relaxed);
-    pages.enter(file_table(mount).list(file.slot, static_cast<std::uint32_t>(frame) % lists_per_slot), frame);
-  }
+  if (!pages.set_dirty(frame)) return false;
+  simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_add(1, std::memory_order_relaxed);
+  pages.enter(file_table(mount).list(file.slot, static_cast<std::uint32_t>(frame) % lists_per_slot), frame);
+  return true;
 }
 
 // Before a page is written that is not read in; live::find does it for the others. Meets store_rows': either its rows are in the

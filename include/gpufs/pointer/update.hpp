@@ -18,11 +18,11 @@ struct update_place {
 };
 // One lane calls. It counts among the slot's writers from then on, if the place is good and not private.
 GPUFS_DEVICE update_place begin_updates(mapping_name name) {
-  const mapping_entry& from = *entry_of(name);
   update_place at{};
   at.view.error = check_name(name);
   if (at.view.error != 0) return at;
-  at.is_private = is_private(simt::atomic_ref<std::uint32_t>(entry_of(name)->cache_id).load(std::memory_order_relaxed));
+  mapping_entry& from = *entry_of(name);
+  at.is_private = is_private(simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed));
   if (!at.is_private && !stores_to_file(from)) at.view.error = -EACCES;
   if (!at.is_private && at.view.error == 0) at.view = file_table(*mount_of(from)).view_to_write(file_number{from.number});
   // The entry may have been given to another mapping meanwhile; if it is ours after this fence, what was read is of our file
@@ -39,27 +39,9 @@ GPUFS_DEVICE update_place begin_updates(mapping_name name) {
   return at;
 }
 
-// Writes some pages back where too many are dirty, of the file of each lane that `did` something, while the lanes hold no pins. All
-// lanes call.
-GPUFS_DEVICE void limit_updates(simt::some_lanes lanes, const mapping_entry* from, const update_place& at, std::uint32_t start,
-                                bool did) {
-  const mount_layout* mount = did ? mount_of(*from) : nullptr;
-  for (std::uint32_t left = lanes.ballot_lanes(did); left != 0;) {
-    const unsigned lane = simt::lowest_lane(left);
-    const mount_layout* theirs = lanes.shfl_from_lane(mount, lane);
-    const file_view view = lanes.shfl_from_lane(at.view, lane);
-    const std::uint32_t begin = lanes.shfl_from_lane(start, lane);
-    if (lanes.mask() == ~0u) {
-      limit_dirty(simt::this_warp(), theirs, written(view), begin);
-    } else if (simt::lane_id() == lane) {
-      limit_dirty(simt::this_thread(), theirs, written(view), begin);
-    }
-    left &= ~lanes.ballot_lanes(mount == theirs && at.view.slot == view.slot);
-  }
-}
-
-// Notes that bytes of pinned pages were updated, each lane its own (address 0: none), and gives the pins back. All lanes call.
-GPUFS_DEVICE void note_updates(simt::some_lanes lanes, const mapping_entry* from, const update_place& at, std::uint64_t address,
+// Notes that bytes of pinned pages were updated, each lane its own (address 0: none), and gives the pins back. All lanes call: true
+// for one lane of each page that is dirty now and was not.
+GPUFS_DEVICE bool note_updates(simt::some_lanes lanes, const mapping_entry* from, const update_place& at, std::uint64_t address,
                                std::uint32_t nbytes) {
   const bool did = address != 0;
   if (did && !at.is_private) {
@@ -69,24 +51,35 @@ GPUFS_DEVICE void note_updates(simt::some_lanes lanes, const mapping_entry* from
   }
   std::uint64_t* const state = did ? &state_at(*from, address) : nullptr;
   const std::uint32_t same = sharing_lanes(lanes, state);  // and a sync: all bytes are marked before a page is made dirty
-  if (!did || simt::lane_id() != simt::lowest_lane(same)) return;
+  if (!did || simt::lane_id() != simt::lowest_lane(same)) return false;
+  bool was_clean = false;
   if (at.is_private) {
     keep_private_copy(from, address);
   } else {
-    enter_dirty(*mount_of(*from), written(at.view), frame_at(*from, address));
+    was_clean = enter_dirty(*mount_of(*from), written(at.view), frame_at(*from, address));
   }
   cache::frames::unpin_after_writes(*state, simt::count_lanes(same));
+  return was_clean;
+}
+
+// For each page that was made dirty, one at least is written back if too many are dirty. All lanes call, and hold no pins.
+GPUFS_DEVICE void limit_updates(simt::some_lanes lanes, const mapping_entry* from, const update_place& at, std::uint32_t page,
+                                bool was_clean) {
+  for (std::uint32_t left = lanes.ballot_lanes(was_clean); left != 0; left &= left - 1) {
+    const unsigned lane = simt::lowest_lane(left);
+    const std::uint32_t start = lanes.shfl_from_lane(page, lane);
+    if (lanes.mask() == ~0u) {
+      limit_dirty(simt::this_warp(), mount_of(*from), written(at.view), start);
+    } else if (simt::lane_id() == lane) {
+      limit_dirty(simt::this_thread(), mount_of(*from), written(at.view), start);
+    }
+  }
 }
 
 // Pins pages that are in the cache, for the lanes that want one: the page's address, 0: it is not there, or a negative errno. All
 // lanes call.
 GPUFS_DEVICE std::int64_t pin_cached_pages(simt::some_lanes lanes, mapping_name name, std::uint32_t page) {
-  struct wanted_page {
-    mapping_name name;
-    std::uint64_t page;
-    GPUFS_DEVICE bool operator==(const wanted_page& other) const { return name == other.name && page == other.page; }
-  };
-  const std::uint32_t same = sharing_lanes(lanes, wanted_page{name, page});
+  const std::uint32_t same = sharing_lanes(lanes, page);
   const unsigned leader = simt::lowest_lane(same);
   std::int64_t mine = 0;
   if (page != no_page && simt::lane_id() == leader) mine = simt::call_cold(&pin_found, name, page, simt::count_lanes(same));
@@ -96,9 +89,9 @@ GPUFS_DEVICE std::int64_t pin_cached_pages(simt::some_lanes lanes, mapping_name 
 // All lanes call; 0 for those that want another page, or none.
 GPUFS_DEVICE std::int64_t pin_missing_page(simt::some_lanes lanes, mapping_name name, std::uint32_t page) {
   const unsigned first = simt::lowest_lane(lanes.ballot_lanes(page != no_page));
-  const mapping_entry* from = entry_of(name);
-  const bool wants = lanes.shfl_from_lane(from, first) == from && lanes.shfl_from_lane(page, first) == page;
+  const bool wants = lanes.shfl_from_lane(page, first) == page;
   const std::uint32_t missing = lanes.ballot_lanes(wants);
+  const mapping_entry* from = entry_of(name);
   const pinned_page got = simt::call_cold(&bring_in_all<no_handler>, lanes, from, no_handler{}, page, missing, false);
   if (!wants) return 0;
   const cache::frames frames(from->hit.frames);
@@ -113,48 +106,69 @@ GPUFS_DEVICE std::int64_t pin_missing_page(simt::some_lanes lanes, mapping_name 
 template <class Word>
 struct updated {
   Word before;
-  std::int32_t error;  // 0, or the negative errno of why nothing was changed, which is recorded
+  std::int32_t error;  // 0, or the negative errno of why nothing was changed
 };
-// Updates each lane's element, which lies at this aligned position. Lanes that are together should all call, as they share the
-// work. Waits as pwrite does.
+// What a lane wants updated.
 template <class Word>
-GPUFS_DEVICE_COLD updated<Word> update_elsewhere(mapping_name name, bounds within, std::uint64_t position, update_kind kind,
-                                                 Word value) {
-  struct site;
-  const auto lanes = simt::lanes_together<site>();
-  // One lane counts among the file's writers for all that update it.
-  const unsigned first = simt::lowest_lane(sharing_lanes(lanes, name));
-  const bool begins = simt::lane_id() == first;
+struct update {
+  bounds within;
+  std::uint64_t position;  // aligned
+  update_kind kind;
+  Word value;
+};
+// For the lanes in `turn`, whose mapping is this one. All lanes call.
+template <class Word>
+GPUFS_DEVICE updated<Word> update_mapping(simt::some_lanes lanes, mapping_name name, std::uint32_t turn, const update<Word>& what) {
+  // One lane counts among the file's writers for all.
+  const bool begins = simt::lane_id() == simt::lowest_lane(turn);
   update_place at{};
   if (begins) at = begin_updates(name);
-  const bool ends = begins && at.view.error == 0 && !at.is_private;
-  at = lanes.shfl_from_lane(at, first);
+  at = lanes.shfl_from_lane(at, simt::lowest_lane(turn));
   updated<Word> mine{Word{}, at.view.error};
-  const std::uint64_t end = position + sizeof(Word);
-  if (mine.error == 0 && (!within.have(position, sizeof(Word)) || (!at.is_private && end > at.nbytes))) mine.error = -ENXIO;
+  if (at.view.error != 0) return mine;
+  const std::uint64_t end = what.position + sizeof(Word);
+  if (!what.within.have(what.position, sizeof(Word)) || (!at.is_private && end > at.nbytes)) mine.error = -ENXIO;
   const mapping_entry* from = entry_of(name);
-  const std::uint32_t shift = mine.error == 0 ? from->hit.frames.page_shift : 0;
-  const auto page = static_cast<std::uint32_t>(position >> shift);
-  bool wanted = mine.error == 0;
+  const std::uint32_t shift = page_shift_of(name);
+  const auto page = static_cast<std::uint32_t>(what.position >> shift);
+  const std::uint64_t in_page = what.position & ((std::uint64_t{1} << shift) - 1);
+  bool wanted = (turn >> simt::lane_id() & 1) != 0 && mine.error == 0;
   for (bool looks = true; lanes.ballot_lanes(wanted) != 0; looks = false) {
     const std::uint32_t mine_now = wanted ? page : no_page;
     const std::int64_t got = looks ? pin_cached_pages(lanes, name, mine_now) : pin_missing_page(lanes, name, mine_now);
     const bool served = wanted && got > 0;
-    const std::uint64_t in_page = position & ((std::uint64_t{1} << shift) - 1);
     const std::uint64_t address = served ? static_cast<std::uint64_t>(got) + in_page : 0;
-    const met<Word> with = meet(lanes, address, kind, value);
+    const met<Word> with = meet(lanes, address, what.kind, what.value);
     Word before{};
-    if (served && with.leads()) before = update_at(kind, address, with.all);
+    if (served && with.leads()) before = update_at(what.kind, address, with.all);
     before = lanes.shfl_from_lane(before, simt::lowest_lane(with.lanes));
-    if (served) mine.before = with.leads() ? before : update_after(kind, before, with.before);
-    note_updates(lanes, from, at, address, sizeof(Word));
-    limit_updates(lanes, from, at, page, served && !at.is_private);
+    if (served) mine.before = with.leads() ? before : update_after(what.kind, before, with.before);
+    const bool was_clean = note_updates(lanes, from, at, address, sizeof(Word));
+    limit_updates(lanes, from, at, page, was_clean);
+    if (served && !at.is_private) count(file_table(*mount_of(*from)).counters(at.view.slot).bytes_written, sizeof(Word));
     if (wanted && got < 0) mine.error = static_cast<int>(got);
     wanted = wanted && got == 0;
   }
-  if (mine.error == 0 && !at.is_private) count(file_table(*mount_of(*from)).counters(at.view.slot).bytes_written, sizeof(Word));
-  if (ends) end_changes(*mount_of(*from), at.view.slot);
-  if (mine.error != 0) note_failed_write(name, {within, position, sizeof(Word)}, mine.error);
+  if (begins && !at.is_private) end_changes(*mount_of(*from), at.view.slot);
+  return mine;
+}
+
+// Updates each lane's element. Lanes that are together should all call, as they share the work. Waits as pwrite does. What fails is
+// recorded.
+template <class Word>
+GPUFS_DEVICE_COLD updated<Word> update_elsewhere(mapping_name name, update<Word> what) {
+  struct site;
+  const auto lanes = simt::lanes_together<site>();
+  updated<Word> mine{};
+  // One mapping after the other, so that a lane that waits at a file's gate is not counted among the writers of another.
+  for (std::uint32_t left = lanes.mask(); left != 0;) {
+    const mapping_name theirs = lanes.shfl_from_lane(name, simt::lowest_lane(left));
+    const std::uint32_t turn = lanes.ballot_lanes(name == theirs) & left;
+    const updated<Word> got = update_mapping(lanes, theirs, turn, what);
+    if (name == theirs) mine = got;
+    left &= ~turn;
+  }
+  if (mine.error != 0) note_failed_write(name, {what.within, what.position, sizeof(Word)}, mine.error);
   return mine;
 }
 
@@ -166,7 +180,7 @@ struct updates {
     p.unlink();  // a lane that waits for another page holds none
     const auto position = static_cast<std::uint64_t>(p.offset()) + static_cast<std::uint64_t>(i) * sizeof(T);
     const updated<Word> got =
-        simt::call_cold(&update_elsewhere<Word>, p.mapped(), p.within(), position, kind, same_bits<Word>(value));
+        simt::call_cold(&update_elsewhere<Word>, p.mapped(), update<Word>{p.within(), position, kind, same_bits<Word>(value)});
     p.keep(got.error);
     return same_bits<T>(got.before);
   }

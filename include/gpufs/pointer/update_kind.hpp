@@ -89,17 +89,22 @@ GPUFS_DEVICE Word update_at(update_kind kind, std::uint64_t address, Word value)
   return bits.exchange(value, order);
 }
 
-// Lanes that update one element: `all` of them together, and those before the caller, in their order.
+// Lanes that update one element in one way: `all` of them together, and those before the caller, in their order.
 template <class Word>
 struct met {
   std::uint32_t lanes;  // the caller among them
   Word all, before;
   GPUFS_DEVICE bool leads() const { return simt::lane_id() == simt::lowest_lane(lanes); }
 };
-// The caller's lane alone, where more than four elements are updated by several lanes each. All lanes call.
+// The caller's lane alone, where more than four elements are updated by several lanes each. address 0: none. All lanes call.
 template <class Word>
 GPUFS_DEVICE met<Word> meet(simt::some_lanes lanes, std::uint64_t address, update_kind kind, Word value) {
-  met<Word> mine{sharing_lanes(lanes, address == 0 ? simt::lane_id() : address), value, value};
+  struct place {
+    std::uint64_t address, kind;
+    GPUFS_DEVICE bool operator==(const place& other) const { return address == other.address && kind == other.kind; }
+  };
+  const place at{address == 0 ? simt::lane_id() : address, static_cast<std::uint64_t>(kind)};
+  met<Word> mine{sharing_lanes(lanes, at), value, value};
   const unsigned self = simt::lane_id();
   std::uint32_t shared = lanes.ballot_lanes(simt::count_lanes(mine.lanes) > 1);
   bool first = true;

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import LINK, STORES, UPDATE, WARP_ACCESS, Bug
+from .bug import LINK, STORES, UPDATE, UPDATE_KIND, WARP_ACCESS, Bug
 
 BUGS = (
     Bug(
@@ -181,10 +181,28 @@ BUGS = (
         "update_gives_all_the_same",
         "lanes that meet on an element are all told what was there before the first",
         UPDATE,
-        "with.leads() ? before : update_after(kind, before, with.before)",
+        "with.leads() ? before : update_after(what.kind, before, with.before)",
         "before",
         "pointer_update_cpu",
         "*/updates.adds_are_all_there_and_each_has_its_turn/on_disk",
+    ),
+    Bug(
+        "updates_of_all_kinds_meet",
+        "lanes that update an element in different ways are taken for one operation",
+        UPDATE_KIND,
+        "address == other.address && kind == other.kind",
+        "address == other.address",
+        "pointer_update_cpu",
+        "*/updates.of_several_kinds_and_files_at_once_are_each_done/on_disk",
+    ),
+    Bug(
+        "updates_pass_the_dirty_limit",
+        "updates make any number of pages dirty",
+        UPDATE,
+        "limit_updates(lanes, from, at, page, was_clean);",
+        "limit_updates(lanes, from, at, page, false);",
+        "pointer_update_cpu",
+        "*/updates.of_many_pages_keep_the_dirty_limit/on_disk",
     ),
     Bug(
         "update_beyond_a_cut",
