@@ -121,9 +121,12 @@ class Array:
     def _for_host(self) -> Array:
         """The same rows for who wants them in the host's memory: where nobody has chosen the engine, by cpu."""
         mount = self._origin.mount
-        if not isinstance(mount, dict) or mount["engine"] != "auto":
-            return self
-        return Array._to_open(replace(self._origin, mount=mount | {"engine": "cpu"}), self._of_rows)
+        here: Mount | dict[str, Any]
+        if isinstance(mount, dict):
+            here = mount | {"engine": "cpu"} if mount["engine"] == "auto" else mount
+        else:
+            here = mount.for_host()
+        return self if here == mount else Array._to_open(replace(self._origin, mount=here), self._of_rows)
 
     def _begin(self, origin: _Origin, rows: tuple[int, int] | None = None) -> None:
         """Without looking at the file."""
@@ -245,8 +248,10 @@ class Array:
     def mount(self) -> Mount:
         """What has its page cache."""
         self._open_rows()
-        assert self._mount is not None
-        return self._mount
+        mount = self._mount
+        if mount is None:  # by another thread
+            raise ValueError(f"{self!r} is closed")
+        return mount
 
     @property
     def path_in_use(self) -> str:
@@ -338,6 +343,8 @@ class Array:
 
     def check(self) -> None:
         """Waits for what was begun on a GPU, and raises what went wrong there: IndexError or OSError, each once."""
+        if self._is_untouched():
+            return
         rows = self._open_rows()
         self._settle(rows)
         rows.check()
@@ -347,6 +354,8 @@ class Array:
 
         Raises OSError, with errno and path: some of it did not get there, and is lost.
         """
+        if self._is_untouched():
+            return
         rows = self._open_rows()
         self._settle(rows)
         if self.writable:
@@ -395,6 +404,10 @@ class Array:
         """Of what Dask names its results after: once the file was written or replaced, they have other names."""
         status = Path(self._path).stat()
         return (*self.__reduce__()[1], status.st_size, status.st_mtime_ns)
+
+    def _is_untouched(self) -> bool:
+        """It was pickled, or is a shard, and nobody has used it yet."""
+        return self._rows is None and not self._closed
 
     def _open_rows(self) -> _rows.Rows:
         rows = self._rows
@@ -552,25 +565,29 @@ class _Origin:
     path: str
     mount: Mount | dict[str, Any]
     how: dict[str, Any]
-    file: tuple[str, int, int]
+    file: tuple[str, int, int, int, int, int]
     layout: Layout
 
     def check(self) -> None:
         """GpufsError: the file holds another array by now, or is another one."""
-        file, layout = _file_id(self.path), _layout_of(self.path, self.how)
+        file = _file_id(self.path)
+        if file == self.file:
+            return
+        layout = _layout_of(self.path, self.how)
         if layout != self.layout or element_of(layout.dtype) != element_of(self.layout.dtype):
+            now, was = (f"{of.shape} of {element_of(of.dtype) or of.dtype.str}" for of in (layout, self.layout))
+            what = f"{now}, not {was}" if now != was else "its rows lie elsewhere, or may not be written"
             raise GpufsError(
-                f"'{printable(self.path)}' holds another array than the one that was opened: {layout}, not "
-                f"{self.layout}: open it anew"
+                f"'{printable(self.path)}' holds another array than the one that was opened: {what}: open it anew"
             )
-        if file[:2] == self.file[:2] and file != self.file:
+        if file[:2] == self.file[:2] and file[2] != self.file[2]:
             raise GpufsError(f"'{printable(self.path)}' was replaced since it was opened: open it anew")
 
 
-def _file_id(path: str) -> tuple[str, int, int]:
-    """Which boot of which machine, which file system there, which file: those of other machines do not compare."""
+def _file_id(path: str) -> tuple[str, int, int, int, int, int]:
+    """Which boot of which machine, which file system there (of others files do not compare), which file; its state."""
     status = Path(path).stat()
-    return _boot(), status.st_dev, status.st_ino
+    return _boot(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @functools.cache

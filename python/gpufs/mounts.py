@@ -69,6 +69,19 @@ class Mount:
         engine: str = "auto",
         device: int | None = None,
     ) -> None:
+        self._begin(root, cache, page, writable, engine, device)
+        self._check_root()
+
+    def _begin(
+        self,
+        root: str | bytes | os.PathLike[str],
+        cache: int | str,
+        page: int | str,
+        writable: bool,
+        engine: str,
+        device: int | None,
+    ) -> None:
+        """Without looking at the folder: one that was pickled need not be there until a file is opened."""
         self.root = os.path.realpath(os.fsdecode(root))
         self.engine = engine_of(engine)
         self.device = _rows.current_device(self.engine) if device is None else _device(device)
@@ -84,10 +97,12 @@ class Mount:
         self._moved_by_file: weakref.WeakValueDictionary[str, Moved] = weakref.WeakValueDictionary()
         self._closed = False
         self._arrays: weakref.WeakSet[Array] = weakref.WeakSet()
-        if not Path(self.root).is_dir():
-            raise NotADirectoryError(20, "it is no folder", self.root)
         with _lock:
             _mounts.add(self)
+
+    def _check_root(self) -> None:
+        if not Path(self.root).is_dir():
+            raise NotADirectoryError(20, "it is no folder", self.root)
 
     def open(
         self,
@@ -194,12 +209,20 @@ class Mount:
 
     # For arrays.
 
+    def for_host(self) -> Mount:
+        """Of the same folder, for who wants rows in the host's memory: where nobody has chosen the engine, by cpu."""
+        root, cache, page, writable, engine, _ = self._spec
+        if engine != "auto" or self.engine == "cpu":
+            return self
+        return shared_mount(root, cache=cache, page=page, writable=writable, engine="cpu", device=None, later=True)
+
     def native(self, row_nbytes: int) -> _rows.Mount:
         """The mount itself, made now if it is not there yet."""
         with _lock:
             if self._closed:
                 raise ValueError(f"{self!r} takes no more files")
             if self._native is None:
+                self._check_root()
                 page = self._page_nbytes or page_nbytes("auto", row_nbytes)
                 self._native = _rows.Mount(self.engine, self.root, self.device, self._cache_nbytes, page, self.writable)
                 self._page_nbytes = page
@@ -267,6 +290,7 @@ def shared_mount(
     engine: str,
     device: int | None,
     not_this: Mount | None = None,
+    later: bool = False,
 ) -> Mount:
     """The mount of this folder that the process has already, with the same options, or a new one."""
     engine = engine_of(engine)
@@ -275,12 +299,15 @@ def shared_mount(
     with _lock:
         mount = _shared.get(key)
         if mount is None or mount._closed or not_this is mount:
-            mount = _shared[key] = Mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device)
+            mount = _shared[key] = Mount.__new__(Mount)
+            mount._begin(root, cache, page, writable, engine, device)
+            if not later:
+                mount._check_root()
         return mount
 
 
 def _mount_again(root: str, cache: int, page: int | str, writable: bool, engine: str, device: int | None) -> Mount:
-    return shared_mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device)
+    return shared_mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device, later=True)
 
 
 def opening() -> threading.RLock:
@@ -294,15 +321,19 @@ def stats() -> dict[str, Any]:
     ``mounts``: of each its number in this process, root, engine, device, page and cache in bytes, ``counters`` and open
     ``files``, of which each has counters of its own. ``arrays``: of each its path, shape, dtype, engine and mode.
     """
-    with _lock:
+    with _lock:  # see _described
         arrays = list(_arrays)
-    return {"mounts": _described(), "arrays": [array.describe() for array in arrays if not array.closed]}
+        described = [array.describe() for array in arrays if not array.closed]
+        del arrays
+        return {"mounts": _described(), "arrays": described}
 
 
 def _described() -> list[dict[str, Any]]:
     with _lock:  # so who drops a mount, and makes another one, does not find the memory of the first in use for this
         mounts = sorted(_mounts, key=lambda mount: mount._number)
-        return [mount.describe() for mount in mounts if mount._native is not None]
+        described = [mount.describe() for mount in mounts if mount._native is not None]
+        del mounts
+        return described
 
 
 def engine_of(engine: str) -> str:

@@ -45,6 +45,7 @@ _thread: threading.Thread | None = None
 _stop = threading.Event()
 _publisher: Publisher | None = None
 _beside_threads = False
+_ends_in = 0  # the process whose end by multiprocessing ends the thread, too
 _had_thread = False  # when the process was forked last
 
 
@@ -66,6 +67,7 @@ def start(*, beside_threads: bool) -> None:
         if _thread is None:
             atexit.unregister(_at_exit)  # to be called before what ends mounts, which was registered earlier
             atexit.register(_at_exit)
+            _end_also_in_workers()
             _stop = threading.Event()
             thread = threading.Thread(target=_run, args=(_stop,), name="gpufs-publish", daemon=True)
             thread.start()
@@ -74,6 +76,15 @@ def start(*, beside_threads: bool) -> None:
         pass
     finally:
         _starting.release()
+
+
+def _end_also_in_workers() -> None:
+    """Processes that multiprocessing forks end without atexit."""
+    global _ends_in
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and _ends_in != os.getpid():
+        _ends_in = os.getpid()
+        util.Finalize(None, _at_exit, exitpriority=1)  # before what ends mounts
 
 
 def _end() -> None:

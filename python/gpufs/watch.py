@@ -147,7 +147,7 @@ def parse(text: bytes, age_s: float = 0.0) -> Process:
             raise ValueError("time_s is no time")
         mounts = [_mount(mount) for mount in _list(whole["mounts"])]
         return Process(pid, namespace, start, _text(whole["command"]), time_s, mounts, age_s)
-    except (KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is not as gpufs writes it: {error!r}") from error
 
 

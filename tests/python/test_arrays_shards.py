@@ -149,6 +149,7 @@ def test_elements_are_compared_too(tmp_path: Path) -> None:
         again = pickle.loads(pickle.dumps(x))
         assert "bfloat16" in repr(again) and "bfloat16" in repr(x.shard(0, 2))
     again._origin.how["dtype"] = "u2"
+    os.utime(path, ns=(1, 1))  # of a file that is as it was nothing is read
     with pytest.raises(GpufsError, match="another array"):
         again[0]
 
@@ -220,3 +221,53 @@ def test_dask_distributed(features: tuple[Path, Any]) -> None:
         np.testing.assert_array_equal(sum(client.gather(totals)), array.sum(axis=0, dtype="f8"))
         mine = [s for s in gpufs.stats()["arrays"] if s["path"] == str(path)]
         assert len(mine) == 1  # the scheduler runs in this process
+
+
+def test_errors_travel(tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", a=np.arange(3), b=np.arange(4))
+    with pytest.raises(GpufsError) as caught:
+        gpufs.open(tmp_path / "two.npz")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value) and str(again) == str(caught.value) and again.names == ["a", "b"]
+
+
+def test_what_nobody_has_used_opens_for_nothing(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10))
+    with gpufs.Mount(tmp_path, engine="simt", cache="1MiB") as mount, mount.open("x.npy") as x:
+        text = pickle.dumps(x.shard(1, 2))
+    (tmp_path / "x.npy").rename(tmp_path / "y.npy")
+    shard = pickle.loads(text)  # of a mount, too
+    shard.flush()
+    shard.check()
+    with pytest.raises(FileNotFoundError):
+        shard[0]
+    shard.close()
+    with pytest.raises(ValueError, match="closed"):
+        shard.flush()
+    with pytest.raises(ValueError, match="closed"):
+        _ = shard.stats
+
+
+def test_a_mount_travels_where_its_folder_is_not(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    np.save(tmp_path / "there" / "x.npy", np.arange(10))
+    with gpufs.Mount(tmp_path / "there", engine="simt", cache="1MiB") as mount:
+        text = pickle.dumps(mount.open("x.npy"))
+    (tmp_path / "there").rename(tmp_path / "elsewhere")
+    x = pickle.loads(text)
+    with pytest.raises(FileNotFoundError):
+        x[0]
+    (tmp_path / "elsewhere").rename(tmp_path / "there")
+    assert x[3] == 3
+    x.close()
+
+
+def test_a_column_that_lies_elsewhere_is_said_so(tmp_path: Path) -> None:
+    feather = pytest.importorskip("pyarrow.feather")
+    table = pytest.importorskip("pyarrow").table({"a": np.arange(100)})
+    feather.write_feather(table, tmp_path / "a.feather", compression="uncompressed", chunksize=10)
+    with gpufs.open(tmp_path / "a.feather") as x:
+        text = pickle.dumps(x)
+    feather.write_feather(table, tmp_path / "a.feather", compression="uncompressed", chunksize=20)
+    with pytest.raises(GpufsError, match="another array than the one that was opened: its rows lie elsewhere"):
+        pickle.loads(text)[0]

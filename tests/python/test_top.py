@@ -261,6 +261,7 @@ def test_what_gpufs_did_not_write_is_ignored(folder: Path, alive: subprocess.Pop
         good.replace(b'"version": 1', b'"version": 0'), good.replace(b'"version": 1', b'"version": true'),
         good.replace(b'"writable": true', b'"writable": 1'), good.replace(b'"mounts": [', b'"mounts": [1, '),
         good.replace(b'"files": [', b'"files": [[], '), good.replace(b'"files": [', b'"files": 3, "f": ['),
+        good.replace(b'"counters": {', b'"counters": [], "c": {'),
         json.dumps(document(pid + 1)).encode(), json.dumps(document(pid, pid_namespace=mine + 1)).encode(),
     ):  # fmt: skip
         path = put(wrong, pid)

@@ -90,6 +90,9 @@ class NotOneArrayError(GpufsError):
         super().__init__(message)
         self.names = names
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.names)
+
 
 def read_at(file: BinaryIO, at: int, nbytes: int) -> bytes:
     """What the file has from there on, up to so many bytes, without what a buffered file would read besides."""
