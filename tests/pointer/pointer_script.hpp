@@ -244,27 +244,6 @@ class pointer_interpreter {
 
   GPUFS_DEVICE_COLD static std::uint64_t change_atomically(const pointer& p, const pointer_step& s, plain v) {
     constexpr auto order = std::memory_order_relaxed;
-    if constexpr (std::is_same_v<Access, plain_access>) {
-      if ((s.v >> 9 & 1) != 0) {  // without a link: the same comes of it
-        switch (s.what) {
-          case pointer_op::exchange:
-            return exchange_at(p, 0, v);
-          case pointer_op::fetch_ops: {
-            const plain a = fetch_add_at(p, 0, static_cast<plain>(0 - v));
-            const plain b = p.fetch_or(static_cast<plain>(s.v >> 3), order);
-            const plain c = p.fetch_and(static_cast<plain>(~v), order);
-            const plain d = fetch_max_at(p, 0, static_cast<plain>(s.v >> 5));
-            const plain e = fetch_min_at(p, 0, static_cast<plain>(s.v >> 7));
-            return (((std::uint64_t{a} * 31 + b) * 31 + c) * 31 + d) * 31 + e;
-          }
-          case pointer_op::add_shared:
-            fetch_add_at(p, 0, v);
-            return 0;
-          default:
-            break;
-        }
-      }
-    }
     switch (s.what) {
       case pointer_op::exchange:
         return p.exchange(v, order);
