@@ -392,6 +392,9 @@ class lane_program {
   void change_here(pointer_step s, model_pointer& p, std::int64_t i) {
     const std::uint64_t before = m_.has_atomics && m_.has(i) ? load(i) : 0;
     touch(p, i);
+    const bool can_update = s.what == pointer_op::exchange || s.what == pointer_op::fetch_ops || s.what == pointer_op::add_shared;
+    s.flag = can_update && draw_.percent(50);
+    if (s.flag != 0) p.link = not_linked;
     switch (s.what) {
       case pointer_op::exchange:
         store(i, s.v);

@@ -47,11 +47,13 @@ enum class pointer_op : std::uint8_t {
   unlink,
   linked,  // -> linked()
   // Of a writable pointer.
-  write,             // *p = v
-  write_index,       // p[n] = v
-  write_plus,        // p[n] += v; whole numbers, else as write_index
-  write_copy,        // p[n] = p[v]             (both elements of p)
-  exchange,          // -> digest of what was there; whole numbers of 4 and 8 bytes, as all atomics, else as write
+  write,        // *p = v
+  write_index,  // p[n] = v
+  write_plus,   // p[n] += v; whole numbers, else as write_index
+  write_copy,   // p[n] = p[v]             (both elements of p)
+  // Whole numbers of 4 and 8 bytes, as all atomics; else as write. exchange, fetch_ops and add_shared with the flag: without a link
+  // (exchange_at, ...), and so unlinks.
+  exchange,          // -> digest of what was there
   compare_exchange,  // expects the digest's element, or what differs in one bit -> 1 when done, and what was found
   fetch_ops,         // fetch_sub, fetch_or, fetch_and, fetch_max, fetch_min in turn -> what was there each time
   add_shared,        // fetch_add v; others add there too
@@ -244,6 +246,7 @@ class pointer_interpreter {
 
   GPUFS_DEVICE_COLD static std::uint64_t change_atomically(const pointer& p, const pointer_step& s, plain v) {
     constexpr auto order = std::memory_order_relaxed;
+    if (s.flag != 0) return update(p, s, v);
     switch (s.what) {
       case pointer_op::exchange:
         return p.exchange(v, order);
@@ -266,6 +269,33 @@ class pointer_interpreter {
       default:
         *p = v;
         return 0;
+    }
+  }
+
+  // As change_atomically, without a link where there is such a call.
+  GPUFS_DEVICE_COLD static std::uint64_t update(const pointer& p, pointer_step s, plain v) {
+    if constexpr (std::is_same_v<Access, plain_access>) {
+      switch (s.what) {
+        case pointer_op::exchange:
+          return exchange_at(p, 0, v);
+        case pointer_op::fetch_ops: {
+          constexpr auto order = std::memory_order_relaxed;
+          const plain a = fetch_add_at(p, 0, static_cast<plain>(0 - v));
+          const plain b = p.fetch_or(static_cast<plain>(s.v >> 3), order);
+          const plain c = p.fetch_and(static_cast<plain>(~v), order);
+          const plain d = fetch_max_at(p, 0, static_cast<plain>(s.v >> 5));
+          const plain e = fetch_min_at(p, 0, static_cast<plain>(s.v >> 7));
+          return (((std::uint64_t{a} * 31 + b) * 31 + c) * 31 + d) * 31 + e;
+        }
+        default:
+          fetch_add_at(p, 0, v);
+          return 0;
+      }
+    } else {
+      s.flag = 0;
+      const std::uint64_t got = change_atomically(p, s, v);
+      p.unlink();
+      return got;
     }
   }
 

@@ -101,6 +101,17 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping
   return mine;
 }
 
+// The address of a page that bring_in_all gave for this name, or a negative errno.
+GPUFS_DEVICE std::int64_t address_of(mapping_name name, const pinned_page& got) {
+  const cache::frames frames(entry_of(name)->hit.frames);
+  simt::fence_loads();
+  if (!is_current(name)) {  // the entry is another mapping's by now, and the page or the error may be, too
+    if (got.error == 0) frames.unpin(got.frame);
+    return -EBADF;
+  }
+  return got.error != 0 ? got.error : reinterpret_cast<std::int64_t>(frames.data(got.frame));
+}
+
 }  // namespace detail
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs

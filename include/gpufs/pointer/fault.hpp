@@ -138,14 +138,7 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
   if (missing == 0) return mine;
   const mapping_entry* from = entry_of(name);
   const pinned_page got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing, !Wrote);
-  if ((missing >> simt::lane_id() & 1) == 0) return mine;
-  const cache::frames frames(from->hit.frames);
-  simt::fence_loads();
-  if (!is_current(name)) {  // the entry is another mapping's by now, and the page or the error may be, too
-    if (got.error == 0) frames.unpin(got.frame);
-    return -EBADF;
-  }
-  return got.error != 0 ? got.error : reinterpret_cast<std::int64_t>(frames.data(got.frame));
+  return (missing >> simt::lane_id() & 1) == 0 ? mine : address_of(name, got);
 }
 
 }  // namespace detail

@@ -91,16 +91,8 @@ GPUFS_DEVICE std::int64_t pin_missing_page(simt::some_lanes lanes, mapping_name 
   const unsigned first = simt::lowest_lane(lanes.ballot_lanes(page != no_page));
   const bool wants = lanes.shfl_from_lane(page, first) == page;
   const std::uint32_t missing = lanes.ballot_lanes(wants);
-  const mapping_entry* from = entry_of(name);
-  const pinned_page got = simt::call_cold(&bring_in_all<no_handler>, lanes, from, no_handler{}, page, missing, false);
-  if (!wants) return 0;
-  const cache::frames frames(from->hit.frames);
-  simt::fence_loads();
-  if (!is_current(name)) {  // the entry is another mapping's by now, and the page or the error may be, too
-    if (got.error == 0) frames.unpin(got.frame);
-    return -EBADF;
-  }
-  return got.error != 0 ? got.error : reinterpret_cast<std::int64_t>(frames.data(got.frame));
+  const pinned_page got = simt::call_cold(&bring_in_all<no_handler>, lanes, entry_of(name), no_handler{}, page, missing, false);
+  return wants ? address_of(name, got) : 0;
 }
 
 template <class Word>
