@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import errno
-import functools
 import math
 import operator
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,9 +19,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from gpufs import _rows
 from gpufs.errors import GpufsError
-from gpufs.formats import Layout, find_layout
 from gpufs.indexing import Selected, last_of_each, narrowed, select, split
 from gpufs.mounts import Mount, Moved, engine_of, opening, page_nbytes, shared_mount
+from gpufs.origin import Origin
 from gpufs.pieces import SHORT_NBYTES, pieces
 from gpufs.tensors import (
     HOST,
@@ -31,7 +30,6 @@ from gpufs.tensors import (
     Library,
     Place,
     address_of,
-    dtype_of,
     element_of,
     host_values,
     library_of,
@@ -106,13 +104,13 @@ class Array:
     def __init__(self, path: str, mount: Mount | dict[str, Any], how: dict[str, Any]) -> None:
         if how["mode"] not in ("r", "r+"):
             raise GpufsError(f"mode is {how['mode']!r}; it can be 'r', or 'r+' to write")
-        self._begin(_Origin(path, mount, how, _file_id(path), _layout_of(path, how)))
+        self._begin(Origin.of(path, mount, how))
         if self.writable and self._layout.read_only:
             raise GpufsError(f"{self._quoted()} {self._layout.read_only}")
         self._open_now()
 
     @classmethod
-    def _to_open(cls, origin: _Origin, rows: tuple[int, int] | None = None) -> Array:
+    def _to_open(cls, origin: Origin, rows: tuple[int, int] | None = None) -> Array:
         """Of these rows (None: of all), opened when it is first used."""
         array = cls.__new__(cls)
         array._begin(origin, rows)
@@ -128,7 +126,7 @@ class Array:
             here = mount.for_host()
         return self if here == mount else Array._to_open(replace(self._origin, mount=here), self._of_rows)
 
-    def _begin(self, origin: _Origin, rows: tuple[int, int] | None = None) -> None:
+    def _begin(self, origin: Origin, rows: tuple[int, int] | None = None) -> None:
         """Without looking at the file."""
         self._origin, self._of_rows = origin, rows
         self._path, self._how, layout = origin.path, origin.how, origin.layout
@@ -558,47 +556,5 @@ def _on_host(library: Library, index: Any) -> Any:
     return index if by_numpy else library.host(index)
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """What an array was opened by, and found: enough to open it again, elsewhere, too."""
-
-    path: str
-    mount: Mount | dict[str, Any]
-    how: dict[str, Any]
-    file: tuple[str, int, int, int, int, int]
-    layout: Layout
-
-    def check(self) -> None:
-        """GpufsError: the file holds another array by now, or is another one."""
-        file = _file_id(self.path)
-        if file == self.file:
-            return
-        layout = _layout_of(self.path, self.how)
-        if layout != self.layout or element_of(layout.dtype) != element_of(self.layout.dtype):
-            now, was = (f"{of.shape} of {element_of(of.dtype) or of.dtype.str}" for of in (layout, self.layout))
-            what = f"{now}, not {was}" if now != was else "its rows lie elsewhere, or may not be written"
-            raise GpufsError(
-                f"'{printable(self.path)}' holds another array than the one that was opened: {what}: open it anew"
-            )
-        if file[:2] == self.file[:2] and file[2] != self.file[2]:
-            raise GpufsError(f"'{printable(self.path)}' was replaced since it was opened: open it anew")
-
-
-def _file_id(path: str) -> tuple[str, int, int, int, int, int]:
-    """Which boot of which machine, which file system there (of others files do not compare), which file; its state."""
-    status = Path(path).stat()
-    return _boot(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-@functools.cache
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text()
-
-
-def _layout_of(path: str, how: dict[str, Any]) -> Layout:
-    dtype = None if how["dtype"] is None else dtype_of(how["dtype"])
-    return find_layout(path, name=how["name"], dtype=dtype, shape=how["shape"], offset=how["offset"])
-
-
-def _again(origin: _Origin, rows: tuple[int, int] | None) -> Array:
+def _again(origin: Origin, rows: tuple[int, int] | None) -> Array:
     return Array._to_open(origin, rows)

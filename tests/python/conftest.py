@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures and libraries that the tests share."""
+"""Pictures, libraries and arrays that the tests share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from arrays_support import numbers
+from gpufs import publish
 from gpufs.collage import IndexOptions, TileOptions, build_library
 from PIL import Image
+from watching_support import ROW_NBYTES
 
 # A shell that runs tests in the background ignores SIGINT for them and their children; these shall notice it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -99,3 +103,28 @@ def run(tmp_path: Path) -> Run:
         )
 
     return start
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> tuple[Path, Any]:
+    """A file, and what it has."""
+    array = numbers(1000, 5, 7)
+    np.save(tmp_path / "features.npy", array)
+    return tmp_path / "features.npy", array
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where processes publish in this test; the one of the tests does not."""
+    base = tmp_path / "run"
+    base.mkdir(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
+    monkeypatch.setattr(publish, "_wanted", False)
+    publish._end()
+    return base / "gpufs"
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    np.save(tmp_path / "rows.npy", numbers(64, ROW_NBYTES // 4))
+    return tmp_path / "rows.npy"

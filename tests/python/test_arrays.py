@@ -24,13 +24,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 
-@pytest.fixture
-def features(tmp_path: Path) -> tuple[Path, Any]:
-    array = numbers(1000, 5, 7)
-    np.save(tmp_path / "features.npy", array)
-    return tmp_path / "features.npy", array
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_rows_are_those_of_numpy(engine: str, features: tuple[Path, Any]) -> None:
     path, array = features

@@ -14,16 +14,9 @@ from typing import Any
 import gpufs
 import numpy as np
 import pytest
-from arrays_support import ENGINES, SMALL, numbers, run_python
-from gpufs import arrays
+from arrays_support import ENGINES, SMALL, run_python
+from gpufs import origin
 from gpufs.errors import GpufsError
-
-
-@pytest.fixture
-def features(tmp_path: Path) -> tuple[Path, Any]:
-    array = numbers(1000, 5, 7)
-    np.save(tmp_path / "features.npy", array)
-    return tmp_path / "features.npy", array
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -103,14 +96,14 @@ def test_what_is_pickled_opens_when_it_is_used(
     assert error.value.filename == str(path)
     path.with_name("elsewhere").rename(path)
     np.testing.assert_array_equal(again[0], array[0])
-    layout_of, opened = arrays._layout_of, []
+    layout_of, opened = origin._layout_of, []
 
     def slowly(*how: Any) -> Any:
         opened.append(how)
         time.sleep(0.05)
         return layout_of(*how)
 
-    monkeypatch.setattr(arrays, "_layout_of", slowly)
+    monkeypatch.setattr(origin, "_layout_of", slowly)
     with ThreadPoolExecutor(8) as pool:
         rows = list(pool.map(lambda i: passing[i], range(64)))
     np.testing.assert_array_equal(rows, array[:64])
@@ -137,7 +130,7 @@ def test_files_that_were_replaced_are_refused(features: tuple[Path, Any], monkey
     for later in (pickle.loads(state), shard):
         with pytest.raises(GpufsError, match="was replaced since it was opened: open it anew"):
             later[0]
-    monkeypatch.setattr(arrays, "_boot", lambda: "another machine")  # whose copy of the data set is another file
+    monkeypatch.setattr(origin, "_boot", lambda: "another machine")  # whose copy of the data set is another file
     np.testing.assert_array_equal(pickle.loads(state)[0], array[0] + 1)
 
 

@@ -60,7 +60,7 @@ class Layout:
         low, high = np.maximum(first, begin), np.minimum(np.append(first[1:], self.shape[0]), end)
         there = low < high
         pieces = np.stack([high - low, at + (low - first) * self.row_nbytes], axis=1)[there]
-        return Layout.of_pieces(map(tuple, pieces.tolist()), self.shape[1:], self.dtype, self.read_only)
+        return Layout.of_pieces(pieces.tolist(), self.shape[1:], self.dtype, self.read_only)
 
     @property
     def places(self) -> NDArray[np.int64]:
