@@ -32,9 +32,9 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     if (view.error != 0) return {cache::frame_index{}, role::error, view.error};
     // The entry may have been given to another file since its name was looked at.
     const auto id = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> cache::page_number_bits);
-    const auto npages = (static_cast<std::uint64_t>(view.nbytes) + pages.pages().page_nbytes() - 1) >> pages.pages().page_shift();
     if (view.cache_id != (id & cache::max_cache_id)) return {cache::frame_index{}, role::error, -EBADF};
-    if (page_number >= npages) return {cache::frame_index{}, role::error, -ENXIO};  // the file was cut
+    const bool ends_before = page_number << pages.pages().page_shift() >= static_cast<std::uint64_t>(view.nbytes);
+    if (ends_before) return {cache::frame_index{}, role::error, -ENXIO};  // the file was cut
     const patience wait(mount, only_reads);
     const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
     const auto acquired = acquire_among_operations(mount, pages, key, ring, {2 * mount.io_timeout_ns, wait.frame_ns()}, true);
