@@ -54,7 +54,8 @@ enum {
   GPUFS_ADVICE_RANDOM = 1,
   GPUFS_ADVICE_SEQUENTIAL = 2,
   GPUFS_ADVICE_WILLNEED = 3,
-  GPUFS_ADVICE_DONTNEED = 4
+  GPUFS_ADVICE_DONTNEED = 4,
+  GPUFS_ADVICE_NOREUSE = 5
 };
 
 // Where the bytes of an open file come from (docs/design/sources.md).

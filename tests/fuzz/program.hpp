@@ -2,6 +2,7 @@
 // Random programs of all verbs, as data: what a few groups of one kernel call on a few mounts of one directory, round by round, and
 // what this process and a second one do beside them.
 #pragma once
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -109,6 +110,15 @@ struct program {
   std::map<unsigned, given_schedule> schedules;  // by round; the others are drawn
   std::string kept;                              // of its calls; nothing: all
   bool may_starve = false;                       // more pages may be pinned than there are frames: -ENOMEM, but of loads
+
+  // Whether some group says that it reads each byte once.
+  bool advises_noreuse() const {
+    const auto says = [](const call& c) { return c.what == verb::ahead && c.flags == 2 + static_cast<int>(advice::noreuse); };
+    return std::any_of(rounds.begin(), rounds.end(), [&](const round& r) {
+      return std::any_of(r.groups.begin(), r.groups.end(),
+                         [&](const calls& of) { return std::any_of(of.begin(), of.end(), says); });
+    });
+  }
 };
 
 inline std::string flags_text(int flags) {

@@ -291,7 +291,7 @@ class program_run {
           {c.host_opens - c.host_closes, "host_opens - host_closes"},
           {mounts_[m]->open_files().size(), "open files"},
           {checks_->accesses_failed() ? 0 : c.fault_errors, "fault_errors"},
-          {program_.may_starve ? 0 : c.past_cache, "past_cache"},
+          {program_.may_starve || program_.advises_noreuse() ? 0 : c.past_cache, "past_cache"},
       };
       for (const auto& [value, name] : zero) {
         if (value != 0) return numbered("at the end mount ", m) + " has " + name + " " + std::to_string(value);

@@ -156,6 +156,11 @@ class frames {
   GPUFS_DEVICE static bool has_stayed(const unpinned& seen, std::uint64_t state_now) {
     return ((state_now ^ seen.state) & (frame_state::stamp_mask | frame_state::claimed)) == 0;
   }
+  // Whether a page that the caller has pinned is there: no fill of it is under way, or has failed.
+  GPUFS_DEVICE bool is_filled(frame_index f) const {
+    constexpr std::uint64_t is_none = frame_state::filling | frame_state::failed;
+    return (state(f).load(std::memory_order_acquire) & is_none) == 0;  // meets end_fill's release
+  }
   // Marks the frame as referenced for the clock, as a pin does.
   GPUFS_DEVICE void note_use(frame_index f) const { state(f).fetch_or(frame_state::referenced, std::memory_order_relaxed); }
 

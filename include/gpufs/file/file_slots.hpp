@@ -162,12 +162,12 @@ class file_slots {
     return block_of(first, index).slots[index % block_slots];
   }
   GPUFS_DEVICE file_source& source(std::uint32_t index) const { return block(index).sources[index % block_slots]; }
-  // Whether readers of the open file have announced that they read page after page (advise).
-  GPUFS_DEVICE static simt::atomic_ref<std::uint32_t> reads_on(const file_mount& mount, std::uint32_t index) {
-    return reads_on(file_blocks(mount).of(index), index);
+  // How the open file's readers have said that they read (advise).
+  GPUFS_DEVICE static simt::atomic_ref<read_habit> habit_of(const file_mount& mount, std::uint32_t index) {
+    return habit_of(file_blocks(mount).of(index), index);
   }
-  GPUFS_DEVICE static simt::atomic_ref<std::uint32_t> reads_on(file_block& block, std::uint32_t index) {
-    return simt::atomic_ref<std::uint32_t>(block.sources[index % block_slots].advice);
+  GPUFS_DEVICE static simt::atomic_ref<read_habit> habit_of(file_block& block, std::uint32_t index) {
+    return simt::atomic_ref<read_habit>(block.sources[index % block_slots].habit);
   }
   // Whether the slot was open at some time.
   GPUFS_DEVICE bool is_made(std::uint32_t index) const {

@@ -214,7 +214,7 @@ class file_table : public held_slots {
         word_of(generation_of(word.load(std::memory_order_relaxed)), slot_state::open) | static_cast<std::uint32_t>(kind) << 16;
     put(source(index).pull_base, got.file.base);
     put(source(index).handle, got.file.id);
-    put(source(index).advice, 0);
+    put(source(index).habit, read_habit::unknown);
     const cache::packed_frames frames = cache::pack(mount_.cache.frames);
     for (std::uint32_t shard = 0; shard < file_shards; ++shard) {
       file_entry& copy = *entry(index, shard);

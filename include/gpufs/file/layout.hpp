@@ -99,15 +99,21 @@ struct alignas(128) file_home {
 static_assert(sizeof(file_home) == 128 && offsetof(file_home, cache) == 0 && offsetof(file_home, mount) == 104);
 static_assert(offsetof(file_home, fill_ns) == 112 && offsetof(file_home, frame_ns) == 120);
 inline constexpr std::uint32_t home_shards = 32;
+// How a file's readers read.
+enum class read_habit : std::uint32_t {
+  unknown,
+  on,    // from page to page
+  once,  // each byte once
+};
 // The part of what a miss needs that belongs to the open file; one for each slot.
 struct alignas(32) file_source {
   std::uint64_t pull_base;
   std::uint32_t handle;
   std::uint32_t removals;  // mount_words::removals_ended before the host was asked to open the file
-  std::uint32_t advice;    // not 0: its readers have said that they read on (advise)
+  read_habit habit;        // what its readers have said (advise)
 };
 static_assert(sizeof(file_source) == 32 && offsetof(file_source, pull_base) == 0 && offsetof(file_source, handle) == 8);
-static_assert(offsetof(file_source, removals) == 12 && offsetof(file_source, advice) == 16);
+static_assert(offsetof(file_source, removals) == 12 && offsetof(file_source, habit) == 16);
 
 // What is counted per file; a mount's counts are the sums. Never reset while the mount lives: a slot that is reused goes on
 // counting. What hits raise is in hit_shards copies, of which those of one slot lie in lines of their own (file_block): processors

@@ -51,10 +51,41 @@ GPUFS_DEVICE void note_found(const file_pages& of, std::uint32_t slot, bool wait
   }
 }
 
-// Pins a page that is not in the frame of its choice, or makes room for it. One lane calls.
+// The error of a look-up that makes no room for a page: what is wanted of it is to be read past the cache.
+inline constexpr int read_past_page = -(1 << 30);
+
+// Looks up a page of a file whose readers read each byte once: pins it if it is cached; gives the error read_past_page if the
+// device can read its bytes itself; or error 0: it is read as any page. Waits for nobody. One lane calls. (Not with the parameters
+// of its caller: see simt/cold.hpp.)
 template <class Pages>
+GPUFS_DEVICE_COLD typename Pages::cache_type::acquired look_to_read_once(cache::page_key key, Pages of) {
+  using role = typename Pages::cache_type::role;
+  const file_view view = of.view();
+  const typename Pages::cache_type pages(*of.cache());
+  if (!passes_cache(*of.mount(), view, cache::page_number_of(key) << pages.pages().page_shift())) return {{}, role::error, 0};
+  cache::frame_index frame{};
+  if (pages.pin_cached(key, frame)) {
+    if (pages.pages().is_filled(frame)) {
+      count(of.hits().hits, 1);
+      return {frame, role::hit, 0};
+    }
+    pages.unpin(frame);
+  }
+  return {{}, role::error, read_past_page};
+}
+
+// Pins a page that is not in the frame of its choice, or makes room for it. MayPass: or gives the error read_past_page. One lane
+// calls.
+template <bool MayPass, class Pages>
 GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages of, cache::page_key key) {
   using Cache = typename Pages::cache_type;
+  if constexpr (MayPass && Pages::has_operations) {
+    const std::uint32_t slot = file_slots::index_of(of.number());
+    if (file_slots::habit_of(file_slots::block_of(of.entry(), slot), slot).load_relaxed() == read_habit::once) [[unlikely]] {
+      const auto found = simt::call_cold(&look_to_read_once<Pages>, key, of);
+      if (found.what == Cache::role::hit || found.error != 0) return found;
+    }
+  }
   const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(cache::page_number_of(key));
   const auto limits = of.timeouts();
   const Cache pages(*of.cache());
@@ -114,7 +145,7 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_slowly(Group gro
     if (ours) got.what = role::under_way;
     if (got.what == role::under_way) {
       got = finish_or_look_anew(
-          group, *mount, page.view.slot, got, [&] { return acquire_elsewhere(of, page.key); }, ours);
+          group, *mount, page.view.slot, got, [&] { return acquire_elsewhere<false>(of, page.key); }, ours);
     }
   }
   if (got.what != role::fill) return got;
@@ -144,7 +175,7 @@ GPUFS_DEVICE_COLD pulled_page find_pulled(Pages of, cache::frame_index frame) {
   const bool may_be_copied = frames.page_nbytes() >= least_copied_nbytes && gpufs::may_be_copied(view.kind);
   if (may_be_copied && of.mount()->copy_timeout_ns != 0) return found;
   file_block& block = file_slots::block_of(of.entry(), view.slot);
-  if (gpufs::may_ask_ahead(view.kind) && file_slots::reads_on(block, view.slot).load_relaxed() != 0) return found;
+  if (gpufs::may_ask_ahead(view.kind) && file_slots::habit_of(block, view.slot).load_relaxed() == read_habit::on) return found;
   const std::uint64_t offset = cache::page_number_of(frames.load_key(frame)) << frames.page_shift();
   const source::piece there = source::find_version(view.kind, file_slots::as_opened(view, block), offset, frames.page_nbytes());
   const bool is_pulled = there.where == source::place::mapping && there.address % sizeof(simt::vec16) == 0;

@@ -238,7 +238,7 @@ GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_vi
   const bool wanted = by_leader(group, [&] {
     if (operation::are_copies_held(mount)) end_some_ahead(mount, ring_hint());
     return its_view.error == 0 && may_ask_ahead(mount, its_view.kind) &&
-           file_slots::reads_on(mount, its_view.slot).load_relaxed() != 0;
+           file_slots::habit_of(mount, its_view.slot).load_relaxed() == read_habit::on;
   });
   if (!wanted) return;
   const file_view view = group.broadcast(its_view);

@@ -22,16 +22,21 @@ struct page_run {
 struct byte_range {
   std::byte* dst;
   std::uint64_t begin, end;
+
+  // What of it lies in a page.
+  GPUFS_DEVICE byte_range in_page(std::uint64_t page, std::uint32_t page_nbytes) const {
+    const std::uint64_t page_begin = page * page_nbytes, page_end = page_begin + page_nbytes;
+    const std::uint64_t from = begin > page_begin ? begin : page_begin;
+    return {dst + (from - begin), from, end < page_end ? end : page_end};
+  }
 };
 
 // Copies what of the range lies in the page whose bytes are at `data`. All lanes call.
 template <class Group>
 GPUFS_DEVICE void copy_part(Group group, const byte_range& range, std::uint64_t page, std::uint32_t page_nbytes,
                             const std::byte* data) {
-  const std::uint64_t page_begin = page * page_nbytes, page_end = page_begin + page_nbytes;
-  const std::uint64_t begin = range.begin > page_begin ? range.begin : page_begin;
-  const std::uint64_t end = range.end < page_end ? range.end : page_end;
-  simt::copy_bytes(group, range.dst + (begin - range.begin), data + (begin - page_begin), end - begin);
+  const byte_range part = range.in_page(page, page_nbytes);
+  simt::copy_bytes(group, part.dst, data + (part.begin - page * page_nbytes), part.end - part.begin);
 }
 
 // Of the lanes that want, the first `most`, which becomes less by them. All lanes of a group within a warp call.

@@ -198,12 +198,15 @@ enum class advice : std::uint32_t {
   willneed,    // they will read this range soon: does what prefetch does
   dontneed,    // they will not read this range again: the pages entirely in the range leave the cache, except those that are
                // pinned, on their way, or not yet written back
+  noreuse,     // they read each byte once: where the device can read the file's bytes itself (a registered mapping, device memory),
+               // pread, accesses through pointers without a handler and row_batch::gather take those that are not cached from
+               // there, and only those. They get no frame, so nothing is evicted for them
 };
 
 // Tells the mount how readers will use nbytes of the file at `offset`. If nbytes is 0, the range goes to the end of the file.
-// normal, random and sequential ignore the range, although it must be valid. They hold for the whole file, and for all opens of
-// this path for reading in this mount, until the last of them is closed. Advice never changes the bytes that reads give. Returns 0,
-// an error of prefetch, or -EINVAL for an unknown advice.
+// normal, random, sequential and noreuse ignore the range, although it must be valid. They hold for the whole file, and for all
+// opens of this path for reading in this mount, until the last of them is closed. Advice never changes the bytes that reads give.
+// Returns 0, an error of prefetch, or -EINVAL for an unknown advice.
 template <simt::group Group>
 GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, std::size_t nbytes, advice what) {
   const simt::group_call call(group, "advise(file, offset, nbytes, advice)", opened.number(), opened.entry(), offset, nbytes, what);
@@ -211,7 +214,7 @@ GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, st
   constexpr std::uint64_t most = ~std::uint64_t{0} >> 1;
   if (offset >= 0 && nbytes == 0) nbytes = most - static_cast<std::uint64_t>(offset);
   if (what == advice::willneed) return prefetch(group, opened, offset, nbytes);
-  if (what > advice::dontneed) return -EINVAL;
+  if (what > advice::noreuse) return -EINVAL;
   const detail::file_pages of(opened);
   const auto pages = detail::find_pages(group, of, nbytes, offset);
   if (pages.result < 0) return static_cast<int>(pages.result);
@@ -222,7 +225,10 @@ GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, st
                       begin + static_cast<std::uint64_t>(pages.result));
     }
   } else if (group.leader()) {
-    file_slots::reads_on(*of.mount(), pages.view.slot).store(what == advice::sequential, std::memory_order_relaxed);
+    read_habit said = read_habit::unknown;
+    if (what == advice::sequential) said = read_habit::on;
+    if (what == advice::noreuse) said = read_habit::once;
+    file_slots::habit_of(*of.mount(), pages.view.slot).store(said, std::memory_order_relaxed);
   }
   group.sync();
   return 0;

@@ -28,8 +28,8 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range r
 }
 
 // A group's leader looks the page up; one lane calls. `frames` are the mount's, from the entry; after a call out of line they are
-// loaded anew, so that none of them need be kept meanwhile.
-template <class Group, class Pages>
+// loaded anew, so that none of them need be kept meanwhile. MayPass: as acquire_elsewhere.
+template <bool MayPass = false, class Group, class Pages>
 GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, const Pages& of, cache::frame_storage& frames,
                                                                const file_view& view, std::uint64_t page_number) {
   using Cache = typename Pages::cache_type;
@@ -39,7 +39,7 @@ GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, cons
     simt::count_one(group, of.hits().hits);
     return {at, Cache::role::hit, 0};
   }
-  const auto got = simt::call_cold(&acquire_elsewhere<Pages>, of, key);
+  const auto got = simt::call_cold(&acquire_elsewhere<MayPass, Pages>, of, key);
   frames = of.frames();
   return got;
 }
@@ -51,6 +51,15 @@ GPUFS_DEVICE Acquired complete_page(Group group, const Pages& of, const Acquired
   if (got.what < decltype(got.what)::fill) [[likely]]
     return got;
   return simt::call_cold(&complete_missed<Group, Pages>, group, of, got);
+}
+
+// Reads what is wanted of a page past the cache, as acquire_page has said. All lanes call. 0 or a negative errno.
+template <class Group, class Pages>
+GPUFS_DEVICE_COLD int read_page_once(Group group, Pages of, byte_range range, std::uint64_t page_number) {
+  const file_view view = by_leader(group, [&] { return of.view(); });
+  if (view.error != 0) return view.error;
+  const byte_range part = range.in_page(page_number, cache::frames(of.frames()).page_nbytes());
+  return fill_part(group, *of.mount(), view, part.begin, part.dst, static_cast<std::uint32_t>(part.end - part.begin));
 }
 
 // All lanes have read. Each warp of a block waits for its own loads, since the fence of the leader's unpin waits for its warp's
@@ -84,7 +93,7 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   const bool may_be_asked = gpufs::may_ask_ahead(kind) || (page_nbytes >= least_copied_nbytes && may_be_copied(kind));
   std::uint64_t look_again = 0;  // windows are large: after a page that is pulled, so are the next ones, mostly
   for (; page_number <= last; page_number += step) {
-    auto got = by_leader(group, [&] { return acquire_page(group, of, storage, entry.view, page_number); });
+    auto got = by_leader(group, [&] { return acquire_page<true>(group, of, storage, entry.view, page_number); });
     if constexpr (Pages::has_operations) {
       if (got.what >= decltype(got.what)::fill && may_be_asked && last - page_number >= step && page_number >= look_again)
           [[unlikely]] {
@@ -95,7 +104,12 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
       }
     }
     got = complete_page(group, of, got);
-    if (got.error != 0) return {page_number, got.error};
+    if (got.error != 0) [[unlikely]] {
+      int error = got.error;
+      if (error == read_past_page) error = simt::call_cold(&read_page_once<Group, Pages>, group, of, range, page_number);
+      if (error != 0) return {page_number, error};
+      continue;
+    }
     copy_part(group, range, page_number, page_nbytes, frames.data(got.frame));
     finish_reads(group);
     if (group.leader()) frames.unpin(got.frame);

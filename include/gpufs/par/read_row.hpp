@@ -95,13 +95,16 @@ GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::u
   const cache::frames& frames = pages.pages();
   const cache::page_key key = cache::make_key(view.cache_id, offset >> frames.page_shift());
   if (pages.pin_cached(key, found.frame)) {
-    constexpr std::uint64_t is_none = cache::frame_state::filling | cache::frame_state::failed;
-    if ((frames.state(found.frame).load(std::memory_order_acquire) & is_none) == 0) {  // meets end_fill's release
+    if (frames.is_filled(found.frame)) {
       found.what = way::cached;
     } else {
       pages.unpin(found.frame);
       if (asks) found.what = way::by_host;
     }
+    return found;
+  }
+  if (file_slots::habit_of(*of.mount(), view.slot).load_relaxed() == read_habit::once) {
+    if (asks) found.what = way::by_host;
     return found;
   }
   found.seen = touched.note(key);

@@ -77,6 +77,15 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   return {got.frame, error};
 }
 
+// Whether a lane that only reads a page's bytes takes them past the cache (advise(noreuse)). One lane calls, for itself. What it
+// finds may be another mapping's by then: read_past_cache looks.
+GPUFS_DEVICE_COLD inline bool reads_past_cache(const mapping_entry* from, std::uint32_t page_number) {
+  const mount_layout& mount = *mount_of(*from);
+  const file_view view = file_table(mount).view(file_number{from->number});
+  const bool is_files = from->cache_id >> cache::view_shift == cache::file_view_number;
+  return is_files && passes_cache(mount, view, std::uint64_t{page_number} << mount.cache.frames.page_shift);
+}
+
 // The pages that are not in the cache, one after the other, each for all lanes that want it. While a lane waits for a frame or for
 // another group's fill, its warp holds no fill that others wait for. So only waits for pins can form a cycle, and frame_timeout
 // breaks it: once one lane of a mount has got no frame in time, others take what is at hand and do not wait (patience).
@@ -84,6 +93,13 @@ template <class Handler>
 GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping_entry* from, Handler handler,
                                            std::uint32_t page_number, std::uint32_t missing, bool only_reads) {
   pinned_page mine{cache::frame_index{}, 0};
+  if constexpr (std::is_same_v<Handler, no_handler>) {
+    if (only_reads) {
+      const bool passes = (missing >> simt::lane_id() & 1) != 0 && simt::call_cold(&reads_past_cache, from, page_number);
+      if (passes) mine.error = -ENOMEM;  // is_unpinnable
+      missing &= ~lanes.ballot_lanes(passes);
+    }
+  }
   while (missing != 0) {
     const unsigned first = simt::lowest_lane(missing);
     const mapping_entry* theirs = lanes.shfl_from_lane(from, first);

@@ -25,9 +25,9 @@ BUGS = (
     Bug(
         "a_failed_fill_is_taken_for_a_page",
         "a page whose fill has failed just now is copied from, with what its frame had before",
-        READ_ROW,
-        "constexpr std::uint64_t is_none = cache::frame_state::filling | cache::frame_state::failed;",
-        "constexpr std::uint64_t is_none = cache::frame_state::filling;",
+        "include/gpufs/cache/frames.hpp",
+        "constexpr std::uint64_t is_none = frame_state::filling | frame_state::failed;",
+        "constexpr std::uint64_t is_none = frame_state::filling;",
         PROGRAM,
         "row_batch_reads.nothing_of_a_page_whose_fill_has_failed",
     ),
