@@ -16,7 +16,7 @@ frame_storage make_frames(simt::device_memory& memory, const cache_options& o) {
   constexpr std::uint64_t large = 2u << 20;
   const std::uint64_t nbytes = std::uint64_t{o.nframes} * o.page_nbytes;
   const std::uint64_t states_and_keys_nbytes = 2 * sizeof(std::uint64_t) * o.nframes;
-  const std::uint64_t words_nbytes = states_and_keys_nbytes + sizeof(std::uint64_t) * o.nframes;  // and operations
+  const std::uint64_t words_nbytes = words_of_frame * sizeof(std::uint64_t) * o.nframes;
   const std::uint64_t alignment = nbytes >= 32 * large ? large : std::max<std::uint64_t>(packed_alignment, o.page_nbytes);
   std::byte* const all = memory.allocate<std::byte>(alignment + words_nbytes + nbytes);
   const auto end_of_words = reinterpret_cast<std::uintptr_t>(all) + words_nbytes;

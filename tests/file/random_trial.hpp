@@ -102,6 +102,7 @@ struct tally {
   bool more_pages = false;  // a call that failed has read others
   bool ahead = false;       // pages were asked for, or dropped, that nobody reads
   bool past_cache = false;  // pages may have been read without a look-up that counts
+  bool in_parts = false;    // pages may have come sector by sector
 };
 
 class checker {
@@ -179,6 +180,7 @@ class checker {
       case op_kind::advise:
         sum_.ahead = true;
         if (e.kind == op_kind::advise && call.flags == static_cast<int>(advice::noreuse)) sum_.past_cache = true;
+        if (e.kind == op_kind::advise && call.flags == static_cast<int>(advice::random)) sum_.in_parts = true;
         [[fallthrough]];
       default:
         EXPECT_EQ(got.value, e.value) << where << " kind " << static_cast<int>(e.kind);
@@ -212,13 +214,19 @@ inline void check_counters(const trial& t, const mount_counters& c, const tally&
     EXPECT_LE(touched, sum.pages + (staged ? c.host_opens : 0))
         << c.hits << " hits, " << c.faults << " faults, " << c.waits << " waits";
   }
-  EXPECT_GE(c.allocations, c.faults + c.under_way);
+  if (!sum.in_parts) {
+    EXPECT_GE(c.allocations, c.faults + c.under_way);
+  }
   EXPECT_GE(c.allocations - c.evictions, t.nframes - c.free_frames);
   if (!sum.ahead) {  // no fill fails but of pages that are asked for just before the last close
     EXPECT_EQ(c.allocations, c.faults);
     EXPECT_EQ(c.allocations - c.evictions, t.nframes - c.free_frames);
   }
-  EXPECT_EQ(c.bytes_filled, c.faults * t.options.page_nbytes);
+  if (sum.in_parts) {
+    EXPECT_LE(c.bytes_filled, c.faults * t.options.page_nbytes);
+  } else {
+    EXPECT_EQ(c.bytes_filled, c.faults * t.options.page_nbytes);
+  }
   EXPECT_EQ(c.bytes_read, sum.bytes);
   EXPECT_EQ(c.errors, sum.errors);
   EXPECT_EQ(c.bad_file_numbers, sum.bad_numbers);

@@ -67,6 +67,11 @@ class frames {
     return word_ref<std::uint64_t>((storage_.states - storage_.nframes)[static_cast<std::uint32_t>(f)]);
   }
 
+  // Which sectors of a page that is there in part are there (the lower half), and are being brought in (the upper half): sectors.hpp.
+  GPUFS_DEVICE word_ref<std::uint64_t> sectors_word(frame_index f) const {
+    return word_ref<std::uint64_t>((storage_.states - 2 * std::uint64_t{storage_.nframes})[static_cast<std::uint32_t>(f)]);
+  }
+
   // The frame of a page's own choice: pages side by side choose frames side by side. A look-up begins there.
   // (The product is too low by one at most.)
   GPUFS_DEVICE frame_index preferred(page_key key) const {
@@ -84,7 +89,10 @@ class frames {
     GPUFS_DEVICE bool filling() const { return (before & frame_state::filling) != 0; }
     // The frame has half of the pins that can be counted. A caller that wants to keep its pin gives it back, and refuses (-EMFILE).
     GPUFS_DEVICE bool crowded() const { return (before & frame_state::many_pins) != 0; }
-    GPUFS_DEVICE bool busy() const { return (before & (frame_state::filling | frame_state::many_pins)) != 0; }
+    GPUFS_DEVICE bool partial() const { return (before & frame_state::partial) != 0; }
+    GPUFS_DEVICE bool busy() const {
+      return (before & (frame_state::filling | frame_state::partial | frame_state::many_pins)) != 0;
+    }
   };
 
   // Pins the frame `npins` times if it holds `key`. The key and the state are asked for at once, and neither waits for the other:
@@ -150,16 +158,20 @@ class frames {
     return {state(f).load(std::memory_order_relaxed), key_word(f).load(std::memory_order_relaxed)};
   }
   GPUFS_DEVICE static bool has(const unpinned& seen, page_key key) {
-    constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed | frame_state::filling;
+    constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed | frame_state::filling | frame_state::partial;
     return ((seen.state & refused) | (seen.seal ^ sealed(static_cast<std::uint64_t>(key), seen.state))) == 0;
   }
   GPUFS_DEVICE static bool has_stayed(const unpinned& seen, std::uint64_t state_now) {
     return ((state_now ^ seen.state) & (frame_state::stamp_mask | frame_state::claimed)) == 0;
   }
-  // Whether a page that the caller has pinned is there: no fill of it is under way, or has failed.
+  // Whether a page that the caller has pinned is there as a whole: no fill of it is under way, or has failed.
   GPUFS_DEVICE bool is_filled(frame_index f) const {
-    constexpr std::uint64_t is_none = frame_state::filling | frame_state::failed;
+    constexpr std::uint64_t is_none = frame_state::filling | frame_state::failed | frame_state::partial;
     return (state(f).load(std::memory_order_acquire) & is_none) == 0;  // meets end_fill's release
+  }
+  // Whether a page that the caller has pinned is there in part.
+  GPUFS_DEVICE bool is_partial(frame_index f) const {
+    return (state(f).load(std::memory_order_acquire) & frame_state::partial) != 0;  // meets sectors::end_fill's release
   }
   // Marks the frame as referenced for the clock, as a pin does.
   GPUFS_DEVICE void note_use(frame_index f) const { state(f).fetch_or(frame_state::referenced, std::memory_order_relaxed); }

@@ -26,7 +26,8 @@ inline constexpr std::uint32_t file_view_number = 0, private_view_number = 15;
 // pins wraps the count until it is undone: the frame looks pinned meanwhile, and a pin that is taken at that moment is not seen.
 //
 //   free --take--> claimed --publish--> filling --ok--> resident --evict--> claimed --release--> free
-//                                          \--error--> failed --evict--> claimed
+//                        |                 \--error--> failed --evict--> claimed
+//                        \--in part--> partial --all sectors--> resident; partial --evict--> claimed
 namespace frame_state {
 inline constexpr std::uint64_t referenced = 1u << 0;  // hit since the clock's hand last passed (second chance)
 inline constexpr std::uint64_t dirty = 1u << 1;       // changed: its bytes are nowhere else, so it is not evicted
@@ -35,6 +36,7 @@ inline constexpr std::uint64_t filling = 1u << 3;     // exactly one group bring
 inline constexpr std::uint64_t claimed = 1u << 4;     // owned by one group: being evicted or prepared; must not be pinned
 inline constexpr std::uint64_t free = 1u << 5;        // with `claimed`: nobody's
 inline constexpr std::uint64_t listed = 1u << 6;      // with `dirty`: it is in a list of pages to write back (not private ones)
+inline constexpr std::uint64_t partial = 1u << 7;     // only some of the page's sectors are there (cache/sectors.hpp)
 inline constexpr unsigned error_shift = 8;            // 12 bits: errno of a failed fill
 inline constexpr std::uint64_t error_mask = 0xfffu;
 inline constexpr std::uint64_t one_stamp = 1u << 20;
@@ -84,7 +86,8 @@ struct ring_storage {
 static_assert(sizeof(ring_storage) == 16 && offsetof(ring_storage, rings) == 0 && offsetof(ring_storage, nrings) == 8);
 
 // Keys and states lie apart, so that a look-up's load of the one and its atomic on the other do not wait for each other in one
-// line. In a mount the operations' words are followed by the states, those by the keys, and those by the data (packed_frames).
+// line. In a mount the words of sectors are followed by the operations' words, those by the states, those by the keys, and those by the
+// data (packed_frames).
 struct frame_storage {
   std::uint64_t* states;  // frame_state
   std::uint64_t* keys;    // sealed; changes only while claimed
@@ -98,6 +101,7 @@ static_assert(offsetof(frame_storage, data) == 16 && offsetof(frame_storage, nfr
 static_assert(offsetof(frame_storage, page_shift) == 28 && offsetof(frame_storage, reciprocal) == 32);
 // Host code's: a word a frame, what fills it in nobody's name, or 0 (file/operation.hpp). Device code: frames::operation.
 constexpr std::uint64_t* operations_of(const frame_storage& frames) { return frames.states - frames.nframes; }
+inline constexpr std::uint64_t words_of_frame = 4;  // sectors, operation, state, key
 constexpr std::uint32_t reciprocal_of(std::uint32_t nframes) {
   const std::uint64_t whole = (std::uint64_t{1} << 32) / nframes;
   return static_cast<std::uint32_t>(whole >> 32 != 0 ? whole - 1 : whole);

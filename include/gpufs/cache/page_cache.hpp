@@ -23,6 +23,7 @@ class page_cache {
     error,      // nothing is pinned
     fill,       // pinned by us; we must fill it and call end_fill
     under_way,  // pinned; an operation brings it in, which we may end, and somebody must
+    part,       // pinned; only some of its sectors are there, perhaps none
   };
   struct acquired {
     frame_index frame;
@@ -123,11 +124,11 @@ class page_cache {
     self.table().unlock(key);
     simt::fence(std::memory_order_acquire, cache_layout::scope);  // meets erase's release
     if (!found) return {frame_index{}, role::error, 0};
-    if (!pinned.filling()) return {at, role::hit, 0};
+    if (!pinned.filling() && !pinned.partial()) return {at, role::hit, 0};
     const acquired got = wait(cache, at, fill_ns);
     if (got.error == frames::nobodys_error) return {frame_index{}, role::error, 0};
-    if (got.what != role::under_way) return got;
-    self.unpin(at);  // what an operation brings in, nobody has written to
+    if (got.what != role::under_way && got.what != role::part) return got;
+    self.unpin(at);  // what an operation brings in, or sector by sector, nobody has written to
     return {frame_index{}, role::error, 0};
   }
 
@@ -222,13 +223,13 @@ class page_cache {
     return got.error == frames::nobodys_error ? acquire_slowly(cache, key, start, fill_ns, frame_ns) : got;
   }
 
-  // Completes the pin of a page that is being filled, or that has so many pins that ours might be one too many. The error in the
+  // Completes the pin of a page that is being filled, or is there in part, or that has so many pins that ours might be one too many. The error in the
   // result may be frames::nobodys_error.
   GPUFS_DEVICE_COLD static acquired wait(const cache_layout* cache, frame_index f, std::uint64_t fill_ns) {
     const frames pages(*cache);
     const bool crowded = pages.state(f).load(std::memory_order_relaxed) >= frame_state::many_pins;
     const int error = crowded ? -EMFILE : pages.wait_filled(f, simt::deadline(fill_ns));
-    if (error == 0) return {f, role::waited, 0};
+    if (error == 0) return {f, pages.is_partial(f) ? role::part : role::waited, 0};
     if (error == frames::under_way) return {f, role::under_way, 0};
     pages.unpin(f);
     return {f, role::error, error};

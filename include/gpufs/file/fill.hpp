@@ -120,12 +120,11 @@ GPUFS_DEVICE source::piece find_piece(const file_mount& mount, const file_view& 
   return source::find(view.kind, file_table(mount).as_opened(view), offset, nbytes);
 }
 
-// Whether bytes of a page, which starts at this offset, may be read past the cache: the file's readers read each byte once, its
-// bytes are a version's, and the device can read them itself. One lane calls.
-GPUFS_DEVICE bool passes_cache(const file_mount& mount, const file_view& view, std::uint64_t offset) {
+// Whether the device can read a page's bytes itself, and they are a version's: then they may be read past the cache, or come sector by
+// sector. The page starts at this offset. One lane calls.
+GPUFS_DEVICE bool is_read_by_device(const file_mount& mount, const file_view& view, std::uint64_t offset) {
   using source::place;
   if (view.error != 0 || !has_version(view.kind)) return false;
-  if (file_slots::habit_of(mount, view.slot).load_relaxed() != read_habit::once) return false;
   const place where = find_piece(mount, view, offset, 1).where;
   return where != place::host && where != place::nowhere;
 }

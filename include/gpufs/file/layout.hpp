@@ -104,6 +104,7 @@ enum class read_habit : std::uint32_t {
   unknown,
   on,    // from page to page
   once,  // each byte once
+  apart, // here and there, a little of a page
 };
 // The part of what a miss needs that belongs to the open file; one for each slot.
 struct alignas(32) file_source {

@@ -3,6 +3,7 @@
 // the group waits for.
 #pragma once
 #include "gpufs/file/finish_operation.hpp"
+#include "gpufs/file/sector_fill.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -62,7 +63,7 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired look_to_read_once(cache::
   using role = typename Pages::cache_type::role;
   const file_view view = of.view();
   const typename Pages::cache_type pages(*of.cache());
-  if (!passes_cache(*of.mount(), view, cache::page_number_of(key) << pages.pages().page_shift())) return {{}, role::error, 0};
+  if (!is_read_by_device(*of.mount(), view, cache::page_number_of(key) << pages.pages().page_shift())) return {{}, role::error, 0};
   cache::frame_index frame{};
   if (pages.pin_cached(key, frame)) {
     if (pages.pages().is_filled(frame)) {
@@ -74,14 +75,22 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired look_to_read_once(cache::
   return {{}, role::error, read_past_page};
 }
 
-// Pins a page that is not in the frame of its choice, or makes room for it. MayPass: or gives the error read_past_page. One lane
-// calls.
-template <bool MayPass, class Pages>
+// begin_sectors of a file's page, with few arguments.
+template <class Pages>
+GPUFS_DEVICE_COLD bool begin_sectors_of(cache::frame_index frame, Pages of) {
+  return simt::call_cold(&begin_sectors, of.mount(), of.view(), frame);
+}
+
+// Pins a page that is not in the frame of its choice, or makes room for it. ReadsPart: for a caller that reads a part of it, which
+// may get the error read_past_page, or, of a page that was not there, the role part. One lane calls.
+template <bool ReadsPart, class Pages>
 GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages of, cache::page_key key) {
   using Cache = typename Pages::cache_type;
-  if constexpr (MayPass && Pages::has_operations) {
+  read_habit habit = read_habit::unknown;
+  if constexpr (ReadsPart && Pages::has_operations) {
     const std::uint32_t slot = file_slots::index_of(of.number());
-    if (file_slots::habit_of(file_slots::block_of(of.entry(), slot), slot).load_relaxed() == read_habit::once) [[unlikely]] {
+    habit = file_slots::habit_of(file_slots::block_of(of.entry(), slot), slot).load_relaxed();
+    if (habit == read_habit::once) [[unlikely]] {
       const auto found = simt::call_cold(&look_to_read_once<Pages>, key, of);
       if (found.what == Cache::role::hit || found.error != 0) return found;
     }
@@ -93,6 +102,11 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages o
   if constexpr (Pages::has_operations) {
     if (got.error == -ENOMEM) [[unlikely]]
       got = simt::call_cold(&wait_among_operations<Cache>, of.mount(), of.cache(), key, ring, limits.fill_ns, limits.frame_ns);
+  }
+  if constexpr (ReadsPart && Pages::has_operations) {
+    if (habit == read_habit::apart && got.what == Cache::role::fill) [[unlikely]] {
+      if (simt::call_cold(&begin_sectors_of<Pages>, got.frame, of)) got.what = Cache::role::part;
+    }
   }
   if (got.what == Cache::role::hit) count(of.hits().hits, 1);
   if (got.what == Cache::role::waited) count(file_table(*of.mount()).counters(file_slots::index_of(of.number())).waits, 1);
@@ -147,6 +161,13 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_slowly(Group gro
       got = finish_or_look_anew(
           group, *mount, page.view.slot, got, [&] { return acquire_elsewhere<false>(of, page.key); }, ours);
     }
+  }
+  if (got.what == role::part) {
+    const std::uint32_t whole = cache::sectors::all(pages.pages().page_shift());
+    const sectors_brought brought = simt::call_cold(&bring_sectors<Group>, group, mount, page.view, got.frame, whole);
+    if (group.leader() && brought.error != 0) pages.unpin(got.frame);
+    if (group.leader() && brought.error == 0 && !brought.by_us) note_found(of, page.view.slot, brought.waited);
+    return {got.frame, brought.error == 0 ? role::waited : role::error, brought.error};
   }
   if (got.what != role::fill) return got;
   const int error = fill_frame(group, *mount, pages, page.view, page_number, got.frame);

@@ -64,7 +64,7 @@ GPUFS_DEVICE void send_operation(const file_mount& mount, const file_view& view,
 enum class begun : std::uint32_t {
   under_way,  // by us, just now
   found,      // it is in the cache, or somebody brings it in
-  no_room,    // no request slot or frame is at hand, or there are operations enough
+  no_room,    // no request slot or frame is at hand, there are operations enough, or it is there in part, and is wanted whole
 };
 
 // A request slot for an operation. The engine gets a quarter of them, as pages that nobody waits for do: it is busy with fewer, and
@@ -96,7 +96,12 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
   using pages_type = cache::page_cache<>;
   const pages_type pages(mount.cache);
   const cache::page_key key = cache::make_key(view.cache_id, page_number);
-  if (keep ? pages.pin_cached(key, frame) : pages.has(key)) return begun::found;
+  if (!keep && pages.has(key)) return begun::found;
+  if (keep && pages.pin_cached(key, frame)) {
+    if (!pages.pages().is_partial(frame)) return begun::found;
+    pages.unpin(frame);
+    return begun::no_room;
+  }
   const mount_requests rings(mount);
   const std::uint32_t start = ring_hint() + static_cast<std::uint32_t>(page_number);
   if (!operation::take_room(mount)) {
@@ -139,7 +144,7 @@ struct operation_step {
   enum class state : std::uint32_t {
     waits,   // for the host, or for the group that ends it
     ready,   // the page is there
-    failed,  // it is not, and the pin is worth nothing
+    failed,  // it is not, or in part, and the pin is worth nothing
     ours,    // the host has answered, and the caller must end it: the rest says how
   };
   state what;
@@ -158,7 +163,8 @@ GPUFS_DEVICE operation_step look_at_operation(const file_mount& mount, cache::fr
   const std::uint64_t now = frames.state(frame).load(std::memory_order_acquire);  // meets end_fill's release
   if ((now & cache::frame_state::filling) == 0) {
     step.error = -static_cast<std::int32_t>((now >> cache::frame_state::error_shift) & cache::frame_state::error_mask);
-    step.what = (now & cache::frame_state::failed) != 0 ? state::failed : state::ready;
+    constexpr std::uint64_t is_none = cache::frame_state::failed | cache::frame_state::partial;
+    step.what = (now & is_none) != 0 ? state::failed : state::ready;
     return step;
   }
   const operation under_way(mount, frame);

@@ -192,7 +192,8 @@ GPUFS_DEVICE std::int64_t wait(Group group, const pending_read& pending) {
 // How the readers of a file will use it. The names are those of posix_fadvise.
 enum class advice : std::uint32_t {
   normal,      // nothing is known
-  random,      // the same as normal
+  random,      // they read a little of a page here and there: where the device can read the file's bytes itself, a miss brings in the
+               // sectors that it wants of a page (a 32nd of it, 128 bytes at least), and the others when they are wanted
   sequential,  // they read page after page: a miss, or a read of a page that was asked for ahead, asks for the next 32 pages (in a
                // small cache, for a sixteenth of its frames)
   willneed,    // they will read this range soon: does what prefetch does
@@ -228,6 +229,7 @@ GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, st
     read_habit said = read_habit::unknown;
     if (what == advice::sequential) said = read_habit::on;
     if (what == advice::noreuse) said = read_habit::once;
+    if (what == advice::random) said = read_habit::apart;
     file_slots::habit_of(*of.mount(), pages.view.slot).store(said, std::memory_order_relaxed);
   }
   group.sync();

@@ -28,8 +28,8 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range r
 }
 
 // A group's leader looks the page up; one lane calls. `frames` are the mount's, from the entry; after a call out of line they are
-// loaded anew, so that none of them need be kept meanwhile. MayPass: as acquire_elsewhere.
-template <bool MayPass = false, class Group, class Pages>
+// loaded anew, so that none of them need be kept meanwhile. ReadsPart: as acquire_elsewhere.
+template <bool ReadsPart = false, class Group, class Pages>
 GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, const Pages& of, cache::frame_storage& frames,
                                                                const file_view& view, std::uint64_t page_number) {
   using Cache = typename Pages::cache_type;
@@ -39,7 +39,7 @@ GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, cons
     simt::count_one(group, of.hits().hits);
     return {at, Cache::role::hit, 0};
   }
-  const auto got = simt::call_cold(&acquire_elsewhere<MayPass, Pages>, of, key);
+  const auto got = simt::call_cold(&acquire_elsewhere<ReadsPart, Pages>, of, key);
   frames = of.frames();
   return got;
 }
@@ -70,6 +70,27 @@ GPUFS_DEVICE void finish_reads(Group group) {
   group.sync();
 }
 
+// Reads what is wanted of a page that is there in part, which the group has pinned, and gives it back. All lanes call; the frame is
+// the leader's. 0 or a negative errno.
+template <class Group, class Pages>
+GPUFS_DEVICE_COLD int read_sectors(Group group, Pages of, byte_range range, std::uint64_t page_number, cache::frame_index frame) {
+  const cache::frames frames(of.frames());
+  frame = group.broadcast(frame);
+  const byte_range part = range.in_page(page_number, frames.page_nbytes());
+  const std::uint64_t page_begin = page_number << frames.page_shift();
+  const auto begin = static_cast<std::uint32_t>(part.begin - page_begin), end = static_cast<std::uint32_t>(part.end - page_begin);
+  const file_view view = by_leader(group, [&] { return of.view(); });
+  const sectors_brought got = simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame,
+                                              cache::sectors::of_bytes(frames.page_shift(), begin, end));
+  if (got.error == 0) simt::copy_bytes(group, part.dst, frames.data(frame) + begin, end - begin);
+  finish_reads(group);
+  if (group.leader()) {
+    frames.unpin(frame);
+    if (got.error == 0 && !got.by_us) note_found(of, view.slot, got.waited);
+  }
+  return got.error;
+}
+
 // Checks a range as pread(2) does and clips it to the file: the bytes to read, 0 at or beyond the end, or a negative errno.
 GPUFS_DEVICE std::int64_t clip(const file_view& view, const void* dst, std::size_t nbytes, std::int64_t offset) {
   constexpr std::uint64_t most = ~std::uint64_t{0} >> 1;
@@ -95,6 +116,11 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   for (; page_number <= last; page_number += step) {
     auto got = by_leader(group, [&] { return acquire_page<true>(group, of, storage, entry.view, page_number); });
     if constexpr (Pages::has_operations) {
+      if (got.what == decltype(got.what)::part) [[unlikely]] {
+        const int error = simt::call_cold(&read_sectors<Group, Pages>, group, of, range, page_number, got.frame);
+        if (error != 0) return {page_number, error};
+        continue;
+      }
       if (got.what >= decltype(got.what)::fill && may_be_asked && last - page_number >= step && page_number >= look_again)
           [[unlikely]] {
         const page_run rest{page_number, last, step};

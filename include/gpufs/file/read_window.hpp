@@ -163,7 +163,7 @@ class read_window {
     const cache::page_key key = cache::make_key(view_.cache_id, run_.page(place));
     const auto got = by_leader(group_, [&] { return pages_.acquire(key, ring_hint(), {0, file_pages::cache_type::at_hand}); });
     if (got.what == role::error) return false;
-    if (got.what == role::under_way) {
+    if (got.what == role::under_way || got.what == role::part) {
       if (group_.leader()) pages_.unpin(got.frame);
       return false;
     }

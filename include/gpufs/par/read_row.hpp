@@ -134,7 +134,7 @@ GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::u
   found.frame = got.frame;
   if (got.what == cache_type::role::fill) found.what = way::fill;
   if (got.what == cache_type::role::hit || got.what == cache_type::role::waited) found.what = way::cached;
-  if (got.what == cache_type::role::under_way) pages.unpin(got.frame);
+  if (got.what == cache_type::role::under_way || got.what == cache_type::role::part) pages.unpin(got.frame);
   return found;
 }
 

@@ -53,6 +53,15 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     got = finish_or_look_anew(lanes, mount, view.slot, got, look_up);
     if (got.error == -ETIMEDOUT && lanes.leader()) count(file_table(mount).counters(view.slot).errors, 1);
   }
+  if (got.what == role::part) {
+    const std::uint32_t whole = cache::sectors::all(pages.pages().page_shift());
+    const sectors_brought brought = simt::call_cold(&bring_sectors<simt::some_lanes>, lanes, &mount, view, got.frame, whole);
+    if (lanes.leader() && brought.error != 0) {
+      pages.unpin(got.frame);
+      count(file_table(mount).counters(view.slot).errors, 1);
+    }
+    return {got.frame, brought.error};
+  }
   if (got.what != role::fill) return {got.frame, got.error};
   view = lanes.broadcast(view);
   std::byte* frame = pages.pages().data(got.frame);
@@ -77,13 +86,15 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   return {got.frame, error};
 }
 
-// Whether a lane that only reads a page's bytes takes them past the cache (advise(noreuse)). One lane calls, for itself. What it
-// finds may be another mapping's by then: read_past_cache looks.
-GPUFS_DEVICE_COLD inline bool reads_past_cache(const mapping_entry* from, std::uint32_t page_number) {
+// Whether a lane that only reads a page's bytes does so without the whole page (advise(noreuse) and advise(random)): then it is told
+// that no frame is to be had, and read_past_cache does the rest. One lane calls, for itself. What it finds may be another mapping's
+// by then: read_past_cache looks.
+GPUFS_DEVICE_COLD inline bool reads_part(const mapping_entry* from, std::uint32_t page_number) {
   const mount_layout& mount = *mount_of(*from);
   const file_view view = file_table(mount).view(file_number{from->number});
   const bool is_files = from->cache_id >> cache::view_shift == cache::file_view_number;
-  return is_files && passes_cache(mount, view, std::uint64_t{page_number} << mount.cache.frames.page_shift);
+  if (!is_files || view.error != 0 || file_slots::habit_of(mount, view.slot).load_relaxed() < read_habit::once) return false;
+  return is_read_by_device(mount, view, std::uint64_t{page_number} << mount.cache.frames.page_shift);
 }
 
 // The pages that are not in the cache, one after the other, each for all lanes that want it. While a lane waits for a frame or for
@@ -95,7 +106,7 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping
   pinned_page mine{cache::frame_index{}, 0};
   if constexpr (std::is_same_v<Handler, no_handler>) {
     if (only_reads) {
-      const bool passes = (missing >> simt::lane_id() & 1) != 0 && simt::call_cold(&reads_past_cache, from, page_number);
+      const bool passes = (missing >> simt::lane_id() & 1) != 0 && simt::call_cold(&reads_part, from, page_number);
       if (passes) mine.error = -ENOMEM;  // is_unpinnable
       missing &= ~lanes.ballot_lanes(passes);
     }

@@ -58,6 +58,37 @@ GPUFS_DEVICE int read_cached(const mount_layout& mount, std::uint32_t cache_id, 
   return 1;
 }
 
+// Reads a part of a page by way of those of its sectors that it lies in (advise(random)): 1; 0: no frame is at hand, or the page's
+// readers read otherwise; or a negative errno. One lane calls, for itself.
+GPUFS_DEVICE int read_by_sectors(const mount_layout& mount, const file_view& view, const page_part& part, std::byte* bytes) {
+  using pages_type = cache::page_cache<>;
+  using role = pages_type::role;
+  if (file_slots::habit_of(mount, view.slot).load_relaxed() != read_habit::apart) return 0;
+  const cache::frames frames(mount.cache);
+  const cache::page_key key = cache::make_key(view.cache_id, part.offset >> frames.page_shift());
+  auto got = simt::call_cold(&pages_type::acquire_missed, &mount.cache, key, ring_hint(),
+                             pages_type::timeouts{2 * mount.io_timeout_ns, pages_type::at_hand});
+  if (got.what == role::error) return got.error == -ENOMEM || got.error == -EMFILE ? 0 : got.error;
+  const std::uint32_t in_page = static_cast<std::uint32_t>(part.offset) & (frames.page_nbytes() - 1);
+  int error = 0;
+  if (got.what == role::fill) {
+    if (simt::call_cold(&begin_sectors, &mount, view, got.frame)) {
+      got.what = role::part;
+    } else {
+      error = fill_frame(simt::this_thread(), mount, pages_type(mount.cache), view, part.offset >> frames.page_shift(), got.frame);
+      if (error != 0) return error;
+    }
+  }
+  if (got.what == role::part) {
+    const std::uint32_t wanted = cache::sectors::of_bytes(frames.page_shift(), in_page, in_page + part.nbytes);
+    error = simt::call_cold(&bring_sectors<simt::thread>, simt::this_thread(), &mount, view, got.frame, wanted).error;
+  }
+  const bool is_there = error == 0 && got.what != role::under_way;
+  if (is_there) simt::copy_bytes(simt::this_thread(), bytes, frames.data(got.frame) + in_page, part.nbytes);
+  frames.unpin(got.frame);
+  return error != 0 ? error : is_there;
+}
+
 // Reads a part of a page without a handler. 0 or a negative errno. One lane calls, for itself. is_cached: as read_past_cache.
 inline GPUFS_DEVICE_COLD int read_part(const mount_layout* mount, file_view view, std::uint32_t id, bool is_cached, page_part part,
                                        std::byte* bytes) {
@@ -68,6 +99,9 @@ inline GPUFS_DEVICE_COLD int read_part(const mount_layout* mount, file_view view
   }
   if (may_change && is_private) {
     if (const int got = read_cached(*mount, view.cache_id, part, bytes); got != 0) return got < 0 ? got : 0;
+  }
+  if (!is_cached && !may_change && !is_private) {
+    if (const int got = read_by_sectors(*mount, view, part, bytes); got != 0) return got < 0 ? got : 0;
   }
   return fill_part(simt::this_thread(), *mount, view, part.offset, bytes, part.nbytes);
 }

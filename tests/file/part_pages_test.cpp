@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages that come sector by sector, as their readers want a little of each (advise(random)).
+#include "file/notes.hpp"
+#include "file/watch.hpp"
+#include "file/writing.hpp"
+#include "gpufs/par/row_batch.hpp"
+#include "gpufs/store/mem_store.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr std::uint64_t seed = 5;
+constexpr group_kind all_kinds[] = {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block};
+
+mount_options options_of(source_kind kind, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes) {
+  auto files = std::make_shared<store::mem_store>(simt::this_platform(), kind);
+  files->put("f", content(seed, 0, file_nbytes));
+  mount_options o;
+  o.page_nbytes = page_nbytes;
+  o.cache_nbytes = std::uint64_t{page_nbytes} * nframes;
+  o.max_open_files = 16;
+  o.nworkers = 2;
+  o.internals.abort_on_leaked_pins = true;
+  o.custom_store = files;
+  return o;
+}
+
+class part_pages : public ::testing::TestWithParam<source_kind> {
+ protected:
+  static constexpr std::uint32_t page_nbytes = 4096, sector = 128;
+};
+INSTANTIATE_TEST_SUITE_P(sources, part_pages, ::testing::Values(source_kind::pull, source_kind::mem),
+                         [](const auto& tested) { return std::string(tested.param == source_kind::pull ? "pull" : "mem"); });
+
+TEST_P(part_pages, bring_in_the_sectors_that_are_wanted) {
+  for (const group_kind kind : all_kinds) {
+    const std::string which = "group kind " + std::to_string(static_cast<int>(kind));
+    const mount m("/", options_of(GetParam(), 8 * page_nbytes, page_nbytes, 16));
+    players groups(m.ref(), {.grid = 1, .block = 32, .all = kind});
+    std::vector<script> scripts(groups.size());
+    const auto run = [&](script s) {
+      scripts[0] = std::move(s);
+      return groups.run(scripts)[0];
+    };
+    const auto expect = [&](std::uint64_t faults, std::uint64_t nsectors, std::uint64_t hits) {
+      const mount_counters c = m.counters();
+      EXPECT_EQ(c.faults, faults) << which;
+      EXPECT_EQ(c.bytes_filled, nsectors * sector) << which;
+      EXPECT_EQ(c.hits, hits) << which;
+      EXPECT_EQ(c.pins, 0u) << which;
+    };
+    script first;
+    first.open(0, "f");
+    first.advise(0, 0, 0, advice::random);
+    const auto read = first.pread(0, 10, page_nbytes + 5 * sector);
+    EXPECT_EQ(wrong_bytes(run(first)[read], 10, seed, page_nbytes + 5 * sector), 0u);
+    expect(1, 1, 0);
+    script again;  // the same sector, then one that lies beside it, too
+    again.pread(0, sector, page_nbytes + 5 * sector);
+    again.pread(0, 2, page_nbytes + 6 * sector - 1);
+    const auto both = run(again);
+    EXPECT_EQ(wrong_bytes(both[0], sector, seed, page_nbytes + 5 * sector), 0u);
+    EXPECT_EQ(wrong_bytes(both[1], 2, seed, page_nbytes + 6 * sector - 1), 0u);
+    expect(2, 2, 1);
+    script over;  // from one page into the next one
+    over.pread(0, 3 * sector, 2 * page_nbytes - sector - 1);
+    EXPECT_EQ(wrong_bytes(run(over)[0], 3 * sector, seed, 2 * page_nbytes - sector - 1), 0u);
+    expect(4, 2 + 3 + 2 - 1, 1);
+    script whole;  // the rest of a page, around what is there; then it is as any page
+    whole.pread(0, page_nbytes, page_nbytes);
+    whole.pread(0, page_nbytes, page_nbytes);
+    whole.map(0, 0, page_nbytes, page_nbytes);
+    whole.unmap(0);
+    const auto wholes = run(whole);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(wrong_bytes(wholes[static_cast<std::size_t>(i)], page_nbytes, seed, page_nbytes), 0u);
+    expect(5, 32 + 2, 3);
+    script mapped;  // what is mapped is whole
+    mapped.map(0, 0, 2 * page_nbytes, page_nbytes);
+    mapped.unmap(0);
+    mapped.map(0, 0, 3 * page_nbytes, page_nbytes);
+    mapped.unmap(0);
+    mapped.close(0);
+    const auto maps = run(mapped);
+    EXPECT_EQ(wrong_bytes(maps[0], page_nbytes, seed, 2 * page_nbytes), 0u);
+    EXPECT_EQ(wrong_bytes(maps[2], page_nbytes, seed, 3 * page_nbytes), 0u);
+    expect(7, 3 * 32, 3);
+  }
+}
+
+// Groups of all kinds read parts of few pages, with hardly a frame for each of them, and some map them.
+TEST_P(part_pages, of_many_groups_give_all_to_each) {
+  const seed_range seeds = seeds_to_run(under_tsan ? 6 : 30);
+  for (std::uint64_t trial = seeds.first; trial < seeds.end && !HasFailure(); ++trial) {
+    random_source draw(trial);
+    const std::uint32_t nbytes_of_page = 128u << draw.below(9);
+    const std::uint64_t file_nbytes = nbytes_of_page * draw.between(3, 40) - draw.below(nbytes_of_page);
+    const mount m("/", options_of(GetParam(), file_nbytes, std::max(nbytes_of_page, 512u),
+                                  static_cast<std::uint32_t>(draw.between(10, 40))));
+    players groups(m.ref(), {.grid = 3,
+                             .block = 64,
+                             .schedule = {.seed = trial, .resident_blocks = 3, .switch_percent = draw.percent(50) ? 20u : 100u},
+                             .all = draw.pick(std::vector<group_kind>{std::begin(all_kinds), std::end(all_kinds)})});
+    struct wanted {
+      std::size_t call;
+      std::uint64_t nbytes, offset;
+      bool is_read;
+    };
+    std::vector<script> scripts(groups.size());
+    std::vector<std::vector<wanted>> reads(groups.size());
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      scripts[g].open(0, "f");
+      for (int i = 0; i < 8; ++i) {
+        if (i == 0 || draw.percent(10)) {
+          scripts[g].advise(0, 0, 0,
+                            draw.percent(80) ? advice::random : draw.pick(std::vector<advice>{advice::normal, advice::noreuse}));
+        }
+        const std::uint64_t offset = draw.below(file_nbytes);
+        const std::uint64_t there =
+            std::min(draw.percent(80) ? draw.between(1, 200) : draw.between(1, 3ull * nbytes_of_page), file_nbytes - offset);
+        if (draw.percent(10)) {
+          scripts[g].map(0, 0, static_cast<std::int64_t>(offset), 1);
+          reads[g].push_back({scripts[g].look(0, 1), 1, offset, false});
+          scripts[g].unmap(0);
+        } else {
+          reads[g].push_back({scripts[g].pread(0, there, static_cast<std::int64_t>(offset)), there, offset, true});
+        }
+      }
+      scripts[g].close(0);
+    }
+    const auto got = groups.run(scripts);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (const wanted& w : reads[g]) {
+        if (w.is_read) {
+          ASSERT_EQ(got[g][w.call].value, static_cast<std::int64_t>(w.nbytes)) << "GPUFS_TEST_SEED=" << trial << " group " << g;
+        }
+        ASSERT_EQ(wrong_bytes(got[g][w.call], w.nbytes, seed, w.offset), 0u) << "GPUFS_TEST_SEED=" << trial << " group " << g;
+      }
+    }
+    EXPECT_EQ(m.counters().pins, 0u);
+    EXPECT_EQ(m.counters().fault_errors, 0u);
+  }
+}
+
+// A warp's lanes read through pointers, two lanes a sector: by dereferencing, by gather, by read_tile, and in pieces of 16 bytes.
+struct read_by_pointers {
+  mount_ref fs;
+  const char* path;
+  std::int64_t* wrong;
+  advice after;  // said before the last round, in which whole pages are linked
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    int told = advise(warp, f, 0, 0, advice::random);
+    const auto p = map<const std::uint8_t>(warp, f);
+    std::int64_t nwrong = 0;
+    for (std::int64_t round = 0; round < 4; ++round) {
+      if (round == 3) told |= advise(warp, f, 0, 0, after);
+      const std::int64_t at = round * 4096 + static_cast<std::int64_t>(simt::lane_id()) * 64;
+      const auto here = static_cast<std::uint64_t>(at);
+      const auto is = [](std::uint8_t value, std::uint64_t place) {
+        return value == static_cast<std::uint8_t>(content_byte(seed, place));
+      };
+      nwrong += !is(p[at], here);
+      const std::int64_t places[] = {at + 1, at + 8192 + 30};
+      const auto two = p.gather(places);
+      nwrong += !is(two[0], here + 1) + !is(two[1], here + 8192 + 30);
+      const auto tile = (p + at).template read_tile<4>(2);
+      for (unsigned k = 0; k < 4; ++k) nwrong += !is(tile[k], here + 2 * k);
+      const auto sixteen = (p + at).template load<simt::vec16>(16);
+      for (unsigned k = 0; k < 16; ++k) {
+        nwrong += !is(static_cast<std::uint8_t>(sixteen.word[k / 4] >> (8 * (k % 4))), here + 16 + k);
+      }
+      nwrong += (p + at).error() != 0;
+    }
+    p.unlink();
+    simt::atomic_ref<std::int64_t>(*wrong).fetch_add(nwrong + (told != 0), std::memory_order_relaxed);
+    warp.sync();
+    close(warp, f);
+  }
+};
+TEST_P(part_pages, are_read_through_pointers) {
+  for (const advice after : {advice::random, advice::normal}) {
+    const mount m("/", options_of(GetParam(), 8 * page_nbytes, page_nbytes, 16));
+    const device_buffer<char> path(std::vector<char>{'f', 0});
+    const device_buffer<std::int64_t> wrong(std::vector<std::int64_t>{0});
+    simt::launch({.grid = 1, .block = 32}, read_by_pointers{m.ref(), path.get(), wrong.get(), after});
+    EXPECT_EQ(wrong.read()[0], 0);
+    const mount_counters c = m.counters();
+    EXPECT_EQ(c.fault_errors, 0u);
+    EXPECT_EQ(c.pins, 0u);
+    // Pages 0 to 3 by dereferences, 2 to 5 by gathers: the first 2 KiB of each, 17 sectors at most.
+    if (after == advice::random) {
+      EXPECT_LE(c.bytes_filled, 6u * 17 * sector);
+      EXPECT_GE(c.bytes_filled, 6u * 16 * sector);
+    } else {
+      EXPECT_GT(c.bytes_filled, 6u * 17 * sector) << "pages are linked whole";
+      EXPECT_LE(c.bytes_filled, 6u * page_nbytes);
+    }
+  }
+}
+
+// What lies on a page that is there in part, a batch of rows reads past it, and what a private mapping changes is its own.
+struct write_privately {
+  mount_ref fs;
+  const char* path;
+  std::int64_t* result;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    std::int64_t told = advise(warp, f, 0, 0, advice::random);
+    const auto shared = map<const std::uint8_t>(warp, f);
+    told += shared[static_cast<std::int64_t>(simt::lane_id()) * 10] == 0xff && simt::lane_id() == 99;
+    auto mine = map<std::uint8_t>(warp, f, 0, to_the_end, map_flags::private_changes);
+    const std::int64_t at = static_cast<std::int64_t>(simt::lane_id()) * 100;
+    const auto before = static_cast<std::uint8_t>(mine[at]);
+    mine[at] = static_cast<std::uint8_t>(before + 1);
+    const auto now = static_cast<std::uint8_t>(mine[at]);
+    const auto shared_now = static_cast<std::uint8_t>(shared[at]);
+    const bool right = before == static_cast<std::uint8_t>(content_byte(seed, static_cast<std::uint64_t>(at))) &&
+                       now == static_cast<std::uint8_t>(before + 1) && shared_now == before;
+    shared.unlink();
+    told += !warp.all(right);
+    told += discard(warp, mine) != 0;
+    if (warp.leader()) *result = told;
+    close(warp, f);
+  }
+};
+TEST_P(part_pages, are_no_page_of_a_private_mapping_or_a_batch) {
+  const mount m("/", options_of(GetParam(), 8 * page_nbytes, page_nbytes, 16));
+  const host_file f(m, "f");
+  const device_buffer<char> path(std::vector<char>{'f', 0});
+  const device_buffer<std::int64_t> result(std::vector<std::int64_t>{1});
+  simt::launch({.grid = 1, .block = 32}, write_privately{m.ref(), path.get(), result.get()});
+  EXPECT_EQ(result.read()[0], 0);
+  constexpr std::uint64_t row = 64, nrows = 64;
+  std::vector<std::int64_t> numbers;
+  for (std::uint64_t i = 0; i < nrows; ++i) numbers.push_back(static_cast<std::int64_t>(i * 3));
+  const device_buffer<std::int64_t> rows(numbers);
+  const device_buffer<std::byte> dst(nrows * row);
+  const simt::stream turns;
+  row_batch batch(m);
+  for (int round = 0; round < 3; ++round) {
+    batch.gather(f.ref(), {.row_nbytes = row, .nrows = 8 * page_nbytes / row}, rows.get(), nrows, dst.get(), turns);
+    turns.wait();
+    ASSERT_EQ(batch.failure().error, 0);
+    const auto got = dst.read();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i], content_byte(seed, static_cast<std::uint64_t>(numbers[i / row]) * row + i % row)) << i;
+    }
+  }
+}
+
+// A version that has ended gives no more sectors; who opens the file anew has the new one's.
+TEST(part_pages_of_changing_files, are_of_one_version) {
+  temp_dir dir{memory_directory()};
+  dir.add("f", 16 * page, seed);
+  let_file_times_pass();
+  mount_options o = writing(32);
+  o.store = store_kind::mapped;
+  const mount m(dir.path(), o);
+  prepare_for_memcheck(m, "f");
+  players groups(m.ref(), {.grid = 1, .block = 32});
+  script before;
+  before.open(0, "f");
+  before.advise(0, 0, 0, advice::random);
+  const auto read = before.pread(0, 8, 3 * page);
+  auto got = groups.run(before);
+  EXPECT_EQ(wrong_bytes(got[read], 8, seed, 3 * page), 0u);
+  EXPECT_EQ(m.counters().bytes_filled, 128u);
+  script write;
+  write.open(1, "f", O_RDWR);
+  write.pwrite(1, std::vector<std::byte>(page, std::byte{7}), 3 * page);
+  const auto old = write.pread(0, 8, 3 * page + 256);
+  write.close(1);
+  write.close(0);
+  write.open(0, "f");
+  write.advise(0, 0, 0, advice::random);
+  const auto now = write.pread(0, 8, 3 * page + 256);
+  write.close(0);
+  got = groups.run(write);
+  EXPECT_EQ(got[old].value, -ESTALE);
+  EXPECT_EQ(got[now].bytes, std::vector<std::byte>(8, std::byte{7}));
+  EXPECT_EQ(m.counters().pins, 0u);
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
