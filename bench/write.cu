@@ -5,8 +5,10 @@
 // write_seq: blocks write a file in order, a piece of 128 KiB each. write_4k: warps write random pages, each once. The file is
 // there before, so that it is in memory. write_new: as write_seq, into an empty file, against one host thread that does the same,
 // since the kernel gives a file's new pages to one writer at a time. write_small: every warp appends records of 64 bytes; what
-// crosses the bus for each byte asked. vector_add: c = a + b over three files that are there before, pages of a and b mapped,
-// against host threads that pread, copy, launch, copy back and pwrite.
+// crosses the bus for each byte asked. append_16: each lane appends records of 16 bytes, with a call of its block; all of it may be
+// dirty, and the time ends with the kernel. append_16_close: until it is in the file and that is closed, against one host thread.
+// vector_add: c = a + b over three files that are there before, pages of a and b mapped, against host threads that pread, copy,
+// launch, copy back and pwrite.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -80,6 +82,29 @@ struct append_records : job {
       note(warp.leader(), gpufs::append(warp, file, mine, record_nbytes) >= 0);
     }
     note(warp.leader(), gpufs::fsync(warp, file, gpufs::durability::page_cache) == 0);
+  }
+};
+
+// A record is its number and a word of that.
+template <class Group>
+struct append_lanes_records : job {
+  std::uint32_t per_thread;
+  GPUFS_DEVICE void operator()() const {
+    const Group group{};
+    const gpufs::file file(fs, number);
+    const std::uint64_t threads = std::uint64_t{gpufs::simt::grid_size()} * gpufs::simt::block_size();
+    std::uint64_t record = std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
+    for (std::uint32_t i = 0; i < per_thread; ++i, record += threads) {
+      const std::uint64_t words[2] = {record, word_of(record)};
+      note(true, gpufs::append_each(group, file, words, sizeof words) >= 0);
+    }
+  }
+};
+
+struct sync_all : job {
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    note(warp.leader(), gpufs::fsync(warp, gpufs::file(fs, number), gpufs::durability::page_cache) == 0);
   }
 };
 
@@ -171,7 +196,7 @@ class writing {
     out.add(against(ceiling, "pinned copy back", write_in_order_to("write_seq", "pwrite by blocks, pages of 4 KiB", false)));
   }
   void into_a_new_file(results& out) const {
-    const double host = host_writer();
+    const double host = host_writer(nbytes_);
     out.add(against(host, "one host thread's pwrite", write_in_order_to("write_new", "the same, an empty file", true)));
   }
   void random(double ceiling, results& out) const {
@@ -201,6 +226,49 @@ class writing {
     }
     m.verified = m.verified && records_are_whole(asked / record_nbytes);
     out.add(m);
+  }
+
+  void of_lanes(results& out) const {
+    const auto per_thread = static_cast<std::uint32_t>(std::max<std::uint64_t>(nbytes_ / 8 / 16 / how_.threads(), 4));
+    const std::uint64_t nrecords = how_.threads() * per_thread, nbytes = nrecords * 16;
+    gpufs::mount_options options = short_waits();
+    options.page_nbytes = page_nbytes;
+    options.cache_nbytes = (2 * nbytes + nbytes / 4) / page_nbytes * page_nbytes + 4096 * page_nbytes;
+    options.dirty_nbytes = options.cache_nbytes / 2;
+    options.writable = true;
+    const gpufs::mount fs(folder_.path(), options);
+    measurement blocks{"append_16", "append_each of 16 bytes by blocks", {}, "M records/s"}, warps = blocks;
+    warps.name = "append_16_by_warps";
+    warps.label = "the same by warps";
+    blocks.figure = warps.figure = measurement::kind::itself;
+    measurement closed = against(host_writer(nbytes), "one host thread's pwrite", {"append_16_close", "until close", {}, "GB/s"});
+    blocks.verified = warps.verified = closed.verified = true;
+    for (int r = 0; r <= repeats_; ++r) {
+      append_and_close<gpufs::simt::block>(fs, per_thread, r > 0, blocks, &closed);
+      append_and_close<gpufs::simt::warp>(fs, per_thread, r > 0, warps, nullptr);
+    }
+    for (const measurement& m : {blocks, warps, closed}) out.add(m);
+  }
+
+  template <class Group>
+  void append_and_close(const gpufs::mount& fs, std::uint32_t per_thread, bool counts, measurement& m, measurement* closed) const {
+    const std::uint64_t nrecords = how_.threads() * per_thread;
+    const device_array<std::uint64_t> failed(1);
+    host_file file(fs, "records", O_WRONLY | O_CREAT | O_TRUNC);
+    const job all{fs.ref(), file.ref().number(), nullptr, failed.get(), 0};
+    const std::uint64_t before = fs.counters().write_backs;
+    const double appending = run(how_, append_lanes_records<Group>{all, per_thread});
+    const bool below_limit = fs.counters().write_backs == before;
+    const double syncing = run(how_, sync_all{all});
+    const auto begin = std::chrono::steady_clock::now();
+    file.close();
+    const double closing = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const bool right = failed.read_one() == 0 && below_limit && lanes_records_are_whole(nrecords);
+    m.verified = m.verified && right;
+    if (counts) m.samples.push_back(static_cast<double>(nrecords) / appending * 1e-6);
+    if (closed == nullptr) return;
+    closed->verified = closed->verified && right;
+    if (counts) closed->samples.push_back(static_cast<double>(nrecords * 16) / (appending + syncing + closing) * 1e-9);
   }
 
   void add(results& out) const {
@@ -239,18 +307,19 @@ class writing {
   }
 
   // GB/s of one host thread that writes an empty file, 1 MiB a call.
-  double host_writer() const {
+  double host_writer(std::uint64_t nbytes) const {
     const std::vector<std::byte> bytes(1 << 20);
     const auto file = open_file(folder_.path() + "/host", O_RDWR | O_CREAT | O_TRUNC);
     bool right = true;
     const double seconds = run_threads(1, [&](unsigned) {
-      for (std::uint64_t at = 0; at < nbytes_ && right; at += bytes.size()) {
-        right = ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(at)) == static_cast<ssize_t>(bytes.size());
+      for (std::uint64_t at = 0; at < nbytes && right; at += bytes.size()) {
+        const std::size_t n = std::min<std::uint64_t>(bytes.size(), nbytes - at);
+        right = ::pwrite(file.get(), bytes.data(), n, static_cast<off_t>(at)) == static_cast<ssize_t>(n);
       }
     });
     if (!right) throw gpufs::error("a host thread cannot write");
     ::unlink((folder_.path() + "/host").c_str());
-    return static_cast<double>(nbytes_) / seconds * 1e-9;
+    return static_cast<double>(nbytes) / seconds * 1e-9;
   }
 
   bool records_are_whole(std::uint64_t nrecords) const {
@@ -275,6 +344,23 @@ class writing {
     }
     std::sort(first.begin(), first.end());
     return first == expected;
+  }
+
+  // Each record of append_lanes_records once.
+  bool lanes_records_are_whole(std::uint64_t nrecords) const {
+    const auto file = open_file(folder_.path() + "/records", O_RDONLY);
+    if (::lseek(file.get(), 0, SEEK_END) != static_cast<off_t>(nrecords * 16)) return false;
+    std::vector<bool> seen(nrecords);
+    std::vector<std::uint64_t> words(1 << 17);
+    for (std::uint64_t at = 0; at < nrecords * 2; at += words.size()) {
+      const std::size_t n = std::min<std::uint64_t>(words.size(), nrecords * 2 - at);
+      if (::pread(file.get(), words.data(), n * 8, static_cast<off_t>(at * 8)) != static_cast<ssize_t>(n * 8)) return false;
+      for (std::size_t i = 0; i < n; i += 2) {
+        if (words[i] >= nrecords || seen[words[i]] || words[i + 1] != word_of(words[i])) return false;
+        seen[words[i]] = true;
+      }
+    }
+    return true;
   }
 
   // The better of two and eight threads, each with buffers of its own, so that reading, copying, adding and writing overlap: GB/s.
@@ -338,6 +424,7 @@ int main(int argc, char** argv) {
     if (args.wants("write_new")) bench.into_a_new_file(out);
     if (args.wants("write_4k")) bench.random(back, out);
     if (args.wants("write_small")) bench.small(out);
+    if (args.wants("append_16")) bench.of_lanes(out);
     if (args.wants("vector_add")) bench.add(out);
     return out.finish();
   });

@@ -31,10 +31,12 @@ GPUFS_VERB(int32_t, fstat, (gpufs_mount fs, gpufs_file file, gpufs_status* statu
 GPUFS_VERB(int32_t, map_page, (gpufs_mount fs, gpufs_file file, int64_t offset, gpufs_page* page), (fs, file, offset, page))
 GPUFS_VERB(int32_t, unmap_page, (gpufs_page * page), (page))
 
-// gpufs/file/write.hpp. Bytes written; the offset where they lie; `how` is one of GPUFS_SYNC_*, else -EINVAL.
+// gpufs/file/write.hpp, append.hpp. Bytes written; the offset where they lie; `src` and `nbytes` of append_each are each thread's
+// own, and what it gives, too; `how` is one of GPUFS_SYNC_*, else -EINVAL.
 GPUFS_VERB(int64_t, pwrite, (gpufs_mount fs, gpufs_file file, const void* src, uint64_t nbytes, int64_t offset),
            (fs, file, src, nbytes, offset))
 GPUFS_VERB(int64_t, append, (gpufs_mount fs, gpufs_file file, const void* src, uint64_t nbytes), (fs, file, src, nbytes))
+GPUFS_VERB(int64_t, append_each, (gpufs_mount fs, gpufs_file file, const void* src, uint64_t nbytes), (fs, file, src, nbytes))
 GPUFS_VERB(int32_t, fsync, (gpufs_mount fs, gpufs_file file, int32_t how), (fs, file, how))
 GPUFS_VERB(int32_t, ftruncate, (gpufs_mount fs, gpufs_file file, int64_t nbytes), (fs, file, nbytes))
 

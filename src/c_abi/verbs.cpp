@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "gpufs/file/append.hpp"
 #include "gpufs/file/map_to_write.hpp"
 #include "gpufs/file/open_all.hpp"
 #include "gpufs/file/prefetch.hpp"
@@ -163,6 +164,10 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, gpufs_mount fs, gpufs_file opened,
 template <class Group>
 GPUFS_DEVICE std::int64_t append(Group group, gpufs_mount fs, gpufs_file opened, const void* src, std::uint64_t nbytes) {
   return with(fs, opened, [&](const file& f) { return gpufs::append(group, f, src, nbytes); });
+}
+template <class Group>
+GPUFS_DEVICE std::int64_t append_each(Group group, gpufs_mount fs, gpufs_file opened, const void* src, std::uint64_t nbytes) {
+  return with(fs, opened, [&](const file& f) { return gpufs::append_each(group, f, src, nbytes); });
 }
 
 GPUFS_DEVICE bool is_durability(std::int32_t how) { return how >= GPUFS_SYNC_PAGE_CACHE && how <= GPUFS_SYNC_STABLE; }

@@ -27,6 +27,7 @@ enum class verb {
   fstat,
   pwrite,
   append,
+  append_each,
   fsync,
   ftruncate,
   map_writable,
@@ -109,6 +110,7 @@ struct call_kernel {
   GPUFS_DEVICE std::int64_t run(Group group, const file& f, std::byte* data, std::size_t nbytes, std::int64_t offset, int flags,
                                 const char* path, const char* to) const {
     const bool odd = simt::thread_rank() == odd_lane;
+    const std::byte own_record[5] = {};
     switch (what) {
       case verb::open: {
         const file opened = open(group, fs, path, flags | O_CREAT);
@@ -132,6 +134,8 @@ struct call_kernel {
         return pwrite(group, f, data, nbytes, offset);
       case verb::append:
         return append(group, f, data, nbytes);
+      case verb::append_each:  // what lanes have of their own may differ, also where it is
+        return append_each(group, f, odd ? own_record : data, odd ? 5 : nbytes);
       case verb::fsync:
         return fsync(group, f, odd && how == mistake::flags ? durability::data : durability::page_cache);
       case verb::ftruncate:
@@ -248,6 +252,7 @@ const wrong wrongs[] = {
     {verb::append, mistake::file, "append", "file is "},
     {verb::append, mistake::address, "append", "src is 0x"},
     {verb::append, mistake::nbytes, "append", "nbytes is 100"},
+    {verb::append_each, mistake::file, "append_each", "file is "},
     {verb::fsync, mistake::file, "fsync", "file is "},
     {verb::fsync, mistake::flags, "fsync", "how is 0 by block 0 warp 0 lane 0, 1 by lane 5"},
     {verb::ftruncate, mistake::file, "ftruncate", "file is "},

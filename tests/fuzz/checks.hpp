@@ -94,6 +94,7 @@ class checks {
           return "";
         return e.got.value == static_cast<std::int64_t>(e.made.nbytes) ? "" : not_what("all bytes");
       case verb::append:
+      case verb::append_each:
         return e.got.value >= 0 ? "" : not_what("an offset");
       case verb::status:
         return check_status(e, *o);

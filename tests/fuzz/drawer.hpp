@@ -138,8 +138,8 @@ class drawer {
 
   void draw_verbs() {
     if (about_ == subject::names) {
-      verbs_ = {verb::open,   verb::open,   verb::open,   verb::append, verb::append, verb::append, verb::rename, verb::rename,
-                verb::rename, verb::unlink, verb::unlink, verb::mkdir,  verb::stat,   verb::status, verb::close};
+      verbs_ = {verb::open,   verb::open,   verb::open,   verb::append, verb::append, verb::append_each, verb::rename, verb::rename,
+                verb::rename, verb::unlink, verb::unlink, verb::mkdir,  verb::stat,   verb::status,      verb::close};
       return;
     }
     if (out_.may_starve || draw_.percent(40)) {
@@ -147,9 +147,9 @@ class drawer {
         if (draw_.percent(60)) verbs_.insert(verbs_.end(), draw_.between(1, 3), v);
       }
     }
-    const std::vector<verb> verbs = {verb::read,   verb::look,   verb::write, verb::append,   verb::store, verb::cut,
-                                     verb::sync,   verb::status, verb::stat,  verb::unlink,   verb::rmdir, verb::mkdir,
-                                     verb::rename, verb::list,   verb::close, verb::open_all, verb::ahead};
+    const std::vector<verb> verbs = {verb::read,  verb::look,   verb::write,  verb::append, verb::append_each, verb::store,
+                                     verb::cut,   verb::sync,   verb::status, verb::stat,   verb::unlink,      verb::rmdir,
+                                     verb::mkdir, verb::rename, verb::list,   verb::close,  verb::open_all,    verb::ahead};
     for (const verb v : verbs) {
       if (!draw_.percent(50)) continue;
       // On disk a number of a removed file is soon another's, so that files could not be told apart.
@@ -159,10 +159,10 @@ class drawer {
       for (std::uint64_t n = draw_.between(1, 4); n != 0; --n) verbs_.push_back(v);
     }
     for (std::uint64_t n = draw_.between(2, 5); n != 0; --n) verbs_.push_back(verb::open);
-    if (draw_.percent(50)) verbs_.push_back(verb::append);
+    if (draw_.percent(50)) verbs_.push_back(draw_.percent(50) ? verb::append : verb::append_each);
     if (!out_.may_starve && !reads_fail_) return;
     // Of an append that got no page nobody knows where it was to lie.
-    std::erase(verbs_, verb::append);
+    std::erase_if(verbs_, appends);
     if (out_.may_starve) verbs_.insert(verbs_.end(), 8, verb::load);
   }
 
@@ -331,7 +331,8 @@ class drawer {
     if (c.what == verb::read || c.what == verb::look || c.what == verb::load || c.what == verb::ahead || takes_bytes(c.what)) {
       const std::uint64_t longest = draw_.percent(out_.may_starve ? 10 : 50) ? 40 : std::min<std::uint64_t>(most_, 3000);
       c.nbytes = draw_.between(1, longest);
-      if (c.what != verb::append) c.begin = draw_.below(most_);
+      if (!appends(c.what)) c.begin = draw_.below(most_);
+      if (c.what == verb::append_each) c.flags = static_cast<int>(draw_.below(3));
       if (takes_bytes(c.what)) c.id = ++id_;
       if (c.what == verb::scratch) {  // in one page of each mount, so that it is held from writing to reading
         c.nbytes = std::min<std::uint64_t>(c.nbytes, 512);

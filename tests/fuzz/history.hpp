@@ -173,7 +173,7 @@ class history {
       } else if (e.made.what == verb::cut) {
         c.cuts = true;
         c.first = e.made.begin;
-      } else if (e.made.what == verb::append) {
+      } else if (appends(e.made.what)) {
         c.first = c.origin = value;
         c.last = value + e.made.nbytes;
         c.appends = true;

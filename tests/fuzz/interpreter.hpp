@@ -248,6 +248,9 @@ struct interpreter {
       case verb::append:
         r.value = append(group, f, src, c.nbytes);
         return;
+      case verb::append_each:
+        r.value = append_pieces(group, f, src, c);
+        return;
       case verb::cut:
         r.value = ftruncate(group, f, offset);
         return;
@@ -302,6 +305,21 @@ struct interpreter {
     group.sync();
     const int error = unmap_page(group, std::move(mapped));
     return error != 0 ? error : static_cast<std::int64_t>(n);
+  }
+
+  // Where the piece of the group's k-th lane begins.
+  GPUFS_DEVICE static std::uint64_t piece_begin(const device_call& c, std::uint64_t k, std::uint64_t nlanes) {
+    if (c.flags == 0) return c.nbytes * k / nlanes;
+    if (c.flags == 1) return c.nbytes * k * k / (nlanes * nlanes);
+    return k > c.id % nlanes ? c.nbytes : 0;  // all of it is one lane's
+  }
+  // Where the first piece lies; -EPROTO: lanes were told of places that do not lie side by side.
+  template <class Group>
+  GPUFS_DEVICE std::int64_t append_pieces(Group group, const file& f, const std::byte* src, const device_call& c) const {
+    const std::uint64_t begin = piece_begin(c, group.rank(), group.size()), end = piece_begin(c, group.rank() + 1, group.size());
+    const std::int64_t at = append_each(group, f, src + begin, end - begin);
+    const std::int64_t first = at < 0 ? at : at - static_cast<std::int64_t>(begin);
+    return group.any(first != group.broadcast(first)) ? -EPROTO : first;
   }
 
   // How many bytes it stored, from the first on.

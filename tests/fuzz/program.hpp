@@ -24,32 +24,34 @@ enum class verb : std::uint32_t {
   load,       // through pointers: each lane every group.size()-th byte, or with flags a stretch of its own, in a page of its own
   write,      // pwrite
   append,
-  store,    // map_page<std::byte>, stores, unmap_page
-  poke,     // through pointers, as load
-  add,      // fetch_add of 1 on a word of 8 bytes, through a pointer, by the group's leader
-  scratch,  // a private mapping: writes bytes, reads them back, gives them up
-  cut,      // ftruncate
-  sync,     // fsync, how far: flags
-  status,   // fstat
-  ahead,    // prefetch, a read_async that nobody waits for, or advise: flags
-  stat,     // path
+  append_each,  // each lane its piece of the bytes, cut as flags say
+  store,        // map_page<std::byte>, stores, unmap_page
+  poke,         // through pointers, as load
+  add,          // fetch_add of 1 on a word of 8 bytes, through a pointer, by the group's leader
+  scratch,      // a private mapping: writes bytes, reads them back, gives them up
+  cut,          // ftruncate
+  sync,         // fsync, how far: flags
+  status,       // fstat
+  ahead,        // prefetch, a read_async that nobody waits for, or advise: flags
+  stat,         // path
   unlink,
   rmdir,
   mkdir,
   rename,  // path to second
   list,    // read_directory
 };
-inline constexpr const char* verb_names[] = {"open",   "open_all", "close",  "close_all", "read",    "look",   "load", "write",
-                                             "append", "store",    "poke",   "add",       "scratch", "cut",    "sync", "status",
-                                             "ahead",  "stat",     "unlink", "rmdir",     "mkdir",   "rename", "list"};
+inline constexpr const char* verb_names[] = {"open",   "open_all",    "close", "close_all", "read",  "look",    "load",   "write",
+                                             "append", "append_each", "store", "poke",      "add",   "scratch", "cut",    "sync",
+                                             "status", "ahead",       "stat",  "unlink",    "rmdir", "mkdir",   "rename", "list"};
 
 inline bool is_open(verb v) { return v == verb::open || v == verb::open_all; }
 inline bool is_close(verb v) { return v == verb::close || v == verb::close_all; }
 inline bool names_paths(verb v) { return is_open(v) || v >= verb::stat; }
 inline bool changes_names(verb v) { return v >= verb::unlink && v <= verb::rename; }
 inline bool gives_bytes(verb v) { return v == verb::read || v == verb::look || v == verb::load || v == verb::list; }
+inline bool appends(verb v) { return v == verb::append || v == verb::append_each; }
 inline bool takes_bytes(verb v) {
-  return v == verb::write || v == verb::append || v == verb::store || v == verb::poke || v == verb::scratch;
+  return v == verb::write || appends(v) || v == verb::store || v == verb::poke || v == verb::scratch;
 }
 
 struct call {
@@ -145,7 +147,7 @@ inline std::string to_text(const call& c, bool names_mount) {
   if (!names_paths(c.what) || is_open(c.what)) text << " h" << c.handle;
   if (c.count != 1) text << " x" << c.count;
   if (c.nbytes != 0) text << " [" << c.begin << ", +" << c.nbytes << ')';
-  if (c.what == verb::ahead) text << " how " << c.flags;
+  if (c.what == verb::ahead || c.what == verb::append_each) text << " how " << c.flags;
   if (c.what == verb::cut) text << " to " << c.begin;
   if (c.id != 0) text << " #" << c.id;
   return text.str();

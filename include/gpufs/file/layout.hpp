@@ -59,7 +59,7 @@ struct alignas(128) file_slot {
   slot_mode shared_by;            // with `flags`, `hash`: which opens may join
   std::uint32_t flags;            // of the first open
   std::int32_t write_error;       // the first error of a write-back that nobody was told of
-  std::uint32_t writers;          // calls that write it now; bit 31: it is being truncated, and they wait
+  std::uint32_t writers;          // calls that write it now; above them, the bits of write_gate.hpp
   std::uint64_t in_place_nbytes;  // the end of what kernels wrote to the host's mapping so far; sync and close tell the host
   std::uint32_t twinned;          // of a slot for writing: bits of twins_*
   std::uint32_t unsynced;         // not 0: kernels wrote there since the last sync without an error began

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing files, for a group of threads: pwrite, append, fsync, ftruncate. Called as what file.hpp has; the group's lanes all call
-// with equal arguments. After GPUfs (CACM'14), sections 3 and 4; unlike there, exactly the bytes that were written go back, by a
-// mask, so that nobody's are lost. docs/guide/writing.md says what holds between groups, mounts and processes.
+// Writing files, for a group of threads: pwrite, fsync, ftruncate (append.hpp has the rest). Called as what file.hpp has; the
+// group's lanes all call with equal arguments. After GPUfs (CACM'14), sections 3 and 4; unlike there, exactly the bytes that were
+// written go back, by a mask, so that nobody's are lost. docs/guide/writing.md says what holds between groups, mounts and
+// processes.
 #pragma once
 #include "gpufs/file/truncate.hpp"
 
@@ -16,10 +17,17 @@ struct begun_write {
   int error;
 };
 
+// What is written: the group's bytes, in one piece. append.hpp has another, of each lane's own.
 struct write_part {
   const std::byte* src;
   std::uint64_t begin, end;  // in the file
   std::uint64_t frame_ns;    // how long to wait for a frame for each page: page_cache::timeouts
+
+  // Copies those that lie at `at` in the file, which has all of them. All lanes call.
+  template <class Group>
+  GPUFS_DEVICE void copy(Group group, std::byte* to, std::uint64_t at, std::uint32_t nbytes) const {
+    simt::copy_bytes(group, to, src + (at - begin), nbytes);
+  }
 };
 
 // Makes a page dirty that is pinned, and of which bytes have been marked: whether it was clean. One lane calls, after the group's
@@ -43,17 +51,17 @@ GPUFS_DEVICE void begin_whole_page(Group group) {
 // A whole page that is not in the cache, of a mapped file: while nobody else can reach it, it goes into the frame and to the file
 // at once, and is never dirty. Written back later it would have to be found by way of a list. All lanes call, after begin_changes.
 // False: it must be made dirty as any other.
-template <class Group>
+template <class Group, class Part>
 GPUFS_DEVICE bool store_new_page(Group group, const file_mount& mount, const file_view& view, cache::page_key key,
-                                 cache::frame_index frame, const std::byte* src) {
+                                 cache::frame_index frame, const Part& part) {
   const cache::page_cache<> pages(mount.cache);
   const std::uint32_t page_nbytes = pages.pages().page_nbytes();
   const std::uint64_t begin = cache::page_number_of(key) << pages.pages().page_shift();
   const source::piece to = by_leader(group, [&] { return find_to_write(mount, view.slot, begin, page_nbytes); });
   if (to.where != source::place::mapping) return false;
   std::byte* data = pages.pages().data(frame);
-  simt::copy_bytes(group, data, src, page_nbytes);
-  // From the frame: whoever changes src meanwhile, both have the same bytes.
+  part.copy(group, data, begin, page_nbytes);
+  // From the frame: whoever changes the caller's bytes meanwhile, both have the same bytes.
   if (simt::copy_to_host(group, reinterpret_cast<std::byte*>(to.address), data, page_nbytes) != 0) return false;
   if (group.leader()) {
     // As store_page; here end_fill's release is the one that a later fill from the mapping meets.
@@ -67,16 +75,14 @@ GPUFS_DEVICE bool store_new_page(Group group, const file_mount& mount, const fil
 }
 
 // Writes what of the part lies in one page. All lanes of a group within a warp call. 0 or a negative errno.
-template <class Group>
-GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_view view, write_part part,
-                                    std::uint64_t page_number) {
+template <class Group, class Part>
+GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_view view, Part part, std::uint64_t page_number) {
   using pages_type = cache::page_cache<>;
   const pages_type pages(mount->cache);
   const std::uint32_t page_nbytes = pages.pages().page_nbytes();
   const std::uint64_t page_begin = page_number << pages.pages().page_shift();
   const auto begin = static_cast<std::uint32_t>(part.begin > page_begin ? part.begin - page_begin : 0);
   const auto end = static_cast<std::uint32_t>(part.end < page_begin + page_nbytes ? part.end - page_begin : page_nbytes);
-  const std::byte* src = part.src + (page_begin + begin - part.begin);
   const cache::page_key key = cache::make_key(view.cache_id, page_number);
   const auto got = by_leader(group, [&] {
     return acquire_among_operations(*mount, pages, key, simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number),
@@ -86,12 +92,12 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
   std::byte* frame = pages.pages().data(got.frame);
   const bool whole = end - begin == page_nbytes;
   if (got.what == pages_type::role::fill && whole) begin_whole_page(group);
-  if (got.what == pages_type::role::fill && whole && store_new_page(group, *mount, view, key, got.frame, src)) return 0;
+  if (got.what == pages_type::role::fill && whole && store_new_page(group, *mount, view, key, got.frame, part)) return 0;
   if (got.what == pages_type::role::fill && !whole) {
     const int error = fill_page(group, mount, view, page_number, got.frame);
     if (error != 0) return error;
   }
-  simt::copy_bytes(group, frame + begin, src, end - begin);
+  part.copy(group, frame + begin, page_begin + begin, end - begin);
   if (got.what == pages_type::role::fill && whole && group.leader()) pages.end_fill(key, got.frame, 0);
   cache::dirty_pages(mount->cache).mark(group, got.frame, begin, end);
   group.sync();
@@ -117,25 +123,40 @@ GPUFS_DEVICE int check_write(const file_mount& mount, const void* src, std::size
   return (last_page + 1) >> cache::page_number_bits == 0 ? 0 : -EFBIG;
 }
 
-// After begin_changes; the range is checked, and not empty. Bytes written before a page that failed, or its error when there are
-// none.
+// After begin_changes, the pages of a part that is not empty, until one fails. All lanes of a group call, or of a block.
+template <class Group, class Part>
+GPUFS_DEVICE page_failure write_each_page(Group group, const file_mount* mount, const file_view& view, const Part& part) {
+  const std::uint32_t shift = mount->cache.frames.page_shift;
+  return each_page(group, part.begin >> shift, (part.end - 1) >> shift, [&](auto of_group, std::uint64_t page) {
+    return simt::call_cold(&write_in_page<decltype(of_group), Part>, of_group, mount, view, part, page);
+  });
+}
+// Of bytes [begin, end), those before a page that failed, or its error when there are none.
+GPUFS_DEVICE std::int64_t bytes_written(const file_mount& mount, std::uint64_t begin, std::uint64_t end,
+                                        const page_failure& failed) {
+  const std::uint32_t shift = mount.cache.frames.page_shift;
+  if (failed.error == 0 || end <= failed.page << shift) return static_cast<std::int64_t>(end - begin);
+  return bytes_before(static_cast<std::int64_t>(begin), failed.page, shift, failed.error);
+}
+// One lane calls.
+GPUFS_DEVICE void count_written(const file_mount& mount, std::uint32_t slot, std::int64_t done, const page_failure& failed) {
+  call_counters& counters = file_table(mount).counters(slot);
+  if (done > 0) count(counters.bytes_written, static_cast<std::uint64_t>(done));
+  if (failed.error != 0) count(counters.errors, 1);
+}
+
+// After begin_changes; the range is checked, and not empty. As bytes_written.
 template <class Group>
 GPUFS_DEVICE std::int64_t write_pages(Group group, const file_mount* mount, const file_view& view, const void* src,
                                       std::size_t nbytes, std::int64_t offset, std::uint64_t frame_ns) {
   const auto begin = static_cast<std::uint64_t>(offset);
   const write_part part{static_cast<const std::byte*>(src), begin, begin + nbytes, frame_ns};
-  const std::uint32_t shift = mount->cache.frames.page_shift;
-  const page_failure failed = each_page(group, begin >> shift, (part.end - 1) >> shift, [&](auto of_group, std::uint64_t page) {
-    return simt::call_cold(&write_in_page<decltype(of_group)>, of_group, mount, view, part, page);
-  });
-  const std::int64_t done =
-      failed.error == 0 ? static_cast<std::int64_t>(nbytes) : bytes_before(offset, failed.page, shift, failed.error);
+  const page_failure failed = write_each_page(group, mount, view, part);
+  const std::int64_t done = bytes_written(*mount, part.begin, part.end, failed);
   group.sync();
   if (group.leader()) {
     end_changes(*mount, view.slot);
-    call_counters& counters = file_table(*mount).counters(view.slot);
-    if (done > 0) count(counters.bytes_written, static_cast<std::uint64_t>(done));
-    if (failed.error != 0) count(counters.errors, 1);
+    count_written(*mount, view.slot, done, failed);
   }
   group.sync();
   return done;
@@ -160,39 +181,12 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
     if (view.error != 0) return {view, 0, view.error};
     const int error = detail::check_write(*mount, src, nbytes, offset);
     if (error != 0 || nbytes == 0) return {view, 0, error};
+    const bool is_far = detail::ends_far(*mount, static_cast<std::uint64_t>(offset) + nbytes);
+    if (is_far && !simt::call_cold(&detail::let_it_end_far, mount, view.slot)) return {view, 0, -ETIMEDOUT};
     return {view, offset, detail::begin_changes(*mount, view.slot) ? 0 : -ETIMEDOUT};
   });
   if (at.error != 0 || nbytes == 0) return at.error;
   return detail::write_pages(group, mount, at.view, src, nbytes, offset, mount->frame_timeout_ns);
-}
-
-// Writes nbytes at the end of the file, which it moves on first, so that no two appends of this mount overlap: the offset at which
-// they lie, or a negative errno as pwrite's. If a page could not be had, zeros stay in its place if others append behind it; else
-// the file may end before it when it is closed. Until it returns, readers may see zeros where its bytes will be.
-template <simt::group Group>
-GPUFS_DEVICE std::int64_t append(Group group, const file& opened, const void* src, std::size_t nbytes) {
-  const simt::group_call call(group, "append(file, mount, src, nbytes)", opened.number(), opened.entry(),
-                              simt::memory_of_all{src, nbytes}, nbytes);
-  if (opened.error() != 0) return simt::call_cold(&detail::refuse<Group>, group, opened);
-  const file_mount* mount = opened.mount().get();
-  const detail::begun_write at = detail::by_leader(group, [&]() -> detail::begun_write {
-    const file_view view = file_table(*mount).view_to_write(opened.number());
-    if (view.error != 0) return {view, 0, view.error};
-    // First this: the end must not move back once it was moved on.
-    if (!detail::begin_changes(*mount, view.slot)) return {view, 0, -ETIMEDOUT};
-    simt::atomic_ref<std::int64_t> end(file_table(*mount).slot(view.slot).bytes.nbytes);
-    std::int64_t seen = end.load(std::memory_order_relaxed);
-    int error = 0;
-    do {
-      error = detail::check_write(*mount, src, nbytes, seen);
-    } while (error == 0 && !end.compare_exchange(seen, seen + static_cast<std::int64_t>(nbytes), std::memory_order_acq_rel));
-    if (error != 0 || nbytes == 0) detail::end_changes(*mount, view.slot);
-    return {view, seen, error};
-  });
-  if (at.error != 0) return at.error;
-  if (nbytes == 0) return at.offset;
-  const std::int64_t done = detail::write_pages(group, mount, at.view, src, nbytes, at.offset, mount->frame_timeout_ns);
-  return done == static_cast<std::int64_t>(nbytes) ? at.offset : done < 0 ? done : -EIO;
 }
 
 // Brings all that was written to the file, by any group and before the call, to the host, as far as `how` says, and tells of what

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import PAGE_WRITE_BACK, WRITE, WRITE_BACK, Bug, Edit
+from .bug import APPEND, PAGE_WRITE_BACK, WRITE, WRITE_BACK, Bug, Edit
 
 BUGS = (
     Bug(
@@ -46,10 +46,10 @@ BUGS = (
         also=(
             Edit(
                 WRITE,
-                "    end_changes(*mount, view.slot);\n    call_counters& counters",
+                "    end_changes(*mount, view.slot);\n    count_written(",
                 "    auto& size = reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).bytes.nbytes);\n"
                 "    if (done > 0) raise_to(size, begin + static_cast<std::uint64_t>(done));\n"
-                "    end_changes(*mount, view.slot);\n    call_counters& counters",
+                "    end_changes(*mount, view.slot);\n    count_written(",
             ),
         ),
     ),
@@ -118,17 +118,56 @@ BUGS = (
     Bug(
         "append_not_atomic",
         "append reads the file's end and moves it on in two steps",
-        WRITE,
-        "!end.compare_exchange(seen, seen + static_cast<std::int64_t>(nbytes), std::memory_order_acq_rel)",
-        "(end.store(seen + static_cast<std::int64_t>(nbytes), std::memory_order_release), false)",
+        APPEND,
+        "    return {end.fetch_add(static_cast<std::int64_t>(nbytes), std::memory_order_acq_rel), 0};\n",
+        "  {\n"
+        "    end.store(static_cast<std::int64_t>(seen + nbytes), std::memory_order_release);\n"
+        "    return {static_cast<std::int64_t>(seen), 0};\n"
+        "  }\n",
         "file_write_cpu",
         "shared_writes.appends_never_overlap",
+    ),
+    Bug(
+        "append_passes_the_limit",
+        "a write to the end of what a file may have does not wait for appends that have not looked at the limit",
+        "include/gpufs/file/write_gate.hpp",
+        "  if (!begin_truncation(*mount, slot)) return false;\n  writers.fetch_or(may_end_far",
+        "  writers.fetch_or(may_end_far",
+        "file_append_each_cpu",
+        "append_each.keeps_to_the_limit_beside_a_write_to_the_last_page",
+    ),
+    Bug(
+        "record_starts_again_in_the_next_page",
+        "of a lane's record that lies in two pages, the second gets its first bytes",
+        APPEND,
+        "to + (from - at), src + (from - first), until - from",
+        "to + (from - at), src, until - from",
+        "file_append_each_cpu",
+        "append_each.puts_records_behind_one_another_in_the_order_of_the_lanes",
+    ),
+    Bug(
+        "lanes_lose_their_errors",
+        "lanes whose records are not there, for want of a page, hear where they would be",
+        APPEND,
+        "  return detail::offset_if_whole(first, last, detail::bytes_written(*mount, first, last, failed));\n",
+        "  return static_cast<std::int64_t>(first);\n",
+        "file_append_each_cpu",
+        "write_errors.are_each_lanes_own_where_records_cannot_be_appended",
+    ),
+    Bug(
+        "lanes_share_a_place",
+        "a block's warps count their records from the block's place each",
+        APPEND,
+        "before = group.exclusive_scan_add(mine);",
+        "before = detail::within_warp(group).exclusive_scan_add(mine);",
+        "file_append_each_cpu",
+        "append_each.groups_of_all_kinds_never_overlap",
     ),
     Bug(
         "truncation_without_gate",
         "ftruncate does not wait for writes that are under way",
         "include/gpufs/file/write_gate.hpp",
-        "while (writers.load(std::memory_order_acquire) != truncating) {",
+        "while ((writers.load(std::memory_order_acquire) & ~may_end_far) != truncating) {",
         "while (false) {",
         "file_write_cpu",
         "shared_writes.truncation_and_a_write_come_in_some_order",
