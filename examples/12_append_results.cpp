@@ -7,14 +7,12 @@
 
 struct find_multiples {
   gpufs::mount_ref fs;
-  std::uint32_t* found;  // 1024 for each warp
   std::int64_t* result;  // of each warp: how many, or a negative errno
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = gpufs::this_warp();
     const auto nwarps = static_cast<std::int64_t>(gpufs::simt::global_warp_count());
     const auto me = static_cast<std::int64_t>(gpufs::simt::global_warp_rank());
-    std::uint32_t* mine = found + me * 1024;
 
     const gpufs::file in = gpufs::open(warp, fs, "numbers");
     const gpufs::file out = gpufs::open(warp, fs, "multiples", O_WRONLY | O_CREAT);
@@ -26,19 +24,15 @@ struct find_multiples {
       error = p.error();
       if (error != 0) break;
       const auto* numbers = reinterpret_cast<const std::uint32_t*>(p.data());
-      std::uint32_t n = 0;
-      for (std::uint32_t i = 0; i < p.nbytes() / 4; i += 32) {
-        const bool wanted = numbers[i + warp.rank()] % 1000 == 0;
-        const auto others = static_cast<std::uint32_t>(warp.ballot(wanted));
-        if (wanted) mine[n + gpufs::simt::count_lanes(others & ((1u << warp.rank()) - 1))] = numbers[i + warp.rank()];
-        n += gpufs::simt::count_lanes(others);
+      std::uint32_t found[32], n = 0;  // each lane's own
+      for (std::uint32_t i = warp.rank(); i < p.nbytes() / 4; i += 32) {
+        if (numbers[i] % 1000 == 0) found[n++] = numbers[i];
       }
       gpufs::unmap_page(warp, std::move(p));
-      warp.sync();
-      // Wherever the end of the file is now: nobody else's bytes lie there.
-      const std::int64_t at = gpufs::append(warp, out, mine, n * 4);
-      error = at < 0 ? static_cast<int>(at) : 0;
-      total += n;
+      // What each lane has found, one behind the other, wherever the end of the file is now: nobody else's bytes lie there.
+      const std::int64_t at = gpufs::append_each(warp, out, found, n * 4);
+      error = static_cast<int>(warp.reduce_min(at < 0 ? at : 0));
+      total += warp.reduce_add(n);
     }
     gpufs::close(warp, in);
     const int closed = gpufs::close(warp, out);  // what was written is in the file, or this says why not
@@ -62,9 +56,8 @@ int main() {
   std::int64_t total = 0;
   {
     gpufs::mount fs(folder.path(), {.cache_nbytes = 16 * 4096, .writable = true});
-    const example::device_array<std::uint32_t> found(nwarps * 1024);
     const example::device_array<std::int64_t> result(nwarps);
-    gpufs::simt::launch({.grid = 4, .block = 64}, find_multiples{fs.ref(), found.get(), result.get()});
+    gpufs::simt::launch({.grid = 4, .block = 64}, find_multiples{fs.ref(), result.get()});
     for (const std::int64_t n : result.read()) {
       example::check(n >= 0, "a warp read, appended and closed");
       total += n;

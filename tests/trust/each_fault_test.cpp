@@ -31,6 +31,7 @@ enum step : unsigned {
   close_new,
   open_log,
   append_log,
+  append_lanes,
   close_log,
   open_stores,
   map_to_write,
@@ -54,12 +55,12 @@ enum step : unsigned {
   nsteps
 };
 constexpr const char* names[] = {
-    "open_read",     "read_all",     "stat_open",        "map_one",       "read_by_pointer", "close_read",
-    "open_new",      "write_new",    "append_new",       "sync_new",      "cut_new",         "read_new",
-    "sync_new_data", "close_new",    "open_log",         "append_log",    "close_log",       "open_stores",
-    "map_to_write",  "sync_page",    "unmap_written",    "close_stores",  "open_once",       "write_once",
-    "close_once",    "open_pointed", "write_by_pointer", "close_pointed", "make_dir",        "rename_in",
-    "stat_new_name", "list_dir",     "unlink_file",      "remove_dir",    "open_both",       "close_both"};
+    "open_read",     "read_all",     "stat_open",    "map_one",       "read_by_pointer", "close_read",    "open_new",
+    "write_new",     "append_new",   "sync_new",     "cut_new",       "read_new",        "sync_new_data", "close_new",
+    "open_log",      "append_log",   "append_lanes", "close_log",     "open_stores",     "map_to_write",  "sync_page",
+    "unmap_written", "close_stores", "open_once",    "write_once",    "close_once",      "open_pointed",  "write_by_pointer",
+    "close_pointed", "make_dir",     "rename_in",    "stat_new_name", "list_dir",        "unlink_file",   "remove_dir",
+    "open_both",     "close_both"};
 
 constexpr std::uint32_t read_nbytes = 5 * page + 100, new_nbytes = 2 * page + 50, appended = 300, cut_to = 2 * page;
 constexpr std::int64_t wrong_bytes = -100'000;  // a result: success was said, and the bytes are not those of the file
@@ -153,6 +154,12 @@ struct every_verb {
     const file f = open(group, fs, "log", O_WRONLY | O_CREAT);
     note(group, open_log, f.error());
     note(group, append_log, append(group, f, filled(group, seed_log, 0, appended), appended));
+    // The lanes' records, a word each.
+    const std::byte* words = filled(group, seed_log + 100, 0, 4 * group.size());
+    const std::int64_t at = append_each(group, f, words + 4 * group.rank(), 4);
+    const std::int64_t first = group.broadcast(at);
+    const bool apart = at >= 0 && at != first + 4 * static_cast<std::int64_t>(group.rank());
+    note(group, append_lanes, group.any(apart) ? wrong_bytes : group.any(at < 0) ? group.reduce_min(at) : at);
     note(group, close_log, close(group, f));
   }
   template <class Group>
@@ -270,6 +277,12 @@ class each_fault : public ::testing::TestWithParam<kind> {
     if (good({open_new, write_new, append_new, sync_new, cut_new, read_new, sync_new_data, close_new})) {
       EXPECT_EQ(dir.read("new"), content(seed_new, 0, cut_to));
     }
+    if (good({open_log, append_lanes, close_log})) {
+      const auto whole = dir.read("log"), words = content(seed_log + 100, 0, 32 * 4);
+      const auto at = static_cast<std::size_t>(got[append_lanes]);
+      ASSERT_GE(whole.size(), at + words.size());
+      EXPECT_TRUE(std::equal(words.begin(), words.end(), whole.begin() + at));
+    }
     if (good({open_log, append_log, close_log})) {
       const auto whole = dir.read("log");
       const auto at = static_cast<std::size_t>(got[append_log]);
@@ -299,6 +312,7 @@ class each_fault : public ::testing::TestWithParam<kind> {
     all[append_new] = new_nbytes;
     all[read_new] = cut_to;
     all[append_log] = again ? got[append_log] : 0;
+    all[append_lanes] = got[append_log] + appended;
     all[map_to_write] = page;
     all[write_once] = 700;
     all[stat_new_name] = 100;
