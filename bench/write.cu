@@ -95,7 +95,7 @@ struct append_lanes_records : job {
     const std::uint64_t threads = std::uint64_t{gpufs::simt::grid_size()} * gpufs::simt::block_size();
     std::uint64_t record = std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
     for (std::uint32_t i = 0; i < per_thread; ++i, record += threads) {
-      const std::uint64_t words[2] = {record, word_of(record)};
+      alignas(16) const std::uint64_t words[2] = {record, word_of(record)};
       note(true, gpufs::append_each(group, file, words, sizeof words) >= 0);
     }
   }

@@ -262,10 +262,10 @@ TEST(append_each, tells_each_lane_what_was_wrong) {
     EXPECT_EQ(bytes.size(), 100 + good * 16);
     dir.resize("log", 100);
   }
-  for (const int how : {0, 1, 2}) {  // closed, only to be read, no file
+  for (const int how : {0, 1, 2, 3}) {  // closed, only to be read, no file, a number that nobody was given
     appending all(formed(group_kind::warp), 3);
     all.add();
-    file_number number{-ENOENT};
+    file_number number{how == 2 ? -ENOENT : number_may_write | 50};
     {
       const host_file log(m, "log", how == 0 ? O_RDWR : O_RDONLY);
       if (how < 2) number = log.ref().number();
