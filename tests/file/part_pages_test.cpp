@@ -95,8 +95,8 @@ TEST_P(part_pages, of_many_groups_give_all_to_each) {
     random_source draw(trial);
     const std::uint32_t nbytes_of_page = 128u << draw.below(9);
     const std::uint64_t file_nbytes = nbytes_of_page * draw.between(3, 40) - draw.below(nbytes_of_page);
-    const mount m("/", options_of(GetParam(), file_nbytes, std::max(nbytes_of_page, 512u),
-                                  static_cast<std::uint32_t>(draw.between(10, 40))));
+    const mount m(
+        "/", options_of(GetParam(), file_nbytes, std::max(nbytes_of_page, 512u), static_cast<std::uint32_t>(draw.between(10, 40))));
     players groups(m.ref(), {.grid = 3,
                              .block = 64,
                              .schedule = {.seed = trial, .resident_blocks = 3, .switch_percent = draw.percent(50) ? 20u : 100u},

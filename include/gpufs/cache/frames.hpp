@@ -67,7 +67,8 @@ class frames {
     return word_ref<std::uint64_t>((storage_.states - storage_.nframes)[static_cast<std::uint32_t>(f)]);
   }
 
-  // Which sectors of a page that is there in part are there (the lower half), and are being brought in (the upper half): sectors.hpp.
+  // Which sectors of a page that is there in part are there (the lower half), and are being brought in (the upper half):
+  // sectors.hpp.
   GPUFS_DEVICE word_ref<std::uint64_t> sectors_word(frame_index f) const {
     return word_ref<std::uint64_t>((storage_.states - 2 * std::uint64_t{storage_.nframes})[static_cast<std::uint32_t>(f)]);
   }

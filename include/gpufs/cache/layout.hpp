@@ -86,8 +86,8 @@ struct ring_storage {
 static_assert(sizeof(ring_storage) == 16 && offsetof(ring_storage, rings) == 0 && offsetof(ring_storage, nrings) == 8);
 
 // Keys and states lie apart, so that a look-up's load of the one and its atomic on the other do not wait for each other in one
-// line. In a mount the words of sectors are followed by the operations' words, those by the states, those by the keys, and those by the
-// data (packed_frames).
+// line. In a mount the words of sectors are followed by the operations' words, those by the states, those by the keys, and those by
+// the data (packed_frames).
 struct frame_storage {
   std::uint64_t* states;  // frame_state
   std::uint64_t* keys;    // sealed; changes only while claimed

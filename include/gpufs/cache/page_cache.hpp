@@ -223,8 +223,8 @@ class page_cache {
     return got.error == frames::nobodys_error ? acquire_slowly(cache, key, start, fill_ns, frame_ns) : got;
   }
 
-  // Completes the pin of a page that is being filled, or is there in part, or that has so many pins that ours might be one too many. The error in the
-  // result may be frames::nobodys_error.
+  // Completes the pin of a page that is being filled, or is there in part, or that has so many pins that ours might be one too
+  // many. The error in the result may be frames::nobodys_error.
   GPUFS_DEVICE_COLD static acquired wait(const cache_layout* cache, frame_index f, std::uint64_t fill_ns) {
     const frames pages(*cache);
     const bool crowded = pages.state(f).load(std::memory_order_relaxed) >= frame_state::many_pins;

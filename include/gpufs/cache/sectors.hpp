@@ -34,12 +34,13 @@ class sectors {
     pages_.state(frame_).fetch_add(frame_state::partial - frame_state::filling, std::memory_order_release);
   }
 
-  // Which of the wanted sectors are missing. The acquire meets the release in end_fill.
+  // Which of the wanted sectors are missing. The acquire meets the fence before end_fill.
   GPUFS_DEVICE std::uint32_t missing(std::uint32_t wanted) const {
     return wanted & ~static_cast<std::uint32_t>(word().load(std::memory_order_acquire));
   }
   // Which of the wanted sectors the caller is to bring in, as they are missing and nobody does. It calls frames::fence_claim before
-  // it writes them, and end_fill or give_up after that, and waits for nobody meanwhile.
+  // it writes them, and a fence (acq_rel) and then end_fill or give_up after that, and waits for nobody meanwhile. That fence also
+  // is what the unpin of the same lane needs, which orders no writes by itself, to meet `claim`.
   GPUFS_DEVICE std::uint32_t begin_fill(std::uint32_t wanted) const {
     std::uint64_t seen = word().load(std::memory_order_relaxed);
     for (;;) {
@@ -47,10 +48,12 @@ class sectors {
       if (mine == 0 || word().compare_exchange(seen, seen | std::uint64_t{mine} << most, std::memory_order_relaxed)) return mine;
     }
   }
-  // The caller has brought these in. The release publishes them; the acquire meets that of those who brought the others in, so that
-  // whoever finds the page whole sees all of its bytes.
+  // The caller has brought these in, and its fence publishes them. The acquire meets the fences of those who brought the others in,
+  // so that whoever finds the page whole sees all of its bytes.
   GPUFS_DEVICE void end_fill(std::uint32_t mine) const {
-    const std::uint64_t before = word().fetch_sub((std::uint64_t{mine} << most) - mine, std::memory_order_acq_rel);
+    constexpr std::memory_order order =
+        GPUFS_ON_CUDA ? std::memory_order_acquire : std::memory_order_acq_rel;  // as simt::after_fence
+    const std::uint64_t before = word().fetch_sub((std::uint64_t{mine} << most) - mine, order);
     if ((static_cast<std::uint32_t>(before) | mine) == all(pages_.page_shift())) {
       pages_.state(frame_).fetch_and(~frame_state::partial, std::memory_order_release);
     }

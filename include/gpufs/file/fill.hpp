@@ -120,8 +120,8 @@ GPUFS_DEVICE source::piece find_piece(const file_mount& mount, const file_view& 
   return source::find(view.kind, file_table(mount).as_opened(view), offset, nbytes);
 }
 
-// Whether the device can read a page's bytes itself, and they are a version's: then they may be read past the cache, or come sector by
-// sector. The page starts at this offset. One lane calls.
+// Whether the device can read a page's bytes itself, and they are a version's: then they may be read past the cache, or come sector
+// by sector. The page starts at this offset. One lane calls.
 GPUFS_DEVICE bool is_read_by_device(const file_mount& mount, const file_view& view, std::uint64_t offset) {
   using source::place;
   if (view.error != 0 || !has_version(view.kind)) return false;

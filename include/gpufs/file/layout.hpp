@@ -102,9 +102,9 @@ inline constexpr std::uint32_t home_shards = 32;
 // How a file's readers read.
 enum class read_habit : std::uint32_t {
   unknown,
-  on,    // from page to page
-  once,  // each byte once
-  apart, // here and there, a little of a page
+  on,     // from page to page
+  once,   // each byte once
+  apart,  // here and there, a little of a page
 };
 // The part of what a miss needs that belongs to the open file; one for each slot.
 struct alignas(32) file_source {
@@ -128,10 +128,10 @@ static_assert(sizeof(hit_counters) == 16 && offsetof(hit_counters, hits) == 0 &&
 inline constexpr std::uint32_t hit_shards = 32;
 // The others, in file_shards copies.
 struct call_counters {
-  std::uint64_t faults;         // pages filled by us
+  std::uint64_t faults;         // pages, or sectors of a page at once, filled by us
   std::uint64_t waits;          // pages that were on their way: another group filled them, or had asked for them
   std::uint64_t errors;         // calls that returned a negative errno, and pages that pointers could neither get nor read
-  std::uint64_t bytes_filled;   // pages filled, in bytes: whole pages, also at the end of a file
+  std::uint64_t bytes_filled;   // pages filled, in bytes: whole pages, also at the end of a file, or the sectors that came
   std::uint64_t opens;          // opens that got a slot: also those that cost no host call, and those that then failed
   std::uint64_t bytes_written;  // bytes taken from callers of pwrite and append
 };

@@ -191,9 +191,9 @@ GPUFS_DEVICE std::int64_t wait(Group group, const pending_read& pending) {
 
 // How the readers of a file will use it. The names are those of posix_fadvise.
 enum class advice : std::uint32_t {
-  normal,      // nothing is known
-  random,      // they read a little of a page here and there: where the device can read the file's bytes itself, a miss brings in the
-               // sectors that it wants of a page (a 32nd of it, 128 bytes at least), and the others when they are wanted
+  normal,  // nothing is known
+  random,  // they read a little of a page here and there: where the device can read the file's bytes itself, a miss brings in the
+           // sectors that it wants of a page (a 32nd of it, 128 bytes at least), and the others when they are wanted
   sequential,  // they read page after page: a miss, or a read of a page that was asked for ahead, asks for the next 32 pages (in a
                // small cache, for a sixteenth of its frames)
   willneed,    // they will read this range soon: does what prefetch does

@@ -42,7 +42,9 @@ GPUFS_DEVICE int pull_sectors(Group group, const file_mount& mount, const file_v
   group.sync();  // the bytes of all lanes happen before the leader's release
   return by_leader(group, [&] {
     const cache::sectors at(frames, frame);
-    if (error == 0 && pulled && file_table(mount).is_stale(view)) error = -ESTALE;
+    // As in end_pulled: it publishes the bytes, and the version is looked at after they were read.
+    simt::fence(std::memory_order_acq_rel, cache::cache_layout::scope);
+    if (error == 0 && pulled && file_slots::is_stale_after_fence(*view.opened, view.handle)) error = -ESTALE;
     if (error != 0) {
       at.give_up(mine);
       return error;
@@ -59,8 +61,8 @@ struct sectors_brought {
   bool by_us, waited;
 };
 
-// Sees to it that these sectors of a page are there, which is there in part, and which the group has pinned. Those that another group
-// brings in it waits for, once it has brought in its own. All lanes call; the view is the leader's.
+// Sees to it that these sectors of a page are there, which is there in part, and which the group has pinned. Those that another
+// group brings in it waits for, once it has brought in its own. All lanes call; the view is the leader's.
 template <class Group>
 GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* mount, file_view view, cache::frame_index frame,
                                                 std::uint32_t wanted) {

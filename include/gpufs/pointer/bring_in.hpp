@@ -86,9 +86,9 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   return {got.frame, error};
 }
 
-// Whether a lane that only reads a page's bytes does so without the whole page (advise(noreuse) and advise(random)): then it is told
-// that no frame is to be had, and read_past_cache does the rest. One lane calls, for itself. What it finds may be another mapping's
-// by then: read_past_cache looks.
+// Whether a lane that only reads a page's bytes does so without the whole page (advise(noreuse) and advise(random)): then it is
+// told that no frame is to be had, and read_past_cache does the rest. One lane calls, for itself. What it finds may be another
+// mapping's by then: read_past_cache looks.
 GPUFS_DEVICE_COLD inline bool reads_part(const mapping_entry* from, std::uint32_t page_number) {
   const mount_layout& mount = *mount_of(*from);
   const file_view view = file_table(mount).view(file_number{from->number});
