@@ -215,6 +215,9 @@ class rows_of_file {
   void check() {
     use([&] { file_->check(); });
   }
+  void prepare() {
+    use([&] { file_->prepare(); });
+  }
   void flush(bool durable) {
     use([&] { file_->flush(durable); });
   }
@@ -361,6 +364,7 @@ NB_MODULE(_rows, m) {
       .def("prefetch_on", &rows_of_file::prefetch_on, "stream"_a, "ids"_a, "n"_a)
       .def("ended", &rows_of_file::ended, "Whether all that was put into streams has ended.")
       .def("check", &rows_of_file::check, "Raises what went wrong there, once.")
+      .def("prepare", &rows_of_file::prepare, "Registers all of the file with the device, and waits.")
       .def("flush", &rows_of_file::flush, "durable"_a, "Brings what was written to the file.")
       .def("close", &rows_of_file::close, "Flushes, and ends the use of the file. Twice does nothing.");
   nb::class_<test_stream>(m, "TestStream", "A stream of the CPU machine, in which a test can hold what comes behind.")

@@ -62,6 +62,9 @@ class row_file {
   virtual void write(const row_list& rows, const std::byte* src) = 0;
   // Begins to bring the rows in, and goes on until that is asked for, or `stop` is set. What goes wrong, a later read says.
   virtual void prefetch(const row_list& rows, const std::atomic<bool>& stop) = 0;
+  // Registers all of the file with the device and waits, so that no first read waits for that; what cannot be registered is read as
+  // before. Nothing, where the engine has no device. file_error: the path does not open any more.
+  virtual void prepare() {}
   // Brings what was written to the file: where processes see it, or where it stays if the machine stops. file_error: it did not
   // get there, and is lost.
   virtual void flush(bool durable) = 0;

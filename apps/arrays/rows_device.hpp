@@ -76,6 +76,8 @@ class device_rows final : public row_file {
       : fs_(fs),
         device_(fs.device()),
         scratch_(scratch),
+        below_root_(path),
+        writable_(writable),
         pieces_(place),
         table_(pieces_.are_several() ? std::span<const byte_piece>(pieces_.table()) : std::span<const byte_piece>(), device_),
         parts_(std::span<const std::uint32_t>(pieces_.parts()), device_),
@@ -114,6 +116,15 @@ class device_rows final : public row_file {
         simt::launch<most_threads, least_blocks>(config_for(n),
                                                  kernel<row_verb::prefetch>(all_rows(), part, nullptr, mine.word.get()));
       });
+    }
+  }
+  void prepare() override {
+    const simt::on_device here(device_);
+    guard_.check();
+    try {
+      fs_.prepare(below_root_, writable_ ? O_RDWR : O_RDONLY);
+    } catch (const error& failed) {
+      guard_.fail(failed.number(), std::strerror(failed.number()));
     }
   }
   void flush(bool durable) override {
@@ -342,6 +353,8 @@ class device_rows final : public row_file {
   const mount& fs_;
   simt::platform& device_;
   scratch_pool& scratch_;
+  std::string below_root_;  // the file's path
+  bool writable_;
   row_pieces pieces_;
   simt::device_array<byte_piece> table_;  // of several pieces, as parts_
   simt::device_array<std::uint32_t> parts_;

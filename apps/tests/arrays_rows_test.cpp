@@ -178,6 +178,32 @@ TEST_F(array_rows, are_what_they_were_while_prefetches_come_and_go) {
   }
 }
 
+TEST_F(array_rows, are_what_they_were_once_the_file_is_prepared) {
+  for (const bool writable : {false, true}) {
+    for (const auto& mount : mounts(writable)) {
+      const auto file = open(*mount, 1, writable);
+      const numbers ids{5, 200, -1};
+      bytes out(ids.size() * row_nbytes);
+      file->read(list(ids), out.data());
+      in_threads(2, [&](unsigned) { file->prepare(); });
+      file->read(list(ids), out.data());
+      EXPECT_EQ(out, expected(1, ids));
+      file->close();
+    }
+  }
+  const auto mount = on_device(false);
+  const auto file = open(*mount, 2);
+  std::filesystem::remove(path(2));
+  try {
+    file->prepare();
+    ADD_FAILURE() << "it is gone";
+  } catch (const file_error& gone) {
+    EXPECT_EQ(gone.number(), ENOENT);
+    EXPECT_EQ(gone.path(), path(2));
+  }
+  file->close();
+}
+
 TEST_F(array_rows, are_moved_in_streams_by_many_threads) {
   const auto mount = on_device(true);
   const auto file = open(*mount, 2, true);

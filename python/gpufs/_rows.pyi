@@ -79,6 +79,9 @@ class Rows:
     def check(self) -> None:
         """Raises what went wrong there, once."""
 
+    def prepare(self) -> None:
+        """Registers all of the file with the device, and waits."""
+
     def flush(self, durable: bool) -> None:
         """Brings what was written to the file."""
 

