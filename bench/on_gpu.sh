@@ -114,6 +114,21 @@ step_sanitize() {
   ! grep -qv ' exit 0 ' "$out/sanitize.txt"
 }
 
+# Where gpufs was built as a Python package: here (GPUFS_CMAKE_OPTIONS=-DGPUFS_PYTHON=ON, which wants nanobind), or as what is installed.
+bench_python() {
+  local python=${GPUFS_PYTHON:-python3} begin=$SECONDS
+  ! compgen -G 'python/gpufs/_rows*.so' >/dev/null || local -x PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH}
+  "$python" -c 'import gpufs._rows' 2>/dev/null || { echo "python: left out, as $python has no gpufs"; return 0; }
+  # shellcheck disable=SC2086
+  timeout "${GPUFS_BENCH_PYTHON_TIMEOUT:-900}" "$python" bench/python/arrays.py --out "$out/python.json" --dir "${GPUFS_BENCH_MEMORY:-/dev/shm}" \
+    ${GPUFS_BENCH_ARGS:-} >"$out/python.log" 2>&1
+  local rc=$?
+  [ $rc -eq 0 ] || echo "python FAILED"
+  cat "$out/python.log"
+  echo "python took $((SECONDS - begin)) s"
+  return $rc
+}
+
 # GPUFS_BENCHES: which programs (default: all). GPUFS_BENCH_ARGS: options for each (--quick). GPUFS_BENCH_MEMORY: a folder in memory.
 # GPUFS_BENCH_DISK: a folder on a disk (default: the build's; empty: leave that case out), GPUFS_BENCH_DISK_GIB: the file there (24).
 step_bench() {
@@ -122,7 +137,8 @@ step_bench() {
   export CUDA_VISIBLE_DEVICES=${gpus[0]}
   GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
   export GPUFS_COMMIT
-  for program in ${GPUFS_BENCHES:-hot cold batches first write beside pointers pointer_papers cache staged ahead host_cost sms updates parts}; do
+  for program in ${GPUFS_BENCHES:-hot cold batches first write beside pointers pointer_papers cache staged ahead host_cost sms updates parts python}; do
+    [ "$program" != python ] || { bench_python || rc=1; continue; }
     # shellcheck disable=SC2206
     options=(${GPUFS_BENCH_ARGS:-})
     [ "$program" = cache ] || options+=(--dir "${GPUFS_BENCH_MEMORY:-/dev/shm}")

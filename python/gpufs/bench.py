@@ -17,6 +17,8 @@ import gpufs
 from gpufs.errors import GpufsError
 from gpufs.formats import find_layout
 
+Way = Callable[[int], Any]
+
 _NTHREADS = 16
 _MOST_ROWS, _MOST_NBYTES = 100_000, 64 << 20
 
@@ -35,22 +37,18 @@ def measure(path: str, how: dict[str, Any], nrows: int, runs: int, seed: int) ->
         layout = find_layout(path, **{key: value for key, value in how.items() if key != "engine"})
         offsets, like = layout.offsets(ids), np.empty((nrows, *x.shape[1:]), layout.dtype)
         with Path(path).open("rb") as file, ThreadPoolExecutor(_NTHREADS) as pool:
-            ways: dict[str, Callable[[], Any]] = {f"x[idx] by {x.engine}": lambda: x[ids]}
+            ways: dict[str, Way] = {f"x[idx] by {x.engine}": lambda _: x[ids]}
             if not layout.pieces:  # NumPy has no array in several
                 mapped = np.memmap(path, layout.dtype, "r", layout.begin, x.shape)
-                ways["memory map"] = lambda: mapped[ids]
-            ways[f"pread by {_NTHREADS} threads"] = lambda: _pread(pool, file.fileno(), like, offsets)
-            wanted = ways["memory map" if "memory map" in ways else f"pread by {_NTHREADS} threads"]()
-            seconds: dict[str, list[float]] = {way: [] for way in ways}
-            for run in range(runs + 1):
-                for way, gather in ways.items():
-                    started = time.perf_counter()
-                    rows = gather()
-                    took = time.perf_counter() - started
-                    if rows.tobytes() != wanted.tobytes():
-                        raise GpufsError(f"{way} gave other rows than NumPy did")
-                    if run > 0:
-                        seconds[way].append(took)
+                ways["memory map"] = lambda _: mapped[ids]
+            ways[f"pread by {_NTHREADS} threads"] = lambda _: _pread(pool, file.fileno(), like, offsets)
+            wanted = ways["memory map" if "memory map" in ways else f"pread by {_NTHREADS} threads"](0)
+
+            def check(way: str, _: int, rows: Any) -> None:
+                if rows.tobytes() != wanted.tobytes():
+                    raise GpufsError(f"{way} gave other rows than NumPy did")
+
+            seconds = by_turns(ways, runs, check)
         cases = [_case(way, took, nrows * row_nbytes) for way, took in seconds.items()]
         return {
             "path": path,
@@ -61,6 +59,24 @@ def measure(path: str, how: dict[str, Any], nrows: int, runs: int, seed: int) ->
             "nprocessors": len(os.sched_getaffinity(0)),
             "cases": cases,
         }
+
+
+def by_turns(ways: dict[str, Way], runs: int, check: Callable[[str, int, Any], None]) -> dict[str, list[float]]:
+    """Seconds of each way's runs, which take turns, after one that is not counted.
+
+    A way takes the run's number, 0 of the one that is not counted. check: of each answer, outside the time.
+    """
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for run in range(runs + 1):
+        for way, go in ways.items():
+            started = time.perf_counter()
+            answer = go(run)
+            took = time.perf_counter() - started
+            check(way, run, answer)
+            del answer  # before the next one is made
+            if run > 0:
+                seconds[way].append(took)
+    return seconds
 
 
 def _case(way: str, seconds: list[float], nbytes: int) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench/python/arrays.py: what can run without a GPU, at a tiny size, and results as bench/report.py reads them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+TINY = ("--table-gb", "0.003", "--runs", "2", "--rows", "40", "--small-rows", "200", "--files", "20", "--calls", "6")
+
+
+@pytest.fixture
+def arrays(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program, by its own names for its parts, which nobody has afterwards."""
+    for folder in (BENCH, BENCH / "python"):
+        monkeypatch.syspath_prepend(str(folder))
+    names = ("arrays", "devices", "gathers", "harness", "others", "tables")
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield importlib.import_module("arrays")
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def run(arrays: Any, folder: Path, *arguments: str, status: int = 0) -> dict[str, Any]:
+    out = folder / "python.json"
+    assert arrays.main(["--dir", str(folder), "--out", str(out), *TINY, *arguments]) == status
+    result: dict[str, Any] = json.loads(out.read_text())
+    assert [path.name for path in folder.iterdir()] == ["python.json"]
+    return result
+
+
+def test_what_needs_no_gpu_is_measured(arrays: Any, tmp_path: Path) -> None:
+    result = run(arrays, tmp_path, "--device", "host", "--only", "py_cpu_engine,py_read_files")
+    assert [case["name"] for case in result["cases"]] == ["py_cpu_engine", "py_cpu_engine", "py_read_files"]
+    for case in result["cases"]:
+        assert (
+            case["verified"] and case["samples"] == 2 and 0 < case["spread"][0] <= case["figure"] <= case["spread"][1]
+        )
+        assert case["figure"] == pytest.approx(case["measured"] / case["ceiling"])
+    assert result["quick"] and str(tmp_path) not in result["command"] and "--dir DIR" in result["command"]
+    report: Any = importlib.import_module("report_data")
+    (bench,) = report.load_results(tmp_path)
+    assert bench.quick and len(bench.cases) == 3
+
+
+def test_each_name_is_measured_or_it_is_said_why_not(arrays: Any, tmp_path: Path) -> None:
+    """By torch on the host in a GPU's place, where torch is."""
+    result = run(arrays, tmp_path, "--device", "host")
+    measured = {case["name"] for case in result["cases"]}
+    notes = [note.split(": not measured: ") for note in result["notes"] if ": not measured: " in note]
+    left_out = {name for names, _ in notes for name in names.split(", ")}
+    assert measured | left_out == set(arrays.NAMES) and not measured & left_out
+    assert all(case["verified"] for case in result["cases"])
+    if find_spec("torch") is None:
+        assert {why for _, why in notes} == {"torch is not installed"}
+    else:
+        assert set(arrays.OF_A_GPU) - measured == {"py_vs_kvikio"}
+    with_bounds = {case["name"] for case in result["cases"] if case["bound"]}
+    assert measured - with_bounds <= {"py_first"}
+
+
+def test_wrong_answers_are_found(arrays: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpufs
+
+    take = gpufs.Array.__getitem__
+    monkeypatch.setattr(gpufs.Array, "__getitem__", lambda self, key: take(self, key) + 1)
+    result = run(arrays, tmp_path, "--device", "host", "--only", "py_cpu_engine", status=1)
+    assert [case["verified"] for case in result["cases"]] == [False, False]
+
+
+def test_what_no_run_is(arrays: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in ((["--only", "py_nothing"], "py_nothing"), (["--rows", "0"], "must be more than 0")):
+        with pytest.raises(SystemExit):
+            arrays.main(arguments)
+        assert words in capsys.readouterr().err
+    if find_spec("torch") is None:
+        assert arrays.main(["--only", "py_first", *TINY, "--dir", str(tmp_path)]) == 1  # nothing was measured
+
+
+def test_rows_are_drawn_as_they_should_be(arrays: Any, tmp_path: Path) -> None:
+    tables: Any = importlib.import_module("tables")
+    table = tables.make_table(tmp_path / "t.npy", 1e6, 4096, 2)
+    rows = np.load(table.path)
+    assert rows.shape == (244, 1024) and np.unique(rows).size > 0.98 * rows.size
+    assert np.array_equal(rows, table.mapped())
+    small = table.with_columns(128)
+    assert np.array_equal(np.load(table.path), rows.reshape(-1, 128)) and small.nrows == 8 * 244
+    picks = tables.Picks(244, 50, 4, seed=1)
+    drawn = np.concatenate([picks[run] for run in range(4)])
+    assert np.unique(drawn).size == 200 and drawn.max() < 244
+    assert tables.Picks(244, 100, 4, seed=1).n == 61
+    zipf = tables.Zipf(1000, 20_000, seed=1)
+    counts = np.sort(np.bincount(zipf.draw(), minlength=1000))[::-1] / 20_000
+    law = np.arange(1, 1001) ** -0.99
+    law /= law.sum()
+    assert counts[:2] == pytest.approx(law[:2], rel=0.1)
+    assert counts[:50].sum() == pytest.approx(law[:50].sum(), rel=0.1)
