@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a type checker says of programs that use gpufs. mypy reads it (an error that it does not find is one, too)."""
 
+from typing import Any
+
 import gpufs
 import numpy as np
-from gpufs import c, cupy, torch
+from gpufs import c, cupy, numba, ray, torch
+from numpy.typing import NDArray
 from typing_extensions import assert_type
 
 with gpufs.open("features.npy", name=None, dtype="f4", shape=(-1, 3), engine="cpu", cache="8GiB", page=4096) as x:
@@ -14,6 +17,19 @@ with gpufs.open("features.npy", name=None, dtype="f4", shape=(-1, 3), engine="cp
     assert_type(x.path_in_use, str)
     x.take([1, 2])
     assert_type(x.shard(0, 2), gpufs.Array)
+    assert_type(x.mount, gpufs.Mount)
+    assert_type(len(x), int)
+    assert_type(x.__array__(), NDArray[Any])
+    x.prepare()
+    x.prefetch(slice(3))
+    x.flush(durable=True)
+
+with gpufs.Mount("/data", cache="8GiB", page="auto", writable=True) as fs:
+    assert_type(fs.open("a.npy", mode="r+", as_bits=True), gpufs.Array)
+    assert_type(fs.read_files(["a", b"b"], pad_to=4096, progress=True), tuple[Any, Any])
+    assert_type(fs.files, list[dict[str, Any]])
+assert_type(gpufs.read_files(["a"], like=None, cache=0), tuple[Any, Any])
+assert_type(gpufs.stats(), dict[str, Any])
 
 with c.Mount("/data", cache_nbytes=1 << 30) as mount:
     assert_type(mount.handle, np.uint64)
@@ -21,9 +37,14 @@ with c.Mount("/data", cache_nbytes=1 << 30) as mount:
     assert_type(mount.sync(), int)
 assert_type(cupy.link("", "sm_90", define=["A=1"]), bytes)
 
+numba.pread_warp(0, 0, numba.path("a"), 1, 2)
+ray.read_array({"a": x, "b": "b.npy"}, column="a", concurrency=2)
+
 dataset = torch.Dataset("features.npy", x, engine="cpu")
 assert_type(len(dataset), int)
 torch.SparseAdagrad(torch.EmbeddingBag(x, mode="sum"), "sums.npy", lr=0.1, cache="8GiB").flush()
+assert_type(torch.Gather(x), torch.Gather)
+torch.SparseSGD(torch.EmbeddingBag("table.npy"), lr=1).flush()
 torch.FeatureStore({"x": "x.npy", ("paper", "y"): x}, device="cuda")
 
 torch.EmbeddingBag("table.npy", mode=3)  # type: ignore[arg-type]
@@ -32,3 +53,8 @@ gpufs.open(3)  # type: ignore[arg-type]
 x.shape = (1,)  # type: ignore[misc]
 c.Mount("/data", cache_nbytes="1GiB")  # type: ignore[arg-type]
 cupy.link(b"", "sm_90")  # type: ignore[arg-type]
+gpufs.Mount("/data", page=2.5)  # type: ignore[arg-type]
+gpufs.read_files(["a"], pad_to="4096")  # type: ignore[arg-type]
+gpufs.nothing()  # type: ignore[attr-defined]
+ray.read_array(3)  # type: ignore[arg-type]
+x.shard(0.5, 2)  # type: ignore[arg-type]
