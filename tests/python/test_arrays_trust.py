@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import os
 import struct
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +153,92 @@ def test_what_headers_and_callers_claim_is_bounded(tmp_path: Path) -> None:
     for device in (-1, 2**40):
         with pytest.raises(gpufs.GpufsError):
             gpufs.open(tmp_path / "raw", dtype="u1", device=device, engine="cpu")
+
+
+_LONG_INDEX = """
+import resource, sys
+import numpy as np
+import gpufs
+x = gpufs.open(sys.argv[1], engine=sys.argv[2], cache=1 << 20)
+first = x[3].tobytes()
+mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + (2 << 30), resource.RLIM_INFINITY))
+for number, of in ((3, MemoryError), (-31, IndexError)):
+    try:
+        x[np.broadcast_to(np.int8(number), (1 << 16, 1 << 15))]
+    except of:
+        print(of.__name__)
+assert x[3].tobytes() == first
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_index_of_more_than_memory_holds(engine: str, tmp_path: Path) -> None:
+    """Of 2^31 numbers, which take no memory themselves: as int64 they would take 16 GiB."""
+    np.save(tmp_path / "a.npy", np.arange(120).reshape(30, 4))
+    done = run_python(_LONG_INDEX, str(tmp_path / "a.npy"), engine)
+    assert (done.stdout.split(), done.returncode) == (["MemoryError", "IndexError"], 0), done.stderr
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rows_whose_numbers_have_more_than_32_bits(engine: str, tmp_path: Path) -> None:
+    places = np.array([7, 1 << 31, (1 << 32) + 5, (1 << 33) - 1])
+    with (tmp_path / "raw").open("wb") as file:
+        file.truncate(1 << 33)
+        for i, place in enumerate(places.tolist()):
+            file.seek(place)
+            file.write(bytes([i + 1]))
+    with gpufs.open(tmp_path / "raw", mode="r+", dtype="u1", engine=engine, **SMALL) as x:
+        assert x.shape == (1 << 33,)
+        assert x[places].tolist() == [1, 2, 3, 4] and x[[-1, -(1 << 33) + 7, 5]].tolist() == [4, 1, 0]
+        assert x[np.tile(places, 1200)].tolist() == [1, 2, 3, 4] * 1200  # more go sorted
+        assert x[(1 << 32) + 3 : (1 << 32) + 9 : 2].tolist() == [0, 3, 0]
+        x[places[1:3]] = [8, 9]
+        assert x[places].tolist() == [1, 8, 9, 4]
+
+
+def things_held() -> tuple[int, int, int]:
+    """Descriptors, threads, and mounts."""
+    gc.collect()
+    names = [len(list(Path(folder).iterdir())) for folder in ("/proc/self/fd", "/proc/self/task")]
+    return names[0], names[1], len(gpufs.stats()["mounts"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_errors_leave_nothing_behind(engine: str, tmp_path: Path) -> None:
+    array = np.arange(4000, dtype=np.float32).reshape(1000, 4)
+    path = tmp_path / "a.npy"
+    np.save(path, array)
+    text = path.read_bytes()
+    bad = {"cut.npy": text[:-1], "head.npy": text[:40], "x.safetensors": b"\xff" * 9, "x.npz": b"PK\3\4" + bytes(40)}
+    for name, content in {**bad, "cut_later": bytes(8 * 4096)}.items():
+        (tmp_path / name).write_bytes(content)
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(array))
+
+    def goes_wrong(what: Callable[[], Any], *errors: type[Exception]) -> None:
+        with pytest.raises(errors):
+            what()
+
+    def all_that_goes_wrong(x: gpufs.Array) -> None:
+        for name in (*bad, "objects.npy", "fortran.npy", "none.npy", "."):
+            goes_wrong(partial(gpufs.open, tmp_path / name, engine=engine, **SMALL), gpufs.GpufsError, OSError)
+        for index in (1000, [0, -1001], 0.5, [[0.5]], None, "a", np.zeros(3, bool), np.array([object()])):
+            goes_wrong(partial(x.__getitem__, index), IndexError)
+            goes_wrong(partial(x.prefetch, index), IndexError)
+        goes_wrong(partial(x.take, [1, 2], out=np.empty((3, 4), np.float32)), ValueError)
+        goes_wrong(partial(x.__setitem__, 3, 1), ValueError)
+        (tmp_path / "cut_later").write_bytes(bytes(8 * 4096))
+        with gpufs.open(tmp_path / "cut_later", engine=engine, **RAW, **SMALL) as later:
+            os.truncate(tmp_path / "cut_later", 4096)
+            goes_wrong(partial(later.__getitem__, [5, 7]), OSError)
+        goes_wrong(partial(later.__getitem__, 0), ValueError)
+        goes_wrong(partial(gpufs.read_files, [path, tmp_path / "none"], engine=engine, cache=1 << 20), OSError)
+        assert np.array_equal(x[[3, -1]], array[[3, -1]])
+
+    with gpufs.open(path, engine=engine, **SMALL) as x:
+        all_that_goes_wrong(x)
+        before = things_held()
+        for _ in range(5):
+            all_that_goes_wrong(x)
+        assert things_held() == before
