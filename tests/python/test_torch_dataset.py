@@ -156,13 +156,19 @@ def test_what_no_dataset_is_made_of(files: tuple[Any, Any], tmp_path: Path) -> N
         gpufs.torch.Dataset(3)
 
 
-def test_the_guides_first_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("guide, place, last", [("pytorch", 1, 1000 % 256), ("python", 2, 1000)])
+def test_programs_of_the_guides_train(
+    guide: str, place: int, last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     np.save(tmp_path / "features.npy", numbers(1000, 128) / np.float32(65521))
     np.save(tmp_path / "labels.npy", np.arange(1000) % 10)
-    guide = (Path(__file__).parents[2] / "docs/guide/pytorch.md").read_text()
-    program = guide.split("```python\n")[1].split("```")[0]
-    assert len(program.split("\n")) < 15
+    text = (Path(__file__).parents[2] / f"docs/guide/{guide}.md").read_text()
+    program = text.split("```python\n")[place].split("```")[0]
+    assert len(program.split("\n")) < 15 and "gpufs" in program
+    if not torch.cuda.is_available() or "gpu" not in ENGINES:
+        program = program.replace("cuda", "cpu")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(program, names)
-    assert names["model"].weight.grad is not None and len(names["features"]) == 1000 % 256
+    assert names["model"].weight.grad is not None
+    assert len(names["features" if guide == "pytorch" else "idx"]) == last

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native files of the package as it is built: one wheel for machines with and without a GPU."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import gpufs
+import pytest
+
+FILES = sorted(Path(gpufs.__file__).parent.glob("_*.so")) + sorted(Path(gpufs.__file__).parent.glob("lib/*.so"))
+# What each Linux has that runs Python. CUDA's runtime is linked into the files, and opens the driver when it is used.
+OF_THE_SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.", "libstdc++.", "ld-linux")
+
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
+
+
+def dynamic_names(path: Path) -> dict[int, list[str]]:
+    """Of a shared library (ELF, 64 bits, little-endian): the libraries that it needs, and where they are looked for."""
+    data = path.read_bytes()
+    assert data[:6] == b"\x7fELF\x02\x01"
+    (at,) = struct.unpack_from("<Q", data, 32)
+    size, n = struct.unpack_from("<HH", data, 54)
+    segments = [struct.unpack_from("<IIQQQQQQ", data, at + i * size) for i in range(n)]
+    (dynamic,) = [s for s in segments if s[0] == _PT_DYNAMIC]
+    entries = [struct.unpack_from("<QQ", data, dynamic[2] + i) for i in range(0, dynamic[5], 16)]
+    (strings,) = [value for tag, value in entries if tag == _DT_STRTAB]
+    (begin,) = [s[2] + strings - s[3] for s in segments if s[0] == _PT_LOAD and s[3] <= strings < s[3] + s[5]]
+    names: dict[int, list[str]] = {}
+    for tag, value in entries:
+        if tag in (_DT_NEEDED, _DT_RPATH, _DT_RUNPATH):
+            names.setdefault(tag, []).append(data[begin + value :].split(b"\0", 1)[0].decode())
+    return names
+
+
+def test_there_are_files() -> None:
+    assert len(FILES) >= 4
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition(".")[0])
+def test_no_library_is_needed_but_the_systems(path: Path) -> None:
+    names = dynamic_names(path)
+    needed = names.get(_DT_NEEDED, [])
+    assert any(name.startswith("libc.") for name in needed)
+    assert [name for name in needed if not name.startswith(OF_THE_SYSTEM)] == []
+    assert _DT_RPATH not in names and _DT_RUNPATH not in names
