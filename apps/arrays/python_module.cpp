@@ -326,15 +326,17 @@ NB_MODULE(_rows, m) {
       .def(
           "__init__",
           [](mount_of_rows* self, const std::string& engine, const nb::object& root, int device, std::uint64_t cache_nbytes,
-             std::uint32_t page_nbytes, bool writable) {
+             std::uint32_t page_nbytes, bool writable, std::uint64_t pin_nbytes) {
             gpufs::mount_options options;
             options.device = device;
             options.cache_nbytes = cache_nbytes;
             options.page_nbytes = page_nbytes;
             options.writable = writable;
+            options.pin_nbytes = pin_nbytes;
             new (self) mount_of_rows(engine, to_path(root), options);
           },
-          "engine"_a, "root"_a, "device"_a, "cache_nbytes"_a, "page_nbytes"_a, "writable"_a)
+          "engine"_a, "root"_a, "device"_a, "cache_nbytes"_a, "page_nbytes"_a, "writable"_a, "pin_nbytes"_a,
+          "pin_nbytes: of the host's memory; 0: half of what is available.")
       .def("read_files", &mount_of_rows::read_files, "paths"_a, "sizes"_a, "at"_a, "out"_a, "on_device"_a,
            "All bytes of files below the root, each to its place at[i] of the host's memory, or the device's, at `out`.")
       .def("way", [](const mount_of_rows& mount) { return mount.get().way(); })

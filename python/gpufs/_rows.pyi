@@ -24,6 +24,7 @@ class Mount:
         cache_nbytes: int,
         page_nbytes: int,
         writable: bool,
+        pin_nbytes: int,
     ) -> None: ...
     def read_files(self, paths: list[bytes], sizes: list[int], at: list[int], out: int, on_device: bool) -> None:
         """All bytes of files below the root, each to its place at[i] of memory of the host, or the device, at `out`."""

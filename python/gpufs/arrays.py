@@ -53,6 +53,7 @@ def open(  # the module is used as gpufs, where it hides nothing
     device: int | None = None,
     cache: int | str = 0,
     page: int | str = "auto",
+    pin: int | str = 0,
 ) -> Array:
     """Opens the array in a file. Of its rows nothing is read yet.
 
@@ -70,12 +71,14 @@ def open(  # the module is used as gpufs, where it hides nothing
     device: the GPU's number; None: the calling thread's current one.
     cache: the page cache's bytes, as a number or text ("8GiB"); 0: a quarter of the GPU's free memory, 16 GiB at most.
     page: bytes of a page, a power of two from 512 to 2 MiB; auto: the next one that holds a row, at most 64 KiB.
-    Files of one folder that are opened with equal mode, engine, device, cache and page share one cache.
+    pin: bytes of the host's memory that registered files may keep there, as cache; 0: half of what is available by
+    then. What finds no room is read by host threads. With several processes that use a GPU, let the sum be right.
+    Files of one folder that are opened with equal mode, engine, device, cache, page and pin share one cache.
 
     Raises OSError where the file does not open, GpufsError where it holds no such array or the engine cannot run.
     """
     whole = str(Path(os.fsdecode(path)).absolute())
-    options = {"engine": engine, "device": device, "cache": cache, "page": page}
+    options = {"engine": engine, "device": device, "cache": cache, "page": page, "pin": pin}
     how = {"mode": mode, "name": name, "dtype": dtype, "shape": shape, "offset": offset, "as_bits": as_bits}
     return Array(whole, options, how)
 
@@ -176,6 +179,7 @@ class Array:
             writable=self.writable,
             engine=options["engine"],
             device=options["device"],
+            pin=options["pin"],
             not_this=not_this,
         )
 

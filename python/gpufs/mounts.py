@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "gpu", "cpu", "simt")
 _LEAST_PAGE_NBYTES, _MOST_PAGE_NBYTES = 512, 2 << 20
-_MOST_CACHE_NBYTES = 1 << 62
+_MOST_NBYTES = 1 << 62
 _MOST_DEVICES = 1 << 16
 _UNITS = {
     "": 1,
@@ -51,7 +51,7 @@ class Mount:
     """A folder with a page cache of its own, where the one that gpufs.open takes by default will not do.
 
     root: the folder; the files are opened by paths below it.
-    cache, engine: as of :func:`gpufs.open`. device: the GPU's number; None: the calling thread's current one.
+    cache, pin, engine: as of :func:`gpufs.open`. device: the GPU's number; None: the calling thread's current one.
     page: bytes of a page; auto: the rows of the first array that is opened decide.
     writable: files may be opened with mode="r+"; of an engine with a page cache that costs an eighth of it more.
 
@@ -68,8 +68,9 @@ class Mount:
         writable: bool = False,
         engine: str = "auto",
         device: int | None = None,
+        pin: int | str = 0,
     ) -> None:
-        self._begin(root, cache, page, writable, engine, device)
+        self._begin(root, cache, page, writable, engine, device, pin)
         self._check_root()
 
     def _begin(
@@ -80,6 +81,7 @@ class Mount:
         writable: bool,
         engine: str,
         device: int | None,
+        pin: int | str,
     ) -> None:
         """Without looking at the folder: one that was pickled need not be there until a file is opened."""
         self.root = os.path.realpath(os.fsdecode(root))
@@ -87,10 +89,12 @@ class Mount:
         self.device = _rows.current_device(self.engine) if device is None else _device(device)
         self.writable = writable
         self._cache_nbytes = to_nbytes(cache)
-        if self._cache_nbytes > _MOST_CACHE_NBYTES:
-            raise GpufsError(f"cache is {self._cache_nbytes} bytes, more than any memory has")
+        self._pin_nbytes = to_nbytes(pin)
+        for what, nbytes in (("cache", self._cache_nbytes), ("pin", self._pin_nbytes)):
+            if nbytes > _MOST_NBYTES:
+                raise GpufsError(f"{what} is {nbytes} bytes, more than any memory has")
         self._page_nbytes = None if page == "auto" else page_nbytes(page, 0)
-        self._spec = (self.root, self._cache_nbytes, page, writable, engine, device)
+        self._spec = (self.root, self._cache_nbytes, page, writable, engine, device, self._pin_nbytes)
         self._number = publish.new_number()
         self._native: _rows.Mount | None = None
         self._moved = Moved() if self.engine == "cpu" else None
@@ -211,10 +215,12 @@ class Mount:
 
     def for_host(self) -> Mount:
         """Of the same folder, for who wants rows in the host's memory: where nobody has chosen the engine, by cpu."""
-        root, cache, page, writable, engine, _ = self._spec
+        root, cache, page, writable, engine, _, pin = self._spec
         if engine != "auto" or self.engine == "cpu":
             return self
-        return shared_mount(root, cache=cache, page=page, writable=writable, engine="cpu", device=None, later=True)
+        return shared_mount(
+            root, cache=cache, page=page, writable=writable, engine="cpu", device=None, pin=pin, later=True
+        )
 
     def native(self, row_nbytes: int) -> _rows.Mount:
         """The mount itself, made now if it is not there yet."""
@@ -224,7 +230,9 @@ class Mount:
             if self._native is None:
                 self._check_root()
                 page = self._page_nbytes or page_nbytes("auto", row_nbytes)
-                self._native = _rows.Mount(self.engine, self.root, self.device, self._cache_nbytes, page, self.writable)
+                self._native = _rows.Mount(
+                    self.engine, self.root, self.device, self._cache_nbytes, page, self.writable, self._pin_nbytes
+                )
                 self._page_nbytes = page
                 publish.start(beside_threads=self.engine != "cpu")
             return self._native
@@ -289,25 +297,30 @@ def shared_mount(
     writable: bool,
     engine: str,
     device: int | None,
+    pin: int | str = 0,
     not_this: Mount | None = None,
     later: bool = False,
 ) -> Mount:
     """The mount of this folder that the process has already, with the same options, or a new one."""
     engine = engine_of(engine)
     device = _rows.current_device(engine) if device is None else _device(device)
-    key = (os.getpid(), root, to_nbytes(cache), page, writable, engine, device)
+    key = (os.getpid(), root, to_nbytes(cache), page, writable, engine, device, to_nbytes(pin))
     with _lock:
         mount = _shared.get(key)
         if mount is None or mount._closed or not_this is mount:
             mount = _shared[key] = Mount.__new__(Mount)
-            mount._begin(root, cache, page, writable, engine, device)
+            mount._begin(root, cache, page, writable, engine, device, pin)
             if not later:
                 mount._check_root()
         return mount
 
 
-def _mount_again(root: str, cache: int, page: int | str, writable: bool, engine: str, device: int | None) -> Mount:
-    return shared_mount(root, cache=cache, page=page, writable=writable, engine=engine, device=device, later=True)
+def _mount_again(
+    root: str, cache: int, page: int | str, writable: bool, engine: str, device: int | None, pin: int
+) -> Mount:
+    return shared_mount(
+        root, cache=cache, page=page, writable=writable, engine=engine, device=device, pin=pin, later=True
+    )
 
 
 def opening() -> threading.RLock:

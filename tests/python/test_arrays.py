@@ -146,6 +146,7 @@ def test_files_that_hold_no_such_array_say_so(tmp_path: Path) -> None:
         ("a.npy", {"engine": "tpu"}, "no engine 'tpu'"), ("a.npy", {"cache": "lots"}, "number of bytes"),
         ("a.npy", {"page": 1000}, "page"), ("a.npy", {"page": 256}, "page"), ("a.npy", {"page": 4 << 20}, "page"),
         ("a.npy", {"cache": 2**70}, "cache"), ("a.npy", {"cache": True}, "number of bytes"),
+        ("a.npy", {"pin": "half"}, "number of bytes"), ("a.npy", {"pin": 2**70}, "pin is"),
         ("raw", {"dtype": "u1", "shape": 2.5}, "shape 2.5"), ("raw", {"dtype": "u1", "offset": 1.5}, "offset 1.5"),
         ("raw", {"dtype": "u1", "shape": (2**70, 0)}, "no arrays of shape"),
         ("raw", {"dtype": "u1", "shape": ()}, "no axis"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import operator
 import os
+import pickle
 import signal
 import threading
 import time
@@ -86,6 +87,25 @@ def test_of_what_was_prepared_the_host_is_not_asked(engine: str, mode: str, tmp_
         np.testing.assert_array_equal(x[7], array[7])
     with pytest.raises(ValueError, match="closed"):
         x.prepare()
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "cpu"])
+def test_what_finds_no_room_to_be_pinned_is_read_by_the_host(engine: str, tmp_path: Path) -> None:
+    array = numbers(256, 1024)
+    np.save(tmp_path / "a.npy", array)
+    with gpufs.open(tmp_path / "a.npy", engine=engine, pin="4KiB", **SMALL) as x:
+        x.prepare()
+        for i in range(20, 220, 10):
+            np.testing.assert_array_equal(x[[i]], array[[i]])
+        assert x.stats["host_reads"] >= 20
+        with gpufs.open(tmp_path / "a.npy", engine=engine, pin=4096, **SMALL) as same:
+            assert same.mount is x.mount
+        with gpufs.open(tmp_path / "a.npy", engine=engine, **SMALL) as other:
+            assert other.mount is not x.mount
+        again = pickle.loads(pickle.dumps(x))
+        assert again.mount is x.mount
+    mount = gpufs.Mount(tmp_path, engine=engine, pin="1GiB", cache=1 << 20)
+    assert pickle.loads(pickle.dumps(mount))._pin_nbytes == 1 << 30
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

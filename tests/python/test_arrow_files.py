@@ -326,7 +326,7 @@ def test_what_writing_would_leave_wrong_is_refused(tmp_path: Path) -> None:
 
 
 def rows_of(path: Path, layout: Any, writable: bool) -> tuple[Any, Any]:
-    mount = _rows.Mount("simt", str(path.parent), 0, 64 << 10, 512, writable)
+    mount = _rows.Mount("simt", str(path.parent), 0, 64 << 10, 512, writable, 0)
     places, shape = layout.places, (layout.row_nbytes, layout.shape[0])
     return mount, _rows.Rows(mount, path.name, places.ctypes.data, len(places), *shape, writable)
 
@@ -379,7 +379,7 @@ def test_rows_in_several_pieces_by_streams(tmp_path: Path) -> None:
 def test_pieces_in_any_order_and_pieces_that_are_none(engine: str, tmp_path: Path) -> None:
     text = bytes(range(256)) * 40
     (tmp_path / "raw").write_bytes(text)
-    mount = _rows.Mount(engine, str(tmp_path), 0, 64 << 10, 512, False)
+    mount = _rows.Mount(engine, str(tmp_path), 0, 64 << 10, 512, False, 0)
 
     def opened(places: list[tuple[int, int]], row_nbytes: int, nrows: int) -> Any:
         pieces = np.array(places, np.int64)
