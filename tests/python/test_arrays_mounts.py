@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import pickle
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,12 @@ def test_more_files_than_descriptors(engine: str, tmp_path: Path) -> None:
     write_files(tmp_path, [3] * 2000)
     done = run_python(_FEW_DESCRIPTORS, str(tmp_path), engine)
     assert done.stdout == "3000\n", done.stderr
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_example_counts_words(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program = runpy.run_path(str(Path(__file__).parents[2] / "examples/python/read_files.py"))
+    assert program["main"](engine, "300") == 0 and ": right" in capsys.readouterr().out
 
 
 def test_numbers_of_bytes() -> None:
