@@ -118,7 +118,7 @@ step_sanitize() {
 bench_python() {
   local python=${GPUFS_PYTHON:-python3} begin=$SECONDS
   ! compgen -G 'python/gpufs/_rows*.so' >/dev/null || local -x PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH}
-  "$python" -c 'import gpufs._rows' 2>/dev/null || { echo "python: left out, as $python has no gpufs"; return 0; }
+  "$python" -c 'import gpufs.arrays' 2>/dev/null || { echo "python: left out, as $python has no gpufs"; return 0; }
   # shellcheck disable=SC2086
   timeout "${GPUFS_BENCH_PYTHON_TIMEOUT:-900}" "$python" bench/python/arrays.py --out "$out/python.json" --dir "${GPUFS_BENCH_MEMORY:-/dev/shm}" \
     ${GPUFS_BENCH_ARGS:-} >"$out/python.log" 2>&1

@@ -7,6 +7,9 @@ execute_process(
   OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 find_package(nanobind CONFIG REQUIRED)
 add_custom_target(gpufs_python)
+# ./dev runs the Python sources where they lie, so the modules go beside them; those under a sanitizer elsewhere.
+set(GPUFS_PYTHON_MODULES "${PROJECT_SOURCE_DIR}/python/gpufs" CACHE PATH "Where the Python modules go, if no wheel is built")
+mark_as_advanced(GPUFS_PYTHON_MODULES)
 
 # gpufs_add_python_module(NAME SOURCE LIBRARY library CUDA_LIBRARY library): CUDA_LIBRARY is linked where there is CUDA; the source
 # sees GPUFS_WITH_CUDA then.
@@ -20,8 +23,8 @@ function(gpufs_add_python_module name source)
   endif()
   gpufs_target_defaults(${name})
   add_dependencies(gpufs_python ${name})
-  if(NOT SKBUILD)  # ./dev runs the Python sources where they lie, so the modules go beside them
-    set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_SOURCE_DIR}/python/gpufs")
+  if(NOT SKBUILD)
+    set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${GPUFS_PYTHON_MODULES}")
   endif()
   install(TARGETS ${name} LIBRARY DESTINATION gpufs COMPONENT python)
 endfunction()
