@@ -265,6 +265,19 @@ struct attempt {
   }
 };
 
+std::string cuda_version_text(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
+
+// Of a machine without a driver the runtime says that it is too old.
+std::string why_no_device(cudaError_t error) {
+  int driver = 0;
+  if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess) {
+    if (driver == 0) return "no NVIDIA driver here (libcuda.so.1 not found)";
+    return "the NVIDIA driver is for CUDA " + cuda_version_text(driver) + ", and gpufs was built with CUDA " +
+           cuda_version_text(CUDART_VERSION) + ": install a newer driver";
+  }
+  return error == cudaSuccess ? "no CUDA device" : "no CUDA device: " + cuda_error_text(error);
+}
+
 struct devices {
   int count = 0;
   std::string why_not;
@@ -276,7 +289,7 @@ struct devices {
       auto* d = new devices;
       const cudaError_t error = cudaGetDeviceCount(&d->count);
       if (error != cudaSuccess) d->count = 0;
-      if (d->count == 0) d->why_not = error != cudaSuccess ? "no CUDA device: " + cuda_error_text(error) : "no CUDA device";
+      if (d->count == 0) d->why_not = why_no_device(error);
       d->each = std::make_unique<attempt[]>(static_cast<std::size_t>(d->count));
       return d;
     }();
