@@ -136,7 +136,9 @@ def test_the_modules_have_what_is_promised() -> None:
                 assert hasattr(found, name), f"{module}.{name}"
 
 
-@pytest.mark.parametrize("was, now", [("indices: Any", "indices: int"), ("def shard", "def part"), ("n: int", "n")])
+@pytest.mark.parametrize(
+    "was, now", [("indices: Any", "indices: int"), ("def shard", "def part"), ("i: int, n: int", "i: int, n")]
+)
 def test_a_change_is_noticed(was: str, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Path.read_text
     monkeypatch.setattr(
