@@ -63,4 +63,10 @@ cache_layout make_layout(simt::device_memory& memory, const cache_options& optio
   return layout;
 }
 
+touched_storage make_touched(simt::device_memory& memory, std::uint32_t nframes) {
+  touched_storage made{nullptr, std::bit_ceil(nframes) - 1};
+  made.words = memory.allocate<std::uint32_t>(std::size_t{made.mask} + 33);
+  return made;
+}
+
 }  // namespace gpufs::cache

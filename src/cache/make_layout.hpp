@@ -17,5 +17,7 @@ struct cache_options {
 
 // An empty cache, in `memory`, with its copy there.
 cache_layout make_layout(simt::device_memory& memory, const cache_options& options);
+// Of a cache of so many frames.
+touched_storage make_touched(simt::device_memory& memory, std::uint32_t nframes);
 
 }  // namespace gpufs::cache

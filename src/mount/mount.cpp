@@ -77,6 +77,7 @@ struct host_mount::impl {
                                                .page_nbytes = options.page_nbytes,
                                                .nrings = options.internals.nrings,
                                                .writable = options.writable});
+    layout.touched = cache::make_touched(memory, layout.cache.frames.nframes);
     layout.transport = host.transport();
     layout.files = open_files.layout();
     layout.pointers = make_layout(memory, faults, {.max_mappings = options.max_mappings, .page_nbytes = options.page_nbytes});

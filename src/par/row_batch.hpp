@@ -2,14 +2,14 @@
 // row_batch for the machine that the including source is compiled for, which has defined sort_space_nbytes and sort_rows.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <bit>
-#include <limits>
 #include <stdexcept>
 #include <string>
 
-#include "gpufs/par/read_row.hpp"
 #include "gpufs/par/row_batch.hpp"
 #include "gpufs/par/store_rows.hpp"
+#include "gpufs/par/take_rows.hpp"
 #include "gpufs/simt/launch.hpp"
 #include "rows_by_host.hpp"
 #include "sort_rows.hpp"
@@ -31,106 +31,15 @@ struct number_rows {
   }
 };
 
-// Each row once. The lanes of a warp look for a row each, and then its groups copy what is at hand, a row each; the rest the warp
-// reads row by row, when it has no page pinned.
+// Each row once.
 template <class Group>
-struct gather_rows {
-  row_part_of_batch part;
-  file from;
-  std::byte* to;
-  touched_pages touched;
-  rows_for_host left;
-
+struct gather_rows : row_reader<Group, row_part_of_batch, rows_for_host> {
   GPUFS_DEVICE void operator()() const {
-    using place = row_at_hand::place;
     const simt::warp warp = simt::this_warp();
-    const file_pages of(from);
-    const std::uint32_t nwarps = simt::block_size() / simt::warp_lanes, at_once = part.rows_a_warp;
-    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * part.rows_a_block;
-    const std::uint64_t end = begin + part.rows_a_block < part.n ? begin + part.rows_a_block : part.n;
-    for (std::uint64_t first = begin + std::uint64_t{simt::warp_rank()} * at_once; first < end;
-         first += std::uint64_t{nwarps} * at_once) {
-      const auto mine = static_cast<std::uint32_t>(first) + warp.rank();
-      const bool is_mine = warp.rank() < at_once && mine < end && !(part.is_row(part.row(mine)) && part.repeats(mine));
-      row_at_hand at{};
-      if (is_mine && from.error() == 0 && part.is_row(part.row(mine))) {
-        const open_entry entry = of.look();
-        const cache::frames frames(cache::unpack(entry.frames));
-        at = look_for_row(of, entry.view, frames, part.offset(part.row(mine)), part.layout.row_nbytes, touched,
-                          {part.is_repeated(mine), left.may_be()});
-      }
-      const std::uint32_t cut = copy(warp, static_cast<std::uint32_t>(first), at);
-      if (at.where == place::frame) cache::frames(of.frames()).unpin(at.frame);
-      const std::uint32_t hits = warp.ballot(at.where == place::frame), asked = warp.ballot(at.where == place::host);
-      const std::uint32_t wanted = warp.ballot(is_mine) & ~asked;
-      if (asked != 0) simt::call_cold(&add_rows_for_host, left, mine, asked);
-      const std::uint32_t seen = warp.ballot(at.seen);
-      std::uint32_t pulled = warp.ballot(at.where == place::mapping) & ~cut, lost = 0, nhits = simt::count_lanes(hits);
-      std::uint32_t slow = warp.ballot(is_mine && at.where == place::nowhere) | cut;
-      for (; slow != 0; slow &= slow - 1) {
-        const std::uint32_t bit = slow & (0 - slow), i = static_cast<std::uint32_t>(first) + simt::count_lanes(bit - 1);
-        const row_read got = read(warp, of, i, (seen & bit) != 0);
-        if (got.error != 0) {
-          lose_row(warp, part, of, from, to, i, got.error);
-          lost |= bit;
-        }
-        if (got.pulled) pulled |= bit;
-        nhits += got.nhits;
-      }
-      // One look at the version for all that were pulled.
-      if (pulled != 0) {
-        warp.sync();
-        const int error = by_leader(warp, [&] { return simt::call_cold(&end_of_version, of); });
-        if (error != 0) lost |= pulled;
-        for (; error != 0 && pulled != 0; pulled &= pulled - 1) {
-          lose_row(warp, part, of, from, to, static_cast<std::uint32_t>(first) + simt::count_lanes((pulled & (0 - pulled)) - 1),
-                   error);
-        }
-      }
-      if (warp.leader() && wanted != lost) {
-        count(of.hits().bytes_read, simt::count_lanes(wanted & ~lost) * part.layout.row_nbytes);
-        if (nhits != 0) count(of.hits().hits, nhits);
-      }
-    }
-  }
-
- private:
-  // Copies the rows that the lanes have at hand, from `first` on: from the device's memory by groups that keep it busiest. Which of
-  // them were cut from their mapping meanwhile. All lanes call.
-  GPUFS_DEVICE std::uint32_t copy(simt::warp warp, std::uint32_t first, const row_at_hand& at) const {
-    using place = row_at_hand::place;
-    copy_by(simt::tile<8>{}, warp, first, at, warp.ballot(at.where == place::frame || at.where == place::device), false);
-    const std::uint32_t cut = copy_by(Group{}, warp, first, at, warp.ballot(at.where == place::mapping), true);
-    finish_reads(warp);
-    return cut;
-  }
-  template <class By>
-  GPUFS_DEVICE std::uint32_t copy_by(By group, simt::warp warp, std::uint32_t first, const row_at_hand& at, std::uint32_t wanted,
-                                     bool from_mapping) const {
-    constexpr unsigned side_by_side = simt::warp_lanes / By::lanes;
-    std::uint32_t cut = 0;
-    for (unsigned next = 0; next < part.rows_a_warp && (wanted >> next) != 0; next += side_by_side) {
-      const unsigned i = next + warp.rank() / By::lanes;
-      const std::uint64_t address = warp.shfl(at.address, i);
-      if ((wanted >> i & 1) == 0) continue;
-      const auto* const there = reinterpret_cast<const std::byte*>(address);
-      std::byte* const here = to + part.in_memory(first + i);
-      if (!from_mapping) {
-        simt::copy_bytes(group, here, there, part.layout.row_nbytes);
-      } else if (simt::copy_from_host(group, here, there, part.layout.row_nbytes) != 0) {
-        cut |= 1u << i;
-      }
-    }
-    if (!warp.any(cut != 0)) return 0;
-    for (unsigned distance = simt::warp_lanes / 2; distance != 0; distance /= 2) cut |= warp.shfl_xor(cut, distance);
-    return cut;
-  }
-  GPUFS_DEVICE row_read read(simt::warp warp, const file_pages& of, std::uint32_t i, bool seen) const {
-    if (from.error() != 0) return {from.error(), false, 0};
-    const std::uint64_t row = part.row(i);
-    if (!part.is_row(row)) return {-EDOM, false, 0};
-    return read_row(warp, of, to + part.in_memory(i), part.layout.row_nbytes, part.offset(row), touched,
-                    seen || part.is_repeated(i));
+    const file_pages of(this->from);
+    this->part.each_some(this->part.rows_a_warp, [&](std::uint64_t first, std::uint64_t end) {
+      this->read_some(warp, of, first, end, this->part.rows_a_warp);
+    });
   }
 };
 
@@ -142,83 +51,38 @@ struct repeat_rows {
 
   GPUFS_DEVICE void operator()() const {
     part.each(Group{}, [&](Group group, std::uint32_t i) {
-      const std::uint64_t row = part.rows[i];
-      if (!part.is_row(row) || !part.repeats(i)) return;
-      std::uint32_t low = 0, high = i;  // the first of equal rows is in [low, high]
-      while (low < high) {
-        const std::uint32_t middle = low + (high - low) / 2;
-        if (part.rows[middle] < row) {
-          low = middle + 1;
-        } else {
-          high = middle;
-        }
-      }
-      simt::copy_bytes(group, to + part.in_memory(i), to + part.in_memory(low), part.layout.row_nbytes);
+      if (!part.is_row(part.rows[i]) || !part.repeats(i)) return;
+      simt::copy_bytes(group, to + part.in_memory(i), to + part.in_memory(first_of_equal(part, i)), part.layout.row_nbytes);
     });
   }
 };
 
-// Of equal rows the one that comes last in the batch. The lanes of a warp look for a row each, and what may go past the cache its
-// groups store, a row each; the rest the warp writes row by row.
 template <class Group>
-struct scatter_rows {
-  row_part_of_batch part;
-  file to;
-  const std::byte* from;
-
+struct scatter_rows : row_writer<Group, row_part_of_batch> {
   GPUFS_DEVICE void operator()() const {
     const simt::warp warp = simt::this_warp();
-    const std::uint32_t at_once = part.rows_a_warp, step = simt::block_size() / simt::warp_lanes * at_once;
-    const std::uint64_t begin = std::uint64_t{simt::block_rank()} * part.rows_a_block;
-    const std::uint64_t end = begin + part.rows_a_block < part.n ? begin + part.rows_a_block : part.n;
-    for (std::uint64_t first = begin + std::uint64_t{simt::warp_rank()} * at_once; first < end; first += step) {
-      const auto mine = static_cast<std::uint32_t>(first) + warp.rank();
-      const bool is_mine = warp.rank() < at_once && mine < end;
-      const bool is_row = is_mine && part.is_row(part.row(mine));
-      if (is_mine && !is_row) part.fail(mine, -EDOM);
-      row_to_write row{};
-      row.wanted = is_row && !part.is_repeated(mine);
-      if (row.wanted) {
-        row.from = from + part.in_memory(mine);
-        row.offset = part.offset(part.row(mine));
-      }
-      write_rows<Group>(warp, to, row, part.layout.row_nbytes,
-                        [&](unsigned lane, int error) { part.fail(static_cast<std::uint32_t>(first) + lane, error); });
-    }
+    this->part.each_some(this->part.rows_a_warp, [&](std::uint64_t first, std::uint64_t end) {
+      this->write_some(warp, first, end, this->part.rows_a_warp);
+    });
   }
 };
 
-constexpr std::uint64_t most_by_eight = 256;  // bytes: of the rows that 8 lanes copy from a mapping; larger ones a warp does
-
-// How many of n rows a warp's lanes look for at once: as leaves all multiprocessors warps.
-constexpr std::uint32_t least_at_once = 4;
-inline std::uint32_t fair_at_once(std::uint32_t n) {
-  constexpr std::uint32_t nwarps = GPUFS_ON_CUDA ? 8192 : 8;
-  return std::clamp<std::uint32_t>(std::bit_floor(n / nwarps), least_at_once, simt::warp_lanes);
-}
-// The same where they are stored, and a fence waits until they are: as many as keep the bus busy meanwhile.
-inline std::uint32_t rows_at_once(const row_part_of_batch& part) {
-  constexpr std::uint64_t most_nbytes = 16384;
-  const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(most_nbytes / part.layout.row_nbytes, simt::warp_lanes));
-  return std::clamp(most, least_at_once, fair_at_once(part.n));
-}
+// So that all multiprocessors have warps.
+constexpr std::uint32_t fair_nwarps = GPUFS_ON_CUDA ? 8192 : 8;
 
 inline std::size_t sort_space_on(simt::platform& device, std::uint32_t most) {
   const simt::on_device here(device);
   return par::sort_space_nbytes(most);
 }
 
+// Of all mounts: where a batch begins to count its pieces, so that those of two batches of a mount differ.
+inline std::atomic<std::uint32_t> begun_batches{0};
+
 [[noreturn]] inline void refuse(const char* why) { throw std::invalid_argument(std::string("gpufs::row_batch: ") + why); }
 
 inline void check_rows(const row_layout& layout, std::uint64_t n) {
-  constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
-  if (layout.nrows >= most || layout.begin > most || layout.row_nbytes > most) refuse("the rows end beyond 2^63 bytes");
-  if (layout.nrows != 0) {
-    const std::uint64_t room = most - layout.begin, stride = std::max<std::uint64_t>(1, layout.stride_nbytes);
-    if (layout.row_nbytes > room || layout.nrows - 1 > (room - layout.row_nbytes) / stride)
-      refuse("the rows end beyond 2^63 bytes");
-  }
-  if (n >= std::uint64_t{1} << 52 || (layout.row_nbytes != 0 && n > most / layout.row_nbytes)) refuse("n is too large");
+  const char* const why = why_not_rows(layout, n);
+  if (why != nullptr) refuse(why);
 }
 
 }  // namespace detail
@@ -227,10 +91,11 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_
     : device_(&fs.device()),
       max_nrows_(max_nrows != 0 ? max_nrows : throw std::invalid_argument("gpufs::row_batch: max_nrows is 0")),
       unsorted_(unsorted),
+      piece_(detail::begun_batches.fetch_add(1, std::memory_order_relaxed)),
       rows_(2 * std::size_t{max_nrows}, *device_),
       places_(2 * std::size_t{max_nrows}, *device_),
       space_(detail::sort_space_on(*device_, max_nrows), *device_),
-      touched_(std::bit_ceil(fs.layout().cache.frames.nframes), *device_),
+      touched_(fs.layout().touched),
       failed_(1, *device_),
       has_opened_staged_(&fs.has_opened_staged()),
       buffers_(fs.row_buffers()),
@@ -266,13 +131,12 @@ void row_batch::gather_in(const file& from, const row_layout& layout, const deta
                           void* dst, queue on) {
   auto* const to = static_cast<std::byte*>(dst);
   each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
-    if (++piece_ > 255) piece_ = 1;
-    const detail::touched_pages touched(touched_.get(), static_cast<std::uint32_t>(touched_.size() - 1), piece_);
+    const detail::touched_pages touched(touched_, piece_++);
     if (n > unsorted_) sort(part, on);
     const detail::rows_for_host left = take_rows_for_host(layout);
     const auto by = [&](auto group) {
       using group_type = decltype(group);
-      start(detail::gather_rows<group_type>{part, from, to, touched, left},
+      start(detail::gather_rows<group_type>{{part, from, to, touched, left}},
             part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
       if (left.may_be()) detail::start_rows_by_host({part, from, to, left}, *device_, on);
       if (n > unsorted_) start_for<group_type>(detail::repeat_rows<group_type>{part, to}, on);
@@ -292,9 +156,9 @@ void row_batch::scatter_in(const file& to, const row_layout& layout, const detai
     detail::refuse("stride_nbytes is less than row_nbytes: rows that are written may not overlap");
   each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
     if (part.n > 1) sort(part, on);  // else of two equal rows any may come last
-    part.rows_a_warp = detail::rows_at_once(part);
+    part.rows_a_warp = detail::stored_at_once(layout.row_nbytes, detail::fair_at_once(part.n, detail::fair_nwarps));
     const auto by = [&](auto group) {
-      start(detail::scatter_rows<decltype(group)>{part, to, static_cast<const std::byte*>(src)},
+      start(detail::scatter_rows<decltype(group)>{{part, to, static_cast<const std::byte*>(src)}},
             part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
     };
     if (layout.row_nbytes <= detail::most_by_eight) {
@@ -321,8 +185,7 @@ row_failure row_batch::failure() {
 // Calls work(part) for the pieces of the batch.
 template <class Work>
 void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows& numbers, std::uint64_t n, Work work) {
-  row_layout layout = asked;
-  if (layout.stride_nbytes == 0) layout.stride_nbytes = layout.row_nbytes;
+  const row_layout layout = detail::rows_of_file::with_stride(asked);
   detail::check_rows(layout, n);
   if (layout.row_nbytes == 0) return;
   for (std::uint64_t first = 0; first < n; first += max_nrows_) {
@@ -332,8 +195,7 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
     part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * (numbers.wide ? 8 : 4);
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
-    // Of larger rows few, so that those which are read at one time lie close together; there a look is little beside the bytes.
-    part.rows_a_warp = layout.row_nbytes > detail::most_by_eight ? detail::least_at_once : detail::fair_at_once(part.n);
+    part.rows_a_warp = detail::looked_for_at_once(layout.row_nbytes, part.n, detail::fair_nwarps);
     part.failed = failed_elsewhere_ != nullptr ? failed_elsewhere_ : failed_.get();
     work(part);
   }

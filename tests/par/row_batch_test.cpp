@@ -4,79 +4,16 @@
 #include <set>
 
 #include "file/faulty_store.hpp"
-#include "file/harness.hpp"
 #include "gpufs/gpufs.hpp"
 #include "gpufs/par/row_batch.hpp"
-#include "gpufs/store/mem_store.hpp"
 #include "gpufs/store/posix_store.hpp"
+#include "par/rows.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-constexpr std::uint64_t seed = 5;
 constexpr std::uint32_t unsorted = 16;  // so that tests' batches are sorted on a GPU, too
-
-// How the file is read: by which source.
-enum class reading { pulled, in_device, staged, staged_in_memory, by_windows, being_written };
-constexpr reading readings[] = {reading::pulled,           reading::in_device,  reading::staged,
-                                reading::staged_in_memory, reading::by_windows, reading::being_written};
-
-struct subject {
-  temp_dir dir;
-  std::unique_ptr<mount> fs;
-  std::unique_ptr<host_file> file;
-
-  subject(reading how, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
-      : dir(how == reading::by_windows || how == reading::staged_in_memory ? memory_directory()
-                                                                           : std::filesystem::temp_directory_path()) {
-    dir.add("rows", file_nbytes, seed);
-    let_file_times_pass();
-    mount_options o;
-    o.page_nbytes = page_nbytes;
-    o.cache_nbytes = std::uint64_t{page_nbytes} * nframes;
-    o.max_open_files = 16;
-    o.nworkers = 4;
-    o.internals.abort_on_leaked_pins = true;
-    o.writable = how == reading::being_written;
-    if (how == reading::pulled || how == reading::in_device) {
-      auto files =
-          std::make_shared<store::mem_store>(simt::this_platform(), how == reading::pulled ? source_kind::pull : source_kind::mem);
-      files->put("rows", content(seed, 0, file_nbytes));
-      o.custom_store = files;
-    } else if (how == reading::by_windows) {
-      o.custom_store = mapping_store(dir.path());
-    } else if (how == reading::staged || how == reading::staged_in_memory) {
-      o.store = store_kind::posix;
-    }
-    fs = std::make_unique<mount>(dir.path(), o);
-    file = std::make_unique<host_file>(*fs, "rows", how == reading::being_written ? O_RDWR : O_RDONLY);
-  }
-};
-
-// What a batch must give.
-struct expected_rows {
-  std::vector<std::byte> bytes;
-  row_failure failure;
-};
-expected_rows expect(const row_layout& layout, std::uint64_t file_nbytes, const std::vector<std::int64_t>& numbers) {
-  expected_rows want{std::vector<std::byte>(numbers.size() * layout.row_nbytes), {}};
-  const std::uint64_t stride = layout.stride_nbytes != 0 ? layout.stride_nbytes : layout.row_nbytes;
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    std::int64_t number = numbers[i];
-    if (number < 0 && layout.from_end) number += static_cast<std::int64_t>(layout.nrows);
-    const bool is_row = number >= 0 && static_cast<std::uint64_t>(number) < layout.nrows;
-    const std::uint64_t offset = layout.begin + static_cast<std::uint64_t>(number) * stride;
-    if (!is_row || offset + layout.row_nbytes > file_nbytes) {
-      if (want.failure.error == 0) want.failure = {is_row ? -ENXIO : -EDOM, i};
-      continue;
-    }
-    for (std::uint64_t k = 0; k < layout.row_nbytes; ++k) {
-      want.bytes[i * layout.row_nbytes + k] = content_byte(seed, offset + k);
-    }
-  }
-  return want;
-}
 
 template <class Number>
 std::vector<std::byte> gather(row_batch& batch, const host_file& from, const row_layout& layout,
@@ -112,33 +49,14 @@ TEST_P(row_batches, give_the_files_bytes) {
     subject of(GetParam(), file_nbytes, 512u << draw.below(4), 8 + static_cast<std::uint32_t>(draw.below(100)));
     row_batch batch(*of.fs, 1 + static_cast<std::uint32_t>(draw.below(120)), unsorted);
     for (int call = 0; call < 3; ++call) {
-      row_layout layout;
-      constexpr std::uint64_t sizes[] = {1, 3, 4, 16, 100, 128, 256, 257, 512, 1000, 2048, 5000};
-      layout.row_nbytes = sizes[draw.below(std::size(sizes))];
-      layout.begin = draw.below(2) == 0 ? 0 : draw.below(300);
-      layout.stride_nbytes = draw.below(2) == 0 ? 0 : 1 + draw.below(layout.row_nbytes + 40);  // less than a row: they overlap
-      layout.nrows = file_nbytes / std::max(layout.stride_nbytes, layout.row_nbytes) + draw.below(3);
-      layout.from_end = draw.below(2) == 0;
+      const row_layout layout = drawn_layout(draw, file_nbytes);
       const bool wrong = draw.below(3) == 0;
-      std::vector<std::int64_t> numbers(draw.below(250));
-      for (std::int64_t& number : numbers) {
-        if (wrong && draw.below(10) == 0) {
-          number = draw.below(2) == 0 ? -1 - static_cast<std::int64_t>(draw.below(5))
-                                      : static_cast<std::int64_t>(layout.nrows + draw.below(100));
-        } else {
-          number = static_cast<std::int64_t>(
-              draw.below(std::max<std::uint64_t>(1, draw.below(2) == 0 ? layout.nrows : layout.nrows / 8)));
-        }
-      }
+      const auto numbers = drawn_numbers(draw, layout, draw.below(250), wrong);
       expect_rows(batch, *of.file, layout, file_nbytes, numbers, draw.below(2) == 0);
     }
   }
 }
-std::string name_of(const ::testing::TestParamInfo<reading>& p) {
-  constexpr const char* names[] = {"pulled", "in_device", "staged", "staged_in_memory", "by_windows", "being_written"};
-  return names[static_cast<int>(p.param)];
-}
-INSTANTIATE_TEST_SUITE_P(of, row_batches, ::testing::ValuesIn(readings), name_of);
+INSTANTIATE_TEST_SUITE_P(of, row_batches, ::testing::ValuesIn(readings), name_of_reading);
 
 TEST(row_batch_of, unsigned_numbers_goes_beyond_two_to_the_31) {
   // A file of a hole, whose rows are one byte each.
@@ -172,38 +90,6 @@ TEST(row_batch_of, a_caller_that_looks_for_itself_tells_there) {
   batch.report_to(nullptr);
   gather<std::int64_t>(batch, *of.file, {.row_nbytes = 512, .nrows = 9}, {0, 9});
   EXPECT_EQ(batch.failure().error, -EDOM);
-}
-
-using mapped_page_handle = page_handle<const std::byte>;
-
-struct map_first_pages {
-  file of;
-  std::uint32_t npages, page_nbytes;
-  mapped_page_handle* pages;
-
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = this_warp();
-    for (std::uint32_t i = 0; i < npages; ++i) {
-      mapped_page<> mapped = map_page(warp, of, std::int64_t{i} * page_nbytes);
-      const mapped_page_handle handle = mapped.release();
-      if (warp.leader()) pages[i] = handle;
-    }
-  }
-};
-struct unmap_pages {
-  std::uint32_t npages;
-  const mapped_page_handle* pages;
-
-  GPUFS_DEVICE void operator()() const {
-    for (std::uint32_t i = 0; i < npages; ++i) unmap_page(this_warp(), mapped_page<>(pages[i]));
-  }
-};
-
-// All rows of a file of whole pages, by pages.
-std::vector<std::int64_t> up_to(std::int64_t n) {
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i) numbers[static_cast<std::size_t>(i)] = i;
-  return numbers;
 }
 
 TEST(row_batch_admits, what_has_room_and_what_is_read_again) {
@@ -376,7 +262,7 @@ TEST(row_batch_of, rows_that_come_too_late_is_zeros_and_the_next_one_is_right) {
     row_batch batch(*of.fs, nrows, unsorted);
     of.store->wrong().read_gate.close();
     std::vector<std::int64_t> few = up_to(40);
-    for (std::int64_t& number : few) number = 100 + number * 7;
+    for (std::int64_t& number : few) number = 100 + 900 * round + number * 7;  // of pages that no earlier batch has touched
     const auto late = gather<std::int64_t>(batch, *of.file, layout, few);
     EXPECT_EQ(late, std::vector<std::byte>(few.size() * row));
     const row_failure failed = batch.failure();
@@ -461,7 +347,7 @@ TEST(row_batch_of, a_file_that_is_not_open_or_has_changed_is_zeros_and_the_error
 
 // Rows that the device pulls itself, of a version that has ended meanwhile.
 TEST(row_batch_of, a_version_that_has_ended_gives_no_row_that_is_pulled) {
-  constexpr std::uint64_t row = 16, nrows = 4096, nframes = 8;  // small: none that is pulled takes a frame
+  constexpr std::uint64_t row = 16, nrows = 4096, nframes = 8;
   subject of(reading::by_windows, nrows * row, 4096, nframes);
   of.fs->prepare("rows");
   const row_layout layout{.row_nbytes = row, .nrows = nrows};
@@ -474,7 +360,7 @@ TEST(row_batch_of, a_version_that_has_ended_gives_no_row_that_is_pulled) {
     return of.fs->counters().host_reads == before;
   })) << "the device pulls them";
   of.dir.overwrite("rows", 0, nrows * row, seed + 1);
-  EXPECT_TRUE(wait_until([&] { return !of.fs->log().empty(); })) << "the watch has seen it";
+  EXPECT_TRUE(is_told_of_end(*of.file));
   row_batch batch(*of.fs, nrows, unsorted);
   const auto got = gather<std::int64_t>(batch, *of.file, layout, numbers);
   std::vector<std::uint64_t> lost;

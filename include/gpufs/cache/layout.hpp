@@ -145,6 +145,14 @@ struct dirty_list {
 };
 static_assert(sizeof(dirty_list) == 8 && offsetof(dirty_list, head) == 0 && offsetof(dirty_list, lock) == 4);
 
+// Of those who read rows past the cache (par/touched_pages.hpp): a word for each of as many pages as there are frames, by hash.
+struct touched_storage {
+  std::uint32_t* words;
+  std::uint32_t
+      mask;  // how many there are, a power of two, - 1; a line further on is another: how many calls of kernels there were
+};
+static_assert(sizeof(touched_storage) == 16 && offsetof(touched_storage, words) == 0 && offsetof(touched_storage, mask) == 8);
+
 // A whole cache. It lies in device memory; what a hit needs of it lies where a hit looks anyway (hit_words of file).
 struct cache_layout {
   // The scope of all atomics on a cache's words, and of the fences that order its pages' bytes: it says which threads may use the

@@ -262,10 +262,11 @@ struct file_mount {
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
   std::uint64_t copy_timeout_ns;  // how long a page may take that the copy engine brings in; 0: it brings in none
+  cache::touched_storage touched;
 };
-static_assert(sizeof(file_mount) == 248 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);
+static_assert(sizeof(file_mount) == 264 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);
 static_assert(offsetof(file_mount, files) == 160 && offsetof(file_mount, words) == 216);
 static_assert(offsetof(file_mount, io_timeout_ns) == 224 && offsetof(file_mount, frame_timeout_ns) == 232);
-static_assert(offsetof(file_mount, copy_timeout_ns) == 240);
+static_assert(offsetof(file_mount, copy_timeout_ns) == 240 && offsetof(file_mount, touched) == 248);
 
 }  // namespace gpufs

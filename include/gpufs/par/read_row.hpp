@@ -4,6 +4,7 @@
 // row is a good part of it and the frame costs no other page its own, or where the page is wanted again (docs/design/batches.md).
 #pragma once
 #include "gpufs/file/file.hpp"
+#include "gpufs/par/touched_pages.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -11,31 +12,6 @@ namespace detail {
 
 // A row that has less than this share of a page takes no frame for it at first: bringing the page in would cost too many rows.
 constexpr std::uint32_t fair_share = 8;
-
-// Which pages batches have read past the cache: a word for each of as many as the cache has frames, by hash. It forgets a page when
-// another one takes its word, so it knows those of about as many reads as the cache has frames.
-class touched_pages {
- public:
-  GPUFS_HOST_DEVICE touched_pages(std::uint32_t* words, std::uint32_t mask, std::uint32_t piece)
-      : words_(words), mask_(mask), piece_(piece & 0xff) {}
-
-  // Notes that this piece of a batch reads the page. Whether an earlier one did: rows of this one that share a page prove no second
-  // use of it. One lane calls.
-  GPUFS_DEVICE bool note(cache::page_key key) const {
-    std::uint64_t hash = static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 32;
-    const std::uint32_t tag = static_cast<std::uint32_t>(hash >> 24) << 8;
-    const simt::atomic_ref<std::uint32_t> word(words_[hash & mask_]);
-    const std::uint32_t before = word.load(std::memory_order_relaxed);
-    if (before != (tag | piece_)) word.store(tag | piece_, std::memory_order_relaxed);
-    return before != 0 && (before & ~0xffu) == tag && (before & 0xff) != piece_;
-  }
-
- private:
-  std::uint32_t* words_;
-  std::uint32_t mask_;   // how many words there are, a power of two, - 1
-  std::uint32_t piece_;  // the piece's number, 1 to 255 by turns
-};
 
 // What is left of a row, and where it goes.
 struct row_rest {

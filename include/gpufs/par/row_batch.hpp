@@ -3,61 +3,17 @@
 // docs/design/batches.md
 #pragma once
 #include <atomic>
-#include <concepts>
-#include <type_traits>
 
 #include "gpufs/file/handles.hpp"
 #include "gpufs/mount.hpp"
+#include "gpufs/par/rows.hpp"
 #include "gpufs/simt/device_array.hpp"
 
 namespace gpufs {
 
-// Where rows of equal size lie in a file: row i takes row_nbytes from begin + i * stride_nbytes on. Any size from 1 byte, any
-// alignment.
-struct row_layout {
-  std::uint64_t row_nbytes = 0;
-  std::uint64_t nrows = 0;
-  std::uint64_t begin = 0;
-  std::uint64_t stride_nbytes = 0;  // from a row to the next one; 0: row_nbytes; gather (not scatter) takes less, too: rows overlap
-  bool from_end = false;            // -1 names the last row, -2 the one before, as in Python; else there is no such row
-};
-
-// The row of a batch that failed: 0, or its negative errno, and which place it has in the batch. -EDOM: its number names no row;
-// -ENXIO: the file ends before it does; else as pread and pwrite.
-struct row_failure {
-  int error = 0;
-  std::uint64_t place = 0;
-
-  // As kernels write it down: place << 12 | errno, so that the least word is of the least place.
-  static constexpr std::uint64_t none = ~std::uint64_t{0};
-  GPUFS_HOST_DEVICE static constexpr std::uint64_t word(std::uint64_t place, int error) {
-    return place << 12 | (static_cast<std::uint32_t>(-error) & 0xfff);
-  }
-  static row_failure of(std::uint64_t word) {
-    if (word == none) return {};
-    return {-static_cast<int>(word & 0xfff), word >> 12};
-  }
-};
-
-// What names rows. 8-byte ones are taken as signed.
-template <class T>
-concept row_number = std::same_as<T, std::int32_t> || std::same_as<T, std::uint32_t> || std::same_as<T, std::int64_t> ||
-    std::same_as<T, std::uint64_t>;
-
 inline namespace GPUFS_MACHINE {
 
 namespace detail {
-
-// As the caller gave them.
-struct numbers_of_rows {
-  const void* of;
-  bool wide, is_signed;
-
-  template <row_number Number>
-  static numbers_of_rows make(const Number* of) {
-    return {of, sizeof(Number) == 8, std::is_signed_v<Number>};
-  }
-};
 
 // Of the rows of a piece that host threads gather.
 struct row_counts {
@@ -67,8 +23,8 @@ struct rows_for_host;
 
 }  // namespace detail
 
-// What batches of rows of a mount's files need besides: 24 bytes of device memory a row of the largest piece (on CUDA some 40), and
-// 4 to 8 a frame of the mount's cache; all batches of a mount together, 9 MiB of pinned memory. One thread at a time calls, and one
+// What batches of rows of a mount's files need besides: 24 bytes of device memory a row of the largest piece (on CUDA some 40); all
+// batches of a mount together, 9 MiB of pinned memory. One thread at a time calls, and one
 // batch is under way at a time: a stream's order sees to that, or the caller. The streams of its batches must have been waited for
 // when it ends. Move-only. Its kernels are the library's.
 class row_batch {
@@ -145,11 +101,11 @@ class row_batch {
 
   simt::platform* device_;
   std::uint32_t max_nrows_, unsorted_;
-  std::uint32_t piece_ = 0;  // 1 to 255, by turns: 0 is of a word of touched_ that is nobody's
+  std::uint32_t piece_;  // 1 to 255, by turns
   simt::device_array<std::uint64_t> rows_;
   simt::device_array<std::uint32_t> places_;
   simt::device_array<std::byte> space_;  // of the sort
-  simt::device_array<std::uint32_t> touched_;
+  cache::touched_storage touched_;       // the mount's
   simt::device_array<std::uint64_t> failed_;
   std::uint64_t* failed_elsewhere_ = nullptr;
   const std::atomic<bool>* has_opened_staged_;  // the mount's

@@ -3,6 +3,7 @@
 // does". Who brings such a row's page into the cache meanwhile reads the row, or is seen afterwards.
 #pragma once
 #include "gpufs/file/write.hpp"
+#include "gpufs/par/rows.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -21,10 +22,27 @@ struct stored_rows {
   std::int32_t error;
 };
 
-// Stores rows of the lanes, in ascending order, that can go past the cache, by groups like `By`. All lanes of a warp call. The rows
-// that are not done are to be written as pwrite does; one of them may have been stored, too.
-template <class By>
-GPUFS_DEVICE stored_rows store_rows(simt::warp warp, const file_mount& mount, file_number number, const row_to_write& mine,
+// The lanes' rows, each to its address by a group like `by`. Which of them, as this lane knows, were cut from their mapping.
+template <class Part, class Group>
+GPUFS_DEVICE std::uint32_t store_by(Part by, Group group, const std::byte* from, std::uint64_t address, std::uint32_t wanted,
+                                    std::uint64_t nbytes) {
+  constexpr unsigned side_by_side = Group::lanes / Part::lanes;
+  std::uint32_t cut = 0;
+  for (unsigned next = 0; next < Group::lanes && (wanted >> next) != 0; next += side_by_side) {
+    const unsigned i = next + group.rank() / Part::lanes;
+    const std::uint64_t here = group.shfl(reinterpret_cast<std::uint64_t>(from), i), there = group.shfl(address, i);
+    if ((wanted >> i & 1) == 0) continue;
+    if (simt::copy_to_host(by, reinterpret_cast<std::byte*>(there), reinterpret_cast<const std::byte*>(here), nbytes) != 0) {
+      cut |= 1u << i;
+    }
+  }
+  return cut;
+}
+
+// Stores rows of the lanes that can go past the cache, by groups like `By`. All lanes of a group within a warp call, and the rows
+// of no two overlap. The rows that are not done are to be written as pwrite does; one of them may have been stored, too.
+template <class By, class Group>
+GPUFS_DEVICE stored_rows store_rows(Group group, const file_mount& mount, file_number number, const row_to_write& mine,
                                     std::uint64_t nbytes) {
   const cache::page_cache<> pages(mount.cache);
   const cache::frames& frames = pages.pages();
@@ -34,7 +52,7 @@ GPUFS_DEVICE stored_rows store_rows(simt::warp warp, const file_mount& mount, fi
     std::int32_t error;
     bool may;
   };
-  const auto at = by_leader(warp, [&]() -> written_slot {
+  const auto at = by_leader(group, [&]() -> written_slot {
     const file_view view = file_table(mount).view_to_write(number);
     // What nobody reads in (O_GWRONCE) would not be seen by who has the page later.
     if (view.error != 0 || !may_pass_host_by(view.kind)) return {0, 0, view.error, false};
@@ -52,36 +70,34 @@ GPUFS_DEVICE stored_rows store_rows(simt::warp warp, const file_mount& mount, fi
   source::piece to{};
   if (mine.wanted) to = find_to_write(mount, at.slot, mine.offset, static_cast<std::uint32_t>(nbytes));
   bool stored = mine.wanted && to.where == source::place::mapping && !is_cached();
-  const std::uint32_t wanted = warp.ballot(stored);
+  const std::uint32_t wanted = group.ballot(stored);
   if (wanted == 0) {  // all are cached, or lie beyond the mapping
-    if (warp.leader()) end_changes(mount, at.slot);
-    warp.sync();
+    if (group.leader()) end_changes(mount, at.slot);
+    group.sync();
     return {0, 0};
   }
   // Meets the release with which the page left the table: what was written to it before is in the file before the row.
   simt::fence(std::memory_order_acquire, cache::cache_layout::scope);
 
   std::uint32_t cut = 0;
-  constexpr unsigned side_by_side = simt::warp_lanes / By::lanes;
-  for (unsigned next = 0; next < simt::warp_lanes && (wanted >> next) != 0; next += side_by_side) {
-    const unsigned i = next + warp.rank() / By::lanes;
-    const std::uint64_t from = warp.shfl(reinterpret_cast<std::uint64_t>(mine.from), i), there = warp.shfl(to.address, i);
-    if ((wanted >> i & 1) == 0) continue;
-    if (simt::copy_to_host(By{}, reinterpret_cast<std::byte*>(there), reinterpret_cast<const std::byte*>(from), nbytes) != 0) {
-      cut |= 1u << i;
-    }
+  if constexpr (!std::is_same_v<By, by_size>) {
+    cut = store_by(By{}, group, mine.from, to.address, wanted, nbytes);
+  } else if (nbytes <= most_by_eight) {
+    cut = store_by(up_to_eight<Group>{}, group, mine.from, to.address, wanted, nbytes);
+  } else {
+    cut = store_by(group, group, mine.from, to.address, wanted, nbytes);
   }
   // Meets live::find's, and that of who writes a whole page: either they see what we have stored, or we see that they hold the
   // page.
   simt::fence(std::memory_order_seq_cst, cache::cache_layout::scope);
-  warp.sync();
+  group.sync();
   if (stored) stored = !is_cached();
-  if (warp.any(cut != 0)) {
-    for (unsigned distance = simt::warp_lanes / 2; distance != 0; distance /= 2) cut |= warp.shfl_xor(cut, distance);
+  if (group.any(cut != 0)) {
+    for (unsigned distance = Group::lanes / 2; distance != 0; distance /= 2) cut |= group.shfl_xor(cut, distance);
   }
-  const std::uint32_t done = warp.ballot(stored) & ~cut;
-  const std::uint64_t last = warp.shfl(mine.offset, simt::highest_lane(wanted));
-  if (warp.leader()) {
+  const std::uint32_t done = group.ballot(stored) & ~cut;
+  const std::uint64_t last = group.reduce_max((wanted >> group.rank() & 1) != 0 ? mine.offset : 0);
+  if (group.leader()) {
     file_slot& slot = file_table(mount).slot(at.slot);
     note_written_in_place(slot, last + nbytes);
     if (done != 0) {
@@ -92,30 +108,56 @@ GPUFS_DEVICE stored_rows store_rows(simt::warp warp, const file_mount& mount, fi
     }
     end_changes(mount, at.slot);
   }
-  warp.sync();
+  group.sync();
   return {done, 0};
 }
 
-// Writes the rows of the lanes, in ascending order. All lanes of a warp call; one calls fail(lane, errno) for each that could not
-// be written.
-template <class By, class Fail>
-GPUFS_DEVICE void write_rows(simt::warp warp, const file& to, const row_to_write& mine, std::uint64_t nbytes, Fail fail) {
-  std::uint32_t left = warp.ballot(mine.wanted);
+// Writes the rows of the lanes, as store_rows takes them. All lanes call; one calls fail(lane, errno) for each that could not be
+// written.
+template <class By, class Group, class Fail>
+GPUFS_DEVICE void write_rows(Group group, const file& to, const row_to_write& mine, std::uint64_t nbytes, Fail fail) {
+  std::uint32_t left = group.ballot(mine.wanted);
   if (left != 0 && to.error() == 0) {
-    const stored_rows past = store_rows<By>(warp, *to.mount().get(), to.number(), mine, nbytes);
+    const stored_rows past = store_rows<By>(group, *to.mount().get(), to.number(), mine, nbytes);
     // All of them: each by itself would wait for the same as long again.
     for (; past.error != 0 && left != 0; left &= left - 1) {
-      if (warp.leader()) fail(simt::lowest_lane(left), past.error);
+      if (group.leader()) fail(simt::lowest_lane(left), past.error);
     }
     left &= ~past.done;
   }
   for (; left != 0; left &= left - 1) {
     const unsigned i = simt::lowest_lane(left);
-    const auto* const src = reinterpret_cast<const std::byte*>(warp.shfl(reinterpret_cast<std::uint64_t>(mine.from), i));
-    const std::int64_t got = pwrite(warp, to, src, nbytes, static_cast<std::int64_t>(warp.shfl(mine.offset, i)));
-    if (got != static_cast<std::int64_t>(nbytes) && warp.leader()) fail(i, got < 0 ? static_cast<int>(got) : -EIO);
+    const auto* const src = reinterpret_cast<const std::byte*>(group.shfl(reinterpret_cast<std::uint64_t>(mine.from), i));
+    const std::int64_t got = pwrite(group, to, src, nbytes, static_cast<std::int64_t>(group.shfl(mine.offset, i)));
+    if (got != static_cast<std::int64_t>(nbytes) && group.leader()) fail(i, got < 0 ? static_cast<int>(got) : -EIO);
   }
 }
+
+// How a group within a warp writes some of a batch's rows. Rows: as row_reader's, sorted: of equal rows the last one is written.
+// By: the groups that store a row each.
+template <class By, class Rows>
+struct row_writer {
+  Rows part;
+  file to;
+  const std::byte* from;
+
+  // Writes those of the rows at [first, first + at_once) that are below `end`. at_once: up to the group's lanes. All lanes call.
+  template <class Group>
+  GPUFS_DEVICE void write_some(Group group, std::uint64_t first, std::uint64_t end, std::uint32_t at_once) const {
+    const auto mine = static_cast<std::uint32_t>(first) + group.rank();
+    const bool is_mine = group.rank() < at_once && mine < end;
+    const bool is_row = is_mine && part.is_row(part.row(mine));
+    if (is_mine && !is_row) part.fail(mine, -EDOM);
+    row_to_write row{};
+    row.wanted = is_row && !part.is_repeated(mine);
+    if (row.wanted) {
+      row.from = from + part.in_memory(mine);
+      row.offset = part.offset(part.row(mine));
+    }
+    write_rows<By>(group, to, row, part.layout.row_nbytes,
+                   [&](unsigned lane, int error) { part.fail(static_cast<std::uint32_t>(first) + lane, error); });
+  }
+};
 
 }  // namespace detail
 }  // namespace GPUFS_MACHINE

@@ -11,7 +11,7 @@ struct mount_layout : file_mount {
   pointer_layout pointers;
 };
 // So that they follow at once, for g++ and for nvcc.
-static_assert(sizeof(mount_layout) == sizeof(file_mount) + sizeof(pointer_layout) && sizeof(mount_layout) == 296);
+static_assert(sizeof(mount_layout) == sizeof(file_mount) + sizeof(pointer_layout) && sizeof(mount_layout) == 312);
 
 inline namespace GPUFS_MACHINE {
 namespace detail {

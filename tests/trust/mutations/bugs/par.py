@@ -7,16 +7,21 @@ from .bug import Bug
 
 READ_ROW = "include/gpufs/par/read_row.hpp"
 STORE_ROWS = "include/gpufs/par/store_rows.hpp"
-BATCH = "src/par/row_batch.hpp"
+TAKE_ROWS = "include/gpufs/par/take_rows.hpp"
+TOUCHED = "include/gpufs/par/touched_pages.hpp"
+GATHER = "include/gpufs/par/gather.hpp"
+BY_GRID = "include/gpufs/par/gather_by_grid.hpp"
+SCATTER = "include/gpufs/par/scatter.hpp"
 PART = "src/par/row_part.hpp"
 BY_HOST = "src/par/gather_by_host.hpp"
 PROGRAM = "par_row_batch_cpu"
+IN_KERNELS = "par_gather_cpu"
 
 BUGS = (
     Bug(
         "a_scan_evicts",
         "rows of one batch that share a page, or a word of the touched pages, count as a second use",
-        READ_ROW,
+        TOUCHED,
         " && (before & ~0xffu) == tag && (before & 0xff) != piece_;",
         ";",
         PROGRAM,
@@ -52,7 +57,7 @@ BUGS = (
     Bug(
         "the_first_of_equal_rows_is_written",
         "of a row that comes repeatedly another than the last is written",
-        BATCH,
+        STORE_ROWS,
         "row.wanted = is_row && !part.is_repeated(mine);",
         "row.wanted = is_row && !part.repeats(mine);",
         PROGRAM,
@@ -70,7 +75,7 @@ BUGS = (
     Bug(
         "pulled_rows_are_of_any_version",
         "nobody looks whether the version of rows that the device pulled has ended",
-        BATCH,
+        TAKE_ROWS,
         "if (pulled != 0) {",
         "if (false) {",
         PROGRAM,
@@ -79,7 +84,7 @@ BUGS = (
     Bug(
         "a_failed_row_keeps_what_was_there",
         "a row that could not be read is not zeroed",
-        PART,
+        TAKE_ROWS,
         "here[k] = std::byte{0};",
         "(void)here[k];",
         PROGRAM,
@@ -156,5 +161,41 @@ BUGS = (
         "(void)left;",
         PROGRAM,
         "*/row_batches.give_the_files_bytes/staged",
+    ),
+    Bug(
+        "a_block_leaves_repeated_rows_out",
+        "a row that a block has read for one place is not brought to the others that name it",
+        GATHER,
+        "if (!part.is_row(part.row(i)) || !part.repeats(i)) continue;",
+        "if (part.n != 0) continue;",
+        IN_KERNELS,
+        "*/gathered_rows.are_the_files_bytes/pulled",
+    ),
+    Bug(
+        "a_grid_goes_on_where_the_last_call_ended",
+        "nobody resets how many places of a grid's batch were taken",
+        BY_GRID,
+        "words_[2] = 0;",
+        "",
+        IN_KERNELS,
+        "*/gathered_rows.of_a_grid_are_the_files_bytes/pulled",
+    ),
+    Bug(
+        "a_kernel_writes_the_first_of_equal_rows",
+        "of equal rows that lanes write, the first lane's is written",
+        SCATTER,
+        "(std::uint64_t{group.match_any(mine)} >> (group.rank() + 1)) != 0",
+        "(group.match_any(mine) & ((1u << group.rank()) - 1)) != 0",
+        IN_KERNELS,
+        "gather_of/2.what_the_same_group_has_scattered",
+    ),
+    Bug(
+        "calls_of_a_kernel_are_one_piece",
+        "what a group reads again in a later call counts as the first use of it",
+        TOUCHED,
+        "return before + hint;",
+        "return hint + 0 * before;",
+        IN_KERNELS,
+        "gather_of/2.small_rows_takes_no_page_for_them_at_first",
     ),
 )
