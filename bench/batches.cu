@@ -5,6 +5,10 @@
 // with a cache so small (64 MiB) that nearly none of them is in it; against one pinned host-to-device copy in the same run.
 // batch_few_*: the same with 64 Ki rows.
 //
+// batch_in_kernel_512: the same rows of 512 bytes, whose numbers lie in device memory, by gather of all blocks of one kernel
+// (gpufs/par/gather_by_grid.hpp), which sorts them by window; _by_blocks, _by_warps: each block, or each warp, calls for its share
+// of them by itself.
+//
 // batch_vs_best_rival: the same with 4 Mi rows of 64 to 4,096 bytes, against the fastest of: host threads that gather from a memory
 // map into pinned memory while earlier chunks are copied to the device, by memcpy alone, or with prefetches of later rows; a kernel
 // that copies the rows from the registered mapping in the batch's order. The same kernel over sorted rows is the limit.
@@ -22,6 +26,7 @@
 // only stores the rows, sorted before, to the file's registered mapping.
 #include <optional>
 
+#include "gpufs/par/gather_by_grid.hpp"
 #include "gpufs/par/row_batch.hpp"
 #include "rows.hpp"
 #include "subject.hpp"
@@ -75,6 +80,43 @@ double stream_seconds(const Work& work) {
 #endif
 }
 
+enum class caller { grid, block, warp };
+
+template <caller Who>
+struct gather_in_kernel {
+  gpufs::file from;
+  gpufs::row_layout layout;
+  const row_index* numbers;
+  std::uint64_t n;
+  std::byte* dst;
+  gpufs::grid_space space;
+  std::uint64_t* nfailed;
+
+  GPUFS_DEVICE void operator()() const {
+    const std::uint64_t nblocks = gpufs::simt::grid_size();
+    if constexpr (Who == caller::grid) {
+      note(gpufs::this_block(), gpufs::gather(gpufs::simt::this_grid(), from, layout, numbers, n, dst, space));
+    } else if constexpr (Who == caller::block) {
+      gather_share(gpufs::this_block(), gpufs::simt::block_rank(), nblocks);
+    } else {
+      gather_share(gpufs::this_warp(), global_warp(), nblocks * (gpufs::simt::block_size() / gpufs::simt::warp_lanes));
+    }
+  }
+
+ private:
+  template <class Group>
+  GPUFS_DEVICE void gather_share(Group group, std::uint64_t me, std::uint64_t ngroups) const {
+    const std::uint64_t share = (n + ngroups - 1) / ngroups, first = me * share;
+    if (first >= n) return;
+    const std::uint64_t here = n - first < share ? n - first : share;
+    note(group, gpufs::gather(group, from, layout, numbers + first, here, dst + first * layout.row_nbytes));
+  }
+  template <class Group>
+  GPUFS_DEVICE void note(Group group, const gpufs::row_failure& failed) const {
+    if (failed.error != 0 && group.leader()) atomic_ref<std::uint64_t>(*nfailed).add_relaxed(1);
+  }
+};
+
 // Gathers rows of one size from one file of one mount, and checks them.
 class gathers {
  public:
@@ -98,6 +140,23 @@ class gathers {
       const double seconds = stream_seconds(
           [&](auto&& on) { batch_.gather(file_.ref(), layout_, numbers.device.get(), numbers.host.size(), dst_.get(), on); });
       right_ = batch_.failure().error == 0 && right_;
+      return seconds;
+    });
+  }
+  // Of a kernel that gathers them itself, by as many blocks as run at once.
+  template <caller Who>
+  double in_kernel(const row_numbers& numbers) {
+    constexpr unsigned block = on_gpu ? 256 : 64, least_blocks = 4;
+    const device_array<std::uint32_t> space(gpufs::grid_space::nwords_for(numbers.host.size()));
+    const device_array<std::uint64_t> nfailed(1);
+    const gather_in_kernel<Who> kernel{
+        file_.ref(), layout_, numbers.device.get(), numbers.host.size(), dst_.get(), {space.get(), space.size()}, nfailed.get()};
+    gpufs::simt::launch_config config{.grid = 1, .block = block, .cooperative = true};
+    config.schedule.timeout_ns = 0;
+    config.grid = gpufs::simt::max_cooperative_grid<block, least_blocks>(config, kernel);
+    return checked(numbers, [&] {
+      const double seconds = stream_seconds([&](auto&& on) { gpufs::simt::launch<block, least_blocks>(config, kernel, on); });
+      right_ = nfailed.read_one() == 0 && right_;
       return seconds;
     });
   }
@@ -178,8 +237,22 @@ gpufs::mount mount_of(const subject& s, std::uint64_t cache_nbytes, std::uint32_
 
 struct wanted {
   const char *whole, *few;  // null: none
-  bool share, rivals, rivals_512;
+  bool share, rivals, rivals_512, in_kernel;
 };
+
+// GB/s of kernels that gather their rows themselves, with nothing cached.
+template <caller Who>
+void rows_in_kernel(const settings& set, const char* name, const std::string& label, std::uint64_t n, double copy, gathers& rows,
+                    results& out) {
+  measurement m{name, label, {}, "GB/s", copy, "pinned copy"};
+  for (int r = 0; r <= set.repeats; ++r) {
+    const double rate = rows.in_kernel<Who>(rows.distinct(n, r + 200 + 100 * static_cast<int>(Who)));
+    if (r > 0) m.samples.push_back(rate);
+  }
+  m.verified = rows.right();
+  m.details = {{"M rows/s", spread_of(m.samples).median * 1e3 / rows.row_nbytes()}};
+  out.add(m);
+}
 
 void cold_rows(const settings& set, const subject& s, const host_threads_gather* threads, std::uint32_t row_nbytes, double copy,
                const wanted& want, results& out) {
@@ -223,6 +296,11 @@ void cold_rows(const settings& set, const subject& s, const host_threads_gather*
     some.details = {{"M rows/s", spread_of(fewer).median * 1e3 / row_nbytes}};
     out.add(some);
   }
+  if (want.in_kernel) {
+    rows_in_kernel<caller::grid>(set, "batch_in_kernel_512", label, n, copy, rows, out);
+    rows_in_kernel<caller::block>(set, "batch_in_kernel_512_by_blocks", label, n, copy, rows, out);
+    rows_in_kernel<caller::warp>(set, "batch_in_kernel_512_by_warps", label, n, copy, rows, out);
+  }
   if (!rivals) return;
   add_rivals(of, what, set.nthreads, out);
   if (want.rivals) out.add(against_rivals("batch_vs_best_rival", label, of, rows));
@@ -238,7 +316,8 @@ void all_cold_rows(const settings& set, double copy, arguments& args, results& o
                             {256, nullptr, nullptr},  {512, "batch_512", "batch_few_512"},
                             {1024, nullptr, nullptr}, {4096, "batch_4k", "batch_few_4k"}};
   const bool rivals = args.wants("batch_vs_best_rival"), rivals_512 = args.wants("batch_vs_best_rival_512");
-  if (!rivals && !rivals_512 && !args.wants_any({"batch_128", "batch_512", "batch_4k"})) return;
+  const bool in_kernel = args.wants("batch_in_kernel_512");
+  if (!rivals && !rivals_512 && !in_kernel && !args.wants_any({"batch_128", "batch_512", "batch_4k"})) return;
   const subject memory(set.dir, set.file_nbytes, "memory");
   std::optional<mapped_file> map;
   std::optional<host_threads_gather> threads;
@@ -249,9 +328,13 @@ void all_cold_rows(const settings& set, double copy, arguments& args, results& o
     threads.emplace(map->data(), set.nthreads);
   }
   for (const size& of : sizes) {
-    const wanted want{of.whole, of.few, of.whole != nullptr && args.wants(of.whole), rivals && can_pull,
-                      rivals_512 && can_pull && of.row_nbytes == 512};
-    if (want.share || want.rivals || want.rivals_512)
+    const wanted want{of.whole,
+                      of.few,
+                      of.whole != nullptr && args.wants(of.whole),
+                      rivals && can_pull,
+                      rivals_512 && can_pull && of.row_nbytes == 512,
+                      in_kernel && of.row_nbytes == 512};
+    if (want.share || want.rivals || want.rivals_512 || want.in_kernel)
       cold_rows(set, memory, threads ? &*threads : nullptr, of.row_nbytes, copy, want, out);
   }
 }
@@ -479,7 +562,8 @@ int main(int argc, char** argv) {
     const machine_facts machine = this_machine();
     const settings set(args, machine);
     results out("batches", args, machine);
-    if (args.wants_any({"batch_128", "batch_512", "batch_4k", "batch_vs_best_rival", "batch_vs_best_rival_512"})) {
+    if (args.wants_any(
+            {"batch_128", "batch_512", "batch_4k", "batch_in_kernel_512", "batch_vs_best_rival", "batch_vs_best_rival_512"})) {
       const double copy = measure_copy(out, pinned_memory{}).median;
       all_cold_rows(set, copy, args, out);
     }

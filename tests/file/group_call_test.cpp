@@ -2,6 +2,8 @@
 // The CPU machine stops a launch in which the lanes of a group call with different arguments, or with memory that one of them has
 // for itself: CUDA would take the leader's word, or read another lane's stack.
 #include "file/writing.hpp"
+#include "gpufs/par/gather.hpp"
+#include "gpufs/par/scatter.hpp"
 #include "leftovers.hpp"
 
 namespace gpufs::test {
@@ -43,6 +45,8 @@ enum class verb {
   open_all,
   close_all,
   file_names,
+  gather,
+  scatter,
 };
 
 // What of a call is wrong in lane 5 of the group.
@@ -190,6 +194,12 @@ struct call_kernel {
         const char** names = odd && how == mistake::own_memory ? own : global->names;
         return file_names(group, global->data[0], n, names, nbytes == 64 ? 1 : 8);
       }
+      case verb::gather:
+      case verb::scatter: {
+        const std::int32_t* const numbers = global->results[odd && how == mistake::path];
+        const row_layout rows{.row_nbytes = nbytes, .nrows = 8, .begin = static_cast<std::uint64_t>(offset)};
+        return (what == verb::gather ? gather(group, f, rows, numbers, 2, data) : scatter(group, f, rows, numbers, 2, data)).error;
+      }
     }
     return -1;
   }
@@ -219,7 +229,7 @@ class group_calls : public ::testing::Test {
 };
 
 TEST_F(group_calls, equal_arguments) {
-  for (int v = 0; v <= static_cast<int>(verb::file_names); ++v) {
+  for (int v = 0; v <= static_cast<int>(verb::scatter); ++v) {
     const auto what = static_cast<verb>(v);
     EXPECT_EQ(run<simt::warp>(what, mistake::none), "") << v;
     for (const std::int64_t result : std::vector<std::int64_t>(results_.get(), results_.get() + 32)) EXPECT_GE(result, 0) << v;
@@ -280,6 +290,16 @@ const wrong wrongs[] = {
     {verb::close_all, mistake::nbytes, "close_all", "n is 2 "},
     {verb::close_all, mistake::address, "close_all", "results is 0x"},
     {verb::file_names, mistake::nbytes, "file_names", "most is 8 "},
+    {verb::gather, mistake::file, "gather", "file is "},
+    {verb::gather, mistake::path, "gather", "numbers is 0x"},
+    {verb::gather, mistake::address, "gather", "dst is 0x"},
+    {verb::gather, mistake::nbytes, "gather", "row_nbytes is 100 "},
+    {verb::gather, mistake::offset, "gather", "begin is 0 "},
+    {verb::scatter, mistake::file, "scatter", "file is "},
+    {verb::scatter, mistake::path, "scatter", "numbers is 0x"},
+    {verb::scatter, mistake::address, "scatter", "src is 0x"},
+    {verb::scatter, mistake::nbytes, "scatter", "row_nbytes is 100 "},
+    {verb::scatter, mistake::offset, "scatter", "begin is 0 "},
 };
 
 TEST_F(group_calls, different_arguments) {
@@ -311,6 +331,8 @@ TEST_F(group_calls, memory_of_one_lane) {
       {verb::open_all, mistake::own_memory, "open_all", "(numbers)"},
       {verb::close_all, mistake::own_memory, "close_all", "(results)"},
       {verb::file_names, mistake::own_memory, "file_names", "(names)"},
+      {verb::gather, mistake::own_memory, "gather", "(dst)"},
+      {verb::scatter, mistake::own_memory, "scatter", "(src)"},
   };
   for (const wrong& w : own) {
     for (const std::string& text :

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "file/schedules.hpp"
 #include "file/writing.hpp"
 #include "gpufs/par/gather_by_grid.hpp"
 #include "gpufs/par/row_batch.hpp"
@@ -395,6 +396,66 @@ TYPED_TEST(gather_of, scatters_that_cannot_be) {
             -EBADF);
   const row_layout overlapping{.row_nbytes = 512, .nrows = 8, .stride_nbytes = 100};
   EXPECT_EQ((run<TypeParam, std::int64_t, true>(*of.file, overlapping, {0, 1, 2}, 3, src).failed[0].error), -EINVAL);
+}
+
+// The first block changes row after row; the others gather all of them meanwhile: each byte is an old or a new one.
+struct beside_a_writer {
+  file of;
+  row_layout layout;
+  const std::int32_t* numbers;
+  const std::byte* now;
+  std::byte* rows;  // of each block
+  std::uint32_t* wrong;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const std::uint64_t nbytes = layout.nrows * layout.row_nbytes;
+    if (simt::block_rank() == 0) {
+      for (std::uint64_t i = simt::warp_rank(); i < layout.nrows; i += simt::block_size() / simt::warp_lanes) {
+        const std::int64_t at = static_cast<std::int64_t>(i * layout.row_nbytes);
+        const bool whole = pwrite(warp, of, now + at, layout.row_nbytes, at) == static_cast<std::int64_t>(layout.row_nbytes);
+        if (!whole && warp.leader()) count_wrong();
+      }
+      return;
+    }
+    std::byte* const mine = rows + simt::block_rank() * nbytes;
+    for (int round = 0; round < 4; ++round) {
+      const row_failure failed = gather(this_block(), of, layout, numbers, layout.nrows, mine);
+      if (failed.error != 0 && this_block().leader()) count_wrong();
+      for (std::uint64_t i = simt::thread_rank(); i < nbytes; i += simt::block_size()) {
+        const std::byte old = content_byte(seed, i);
+        if (mine[i] != old && mine[i] != now[i]) count_wrong();
+      }
+      this_block().sync();
+    }
+  }
+  GPUFS_DEVICE void count_wrong() const { simt::atomic_ref<std::uint32_t>(*wrong).add_relaxed(1); }
+};
+
+TEST(gather_by_block, beside_a_writer_gets_old_or_new_bytes) {
+  constexpr std::uint64_t row = 300, nrows = 200;
+  const seed_range seeds = seeds_to_run(fewer(10));
+  for (std::uint64_t drawn = seeds.first; drawn < seeds.end; ++drawn) {
+    SCOPED_TRACE(drawn);
+    written_file of(drawn % 2 == 0, row * nrows, 1024, 8 + static_cast<std::uint32_t>(drawn % 5) * 20);
+    const std::vector<std::byte> now = content(seed + 1, 0, row * nrows);
+    std::vector<std::int32_t> all(nrows);
+    for (std::size_t i = 0; i < nrows; ++i) all[i] = static_cast<std::int32_t>(i);
+    const device_buffer<std::int32_t> numbers{std::span<const std::int32_t>(all)};
+    const device_buffer<std::byte> bytes{std::span<const std::byte>(now)}, rows(3 * row * nrows);
+    const device_buffer<std::uint32_t> wrong(1);
+    const row_layout layout{.row_nbytes = row, .nrows = nrows};
+    simt::launch({.grid = 3, .block = 64, .schedule = {.seed = drawn}},
+                 beside_a_writer{of.file->ref(), layout, numbers.get(), bytes.get(), rows.get(), wrong.get()});
+    EXPECT_EQ(wrong.read_one(), 0u);
+    std::vector<std::int64_t> places = up_to(nrows);
+    std::reverse(places.begin(), places.end());
+    const answer got = run<by_warp, std::int32_t>(*of.file, layout, places, nrows, std::vector<std::byte>(row * nrows));
+    for (std::uint64_t i = 0; i < nrows; ++i) {
+      const auto here = got.bytes.begin() + static_cast<std::ptrdiff_t>((nrows - 1 - i) * row);
+      EXPECT_TRUE(std::equal(here, here + row, now.begin() + static_cast<std::ptrdiff_t>(i * row))) << i;
+    }
+  }
 }
 
 }  // namespace
