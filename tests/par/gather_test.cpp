@@ -433,6 +433,7 @@ struct beside_a_writer {
 };
 
 TEST(gather_by_block, beside_a_writer_gets_old_or_new_bytes) {
+  if (under_tsan) GTEST_SKIP() << "the blocks read what another writes at that moment";
   constexpr std::uint64_t row = 300, nrows = 200;
   const seed_range seeds = seeds_to_run(fewer(10));
   for (std::uint64_t drawn = seeds.first; drawn < seeds.end; ++drawn) {
