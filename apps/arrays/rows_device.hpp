@@ -2,6 +2,7 @@
 // Rows by kernels, for the machine that the including source is compiled for.
 #pragma once
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -121,6 +122,13 @@ class device_rows final : public row_file {
   void prepare() override {
     const simt::on_device here(device_);
     guard_.check();
+    // Registering goes by the path.
+    struct stat now {
+    }, opened{};
+    if (::stat(guard_.path().c_str(), &now) == 0 && ::fstat(guard_.descriptor(), &opened) == 0 &&
+        (now.st_dev != opened.st_dev || now.st_ino != opened.st_ino)) {
+      guard_.fail(ESTALE, "another file has its place");
+    }
     try {
       fs_.prepare(below_root_, writable_ ? O_RDWR : O_RDONLY);
     } catch (const error& failed) {

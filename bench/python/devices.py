@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufs import _rows
-from tables import Ids, Mapping, Table
+from tables import Mapping, Table
 
 # A warp takes four rows at a time, by 16-byte loads, one of each row in flight: as bench/rows.hpp does.
 _SOURCE = r"""
@@ -129,7 +129,7 @@ def find(choice: str) -> tuple[Gpu | Host | None, str]:
     return (None, why) if why else (Gpu(), "")
 
 
-def kvikio_reader(path: Path, nthreads: int) -> tuple[Callable[[Ids, int, Any], Any] | None, str]:
+def kvikio_reader(path: Path, nthreads: int) -> tuple[Callable[[list[int], int, list[Any]], None] | None, str]:
     """What reads rows by KvikIO's non-blocking calls, all of them under way at once: read(begins, nbytes, rows)."""
     if find_spec("kvikio") is None:
         return None, "KvikIO is not installed"
@@ -139,10 +139,9 @@ def kvikio_reader(path: Path, nthreads: int) -> tuple[Callable[[Ids, int, Any], 
     kvikio.defaults.set("num_threads", nthreads)
     file = kvikio.CuFile(str(path), "r")
 
-    def read(begins: Ids, nbytes: int, rows: Any) -> Any:
-        under_way = [file.pread(rows[i], nbytes, begin) for i, begin in enumerate(begins.tolist())]
+    def read(begins: list[int], nbytes: int, rows: list[Any]) -> None:
+        under_way = [file.pread(row, nbytes, begin) for row, begin in zip(rows, begins, strict=True)]
         if math.fsum(each.get() for each in under_way) != nbytes * len(under_way):
             raise OSError(f"{path}: KvikIO read less than was asked for")
-        return rows
 
     return read, ""

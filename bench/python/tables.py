@@ -158,6 +158,8 @@ class Mapping:
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 0)
+            # Populated by reading: pages that registering them had to make writable would change the file's time, and
+            # end the version that others have open.
+            self._map = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._bytes: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         self.address, self.nbytes = int(self._bytes.ctypes.data), self._bytes.size

@@ -91,7 +91,7 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_
     : device_(&fs.device()),
       max_nrows_(max_nrows != 0 ? max_nrows : throw std::invalid_argument("gpufs::row_batch: max_nrows is 0")),
       unsorted_(unsorted),
-      piece_(detail::begun_batches.fetch_add(1, std::memory_order_relaxed)),
+      piece_(detail::begun_batches.fetch_add(1, std::memory_order_relaxed) << 20),
       rows_(2 * std::size_t{max_nrows}, *device_),
       places_(2 * std::size_t{max_nrows}, *device_),
       space_(detail::sort_space_on(*device_, max_nrows), *device_),

@@ -171,7 +171,8 @@ answer run_by_grid(const host_file& of, const row_layout& layout, const std::vec
   const device_buffer<std::int64_t> on_device{std::span<const std::int64_t>(numbers)};
   const std::vector<std::byte> other(numbers.size() * layout.row_nbytes, std::byte{0xa5});
   const device_buffer<std::byte> memory{std::span<const std::byte>(other)};
-  const std::vector<std::uint32_t> any(grid_space::nwords_for(numbers.size()), 0xabababab);
+  const std::uint64_t nwords = grid_space::nwords_for(numbers.size()), before = numbers.size() % 2;  // at any multiple of 4 bytes
+  const std::vector<std::uint32_t> any(before + nwords, 0xabababab);
   const device_buffer<std::uint32_t> space{std::span<const std::uint32_t>(any)};
   const device_buffer<row_failure> failed(grid);
   simt::launch({.grid = grid, .block = 96, .cooperative = true}, by_all{of.ref(),
@@ -179,7 +180,7 @@ answer run_by_grid(const host_file& of, const row_layout& layout, const std::vec
                                                                         on_device.get(),
                                                                         numbers.size(),
                                                                         memory.get(),
-                                                                        {space.get(), any.size() - missing_words},
+                                                                        {space.get() + before, nwords - missing_words},
                                                                         failed.get(),
                                                                         ncalls});
   return {memory.read(), failed.read()};

@@ -15,18 +15,19 @@ struct grid_space {
   std::uint64_t nwords;  // at least nwords_for(n)
 
   static constexpr std::uint32_t nwindows = 1024;
-  GPUFS_HOST_DEVICE static constexpr std::uint64_t nwords_for(std::uint64_t n) { return n + nwindows + 8; }
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nwords_for(std::uint64_t n) { return n + nwindows + 9; }
 };
 
 inline namespace GPUFS_MACHINE {
 
 namespace detail {
 
-// How grid_space is used: by the row that failed, how many of the sorted places blocks have taken, the call's piece; where each
-// window's places end; and the places.
+// How grid_space is used, from its first multiple of 8 bytes on: by the row that failed, how many of the sorted places blocks have
+// taken, the call's piece; where each window's places end; and the places.
 class places_by_window {
  public:
-  GPUFS_DEVICE places_by_window(const grid_space& space, const rows_of_file& rows) : words_(space.words), shift_(0) {
+  GPUFS_DEVICE places_by_window(const grid_space& space, const rows_of_file& rows)
+      : words_(space.words + reinterpret_cast<std::uint64_t>(space.words) / sizeof(std::uint32_t) % 2), shift_(0) {
     while ((rows.layout.nrows >> shift_) >= grid_space::nwindows) ++shift_;
   }
 

@@ -24,8 +24,9 @@ class touched_pages {
     return before + hint;
   }
 
-  // Any number as a piece's: 0 is of a word that is nobody's.
-  GPUFS_HOST_DEVICE static constexpr std::uint32_t number_of(std::uint32_t piece) { return 1 + piece % 255; }
+  // Any number as a piece's, 1 to 255: 0 is of a word that is nobody's. Numbers side by side differ, and those of calls that come
+  // in turns repeat in no short time.
+  GPUFS_HOST_DEVICE static constexpr std::uint32_t number_of(std::uint32_t piece) { return 1 + (piece * 0x9e3779b1u >> 24) % 255; }
 
   // Notes that this piece of a batch reads the page. Whether an earlier one did: rows of this one that share a page prove no second
   // use of it. One lane calls.
