@@ -101,8 +101,8 @@ struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums o
   std::uint64_t pins = 0, dirty_frames = 0;  // now: the pins of all frames; pages changed through private mappings
   // Accesses through pointers that could not be served, and mappings with stop_on_error that were refused.
   std::uint64_t fault_errors = 0;
-  std::uint64_t past_cache = 0;  // reads through pointers that found no frame, and were served without: more frames would be faster
-  std::uint64_t unwritten_pages = 0;                      // now: written, and not yet back in their files
+  std::uint64_t past_cache = 0;       // reads through pointers that linked no page: none had a frame, or advise(random, noreuse)
+  std::uint64_t unwritten_pages = 0;  // now: written, and not yet back in their files
   std::uint64_t write_backs = 0, bytes_written_back = 0;  // pages, or rows past the cache; what of them had been written
   std::uint64_t write_errors = 0;                         // pages whose write-back failed
   std::uint64_t host_opens = 0, host_closes = 0, host_reads = 0, host_batches = 0, host_errors = 0;

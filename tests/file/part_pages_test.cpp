@@ -88,6 +88,27 @@ TEST_P(part_pages, bring_in_the_sectors_that_are_wanted) {
   }
 }
 
+// With its last byte come the zeros behind the file's end, so the last page becomes whole, too.
+TEST_P(part_pages, become_whole_at_the_files_end) {
+  const mount m("/", options_of(GetParam(), page_nbytes + 1000, page_nbytes, 16));
+  players groups(m.ref(), {.grid = 1, .block = 32});
+  script s;
+  s.open(0, "f");
+  s.advise(0, 0, 0, advice::random);
+  const auto first = s.pread(0, 10, page_nbytes);
+  const auto last = s.pread(0, 4000, page_nbytes + 990);
+  const auto rest = s.pread(0, 4000, page_nbytes);
+  s.close(0);
+  const auto got = groups.run(s);
+  EXPECT_EQ(wrong_bytes(got[first], 10, seed, page_nbytes), 0u);
+  EXPECT_EQ(got[last].value, 10);
+  EXPECT_EQ(wrong_bytes(got[last], 10, seed, page_nbytes + 990), 0u);
+  EXPECT_EQ(got[rest].value, 1000);
+  EXPECT_EQ(wrong_bytes(got[rest], 1000, seed, page_nbytes), 0u);
+  EXPECT_EQ(m.counters().bytes_filled, page_nbytes);
+  EXPECT_EQ(m.counters().faults, 3u);
+}
+
 // Groups of all kinds read parts of few pages, with hardly a frame for each of them, and some map them.
 TEST_P(part_pages, of_many_groups_give_all_to_each) {
   const seed_range seeds = seeds_to_run(under_tsan ? 6 : 30);

@@ -39,17 +39,19 @@ class sectors {
     return wanted & ~static_cast<std::uint32_t>(word().load(std::memory_order_acquire));
   }
   // Which of the wanted sectors the caller is to bring in, as they are missing and nobody does. It calls frames::fence_claim before
-  // it writes them, and a fence (acq_rel) and then end_fill or give_up after that, and waits for nobody meanwhile. That fence also
-  // is what the unpin of the same lane needs, which orders no writes by itself, to meet `claim`.
+  // it writes them, and a fence (acq_rel) and then end_fill or give_up after that, and waits for nobody but the host meanwhile. The
+  // acquire meets give_up's release: the caller's bytes come after those that were given up. Before the unpin of the same lane,
+  // which orders no writes by itself, that fence orders the bytes for `claim`; that the word has changed before it, the last two
+  // see to.
   GPUFS_DEVICE std::uint32_t begin_fill(std::uint32_t wanted) const {
     std::uint64_t seen = word().load(std::memory_order_relaxed);
     for (;;) {
       const std::uint32_t mine = wanted & ~static_cast<std::uint32_t>(seen) & ~static_cast<std::uint32_t>(seen >> most);
-      if (mine == 0 || word().compare_exchange(seen, seen | std::uint64_t{mine} << most, std::memory_order_relaxed)) return mine;
+      if (mine == 0 || word().compare_exchange(seen, seen | std::uint64_t{mine} << most, std::memory_order_acquire)) return mine;
     }
   }
   // The caller has brought these in, and its fence publishes them. The acquire meets the fences of those who brought the others in,
-  // so that whoever finds the page whole sees all of its bytes.
+  // so that whoever finds the page whole sees all of its bytes. Its result is waited for.
   GPUFS_DEVICE void end_fill(std::uint32_t mine) const {
     constexpr std::memory_order order =
         GPUFS_ON_CUDA ? std::memory_order_acquire : std::memory_order_acq_rel;  // as simt::after_fence
@@ -58,7 +60,11 @@ class sectors {
       pages_.state(frame_).fetch_and(~frame_state::partial, std::memory_order_release);
     }
   }
-  GPUFS_DEVICE void give_up(std::uint32_t mine) const { word().fetch_sub(std::uint64_t{mine} << most, std::memory_order_relaxed); }
+  // They were not to be had. The fence keeps the caller's unpin behind it: the frame's next page begins the word anew.
+  GPUFS_DEVICE void give_up(std::uint32_t mine) const {
+    word().fetch_sub(std::uint64_t{mine} << most, std::memory_order_acq_rel);
+    simt::fence(std::memory_order_acq_rel, cache_layout::scope);
+  }
 
  private:
   GPUFS_DEVICE word_ref<std::uint64_t> word() const { return pages_.sectors_word(frame_); }

@@ -169,7 +169,8 @@ GPUFS_DEVICE pending_read read_async(Group group, const file& opened, void* dst,
 // Whether `wait` would now wait for no host thread, as far as the caller can see. The call waits for nobody, and it moves the read
 // on: it copies pages that the host has answered into their frames, and asks for pages that it could not ask for before or that
 // were evicted. These pages count as there: a page whose read failed (`wait` returns the error), a page that `wait` will pull (also
-// because the copy engine has not moved for 20 ms), and a page of a file that is open for writing.
+// because the copy engine has not moved for 20 ms), a page that is there in part (advise), and a page of a file that is open for
+// writing.
 //
 // The pages of all such reads that are under way must fit into the cache together. Otherwise they evict each other, and a loop that
 // only calls `ready` may never end. So limit such a loop, and then call `wait`, which always ends.

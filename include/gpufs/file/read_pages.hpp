@@ -79,14 +79,19 @@ GPUFS_DEVICE_COLD int read_sectors(Group group, Pages of, byte_range range, std:
   const byte_range part = range.in_page(page_number, frames.page_nbytes());
   const std::uint64_t page_begin = page_number << frames.page_shift();
   const auto begin = static_cast<std::uint32_t>(part.begin - page_begin), end = static_cast<std::uint32_t>(part.end - page_begin);
-  const file_view view = by_leader(group, [&] { return of.view(); });
+  const file_view view = by_leader(group, [&] {
+    file_view now = of.view();
+    // The number may have come round to another file.
+    if (now.error == 0 && now.cache_id != cache::cache_id_of(frames.load_key(frame))) now.error = -EBADF;
+    return now;
+  });
   const sectors_brought got = simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame,
                                               cache::sectors::of_bytes(frames.page_shift(), begin, end));
   if (got.error == 0) simt::copy_bytes(group, part.dst, frames.data(frame) + begin, end - begin);
   finish_reads(group);
   if (group.leader()) {
     frames.unpin(frame);
-    if (got.error == 0 && !got.by_us) note_found(of, view.slot, got.waited);
+    note_sectors(*of.mount(), view.slot, got);
   }
   return got.error;
 }

@@ -61,6 +61,13 @@ struct sectors_brought {
   bool by_us, waited;
 };
 
+// Counts a page whose sectors were there, or others have brought in. One lane calls.
+GPUFS_DEVICE void note_sectors(const file_mount& mount, std::uint32_t slot, const sectors_brought& brought) {
+  if (brought.error != 0 || brought.by_us) return;
+  const file_table table(mount);
+  count(brought.waited ? table.counters(slot).waits : table.hits(slot).hits, 1);
+}
+
 // Sees to it that these sectors of a page are there, which is there in part, and which the group has pinned. Those that another
 // group brings in it waits for, once it has brought in its own. All lanes call; the view is the leader's.
 template <class Group>
@@ -77,6 +84,13 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
   const cache::sectors at(frames, frame);
   const std::uint64_t page_offset =
       by_leader(group, [&] { return cache::page_number_of(frames.load_key(frame)) << frames.page_shift(); });
+  // With the last byte of the file come the zeros behind it, so that this page, too, can become whole.
+  const std::uint64_t file_nbytes = view.error == 0 ? static_cast<std::uint64_t>(view.nbytes) : 0;
+  if (file_nbytes > page_offset && file_nbytes - page_offset < frames.page_nbytes()) {
+    const auto end = static_cast<std::uint32_t>(file_nbytes - page_offset);
+    const std::uint32_t rest = cache::sectors::of_bytes(frames.page_shift(), end - 1, frames.page_nbytes());
+    if ((wanted & rest & (0 - rest)) != 0) wanted |= rest;
+  }
   const simt::deadline until(2 * mount->io_timeout_ns);
   sectors_brought result{view.error, false, false};
   while (result.error == 0) {

@@ -81,7 +81,12 @@ GPUFS_DEVICE int read_by_sectors(const mount_layout& mount, const file_view& vie
   }
   if (got.what == role::part) {
     const std::uint32_t wanted = cache::sectors::of_bytes(frames.page_shift(), in_page, in_page + part.nbytes);
-    error = simt::call_cold(&bring_sectors<simt::thread>, simt::this_thread(), &mount, view, got.frame, wanted).error;
+    const sectors_brought brought =
+        simt::call_cold(&bring_sectors<simt::thread>, simt::this_thread(), &mount, view, got.frame, wanted);
+    note_sectors(mount, view.slot, brought);
+    error = brought.error;
+  } else if (got.what == role::hit || got.what == role::waited) {
+    note_sectors(mount, view.slot, {0, false, got.what == role::waited});
   }
   const bool is_there = error == 0 && got.what != role::under_way;
   if (is_there) simt::copy_bytes(simt::this_thread(), bytes, frames.data(got.frame) + in_page, part.nbytes);
