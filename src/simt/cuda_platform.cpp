@@ -271,8 +271,8 @@ std::string cuda_version_text(int number) { return std::to_string(number / 1000)
 std::string why_no_device(cudaError_t error) {
   int driver = 0;
   if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess) {
-    if (driver == 0) return "no NVIDIA driver here (libcuda.so.1 not found)";
-    return "the NVIDIA driver is for CUDA " + cuda_version_text(driver) + ", and gpufs was built with CUDA " +
+    if (driver == 0) return "no CUDA device: no NVIDIA driver here (libcuda.so.1 not found)";
+    return "no CUDA device: the NVIDIA driver is for CUDA " + cuda_version_text(driver) + ", and gpufs was built with CUDA " +
            cuda_version_text(CUDART_VERSION) + ": install a newer driver";
   }
   return error == cudaSuccess ? "no CUDA device" : "no CUDA device: " + cuda_error_text(error);
