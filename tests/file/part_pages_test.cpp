@@ -222,6 +222,43 @@ TEST_P(part_pages, are_read_through_pointers) {
   }
 }
 
+// A page whose sectors have all come is linked as any; one that lacks some is not, and is read all the same.
+struct link_pages {
+  mount_ref fs;
+  const char* path;
+  std::byte* scratch;
+  std::int64_t* results;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    const std::int64_t told = advise(warp, f, 0, 0, advice::random);
+    const std::int64_t halves = pread(warp, f, scratch, 2048, 0) + pread(warp, f, scratch, 2048, 2048);
+    const std::int64_t half = pread(warp, f, scratch, 2048, 4096);
+    const auto p = map<const std::uint8_t>(warp, f);
+    const std::int64_t whole_page = p.fault_in();
+    const auto q = p + 4096;
+    const std::int64_t part_of_page = q.fault_in();
+    const bool right = static_cast<std::uint8_t>(*q) == static_cast<std::uint8_t>(content_byte(seed, 4096));
+    p.unlink();
+    q.unlink();
+    if (warp.leader()) {
+      const std::int64_t all[] = {told, halves, half, whole_page, part_of_page, right};
+      for (int i = 0; i < 6; ++i) results[i] = all[i];
+    }
+    warp.sync();
+    close(warp, f);
+  }
+};
+TEST_P(part_pages, are_linked_once_they_are_whole) {
+  const mount m("/", options_of(GetParam(), 8 * page_nbytes, page_nbytes, 16));
+  const device_buffer<char> path(std::vector<char>{'f', 0});
+  const device_buffer<std::byte> scratch(page_nbytes);
+  const device_buffer<std::int64_t> results(6);
+  simt::launch({.grid = 1, .block = 32}, link_pages{m.ref(), path.get(), scratch.get(), results.get()});
+  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{0, 4096, 2048, 0, -ENOMEM, 1}));
+}
+
 // What lies on a page that is there in part, a batch of rows reads past it, and what a private mapping changes is its own.
 struct write_privately {
   mount_ref fs;

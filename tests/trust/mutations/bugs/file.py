@@ -221,7 +221,7 @@ BUGS = (
         "if ((static_cast<std::uint32_t>(before) | mine) == all(pages_.page_shift())) {",
         "if ((static_cast<std::uint32_t>(before) & mine) == all(pages_.page_shift())) {",
         "file_part_pages_cpu",
-        "*/part_pages.bring_in_the_sectors_that_are_wanted/pull",
+        "*/part_pages.are_linked_once_they_are_whole/pull",
     ),
     Bug(
         "sectors_of_a_version_that_has_ended",
