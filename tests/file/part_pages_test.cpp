@@ -1,30 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages that come sector by sector, as their readers want a little of each (advise(random)).
+#include "file/device_file.hpp"
 #include "file/notes.hpp"
 #include "file/watch.hpp"
 #include "file/writing.hpp"
-#include "gpufs/par/row_batch.hpp"
-#include "gpufs/store/mem_store.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-constexpr std::uint64_t seed = 5;
-constexpr group_kind all_kinds[] = {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block};
-
-mount_options options_of(source_kind kind, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes) {
-  auto files = std::make_shared<store::mem_store>(simt::this_platform(), kind);
-  files->put("f", content(seed, 0, file_nbytes));
-  mount_options o;
-  o.page_nbytes = page_nbytes;
-  o.cache_nbytes = std::uint64_t{page_nbytes} * nframes;
-  o.max_open_files = 16;
-  o.nworkers = 2;
-  o.internals.abort_on_leaked_pins = true;
-  o.custom_store = files;
-  return o;
-}
+constexpr std::uint64_t seed = device_file_seed;
 
 class part_pages : public ::testing::TestWithParam<source_kind> {
  protected:
@@ -36,7 +21,7 @@ INSTANTIATE_TEST_SUITE_P(sources, part_pages, ::testing::Values(source_kind::pul
 TEST_P(part_pages, bring_in_the_sectors_that_are_wanted) {
   for (const group_kind kind : all_kinds) {
     const std::string which = "group kind " + std::to_string(static_cast<int>(kind));
-    const mount m("/", options_of(GetParam(), 8 * page_nbytes, page_nbytes, 16));
+    const mount m("/", device_file(GetParam(), 8 * page_nbytes, page_nbytes, 16));
     players groups(m.ref(), {.grid = 1, .block = 32, .all = kind});
     std::vector<script> scripts(groups.size());
     const auto run = [&](script s) {
@@ -90,7 +75,7 @@ TEST_P(part_pages, bring_in_the_sectors_that_are_wanted) {
 
 // With its last byte come the zeros behind the file's end, so the last page becomes whole, too.
 TEST_P(part_pages, become_whole_at_the_files_end) {
-  const mount m("/", options_of(GetParam(), page_nbytes + 1000, page_nbytes, 16));
+  const mount m("/", device_file(GetParam(), page_nbytes + 1000, page_nbytes, 16));
   players groups(m.ref(), {.grid = 1, .block = 32});
   script s;
   s.open(0, "f");
@@ -116,8 +101,8 @@ TEST_P(part_pages, of_many_groups_give_all_to_each) {
     random_source draw(trial);
     const std::uint32_t nbytes_of_page = 128u << draw.below(9);
     const std::uint64_t file_nbytes = nbytes_of_page * draw.between(3, 40) - draw.below(nbytes_of_page);
-    const mount m(
-        "/", options_of(GetParam(), file_nbytes, std::max(nbytes_of_page, 512u), static_cast<std::uint32_t>(draw.between(10, 40))));
+    const mount m("/", device_file(GetParam(), file_nbytes, std::max(nbytes_of_page, 512u),
+                                   static_cast<std::uint32_t>(draw.between(10, 40))));
     players groups(m.ref(), {.grid = 3,
                              .block = 64,
                              .schedule = {.seed = trial, .resident_blocks = 3, .switch_percent = draw.percent(50) ? 20u : 100u},
@@ -203,7 +188,7 @@ struct read_by_pointers {
 };
 TEST_P(part_pages, are_read_through_pointers) {
   for (const advice after : {advice::random, advice::normal}) {
-    const mount m("/", options_of(GetParam(), 8 * page_nbytes, page_nbytes, 16));
+    const mount m("/", device_file(GetParam(), 8 * page_nbytes, page_nbytes, 16));
     const device_buffer<char> path(std::vector<char>{'f', 0});
     const device_buffer<std::int64_t> wrong(std::vector<std::int64_t>{0});
     simt::launch({.grid = 1, .block = 32}, read_by_pointers{m.ref(), path.get(), wrong.get(), after});
@@ -251,7 +236,7 @@ struct link_pages {
   }
 };
 TEST_P(part_pages, are_linked_once_they_are_whole) {
-  const mount m("/", options_of(GetParam(), 8 * page_nbytes, page_nbytes, 16));
+  const mount m("/", device_file(GetParam(), 8 * page_nbytes, page_nbytes, 16));
   const device_buffer<char> path(std::vector<char>{'f', 0});
   const device_buffer<std::byte> scratch(page_nbytes);
   const device_buffer<std::int64_t> results(6);
@@ -287,28 +272,13 @@ struct write_privately {
   }
 };
 TEST_P(part_pages, are_no_page_of_a_private_mapping_or_a_batch) {
-  const mount m("/", options_of(GetParam(), 8 * page_nbytes, page_nbytes, 16));
+  const mount m("/", device_file(GetParam(), 8 * page_nbytes, page_nbytes, 16));
   const host_file f(m, "f");
   const device_buffer<char> path(std::vector<char>{'f', 0});
   const device_buffer<std::int64_t> result(std::vector<std::int64_t>{1});
   simt::launch({.grid = 1, .block = 32}, write_privately{m.ref(), path.get(), result.get()});
   EXPECT_EQ(result.read()[0], 0);
-  constexpr std::uint64_t row = 64, nrows = 64;
-  std::vector<std::int64_t> numbers;
-  for (std::uint64_t i = 0; i < nrows; ++i) numbers.push_back(static_cast<std::int64_t>(i * 3));
-  const device_buffer<std::int64_t> rows(numbers);
-  const device_buffer<std::byte> dst(nrows * row);
-  const simt::stream turns;
-  row_batch batch(m);
-  for (int round = 0; round < 3; ++round) {
-    batch.gather(f.ref(), {.row_nbytes = row, .nrows = 8 * page_nbytes / row}, rows.get(), nrows, dst.get(), turns);
-    turns.wait();
-    ASSERT_EQ(batch.failure().error, 0);
-    const auto got = dst.read();
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      ASSERT_EQ(got[i], content_byte(seed, static_cast<std::uint64_t>(numbers[i / row]) * row + i % row)) << i;
-    }
-  }
+  expect_batches_of_rows(m, f, 8 * page_nbytes, 64, 3);
 }
 
 // A version that has ended gives no more sectors; who opens the file anew has the new one's.

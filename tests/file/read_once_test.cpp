@@ -1,32 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files whose readers have said that they read each byte once (advise(noreuse)): what is not cached is read past the cache where
 // the device can read it, and leaves no trace there.
+#include "file/device_file.hpp"
 #include "file/notes.hpp"
 #include "file/watch.hpp"
 #include "file/writing.hpp"
-#include "gpufs/par/row_batch.hpp"
-#include "gpufs/store/mem_store.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-constexpr std::uint64_t seed = 5, npages = 96, file_nbytes = npages * page - 77;
+constexpr std::uint64_t seed = device_file_seed, npages = 96, file_nbytes = npages * page - 77;
 constexpr std::uint32_t nframes = 32;
-constexpr group_kind all_kinds[] = {group_kind::thread, group_kind::tile8, group_kind::warp, group_kind::block};
 
-mount_options options_of(source_kind kind) {
-  auto files = std::make_shared<store::mem_store>(simt::this_platform(), kind);
-  files->put("f", content(seed, 0, file_nbytes));
-  mount_options o;
-  o.page_nbytes = page;
-  o.cache_nbytes = std::uint64_t{page} * nframes;
-  o.max_open_files = 16;
-  o.nworkers = 2;
-  o.internals.abort_on_leaked_pins = true;
-  o.custom_store = files;
-  return o;
-}
+mount_options options_of(source_kind kind) { return device_file(kind, file_nbytes, page, nframes); }
 
 void expect_no_trace(const mount& m, const std::string& where) {
   const mount_counters c = m.counters();
@@ -162,22 +149,7 @@ TEST_P(read_once, batches_of_rows_leave_no_trace) {
   const device_buffer<std::int64_t> told(std::vector<std::int64_t>{1});
   simt::launch({.grid = 1, .block = 32}, advise_once{m.ref(), path.get(), told.get()});
   ASSERT_EQ(told.read()[0], 0);
-  constexpr std::uint64_t row = 64, nrows = 40;
-  std::vector<std::int64_t> numbers;
-  for (std::uint64_t i = 0; i < nrows; ++i) numbers.push_back(static_cast<std::int64_t>(i * 7));
-  const device_buffer<std::int64_t> rows(numbers);
-  const device_buffer<std::byte> dst(nrows * row);
-  const simt::stream turns;
-  row_batch batch(m);
-  for (int round = 0; round < 3; ++round) {
-    batch.gather(f.ref(), {.row_nbytes = row, .nrows = file_nbytes / row}, rows.get(), nrows, dst.get(), turns);
-    turns.wait();
-    ASSERT_EQ(batch.failure().error, 0);
-    const auto got = dst.read();
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      ASSERT_EQ(got[i], content_byte(seed, static_cast<std::uint64_t>(numbers[i / row]) * row + i % row)) << i;
-    }
-  }
+  expect_batches_of_rows(m, f, file_nbytes, 40, 7);
   expect_no_trace(m, "a batch");
 }
 

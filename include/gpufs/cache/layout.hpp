@@ -26,8 +26,8 @@ inline constexpr std::uint32_t file_view_number = 0, private_view_number = 15;
 // pins wraps the count until it is undone: the frame looks pinned meanwhile, and a pin that is taken at that moment is not seen.
 //
 //   free --take--> claimed --publish--> filling --ok--> resident --evict--> claimed --release--> free
-//                        |                 \--error--> failed --evict--> claimed
-//                        \--in part--> partial --all sectors--> resident; partial --evict--> claimed
+//                                          |--in part--> partial --all sectors--> resident; partial --evict--> claimed
+//                                          \--error--> failed --evict--> claimed
 namespace frame_state {
 inline constexpr std::uint64_t referenced = 1u << 0;  // hit since the clock's hand last passed (second chance)
 inline constexpr std::uint64_t dirty = 1u << 1;       // changed: its bytes are nowhere else, so it is not evicted
@@ -145,11 +145,11 @@ struct dirty_list {
 };
 static_assert(sizeof(dirty_list) == 8 && offsetof(dirty_list, head) == 0 && offsetof(dirty_list, lock) == 4);
 
-// Of those who read rows past the cache (par/touched_pages.hpp): a word for each of as many pages as there are frames, by hash.
+// Of those who read rows past the cache (par/touched_pages.hpp): a word for each of as many pages as there are frames, by hash. A
+// line behind them is one more: how many calls of kernels there were.
 struct touched_storage {
   std::uint32_t* words;
-  std::uint32_t
-      mask;  // how many there are, a power of two, - 1; a line further on is another: how many calls of kernels there were
+  std::uint32_t mask;  // how many there are, a power of two, - 1
 };
 static_assert(sizeof(touched_storage) == 16 && offsetof(touched_storage, words) == 0 && offsetof(touched_storage, mask) == 8);
 
