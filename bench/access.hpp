@@ -136,6 +136,62 @@ GPUFS_HOST_DEVICE std::uint64_t element_of(std::uint64_t i, std::uint64_t seed, 
   return scaled(word_of(i ^ seed), n);
 }
 
+// Every thread maps the page of a random 4-byte element, reads the element and unmaps.
+struct read_elements {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  std::uint64_t nelements, seed;
+  std::uint32_t per_thread;
+  std::uint64_t* sum;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto thread = gpufs::this_thread();
+    const gpufs::file file(fs, number);
+    const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
+    std::uint64_t mine = 0;
+    for (std::uint32_t i = 0; i < per_thread; ++i) {
+      const std::uint64_t e = element_of(me * per_thread + i, seed, nelements);
+      gpufs::mapped_page page = gpufs::map_page(thread, file, static_cast<std::int64_t>(e * 4));
+      if (page.error() != 0) {
+        atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+        continue;
+      }
+      mine += *reinterpret_cast<const std::uint32_t*>(page.data());
+      gpufs::unmap_page(thread, std::move(page));
+    }
+    const auto warp = gpufs::this_warp();
+    mine = warp.reduce_add(mine);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
+  }
+};
+
+// What a launch of read_elements that makes the accesses 0 .. total-1 must add up to.
+inline std::uint64_t sum_of_elements(std::uint64_t total, std::uint64_t seed, std::uint64_t nelements) {
+  return sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = begin; i < end; ++i) {
+      const std::uint64_t e = element_of(i, seed, nelements);
+      sum += static_cast<std::uint32_t>(word_of(e / 2) >> (e % 2 * 32));
+    }
+    return sum;
+  });
+}
+
+// Says how a file's pages will be read, once; 1 warp.
+struct advise_all {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  gpufs::advice what;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const int error = gpufs::advise(warp, gpufs::file(fs, number), 0, 0, what);
+    if (error != 0 && warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+  }
+};
+
 // For a case that reads what is in the cache.
 inline void add_hits(measurement& m, const gpufs::mount_counters& before, const gpufs::mount_counters& after) {
   const std::uint64_t hits = after.hits - before.hits, faults = after.faults - before.faults;

@@ -11,35 +11,6 @@ namespace {
 
 using namespace bench;
 
-struct read_elements {
-  gpufs::mount_ref fs;
-  gpufs::file_number number;
-  std::uint64_t nelements, seed;
-  std::uint32_t per_thread;
-  std::uint64_t* sum;
-  std::uint64_t* failed;
-
-  GPUFS_DEVICE void operator()() const {
-    const auto thread = gpufs::this_thread();
-    const gpufs::file file(fs, number);
-    const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
-    std::uint64_t mine = 0;
-    for (std::uint32_t i = 0; i < per_thread; ++i) {
-      const std::uint64_t e = element_of(me * per_thread + i, seed, nelements);
-      gpufs::mapped_page page = gpufs::map_page(thread, file, static_cast<std::int64_t>(e * 4));
-      if (page.error() != 0) {
-        atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
-        continue;
-      }
-      mine += *reinterpret_cast<const std::uint32_t*>(page.data());
-      gpufs::unmap_page(thread, std::move(page));
-    }
-    const auto warp = gpufs::this_warp();
-    mine = warp.reduce_add(mine);
-    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
-  }
-};
-
 class hot {
  public:
   hot(arguments& args, const machine_facts& machine, const std::string& folder, std::uint64_t nbytes)
@@ -128,14 +99,7 @@ class hot {
     const gpufs::mount_counters before = fs.counters();
     for (int r = 0; r <= repeats_; ++r) {
       const std::uint64_t seed = word_of(static_cast<std::uint64_t>(r) + 2000);
-      const std::uint64_t expected = sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
-        std::uint64_t sum = 0;
-        for (std::uint64_t i = begin; i < end; ++i) {
-          const std::uint64_t e = element_of(i, seed, nelements);
-          sum += static_cast<std::uint32_t>(word_of(e / 2) >> (e % 2 * 32));
-        }
-        return sum;
-      });
+      const std::uint64_t expected = sum_of_elements(total, seed, nelements);
       const checked_run done = run_checked(how_, expected, [&](std::uint64_t* sum, std::uint64_t* failed) {
         return read_elements{fs.ref(), number, nelements, seed, per_thread, sum, failed};
       });

@@ -3,6 +3,10 @@
 //
 // read_128_whole: as ever, a page a miss. read_128_parts: after advise(random), a sector a miss. read_128_once: after
 // advise(noreuse), past the cache. Beside each figure, how many bytes came over the bus for one that was wanted.
+//
+// part_pages_hot: hits on pages that have come by sectors, over hits on pages that came whole; the worst of four cases. All sectors
+// there: as hot_4k and hot_thread (bench/hot.cu). The first half of them there: a warp reads that half, a thread 4 bytes of it, by
+// pread.
 #include "access.hpp"
 
 namespace {
@@ -10,19 +14,6 @@ namespace {
 using namespace bench;
 
 constexpr std::uint32_t page_nbytes = 4096, record_nbytes = 128;
-
-struct advise_all {
-  gpufs::mount_ref fs;
-  gpufs::file_number number;
-  gpufs::advice what;
-  std::uint64_t* failed;
-
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = gpufs::this_warp();
-    const int error = gpufs::advise(warp, gpufs::file(fs, number), 0, 0, what);
-    if (error != 0 && warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
-  }
-};
 
 struct read_records {
   gpufs::mount_ref fs;
@@ -81,19 +72,248 @@ void measure(const char* name, const char* label, gpufs::advice what, const std:
   out.add(m);
 }
 
+// --- Hits ---------------------------------------------------------------------------------------------------------------------
+
+// Brings in the first nsectors of each page, one by one.
+struct read_sectors {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  std::uint64_t npages;
+  std::uint32_t nsectors;
+  std::byte* scratch;  // a sector a warp
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file file(fs, number);
+    std::byte* mine = scratch + global_warp() * record_nbytes;
+    const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
+    for (std::uint64_t i = global_warp(); i < npages * nsectors; i += warps) {
+      const std::uint64_t offset = i / nsectors * page_nbytes + i % nsectors * record_nbytes;
+      const bool right = gpufs::pread(warp, file, mine, record_nbytes, static_cast<std::int64_t>(offset)) == record_nbytes;
+      if (!right && warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+      warp.sync();
+    }
+  }
+};
+
+constexpr std::uint32_t half_nbytes = page_nbytes / 2;
+
+// Each warp reads and adds up the first halves of random pages.
+struct read_halves {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  page_access access;
+  std::uint32_t per_warp;
+  std::byte* scratch;  // a half a warp
+  std::uint64_t* sum;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file file(fs, number);
+    std::byte* half = scratch + global_warp() * half_nbytes;
+    std::uint64_t mine = 0;
+    for (std::uint32_t i = 0; i < per_warp; ++i) {
+      const std::uint64_t offset = access.page(global_warp() * per_warp + i) * page_nbytes;
+      const bool right = gpufs::pread(warp, file, half, half_nbytes, static_cast<std::int64_t>(offset)) == half_nbytes;
+      if (right) mine += sum_of(half, half_nbytes, warp.rank(), warp.size());
+      if (!right && warp.leader()) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+      warp.sync();
+    }
+    mine = warp.reduce_add(mine);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
+  }
+};
+
+// Each thread reads the first element of random pages.
+struct read_first_elements {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  page_access access;
+  std::uint32_t per_thread;
+  std::uint64_t* sum;
+  std::uint64_t* failed;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto thread = gpufs::this_thread();
+    const gpufs::file file(fs, number);
+    const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
+    std::uint64_t mine = 0;
+    for (std::uint32_t i = 0; i < per_thread; ++i) {
+      std::uint32_t element = 0;
+      const std::uint64_t offset = access.page(me * per_thread + i) * page_nbytes;
+      const bool right = gpufs::pread(thread, file, &element, sizeof element, static_cast<std::int64_t>(offset)) == sizeof element;
+      if (!right) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+      mine += element;
+    }
+    const auto warp = gpufs::this_warp();
+    mine = warp.reduce_add(mine);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
+  }
+};
+
+class hits {
+ public:
+  hits(const std::string& folder, std::uint64_t nbytes, const shape& how, double nreads, int repeats)
+      : folder_(folder), nbytes_(nbytes), how_(how), nreads_(nreads), repeats_(repeats), scratch_(how.warps() * half_nbytes) {
+    make_file(folder_ + "/hot", nbytes_);
+    chunks_ = piece_sums(chunk_nbytes, nbytes_ / chunk_nbytes);
+    halves_ = piece_sums(half_nbytes, nbytes_ / half_nbytes);
+  }
+
+  void measure(results& out) {
+    constexpr std::uint32_t all = page_nbytes / record_nbytes, half = all / 2;
+    struct {
+      const char* label;
+      std::vector<double> whole, parts;
+      double share() const { return spread_of(parts).median / spread_of(whole).median; }
+    } cases[] = {{"8 KiB a warp, complete", {}, {}},
+                 {"4 bytes a thread, complete", {}, {}},
+                 {"2 KiB a warp, half there", {}, {}},
+                 {"4 bytes a thread, half there", {}, {}}};
+    right_ = true;
+    {
+      const mounted whole(*this, 0), complete(*this, all), halved(*this, half);
+      for (int r = 0; r <= repeats_; ++r) {  // by turns
+        const bool keeps = r > 0;
+        const auto each = [&](std::size_t i, const mounted& fs, double rate) {
+          if (keeps) (&fs == &whole ? cases[i].whole : cases[i].parts).push_back(rate);
+        };
+        for (const mounted* fs : {&whole, &complete}) {
+          each(0, *fs, chunks(*fs, r));
+          each(1, *fs, elements(*fs, r));
+        }
+        for (const mounted* fs : {&whole, &halved}) {
+          each(2, *fs, halves(*fs, r));
+          each(3, *fs, first_elements(*fs, r));
+        }
+      }
+      right_ = right_ && whole.all_hit() && complete.all_hit() && halved.all_hit();
+    }
+    const auto* worst = &cases[0];
+    for (const auto& c : cases) worst = c.share() < worst->share() ? &c : worst;
+    measurement m{"part_pages_hot",
+                  std::string("the worst: ") + worst->label,
+                  worst->parts,
+                  "M calls/s",
+                  spread_of(worst->whole).median,
+                  "pages that came whole"};
+    m.verified = right_;
+    for (const auto& c : cases) m.details.emplace_back(c.label, c.share());
+    out.add(m);
+  }
+
+ private:
+  // A mount with all of the file in its cache: whole pages, or their first nsectors.
+  struct mounted {
+    mounted(hits& of, std::uint32_t nsectors) : fs(of.folder_, options(of)), file((fs.prepare("hot"), fs), "hot", O_RDONLY) {
+      const device_array<std::uint64_t> failed(1);
+      if (nsectors == 0) {
+        std::uint64_t total = 0;
+        for (const std::uint64_t sum : of.chunks_) total += sum;
+        fill_cache(fs, file.ref().number(), of.how_, of.nbytes_, total);
+      } else {
+        run({1, 32}, advise_all{fs.ref(), file.ref().number(), gpufs::advice::random, failed.get()});
+        run(of.how_,
+            read_sectors{fs.ref(), file.ref().number(), of.nbytes_ / page_nbytes, nsectors, of.scratch_.get(), failed.get()});
+      }
+      if (failed.read_one() != 0) throw gpufs::error("the file is not to be read");
+      faults = fs.counters().faults;
+    }
+    static gpufs::mount_options options(const hits& of) {
+      gpufs::mount_options with = short_waits();
+      with.cache_nbytes = of.nbytes_ + of.nbytes_ / 2;
+      with.page_nbytes = page_nbytes;
+      with.internals.nrings = on_gpu ? 0 : 1;  // as in hot.cu
+      with.pin_nbytes = of.nbytes_ + (1u << 30);
+      return with;
+    }
+    gpufs::file_number number() const { return file.ref().number(); }
+    bool all_hit() const { return fs.counters().faults - faults <= of_all_pages * 1e-3; }
+
+    gpufs::mount fs;
+    host_file file;
+    std::uint64_t faults = 0;
+    static constexpr double of_all_pages = 1e5;
+  };
+
+  // Each: M calls a second.
+  double rate(std::uint64_t total, const checked_run& done) {
+    right_ = right_ && done.right;
+    return static_cast<double>(total) * 1e-6 / done.seconds;
+  }
+  std::uint32_t each_of(std::uint64_t n, double calls) const {
+    return static_cast<std::uint32_t>(std::ceil(calls / static_cast<double>(n)));
+  }
+  double chunks(const mounted& m, int r) {
+    const chunk_access<pattern::uniform> access{nbytes_ / chunk_nbytes, word_of(static_cast<std::uint64_t>(r) + 5000)};
+    const std::uint32_t per_warp = each_of(how_.warps(), nreads_ / 4);
+    const std::uint64_t total = how_.warps() * per_warp;
+    return rate(total, run_checked(how_, expected_sum(access, total, chunks_), [&](std::uint64_t* sum, std::uint64_t* failed) {
+                  return read_chunks<pattern::uniform>{m.fs.ref(), m.number(), access, per_warp, sum, failed};
+                }));
+  }
+  double elements(const mounted& m, int r) {
+    const std::uint64_t seed = word_of(static_cast<std::uint64_t>(r) + 6000), n = nbytes_ / 4;
+    const std::uint32_t per_thread = each_of(how_.threads(), 10 * nreads_);
+    const std::uint64_t total = how_.threads() * per_thread;
+    return rate(total, run_checked(how_, sum_of_elements(total, seed, n), [&](std::uint64_t* sum, std::uint64_t* failed) {
+                  return read_elements{m.fs.ref(), m.number(), n, seed, per_thread, sum, failed};
+                }));
+  }
+  double halves(const mounted& m, int r) {
+    const page_access access{nbytes_ / page_nbytes, word_of(static_cast<std::uint64_t>(r) + 7000)};
+    const std::uint32_t per_warp = each_of(how_.warps(), nreads_);
+    const std::uint64_t total = how_.warps() * per_warp;
+    const std::uint64_t expected = sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
+      std::uint64_t sum = 0;
+      for (std::uint64_t i = begin; i < end; ++i) sum += halves_[2 * access.page(i)];
+      return sum;
+    });
+    return rate(total, run_checked(how_, expected, [&](std::uint64_t* sum, std::uint64_t* failed) {
+                  return read_halves{m.fs.ref(), m.number(), access, per_warp, scratch_.get(), sum, failed};
+                }));
+  }
+  double first_elements(const mounted& m, int r) {
+    const page_access access{nbytes_ / page_nbytes, word_of(static_cast<std::uint64_t>(r) + 8000)};
+    const std::uint32_t per_thread = each_of(how_.threads(), 4 * nreads_);
+    const std::uint64_t total = how_.threads() * per_thread;
+    const std::uint64_t expected = sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
+      std::uint64_t sum = 0;
+      for (std::uint64_t i = begin; i < end; ++i) sum += static_cast<std::uint32_t>(word_of(access.page(i) * (page_nbytes / 8)));
+      return sum;
+    });
+    return rate(total, run_checked(how_, expected, [&](std::uint64_t* sum, std::uint64_t* failed) {
+                  return read_first_elements{m.fs.ref(), m.number(), access, per_thread, sum, failed};
+                }));
+  }
+
+  std::string folder_;
+  std::uint64_t nbytes_;
+  shape how_;
+  double nreads_;
+  int repeats_;
+  device_array<std::byte> scratch_;
+  std::vector<std::uint64_t> chunks_, halves_;
+  bool right_ = true;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return guarded("parts", [&] {
-    arguments args(argc, argv, "parts  --dir DIR  --file-gib N  --blocks-per-sm N  --warps N  --reads N  --repeats N", on_gpu);
+    arguments args(argc, argv, "parts  --dir DIR  --file-gib N  --hot-gib N  --blocks-per-sm N  --warps N  --reads N  --repeats N",
+                   on_gpu);
     const machine_facts machine = this_machine();
     const work_folder folder(args.path("dir", "/dev/shm"));
     const std::uint64_t nbytes = args.nbytes("file-gib", {16, 2, 1. / 1024}) / page_nbytes * page_nbytes;
     const shape how = grid_of(machine, args);
+    const std::uint64_t hot_nbytes = args.nbytes("hot-gib", {4, 0.25, 1. / 1024}) / chunk_nbytes * chunk_nbytes;
     const double nreads = args.number("reads", {3e7, 4e6, 2048});
     const int repeats = repeats_of(args);
     results out("parts", args, machine);
-    make_file(folder.path() + "/data", nbytes);
+    if (args.wants_any({"read_128_whole", "read_128_parts", "read_128_once"})) make_file(folder.path() + "/data", nbytes);
     const struct {
       const char *name, *label;
       gpufs::advice what;
@@ -104,6 +324,7 @@ int main(int argc, char** argv) {
       if (args.wants(way.name)) measure(way.name, way.label, way.what, folder.path(), nbytes, how, nreads, repeats, out);
     }
     args.done();
+    if (args.wants("part_pages_hot")) hits(folder.path(), hot_nbytes, how, nreads, repeats).measure(out);
     return out.finish();
   });
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,9 +16,12 @@ inline namespace GPUFS_MACHINE {
 
 // A file and a store that keeps it registered, for mounts of several page sizes and for a kernel without a file system.
 struct subject {
-  subject(const std::string& parent, std::uint64_t nbytes_, const char* where_) : folder(parent), nbytes(nbytes_), where(where_) {
+  using writer = std::function<void(const std::string& path, std::uint64_t nbytes)>;
+
+  subject(const std::string& parent, std::uint64_t nbytes_, const char* where_, const writer& write = make_file)
+      : folder(parent), nbytes(nbytes_), where(where_) {
     const stopwatch watch;
-    make_file(folder.path() + "/data", nbytes);
+    write(folder.path() + "/data", nbytes);
     files = std::make_shared<gpufs::store::auto_store>(gpufs::simt::this_platform(), folder.path(), nbytes + (1u << 30));
     std::printf("%-14s %.3g GiB in %s, written in %.1f s\n", "file", static_cast<double>(nbytes) / (1u << 30), where.c_str(),
                 watch.seconds());
