@@ -38,7 +38,7 @@ requires(!std::is_pointer_v<Pointer>) GPUFS_DEVICE auto gather_elements(const Po
 }
 
 // The accesses to memory that a read without a pin makes of a page in the frame of its choice, and nothing else: the frame's state
-// and key, the element, and the state again (pointer/unpinned.hpp).
+// and key, the element, and the state again (pointer/detail/unpinned.hpp).
 template <class T>
 struct looked_up_elements {
   const std::byte* data;

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the parts' includes point down only: exits with 1, and says where they do not.
+"""Whether the parts' includes point down only, and programs include no insides: exits with 1, and says where not.
 
 A file of include/gpufs/<part>/ or src/<part>/ includes its own part's and those below it (docs/design/parts.md).
 What lies in include/gpufs/ itself is the mount's. A part that is not in PARTS is an error, so that who adds one says
-where it stands. What uses the library lies in other folders of the root, above all of it.
+where it stands. What uses the library lies in other folders of the root, above all of it; programs there include no
+header of a part's detail/.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+INCLUDE_OF_INSIDE = re.compile(r'^\s*#\s*include\s+["<]([^">]*gpufs/[^">]*detail/[^">]+)[">]', re.MULTILINE)
 
 # Bottom up: each with the parts that its headers may include, besides its own.
 DEVICE_SIDE = {"simt", "cache", "source", "names", "transport"}
@@ -41,11 +43,15 @@ ABOVE: dict[str, set[str]] = {
     "research": {"apps", "bench", "tests"},
     "tests": set(),
 }
+# What is written as users write programs: it includes what docs/reference/headers.md names. Benches, research and tests
+# may look inside.
+PROGRAMS = ("apps", "examples", "tests/consumer")
+SOURCES = {".c", ".h", ".hpp", ".cpp", ".cu"}
 GENERATED = {"gpufs/version.hpp", "targets.hpp"}  # by CMake, of what includes nothing
 
 
 def part_of(path: str) -> str:
-    """Of a path below the root: include/gpufs/cache/frames.hpp and src/cache/x.cpp are cache's, apps/x.cpp is apps'."""
+    """Of a path below the root: include/gpufs/cache/detail/x.hpp and src/cache/x.cpp are cache's, apps/x.cpp apps'."""
     folder = path.split("/")[0]
     if folder in ABOVE:
         return folder
@@ -67,7 +73,7 @@ def upward(root: Path) -> list[str]:
         file.relative_to(root).as_posix()
         for folder in ("include/gpufs", "src", *ABOVE)
         for file in sorted((root / folder).rglob("*"))
-        if file.suffix in {".h", ".hpp", ".cpp", ".cu"}
+        if file.suffix in SOURCES
     ]
     for file in files:
         part = part_of(file)
@@ -87,8 +93,20 @@ def upward(root: Path) -> list[str]:
     return wrong
 
 
+def inside(root: Path) -> list[str]:
+    """A line for each include of a program's that names a header of a part's detail/."""
+    return [
+        f"{file.relative_to(root).as_posix()} includes {match[1]}, which is not for programs"
+        for folder in PROGRAMS
+        for file in sorted((root / folder).rglob("*"))
+        if file.suffix in SOURCES
+        for match in INCLUDE_OF_INSIDE.finditer(file.read_text())
+    ]
+
+
 def main() -> int:
-    wrong = upward(Path(__file__).resolve().parents[1])
+    root = Path(__file__).resolve().parents[1]
+    wrong = upward(root) + inside(root)
     print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if wrong else 0
 

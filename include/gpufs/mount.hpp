@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "gpufs/pointer/mount_layout.hpp"
+#include "gpufs/pointer/detail/mount_layout.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/store/store.hpp"
-#include "gpufs/transport/row_buffers.hpp"
+#include "gpufs/transport/detail/row_buffers.hpp"
 
 namespace gpufs {
 

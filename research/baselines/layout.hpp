@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpufs/cache/layout.hpp"
+#include "gpufs/cache/detail/layout.hpp"
 
 namespace gpufs::baselines {
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "gpufs/simt/device_memory.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
 #include "research/baselines/layout.hpp"
 
 namespace gpufs::baselines {

@@ -2,7 +2,7 @@
 // Clocks for the papers' tables 1 to 3: policies that measure and policies that cost nothing. The papers read clock(); we read the
 // nanosecond timer, whose steps average out over the sums.
 #pragma once
-#include "gpufs/cache/page_cache.hpp"
+#include "gpufs/cache/detail/page_cache.hpp"
 #include "research/baselines/layout.hpp"
 
 namespace gpufs::baselines {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpufs/pointer/mount_layout.hpp"
-#include "gpufs/transport/wire.hpp"
+#include "gpufs/pointer/detail/mount_layout.hpp"
+#include "gpufs/transport/detail/wire.hpp"
 #include "gpufs/version.hpp"
 
 namespace gpufs::c_abi {

@@ -3,8 +3,8 @@
 #pragma once
 #include <cstdint>
 
-#include "gpufs/cache/layout.hpp"
-#include "gpufs/simt/device_memory.hpp"
+#include "gpufs/cache/detail/layout.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
 
 namespace gpufs::cache {
 

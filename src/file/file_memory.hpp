@@ -5,8 +5,8 @@
 #include <mutex>
 #include <vector>
 
-#include "gpufs/file/layout.hpp"
-#include "gpufs/simt/device_memory.hpp"
+#include "gpufs/file/detail/layout.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
 
 namespace gpufs {
 

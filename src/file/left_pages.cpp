@@ -3,7 +3,7 @@
 
 #include <unordered_map>
 
-#include "gpufs/cache/frames.hpp"
+#include "gpufs/cache/detail/frames.hpp"
 
 namespace gpufs {
 

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "gpufs/file/layout.hpp"
-#include "gpufs/service/service.hpp"
-#include "gpufs/simt/device_memory.hpp"
+#include "gpufs/file/detail/layout.hpp"
+#include "gpufs/service/detail/service.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
 #include "slot_reader.hpp"
 
 namespace gpufs {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gpufs/file/probe.hpp"
+#include "gpufs/file/detail/probe.hpp"
 
 #include <fcntl.h>
 

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "file_memory.hpp"
-#include "gpufs/file/layout.hpp"
-#include "gpufs/simt/device_memory.hpp"
+#include "gpufs/file/detail/layout.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
 
 namespace gpufs {
 

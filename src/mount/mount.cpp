@@ -25,8 +25,8 @@
 #include "../file/slot_reader.hpp"
 #include "../file/window_words.hpp"
 #include "../pointer/make_layout.hpp"
-#include "gpufs/service/service.hpp"
-#include "gpufs/simt/launch_end.hpp"
+#include "gpufs/service/detail/service.hpp"
+#include "gpufs/simt/detail/launch_end.hpp"
 #include "leftovers.hpp"
 #include "options.hpp"
 

@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "gpufs/par/detail/store_rows.hpp"
+#include "gpufs/par/detail/take_rows.hpp"
 #include "gpufs/par/row_batch.hpp"
-#include "gpufs/par/store_rows.hpp"
-#include "gpufs/par/take_rows.hpp"
 #include "gpufs/simt/launch.hpp"
 #include "rows_by_host.hpp"
 #include "sort_rows.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels of batches share: a piece of a batch, and its rows that fail.
 #pragma once
+#include "gpufs/par/detail/take_rows.hpp"
 #include "gpufs/par/row_batch.hpp"
-#include "gpufs/par/take_rows.hpp"
 #include "gpufs/simt/launch.hpp"
 
 namespace gpufs {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "gpufs/pointer/layout.hpp"
+#include "gpufs/pointer/detail/layout.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
 #include "gpufs/simt/device_array.hpp"
-#include "gpufs/simt/device_memory.hpp"
 
 namespace gpufs {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "fault_log.hpp"
-#include "gpufs/pointer/layout.hpp"
-#include "gpufs/simt/device_memory.hpp"
+#include "gpufs/pointer/detail/layout.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
 
 namespace gpufs {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpufs/file/probe.hpp"
+#include "gpufs/file/detail/probe.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/version.hpp"
 

@@ -20,7 +20,7 @@
 #include "cache_ids.hpp"
 #include "error_log.hpp"
 #include "for_tests.hpp"
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 #include "open_files.hpp"
 #include "parking.hpp"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 
 namespace gpufs::service {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 
 #include <sys/prctl.h>
 #include <sys/resource.h>

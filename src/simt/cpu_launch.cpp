@@ -10,7 +10,7 @@
 
 #include "cpu_devices.hpp"
 #include "cpu_scheduler.hpp"
-#include "gpufs/simt/launch_end.hpp"
+#include "gpufs/simt/detail/launch_end.hpp"
 
 namespace gpufs::simt::runtime {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cuda_error.hpp"
 #include "gpufs/simt/detail/cuda_stream.hpp"
-#include "gpufs/simt/launch_end.hpp"
+#include "gpufs/simt/detail/launch_end.hpp"
 #include "gpufs/simt/schedule.hpp"
 
 namespace gpufs::simt::runtime {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gpufs/simt/launch_end.hpp"
+#include "gpufs/simt/detail/launch_end.hpp"
 
 #include <unistd.h>
 

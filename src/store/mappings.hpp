@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host's mappings of files (by mmap), registered with the device, shared between opens and kept after close. Mappings of
-// pointers are something else: gpufs/pointer/mapping.hpp.
+// pointers are something else: gpufs/pointer/detail/mapping.hpp.
 #pragma once
 #include <algorithm>
 #include <atomic>

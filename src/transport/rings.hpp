@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "gpufs/simt/device_array.hpp"
-#include "gpufs/transport/layout.hpp"
-#include "gpufs/transport/row_buffers.hpp"
+#include "gpufs/transport/detail/layout.hpp"
+#include "gpufs/transport/detail/row_buffers.hpp"
 
 namespace gpufs::transport {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "file/harness.hpp"
-#include "gpufs/cache/page_cache.hpp"
+#include "gpufs/cache/detail/page_cache.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {

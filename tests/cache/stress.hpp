@@ -2,7 +2,7 @@
 // Groups of all sizes at one page cache, whatever its policies: each sees the bytes of the pages that it asks for, and no others.
 #pragma once
 #include "file/harness.hpp"
-#include "gpufs/cache/page_cache.hpp"
+#include "gpufs/cache/detail/page_cache.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {

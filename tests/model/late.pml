@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Write-backs that the host answers too late (file/write_back.hpp: finish_page; transport/requests.hpp, file/late_answers.hpp;
+// Write-backs that the host answers too late (file/detail/write_back.hpp: finish_page; transport/detail/requests.hpp, file/detail/late_answers.hpp;
 // docs/design/writing.md, "Write-back of one page"), for Spin, as page.pml; what is said there of steps is so here. The host answers each
 // request at last, in any order; who waits for it gives up at any moment, at most NTIMEOUTS times. Other waits have no time limit.
 //

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations (file/operation.hpp, file/page_operations.hpp; transport/requests.hpp; docs/design/operations.md), for Spin, as page.pml;
+// Operations (file/detail/operation.hpp, file/detail/page_operations.hpp; transport/detail/requests.hpp; docs/design/operations.md), for Spin, as page.pml;
 // what is said there of steps is so here. One frame, in which pages come one after the other: a page is the number of its fill. Some
 // begin its fills and leave at once; some wait for them, end them, and give up at any moment, NTIMEOUTS times in all; others come by
 // as they need a request slot. The host answers each request at last, in any order.

@@ -3,7 +3,7 @@
 // one statement); names are the code's. tests/model/check.sh says which configurations there are and runs them.
 //
 // READ:     groups read pages of a file whose version changes; fills fail.        cache/*.hpp, file/file.hpp
-//           With LOOKER one more reads without a pin.                              pointer/unpinned.hpp
+//           With LOOKER one more reads without a pin.                              pointer/detail/unpinned.hpp
 // WRITE:    groups write and read bytes of pages, write back, fsync; a write at the host fails; a CPU process writes, too.
 // TRUNCATE: groups write and read while another one truncates the file.          docs/design/writing.md
 // Both with STORED: pages 0 and 1 are written and read in place; in WRITE another process cuts the file underneath, and lets it grow
@@ -392,7 +392,7 @@ proctype reader(byte k) {
   atomic { n = 0; k = 0; ndone++ }
 }
 
-// Reads a page without a pin: pointer/unpinned.hpp.
+// Reads a page without a pin: pointer/detail/unpinned.hpp.
 #ifdef LOOKER
 #ifdef MUTATE_LOOKED_AT_WHILE_FILLED
 #define LOOKS_FILLED(f) (!claimed[f] && !failed[f])

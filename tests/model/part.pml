@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages that come sector by sector (cache/sectors.hpp, file/sector_fill.hpp; docs/design/part-pages.md), for Spin, as page.pml.
+// Pages that come sector by sector (cache/detail/sectors.hpp, file/detail/sector_fill.hpp; docs/design/part-pages.md), for Spin, as page.pml.
 //
 // One frame, in which pages of two sectors come one after the other. Looking a page up under its bucket's lock, and making room for it,
 // are one step (page.pml has them); so is each atomic operation. Sectors are read and written one by one. The file's version ends at

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row that a batch stores past the cache into a file's mapping (par/store_rows.hpp; docs/design/batches.md, "What a scatter does"),
+// A row that a batch stores past the cache into a file's mapping (par/detail/store_rows.hpp; docs/design/batches.md, "What a scatter does"),
 // beside all that brings its page into the cache, for Spin, as page.pml. Checked: once its writer has returned, each read gives the
 // row; in the end the file has it, and so has the page if it is cached; nothing is stored where the file has been cut.
 //

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A page that several map for writing, and their twin (file/map_to_write.hpp, cache/dirty.hpp; docs/design/writing.md, "Pages mapped for
+// A page that several map for writing, and their twin (file/map_to_write.hpp, cache/detail/dirty.hpp; docs/design/writing.md, "Pages mapped for
 // writing"), for Spin, as page.pml. What is said there of steps, bytes and time limits is so here.
 //
 // There is one page, of two bytes, which are one word of the mask; mapper b stores to byte b. Looking the page up, filling and

@@ -3,7 +3,7 @@
 #pragma once
 #include "file/harness.hpp"
 #include "gpufs/gpufs.hpp"
-#include "gpufs/par/read_row.hpp"
+#include "gpufs/par/detail/read_row.hpp"
 #include "gpufs/par/rows.hpp"
 #include "gpufs/store/mem_store.hpp"
 

@@ -6,8 +6,8 @@
 
 #include "file/schedules.hpp"
 #include "file/script.hpp"
+#include "gpufs/par/detail/store_rows.hpp"
 #include "gpufs/par/row_batch.hpp"
-#include "gpufs/par/store_rows.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {

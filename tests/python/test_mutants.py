@@ -148,7 +148,7 @@ def test_the_same_seed_draws_the_same_and_every_mutant_can_be_planted() -> None:
 
 def test_what_is_drawn_from() -> None:
     files = mutants.sources(ROOT)
-    assert "src/store/posix_file.cpp" in files and "include/gpufs/cache/frames.hpp" in files
+    assert "src/store/posix_file.cpp" in files and "include/gpufs/cache/detail/frames.hpp" in files
     assert not [file for file in files if "cuda" in file or "apps" in file]
     for part in mutants.PARTS:
         assert (ROOT / "tests" / part / "CMakeLists.txt").exists()

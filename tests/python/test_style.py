@@ -31,6 +31,14 @@ def test_public_headers_are_there() -> None:
     assert not [name for name in headers - made if not (ROOT / "include" / name).exists()]
 
 
+def test_what_lies_in_no_detail_is_for_programs() -> None:
+    """But for simt, all of whose headers that lie in no detail/ are (docs/reference/simt.md)."""
+    outside = {path.relative_to(ROOT / "include") for path in (ROOT / "include").rglob("*.h*")}
+    face = {str(path) for path in outside if not {"detail", "simt"} & set(path.parts)}
+    assert len(face) > 35
+    assert face == {name for name in public_headers() if "/simt/" not in name} - {"gpufs/version.hpp"}
+
+
 def test_programs_include_public_headers_only() -> None:
     headers = public_headers()
     programs = [path for folder in ("examples", "apps", "tests/consumer") for path in (ROOT / folder).rglob("*.[ch]*")]

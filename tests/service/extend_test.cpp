@@ -9,7 +9,7 @@
 
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"
 

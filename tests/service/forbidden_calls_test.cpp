@@ -13,7 +13,7 @@
 #include <cstddef>
 
 #include "file/harness.hpp"
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "ring_client.hpp"
 

@@ -5,7 +5,7 @@
 #include "../../src/service/for_tests.hpp"
 #include "file/faulty_store.hpp"
 #include "file/fuse_folder.hpp"
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"

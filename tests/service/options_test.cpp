@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "file/harness.hpp"
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 #include "gpufs/store/mem_store.hpp"
 #include "gpufs/store/nil_store.hpp"
 #include "gpufs/store/posix_store.hpp"

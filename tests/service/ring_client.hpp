@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that is a few host threads: it drives the rings exactly as transport/layout.hpp says, so that the service is tested
-// without a machine. Its memory accesses are C++ atomics, so ThreadSanitizer checks the protocol.
+// A device that is a few host threads: it drives the rings exactly as transport/detail/layout.hpp says, so that the service is
+// tested without a machine. Its memory accesses are C++ atomics, so ThreadSanitizer checks the protocol.
 #pragma once
 #include <atomic>
 #include <cerrno>
@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "gpufs/transport/layout.hpp"
-#include "gpufs/transport/row_buffers.hpp"
+#include "gpufs/transport/detail/layout.hpp"
+#include "gpufs/transport/detail/row_buffers.hpp"
 
 namespace gpufs::test {
 

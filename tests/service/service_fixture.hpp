@@ -7,7 +7,7 @@
 
 #include "../../src/service/for_tests.hpp"
 #include "file/harness.hpp"
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"
 #include "set_meanwhile.hpp"

@@ -10,7 +10,7 @@
 #include "../../src/service/for_tests.hpp"
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/mem_store.hpp"
 #include "gpufs/store/nil_store.hpp"

@@ -12,7 +12,7 @@
 #include "file/faulty_store.hpp"
 #include "file/harness.hpp"
 #include "file/noting_store.hpp"
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "ring_client.hpp"
 #include "set_meanwhile.hpp"

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "gpufs/simt/device_memory.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
 #include "gpufs/simt/simt.hpp"
 
 namespace gpufs::simt::test {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpufs/simt/device_memory.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
 #include "gpufs/simt/simt.hpp"
 #include "harness.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is told that a launch has ended, in a process that forks.
-#include "gpufs/simt/launch_end.hpp"
+#include "gpufs/simt/detail/launch_end.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

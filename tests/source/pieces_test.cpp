@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "file/harness.hpp"
-#include "gpufs/simt/device_memory.hpp"
-#include "gpufs/source/list.hpp"
+#include "gpufs/simt/detail/device_memory.hpp"
+#include "gpufs/source/detail/list.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {

@@ -26,7 +26,7 @@
 #include "../../src/service/for_tests.hpp"
 #include "../../src/store/beneath.hpp"
 #include "file/harness.hpp"
-#include "gpufs/service/service.hpp"
+#include "gpufs/service/detail/service.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "service/ring_client.hpp"
 #include "set_meanwhile.hpp"

@@ -15,7 +15,7 @@
 #pragma once
 #include <sys/stat.h>
 
-#include "gpufs/file/read_pages.hpp"
+#include "gpufs/file/detail/read_pages.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

@@ -5,8 +5,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "gpufs/cache/page_cache.hpp"
-#include "gpufs/file/file_table.hpp"
+#include "gpufs/cache/detail/page_cache.hpp"
+#include "gpufs/file/detail/file_table.hpp"
 #include "gpufs/simt/stop.hpp"
 
 namespace gpufs {

@@ -6,8 +6,8 @@
 // Common errors: -EFAULT, -ENOENT, -ENOTDIR, -ENAMETOOLONG, -EXDEV (the path leads out of the root), -EACCES, -EMFILE (the process
 // has no descriptor left), -ETIMEDOUT. Calls that change something also give -EROFS, unless mount_options::writable is set.
 #pragma once
+#include "gpufs/file/detail/removed_names.hpp"
 #include "gpufs/file/open.hpp"
-#include "gpufs/file/removed_names.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

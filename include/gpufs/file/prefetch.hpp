@@ -9,7 +9,7 @@
 // call itself brings them in before it returns, so their transfer does not overlap with computing. Modelled on posix_fadvise of
 // POSIX.1 and on readahead(2) of Linux.
 #pragma once
-#include "gpufs/cache/page_drops.hpp"
+#include "gpufs/cache/detail/page_drops.hpp"
 #include "gpufs/file/file.hpp"
 
 namespace gpufs {

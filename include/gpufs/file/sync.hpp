@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What fsync and msync do: written pages go to the host, and the host brings them as far as was asked.
 #pragma once
-#include "gpufs/file/write_back.hpp"
-#include "gpufs/file/write_gate.hpp"
+#include "gpufs/file/detail/write_back.hpp"
+#include "gpufs/file/detail/write_gate.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

@@ -4,7 +4,7 @@
 // written go back, by a mask, so that nobody's are lost. docs/guide/writing.md says what holds between groups, mounts and
 // processes.
 #pragma once
-#include "gpufs/file/truncate.hpp"
+#include "gpufs/file/detail/truncate.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a name space answers to the calls of one lane (host_names.hpp has them, and what they are asked).
+// What a name space answers to the calls of one lane (detail/host_names.hpp has them, and what they are asked).
 #pragma once
 #include <cstdint>
 
 #include "gpufs/source/kind.hpp"
-#include "gpufs/transport/requests.hpp"
+#include "gpufs/transport/detail/requests.hpp"
 
 namespace gpufs::names {
 inline namespace GPUFS_MACHINE {
@@ -14,7 +14,7 @@ struct object {
   std::uint32_t id;        // the name space's own, for calls on the open file
   std::uint32_t cache_id;  // names this version of the file within the mount
   std::int64_t nbytes;
-  std::uint64_t base;  // where the device finds its bytes, or 0 (source/layout.hpp)
+  std::uint64_t base;  // where the device finds its bytes, or 0 (source/detail/layout.hpp)
   std::uint64_t inode, mtime_ns;
   std::uint32_t mode;  // st_mode
   source_kind kind;

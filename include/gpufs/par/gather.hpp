@@ -2,8 +2,8 @@
 // Rows of a file whose numbers a kernel has found itself, for a group of threads. For host code there is gpufs/par/row_batch.hpp,
 // and for all blocks of a cooperative launch gpufs/par/gather_by_grid.hpp. docs/design/batches.md, "From inside a kernel"
 #pragma once
-#include "gpufs/par/rows_of_call.hpp"
-#include "gpufs/par/take_rows.hpp"
+#include "gpufs/par/detail/rows_of_call.hpp"
+#include "gpufs/par/detail/take_rows.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

@@ -2,8 +2,8 @@
 // Rows of a file that a group of threads writes, whose numbers the kernel has found itself. For host code there is
 // gpufs/par/row_batch.hpp. docs/design/batches.md, "From inside a kernel"
 #pragma once
-#include "gpufs/par/rows_of_call.hpp"
-#include "gpufs/par/store_rows.hpp"
+#include "gpufs/par/detail/rows_of_call.hpp"
+#include "gpufs/par/detail/store_rows.hpp"
 #include "gpufs/simt/address_space.hpp"
 
 namespace gpufs {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mapping a part of a file: what gives an active pointer. After GPUfs's gmmap and ActivePointers' gvmmap (ISCA'16, section V).
 #pragma once
-#include "gpufs/cache/page_drops.hpp"
+#include "gpufs/cache/detail/page_drops.hpp"
 #include "gpufs/pointer/ptr.hpp"
 #include "gpufs/simt/group_call.hpp"
 

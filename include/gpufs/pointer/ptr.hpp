@@ -2,9 +2,9 @@
 // Active pointers: ptr<T> behaves like T*, and points into a file. After ActivePointers (ISCA'16), section III.
 //
 // A pointer is linked, and then holds a pin on a page, or on several side by side, and reads them with plain loads, or unlinked,
-// and then holds a position only. Accessing an element elsewhere faults, gives the pages up and links there (fault.hpp); assignment
-// and destruction unlink. Arithmetic only moves: a pointer that has left its page holds it until the next access, so that walking
-// costs an addition. Copies are unlinked; a moved-from pointer hands its link over.
+// and then holds a position only. Accessing an element elsewhere faults, gives the pages up and links there (detail/fault.hpp);
+// assignment and destruction unlink. Arithmetic only moves: a pointer that has left its page holds it until the next access, so
+// that walking costs an addition. Copies are unlinked; a moved-from pointer hands its link over.
 //
 // Each lane uses its own pointer, and lanes that fault together share the work (on CUDA: the lanes of a full warp). An access
 // waits for a page to be brought in, as long as pread may. What cannot be had (beyond the mapping -ENXIO, and what pread returns)
@@ -16,8 +16,8 @@
 #include <iterator>
 #include <type_traits>
 
-#include "gpufs/pointer/element.hpp"
-#include "gpufs/pointer/link.hpp"
+#include "gpufs/pointer/detail/element.hpp"
+#include "gpufs/pointer/detail/link.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -143,9 +143,9 @@ class ptr : private detail::page_link<T, Access> {
   }
 
   // Reads N elements, at[k] elements from here, wherever in the mapping they lie, and links to none: for accesses that come back to
-  // no page, such as a gather by index. N look-ups are under way at once, without pins (unpinned.hpp); what is not in the cache is
-  // brought in as for any access, and then the pointer gives its own page up. One that is not linked is not changed, so that
-  // threads may share it.
+  // no page, such as a gather by index. N look-ups are under way at once, without pins (detail/unpinned.hpp); what is not in the
+  // cache is brought in as for any access, and then the pointer gives its own page up. One that is not linked is not changed, so
+  // that threads may share it.
   template <unsigned N>
   GPUFS_DEVICE elements<plain, N> gather(const difference_type (&at)[N]) const {
     static_assert(N <= 32);

@@ -3,8 +3,8 @@
 // them. A lane that updates elements all over a file so maps no page for writing and makes no twin, which a pointer that links the
 // page must. Lanes of a warp that meet on an element are one operation (ActivePointers shares faults so; ISCA'16, section IV-C).
 #pragma once
+#include "gpufs/pointer/detail/update_kind.hpp"
 #include "gpufs/pointer/ptr.hpp"
-#include "gpufs/pointer/update_kind.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {

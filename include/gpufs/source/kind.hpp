@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of sources: where the bytes of open files come from. A source is a line here and a file beside this one, which
-// list.hpp includes; what differs by source is decided there, and nowhere else on the device (docs/design/sources.md).
+// The list of sources: where the bytes of open files come from. A source is a line here and a file in detail/, which
+// detail/list.hpp includes; what differs by source is decided there, and nowhere else on the device (docs/design/sources.md).
 #pragma once
 #include <cstdint>
 

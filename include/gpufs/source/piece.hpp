@@ -2,8 +2,8 @@
 // What a source is asked, and what it answers: where the bytes of a piece of a file are.
 #pragma once
 #include "gpufs/simt/atomic.hpp"
+#include "gpufs/source/detail/layout.hpp"
 #include "gpufs/source/kind.hpp"
-#include "gpufs/source/layout.hpp"
 
 namespace gpufs::source {
 inline namespace GPUFS_MACHINE {

@@ -206,7 +206,7 @@ BUGS = (
     Bug(
         "pins_come_round",
         "map_page takes pins on a page that has nearly all that can be counted",
-        "include/gpufs/cache/frames.hpp",
+        "include/gpufs/cache/detail/frames.hpp",
         "(before & (frame_state::filling | frame_state::partial | frame_state::many_pins)) != 0",
         "(before & (frame_state::filling | frame_state::partial)) != 0",
         "pointer_starved_cpu",

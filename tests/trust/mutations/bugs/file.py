@@ -9,7 +9,7 @@ BUGS = (
     Bug(
         "unsent_pages_are_kept",
         "pages that close could not even send stay dirty, and in the slot's lists for its next file",
-        "include/gpufs/file/held_slots.hpp",
+        "include/gpufs/file/detail/held_slots.hpp",
         "if (left) forget_unwritten(index);",
         "",
         "file_write_error_cpu",
@@ -100,7 +100,7 @@ BUGS = (
     Bug(
         "stale_pull_not_told",
         "a pull does not look whether its version has ended",
-        "include/gpufs/file/fill.hpp",
+        "include/gpufs/file/detail/fill.hpp",
         "return by_leader(group, [&] { return file_table(mount).is_stale(view); }) ? -ESTALE : taken.error;",
         "return taken.error;",
         "file_versions_cpu",
@@ -109,7 +109,7 @@ BUGS = (
     Bug(
         "live_reads_what_the_host_lacks",
         "a page of a file that is open for writing is read from where the host has no bytes yet",
-        "include/gpufs/source/live.hpp",
+        "include/gpufs/source/detail/live.hpp",
         "size < host ? size : host",
         "size",
         "source_pieces_cpu",
@@ -118,7 +118,7 @@ BUGS = (
     Bug(
         "stored_beyond_the_mapping",
         "a page that lies over the end of what is mapped is stored there",
-        "include/gpufs/source/live.hpp",
+        "include/gpufs/source/detail/live.hpp",
         "offset + nbytes <= mapped",
         "offset < mapped",
         "source_pieces_cpu",
@@ -127,7 +127,7 @@ BUGS = (
     Bug(
         "windows_of_another_mapping",
         "which windows are registered is taken without a second look at whose they are",
-        "include/gpufs/source/windows.hpp",
+        "include/gpufs/source/detail/windows.hpp",
         "base.load(std::memory_order_relaxed) == of.base && ",
         "",
         "source_pieces_cpu",
@@ -145,7 +145,7 @@ BUGS = (
     Bug(
         "reads_ahead_of_the_end",
         "what is read ahead goes on behind the end of the file",
-        "include/gpufs/file/page_operations.hpp",
+        "include/gpufs/file/detail/page_operations.hpp",
         "page <= last + most && page < npages;",
         "page <= last + most;",
         "file_prefetch_cpu",
@@ -154,7 +154,7 @@ BUGS = (
     Bug(
         "advice_outlives_the_file",
         "what was said of a file's reads holds for the next file that is opened in its place",
-        "include/gpufs/file/file_table.hpp",
+        "include/gpufs/file/detail/file_table.hpp",
         "    put(source(index).habit, read_habit::unknown);\n",
         "",
         "file_read_once_cpu",
@@ -163,7 +163,7 @@ BUGS = (
     Bug(
         "reads_of_noreuse_make_room",
         "a page of a file that is read once gets a frame, and another page loses it",
-        "include/gpufs/file/miss.hpp",
+        "include/gpufs/file/detail/miss.hpp",
         "if (found.what == Cache::role::hit || found.error != 0) return found;",
         "if (found.what == Cache::role::hit) return found;",
         "file_read_once_cpu",
@@ -172,7 +172,7 @@ BUGS = (
     Bug(
         "reads_past_the_cache_end_early",
         "of a read past the cache that goes over a page's end the second page's bytes come from its begin",
-        "include/gpufs/file/page_run.hpp",
+        "include/gpufs/file/detail/page_run.hpp",
         "return {dst + (from - begin), from, end < page_end ? end : page_end};",
         "return {dst, from, end < page_end ? end : page_end};",
         "file_read_once_cpu",
@@ -181,7 +181,7 @@ BUGS = (
     Bug(
         "a_page_in_part_is_a_hit",
         "who looks up a page of which only some sectors are there takes it for whole",
-        "include/gpufs/cache/frames.hpp",
+        "include/gpufs/cache/detail/frames.hpp",
         "(before & (frame_state::filling | frame_state::partial | frame_state::many_pins)) != 0",
         "(before & (frame_state::filling | frame_state::many_pins)) != 0",
         "file_part_pages_cpu",
@@ -190,7 +190,7 @@ BUGS = (
     Bug(
         "a_page_in_part_is_read_without_a_pin",
         "who reads without a pin takes a page of which only some sectors are there for whole",
-        "include/gpufs/cache/frames.hpp",
+        "include/gpufs/cache/detail/frames.hpp",
         "frame_state::claimed | frame_state::failed | frame_state::filling | frame_state::partial;",
         "frame_state::claimed | frame_state::failed | frame_state::filling;",
         "file_part_pages_cpu",
@@ -199,7 +199,7 @@ BUGS = (
     Bug(
         "a_row_of_a_page_in_part",
         "a batch takes a row from a page of which that sector is not there",
-        "include/gpufs/cache/frames.hpp",
+        "include/gpufs/cache/detail/frames.hpp",
         "constexpr std::uint64_t is_none = frame_state::filling | frame_state::failed | frame_state::partial;",
         "constexpr std::uint64_t is_none = frame_state::filling | frame_state::failed;",
         "file_part_pages_cpu",
@@ -208,7 +208,7 @@ BUGS = (
     Bug(
         "sectors_of_the_frames_last_page",
         "a page that is begun in part has the sectors that the frame's last page had",
-        "include/gpufs/cache/sectors.hpp",
+        "include/gpufs/cache/detail/sectors.hpp",
         "    word().store(0, std::memory_order_relaxed);\n",
         "",
         "file_part_pages_cpu",
@@ -217,7 +217,7 @@ BUGS = (
     Bug(
         "a_page_is_never_whole",
         "a page that has all of its sectors is still looked at sector by sector",
-        "include/gpufs/cache/sectors.hpp",
+        "include/gpufs/cache/detail/sectors.hpp",
         "if ((static_cast<std::uint32_t>(before) | mine) == all(pages_.page_shift())) {",
         "if ((static_cast<std::uint32_t>(before) & mine) == all(pages_.page_shift())) {",
         "file_part_pages_cpu",
@@ -226,7 +226,7 @@ BUGS = (
     Bug(
         "sectors_of_a_version_that_has_ended",
         "sectors that came from a file after it was opened for writing count as the old version's",
-        "include/gpufs/file/sector_fill.hpp",
+        "include/gpufs/file/detail/sector_fill.hpp",
         "error == 0 && pulled && file_slots::is_stale_after_fence(*view.opened, view.handle)",
         "error == 0 && pulled && view.opened == nullptr",
         "file_part_pages_cpu",
@@ -235,7 +235,7 @@ BUGS = (
     Bug(
         "held_copy_keeps_no_frame",
         "a frame that a copy is still to be written to, and nobody waits for, may be another page's",
-        "include/gpufs/file/operation.hpp",
+        "include/gpufs/file/detail/operation.hpp",
         "    cache::frames(mount_.cache).pin_more(frame_, 1);\n    held_copies_of(mount_).fetch_add",
         "    held_copies_of(mount_).fetch_add",
         "file_copied_cpu",
@@ -244,7 +244,7 @@ BUGS = (
     Bug(
         "held_frame_is_not_given_back",
         "a frame stays claimed for good once a copy to it was given up",
-        "include/gpufs/file/operation.hpp",
+        "include/gpufs/file/detail/operation.hpp",
         "    cache::page_cache<>(mount_.cache).unpin(frame_);\n",
         "",
         "file_copied_cpu",
@@ -253,7 +253,7 @@ BUGS = (
     Bug(
         "operation_error_is_the_readers",
         "a reader gets the error of a read that another had begun",
-        "include/gpufs/file/finish_operation.hpp",
+        "include/gpufs/file/detail/finish_operation.hpp",
         "return step.error == 0 ? 0 : timed_out ? -ETIMEDOUT : -EAGAIN;",
         "return step.error;",
         "file_prefetch_cpu",
@@ -262,7 +262,7 @@ BUGS = (
     Bug(
         "operations_take_all_frames",
         "pages on their way may have all frames",
-        "include/gpufs/file/operation.hpp",
+        "include/gpufs/file/detail/operation.hpp",
         "? 1 : mount.cache.frames.nframes / 4;",
         "? 1 : mount.cache.frames.nframes;",
         "file_prefetch_cpu",
@@ -290,7 +290,7 @@ BUGS = (
     Bug(
         "extend_waits_for_ever",
         "an open waits for tables as long as for a read",
-        "include/gpufs/file/new_block.hpp",
+        "include/gpufs/file/detail/new_block.hpp",
         "mount.io_timeout_ns < soon_ns ? mount.io_timeout_ns : soon_ns",
         "mount.io_timeout_ns",
         "file_many_files_cpu",
@@ -299,7 +299,7 @@ BUGS = (
     Bug(
         "block_slots_are_lost",
         "of a new block, each list gets one slot",
-        "include/gpufs/file/blocks.hpp",
+        "include/gpufs/file/detail/blocks.hpp",
         "push_slots(index, index + (end - 1 - index) / free_lists * free_lists);",
         "push_slots(index, index);",
         "file_many_files_cpu",

@@ -54,7 +54,7 @@ BUGS = (
     Bug(
         "writes_take_all_rings",
         "pages that the host does not write hold all request slots, and who reads waits for one",
-        "include/gpufs/transport/requests.hpp",
+        "include/gpufs/transport/detail/requests.hpp",
         "return take_of(every(2), start, until);",
         "return take_of(every(1), start, until);",
         "file_write_error_cpu",

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from .bug import Bug
 
-READ_ROW = "include/gpufs/par/read_row.hpp"
-STORE_ROWS = "include/gpufs/par/store_rows.hpp"
-TAKE_ROWS = "include/gpufs/par/take_rows.hpp"
-TOUCHED = "include/gpufs/par/touched_pages.hpp"
+READ_ROW = "include/gpufs/par/detail/read_row.hpp"
+STORE_ROWS = "include/gpufs/par/detail/store_rows.hpp"
+TAKE_ROWS = "include/gpufs/par/detail/take_rows.hpp"
+TOUCHED = "include/gpufs/par/detail/touched_pages.hpp"
 GATHER = "include/gpufs/par/gather.hpp"
 BY_GRID = "include/gpufs/par/gather_by_grid.hpp"
 SCATTER = "include/gpufs/par/scatter.hpp"
@@ -30,7 +30,7 @@ BUGS = (
     Bug(
         "a_failed_fill_is_taken_for_a_page",
         "a page whose fill has failed just now is copied from, with what its frame had before",
-        "include/gpufs/cache/frames.hpp",
+        "include/gpufs/cache/detail/frames.hpp",
         "constexpr std::uint64_t is_none = frame_state::filling | frame_state::failed | frame_state::partial;",
         "constexpr std::uint64_t is_none = frame_state::filling | frame_state::partial;",
         PROGRAM,

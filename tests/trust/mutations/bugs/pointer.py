@@ -54,7 +54,7 @@ BUGS = (
     Bug(
         "pointer_makes_values_up",
         "`p[i] += x` writes x where p[i] could not be read",
-        "include/gpufs/pointer/element.hpp",
+        "include/gpufs/pointer/detail/element.hpp",
         "const int error = owner_.try_read(distance_, value);",
         "const int error = 0 * owner_.try_read(distance_, value);",
         "pointer_ptr_cpu",
@@ -72,7 +72,7 @@ BUGS = (
     Bug(
         "starved_read_of_an_old_page",
         "a private page that gets no frame is read from the host, where what was written to the file is not yet",
-        "include/gpufs/pointer/past_cache.hpp",
+        "include/gpufs/pointer/detail/past_cache.hpp",
         "if (may_change && is_private) {",
         "if (false) {",
         "pointer_starved_cpu",
@@ -81,7 +81,7 @@ BUGS = (
     Bug(
         "spare_page_without_its_lock",
         "two lanes make a handler's page in the mount's spare one at once",
-        "include/gpufs/pointer/past_cache.hpp",
+        "include/gpufs/pointer/detail/past_cache.hpp",
         "while (lock_.exchange(1, std::memory_order_acquire) != 0) {",
         "while (lock_.exchange(1, std::memory_order_acquire) > 1) {",
         "pointer_starved_cpu",
@@ -90,7 +90,7 @@ BUGS = (
     Bug(
         "every_access_waits_for_a_frame",
         "who has found all frames pinned does not tell the others",
-        "include/gpufs/pointer/patience.hpp",
+        "include/gpufs/pointer/detail/patience.hpp",
         "starved_.store(simt::clock_ns(), std::memory_order_relaxed);",
         "(void)starved_;",
         "pointer_starved_cpu",
@@ -126,7 +126,7 @@ BUGS = (
     Bug(
         "mapping_added_twice",
         "of groups that map a file first, each may make a mapping of its own",
-        "include/gpufs/pointer/mapping.hpp",
+        "include/gpufs/pointer/detail/mapping.hpp",
         "if (adding.exchange(1,",
         "if (true || adding.exchange(1,",
         "pointer_ptr_cpu",
@@ -144,7 +144,7 @@ BUGS = (
     Bug(
         "private_page_from_the_host",
         "a private page of a file that is being written lacks what is not written back",
-        "include/gpufs/pointer/bring_in.hpp",
+        "include/gpufs/pointer/detail/bring_in.hpp",
         "other_view && !has_version",
         "false && other_view && !has_version",
         "pointer_ptr_cpu",

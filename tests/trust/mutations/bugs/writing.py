@@ -130,7 +130,7 @@ BUGS = (
     Bug(
         "append_passes_the_limit",
         "a write to the end of what a file may have does not wait for appends that have not looked at the limit",
-        "include/gpufs/file/write_gate.hpp",
+        "include/gpufs/file/detail/write_gate.hpp",
         "  if (!begin_truncation(*mount, slot)) return false;\n  writers.fetch_or(may_end_far",
         "  writers.fetch_or(may_end_far",
         "file_append_each_cpu",
@@ -166,7 +166,7 @@ BUGS = (
     Bug(
         "truncation_without_gate",
         "ftruncate does not wait for writes that are under way",
-        "include/gpufs/file/write_gate.hpp",
+        "include/gpufs/file/detail/write_gate.hpp",
         "while ((writers.load(std::memory_order_acquire) & ~may_end_far) != truncating) {",
         "while (false) {",
         "file_write_cpu",
@@ -175,7 +175,7 @@ BUGS = (
     Bug(
         "cut_bytes_come_back",
         "ftruncate leaves the mask of what it cuts, which is written back behind the new end",
-        "include/gpufs/file/truncate.hpp",
+        "include/gpufs/file/detail/truncate.hpp",
         "  pages.unmark(group, frame, begin);\n",
         "",
         "file_write_cpu",

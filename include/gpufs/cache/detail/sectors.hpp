@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sectors of a page that is in the cache in part: which are there, and which somebody brings in. docs/design/part-pages.md
+#pragma once
+#include "gpufs/cache/detail/frames.hpp"
+
+namespace gpufs::cache {
+inline namespace GPUFS_MACHINE {
+
+// Of one frame, of which the caller holds a pin. A page has up to 32 sectors, of at least 128 bytes; bit i is sector i.
+class sectors {
+ public:
+  static constexpr unsigned least_shift = 7, most = 32;
+
+  GPUFS_DEVICE sectors(const frames& pages, frame_index f) : pages_(pages), frame_(f) {}
+
+  GPUFS_DEVICE static std::uint32_t shift(std::uint32_t page_shift) {
+    constexpr unsigned log_most = 5;
+    return page_shift > least_shift + log_most ? page_shift - log_most : least_shift;
+  }
+  // All sectors of a page.
+  GPUFS_DEVICE static std::uint32_t all(std::uint32_t page_shift) {
+    return ~0u >> (most - (1u << (page_shift - shift(page_shift))));
+  }
+  // Those that the bytes from `begin` to `end` of a page lie in.
+  GPUFS_DEVICE static std::uint32_t of_bytes(std::uint32_t page_shift, std::uint32_t begin, std::uint32_t end) {
+    const std::uint32_t first = begin >> shift(page_shift), last = (end - 1) >> shift(page_shift);
+    return (~0u >> (most - 1 - last)) & (~0u << first);
+  }
+
+  // Makes a page whose fill the caller holds one that is there in part, with nothing of it. The caller keeps its pin. The release
+  // meets the acquires of those that pin the page, who bring sectors in.
+  GPUFS_DEVICE void begin() const {
+    word().store(0, std::memory_order_relaxed);
+    pages_.state(frame_).fetch_add(frame_state::partial - frame_state::filling, std::memory_order_release);
+  }
+
+  // Which of the wanted sectors are missing. The acquire meets the fence before end_fill.
+  GPUFS_DEVICE std::uint32_t missing(std::uint32_t wanted) const {
+    return wanted & ~static_cast<std::uint32_t>(word().load(std::memory_order_acquire));
+  }
+  // Which of the wanted sectors the caller is to bring in, as they are missing and nobody does. It calls frames::fence_claim before
+  // it writes them, and a fence (acq_rel) and then end_fill or give_up after that, and waits for nobody but the host meanwhile. The
+  // acquire meets give_up's release: the caller's bytes come after those that were given up. Before the unpin of the same lane,
+  // which orders no writes by itself, that fence orders the bytes for `claim`; that the word has changed before it, the last two
+  // see to.
+  GPUFS_DEVICE std::uint32_t begin_fill(std::uint32_t wanted) const {
+    std::uint64_t seen = word().load(std::memory_order_relaxed);
+    for (;;) {
+      const std::uint32_t mine = wanted & ~static_cast<std::uint32_t>(seen) & ~static_cast<std::uint32_t>(seen >> most);
+      if (mine == 0 || word().compare_exchange(seen, seen | std::uint64_t{mine} << most, std::memory_order_acquire)) return mine;
+    }
+  }
+  // The caller has brought these in, and its fence publishes them. The acquire meets the fences of those who brought the others in,
+  // so that whoever finds the page whole sees all of its bytes. Its result is waited for.
+  GPUFS_DEVICE void end_fill(std::uint32_t mine) const {
+    constexpr std::memory_order order =
+        GPUFS_ON_CUDA ? std::memory_order_acquire : std::memory_order_acq_rel;  // as simt::after_fence
+    const std::uint64_t before = word().fetch_sub((std::uint64_t{mine} << most) - mine, order);
+    if ((static_cast<std::uint32_t>(before) | mine) == all(pages_.page_shift())) {
+      pages_.state(frame_).fetch_and(~frame_state::partial, std::memory_order_release);
+    }
+  }
+  // They were not to be had. The fence keeps the caller's unpin behind it: the frame's next page begins the word anew.
+  GPUFS_DEVICE void give_up(std::uint32_t mine) const {
+    word().fetch_sub(std::uint64_t{mine} << most, std::memory_order_acq_rel);
+    simt::fence(std::memory_order_acq_rel, cache_layout::scope);
+  }
+
+ private:
+  GPUFS_DEVICE word_ref<std::uint64_t> word() const { return pages_.sectors_word(frame_); }
+
+  const frames& pages_;
+  frame_index frame_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::cache

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// What pread does.
+#pragma once
+#include "gpufs/file/detail/read_window.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+// Reads the pages of the run, of which the first was looked up: got.what is fill or under_way. All lanes of a group within a warp
+// call. Which page failed, and why; or error == 0; or not_by_host, and nothing was done.
+template <class Group>
+GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range range, page_run run,
+                                        file_pages::cache_type::acquired got) {
+  const file_mount& mount = *of.mount();
+  const file_pages::cache_type pages(*of.cache());
+  const file_view view = by_leader(group, [&] {
+    file_view v = of.view();
+    v.cache_id = cache::cache_id_of(pages.pages().load_key(got.frame));  // as in complete_missed
+    return v;
+  });
+  const bringer by = by_leader(
+      group, [&] { return view.error == 0 ? who_brings(mount, view, run.first << pages.pages().page_shift()) : bringer::group; });
+  if (by == bringer::group) return {run.first, not_by_host};
+  const page_failure failed = read_window<Group>(group, of, view, by, run, range).read(got);
+  if (failed.error == 0) read_ahead(group, mount, view, run.last);
+  return failed;
+}
+
+// A group's leader looks the page up; one lane calls. `frames` are the mount's, from the entry; after a call out of line they are
+// loaded anew, so that none of them need be kept meanwhile. ReadsPart: as acquire_elsewhere.
+template <bool ReadsPart = false, class Group, class Pages>
+GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, const Pages& of, cache::frame_storage& frames,
+                                                               const file_view& view, std::uint64_t page_number) {
+  using Cache = typename Pages::cache_type;
+  const cache::page_key key = cache::make_key(view.cache_id, page_number);
+  cache::frame_index at{};
+  if (Cache::pin_in_choice(cache::frames(frames), key, at)) [[likely]] {
+    simt::count_one(group, of.hits().hits);
+    return {at, Cache::role::hit, 0};
+  }
+  const auto got = simt::call_cold(&acquire_elsewhere<ReadsPart, Pages>, of, key);
+  frames = of.frames();
+  return got;
+}
+
+// Completes the leader's acquire_page, whose result all lanes have: brings the page in if it is missing. All lanes call. In the
+// result, `what` is hit or waited, and the page is pinned, perhaps in another frame; or it is error.
+template <class Group, class Pages, class Acquired>
+GPUFS_DEVICE Acquired complete_page(Group group, const Pages& of, const Acquired& got) {
+  if (got.what < decltype(got.what)::fill) [[likely]]
+    return got;
+  return simt::call_cold(&complete_missed<Group, Pages>, group, of, got);
+}
+
+// Reads what is wanted of a page past the cache, as acquire_page has said. All lanes call. 0 or a negative errno.
+template <class Group, class Pages>
+GPUFS_DEVICE_COLD int read_page_once(Group group, Pages of, byte_range range, std::uint64_t page_number) {
+  const file_view view = by_leader(group, [&] { return of.view(); });
+  if (view.error != 0) return view.error;
+  const byte_range part = range.in_page(page_number, cache::frames(of.frames()).page_nbytes());
+  return fill_part(group, *of.mount(), view, part.begin, part.dst, static_cast<std::uint32_t>(part.end - part.begin));
+}
+
+// All lanes have read. Each warp of a block waits for its own loads, since the fence of the leader's unpin waits for its warp's
+// only.
+template <class Group>
+GPUFS_DEVICE void finish_reads(Group group) {
+  if constexpr (std::is_same_v<Group, simt::block>) simt::fence(std::memory_order_acq_rel, simt::scope::block);
+  group.sync();
+}
+
+// Reads what is wanted of a page that is there in part, which the group has pinned, and gives it back. All lanes call; the frame is
+// the leader's. 0 or a negative errno.
+template <class Group, class Pages>
+GPUFS_DEVICE_COLD int read_sectors(Group group, Pages of, byte_range range, std::uint64_t page_number, cache::frame_index frame) {
+  const cache::frames frames(of.frames());
+  frame = group.broadcast(frame);
+  const byte_range part = range.in_page(page_number, frames.page_nbytes());
+  const std::uint64_t page_begin = page_number << frames.page_shift();
+  const auto begin = static_cast<std::uint32_t>(part.begin - page_begin), end = static_cast<std::uint32_t>(part.end - page_begin);
+  const file_view view = by_leader(group, [&] {
+    file_view now = of.view();
+    // The number may have come round to another file.
+    if (now.error == 0 && now.cache_id != cache::cache_id_of(frames.load_key(frame))) now.error = -EBADF;
+    return now;
+  });
+  const sectors_brought got = simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame,
+                                              cache::sectors::of_bytes(frames.page_shift(), begin, end));
+  if (got.error == 0) simt::copy_bytes(group, part.dst, frames.data(frame) + begin, end - begin);
+  finish_reads(group);
+  if (group.leader()) {
+    frames.unpin(frame);
+    note_sectors(*of.mount(), view.slot, got);
+  }
+  return got.error;
+}
+
+// Checks a range as pread(2) does and clips it to the file: the bytes to read, 0 at or beyond the end, or a negative errno.
+GPUFS_DEVICE std::int64_t clip(const file_view& view, const void* dst, std::size_t nbytes, std::int64_t offset) {
+  constexpr std::uint64_t most = ~std::uint64_t{0} >> 1;
+  if (offset < 0) return -EINVAL;
+  if (nbytes > most || nbytes > most - static_cast<std::uint64_t>(offset)) return -EOVERFLOW;
+  if (nbytes == 0 || offset >= view.nbytes) return 0;
+  if (dst == nullptr) return -EFAULT;
+  const auto left = static_cast<std::uint64_t>(view.nbytes - offset);
+  return static_cast<std::int64_t>(nbytes < left ? nbytes : left);
+}
+
+// Reads the pages of the run, in place while they hit. All lanes call.
+template <class Group, class Pages>
+GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open_entry& entry, const byte_range& range,
+                                        std::uint64_t page_number, std::uint64_t last, std::uint32_t step) {
+  cache::frame_storage storage = cache::unpack(entry.frames);
+  const cache::frames frames(storage);
+  const std::uint32_t page_nbytes = frames.page_nbytes();
+  // Pages that groups pull are read one by one, because there is no answer of the host to wait for.
+  const source_kind kind = entry.view.kind;
+  const bool may_be_asked = gpufs::may_ask_ahead(kind) || (page_nbytes >= least_copied_nbytes && may_be_copied(kind));
+  std::uint64_t look_again = 0;  // windows are large: after a page that is pulled, so are the next ones, mostly
+  for (; page_number <= last; page_number += step) {
+    auto got = by_leader(group, [&] { return acquire_page<true>(group, of, storage, entry.view, page_number); });
+    if constexpr (Pages::has_operations) {
+      if (got.what == decltype(got.what)::part) [[unlikely]] {
+        const int error = simt::call_cold(&read_sectors<Group, Pages>, group, of, range, page_number, got.frame);
+        if (error != 0) return {page_number, error};
+        continue;
+      }
+      if (got.what >= decltype(got.what)::fill && may_be_asked && last - page_number >= step && page_number >= look_again)
+          [[unlikely]] {
+        const page_run rest{page_number, last, step};
+        const page_failure failed = simt::call_cold(&read_run<Group>, group, of, range, rest, got);
+        if (failed.error != not_by_host) return failed;
+        look_again = page_number + 64;
+      }
+    }
+    got = complete_page(group, of, got);
+    if (got.error != 0) [[unlikely]] {
+      int error = got.error;
+      if (error == read_past_page) error = simt::call_cold(&read_page_once<Group, Pages>, group, of, range, page_number);
+      if (error != 0) return {page_number, error};
+      continue;
+    }
+    copy_part(group, range, page_number, page_nbytes, frames.data(got.frame));
+    finish_reads(group);
+    if (group.leader()) frames.unpin(got.frame);
+  }
+  return {0, 0};
+}
+
+// Bytes read before the page that failed, or the error when there are none.
+GPUFS_DEVICE std::int64_t bytes_before(std::int64_t offset, std::uint64_t failed_page, std::uint32_t page_shift, int error) {
+  const auto end = static_cast<std::int64_t>(failed_page << page_shift);
+  return end > offset ? end - offset : error;
+}
+
+template <class Group, class Pages>
+GPUFS_DEVICE std::int64_t read_pages(Group group, const Pages& of, const open_entry& entry, std::byte* dst, std::uint64_t total,
+                                     std::int64_t offset) {
+  const std::uint32_t shift = cache::unpack(entry.frames).page_shift;
+  const auto begin = static_cast<std::uint64_t>(offset);
+  const byte_range range{dst, begin, begin + total};
+  const page_failure failed = each_run(group, begin >> shift, (range.end - 1) >> shift,
+                                       [&](auto part, std::uint64_t first, std::uint64_t last, std::uint32_t step) {
+                                         return read_pages_of(part, of, entry, range, first, last, step);
+                                       });
+  return failed.error == 0 ? static_cast<std::int64_t>(total) : failed.error;
+}
+
+// What pread does, of a file that is open, or was.
+template <class Group, class Pages>
+GPUFS_DEVICE std::int64_t pread_by(Group group, const Pages& of, void* dst, std::size_t nbytes, std::int64_t offset) {
+  const open_entry entry = by_leader(group, [&] { return of.look(); });
+  const file_view& view = entry.view;
+  if (view.error != 0) return view.error;
+  std::int64_t result = clip(view, dst, nbytes, offset);
+  if (result > 0) result = read_pages(group, of, entry, static_cast<std::byte*>(dst), static_cast<std::uint64_t>(result), offset);
+  if (group.leader()) {
+    if (result < 0) [[unlikely]] {
+      simt::call_cold(&count_error, of.mount(), view.slot);
+    } else {
+      count(of.hits().bytes_read, static_cast<std::uint64_t>(result));
+    }
+  }
+  group.sync();
+  return result;
+}
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

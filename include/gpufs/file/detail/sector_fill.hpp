@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages that are brought in sector by sector, as their readers want a little of each (advise(random)). docs/design/part-pages.md
+#pragma once
+#include "gpufs/cache/detail/sectors.hpp"
+#include "gpufs/file/detail/fill.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+// Whether a page whose fill the caller holds is to be brought in sector by sector: then it is begun so. One lane calls.
+inline GPUFS_DEVICE_COLD bool begin_sectors(const file_mount* mount, file_view view, cache::frame_index frame) {
+  const cache::frames frames(mount->cache);
+  const std::uint64_t offset = cache::page_number_of(frames.load_key(frame)) << frames.page_shift();
+  if (cache::sectors::all(frames.page_shift()) == 1 || !is_read_by_device(*mount, view, offset)) return false;
+  cache::sectors(frames, frame).begin();
+  return true;
+}
+
+// Brings sectors of a page in, which the caller has claimed, run by run. All lanes call. 0 or a negative errno.
+template <class Group>
+GPUFS_DEVICE int pull_sectors(Group group, const file_mount& mount, const file_view& view, std::uint64_t page_offset,
+                              cache::frame_index frame, std::uint32_t mine) {
+  const cache::frames frames(mount.cache);
+  const std::uint32_t shift = cache::sectors::shift(frames.page_shift());
+  int error = 0;
+  bool pulled = false;
+  for (std::uint32_t left = mine; left != 0 && error == 0;) {
+    const unsigned first = simt::lowest_lane(left);
+    const std::uint32_t behind_run = ~(left >> first);
+    const unsigned n = behind_run == 0 ? cache::sectors::most : simt::lowest_lane(behind_run);
+    const std::uint32_t begin = first << shift, nbytes = n << shift;
+    if (page_offset + begin < static_cast<std::uint64_t>(view.nbytes)) {
+      const part_taken taken = take_part(group, mount, view, page_offset + begin, frames.data(frame) + begin, nbytes);
+      error = taken.error;
+      pulled |= taken.pulled;
+    } else {
+      zero_rest(group, frames.data(frame) + begin, 0, nbytes);
+    }
+    left &= ~(~0u >> (cache::sectors::most - n) << first);
+  }
+  group.sync();  // the bytes of all lanes happen before the leader's release
+  return by_leader(group, [&] {
+    const cache::sectors at(frames, frame);
+    // As in end_pulled: it publishes the bytes, and the version is looked at after they were read.
+    simt::fence(std::memory_order_acq_rel, cache::cache_layout::scope);
+    if (error == 0 && pulled && file_slots::is_stale_after_fence(*view.opened, view.handle)) error = -ESTALE;
+    if (error != 0) {
+      at.give_up(mine);
+      return error;
+    }
+    at.end_fill(mine);
+    count_filled(file_table(mount).counters(view.slot), simt::count_lanes(mine) << shift);
+    return 0;
+  });
+}
+
+// What bring_sectors has done.
+struct sectors_brought {
+  int error;  // 0 or a negative errno
+  bool by_us, waited;
+};
+
+// Counts a page whose sectors were there, or others have brought in. One lane calls.
+GPUFS_DEVICE void note_sectors(const file_mount& mount, std::uint32_t slot, const sectors_brought& brought) {
+  if (brought.error != 0 || brought.by_us) return;
+  const file_table table(mount);
+  count(brought.waited ? table.counters(slot).waits : table.hits(slot).hits, 1);
+}
+
+// Sees to it that these sectors of a page are there, which is there in part, and which the group has pinned. Those that another
+// group brings in it waits for, once it has brought in its own. All lanes call; the view is the leader's.
+template <class Group>
+GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* mount, file_view view, cache::frame_index frame,
+                                                std::uint32_t wanted) {
+  struct step {
+    std::uint32_t missing, mine;
+    int error;
+  };
+  view = group.broadcast(view);
+  frame = group.broadcast(frame);
+  wanted = group.broadcast(wanted);
+  const cache::frames frames(mount->cache);
+  const cache::sectors at(frames, frame);
+  const std::uint64_t page_offset =
+      by_leader(group, [&] { return cache::page_number_of(frames.load_key(frame)) << frames.page_shift(); });
+  // With the last byte of the file come the zeros behind it, so that this page, too, can become whole.
+  const std::uint64_t file_nbytes = view.error == 0 ? static_cast<std::uint64_t>(view.nbytes) : 0;
+  if (file_nbytes > page_offset && file_nbytes - page_offset < frames.page_nbytes()) {
+    const auto end = static_cast<std::uint32_t>(file_nbytes - page_offset);
+    const std::uint32_t rest = cache::sectors::of_bytes(frames.page_shift(), end - 1, frames.page_nbytes());
+    if ((wanted & rest & (0 - rest)) != 0) wanted |= rest;
+  }
+  const simt::deadline until(2 * mount->io_timeout_ns);
+  sectors_brought result{view.error, false, false};
+  while (result.error == 0) {
+    const step now = by_leader(group, [&]() -> step {
+      simt::backoff pause;
+      for (;;) {
+        const std::uint32_t missing = at.missing(wanted);
+        if (missing == 0) return {0, 0, 0};
+        const std::uint32_t mine = at.begin_fill(missing);
+        if (mine != 0) {
+          cache::frames::fence_claim();
+          return {missing, mine, 0};
+        }
+        result.waited = true;
+        if (until.expired()) return {missing, 0, -ETIMEDOUT};
+        pause();
+      }
+    });
+    result.error = now.error;
+    if (now.missing == 0 || now.error != 0) break;
+    result.error = pull_sectors(group, *mount, view, page_offset, frame, now.mine);
+    result.by_us = true;
+  }
+  group.sync();
+  return result;
+}
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pages that pointers are linked to: which frames these are, and how lanes give their pins back together.
+#pragma once
+#include "gpufs/pointer/detail/mapping.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+inline constexpr std::uint32_t no_page = ~0u;  // files have fewer pages
+
+// The pages that a pointer is linked to: those of these addresses, which lie in frames side by side. span 0: none.
+struct held_pages {
+  std::uint64_t address = 0;
+  std::uint32_t span = 0;
+};
+
+// Returns the lanes that have the same value as the caller. The result is exact if there are few different values. If there are
+// many, each of the remaining lanes counts as alone: sharing would gain little then, and match.any takes its time for each value.
+// All lanes call.
+template <class T>
+GPUFS_DEVICE std::uint32_t sharing_lanes(simt::some_lanes lanes, const T& value) {
+  std::uint32_t left = lanes.mask();
+  std::uint32_t mine = 1u << simt::lane_id();
+  for (int tries = 0; left != 0 && tries < 4; ++tries) {
+    const bool equal = lanes.shfl_from_lane(value, simt::lowest_lane(left)) == value;
+    const std::uint32_t same = lanes.ballot_lanes(equal) & left;
+    if ((same >> simt::lane_id() & 1) != 0) mine = same;
+    left &= ~same;
+  }
+  return mine;
+}
+
+// Gives back pins of lanes that have read a page, or may have written it.
+template <bool Wrote>
+GPUFS_DEVICE void give_back(std::uint64_t& state, std::uint32_t npins) {
+  if constexpr (Wrote) {
+    cache::frames::unpin_after_writes(state, npins);
+  } else {
+    cache::frames::unpin<cache::kept_ref>(state, npins);
+  }
+}
+
+// The frames of linked pages: n of them from `first` on.
+struct frame_run {
+  std::uint32_t first, n;
+};
+GPUFS_DEVICE frame_run frames_of(const cache::frame_storage& frames, const held_pages& held) {
+  const std::uint64_t begin = held.address - reinterpret_cast<std::uint64_t>(frames.data);
+  const auto first = static_cast<std::uint32_t>(begin >> frames.page_shift);
+  if (held.span == 0) return {0, 0};
+  return {first, static_cast<std::uint32_t>((begin + held.span - 1) >> frames.page_shift) - first + 1};
+}
+
+// Gives back pins on the frames of each lane's run, at once for lanes whose key_of(frame) is the same. All lanes call.
+template <bool Wrote, class KeyOf>
+GPUFS_DEVICE void unpin_runs(simt::some_lanes lanes, std::uint64_t* states, const frame_run& run, KeyOf key_of) {
+  for (std::uint32_t i = 0; lanes.ballot_lanes(i < run.n) != 0; ++i) {
+    const std::uint32_t frame = i < run.n ? run.first + i : no_page;
+    const std::uint32_t same = sharing_lanes(lanes, key_of(frame));
+    if (frame != no_page && simt::lane_id() == simt::lowest_lane(same)) give_back<Wrote>(states[frame], simt::count_lanes(same));
+  }
+}
+
+// Gives back the pins on linked pages. All lanes call; what they have read or (Wrote) written is done with.
+template <bool Wrote>
+GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from, const held_pages& held) {
+  const frame_run run = held.span != 0 ? frames_of(from->hit.frames, held) : frame_run{0, 0};
+  std::uint64_t* states = run.n != 0 ? from->hit.frames.states : nullptr;
+  unpin_runs<Wrote>(lanes, states, run, [&](std::uint32_t frame) { return frame == no_page ? nullptr : states + frame; });
+}
+
+// The page that an element of nbytes lies in; no_page: it is beyond the bounds, or does not lie in one page.
+template <bool MayStraddle>
+GPUFS_DEVICE std::uint32_t page_of(std::uint32_t page_shift, const bounds& within, std::uint64_t position, std::uint32_t nbytes) {
+  if (!within.have(position, nbytes)) return no_page;  // no mapping has no page shift either
+  if constexpr (MayStraddle) {
+    const auto in_page = static_cast<std::uint32_t>(position) & ((1u << page_shift) - 1);
+    if (in_page + nbytes > 1u << page_shift) return no_page;
+  }
+  return static_cast<std::uint32_t>(position >> page_shift);
+}
+
+inline constexpr std::uint32_t most_linked = 4 * simt::warp_lanes;  // pages, by one pointer
+
+// What pin_hit gives: the page's address, with what is not done in its low bits (0: all is), and what is linked in its high ones:
+// how many pages, side by side, and how many of them lie before that page.
+inline constexpr std::uint64_t pin_again = 1;   // it has not even looked, and `held` is held still
+inline constexpr std::uint64_t pin_missed = 2;  // a lane's page was not found; all lanes of the warp have this
+GPUFS_DEVICE bool is_done(std::uint64_t pinned) { return (pinned & (pin_again | pin_missed)) == 0; }
+inline constexpr unsigned pin_count_bit = 48, pin_before_bit = 56;
+static_assert(most_linked <= 128);  // 8 bits for their number; 7 for those before, and the sign
+inline constexpr std::uint64_t one_page_pinned = std::uint64_t{1} << pin_count_bit;
+GPUFS_DEVICE std::uint64_t address_in(std::uint64_t pinned) { return pinned & (one_page_pinned - 1) & ~(pin_again | pin_missed); }
+GPUFS_DEVICE std::uint32_t count_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_count_bit) & 255; }
+GPUFS_DEVICE std::uint32_t before_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_before_bit); }
+
+// The pages that a lane's pointer may link to, the one that it wants among them, and the last that will be walked through
+// (walking::surely). Unspecified for a lane that wants no page: a warp that has such a lane links to no runs.
+struct room {
+  std::uint32_t first, last, walk;
+};
+
+}  // namespace detail
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs
