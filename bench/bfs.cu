@@ -83,7 +83,7 @@ struct in_place {
 };
 
 struct by_pread {
-  static constexpr std::uint64_t most = 256;  // neighbours a call
+  static constexpr std::uint64_t most = 512;  // neighbours a call
 
   gpufs::mount_ref fs;
   gpufs::file_number number;
@@ -171,15 +171,20 @@ struct search_bitmap {
       std::uint32_t left = warp.broadcast(frontier[w]);
       if (left == 0) continue;
       if (warp.leader()) frontier[w] = 0;
+      edge_range run{0, 0};  // lists that lie one behind the other are read as one
       for (; left != 0; left &= left - 1) {
         const auto v = static_cast<vertex>(w * 32 + gpufs::simt::lowest_lane(left));
         const edge_range list = s.all_of(v);
-        if (list.end - list.begin <= large_neighbours) {
-          found += visit<order::ascending>(warp, s, from, list);
-        } else {
+        if (list.end - list.begin > large_neighbours) {
           s.push(warp, s.large, s.counts->large, v, warp.leader() ? search::pieces_of(list) : 0);
+        } else if (list.begin == run.end) {
+          run.end = list.end;
+        } else {
+          found += visit<order::ascending>(warp, s, from, run);
+          run = list;
         }
       }
+      found += visit<order::ascending>(warp, s, from, run);
     }
     found = warp.reduce_add(found);
     if (warp.leader() && found != 0) atomic_ref<std::uint64_t>(s.counts->found).add_relaxed(found);

@@ -350,17 +350,21 @@ class writing {
   bool lanes_records_are_whole(std::uint64_t nrecords) const {
     const auto file = open_file(folder_.path() + "/records", O_RDONLY);
     if (::lseek(file.get(), 0, SEEK_END) != static_cast<off_t>(nrecords * 16)) return false;
-    std::vector<bool> seen(nrecords);
-    std::vector<std::uint64_t> words(1 << 17);
-    for (std::uint64_t at = 0; at < nrecords * 2; at += words.size()) {
-      const std::size_t n = std::min<std::uint64_t>(words.size(), nrecords * 2 - at);
-      if (::pread(file.get(), words.data(), n * 8, static_cast<off_t>(at * 8)) != static_cast<ssize_t>(n * 8)) return false;
-      for (std::size_t i = 0; i < n; i += 2) {
-        if (words[i] >= nrecords || seen[words[i]] || words[i + 1] != word_of(words[i])) return false;
-        seen[words[i]] = true;
+    std::vector<std::atomic<std::uint8_t>> seen(nrecords);
+    const std::uint64_t wrong = sum_in_parallel(nrecords, [&](std::uint64_t begin, std::uint64_t end) {
+      std::vector<std::uint64_t> words(1 << 17);
+      std::uint64_t bad = 0;
+      for (std::uint64_t at = begin; at < end; at += words.size() / 2) {
+        const std::size_t n = std::min<std::uint64_t>(words.size(), 2 * (end - at));
+        if (::pread(file.get(), words.data(), n * 8, static_cast<off_t>(at * 16)) != static_cast<ssize_t>(n * 8))
+          return end - begin;
+        for (std::size_t i = 0; i < n; i += 2) {
+          bad += words[i] >= nrecords || words[i + 1] != word_of(words[i]) || seen[words[i]].exchange(1) != 0;
+        }
       }
-    }
-    return true;
+      return bad;
+    });
+    return wrong == 0;
   }
 
   // The better of two and eight threads, each with buffers of its own, so that reading, copying, adding and writing overlap: GB/s.

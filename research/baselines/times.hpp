@@ -59,7 +59,10 @@ class timed_cache {
   GPUFS_DEVICE const cache::frames& pages() const { return inner_.pages(); }
 
   // All is timed.
-  GPUFS_DEVICE static bool pin_in_choice(const cache::frames&, cache::page_key, cache::frame_index&) { return false; }
+  template <bool TakesPart>
+  GPUFS_DEVICE static bool pin_in_choice(const cache::frames&, cache::page_key, cache::frame_index&, bool&) {
+    return false;
+  }
 
   GPUFS_DEVICE acquired acquire(cache::page_key key, std::uint32_t start, const timeouts& limits) const {
     const std::uint64_t begin = timed::now();

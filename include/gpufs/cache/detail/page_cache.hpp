@@ -87,12 +87,19 @@ class page_cache {
 
   // Pins the page `key` if it is in the frame of its choice, where most are, and nothing is to be waited for. One lane calls.
   GPUFS_DEVICE static bool pin_in_choice(const frames& pages, page_key key, frame_index& at) {
+    bool is_part = false;
+    return pin_in_choice<false>(pages, key, at, is_part);
+  }
+  // The same. TakesPart: of a page that is there in part it keeps the pin, too: then it gives false, and is_part.
+  template <bool TakesPart>
+  GPUFS_DEVICE static bool pin_in_choice(const frames& pages, page_key key, frame_index& at, bool& is_part) {
     if constexpr (has_choice) {
       at = pages.preferred(key);
       const frames::pin_result pinned = pages.pin(at, key);
       if (pinned.held && !pinned.busy()) [[likely]]
         return true;
-      if (pinned.held) pages.unpin(at);
+      is_part = TakesPart && pinned.held && !pinned.filling() && !pinned.crowded();
+      if (pinned.held && !is_part) pages.unpin(at);
     }
     return false;
   }

@@ -34,10 +34,15 @@ GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, cons
                                                                const file_view& view, std::uint64_t page_number) {
   using Cache = typename Pages::cache_type;
   const cache::page_key key = cache::make_key(view.cache_id, page_number);
+  constexpr bool takes_part = ReadsPart && Pages::has_operations;
   cache::frame_index at{};
-  if (Cache::pin_in_choice(cache::frames(frames), key, at)) [[likely]] {
+  bool is_part = false;
+  if (Cache::template pin_in_choice<takes_part>(cache::frames(frames), key, at, is_part)) [[likely]] {
     simt::count_one(group, of.hits().hits);
     return {at, Cache::role::hit, 0};
+  }
+  if constexpr (takes_part) {
+    if (is_part) return {at, Cache::role::part, 0};
   }
   const auto got = simt::call_cold(&acquire_elsewhere<ReadsPart, Pages>, of, key);
   frames = of.frames();
@@ -79,19 +84,22 @@ GPUFS_DEVICE_COLD int read_sectors(Group group, Pages of, byte_range range, std:
   const byte_range part = range.in_page(page_number, frames.page_nbytes());
   const std::uint64_t page_begin = page_number << frames.page_shift();
   const auto begin = static_cast<std::uint32_t>(part.begin - page_begin), end = static_cast<std::uint32_t>(part.end - page_begin);
-  const file_view view = by_leader(group, [&] {
-    file_view now = of.view();
-    // The number may have come round to another file.
-    if (now.error == 0 && now.cache_id != cache::cache_id_of(frames.load_key(frame))) now.error = -EBADF;
-    return now;
-  });
-  const sectors_brought got = simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame,
-                                              cache::sectors::of_bytes(frames.page_shift(), begin, end));
+  const std::uint32_t wanted = cache::sectors::of_bytes(frames.page_shift(), begin, end);
+  sectors_brought got{0, false, false};
+  if (by_leader(group, [&] { return cache::sectors(frames, frame).missing(wanted) != 0; })) {
+    const file_view view = by_leader(group, [&] {
+      file_view now = of.view();
+      // The number may have come round to another file.
+      if (now.error == 0 && now.cache_id != cache::cache_id_of(frames.load_key(frame))) now.error = -EBADF;
+      return now;
+    });
+    got = simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame, wanted);
+  }
   if (got.error == 0) simt::copy_bytes(group, part.dst, frames.data(frame) + begin, end - begin);
   finish_reads(group);
   if (group.leader()) {
     frames.unpin(frame);
-    note_sectors(*of.mount(), view.slot, got);
+    if (got.error == 0 && !got.by_us) note_found(of, file_slots::index_of(of.number()), got.waited);
   }
   return got.error;
 }

@@ -113,6 +113,7 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
     if (now.missing == 0 || now.error != 0) break;
     result.error = pull_sectors(group, *mount, view, page_offset, frame, now.mine);
     result.by_us = true;
+    if (now.mine == now.missing) break;
   }
   group.sync();
   return result;

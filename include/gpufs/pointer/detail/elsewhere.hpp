@@ -56,6 +56,15 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     }
     unpin_pages<Write>(lanes, from, {address, address != 0 ? 1u : 0u});
   }
+  if constexpr (!Write && std::is_same_v<Handler, no_handler>) {
+    for (bool tries = error == -ENOMEM; lanes.ballot_lanes(tries) != 0;) {
+      const std::uint32_t n =
+          simt::call_cold(&read_sectors_together, lanes, name, tries, position + done, bytes + done, nbytes - done);
+      done += n;
+      tries = tries && n != 0 && done < nbytes;
+      if (error == -ENOMEM && done == nbytes) error = 0;
+    }
+  }
   if (!Write && is_unpinnable(error)) {
     error =
         simt::call_cold(&read_past_cache<Handler>, name, handler, error == -EMFILE, position + done, bytes + done, nbytes - done);

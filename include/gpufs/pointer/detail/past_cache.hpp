@@ -58,40 +58,85 @@ GPUFS_DEVICE int read_cached(const mount_layout& mount, std::uint32_t cache_id, 
   return 1;
 }
 
-// Reads a part of a page by way of those of its sectors that it lies in (advise(random)): 1; 0: no frame is at hand, or the page's
-// readers read otherwise; or a negative errno. One lane calls, for itself.
-GPUFS_DEVICE int read_by_sectors(const mount_layout& mount, const file_view& view, const page_part& part, std::byte* bytes) {
+// A page whose sectors lanes want, pinned once.
+struct part_page {
+  file_view view;
+  cache::frame_index frame;
+  bool is_pinned, is_part;
+};
+// Pins it, if the mapping's readers want parts of pages (advise(random)) and a frame is at hand. One lane calls.
+inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t page_number) {
   using pages_type = cache::page_cache<>;
   using role = pages_type::role;
-  if (file_slots::habit_of(mount, view.slot).load_relaxed() != read_habit::apart) return 0;
-  const cache::frames frames(mount.cache);
-  const cache::page_key key = cache::make_key(view.cache_id, part.offset >> frames.page_shift());
-  auto got = simt::call_cold(&pages_type::acquire_missed, &mount.cache, key, ring_hint(),
-                             pages_type::timeouts{2 * mount.io_timeout_ns, pages_type::at_hand});
-  if (got.what == role::error) return got.error == -ENOMEM || got.error == -EMFILE ? 0 : got.error;
-  const std::uint32_t in_page = static_cast<std::uint32_t>(part.offset) & (frames.page_nbytes() - 1);
-  int error = 0;
+  mapping_entry& from = *entry_of(name);
+  const mount_layout* mount = mount_of(from);
+  const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed);
+  const file_number number{simt::atomic_ref<std::int32_t>(from.number).load(std::memory_order_relaxed)};
+  simt::fence_loads();  // as in read_past_cache
+  part_page found{{}, {}, false, false};
+  if (!is_current(name)) return found;
+  found.view = file_table(*mount).view(number);
+  // Another id: a private page, or the number has come round to another file.
+  if (found.view.error != 0 || found.view.cache_id != id || !has_version(found.view.kind)) return found;
+  const cache::frames frames(mount->cache);
+  if (page_number << frames.page_shift() >= static_cast<std::uint64_t>(found.view.nbytes)) return found;
+  if (file_slots::habit_of(*mount, found.view.slot).load_relaxed() != read_habit::apart) return found;
+  auto got = simt::call_cold(&pages_type::acquire_missed, &mount->cache, cache::make_key(id, page_number), ring_hint(),
+                             pages_type::timeouts{2 * mount->io_timeout_ns, pages_type::at_hand});
+  if (got.what == role::error) return found;
+  found.frame = got.frame;
   if (got.what == role::fill) {
-    if (simt::call_cold(&begin_sectors, &mount, view, got.frame)) {
+    if (simt::call_cold(&begin_sectors, mount, found.view, got.frame)) {
       got.what = role::part;
-    } else {
-      error = fill_frame(simt::this_thread(), mount, pages_type(mount.cache), view, part.offset >> frames.page_shift(), got.frame);
-      if (error != 0) return error;
+    } else if (fill_frame(simt::this_thread(), *mount, pages_type(mount->cache), found.view, page_number, got.frame) != 0) {
+      return found;  // with an error nothing is pinned
     }
   }
-  if (got.what == role::part) {
-    const std::uint32_t wanted = cache::sectors::of_bytes(frames.page_shift(), in_page, in_page + part.nbytes);
-    const sectors_brought brought =
-        simt::call_cold(&bring_sectors<simt::thread>, simt::this_thread(), &mount, view, got.frame, wanted);
-    note_sectors(mount, view.slot, brought);
-    error = brought.error;
-  } else if (got.what == role::hit || got.what == role::waited) {
-    note_sectors(mount, view.slot, {0, false, got.what == role::waited});
+  found.is_part = got.what == role::part;
+  found.is_pinned = got.what != role::under_way;
+  if (!found.is_pinned) frames.unpin(got.frame);
+  if (got.what == role::hit || got.what == role::waited)
+    note_sectors(*mount, found.view.slot, {0, false, got.what == role::waited});
+  return found;
+}
+
+// Reads for the lanes that want it what lies in the page at their positions, by way of the sectors that it lies in, if the
+// mapping's readers want parts of pages: how many bytes; 0: no frame is at hand, or it is to be read otherwise. Lanes that want the
+// same page bring its sectors in together. All lanes call, each with bytes of its own.
+inline GPUFS_DEVICE_COLD std::uint32_t read_sectors_together(simt::some_lanes lanes, mapping_name name, bool wants,
+                                                             std::uint64_t position, std::byte* bytes, std::uint32_t nbytes) {
+  std::uint32_t done = 0;
+  const std::uint32_t shift = wants ? entry_of(name)->hit.frames.page_shift : 12;
+  const std::uint32_t in_page = static_cast<std::uint32_t>(position) & ((1u << shift) - 1), rest = (1u << shift) - in_page;
+  nbytes = nbytes < rest ? nbytes : rest;
+  for (std::uint32_t left = lanes.ballot_lanes(wants); left != 0;) {
+    const unsigned first = simt::lowest_lane(left);
+    const mapping_name theirs = lanes.shfl_from_lane(name, first);
+    const std::uint64_t page = lanes.shfl_from_lane(position >> shift, first);
+    const std::uint32_t same = lanes.ballot_lanes(name == theirs && position >> shift == page) & left;
+    left &= ~same;
+    const bool mine = (same >> simt::lane_id() & 1) != 0;
+    const std::uint32_t my_sectors = mine ? cache::sectors::of_bytes(shift, in_page, in_page + nbytes) : 0;
+    std::uint32_t wanted = 0;
+    for (std::uint32_t lane = same; lane != 0; lane &= lane - 1)
+      wanted |= lanes.shfl_from_lane(my_sectors, simt::lowest_lane(lane));
+    const part_page got = by_leader(lanes, [&] { return simt::call_cold(&pin_part, theirs, page); });
+    if (!got.is_pinned) continue;
+    const mount_layout& mount = *mount_of(*entry_of(theirs));
+    const cache::frames frames(mount.cache);
+    sectors_brought brought{0, false, false};
+    if (got.is_part) brought = simt::call_cold(&bring_sectors<simt::some_lanes>, lanes, &mount, got.view, got.frame, wanted);
+    if (mine && brought.error == 0) {
+      simt::copy_bytes(simt::this_thread(), bytes, frames.data(got.frame) + in_page, nbytes);
+      done = nbytes;
+    }
+    lanes.sync();
+    if (!lanes.leader()) continue;
+    frames.unpin(got.frame);
+    if (got.is_part) note_sectors(mount, got.view.slot, brought);
+    if (brought.error == 0) count(mount.pointers.words->past_cache, simt::count_lanes(same));
   }
-  const bool is_there = error == 0 && got.what != role::under_way;
-  if (is_there) simt::copy_bytes(simt::this_thread(), bytes, frames.data(got.frame) + in_page, part.nbytes);
-  frames.unpin(got.frame);
-  return error != 0 ? error : is_there;
+  return done;
 }
 
 // Reads a part of a page without a handler. 0 or a negative errno. One lane calls, for itself. is_cached: as read_past_cache.
@@ -104,9 +149,6 @@ inline GPUFS_DEVICE_COLD int read_part(const mount_layout* mount, file_view view
   }
   if (may_change && is_private) {
     if (const int got = read_cached(*mount, view.cache_id, part, bytes); got != 0) return got < 0 ? got : 0;
-  }
-  if (!is_cached && !may_change && !is_private) {
-    if (const int got = read_by_sectors(*mount, view, part, bytes); got != 0) return got < 0 ? got : 0;
   }
   return fill_part(simt::this_thread(), *mount, view, part.offset, bytes, part.nbytes);
 }
