@@ -55,23 +55,16 @@ class backoff {
   std::uint32_t next_ns_ = first_ns_;
 };
 
-// Begins with the first look at it, since most callers need not wait: all threads of a GPU read one clock, which tells some 100
-// million of them a second what time it is, and no more.
 class deadline {
  public:
-  GPUFS_DEVICE explicit deadline(std::uint64_t timeout_ns) : word_(not_begun | timeout_ns) {}
-  GPUFS_DEVICE bool expired() const {
+  GPUFS_DEVICE explicit deadline(std::uint64_t timeout_ns) {
     const std::uint64_t now = clock_ns();
-    if ((word_ & not_begun) != 0) {
-      const std::uint64_t timeout = word_ & ~not_begun;
-      word_ = timeout < not_begun - 1 - now ? now + timeout : not_begun - 1;
-    }
-    return now >= word_;
+    end_ns_ = now + timeout_ns < now ? ~std::uint64_t{0} : now + timeout_ns;
   }
+  GPUFS_DEVICE bool expired() const { return clock_ns() >= end_ns_; }
 
  private:
-  static constexpr std::uint64_t not_begun = std::uint64_t{1} << 63;
-  mutable std::uint64_t word_;  // until the first look the time that is given, then when it ends
+  std::uint64_t end_ns_;
 };
 
 }  // namespace GPUFS_MACHINE

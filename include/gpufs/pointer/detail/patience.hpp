@@ -18,9 +18,8 @@ class patience {
   GPUFS_DEVICE patience(const mount_layout& mount, bool only_reads)
       : starved_(mount.pointers.words->starved_ns[only_reads ? 0 : 1]),
         frame_ns_(only_reads ? mount.frame_timeout_ns / 16 : mount.frame_timeout_ns) {
-    const std::uint64_t last = starved_.load(std::memory_order_relaxed);
+    const std::uint64_t last = starved_.load(std::memory_order_relaxed), now = simt::clock_ns();
     if (last == 0) return;
-    const std::uint64_t now = simt::clock_ns();
     const std::uint64_t since = now > last ? now - last : 0;
     if (since < mount.frame_timeout_ns + 16 * look_again_ns) frame_ns_ = since < look_again_ns ? cache::page_cache<>::at_hand : 0;
   }
