@@ -328,6 +328,7 @@ class bench_of_bfs {
       options.page_nbytes = page_nbytes;
       options.custom_store = subject_.files;
       const gpufs::mount fs(subject_.folder.path(), options);
+      fs.prepare("data");
       const host_file file(fs, "data", O_RDONLY);
       const device_array<std::uint64_t> failed(1);
       run({1, 32}, advise_all{fs.ref(), file.ref().number(), what, failed.get()});
@@ -393,6 +394,8 @@ int main(int argc, char** argv) {
     if (args.wants("part_pages_bfs_queue")) {
       const measured parts = all.through_cache<order::queue>(gpufs::advice::random);
       tell("part_pages_bfs_queue", "queue order, by sectors", parts, whole, "by whole pages", out);
+      tell("bfs_queue_vs_host_memory", "queue order, by sectors", parts, all.in_host_memory<order::queue>(),
+           "its kernel in host memory", out);
     }
     if (args.wants_any({"part_pages_bfs", "part_pages_vs_host_memory", "part_pages_bytes"})) {
       const measured parts = all.through_cache<order::ascending>(gpufs::advice::random);

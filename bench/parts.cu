@@ -2,18 +2,24 @@
 // Small records of large pages: warps read 128 bytes anywhere in a file of which the cache holds an eighth.
 //
 // read_128_whole: as ever, a page a miss. read_128_parts: after advise(random), a sector a miss. read_128_once: after
-// advise(noreuse), past the cache. Beside each figure, how many bytes came over the bus for one that was wanted.
+// advise(noreuse), past the cache; each as a share of what a kernel pulls that only copies such records to random places of as much
+// memory as the cache has. Beside each figure, how many bytes came over the bus for one that was wanted.
 //
 // part_pages_hot: hits on pages that have come by sectors, over hits on pages that came whole; the worst of four cases. All sectors
 // there: as hot_4k and hot_thread (bench/hot.cu). The first half of them there: a warp reads that half, a thread 4 bytes of it, by
 // pread.
 #include "access.hpp"
+#include "subject.hpp"
 
 namespace {
 
 using namespace bench;
 
 constexpr std::uint32_t page_nbytes = 4096, record_nbytes = 128;
+
+std::uint64_t cache_of(std::uint64_t nbytes) {
+  return std::max<std::uint64_t>(nbytes / 8, 64 * page_nbytes) / page_nbytes * page_nbytes;
+}
 
 struct read_records {
   gpufs::mount_ref fs;
@@ -38,13 +44,14 @@ struct read_records {
   }
 };
 
-void measure(const char* name, const char* label, gpufs::advice what, const std::string& folder, std::uint64_t nbytes,
-             const shape& how, double nreads, int repeats, results& out) {
+void measure(const char* name, const char* label, gpufs::advice what, const subject& s, double pulls, const shape& how,
+             double nreads, int repeats, results& out) {
+  const std::uint64_t nbytes = s.nbytes;
   gpufs::mount_options options = short_waits();
-  options.cache_nbytes = std::max<std::uint64_t>(nbytes / 8, 64 * page_nbytes) / page_nbytes * page_nbytes;
+  options.cache_nbytes = cache_of(nbytes);
   options.page_nbytes = page_nbytes;
-  options.pin_nbytes = nbytes + (1u << 30);
-  const gpufs::mount fs(folder, options);
+  options.custom_store = s.files;
+  const gpufs::mount fs(s.folder.path(), options);
   fs.prepare("data");
   const host_file file(fs, "data", O_RDONLY);
   const device_array<std::uint64_t> failed(1);
@@ -52,8 +59,7 @@ void measure(const char* name, const char* label, gpufs::advice what, const std:
   const auto per_warp = static_cast<std::uint32_t>(std::ceil(nreads / static_cast<double>(how.warps())));
   const double total = static_cast<double>(how.warps()) * per_warp;
   const device_array<std::byte> scratch(how.warps() * record_nbytes);
-  measurement m{name, label, {}, "M records/s"};
-  m.figure = measurement::kind::itself;
+  measurement m{name, label, {}, "M records/s", pulls * 1e-6, "a kernel that only pulls such records"};
   m.verified = failed.read_one() == 0;
   const gpufs::mount_counters before = fs.counters();
   for (int r = 0; r <= repeats; ++r) {
@@ -306,24 +312,29 @@ int main(int argc, char** argv) {
     arguments args(argc, argv, "parts  --dir DIR  --file-gib N  --hot-gib N  --blocks-per-sm N  --warps N  --reads N  --repeats N",
                    on_gpu);
     const machine_facts machine = this_machine();
-    const work_folder folder(args.path("dir", "/dev/shm"));
+    const std::string parent = args.path("dir", "/dev/shm");
     const std::uint64_t nbytes = args.nbytes("file-gib", {16, 2, 1. / 1024}) / page_nbytes * page_nbytes;
     const shape how = grid_of(machine, args);
     const std::uint64_t hot_nbytes = args.nbytes("hot-gib", {4, 0.25, 1. / 1024}) / chunk_nbytes * chunk_nbytes;
     const double nreads = args.number("reads", {3e7, 4e6, 2048});
     const int repeats = repeats_of(args);
     results out("parts", args, machine);
-    if (args.wants_any({"read_128_whole", "read_128_parts", "read_128_once"})) make_file(folder.path() + "/data", nbytes);
     const struct {
       const char *name, *label;
       gpufs::advice what;
     } ways[] = {{"read_128_whole", "128 bytes anywhere, by whole pages", gpufs::advice::normal},
                 {"read_128_parts", "128 bytes anywhere, by sectors", gpufs::advice::random},
                 {"read_128_once", "128 bytes anywhere, past the cache", gpufs::advice::noreuse}};
-    for (const auto& way : ways) {
-      if (args.wants(way.name)) measure(way.name, way.label, way.what, folder.path(), nbytes, how, nreads, repeats, out);
-    }
     args.done();
+    if (args.wants_any({"read_128_whole", "read_128_parts", "read_128_once"})) {
+      const subject s(parent, nbytes, "memory");
+      const double pulls =
+          s.mapping() == nullptr ? 0 : measure_pull(out, how, record_nbytes, s.mapping(), nbytes, cache_of(nbytes)).median;
+      for (const auto& way : ways) {
+        if (args.wants(way.name)) measure(way.name, way.label, way.what, s, pulls, how, nreads, repeats, out);
+      }
+    }
+    const work_folder folder(parent);
     if (args.wants("part_pages_hot")) hits(folder.path(), hot_nbytes, how, nreads, repeats).measure(out);
     return out.finish();
   });

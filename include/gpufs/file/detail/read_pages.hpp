@@ -75,6 +75,85 @@ GPUFS_DEVICE void finish_reads(Group group) {
   group.sync();
 }
 
+// Sectors of a page that the group is to pull by one copy, as find_pulled has pages.
+struct pulled_sectors {
+  const std::byte* from;  // null: they are not to be had so
+  std::byte* to;
+  std::uint32_t missing, nbytes, handle;
+};
+
+// Claims the wanted sectors that are missing, if they are one run of bytes that the device reads itself. One lane calls.
+template <class Pages>
+GPUFS_DEVICE_COLD pulled_sectors claim_sectors(Pages of, cache::frame_index frame, std::uint32_t wanted) {
+  const cache::frames frames(of.frames());
+  const cache::sectors at(frames, frame);
+  pulled_sectors found{nullptr, frames.data(frame), at.missing(wanted), 0, 0};
+  if (found.missing == 0) return found;
+  const file_view view = of.look_with_source().view;
+  const cache::page_key key = frames.load_key(frame);
+  if (view.error != 0 || !has_version(view.kind) || view.cache_id != cache::cache_id_of(key)) return found;
+  const unsigned first = simt::lowest_lane(found.missing), shift = cache::sectors::shift(frames.page_shift());
+  const std::uint32_t behind_run = ~(found.missing >> first);
+  const unsigned n = behind_run == 0 ? cache::sectors::most : simt::lowest_lane(behind_run);
+  const std::uint64_t page_begin = cache::page_number_of(key) << frames.page_shift();
+  // With the file's last byte come the zeros behind it: bring_sectors does that.
+  const bool is_all_files = page_begin + frames.page_nbytes() <= static_cast<std::uint64_t>(view.nbytes);
+  if (!is_all_files || simt::count_lanes(found.missing) != n) return found;
+  const source::piece there =
+      source::find_version(view.kind, file_slots::as_opened(view, file_slots::block_of(of.entry(), view.slot)),
+                           page_begin + (std::uint64_t{first} << shift), n << shift);
+  if (there.where != source::place::mapping || there.address % sizeof(simt::vec16) != 0 || there.nbytes != n << shift) return found;
+  const std::uint32_t mine = at.begin_fill(found.missing);
+  if (mine != found.missing) {  // others bring some of them in
+    at.give_up(mine);
+    return found;
+  }
+  cache::frames::fence_claim();
+  found.from = reinterpret_cast<const std::byte*>(there.address);
+  found.to += first << shift;
+  found.nbytes = there.nbytes;
+  found.handle = view.handle;
+  return found;
+}
+
+// As end_pulled, of claimed sectors. One lane calls, after the group's sync. is_copied: the copy has said nothing else. False: they
+// are given up, and bring_sectors says why.
+template <class Pages>
+GPUFS_DEVICE_COLD bool end_sectors(Pages of, cache::frame_index frame, std::uint32_t mine, std::uint32_t handle, bool is_copied) {
+  const std::uint32_t slot = file_slots::index_of(of.number());
+  const cache::frames frames(of.frames());
+  const cache::sectors at(frames, frame);
+  simt::fence(std::memory_order_acq_rel, cache::cache_layout::scope);  // as in pull_sectors
+  if (!is_copied || file_slots::is_stale_after_fence(file_slots::slot_of(of.entry(), slot), handle)) [[unlikely]] {
+    at.give_up(mine);
+    return false;
+  }
+  at.end_fill(mine);
+  count_filled(file_slots::counters_of(of.entry(), slot), simt::count_lanes(mine) << cache::sectors::shift(frames.page_shift()));
+  return true;
+}
+
+// Sees to it that the wanted sectors of a page are there, as bring_sectors does, whose short way this is. All lanes call.
+template <class Group, class Pages>
+GPUFS_DEVICE sectors_brought bring_sectors_of(Group group, const Pages& of, cache::frame_index frame, std::uint32_t wanted) {
+  const pulled_sectors found = by_leader(group, [&] { return simt::call_cold(&claim_sectors<Pages>, of, frame, wanted); });
+  if (found.missing == 0) return {0, false, false};
+  if (found.from != nullptr) {
+    const bool is_copied = simt::copy_aligned_from_host(group, found.to, found.from, found.nbytes) == 0;
+    group.sync();  // the bytes of all lanes happen before the leader's fence
+    const bool is_there =
+        by_leader(group, [&] { return simt::call_cold(&end_sectors<Pages>, of, frame, found.missing, found.handle, is_copied); });
+    if (is_there) return {0, true, false};
+  }
+  const file_view view = by_leader(group, [&] {
+    file_view now = of.view();
+    // The number may have come round to another file.
+    if (now.error == 0 && now.cache_id != cache::cache_id_of(cache::frames(of.frames()).load_key(frame))) now.error = -EBADF;
+    return now;
+  });
+  return simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame, wanted);
+}
+
 // Reads what is wanted of a page that is there in part, which the group has pinned, and gives it back. All lanes call; the frame is
 // the leader's. 0 or a negative errno.
 template <class Group, class Pages>
@@ -85,16 +164,8 @@ GPUFS_DEVICE_COLD int read_sectors(Group group, Pages of, byte_range range, std:
   const std::uint64_t page_begin = page_number << frames.page_shift();
   const auto begin = static_cast<std::uint32_t>(part.begin - page_begin), end = static_cast<std::uint32_t>(part.end - page_begin);
   const std::uint32_t wanted = cache::sectors::of_bytes(frames.page_shift(), begin, end);
-  sectors_brought got{0, false, false};
-  if (by_leader(group, [&] { return cache::sectors(frames, frame).missing(wanted) != 0; })) {
-    const file_view view = by_leader(group, [&] {
-      file_view now = of.view();
-      // The number may have come round to another file.
-      if (now.error == 0 && now.cache_id != cache::cache_id_of(frames.load_key(frame))) now.error = -EBADF;
-      return now;
-    });
-    got = simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame, wanted);
-  }
+  const bool is_there = by_leader(group, [&] { return cache::sectors(frames, frame).missing(wanted) == 0; });
+  const sectors_brought got = is_there ? sectors_brought{0, false, false} : bring_sectors_of(group, of, frame, wanted);
   if (got.error == 0) simt::copy_bytes(group, part.dst, frames.data(frame) + begin, end - begin);
   finish_reads(group);
   if (group.leader()) {

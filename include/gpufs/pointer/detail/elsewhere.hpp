@@ -57,12 +57,16 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     unpin_pages<Write>(lanes, from, {address, address != 0 ? 1u : 0u});
   }
   if constexpr (!Write && std::is_same_v<Handler, no_handler>) {
-    for (bool tries = error == -ENOMEM; lanes.ballot_lanes(tries) != 0;) {
-      const std::uint32_t n =
-          simt::call_cold(&read_sectors_together, lanes, name, tries, position + done, bytes + done, nbytes - done);
-      done += n;
-      tries = tries && n != 0 && done < nbytes;
-      if (error == -ENOMEM && done == nbytes) error = 0;
+    bool tries = error == -ENOMEM && done < nbytes && simt::call_cold(&reads_apart, name);
+    while (lanes.ballot_lanes(tries) != 0) {
+      const int n = simt::call_cold(&read_sectors_together, lanes, name, tries, position + done, bytes + done, nbytes - done);
+      if (n > 0) done += static_cast<std::uint32_t>(n);
+      if (tries && n < 0) error = n;
+      if (tries && done == nbytes) {
+        error = 0;
+        count(mount_of(*from)->pointers.words->past_cache, 1);
+      }
+      tries = tries && n > 0 && done < nbytes;
     }
   }
   if (!Write && is_unpinnable(error)) {

@@ -58,13 +58,19 @@ GPUFS_DEVICE int read_cached(const mount_layout& mount, std::uint32_t cache_id, 
   return 1;
 }
 
-// A page whose sectors lanes want, pinned once.
+// A page whose sectors lanes want.
 struct part_page {
   file_view view;
   cache::frame_index frame;
   bool is_pinned, is_part;
 };
-// Pins it, if the mapping's readers want parts of pages (advise(random)) and a frame is at hand. One lane calls.
+// Whether a mapping's readers want parts of pages (advise(random)). What it finds may be another mapping's: pin_part looks.
+inline GPUFS_DEVICE_COLD bool reads_apart(mapping_name name) {
+  mapping_entry& from = *entry_of(name);
+  const file_number number{simt::atomic_ref<std::int32_t>(from.number).load(std::memory_order_relaxed)};
+  return file_slots::habit_of(*mount_of(from), file_slots::index_of(number)).load_relaxed() == read_habit::apart;
+}
+// Pins a page of such a mapping, if a frame is at hand. One lane calls.
 inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t page_number) {
   using pages_type = cache::page_cache<>;
   using role = pages_type::role;
@@ -81,10 +87,17 @@ inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t pag
   const cache::frames frames(mount->cache);
   if (page_number << frames.page_shift() >= static_cast<std::uint64_t>(found.view.nbytes)) return found;
   if (file_slots::habit_of(*mount, found.view.slot).load_relaxed() != read_habit::apart) return found;
-  auto got = simt::call_cold(&pages_type::acquire_missed, &mount->cache, cache::make_key(id, page_number), ring_hint(),
-                             pages_type::timeouts{2 * mount->io_timeout_ns, pages_type::at_hand});
+  const cache::page_key key = cache::make_key(id, page_number);
+  pages_type::acquired got{{}, role::hit, 0};
+  if (!pages_type::pin_in_choice<true>(frames, key, got.frame, found.is_part)) {
+    if (found.is_part) {
+      got.what = role::part;
+    } else {
+      got = simt::call_cold(&pages_type::acquire_missed, &mount->cache, key, ring_hint(),
+                            pages_type::timeouts{2 * mount->io_timeout_ns, pages_type::at_hand});
+    }
+  }
   if (got.what == role::error) return found;
-  found.frame = got.frame;
   if (got.what == role::fill) {
     if (simt::call_cold(&begin_sectors, mount, found.view, got.frame)) {
       got.what = role::part;
@@ -92,6 +105,7 @@ inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t pag
       return found;  // with an error nothing is pinned
     }
   }
+  found.frame = got.frame;
   found.is_part = got.what == role::part;
   found.is_pinned = got.what != role::under_way;
   if (!found.is_pinned) frames.unpin(got.frame);
@@ -100,43 +114,62 @@ inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t pag
   return found;
 }
 
+// Bytes of one page, for a lane's own; `sectors` are all that its group wants.
+struct wanted_part {
+  std::uint64_t page;
+  std::uint32_t sectors, in_page, nbytes;
+  std::byte* bytes;
+};
+// Brings the sectors in, and copies what the lanes in `takes` want: 1; 0: it is to be read otherwise; or a negative errno. All
+// lanes call.
+template <class Group>
+GPUFS_DEVICE int read_sectors_of_page(Group group, mapping_name name, const wanted_part& part, bool takes) {
+  const part_page got = by_leader(group, [&] { return simt::call_cold(&pin_part, name, part.page); });
+  if (!got.is_pinned) return 0;
+  const mount_layout& mount = *mount_of(*entry_of(name));
+  const cache::frames frames(mount.cache);
+  sectors_brought brought{0, false, false};
+  if (got.is_part) brought = simt::call_cold(&bring_sectors<Group>, group, &mount, got.view, got.frame, part.sectors);
+  if (takes && brought.error == 0)
+    simt::copy_bytes(simt::this_thread(), part.bytes, frames.data(got.frame) + part.in_page, part.nbytes);
+  group.sync();
+  if (group.leader()) {
+    frames.unpin(got.frame);
+    if (got.is_part) note_sectors(mount, got.view.slot, brought);
+  }
+  return brought.error == 0 ? 1 : brought.error;
+}
+
 // Reads for the lanes that want it what lies in the page at their positions, by way of the sectors that it lies in, if the
-// mapping's readers want parts of pages: how many bytes; 0: no frame is at hand, or it is to be read otherwise. Lanes that want the
-// same page bring its sectors in together. All lanes call, each with bytes of its own.
-inline GPUFS_DEVICE_COLD std::uint32_t read_sectors_together(simt::some_lanes lanes, mapping_name name, bool wants,
-                                                             std::uint64_t position, std::byte* bytes, std::uint32_t nbytes) {
-  std::uint32_t done = 0;
-  const std::uint32_t shift = wants ? entry_of(name)->hit.frames.page_shift : 12;
+// mapping's readers want parts of pages: how many bytes; 0: no frame is at hand, or it is to be read otherwise; or a negative
+// errno. Lanes that want the same page look it up once, and bring its sectors in together; the others do it side by side. All lanes
+// call, each with bytes of its own.
+inline GPUFS_DEVICE_COLD int read_sectors_together(simt::some_lanes lanes, mapping_name name, bool wants, std::uint64_t position,
+                                                   std::byte* bytes, std::uint32_t nbytes) {
+  const std::uint32_t shift = wants ? page_shift_of(name) : 0;
   const std::uint32_t in_page = static_cast<std::uint32_t>(position) & ((1u << shift) - 1), rest = (1u << shift) - in_page;
-  nbytes = nbytes < rest ? nbytes : rest;
+  wanted_part mine{position >> shift, 0, in_page, nbytes < rest ? nbytes : rest, bytes};
+  if (wants) mine.sectors = cache::sectors::of_bytes(shift, in_page, in_page + mine.nbytes);
+  std::uint32_t shared = 0;  // lanes that want a page with others
+  int result = 0;
   for (std::uint32_t left = lanes.ballot_lanes(wants); left != 0;) {
     const unsigned first = simt::lowest_lane(left);
     const mapping_name theirs = lanes.shfl_from_lane(name, first);
-    const std::uint64_t page = lanes.shfl_from_lane(position >> shift, first);
-    const std::uint32_t same = lanes.ballot_lanes(name == theirs && position >> shift == page) & left;
+    wanted_part all = mine;
+    all.page = lanes.shfl_from_lane(mine.page, first);
+    const std::uint32_t same = lanes.ballot_lanes(name == theirs && mine.page == all.page) & left;
     left &= ~same;
-    const bool mine = (same >> simt::lane_id() & 1) != 0;
-    const std::uint32_t my_sectors = mine ? cache::sectors::of_bytes(shift, in_page, in_page + nbytes) : 0;
-    std::uint32_t wanted = 0;
+    if (simt::count_lanes(same) == 1) continue;
+    shared |= same;
+    all.sectors = 0;
     for (std::uint32_t lane = same; lane != 0; lane &= lane - 1)
-      wanted |= lanes.shfl_from_lane(my_sectors, simt::lowest_lane(lane));
-    const part_page got = by_leader(lanes, [&] { return simt::call_cold(&pin_part, theirs, page); });
-    if (!got.is_pinned) continue;
-    const mount_layout& mount = *mount_of(*entry_of(theirs));
-    const cache::frames frames(mount.cache);
-    sectors_brought brought{0, false, false};
-    if (got.is_part) brought = simt::call_cold(&bring_sectors<simt::some_lanes>, lanes, &mount, got.view, got.frame, wanted);
-    if (mine && brought.error == 0) {
-      simt::copy_bytes(simt::this_thread(), bytes, frames.data(got.frame) + in_page, nbytes);
-      done = nbytes;
-    }
-    lanes.sync();
-    if (!lanes.leader()) continue;
-    frames.unpin(got.frame);
-    if (got.is_part) note_sectors(mount, got.view.slot, brought);
-    if (brought.error == 0) count(mount.pointers.words->past_cache, simt::count_lanes(same));
+      all.sectors |= lanes.shfl_from_lane(mine.sectors, simt::lowest_lane(lane));
+    const bool takes = (same >> simt::lane_id() & 1) != 0;
+    const int got = read_sectors_of_page(lanes, theirs, all, takes);
+    if (takes) result = got;
   }
-  return done;
+  if (wants && (shared >> simt::lane_id() & 1) == 0) result = read_sectors_of_page(simt::this_thread(), name, mine, true);
+  return result > 0 ? static_cast<int>(mine.nbytes) : result;
 }
 
 // Reads a part of a page without a handler. 0 or a negative errno. One lane calls, for itself. is_cached: as read_past_cache.
