@@ -11,7 +11,8 @@ void install_bus_handler();
 }  // namespace detail
 
 // Runs work() and gives true; false when it touched a page of a mapping that lies beyond the end of its file. Then work() was
-// left where it was: it must own nothing that has a destructor. Not nested.
+// left where it was: it must own nothing that has a destructor. A loop that shall be fast goes into a function of its own that is
+// not inlined: around sigsetjmp() the compiler keeps variables in memory. Not nested.
 template <class Work>
 bool bus_guarded(const Work& work) {
   detail::install_bus_handler();

