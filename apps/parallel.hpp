@@ -23,10 +23,20 @@ inline unsigned processor_count() {
 
 inline unsigned thread_count(unsigned asked) { return asked != 0 ? asked : processor_count(); }
 
+// Calls run() here and in up to n threads beside, which start for it, and waits for all.
+struct new_threads {
+  template <class Run>
+  void operator()(std::size_t n, const Run& run) const {
+    std::vector<std::jthread> helpers;
+    for (std::size_t i = 0; i < n; ++i) helpers.emplace_back(run);
+    run();
+  }
+};
+
 // Calls work(i) for every i < n, in any order, from up to nthreads threads (the caller's is one). The first exception stops
-// the loop and is thrown again here.
-template <class Work>
-void parallel_for(unsigned nthreads, std::size_t n, const Work& work) {
+// the loop and is thrown again here. threads: whose they are beside the caller's.
+template <class Work, class Threads = new_threads>
+void parallel_for(unsigned nthreads, std::size_t n, const Work& work, Threads&& threads = Threads()) {
   std::atomic<std::size_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_lock;
@@ -39,11 +49,7 @@ void parallel_for(unsigned nthreads, std::size_t n, const Work& work) {
       next.store(n, std::memory_order_relaxed);
     }
   };
-  {
-    std::vector<std::jthread> helpers;
-    for (std::size_t i = 1; i < std::min<std::size_t>(nthreads, n); ++i) helpers.emplace_back(run);
-    run();
-  }
+  threads(n == 0 ? 0 : std::min<std::size_t>(nthreads, n) - 1, run);
   if (failure) std::rethrow_exception(failure);
 }
 

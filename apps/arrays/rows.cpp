@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "apps/helper_threads.hpp"
 #include "apps/parallel.hpp"
 
 namespace gpufs::apps::arrays {
@@ -25,17 +26,20 @@ std::vector<std::uint64_t> sizes_of(std::span<const std::string> paths) {
   std::vector<std::uint64_t> sizes(paths.size());
   std::vector<int> errors(paths.size());
   constexpr std::size_t part = 64;  // worth a thread's start
-  parallel_for(std::min(16u, thread_count(0)), (paths.size() + part - 1) / part, [&](std::size_t k) {
-    for (std::size_t i = k * part; i < std::min(paths.size(), (k + 1) * part); ++i) {
-      struct stat status {};
-      if (::stat(paths[i].c_str(), &status) != 0) {
-        errors[i] = errno;
-      } else if (!S_ISREG(status.st_mode)) {
-        errors[i] = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
-      }
-      sizes[i] = static_cast<std::uint64_t>(status.st_size);
-    }
-  });
+  parallel_for(
+      std::min(16u, thread_count(0)), (paths.size() + part - 1) / part,
+      [&](std::size_t k) {
+        for (std::size_t i = k * part; i < std::min(paths.size(), (k + 1) * part); ++i) {
+          struct stat status {};
+          if (::stat(paths[i].c_str(), &status) != 0) {
+            errors[i] = errno;
+          } else if (!S_ISREG(status.st_mode)) {
+            errors[i] = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+          }
+          sizes[i] = static_cast<std::uint64_t>(status.st_size);
+        }
+      },
+      helper_threads::of_process());
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (errors[i] == EINVAL) throw file_error(EINVAL, "it is no regular file", paths[i]);
     if (errors[i] != 0) throw file_error(errors[i], std::strerror(errors[i]), paths[i]);

@@ -15,12 +15,14 @@
 #include "apps/arrays/row_pieces.hpp"
 #include "apps/arrays/rows.hpp"
 #include "apps/bus_guard.hpp"
+#include "apps/helper_threads.hpp"
 #include "apps/parallel.hpp"
 
 namespace gpufs::apps::arrays {
 namespace {
 
-constexpr std::size_t part_nbytes = 256 << 10;  // worth a thread's start
+constexpr std::size_t part_nbytes = 128 << 10;
+constexpr std::size_t alone_nbytes = 512 << 10;  // copied by the time that helpers have woken up
 
 // How many rows are on their way from memory before the one that is copied, and how many bytes of each: what follows in a longer
 // row the processor fetches by itself. Rows at random, of 512 B and of 4 KiB, come 1.5 times as fast so, by one thread.
@@ -29,10 +31,12 @@ constexpr std::size_t rows_ahead = 16, ahead_nbytes = 1024;
 // Calls work(first, end) for parts of n things of so many bytes each, from several threads.
 template <class Work>
 void in_parts(std::size_t n, std::uint64_t nbytes_each, const Work& work) {
-  const std::size_t here = std::max<std::size_t>(1, part_nbytes / std::max<std::uint64_t>(1, nbytes_each));
-  if (n <= here) return work(std::size_t{0}, n);
-  parallel_for(std::min(16u, thread_count(0)), (n + here - 1) / here,
-               [&](std::size_t part) { work(part * here, std::min(n, (part + 1) * here)); });
+  const auto worth = [&](std::size_t nbytes) { return std::max<std::size_t>(1, nbytes / std::max<std::uint64_t>(1, nbytes_each)); };
+  const std::size_t here = worth(part_nbytes);
+  if (n <= worth(alone_nbytes)) return work(std::size_t{0}, n);
+  parallel_for(
+      std::min(16u, thread_count(0)), (n + here - 1) / here,
+      [&](std::size_t part) { work(part * here, std::min(n, (part + 1) * here)); }, helper_threads::of_process());
 }
 
 class mapped_rows final : public row_file {
