@@ -31,11 +31,12 @@ def _root() -> None:
 @reports_errors
 def doctor(
     paths: Annotated[list[Path] | None, typer.Argument(help="Files: how would gpufs read them, and why?")] = None,
+    as_json: files_cli.Json = False,
 ) -> None:
     """Say what this machine offers: GPU, driver, limits, and which way files take."""
     from gpufs import doctor as module
 
-    raise typer.Exit(module.main([str(path) for path in paths or []]))
+    raise typer.Exit(module.main([str(path) for path in paths or []], as_json=as_json))
 
 
 files_cli.register(app)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import importlib
+import json
 import os
 import platform
 import resource
@@ -17,7 +18,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -327,10 +328,14 @@ def report(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Section]:
         yield path_section(path, native)
 
 
-def main(paths: Iterable[str | os.PathLike[str]] = ()) -> int:
-    """Prints the report; 0 when gpufs can work here and every path given can be read."""
-    code = 0
+def main(paths: Iterable[str | os.PathLike[str]] = (), *, as_json: bool = False) -> int:
+    """Prints the report, for programs as one line; 0 when gpufs can work here and every path given can be read."""
+    code, told = 0, []
     for section in report(paths):
+        code = 1 if section.failed else code
+        if as_json:
+            told.append(asdict(section) | {"lines": dict(section.lines)})
+            continue
         print(printable(section.title))
         width = max((len(key) for key, _ in section.lines), default=0) + 1
         for key, value in section.lines:
@@ -338,7 +343,8 @@ def main(paths: Iterable[str | os.PathLike[str]] = ()) -> int:
         for advice in section.advice:
             print(f"  -> {printable(advice)}")
         print()
-        code = 1 if section.failed else code
+    if as_json:
+        print(json.dumps(told))
     return code
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -24,6 +25,16 @@ def test_without_paths_it_tries_a_file_of_its_own(capsys: pytest.CaptureFixture[
         "on cpu",
     ):
         assert word in said
+
+
+def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "small").write_bytes(b"few")
+    for path, code in (tmp_path / "small", 0), (tmp_path / "missing", 1):
+        assert doctor.main([path], as_json=True) == code
+        sections = json.loads(capsys.readouterr().out)
+        assert "driver" in sections[1]["lines"]
+        assert str(path) in sections[-1]["title"]
+        assert [section["failed"] for section in sections] == [False, False, False, code == 1]
 
 
 def test_each_path_says_which_way_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,6 +94,12 @@ def _of_file(
     if dtype is not None:
         if name is not None:
             raise GpufsError("a raw file has no arrays by name: give either dtype or name")
+        kind = format_of(file, path)
+        if kind != "raw" and offset == 0 and np.dtype(dtype).itemsize != 1:  # its header would be numbers
+            raise GpufsError(
+                f"'{printable(path)}' is a {kind} file, which says its dtype and shape itself: leave dtype out; for "
+                "its raw bytes give dtype='u1', or an offset"
+            )
         return _raw(end, np.dtype(dtype), shape, offset), end
     if shape is not None or offset != 0:
         raise GpufsError("shape and offset are for raw files, which need a dtype, too")
