@@ -195,9 +195,9 @@ class atomic_ref {
     if (by(was) != was) after_write();
     return was;
   }
-  // Tells the CPU machine's scheduler that this lane gets somewhere: an idle OS thread sleeps longer while no lane does. Where
-  // schedules are explored, others may run now, before whatever this lane does next. What leaves a word as it was is none: so a
-  // wait that tries a lock again and again passes for one.
+  // Tells the CPU machine's scheduler that this lane makes progress: an idle OS thread sleeps longer while no lane does. Where
+  // schedules are explored, another lane may run now, before this one's next step. An operation that leaves its word unchanged is
+  // not progress, so a lane that tries a lock again and again counts as one that waits.
   static void after_write() {
 #if !GPUFS_ON_CUDA
     if (runtime::cpu_current->tells_writes) runtime::cpu_wrote();

@@ -108,8 +108,8 @@ GPUFS_DEVICE started_page take_dirty(const file_mount& mount, const written_file
   return got;
 }
 
-// The twin of a page that is being written back, if somebody has it mapped for writing. What goes to the file is what the twin then
-// has: else a byte that was stored to after it was noted, and then gets the noted value again, would look as if the file had it.
+// The twin of a page that is being written back, if a group has it mapped for writing. The file gets the twin's bytes, not the
+// page's: else a byte that is changed meanwhile, and later changed back, would equal its twin, look clean, and never be written.
 struct held_twin {
   std::byte* data;  // or null
   bool locked;
