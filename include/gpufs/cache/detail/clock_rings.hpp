@@ -41,7 +41,7 @@ class clock_rings {
         count_taken(ring);
         return {f, true, false, false, now};
       }
-      // An operation's frame stays until somebody ends that.
+      // A frame that an operation fills is not taken before a lane has ended the operation.
       transient |= (now & frame_state::claimed) != 0 ||
                    ((now & frame_state::filling) != 0 && pages.operation(f).load(std::memory_order_relaxed) == 0);
     }
@@ -49,8 +49,8 @@ class clock_rings {
   }
 
   static constexpr bool takes = true;  // a page may ask for a frame
-  // Takes this frame if it is free, or, where the ring has few free ones, has a page that was not used since the clock's hand came
-  // by. As allocate.
+  // Takes this frame if it is free. If its ring has few free frames, also takes it if its page was not used since the clock's hand
+  // last passed. The rest is as in allocate.
   template <class Erase>
   GPUFS_DEVICE result take(const frames& pages, frame_index f, Erase erase) const {
     constexpr result refused{};
@@ -72,7 +72,7 @@ class clock_rings {
     return {f, true, false, false, now};
   }
 
-  // How many attempts look at every frame twice: after these without a transient frame, all are pinned.
+  // So many attempts look at every frame twice. If they meet no transient frame, all frames are pinned.
   GPUFS_DEVICE std::uint32_t attempts_for_all(const frames& pages) const {
     return storage_.nrings + 2 * (pages.count() / (max_steps / 2) + 1);
   }

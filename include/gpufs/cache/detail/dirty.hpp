@@ -11,8 +11,8 @@ class dirty_pages {
  public:
   GPUFS_DEVICE explicit dirty_pages(const cache_layout& cache) : frames_(cache), storage_(cache.dirty) {}
 
-  // Marks bytes [begin, end) of a page that the group has pinned as written. All lanes call, after the copy's last sync; the leader
-  // then calls set_dirty after another.
+  // Marks bytes [begin, end) of a page that the group has pinned as written. All lanes call, after the last sync of the copy. Then
+  // the group syncs again, and its leader calls set_dirty.
   template <class Group>
   GPUFS_DEVICE void mark(Group group, frame_index f, std::uint32_t begin, std::uint32_t end) const {
     // Meets the acquire in take: a lane that takes a bit sees the byte.
@@ -23,9 +23,9 @@ class dirty_pages {
     }
   }
 
-  // Marks the bytes before `end` in which the page differs from its twin, memory of a page's size, and makes the twin equal to it,
-  // up to there: what lies behind is not marked, and must go on to differ. All lanes call, with the twin's lock held; then as after
-  // mark. True when there were some.
+  // Marks the bytes before `end` in which the page differs from its twin (memory of a page's size), and makes the twin equal to the
+  // page in these bytes. Bytes from `end` on are neither marked nor copied, and must go on to differ. All lanes call, with the
+  // twin's lock held; the caller goes on as after mark. True: some bytes differed.
   template <class Group>
   GPUFS_DEVICE bool mark_changes(Group group, frame_index f, std::byte* twin, std::uint32_t end) const {
     const std::byte* data = frames_.data(f);
@@ -35,15 +35,15 @@ class dirty_pages {
                                                     : take_differences_before(data + w * 32, twin + w * 32, end - w * 32);
       if (bits == 0) continue;
       any |= bits;
-      // As in mark; after the load, since others' stores are marked, too.
+      // The fence is as in mark. It comes after the load, since stores of other groups that the load sees are marked, too.
       simt::fence(std::memory_order_release, cache_layout::scope);
       word(f, w).fetch_or(bits, std::memory_order_relaxed);
     }
     return group.any(any != 0);
   }
 
-  // Makes the bytes of word w that `bits` names in the twin what the page has, for the write-back of these from the twin. By the
-  // lane that has taken the bits, with the twin's lock held.
+  // Copies the bytes of word w that `bits` names from the page to the twin: the write-back takes them from the twin. The lane that
+  // has taken the bits calls, with the twin's lock held.
   GPUFS_DEVICE void keep_twin(frame_index f, std::byte* twin, std::uint32_t w, std::uint32_t bits) const {
     simt::fence(std::memory_order_acquire, cache_layout::scope);  // meets mark's release
     each_run(bits, [&](unsigned first, unsigned n) {
@@ -63,10 +63,10 @@ class dirty_pages {
     }
   }
 
-  // After mark, by one lane, while the page is pinned. True when the page was clean: the caller counts it, and then calls
-  // enter. False once it is listed, so that a write-back of the lists from now on finds it.
+  // One lane calls, after mark, while the page is pinned. True: the page was clean; the caller counts it, and then calls enter.
+  // False: the page is in a list by now, so a write-back of the lists that begins from now on finds it.
   GPUFS_DEVICE bool set_dirty(frame_index f) const {
-    // The release meets the acquire in begin_write_back: our bits are seen by the lane that clears this.
+    // The release meets the acquire in begin_write_back: the lane that clears `dirty` sees our bits.
     std::uint64_t now = frames_.state(f).fetch_or(frame_state::dirty, std::memory_order_acq_rel);
     if ((now & frame_state::dirty) == 0) return true;
     // Waits for a lane that is between set_dirty and the end of enter.
@@ -84,7 +84,7 @@ class dirty_pages {
     put_back(list, f);
     frames_.state(f).fetch_or(frame_state::listed, std::memory_order_release);
   }
-  // Puts one back that `leave` gave.
+  // Puts a page that `leave` has taken out back into the list.
   GPUFS_DEVICE void put_back(dirty_list& list, frame_index f) const {
     word_ref<std::uint32_t> head(list.head);
     word_ref<std::uint32_t> next(storage_.next[static_cast<std::uint32_t>(f)]);
@@ -98,8 +98,8 @@ class dirty_pages {
     frame_index frame;
     bool found;
   };
-  // Takes a page out of a list whose lock the caller holds, so that nobody else takes one; unless refuse(frame) says no of the
-  // first. It stays dirty, and so where it is.
+  // Takes a page out of a list. The caller holds the list's lock, so nobody else takes one. Not found: the list is empty, or
+  // refuse(frame) refuses its first page. The page stays dirty, so it is not evicted.
   template <class Refuse>
   GPUFS_DEVICE left leave(dirty_list& list, Refuse refuse) const {
     word_ref<std::uint32_t> head(list.head);
@@ -112,13 +112,13 @@ class dirty_pages {
     return {frame_index{}, false};
   }
 
-  // Before its mask is taken: pins the page, which `leave` gave, and clears `dirty`, so that a write that comes later lists it
-  // again.
+  // Called before the page's mask is taken. Pins the page, which `leave` gave, and clears `dirty`, so that a later write puts the
+  // page into a list again.
   GPUFS_DEVICE void begin_write_back(frame_index f) const {
     auto state = frames_.state(f);
     const simt::deadline until(entering_ns);
     simt::backoff pause;
-    // For a lane at the end of enter.
+    // Waits for a lane that is at the end of enter.
     while ((state.load(std::memory_order_acquire) & frame_state::listed) == 0 && !until.expired()) pause();
     state.fetch_add(frame_state::one_pin, std::memory_order_relaxed);
     // Meets set_dirty's release.
@@ -128,7 +128,7 @@ class dirty_pages {
   // Which bytes of a page are to be written.
   struct extent {
     std::uint32_t begin, nbytes;  // from the first to the last
-    std::uint32_t nset;           // so many of them
+    std::uint32_t nset;           // how many of these are to be written
     GPUFS_DEVICE bool masked() const { return nset != nbytes; }
   };
   // What the mask of a page says after begin_write_back; nbytes 0: nothing. All lanes call.
@@ -149,8 +149,8 @@ class dirty_pages {
     last = group.reduce_max(last);
     return {first, last - first + 1, count};
   }
-  // Takes the bits of an extent, and no others: those that were set since we looked stay, as their writers' set_dirty comes after
-  // our clearing. All lanes call; one calls each(w, bits) for word w. When it returns, every lane may read the bytes.
+  // Clears the mask's bits in an extent, and no others. Bits that were set after our look stay: their writers call set_dirty after
+  // we cleared `dirty`. All lanes call; one calls each(w, bits) for word w. When take returns, every lane may read the bytes.
   template <class Group, class Each>
   GPUFS_DEVICE void take(Group group, frame_index f, const extent& part, Each each) const {
     if (part.nbytes == 0) return;
@@ -204,11 +204,11 @@ class dirty_pages {
     }
     return true;
   }
-  // By the lock's holder: the host has not answered for one of the list's pages. Before others can see that it has.
+  // The lock's holder calls it when the host has not answered for one of the list's pages, before others can see the late answer.
   GPUFS_DEVICE static void begin_late(dirty_list& list) {
     word_ref<std::uint32_t>(list.lock).fetch_add(late, std::memory_order_relaxed);
   }
-  // By anybody: now it has. The release meets try_lock's acquire: the host writes nothing older any more.
+  // Any lane calls it when the late answer has come. The release meets try_lock's acquire: the host writes no older bytes any more.
   GPUFS_DEVICE static void end_late(dirty_list& list) {
     word_ref<std::uint32_t>(list.lock).fetch_sub(late, std::memory_order_release);
   }
@@ -225,18 +225,18 @@ class dirty_pages {
     return word_ref<std::uint32_t>(list.head).load(std::memory_order_acquire) == 0;  // meets leave
   }
 
-  // Neither pages in it, nor any that somebody has taken and writes back: in this order, as leave comes under the lock.
+  // Whether the list is empty and nobody writes back a page of it. Looks at the head first, since leave is called under the lock.
   GPUFS_DEVICE static bool is_idle(dirty_list& list) {
     return is_empty(list) && word_ref<std::uint32_t>(list.lock).load(std::memory_order_acquire) == 0;  // meets unlock
   }
-  // Neither pages nor any late, for who comes (by an acquire of its own) after all who listed pages here or had the lock.
+  // Whether the list is empty, unlocked and not late. The caller's own acquire meets all lanes that listed pages or had the lock.
   GPUFS_DEVICE static bool is_unused(dirty_list& list) {
     const std::uint32_t head = word_ref<std::uint32_t>(list.head).load(std::memory_order_relaxed);
     return (head | word_ref<std::uint32_t>(list.lock).load(std::memory_order_relaxed)) == 0;
   }
 
  private:
-  // A lane takes a few hundred ns for it; one that does not come has died, and its kernel with it.
+  // A lane takes a few hundred ns to enter a page. A lane that takes this long has died, and its kernel with it.
   static constexpr std::uint64_t entering_ns = 60'000'000'000;
   static constexpr std::uint32_t held = 1, late = 2;
 
@@ -253,7 +253,7 @@ class dirty_pages {
     return bits;
   }
 
-  // The bits of word w for bytes [begin, end), which it has some of.
+  // The bits of word w that stand for bytes of [begin, end). There is at least one.
   GPUFS_DEVICE static std::uint32_t bits_of(std::uint32_t w, std::uint32_t begin, std::uint32_t end) {
     std::uint32_t bits = ~0u;
     if (w == begin / 32) bits &= ~0u << begin % 32;

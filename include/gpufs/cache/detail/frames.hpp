@@ -122,8 +122,8 @@ class frames {
            key_word(f).load(std::memory_order_relaxed) == sealed(static_cast<std::uint64_t>(key), state);
   }
 
-  // Gives back a pin. Our loads come before what the group writes that claims the frame next (the acquire in `claim`); page bytes
-  // are not written under such a pin.
+  // Gives back a pin. Our loads come before the writes of the group that claims the frame next (the acquire in `claim`). The holder
+  // of such a pin has written no bytes of the page.
   GPUFS_DEVICE void unpin(frame_index f) const { unpin(state_word(f), 1); }
   template <class Ref = word_ref<std::uint64_t>>
   GPUFS_DEVICE static void unpin(std::uint64_t& state, std::uint32_t npins) {
@@ -177,8 +177,8 @@ class frames {
   // Marks the frame as referenced for the clock, as a pin does.
   GPUFS_DEVICE void note_use(frame_index f) const { state(f).fetch_or(frame_state::referenced, std::memory_order_relaxed); }
 
-  // Waits, holding a pin, until the group that fills the frame is done. 0, the fill's error, or -ETIMEDOUT; or under_way, when no
-  // group fills it, but an operation. Keeps the pin.
+  // Waits, holding a pin, until the group that fills the frame is done. Returns 0, the fill's error, or -ETIMEDOUT; or under_way if
+  // an operation fills the frame, and no group. Keeps the pin.
   static constexpr int under_way = 1;
   // The error of an operation's fill that failed. A caller that has waited for it sends a request of its own.
   static constexpr int nobodys_error = -EAGAIN;
@@ -211,14 +211,14 @@ class frames {
   // lane that pins meanwhile, and finds the frame's last key, sees by the seal that it belongs to another fill.
   // `before`: a state of the frame since its last fill, whose stamp it has.
   GPUFS_DEVICE void begin_fill(frame_index f, page_key key, std::uint64_t before) const {
-    // The stamp is the owner's to change, and must not run over into the pins.
+    // Only the frame's owner changes the stamp. The stamp must not overflow into the pins.
     const bool last = (~before & frame_state::stamp_mask) == 0;
     const std::uint64_t next_stamp = last ? 0 - frame_state::stamp_mask : frame_state::one_stamp;
     key_word(f).store(sealed(static_cast<std::uint64_t>(key), before + next_stamp), std::memory_order_relaxed);
     state(f).fetch_add(next_stamp + frame_state::one_pin + frame_state::filling - frame_state::claimed, std::memory_order_relaxed);
   }
-  // Orders the claim before the bytes of the new page: a reader without a pin that sees those sees the claim, by the fence between
-  // its loads and has_stayed.
+  // Orders the claim before the bytes of the new page: a reader without a pin that sees new bytes sees the claim, too, by the fence
+  // between its loads and has_stayed.
   GPUFS_DEVICE static void fence_claim() { simt::fence(std::memory_order_release, cache_layout::scope); }
 
   // filling -> resident, or failed when error is negative (the page table no longer names the frame then). The release

@@ -27,8 +27,8 @@ class hash_table {
       std::uint32_t header = locked_home;
       if (locked_home == unlocked || probes != 0) header = header_of(index).load(std::memory_order_relaxed);
       const simt::vec16 slots = simt::load_relaxed_16<cache_layout::scope>(&storage_.buckets[index]);
-      // A slot of this tag, less `first`, is its frame; any other is more than all frames (and an empty one wraps around). Several
-      // are visited from the last frame to the first: one body, few instructions, and the slots stay in registers.
+      // For a slot with this tag, slot - first is its frame; for any other slot it exceeds all frames (an empty slot wraps around).
+      // Several frames are visited from the last to the first: one body, few instructions, and the slots stay in registers.
       const std::uint32_t first = entry(h, frame_index{0});
       std::uint32_t end = (1u << storage_.frame_bits) - 1;
       for (;;) {
@@ -48,9 +48,9 @@ class hash_table {
     return false;
   }
 
-  // What `find` finds for most keys, in less code and at once: an entry of the home bucket, or of the one behind it, that may be
-  // `key`'s. no_frame: look again with find. For pointers: buckets are asked to be kept in the second-level cache, through which
-  // pages stream (find does without: hits of map_page were 1 % slower with it).
+  // The short form of `find`, which suffices for most keys: an entry of the home bucket, or of the bucket behind it, that may be
+  // `key`'s. no_frame: the caller looks again with find. Pointers use it: it asks the second-level cache, through which pages
+  // stream, to keep the buckets (find does not ask: hits of map_page were 1 % slower with it).
   static constexpr std::uint32_t no_frame = ~0u;
   GPUFS_DEVICE std::uint32_t first(page_key key) const {
     const std::uint32_t at = home(hash(key));
@@ -78,11 +78,11 @@ class hash_table {
   }
 
   GPUFS_DEVICE void unlock(page_key key) const { header_of(home(hash(key))).fetch_and(~lock_bit, std::memory_order_release); }
-  // By a caller that has called a fence, a release, since it changed anything.
+  // Unlocks. The caller has called a release fence since its last change.
   GPUFS_DEVICE void unlock_after_fence(page_key key) const { header_of(home(hash(key))).fetch_and(~lock_bit, simt::after_fence); }
 
-  // Enters key -> frame; the caller holds the key's lock and has found no entry. There are twice as many slots as
-  // frames, so there is room somewhere. Releases nothing: who finds the entry pins before use, and who must find it has the lock.
+  // Enters key -> frame; the caller holds the key's lock and has found no entry. There are twice as many slots as frames, so one is
+  // free. Releases nothing: a lane that finds the entry pins before use, and a lane that must find it has the lock.
   GPUFS_DEVICE void insert(page_key key, frame_index f) const {
     const std::uint32_t h = hash(key);
     for (std::uint32_t index = home(h);; index = behind(index)) {
@@ -138,8 +138,8 @@ class hash_table {
     x = (x ^ x >> 13) * 0xc2b2ae35u;
     return x ^ x >> 16 ^ (page & in_row);
   }
-  // The bucket that a full one passes entries on to: in the next row, as the neighbours in its own are as full as it is. From the
-  // last row to the next place of the first one, so that all buckets come by.
+  // The bucket to which a full bucket passes entries on. It is in the next row, because the other buckets of the same row are as
+  // full. From the last row, it is at the next place of the first row, so that a walk comes to all buckets.
   GPUFS_DEVICE std::uint32_t behind(std::uint32_t index) const {
     const std::uint32_t next = index + in_row + 1;
     return (next <= storage_.bucket_mask ? next : (next + 1) & in_row) & storage_.bucket_mask;

@@ -54,8 +54,8 @@ static_assert(sizeof(bucket) == 16);
 
 struct table_storage {
   bucket* buckets;
-  // Of each bucket, apart, as a hit does not need it: bit 31 locks it for inserts; below, how many entries probed past the bucket
-  // because it was full.
+  // A header for each bucket, in an array of its own, because a hit does not need it. Bit 31 locks the bucket for inserts; the bits
+  // below count the entries that probed past the bucket because it was full.
   std::uint32_t* headers;
   std::uint32_t bucket_mask;  // number of buckets - 1, a power of two - 1
   std::uint32_t frame_bits;   // low bits of a slot that hold frame + 1
@@ -99,7 +99,7 @@ struct frame_storage {
 static_assert(sizeof(frame_storage) == 40 && offsetof(frame_storage, states) == 0 && offsetof(frame_storage, keys) == 8);
 static_assert(offsetof(frame_storage, data) == 16 && offsetof(frame_storage, nframes) == 24);
 static_assert(offsetof(frame_storage, page_shift) == 28 && offsetof(frame_storage, reciprocal) == 32);
-// Host code's: a word a frame, what fills it in nobody's name, or 0 (file/detail/operation.hpp). Device code: frames::operation.
+// A word for each frame: the operation that fills the frame, or 0 (file/detail/operation.hpp). Device code calls frames::operation.
 constexpr std::uint64_t* operations_of(const frame_storage& frames) { return frames.states - frames.nframes; }
 inline constexpr std::uint64_t words_of_frame = 4;  // sectors, operation, state, key
 constexpr std::uint32_t reciprocal_of(std::uint32_t nframes) {
@@ -107,8 +107,8 @@ constexpr std::uint32_t reciprocal_of(std::uint32_t nframes) {
   return static_cast<std::uint32_t>(whole >> 32 != 0 ? whole - 1 : whole);
 }
 
-// A mount's frame_storage in what one load brings: with the data's address goes all else. cache::pack and cache::unpack
-// (frames.hpp).
+// A mount's frame_storage, packed so that one load brings it: the address of the data leads to all other addresses. cache::pack and
+// cache::unpack (frames.hpp).
 struct alignas(16) packed_frames {
   std::uint64_t data_and_shift;  // the data lies at a multiple of packed_alignment
   std::uint32_t nframes;
@@ -118,12 +118,12 @@ static_assert(sizeof(packed_frames) == 16 && offsetof(packed_frames, data_and_sh
 static_assert(offsetof(packed_frames, nframes) == 8 && offsetof(packed_frames, reciprocal) == 12);
 inline constexpr std::uint64_t packed_alignment = 4096;
 
-// Of a frame whose page is mapped for writing: the twin that all its mappers share (file/map_to_write.hpp).
+// The twin of a page that is mapped for writing. All groups that have the page mapped share it (file/map_to_write.hpp).
 struct alignas(16) twin_state {
-  std::uint32_t lock;   // of what follows, and of the twin's bytes
-  std::uint32_t count;  // how many have it mapped; 0: there is no twin
-  std::uint32_t twin;   // the frame
-  std::int32_t number;  // of the file, by which it may be written
+  std::uint32_t lock;   // guards the members below, and the twin's bytes
+  std::uint32_t count;  // how many mappings to write the page has; 0: there is no twin
+  std::uint32_t twin;   // the frame that holds the twin
+  std::int32_t number;  // the file's number that allows to write it
 };
 static_assert(sizeof(twin_state) == 16 && offsetof(twin_state, lock) == 0 && offsetof(twin_state, count) == 4);
 static_assert(offsetof(twin_state, twin) == 8 && offsetof(twin_state, number) == 12);
@@ -137,16 +137,16 @@ struct dirty_storage {
 static_assert(sizeof(dirty_storage) == 24 && offsetof(dirty_storage, masks) == 0 && offsetof(dirty_storage, next) == 8);
 static_assert(offsetof(dirty_storage, twins) == 16);
 
-// Frames whose pages are to be written back. Its lock is the right to do so: its holder keeps it until the host has answered.
-// When it does not in time, the list is lost until it has, as it may yet write what it was given.
+// Frames whose pages are to be written back. Only the holder of the lock may write them back, and it keeps the lock until the host
+// has answered. If no answer comes in time, the list is lost until it comes: the host may still write the bytes that it was given.
 struct dirty_list {
   std::uint32_t head;  // frame + 1
   std::uint32_t lock;  // bit 0: held; above, how many write-backs are late
 };
 static_assert(sizeof(dirty_list) == 8 && offsetof(dirty_list, head) == 0 && offsetof(dirty_list, lock) == 4);
 
-// Of those who read rows past the cache (par/detail/touched_pages.hpp): a word for each of as many pages as there are frames, by
-// hash. A line behind them is one more: how many calls of kernels there were.
+// What batches note of pages that they read past the cache (par/detail/touched_pages.hpp): as many words as there are frames; a
+// page's hash selects its word. One line behind these words lies another, which counts the calls of kernels.
 struct touched_storage {
   std::uint32_t* words;
   std::uint32_t mask;  // how many there are, a power of two, - 1

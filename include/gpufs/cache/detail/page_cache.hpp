@@ -85,12 +85,12 @@ class page_cache {
     return page_cache(*cache).acquire_elsewhere(key, start, limits);
   }
 
-  // Pins the page `key` if it is in the frame of its choice, where most are, and nothing is to be waited for. One lane calls.
+  // Pins the page `key` if it is in the frame of its choice, as most pages are, and if the call need not wait. One lane calls.
   GPUFS_DEVICE static bool pin_in_choice(const frames& pages, page_key key, frame_index& at) {
     bool is_part = false;
     return pin_in_choice<false>(pages, key, at, is_part);
   }
-  // The same. TakesPart: of a page that is there in part it keeps the pin, too: then it gives false, and is_part.
+  // The same. TakesPart: if the page is there in part, the call keeps the pin, returns false, and sets is_part.
   template <bool TakesPart>
   GPUFS_DEVICE static bool pin_in_choice(const frames& pages, page_key key, frame_index& at, bool& is_part) {
     if constexpr (has_choice) {
@@ -135,12 +135,12 @@ class page_cache {
     const acquired got = wait(cache, at, fill_ns);
     if (got.error == frames::nobodys_error) return {frame_index{}, role::error, 0};
     if (got.what != role::under_way && got.what != role::part) return got;
-    self.unpin(at);  // what an operation brings in, or sector by sector, nobody has written to
+    self.unpin(at);  // nobody has written to a page that an operation brings in, or that comes by sectors
     return {frame_index{}, role::error, 0};
   }
 
-  // A frame for other use than a page of a file: nobody finds it, and it is the caller's until unpin. It looks as after a fill that
-  // failed, which somebody still waits for. One lane calls. what == error when all are pinned for frame_ns.
+  // Takes a frame for something else than a page of a file. No look-up finds it, and it is the caller's until unpin. It looks like
+  // a frame whose fill has failed, while a lane still waits for it. One lane calls. what == error when all are pinned for frame_ns.
   GPUFS_DEVICE_COLD static acquired take_frame(const cache_layout* cache, std::uint32_t start, std::uint64_t frame_ns) {
     const page_cache self(*cache);
     const simt::deadline until(frame_ns);
@@ -204,8 +204,8 @@ class page_cache {
         home);
   }
 
-  // Takes a frame for the page, of its choice in the first attempt, else of a ring; enters it; and unlocks. The caller has the
-  // lock, and has not found the page.
+  // Takes a frame for the page (in the first attempt the frame of its choice, then one of a ring), enters the page into the table,
+  // and unlocks its key. The caller has the lock, and has not found the page.
   GPUFS_DEVICE auto make_room(const Table& table, page_key key, std::uint32_t start, std::uint32_t attempt) const {
     const Allocator allocator(*cache_);
     const auto erase = [&](frame_index victim, std::uint64_t state) { table.erase(frames_.load_key(victim, state), victim); };
@@ -254,7 +254,7 @@ class page_cache {
     const page_cache self(*cache);
     const Table table = self.table();
     const simt::deadline fill_deadline(fill_ns);
-    // Its holder waits for nobody, so a caller that waits for no fill waits for this.
+    // The lock's holder waits for nobody, so even a caller that waits for no fill waits for the lock.
     const simt::deadline lock_deadline(fill_ns < stray_ns ? stray_ns : fill_ns);
     const simt::deadline frame_deadline(frame_ns);
     const std::uint32_t all = Allocator(*cache).attempts_for_all(self.frames_);

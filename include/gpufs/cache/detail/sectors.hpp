@@ -6,7 +6,7 @@
 namespace gpufs::cache {
 inline namespace GPUFS_MACHINE {
 
-// Of one frame, of which the caller holds a pin. A page has up to 32 sectors, of at least 128 bytes; bit i is sector i.
+// The sectors of one frame that the caller has pinned. A page has up to 32 sectors, of at least 128 bytes; bit i is sector i.
 class sectors {
  public:
   static constexpr unsigned least_shift = 7, most = 32;
@@ -21,14 +21,14 @@ class sectors {
   GPUFS_DEVICE static std::uint32_t all(std::uint32_t page_shift) {
     return ~0u >> (most - (1u << (page_shift - shift(page_shift))));
   }
-  // Those that the bytes from `begin` to `end` of a page lie in.
+  // The sectors in which the bytes from `begin` to `end` of a page lie.
   GPUFS_DEVICE static std::uint32_t of_bytes(std::uint32_t page_shift, std::uint32_t begin, std::uint32_t end) {
     const std::uint32_t first = begin >> shift(page_shift), last = (end - 1) >> shift(page_shift);
     return (~0u >> (most - 1 - last)) & (~0u << first);
   }
 
-  // Makes a page whose fill the caller holds one that is there in part, with nothing of it. The caller keeps its pin. The release
-  // meets the acquires of those that pin the page, who bring sectors in.
+  // Ends a fill that the caller holds with a page that is there in part: no sector of it is there yet. The caller keeps its pin.
+  // The release meets the acquires of the lanes that pin the page and bring sectors in.
   GPUFS_DEVICE void begin() const {
     word().store(0, std::memory_order_relaxed);
     pages_.state(frame_).fetch_add(frame_state::partial - frame_state::filling, std::memory_order_release);
@@ -38,11 +38,11 @@ class sectors {
   GPUFS_DEVICE std::uint32_t missing(std::uint32_t wanted) const {
     return wanted & ~static_cast<std::uint32_t>(word().load(std::memory_order_acquire));
   }
-  // Which of the wanted sectors the caller is to bring in, as they are missing and nobody does. It calls frames::fence_claim before
-  // it writes them, and a fence (acq_rel) and then end_fill or give_up after that, and waits for nobody but the host meanwhile. The
-  // acquire meets give_up's release: the caller's bytes come after those that were given up. Before the unpin of the same lane,
-  // which orders no writes by itself, that fence orders the bytes for `claim`; that the word has changed before it, the last two
-  // see to.
+  // Claims those wanted sectors for the caller that are missing and that nobody brings in yet. The caller calls frames::fence_claim
+  // before it writes them. After the writes it calls a fence (acq_rel), and then end_fill or give_up. Meanwhile it waits for nobody
+  // but the host. The acquire meets give_up's release: the caller's bytes come after bytes that were given up. The caller's unpin
+  // orders no writes by itself: the fence before it orders the bytes for `claim`, and end_fill and give_up make sure that the word
+  // has changed before the unpin.
   GPUFS_DEVICE std::uint32_t begin_fill(std::uint32_t wanted) const {
     std::uint64_t seen = word().load(std::memory_order_relaxed);
     for (;;) {
@@ -50,8 +50,8 @@ class sectors {
       if (mine == 0 || word().compare_exchange(seen, seen | std::uint64_t{mine} << most, std::memory_order_acquire)) return mine;
     }
   }
-  // The caller has brought these in, and its fence publishes them. The acquire meets the fences of those who brought the others in,
-  // so that whoever finds the page whole sees all of its bytes. Its result is waited for.
+  // The caller has brought these sectors in, and its fence publishes them. The acquire meets the fences of the lanes that brought
+  // the others in, so that a lane that finds the page whole sees all of its bytes. The caller waits for the atomic's result.
   GPUFS_DEVICE void end_fill(std::uint32_t mine) const {
     constexpr std::memory_order order =
         GPUFS_ON_CUDA ? std::memory_order_acquire : std::memory_order_acq_rel;  // as simt::after_fence
@@ -60,7 +60,7 @@ class sectors {
       pages_.state(frame_).fetch_and(~frame_state::partial, std::memory_order_release);
     }
   }
-  // They were not to be had. The fence keeps the caller's unpin behind it: the frame's next page begins the word anew.
+  // The caller could not get these sectors. The fence keeps its unpin behind this change: the frame's next page resets the word.
   GPUFS_DEVICE void give_up(std::uint32_t mine) const {
     word().fetch_sub(std::uint64_t{mine} << most, std::memory_order_acq_rel);
     simt::fence(std::memory_order_acq_rel, cache_layout::scope);
