@@ -78,8 +78,8 @@ struct mount_options {
   std::uint64_t pin_nbytes = 0;    // host memory that mapped files may pin; 0: half of what is available, or of what
                                    // a container may have
   bool writable = false;           // files may be opened for writing; costs an eighth of cache_nbytes more, and 20 bytes a page
-  std::uint64_t dirty_nbytes = 0;  // pages with bytes that are not in their files yet: a group that writes more waits until some
-                                   // are. 0: a quarter of the cache; at most half of it
+  std::uint64_t dirty_nbytes = 0;  // how many bytes dirty pages may take: a group that writes more waits until some pages are
+                                   // written back. 0: a quarter of the cache; at most half of it
   std::uint32_t nworkers = 0;      // host threads, at most 1024; 0: one a core, at least 2, at most 16
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);  // the host's answer to one request
   // How long a call waits for a frame while all are pinned. Reads through pointers wait a sixteenth of it, then read past the
@@ -97,7 +97,7 @@ struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums o
   std::uint64_t allocations = 0, evictions = 0;
   std::uint64_t open_errors = 0, bad_file_numbers = 0, io_timeouts = 0, unpin_errors = 0;
   std::uint64_t pinned_frames = 0, free_frames = 0;  // now: pages mapped and not unmapped, or linked by pointers, show as pinned
-  std::uint64_t under_way = 0;               // now: pages that prefetch or read_async asks for, and that nobody has come by since
+  std::uint64_t under_way = 0;               // now: pages that prefetch or read_async asked for and that no group has come by since
   std::uint64_t pins = 0, dirty_frames = 0;  // now: the pins of all frames; pages changed through private mappings
   // Accesses through pointers that could not be served, and mappings with stop_on_error that were refused.
   std::uint64_t fault_errors = 0;
@@ -126,11 +126,11 @@ struct file_report {
 class host_mount {
  public:
   host_mount(simt::platform& device, const std::string& root, const mount_options& options);  // whatever options.device says
-  // Kernels that use the mount must have ended; what they left unwritten is written, see sync(). What was lost and nobody was told
-  // of, it says on stderr; so it does of accesses through pointers that failed. It waits for the store: for longer than 3 s only
-  // after it has said on stderr for which call, and of which file; and for no more than end_timeout. Then it says so and returns,
-  // and what is left ends by itself, in a thread of its own, when the store answers: until then the mount's memory, threads and
-  // files stay, and so does a custom_store.
+  // Kernels that use the mount must have ended; what they left unwritten is written, see sync(). It says on stderr what was
+  // lost and not reported yet, and which accesses through pointers failed. It waits for the store; after 3 s it says on
+  // stderr for which call, and of which file. After end_timeout it says so and returns. What is left then ends by itself, in
+  // a thread of its own, when the store answers: until then the mount's memory, threads and files stay, and so does a
+  // custom_store.
   ~host_mount();
   host_mount(host_mount&&) noexcept;
   host_mount& operator=(host_mount&&) noexcept;

@@ -40,10 +40,10 @@ inline GPUFS_DEVICE_COLD taken_place take_place_with_care(const file_mount* moun
 
 // Moves the file's end on by nbytes, which are not 0. One lane calls, which is inside the gate afterwards if there is no error.
 //
-// By one addition, which each caller does once, however many call: of callers that compare and exchange, each that succeeds makes
-// all others try again. An addition cannot look at the limit. It need not where the end lies in the first half of what a file may
-// have: as long as nobody inside the gate makes it end in the last quarter (let_it_end_far), no more than a quarter is added by
-// all the threads that a device can have, 2^20, if each adds 2^10 pages.
+// Each caller makes one addition, however many call. (With a compare-exchange, each caller that succeeds makes all others try
+// again.) An addition cannot look at the limit. It need not while the end lies in the first half of the largest size: as long as no
+// lane inside the gate moves the end into the last quarter (let_it_end_far), all the threads that a device can have, 2^20, add no
+// more than a quarter if each adds 2^10 pages.
 GPUFS_DEVICE taken_place take_place(const file_mount& mount, std::uint32_t slot, std::uint64_t nbytes) {
   const std::uint32_t shift = mount.cache.frames.page_shift;
   const std::uint32_t gate = pass_gate(mount, slot);  // first: the end must not move back once it was moved on

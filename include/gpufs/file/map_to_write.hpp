@@ -10,8 +10,8 @@ inline namespace GPUFS_MACHINE {
 
 namespace detail {
 
-// Before pages of a file have twins: each write-back keeps its page's twin from now on, and those that do not have ended. One lane
-// calls. 0 or -ETIMEDOUT.
+// Called before pages of a file get twins. When it returns 0, each write-back keeps its page's twin from then on, and all older
+// write-backs have ended. One lane calls. 0 or -ETIMEDOUT.
 inline GPUFS_DEVICE_COLD int begin_twins(const file_mount* mount, std::uint32_t slot) {
   const simt::atomic_ref<std::uint32_t> twinned(file_table(*mount).slot(slot).twinned);
   if ((twinned.load(std::memory_order_acquire) & twins_kept) != 0) return 0;  // meets the release below
@@ -135,12 +135,12 @@ GPUFS_DEVICE file_number number_of_mapped(const file_mount& mount, cache::frame_
 struct noted {
   written_file file;
   int error;
-  bool open;  // so `file` is one
-  bool left;  // else those that leave have the page mapped still, for ever: it must stay pinned
+  bool open;  // whether the file is open: then `file` is valid
+  bool left;  // false: the mappings that should end have the page mapped for ever, so it must stay pinned
 };
-// What has been stored into a mapped page so far is written from now on, as by pwrite; but not what lies beyond the file's end, if
-// that has been cut meanwhile. Then `nleaving` of its mappings have ended; it is pinned still. All lanes call. error: 0;
-// -EBADF, the file is not open, or -ETIMEDOUT, and then nothing was noted.
+// Marks all bytes that were stored into a mapped page so far as written, as by pwrite, except bytes beyond the file's end if the
+// file was cut meanwhile. Then ends `nleaving` of the page's mappings; the page stays pinned. All lanes call. error: 0; or -EBADF
+// (the file is not open) or -ETIMEDOUT, and then nothing was noted.
 template <class Group>
 GPUFS_DEVICE_COLD noted note_changes(Group group, const file_mount* mount, cache::frame_index frame, std::uint32_t nleaving) {
   group.sync();  // the group's stores

@@ -16,7 +16,7 @@ enum class durability : std::uint32_t {
 
 namespace detail {
 
-// Until write-backs that were under way have ended: each list's lock was free once. One lane calls. 0 or -ETIMEDOUT.
+// Waits until all write-backs that were under way have ended: it sees each list's lock free once. One lane calls. 0 or -ETIMEDOUT.
 inline GPUFS_DEVICE_COLD int wait_for_write_backs(const file_mount* mount, std::uint32_t slot) {
   for (std::uint32_t i = 0; i < lists_per_slot; ++i) {
     cache::dirty_list& list = file_table(*mount).list(slot, i);
@@ -54,8 +54,8 @@ inline GPUFS_DEVICE_COLD int sync_on_host(const file_mount* mount, std::uint32_t
   return error;
 }
 
-// Writes all of a file back, and tells what went wrong with it; but nothing is said to the host of what was stored in place. All
-// lanes call; `view` becomes the leader's.
+// Writes all of a file back, and returns its first error; but does not tell the host what was stored in place. All lanes call;
+// `view` becomes the leader's.
 template <class Group>
 GPUFS_DEVICE int flush_file(Group group, const file_mount* mount, file_number number, file_view& view) {
   group.sync();  // what the group has written

@@ -23,15 +23,15 @@ struct write_part {
   std::uint64_t begin, end;  // in the file
   std::uint64_t frame_ns;    // how long to wait for a frame for each page: page_cache::timeouts
 
-  // Copies those that lie at `at` in the file, which has all of them. All lanes call.
+  // Copies the nbytes that belong at `at` in the file, all of which are the part's, to `to`. All lanes call.
   template <class Group>
   GPUFS_DEVICE void copy(Group group, std::byte* to, std::uint64_t at, std::uint32_t nbytes) const {
     simt::copy_bytes(group, to, src + (at - begin), nbytes);
   }
 };
 
-// Makes a page dirty that is pinned, and of which bytes have been marked: whether it was clean. One lane calls, after the group's
-// sync.
+// Makes a pinned page dirty after bytes of it have been marked. Returns whether the page was clean before. One lane calls, after
+// the group's sync.
 GPUFS_DEVICE bool enter_dirty(const file_mount& mount, const written_file& file, cache::frame_index frame) {
   const cache::dirty_pages pages(mount.cache);
   if (!pages.set_dirty(frame)) return false;
@@ -40,17 +40,17 @@ GPUFS_DEVICE bool enter_dirty(const file_mount& mount, const written_file& file,
   return true;
 }
 
-// Before a page is written that is not read in; live::find does it for the others. Meets store_rows': either its rows are in the
-// file before our bytes, or it sees that we have the page. All lanes call, after begin_fill.
+// Called before a page is written that is not read in; live::find does the same for pages that are. The fence meets store_rows':
+// either its rows are in the file before our bytes, or it sees that we have the page. All lanes call, after begin_fill.
 template <class Group>
 GPUFS_DEVICE void begin_whole_page(Group group) {
   if (group.leader()) simt::fence(std::memory_order_seq_cst, simt::scope::device);
   group.sync();
 }
 
-// A whole page that is not in the cache, of a mapped file: while nobody else can reach it, it goes into the frame and to the file
-// at once, and is never dirty. Written back later it would have to be found by way of a list. All lanes call, after begin_changes.
-// False: it must be made dirty as any other.
+// Writes a whole page of a mapped file that is not in the cache. While no other group can reach the page, its bytes go to the frame
+// and to the file at once, and it is never dirty: a later write-back would have to find it through a list. All lanes call, after
+// begin_changes. False: the caller must make the page dirty like any other.
 template <class Group, class Part>
 GPUFS_DEVICE bool store_new_page(Group group, const file_mount& mount, const file_view& view, cache::page_key key,
                                  cache::frame_index frame, const Part& part) {
@@ -61,7 +61,7 @@ GPUFS_DEVICE bool store_new_page(Group group, const file_mount& mount, const fil
   if (to.where != source::place::mapping) return false;
   std::byte* data = pages.pages().data(frame);
   part.copy(group, data, begin, page_nbytes);
-  // From the frame: whoever changes the caller's bytes meanwhile, both have the same bytes.
+  // Copies from the frame: if somebody changes the caller's bytes meanwhile, frame and file still get the same bytes.
   if (simt::copy_to_host(group, reinterpret_cast<std::byte*>(to.address), data, page_nbytes) != 0) return false;
   if (group.leader()) {
     // As store_page; here end_fill's release is the one that a later fill from the mapping meets.
@@ -74,7 +74,7 @@ GPUFS_DEVICE bool store_new_page(Group group, const file_mount& mount, const fil
   return true;
 }
 
-// Writes what of the part lies in one page. All lanes of a group within a warp call. 0 or a negative errno.
+// Writes those bytes of the part that lie in one page. All lanes of a group within a warp call. 0 or a negative errno.
 template <class Group, class Part>
 GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_view view, Part part, std::uint64_t page_number) {
   using pages_type = cache::page_cache<>;
@@ -102,8 +102,8 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
   cache::dirty_pages(mount->cache).mark(group, got.frame, begin, end);
   group.sync();
   if (group.leader()) {
-    // While the page is pinned: were it written back and gone before, it would be read in again up to the old size only. A reader
-    // that sees the size sees the bytes: the release meets nbytes_now's acquire.
+    // Before the unpin: if the page were written back and evicted first, it would be read in again up to the old size only. A
+    // reader that sees the size sees the bytes: the release meets nbytes_now's acquire.
     raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).bytes.nbytes), page_begin + end);
     enter_dirty(*mount, written(view), got.frame);
     cache::frames::unpin_after_writes(pages.pages().state_word(got.frame), 1);
@@ -123,7 +123,7 @@ GPUFS_DEVICE int check_write(const file_mount& mount, const void* src, std::size
   return (last_page + 1) >> cache::page_number_bits == 0 ? 0 : -EFBIG;
 }
 
-// After begin_changes, the pages of a part that is not empty, until one fails. All lanes of a group call, or of a block.
+// Called after begin_changes. Writes the pages of a part that is not empty, until one fails. All lanes of a group or block call.
 template <class Group, class Part>
 GPUFS_DEVICE page_failure write_each_page(Group group, const file_mount* mount, const file_view& view, const Part& part) {
   const std::uint32_t shift = mount->cache.frames.page_shift;
@@ -131,7 +131,7 @@ GPUFS_DEVICE page_failure write_each_page(Group group, const file_mount* mount, 
     return simt::call_cold(&write_in_page<decltype(of_group), Part>, of_group, mount, view, part, page);
   });
 }
-// Of bytes [begin, end), those before a page that failed, or its error when there are none.
+// How many of the bytes [begin, end) lie before the page that failed; if none do, that page's error.
 GPUFS_DEVICE std::int64_t bytes_written(const file_mount& mount, std::uint64_t begin, std::uint64_t end,
                                         const page_failure& failed) {
   const std::uint32_t shift = mount.cache.frames.page_shift;

@@ -11,11 +11,11 @@ class file_blocks {
  public:
   GPUFS_DEVICE explicit file_blocks(const file_mount& mount) : mount_(mount) {}
 
-  // Of a slot that was handed out: what made its block happened before, so that the word is constant.
+  // For a slot that was handed out. Its block was made before that, so the word is constant.
   GPUFS_DEVICE file_block& of(std::uint32_t index) const {
     return *reinterpret_cast<file_block*>(mount_.files.blocks[index / block_slots]);
   }
-  // Of any number; null where there is no such slot (yet). Meets add's release.
+  // For any slot number. Null: there is no such slot (yet). The acquire meets add's release.
   GPUFS_DEVICE file_block* find(std::uint32_t index) const {
     if (index >= mount_.files.nslots) return nullptr;
     return reinterpret_cast<file_block*>(word(index / block_slots).load(std::memory_order_acquire));
@@ -26,19 +26,19 @@ class file_blocks {
   }
 
   GPUFS_DEVICE file_slot& slot(std::uint32_t index) const { return of(index).slots[index % block_slots]; }
-  // Of a slot's copies, this processor's.
+  // This processor's copy of the slot's counters.
   GPUFS_DEVICE call_counters& counters(std::uint32_t index) const {
     return of(index).calls[simt::processor_id() % file_shards][index % block_slots];
   }
-  // Where the mount may write. A list's place is named by one number, too.
+  // Only where the mount may write. One number (`place`) names a list, too.
   GPUFS_DEVICE cache::dirty_list& list(std::uint32_t slot, std::uint32_t i) const {
     return static_cast<writable_block&>(of(slot)).lists[slot % block_slots][i];
   }
   GPUFS_DEVICE cache::dirty_list& list(std::uint32_t place) const { return list(place / lists_per_slot, place % lists_per_slot); }
 
-  // How many there may be.
+  // How many blocks the mount may have.
   GPUFS_DEVICE std::uint32_t most() const { return (mount_.files.nslots + block_slots - 1) / block_slots; }
-  // How many there are. What they hold is free to take: meets add's release.
+  // How many blocks there are. Their slots are free to take: the acquire meets add's release.
   GPUFS_DEVICE std::uint32_t count() const { return 1 + more().load(std::memory_order_acquire); }
   // Whether some list of slots is not empty.
   GPUFS_DEVICE bool any_free() const {
@@ -48,7 +48,7 @@ class file_blocks {
     }
     return false;
   }
-  // The next one, which the host has made at this address: its slots become free. Under mount_words::extend_lock.
+  // Adds the next block, which the host has made at this address; its slots become free. The caller holds mount_words::extend_lock.
   GPUFS_DEVICE void add(std::uint64_t address) const {
     const std::uint32_t n = 1 + more().load(std::memory_order_relaxed), first = n * block_slots;
     word(n).store(address, std::memory_order_release);
@@ -58,7 +58,7 @@ class file_blocks {
     more().store(n, std::memory_order_release);
   }
 
-  // Puts slots back, which are chained to each other from the first to the last, into the first one's list.
+  // Puts a chain of slots, from the first to the last, back into the first slot's list.
   GPUFS_DEVICE void push_slots(std::uint32_t first, std::uint32_t last) const {
     simt::atomic_ref<std::uint64_t> top(mount_.files.free_slots[first % free_lists].top);
     simt::atomic_ref<std::uint32_t> next(slot(last).next);

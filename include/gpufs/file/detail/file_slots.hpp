@@ -60,7 +60,7 @@ class file_slots {
   GPUFS_DEVICE static cache::packed_frames packed(const simt::vec16& words) {
     return {words.word[0] | static_cast<std::uint64_t>(words.word[1]) << 32, words.word[2], words.word[3]};
   }
-  // What a hit needs of it, by the first copy of its entry: all but its source. The number is not negative.
+  // All that a hit needs of an open file, which is all but its source, by the entry's first copy. The number is not negative.
   GPUFS_DEVICE static open_entry look(file_number number, const file_entry* first_copy) {
     return counted(number, first_copy, read_entry(number, first_copy));
   }
@@ -134,7 +134,7 @@ class file_slots {
   GPUFS_DEVICE call_counters& counters(std::uint32_t index) const { return blocks_.counters(index); }
   GPUFS_DEVICE hit_counters& hits(std::uint32_t index) const { return hits_of(first_hits(index)); }
   GPUFS_DEVICE hit_counters* first_hits(std::uint32_t index) const { return &block(index).hits[0][index % block_slots]; }
-  // Of the copies of which this is the first, this processor's.
+  // This processor's copy of the counters; `first` is the first copy.
   GPUFS_DEVICE static hit_counters& hits_of(hit_counters* first) { return first[simt::processor_id() % hit_shards * block_slots]; }
 
   GPUFS_DEVICE static std::uint32_t processor_shard() { return simt::processor_id() % file_shards; }
@@ -142,9 +142,9 @@ class file_slots {
   GPUFS_DEVICE file_entry* entry(std::uint32_t index, std::uint32_t shard) const {
     return &block(index).entries[shard][index % block_slots];
   }
-  // Of the copies of which this is the first, this processor's.
+  // This processor's copy of the entry; `first` is the first copy.
   GPUFS_DEVICE static const file_entry& copy_of(const file_entry* first) { return first[processor_shard() * block_slots]; }
-  // What lies where the first copy of the slot's entry does.
+  // The block in which the first copy of the slot's entry lies.
   GPUFS_DEVICE static file_block& block_of(const file_entry* first, std::uint32_t index) {
     const std::uint64_t before = offsetof(file_block, entries) + index % block_slots * sizeof(file_entry);
     return *reinterpret_cast<file_block*>(reinterpret_cast<std::uint64_t>(first) - before);
@@ -180,7 +180,7 @@ class file_slots {
   GPUFS_DEVICE static std::uint32_t word_of(std::uint32_t generation, slot_state state) {
     return ((generation & generation_mask) << 3) | static_cast<std::uint32_t>(state);
   }
-  // What a number's slot has in its word's lower half. A number that may not read is no slot's.
+  // The lower half that a slot's word has if this number is valid and the file open. A number that may not read matches no slot.
   GPUFS_DEVICE static std::uint32_t open_word_of(std::uint32_t raw) {
     return ((raw >> slot_bits) & (2 * generation_mask + 1)) << 3 | static_cast<std::uint32_t>(slot_state::open);
   }
@@ -262,7 +262,7 @@ class file_slots {
     v.error = (first.word[0] & 0xffffu) != open_word_of(raw) || forged ? -EBADF : 0;
     return got;
   }
-  // An entry that was read, with an error counted, and with the size that a file without a version has now.
+  // The entry `got`, which was read before. Counts its error; sets the present size if the file has no version.
   GPUFS_DEVICE static open_entry counted(file_number number, const file_entry* first_copy, open_entry got) {
     file_view& v = got.view;
     if (v.error != 0) [[unlikely]] {
@@ -273,7 +273,7 @@ class file_slots {
     return got;
   }
 
-  // The tag in the top half tells a top that came back from one that never left. That of an empty list is added to `tags`.
+  // The tag in the top half shows whether the top slot has left the list and come back. An empty list's tag is added to `tags`.
   GPUFS_DEVICE std::uint32_t pop_slot(free_list& list, std::uint64_t& tags) const {
     simt::atomic_ref<std::uint64_t> top(list.top);
     std::uint64_t seen = top.load(std::memory_order_acquire);

@@ -17,8 +17,8 @@ GPUFS_DEVICE auto by_leader(Group group, Work work) {
   return group.broadcast(result);
 }
 
-// The pages of an open file, as the calls that read them take them: its entry, and the page cache. In place of this class bench/
-// has others, of other caches.
+// The pages of an open file, as the calls that read them take them: its entry, and the page cache. bench/ has other classes in
+// place of this one, for other caches.
 class file_pages {
  public:
   using cache_type = cache::page_cache<>;
@@ -120,8 +120,8 @@ GPUFS_DEVICE source::piece find_piece(const file_mount& mount, const file_view& 
   return source::find(view.kind, file_table(mount).as_opened(view), offset, nbytes);
 }
 
-// Whether the device can read a page's bytes itself, and they are a version's: then they may be read past the cache, or come sector
-// by sector. The page starts at this offset. One lane calls.
+// Whether the file has a version, and the device can read the bytes of the page at this offset itself. Then they may be read past
+// the cache, or come sector by sector. One lane calls.
 GPUFS_DEVICE bool is_read_by_device(const file_mount& mount, const file_view& view, std::uint64_t offset) {
   using source::place;
   if (view.error != 0 || !has_version(view.kind)) return false;
@@ -131,11 +131,11 @@ GPUFS_DEVICE bool is_read_by_device(const file_mount& mount, const file_view& vi
 
 struct part_taken {
   int error;
-  bool pulled;  // by the device, from a version that may have ended meanwhile: the bytes count if is_stale says no after that
+  bool pulled;  // the device pulled the bytes from a version that may have ended: they count if is_stale says no afterwards
 };
 
-// Brings `wanted` bytes of the file, which lie in one page, to device memory or, of one lane's group, to that lane's own; bytes
-// beyond the end of the file read as zero. All lanes call.
+// Brings `wanted` bytes of the file, all in one page, to device memory; a group of one lane may also bring them to memory of that
+// lane. Bytes beyond the end of the file read as zero. All lanes call.
 template <class Group>
 GPUFS_DEVICE part_taken take_part(Group group, const file_mount& mount, const file_view& view, std::uint64_t offset, std::byte* to,
                                   std::uint32_t wanted) {
@@ -146,7 +146,7 @@ GPUFS_DEVICE part_taken take_part(Group group, const file_mount& mount, const fi
   int error = 0;
   if (from.where == place::nowhere) return {0, false};
   if (from.where == place::device) simt::copy_bytes(group, to, there, nbytes);
-  // A page of the mapping that cannot be had: the host says why (it was cut, the disk fails), and its log, too.
+  // If the copy from the mapping fails, the host says why (the file was cut, the disk fails), and so does its log.
   const bool by_host =
       from.where == place::host || (from.where == place::mapping && simt::copy_from_host(group, to, there, nbytes) != 0);
   if (by_host) {
@@ -159,15 +159,15 @@ GPUFS_DEVICE part_taken take_part(Group group, const file_mount& mount, const fi
   return {error, !by_host && from.where == place::mapping && has_version(view.kind)};
 }
 
-// The same of a version that has not ended. 0 or a negative errno. All lanes call, after begin_fill where it is a page for the
-// cache.
+// Does what take_part does, and fails with -ESTALE if the file's version has ended. 0 or a negative errno. All lanes call, after
+// begin_fill if the bytes are for a page in the cache.
 template <class Group>
 GPUFS_DEVICE int fill_part(Group group, const file_mount& mount, const file_view& view, std::uint64_t offset, std::byte* to,
                            std::uint32_t wanted) {
   const part_taken taken = take_part(group, mount, view, offset, to, wanted);
   if (!taken.pulled) return taken.error;
-  // For each page, as a call may pull many; and afterwards: a reader that sees a byte that a writer of this mount has written
-  // sees that the version ended before.
+  // Looks once for each page, because a call may pull many pages, and after the bytes were read: a reader that sees a byte that a
+  // writer of this mount has written sees that the version ended before.
   group.sync();
   return by_leader(group, [&] { return file_table(mount).is_stale(view); }) ? -ESTALE : taken.error;
 }

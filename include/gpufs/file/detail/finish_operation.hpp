@@ -7,17 +7,17 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Waits for a page that the leader has pinned and that an operation brings in, and ends that. All lanes call; `frame` is the
-// leader's. 0; or nothing is pinned any more, and: -EAGAIN, it is to be looked up anew, as what went wrong was
-// not asked by us; or -ETIMEDOUT.
+// Waits for a page that the leader has pinned and that an operation brings in, and ends the operation. All lanes call; `frame` is
+// the leader's. 0; or an error, and then nothing is pinned any more: -EAGAIN (look the page up again, because another group's
+// request has failed, or the copy was given up) or -ETIMEDOUT.
 template <class Group>
 GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cache::frame_index frame) {
   using state = operation_step::state;
   const cache::frames frames(mount->cache);
   const mount_requests rings(*mount);
   const simt::deadline until(mount->io_timeout_ns), last(2 * mount->io_timeout_ns);
-  // A copy that CUDA keeps waiting: the group gives it up, looks the page up anew, and pulls it. Of many such pages that are read
-  // one after the other only the first takes that long.
+  // CUDA may keep a copy waiting. Then the group gives the copy up, looks the page up again, and pulls it. Of many such pages that
+  // are read one after the other, only the first takes that long.
   const simt::deadline copied(mount->copy_timeout_ns), copied_beside_held(mount->copy_timeout_ns / 16);
   frame = group.broadcast(frame);
   operation_step step = by_leader(group, [&] {
@@ -50,9 +50,9 @@ GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cac
   return step.error == 0 ? 0 : timed_out ? -ETIMEDOUT : -EAGAIN;
 }
 
-// Ends, or waits for, the operation that the leader's look-up has found; where that fails, looks up anew: `look_up` is the
-// leader's. All lanes call. What the look-up gave at last: the page is pinned and there (waited), or it is to be filled, or error.
-// `ours`: the caller has begun it, and so it is not counted as a wait.
+// Ends the operation that the leader's look-up has found, or waits for it. If that fails, looks the page up again by the leader's
+// `look_up`. All lanes call. Returns the last look-up's result: the page is pinned and there (waited), or is to be filled, or
+// error. `ours`: the caller has begun the operation, so it is not counted as a wait.
 template <class Group, class Acquired, class LookUp>
 GPUFS_DEVICE Acquired finish_or_look_anew(Group group, const file_mount& mount, std::uint32_t slot, Acquired got, LookUp look_up,
                                           bool ours = false) {

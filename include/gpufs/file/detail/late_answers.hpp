@@ -22,8 +22,8 @@ class late_answers {
     return names::after_late(asked, answer);
   }
 
-  // Of a write-back: the host has done what it was given, well or not, and its caller was told that it did not. The page may be
-  // written anew. Of an operation: its page is there.
+  // Ends the work of a late answer. Write-back: the host has written the page or failed, and the caller was told of a failure; the
+  // page may be written again. Operation: the answer has the page.
   GPUFS_DEVICE void end(transport::ticket t, const transport::request& asked, const transport::reply& answer,
                         const std::byte* payload) const {
     if (asked.op == transport::opcode::read && operation::is_token(asked.token)) {

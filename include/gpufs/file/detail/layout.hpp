@@ -58,7 +58,7 @@ struct alignas(128) file_slot {
   std::uint64_t mtime_ns;
   slot_mode shared_by;            // with `flags`, `hash`: which opens may join
   std::uint32_t flags;            // of the first open
-  std::int32_t write_error;       // the first error of a write-back that nobody was told of
+  std::int32_t write_error;       // the first error of a write-back that no call has returned yet
   std::uint32_t writers;          // calls that write it now; above them, the bits of write_gate.hpp
   std::uint64_t in_place_nbytes;  // the end of what kernels wrote to the host's mapping so far; sync and close tell the host
   std::uint32_t twinned;          // of a slot for writing: bits of twins_*
@@ -139,12 +139,12 @@ static_assert(sizeof(call_counters) == 48 && offsetof(call_counters, faults) == 
 static_assert(offsetof(call_counters, errors) == 16 && offsetof(call_counters, bytes_filled) == 24);
 static_assert(offsetof(call_counters, opens) == 32 && offsetof(call_counters, bytes_written) == 40);
 
-// A slot's pages that are to be written back lie in as many lists, frame f in list f % lists_per_slot: so of one frame nobody
-// starts a write-back while another is under way.
-// With a mapped file, as many warps as there are lists write back at once.
+// A slot's pages that are to be written back lie in so many lists, frame f in list f % lists_per_slot. So nobody starts to write a
+// frame's page back while an older write-back of the frame is under way. With a mapped file, as many warps as there are lists write
+// back at once.
 inline constexpr std::uint32_t lists_per_slot = 64;
 
-// Of so many slots all words lie together, so that an entry's address leads to all of them; copies of what is one slot's are as
+// A block holds all words of so many slots, so that an entry's address leads to all of them; the copies of a slot's words are as
 // many elements apart. A mount begins with one block, and gets others as its files become more (file_table::extend).
 inline constexpr std::uint32_t block_slots = 1024;
 struct alignas(128) file_block {
@@ -215,10 +215,10 @@ struct alignas(64) mount_words {
   // Calls that take names away (unlink, rename, rmdir): how many have begun, and how many have ended. See removed_names::removing.
   std::uint32_t removals_begun, removals_ended;
   std::uint64_t under_way;        // now: operations (file/detail/operation.hpp)
-  std::uint32_t more_blocks;      // of file_layout::blocks, those beyond the first that there are
-  std::uint32_t extend_lock;      // of the open that asks the host for one more
+  std::uint32_t more_blocks;      // how many blocks file_layout::blocks has beyond the first
+  std::uint32_t extend_lock;      // held by the open that asks the host for one more block
   std::uint32_t extend_failures;  // under that lock: how often there was no memory
-  std::uint32_t held_copies;      // now: copies to frames that were waited for in vain, and that have not ended
+  std::uint32_t held_copies;      // now: copies to frames that callers have given up waiting for, and that have not ended
   std::uint64_t copy_moved_ns;    // when a copy to a frame was last asked for, or ended
   std::uint64_t look_ns;          // when a caller of end_some_ahead is to look next
 };
@@ -233,7 +233,7 @@ static_assert(offsetof(mount_words, more_blocks) == 88 && offsetof(mount_words, 
 static_assert(offsetof(mount_words, extend_failures) == 96 && offsetof(mount_words, held_copies) == 100);
 
 inline constexpr std::uint32_t least_page_nbytes = 512;
-// Smaller pages the copy engine does not bring in: those of 16 KiB would come at a tenth of the copy's rate.
+// The copy engine brings in no smaller pages: pages of 16 KiB would come at a tenth of the copy's rate.
 inline constexpr std::uint32_t least_copied_nbytes = 64 << 10;
 
 // The open files of a mount.
@@ -261,7 +261,7 @@ struct file_mount {
   mount_words* words;
   std::uint64_t io_timeout_ns;
   std::uint64_t frame_timeout_ns;
-  std::uint64_t copy_timeout_ns;  // how long a page may take that the copy engine brings in; 0: it brings in none
+  std::uint64_t copy_timeout_ns;  // how long the copy engine may take to bring a page in; 0: it brings in none
   cache::touched_storage touched;
 };
 static_assert(sizeof(file_mount) == 264 && offsetof(file_mount, cache) == 0 && offsetof(file_mount, transport) == 104);

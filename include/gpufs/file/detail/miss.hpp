@@ -28,9 +28,9 @@ GPUFS_DEVICE_COLD typename Cache::acquired wait_among_operations(const file_moun
   return pages.acquire(key, ring, {fill_ns, frame_ns});
 }
 
-// As pages.acquire, or, where the caller has looked in the frame of the page's choice, acquire_missed. A frame whose page is on its
-// way has no owner that gives it back: a caller that finds no other frame ends operations. One lane calls. Most find a frame at
-// once, and need not know whether there are operations.
+// Does what pages.acquire does, or acquire_missed if the caller has looked in the frame of the page's choice. A frame that an
+// operation fills has no owner that gives it back, so a caller that finds no other frame ends operations. One lane calls. Most
+// callers find a frame at once, and need not know whether there are operations.
 template <class Cache>
 GPUFS_DEVICE typename Cache::acquired acquire_among_operations(const file_mount& mount, const Cache& pages, cache::page_key key,
                                                                std::uint32_t ring, const typename Cache::timeouts& limits,
@@ -52,7 +52,7 @@ GPUFS_DEVICE void note_found(const file_pages& of, std::uint32_t slot, bool wait
   }
 }
 
-// The error of a look-up that makes no room for a page: what is wanted of it is to be read past the cache.
+// The error of a look-up that makes no room for a page: the caller is to read the bytes that it wants past the cache.
 inline constexpr int read_past_page = -(1 << 30);
 
 // Looks up a page of a file whose readers read each byte once: pins it if it is cached; gives the error read_past_page if the
@@ -81,8 +81,8 @@ GPUFS_DEVICE_COLD bool begin_sectors_of(cache::frame_index frame, Pages of) {
   return simt::call_cold(&begin_sectors, of.mount(), of.view(), frame);
 }
 
-// Pins a page that is not in the frame of its choice, or makes room for it. ReadsPart: for a caller that reads a part of it, which
-// may get the error read_past_page, or, of a page that was not there, the role part. One lane calls.
+// Pins a page that is not in the frame of its choice, or makes room for it. ReadsPart: the caller reads a part of the page. Then it
+// may get the error read_past_page or, for a page that was not there, the role part. One lane calls.
 template <bool ReadsPart, class Pages>
 GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages of, cache::page_key key) {
   using Cache = typename Pages::cache_type;
@@ -113,9 +113,9 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages o
   return got;
 }
 
-// Has the copy engine bring in a page whose fill the caller holds, if it brings in such. One lane calls. It waits for a slot while
-// the engine moves: then all of its slots are in use because it is busy, and a group that pulled meanwhile would take the bus from
-// it. False: the caller fills the page.
+// Has the copy engine bring in a page whose fill the caller holds, if the engine brings in such pages. One lane calls. It waits for
+// a slot while the engine moves: then all of the engine's slots are in use because it is busy, and a group that pulled meanwhile
+// would take the bus from it. False: the caller fills the page.
 GPUFS_DEVICE_COLD inline bool hand_over_to_engine(const file_mount& mount, const file_view& view, std::uint64_t page_number,
                                                   cache::frame_index frame) {
   if (view.error != 0) return false;
@@ -191,7 +191,7 @@ GPUFS_DEVICE_COLD pulled_page find_pulled(Pages of, cache::frame_index frame) {
   const file_view& view = entry.view;
   const cache::frames frames(cache::unpack(entry.frames));
   pulled_page found{nullptr, frames.data(frame), 0, frame, view.handle, false, false};
-  // What has no version, begins others behind it, lies in device memory, or may be copied by the engine takes the long way.
+  // The long way is for files without a version, in device memory, or read sequentially, and for pages that the engine may copy.
   if (view.error != 0 || !has_version(view.kind)) return found;
   const bool may_be_copied = frames.page_nbytes() >= least_copied_nbytes && gpufs::may_be_copied(view.kind);
   if (may_be_copied && of.mount()->copy_timeout_ns != 0) return found;
@@ -208,7 +208,7 @@ GPUFS_DEVICE_COLD pulled_page find_pulled(Pages of, cache::frame_index frame) {
   return found;
 }
 
-// Copies the page that the file ends in. All lanes call. False: the host says why not.
+// Copies the page in which the file ends. All lanes call. False: the copy failed, and the host says why.
 template <class Group, class Pages>
 GPUFS_DEVICE_COLD bool pull_last(Group group, Pages of, std::byte* to, const std::byte* from, std::uint32_t nbytes) {
   if (simt::copy_from_host(group, to, from, nbytes) != 0) return false;
@@ -216,7 +216,7 @@ GPUFS_DEVICE_COLD bool pull_last(Group group, Pages of, std::byte* to, const std
   return true;
 }
 
-// Ends its fill once it is there. One lane calls, after the group's sync. 0 or a negative errno: then nothing is pinned.
+// Ends the page's fill once its bytes are there. One lane calls, after the group's sync. 0 or a negative errno: nothing is pinned.
 template <class Pages>
 GPUFS_DEVICE_COLD int end_pulled(Pages of, cache::frame_index frame, std::uint32_t handle, bool has_bytes) {
   const std::uint32_t slot = file_slots::index_of(of.number());

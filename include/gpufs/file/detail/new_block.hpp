@@ -28,9 +28,9 @@ GPUFS_DEVICE int ask_for_block(const file_mount& mount, std::uint32_t n, std::ui
   return 0;
 }
 
-// All slots of `nblocks` blocks were taken: has the host make one more, unless others do; an open that waits for them goes on once
-// a slot is free. 0: look anew. -ENFILE: that was all that the mount may have; -ENOMEM: the device has no memory, or gives none
-// soon (also to an open that waits for another's asking); -ETIMEDOUT, or what the host says.
+// Called when all slots of `nblocks` blocks are taken. Has the host make one more block, unless another open does so; then the
+// caller goes on once a slot is free. 0: look for a slot again. -ENFILE: the mount has all blocks that it may have. -ENOMEM: the
+// device has no memory, or gives none soon (also to an open that waits for another's request). -ETIMEDOUT, or what the host says.
 inline GPUFS_DEVICE_COLD int extend(const file_mount& mount, std::uint32_t nblocks, std::uint32_t start,
                                     const simt::deadline& until) {
   const file_slots slots(mount);

@@ -49,7 +49,7 @@ class operation {
   }
   GPUFS_DEVICE static void give_room_back(const file_mount& mount) { count_of(mount).fetch_sub(1, std::memory_order_relaxed); }
 
-  // The frame is the caller's to fill, there is room, and the request is not sent yet.
+  // Makes the frame's fill, which the caller holds, an operation. The caller has taken room, and has not sent the request yet.
   GPUFS_DEVICE void begin(const asked& of) const {
     if (of.to_frame) note_copy_moved(mount_);
     word().store(word_of(of), std::memory_order_release);
@@ -63,7 +63,7 @@ class operation {
     return now != 0;
   }
 
-  // From now on the fill is the caller's, who fills the frame and calls end. False: somebody else was first.
+  // Takes the fill over: from now on it is the caller's, which fills the frame and calls end. False: another caller was first.
   GPUFS_DEVICE bool take(const asked& of) const {
     std::uint64_t seen = word_of(of);
     if (!word().compare_exchange(seen, 0, std::memory_order_acq_rel)) return false;
@@ -75,21 +75,21 @@ class operation {
   // frame that bytes may come to stays pinned until end_given_up.
   GPUFS_DEVICE bool take_without_answer(const asked& of) const {
     if (!of.to_frame) return take(of);
-    // Before, so that whoever takes the slot back meanwhile finds the pin.
+    // The pin comes before take, so that the lane that takes the slot back meanwhile finds it.
     cache::frames(mount_.cache).pin_more(frame_, 1);
     held_copies_of(mount_).fetch_add(1, std::memory_order_relaxed);
     if (take(of)) return true;
     end_given_up(of);
     return false;
   }
-  // By the caller that has taken the request slot back, where take says no: the operation was given up.
+  // Called by the lane that has taken the request slot back, if take has returned false: the operation was given up.
   GPUFS_DEVICE void end_given_up(const asked& of) const {
     if (!of.to_frame) return;
     cache::page_cache<>(mount_.cache).unpin(frame_);
     held_copies_of(mount_).fetch_sub(1, std::memory_order_relaxed);
   }
 
-  // Whether the copy engine brings pages in, and is not known to be kept from it.
+  // Whether the copy engine brings pages in, and no copy is known to be held back.
   GPUFS_DEVICE static bool may_copy(const file_mount& mount) { return mount.copy_timeout_ns != 0 && !are_copies_held(mount); }
   GPUFS_DEVICE static bool are_copies_held(const file_mount& mount) {
     return held_copies_of(mount).load(std::memory_order_relaxed) != 0;

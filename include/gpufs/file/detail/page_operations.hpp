@@ -10,13 +10,13 @@ namespace detail {
 
 // Who brings a page in.
 enum class bringer : std::uint32_t {
-  group,   // whose page it is, at once
+  group,   // the group that wants it, at once
   host,    // a thread of the host, through a request slot
-  engine,  // the copy engine, which the host asks: straight to the frame
+  engine,  // the copy engine, at the host's request: straight to the frame
 };
 
-// Ends operations that nobody comes by, and sees whether copies that are held have ended, so that the engine is used again. One
-// lane calls. Every 100 us one caller looks, as that takes the bus from copies.
+// Ends operations whose answers nobody has come for, and sees whether held copies have ended, so that the engine is used again. One
+// lane calls. Only one caller looks every 100 us, because looking takes the bus from copies.
 GPUFS_DEVICE_COLD inline void end_some_ahead(const file_mount& mount, std::uint32_t start) {
   const simt::atomic_ref<std::uint64_t> next(mount.words->look_ns);
   std::uint64_t then = next.load(std::memory_order_relaxed);
@@ -30,7 +30,7 @@ GPUFS_DEVICE bool may_ask_ahead(const file_mount& mount, source_kind kind) {
   return gpufs::may_ask_ahead(kind) || (may_be_copied(kind) && operation::may_copy(mount));
 }
 
-// Of the page at this offset of the file: whoever is no group may be asked ahead. One lane calls.
+// Who brings in the page at this offset of the file. The host and the engine may be asked ahead; a group may not. One lane calls.
 GPUFS_DEVICE bringer who_brings(const file_mount& mount, const file_view& view, std::uint64_t offset) {
   if (!may_ask_ahead(mount, view.kind)) return bringer::group;
   const source::place where = find_piece(mount, view, offset, 1).where;
@@ -38,8 +38,8 @@ GPUFS_DEVICE bringer who_brings(const file_mount& mount, const file_view& view, 
   return where == source::place::mapping && operation::may_copy(mount) ? bringer::engine : bringer::group;
 }
 
-// Asks the host for the page whose frame the caller holds for filling, by a slot that it has taken. There is room for the
-// operation, whose the fill is from now on. One lane calls.
+// Asks the host for a page, by a slot that the caller has taken. The caller holds the fill of the page's frame, and has taken room
+// for an operation; from now on the fill belongs to the operation. One lane calls.
 GPUFS_DEVICE void send_operation(const file_mount& mount, const file_view& view, std::uint64_t page_number,
                                  cache::frame_index frame, const transport::ticket& ticket, bringer by) {
   const cache::frames frames(mount.cache);
@@ -67,15 +67,15 @@ enum class begun : std::uint32_t {
   no_room,    // no request slot or frame is at hand, there are operations enough, or it is there in part, and is wanted whole
 };
 
-// A request slot for an operation. The engine gets a quarter of them, as pages that nobody waits for do: it is busy with fewer, and
-// who needs a slot for something else finds one although CUDA keeps copies waiting.
+// Takes a request slot for an operation. The engine may use a quarter of the slots, as pages that nobody waits for may. It is busy
+// with fewer, and other requests find a slot even while CUDA keeps copies waiting.
 GPUFS_DEVICE transport::ticket take_slot(const mount_requests& rings, std::uint32_t start, bool keep, bringer by) {
   if (by == bringer::host && keep) return rings.take_at_hand(start);
   return rings.take_ahead(start, !keep);
 }
 
-// Makes an operation of the fill that the caller holds, and for whose page it waits: it keeps its pin. False: nothing is at hand,
-// and the fill is still the caller's. One lane calls.
+// Turns the fill that the caller holds into an operation. The caller waits for the page, and keeps its pin. False: no slot or room
+// is at hand, and the fill is still the caller's. One lane calls.
 GPUFS_DEVICE bool hand_over_fill(const file_mount& mount, const file_view& view, std::uint64_t page_number,
                                  cache::frame_index frame, bringer by, std::uint32_t start) {
   if (!operation::take_room(mount)) return false;
@@ -89,8 +89,8 @@ GPUFS_DEVICE bool hand_over_fill(const file_mount& mount, const file_view& view,
   return true;
 }
 
-// Begins to bring a page in that the host is asked for, if it is not there. Waits for nobody. One lane calls. `keep`: the caller
-// waits for it; where it is not no_room, one pin of `frame` is its own.
+// Begins to bring in a page that the host is asked for, if it is not in the cache. Waits for nobody. One lane calls. `keep`: the
+// caller waits for the page; then it holds one pin of `frame`, unless the result is no_room.
 GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& view, std::uint64_t page_number, bringer by, bool keep,
                                    cache::frame_index& frame) {
   using pages_type = cache::page_cache<>;
@@ -105,7 +105,7 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
   const mount_requests rings(mount);
   const std::uint32_t start = ring_hint() + static_cast<std::uint32_t>(page_number);
   if (!operation::take_room(mount)) {
-    // So that pages that nobody comes by do not keep others out for good.
+    // Operations whose answers nobody comes for must not keep others out for good.
     if (by == bringer::engine) {
       end_some_ahead(mount, start);
     } else {
@@ -144,7 +144,7 @@ struct operation_step {
   enum class state : std::uint32_t {
     waits,   // for the host, or for the group that ends it
     ready,   // the page is there
-    failed,  // it is not, or in part, and the pin is worth nothing
+    failed,  // the page is not there, or only in part: the pin is of no use
     ours,    // the host has answered, and the caller must end it: the rest says how
   };
   state what;
@@ -185,9 +185,9 @@ GPUFS_DEVICE operation_step look_at_operation(const file_mount& mount, cache::fr
   return step;
 }
 
-// Ends the fill of an operation that the host does not answer in time: others who wait, or come later, ask anew. What the host
-// answers at last touches nothing but, by the copy engine, the frame, which nobody gets before. One lane calls, which has the page
-// pinned. False: somebody ends it, or has ended it.
+// Ends the fill of an operation that the host does not answer in time: groups that wait, or come later, ask again. The late answer
+// touches nothing; only the copy engine may still write to the frame, which nobody gets before the answer. One lane calls, with the
+// page pinned. False: another lane ends the operation, or has ended it.
 GPUFS_DEVICE bool give_up_operation(const file_mount& mount, cache::frame_index frame) {
   const operation under_way(mount, frame);
   operation::asked of;
@@ -202,8 +202,8 @@ GPUFS_DEVICE const std::byte* payload_of(const mount_requests& rings, const oper
   return step.in_payload ? rings.payload(step.of.ticket) : nullptr;
 }
 
-// Ends the operations that one lane or several have taken. All lanes of a group within a warp call, with what each has found, and
-// the frame of it; afterwards that is ready or failed.
+// Ends the operations that lanes have taken (step.what is `ours`). All lanes of a group within a warp call, each with its own step
+// and frame; afterwards these steps are ready or failed.
 template <class Group>
 GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::frame_index frame, operation_step& step) {
   using state = operation_step::state;
@@ -224,8 +224,8 @@ GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::fr
   step.what = step.error == 0 ? state::ready : state::failed;
 }
 
-// How to wait for an answer. Each look at one takes the bus: at that of the copy engine it would take it from the copies, of which
-// none takes less than 8 us, so such an answer is looked for after as long again as was waited before.
+// How to wait for an answer. Each look takes the bus; a look for the copy engine's answer takes it from the copies. No copy takes
+// less than 8 us, so each pause before such a look is as long as all waiting before it.
 GPUFS_DEVICE simt::backoff pause_for(bringer by) { return by == bringer::engine ? simt::backoff(1u << 16, 8192) : simt::backoff(); }
 
 // Begins to bring a page in that nobody waits for, if the host is asked for it. One lane calls.
@@ -236,8 +236,8 @@ GPUFS_DEVICE bringer begin_ahead(const file_mount& mount, const file_view& view,
   return by;
 }
 
-// Begins to bring in what a reader of the pages up to this one will want next, where the file's readers have said that they read
-// on. All lanes call; `view` and `last` are the leader's.
+// Begins to bring in the pages behind `last`, which a reader will want next, if the file's readers have said that they read on from
+// page to page. All lanes call; `its_view` and `last` are the leader's.
 inline constexpr std::uint32_t pages_ahead = 32;
 template <class Group>
 GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_view& its_view, std::uint64_t last) {

@@ -39,7 +39,7 @@ GPUFS_DEVICE void copy_part(Group group, const byte_range& range, std::uint64_t 
   simt::copy_bytes(group, part.dst, data + (part.begin - page * page_nbytes), part.end - part.begin);
 }
 
-// Of the lanes that want, the first `most`, which becomes less by them. All lanes of a group within a warp call.
+// Returns the first `most` of the lanes that want, and takes their number off `most`. All lanes of a group within a warp call.
 template <class Group>
 GPUFS_DEVICE std::uint32_t first_lanes(Group group, bool want, std::uint32_t& most) {
   std::uint32_t lanes = group.ballot(want), n = simt::count_lanes(lanes);

@@ -14,7 +14,7 @@ struct written_file {
 };
 GPUFS_DEVICE written_file written(const file_view& view) { return {view.slot, view.handle}; }
 
-// Keeps the first error of a file until somebody is told.
+// Keeps a file's first error until a call returns it.
 GPUFS_DEVICE void keep_error(file_slot& slot, int error) {
   std::int32_t none = 0;
   simt::atomic_ref<std::int32_t>(slot.write_error).compare_exchange(none, error, std::memory_order_relaxed);
@@ -30,7 +30,7 @@ GPUFS_DEVICE void raise_to(std::uint64_t& word, std::uint64_t value) {
 // After bytes up to `end` were stored to the mapping of a file; before the release by which others learn of it.
 GPUFS_DEVICE void note_written_in_place(file_slot& slot, std::uint64_t end) {
   raise_to(slot.in_place_nbytes, end);
-  // Meets sync_on_host's acquire: who takes this 1 away sees the end, and those of all that have set it before.
+  // Meets sync_on_host's acquire: a lane that takes this 1 away sees our end, and the ends of all lanes that set it before.
   simt::atomic_ref<std::uint32_t>(slot.unsynced).fetch_or(1, std::memory_order_release);
 }
 
@@ -73,9 +73,9 @@ GPUFS_DEVICE std::uint64_t page_begin_of(const file_mount& mount, cache::frame_i
   return cache::page_number_of(frames.load_key(f)) << frames.page_shift();
 }
 
-// Takes a page out of the list, whose lock we hold, to go with the n of the batch that are under way. One lane calls. Not one that
-// is among these, having been written anew: the host might do the two in any order. Waits for a request slot only for the first, as
-// others might wait for those under way.
+// Takes a page out of the list, whose lock we hold, to go with the n pages of the batch that are under way. One lane calls. It
+// takes no page that is in the batch already and was written again: the host might do the two writes in any order. It waits for a
+// request slot only for the first page, because other groups might wait for the pages under way.
 GPUFS_DEVICE started_page take_dirty(const file_mount& mount, const written_file& file, cache::dirty_list& list,
                                      const page_under_way* batch, std::uint32_t n) {
   started_page got{};
@@ -135,9 +135,9 @@ GPUFS_DEVICE void release_twin(const file_mount& mount, cache::frame_index frame
   if (twin.locked) cache::dirty_pages::unlock_twin(cache::dirty_pages(mount.cache).twin(frame));
 }
 
-// Stores the written bytes of a page to the mapping of its file, which has the page at `to`; the list's lock keeps off a
-// truncation. All lanes call. That the host sees them is for sync and close to bring about: their request's release is cumulative
-// over the list's unlock.
+// Stores the written bytes of a page to the mapping of its file, at `to`. The list's lock keeps truncations away. All
+// lanes call. Sync and close make the host see the bytes: the release of their request is cumulative over the list's
+// unlock.
 template <class Group>
 GPUFS_DEVICE void store_page(Group group, const file_mount& mount, const written_file& file, cache::frame_index frame,
                              std::byte* to) {
@@ -212,8 +212,8 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const file_mount& mount, const
   return part.nbytes;
 }
 
-// Waits for the host's answer. One lane calls. False when there was none in time: then the page stays pinned and its list lost
-// until somebody comes by the answer (transport::requests::take), since the host may yet write what it was given, and nobody must
+// Waits for the host's answer. One lane calls. False: no answer came in time. Then the page stays pinned and its list lost until a
+// lane finds the late answer (transport::requests::take): the host may still write the bytes that it was given, and nobody must
 // write newer bytes before that.
 GPUFS_DEVICE bool finish_page(const file_mount& mount, const written_file& file, cache::dirty_list& list,
                               const page_under_way& page, const simt::deadline& until) {

@@ -7,8 +7,8 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Reads the pages of the run, of which the first was looked up: got.what is fill or under_way. All lanes of a group within a warp
-// call. Which page failed, and why; or error == 0; or not_by_host, and nothing was done.
+// Reads the pages of the run. Its first page was looked up: got.what is fill or under_way. All lanes of a group within a warp call.
+// Returns which page failed, and why; or error == 0; or not_by_host, and then it has done nothing.
 template <class Group>
 GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range range, page_run run,
                                         file_pages::cache_type::acquired got) {
@@ -58,7 +58,7 @@ GPUFS_DEVICE Acquired complete_page(Group group, const Pages& of, const Acquired
   return simt::call_cold(&complete_missed<Group, Pages>, group, of, got);
 }
 
-// Reads what is wanted of a page past the cache, as acquire_page has said. All lanes call. 0 or a negative errno.
+// Reads the wanted bytes of a page past the cache, as acquire_page has told the caller to. All lanes call. 0 or a negative errno.
 template <class Group, class Pages>
 GPUFS_DEVICE_COLD int read_page_once(Group group, Pages of, byte_range range, std::uint64_t page_number) {
   const file_view view = by_leader(group, [&] { return of.view(); });
@@ -67,8 +67,8 @@ GPUFS_DEVICE_COLD int read_page_once(Group group, Pages of, byte_range range, st
   return fill_part(group, *of.mount(), view, part.begin, part.dst, static_cast<std::uint32_t>(part.end - part.begin));
 }
 
-// All lanes have read. Each warp of a block waits for its own loads, since the fence of the leader's unpin waits for its warp's
-// only.
+// Called when all lanes have read. Each warp of a block waits for its own loads, because the fence of the leader's unpin waits only
+// for the loads of the leader's warp.
 template <class Group>
 GPUFS_DEVICE void finish_reads(Group group) {
   if constexpr (std::is_same_v<Group, simt::block>) simt::fence(std::memory_order_acq_rel, simt::scope::block);
@@ -77,7 +77,7 @@ GPUFS_DEVICE void finish_reads(Group group) {
 
 // Sectors of a page that the group is to pull by one copy, as find_pulled has pages.
 struct pulled_sectors {
-  const std::byte* from;  // null: they are not to be had so
+  const std::byte* from;  // null: one copy cannot bring them
   std::byte* to;
   std::uint32_t missing, nbytes, handle;
 };
@@ -96,7 +96,7 @@ GPUFS_DEVICE_COLD pulled_sectors claim_sectors(Pages of, cache::frame_index fram
   const std::uint32_t behind_run = ~(found.missing >> first);
   const unsigned n = behind_run == 0 ? cache::sectors::most : simt::lowest_lane(behind_run);
   const std::uint64_t page_begin = cache::page_number_of(key) << frames.page_shift();
-  // With the file's last byte come the zeros behind it: bring_sectors does that.
+  // The zeros behind the file's last byte come with that byte: bring_sectors does that.
   const bool is_all_files = page_begin + frames.page_nbytes() <= static_cast<std::uint64_t>(view.nbytes);
   if (!is_all_files || simt::count_lanes(found.missing) != n) return found;
   const source::piece there =
@@ -116,8 +116,8 @@ GPUFS_DEVICE_COLD pulled_sectors claim_sectors(Pages of, cache::frame_index fram
   return found;
 }
 
-// As end_pulled, of claimed sectors. One lane calls, after the group's sync. is_copied: the copy has said nothing else. False: they
-// are given up, and bring_sectors says why.
+// Does for claimed sectors what end_pulled does for a page. One lane calls, after the group's sync. is_copied: the copy succeeded.
+// False: the sectors are given up, and bring_sectors finds out why.
 template <class Pages>
 GPUFS_DEVICE_COLD bool end_sectors(Pages of, cache::frame_index frame, std::uint32_t mine, std::uint32_t handle, bool is_copied) {
   const std::uint32_t slot = file_slots::index_of(of.number());
@@ -133,7 +133,7 @@ GPUFS_DEVICE_COLD bool end_sectors(Pages of, cache::frame_index frame, std::uint
   return true;
 }
 
-// Sees to it that the wanted sectors of a page are there, as bring_sectors does, whose short way this is. All lanes call.
+// The short way of bring_sectors: makes sure that the wanted sectors of a page are there. All lanes call.
 template <class Group, class Pages>
 GPUFS_DEVICE sectors_brought bring_sectors_of(Group group, const Pages& of, cache::frame_index frame, std::uint32_t wanted) {
   const pulled_sectors found = by_leader(group, [&] { return simt::call_cold(&claim_sectors<Pages>, of, frame, wanted); });
@@ -154,8 +154,8 @@ GPUFS_DEVICE sectors_brought bring_sectors_of(Group group, const Pages& of, cach
   return simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame, wanted);
 }
 
-// Reads what is wanted of a page that is there in part, which the group has pinned, and gives it back. All lanes call; the frame is
-// the leader's. 0 or a negative errno.
+// Reads the wanted bytes of a page that is there in part, and gives the page back. The group has pinned the page. All lanes call;
+// the frame is the leader's. 0 or a negative errno.
 template <class Group, class Pages>
 GPUFS_DEVICE_COLD int read_sectors(Group group, Pages of, byte_range range, std::uint64_t page_number, cache::frame_index frame) {
   const cache::frames frames(of.frames());

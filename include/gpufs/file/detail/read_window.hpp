@@ -29,7 +29,7 @@ class read_window {
         range_(range),
         end_(run.size()) {
     for (kept_page& each : kept_) each = {0, {}, state::none, false};
-    // So that a few groups leave room in a small cache.
+    // One window takes a sixteenth of the frames, so that a few groups leave room in a small cache.
     const std::uint32_t share = pages_.pages().count() / 16 + 1;
     most_ = share < depth * Group::size() ? share : depth * Group::size();
   }
@@ -39,8 +39,8 @@ class read_window {
     begin_first(got);
     simt::deadline until(mount_.io_timeout_ns), copied(mount_.copy_timeout_ns);
     simt::backoff pause = pause_for(by_);
-    // How many may be begun now: a whole window; then, as many as were ended and one more, so that those who share few request
-    // slots do not all try for each that is free.
+    // How many pages may be begun now: first a whole window; then one more than have just ended, so that groups that share few
+    // request slots do not all try for each free slot.
     for (std::uint32_t room = most_;;) {
       room = begin_next(room);
       room += collect();
@@ -73,10 +73,10 @@ class read_window {
  private:
   enum class state : std::uint32_t {
     none,
-    asked,  // by us: pinned, and the operation's error is the call's
-    found,  // pinned; others bring it in, if it is not there
-    later,  // not pinned, as nothing was at hand to ask with
-    pulls,  // no host thread reads it: the group itself, at once
+    asked,  // the group has asked for it: pinned; the operation's error is the call's error
+    found,  // pinned; if it is not there, others bring it in
+    later,  // not pinned: no slot, frame or room was at hand to ask for it
+    pulls,  // no host thread reads it: the group pulls it at once
   };
   struct kept_page {
     std::uint64_t place;
@@ -107,8 +107,8 @@ class read_window {
     if (group_.leader()) pages_.unpin(got.frame);
   }
 
-  // Begins up to `room` pages: those that could not be begun before, and then new ones. Waits for nobody. How many were read at
-  // once.
+  // Begins up to `room` pages: first pages that could not be begun before, and then new ones. Waits for nobody. Returns how many
+  // pages the group has pulled.
   GPUFS_DEVICE std::uint32_t begin_next(std::uint32_t room) {
     std::uint32_t nread = 0;
     if (room == 0) return nread;
@@ -145,7 +145,7 @@ class read_window {
     if (got != begun::no_room) mine.what = got == begun::under_way ? state::asked : state::found;
   }
 
-  // Reads those pages that the lanes keep for that. How many.
+  // Pulls the pages that the lanes keep in the state `pulls`. Returns how many were read.
   GPUFS_DEVICE std::uint32_t pull(kept_page& mine) {
     std::uint32_t n = 0;
     for (std::uint32_t left = group_.ballot(mine.what == state::pulls); left != 0; left &= left - 1) {
@@ -156,7 +156,7 @@ class read_window {
     }
     return n;
   }
-  // False: not now, as somebody fills it, or no frame is at hand.
+  // False: the page cannot be read now, because somebody else fills it, or no frame is at hand.
   GPUFS_DEVICE bool pull_page(std::uint64_t place) {
     using role = file_pages::cache_type::role;
     if (place >= end_) return true;
@@ -179,8 +179,8 @@ class read_window {
     return true;
   }
 
-  // Ends what the host has answered, gives to the caller what is there, and lets go of what is not wanted any more. How many were
-  // there, or failed.
+  // Ends operations that the host has answered, gives pages that are there to the caller, and lets go of pages that are not wanted
+  // any more. Returns how many pages were there, or failed.
   GPUFS_DEVICE std::uint32_t collect() {
     std::uint32_t n = 0;
     for (kept_page& mine : kept_) {
@@ -198,7 +198,7 @@ class read_window {
       }
       group_.sync();  // all lanes have read
       if (ready && mine.what == state::found) note_found(of_, view_.slot, mine.waited);
-      // What another has ended, or asked for, is asked for anew.
+      // A failed page is asked for again if another group asked for it, or ended its operation.
       const bool ours = failed && mine.what == state::asked && step.error != cache::frames::nobodys_error;
       if (ready || failed || (pinned && !wanted)) {
         pages_.unpin(mine.frame);
@@ -212,7 +212,7 @@ class read_window {
     return n;
   }
 
-  // Of those pages that cannot be read the first decides, and what is behind it is not wanted.
+  // The first page that cannot be read decides the call's error. The pages behind it are not wanted.
   GPUFS_DEVICE void fail_first(bool failed, std::uint64_t place, int error) {
     if (!group_.any(failed)) return;
     const std::uint64_t first = group_.reduce_min(failed ? place : ~std::uint64_t{0});
@@ -225,7 +225,7 @@ class read_window {
     error_ = error;
   }
 
-  // Nothing has come for as long as the host may take.
+  // Fails the pages that are waited for: none has come for as long as the host may take.
   GPUFS_DEVICE void give_up() {
     for (kept_page& mine : kept_) {
       const bool pinned = mine.what == state::asked || mine.what == state::found;
@@ -238,7 +238,7 @@ class read_window {
     }
   }
 
-  // Copies that take too long, as CUDA keeps them waiting: the group reads those pages itself. How many.
+  // Gives up copies that take too long because CUDA keeps them waiting: the group reads those pages itself. Returns how many.
   GPUFS_DEVICE std::uint32_t give_up_copies() {
     std::uint32_t n = 0;
     for (kept_page& mine : kept_) {
@@ -254,8 +254,8 @@ class read_window {
     return n;
   }
 
-  // Reads the first of the pages for which nothing was at hand, as if it were the only one: waits for others, so nothing else is
-  // pinned.
+  // Reads the first of the pages in the state `later`, as if it were the only page. This waits for others, so the group has nothing
+  // else pinned.
   GPUFS_DEVICE void read_one_later() {
     std::uint64_t mine = ~std::uint64_t{0};
     for (const kept_page& each : kept_) {

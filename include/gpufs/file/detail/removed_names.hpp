@@ -8,8 +8,8 @@ inline namespace GPUFS_MACHINE {
 
 class removed_names {
  public:
-  // Makes a call that takes names away: asks the host, and then has the slots forgotten that paths led to. Opens that are under way
-  // meanwhile see that it is (was_removing). One lane calls.
+  // Makes a call that takes names away: asks the host, and then takes the slots to which the paths led out of their chains. Opens
+  // that are under way meanwhile see the call (was_removing). One lane calls.
   template <class Call>
   GPUFS_DEVICE static int removing(const file_mount* mount, Call call) {
     // Meets was_removing's: an open that does not see us there had its file open on the host before we ask.
@@ -33,9 +33,9 @@ class removed_names {
     return true;
   }
 
-  // Takes the file that the host knows by the handle in `place`'s lower half, and says is open for writing in the slot that its
-  // upper half names, out of its path's chain, whichever path that is: one of the file's names is gone. Opens by others find it by
-  // the host. 0: there is none. One lane calls. False: -ETIMEDOUT.
+  // Takes a file out of its path's chain, whichever path that is, because one of the file's names is gone. `place`: the host knows
+  // the file by the handle in the lower half, and says that it is open for writing in the slot in the upper half; 0: there is none.
+  // Opens by other names of the file find it by the host. One lane calls. False: -ETIMEDOUT.
   GPUFS_DEVICE_COLD static bool forget_file(const file_mount* mount, std::uint64_t place) {
     const auto index = static_cast<std::uint32_t>(place >> 32), handle = static_cast<std::uint32_t>(place);
     file_slot* const found = file_blocks(*mount).find_slot(index);

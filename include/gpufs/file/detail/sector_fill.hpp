@@ -8,7 +8,7 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Whether a page whose fill the caller holds is to be brought in sector by sector: then it is begun so. One lane calls.
+// Begins to bring a page in sector by sector, if that is possible. The caller holds its fill. False: not begun. One lane calls.
 inline GPUFS_DEVICE_COLD bool begin_sectors(const file_mount* mount, file_view view, cache::frame_index frame) {
   const cache::frames frames(mount->cache);
   const std::uint64_t offset = cache::page_number_of(frames.load_key(frame)) << frames.page_shift();
@@ -17,7 +17,7 @@ inline GPUFS_DEVICE_COLD bool begin_sectors(const file_mount* mount, file_view v
   return true;
 }
 
-// Brings sectors of a page in, which the caller has claimed, run by run. All lanes call. 0 or a negative errno.
+// Brings in sectors of a page that the caller has claimed, run by run. All lanes call. 0 or a negative errno.
 template <class Group>
 GPUFS_DEVICE int pull_sectors(Group group, const file_mount& mount, const file_view& view, std::uint64_t page_offset,
                               cache::frame_index frame, std::uint32_t mine) {
@@ -61,15 +61,15 @@ struct sectors_brought {
   bool by_us, waited;
 };
 
-// Counts a page whose sectors were there, or others have brought in. One lane calls.
+// Counts a page whose sectors were there, or were brought in by others. One lane calls.
 GPUFS_DEVICE void note_sectors(const file_mount& mount, std::uint32_t slot, const sectors_brought& brought) {
   if (brought.error != 0 || brought.by_us) return;
   const file_table table(mount);
   count(brought.waited ? table.counters(slot).waits : table.hits(slot).hits, 1);
 }
 
-// Sees to it that these sectors of a page are there, which is there in part, and which the group has pinned. Those that another
-// group brings in it waits for, once it has brought in its own. All lanes call; the view is the leader's.
+// Makes sure that these sectors of a page are there. The page is there in part, and the group has pinned it. The group first brings
+// in sectors that nobody else does, and then waits for the others. All lanes call; the view is the leader's.
 template <class Group>
 GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* mount, file_view view, cache::frame_index frame,
                                                 std::uint32_t wanted) {
@@ -84,7 +84,7 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
   const cache::sectors at(frames, frame);
   const std::uint64_t page_offset =
       by_leader(group, [&] { return cache::page_number_of(frames.load_key(frame)) << frames.page_shift(); });
-  // With the last byte of the file come the zeros behind it, so that this page, too, can become whole.
+  // The zeros behind the file's last byte come with that byte, so that the file's last page, too, can become whole.
   const std::uint64_t file_nbytes = view.error == 0 ? static_cast<std::uint64_t>(view.nbytes) : 0;
   if (file_nbytes > page_offset && file_nbytes - page_offset < frames.page_nbytes()) {
     const auto end = static_cast<std::uint32_t>(file_nbytes - page_offset);

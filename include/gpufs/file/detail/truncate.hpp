@@ -33,8 +33,8 @@ GPUFS_DEVICE bool cut_page(Group group, const file_mount& mount, cache::frame_in
   return locked;
 }
 
-// The frames first, first + step, ... x the group's size: pins those that have a page of the file which reaches beyond nbytes, and
-// cuts it. All lanes of a group within a warp call. 0, or -ETIMEDOUT when a fill takes too long.
+// Looks at the frames first, first + step, ... x the group's size. Pins each frame whose page is the file's and reaches beyond
+// nbytes, and cuts that page. All lanes of a group within a warp call. 0, or -ETIMEDOUT when a fill takes too long.
 template <class Group>
 GPUFS_DEVICE int cut_pages(Group group, const file_mount& mount, std::uint32_t cache_id, std::uint64_t nbytes, std::uint32_t first,
                            std::uint32_t step) {

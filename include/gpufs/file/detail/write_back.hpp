@@ -10,8 +10,8 @@ namespace detail {
 
 inline constexpr std::uint32_t write_batch = 8;  // pages that a group has under way at once
 
-// Writes back up to `most` pages of a list, if its lock is free within lock_ns. All lanes of a group within a warp call. How many,
-// or -ETIMEDOUT when there was no lock or no request slot in time; what the host says goes to the slot's write_error.
+// Writes back up to `most` pages of a list, if its lock is free within lock_ns. All lanes of a group within a warp call. Returns
+// how many, or -ETIMEDOUT if no lock or no request slot came in time. Errors of the host go to the slot's write_error.
 template <class Group>
 GPUFS_DEVICE_COLD int write_back_list(Group group, const file_mount* mount, written_file file, std::uint32_t index,
                                       std::uint32_t most, std::uint64_t lock_ns) {
@@ -42,7 +42,7 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const file_mount* mount, writ
     }
     if (n == 0) break;
     const bool answered = by_leader(group, [&] {
-      const simt::deadline until(mount->io_timeout_ns);  // of all, as all were sent before
+      const simt::deadline until(mount->io_timeout_ns);  // for all answers, as all requests were sent before
       bool all = true;
       for (std::uint32_t i = 0; i < n; ++i) all &= finish_page(*mount, file, list, batch[i], until);
       return all;
@@ -55,9 +55,9 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const file_mount* mount, writ
 
 inline GPUFS_DEVICE_COLD void end_late_writes(const file_mount* mount) { mount_requests(*mount).end_late(); }
 
-// Writes back the lists first, first + step, ...: when it returns 0, all that was written before it was called is in the host's
-// page cache, or its loss noted in the slot. -ETIMEDOUT: a list is lost, since now or before. Those lost before do not keep the
-// others from being written. All lanes call, and look at a list each.
+// Writes back the lists first, first + step, .... When it returns 0, all bytes that were written before the call are in the host's
+// page cache, or their loss is noted in the slot. -ETIMEDOUT: a list is lost, since now or before. Lists that were lost before do
+// not keep the others from being written. All lanes call, and look at a list each.
 template <class Group>
 GPUFS_DEVICE int write_back_lists(Group group, const file_mount* mount, const written_file& file, std::uint32_t first,
                                   std::uint32_t step) {
@@ -78,7 +78,7 @@ GPUFS_DEVICE int write_back_lists(Group group, const file_mount* mount, const wr
       if (done < 0) error = done;
     }
   }
-  group.sync();  // what each lane has seen done, all have
+  group.sync();  // every lane now sees what each lane has seen to be done
   return error != 0 ? error : lost;
 }
 template <class Group>
@@ -91,7 +91,7 @@ GPUFS_DEVICE int write_back_all(simt::block group, const file_mount* mount, cons
   return group.any(error != 0) ? -ETIMEDOUT : 0;
 }
 
-// Writes all of the file back, and tells what went wrong with it since the last time somebody asked. All lanes call.
+// Writes all of the file back, and returns the first error of its writing since a call last returned one. All lanes call.
 template <class Group>
 GPUFS_DEVICE_COLD int flush(Group group, const file_mount* mount, written_file file) {
   const int error = write_back_all(group, mount, file);
@@ -102,11 +102,11 @@ GPUFS_DEVICE_COLD int flush(Group group, const file_mount* mount, written_file f
   });
 }
 
-// After a group has made a page dirty: if there are too many in the mount, writes some of this file back, at least one, so that
-// there are not more for it. Waits only while others hold the locks of all lists that have pages. It must not trust them to find
-// all: they may just have looked, and then nobody would clean them while all wait for a clean frame. What is out of the lists
-// others are writing back. Gives up after the time in which a holder must have ended. All lanes of a group within a warp call, and
-// look at a list each.
+// Called after a group has made a page dirty. If the mount has too many dirty pages, writes back pages of this file, at least one,
+// so that this group's page makes them no more. Waits only while other groups hold the locks of all lists that have pages. It must
+// not rely on these groups to find all pages: they may just have looked, and then nobody would clean pages while all wait for a
+// clean frame. Other groups are writing back the pages that are out of the lists. Gives up after the time in which a lock's holder
+// must have ended. All lanes of a group within a warp call, and look at a list each.
 template <class Group>
 GPUFS_DEVICE void limit_dirty(Group group, const file_mount* mount, const written_file& file, std::uint32_t start) {
   const auto too_many = [&] {

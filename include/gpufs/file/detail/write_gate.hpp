@@ -7,12 +7,12 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Bits of file_slot::writers above the number of writers. may_end_far: the file may come to end in the last quarter of what a file
-// may have, and nobody is inside the gate who has not seen this bit (append.hpp).
+// Bits of file_slot::writers above the number of writers. may_end_far: the file's end may move into the last quarter of the largest
+// size, and every lane inside the gate has seen this bit (append.hpp).
 inline constexpr std::uint32_t truncating = 1u << 31, may_end_far = 1u << 30;
 
-// Before a call changes bytes of a file: waits while it is being truncated. One lane calls. What the gate's word was; with
-// `truncating` in it, the gate did not open in time.
+// Called before a call changes bytes of a file. Waits while the file is being truncated. One lane calls. Returns the gate's word
+// from before; if it has `truncating`, the gate did not open in time.
 GPUFS_DEVICE std::uint32_t pass_gate(const file_mount& mount, std::uint32_t slot) {
   simt::atomic_ref<std::uint32_t> writers(file_table(mount).slot(slot).writers);
   const simt::deadline until(2 * mount.io_timeout_ns);
@@ -63,7 +63,7 @@ inline constexpr std::uint64_t quarter_npages = std::uint64_t{1} << (cache::page
 GPUFS_DEVICE bool ends_far(const file_mount& mount, std::uint64_t end) {
   return end >> mount.cache.frames.page_shift >= 3 * quarter_npages;
 }
-// Before the file comes to end there; the caller is not inside the gate. Waits as a truncation does, once for an open file. One
+// Called before the file's end moves there; the caller is not inside the gate. Waits as a truncation does, once per open file. One
 // lane calls. False: -ETIMEDOUT.
 inline GPUFS_DEVICE_COLD bool let_it_end_far(const file_mount* mount, std::uint32_t slot) {
   simt::atomic_ref<std::uint32_t> writers(file_table(*mount).slot(slot).writers);
