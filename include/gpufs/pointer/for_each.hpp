@@ -14,8 +14,8 @@ inline constexpr std::uint32_t most_at_once = 1u << 31;
 
 // What for_each_n needs of a pointer.
 struct walk {
-  // Links to where it points, or, with `together`, all lanes of the warp do if one has to. How many of the next `most` elements,
-  // `stride` apart, can be read in place; 0: none is to be had so.
+  // Links the pointer to where it points; with `together`, all lanes of the warp link if one of them must. Returns how many of the
+  // next `most` elements, `stride` apart, can be read in place; 0: none can.
   template <class Pointer>
   GPUFS_DEVICE static std::uint32_t in_place(const Pointer& p, std::ptrdiff_t stride, bool together, std::uint32_t most) {
     const bool links = !p.reaches(0) && p.within().have(p.position(), Pointer::nbytes);

@@ -75,7 +75,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     const std::uint64_t left = static_cast<std::uint64_t>(view.nbytes) - offset;
     const std::uint32_t page_nbytes = pages.pages().page_nbytes();
     error = handler.filled(lanes, frame, offset, left < page_nbytes ? static_cast<std::uint32_t>(left) : page_nbytes);
-    // All lanes go by one answer, as they share the page.
+    // All lanes go by the answer of one lane, as they share the page.
     const std::uint32_t refused = lanes.ballot_lanes(error != 0);
     if (refused != 0) error = lanes.shfl_from_lane(error, simt::lowest_lane(refused));
   }
@@ -87,9 +87,9 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   return {got.frame, error};
 }
 
-// Whether a lane that only reads a page's bytes does so without the whole page (advise(noreuse) and advise(random)): then it is
-// told that no frame is to be had, and read_past_cache does the rest. One lane calls, for itself. What it finds may be another
-// mapping's by then: read_past_cache looks.
+// Whether a lane that only reads a page's bytes reads them without the whole page (advise(noreuse) and advise(random)). Then
+// bring_in_all tells it that no frame is to be had, and read_past_cache reads the bytes. One lane calls, for itself. The entry may
+// belong to another mapping by then: read_past_cache checks that.
 GPUFS_DEVICE_COLD inline bool reads_part(const mapping_entry* from, std::uint32_t page_number) {
   const mount_layout& mount = *mount_of(*from);
   const file_view view = file_table(mount).view(file_number{from->number});

@@ -18,7 +18,7 @@ class element {
     owner_.write(distance_, value);
     return *this;
   }
-  // Where reading fails, nothing is written, and that is told as a failed write.
+  // If reading the element fails, nothing is written, and the failure is told as that of a write.
   GPUFS_DEVICE_IN_TEMPLATES const element& operator=(const element& other) const {
     T value{};
     const int error = other.owner_.try_read(other.distance_, value);

@@ -44,7 +44,7 @@ enum class fault_kind : std::uint32_t {
   mapping,  // one that was refused
 };
 
-// Why an access through a pointer could not be served, or a mapping not be made whose pointers were to stop the kernel then.
+// Why an access through a pointer could not be served, or why a mapping that stops the kernel could not be made.
 struct fault {
   std::int64_t offset;       // in the file
   std::uint64_t begin, end;  // of the mapping, in the file

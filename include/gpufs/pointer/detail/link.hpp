@@ -45,7 +45,7 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
   GPUFS_DEVICE bounds within() const { return {begin_, end_ & end_mask}; }
   GPUFS_DEVICE static std::uint64_t bytes(std::ptrdiff_t n) { return static_cast<std::uint64_t>(n) * nbytes; }
   GPUFS_DEVICE std::uint64_t position() const { return address_ + shift_; }
-  // Whether the element that many bytes on lies in what is linked. In this order, the address is computed beside it.
+  // Whether the element `distance` bytes on lies in the linked pages. In this order, its address is computed on the way.
   GPUFS_DEVICE bool reaches(std::uint64_t distance) const { return distance + (address_ - first_) < span_; }
 
   template <class U>
@@ -76,8 +76,8 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     Access::template leave<writable>(from_, held);
   }
 
-  // Where the pointer is and what it may access. Looked at before a call and where it is wanted after it, as registers that a call
-  // keeps are few, and these are wanted in faults only.
+  // Where the pointer is, and what it may access. It is loaded before a call, and again after the call: a call keeps few registers,
+  // and only faults need these.
   struct whereabouts {
     std::uint64_t here;
     bounds within;
@@ -88,7 +88,7 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     GPUFS_DEVICE std::uint32_t page_of(std::uint64_t position) const {
       return detail::page_of<may_straddle>(page_shift, within, position, nbytes);
     }
-    // The pages of the mapping around an element's page, where several may be linked at once, in a walk that goes so many bytes on.
+    // The mapping's pages around an element's page, if the pointer may link several; a walk goes `walk` bytes on from there.
     GPUFS_DEVICE room around(std::uint32_t page, std::uint64_t position, std::uint64_t walk) const {
       if (!links_runs) return {page, page, page};
       const std::uint64_t last = within.end - nbytes;
@@ -101,8 +101,8 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     return {simt::only_here(address_) + shift_, within(), from, page_shift_of(from)};
   }
 
-  // Links to the page of the element that many bytes on: > 0; or is not linked then: 0: the element does not lie in one page, or a
-  // negative errno, not recorded yet. walk: how many bytes a walk goes on from there (walking::surely).
+  // Links to the page of the element `distance` bytes on. Returns > 0 if it is linked now; else 0 (the element does not lie in one
+  // page), or a negative errno that is not recorded yet. walk: how many bytes a walk goes on from there (walking::surely).
   template <walking Walks = walking::as_seen>
   GPUFS_DEVICE std::int64_t link(std::uint64_t distance, std::uint64_t walk = ~std::uint64_t{0}) const {
     const held_pages held{first_, span_};
@@ -144,7 +144,7 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     const std::uint32_t page = now.page_of(position);
     return Access::template pin_hit<writable, Walks>(now.from, page, now.around(page, position, walk), held);
   }
-  // What pin_hit has left.
+  // Does what pin_hit has left to do.
   GPUFS_DEVICE std::int64_t pin_rest(std::uint64_t distance, std::uint64_t pinned, const held_pages& held) const {
     const whereabouts now = look();
     const std::uint32_t page = now.page_of(now.here + distance);

@@ -9,7 +9,7 @@ namespace detail {
 
 inline constexpr std::uint32_t no_page = ~0u;  // files have fewer pages
 
-// The pages that a pointer is linked to: those of these addresses, which lie in frames side by side. span 0: none.
+// The pages that a pointer is linked to. They have these addresses, and lie in frames side by side. span 0: no page.
 struct held_pages {
   std::uint64_t address = 0;
   std::uint32_t span = 0;
@@ -52,7 +52,7 @@ GPUFS_DEVICE frame_run frames_of(const cache::frame_storage& frames, const held_
   return {first, static_cast<std::uint32_t>((begin + held.span - 1) >> frames.page_shift) - first + 1};
 }
 
-// Gives back pins on the frames of each lane's run, at once for lanes whose key_of(frame) is the same. All lanes call.
+// Gives back the pins on each lane's frames; lanes whose key_of(frame) is the same give theirs back at once. All lanes call.
 template <bool Wrote, class KeyOf>
 GPUFS_DEVICE void unpin_runs(simt::some_lanes lanes, std::uint64_t* states, const frame_run& run, KeyOf key_of) {
   for (std::uint32_t i = 0; lanes.ballot_lanes(i < run.n) != 0; ++i) {
@@ -62,7 +62,7 @@ GPUFS_DEVICE void unpin_runs(simt::some_lanes lanes, std::uint64_t* states, cons
   }
 }
 
-// Gives back the pins on linked pages. All lanes call; what they have read or (Wrote) written is done with.
+// Gives back the pins on linked pages, after the lanes have finished reading or (Wrote) writing them. All lanes call.
 template <bool Wrote>
 GPUFS_DEVICE void unpin_pages(simt::some_lanes lanes, const mapping_entry* from, const held_pages& held) {
   const frame_run run = held.span != 0 ? frames_of(from->hit.frames, held) : frame_run{0, 0};
@@ -83,9 +83,9 @@ GPUFS_DEVICE std::uint32_t page_of(std::uint32_t page_shift, const bounds& withi
 
 inline constexpr std::uint32_t most_linked = 4 * simt::warp_lanes;  // pages, by one pointer
 
-// What pin_hit gives: the page's address, with what is not done in its low bits (0: all is), and what is linked in its high ones:
-// how many pages, side by side, and how many of them lie before that page.
-inline constexpr std::uint64_t pin_again = 1;   // it has not even looked, and `held` is held still
+// The result of pin_hit: the page's address; in its low bits what is still to be done (0: nothing); and in its high bits how many
+// pages are linked, side by side, and how many of these lie before the page.
+inline constexpr std::uint64_t pin_again = 1;   // pin_hit has not even looked, and `held` is still pinned
 inline constexpr std::uint64_t pin_missed = 2;  // a lane's page was not found; all lanes of the warp have this
 GPUFS_DEVICE bool is_done(std::uint64_t pinned) { return (pinned & (pin_again | pin_missed)) == 0; }
 inline constexpr unsigned pin_count_bit = 48, pin_before_bit = 56;
@@ -95,8 +95,8 @@ GPUFS_DEVICE std::uint64_t address_in(std::uint64_t pinned) { return pinned & (o
 GPUFS_DEVICE std::uint32_t count_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_count_bit) & 255; }
 GPUFS_DEVICE std::uint32_t before_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_before_bit); }
 
-// The pages that a lane's pointer may link to, the one that it wants among them, and the last that will be walked through
-// (walking::surely). Unspecified for a lane that wants no page: a warp that has such a lane links to no runs.
+// The first and the last page that a lane's pointer may link to, and the last page of its walk (walking::surely). Unspecified for a
+// lane that wants no page: a warp that has such a lane links to no runs.
 struct room {
   std::uint32_t first, last, walk;
 };

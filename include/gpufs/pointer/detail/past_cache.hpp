@@ -19,12 +19,12 @@ struct no_handler {
 
 namespace detail {
 
-// That a page could not be pinned, although it can be read: no frame, or too many pins.
+// Whether the error says that a page could not be pinned, although it can be read: no frame, or too many pins.
 GPUFS_DEVICE bool is_unpinnable(int error) { return error == -ENOMEM || error == -EMFILE; }
 
-// Fills a page of another view of a file that is open for writing: with what the file's page has if that is in the cache, as it may
-// not have been written back; else with what the file has. Asks for no frame, as others may wait for this page. All lanes call;
-// `view` is the file's. 0 or a negative errno.
+// Fills a page of another view of a file that is open for writing. If the file's own page is in the cache, its bytes are used,
+// because they may not be written back yet; else the file's bytes. Asks for no frame, because others may wait for this page. All
+// lanes call; `view` is the file's. 0 or a negative errno.
 template <class Group>
 GPUFS_DEVICE_COLD int fill_from_cache(Group group, const mount_layout* mount, file_view view, std::uint64_t page_number,
                                       std::byte* frame) {
@@ -140,10 +140,10 @@ GPUFS_DEVICE int read_sectors_of_page(Group group, mapping_name name, const want
   return brought.error == 0 ? 1 : brought.error;
 }
 
-// Reads for the lanes that want it what lies in the page at their positions, by way of the sectors that it lies in, if the
-// mapping's readers want parts of pages: how many bytes; 0: no frame is at hand, or it is to be read otherwise; or a negative
-// errno. Lanes that want the same page look it up once, and bring its sectors in together; the others do it side by side. All lanes
-// call, each with bytes of its own.
+// Reads the bytes of a page at the positions of the lanes that want the page, by way of the sectors in which they lie, if the
+// mapping's readers want parts of pages. Returns how many bytes; 0: no frame is at hand, or the bytes must be read otherwise; or a
+// negative errno. Lanes that want the same page look it up once, and bring its sectors in together; the others do it side by side.
+// All lanes call, each with bytes of its own.
 inline GPUFS_DEVICE_COLD int read_sectors_together(simt::some_lanes lanes, mapping_name name, bool wants, std::uint64_t position,
                                                    std::byte* bytes, std::uint32_t nbytes) {
   const std::uint32_t shift = wants ? page_shift_of(name) : 0;
@@ -175,7 +175,7 @@ inline GPUFS_DEVICE_COLD int read_sectors_together(simt::some_lanes lanes, mappi
 // Reads a part of a page without a handler. 0 or a negative errno. One lane calls, for itself. is_cached: as read_past_cache.
 inline GPUFS_DEVICE_COLD int read_part(const mount_layout* mount, file_view view, std::uint32_t id, bool is_cached, page_part part,
                                        std::byte* bytes) {
-  // What is changed in the cache is nowhere else. A private page is a copy of the file's.
+  // Changed bytes of a page in the cache are nowhere else. A private page is a copy of the file's page.
   const bool may_change = !has_version(view.kind), is_private = id != view.cache_id;
   if (is_cached || may_change || is_private) {
     if (const int got = read_cached(*mount, id, part, bytes); got != 0) return got < 0 ? got : 0;
@@ -186,9 +186,9 @@ inline GPUFS_DEVICE_COLD int read_part(const mount_layout* mount, file_view view
   return fill_part(simt::this_thread(), *mount, view, part.offset, bytes, part.nbytes);
 }
 
-// A lane's hold of the page that the mount has for this. Ends with the object at the latest: where the CPU machine stops the lane,
-// in the handler or while it waits for the host, an exception unwinds it. On the ordinary way give_back() ends it: a lane may be
-// stopped in there, too, and in a destructor it would be left behind.
+// A lane's hold of the mount's spare page. It ends with this object at the latest: the CPU machine may stop the lane in the
+// handler, or while it waits for the host, and then an exception unwinds it. Otherwise give_back() ends it: a lane may be stopped
+// in that call, too, and in a destructor it would be left behind.
 class spare_page_hold {
  public:
   GPUFS_DEVICE explicit spare_page_hold(const mount_layout& mount) : lock_(mount.pointers.words->spare_lock) {}

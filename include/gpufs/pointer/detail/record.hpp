@@ -9,7 +9,7 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// What accesses have in common that one record stands for: never 0.
+// The part of a failed access that all accesses of one record share, as a key: never 0.
 GPUFS_DEVICE std::uint64_t mark_key_of(const fault& what, unsigned page_shift) {
   const std::uint64_t parts[] = {
       std::uint64_t{what.block} << 32 | what.thread / simt::warp_lanes,

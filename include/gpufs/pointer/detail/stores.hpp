@@ -30,8 +30,8 @@ GPUFS_DEVICE_COLD inline void keep_private_copy(const mapping_entry* from, std::
   }
 }
 
-// Calls work(group, from, frame, n, mine) for each frame that lanes have (`from`: of which mapping): a full warp together for one
-// after the other, with how many lanes have it and whether the caller does; other lanes each for its own.
+// Calls work(group, from, frame, n, mine) for each frame that lanes have (`from`: its mapping). A full warp takes one frame after
+// the other together; `n` lanes have the frame, and `mine` says whether the caller does. Other lanes each call for their own frame.
 template <class Work>
 GPUFS_DEVICE void for_each_frame(simt::some_lanes lanes, const mapping_entry* from, cache::frame_index frame, Work work) {
   if (lanes.mask() != ~0u) return work(simt::this_thread(), from, frame, 1u, true);
@@ -63,8 +63,8 @@ GPUFS_DEVICE_COLD inline int begin_stores(const mapping_entry* from, std::uint64
   return error;
 }
 
-// Before these pages are given up: what was stored there is written from now on, as by unmap_page. What is lost is recorded: 0 or
-// the negative errno of why. That the file was closed before is a mistake of the kernel's.
+// Called before these pages are given up: bytes stored there are written from now on, as by unmap_page. A loss is recorded: 0 or
+// the negative errno of why. If the file was closed before, that is a mistake of the kernel's.
 GPUFS_DEVICE_COLD inline int end_stores(mapping_name name, std::uint64_t address, accessed at) {
   struct site;
   const mapping_entry* from = entry_of(name);

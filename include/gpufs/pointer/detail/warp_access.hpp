@@ -12,7 +12,7 @@ class warp_access {
  public:
   GPUFS_DEVICE explicit warp_access(mapping_name name) : entry_(entry_of(name) + simt::processor_id() % mapping_copies) {}
 
-  // Whether lanes of a warp, all here together, may use one. All of them call.
+  // Whether these lanes of a warp, which are here together, may use a warp_access. All of them call.
   GPUFS_DEVICE static bool possible(simt::some_lanes lanes, mapping_name name) {
     if (lanes.mask() != ~0u) return false;
     return simt::this_warp().all(simt::this_warp().broadcast(name) == name && is_mapping(name));
@@ -26,7 +26,7 @@ class warp_access {
     return frames_of(frames, held);
   }
 
-  // Gives back the pins on the pages in these frames. A page a lane where all lanes have the same ones.
+  // Gives back the pins on the pages in these frames. If all lanes have the same frames, each lane does it for some pages.
   template <bool Wrote>
   GPUFS_DEVICE void unpin(const frame_run& held) const {
     const auto warp = simt::this_warp();
@@ -40,7 +40,7 @@ class warp_access {
     unpin_runs<Wrote>(simt::some_lanes(~0u), states, held, [](std::uint32_t frame) { return frame; });
   }
 
-  // The frame of the page's choice, in which it may be.
+  // The frame of the page's choice, in which the page may be.
   GPUFS_DEVICE std::uint32_t look_up(std::uint32_t page) const {
     cache::frame_storage frames{};
     frames.nframes = nframes();
@@ -50,8 +50,8 @@ class warp_access {
                            : static_cast<std::uint32_t>(cache::frames(frames).preferred(cache::make_key(id, page)));
   }
 
-  // Pins the lane's page in the frame that look_up gave, if it is there: as pin_hit. What is needed of the entry is asked for where
-  // it is needed, each time: that is an instruction, and a register that need not be kept.
+  // Pins the lane's page if it is in the frame that look_up gave. The result is pin_hit's. It loads words of the entry anew each
+  // time it needs them: that costs an instruction, and saves a register.
   GPUFS_DEVICE std::uint64_t pin(std::uint32_t frame, std::uint32_t page) const {
     const auto warp = simt::this_warp();
     const std::uint32_t same = sharing_lanes(simt::some_lanes(~0u), page);
@@ -64,8 +64,8 @@ class warp_access {
     return warp.any(at == 0 && page != no_page) ? pinned | pin_missed : pinned;
   }
 
-  // Pins pages side by side for all lanes, a page a lane, and again: from the first that lanes want on, in frames from `first` on,
-  // up to `most`. Their number; or 0, if that has not `least`.
+  // Pins up to `most` pages side by side for all lanes, from `page` on, in the frames from `first` on. Each lane pins a page, and
+  // then another. Returns how many; if these are fewer than `least`, it unpins them and returns 0.
   GPUFS_DEVICE std::uint32_t pin_run(std::uint32_t first, std::uint32_t page, std::uint32_t least, std::uint32_t most) const {
     const auto warp = simt::this_warp();
     auto* states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
@@ -78,7 +78,7 @@ class warp_access {
       const bool held = frame != cache::hash_table::no_frame;
       const std::uint32_t missing = warp.ballot(!held);
       more = missing == 0 ? simt::warp_lanes : simt::lowest_lane(missing);
-      if (held && simt::lane_id() >= more) give_back<false>(states[frame], simt::warp_lanes);  // behind one that is not there
+      if (held && simt::lane_id() >= more) give_back<false>(states[frame], simt::warp_lanes);  // a page before this one is missing
     }
     if (n < least) {
       unpin<false>({first, n});
@@ -111,8 +111,8 @@ class warp_access {
     return entry_.get<std::uint32_t>(frames_at + offsetof(cache::frame_storage, nframes));
   }
 
-  // Pins the page npins times if it is in the frame (no_frame: it is not). The frame if it is; else no_frame. Each lane for itself,
-  // but all call.
+  // Pins the page npins times if it is in the frame (no_frame: it is not). Returns the frame, or no_frame. All lanes call, each for
+  // its own page.
   GPUFS_DEVICE std::uint32_t pin_alone(std::uint32_t frame, std::uint32_t page, std::uint32_t npins) const {
     cache::frame_storage frames{};
     frames.states = entry_.get<std::uint64_t*>(frames_at + offsetof(cache::frame_storage, states));
