@@ -36,7 +36,7 @@ struct closed {
   int error;
 };
 
-// Where a file is open for writing: number << 32 | id, both as they were given; 0: it is not.
+// Where a file is open for writing: number << 32 | id, as the caller and the name space gave them; 0: it is not.
 using written_place = std::uint64_t;
 
 // After unlink, rmdir or rename.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The name space that the host keeps: each call is a request to it. What another one would have, too, are these calls with these
+// The name space that the host keeps: each call is a request to it. Another name space would have the same calls with the same
 // answers; they know no page, no slot and no path that is open. docs/design/names.md
 #pragma once
 #include "gpufs/names/answers.hpp"

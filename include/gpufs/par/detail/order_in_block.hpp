@@ -7,7 +7,7 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// The row that each of some places names, and those places: sorted by row, equal ones by place.
+// Some places and the row that each of them names, sorted by row; equal rows are sorted by place.
 struct order_in_block {
   static constexpr std::uint32_t most = 1024;
   std::uint64_t rows[most];

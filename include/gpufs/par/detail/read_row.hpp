@@ -30,7 +30,7 @@ struct row_read {
   std::uint32_t nhits;  // pages that were in the cache
 };
 
-// A page that is not in the frame of its choice: how the row's part of it is had.
+// How to get the part of a row that lies in a page, if the page is not in the frame of its choice.
 struct missed_row {
   enum class way : std::uint32_t {
     past_cache,  // from where its source has it
@@ -54,7 +54,7 @@ struct row_wish {
   bool again, by_host;
 };
 
-// Waits for nobody. One lane calls, or many at once. nbytes: the row's in the page.
+// Waits for nobody. One lane calls, or many at once. nbytes: of the row, in the page.
 GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::uint64_t offset, std::uint32_t nbytes,
                                                            touched_pages touched, row_wish wish) {
   using way = missed_row::way;
@@ -95,7 +95,7 @@ GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::u
   return found;
 }
 
-// The same, with a frame for a row that is admitted. One lane calls.
+// The same, and gets a frame for a row that is admitted. One lane calls.
 GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::uint64_t offset, std::uint32_t nbytes,
                                                     touched_pages touched, bool again) {
   using way = missed_row::way;
@@ -105,7 +105,7 @@ GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::u
   found.what = way::past_cache;
   const cache_type pages(*of->cache());
   const cache::page_key key = cache::make_key(found.view.cache_id, offset >> pages.pages().page_shift());
-  // A frame is but a wish: where none is at hand, the row goes past the cache.
+  // The row need not have a frame: if none is at hand, it goes past the cache.
   const auto got = pages.acquire(key, ring_hint(), {of->timeouts().fill_ns, cache_type::at_hand});
   found.frame = got.frame;
   if (got.what == cache_type::role::fill) found.what = way::fill;
@@ -114,8 +114,8 @@ GPUFS_DEVICE_COLD inline missed_row find_missed_row(const file_pages* of, std::u
   return found;
 }
 
-// Of a row that lies in several pages: whether host threads are to gather it, as they must read a part of it, and no page of it is
-// wanted again. Waits for nobody. One lane calls, or many at once.
+// For a row that lies in several pages: whether host threads are to gather it, because the host must read a part of it, and none of
+// its pages is wanted again. Waits for nobody. One lane calls, or many at once.
 GPUFS_DEVICE_COLD inline bool is_gathered_by_host(file_pages of, std::uint64_t offset, std::uint32_t nbytes, touched_pages touched,
                                                   bool again) {
   const file_view view = of.view();
@@ -136,7 +136,7 @@ GPUFS_DEVICE_COLD inline bool is_gathered_by_host(file_pages of, std::uint64_t o
   return asks && !again;
 }
 
-// A row in one page whose bytes are to be had at once; or of any number of pages, which the host is to be asked for.
+// A row in one page whose bytes are at hand; or a row in any number of pages that host threads are to gather.
 struct row_at_hand {
   enum class place : std::uint32_t { nowhere, frame, device, mapping, host };
   std::uint64_t address;
@@ -221,7 +221,7 @@ GPUFS_DEVICE_COLD row_progress read_missed_row(Group group, file_pages of, row_r
   return {here, 0, false};
 }
 
-// 0, or the error of rows that were pulled before. One lane calls, after the group's sync.
+// Returns 0, or the error that rows have which were pulled before. One lane calls, after the group's sync.
 inline GPUFS_DEVICE_COLD int end_of_version(file_pages of) {
   const file_view view = of.view();
   return view.error != 0 ? view.error : file_table(*of.mount()).is_stale(view) ? -ESTALE : 0;

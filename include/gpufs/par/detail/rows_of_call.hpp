@@ -8,7 +8,7 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// What fails, the lane that is told notes in a word of its own.
+// The lane that is told of a failed row notes it in a word of its own.
 struct rows_of_call : rows_of_file {
   std::uint64_t first;    // the place in the call from which on places are counted here
   std::uint64_t* failed;  // of row_failure

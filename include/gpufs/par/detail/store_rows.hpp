@@ -9,7 +9,7 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// A lane's.
+// A row that a lane wants to write.
 struct row_to_write {
   const std::byte* from;  // device memory
   std::uint64_t offset;   // in the file
@@ -22,7 +22,7 @@ struct stored_rows {
   std::int32_t error;
 };
 
-// The lanes' rows, each to its address by a group like `by`. Which of them, as this lane knows, were cut from their mapping.
+// Stores the lanes' rows, each to its address by a group like `by`. Returns the rows that this lane saw cut from their mapping.
 template <class Part, class Group>
 GPUFS_DEVICE std::uint32_t store_by(Part by, Group group, const std::byte* from, std::uint64_t address, std::uint32_t wanted,
                                     std::uint64_t nbytes) {
@@ -54,7 +54,7 @@ GPUFS_DEVICE stored_rows store_rows(Group group, const file_mount& mount, file_n
   };
   const auto at = by_leader(group, [&]() -> written_slot {
     const file_view view = file_table(mount).view_to_write(number);
-    // What nobody reads in (O_GWRONCE) would not be seen by who has the page later.
+    // With O_GWRONCE nobody reads pages in, so a group that has the page later would not see the rows.
     if (view.error != 0 || !may_pass_host_by(view.kind)) return {0, 0, view.error, false};
     file_bytes& bytes = file_table(mount).slot(view.slot).bytes;
     const bool is_stored = simt::atomic_ref<std::uint64_t>(bytes.mapped_nbytes).load(std::memory_order_relaxed) != 0;
@@ -76,7 +76,7 @@ GPUFS_DEVICE stored_rows store_rows(Group group, const file_mount& mount, file_n
     group.sync();
     return {0, 0};
   }
-  // Meets the release with which the page left the table: what was written to it before is in the file before the row.
+  // Meets the release with which the page left the table: bytes written to the page before are in the file before the row.
   simt::fence(std::memory_order_acquire, cache::cache_layout::scope);
 
   std::uint32_t cut = 0;
@@ -87,8 +87,8 @@ GPUFS_DEVICE stored_rows store_rows(Group group, const file_mount& mount, file_n
   } else {
     cut = store_by(group, group, mine.from, to.address, wanted, nbytes);
   }
-  // Meets live::find's, and that of who writes a whole page: either they see what we have stored, or we see that they hold the
-  // page.
+  // Meets the fences of live::find and begin_whole_page: either the group that brings the page in sees our rows, or we see that it
+  // has the page.
   simt::fence(std::memory_order_seq_cst, cache::cache_layout::scope);
   group.sync();
   if (stored) stored = !is_cached();
@@ -119,7 +119,7 @@ GPUFS_DEVICE void write_rows(Group group, const file& to, const row_to_write& mi
   std::uint32_t left = group.ballot(mine.wanted);
   if (left != 0 && to.error() == 0) {
     const stored_rows past = store_rows<By>(group, *to.mount().get(), to.number(), mine, nbytes);
-    // All of them: each by itself would wait for the same as long again.
+    // Fails all of them at once: each further row would wait as long again.
     for (; past.error != 0 && left != 0; left &= left - 1) {
       if (group.leader()) fail(simt::lowest_lane(left), past.error);
     }

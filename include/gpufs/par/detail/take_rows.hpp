@@ -27,9 +27,9 @@ struct no_rows_for_host {
   GPUFS_DEVICE static void add(std::uint32_t, std::uint32_t) {}
 };
 
-// Rows: a batch, in the order in which it is read. Row i of that is number row(i), repeats(i) the one before it, is_repeated(i) by
-// the one behind it, and goes to in_memory(i). is_row(number), offset(number), fail(i, errno), layout. By: the groups that copy a
-// row each from a mapping; others from the device's memory.
+// Rows: a batch, in the order in which it is read. Row i has the number row(i), and goes to in_memory(i); repeats(i): the row
+// before it is the same; is_repeated(i): the row behind it is. Further is_row(number), offset(number), fail(i, errno), layout. By:
+// the groups that copy a row each from a mapping. Other groups copy rows from the device's memory.
 template <class By, class Rows, class Left>
 struct row_reader {
   Rows part;
@@ -38,8 +38,8 @@ struct row_reader {
   touched_pages touched;
   Left left;
 
-  // Reads those of the rows at [first, first + at_once) that are below `end` and repeat none. at_once: up to the group's lanes. All
-  // lanes call; `of` is of `from`.
+  // Reads the rows at [first, first + at_once) that are below `end` and repeat no other row. at_once: up to the group's lanes. All
+  // lanes call; `of` are the pages of `from`.
   template <class Group>
   GPUFS_DEVICE void read_some(Group group, const file_pages& of, std::uint64_t first, std::uint64_t end,
                               std::uint32_t at_once) const {
@@ -71,7 +71,7 @@ struct row_reader {
       if (got.pulled) pulled |= bit;
       nhits += got.nhits;
     }
-    // One look at the version for all that were pulled.
+    // Looks once at the version, for all rows that were pulled.
     if (pulled != 0) {
       group.sync();
       const int error = by_leader(group, [&] { return simt::call_cold(&end_of_version, of); });
@@ -88,8 +88,8 @@ struct row_reader {
   }
 
  private:
-  // Copies the rows that the lanes have at hand, from `first` on: from the device's memory by groups that keep it busiest. Which of
-  // them were cut from their mapping meanwhile. All lanes call.
+  // Copies the rows that the lanes have at hand, from `first` on. Groups of the size that keeps the device's memory busiest copy
+  // from there. Returns which rows were cut from their mapping meanwhile. All lanes call.
   template <class Group>
   GPUFS_DEVICE std::uint32_t copy(Group group, std::uint32_t first, const row_at_hand& at, std::uint32_t at_once) const {
     using place = row_at_hand::place;

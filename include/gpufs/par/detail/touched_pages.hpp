@@ -8,15 +8,15 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Which pages batches have read past the cache: a word for each of as many as the cache has frames, by hash. It forgets a page when
-// another one takes its word, so it knows those of about as many reads as the cache has frames.
+// Which pages batches have read past the cache: as many words as the cache has frames; a page's hash selects its word. A page is
+// forgotten when another page takes its word, so the words know the pages of about as many reads as the cache has frames.
 class touched_pages {
  public:
   GPUFS_HOST_DEVICE touched_pages(const cache::touched_storage& of, std::uint32_t piece)
       : words_(of.words), mask_(of.mask), piece_(number_of(piece)) {}
 
-  // The number of a call that a kernel makes, which is a piece. One lane calls. hint: differs between groups, so that the calls
-  // that they make at one time have different numbers. Nothing waits for what it counts.
+  // Gives a number to a kernel's call, which counts as a piece. One lane calls. hint: differs between groups, so that the calls
+  // that they make at one time have different numbers. Nothing waits for the counter.
   GPUFS_DEVICE static std::uint32_t begin_call(const cache::touched_storage& of, std::uint32_t hint) {
     const simt::atomic_ref<std::uint32_t> ncalls(of.words[of.mask + 32]);
     const std::uint32_t before = ncalls.load(std::memory_order_relaxed);
@@ -24,12 +24,12 @@ class touched_pages {
     return before + hint;
   }
 
-  // Any number as a piece's, 1 to 255: 0 is of a word that is nobody's. Numbers side by side differ, and those of calls that come
-  // in turns repeat in no short time.
+  // Makes a piece's number, 1 to 255, of any number; 0 is in a word that no page has. Numbers side by side give different ones, and
+  // the numbers of calls that come in turns do not repeat soon.
   GPUFS_HOST_DEVICE static constexpr std::uint32_t number_of(std::uint32_t piece) { return 1 + (piece * 0x9e3779b1u >> 24) % 255; }
 
-  // Notes that this piece of a batch reads the page. Whether an earlier one did: rows of this one that share a page prove no second
-  // use of it. One lane calls.
+  // Notes that this piece of a batch reads the page. Returns whether an earlier piece did: if rows of one piece share a page, that
+  // proves no second use of it. One lane calls.
   GPUFS_DEVICE bool note(cache::page_key key) const {
     std::uint64_t hash = static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;

@@ -19,10 +19,10 @@ struct file_bytes {
 static_assert(sizeof(file_bytes) == 32 && offsetof(file_bytes, nbytes) == 0 && offsetof(file_bytes, base) == 8);
 static_assert(offsetof(file_bytes, host_nbytes) == 16 && offsetof(file_bytes, mapped_nbytes) == 24);
 
-// Of a file of kind windows: where the device may read its mapping. Written by the host alone: `pull_base` is 0 while it changes
-// the others, but for adding bits.
+// For a file of kind windows: where the device may read its mapping. Only the host writes it. `pull_base` is 0 while the host
+// changes the other words, except when it adds bits.
 struct alignas(32) file_windows {
-  std::uint64_t pull_base;   // of the mapping of which this tells; mappings that there are at one time have different ones
+  std::uint64_t pull_base;   // the mapping that the other words describe; mappings that exist at one time have different ones
   std::uint64_t registered;  // a bit a window of 2^shift bytes
   std::uint32_t shift;       // a page has all of its bytes in one window
 };

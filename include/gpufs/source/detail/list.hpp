@@ -21,7 +21,7 @@ concept can_be_written = requires(const opened_file& of) {
   Source::find_to_write(of, 0, 0);
 };
 
-// work(source) for the source of this kind; `otherwise` where there is none such.
+// Calls work(source) for the source of this kind, or returns `otherwise` if there is no such source.
 template <class Work>
 GPUFS_DEVICE piece visit(source_kind kind, const piece& otherwise, Work work) {
   switch (kind) {
@@ -39,7 +39,7 @@ GPUFS_DEVICE piece find(source_kind kind, const opened_file& of, std::uint64_t o
   return visit(kind, {place::zeros, 0, 0}, [&](auto from) { return decltype(from)::find(of, offset, nbytes); });
 }
 
-// The same of a source that has a version: less code.
+// The same for sources that have a version: less code.
 GPUFS_DEVICE piece find_version(source_kind kind, const opened_file& of, std::uint64_t offset, std::uint32_t nbytes) {
   return visit(kind, {place::zeros, 0, 0}, [&](auto from) -> piece {
     if constexpr (can_be_written<decltype(from)>) {

@@ -8,7 +8,7 @@ inline namespace GPUFS_MACHINE {
 struct live {
   // After begin_fill, where it is a page for the cache.
   GPUFS_DEVICE static piece find(const opened_file& of, std::uint64_t offset, std::uint32_t wanted) {
-    // Meets ftruncate's: either we see its size, or it sees that the frame is filling, and waits for us.
+    // Meets the fence of ftruncate: either we see its size, or it sees that the frame is filling, and waits for us.
     simt::fence(std::memory_order_seq_cst, simt::scope::device);
     // A reader that sees a size sees the bytes up to it: meets the releases of those that raise it.
     const auto size = static_cast<std::uint64_t>(simt::atomic_ref<std::int64_t>(of.bytes->nbytes).load(std::memory_order_acquire));

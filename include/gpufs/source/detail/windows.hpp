@@ -14,8 +14,8 @@ struct windows {
   GPUFS_DEVICE static bool is_registered(const opened_file& of, std::uint64_t offset) {
     file_windows& all = *of.windows;
     simt::atomic_ref<std::uint64_t> base(all.pull_base);
-    // The host writes these one after another, each of which ends before the next begins; we read them the other way round, and so
-    // what is between is of the mapping that both reads of pull_base name.
+    // The host writes these words one after another, and each write ends before the next begins. We read them in the opposite
+    // order, so the words read in between belong to the mapping that both reads of pull_base name.
     if (base.load(std::memory_order_acquire) != of.base) return false;
     const std::uint64_t registered = simt::atomic_ref<std::uint64_t>(all.registered).load(std::memory_order_acquire);
     const std::uint32_t shift = simt::atomic_ref<std::uint32_t>(all.shift).load(std::memory_order_acquire);
