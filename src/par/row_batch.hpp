@@ -31,9 +31,9 @@ struct number_rows {
   }
 };
 
-// Each row once.
-template <class Group>
-struct gather_rows : row_reader<Group, row_part_of_batch, rows_for_host> {
+// Each row once. Parts: as row_reader's.
+template <class Group, unsigned Parts>
+struct gather_rows : row_reader<Group, row_part_of_batch, rows_for_host, Parts> {
   GPUFS_DEVICE void operator()() const {
     const simt::warp warp = simt::this_warp();
     const file_pages of(this->from);
@@ -67,6 +67,15 @@ struct scatter_rows : row_writer<Group, row_part_of_batch> {
   }
 };
 
+// In how many pages, of one or two, each of these rows lies; 1 also where some lie in more.
+inline unsigned parts_of_rows(const row_layout& layout, std::uint64_t page_nbytes) {
+  const std::uint64_t row = layout.row_nbytes, stride = layout.stride_nbytes;
+  const auto lies_within = [&](std::uint64_t cell) { return layout.begin % cell + row <= cell; };
+  const bool is_in_one =
+      (page_nbytes % stride == 0 && lies_within(stride)) || (stride % page_nbytes == 0 && lies_within(page_nbytes));
+  return is_in_one || row > page_nbytes ? 1 : 2;
+}
+
 // So that all multiprocessors have warps.
 constexpr std::uint32_t fair_nwarps = GPUFS_ON_CUDA ? 8192 : 8;
 
@@ -91,6 +100,7 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_
     : device_(&fs.device()),
       max_nrows_(max_nrows != 0 ? max_nrows : throw std::invalid_argument("gpufs::row_batch: max_nrows is 0")),
       unsorted_(unsorted),
+      page_nbytes_(fs.options().page_nbytes),
       piece_(detail::begun_batches.fetch_add(1, std::memory_order_relaxed) << 20),
       rows_(2 * std::size_t{max_nrows}, *device_),
       places_(2 * std::size_t{max_nrows}, *device_),
@@ -109,7 +119,8 @@ void row_batch::load() {
   const simt::on_device here(*device_);
   const auto each = [](auto group) {
     using group_type = decltype(group);
-    detail::load_row_kernel<detail::gather_rows<group_type>>();
+    detail::load_row_kernel<detail::gather_rows<group_type, 1>>();
+    detail::load_row_kernel<detail::gather_rows<group_type, 2>>();
     detail::load_row_kernel<detail::repeat_rows<group_type>>();
     detail::load_row_kernel<detail::scatter_rows<group_type>>();
   };
@@ -136,8 +147,14 @@ void row_batch::gather_in(const file& from, const row_layout& layout, const deta
     const detail::rows_for_host left = take_rows_for_host(layout);
     const auto by = [&](auto group) {
       using group_type = decltype(group);
-      start(detail::gather_rows<group_type>{{part, from, to, touched, left}},
-            part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
+      if (detail::parts_of_rows(part.layout, page_nbytes_) == 1) {
+        start(detail::gather_rows<group_type, 1>{{part, from, to, touched, left}},
+              part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
+      } else {
+        part.rows_a_warp = std::min(part.rows_a_warp, simt::warp_lanes / 2);
+        start(detail::gather_rows<group_type, 2>{{part, from, to, touched, left}},
+              part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
+      }
       if (left.may_be()) detail::start_rows_by_host({part, from, to, left}, *device_, on);
       if (n > unsorted_) start_for<group_type>(detail::repeat_rows<group_type>{part, to}, on);
     };

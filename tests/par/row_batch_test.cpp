@@ -116,6 +116,24 @@ TEST(row_batch_admits, what_has_room_and_what_is_read_again) {
   EXPECT_GE(read(again)[0], 2u) << "two of them may share a word of the touched pages";
 }
 
+// As in a .npy file: each row lies in two pages.
+TEST(row_batch_reads, rows_behind_a_header) {
+  constexpr std::uint32_t page = 512;
+  constexpr std::uint64_t header = 128, nrows = 60, file_nbytes = header + nrows * page;
+  subject of(reading::pulled, file_nbytes, page, 128);
+  row_batch batch(*of.fs, 1024, unsorted);
+  const row_layout layout{.row_nbytes = page, .nrows = nrows, .begin = header};
+  std::vector<std::int64_t> numbers = up_to(nrows);
+  for (int round = 0; round < 3; ++round) expect_rows(batch, *of.file, layout, file_nbytes, numbers, false);
+  const mount_counters cached = of.fs->counters();
+  expect_rows(batch, *of.file, layout, file_nbytes, numbers, false);
+  EXPECT_EQ(of.fs->counters().hits, cached.hits + 2 * nrows);
+  EXPECT_EQ(of.fs->counters().faults, cached.faults);
+  // Some again, and one that the file does not have.
+  numbers.insert(numbers.begin() + 30, {7, 7, nrows, 59});
+  expect_rows(batch, *of.file, layout, file_nbytes, numbers, true);
+}
+
 TEST(row_batch_admits, a_row_that_one_batch_has_twice) {
   constexpr std::uint32_t page = 512, nframes = 16;
   subject of(reading::pulled, 64 * page, page, nframes);

@@ -100,7 +100,7 @@ class row_batch {
   void start(Kernel kernel, std::uint64_t least_rows, queue on) const;
 
   simt::platform* device_;
-  std::uint32_t max_nrows_, unsorted_;
+  std::uint32_t max_nrows_, unsorted_, page_nbytes_;
   std::uint32_t piece_;  // 1 to 255, by turns
   simt::device_array<std::uint64_t> rows_;
   simt::device_array<std::uint32_t> places_;

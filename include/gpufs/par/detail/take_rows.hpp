@@ -27,40 +27,56 @@ struct no_rows_for_host {
   GPUFS_DEVICE static void add(std::uint32_t, std::uint32_t) {}
 };
 
-// Rows: a batch, in the order in which it is read. Row i has the number row(i), and goes to in_memory(i); repeats(i): the row
-// before it is the same; is_repeated(i): the row behind it is. Further is_row(number), offset(number), fail(i, errno), layout. By:
-// the groups that copy a row each from a mapping. Other groups copy rows from the device's memory.
-template <class By, class Rows, class Left>
+// The bytes of a row that a lane looks for.
+struct row_span {
+  std::uint32_t begin, nbytes;
+};
+
+// Rows: a batch, in the order in which it is read. Row i of that is number row(i), repeats(i) the one before it, is_repeated(i) by
+// the one behind it, and goes to in_memory(i). is_row(number), offset(number), fail(i, errno), layout. By: the groups that copy a
+// row each from a mapping; others from the device's memory. Parts: in how many pages a row may lie so that lanes look for it, one
+// or two; a row in two pages has two lanes. The group reads all other rows one by one.
+template <class By, class Rows, class Left, unsigned Parts = 1>
 struct row_reader {
+  static_assert(Parts == 1 || Parts == 2);
   Rows part;
   file from;
   std::byte* to;
   touched_pages touched;
   Left left;
 
-  // Reads the rows at [first, first + at_once) that are below `end` and repeat no other row. at_once: up to the group's lanes. All
-  // lanes call; `of` are the pages of `from`.
+  // Reads those of the rows at [first, first + at_once) that are below `end` and repeat none. Parts * at_once: up to the group's
+  // lanes. All lanes call; `of` is of `from`.
   template <class Group>
   GPUFS_DEVICE void read_some(Group group, const file_pages& of, std::uint64_t first, std::uint64_t end,
                               std::uint32_t at_once) const {
     using place = row_at_hand::place;
-    const auto mine = static_cast<std::uint32_t>(first) + group.rank();
-    const bool is_mine = group.rank() < at_once && mine < end && !(part.is_row(part.row(mine)) && part.repeats(mine));
+    // The lanes from at_once on look for the second parts.
+    const bool is_second = Parts == 2 && group.rank() >= at_once;
+    const auto mine = static_cast<std::uint32_t>(first) + group.rank() - (is_second ? at_once : 0);
+    const bool is_rows = group.rank() < Parts * at_once && mine < end && !(part.is_row(part.row(mine)) && part.repeats(mine));
+    const bool is_mine = is_rows && !is_second;
     row_at_hand at{};
-    if (is_mine && from.error() == 0 && part.is_row(part.row(mine))) {
+    row_span span{0, static_cast<std::uint32_t>(part.layout.row_nbytes)};
+    if constexpr (Parts == 2) {
+      at = look_for_part(group, of, is_rows && from.error() == 0 && part.is_row(part.row(mine)), mine, at_once, span);
+    } else if (is_mine && from.error() == 0 && part.is_row(part.row(mine))) {
       const open_entry entry = of.look();
       const cache::frames frames(cache::unpack(entry.frames));
       at = look_for_row(of, entry.view, frames, part.offset(part.row(mine)), part.layout.row_nbytes, touched,
                         {part.is_repeated(mine), left.may_be()});
     }
-    const std::uint32_t cut = copy(group, static_cast<std::uint32_t>(first), at, at_once);
+    const std::uint32_t cut = copy(group, static_cast<std::uint32_t>(first), at, span, at_once);
     if (at.where == place::frame) cache::frames(of.frames()).unpin(at.frame);
     const std::uint32_t hits = group.ballot(at.where == place::frame), asked = group.ballot(at.where == place::host);
     const std::uint32_t wanted = group.ballot(is_mine) & ~asked;
     if (asked != 0) left.add(mine, asked);
-    const std::uint32_t seen = group.ballot(at.seen);
-    std::uint32_t pulled = group.ballot(at.where == place::mapping) & ~cut, lost = 0, nhits = simt::count_lanes(hits);
-    std::uint32_t slow = group.ballot(is_mine && at.where == place::nowhere) | cut;
+    const std::uint32_t seen = of_rows(group.ballot(at.seen), at_once);
+    std::uint32_t pulled = of_rows(group.ballot(at.where == place::mapping), at_once) & ~of_rows(cut, at_once), lost = 0;
+    const bool is_slow = is_rows && at.where == place::nowhere && (Parts == 1 || span.nbytes != 0);
+    std::uint32_t slow = of_rows(group.ballot(is_slow) | cut, at_once);
+    if (Parts == 2) pulled &= ~slow;
+    std::uint32_t nhits = simt::count_lanes(Parts == 1 ? hits : hits & ~(slow | slow << at_once));
     for (; slow != 0; slow &= slow - 1) {
       const std::uint32_t bit = slow & (0 - slow), i = static_cast<std::uint32_t>(first) + simt::count_lanes(bit - 1);
       const row_read got = read(group, of, i, (seen & bit) != 0);
@@ -71,7 +87,7 @@ struct row_reader {
       if (got.pulled) pulled |= bit;
       nhits += got.nhits;
     }
-    // Looks once at the version, for all rows that were pulled.
+    // One look at the version for all that were pulled.
     if (pulled != 0) {
       group.sync();
       const int error = by_leader(group, [&] { return simt::call_cold(&end_of_version, of); });
@@ -88,39 +104,90 @@ struct row_reader {
   }
 
  private:
-  // Copies the rows that the lanes have at hand, from `first` on. Groups of the size that keeps the device's memory busiest copy
-  // from there. Returns which rows were cut from their mapping meanwhile. All lanes call.
+  // The rows whose parts those lanes have.
+  GPUFS_DEVICE static std::uint32_t of_rows(std::uint32_t lanes, std::uint32_t at_once) {
+    return Parts == 1 ? lanes : (lanes | lanes >> at_once) & ((1u << at_once) - 1);
+  }
+
+  // Looks for the bytes of row `mine` that lie in its first page or, for the lanes from at_once on, in the one behind. span: these
+  // bytes; none where the row has no second part, or host threads gather it. All lanes call.
   template <class Group>
-  GPUFS_DEVICE std::uint32_t copy(Group group, std::uint32_t first, const row_at_hand& at, std::uint32_t at_once) const {
+  GPUFS_DEVICE row_at_hand look_for_part(Group group, const file_pages& of, bool looks, std::uint32_t mine, std::uint32_t at_once,
+                                         row_span& span) const {
+    const bool is_second = group.rank() >= at_once;
+    const auto row_nbytes = static_cast<std::uint32_t>(part.layout.row_nbytes);
+    row_at_hand at{};
+    open_entry entry{};
+    std::uint64_t offset = 0;
+    std::uint32_t head = row_nbytes;
+    bool is_in_file = false;
+    if (looks) {
+      entry = of.look();
+      offset = part.offset(part.row(mine));
+      const std::uint32_t page_nbytes = 1u << cache::unpack(entry.frames).page_shift;
+      const std::uint32_t to_end = page_nbytes - (static_cast<std::uint32_t>(offset) & (page_nbytes - 1));
+      head = row_nbytes < to_end ? row_nbytes : to_end;
+      const auto file_nbytes = static_cast<std::uint64_t>(entry.view.nbytes);
+      is_in_file = entry.view.error == 0 && row_nbytes <= file_nbytes && offset <= file_nbytes - row_nbytes;
+    }
+    const bool again = looks && part.is_repeated(mine), is_in_two = head != row_nbytes;
+    span = is_second ? row_span{head, row_nbytes - head} : row_span{0, head};
+    if (left.may_be()) {
+      const bool asks =
+          is_in_file && is_in_two && !is_second && simt::call_cold(&is_gathered_by_host, of, offset, row_nbytes, touched, again);
+      const std::uint32_t asking = group.ballot(asks);
+      if ((asking >> (group.rank() - (is_second ? at_once : 0)) & 1) != 0) {
+        span.nbytes = 0;
+        if (!is_second) at.where = row_at_hand::place::host;
+        return at;
+      }
+    }
+    if (!is_in_file || span.nbytes == 0) return at;
+    return look_for_row(of, entry.view, cache::frames(cache::unpack(entry.frames)), offset + span.begin, span.nbytes, touched,
+                        {again, !is_in_two && left.may_be()});
+  }
+
+  // Copies the parts that the lanes have at hand, of rows from `first` on: from the device's memory by groups that keep it busiest.
+  // Which of them were cut from their mapping meanwhile. All lanes call.
+  template <class Group>
+  GPUFS_DEVICE std::uint32_t copy(Group group, std::uint32_t first, const row_at_hand& at, const row_span& span,
+                                  std::uint32_t at_once) const {
     using place = row_at_hand::place;
     const std::uint32_t here = group.ballot(at.where == place::frame || at.where == place::device);
-    copy_by(up_to_eight<Group>{}, group, first, at, at_once, here, false);
+    copy_by(up_to_eight<Group>{}, group, first, at, span, at_once, here, false);
     const std::uint32_t mapped = group.ballot(at.where == place::mapping);
     std::uint32_t cut = 0;
     if constexpr (!std::is_same_v<By, by_size>) {
-      cut = copy_by(By{}, group, first, at, at_once, mapped, true);
+      cut = copy_by(By{}, group, first, at, span, at_once, mapped, true);
     } else if (part.layout.row_nbytes <= most_by_eight) {
-      cut = copy_by(up_to_eight<Group>{}, group, first, at, at_once, mapped, true);
+      cut = copy_by(up_to_eight<Group>{}, group, first, at, span, at_once, mapped, true);
     } else {
-      cut = copy_by(group, group, first, at, at_once, mapped, true);
+      cut = copy_by(group, group, first, at, span, at_once, mapped, true);
     }
     finish_reads(group);
     return cut;
   }
   template <class Part, class Group>
-  GPUFS_DEVICE std::uint32_t copy_by(Part by, Group group, std::uint32_t first, const row_at_hand& at, std::uint32_t at_once,
-                                     std::uint32_t wanted, bool from_mapping) const {
+  GPUFS_DEVICE std::uint32_t copy_by(Part by, Group group, std::uint32_t first, const row_at_hand& at, const row_span& span,
+                                     std::uint32_t at_once, std::uint32_t wanted, bool from_mapping) const {
     constexpr unsigned side_by_side = Group::lanes / Part::lanes;
     std::uint32_t cut = 0;
-    for (unsigned next = 0; next < at_once && (wanted >> next) != 0; next += side_by_side) {
+    for (unsigned next = 0; next < Parts * at_once && (wanted >> next) != 0; next += side_by_side) {
       const unsigned i = next + group.rank() / Part::lanes;
       const std::uint64_t address = group.shfl(at.address, i);
+      std::uint32_t begin = 0, row = i;
+      std::uint64_t nbytes = part.layout.row_nbytes;
+      if constexpr (Parts == 2) {
+        begin = group.shfl(span.begin, i);
+        nbytes = group.shfl(span.nbytes, i);
+        row = i >= at_once ? i - at_once : i;
+      }
       if ((wanted >> i & 1) == 0) continue;
       const auto* const there = reinterpret_cast<const std::byte*>(address);
-      std::byte* const here = to + part.in_memory(first + i);
+      std::byte* const here = to + part.in_memory(first + row) + begin;
       if (!from_mapping) {
-        simt::copy_bytes(by, here, there, part.layout.row_nbytes);
-      } else if (simt::copy_from_host(by, here, there, part.layout.row_nbytes) != 0) {
+        simt::copy_bytes(by, here, there, nbytes);
+      } else if (simt::copy_from_host(by, here, there, nbytes) != 0) {
         cut |= 1u << i;
       }
     }
