@@ -59,8 +59,8 @@ class timed_cache {
   GPUFS_DEVICE const cache::frames& pages() const { return inner_.pages(); }
 
   // All is timed.
-  template <bool TakesPart>
-  GPUFS_DEVICE static bool pin_in_choice(const cache::frames&, cache::page_key, cache::frame_index&, bool&) {
+  template <bool TakesPart = false, class... IsPart>
+  GPUFS_DEVICE static bool pin_in_choice(const cache::frames&, cache::page_key, cache::frame_index&, IsPart&...) {
     return false;
   }
 
