@@ -40,19 +40,19 @@ struct close_for_host {
   std::int32_t* result;
 
   GPUFS_DEVICE void operator()() const {
-    const auto warp = this_warp();
-    const int error = close(warp, opened);
-    if (warp.leader()) *result = error;
+    const auto block = this_block();
+    const int error = close(block, opened);
+    if (block.leader()) *result = error;
   }
 };
 
 }  // namespace detail
 
 // An open file of a mount, which kernels get as `ref()`; closed when this ends. It is opened as by a kernel, of one warp, that is
-// launched on the mount's device for that: kernels that open the path share it, and its errors are those of gpufs::open. So
-// does closing: what kernels have written is then in the file's host page cache. Neither waits for other kernels that run, but for
-// room on the device beside them. Move-only. The mount, and kernels that use the file, must end after, and before it. In a child of
-// fork() its end does nothing, as the mount's: the file is the parent's.
+// launched on the mount's device for that: kernels that open the path share it, and its errors are those of gpufs::open. So it is
+// closed, by a kernel of a block of 256 threads if it may be written: what kernels have written is then in the file's host page
+// cache. Neither waits for other kernels that run, but for room on the device beside them. Move-only. The mount, and kernels that
+// use the file, must end after, and before it. In a child of fork() its end does nothing, as the mount's: the file is the parent's.
 template <class File>  // gpufs::file; a template, so that a program without one compiles no kernel
 class basic_host_file {
  public:
@@ -68,7 +68,7 @@ class basic_host_file {
     if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
     if (path.size() >= sizeof kernel.path) fail(ENAMETOOLONG, "open");
     std::memcpy(kernel.path, path.c_str(), path.size() + 1);
-    const File opened = answer_of(*device_, kernel, &detail::open_for_host<File>::opened);
+    const File opened = answer_of(*device_, kernel, &detail::open_for_host<File>::opened, simt::warp_lanes);
     if (opened.error() != 0) fail(-opened.error(), "open");
     file_ = opened;
   }
@@ -97,7 +97,10 @@ class basic_host_file {
   // with what was written. The file is closed nevertheless. Does nothing the second time.
   void close() {
     if (file_.error() != 0 || process_ != ::getpid()) return;
-    const int error = answer_of(*device_, detail::close_for_host<File>{release(), nullptr}, &detail::close_for_host<File>::result);
+    using kernel = detail::close_for_host<File>;
+    // Each warp writes pages of other lists back, so that a close of much takes less long.
+    const unsigned nthreads = simt::warp_lanes * (file_table::may_write(file_.number()) ? 8 : 1);
+    const int error = answer_of(*device_, kernel{release(), nullptr}, &kernel::result, nthreads);
     if (error != 0) fail(-error, "close");
   }
 
@@ -105,13 +108,13 @@ class basic_host_file {
   File release() { return std::exchange(file_, File()); }
 
   template <class Kernel, class Answer>
-  static Answer answer_of(simt::platform& device, Kernel kernel, Answer* Kernel::*where) {
+  static Answer answer_of(simt::platform& device, Kernel kernel, Answer* Kernel::*where, unsigned nthreads) {
     static_assert(sizeof(Answer) <= simt::runtime::pinned_answer::nbytes);
     const simt::on_device here(device);
     const simt::runtime::pinned_answer answer(device);
     auto* result = static_cast<Answer*>(answer.get());
     kernel.*where = result;
-    simt::launch({.grid = 1, .block = simt::warp_lanes}, kernel);
+    simt::launch({.grid = 1, .block = nthreads}, kernel);
     return *result;
   }
   [[noreturn]] void fail(int error, const char* what) const {

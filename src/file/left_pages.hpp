@@ -23,9 +23,9 @@ class left_pages {
   struct unwritten {
     std::uint64_t lost = 0, left = 0;  // pages (and files that kernels wrote in place); left: still dirty
   };
-  // Writes the pages that kernels left dirty, one by one through the host. If the host has not `stopped`, pages of a lost list stay
-  // dirty, because the host may still write older bytes of them. If it has, no page stays dirty. finished: the host had answered
-  // all requests before it stopped.
+  // Writes the pages that kernels left dirty through the host, neighbours together. If the host has not `stopped`, pages of a lost
+  // list stay dirty, because the host may still write older bytes of them. If it has, no page stays dirty. finished: the host had
+  // answered all requests before it stopped.
   unwritten write_back(bool stopped, bool finished = true) const;
 
   // Files with an error of a write-back that the next sync or close would tell.
@@ -38,10 +38,14 @@ class left_pages {
   std::uint32_t page_nbytes() const { return 1u << mount_.cache.frames.page_shift; }
   std::vector<cache::dirty_list> lists() const;  // [slot][list], of all blocks
   std::uint64_t note_written_in_place(const std::vector<file_slot>& slots) const;
+  struct left_page {
+    const file_slot* slot;  // null: no open file has the page
+    std::uint64_t offset;   // in the file
+    std::uint32_t frame;
+  };
   unwritten write_pages(const std::vector<file_slot>& slots, bool stopped) const;
-  void keep_twin(std::uint32_t frame, const std::vector<std::uint64_t>& bytes, const std::vector<std::uint64_t>& mask) const;
-  int write_runs(std::uint32_t handle, std::span<const std::byte> bytes, const std::vector<std::uint64_t>& mask,
-                 std::uint64_t offset) const;
+  std::uint64_t write_stretch(std::uint32_t first, std::uint32_t end, std::vector<left_page>& pages, bool keeps_twins) const;
+  void keep_twin(const cache::twin_state& twin, std::span<const std::byte> sent, std::span<const std::uint32_t> mask) const;
 
   const simt::device_memory& memory_;
   const file_memory& files_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <exception>
 #include <limits>
@@ -13,6 +12,7 @@
 #include "../store/file_system.hpp"
 #include "../store/read_loop.hpp"
 #include "../store/unique_fd.hpp"
+#include "../transport/mask_runs.hpp"
 #include "clock.hpp"
 #include "worker.hpp"
 
@@ -387,23 +387,12 @@ int worker::write_runs(const work& w, std::uint32_t* nwritten) {
   for (std::size_t i = w.skip / 32; i < mask_.size(); ++i) {
     mask_[i] = std::atomic_ref<std::uint32_t>(shared[i]).load(std::memory_order_relaxed);
   }
-  // The first byte from `at` on whose bit is set, or with ~0u clear; `end` where there is none.
-  const auto next = [&](std::uint32_t at, std::uint32_t inverted) {
-    while (at < end) {
-      const std::uint32_t word = (mask_[at / 32] ^ inverted) & ~0u << at % 32;
-      if (word != 0) return std::min(end, at / 32 * 32 + static_cast<std::uint32_t>(std::countr_zero(word)));
-      at = (at / 32 + 1) * 32;
-    }
-    return end;
-  };
   *nwritten = 0;
-  for (std::uint32_t first = next(w.skip, 0), last = 0; first < end; first = next(last, 0)) {
-    last = next(first, ~0u);
+  return transport::each_run(mask_, w.skip, end, [&](std::uint32_t first, std::uint32_t last) {
     const int error = w.file->file->pwrite({payload_of(w) + first, last - first}, w.offset + (first - w.skip));
-    if (error != 0) return error;
-    *nwritten += last - first;
-  }
-  return 0;
+    if (error == 0) *nwritten += last - first;
+    return error;
+  });
 }
 
 void worker::finish_write(const work& w, int error, std::uint32_t nwritten, std::string_view text) {

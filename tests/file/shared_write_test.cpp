@@ -303,8 +303,8 @@ TEST(shared_writes, truncation_and_a_write_come_in_some_order) {
       for (unsigned f = 0; f < files_per_group; ++f) s.open(f, numbered("file", f), O_RDWR | O_CREAT);
     }
     for (unsigned f = 0; f < files_per_group; ++f) {
-      scripts[0].pwrite(f, bytes, 0);
-      scripts[1].ftruncate(f, 0);
+      scripts[seed % 2].pwrite(f, bytes, 0);
+      scripts[1 - seed % 2].ftruncate(f, 0);
     }
     for (script& s : scripts) {
       for (unsigned f = 0; f < files_per_group; ++f) s.close(f);

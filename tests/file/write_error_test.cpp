@@ -190,6 +190,26 @@ TEST_F(write_errors, are_told_by_the_mount_that_ends) {
   EXPECT_EQ(end(20 * page, true), "") << "sync has told";
 }
 
+// The mount writes neighbours by one call: what of them the host can write is in the file, and the others are counted.
+TEST_F(write_errors, of_one_page_lose_none_beside_it) {
+  dir_.add("file", 10 * page, 1);
+  options_.dirty_nbytes = 20 * page;
+  mount& m = start();
+  wrong().fail_writes_at("file", 4 * page, 5 * page, ENOSPC);
+  players groups = one();
+  script s, rest;
+  s.open(0, "file", O_RDWR);
+  s.pwrite(0, content(3, 0, 10 * page), 0);
+  groups.run(s);
+  EXPECT_EQ(m.sync(), 1u);
+  auto wanted = content(3, 0, 10 * page);
+  put(wanted, content(1, 4 * page, page), 4 * page);
+  EXPECT_EQ(dir_.read("file"), wanted);
+  rest.close(0);
+  groups.run(rest);
+  expect_idle();
+}
+
 TEST_F(write_errors, of_sync_and_truncation_go_to_their_caller) {
   dir_.add("file", 4 * page, 1);
   start();

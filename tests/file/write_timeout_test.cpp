@@ -159,25 +159,27 @@ TEST_F(write_timeouts, come_before_what_the_mount_writes) {
 // Writes that the host owes when the mount ends: those it has begun, and those that wait behind them.
 TEST_F(write_timeouts, are_done_before_the_mount_ends) {
   expect_leftovers("the host has not answered for a page");
-  dir_.add("file", 8 * page, 1);
+  const std::uint64_t apart = 3 * ((1u << neighbours_shift) / page), npages = 2 * apart + 2;  // in lists of their own
+  dir_.add("file", npages * page, 1);
   options_.nworkers = 2;
   start();
   players groups = one();
   open_in_time(groups, "file");
   wrong().write_gate.close();
   script hang;
-  for (const std::uint64_t at : {0u, 3u, 6u}) hang.pwrite(0, content(3, at, page), static_cast<std::int64_t>(at * page));
+  for (const std::uint64_t at : {std::uint64_t{0}, apart, 2 * apart})
+    hang.pwrite(0, content(3, at, page), static_cast<std::int64_t>(at * page));
   const auto call = hang.fsync(0, durability::page_cache);
   EXPECT_EQ(groups.run(hang)[call].value, -ETIMEDOUT);
-  EXPECT_EQ(wrong().writes, 1u) << "one worker writes, and the others wait";
+  EXPECT_EQ(wrong().writes, 1u) << "the first list's page; the others are not sent";
   std::thread opener([&] {
     std::this_thread::sleep_for(milliseconds(100));
     wrong().write_gate.open();
   });
   mount_.reset();
   opener.join();
-  auto wanted = content(1, 0, 8 * page);
-  for (const std::uint64_t at : {0u, 3u, 6u}) put(wanted, content(3, at, page), at * page);
+  auto wanted = content(1, 0, npages * page);
+  for (const std::uint64_t at : {std::uint64_t{0}, apart, 2 * apart}) put(wanted, content(3, at, page), at * page);
   EXPECT_EQ(dir_.read("file"), wanted);
 }
 

@@ -211,7 +211,7 @@ inline write_back() {
         d_step { dirty[f] = 0; listed[f] = 0 }
         mask[f] = 0;
         value = data[f];
-        // send_page
+        // write_request
         d_step { asked_write[index] = 1; asked_frame[index] = f; asked_value[index] = value }
         d_step {
           asked[index] = number + 1;

@@ -108,7 +108,7 @@ inline enter_dirty() {
 
 #define HELD(t) assert(spare_pinned[t])
 
-// write_back_list, of one page: the list's lock is held. store_page and send_page; the host's answer, and stores in place, are the
+// write_back_list, of one page: the list's lock is held. store_page and write_request; the host's answer, and stores in place, are the
 // step in which the file changes.
 inline write_back() {
   d_step {  // dirty_pages::leave

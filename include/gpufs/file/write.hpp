@@ -36,7 +36,7 @@ GPUFS_DEVICE bool enter_dirty(const file_mount& mount, const written_file& file,
   const cache::dirty_pages pages(mount.cache);
   if (!pages.set_dirty(frame)) return false;
   simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_add(1, std::memory_order_relaxed);
-  pages.enter(file_table(mount).list(file.slot, static_cast<std::uint32_t>(frame) % lists_per_slot), frame);
+  pages.enter(file_table(mount).list(file.slot, list_of(mount, frame)), frame);
   return true;
 }
 

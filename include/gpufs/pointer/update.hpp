@@ -137,7 +137,9 @@ GPUFS_DEVICE updated<Word> update_mapping(simt::some_lanes lanes, mapping_name n
     if (served) mine.before = with.leads() ? before : update_after(what.kind, before, with.before);
     const bool was_clean = note_updates(lanes, from, at, address, sizeof(Word));
     limit_updates(lanes, from, at, page, was_clean);
-    if (served && !at.is_private) count(file_table(*mount_of(*from)).counters(at.view.slot).bytes_written, sizeof(Word));
+    const std::uint32_t nserved = simt::count_lanes(lanes.ballot_lanes(served));
+    if (begins && nserved != 0 && !at.is_private)
+      count(file_table(*mount_of(*from)).counters(at.view.slot).bytes_written, nserved * sizeof(Word));
     if (wanted && got < 0) mine.error = static_cast<int>(got);
     wanted = wanted && got == 0;
   }

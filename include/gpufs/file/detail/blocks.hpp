@@ -30,6 +30,10 @@ class file_blocks {
   GPUFS_DEVICE call_counters& counters(std::uint32_t index) const {
     return of(index).calls[simt::processor_id() % file_shards][index % block_slots];
   }
+  // Only where the mount may write.
+  GPUFS_DEVICE std::uint32_t& gate(std::uint32_t slot, std::uint32_t shard) const {
+    return static_cast<writable_block&>(of(slot)).gates[shard][slot % block_slots];
+  }
   // Only where the mount may write. One number (`place`) names a list, too.
   GPUFS_DEVICE cache::dirty_list& list(std::uint32_t slot, std::uint32_t i) const {
     return static_cast<writable_block&>(of(slot)).lists[slot % block_slots][i];

@@ -87,7 +87,7 @@ class file_slots {
     return v;
   }
   GPUFS_DEVICE file_view view_of_any(file_number number) const { return may_write(number) ? view_to_write(number) : view(number); }
-  GPUFS_DEVICE static bool may_write(file_number number) {
+  GPUFS_HOST_DEVICE static bool may_write(file_number number) {
     const auto raw = static_cast<std::int32_t>(number);
     return raw >= 0 && (raw & number_may_write) != 0;
   }

@@ -59,9 +59,8 @@ struct alignas(128) file_slot {
   slot_mode shared_by;            // with `flags`, `hash`: which opens may join
   std::uint32_t flags;            // of the first open
   std::int32_t write_error;       // the first error of a write-back that no call has returned yet
-  std::uint32_t writers;          // calls that write it now; above them, the bits of write_gate.hpp
-  std::uint64_t in_place_nbytes;  // the end of what kernels wrote to the host's mapping so far; sync and close tell the host
   std::uint32_t twinned;          // of a slot for writing: bits of twins_*
+  std::uint64_t in_place_nbytes;  // the end of what kernels wrote to the host's mapping so far; sync and close tell the host
   std::uint32_t unsynced;         // not 0: kernels wrote there since the last sync without an error began
 };
 static_assert(sizeof(file_slot) == 128 && offsetof(file_slot, word) == 0 && offsetof(file_slot, stale) == 4);
@@ -69,9 +68,8 @@ static_assert(offsetof(file_slot, cache_id) == 8 && offsetof(file_slot, handle) 
 static_assert(offsetof(file_slot, refs) == 48 && offsetof(file_slot, next) == 52 && offsetof(file_slot, error) == 56);
 static_assert(offsetof(file_slot, mode) == 60 && offsetof(file_slot, hash) == 64 && offsetof(file_slot, inode) == 80);
 static_assert(offsetof(file_slot, mtime_ns) == 88 && offsetof(file_slot, shared_by) == 96 && offsetof(file_slot, flags) == 100);
-static_assert(offsetof(file_slot, write_error) == 104 && offsetof(file_slot, writers) == 108);
-static_assert(offsetof(file_slot, in_place_nbytes) == 112);
-static_assert(offsetof(file_slot, twinned) == 120 && offsetof(file_slot, unsynced) == 124);
+static_assert(offsetof(file_slot, write_error) == 104 && offsetof(file_slot, twinned) == 108);
+static_assert(offsetof(file_slot, in_place_nbytes) == 112 && offsetof(file_slot, unsynced) == 120);
 
 struct file_mount;
 
@@ -139,10 +137,17 @@ static_assert(sizeof(call_counters) == 48 && offsetof(call_counters, faults) == 
 static_assert(offsetof(call_counters, errors) == 16 && offsetof(call_counters, bytes_filled) == 24);
 static_assert(offsetof(call_counters, opens) == 32 && offsetof(call_counters, bytes_written) == 40);
 
-// A slot's pages that are to be written back lie in so many lists, frame f in list f % lists_per_slot. So nobody starts to write a
-// frame's page back while an older write-back of the frame is under way. With a mapped file, as many warps as there are lists write
-// back at once.
+// A slot's pages that are to be written back lie in so many lists, by their place in the file. So nobody starts to write a page
+// back while an older write-back of it is under way; and neighbours go to the host together, which joins them into one call. As
+// many warps as there are lists write back at once.
 inline constexpr std::uint32_t lists_per_slot = 64;
+inline constexpr std::uint32_t neighbours_shift = 17;  // 128 KiB of a file lie in one list
+GPUFS_HOST_DEVICE constexpr std::uint32_t list_of_page(std::uint64_t page_number, std::uint32_t page_shift) {
+  const std::uint64_t stretch = page_shift < neighbours_shift ? page_number >> (neighbours_shift - page_shift) : page_number;
+  // Scattered (Fibonacci hashing), so that the pages of a column of a large table do not all meet in one list.
+  return static_cast<std::uint32_t>(stretch * 0x9e3779b97f4a7c15 >> 58);
+}
+static_assert(lists_per_slot == 1 << (64 - 58));
 
 // A block holds all words of so many slots, so that an entry's address leads to all of them; the copies of a slot's words are as
 // many elements apart. A mount begins with one block, and gets others as its files become more (file_table::extend).
@@ -160,11 +165,15 @@ static_assert(sizeof(file_block) == 1380352 && offsetof(file_block, homes) == 0 
 static_assert(offsetof(file_block, entries) == 36864 && offsetof(file_block, hits) == 299008);
 static_assert(offsetof(file_block, slots) == 823296 && offsetof(file_block, calls) == 954368);
 static_assert(offsetof(file_block, windows) == 1347584);
+// The gate that calls pass which write a file (write_gate.hpp) is in so many copies, each in a line of its own: where all warps of
+// a device passed one word, adds through pointers came to half of what they come to without a gate (measured).
+inline constexpr std::uint32_t gate_shards = 16;
 // Where the mount may write.
 struct alignas(128) writable_block : file_block {
   cache::dirty_list lists[block_slots][lists_per_slot];
+  std::uint32_t gates[gate_shards][block_slots];  // calls that write the slot's file now; above them, the bits of write_gate.hpp
 };
-static_assert(sizeof(writable_block) == sizeof(file_block) + block_slots * lists_per_slot * sizeof(cache::dirty_list));
+static_assert(sizeof(writable_block) == sizeof(file_block) + block_slots * (lists_per_slot * sizeof(cache::dirty_list) + 64));
 
 struct file_counters : hit_counters, call_counters {
   file_counters& operator+=(const hit_counters& other) {

@@ -73,6 +73,12 @@ GPUFS_DEVICE std::uint64_t page_begin_of(const file_mount& mount, cache::frame_i
   return cache::page_number_of(frames.load_key(f)) << frames.page_shift();
 }
 
+// Which of its slot's lists the frame's page belongs to. The caller has the page pinned, or it is dirty.
+GPUFS_DEVICE std::uint32_t list_of(const file_mount& mount, cache::frame_index f) {
+  const cache::frames frames(mount.cache);
+  return list_of_page(cache::page_number_of(frames.load_key(f)), frames.page_shift());
+}
+
 // Takes a page out of the list, whose lock we hold, to go with the n pages of the batch that are under way. One lane calls. It
 // takes no page that is in the batch already and was written again: the host might do the two writes in any order. It waits for a
 // request slot only for the first page, because other groups might wait for the pages under way.
@@ -178,9 +184,10 @@ GPUFS_DEVICE void store_page(Group group, const file_mount& mount, const written
   simt::atomic_ref<std::uint64_t>(mount.words->dirty_pages).fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Sends the written bytes of a page to the host. All lanes call: how many.
+// Writes a request that the host write the page's bytes, and the bytes; the caller publishes it. All lanes call: how many bytes.
 template <class Group>
-GPUFS_DEVICE std::uint32_t send_page(Group group, const file_mount& mount, const written_file& file, const page_under_way& page) {
+GPUFS_DEVICE std::uint32_t write_request(Group group, const file_mount& mount, const written_file& file,
+                                         const page_under_way& page) {
   const mount_requests rings(mount);
   const cache::frames frames(mount.cache);
   const cache::dirty_pages pages(mount.cache);
@@ -205,11 +212,17 @@ GPUFS_DEVICE std::uint32_t send_page(Group group, const file_mount& mount, const
     ask.skip = part.begin;
     ask.nbytes = part.nbytes;
     ask.flags = masked ? transport::write_masked : 0;
-    ask.token =
-        late_answers::token_of(page.frame, file.slot * lists_per_slot + static_cast<std::uint32_t>(page.frame) % lists_per_slot);
-    rings.send(page.ticket, ask);  // its release: the bytes of all lanes, which met in the copy
+    ask.token = late_answers::token_of(page.frame, file.slot * lists_per_slot + list_of(mount, page.frame));
+    rings.write(page.ticket, ask);
   }
   return part.nbytes;
+}
+
+// Sends the requests of a batch at once, so that the host joins pages that are neighbours. One lane calls.
+GPUFS_DEVICE void send_requests(const file_mount& mount, const page_under_way* batch, std::uint32_t n) {
+  // Meets the host's acquire of `sequence`: the fields, and the bytes of all lanes, which met in the copies.
+  simt::fence(std::memory_order_release, simt::scope::system);
+  for (std::uint32_t i = 0; i < n; ++i) mount_requests(mount).publish_after_fence(batch[i].ticket);
 }
 
 // Waits for the host's answer. One lane calls. False: no answer came in time. Then the page stays pinned and its list lost until a

@@ -138,7 +138,8 @@ class path_chains {
     file_slots::put(slot.shared_by, name.mode);
     file_slots::put(slot.flags, name.flags);
     file_slots::put(slot.write_error, 0);
-    file_slots::put(slot.writers, 0);
+    const bool has_gate = name.mode != slot_mode::read && is_writable(mount_);
+    for (std::uint32_t shard = 0; has_gate && shard < gate_shards; ++shard) file_slots::put(blocks_.gate(index, shard), 0);
     file_slots::put(slot.bytes.mapped_nbytes, 0);
     file_slots::put(slot.in_place_nbytes, 0);
     file_slots::put(slot.twinned, 0);

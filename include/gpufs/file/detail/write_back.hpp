@@ -37,12 +37,13 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const file_mount* mount, writ
         continue;
       }
       batch[n] = next.page;
-      batch[n].nbytes = send_page(group, *mount, file, next.page);
+      batch[n].nbytes = write_request(group, *mount, file, next.page);
       ++n;
     }
     if (n == 0) break;
     const bool answered = by_leader(group, [&] {
-      const simt::deadline until(mount->io_timeout_ns);  // for all answers, as all requests were sent before
+      send_requests(*mount, batch, n);
+      const simt::deadline until(mount->io_timeout_ns);  // for all answers
       bool all = true;
       for (std::uint32_t i = 0; i < n; ++i) all &= finish_page(*mount, file, list, batch[i], until);
       return all;
@@ -55,25 +56,26 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const file_mount* mount, writ
 
 inline GPUFS_DEVICE_COLD void end_late_writes(const file_mount* mount) { mount_requests(*mount).end_late(); }
 
-// Writes back the lists first, first + step, .... When it returns 0, all bytes that were written before the call are in the host's
-// page cache, or their loss is noted in the slot. -ETIMEDOUT: a list is lost, since now or before. Lists that were lost before do
-// not keep the others from being written. All lanes call, and look at a list each.
+// Writes back the lists start + first, start + first + step, .... When it returns 0, all bytes that were written before the call
+// are in the host's page cache, or their loss is noted in the slot. -ETIMEDOUT: a list is lost, since now or before. Lists that
+// were lost before do not keep the others from being written. Groups begin at different lists (`start`): where all begin at one,
+// they wait for its holder, and nobody writes the others. All lanes call, and look at a list each.
 template <class Group>
-GPUFS_DEVICE int write_back_lists(Group group, const file_mount* mount, const written_file& file, std::uint32_t first,
-                                  std::uint32_t step) {
+GPUFS_DEVICE int write_back_lists(Group group, const file_mount* mount, const written_file& file, std::uint32_t start,
+                                  std::uint32_t first, std::uint32_t step) {
   int lost = 0, error = 0;
   for (std::uint32_t base = first; base < lists_per_slot && error == 0; base += step * group.size()) {
     const std::uint32_t mine = base + step * group.rank();
     bool is_lost = false, is_busy = false;
     if (mine < lists_per_slot) {
-      cache::dirty_list& list = file_table(*mount).list(file.slot, mine);
+      cache::dirty_list& list = file_table(*mount).list(file.slot, (start + mine) % lists_per_slot);
       if (cache::dirty_pages::is_lost(list)) simt::call_cold(&end_late_writes, mount);
       is_lost = cache::dirty_pages::is_lost(list);
       is_busy = !is_lost && !cache::dirty_pages::is_idle(list);
     }
     if (group.ballot(is_lost) != 0) lost = -ETIMEDOUT;
     for (std::uint32_t busy = group.ballot(is_busy); busy != 0 && error == 0; busy &= busy - 1) {
-      const std::uint32_t index = base + step * simt::lowest_lane(busy);
+      const std::uint32_t index = (start + base + step * simt::lowest_lane(busy)) % lists_per_slot;
       const int done = simt::call_cold(&write_back_list<Group>, group, mount, file, index, ~0u, 2 * mount->io_timeout_ns);
       if (done < 0) error = done;
     }
@@ -83,11 +85,11 @@ GPUFS_DEVICE int write_back_lists(Group group, const file_mount* mount, const wr
 }
 template <class Group>
 GPUFS_DEVICE int write_back_all(Group group, const file_mount* mount, const written_file& file) {
-  return write_back_lists(group, mount, file, 0, 1);
+  return write_back_lists(group, mount, file, by_leader(group, [] { return ring_hint(); }), 0, 1);
 }
 GPUFS_DEVICE int write_back_all(simt::block group, const file_mount* mount, const written_file& file) {
   group.sync();  // what other warps have written is listed
-  const int error = write_back_lists(group.warp(), mount, file, simt::warp_rank(), group.nwarps());
+  const int error = write_back_lists(group.warp(), mount, file, simt::block_rank() * 29, simt::warp_rank(), group.nwarps());
   return group.any(error != 0) ? -ETIMEDOUT : 0;
 }
 

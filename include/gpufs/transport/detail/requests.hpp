@@ -93,6 +93,13 @@ class requests {
   // The two halves of a call, for a caller with several requests under way. A caller that has taken a slot must send a request by
   // it: the ring goes on only after that.
   GPUFS_DEVICE void send(ticket t, const request& what) const {
+    write(t, what);
+    // Meets the host's acquire load of `sequence`: the host then sees the fields and the payload.
+    sequence_of(t).store(t.number + 1, std::memory_order_release);
+  }
+  // The same in two steps, for a caller that sends several requests at once: all of them are written, then a fence (release, of
+  // system scope), then each is published.
+  GPUFS_DEVICE void write(ticket t, const request& what) const {
     request& out = view_.requests[t.index];
     out.op = what.op;
     out.handle = what.handle;
@@ -102,9 +109,8 @@ class requests {
     out.skip = what.skip;
     out.mode = what.mode;
     out.token = what.token;
-    // Meets the host's acquire load of `sequence`: the host then sees the fields and the payload.
-    host_word(out.sequence).store(t.number + 1, std::memory_order_release);
   }
+  GPUFS_DEVICE void publish_after_fence(ticket t) const { sequence_of(t).store(t.number + 1, std::memory_order_relaxed); }
   GPUFS_DEVICE int wait(ticket t, reply& answer, const simt::deadline& until) const {
     if (is_answered(t, answer, until)) return 0;
     abandon(t);
@@ -263,6 +269,9 @@ class requests {
     if (call(t, ask, answer, until) == 0) give_back(t);
   }
 
+  GPUFS_DEVICE simt::atomic_ref<std::uint32_t, simt::scope::system> sequence_of(ticket t) const {
+    return host_word(view_.requests[t.index].sequence);
+  }
   GPUFS_DEVICE static simt::atomic_ref<std::uint32_t, simt::scope::system> host_word(std::uint32_t& word) {
     return simt::atomic_ref<std::uint32_t, simt::scope::system>(word);
   }
