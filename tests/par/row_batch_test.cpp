@@ -394,6 +394,27 @@ TEST(row_batch_of, a_version_that_has_ended_gives_no_row_that_is_pulled) {
   EXPECT_EQ(failed.place, lost[0]);
 }
 
+TEST(row_batch_of, a_version_that_has_ended_fills_no_page) {
+  constexpr std::uint64_t row = 4096, nrows = 64;
+  subject of(reading::by_windows, nrows * row, 4096, 2 * nrows);
+  of.fs->prepare("rows");
+  const row_layout layout{.row_nbytes = row, .nrows = nrows};
+  const std::vector<std::int64_t> numbers = up_to(nrows / 2), others(numbers.rbegin(), numbers.rend());
+  std::vector<std::int64_t> rest;
+  for (const std::int64_t i : numbers) rest.push_back(i + static_cast<std::int64_t>(nrows / 2));
+  row_batch batch(*of.fs, nrows, unsorted);
+  expect_rows(batch, *of.file, layout, nrows * row, numbers, false);
+  expect_rows(batch, *of.file, layout, nrows * row, others, false);
+  const std::uint64_t filled = of.fs->counters().faults;
+  EXPECT_EQ(filled, nrows / 2);
+  of.dir.overwrite("rows", 0, nrows * row, seed + 1);
+  EXPECT_TRUE(is_told_of_end(*of.file));
+  const auto got = gather<std::int64_t>(batch, *of.file, layout, rest);
+  EXPECT_TRUE(std::all_of(got.begin(), got.end(), [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_EQ(batch.failure().error, -ESTALE);
+  EXPECT_EQ(of.fs->counters().faults, filled);
+}
+
 // Against a model in memory: of equal numbers the last one is what the file has.
 TEST(row_batch_scatters, the_last_of_equal_rows) {
   random_source draw(11);

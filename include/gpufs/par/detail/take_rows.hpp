@@ -2,7 +2,7 @@
 // How a group within a warp reads some of a batch's rows: its lanes look for a row each, and then its parts copy what is at hand, a
 // row each; the rest the group reads row by row, when it has no page pinned. docs/design/batches.md, "What a gather does"
 #pragma once
-#include "gpufs/par/detail/read_row.hpp"
+#include "gpufs/par/detail/row_at_hand.hpp"
 #include "gpufs/par/rows.hpp"
 
 namespace gpufs {
@@ -66,15 +66,16 @@ struct row_reader {
       at = look_for_row(of, entry.view, frames, part.offset(part.row(mine)), part.layout.row_nbytes, touched,
                         {part.is_repeated(mine), left.may_be()});
     }
+    const std::uint32_t filled = fill(group, of, at, mine, span);
     const std::uint32_t cut = copy(group, static_cast<std::uint32_t>(first), at, span, at_once);
     if (at.where == place::frame) cache::frames(of.frames()).unpin(at.frame);
-    const std::uint32_t hits = group.ballot(at.where == place::frame), asked = group.ballot(at.where == place::host);
+    const std::uint32_t hits = group.ballot(at.where == place::frame) & ~filled, asked = group.ballot(at.where == place::host);
     const std::uint32_t wanted = group.ballot(is_mine) & ~asked;
+    const bool is_looked_for = is_rows && (Parts == 1 || span.nbytes != 0);
     if (asked != 0) left.add(mine, asked);
     const std::uint32_t seen = of_rows(group.ballot(at.seen), at_once);
     std::uint32_t pulled = of_rows(group.ballot(at.where == place::mapping), at_once) & ~of_rows(cut, at_once), lost = 0;
-    const bool is_slow = is_rows && at.where == place::nowhere && (Parts == 1 || span.nbytes != 0);
-    std::uint32_t slow = of_rows(group.ballot(is_slow) | cut, at_once);
+    std::uint32_t slow = of_rows(group.ballot(is_looked_for && at.where == place::nowhere) | cut, at_once);
     if (Parts == 2) pulled &= ~slow;
     std::uint32_t nhits = simt::count_lanes(Parts == 1 ? hits : hits & ~(slow | slow << at_once));
     for (; slow != 0; slow &= slow - 1) {
@@ -104,6 +105,19 @@ struct row_reader {
   }
 
  private:
+  // Brings in the pages that lanes have got frames for, of the rows `mine`. Returns whose. All lanes call.
+  template <class Group>
+  GPUFS_DEVICE std::uint32_t fill(Group group, const file_pages& of, row_at_hand& at, std::uint32_t mine,
+                                  const row_span& span) const {
+    const std::uint32_t fills = group.ballot(at.where == row_at_hand::place::fill);
+    if (fills == 0) return 0;
+    const bool is_mine = (fills >> group.rank() & 1) != 0;
+    const std::uint64_t offset = is_mine ? part.offset(part.row(mine)) + span.begin : 0;
+    const std::uint32_t in_page = static_cast<std::uint32_t>(offset) & (cache::frames(of.frames()).page_nbytes() - 1);
+    at = simt::call_cold(&fill_pages_of_rows<Group>, group, of, at, in_page);
+    return fills;
+  }
+
   // The rows whose parts those lanes have.
   GPUFS_DEVICE static std::uint32_t of_rows(std::uint32_t lanes, std::uint32_t at_once) {
     return Parts == 1 ? lanes : (lanes | lanes >> at_once) & ((1u << at_once) - 1);

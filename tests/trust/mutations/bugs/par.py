@@ -6,6 +6,7 @@ from __future__ import annotations
 from .bug import Bug
 
 READ_ROW = "include/gpufs/par/detail/read_row.hpp"
+AT_HAND = "include/gpufs/par/detail/row_at_hand.hpp"
 STORE_ROWS = "include/gpufs/par/detail/store_rows.hpp"
 TAKE_ROWS = "include/gpufs/par/detail/take_rows.hpp"
 TOUCHED = "include/gpufs/par/detail/touched_pages.hpp"
@@ -39,9 +40,9 @@ BUGS = (
     Bug(
         "a_batch_waits_for_frames",
         "a row whose page is to be cached fails where all frames are pinned",
-        READ_ROW,
-        "cache_type::at_hand});",
-        "of->timeouts().frame_ns});",
+        AT_HAND,
+        "{0, cache_type::at_hand});",
+        "{0, of.timeouts().frame_ns});",
         PROGRAM,
         "row_batch_reads.past_a_cache_whose_frames_are_all_pinned",
     ),
@@ -80,6 +81,15 @@ BUGS = (
         "if (false) {",
         PROGRAM,
         "row_batch_of.a_version_that_has_ended_gives_no_row_that_is_pulled",
+    ),
+    Bug(
+        "pages_of_rows_are_of_any_version",
+        "nobody looks whether the version of a page that a row brings into the cache has ended",
+        AT_HAND,
+        "return end_of_version(of); });",
+        "return 0 * end_of_version(of); });",
+        PROGRAM,
+        "row_batch_of.a_version_that_has_ended_fills_no_page",
     ),
     Bug(
         "a_failed_row_keeps_what_was_there",
