@@ -154,19 +154,22 @@ GPUFS_DEVICE sectors_brought bring_sectors_of(Group group, const Pages& of, cach
   return simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame, wanted);
 }
 
+// The sectors in which the wanted bytes of a page lie.
+GPUFS_DEVICE std::uint32_t sectors_of(const byte_range& range, std::uint64_t page_number, const cache::frames& frames) {
+  const byte_range part = range.in_page(page_number, frames.page_nbytes());
+  const std::uint64_t page_begin = page_number << frames.page_shift();
+  return cache::sectors::of_bytes(frames.page_shift(), static_cast<std::uint32_t>(part.begin - page_begin),
+                                  static_cast<std::uint32_t>(part.end - page_begin));
+}
+
 // Reads the wanted bytes of a page that is there in part, and gives the page back. The group has pinned the page. All lanes call;
 // the frame is the leader's. 0 or a negative errno.
 template <class Group, class Pages>
 GPUFS_DEVICE_COLD int read_sectors(Group group, Pages of, byte_range range, std::uint64_t page_number, cache::frame_index frame) {
   const cache::frames frames(of.frames());
   frame = group.broadcast(frame);
-  const byte_range part = range.in_page(page_number, frames.page_nbytes());
-  const std::uint64_t page_begin = page_number << frames.page_shift();
-  const auto begin = static_cast<std::uint32_t>(part.begin - page_begin), end = static_cast<std::uint32_t>(part.end - page_begin);
-  const std::uint32_t wanted = cache::sectors::of_bytes(frames.page_shift(), begin, end);
-  const bool is_there = by_leader(group, [&] { return cache::sectors(frames, frame).missing(wanted) == 0; });
-  const sectors_brought got = is_there ? sectors_brought{0, false, false} : bring_sectors_of(group, of, frame, wanted);
-  if (got.error == 0) simt::copy_bytes(group, part.dst, frames.data(frame) + begin, end - begin);
+  const sectors_brought got = bring_sectors_of(group, of, frame, sectors_of(range, page_number, frames));
+  if (got.error == 0) copy_part(group, range, page_number, frames.page_nbytes(), frames.data(frame));
   finish_reads(group);
   if (group.leader()) {
     frames.unpin(frame);
@@ -198,7 +201,18 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   const bool may_be_asked = gpufs::may_ask_ahead(kind) || (page_nbytes >= least_copied_nbytes && may_be_copied(kind));
   std::uint64_t look_again = 0;  // windows are large: after a page that is pulled, so are the next ones, mostly
   for (; page_number <= last; page_number += step) {
-    auto got = by_leader(group, [&] { return acquire_page<true>(group, of, storage, entry.view, page_number); });
+    auto got = by_leader(group, [&] {
+      auto found = acquire_page<true>(group, of, storage, entry.view, page_number);
+      if constexpr (Pages::has_operations) {
+        // Inline, as of a page in part all that is wanted is often there.
+        if (found.what == decltype(found.what)::part &&
+            cache::sectors(frames, found.frame).missing(sectors_of(range, page_number, frames)) == 0) [[unlikely]] {
+          simt::count_one(group, of.hits().hits);
+          found.what = decltype(found.what)::hit;
+        }
+      }
+      return found;
+    });
     if constexpr (Pages::has_operations) {
       if (got.what == decltype(got.what)::part) [[unlikely]] {
         const int error = simt::call_cold(&read_sectors<Group, Pages>, group, of, range, page_number, got.frame);
