@@ -4,7 +4,7 @@
 namespace gpufs::service {
 
 std::uint32_t cache_ids::id_of(const store::file_info& file) {
-  const known now{{file.device, file.inode}, file.nbytes, file.mtime_ns, file.ctime_ns, file.settled, 0};
+  const known now{{file.device, file.inode, file.begin}, file.nbytes, file.mtime_ns, file.ctime_ns, file.settled, 0};
   part& mine = parts_[hash{}(now.file) % parts_.size()];
   const std::scoped_lock hold(mine.lock);
   const auto found = mine.files.find(now.file);

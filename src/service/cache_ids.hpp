@@ -15,6 +15,7 @@ namespace gpufs::service {
 
 // An unchanged file keeps its id between opens, so its pages are found again; a changed one gets a new id, and its old pages
 // age out. A version that is not settled, now or when its id was given, proves nothing: each such open gets a new id.
+// One that is opened from another byte on (file_info::begin) has other pages, and an id of its own.
 // Never gives an id twice for different versions. Remembers about the `capacity` files that were opened last (some 120 bytes each),
 // in parts of their own locks where they are many: every open comes by here.
 class cache_ids {
@@ -33,11 +34,13 @@ class cache_ids {
   static constexpr std::size_t nparts = 64;
   struct identity {
     std::uint64_t device, inode;
+    std::int64_t begin;
     bool operator==(const identity&) const = default;
   };
   struct hash {
     std::size_t operator()(const identity& i) const {
-      return static_cast<std::size_t>((i.inode ^ i.device * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu >> 7);
+      return static_cast<std::size_t>(
+          (i.inode ^ (i.device + static_cast<std::uint64_t>(i.begin)) * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu >> 7);
     }
   };
   struct known {

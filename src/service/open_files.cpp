@@ -93,7 +93,7 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
     free(e);
     throw;
   }
-  if (result.joined) free(e);
+  if (result.joined || result.error != 0) free(e);
   return result;
 }
 
@@ -106,13 +106,15 @@ void open_files::enter(entry& e, std::uint32_t not_handle, entered& result) {
     if (!is_written(other) || other.once != e.once) return false;
     if (handle_of(other) == not_handle) {
       unchain(chain, other);
+    } else if (info.begin != 0) {
+      result.error = -EBUSY;
     } else {
       result.handle = handle_of(other);
       result.joined = other.device_number;
     }
     return true;
   });
-  if (result.joined) return;
+  if (result.joined || result.error != 0) return;
   std::vector<ref>* by_renaming = nullptr;
   if (!is_written(e)) {
     for (renaming* const one : identities_[chain % nparts].renamings) {

@@ -116,7 +116,7 @@ class open_files {
   };
   // The result of insert().
   struct entered {
-    int error = 0;             // 0 or -EMFILE
+    int error = 0;             // 0, -EMFILE, or -EBUSY: see insert()
     std::uint32_t handle = 0;  // never 0 where there is no error
     // The file is open for writing already: `handle` is that open's and this the device's number for it, and `file` was closed.
     std::optional<std::uint32_t> joined{};
@@ -140,8 +140,8 @@ class open_files {
     std::vector<ref> since_;   // under the lock of the identity's part
   };
   // Enters an open file. A file has at most one entry that is open for writing, and one that is open with open_write_once. A
-  // further open of the file, to write or to read, joins that entry (except an open to read beside open_write_once). May throw
-  // std::bad_alloc; then `file` has been closed.
+  // further open of the file, to write or to read, joins that entry (except an open to read beside open_write_once); one that
+  // begins elsewhere in the file (file_info::begin) gives -EBUSY. May throw std::bad_alloc; then `file` has been closed.
   entered insert(std::unique_ptr<store::open_file> file, entering how);
   // The open file, or an empty ref for a handle that is none. Lock-free.
   ref acquire(std::uint32_t handle);

@@ -67,6 +67,7 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
   std::unique_ptr<store::open_file> file = core_.files->open_explained(path, static_cast<int>(flags), &error, &why);
   if (!file) return error < 0 ? error : -EIO;
   const store::file_info info = file->info();
+  if (info.live && info.begin != 0) return -EINVAL;
   kind = info.kind;
   if (may_ask_ahead(kind) && !core_.has_opened_staged.load(std::memory_order_relaxed)) core_.has_opened_staged = true;
   out.file_nbytes = info.nbytes;
@@ -97,6 +98,7 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
   out.result = read_along(w, *file, how);
   const open_files::entered entered = core_.open.insert(
       std::move(file), {.path = path, .device_number = w.number, .how = how, .once = once, .remote = remote, .not_handle = w.skip});
+  if (entered.error == -EBUSY) why = "it is open for writing, and so only from its first byte on";
   if (entered.error != 0) return entered.error;
   out.handle = entered.handle;
   if (entered.joined) {

@@ -94,8 +94,11 @@ bool worker::begin_copy(work& w) {
   if (kind == source_kind::windows) {
     const store::window_view view = file.windows();
     const auto first = static_cast<std::uint64_t>(w.offset), last = first + w.nbytes - 1;
-    const std::uint64_t window = first >> view.shift;
-    if (window != last >> view.shift || window >= 64 || (view.registered >> window & 1) == 0) return false;
+    const auto is_registered = [&](std::uint64_t window) { return window < 64 && (view.registered >> window & 1) != 0; };
+    if (!is_registered(first >> view.shift) || !is_registered(last >> view.shift)) return false;
+    // The engine copies from one registration, and those are of the file's own windows.
+    const auto begin = static_cast<std::uint64_t>(file.info().begin);
+    if ((begin + first) >> view.shift != (begin + last) >> view.shift) return false;
   } else if (kind != source_kind::pull) {
     return false;
   }
@@ -113,9 +116,10 @@ std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, 
 }
 std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, std::span<const iovec> parts, std::int64_t offset) {
   const int fd = file.descriptor(), nparts = static_cast<int>(parts.size());
+  const off_t at = file.info().begin + offset;
   while (how == read_path::nowait || how == read_path::memory) {
-    const ssize_t n = how == read_path::memory ? ::preadv(fd, parts.data(), nparts, offset)
-                                               : ::preadv2(fd, parts.data(), nparts, offset, RWF_NOWAIT);
+    const ssize_t n =
+        how == read_path::memory ? ::preadv(fd, parts.data(), nparts, at) : ::preadv2(fd, parts.data(), nparts, at, RWF_NOWAIT);
     if (n >= 0) return n;
     if (how == read_path::nowait && (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS)) {
       how = without_nowait(fd);
@@ -158,7 +162,8 @@ bool worker::read_cached(work& w) {
 void worker::read_async(work w) {
   const std::uint32_t alignment = w.file->file->alignment();
   // What io_uring cannot do goes through open_file::pread: unaligned O_DIRECT.
-  const auto at = reinterpret_cast<std::uintptr_t>(payload_of(w)) | static_cast<std::uintptr_t>(w.offset) | w.done;
+  const auto begin = static_cast<std::uintptr_t>(w.file->file->info().begin + w.offset);
+  const auto at = reinterpret_cast<std::uintptr_t>(payload_of(w)) | begin | w.done;
   if (!have_ring_ || (at & (alignment - 1)) != 0) return push_slow(std::move(w));
   // Nor what may hang and does: the kernel has a thread for each such read, and only so many of them.
   const bool remote = w.file->remote;
@@ -176,13 +181,14 @@ void worker::read_async(work w) {
 
 void worker::submit_read(std::uint32_t tag) {
   const work& w = in_flight_[tag].what;
+  const std::int64_t at = w.file->file->info().begin + w.offset + w.done;
   if (std::byte* const to = in_flight_[tag].to) {  // a row
-    return ring_.prepare_read(w.file->file->descriptor(), to + w.done, w.nbytes - w.done, w.offset + w.done, tag);
+    return ring_.prepare_read(w.file->file->descriptor(), to + w.done, w.nbytes - w.done, at, tag);
   }
   const std::uint32_t alignment = w.file->file->alignment();
   const std::uint32_t nbytes = (w.nbytes - w.done + alignment - 1) & ~(alignment - 1);
   const std::uint32_t room = core_.requests.payload_nbytes() - w.done;
-  ring_.prepare_read(w.file->file->descriptor(), payload_of(w) + w.done, std::min(nbytes, room), w.offset + w.done, tag);
+  ring_.prepare_read(w.file->file->descriptor(), payload_of(w) + w.done, std::min(nbytes, room), at, tag);
 }
 
 bool worker::reap() {

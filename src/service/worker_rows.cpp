@@ -79,8 +79,10 @@ bool worker::read_mapped_rows(const work& w, std::span<const std::uint64_t> offs
   if (mapping == nullptr) {
     if (file.has_no_mapping.load(std::memory_order_relaxed)) return false;
     const bool asks = !file.remote && file.how.load(std::memory_order_relaxed) != read_path::call && file.file->alignment() == 1;
-    auto made =
-        asks ? store::readable_mapping::of(file.file->descriptor(), static_cast<std::size_t>(file.file->info().nbytes)) : nullptr;
+    const store::file_info& info = file.file->info();
+    auto made = asks ? store::readable_mapping::of(file.file->descriptor(), static_cast<std::size_t>(info.nbytes),
+                                                   static_cast<std::size_t>(info.begin))
+                     : nullptr;
     if (!made) {
       file.has_no_mapping.store(true, std::memory_order_relaxed);
       return false;

@@ -102,27 +102,29 @@ bool has_handler() {
 
 }  // namespace
 
-std::unique_ptr<readable_mapping> readable_mapping::of(int fd, std::size_t nbytes) {
+std::unique_ptr<readable_mapping> readable_mapping::of(int fd, std::size_t nbytes, std::size_t begin) {
+  const std::size_t end = begin + nbytes;
   struct stat status {};
   struct statfs in {};
   if (fd < 0 || nbytes == 0 || ::fstat(fd, &status) != 0 || ::fstatfs(fd, &in) != 0 || !has_handler()) return nullptr;
-  if (static_cast<std::uint64_t>(status.st_blocks) * 512 < nbytes) return nullptr;
+  if (static_cast<std::uint64_t>(status.st_blocks) * 512 < end) return nullptr;
   // Not of hugetlbfs, where a small page can take no other one's place.
   if (in.f_type != TMPFS_MAGIC && in.f_type != RAMFS_MAGIC) return nullptr;
-  unique_mmap memory(fd, nbytes, false);
+  unique_mmap memory(fd, end, false);
   if (memory.get() == nullptr) return nullptr;
-  return std::unique_ptr<readable_mapping>(new readable_mapping(std::move(memory), nbytes));
+  return std::unique_ptr<readable_mapping>(new readable_mapping(std::move(memory), end, begin));
 }
 
-readable_mapping::readable_mapping(unique_mmap memory, std::size_t nbytes) : memory_(std::move(memory)) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory_.get());
-  known_ = &enter(begin, begin + nbytes, &is_cut_).begin;
+readable_mapping::readable_mapping(unique_mmap memory, std::size_t end, std::size_t begin)
+    : memory_(std::move(memory)), begin_(begin) {
+  const auto at = reinterpret_cast<std::uintptr_t>(memory_.get());
+  known_ = &enter(at, at + end, &is_cut_).begin;
 }
 readable_mapping::~readable_mapping() { known_->store(0, std::memory_order_release); }  // before the addresses are somebody else's
 
 bool readable_mapping::gather(std::span<const std::uint64_t> offsets, std::size_t row_nbytes, std::byte* to) {
   constexpr std::size_t nahead = 8, line = 64, most_asked = 512;  // of a longer row the processor asks for the rest itself
-  const auto* const from = static_cast<const std::byte*>(memory_.get());
+  const auto* const from = static_cast<const std::byte*>(memory_.get()) + begin_;
   const auto ask = [&](std::size_t i) {
     const std::byte* const row = from + offsets[i];
     for (std::size_t b = 0; b < row_nbytes && b < most_asked; b += line) __builtin_prefetch(row + b);

@@ -20,18 +20,19 @@ class readable_mapping {
   readable_mapping(const readable_mapping&) = delete;
   readable_mapping& operator=(const readable_mapping&) = delete;
 
-  // Maps a file. nullptr: its file system is not one of these, it cannot be mapped, it has holes (a load would take memory for
-  // them), or somebody else has taken the signal.
-  static std::unique_ptr<readable_mapping> of(int fd, std::size_t nbytes);
+  // Maps nbytes of a file from `begin` on, as offset 0. nullptr: its file system is not one of these, it cannot be mapped, it has
+  // holes (a load would take memory for them), or somebody else has taken the signal.
+  static std::unique_ptr<readable_mapping> of(int fd, std::size_t nbytes, std::size_t begin = 0);
 
   // Copies row_nbytes from each offset, one behind the other; all of them lie in the mapping. False: pages of it are gone, so
   // anything may be there; it is so from then on. Any thread.
   bool gather(std::span<const std::uint64_t> offsets, std::size_t row_nbytes, std::byte* to);
 
  private:
-  readable_mapping(unique_mmap memory, std::size_t nbytes);
+  readable_mapping(unique_mmap memory, std::size_t end, std::size_t begin);
 
-  unique_mmap memory_;
+  unique_mmap memory_;  // of all of the file
+  std::size_t begin_;
   std::atomic<bool> is_cut_{false};               // written by the handler
   std::atomic<std::uintptr_t>* known_ = nullptr;  // by which the handler finds it; 0: no more
 };

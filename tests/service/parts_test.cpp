@@ -53,8 +53,15 @@ TEST(cache_ids, one_for_each_version) {
   const std::uint32_t touched = ids.id_of(other);
   EXPECT_NE(touched, grown) << "a ctime alone makes a version: mtime can be put back";
   EXPECT_EQ(ids.id_of(other), touched);
+  other.begin = 128;
+  const std::uint32_t part = ids.id_of(other);
+  EXPECT_NE(part, touched) << "pages that begin elsewhere are others";
+  other.begin = 0;
+  EXPECT_EQ(ids.id_of(other), touched);
+  other.begin = 128;
+  EXPECT_EQ(ids.id_of(other), part);
   other.device = 2;
-  EXPECT_NE(ids.id_of(other), touched);
+  EXPECT_NE(ids.id_of(other), part);
 }
 
 TEST(cache_ids, none_is_shared_with_an_unsettled_open) {
@@ -108,8 +115,10 @@ class counted_file final : public store::open_file {
     ++alive_;
   }
   // An open of the file with this identity, for reading or writing.
-  counted_file(std::atomic<int>& alive, std::uint64_t inode, bool live) : counted_file(alive, source_kind::staged) {
+  counted_file(std::atomic<int>& alive, std::uint64_t inode, bool live, std::int64_t begin = 0)
+      : counted_file(alive, source_kind::staged) {
     info_.device = 3;
+    info_.begin = begin;
     info_.inode = inode;
     info_.live = live;
   }
@@ -215,6 +224,8 @@ TEST(open_files, one_open_for_writing_of_a_file) {
     EXPECT_EQ(again.joined, 3u);
     EXPECT_EQ(again.handle, writer.handle);
   }
+  const auto part = table.insert(std::make_unique<counted_file>(alive, 5, false, 128), {.path = "p", .device_number = 4});
+  EXPECT_EQ(part.error, -EBUSY) << "the writers' offsets are not its own";
   EXPECT_EQ(alive, 3) << "who joins leaves nothing open";
   EXPECT_EQ(table.size(), 3u);
   const auto once = enter(5, true, 5, true);

@@ -28,6 +28,9 @@ struct file_info {
   const std::byte* pull_base = nullptr;
   std::string reason;  // why this kind: one sentence for `gpufs doctor` and fstat users
   bool live = false;   // open for writing: no version of the file, but whatever it has when it is read; nbytes is the size at open
+  // Where in the file behind descriptor() offset 0 lies, a multiple of 16: all other offsets, nbytes and pull_base count from
+  // there. 0 of one that is live.
+  std::int64_t begin = 0;
 };
 
 // Of a file of kind windows: which windows of 2^shift bytes the device may read at pull_base, a bit each. Bits are added while the
@@ -45,7 +48,8 @@ class open_file {
   // Reads up to dst.size() bytes at offset (>= 0) into pinned staging memory. Bytes read (short only at the end of the file)
   // or -errno; -ESTALE when the file is no longer the version that was opened. Called by several workers at once; may block.
   virtual std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) = 0;
-  // The descriptor to read from directly (batched submission), or -1 when only pread() serves. It may be O_NONBLOCK.
+  // The descriptor to read from directly (batched submission), at info().begin and on, or -1 when only pread() serves. It may be
+  // O_NONBLOCK.
   virtual int descriptor() const { return -1; }
   // What address, offset and length of a read from descriptor() must be multiples of; a power of two. Other reads go
   // through pread().

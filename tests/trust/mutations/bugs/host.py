@@ -7,6 +7,24 @@ from .bug import Bug
 
 BUGS = (
     Bug(
+        "parts_join_writers",
+        "an open from a byte of a file on gets the slot of who writes the file, whose offsets are others",
+        "src/service/open_files.cpp",
+        "} else if (info.begin != 0) {",
+        "} else if (info.begin < 0) {",
+        "service_test",
+        "open_files.one_open_for_writing_of_a_file",
+    ),
+    Bug(
+        "parts_have_the_pages_of_others",
+        "one version's opens from different bytes on share a cache id",
+        "src/service/cache_ids.cpp",
+        "file.inode, file.begin}",
+        "file.inode, 0}",
+        "service_test",
+        "cache_ids.one_for_each_version",
+    ),
+    Bug(
         "copies_are_answered_at_once",
         "the host says that a page is in its frame when the engine has begun with it",
         "src/service/copier.cpp",
