@@ -78,6 +78,15 @@ class row_pieces {
   }
   byte_map map() const { return map(table_.data(), parts_.data()); }
 
+  // From where on a file of one piece is to be open so that pages, which begin there, begin with rows as often as can be: the least
+  // such multiple of 16, so that shards of an array have it in common; or 0. Rows whose size is a multiple or a fraction of a page
+  // lie in no more pages than they must.
+  std::uint64_t begin_of_pages(std::uint64_t page_nbytes) const {
+    if (nbytes_ == 0 || are_several()) return 0;
+    const std::uint64_t unit = std::min(page_nbytes, row_nbytes_ & (~row_nbytes_ + 1)), begin = table_[0].offset % unit;
+    return begin % 16 == 0 ? begin : 0;
+  }
+
   // Where the last byte of all rows ends, in the file.
   std::uint64_t file_end() const { return file_end_; }
   // How long a file has all bytes of rows up to the one with number `last`.

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/arrays/begin_store.hpp"
 #include "apps/arrays/open_versions.hpp"
 #include "apps/arrays/row_kernels.hpp"
 #include "apps/arrays/row_scratch.hpp"
@@ -84,6 +85,7 @@ class device_rows final : public row_file {
         parts_(std::span<const std::uint32_t>(pieces_.parts()), device_),
         guard_(root + "/" + path, writable ? O_RDWR : O_RDONLY, pieces_.file_end()),
         version_(versions, path, guard_, fs.options().writable),
+        begin_(writable ? 0 : pieces_.begin_of_pages(fs.options().page_nbytes)),
         file_(opened(fs, path, writable)),
         words_(1, device_),
         told_(1, device_) {
@@ -176,9 +178,23 @@ class device_rows final : public row_file {
   }
 
  private:
-  byte_map map() const { return pieces_.map(table_.get(), parts_.get()); }
+  byte_map map() const {
+    byte_map of = pieces_.map(table_.get(), parts_.get());
+    of.begin -= begin_;
+    return of;
+  }
   row_bytes all_rows() const { return {0, pieces_.row_nbytes(), pieces_.nrows(), pieces_.nbytes()}; }
-  host_file opened(const mount& fs, const std::string& path, bool writable) const {
+  // From begin_ on; or, where that cannot be, from its first byte on, which begin_ is then.
+  host_file opened(const mount& fs, const std::string& path, bool writable) {
+    if (begin_ != 0) {
+      try {
+        return host_file(fs, file_part{path, static_cast<std::int64_t>(begin_)}.to_path());
+      } catch (const std::system_error& error) {
+        const int number = error.code().value();  // EBUSY: this mount has it open for writing; EINVAL: it was cut
+        if (number != EBUSY && number != ENAMETOOLONG && number != EINVAL) guard_.fail(number, std::strerror(number));
+        begin_ = 0;
+      }
+    }
     try {
       return host_file(fs, path, writable ? O_RDWR : O_RDONLY);
     } catch (const std::system_error& error) {
@@ -271,7 +287,7 @@ class device_rows final : public row_file {
   row_layout layout() const {
     const std::uint64_t nbytes = pieces_.row_nbytes();
     if (pieces_.are_several()) return {.row_nbytes = nbytes, .nrows = pieces_.file_end() - nbytes + 1, .stride_nbytes = 1};
-    return {.row_nbytes = nbytes, .nrows = pieces_.nrows(), .begin = pieces_.table()[0].offset, .from_end = true};
+    return {.row_nbytes = nbytes, .nrows = pieces_.nrows(), .begin = pieces_.table()[0].offset - begin_, .from_end = true};
   }
   void locate(stream_handle stream, const std::int64_t* ids, std::uint64_t n, std::int64_t* offsets) const {
     launch_on(config_for((n + simt::warp_lanes - 1) / simt::warp_lanes),
@@ -368,6 +384,7 @@ class device_rows final : public row_file {
   simt::device_array<std::uint32_t> parts_;
   guarded_file guard_;
   joined_version version_;
+  std::uint64_t begin_;  // where in the file the offset 0 of file_ is
   host_file file_;
   simt::device_array<stream_words> words_;
   simt::pinned_array<told_words> told_;
@@ -378,7 +395,8 @@ class device_rows final : public row_file {
 
 class device_mount final : public row_mount {
  public:
-  device_mount(const std::string& root, const mount_options& options) : root_(root), fs_(root, options), scratch_(fs_.device()) {
+  device_mount(const std::string& root, const mount_options& options)
+      : root_(root), fs_(root, by_parts(options)), scratch_(fs_.device()) {
     load();
   }
 
@@ -403,9 +421,24 @@ class device_mount final : public row_mount {
   int device() const override { return fs_.device().index(); }
   std::uint64_t cache_nbytes() const override { return fs_.options().cache_nbytes; }
   mount_counters counters() const override { return fs_.counters(); }
-  std::vector<file_report> files() const override { return fs_.open_files(); }
+  std::vector<file_report> files() const override {
+    std::vector<file_report> all = fs_.open_files();
+    for (file_report& file : all) {
+      if (auto part = file_part::of(file.path)) {
+        file.path = std::move(part->path);
+        file.nbytes += part->begin;
+      }
+    }
+    return all;
+  }
 
  private:
+  static mount_options by_parts(mount_options options) {
+    options.internals.around_store = [](std::shared_ptr<store::store> files) {
+      return std::make_shared<begin_store>(std::move(files));
+    };
+    return options;
+  }
   // All kernels of arrays, as they run beside each other in callers' streams.
   void load() const {
     const simt::on_device here(fs_.device());

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -45,13 +46,15 @@ enum class failed_accesses {
 
 inline constexpr int current_device = -1;  // the calling thread's when the mount is made
 
-// What measurements and tests set, and programs need not.
+// What measurements, tests and gpufs's own programs set, and others need not.
 struct mount_internals {
   std::uint32_t nrings = 0;           // allocation rings; 0: 64 or more, fewer in small caches
   std::uint32_t request_rings = 0;    // 0: 256, fewer for large pages
   std::uint32_t request_slots = 0;    // a ring, a power of two from 2 on; 0: 8. 2^16 in all rings at most
   std::uint32_t request_batch = 64;   // requests that a host thread takes at once, 1 to 64
   bool abort_on_leaked_pins = false;  // end the process when the mount ends and pages are pinned still
+  // Gets the mount's store, and gives what takes its place.
+  std::function<std::shared_ptr<store::store>(std::shared_ptr<store::store>)> around_store{};
 };
 
 struct mount_options {

@@ -260,9 +260,9 @@ class Array:
         """Which way the bytes take, and why; the page cache, and its pages."""
         native = self.mount.native(0)
         way = native.way()
-        for file in native.files():
-            if file["path"] == self._below_root:
-                way += f": {file['way']}; pages of {self.mount.page_nbytes} bytes in a cache of {native.cache_nbytes()}"
+        mine = next((file for file in native.files() if file["path"] == self._below_root), None)
+        if mine is not None:
+            way += f": {mine['way']}; pages of {self.mount.page_nbytes} bytes in a cache of {native.cache_nbytes()}"
         npieces = len(self._layout.places)
         return way if npieces == 1 else f"{way}; rows in {npieces} pieces of the file"
 

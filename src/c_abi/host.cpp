@@ -153,8 +153,8 @@ constexpr std::size_t nmembers() {
     return sizeof...(Values);
   }
 }
-// One that is added to either struct has to be named here.
-static_assert(nmembers<mount_options>() - 2 + nmembers<gpufs::mount_internals>() == std::size(options_by_name));
+// One that is added to either struct has to be named here; but custom_store, internals and around_store, which C does not have.
+static_assert(nmembers<mount_options>() - 3 + nmembers<gpufs::mount_internals>() == std::size(options_by_name));
 static_assert(sizeof(mount_counters) == std::size(counters_by_name) * sizeof(std::uint64_t));
 
 template <class Named, std::size_t N>

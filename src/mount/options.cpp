@@ -5,6 +5,7 @@
 #include <bit>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/posix_store.hpp"
@@ -70,7 +71,9 @@ mount_options filled_in(mount_options o, const simt::platform& machine) {
   return o;
 }
 
-std::shared_ptr<store::store> make_store(simt::platform& machine, const std::string& root, const mount_options& o) {
+namespace {
+
+std::shared_ptr<store::store> store_as_asked(simt::platform& machine, const std::string& root, const mount_options& o) {
   if (o.custom_store) return o.custom_store;
   if (root.find('\0') != std::string::npos) refuse("root has a NUL inside");
   std::error_code status;
@@ -88,6 +91,13 @@ std::shared_ptr<store::store> make_store(simt::platform& machine, const std::str
       break;
   }
   return std::make_shared<store::auto_store>(machine, root, o.pin_nbytes, store::auto_options{.posix = how});
+}
+
+}  // namespace
+
+std::shared_ptr<store::store> make_store(simt::platform& machine, const std::string& root, const mount_options& o) {
+  std::shared_ptr<store::store> files = store_as_asked(machine, root, o);
+  return o.internals.around_store ? o.internals.around_store(std::move(files)) : files;
 }
 
 }  // namespace gpufs
