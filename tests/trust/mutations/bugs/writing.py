@@ -186,7 +186,8 @@ BUGS = (
         "of pages that the mount writes by one call none is written again by itself where that fails",
         "src/file/left_pages.cpp",
         "if (failed && runs_.size() > 1) {",
-        "for (const run& one : runs_) {\n      if (failed && runs_.size() > 1) lose(one.page);\n    }\n    if (false) {",
+        "for (const run& one : runs_) {\n      if (failed && runs_.size() > 1) lose(one.page);\n    }\n"
+        "    if (false) {",
         "file_write_error_cpu",
         "write_errors.of_one_page_lose_none_beside_it",
     ),
