@@ -27,8 +27,14 @@ class file_from final : public store::open_file {
   std::uint32_t alignment() const override { return file_->alignment(); }
   int check_version() const override { return file_->check_version(); }
   store::window_view windows() const override { return windows_from(info_.begin, file_->info().nbytes, file_->windows()); }
+  // The device reads a window where both of the file's that it has parts of are registered. If the first one is, a miss is one of
+  // the second: a file's last window may be so short that no page begins there.
   void note_missed(std::int64_t offset, std::uint32_t nbytes) noexcept override {
     file_->note_missed(info_.begin + offset, nbytes);
+    const store::window_view of_file = file_->windows();
+    const std::int64_t second = (info_.begin >> of_file.shift) + (offset >> of_file.shift) + 1;
+    const bool has_first = second <= 64 && (of_file.registered >> (second - 1) & 1) != 0;
+    if (has_first && second << of_file.shift < file_->info().nbytes) file_->note_missed(second << of_file.shift, nbytes);
   }
   void begin_rename() override { file_->begin_rename(); }
   void end_rename() override { file_->end_rename(); }

@@ -255,6 +255,25 @@ TEST_P(begin_of_files, are_registered_where_they_are_missed) {
   EXPECT_TRUE(std::ranges::equal(std::span(reinterpret_cast<const std::byte*>(again.pull_base), 1000), bytes(256, 0, 1000)));
 }
 
+// As of an array of 2^k bytes behind a header: the file's last window has only a part of the last page.
+TEST_P(begin_of_files, are_all_registered_though_no_page_begins_in_the_last_window) {
+  constexpr std::int64_t window = 64 << 10, begin = 128, nbytes = 2 * window;
+  memory_.add("array", static_cast<std::uint64_t>(begin + nbytes), 1);
+  let_file_times_pass();
+  start(with_parts(mapping_store(memory_.path())), wide);
+  std::atomic<std::uint64_t> registered{0};
+  service_->on_windows([&](std::uint32_t, const std::byte*, const store::window_view& view) {
+    registered = view.registered;
+    return true;
+  });
+  const auto file = client_->open(file_part{"array", begin}.to_path());
+  ASSERT_EQ(file.kind, source_kind::windows);
+  EXPECT_TRUE(wait_until([&] {
+    for (std::int64_t at = 0; at < nbytes; at += 4096) EXPECT_EQ(client_->read(file.handle, at, 4096), 4096);
+    return registered == 3;
+  })) << registered;
+}
+
 INSTANTIATE_TEST_SUITE_P(io, begin_of_files, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
 

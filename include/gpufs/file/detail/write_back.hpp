@@ -34,6 +34,7 @@ GPUFS_DEVICE_COLD int write_back_list(Group group, const file_mount* mount, writ
       ++done;
       if (next.store_at != nullptr) {
         store_page(group, *mount, file, next.page.frame, next.store_at);
+        if (n != 0) break;  // requests that are written keep their rings waiting until they are sent
         continue;
       }
       batch[n] = next.page;

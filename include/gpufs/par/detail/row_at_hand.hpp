@@ -85,7 +85,10 @@ GPUFS_DEVICE_COLD row_at_hand fill_pages_of_rows(Group group, file_pages of, row
   const int stale = by_leader(group, [&] { return end_of_version(of); });
   if (!fills) return at;
   const file_view view = of.view();
-  const int error = stale != 0 ? stale : view.error != 0 ? view.error : (cut >> group.rank() & 1) != 0 ? -EIO : 0;
+  const int error = stale != 0                       ? stale
+                    : view.error != 0                ? view.error
+                    : (cut >> group.rank() & 1) != 0 ? cache::frames::nobodys_error
+                                                     : 0;
   end_fill(*of.mount(), pages, frames.load_key(at.frame), at.frame, view.slot, error);
   at.where = error == 0 ? place::frame : place::nowhere;
   at.address = reinterpret_cast<std::uint64_t>(frames.data(at.frame) + in_page);

@@ -110,7 +110,7 @@ class requests {
     out.mode = what.mode;
     out.token = what.token;
   }
-  GPUFS_DEVICE void publish_after_fence(ticket t) const { sequence_of(t).store(t.number + 1, std::memory_order_relaxed); }
+  GPUFS_DEVICE void publish_after_fence(ticket t) const { sequence_of(t).store(t.number + 1, simt::after_fence); }
   GPUFS_DEVICE int wait(ticket t, reply& answer, const simt::deadline& until) const {
     if (is_answered(t, answer, until)) return 0;
     abandon(t);
