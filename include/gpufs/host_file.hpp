@@ -34,6 +34,10 @@ struct open_for_host {
   }
 };
 
+// By a few warps if the file may be written, each of which writes pages of other lists back; bounded so that they take little more
+// of a multiprocessor's registers than one warp that is not.
+inline constexpr unsigned close_nthreads = 4 * simt::warp_lanes, close_nblocks = 8;
+
 template <class File>
 struct close_for_host {
   File opened;
@@ -50,7 +54,7 @@ struct close_for_host {
 
 // An open file of a mount, which kernels get as `ref()`; closed when this ends. It is opened as by a kernel, of one warp, that is
 // launched on the mount's device for that: kernels that open the path share it, and its errors are those of gpufs::open. So it is
-// closed, by a kernel of a block of 256 threads if it may be written: what kernels have written is then in the file's host page
+// closed, by a kernel of a block of 128 threads if it may be written: what kernels have written is then in the file's host page
 // cache. Neither waits for other kernels that run, but for room on the device beside them. Move-only. The mount, and kernels that
 // use the file, must end after, and before it. In a child of fork() its end does nothing, as the mount's: the file is the parent's.
 template <class File>  // gpufs::file; a template, so that a program without one compiles no kernel
@@ -63,7 +67,8 @@ class basic_host_file {
     detail::open_for_host<File> kernel{fs.ref(), flags, nullptr, {}};
     {
       const simt::on_device here(*device_);
-      simt::load<detail::close_for_host<File>>();  // or it would be while kernels use the file
+      // Or it would be while kernels use the file.
+      simt::load<detail::close_for_host<File>, detail::close_nthreads, detail::close_nblocks>();
     }
     if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
     if (path.size() >= sizeof kernel.path) fail(ENAMETOOLONG, "open");
@@ -98,23 +103,23 @@ class basic_host_file {
   void close() {
     if (file_.error() != 0 || process_ != ::getpid()) return;
     using kernel = detail::close_for_host<File>;
-    // Each warp writes pages of other lists back, so that a close of much takes less long.
-    const unsigned nthreads = simt::warp_lanes * (file_table::may_write(file_.number()) ? 8 : 1);
-    const int error = answer_of(*device_, kernel{release(), nullptr}, &kernel::result, nthreads);
+    const unsigned nthreads = file_table::may_write(file_.number()) ? detail::close_nthreads : simt::warp_lanes;
+    const int error =
+        answer_of<detail::close_nthreads, detail::close_nblocks>(*device_, kernel{release(), nullptr}, &kernel::result, nthreads);
     if (error != 0) fail(-error, "close");
   }
 
  private:
   File release() { return std::exchange(file_, File()); }
 
-  template <class Kernel, class Answer>
+  template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel, class Answer>
   static Answer answer_of(simt::platform& device, Kernel kernel, Answer* Kernel::*where, unsigned nthreads) {
     static_assert(sizeof(Answer) <= simt::runtime::pinned_answer::nbytes);
     const simt::on_device here(device);
     const simt::runtime::pinned_answer answer(device);
     auto* result = static_cast<Answer*>(answer.get());
     kernel.*where = result;
-    simt::launch({.grid = 1, .block = nthreads}, kernel);
+    simt::launch<MaxThreads, MinBlocks>({.grid = 1, .block = nthreads}, kernel);
     return *result;
   }
   [[noreturn]] void fail(int error, const char* what) const {
