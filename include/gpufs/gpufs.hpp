@@ -2,6 +2,7 @@
 // gpufs: files for code that runs on GPUs. Everything a kernel and its host program need.
 #pragma once
 #include "gpufs/file/append.hpp"
+#include "gpufs/file/extents.hpp"
 #include "gpufs/file/format_path.hpp"
 #include "gpufs/file/map_to_write.hpp"
 #include "gpufs/file/open_all.hpp"

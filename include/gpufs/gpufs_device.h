@@ -58,6 +58,13 @@ enum {
   GPUFS_ADVICE_NOREUSE = 5
 };
 
+// Flags of gpufs_extent.
+enum {
+  GPUFS_EXTENT_ELSEWHERE = 1,  // the bytes are not to be had at device_offset
+  GPUFS_EXTENT_UNWRITTEN = 2,  // they read as zeros
+  GPUFS_EXTENT_SHARED = 4      // other files have the same place
+};
+
 // Where the bytes of an open file come from (docs/design/sources.md).
 enum {
   GPUFS_SOURCE_NIL = 0,
@@ -119,6 +126,15 @@ typedef struct {
   uint16_t entry_nbytes;  // from this entry to the next
   uint16_t name_nbytes;   // without the NUL
 } gpufs_directory_entry;
+
+// What gpufs_read_extents gives: where a run of a file's bytes lies on what its file system lies on.
+typedef struct {
+  int64_t offset;         // in the file
+  int64_t device_offset;  // of the same byte
+  int64_t nbytes;
+  uint32_t flags;  // GPUFS_EXTENT_*
+  uint32_t reserved;
+} gpufs_extent;
 
 #if defined(__CUDACC__)
 #define GPUFS_C_DEVICE __device__

@@ -66,6 +66,11 @@ GPUFS_VERB(int32_t, stat, (gpufs_mount fs, const char* path, gpufs_path_status* 
 GPUFS_VERB(int64_t, read_directory, (gpufs_mount fs, const char* path, void* out, uint32_t nbytes, int64_t* position),
            (fs, path, out, nbytes, position))
 
+// gpufs/file/extents.hpp. How many extents, 0 behind the last one, or a negative errno; *offset is each thread's own, and 0 at
+// first.
+GPUFS_VERB(int64_t, read_extents, (gpufs_mount fs, gpufs_file file, gpufs_extent* out, uint32_t n, int64_t* offset),
+           (fs, file, out, n, offset))
+
 // gpufs/file/open_all.hpp. The first two give 1 where all are open, or all closes gave 0, else 0: then `files`, or `results`, say
 // which not; or -EPROTO. file_names gives how many there are, and puts pointers into `entries` to their names in `names`.
 GPUFS_VERB(int32_t, open_all,

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "gpufs/file/append.hpp"
+#include "gpufs/file/extents.hpp"
 #include "gpufs/file/map_to_write.hpp"
 #include "gpufs/file/open_all.hpp"
 #include "gpufs/file/prefetch.hpp"
@@ -45,6 +46,12 @@ static_assert(sizeof(gpufs_directory_entry) == sizeof(gpufs::directory_entry));
 #define GPUFS_SAME_PLACE(member) offsetof(gpufs_directory_entry, member) == offsetof(gpufs::directory_entry, member)
 static_assert(GPUFS_SAME_PLACE(inode) && GPUFS_SAME_PLACE(file_nbytes) && GPUFS_SAME_PLACE(mtime_ns));
 static_assert(GPUFS_SAME_PLACE(mode) && GPUFS_SAME_PLACE(entry_nbytes) && GPUFS_SAME_PLACE(name_nbytes));
+static_assert(sizeof(gpufs_extent) == sizeof(gpufs::extent));
+static_assert(offsetof(gpufs_extent, device_offset) == offsetof(gpufs::extent, device_offset));
+static_assert(offsetof(gpufs_extent, nbytes) == offsetof(gpufs::extent, nbytes));
+static_assert(offsetof(gpufs_extent, flags) == offsetof(gpufs::extent, flags));
+static_assert(GPUFS_EXTENT_ELSEWHERE == gpufs::extent_elsewhere && GPUFS_EXTENT_UNWRITTEN == gpufs::extent_unwritten);
+static_assert(GPUFS_EXTENT_SHARED == gpufs::extent_shared);
 
 namespace gpufs::c_abi {
 inline namespace GPUFS_MACHINE {
@@ -269,6 +276,17 @@ GPUFS_DEVICE std::int64_t read_directory(Group group, gpufs_mount fs, const char
     const directory_part got = gpufs::read_directory(group, mount, path, out, nbytes, *position);
     *position = got.position;
     return got.nbytes;
+  });
+}
+
+template <class Group>
+GPUFS_DEVICE std::int64_t read_extents(Group group, gpufs_mount fs, gpufs_file number, gpufs_extent* out, std::uint32_t n,
+                                       std::int64_t* offset) {
+  return with(fs, number, [&](const file& f) -> std::int64_t {
+    if (offset == nullptr) return -EFAULT;
+    const extents_part got = gpufs::read_extents(group, f, reinterpret_cast<extent*>(out), n, *offset);
+    *offset = got.offset;
+    return got.n;
   });
 }
 

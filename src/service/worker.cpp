@@ -25,11 +25,14 @@ void relax() {
 }
 
 const char* name_of(opcode op) {
-  constexpr const char* names[] = {"?",      "open",   "read",  "close", "write",    "sync",   "truncate",
-                                   "unlink", "rename", "mkdir", "stat",  "read_dir", "extend", "read_rows"};
+  constexpr const char* names[] = {"?",      "open",  "read", "close",    "write",  "sync",      "truncate", "unlink",
+                                   "rename", "mkdir", "stat", "read_dir", "extend", "read_rows", "extents"};
   const auto i = static_cast<std::size_t>(op);
   return i < std::size(names) ? names[i] : names[0];
 }
+
+// Calls on an open file that may wait, and leave it open.
+bool is_on_file(opcode op) { return op == opcode::sync || op == opcode::truncate || op == opcode::extents; }
 
 // How many reads of a page take as long.
 std::size_t weight_of(const work& w) { return w.op == opcode::read_rows ? 8 : 1; }
@@ -151,6 +154,7 @@ void worker::admit(const taken_request& taken) {
     }
     case opcode::sync:
     case opcode::truncate:
+    case opcode::extents:
       calls_taken_.push_back(std::move(w));
       return;
     case opcode::extend:
@@ -224,7 +228,7 @@ bool worker::pop_call(worker& from, work* out) {
 
 bool worker::waits_for_hung(const work& w) {
   if (!core_.blocked.any_hang() || core_.stopping.load()) return false;
-  if (w.op == opcode::sync || w.op == opcode::truncate || w.op == opcode::close) {
+  if (is_on_file(w.op) || w.op == opcode::close) {
     const open_files::entry* file = core_.open.peek(w.handle);
     return file != nullptr && file->nhung_calls.load(std::memory_order_relaxed) != 0;
   }
@@ -350,7 +354,7 @@ bool worker::run_calls() {
 
 // One call, as in_blocking().
 bool worker::run_call(work& w) {
-  const bool on_file = w.op == opcode::sync || w.op == opcode::truncate;
+  const bool on_file = is_on_file(w.op);
   open_files::ref file = on_file ? core_.open.acquire(w.handle) : open_files::ref();
   if (on_file) {
     blocked_.path.clear();
@@ -362,7 +366,7 @@ bool worker::run_call(work& w) {
   }
   return in_blocking(blocking_kind::calls, core_.ncalling, name_of(w.op), file.get(), [&] {
     if (on_file) {
-      call_on_file(w, file.get());
+      w.op == opcode::extents ? list_extents(w, file.get()) : call_on_file(w, file.get());
       return file.reset();  // may close it, which may block
     }
     if (w.op == opcode::close) return close_file(w);

@@ -140,6 +140,7 @@ class worker {
   std::uint32_t read_along(const work& w, const store::open_file& file, read_path& how);
   void call_on_path(const work& w, const std::string& path);
   void call_on_file(work& w, open_files::entry* file);
+  void list_extents(work& w, open_files::entry* file);
   void close_file(const work& w);
 
   void fail(const work& w, int error, std::string_view text = {});

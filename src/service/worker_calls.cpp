@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <exception>
 #include <new>
+#include <vector>
 
 #include "../store/file_system.hpp"
 #include "../store/path.hpp"
@@ -267,6 +269,35 @@ void worker::call_on_path(const work& w, const std::string& path) {
     text = e.what();
   }
   if (out.result < 0) return fail(w, path, static_cast<int>(-out.result), text);
+  answer(w, out);
+}
+
+// `extents`: of any open file.
+void worker::list_extents(work& w, open_files::entry* file) {
+  w.file = file;
+  if (file == nullptr) return fail(w, EBADF, "no open file has this handle");
+  const std::size_t room = std::min(w.nbytes, core_.requests.payload_nbytes()) / sizeof(extent);
+  if (w.flags != 0 || w.offset < 0 || room == 0) {
+    return fail(w, EINVAL, "extents from " + std::to_string(w.offset) + " on, room for " + std::to_string(room));
+  }
+  reply out{};
+  out.file_nbytes = w.offset;
+  std::string text;
+  try {
+    std::vector<extent> found(room);
+    out.result = file->file->extents(&out.file_nbytes, found);
+    if (out.result > 0) {
+      out.result *= static_cast<std::int64_t>(sizeof(extent));
+      std::memcpy(payload_of(w), found.data(), static_cast<std::size_t>(out.result));
+    }
+  } catch (const std::bad_alloc&) {
+    out.result = -ENOMEM;
+  } catch (const std::exception& e) {
+    out.result = -EIO;
+    text = e.what();
+  }
+  if (out.result == -EOPNOTSUPP) return refuse(w, EOPNOTSUPP);  // an answer, and no error of ours
+  if (out.result < 0) return fail(w, static_cast<int>(-out.result), text);
   answer(w, out);
 }
 

@@ -153,6 +153,7 @@ class mapped_file final : public open_file {
   }
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override { return file_->pread(dst, offset); }
   int descriptor() const override { return file_->descriptor(); }
+  std::int64_t extents(std::int64_t* offset, std::span<extent> out) override { return file_->extents(offset, out); }
   int check_version() const override { return file_->check_version(); }
   void begin_rename() override { file_->begin_rename(); }
   void end_rename() override { file_->end_rename(); }
@@ -171,6 +172,7 @@ class file_written_in_place final : public open_file {
   const file_info& info() const override { return info_; }
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override { return file_->pread(dst, offset); }
   int descriptor() const override { return file_->descriptor(); }
+  std::int64_t extents(std::int64_t* offset, std::span<extent> out) override { return file_->extents(offset, out); }
   int pwrite(std::span<const std::byte> src, std::int64_t offset) override { return file_->pwrite(src, offset); }
   int sync(bool data_only) override { return file_->sync(data_only); }
   int truncate(std::int64_t nbytes) override;

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "beneath.hpp"
+#include "file_extents.hpp"
 #include "gpufs/names/words.hpp"
 #include "path.hpp"
 #include "read_loop.hpp"
@@ -193,6 +194,15 @@ std::int64_t posix_file::pread(std::span<std::byte> dst, std::int64_t offset) {
   return version == 0 ? got : version;
 }
 
+std::int64_t posix_file::extents(std::int64_t* offset, std::span<extent> out) {
+  const lease descriptor = use();
+  if (descriptor.error != 0) return descriptor.error;
+  const std::int64_t n = extents_of(descriptor.fd, offset, out);
+  if (n < 0) return n;
+  const int version = check_version(descriptor.fd);
+  return version == 0 ? n : version;
+}
+
 // O_DIRECT into a buffer of our own that covers the range.
 std::int64_t posix_file::read_aligned(int fd, std::span<std::byte> dst, std::int64_t offset) const {
   const auto mask = static_cast<std::int64_t>(alignment_) - 1;
@@ -290,6 +300,8 @@ int live_file::truncate(std::int64_t nbytes) {
   if (nbytes < 0) return -EINVAL;
   return uninterrupted([&] { return ::ftruncate(fd_.get(), nbytes); });
 }
+
+std::int64_t live_file::extents(std::int64_t* offset, std::span<extent> out) { return extents_of(fd_.get(), offset, out); }
 
 std::unique_ptr<live_file> open_live_file(const root_directory& root, std::string_view path, int flags,
                                           const posix_options& options, int* error) {

@@ -36,6 +36,7 @@ class posix_file final : public open_file {
   int descriptor() const override { return fd_.get(); }  // -1 when it keeps none
   lease use() const;
   std::uint32_t alignment() const override { return alignment_; }
+  std::int64_t extents(std::int64_t* offset, std::span<extent> out) override;
   int check_version() const override;  // -errno too when fstat fails
   void begin_rename() override;
   void end_rename() override;
@@ -73,6 +74,7 @@ class live_file final : public open_file {
   int pwrite(std::span<const std::byte> src, std::int64_t offset) override;
   int sync(bool data_only) override;
   int truncate(std::int64_t nbytes) override;
+  std::int64_t extents(std::int64_t* offset, std::span<extent> out) override;
   void add_reason(const std::string& reason) { info_.reason += reason; }  // before anybody else has the file
 
  private:

@@ -35,6 +35,12 @@ STEPS_FUNCTION int STEPS(read_input)(struct group_job* job) {
   EXPECT(is_ready, is_ready == 0 || is_ready == 1);
   EXPECT_EQUAL(G(wait)(&reading), LATE_NBYTES);
 
+  gpufs_extent* const extents = (gpufs_extent*)(void*)job->entries;
+  int64_t offset = 0;
+  const int64_t nextents = G(read_extents)(job->fs, f, extents, 4, &offset);
+  EXPECT(nextents, nextents == -EOPNOTSUPP || (nextents > 0 && offset > 0));  // as the file system is
+  EXPECT_EQUAL(G(read_extents)(job->fs, f, extents, 4, 0), -EFAULT);
+
   EXPECT_EQUAL(G(pwrite)(job->fs, f, job->read, 1, 0), -EBADF);  // not open for writing
   EXPECT_EQUAL(G(pread)(job->fs, f, job->tail, 1, -1), -EINVAL);
   EXPECT_EQUAL(G(pread)(job->fs, f, 0, 1, 0), -EFAULT);

@@ -42,6 +42,7 @@ enum class verb {
   mkdir,
   stat,
   read_directory,
+  read_extents,
   open_all,
   close_all,
   file_names,
@@ -171,6 +172,9 @@ struct call_kernel {
       case verb::read_directory: {
         return read_directory(group, fs, ".", data, static_cast<std::uint32_t>(nbytes * 40), offset).nbytes;
       }
+      case verb::read_extents: {
+        return read_extents(group, f, reinterpret_cast<extent*>(data), static_cast<std::uint32_t>(nbytes), offset).n;
+      }
       case verb::open_all: {
         const file_number* numbers = global->numbers[odd && how == mistake::address];
         const char* directory = odd && how == mistake::path ? "" : ".";
@@ -282,6 +286,10 @@ const wrong wrongs[] = {
     {verb::read_directory, mistake::address, "read_directory", "out is 0x"},
     {verb::read_directory, mistake::nbytes, "read_directory", "nbytes is 4000"},
     {verb::read_directory, mistake::offset, "read_directory", "position is 0 "},
+    {verb::read_extents, mistake::file, "read_extents", "file is "},
+    {verb::read_extents, mistake::address, "read_extents", "out is 0x"},
+    {verb::read_extents, mistake::nbytes, "read_extents", "n is 100 "},
+    {verb::read_extents, mistake::offset, "read_extents", "offset is 0 "},
     {verb::open_all, mistake::path, "open_all", "directory is \".\" by block 0 warp 0 lane 0, \"\" by lane 5"},
     {verb::open_all, mistake::flags, "open_all", "flags is "},
     {verb::open_all, mistake::nbytes, "open_all", "n is 2 "},
@@ -328,6 +336,7 @@ TEST_F(group_calls, memory_of_one_lane) {
       {verb::mkdir, mistake::own_memory, "mkdir", "(path)"},
       {verb::stat, mistake::own_memory, "stat", "(path)"},
       {verb::read_directory, mistake::own_memory, "read_directory", "(out)"},
+      {verb::read_extents, mistake::own_memory, "read_extents", "(out)"},
       {verb::open_all, mistake::own_memory, "open_all", "(numbers)"},
       {verb::close_all, mistake::own_memory, "close_all", "(results)"},
       {verb::file_names, mistake::own_memory, "file_names", "(names)"},

@@ -2,6 +2,9 @@
 // What every name space must do: random programs of its calls by one lane, beside the same calls of POSIX in another directory. And
 // name spaces that do something else, which must be found.
 #include <dirent.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 
 #include <map>
 #include <optional>
@@ -13,11 +16,23 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-enum class verb : std::uint32_t { open, close, remove, remove_directory, rename, make_directory, stat, list, sync, set_size };
+enum class verb : std::uint32_t {
+  open,
+  close,
+  remove,
+  remove_directory,
+  rename,
+  make_directory,
+  stat,
+  list,
+  sync,
+  set_size,
+  extents
+};
 
 struct name_call {
   verb what;
-  std::uint32_t first, second;  // of open, close, sync and set_size, `second` is which of the program's open files
+  std::uint32_t first, second;  // of open, close, sync, set_size and extents, `second` is which of the program's open files
   std::int32_t flags;
   std::int64_t nbytes;
 };
@@ -106,6 +121,8 @@ struct play_names {
       case verb::set_size:
         got.error = names.set_size(ids[c.second], c.nbytes);
         return got;
+      case verb::extents:
+        return data_nbytes(mount, names, ids[c.second]);
     }
     return got;
   }
@@ -114,6 +131,23 @@ struct play_names {
     for (const gpufs::names::written_place place : names.places) known |= place != 0;
     const std::uint32_t others = names.others_too | names.nothing << 1;
     return {names.error, 0, 0, 0, names.error == 0 && known, names.error == 0 ? others : 0, 0, 0};
+  }
+  // How many of the file's bytes its extents have, few of them at a time.
+  GPUFS_DEVICE name_answer data_nbytes(const file_mount& mount, const NameSpace& names, std::uint32_t id) const {
+    const mount_requests rings(mount);
+    name_answer got{};
+    for (std::int64_t offset = 0;;) {
+      const gpufs::names::listing some = names.extents(id, offset, 2 * sizeof(extent));
+      got.error = some.error;
+      if (some.error != 0) return got;
+      const auto* const found = reinterpret_cast<const extent*>(rings.payload(some.ticket));
+      for (std::int64_t i = 0; i < some.nbytes / static_cast<std::int64_t>(sizeof(extent)); ++i) {
+        if ((found[i].flags & extent_unwritten) == 0) got.nbytes += found[i].nbytes;
+      }
+      rings.give_back(some.ticket);
+      if (some.nbytes == 0) return got;
+      offset = some.position;
+    }
   }
   // All of it, few entries at a time.
   GPUFS_DEVICE name_answer list(const file_mount& mount, const NameSpace& names, const char* path) const {
@@ -219,6 +253,8 @@ class posix_names {
       case verb::set_size:
         got.error = ::ftruncate(open_[c.second]->fd, c.nbytes) != 0 ? -errno : 0;
         return got;
+      case verb::extents:
+        return data_nbytes(open_[c.second]->fd);
     }
     return got;
   }
@@ -226,6 +262,22 @@ class posix_names {
   bool is_written(std::uint32_t which) const { return open_[which] && open_[which]->writes; }
 
  private:
+  // Of whole blocks, as SEEK_DATA has them.
+  static name_answer data_nbytes(int fd) {
+    name_answer got{};
+    fiemap probe{};
+    probe.fm_length = FIEMAP_MAX_OFFSET;
+    if (::ioctl(fd, FS_IOC_FIEMAP, &probe) != 0) return {-errno, 0, 0, 0, 0, 0, 0, 0};
+    struct ::stat s {};
+    ::fstat(fd, &s);
+    for (off_t at = 0; (at = ::lseek(fd, at, SEEK_DATA)) >= 0;) {
+      const off_t end = ::lseek(fd, at, SEEK_HOLE), block = s.st_blksize;
+      got.nbytes += (end + block - 1) / block * block - at;
+      at = end;
+    }
+    return got;
+  }
+
   struct opened {
     int fd;
     std::uint64_t inode;
@@ -288,7 +340,7 @@ std::optional<std::string> first_difference(std::uint64_t nprograms) {
     std::vector<name_answer> wanted;
     for (int i = 0; i < 60; ++i) {
       name_call c{};
-      c.what = static_cast<verb>(draw.between(0, 9));
+      c.what = static_cast<verb>(draw.between(0, 10));
       c.first = static_cast<std::uint32_t>(draw.between(0, npaths - 1));
       c.second = static_cast<std::uint32_t>(draw.between(0, npaths - 1));
       c.nbytes = static_cast<std::int64_t>(draw.between(0, 5000));
@@ -402,6 +454,14 @@ struct never_cuts : mount_names {
   using mount_names::mount_names;
   GPUFS_DEVICE int set_size(std::uint32_t, std::int64_t) const { return 0; }
 };
+struct knows_no_extents : mount_names {
+  using mount_names::mount_names;
+  GPUFS_DEVICE gpufs::names::listing extents(std::uint32_t id, std::int64_t offset, std::uint32_t nbytes) const {
+    gpufs::names::listing some = mount_names::extents(id, offset, nbytes);
+    if (some.error == 0) some.nbytes = 0;
+    return some;
+  }
+};
 struct makes_no_directory : mount_names {
   using mount_names::mount_names;
   GPUFS_DEVICE int make_directory(const char*, std::uint32_t) const { return 0; }
@@ -410,6 +470,18 @@ struct leaves_files_open : mount_names {
   using mount_names::mount_names;
   GPUFS_DEVICE gpufs::names::closed close(std::uint32_t, std::uint64_t) const { return {true, 0}; }
 };
+
+// Whether files of temporary directories have any.
+bool has_extents() {
+  const temp_dir dir;
+  dir.add("a", 1, 1);
+  const int fd = ::open((dir / "a").c_str(), O_RDONLY | O_CLOEXEC);
+  fiemap probe{};
+  probe.fm_length = FIEMAP_MAX_OFFSET;
+  const bool has = ::ioctl(fd, FS_IOC_FIEMAP, &probe) == 0;
+  ::close(fd);
+  return has;
+}
 
 template <class NameSpace>
 void expect_difference(const char* name) {
@@ -424,6 +496,7 @@ TEST(each_name_space, that_is_wrong_is_found) {
   expect_difference<says_half_the_size>("says_half_the_size");
   expect_difference<lists_the_first_part>("lists_the_first_part");
   expect_difference<never_cuts>("never_cuts");
+  if (has_extents()) expect_difference<knows_no_extents>("knows_no_extents");
   expect_difference<makes_no_directory>("makes_no_directory");
   expect_difference<leaves_files_open>("leaves_files_open");
 }

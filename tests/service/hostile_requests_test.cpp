@@ -16,7 +16,7 @@ TEST_P(service_test, refuses_what_a_device_makes_up) {
   const auto file = client_->open("a");
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(raw(opcode::none, 0, 0, 0), -ENOSYS);
-  EXPECT_EQ(raw(static_cast<opcode>(14), file.handle, 0, 10), -ENOSYS);
+  EXPECT_EQ(raw(static_cast<opcode>(15), file.handle, 0, 10), -ENOSYS);
   EXPECT_EQ(raw(static_cast<opcode>(0xffffffffu), file.handle, 0, 10), -ENOSYS);
   EXPECT_EQ(raw(opcode::read, file.handle, -1, 10), -EINVAL);
   EXPECT_EQ(raw(opcode::read, file.handle, std::numeric_limits<std::int64_t>::min(), 10), -EINVAL);

@@ -49,6 +49,18 @@ TEST_P(write_test, refuses_what_a_device_may_make_up) {
     EXPECT_EQ(client_->on_file(op, file, 0, 4), -EINVAL);
   }
   EXPECT_EQ(client_->on_file(opcode::truncate, file, -1), -EINVAL);
+  transport::request extents{};
+  extents.op = opcode::extents;
+  for (const auto& [handle, offset, nbytes, flags, error] : {std::tuple{file ^ 0x80000000u, 0, 64u, 0u, -EBADF},
+                                                             {file, 0, 31u, 0u, -EINVAL},
+                                                             {file, -1, 64u, 0u, -EINVAL},
+                                                             {file, 0, 64u, 1u, -EINVAL}}) {
+    extents.handle = handle;
+    extents.offset = offset;
+    extents.nbytes = nbytes;
+    extents.flags = flags;
+    EXPECT_EQ(raw(extents), error) << offset << " " << nbytes << " " << flags;
+  }
   EXPECT_EQ(client_->on_file(opcode::truncate, file, most), -EFBIG);
   for (const opcode op : {opcode::unlink, opcode::rename, opcode::mkdir, opcode::stat, opcode::read_dir}) {
     transport::request ask{};

@@ -433,10 +433,11 @@ class fuzzed_service {
     transport::request ask{};
     const std::uint8_t op = in.byte();
     ask.op = op < 228   ? static_cast<transport::opcode>(op % 12)
+             : op < 232 ? transport::opcode::extents
              : op < 240 ? transport::opcode::extend
                         : static_cast<transport::opcode>(in.any32());
     const bool has_path =
-        ask.op == transport::opcode::open || (ask.op >= transport::opcode::unlink && ask.op != transport::opcode::extend);
+        ask.op == transport::opcode::open || (ask.op >= transport::opcode::unlink && ask.op < transport::opcode::extend);
     if (has_path) {
       const std::string first = path(in), second = ask.op == transport::opcode::rename ? path(in) : "";
       set_bytes(payload(slot), first);

@@ -56,11 +56,11 @@ struct status {
   written_place written, written_once;
 };
 
-// Entries of a directory.
+// Entries of a directory, or extents of a file.
 struct listing {
   int error;  // else the rest holds, and the caller gives the slot back
   transport::ticket ticket;
-  std::int64_t nbytes;    // of directory_entry records in its payload; 0: there are no more
+  std::int64_t nbytes;    // of directory_entry or extent records in its payload; 0: there are no more
   std::int64_t position;  // of the next ones
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of names: flags of calls with a path, and the entries of directories, as kernels, the host and its stores know them.
+// The words of names: flags of calls with a path, the entries of directories, and extents, as kernels, the host and its stores know
+// them.
 #pragma once
 #include <fcntl.h>
 
@@ -41,5 +42,21 @@ static_assert(sizeof(directory_entry) == 32);
 static_assert(offsetof(directory_entry, file_nbytes) == 8 && offsetof(directory_entry, mtime_ns) == 16 &&
               offsetof(directory_entry, mode) == 24);
 static_assert(offsetof(directory_entry, entry_nbytes) == 28 && offsetof(directory_entry, name_nbytes) == 30);
+
+// Where a run of a file's bytes lies on what its file system lies on, as read_extents gives it. Bytes in no extent are a hole: they
+// read as zeros.
+struct alignas(8) extent {
+  std::int64_t offset;         // in the file
+  std::int64_t device_offset;  // of the same byte in the device
+  std::int64_t nbytes;         // of whole blocks: the last extent may reach past the file's end
+  std::uint32_t flags;         // extent_*
+  std::uint32_t reserved;
+};
+static_assert(sizeof(extent) == 32);
+static_assert(offsetof(extent, device_offset) == 8 && offsetof(extent, nbytes) == 16 && offsetof(extent, flags) == 24);
+// The bytes are not to be had at device_offset: the file system has encoded them, keeps them among its own, or has no place yet.
+inline constexpr std::uint32_t extent_elsewhere = 1;
+inline constexpr std::uint32_t extent_unwritten = 2;  // has a place, but its bytes read as zeros
+inline constexpr std::uint32_t extent_shared = 4;     // other files have the same place
 
 }  // namespace gpufs

@@ -72,6 +72,10 @@ class open_file {
   // the file.
   virtual int note_written_in_place(std::int64_t /*nbytes*/, bool /*last*/) { return -EBADF; }
 
+  // Where its bytes lie from *offset (>= 0) on, in order, as many extents as fit; sets *offset to where to go on. How many, 0:
+  // there are no more, or -errno; -EOPNOTSUPP where the file system has no such places. May block.
+  virtual std::int64_t extents(std::int64_t* /*offset*/, std::span<extent> /*out*/) { return -EOPNOTSUPP; }
+
   // Of kind windows. Any thread; neither waits.
   virtual window_view windows() const { return {}; }
   // So many bytes at offset (>= 0) were read by the host, as the device may not read them itself (yet).

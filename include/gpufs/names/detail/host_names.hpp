@@ -143,6 +143,22 @@ class host_names {
     return got;
   }
 
+  // Where an open file's bytes lie, from an offset on: at most so many bytes of extents. -EOPNOTSUPP: the file has none, as its
+  // bytes are in memory or on another machine.
+  GPUFS_DEVICE listing extents(std::uint32_t id, std::int64_t offset, std::uint32_t nbytes) const {
+    const simt::deadline until(timeout_ns_);
+    const transport::ticket ticket = rings_.take(start_, until);
+    if (ticket.index == transport::no_slot) return {timed_out(), {}, 0, 0};
+    transport::request ask{};
+    ask.op = transport::opcode::extents;
+    ask.handle = id;
+    ask.offset = offset;
+    ask.nbytes = nbytes;
+    transport::reply answer{};
+    const int error = call_and_keep(ticket, ask, answer, until);
+    return {error, ticket, answer.result, answer.file_nbytes};
+  }
+
  private:
   GPUFS_DEVICE int timed_out() const {
     simt::atomic_ref<std::uint64_t>(timeouts_).add_relaxed(1);
@@ -155,6 +171,14 @@ class host_names {
     if (rings_.call(ticket, ask, answer, until) != 0) return timed_out();
     rings_.give_back(ticket);
     return answer.result < 0 ? static_cast<int>(answer.result) : 0;
+  }
+  // The same; where there is no error, the slot remains the caller's.
+  GPUFS_DEVICE int call_and_keep(transport::ticket ticket, const transport::request& ask, transport::reply& answer,
+                                 const simt::deadline& until) const {
+    if (rings_.call(ticket, ask, answer, until) != 0) return timed_out();
+    if (answer.result >= 0) return 0;
+    rings_.give_back(ticket);
+    return static_cast<int>(answer.result);
   }
   GPUFS_DEVICE int ask_about_file(transport::opcode op, std::uint32_t id, std::int64_t offset, std::uint32_t flags) const {
     const simt::deadline until(timeout_ns_);
@@ -186,13 +210,8 @@ class host_names {
       ask.handle = static_cast<std::uint32_t>(second_length);
     }
     if (kept == nullptr) return call(ticket, ask, answer, until);
-    if (rings_.call(ticket, ask, answer, until) != 0) return timed_out();
-    if (answer.result < 0) {
-      rings_.give_back(ticket);
-      return static_cast<int>(answer.result);
-    }
     *kept = ticket;
-    return 0;
+    return call_and_keep(ticket, ask, answer, until);
   }
 
   template <class Path>

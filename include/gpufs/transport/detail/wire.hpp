@@ -24,6 +24,7 @@ enum class opcode : std::uint32_t {
   read_dir = 11,   // a path: entries of a directory, from a position on
   extend = 12,     // memory of the device for more open files, made when it is first asked for
   read_rows = 13,  // rows of a file, as the list in the slot's row buffer has them, one behind the other into that buffer
+  extents = 14,    // where a file's bytes lie, from an offset on
 };
 
 // `request::flags` of some operations.
@@ -42,9 +43,11 @@ struct alignas(64) request {
                          // at most, besides the payload's size
   std::int64_t offset;   // read, write: where in the file; open: the device's number for the file, handed back when it turns stale
                          // (a hint); truncate: the new size; read_dir: 0, or the position that the last answer gave; sync, close:
-                         // the end of what the device has stored into the file's mapping, or 0; extend: which piece
+                         // the end of what the device has stored into the file's mapping, or 0; extend: which piece; extents:
+                         // from where on in the file
   std::uint32_t nbytes;  // bytes to read or write, skip + nbytes at most payload_nbytes; calls with a path: its length in the
-                         // payload, without a NUL; read_rows: of a row
+                         // payload, without a NUL; read_rows: of a row; extents: how many bytes of them at most, besides the
+                         // payload's size
   std::uint32_t flags;   // open: O_* flags and open_write_once; others: see above
   std::uint32_t skip;    // write: where in the payload the bytes begin; read, with read_to_frame: the frame; open: a handle that an
                          // answer gave as the file's open for writing, and that is closed on the device: not to be given again; or
@@ -60,8 +63,9 @@ struct alignas(64) request {
 struct alignas(64) reply {
   std::int64_t result;  // >= 0 bytes read (of a file open for writing: that there are), or written (of a mask: its bits), for open
                         // bytes brought along (all that were asked for and are in the file, or 0), for read_dir bytes of
-                        // entries (0: no more), for read_rows rows that failed (then the list says which), or -errno
-  std::int64_t file_nbytes;  // open: size at open; stat: size; read_dir: the position of the next entry
+                        // entries and for extents of extents (0: no more), for read_rows rows that failed (then the list says
+                        // which), or -errno
+  std::int64_t file_nbytes;  // open: size at open; stat: size; read_dir: the position of the next entry; extents: the next offset
   std::uint64_t pull_base;   // open: device-visible address of byte 0 of the file (pull, mem; or a file open for writing, which the
                              // device may then write there, up to file_nbytes), else 0; stat: number << 32 | handle of its open
                              // with open_write_once, or 0; extend: where the piece lies

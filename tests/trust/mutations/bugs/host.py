@@ -7,6 +7,24 @@ from .bug import Bug
 
 BUGS = (
     Bug(
+        "extents_begin_early",
+        "the first extent begins where the file system's does, and not where it was asked for",
+        "src/store/file_extents.cpp",
+        "from.fe_logical < map.fm_start ? map.fm_start - from.fe_logical : 0",
+        "from.fe_logical < map.fm_start ? map.fm_start - map.fm_start : 0",
+        "file_extents_cpu",
+        "extents.errors_and_files_being_written",
+    ),
+    Bug(
+        "extents_of_any_version",
+        "nobody looks whether the file still is the one that was opened",
+        "src/store/posix_file.cpp",
+        "  const int version = check_version(descriptor.fd);\n  return version == 0 ? n : version;",
+        "  return n;",
+        "file_extents_cpu",
+        "extents.of_a_file_that_has_changed",
+    ),
+    Bug(
         "parts_join_writers",
         "an open from a byte of a file on gets the slot of who writes the file, whose offsets are others",
         "src/service/open_files.cpp",
