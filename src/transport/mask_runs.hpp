@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mask of written bytes, a bit a byte, as the host reads it.
+// The mask of written bytes, one bit for each byte, as the host reads it.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -8,11 +8,11 @@
 
 namespace gpufs::transport {
 
-// Calls run(begin, end) for each run of bits of [begin, end) that are set, in order, until one returns an error. Returns that, or
+// Calls run(begin, end) for each run of set bits in [begin, end), in order, until a call returns an error. Returns that error, or
 // 0.
 template <class Run>
 int each_run(std::span<const std::uint32_t> mask, std::uint32_t begin, std::uint32_t end, Run run) {
-  // The first bit from `at` on that is set, or with ~0u clear; `end` where there is none.
+  // The first bit from `at` on that is set or, if `inverted` is ~0u, clear; `end` if there is none.
   const auto next = [&](std::uint32_t at, std::uint32_t inverted) {
     while (at < end) {
       const std::uint32_t word = (mask[at / 32] ^ inverted) & ~0u << at % 32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's end of the request rings: their memory, taking requests in order, answering them in any order.
+// The host's end of the request rings: allocates their memory, takes requests in order, and answers them in any order.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -14,16 +14,16 @@
 
 namespace gpufs::transport {
 
-// A request as it was when we copied it, and where the answer goes.
+// A copy of a request, and where its answer goes.
 struct taken_request {
   request what;
-  std::uint32_t index;     // of the slot in all rings
+  std::uint32_t index;     // the slot's place among the slots of all rings
   std::uint32_t sequence;  // of this use of the slot
 };
 
-// Row buffers for so many rings: where, and how large; without memory. Rings that no write takes (requests.hpp), where there are
-// enough, and so few that the buffers' rows come to 8 MiB: those that are under way shall stay in the processors' caches. None for
-// slots beyond measure.
+// The numbers and sizes of the row buffers for so many rings, without memory. The buffers belong to rings that no write uses
+// (requests.hpp), if there are four rings or more, and to so few rings that all rows take 8 MiB at most: the rows of requests under
+// way should stay in the processors' caches. There are no buffers if a ring has more than most_slots slots.
 inline row_buffers row_buffers_for(std::uint32_t nrings, std::uint32_t nslots) {
   constexpr std::uint32_t enough_slots = 256, most_slots = 2048, all_nbytes = 8u << 20, most_nbytes = 32u << 10;
   row_buffers made;
@@ -40,7 +40,7 @@ inline std::size_t nbytes_of(const row_buffers& of) { return std::size_t{of.coun
 
 class rings {
  public:
-  // With `writable`, payloads have room for a mask and for a second path.
+  // If `writable`, each payload has room for a mask or a second path.
   rings(simt::platform& machine, std::uint32_t nrings, std::uint32_t nslots, std::uint32_t payload_nbytes, bool writable)
       : requests_(std::size_t{nrings} * nslots, machine),
         replies_(std::size_t{nrings} * nslots, machine),
@@ -53,7 +53,7 @@ class rings {
         payload_nbytes_(payload_nbytes),
         payload_stride_(writable ? payload_nbytes + (payload_nbytes / 8 + 4095) / 4096 * 4096 : payload_nbytes),
         payload_(std::size_t{nrings} * nslots * payload_stride_, machine) {
-    // As if every slot had been used and answered in the lap before the first.
+    // As if every slot had been used, and answered, once before its first use.
     for (std::size_t i = 0; i < std::size_t{nrings} * nslots; ++i) {
       answered_[i].store(static_cast<std::uint32_t>(i % nslots) + 1 - nslots, std::memory_order_relaxed);
     }
@@ -68,13 +68,14 @@ class rings {
   std::byte* payload(std::uint32_t index) const { return payload_.get() + std::size_t{index} * payload_stride_; }
   std::uint32_t payload_nbytes() const { return payload_nbytes_; }
 
-  // Whether ring r has something to take. A hint; costs two loads.
+  // Whether ring r has a request to take. A hint; costs two loads.
   bool pending(std::uint32_t r) const {
     const std::uint32_t ticket = cursors_[r].next.load(std::memory_order_relaxed);
     return sequence_of(index_of(r, ticket)).load(std::memory_order_relaxed) == ticket + 1;
   }
 
-  // Whether requests lie in any ring. When not, a taker's sink has run for all that were there: the acquire meets take()'s release.
+  // Whether any ring has requests. If none has, the sinks of take() have run for all earlier ones: the acquire meets take()'s
+  // release.
   bool any_pending() const {
     for (std::uint32_t r = 0; r < nrings_; ++r) {
       const std::uint32_t ticket = cursors_[r].next.load(std::memory_order_acquire);
@@ -83,11 +84,12 @@ class rings {
     return false;
   }
 
-  // Gives up to `most` requests of ring r, in order, to sink(taken_request). How many; 0 also when another worker is at it.
+  // Passes up to `most` requests of ring r, in order, to sink(taken_request). Returns how many; 0 also if another worker does so
+  // now.
   template <class Sink>
   std::uint32_t take(std::uint32_t r, std::uint32_t most, Sink sink) {
     cursor& at = cursors_[r];
-    // The acquire meets the release below: the last taker's cursor.
+    // The acquire meets the release below: we see the cursor of the worker that took last.
     if (at.busy.exchange(true, std::memory_order_acquire)) return 0;
     std::uint32_t ticket = at.next.load(std::memory_order_relaxed);
     std::uint32_t n = 0;
@@ -95,8 +97,8 @@ class rings {
       const std::uint32_t index = index_of(r, ticket);
       // Meets the device's release store of `sequence`: we see the request's fields and payload.
       if (sequence_of(index).load(std::memory_order_acquire) != ticket + 1) break;
-      // A device that keeps to the protocol has read the answer of the slot's last use. One that does not would have two
-      // workers fill one payload: it waits. Meets complete()'s release.
+      // A device that keeps to the protocol has read the answer to the slot's last use. If it has not, the request waits here,
+      // because otherwise two workers might fill one payload. Meets complete()'s release.
       if (answered_[index].load(std::memory_order_acquire) != ticket + 1 - nslots_) break;
       sink(taken_request{copy_request(index), index, ticket + 1});
     }
@@ -124,7 +126,7 @@ class rings {
     return std::atomic_ref<std::uint32_t>(requests_.get()[index].sequence);
   }
 
-  // Word by word, each read once: a device that writes meanwhile gives us some request, but one that stays as it is.
+  // Copies word by word, and reads each word once. If the device writes meanwhile, we get some request, but it no longer changes.
   request copy_request(std::uint32_t index) const {
     std::uint32_t words[sizeof(request) / sizeof(std::uint32_t)];
     auto* from = reinterpret_cast<std::uint32_t*>(&requests_.get()[index]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rings between kernels and the host's threads in memory, as the host lays them out (src/transport/) and both sides use them.
+// The memory of the rings between kernels and the host's threads. The host lays it out (src/transport/), and both sides use it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,10 +8,9 @@
 
 namespace gpufs::transport {
 
-// The rings of one mount, as both sides see them (addresses valid on host and device). Ring r, slot s is element
-// r * nslots + s; its payload begins at payload + (r * nslots + s) * payload_stride. nslots is a power of two. Where a mount may
-// write, the payload's bytes are followed by their mask: bit i % 32 of word i / 32 says whether byte i of the payload is to be
-// written.
+// The rings of one mount, as both sides see them (addresses valid on host and device). Ring r, slot s is element r * nslots + s;
+// its payload begins at payload + (r * nslots + s) * payload_stride. nslots is a power of two. If the mount may write, a mask
+// follows the payload: bit i % 32 of word i / 32 says whether byte i of the payload is to be written.
 struct ring_view {
   request* requests;
   reply* replies;
@@ -19,7 +18,7 @@ struct ring_view {
   std::uint32_t nrings;
   std::uint32_t nslots;
   std::uint32_t payload_nbytes;  // max(page size, 4096)
-  std::uint32_t payload_stride;  // the same, or with room for the mask and for a second path
+  std::uint32_t payload_stride;  // the same; if the mount may write, with room for a mask or a second path
 };
 static_assert(sizeof(ring_view) == 40 && offsetof(ring_view, requests) == 0 && offsetof(ring_view, replies) == 8);
 static_assert(offsetof(ring_view, payload) == 16 && offsetof(ring_view, nrings) == 24 && offsetof(ring_view, nslots) == 28);

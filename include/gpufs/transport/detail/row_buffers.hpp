@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where host threads gather rows for kernels (opcode::read_rows): buffers in pinned memory, larger than the payload of a request,
-// so that the request costs little beside its rows. Some rings have one for each of their slots. Host and kernels use it.
+// The buffers into which host threads gather rows for kernels (opcode::read_rows). They lie in pinned memory, and are larger than a
+// request's payload, so that the request costs little beside its rows. In some rings each slot has one. Host and kernels use them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace gpufs::transport {
 
-// A buffer begins with the list of its rows: the device writes the offset of each in the file, in bytes; where the answer says that
-// rows failed, the host has put 0 or a negative errno in place of each. Behind it come the rows, one behind the other.
+// A buffer begins with the list of its rows. The device writes there each row's offset in the file, in bytes. If the answer says
+// that rows failed, the host has put 0 or a negative errno in place of each offset. The rows follow the list, one behind the other.
 struct row_buffers {
   static constexpr std::uint32_t most_rows = 512;
   static constexpr std::uint32_t list_nbytes = most_rows * sizeof(std::uint64_t);
 
-  std::byte* memory = nullptr;  // at the same address for host and kernels; null: there are none
-  std::uint32_t nbytes = 0;     // of the rows in a buffer, a multiple of 512
-  std::uint32_t nslots = 0;     // of a ring, a power of two
+  std::byte* memory = nullptr;  // the same address for host and kernels; null: there are no buffers
+  std::uint32_t nbytes = 0;     // of rows in a buffer, a multiple of 512
+  std::uint32_t nslots = 0;     // slots of a ring, a power of two
   // The rings ring_begin + i * ring_step for i below nrings have buffers.
   std::uint32_t nrings = 0, ring_step = 1, ring_begin = 0;
 
   GPUFS_HOST_DEVICE std::uint32_t count() const { return nrings * nslots; }
-  // Of slot `index` of all rings.
+  // Whether slot `index` of all rings has a buffer.
   GPUFS_HOST_DEVICE bool has(std::uint32_t index) const {
     const std::uint32_t ring = nslots != 0 ? index / nslots : 0;
     return memory != nullptr && ring >= ring_begin && (ring - ring_begin) % ring_step == 0 &&
@@ -30,7 +30,7 @@ struct row_buffers {
   }
   GPUFS_HOST_DEVICE std::uint64_t* list(std::uint32_t index) const { return reinterpret_cast<std::uint64_t*>(begin(index)); }
   GPUFS_HOST_DEVICE std::byte* rows(std::uint32_t index) const { return begin(index) + list_nbytes; }
-  // How many rows of this size a request may have.
+  // How many rows of this size one request may ask for.
   GPUFS_HOST_DEVICE std::uint32_t fitting(std::uint64_t row_nbytes) const {
     if (memory == nullptr || row_nbytes == 0 || row_nbytes > nbytes) return 0;
     const std::uint64_t n = nbytes / row_nbytes;
