@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that all lanes of a group make together, with equal arguments: what they give, and what is said where they do not.
+// Calls that all lanes of a group make together, with equal arguments: compares them, and says how they differ.
 #include <bit>
 #include <charconv>
 #include <string>
@@ -15,12 +15,13 @@ namespace {
 constexpr std::uint64_t longest_text = 4096;
 constexpr unsigned max_listed = 8;  // warps
 
-// Of the group that the lane waits for.
+// The lane's call, if it is one of the group that the lane waits for.
 GPUFS_NO_TSAN const cpu_call* call_of(const lane& l) { return l.call != nullptr && l.call->mask == l.mask ? l.call : nullptr; }
 
 GPUFS_NO_TSAN bool waits_with(const lane& self, const lane& other) { return other.state == self.state && other.mask == self.mask; }
 
-// The bytes of a text that lie in one page, at most 64: what lies behind it may not be there. 0: not even these are.
+// Copies the bytes of a text that lie in one page, at most 64: the next page may not exist. Returns how many; 0: they are not
+// readable.
 GPUFS_NO_TSAN std::uint64_t read_text(std::uint64_t at, char (&out)[64]) {
   const std::uint64_t to_page_end = 4096 - at % 4096;
   const std::uint64_t nbytes = to_page_end < 64 ? to_page_end : 64;
@@ -44,7 +45,7 @@ GPUFS_NO_TSAN bool equal_texts(std::uint64_t a, std::uint64_t b) {
   return true;
 }
 
-// The first argument that differs; the number of all: none does.
+// The number of the first argument that differs; nargs: none does.
 GPUFS_NO_TSAN unsigned first_difference(const cpu_call& a, const cpu_call& b) {
   for (unsigned i = 0; i < a.nargs; ++i) {
     const cpu_argument &one = a.arguments[i], &other = b.arguments[i];
@@ -69,7 +70,7 @@ GPUFS_NO_TSAN bool agree(const cpu_call* a, const cpu_call* b) {
 std::string name_in(std::string_view signature) { return "gpufs::" + std::string(signature.substr(0, signature.find('('))); }
 std::string name_of(const cpu_call* call) { return call == nullptr ? "no call" : name_in(call->signature); }
 
-// Of a lane that is still on its way, as ThreadSanitizer sees it.
+// ThreadSanitizer must not look: the lane may still be running.
 GPUFS_NO_TSAN const char* signature_of(const lane& l) {
   const cpu_call* call = call_of(l);
   return call == nullptr ? nullptr : call->signature;
@@ -109,8 +110,8 @@ std::string value_text(const cpu_argument& argument) {
   }
 }
 
-// "lanes {5, 7}", and of a block "warp 1 lanes {5, 7}, warp 2 lanes {0 - 31}": those that wait with `self` and do not agree with
-// `first`.
+// The lanes that wait with `self` and do not agree with `first`: "lanes {5, 7}", and of a block "warp 1 lanes {5, 7}, warp 2 lanes
+// {0 - 31}".
 std::string others(const lane& self, const lane& first, lane* const* lanes, unsigned count) {
   std::string text;
   unsigned nwarps = 0;
@@ -133,7 +134,7 @@ std::string others(const lane& self, const lane& first, lane* const* lanes, unsi
 GPUFS_NO_TSAN unsigned argument_on_stack(const lane& l, const cpu_call& call) {
   for (unsigned i = 0; i < call.nargs; ++i) {
     const cpu_argument& argument = call.arguments[i];
-    // Where it begins: a range that is too long may reach anywhere, and the call says so.
+    // Only the beginning: a range that is too long may reach anywhere, and the call itself reports that.
     const bool there = argument.value - l.stack_begin < l.cpu_lane::stack_nbytes;
     if (argument.is_of_all && there) return i;
   }
@@ -173,7 +174,7 @@ GPUFS_NO_TSAN bool agree_on_call(const lane& self, lane* const* lanes, unsigned 
 }
 
 std::string describe_calls(const lane& self, lane* const* lanes, unsigned count) {
-  // All have come here: what they wrote before, their arguments, is to be read.
+  // All lanes have come here: what they wrote before is visible, and so are their arguments.
   sanitizer::acquire(self.mask == 0 ? static_cast<const void*>(&self.home->nexited) : lanes[std::countr_zero(self.mask)]);
   unsigned i = 0;
   while (!waits_with(self, *lanes[i])) ++i;  // self does

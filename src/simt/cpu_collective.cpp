@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lanes call: preemption points, back-off, collectives, shared memory. The last lane to arrive at a collective computes
-// everybody's result straight into their variables and puts them back into the run queue.
+// What lanes call: preemption points, back-off, collectives, shared memory. The last lane to arrive at a collective writes all
+// results straight into the lanes' variables, and puts the lanes back into the run queue.
 #include <bit>
 #include <ctime>
 #include <string>
@@ -12,7 +12,7 @@
 namespace gpufs::simt::runtime {
 namespace {
 
-// The launch stops because of what `self` just did. Returns only when it is unwinding already.
+// Stops the launch because of something that `self` just did. Returns only if `self` is unwinding already.
 void fail(lane* self, std::string message) {
   self->owner->stop(std::move(message));
   check_stopped(self);
@@ -88,7 +88,7 @@ GPUFS_NO_TSAN void give_results(lane** lanes, cpu_op op, std::uint32_t mask, uns
   }
 }
 
-// A lane alone: what a destructor gets while its lane is being unwound.
+// The result for a group of this lane alone. A destructor gets it while its lane is being unwound.
 GPUFS_NO_TSAN void give_own_result(cpu_op op, unsigned lane_bit, unsigned nwords, const std::uint64_t* value,
                                    std::uint64_t* result) {
   if (nwords == 0) return;
@@ -108,13 +108,13 @@ GPUFS_NO_TSAN void arrive_at(lane* self, lane_state where, cpu_op op, std::uint3
   self->state = where;
 }
 
-// After a collective the seed decides whether the last one to come goes on.
+// After a collective, the seed decides whether the last lane to come goes on.
 GPUFS_NO_TSAN void maybe_switch(lane* self) {
   if (self->countdown > 1) {
     --self->countdown;
     worker& w = *self->owner;
     if (!w.explore.by_priority) return;
-    w.make_ready(self);  // one of those that it made ready may be higher
+    w.make_ready(self);  // one of the lanes that it made ready may have a higher priority
     leave(self);
   } else {
     self->countdown = 0;
@@ -122,9 +122,9 @@ GPUFS_NO_TSAN void maybe_switch(lane* self) {
   }
 }
 
-// All lanes that `self` waits for wait too: whether all do so here. One of them may wait elsewhere, for lanes outside, which will
-// come (lanes that arrived together are a group whose lanes may be of several tiles), and then come here; but not for one that is
-// here.
+// Called when all lanes that `self` waits for wait too. Returns whether all of them wait in this collective. One may wait elsewhere
+// for lanes outside the group, which will come (lanes that arrived together are a group whose lanes may be of several tiles); then
+// it comes here. It must not wait for a lane that is here.
 GPUFS_NO_TSAN bool all_meet(lane& self, lane** lanes) {
   std::uint32_t here = 0;
   for (std::uint32_t m = self.mask; m != 0; m &= m - 1) {
@@ -193,7 +193,7 @@ void cpu_refuse_address(bool is_shared) {
 
 void cpu_report_misuse(const char* what) {
   lane* self = this_lane();
-  if (self->countdown == 0 || self->unwinding) return;  // a host thread; or a lane that ends early, and cannot do as it should
+  if (self->countdown == 0 || self->unwinding) return;  // a host thread; or a lane that ends early, and so cannot keep the rules
   fail(self, lane_name(*self) + " " + what);
 }
 
@@ -208,7 +208,7 @@ GPUFS_NO_TSAN void cpu_backoff(std::uint64_t cap_ns) {
   if (w.stopping) return check_stopped(self);
   if (w.explore.by_priority) {
     w.count_steps();
-    // How often it looked depends on the host's clock: such steps do not count, so that points stay where they were.
+    // How often the lane looked depends on the host's clock. Such steps do not count, so that points stay at the same steps.
     if (!self->progress) w.explore.nsteps = w.explore.resumed;
     self->nawake = 0;
   }
@@ -258,8 +258,8 @@ GPUFS_NO_TSAN void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std:
   sanitizer::acquire(lanes[std::countr_zero(mask)]);
 }
 
-// A lane waits as one that is preempted, or as one that backs off, which lets all others run first. The first of the group that
-// runs again closes it.
+// A lane waits like a preempted one, or like one that backs off, which lets all others run first. The first lane of the group that
+// runs again closes the group.
 GPUFS_NO_TSAN std::uint32_t cpu_converge(const void* site) {
   lane* self = this_lane();
   const std::uint32_t bit = 1u << self->lane_id;
@@ -276,7 +276,7 @@ GPUFS_NO_TSAN std::uint32_t cpu_converge(const void* site) {
   self->converged = 0;
   self->site = site;
   const bool waits = warp.patient || (w.random() & 3) != 0;
-  // The scheduler wakes sleepers also while others can run; a patient one then sleeps again, for a while.
+  // The scheduler may also wake sleepers while others can run; then a patient lane sleeps again, for a limited number of times.
   for (unsigned naps = 0; self->converged == 0 && (naps == 0 || (naps < 64 && warp.patient && w.nready != 0)); ++naps) {
     if (waits) {
       self->state = lane_state::backing_off;
@@ -350,7 +350,7 @@ GPUFS_NO_TSAN void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, cons
   sanitizer::acquire(&block.nexited);
 }
 
-// Each block's first thread comes for it, and backs off until all have.
+// Each block's first thread arrives for its block, and backs off until all blocks have arrived.
 GPUFS_NO_TSAN void cpu_grid_sync() {
   lane* self = this_lane();
   if (self->countdown == 0) refuse_host_thread("a grid barrier");
@@ -367,7 +367,7 @@ GPUFS_NO_TSAN void cpu_grid_sync() {
       __atomic_store_n(&launch.grid_turn, turn + 1, __ATOMIC_RELEASE);
     }
     while (!self->unwinding) {
-      // First, as a block that has passed the barrier with us may have ended since.
+      // Read first, because a block that passed this barrier with us may have ended since.
       const bool lost = __atomic_load_n(&launch.nended, __ATOMIC_ACQUIRE) != 0;
       if (__atomic_load_n(&launch.grid_turn, __ATOMIC_ACQUIRE) != turn) break;
       if (lost) fail(self, lane_name(*self) + " waits in a grid barrier for blocks that have ended");
@@ -393,7 +393,7 @@ GPUFS_NO_TSAN void* cpu_shared(const void* key, std::size_t nbytes, std::size_t 
   block.shared_nbytes = offset + nbytes;
   block.shared[block.nshared++] = {key, address};
   sanitizer::unpoison(address, nbytes);
-  // Whatever was there before, in a form that is unlikely to pass for a value.
+  // Overwrites old bytes with a pattern that is unlikely to pass for a value.
   auto* bytes = reinterpret_cast<volatile unsigned char*>(address);
   for (std::size_t i = 0; i < nbytes; ++i) bytes[i] = 0xa5;
   return address;

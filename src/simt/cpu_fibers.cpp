@@ -28,11 +28,11 @@ pool& the_pool() {
   return *p;
 }
 
-// After this many steps of a lane that is unwinding (a destructor that spins on what will not come), it is left behind.
+// A lane that is unwinding is abandoned after this many steps (a destructor may spin on a word that nobody will write).
 constexpr std::uint32_t max_unwinding_steps = 100'000;
 
-// A lane comes after what the launching thread did, and after the blocks that used its shared memory before; not after the
-// lanes of its own block that happen to have ended already.
+// A lane starts after all that the launching thread did before, and after the blocks that used its shared memory before. It is not
+// ordered after the lanes of its own block that happen to have ended already.
 GPUFS_SANITIZER_INLINE void announce_start(const lane* self) {
   sanitizer::acquire(&self->owner->launch->started);
   sanitizer::acquire(&self->home->ended[~self->home->generation & 1]);
@@ -42,7 +42,7 @@ GPUFS_SANITIZER_INLINE void announce_end(const lane* self) {
   sanitizer::release(&self->owner->launch->ended);
 }
 
-// This fiber never runs again. What is on its stack stays.
+// This fiber never runs again. The objects on its stack stay.
 [[noreturn]] GPUFS_NO_TSAN void abandon(lane* self) {
   worker& w = *self->owner;
   w.count_last_steps();
@@ -59,7 +59,7 @@ GPUFS_SANITIZER_INLINE void announce_end(const lane* self) {
 
 std::terminate_handler outer_terminate_handler;
 
-// Unwinding a lane that was inside a noexcept function (any destructor is one) ends here: it is left where it is.
+// Unwinding ends here if the lane was inside a noexcept function (any destructor is one): the lane is abandoned where it is.
 void on_terminate() {
   lane* self = this_lane();
   if (self->countdown != 0 && self->unwinding) abandon(self);
@@ -89,7 +89,7 @@ void report_exception(lane* self) {
   w.stop(lane_name(*self) + " threw an exception (" + what + ")");
 }
 
-// Instrumented like the kernel itself: its frames are the lane's.
+// Instrumented like the kernel itself: its frame is part of the lane.
 void run_body(lane* self) {
   try {
     self->owner->launch->body(self->owner->launch->kernel);
@@ -134,7 +134,7 @@ GPUFS_NO_TSAN void lane_main(boost::context::detail::transfer_t transfer) {
   }
 }
 
-// One mapping for a warp's stacks, each with a page below it that is not there.
+// One mapping for the stacks of a warp, with a guard page below each stack.
 void make_lanes(std::vector<lane*>& out) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t stride = stack_nbytes + page;
@@ -144,7 +144,7 @@ void make_lanes(std::vector<lane*>& out) {
   ::madvise(base, stride * warp_lanes, MADV_NOHUGEPAGE);
   for (unsigned i = 0; i < warp_lanes; ++i) {
     std::byte* bottom = static_cast<std::byte*>(base) + i * stride;
-    ::mprotect(bottom, page, PROT_NONE);  // fails where there are too many mappings; then there is no guard
+    ::mprotect(bottom, page, PROT_NONE);  // fails if there are too many mappings; then there is no guard
     auto* l = new lane;
     l->stack.stack_bottom = bottom + page;
     l->stack.stack_nbytes = stack_nbytes;
@@ -179,7 +179,7 @@ GPUFS_NO_TSAN void check_stopped(lane* self) {
     return;
   }
   self->unwinding = true;
-  self->countdown = 1;  // every operation comes by here from now on
+  self->countdown = 1;  // from now on, every operation comes by here
   throw lane_stopped{};
 }
 

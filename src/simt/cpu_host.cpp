@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the CPU machine that host code needs, lanes or none.
+// The part of the CPU machine that host code needs, with or without lanes.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -16,8 +16,8 @@ namespace {
 
 constinit cpu_lane host_lane;
 
-// Through a pipe: read(2) and write(2) report memory that is not there instead of raising a signal. For systems that forbid
-// process_vm_readv; makes its own pipe, so that nothing is shared with other threads or a forked child.
+// Copies through a pipe: read(2) and write(2) report missing memory instead of raising a signal. For systems that forbid
+// process_vm_readv. Makes its own pipe, so that nothing is shared with other threads or a forked child.
 int copy_through_pipe(std::byte* dst, const std::byte* src, std::size_t nbytes) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return -EIO;
@@ -46,7 +46,8 @@ int copy_through_pipe(std::byte* dst, const std::byte* src, std::size_t nbytes) 
   return result;
 }
 
-// Which of both may be gone: the "other process" of the call, here ourselves, is looked at without a signal.
+// Which of the two may be gone. It plays the "other process" of the system call (which here is ourselves): access to that one
+// raises no signal.
 enum class may_be_gone { source, target };
 
 template <may_be_gone which>

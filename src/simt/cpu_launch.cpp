@@ -34,10 +34,10 @@ unsigned default_threads() {
                                           : std::max(1u, std::thread::hardware_concurrency()));
 }
 
-constexpr unsigned max_cooperative_lanes = 16384;  // a stack of 64 KiB each, and two mappings of the 65,530 that Linux allows
+constexpr unsigned max_cooperative_lanes = 16384;  // each has a stack of 64 KiB, and two of the 65,530 mappings that Linux allows
 
-// The distance from one switch to the next is geometric; 256 equally likely samples of it. 0 per cent still switches, else a
-// lane that spins without backing off would keep its OS thread for ever.
+// The distance from one switch to the next is geometric; these are 256 equally likely samples of it. 0 per cent still switches:
+// else a lane that spins without backing off would keep its OS thread for ever.
 constexpr std::uint32_t longest_countdown = 1u << 16;
 void fill_countdowns(std::uint32_t (&countdowns)[256], unsigned percent) {
   for (unsigned i = 0; i < 256; ++i) {
@@ -126,7 +126,7 @@ class worker_memory {
     e.met = met_.data();
   }
 
-  // Without an estimate of the launch's length all orders of magnitude are as likely.
+  // Without an estimate of the launch's length, all orders of magnitude are equally likely.
   void draw_points(const cpu_schedule& schedule) {
     dice& random = worker_.explore.random;
     const std::uint64_t nsteps = schedule.nsteps != 0 ? schedule.nsteps : std::uint64_t{32} << random.below(13);
@@ -146,7 +146,7 @@ class worker_memory {
   std::vector<schedule_point> points_, met_;
 };
 
-// Carries the kernel's own exception beside the message.
+// A launch_error that also holds the kernel's own exception.
 class kernel_exception : public launch_error, public std::nested_exception {
  public:
   explicit kernel_exception(const std::string& message) : launch_error(message) {}

@@ -32,20 +32,21 @@ constexpr int max_devices = 64;
 
 constinit thread_local int current_device = 0;
 
-// Whose memory is where. Never destroyed.
+// Which device owns which memory. Never destroyed.
 struct pieces {
   struct piece {
     std::uintptr_t end;
-    std::size_t nbytes;  // that count as the device's
+    std::size_t nbytes;  // counted as the device's
     int device;
   };
   std::mutex mutex;
-  std::map<std::uintptr_t, piece> all;  // by where they begin
-  std::atomic<int> last_device{0};      // the highest that ever had memory: while it is 0, device 0 can take nobody else's
+  std::map<std::uintptr_t, piece> all;  // by their first byte
+  std::atomic<int> last_device{0};      // the highest that ever had memory: while it is 0, no memory can be another device's
 
   static pieces& get() {
     static pieces* p = [] {
-      // A child of fork() may make mounts of its own; the lock must not be held there by a thread that it has not.
+      // A child of fork() may make mounts of its own, so the lock must be free there. Else a thread that the child does not have
+      // may hold it.
       ::pthread_atfork([] { get().mutex.lock(); }, [] { get().mutex.unlock(); }, [] { get().mutex.unlock(); });
       return new pieces;
     }();
@@ -70,7 +71,7 @@ void each_word(const void* device, std::size_t nbytes, Copy copy) {
   }
 }
 
-// Done at once, by the caller.
+// The caller makes the copies at once.
 class cpu_copy_batch final : public copy_batch {
  public:
   void begin(std::span<host_copy> copies) override {
@@ -115,12 +116,12 @@ class cpu_memory final : public platform {
     std::free(ptr);
   }
 #if defined(__SANITIZE_ADDRESS__)
-  // Who goes beyond it, or leaks it, is seen.
+  // From the heap, so that AddressSanitizer sees leaks and accesses out of bounds.
   void* allocate_pinned(std::size_t nbytes) override { return std::memset(allocate(nbytes), 0, nbytes); }
   void deallocate_pinned(void* ptr) noexcept override { std::free(ptr); }
 #else
-  // A mapping, whose pages are zeroed when they are first touched: of a mount's buffers most never are. Before it stands a page
-  // with its size.
+  // A mapping, whose pages are zeroed when they are first touched: most pages of a mount's buffers never are. A page before it
+  // holds its size.
   void* allocate_pinned(std::size_t nbytes) override {
     if (nbytes > memory_nbytes()) throw std::bad_alloc();
     const std::size_t mapped = alignment + round_up(nbytes);
@@ -139,7 +140,7 @@ class cpu_memory final : public platform {
 #endif
 
   const void* register_readonly(const void* ptr, std::size_t, std::string*) override { return ptr; }
-  // The pages are there from now on, as on a GPU.
+  // Allocates the pages now, as a GPU does.
   void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
     if (::madvise(ptr, nbytes, MADV_POPULATE_WRITE) == 0) return ptr;
     if (why != nullptr) *why = std::string("madvise: ") + std::strerror(errno);
@@ -148,7 +149,7 @@ class cpu_memory final : public platform {
   bool registers_in_place() const override { return true; }
   void unregister(const void*) noexcept override {}
 
-  // Kernels may be at work on the same words.
+  // Copies by atomic words, because kernels may use the same words.
   void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) override {
     check(device_dst, "a copy to");
     each_word(device_dst, nbytes, [&]<class Word>(std::size_t i, std::type_identity<Word>) {

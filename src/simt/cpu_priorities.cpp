@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules that are explored: by priorities, and with delays of those who wrote. Lanes pay for it only where it is asked for: by
-// the countdown that they have anyway, and by a call after each atomic write.
+// Schedules that are explored: by priorities, and with delays of lanes that write. Lanes pay for it only if it is asked for: by the
+// countdown that they have anyway, and by a call after each atomic write.
 #include "cpu_scheduler.hpp"
 #include "sanitizer.hpp"
 
 namespace gpufs::simt::runtime {
 namespace {
 
-// A lane that has passed so many preemption points without backing off may spin on somebody: it is passed over for once.
+// A lane that has passed so many preemption points without backing off may spin on another lane: it is passed over once.
 constexpr std::uint32_t patience = 1u << 14;
-// After so many choices of a lane without a write, the lanes that are held back go on: the others may be waiting for them.
+// After so many choices of a lane without a write, the held lanes go on: the other lanes may be waiting for them.
 constexpr unsigned max_quiet = 512;
 
 GPUFS_NO_TSAN void note(exploration& e, const schedule_point& p) {
   if (e.nmet != max_points) e.met[e.nmet++] = {e.nsteps, p.priority, p.nwrites};
 }
 
-// 1 to 512, shorter ones as likely as longer ones.
+// 1 to 512; short delays are as likely as long ones.
 GPUFS_NO_TSAN std::uint32_t draw_delay(dice& random) { return 1 + random.below(1u << (1 + random.below(9))); }
 
 }  // namespace
@@ -43,7 +43,7 @@ GPUFS_NO_TSAN lane* worker::take_highest() {
   lane* l = ready[highest];
   ready[highest] = ready[--nready];
   exploration& e = explore;
-  if (e.nsteps != e.resumed) {  // else who ran only looked whether its wait was over
+  if (e.nsteps != e.resumed) {  // else the lane that ran only looked whether its wait was over
     const std::uint64_t who = std::uint64_t{e.last->block_rank} << 32 | e.last->thread_rank;
     e.order = (e.order ^ who ^ (e.nsteps - e.resumed) << 16) * 0x9e3779b97f4a7c15;
     e.order ^= e.order >> 29;
@@ -97,7 +97,7 @@ GPUFS_NO_TSAN bool worker::release_held(bool all) {
   return nheld != before;
 }
 
-// They back off until they run: a report may be made before that.
+// Their state stays backing_off until they run, because a report may be made before that.
 GPUFS_NO_TSAN void worker::wake_sleeping() {
   for (unsigned i = 0; i < nsleeping; ++i) ready[nready++] = sleeping[i];
   nsleeping = 0;
@@ -120,7 +120,7 @@ GPUFS_NO_TSAN void cpu_wrote() {
   if (e.by_priority && --self->countdown == 0 && !delayed) return cpu_preempt();
   if (delayed) {
     const schedule_point p{.nwrites = draw_delay(e.random)};
-    // Who waits is not woken, as by other points: there is no end of delays, and so a lower one might never run.
+    // Sleeping lanes are not woken here, unlike at other points: delays never end, so a lower lane might never run.
     if (e.by_priority) {
       w.count_steps();
       note(e, p);

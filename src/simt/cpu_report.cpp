@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch that stops says of its lanes.
+// The report on the lanes of a launch that stops.
 #include <bit>
 #include <string>
 
@@ -37,7 +37,7 @@ bool has_come(const lane& other, const lane& l) {
   return other.state == l.state && other.op == l.op && (l.state == lane_state::in_block || other.mask == l.mask);
 }
 
-// Whether it cannot come before `l` goes on, or never.
+// Whether `other` cannot come before `l` goes on, or never comes.
 bool is_stuck(const lane& other) {
   return other.state == lane_state::exited || other.state == lane_state::in_warp || other.state == lane_state::in_block;
 }
@@ -147,7 +147,7 @@ std::string describe_worker(const worker& w) {
     const block_state& block = w.blocks[b];
     if (!block.resident || ++nresident > max_listed) continue;
     say(text, describe_counts(block));
-    // One lane for each collective that lanes of a warp wait in, one for each of the block's.
+    // Lists one lane for each collective that lanes of a warp wait in, and one for each collective of the block.
     for (unsigned i = 0; i < block.nthreads && nlisted < max_listed; ++i) {
       const lane& l = *block.lanes[i];
       if (l.state != lane_state::in_warp && l.state != lane_state::in_block) continue;

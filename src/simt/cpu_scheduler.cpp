@@ -28,7 +28,7 @@ GPUFS_NO_TSAN void worker::make_ready(lane* l) {
   ready[nready++] = l;
 }
 
-// Takes the next block of the launch; false when there is none.
+// Starts the next block of the launch; false if there is none.
 GPUFS_NO_TSAN bool worker::start_block(block_state& block) {
   const launch_config& config = *launch->config;
   const std::uint64_t turn = __atomic_fetch_add(&launch->next_block, 1, __ATOMIC_RELAXED);
@@ -90,7 +90,7 @@ GPUFS_NO_TSAN void worker::retire_block(block_state& block) {
   if (!stopping) start_block(block);
 }
 
-// All lanes here back off: let the threads run that they wait for. Stays short while lanes get somewhere.
+// Called when all lanes here back off: lets the threads run for which they wait. Naps stay short while lanes make progress.
 GPUFS_NO_TSAN void worker::nap() {
   if (++idle_rounds < 32) {
     ::sched_yield();
@@ -138,7 +138,7 @@ GPUFS_NO_TSAN lane* worker::next() {
     }
     if (nheld != 0 && nobody_gets_on()) release_held(true);
     if (explore.by_priority && nready != 0) return take_highest();
-    // Those who back off come last, but now and then first: somebody may spin on them without backing off.
+    // Lanes that back off come last, but now and then first: others may spin on them without backing off.
     if (nready != 0 && (nsleeping == 0 || (random() & 7) != 0)) {
       const unsigned i = random.below(nready);
       lane* l = ready[i];

@@ -5,7 +5,7 @@
 
 namespace gpufs::simt::runtime {
 
-// "cudaErrorInvalidValue (invalid argument)". Also clears the thread's last error, so that the next check does not meet it.
+// "cudaErrorInvalidValue (invalid argument)". Also clears the thread's last error, so that the next check does not see it.
 inline std::string cuda_error_text(cudaError_t error) {
   cudaGetLastError();
   return std::string(cudaGetErrorName(error)) + " (" + cudaGetErrorString(error) + ")";

@@ -38,7 +38,7 @@ int attribute(int device, cudaDeviceAttr which) {
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
-// A stream of its own, so that it waits for no copy of other parts.
+// It has a stream of its own, so that it waits for no copy of other parts.
 class cuda_copy_batch final : public copy_batch {
  public:
   explicit cuda_copy_batch(platform& device) : device_(device), turns_(device) {
@@ -55,7 +55,7 @@ class cuda_copy_batch final : public copy_batch {
     if (copies.empty()) return;
     const on_device here(device_);
 #if CUDART_VERSION >= 13000
-    // One call for all: the engine goes from one piece to the next without the driver.
+    // One call for all copies: the engine goes from one to the next without the driver.
     to_.clear(), from_.clear(), nbytes_.clear();
     for (const host_copy& each : copies) {
       to_.push_back(each.to);
@@ -95,7 +95,7 @@ class cuda_memory final : public platform {
  public:
   explicit cuda_memory(int device) : device_(device) {
     const on_device here(*this);
-    check(cudaSetDevice(device_), "cudaSetDevice");  // on_device cannot say that it failed, and another device would do the work
+    check(cudaSetDevice(device_), "cudaSetDevice");  // on_device cannot report that it failed, and another device would do the work
     check(cudaGetDeviceProperties(&properties_, device_), "cudaGetDeviceProperties");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot make a stream for copies");
   }
@@ -205,8 +205,8 @@ class cuda_memory final : public platform {
            "reads pageable memory: " + yes_no(cudaDevAttrPageableMemoryAccess);
   }
 
-  // cudaSetDevice makes a context on the device, so it is not called for what is so already. Each thread that is the library's own
-  // stays with its device (stay_current), and makes none on device 0 when it goes.
+  // cudaSetDevice makes a context on the device, so it is not called if the device is current already. Each thread of the library's
+  // own stays with its device (stay_current), and makes no context on device 0 when it ends.
   int exchange_current(int index) noexcept override {
     int before = 0;
     if (cudaGetDevice(&before) != cudaSuccess) cudaGetLastError();
@@ -215,7 +215,7 @@ class cuda_memory final : public platform {
   }
 
  private:
-  // Of what was just registered; unregisters it where there is none.
+  // The device's address of memory that was just registered. If it has none, unregisters the memory.
   static void* device_address_of(void* host, std::string* why) {
     void* device_address = nullptr;
     const cudaError_t error = cudaHostGetDevicePointer(&device_address, host, 0);
@@ -240,11 +240,11 @@ class cuda_memory final : public platform {
 
   int device_;
   cudaDeviceProp properties_{};
-  std::mutex mutex_;  // of the stream: each caller waits for its own copy only
+  std::mutex mutex_;  // of the stream: a caller waits for its own copy only
   cudaStream_t stream_ = nullptr;
 };
 
-// A device, made when it is first asked for, since that makes a context on it.
+// A device. It is made on first use, because that makes a context on it.
 struct attempt {
   std::once_flag once;
   platform* found = nullptr;
@@ -267,7 +267,7 @@ struct attempt {
 
 std::string cuda_version_text(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
 
-// Of a machine without a driver the runtime says that it is too old.
+// Without a driver, the CUDA runtime says that the driver is too old.
 std::string why_no_device(cudaError_t error) {
   int driver = 0;
   if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess) {
@@ -300,7 +300,7 @@ struct devices {
     std::call_once(one.once, [&] { one.make(i); });
     return one;
   }
-  // The calling thread's; nullptr where there is none.
+  // The calling thread's current device; nullptr if it has none.
   attempt* current() {
     int device = 0;
     if (count == 0 || cudaGetDevice(&device) != cudaSuccess) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams for launches. Kept for the life of the process: destroying one may wait for what else the device does.
+// Streams for launches. They are kept for the life of the process, because destroying one may wait for other work of the device.
 #include <cuda_runtime_api.h>
 #include <cstdio>
 #include <mutex>

@@ -25,15 +25,15 @@ struct fiber {
   exception_state exceptions;
 };
 
-// What an arriving fiber does first: `transfer` is what it was resumed with.
+// The first thing an arriving fiber does: `transfer` is what it was resumed with.
 GPUFS_SANITIZER_INLINE void arrive(fiber* self, boost::context::detail::transfer_t transfer) {
   auto* left = static_cast<fiber*>(transfer.data);
   left->context = transfer.fctx;
   sanitizer::finish_switch(self == nullptr ? nullptr : self->fake_stack, &left->stack_bottom, &left->stack_nbytes);
 }
 
-// Leaves `from` (the caller) and runs `to`; returns when somebody switches back to `from`. Everything that belongs to the OS
-// thread is exchanged before the jump: a fiber may come back on another one between launches.
+// Leaves `from` (the caller) and runs `to`; returns when another fiber switches back to `from`. All state of the OS thread is
+// exchanged before the jump: a fiber may come back on another thread between launches.
 GPUFS_SANITIZER_INLINE void switch_fiber(fiber& from, fiber& to) {
   auto* exceptions = reinterpret_cast<exception_state*>(abi::__cxa_get_globals());
   from.exceptions = *exceptions;

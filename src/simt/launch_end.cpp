@@ -12,22 +12,22 @@
 
 namespace gpufs::simt {
 
-// One list a process: a child of fork() begins with an empty one. What its parent's watches would tell is the parent's, and the
-// fork may have come while a thread, which the child has not, held the mutex or changed the list.
+// Each process has one list: a child of fork() begins with an empty one. The parent's watches report on the parent; and at the
+// fork, a thread that the child does not have may have held the mutex or been changing the list.
 struct launch_watches {
   const pid_t process = ::getpid();
   std::mutex mutex;
   std::vector<launch_watch*> all;
-  launch_watches* parents = nullptr;  // not used: but it is no leak
+  launch_watches* parents = nullptr;  // not used, but keeps the parent's list from being a leak
 
   // Never destroyed: a static mount may end later.
   static launch_watches& get() {
     static constinit std::atomic<launch_watches*> current{nullptr};
-    launch_watches* now = current.load(std::memory_order_acquire);  // meets the exchange of who made it
+    launch_watches* now = current.load(std::memory_order_acquire);  // meets the exchange of the thread that made the list
     if (now != nullptr && now->process == ::getpid()) return *now;
     auto mine = std::make_unique<launch_watches>();
     mine->parents = now;
-    // Fails where another thread of this process was first: `now` is its list then.
+    // Fails if another thread of this process was first: then `now` is that thread's list.
     return current.compare_exchange_strong(now, mine.get(), std::memory_order_acq_rel) ? *mine.release() : *now;
   }
   void tell() {

@@ -17,7 +17,7 @@ struct pool {
   std::map<platform*, answers> machines;
 };
 pool& the_pool() {
-  static pool* p = new pool;  // outlives all that ends with the process
+  static pool* p = new pool;  // must outlive all that ends with the process
   return *p;
 }
 
@@ -29,7 +29,7 @@ pinned_answer::pinned_answer(platform& machine) : machine_(machine) {
   auto& [unused, nmade] = p.machines[&machine];
   if (unused.empty()) {
     constexpr std::size_t n = 64;
-    unused.reserve(nmade + n);  // before, so that nothing is lost
+    unused.reserve(nmade + n);  // first, so that no memory is lost if this throws
     auto* begin = static_cast<char*>(machine.allocate_pinned(n * nbytes));
     for (std::size_t i = 0; i < n; ++i) unused.push_back(begin + i * nbytes);
     nmade += n;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sanitizers must be told of fibers. All of it is nothing in an ordinary build.
+// What the sanitizers must know about fibers. In an ordinary build all of it does nothing.
 //
-// ThreadSanitizer sees each lane as a thread of its own: switches carry no ordering (no_sync), collectives say theirs. So the
-// scheduler, which all lanes of an OS thread run, is not instrumented (GPUFS_NO_TSAN) and calls nothing that is.
+// ThreadSanitizer sees each lane as a thread of its own: a switch orders nothing (no_sync), and collectives state their own order.
+// So the scheduler, which all lanes of an OS thread run, is not instrumented (GPUFS_NO_TSAN) and calls nothing that is.
 #pragma once
 #include <cstddef>
 
@@ -66,7 +66,7 @@ GPUFS_SANITIZER_INLINE void* current_fiber() {
 #endif
 }
 
-// Around a switch: start on the fiber that leaves, finish on the one that arrives.
+// Around a switch: the fiber that leaves calls start, and the fiber that arrives calls finish.
 GPUFS_SANITIZER_INLINE void start_switch([[maybe_unused]] void** fake_stack, [[maybe_unused]] const void* stack_bottom,
                                          [[maybe_unused]] std::size_t stack_nbytes, [[maybe_unused]] void* tsan_fiber) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -95,7 +95,7 @@ GPUFS_SANITIZER_INLINE void unpoison([[maybe_unused]] const void* p, [[maybe_unu
 #endif
 }
 
-// The stack of a fiber that will never run again still owns what it points to.
+// The stack of a fiber that will never run again still owns the memory that it points to.
 GPUFS_SANITIZER_INLINE void keep_reachable([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t nbytes) {
 #if defined(__SANITIZE_ADDRESS__)
   __lsan_register_root_region(p, nbytes);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which memory an address is of, for calls that take one kind only.
+// Which kind of memory an address is in, for calls that take one kind only.
 #pragma once
 #include "gpufs/simt/config.hpp"
 
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Whether it is of global memory, where all threads of the device find the same at one address; shared and local memory are not.
-// The CPU machine has one address space, and says so of all of it.
+// Whether the address is in global memory, where it means the same to all threads of the device; shared and local memory are not
+// global. The CPU machine has one address space: there, every address is.
 GPUFS_DEVICE bool is_global([[maybe_unused]] const void* address) {
 #ifdef __CUDA_ARCH__
   return __isGlobal(address) != 0;

@@ -56,7 +56,8 @@ class atomic_ref {
     return was;
 #endif
   }
-  // Never fails spuriously; compares bytes. A failure leaves what was found in `expected`, and is an acquire if `success` is.
+  // Never fails spuriously; compares bytes. If it fails, it leaves the value that it found in `expected`, and is an acquire if
+  // `success` is.
   GPUFS_HOST_DEVICE bool compare_exchange(T& expected, T desired, std::memory_order success) const {
 #ifdef __CUDA_ARCH__
     const bits wanted = to_bits(expected);
@@ -119,7 +120,7 @@ class atomic_ref {
     return was;
 #endif
   }
-  // What is there becomes the lesser, or the greater, of it and `value`.
+  // The object gets the lesser, or the greater, of its value and `value`.
   GPUFS_HOST_DEVICE T fetch_min(T value, std::memory_order order) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     if constexpr (std::is_signed_v<T>) return from_bits(detail::ptx_fetch_min_signed<S>(address(), to_bits(value), order));
@@ -149,7 +150,7 @@ class atomic_ref {
     return fetch_add(value, std::memory_order_release);
 #endif
   }
-  // Adds without asking what was there: for counters.
+  // Adds without returning the old value: for counters.
   GPUFS_HOST_DEVICE void add_relaxed(T value) const requires std::is_integral_v<T> {
 #ifdef __CUDA_ARCH__
     detail::ptx_add_relaxed<S>(address(), to_bits(value));
@@ -173,7 +174,7 @@ class atomic_ref {
     return value;
   }
   GPUFS_HOST_DEVICE bits* address() const { return reinterpret_cast<bits*>(const_cast<plain*>(object_)); }
-  // A point where others may run, and where what CUDA could not do is noticed.
+  // A point where other lanes may run, and where the machine notices accesses that CUDA could not make.
   void before_access() const {
 #if !GPUFS_ON_CUDA
     if constexpr (S != scope::block) {
@@ -185,7 +186,7 @@ class atomic_ref {
 #endif
     preempt();
   }
-  // One atomic operation: what was there.
+  // One atomic operation: sets by(old value), and returns the old value.
   template <class By>
   T replace(By by, std::memory_order order) const {
     before_access();
@@ -208,8 +209,8 @@ class atomic_ref {
   T* object_;
 };
 
-// Accesses as atomic_ref's to words that come to be used again amid data that streams by once: they ask the second-level cache to
-// give this up last.
+// Accesses like atomic_ref's, to words that are used again while other data streams by once: they ask the second-level cache to
+// evict these words last.
 template <scope S = scope::device>
 class kept_ref {
   static_assert(S != scope::block, "the first-level cache is told nothing");
@@ -245,11 +246,11 @@ class kept_ref {
   std::uint64_t* object_;
 };
 
-// The order of a write after a fence that releases for it. On the CPU machine a release nevertheless: its fences are known to
-// ThreadSanitizer only where both sides have one, and what meets this is an acquire.
+// The order of a write that follows a releasing fence. On the CPU machine it is a release all the same: ThreadSanitizer knows the
+// machine's fences only if both sides have one, and the partner of this write is an acquire.
 inline constexpr std::memory_order after_fence = GPUFS_ON_CUDA ? std::memory_order_relaxed : std::memory_order_release;
 
-// The halves of a synchronisation whose accesses are relaxed; release, acquire, acq_rel or seq_cst.
+// A fence: one half of a synchronisation whose accesses are relaxed. `order`: release, acquire, acq_rel or seq_cst.
 GPUFS_HOST_DEVICE void fence([[maybe_unused]] std::memory_order order, [[maybe_unused]] scope s) {
 #ifdef __CUDA_ARCH__
   detail::ptx_fence(order, s);

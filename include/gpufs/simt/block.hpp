@@ -24,9 +24,9 @@ class block {
   GPUFS_DEVICE bool any(bool predicate) const { return detail::block_any(predicate); }
   // Collective.
   GPUFS_DEVICE bool all(bool predicate) const { return detail::block_all(predicate); }
-  // Collective. Lane i of each warp gets the votes of warp i, bit j = its lane j; 0 where the block has no warp i. Two barriers.
+  // Collective. Lane i of each warp gets the votes of warp i, bit j = its lane j; 0 if the block has no warp i. Two barriers.
   GPUFS_DEVICE std::uint32_t ballot(bool predicate) const { return of_each_warp(warp().ballot(predicate), 0u); }
-  // Collective. How many have it.
+  // Collective. For how many threads the predicate is true.
   GPUFS_DEVICE unsigned count(bool predicate) const { return detail::block_count(predicate); }
   // Collective. The value of rank src_rank, the same for all callers. Two barriers on CUDA.
   template <exchangeable T>
@@ -35,16 +35,16 @@ class block {
     detail::block_broadcast(&result, src_rank);
     return result;
   }
-  // Collective. Integers of up to 8 bytes, whose sums wrap around, float and double. Each warp adds its own first, then the warps'
-  // sums are added as if they were a warp's 32 values, those of warps that are not there 0: in the same order each time, and on
-  // both machines. Two barriers.
+  // Collective. Integers of up to 8 bytes, whose sums wrap around, float and double. Each warp adds its own values first. Then the
+  // warps' sums are added like a warp's 32 values, with 0 for each missing warp. The order is the same each time, and on both
+  // machines. Two barriers.
   template <class T>
   requires(std::is_integral_v<T> || std::is_same_v<T, float> || std::is_same_v<T, double>) GPUFS_DEVICE T reduce_add(T value)
   const {
     value = warp().reduce_add(value);
     return warp().reduce_add(of_each_warp(value, T{}));
   }
-  // Collective. As a tile's: each warp adds its own, then the sum of the warps below comes before. Two barriers.
+  // Collective. Like a tile's: each warp scans its own values, then adds the sum of the warps below it in front. Two barriers.
   template <summable T>
   GPUFS_DEVICE T inclusive_scan_add(T value) const {
     const T of_mine = warp().inclusive_scan_add(value);
@@ -72,7 +72,7 @@ class block {
   }
 
  private:
-  // The sum of the warps below the caller's, of each warp's scan.
+  // The sum of the warps below the caller's; up_to_me: the inclusive scan of the caller's warp.
   template <class T>
   GPUFS_DEVICE T below_my_warp(T up_to_me) const {
     const T of_warps = of_each_warp(warp().broadcast(up_to_me, warp_lanes - 1), T{});
@@ -83,7 +83,7 @@ class block {
   GPUFS_DEVICE T of_each_warp(T value, T other) const {
     static_assert(sizeof(T) <= sizeof(std::uint64_t));
     std::uint64_t* slots = detail::block_slots();
-    sync();  // all have read what the reduction before this one left
+    sync();  // all threads have read the values of the previous reduction
     if (warp().leader()) std::memcpy(slots + warp_rank(), &value, sizeof value);
     sync();
     if (lane_id() < nwarps()) std::memcpy(&other, slots + lane_id(), sizeof other);

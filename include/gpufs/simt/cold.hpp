@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that are rarely made, kept from costing the code around them registers.
+// Calls that are rarely made, so that they cost the code around them no registers.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -10,11 +10,12 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Calls a GPUFS_DEVICE_COLD function. On CUDA the compiler is kept from knowing which one: of a function that it knows, it puts the
-// registers on top of those that live in the caller, and the sum decides the kernel's occupancy (94 registers where the
-// hot path needs 40). An unknown one follows the calling convention, and saves on the stack what it needs.
-// No function may so call one that has the same parameters, nor be led back to by such calls: ptxas takes that for recursion, gives
-// the kernel the stack of its own frame alone, and it fails with an illegal address. cmake/stacks.py looks for that.
+// Calls a GPUFS_DEVICE_COLD function. On CUDA the compiler must not know which function it is. For a function that it knows, it
+// puts the registers on top of those that live in the caller, and the sum decides the kernel's occupancy (94 registers where the
+// hot path needs 40). An unknown function follows the calling convention, and saves on the stack what it needs.
+// No function may use this for a call to one with the same parameters, nor may such calls lead back to the function: ptxas takes
+// that for recursion, gives the kernel a stack for its own frame alone, and the kernel fails with an illegal address.
+// cmake/stacks.py looks for this.
 template <class Result, class... Parameters>
 GPUFS_DEVICE Result call_cold(Result (*function)(Parameters...), std::type_identity_t<Parameters>... arguments) {
 #if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
@@ -23,8 +24,8 @@ GPUFS_DEVICE Result call_cold(Result (*function)(Parameters...), std::type_ident
   return function(arguments...);
 }
 
-// The value, of which the compiler knows nothing: for code that is rarely run inside a loop, of which it would compute what it can
-// ahead of the loop, and keep that in registers.
+// Returns the value, and hides it from the compiler. For code that is rarely run inside a loop: else the compiler would compute
+// parts of that code ahead of the loop, and keep the results in registers.
 GPUFS_DEVICE std::uint64_t only_here(std::uint64_t value) {
 #if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
   asm volatile("" : "+l"(value));
@@ -32,9 +33,9 @@ GPUFS_DEVICE std::uint64_t only_here(std::uint64_t value) {
   return value;
 }
 
-// A word of 4 or 8 bytes that is rarely wanted, of an object whose other members a loop wants. On CUDA it lies on the stack even
-// where they are in registers, and leaves its registers to the loop: nvcc keeps a part of an object in memory that is written by
-// halves and read whole, as volatile (volatile alone does not do). Left to choose, ptxas spills what the loop wants.
+// A word of 4 or 8 bytes that is rarely used, in an object whose other members a loop uses. On CUDA it lies on the stack even if
+// the other members are in registers, and leaves its registers to the loop: nvcc keeps a part of an object in memory if it is
+// written by halves and read whole, as volatile (volatile alone does not do). Otherwise ptxas may spill what the loop uses.
 template <class Word>
 class rarely_used {
   static_assert(sizeof(Word) == 4 || sizeof(Word) == 8);

@@ -16,8 +16,7 @@
 #define GPUFS_DEVICE __device__ inline
 #define GPUFS_DEVICE_COLD __device__ __noinline__  // kept out of hot code: templates and members only
 #define GPUFS_HOST_DEVICE __host__ __device__ inline
-// A member of a device type that host-device templates call, such as cuda::std's algorithms: nvcc would warn of each call
-// otherwise.
+// For a member of a device type that host-device templates call, such as cuda::std's algorithms: otherwise nvcc warns of each call.
 #define GPUFS_DEVICE_IN_TEMPLATES _Pragma("nv_exec_check_disable") __host__ __device__ inline
 #else
 #define GPUFS_ON_CUDA 0
@@ -28,8 +27,9 @@
 #define GPUFS_DEVICE_IN_TEMPLATES inline
 #endif
 
-// What depends on the machine lives in this inline namespace, so that the objects of both compilers link into one program.
-// Templates that use it must carry it in their names too, so they live in it or take one of its types as an argument.
+// Code that depends on the machine lives in this inline namespace, so that the objects of both compilers link into one program.
+// Templates that use such code must carry the machine in their names too, so they live in the namespace or take one of its types as
+// an argument.
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {}
 }  // namespace gpufs::simt

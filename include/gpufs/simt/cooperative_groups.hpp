@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA only: names a cooperative group where gpufs wants one of its own. as_group(g) where every thread of g calls.
+// CUDA only: turns a cooperative group into the gpufs group of the same threads. Every thread of g calls as_group(g).
 #pragma once
 #include "gpufs/simt/config.hpp"
 #include "gpufs/simt/group.hpp"
@@ -11,7 +11,7 @@ inline namespace GPUFS_MACHINE {
 
 GPUFS_DEVICE block as_group(const cooperative_groups::thread_block&) { return {}; }
 
-// Tiles made by tiled_partition of a block lie in it as ours do: N consecutive lanes, aligned to N.
+// Tiles that tiled_partition makes of a block have the same lanes as ours: N consecutive ones, aligned to N.
 template <unsigned N, class Parent>
 requires(N <= warp_lanes) GPUFS_DEVICE tile<N> as_group(const cooperative_groups::thread_block_tile<N, Parent>&) { return {}; }
 

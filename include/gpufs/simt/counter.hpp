@@ -11,9 +11,9 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Adds 1, relaxed, device scope; a group's leader calls. On CUDA the leaders in a warp that arrive together at one counter add once
-// for all: 32 lanes that each look a page up would otherwise meet the limit of one word's atomics (1.4 G/s). Which lanes
-// arrive together does not matter for the sum, so the active mask is enough here.
+// Adds 1, relaxed, device scope; a group's leader calls. On CUDA the leaders of a warp that arrive together at one counter make one
+// addition for all of them: 32 lanes that each look a page up would otherwise meet the limit of one word's atomics (1.4 G/s). The
+// sum is the same whichever lanes arrive together, so the active mask is enough here.
 template <class Group>
 GPUFS_DEVICE void count_one([[maybe_unused]] Group group, std::uint64_t& counter) {
 #if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
@@ -31,7 +31,7 @@ GPUFS_DEVICE void count_one([[maybe_unused]] Group group, std::uint64_t& counter
 #endif
 }
 
-// The same of n, which may differ between lanes, by each of them.
+// Adds n, in the same way. Each lane calls, and n may differ between lanes.
 GPUFS_DEVICE void count_each(std::uint64_t& counter, std::uint32_t n) {
 #if GPUFS_ON_CUDA && defined(__CUDA_ARCH__)
   const std::uint32_t same = __match_any_sync(__activemask(), reinterpret_cast<std::uintptr_t>(&counter));

@@ -20,7 +20,7 @@ inline namespace GPUFS_MACHINE {
 
 namespace detail {
 
-// The memory of n elements, or an empty owner, which was moved from. Freeing waits for running kernels.
+// The memory of n elements; an owner that was moved from is empty. Freeing waits for running kernels.
 template <class T, void* (platform::*Allocate)(std::size_t), void (platform::*Deallocate)(void*) noexcept>
 class owned_elements {
   static_assert(std::is_trivially_copyable_v<T>, "kernels and host exchange bytes");
@@ -55,9 +55,9 @@ class owned_elements {
 
 }  // namespace detail
 
-// n elements in the memory of a device, by default of the current one; zeroed or a copy of the host's. Host code gets copies of
-// them: at any time; while a kernel runs, which may change them meanwhile, as platform::copy_from_device says. Throws as the
-// platform does, and std::out_of_range.
+// n elements in the memory of a device, by default of the current one; zeroed, or a copy of the host's values. Host code reads and
+// writes copies, at any time; a kernel that runs may change the elements meanwhile, as platform::copy_from_device says. Throws as
+// the platform does, and std::out_of_range.
 template <class T>
 class device_array : public detail::owned_elements<T, &platform::allocate_device, &platform::deallocate_device> {
   using base = detail::owned_elements<T, &platform::allocate_device, &platform::deallocate_device>;
@@ -83,12 +83,13 @@ class device_array : public detail::owned_elements<T, &platform::allocate_device
     this->machine_->copy_from_device(&value, get() + i, sizeof(T));
     return value;
   }
-  // values: the first, and as many as they are.
+  // Writes the first values.size() elements.
   void write(std::span<const T> values) const {
     check(values.size(), "write");
     if (!values.empty()) this->machine_->copy_to_device(get(), values.data(), values.size_bytes());
   }
-  // The same, and a read of the first values.size(), in the turn of a stream of the array's device: see there.
+  // The same, and a read of the first values.size() elements, in a stream of the array's device, after the stream's earlier work:
+  // see there.
   void write(std::span<const T> values, const stream& on) const {
     check(values.size(), "write");
     if (!values.empty()) on.copy_to_device(get(), values.data(), values.size_bytes());
@@ -108,15 +109,15 @@ class device_array : public detail::owned_elements<T, &platform::allocate_device
   }
 };
 
-// A string for kernels, as a path is: a copy with a NUL at its end.
+// A string for kernels, such as a path: a copy with a NUL at its end.
 inline device_array<char> device_string(std::string_view text, platform& machine = this_platform()) {
   device_array<char> copy(text.size() + 1, machine);
   copy.write(text);
   return copy;
 }
 
-// n zeroed elements in pinned host memory, at the same address for host and kernels. What both use while a kernel runs are words,
-// by simt::atomic_ref of system scope, or the copies of platform.
+// n zeroed elements in pinned host memory, at the same address for host and kernels. While a kernel runs, host and kernel share
+// only words that they access by simt::atomic_ref of system scope, and bytes that the copies of platform move.
 template <class T>
 class pinned_array : public detail::owned_elements<T, &platform::allocate_pinned, &platform::deallocate_pinned> {
   using base = detail::owned_elements<T, &platform::allocate_pinned, &platform::deallocate_pinned>;

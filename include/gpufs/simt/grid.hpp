@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All threads of a launch that is cooperative (launch_config::cooperative), and what they do together. Not a group that calls on
-// files take: that would make a whole grid wait for one answer.
+// All threads of a cooperative launch (launch_config::cooperative), and what they do together. The calls on files do not take a
+// grid as their group: a whole grid would wait for one answer.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -16,10 +16,11 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Members that say "collective" are called by all threads of all blocks, the same one by all. Where the launch is not cooperative,
-// or a block has ended, the CPU machine's launch fails and says so; on CUDA the kernel is lost, or waits for ever. `words`: memory
-// of this device, an element a block, whatever is in it; no two collectives that may be under way at once share it, which those of
-// one grid never are. A kernel that uses it otherwise after a collective calls sync() first: other blocks may be reading it still.
+// Members that say "collective" must be called by all threads of all blocks, the same one by all. If the launch is not cooperative,
+// or a block has ended, the CPU machine's launch fails with a message; on CUDA the kernel is lost, or waits for ever. `words`:
+// memory of this device with one element for each block, whatever it contains. Two collectives that may be under way at once must
+// not share it; those of one grid never are. A kernel that uses `words` otherwise after a collective calls sync() first: other
+// blocks may still be reading it.
 class grid {
  public:
   GPUFS_DEVICE static std::uint64_t size() { return std::uint64_t{grid_size()} * block_size(); }
@@ -27,7 +28,7 @@ class grid {
   GPUFS_DEVICE static bool leader() { return rank() == 0; }
   GPUFS_DEVICE static block this_block() { return {}; }
 
-  // Collective. What was written to device memory before it is seen by all after it.
+  // Collective. All threads see after it what was written to device memory before it.
   GPUFS_DEVICE void sync() const {
 #if GPUFS_ON_CUDA
 #ifdef __CUDA_ARCH__
@@ -38,8 +39,8 @@ class grid {
 #endif
   }
 
-  // Collectives; two barriers of the grid each. Each block adds its own, then all blocks the blocks' sums: in the same order each
-  // time.
+  // Collectives; each has two barriers of the grid. Each block adds its own values, then all blocks add the blocks' sums, in the
+  // same order each time.
   template <summable T>
   GPUFS_DEVICE T reduce_add(T value, T* words) const {
     exchange(this_block().reduce_add(value), words);
@@ -59,7 +60,7 @@ class grid {
     for (std::uint32_t i = thread_rank(); i < grid_size(); i += block_size()) most = most < words[i] ? words[i] : most;
     return this_block().reduce_max(most);
   }
-  // The sum of the values of the ranks up to the caller's, and of those below it.
+  // The sum of the values of the ranks up to the caller's, or of the ranks below it.
   template <summable T>
   GPUFS_DEVICE T inclusive_scan_add(T value, T* words) const {
     const T up_to_me = this_block().inclusive_scan_add(value);
@@ -72,14 +73,14 @@ class grid {
   }
 
  private:
-  // Each block's leader gives a value. The first barrier: all have read what the collective before this one left.
+  // Each block's leader writes a value. After the first barrier, all have read the words of the previous collective.
   template <class T>
   GPUFS_DEVICE void exchange(T value, T* words) const {
     sync();
     if (this_block().leader()) words[block_rank()] = value;
     sync();
   }
-  // This thread's share of the first n.
+  // This thread's share of the sum of the first n words.
   template <class T>
   GPUFS_DEVICE static T sum_of_words(const T* words, std::uint32_t n) {
     T sum{};

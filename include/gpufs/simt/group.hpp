@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of threads and what they do together. Every member that says "collective" must be called by every thread of the
-// group, the same one by all; they need not have converged before. A collective orders memory among the group: what a member
-// wrote or acquired before it is seen by all members after it. The CPU machine names the lanes that break these rules.
+// Groups of threads and what they do together. Every member that says "collective" must be called by every thread of the group, the
+// same one by all; they need not have converged before. A collective orders memory among the group: what a member wrote or acquired
+// before it is seen by all members after it. The CPU machine names the lanes that break these rules.
 #pragma once
 #include <concepts>
 

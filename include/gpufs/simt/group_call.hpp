@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that all lanes of a group make together, with equal arguments, none of which is memory of another device. The CPU machine
-// stops a launch that does otherwise; on CUDA all of this is nothing.
+// stops a launch that breaks this; on CUDA all of this does nothing.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,8 @@ struct memory_of_all {
 };
 
 // While it lives, its lane is in the call. `signature` is "name(first argument, second, ...)", for messages. Arguments: numbers,
-// enumerators, addresses (which must be equal), memory_of_all, and texts (const char*, NUL-terminated, memory for all lanes): equal
-// ones, wherever they are. Nothing waits for this, and nothing is ordered by it: the group's next collective compares.
+// enumerators, addresses (which must be equal), memory_of_all, and texts (const char*, NUL-terminated, in memory for all lanes),
+// whose characters must be equal, wherever they are. It waits for nothing and orders nothing: the group's next collective compares.
 #if GPUFS_ON_CUDA
 class group_call {
  public:

@@ -43,8 +43,9 @@ void cpu_run(const launch_config& config, const Kernel& kernel) {
 // when the geometry is refused or the launch fails; on CUDA a kernel that died leaves the device's context unusable. Kernel: a
 // trivially copyable functor with `GPUFS_DEVICE void operator()() const`.
 //
-// launch<MaxThreads, MinBlocks>(...) has launch bounds, as CUDA's __launch_bounds__: the kernel is compiled for blocks of at most
-// MaxThreads threads, larger ones are refused, and so that MinBlocks of them fit on a multiprocessor at once, if that is not 0.
+// launch<MaxThreads, MinBlocks>(...) sets launch bounds, like CUDA's __launch_bounds__: the kernel is compiled for blocks of at
+// most MaxThreads threads, and larger blocks are refused. If MinBlocks is not 0, it is compiled so that MinBlocks of them fit on a
+// multiprocessor at once.
 template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>
 void launch(const launch_config& config, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
@@ -94,7 +95,7 @@ void launch(const launch_config& config, const Kernel& kernel, const stream& on)
 }
 
 #if GPUFS_ON_CUDA
-// CUDA only: in any stream of the current device. What goes wrong while the kernel runs, cudaStreamSynchronize tells.
+// CUDA only: in any stream of the current device. cudaStreamSynchronize reports errors of the running kernel.
 template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel>
 void launch(const launch_config& config, const Kernel& kernel, CUstream_st* on) {
   static_assert(std::is_trivially_copyable_v<Kernel>);

@@ -18,15 +18,15 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Loads 16 bytes of global memory, aligned to 16. Each 4-byte word is a relaxed atomic load of scope S, of the device's at least;
-// the four together are not one, so words may come from different writes.
+// Loads 16 bytes of global memory, aligned to 16. Each 4-byte word is a relaxed atomic load of scope S, device or system; the four
+// together are not one, so words may come from different writes.
 template <scope S = scope::device>
 GPUFS_DEVICE vec16 load_relaxed_16(const void* p) {
   static_assert(S != scope::block);
   return detail::load_relaxed_16<S>(p);
 }
 
-// The same as load_relaxed_16 for memory as kept_ref's.
+// The same as load_relaxed_16, with kept_ref's request to the second-level cache.
 template <scope S = scope::device>
 GPUFS_DEVICE vec16 load_kept_16(const void* p) {
   static_assert(S != scope::block);
@@ -36,7 +36,8 @@ GPUFS_DEVICE vec16 load_kept_16(const void* p) {
 // The same as load_relaxed_16 for host memory that others may change (system scope): never served from a stale first-level cache.
 GPUFS_DEVICE vec16 load_host_16(const void* p) { return load_relaxed_16<scope::system>(p); }
 
-// *p, of device memory (not shared memory, not a stack): a faster load, where T is 4, 8 or 16 bytes and aligned to that.
+// Loads *p from device memory (not shared memory, not a stack). The load is faster if T has 4, 8 or 16 bytes and is aligned to its
+// size.
 template <class T>
 GPUFS_DEVICE T load_device(const T* p) {
   return detail::load_device(p);
@@ -48,23 +49,24 @@ GPUFS_DEVICE T load_device_if(bool wanted, const T* p) {
   return detail::load_device_if(wanted, p);
 }
 
-// *p of device memory that other processors may write meanwhile: never from a stale first-level cache. Its
-// bytes are old or new ones, and may come from different writes.
+// Loads *p from device memory that other processors may write meanwhile: never from a stale first-level cache. Its bytes are old or
+// new ones, and may come from different writes.
 template <class T>
 GPUFS_DEVICE T load_changing(const T* p) {
   return detail::load_changing(p);
 }
-// The caller's earlier loads come before its later ones, where both are relaxed atomic ones of device scope (or load_changing's):
-// as an acquire fence of that scope, for loads alone. On CUDA one of the block's scope, which waits for values and nothing else:
-// see atomic_ref::fetch_add_after_loads.
+// Orders the caller's earlier loads before its later ones, if both are relaxed atomic loads of device scope (or load_changing's):
+// an acquire fence of that scope, for loads alone. On CUDA the fence has the block's scope, which waits for values and nothing
+// else: see atomic_ref::fetch_add_after_loads.
 GPUFS_DEVICE void fence_loads() { fence(std::memory_order_acquire, GPUFS_ON_CUDA ? scope::block : scope::device); }
 
-// 128 bytes of global memory in the hands of a full warp, a word a lane: loaded at once, in one register, and handed round as they
-// are needed. All lanes of the warp construct it together, with the same address (aligned to 128), and call get together.
+// 128 bytes of global memory that a full warp holds, one word in a register of each lane. The words are loaded at once, and get
+// shuffles them to the lanes. All lanes of the warp construct it together, with the same address (aligned to 128), and call get
+// together.
 class warp_line {
  public:
   GPUFS_DEVICE explicit warp_line(const void* line) : line_(line) {}
-  // A member at `offset`, of 4 or 8 bytes, aligned.
+  // Returns the member at `offset`, of 4 or 8 bytes, aligned.
   template <class T>
   GPUFS_DEVICE T get(unsigned offset) const {
     return line_.template get<T>(offset);
@@ -74,46 +76,46 @@ class warp_line {
   detail::warp_line_words line_;
 };
 
-// Collective. Copies nbytes from host memory (pinned, or a registered mapping) to device memory, any alignment; 16-byte
-// loads, four in flight a lane, where source and destination are aligned alike. What the members had written must be ordered
-// before by the caller if it matters; when the call returns, every member sees the copy. 0, or -EIO: CPU machine only, the
-// source was unmapped or truncated meanwhile, and dst holds anything.
+// Collective. Copies nbytes from host memory (pinned, or a registered mapping) to device memory, any alignment; 16-byte loads, four
+// in flight a lane, if source and destination are aligned alike. The caller must order the members' earlier writes before the call
+// if that matters; when the call returns, every member sees the copy. 0, or -EIO: CPU machine only, the source was unmapped or
+// truncated meanwhile, and dst may contain anything.
 template <class Group>
 GPUFS_DEVICE int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nbytes) {
   return detail::copy_from_host(group, dst, host_src, nbytes);
 }
 
-// The same, in few registers, where dst, host_src and nbytes are multiples of 16.
+// The same, in few registers. dst, host_src and nbytes must be multiples of 16.
 template <class Group>
 GPUFS_DEVICE int copy_aligned_from_host(Group group, void* dst, const void* host_src, std::uint32_t nbytes) {
   return detail::copy_aligned_from_host(group, dst, host_src, nbytes);
 }
 
-// Collective. From device memory that others may write meanwhile (then each byte is an old or a new one) to pinned host memory or
+// Collective. Copies device memory that others may write meanwhile (then each byte is an old or a new one) to pinned host memory or
 // device memory.
 template <class Group>
 GPUFS_DEVICE void copy_changing(Group group, void* dst, const void* src, std::size_t nbytes) {
   detail::copy_changing(group, dst, src, nbytes);
 }
 
-// The same to a registered mapping of a file. What it says is for CPU machines only: 0, or -EIO, the mapping was cut meanwhile.
+// The same, to a registered mapping of a file. 0, or -EIO: CPU machine only, the mapping was cut meanwhile.
 template <class Group>
 GPUFS_DEVICE int copy_to_host(Group group, void* host_dst, const void* src, std::size_t nbytes) {
   return detail::copy_to_host(group, host_dst, src, nbytes);
 }
 
-// Which of 32 bytes of device memory, aligned to 16, differ: a bit each. `twin` becomes what was compared with it. Others may write
-// `changing` meanwhile, each of whose bytes is loaded once.
+// Compares 32 bytes of device memory, aligned to 16, with `twin`, and returns a set bit for each byte that differs. `twin` becomes
+// equal to the bytes compared. Others may write `changing` meanwhile; each of its bytes is loaded once.
 GPUFS_DEVICE std::uint32_t take_differences(const void* changing, void* twin) { return detail::take_differences(changing, twin); }
 
-// Collective. From device memory to device memory; the ranges do not overlap, and nobody writes the source.
+// Collective. Copies device memory to device memory; the ranges do not overlap, and nobody writes the source.
 template <class Group>
 GPUFS_DEVICE void copy_bytes(Group group, void* dst, const void* src, std::size_t nbytes) {
   detail::copy_bytes(group, dst, src, nbytes);
 }
 
-// The block's object of type T, not initialised; at most 48 KiB for all types together. A named struct for each use keeps
-// two users of one plain type apart.
+// The block's object of type T, not initialised; at most 48 KiB for all types together. Two users of one plain type share it, so
+// each use names a struct of its own.
 template <class T>
 GPUFS_DEVICE T& shared() {
   static_assert(std::is_trivially_default_constructible_v<T> && std::is_trivially_destructible_v<T>);

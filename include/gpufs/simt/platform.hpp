@@ -11,26 +11,26 @@
 
 namespace gpufs::simt {
 
-// One of the pieces of a batch: from host memory that kernels reach (pinned, or registered) to this device's memory.
+// One copy of a batch: from host memory that kernels reach (pinned, or registered) to this device's memory.
 struct host_copy {
   void* to;
   const void* from;
   std::size_t nbytes;
-  bool failed = false;  // CPU machine only: the source is gone, or its disk fails (a mapping of a file); `to` has anything
+  bool failed = false;  // CPU machine only: the source (a mapping of a file) is gone, or its disk fails; `to` contains anything
 };
 
-// Copies that the device's copy engine does while kernels run, a batch at a time. One thread calls. CUDA may hold a batch back
+// Copies that the device's copy engine makes while kernels run, a batch at a time. One thread calls. CUDA may hold a batch back
 // until running kernels have ended: see docs/guide/getting-started.md, "Kernels beside kernels".
 class copy_batch {
  public:
-  virtual ~copy_batch() = default;  // waits for what was begun
+  virtual ~copy_batch() = default;  // waits for the copies that were begun
   copy_batch(const copy_batch&) = delete;
   copy_batch& operator=(const copy_batch&) = delete;
 
-  // Begins the copies, when the batch before has ended; they stay until this one has. Throws std::runtime_error.
+  // Begins the copies, once the previous batch has ended; `copies` must stay until this batch has ended. Throws std::runtime_error.
   virtual void begin(std::span<host_copy> copies) = 0;
-  // Whether all of it has ended: then the bytes are there for kernels that hear so from the host. Throws std::runtime_error, as a
-  // device may be lost.
+  // Whether the whole batch has ended: then the bytes are there for kernels that the host tells so. Throws std::runtime_error,
+  // because a device may be lost.
   virtual bool has_ended() = 0;
 
  protected:
@@ -54,14 +54,15 @@ class platform {
   virtual void* allocate_pinned(std::size_t nbytes) = 0;
   virtual void deallocate_pinned(void* ptr) noexcept = 0;
 
-  // Makes the host range (whole pages) readable by kernels until unregister(ptr); the device's address of it, or nullptr with
-  // the reason in *why (which may be nullptr).
+  // Makes the host range (whole pages) readable by kernels until unregister(ptr). Returns the device's address of the range, or
+  // nullptr with the reason in *why (which may be nullptr).
   virtual const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) = 0;
-  // The same, and kernels may write it. Of a mapped file with holes it allocates what is missing.
+  // The same, and kernels may write the range. In a mapped file with holes, it allocates the missing blocks.
   virtual void* register_writable(void* ptr, std::size_t nbytes, std::string* why) = 0;
-  // Whether kernels see what is registered where the host does.
+  // Whether kernels see registered memory at the host's address.
   virtual bool registers_in_place() const = 0;
-  // `ptr` is what one of them was given. Waits until running kernels have ended: never call it to serve one.
+  // `ptr` is the address that was given to register_readonly or register_writable. Waits until running kernels have ended: never
+  // call it to serve one.
   virtual void unregister(const void* ptr) noexcept = 0;
 
   // Kernels may run meanwhile, and use the same bytes: aligned words of 4 and 8 bytes move whole, and the CPU machine moves them
@@ -70,20 +71,20 @@ class platform {
   virtual void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) = 0;
   virtual void zero_device(void* device_dst, std::size_t nbytes) = 0;
 
-  // A batch has a turn of its own: two of one device are under way side by side. The device outlives it.
+  // Each copy_batch has an order of its own: batches of two of them may be under way side by side. The device outlives it.
   virtual std::unique_ptr<copy_batch> make_copy_batch() = 0;
 
   virtual std::string_view name() const = 0;  // "cpu" or "cuda"
   virtual bool is_cuda() const = 0;
   virtual int index() const = 0;                  // its number among the machine's devices
-  virtual std::size_t memory_nbytes() const = 0;  // of the device, all of it
-  virtual std::size_t free_nbytes() const = 0;    // of it, now (CPU machine: what was not given out as memory of this device)
+  virtual std::size_t memory_nbytes() const = 0;  // of the device: total
+  virtual std::size_t free_nbytes() const = 0;    // of it, free now (CPU machine: not allocated as memory of this device)
   // What `gpufs doctor` prints: lines of "key: value", each ended by a newline.
   virtual std::string describe() const = 0;
 
-  // Makes device `index` of its machine the calling thread's current one; which was before. Use on_device.
+  // Makes device `index` of its machine the calling thread's current one; returns the one before. Use on_device.
   virtual int exchange_current(int index) noexcept = 0;
-  // Makes this device current for the rest of a thread's life, where the thread is the library's own.
+  // Makes this device current for the rest of the calling thread's life. For threads of the library's own.
   void stay_current() noexcept { exchange_current(index()); }
 
  protected:
@@ -115,15 +116,15 @@ platform& cpu_current_device();
 int cuda_device_count();
 platform& cuda_device(int i);
 platform& cuda_current_device();
-// Throws what device() does. whence: what says how many there are.
+// Throws device()'s error. whence: what sets the number of devices.
 [[noreturn]] void refuse_device(int i, std::string_view machine, int count, std::string_view whence);
 }  // namespace runtime
 
 inline namespace GPUFS_MACHINE {
 
 // The devices of the machine that this translation unit is compiled for: how many there are (CPU machine: GPUFS_SIMT_DEVICES, else
-// 2), and number i, from 0 on, which lives as long as the process. device() throws std::out_of_range where there is none of that
-// number, and as this_platform().
+// 2), and number i, from 0 on, which lives as long as the process. device() throws std::out_of_range if there is no device i, and
+// what this_platform() throws.
 inline int device_count() {
 #if GPUFS_ON_CUDA
   return runtime::cuda_device_count();

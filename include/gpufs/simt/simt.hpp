@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine: everything that device code is written against.
+// The machine: all that device code is written against.
 #pragma once
 #include "gpufs/simt/atomic.hpp"
 #include "gpufs/simt/cold.hpp"

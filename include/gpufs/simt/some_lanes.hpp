@@ -6,8 +6,8 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Some lanes of a warp: those that arrived at lanes_together() together. Unlike a tile's, its lanes are known at run time only.
-// Ranks count its lanes in the order of the warp; members as tile's.
+// Some lanes of a warp: those that arrived at lanes_together() together. Ranks count these lanes in the order of the warp. The
+// members are like tile's.
 class some_lanes {
  public:
   GPUFS_DEVICE explicit some_lanes(std::uint32_t mask) : mask_(mask) {}
@@ -21,7 +21,7 @@ class some_lanes {
 
   // Collective.
   GPUFS_DEVICE void sync() const { detail::warp_sync(mask_); }
-  // Collective. Bit i is lane i's predicate (lanes, not ranks: a subset of it is a group again).
+  // Collective. Bit i is lane i's predicate (lanes, not ranks: any subset of the lanes is a group again).
   GPUFS_DEVICE std::uint32_t ballot_lanes(bool predicate) const { return detail::warp_ballot(mask_, predicate); }
   // Collective. The lanes whose value has the same bytes; the caller's bit is set.
   template <class T>
@@ -31,7 +31,7 @@ class some_lanes {
     std::memcpy(&bits, &value, sizeof bits);
     return detail::warp_match_any(mask_, bits);
   }
-  // Collective. The value of a lane of the group, which may differ between the callers.
+  // Collective. The value of lane `lane` of the group; callers may name different lanes.
   template <exchangeable T>
   GPUFS_DEVICE T shfl_from_lane(const T& value, unsigned lane) const {
     T result(value);
@@ -50,9 +50,9 @@ class some_lanes {
   std::uint32_t mask_;
 };
 
-// The lanes of the caller's warp that are here together with it: any set that has the caller in it, the same for all its lanes.
-// They go on as a group. Which lanes these are is the hardware's choice (CPU machine: the seed's), so only speed may depend on it.
-// Site: a type that names this place in the code, as the CPU machine cannot tell where a lane is. After cooperative groups'
+// The lanes of the caller's warp that are here together with it: any set that contains the caller, the same for all its lanes. They
+// go on as a group. The hardware chooses the lanes (CPU machine: the seed does), so only speed may depend on the choice. Site: a
+// type that names this place in the code, because the CPU machine cannot tell where a lane is. After cooperative groups'
 // coalesced_threads().
 template <class Site>
 GPUFS_DEVICE some_lanes lanes_together() {

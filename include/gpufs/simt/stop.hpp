@@ -11,8 +11,8 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Stops the kernel: its launch fails. On CUDA the context is lost with it, so all later calls fail; the CPU machine's launch error
-// says `why`.
+// Stops the kernel: its launch fails. On CUDA the context is lost too, so all later calls fail; on the CPU machine the launch's
+// error says `why`.
 [[noreturn]] GPUFS_DEVICE void stop_kernel([[maybe_unused]] const char* why) {
 #if GPUFS_ON_CUDA
 #if defined(__CUDA_ARCH__)
@@ -24,8 +24,8 @@ inline namespace GPUFS_MACHINE {
 #endif
 }
 
-// For mistakes of a kernel that a GPU does not notice. On the CPU machine the launch fails, and its error names the caller's lane
-// and goes on with `what` it does; on CUDA nothing happens.
+// For mistakes of a kernel that a GPU does not notice. On the CPU machine the launch fails; its error names the caller's lane, and
+// then says `what` the lane does. On CUDA nothing happens.
 GPUFS_DEVICE void report_misuse([[maybe_unused]] const char* what) {
 #if !GPUFS_ON_CUDA
   runtime::cpu_report_misuse(what);

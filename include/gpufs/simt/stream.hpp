@@ -14,8 +14,8 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// Kernels and copies of one device that run one after another, in the order in which they came, while the host goes on. One that
-// ends waits, and says on stderr what went wrong, if nobody has been told.
+// Kernels and copies of one device that run one after another, in the order of the calls, while the host goes on. The destructor
+// waits, and prints errors to stderr that no call has reported.
 class stream {
  public:
   explicit stream(platform& device = this_platform()) : device_(device), turns_(device) {}
@@ -27,8 +27,8 @@ class stream {
 
   platform& device() const { return device_; }
 
-  // As platform's copies, in the stream's turn. Both sides must stay until then; the host's is pinned memory (pinned_array), or on
-  // CUDA the call may wait.
+  // Like platform's copies, but after the stream's earlier work. Both sides must stay until the copy is done. The host's side is
+  // pinned memory (pinned_array); with other memory the call may wait on CUDA.
   void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) const {
 #if GPUFS_ON_CUDA
     turns_.copy_to_device(device_dst, src, nbytes);
@@ -44,12 +44,12 @@ class stream {
 #endif
   }
 
-  // Until all that was launched and copied has ended. Throws what launch and the copies do, for the first that failed; on the CPU
-  // machine what came behind it has not run then.
+  // Waits until all launches and copies have ended. Throws what the first one that failed would throw; on the CPU machine, later
+  // ones have not run then.
   void wait() const { turns_.wait(); }
 #if GPUFS_ON_CUDA
-  // For CUDA's own calls, and for <<<...>>>, with device() as the current one. It does not wait for the default stream, nor that
-  // for it.
+  // For CUDA's own calls, and for <<<...>>>, with device() as the current device. This stream does not wait for the default stream,
+  // nor the default stream for this one.
   CUstream_st* get() const { return turns_.stream(); }
 #else
   const runtime::cpu_stream& get() const { return turns_; }

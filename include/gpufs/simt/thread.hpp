@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who the calling thread is. Blocks and grids are linear here: rank = x + y * nx + z * nx * ny.
+// The calling thread's place. Blocks and grids are linear here: rank = x + y * nx + z * nx * ny.
 #pragma once
 #include <cstdint>
 
@@ -33,11 +33,11 @@ GPUFS_DEVICE std::uint32_t warp_rank() { return runtime::cpu_current->warp_rank;
 GPUFS_DEVICE std::uint32_t block_size() { return runtime::cpu_current->block_size; }    // threads
 GPUFS_DEVICE std::uint32_t block_rank() { return runtime::cpu_current->block_rank; }    // in the grid
 GPUFS_DEVICE std::uint32_t grid_size() { return runtime::cpu_current->grid_size; }      // blocks
-// SM number, or which OS thread of the launch; may change between calls on CUDA: only for spreading load.
+// SM number, or number of the launch's OS thread; may change between calls on CUDA: only for spreading load.
 GPUFS_DEVICE std::uint32_t processor_id() { return runtime::cpu_current->processor; }
 #endif
 
-// The warp among all of the grid, and how many these are.
+// How many warps the grid has, and the calling warp's rank among them.
 GPUFS_DEVICE std::uint64_t global_warp_count() {
   return std::uint64_t{grid_size()} * ((block_size() + warp_lanes - 1) / warp_lanes);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warp's lanes as a group, all of them or 1, 2, 4, 8 or 16 side by side; group.hpp says what holds for all groups.
+// A warp's lanes as a group: all of them, or 1, 2, 4, 8 or 16 side by side; group.hpp says what holds for all groups.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -17,11 +17,11 @@
 namespace gpufs::simt {
 inline namespace GPUFS_MACHINE {
 
-// What shfl and broadcast carry.
+// The types that shfl and broadcast carry.
 template <class T>
 concept exchangeable = std::is_trivially_copyable_v<T> && sizeof(T) <= 64;
 
-// What scans add up.
+// The types that scans add up.
 template <class T>
 concept summable = (std::is_integral_v<T> && !std::is_same_v<T, bool>) || std::is_same_v<T, float> || std::is_same_v<T, double>;
 
@@ -71,7 +71,7 @@ class tile {
       return detail::warp_ballot(mask(), predicate) >> base();
     }
   }
-  // Collective. How many have it.
+  // Collective. For how many lanes the predicate is true.
   GPUFS_DEVICE unsigned count(bool predicate) const { return detail::count_lanes(ballot(predicate)); }
   // Collective.
   GPUFS_DEVICE bool any(bool predicate) const {
@@ -89,7 +89,7 @@ class tile {
       return detail::warp_all(mask(), predicate);
     }
   }
-  // Collective. The value of rank src_rank (0 .. N-1), which may differ between the callers.
+  // Collective. The value of rank src_rank (0 .. N-1); callers may name different ranks.
   template <exchangeable T>
   GPUFS_DEVICE T shfl(const T& value, unsigned src_rank) const {
     T result(value);
@@ -130,17 +130,17 @@ class tile {
       return detail::warp_reduce_add<N>(mask(), value);
     }
   }
-  // Collective. The order is fixed, and the same on both machines: rank i and i + N/2 first, then these sums with those N/4 further
-  // on, and so on. All lanes get the same bits, but where two NaNs are added: which NaN comes of that may differ.
+  // Collective. The order is fixed, and the same on both machines: first each rank i adds the value of rank i + N/2, then to these
+  // sums the one N/4 further on, and so on. All lanes get the same bits, except that the sum of two NaNs may be either NaN.
   template <class T>
   requires(std::is_same_v<T, float> || std::is_same_v<T, double>) GPUFS_DEVICE T reduce_add(T value)
   const {
     for (unsigned distance = N / 2; distance > 0; distance /= 2) value += shfl_xor(value, distance);
     return value;
   }
-  // Collective. The sum of the values up to the caller's, by rank. Sums of integers wrap around; those of real numbers are added in
-  // an order that is fixed, and the same on both machines: with that of the rank 1 below first, then with the sum 2 below, 4 below,
-  // ...
+  // Collective. The sum of the values of the ranks up to the caller's. Sums of integers wrap around. Real numbers are added in an
+  // order that is fixed, and the same on both machines: each rank adds the value of the rank 1 below first, then the sum 2 below, 4
+  // below, ...
   template <summable T>
   GPUFS_DEVICE T inclusive_scan_add(T value) const {
     for (unsigned distance = 1; distance < N; distance *= 2) {
@@ -150,7 +150,7 @@ class tile {
     }
     return value;
   }
-  // Collective. The same of the ranks below the caller's: of rank 0 it is 0.
+  // Collective. The sum of the values of the ranks below the caller's; 0 for rank 0.
   template <summable T>
   GPUFS_DEVICE T exclusive_scan_add(T value) const {
     const T up_to_me = inclusive_scan_add(value);

@@ -8,7 +8,7 @@ namespace gpufs::simt {
 inline constexpr unsigned warp_lanes = 32;
 inline constexpr unsigned max_block_threads = 1024;
 
-// Which threads take part in an atomic access or a fence: the threads of the block, of the device, or everybody (host threads too).
+// Which threads take part in an atomic access or a fence: the threads of the block, of the device, or all (host threads too).
 enum class scope { block, device, system };
 
 struct alignas(16) vec16 {

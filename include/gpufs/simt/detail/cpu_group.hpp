@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of the CPU machine: each lane hands its value to the runtime, the last one to come serves all.
+// Collectives of the CPU machine: each lane hands its value to the runtime, and the last lane to come computes all results.
 #pragma once
 #include <bit>
 #include <cstdint>

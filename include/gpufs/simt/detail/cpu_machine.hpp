@@ -23,7 +23,7 @@ enum class cpu_op : std::uint8_t {
   reduce_max_unsigned
 };
 
-// A call that all lanes of a group make together (gpufs/simt/group_call.hpp), on the stack of a lane that is in it.
+// A call that all lanes of a group make together (gpufs/simt/group_call.hpp). It is on the stack of a lane that makes it.
 enum class cpu_argument_kind : std::uint8_t { signed_number, unsigned_number, address, text };
 struct cpu_argument {
   cpu_argument_kind kind = cpu_argument_kind::address;
@@ -35,18 +35,18 @@ struct cpu_call {
   std::uint32_t mask = 0;           // the group's lanes in the warp; 0: all threads of the block
   std::uint32_t nargs = 0;
   const cpu_argument* arguments = nullptr;
-  const cpu_call* outer = nullptr;  // that it is part of
-  mutable bool agreed = false;      // all lanes of the group have met in it, with equal arguments
+  const cpu_call* outer = nullptr;  // the call that this one is part of
+  mutable bool agreed = false;      // all lanes of the group have met in this call, with equal arguments
 };
 
-// A lane, as inline code sees it. Host threads outside a launch see one that looks like lane 0 of a launch of one thread.
+// A lane, as inline code sees it. A host thread outside a launch has one that looks like lane 0 of a launch of one thread.
 struct cpu_lane {
   std::uint32_t lane_id = 0, warp_rank = 0, thread_rank = 0, block_size = 1, block_rank = 0, grid_size = 1, processor = 0;
   int device = 0;
   std::uint32_t countdown = 0;     // preemption points to pass before the next switch; 0: not a lane
-  bool tells_writes = false;       // it calls cpu_wrote after its next atomic write
-  const cpu_call* call = nullptr;  // that it is in
-  std::uint32_t nline_words = 0;   // that it had of its warp's lines: as many as each other lane, at each collective of the warp
+  bool tells_writes = false;       // the lane calls cpu_wrote after its next atomic write
+  const cpu_call* call = nullptr;  // the call that the lane is in
+  std::uint32_t nline_words = 0;   // how many words of its warp's lines it got; equal in all lanes at each collective of the warp
   // The block's shared memory and the lane's stack.
   std::uintptr_t shared_begin = 0, stack_begin = 0;
   std::size_t shared_nbytes = 0, stack_nbytes = 0;
@@ -57,7 +57,7 @@ extern constinit thread_local cpu_lane* cpu_current;
 void cpu_preempt();  // this lane's countdown has ended
 void cpu_wrote();    // this lane has written something atomically
 void cpu_refuse_address(bool is_shared);
-void cpu_check_call(const cpu_call& call);  // its arguments alone; nothing in a host thread
+void cpu_check_call(const cpu_call& call);  // checks its arguments alone; does nothing in a host thread
 void cpu_enter_call(cpu_call& call);        // the same
 void cpu_leave_call(const cpu_call& call);
 void cpu_report_misuse(const char* what);
@@ -69,16 +69,16 @@ void cpu_warp(cpu_op op, std::uint32_t mask, unsigned nwords, std::uint32_t arg,
 void cpu_block(cpu_op op, unsigned nwords, std::uint32_t arg, const std::uint64_t* value, std::uint64_t* result);
 // A collective of all threads of a cooperative launch, for memory only.
 void cpu_grid_sync();
-// Lanes of the caller's warp, itself included, that came to this site before any of them went on; the seed says how long they wait
-// for others. In a host thread: lane 0.
+// The lanes of the caller's warp, itself included, that came to this site before any of them went on; the seed says how long they
+// wait for others. In a host thread: lane 0.
 std::uint32_t cpu_converge(const void* site);
 void* cpu_shared(const void* key, std::size_t nbytes, std::size_t alignment);
 std::uint64_t cpu_clock_ns();
 // Copies from memory that may be truncated or unmapped meanwhile: 0 or -EIO, never a signal.
 int cpu_copy_from_host(void* dst, const void* src, std::size_t nbytes);
-// The same the other way; other lanes may write the source.
+// The same in the other direction; other lanes may write the source.
 int cpu_copy_to_host(void* dst, const void* src, std::size_t nbytes);
-// Copies from memory that other lanes may write: ThreadSanitizer does not look.
+// Copies from memory that other lanes may write: ThreadSanitizer does not check it.
 void cpu_copy_changing(void* dst, const void* src, std::size_t nbytes);
 void cpu_fence(bool acquire, bool release);  // only where ThreadSanitizer cannot follow std::atomic_thread_fence
 void cpu_launch(const launch_config& config, void (*body)(const void*), const void* kernel);

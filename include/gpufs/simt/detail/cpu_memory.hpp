@@ -14,7 +14,7 @@ inline namespace GPUFS_MACHINE {
 namespace detail {
 using namespace simt::runtime;
 
-// Word by word, with a preemption point before each: what is not one atomic load shall not look like one.
+// Loads word by word, with a preemption point before each: four loads must not look like one atomic load.
 template <scope S>
 vec16 load_relaxed_16(const void* p) {
   auto* word = static_cast<std::uint32_t*>(const_cast<void*>(p));
@@ -44,8 +44,8 @@ T load_changing(const T* p) {
   return value;
 }
 
-// Atomic loads, as a line may have words that others compare and exchange: to ThreadSanitizer a failed exchange is a write, too.
-// That all lanes call get is seen at the warp's next collective.
+// Atomic loads, because others may compare and exchange words of the line: to ThreadSanitizer a failed exchange is a write, too.
+// The warp's next collective checks that all lanes have called get.
 class warp_line_words {
  public:
   explicit warp_line_words(const void* line) : line_(static_cast<const std::byte*>(line)) {}

@@ -32,8 +32,8 @@ __device__ inline bool releases(std::memory_order order) {
   return order == std::memory_order_release || order == std::memory_order_acq_rel || order == std::memory_order_seq_cst;
 }
 
-// Words of device or system scope lie in global (or pinned host) memory. Saying so in the instruction halves the cost: a
-// generic read-modify-write is compiled into a test and a copy of it for shared memory. Block scope stays generic.
+// Words of device or system scope lie in global (or pinned host) memory. An instruction that says so costs half: the compiler turns
+// a generic read-modify-write into a test, and a second version for shared memory. Block scope stays generic.
 template <scope S>
 __device__ inline std::size_t address(const void* p) {
   if constexpr (S == scope::block) {
@@ -129,7 +129,7 @@ GPUFS_PTX_RMW(ptx_fetch_max_unsigned, ".max.u", 64, "l", std::uint64_t)
 GPUFS_PTX_RMW(ptx_fetch_max_signed, ".max.s", 32, "r", std::uint32_t)
 GPUFS_PTX_RMW(ptx_fetch_max_signed, ".max.s", 64, "l", std::uint64_t)
 
-// Accesses to what the second-level cache is to give up last.
+// Accesses to words that the second-level cache is to evict last.
 __device__ inline std::uint64_t evict_last() {
   std::uint64_t policy;  // volatile: made where it is used, so that no registers hold it
   asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of the CUDA machine. Masks are always named. A warp collective starts with __syncwarp: alone among them it
-// orders memory (shuffles and votes do not), and within a warp it costs no more than an instruction.
+// Collectives of the CUDA machine. All of them name their mask. A warp collective starts with __syncwarp: it alone orders memory
+// (shuffles and votes do not), and within a warp it costs no more than an instruction.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -15,8 +15,8 @@ namespace detail {
 __device__ inline unsigned count_lanes(std::uint32_t mask) { return static_cast<unsigned>(__popc(mask)); }
 __device__ inline unsigned lowest_lane(std::uint32_t mask) { return static_cast<unsigned>(__ffs(static_cast<int>(mask)) - 1); }
 __device__ inline unsigned highest_lane(std::uint32_t mask) { return 31 - static_cast<unsigned>(__clz(static_cast<int>(mask))); }
-// The whole warp, or the lane alone. A part of a warp could be a group too, but then lanes that come later may run the same code at
-// the same time under another mask; full warps and single lanes are what the hardware and the compiler serve best.
+// The whole warp, or the lane alone. A part of a warp could be a group too, but then lanes that come later might run the same code
+// at the same time under another mask; the hardware and the compiler serve full warps and single lanes best.
 template <class Site>
 __device__ inline std::uint32_t converged_lanes() {
   const std::uint32_t active = __activemask();
@@ -131,7 +131,7 @@ __device__ inline bool block_all(bool predicate) { return __syncthreads_and(pred
 
 __device__ inline unsigned block_count(bool predicate) { return static_cast<unsigned>(__syncthreads_count(predicate)); }
 
-// For all reductions of a kernel, whatever their type: a word of each warp.
+// A word for each warp, for all reductions of a kernel, whatever their type.
 __device__ inline std::uint64_t* block_slots() {
   __shared__ std::uint64_t slots[32];
   return slots;
@@ -146,7 +146,7 @@ template <class T>
 __device__ inline void block_broadcast(T* value, unsigned src_rank) {
   std::uint32_t* slot = block_slot();
   const unsigned rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-  __syncthreads();  // all have read what the broadcast before this one left
+  __syncthreads();  // all threads have read the value of the previous broadcast
   if (rank == src_rank) std::memcpy(static_cast<void*>(slot), value, sizeof(T));
   __syncthreads();
   std::memcpy(static_cast<void*>(value), slot, sizeof(T));

@@ -48,7 +48,7 @@ __device__ inline vec16 load_kept_16(const void* p) {
   return v;
 }
 
-// How a copy reads its source.
+// The ways in which a copy reads its source.
 struct host_source {
   __device__ static vec16 load(const vec16* p) { return load_relaxed_16<scope::system>(p); }
   __device__ static std::uint32_t load(const std::uint32_t* p) {
@@ -73,7 +73,7 @@ struct device_source {
   }
 };
 
-// Of device memory that other processors may write: never from a stale L1.
+// Device memory that other processors may write: never from a stale L1.
 struct changing_source {
   __device__ static vec16 load(const vec16* p) { return load_relaxed_16<scope::device>(p); }
   __device__ static std::uint32_t load(const std::uint32_t* p) {
@@ -96,7 +96,7 @@ __device__ inline void store_word(vec16* p, const vec16& v) {
   *reinterpret_cast<uint4*>(p) = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
 }
 
-// This lane's part of `count` words: four independent loads, then their stores.
+// Copies this lane's part of `count` words: four independent loads, then their stores.
 template <class Source, class Word, class Count = std::size_t>
 __device__ inline void copy_words(unsigned rank, unsigned size, Word* dst, const Word* src, Count count) {
   Count i = rank;
@@ -115,7 +115,7 @@ __device__ inline void copy_words(unsigned rank, unsigned size, Word* dst, const
   for (; i < count; i += size) store_word(dst + i, Source::load(src + i));
 }
 
-// Bytes up to the first aligned word, whole words, bytes.
+// Copies bytes up to the first aligned word, whole words, then bytes.
 template <class Source, class Word>
 __device__ inline void copy_aligned_alike(unsigned rank, unsigned size, unsigned char* dst, const unsigned char* src,
                                           std::size_t nbytes) {
@@ -144,8 +144,8 @@ __device__ inline void copy_with(Group group, void* to, const void* from, std::s
   group.sync();
 }
 
-// The compiler cannot see that an address which was a number points to global memory, and a generic load takes longer. Volatile, as
-// other assembly says when the page may be gone.
+// The compiler cannot see that an address which was a number points to global memory, and a generic load takes longer. It is
+// volatile, because other assembly says when the page may be gone.
 template <class T>
 __device__ inline T load_device(const T* p) {
   if constexpr (sizeof(T) == alignof(T) && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16)) {
@@ -171,7 +171,7 @@ __device__ inline T load_device(const T* p) {
   }
 }
 
-// The load is of another address if p's is not wanted: a load that a predicate guards, ptxas branches around.
+// If p's load is not wanted, it loads from another address: ptxas would put a branch around a load that a predicate guards.
 template <class T>
 __device__ inline T load_device_if(bool wanted, const T* p) {
   if constexpr (sizeof(T) == alignof(T) && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16)) {
@@ -266,7 +266,7 @@ __device__ inline std::uint32_t take_differences(const void* changing, void* twi
     vec16& other = static_cast<vec16*>(twin)[half];
     const vec16 a = load_relaxed_16<scope::device>(static_cast<const vec16*>(changing) + half), b = other;
     for (unsigned i = 0; i < 4; ++i) {
-      // 0xff in each byte that differs; then a bit of each.
+      // 0xff in each byte that differs; then one bit of each.
       const std::uint32_t differ = __vcmpne4(a.word[i], b.word[i]) & 0x08040201u;
       bits |= ((differ | differ >> 8 | differ >> 16 | differ >> 24) & 15u) << (half * 16 + i * 4);
     }

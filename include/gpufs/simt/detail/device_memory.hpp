@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner of many pieces of device memory that go together, for host code that lays out what kernels use.
+// The owner of many pieces of device memory that go together, for host code that lays out the memory of kernels.
 #pragma once
 #include <cstddef>
 #include <exception>
@@ -13,8 +13,8 @@
 
 namespace gpufs::simt {
 
-// Pieces of device memory, given back together: for structs of pointers that kernels get, where a device_array (device_array.hpp)
-// for each would say everything twice. Throws as the platform does. Kernels that use a piece must have ended before the owner goes.
+// Pieces of device memory that are freed together. For structs of pointers that kernels get: a device_array (device_array.hpp) for
+// each pointer would name each twice. Throws as the platform does. Kernels that use a piece must have ended before the owner ends.
 class device_memory {
  public:
   explicit device_memory(platform& machine) : machine_(machine) {}
@@ -33,7 +33,7 @@ class device_memory {
     machine_.zero_device(ptr, n * sizeof(T));
     return ptr;
   }
-  // A copy of the host's.
+  // A copy of the host's elements.
   template <class T>
   T* allocate(const std::vector<T>& initial) {
     T* ptr = allocate_uninitialised<T>(initial.size());
@@ -41,14 +41,14 @@ class device_memory {
     return ptr;
   }
 
-  // Copies from and to pieces, at any time; while a kernel runs, which may change them meanwhile, as platform says.
+  // Copies from and to pieces, at any time; a kernel that runs may change them meanwhile, as platform says.
   template <class T>
   std::vector<T> read(const T* device, std::size_t n) const {
     std::vector<T> out(n);
     machine_.copy_from_device(out.data(), device, n * sizeof(T));
     return out;
   }
-  // The same, or zeros where a kernel was stopped, and what the device had is lost.
+  // The same; zeros if a kernel was stopped, and the device's memory is lost with it.
   template <class T>
   std::vector<T> read_or_zeros(const T* device, std::size_t n) const {
     try {

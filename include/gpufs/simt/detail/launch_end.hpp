@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// For parts of the library that have something to say when a kernel has ended.
+// For parts of the library that report something when a kernel has ended.
 #pragma once
 #include <functional>
 
 namespace gpufs::simt {
 
-// While it lives, `at_end` is called at the end of each gpufs::simt::launch of this process, also of one that failed, by the thread
-// that launched; in a child of fork(), the parent's watches are not. One such call at a time; it must not launch. Neither copied
-// nor moved.
+// While it lives, the thread that launched calls `at_end` at the end of each gpufs::simt::launch of this process, also of one that
+// failed. In a child of fork(), the parent's watches are not called. One such call runs at a time; it must not launch. Neither
+// copied nor moved.
 class launch_watch {
  public:
   explicit launch_watch(std::function<void()> at_end);
