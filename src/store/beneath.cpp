@@ -17,13 +17,13 @@
 namespace gpufs::store {
 namespace {
 
-// O_NONBLOCK: a FIFO without a writer, or a lease, must not hold a worker.
+// O_NONBLOCK: a worker must not wait for a FIFO's writer, or for a lease to end.
 constexpr int open_flags = O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
 constexpr mode_t new_file_mode = 0666;
 constexpr std::uint64_t resolve_flags = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-constexpr int max_symlinks = 40;  // as the kernel's
+constexpr int max_symlinks = 40;  // the kernel's own limit
 
-// 0 for a regular file, else why we refuse it.
+// 0 for a regular file, else the error with which we refuse the file.
 int refusal(mode_t mode) {
   switch (mode & S_IFMT) {
     case S_IFREG:
@@ -38,7 +38,7 @@ int refusal(mode_t mode) {
     case S_IFBLK:
       return -ENODEV;
     case S_IFLNK:
-      return -ELOOP;  // O_NOFOLLOW was asked for
+      return -ELOOP;  // only with O_NOFOLLOW
     default:
       return -EOPNOTSUPP;
   }
@@ -46,7 +46,7 @@ int refusal(mode_t mode) {
 
 int refusal_of(int fd, struct stat* status) { return ::fstat(fd, status) == 0 ? refusal(status->st_mode) : -errno; }
 
-// The descriptor or -errno.
+// Returns the descriptor or -errno.
 int sys_openat2(int root, const char* path, std::uint64_t flags, std::uint64_t resolve) {
   open_how how{};
   how.flags = flags;
@@ -61,10 +61,10 @@ int sys_openat2(int root, const char* path, std::uint64_t flags, std::uint64_t r
   }
 }
 
-// The descriptor or -errno.
+// Returns the descriptor or -errno.
 int by_openat2(int root, const std::string& path, std::uint64_t flags) {
-  // A path without `..` and links only goes down. Told so, the kernel need not look afterwards whether it is still below the
-  // root, which takes a lock that all threads of all processes share.
+  // A path without `..` and links only goes down. If the call says so, the kernel need not check at the end whether it is still
+  // below the root: that check takes a lock that all threads of all processes share.
   const bool goes_down = path.find("..") == std::string::npos;
   const int fd = goes_down ? sys_openat2(root, path.c_str(), flags, RESOLVE_NO_SYMLINKS) : -ELOOP;
   return fd == -ELOOP ? sys_openat2(root, path.c_str(), flags, resolve_flags) : fd;
@@ -76,7 +76,7 @@ int by_openat2(int root, const std::string& path, std::uint64_t flags) {
 // opens nothing.
 int refusal_by_openat2(int root, const std::string& path, int nofollow) {
   struct stat st;
-  // In the root itself no link can lead elsewhere, and there is no way to walk: this takes a third of the time.
+  // A name in the root itself that is no link cannot lead elsewhere, and needs no walk: this takes a third of the time.
   const bool direct_child = path.find('/') == std::string::npos && path != "..";
   if (direct_child && ::fstatat(root, path.c_str(), &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 && !S_ISLNK(st.st_mode)) {
     return refusal(st.st_mode);
@@ -86,23 +86,24 @@ int refusal_by_openat2(int root, const std::string& path, int nofollow) {
 }
 
 int open_by_openat2(int root, const std::string& path, int flags, unique_fd* out, struct stat* status) {
-  const bool fresh = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);  // what is there already is not opened
+  const bool fresh = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);  // an existing file is not opened
   if (const int why = fresh ? 0 : refusal_by_openat2(root, path, flags & O_NOFOLLOW); why != 0) return why;
   const int fd = by_openat2(root, path, static_cast<std::uint64_t>(open_flags | flags));
   if (fd < 0) return fd;
   *out = unique_fd(fd);
-  return refusal_of(fd, status);  // again: something else may be there by now
+  return refusal_of(fd, status);  // again: another file may be there by now
 }
 
 int resolve_by_openat2(int root, const std::string& path, int flags, unique_fd* out) {
-  // With O_NOFOLLOW a link at the end is what is asked for, and RESOLVE_NO_SYMLINKS lets it pass.
+  // With O_NOFOLLOW, RESOLVE_NO_SYMLINKS lets a link at the end pass, and that link is wanted.
   const int fd = by_openat2(root, path, static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | flags));
   if (fd < 0) return fd;
   *out = unique_fd(fd);
   return 0;
 }
 
-// The walk: one O_PATH descriptor a directory on the way, so that `..` goes back to where we came from and never above root.
+// Walks along a path. It keeps one O_PATH descriptor for each directory on the way, so that `..` goes back to the directory before,
+// and never above the root.
 class walk {
  public:
   walk(int root, const std::string& path) : root_(root) { push_components(path); }
@@ -116,7 +117,7 @@ class walk {
       if (const int why = refusal(found_.st_mode); why != 0) return why;
     }
     *out = unique_fd(::openat(here(), name_.c_str(), open_flags | O_NOFOLLOW | flags, new_file_mode));
-    if (out->get() < 0) return -errno;  // ELOOP: replaced by a link since we looked
+    if (out->get() < 0) return -errno;  // ELOOP: a link has replaced the file since we looked
     return refusal_of(out->get(), status);
   }
 
@@ -136,7 +137,7 @@ class walk {
  private:
   int here() const { return dirs_.empty() ? root_ : dirs_.back().get(); }
 
-  // Pushes so that the first component is taken first. A trailing slash asks for a directory, as "." at the end does.
+  // Pushes the components so that the first one is taken first. A trailing slash asks for a directory, and so does "." at the end.
   void push_components(std::string_view path) {
     const auto first = static_cast<std::ptrdiff_t>(todo_.size());
     bool ends_as_directory = false;
@@ -151,7 +152,8 @@ class walk {
     std::reverse(todo_.begin() + first, todo_.end());
   }
 
-  // To the path's end: here() is then the directory that is meant, or where name_ is, which is node_ or, for O_CREAT, not there.
+  // Walks to the end of the path. If name_ is empty then, the path leads to the directory here(); else to name_ in here(), which is
+  // node_ or, with O_CREAT, does not exist.
   int go() {
     while (!todo_.empty() && name_.empty()) {
       std::string name = std::move(todo_.back());
@@ -209,16 +211,16 @@ class walk {
   struct stat found_;
   std::string name_;
   std::vector<unique_fd> dirs_;
-  std::vector<std::string> todo_;  // components, the next one last
+  std::vector<std::string> todo_;  // components; the next one is last
 };
 
-// by_kernel() -> 0 or -errno, else by_walk() where there is no openat2.
+// Calls by_kernel() -> 0 or -errno, or by_walk() if there is no openat2.
 template <class ByKernel, class ByWalk>
 int beneath(int root, ByKernel by_kernel, ByWalk by_walk) {
   if (openat2_missing.load(std::memory_order_relaxed)) return by_walk();
   const int error = by_kernel();
   if (error != -ENOSYS && error != -EPERM) return error;
-  // EPERM is also how older container runtimes refuse a system call; or it is the file's own (immutable).
+  // Older container runtimes refuse a system call by EPERM, too; or the error is the file's own (immutable).
   if (error == -EPERM && unique_fd(sys_openat2(root, ".", O_PATH | O_CLOEXEC, RESOLVE_BENEATH)).get() >= 0) return error;
   openat2_missing.store(true, std::memory_order_relaxed);
   return by_walk();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of the file system that a file is in.
+// The kind of file system that a file is in.
 #pragma once
 #include <linux/magic.h>
 #include <sys/vfs.h>
@@ -12,11 +12,11 @@ enum class file_system_kind : std::uint8_t {
   local,
   memory,  // tmpfs, ramfs, hugetlbfs
   remote,  // another machine serves it: any call may hang
-  fuse,    // a process of somebody's serves it: the same
+  fuse,    // a user's process serves it: any call may hang
 };
 inline bool may_hang(file_system_kind kind) { return kind == file_system_kind::remote || kind == file_system_kind::fuse; }
 
-// Asks the file system, so it may hang, too. One that does not answer is taken for remote.
+// Asks the file system, so this call may hang, too. A file system that gives an error counts as remote.
 inline file_system_kind file_system_of(int fd) {
   struct statfs fs;
   if (::fstatfs(fd, &fs) != 0) return file_system_kind::remote;

@@ -36,9 +36,9 @@ mappings::use map(const posix_file& file, mappings& all, bool whole, std::string
 
 bool is_unmapped(int flags) { return (flags & static_cast<int>(names::open_unmapped)) != 0; }
 
-// As open_posix_file, but may wait until the file has settled. Each open would map a file anew that has not settled (mappings.hpp).
-// If the file is large and all of it is to be registered, a new mapping costs more time and memory than the wait. We do not wait
-// two seconds on a file system that keeps whole seconds only.
+// Does what open_posix_file does, but may wait until the file has settled. A file that has not settled gets a new mapping at each
+// open (mappings.hpp). If the file is large and all of it is to be registered, a new mapping costs more time and memory than the
+// wait. We do not wait two seconds on a file system that keeps whole seconds only.
 std::unique_ptr<posix_file> open_to_map(const root_directory& root, std::string_view path, int flags, const posix_options& options,
                                         int* error) {
   constexpr std::int64_t worth_waiting_nbytes = 64 << 20;
@@ -50,7 +50,8 @@ std::unique_ptr<posix_file> open_to_map(const root_directory& root, std::string_
   return open_posix_file(root, path, flags, options, error);
 }
 
-// A file that is open for writing: mapped for the device to write if that can be, else as it is, and its reason says why.
+// Maps a file that is open for writing, so that the device can write it. If that is not possible, returns the file itself; its
+// reason says why.
 std::unique_ptr<open_file> map_to_write(std::unique_ptr<live_file> file, const std::shared_ptr<mappings>& all,
                                         std::uint64_t least_nbytes, int flags) {
   if (!file || file->info().nbytes == 0 || is_unmapped(flags)) return file;
@@ -109,7 +110,7 @@ std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, in
   const bool whole = (flags & static_cast<int>(names::open_prepared)) != 0;
   auto file = whole ? open_to_map(root_, path, flags, options_, error) : open_posix_file(root_, path, flags, options_, error);
   if (!file) return nullptr;
-  // Its reason says what became of O_DIRECT.
+  // The file's reason says whether it is read with O_DIRECT.
   if (options_.direct || (flags & O_DIRECT) != 0 || is_unmapped(flags)) return file;
   const file_info& info = file->info();
   if (static_cast<std::uint64_t>(info.nbytes) < small_file_nbytes_) {

@@ -32,19 +32,19 @@ std::size_t whole_pages(std::size_t nbytes) {
   return (nbytes + page - 1) / page * page;
 }
 
-// Ten times what it takes.
+// Ten times the usual time.
 std::chrono::nanoseconds longest_registration(std::size_t nbytes) {
   return std::chrono::seconds(2) + std::chrono::nanoseconds(nbytes);
 }
 
-constexpr std::size_t most_windows = 64;  // as many as a word has bits
+constexpr std::size_t most_windows = 64;  // one for each bit of a word
 
 constexpr const char* too_long =
     "registering its mapping takes too long: some thread may be in a CUDA call that waits for a kernel";
 
 std::string mib(std::uint64_t nbytes) { return std::to_string((nbytes + (1u << 20) - 1) >> 20) + " MiB"; }
 
-// Nothing where there is no memory for it.
+// The empty text if there is no memory for it.
 std::string text_of(const std::exception& e) noexcept {
   try {
     return e.what();
@@ -66,14 +66,14 @@ mappings::~mappings() {
     std::unique_lock hold(lock_);
     registered_.wait(hold, [&] { return registering_.empty(); });
   }
-  // Every file holds this object, so all mappings are idle now.
+  // Every file holds this object, so no file uses a mapping any more.
   for (const auto& [version, m] : by_version_) unmap(*m);
 }
 
 mappings::use mappings::acquire(const file_info& info, int fd, std::string* why) { return acquire(info, fd, how::whole, why); }
 
 mappings::use mappings::acquire_windows(const file_info& info, int fd, std::string* why) {
-  // Else nobody knows where the device will see a window that is not registered yet.
+  // On other machines the device's address of a window is not known before the window is registered.
   return acquire(info, fd, machine_.registers_in_place() ? how::windows : how::whole, why);
 }
 
@@ -91,7 +91,7 @@ mappings::use mappings::acquire_to_write(const file_info& info, int fd, std::str
   for (int tries = 0; tries < 2; ++tries) {
     auto m = acquire(info, fd, how::writable, why);
     if (!m || whole_nbytes(*m, m->nbytes, true) == m->nbytes) return m;
-    // Cut since it was mapped: nobody gets it any more.
+    // The file was cut since it was mapped: the mapping gets another key, so that no later open finds it.
     const std::scoped_lock hold(lock_);
     auto known = by_version_.extract(m->version);
     std::get<5>(m->version) = ++unsettled_;
@@ -121,7 +121,7 @@ std::size_t mappings::whole_nbytes(const mapping& m, std::size_t nbytes, bool ch
     if (got < 8) return done * page;
     const auto nread = static_cast<std::size_t>(got) / 8;
     for (std::size_t i = 0; i < nread; ++i) {
-      const bool is_mapped = words[i] >> 62 != 0;  // there, or being moved
+      const bool is_mapped = words[i] >> 62 != 0;  // present, or being moved by the kernel
       if (!is_mapped && (m.is_locked || changed || !file_has(done + i))) return (done + i) * page;
     }
     done += nread;
@@ -136,25 +136,25 @@ mappings::use mappings::acquire(const file_info& info, int fd, how wanted, std::
   }
   const bool writable = wanted == how::writable;
   const std::size_t nbytes = whole_pages(static_cast<std::size_t>(info.nbytes));
-  unique_mmap memory;             // before the lock: what nobody needs is unmapped without it
-  std::shared_ptr<mapping> gone;  // likewise
+  unique_mmap memory;             // declared before the lock: an unused mapping is unmapped without the lock
+  std::shared_ptr<mapping> gone;  // the same
   std::unique_lock hold(lock_);
   const version_key version =
       writable ? version_key{info.device, info.inode, info.nbytes, 0, 0, ~std::uint64_t{0}}
                : version_key{info.device, info.inode, info.nbytes, info.mtime_ns, info.ctime_ns, info.settled ? 0 : ++unsettled_};
   std::shared_ptr<mapping> m = join(version);
   if (!m) {
-    // mmap waits while CUDA pins another mapping's pages; nobody else shall.
+    // mmap waits while CUDA pins another mapping's pages; no other thread must wait for that.
     hold.unlock();
-    // Registering brings the pages in on CUDA, and in time or not at all; on the CPU machine each read would, and no time bounds
-    // it.
+    // On CUDA, registering reads the pages in, and we wait for it for a limited time. On the CPU machine each load would read them,
+    // and no time limit applies.
     const bool hangs = !machine_.is_cuda() && may_hang(file_system_of(fd));
     if (!hangs) memory = unique_mmap(fd, nbytes, writable);
     const int failure = errno;
     hold.lock();
     m = join(version);
     if (m) {
-      // somebody else was faster
+      // another thread was faster
     } else if (hangs) {
       *why = "its file system is served by a process or another machine: while that hangs, reading the mapping would, too";
     } else if (memory.get() == nullptr) {
@@ -182,7 +182,7 @@ mappings::use mappings::acquire(const file_info& info, int fd, how wanted, std::
   return nullptr;
 }
 
-// The mapping of a version, with one user more; or nullptr. Under the lock.
+// Returns the mapping of a version, and adds a user to it; or nullptr. The caller holds the lock.
 std::shared_ptr<mappings::mapping> mappings::join(const version_key& version) {
   const auto found = by_version_.find(version);
   if (found == by_version_.end()) return nullptr;
@@ -194,7 +194,7 @@ std::shared_ptr<mappings::mapping> mappings::join(const version_key& version) {
   return m;
 }
 
-// A new mapping, with one user, of which nothing is registered. Under the lock.
+// Makes a new mapping, with one user and no registered window. The caller holds the lock.
 std::shared_ptr<mappings::mapping> mappings::enter(const version_key& version, unique_mmap memory, std::size_t nbytes, how wanted) {
   auto m = std::make_shared<mapping>();
   m->version = version;
@@ -209,13 +209,14 @@ std::shared_ptr<mappings::mapping> mappings::enter(const version_key& version, u
   m->users = 1;
   mapping_list one{m};
   m->place = one.begin();
-  by_version_.emplace(version, m);  // the last that may throw while nobody knows of it
+  by_version_.emplace(version, m);  // the last call that may throw; until here nothing else refers to the mapping
   m->memory = std::move(memory);
   used_.splice(used_.end(), one);
   return m;
 }
 
-// Has all that is not registered yet registered, by *due if nothing is in the way; false and a sentence in *why. Under the lock.
+// Begins to register all windows that are not registered yet; they should be by *due. False and a sentence in *why: it cannot. The
+// caller holds the lock.
 bool mappings::begin_whole(const std::shared_ptr<mapping>& m, time_point* due, std::string* why) {
   const auto now = std::chrono::steady_clock::now();
   std::vector<std::size_t> missing;
@@ -226,14 +227,14 @@ bool mappings::begin_whole(const std::shared_ptr<mapping>& m, time_point* due, s
     missing.push_back(i);
     nbytes += m->nbytes_of(i);
   }
-  if (missing.empty() && m->nwanted != 0) {  // others wait for it already, or windows are registered
+  if (missing.empty() && m->nwanted != 0) {  // all missing windows are being registered already
     if (m->due == time_point()) m->due = now + longest_registration(m->nbytes);
     *due = m->due;
     return true;
   }
   *due = now + longest_registration(m->nbytes);
   if (missing.empty()) return true;
-  if (nbytes > budget_nbytes_ - pinned_nbytes_) {  // cannot overflow: pinned_nbytes_ never exceeds the budget
+  if (nbytes > budget_nbytes_ - pinned_nbytes_) {  // no underflow: pinned_nbytes_ never exceeds the budget
     *why = over_budget(nbytes);
     return false;
   }
@@ -257,8 +258,8 @@ std::string mappings::over_budget(std::uint64_t nbytes) const {
   return text + ")";
 }
 
-// A thread that registers, and by when it should have done what it does; it may say so anew. It waits for the lock, which the
-// caller holds; throws where there is no thread, or no memory.
+// Starts a thread that registers. `due`: when its work should be done; the thread may change that. It waits for the lock, which the
+// caller holds. Throws if there is no thread, or no memory.
 template <class Work>
 void mappings::start_thread(time_point due, Work work) {
   std::list<time_point> one{due};
@@ -266,7 +267,7 @@ void mappings::start_thread(time_point due, Work work) {
   std::thread([this, place, work = std::move(work)] {
     machine_.stay_current();
     work(*place);
-    // Under the lock it also wakes those that wait: who destroys us is one of them.
+    // notify_all, too, is under the lock: one of the threads that it wakes may destroy this object.
     const std::scoped_lock hold(lock_);
     registering_.erase(place);
     registered_.notify_all();
@@ -274,7 +275,7 @@ void mappings::start_thread(time_point due, Work work) {
   registering_.splice(registering_.end(), one);
 }
 
-// What was reserved for windows behind one that fails is given back.
+// If a window fails, gives back what was reserved for the windows after it.
 void mappings::register_whole(const std::shared_ptr<mapping>& m, const std::vector<std::size_t>& missing) noexcept {
   std::shared_ptr<mapping> gone;
   std::unique_lock hold(lock_);
@@ -295,9 +296,10 @@ void mappings::note_missed(mapping& used, std::uint64_t offset, std::uint64_t nb
   if (i >= used.nwindows) return;
   window& w = used.windows[i];
   const window_state state = w.state.load(std::memory_order_relaxed);
-  if (state == window_state::wanted) w.missed_nbytes.fetch_add(nbytes, std::memory_order_relaxed);  // says which comes first
+  if (state == window_state::wanted) w.missed_nbytes.fetch_add(nbytes, std::memory_order_relaxed);  // its count decides its turn
   if (state != window_state::none) return;
-  const std::size_t in_file = static_cast<std::size_t>(std::get<2>(used.version)) - used.begin_of(i);  // from the window's begin on
+  const std::size_t in_file = static_cast<std::size_t>(std::get<2>(used.version)) - used.begin_of(i);  // bytes of the file from the
+                                                                                                       // window's begin on
   const std::uint64_t enough = std::min(used.nbytes_of(i), in_file);
   if (w.missed_nbytes.fetch_add(nbytes, std::memory_order_relaxed) + nbytes < enough) return;
   const std::scoped_lock hold(lock_);
@@ -308,7 +310,7 @@ void mappings::note_missed(mapping& used, std::uint64_t offset, std::uint64_t nb
       start_thread(time_point::max(), [this](time_point& due) { register_wanted(due); });
       registers_wanted_ = true;
     }
-  } catch (const std::exception&) {  // no thread, no memory: it is tried again at the next miss
+  } catch (const std::exception&) {  // no thread, or no memory: the next miss tries again
     if (!wanted_.empty() && wanted_.back().first.get() == &used && wanted_.back().second == i) wanted_.pop_back();
     return;
   }
@@ -318,8 +320,8 @@ void mappings::note_missed(mapping& used, std::uint64_t offset, std::uint64_t nb
   w.state.store(window_state::wanted, std::memory_order_relaxed);
 }
 
-// One after another, as CUDA registers under one lock: first those that somebody waits for, then the one that was missed most, for
-// its size.
+// Registers one window after another, as CUDA registers under one lock: first those of mappings that a thread waits for, then the
+// one with the most missed bytes for its size.
 void mappings::register_wanted(time_point& due) noexcept {
   const auto passes = [](const std::pair<std::shared_ptr<mapping>, std::size_t>& of) {
     if (of.first->due != time_point{}) return std::numeric_limits<double>::infinity();
@@ -333,13 +335,13 @@ void mappings::register_wanted(time_point& due) noexcept {
     auto [m, i] = std::move(*hottest);
     wanted_.erase(hottest);
     const std::size_t nbytes = m->nbytes_of(i);
-    const bool is_closed = m->users == m->nqueued;  // nobody has the file open any more
+    const bool is_closed = m->users == m->nqueued;  // no file uses the mapping any more
     --m->nqueued;
     if (is_closed) {
       m->windows[i].missed_nbytes.store(0, std::memory_order_relaxed);
       end_window(*m, i, window_state::none);
     } else if (nbytes > budget_nbytes_ - pinned_nbytes_) {
-      try {  // who waits for all of it is told
+      try {  // tells the threads that wait for all of it
         m->failure = over_budget(nbytes);
       } catch (const std::bad_alloc&) {
         m->failure.clear();
@@ -360,7 +362,7 @@ void mappings::register_wanted(time_point& due) noexcept {
   registers_wanted_ = false;
 }
 
-// Its bytes are counted as pinned already. Under the lock, but while the platform registers it.
+// Its bytes are counted as pinned already. The caller holds the lock, which is free while the platform registers.
 bool mappings::register_window(mapping& m, std::size_t i, std::unique_lock<std::mutex>& hold) noexcept {
   hold.unlock();
   std::byte* const begin = static_cast<std::byte*>(m.memory.get()) + m.begin_of(i);
@@ -369,8 +371,8 @@ bool mappings::register_window(mapping& m, std::size_t i, std::unique_lock<std::
   const void* device = nullptr;
   bool is_locked = false;
   try {
-    // Else the kernel may take pages out of the mapping while it looks for memory, and whole_nbytes would take that for a cut.
-    // Needs RLIMIT_MEMLOCK; does without. Before registering, which then brings the pages in.
+    // Else the kernel may take pages out of the mapping to reclaim memory, and whole_nbytes would take that for a cut. It needs
+    // RLIMIT_MEMLOCK; if it fails, we go on. It comes first, because registering then brings the pages in.
     if (m.writable) is_locked = ::mlock2(begin, nbytes, MLOCK_ONFAULT) == 0;
     device = m.writable ? machine_.register_writable(begin, nbytes, &why) : machine_.register_readonly(begin, nbytes, &why);
   } catch (const std::exception& e) {
@@ -389,7 +391,7 @@ bool mappings::register_window(mapping& m, std::size_t i, std::unique_lock<std::
   return device != nullptr;
 }
 
-// Under the lock.
+// The caller holds the lock.
 void mappings::end_window(mapping& m, std::size_t i, window_state became) noexcept {
   m.windows[i].state.store(became, std::memory_order_relaxed);
   if (--m.nwanted == 0) m.due = {};
@@ -402,8 +404,8 @@ void mappings::release(mapping& used) noexcept {
   gone = let_go(used);
 }
 
-// Takes one user off. If it was the last one and nothing of the mapping is registered, returns the mapping: only the caller has it
-// now, and frees it without the lock.
+// Removes one user. If it was the last one and nothing of the mapping is registered, returns the mapping: then only the caller has
+// it, and must free it without the lock.
 std::shared_ptr<mappings::mapping> mappings::let_go(mapping& used) noexcept {
   assert(used.users > 0);
   if (--used.users != 0) return nullptr;
@@ -434,7 +436,7 @@ void mappings::trim(std::uint64_t keep_nbytes) {
     const std::scoped_lock hold(lock_);
     pinned_nbytes_ -= nbytes;  // only now is the memory free again
   }
-  // There may be room now for what was refused.
+  // There may be room now for windows that were refused.
   const std::scoped_lock hold(lock_);
   for (const auto& m : used_) {
     for (std::size_t i = 0; i < m->nwindows; ++i) {

@@ -25,23 +25,24 @@ namespace gpufs::store {
 
 class mappings {
  public:
-  // (device, inode, nbytes, mtime, ctime), and a number that tells apart versions which were not settled: the file may have been
-  // truncated and written again under the same stamps, and then the old mapping holds pages that are no longer the file's.
+  // (device, inode, nbytes, mtime, ctime), and a number. The number differs between versions that were not settled: the file may
+  // have been truncated and written again under the same stamps, and then the old mapping has pages that are no longer the file's.
   using version_key = std::tuple<std::uint64_t, std::uint64_t, std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
 
   enum class window_state : std::uint32_t {
     none,
-    wanted,      // waits to be registered, or is
+    wanted,      // waits to be registered, or is being registered
     registered,  // for as long as the mapping lives
-    refused,     // the platform said no, or the budget, until trim()
+    refused,     // by the platform, or by the budget, until trim()
   };
-  // A part of a mapping that is registered by itself. A line each, as many threads count in them.
+  // A part of a mapping that is registered by itself. Each has a cache line of its own, because many threads count in them.
   struct alignas(64) window {
-    std::atomic<std::uint64_t> missed_nbytes{0};          // what host threads have read of it for the device
-    std::atomic<window_state> state{window_state::none};  // changes under mappings' lock
+    std::atomic<std::uint64_t> missed_nbytes{0};          // how many bytes of it host threads have read for the device
+    std::atomic<window_state> state{window_state::none};  // changes under the lock of mappings
   };
 
-  // A file's mapping, registered or not. `users` and the rest belong to mappings' lock, what comes before is constant.
+  // A file's mapping, registered or not. The lock of mappings guards `version` and all that follows `windows`; the other members
+  // are constant.
   struct mapping {
     version_key version;
     bool writable = false;
@@ -50,15 +51,16 @@ class mappings {
     unsigned window_shift = 0;
     std::size_t nwindows = 0;
     std::unique_ptr<window[]> windows;
-    std::atomic<std::uint64_t> registered{0};               // a bit a window; release: after the next two
+    std::atomic<std::uint64_t> registered{0};               // a bit for each window; release: after device_address and is_locked
     const std::byte* device_address = nullptr;              // of byte 0
-    bool is_locked = false;                                 // in memory
-    std::size_t nwanted = 0;                                // windows
-    std::size_t nqueued = 0;                                // those of them in wanted_, each of which is a user
-    std::chrono::steady_clock::time_point due{};            // when what somebody waits for should be registered
-    std::string failure;                                    // why the last registration that failed did
-    std::size_t users = 0;                                  // users that wait for it, and threads that register a part of it
-    std::list<std::shared_ptr<mapping>>::iterator place{};  // in the list that it is in
+    bool is_locked = false;                                 // in memory, by mlock2
+    std::size_t nwanted = 0;                                // windows that wait to be registered, or are being registered
+    std::size_t nqueued = 0;                                // how many of these are in wanted_; each is a user
+    std::chrono::steady_clock::time_point due{};            // when the windows for which a thread waits should be registered
+    std::string failure;                                    // why the last failed registration failed
+    std::size_t users = 0;                                  // files that use it, threads that wait for it, threads that register a
+                                                            // part of it, and nqueued
+    std::list<std::shared_ptr<mapping>>::iterator place{};  // in used_ or idle_
 
     std::uint64_t all_windows() const { return nwindows == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << nwindows) - 1; }
     bool is_whole() const { return registered.load(std::memory_order_acquire) == all_windows(); }
@@ -75,7 +77,7 @@ class mappings {
     mappings* owner = nullptr;
     void operator()(mapping* used) const noexcept { owner->release(*used); }
   };
-  // An acquire() that gives itself back; the mapping stays registered. Waits for nothing.
+  // The result of acquire(). It releases the mapping when it ends; the mapping stays registered. Waits for nothing.
   using use = std::unique_ptr<mapping, giver_back>;
 
   mappings(simt::platform& machine, std::uint64_t budget_nbytes, std::uint64_t least_window_nbytes);
@@ -83,19 +85,19 @@ class mappings {
   mappings(const mappings&) = delete;
   mappings& operator=(const mappings&) = delete;
 
-  // The mapping of the open file's version, all of it registered now or before; nullptr and a sentence in *why. Waits until it is
-  // registered, but not for ever: a CUDA call of another thread that waits for the kernel which opens the file (cudaFree, say)
-  // keeps CUDA from registering, and so the kernel from ending. While one takes too long nobody waits for another. Never
-  // unregisters. When it throws (there is no memory), nothing is left of it.
+  // Returns the mapping of the open file's version, with all of it registered now or before; or nullptr and a sentence in *why.
+  // Waits until it is registered, but not for ever: if another thread's CUDA call (cudaFree, say) waits for the kernel that opens
+  // the file, CUDA does not register until the kernel ends, and the kernel waits for us. While one registration takes too long, no
+  // call waits for another. Never unregisters. If it throws (there is no memory), it leaves nothing behind.
   use acquire(const file_info& info, int fd, std::string* why);
-  // The same, but nothing of the mapping need be registered yet. A window is registered once host threads have read as many bytes
+  // The same, but windows of the mapping may be unregistered yet. A window is registered once host threads have read as many bytes
   // of it as it has (note_missed). A pulled miss saves some 0.08 us for 4 KiB, and to register 4 KiB of a window costs 0.22 us. So
   // registering pays after some three passes, and to wait for one pass loses little in any case. The call waits for no
   // registration, but for the system's mmap, which waits while CUDA pins a window of another file.
   use acquire_windows(const file_info& info, int fd, std::string* why);
-  // As acquire(), for a mapping that the device writes. The mapping must have all of the file's own pages, of whatever version.
+  // Like acquire(), for a mapping that the device writes. The mapping must have all of the file's own pages, of whatever version.
   use acquire_to_write(const file_info& info, int fd, std::string* why);
-  // Host threads have read this much of the file, at `offset`, for the device. Any thread; waits for nothing.
+  // Counts nbytes at `offset` that host threads have read for the device. Any thread; waits for nothing.
   void note_missed(mapping& used, std::uint64_t offset, std::uint64_t nbytes) noexcept;
   // The offset, at most nbytes, up to which the mapping still consists of the file's pages. If somebody truncates the file or
   // punches a hole, the kernel takes those pages out of the mapping; they do not come back, because the host does not touch the
@@ -132,17 +134,18 @@ class mappings {
   mutable std::mutex lock_;
   std::condition_variable registered_;
   std::map<version_key, std::shared_ptr<mapping>> by_version_;
-  // Each mapping is in one of these, and goes from one to the other without a need of memory.
+  // Each mapping is in one of these two lists. It moves between them without allocating memory.
   mapping_list used_;
   mapping_list idle_;                  // least recently used first
-  std::list<time_point> registering_;  // by when each thread that registers should have done what it does
-  std::deque<std::pair<std::shared_ptr<mapping>, std::size_t>> wanted_;  // windows, in the order in which they were missed enough
-  bool registers_wanted_ = false;                                        // a thread does
+  std::list<time_point> registering_;  // when each thread that registers should have done its work
+  std::deque<std::pair<std::shared_ptr<mapping>, std::size_t>> wanted_;  // windows, in the order in which they had enough missed
+                                                                         // bytes
+  bool registers_wanted_ = false;                                        // whether a thread runs register_wanted
   std::uint64_t pinned_nbytes_ = 0, idle_nbytes_ = 0;
-  std::uint64_t unsettled_ = 0;  // versions so far
+  std::uint64_t unsettled_ = 0;  // how many unsettled versions there were so far
 };
 
-// A posix_file whose pages the device pulls: all of them, or those of the windows that are registered.
+// A posix_file whose pages the device pulls: all of them, or those of the registered windows.
 class mapped_file final : public open_file {
  public:
   mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappings> owner, mappings::use mapping);
@@ -160,7 +163,7 @@ class mapped_file final : public open_file {
 
  private:
   std::unique_ptr<posix_file> file_;
-  std::shared_ptr<mappings> owner_;  // outlives the use
+  std::shared_ptr<mappings> owner_;  // before mapping_, which needs it at its end
   mappings::use mapping_;
   file_info info_;
 };
@@ -180,13 +183,13 @@ class file_written_in_place final : public open_file {
 
  private:
   std::unique_ptr<open_file> file_;
-  std::shared_ptr<mappings> owner_;  // outlives the use
+  std::shared_ptr<mappings> owner_;  // before mapping_, which needs it at its end
   mappings::use mapping_;
   file_info info_;
   std::mutex lock_;           // of what follows
-  std::size_t own_nbytes_;    // not cut by us
-  std::size_t whole_nbytes_;  // nor by others, when we looked last
-  std::uint64_t ctime_ns_;    // then
+  std::size_t own_nbytes_;    // bytes that truncate() has not cut
+  std::size_t whole_nbytes_;  // bytes that others had not cut either, at the last look
+  std::uint64_t ctime_ns_;    // at that look
 };
 
 }  // namespace gpufs::store

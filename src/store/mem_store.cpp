@@ -63,8 +63,8 @@ struct version {
 
 }  // namespace
 
-// Files share it, so that the last of store and files frees the buffers; a file that closes frees none, since that would wait
-// for running kernels.
+// Shared by the store and its files, so that the last of them frees the buffers. A file that closes earlier frees no buffer, since
+// that would wait for running kernels.
 struct mem_store::state {
   simt::platform& machine;
   source_kind kind;
@@ -145,7 +145,7 @@ void mem_store::trim() {
   std::vector<std::shared_ptr<const buffer>> unused;  // freed outside the lock
   const std::scoped_lock hold(state_->lock);
   auto& all = state_->all;
-  // A count of one is this list's; nobody can copy it, since opens hold the lock.
+  // A use count of one is this list's own; no thread can copy the pointer meanwhile, since opens hold the lock.
   const auto used = [](const std::shared_ptr<const buffer>& b) { return b.use_count() > 1; };
   const auto middle = std::partition(all.begin(), all.end(), used);
   unused.assign(std::make_move_iterator(middle), std::make_move_iterator(all.end()));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t max_component_nbytes = 255;
 
-// Calls each(component) for every part between slashes that is not empty, until it gives non-zero.
+// Calls each(component) for each non-empty part between slashes, until a call returns non-zero.
 template <class Each>
 int for_each_component(std::string_view path, Each each) {
   while (!path.empty()) {

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::uint64_t none = ~std::uint64_t{0};
 
-// Calls each(line) for the lines of a text file, without their ends. C's stdio: in a Python process with several C++ run-time
-// libraries an istream gave wrong numbers here.
+// Calls each(line) for the lines of a text file, without their ends. It uses C's stdio: in a Python process with several C++
+// run-time libraries, an istream gave wrong numbers here.
 template <class Each>
 void for_each_line(const std::string& path, Each each) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
@@ -27,7 +27,7 @@ void for_each_line(const std::string& path, Each each) {
   }
 }
 
-// The number in a file of one; `none` for "max", for what is no number, and where there is no file.
+// The number in a file that has one; `none` for "max", for other text, and if there is no file.
 std::uint64_t number_in(const std::string& path) {
   std::uint64_t number = none;
   for_each_line(path, [&](const char* line) {
@@ -37,7 +37,7 @@ std::uint64_t number_in(const std::string& path) {
   return number;
 }
 
-// The least limit of the group at `path` below `root` and of those above it.
+// The least limit of the group at `path` below `root` and of the groups above it.
 std::uint64_t least_limit(const std::string& root, std::string path, const char* limit) {
   std::uint64_t least = none;
   for (;;) {

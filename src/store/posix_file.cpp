@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
-// pread(2) that waits: bytes or -errno.
+// pread(2) that waits. Returns how many bytes, or -errno.
 std::int64_t pread_waiting(int fd, std::byte* to, std::size_t nbytes, std::int64_t at) {
   ssize_t n = ::pread(fd, to, nbytes, at);
   if (n < 0 && errno == EAGAIN) {
@@ -41,7 +41,7 @@ std::int64_t pread_fully(int fd, std::span<std::byte> dst, std::int64_t offset) 
                     offset);
 }
 
-// What O_DIRECT reads must be aligned to; 0 when the file does not support them.
+// The alignment that O_DIRECT needs here; 0 if the file does not support O_DIRECT.
 std::uint32_t direct_alignment(int fd) {
 #ifdef STATX_DIOALIGN
   struct statx sx;
@@ -50,13 +50,14 @@ std::uint32_t direct_alignment(int fd) {
   }
 #endif
   static_cast<void>(fd);
-  return 4096;  // a kernel that does not say (before 6.1): no disk asks for more
+  return 4096;  // kernels before 6.1 do not report it; no disk asks for more
 }
 
-// Descriptors that files keep, in this process. The rest of the process gets a quarter of what it may open.
+// How many descriptors the files of this process keep: at most three quarters of the limit, so that the rest of the process has a
+// quarter.
 std::atomic<std::uint64_t> kept_descriptors{0};
 
-// Asks for the limit at one in 64 opens of a thread: the kernel takes a lock of the whole process for it.
+// Reads the limit at one in 64 opens of a thread, because the kernel takes a lock of the whole process for it.
 rlim_t descriptor_limit() {
   constexpr unsigned interval = 64;
   thread_local rlim_t known = RLIM_INFINITY;
@@ -86,7 +87,7 @@ file_info info_of(const struct stat& st, std::string reason) {
   return info;
 }
 
-// call() -> 0, or -1 and errno; again after EINTR. 0 or -errno.
+// Calls call() -> 0, or -1 and errno; calls again after EINTR. Returns 0 or -errno.
 template <class Call>
 int uninterrupted(Call call) {
   for (;;) {
@@ -135,7 +136,7 @@ bool is_settled(std::uint64_t mtime_ns, std::uint64_t ctime_ns, std::uint64_t no
   const auto window = [](std::uint64_t stamp) {
     return stamp % second_ns == 0 ? 2 * second_ns : static_cast<std::uint64_t>(std::chrono::nanoseconds(settle_time).count());
   };
-  // ctime is always the kernel's clock, so one that lies ahead is as doubtful as a fresh one; mtime may be set to anything.
+  // ctime is always the kernel's clock, so a ctime in the future is as doubtful as a fresh one; mtime may be set to any time.
   if (ctime_ns + window(ctime_ns) > now_ns) return false;
   return mtime_ns + window(mtime_ns) <= now_ns || mtime_ns > now_ns + window(mtime_ns);
 }
@@ -154,7 +155,7 @@ int posix_file::check_version(int fd) const {
   if (!same_bytes()) return changed();
   if (ns_of(st.st_ctim) == ctime_ns_.load(std::memory_order_relaxed)) return 0;
   const std::scoped_lock hold(lock_);
-  if (::fstat(fd, &st) != 0) return -errno;  // again: another thread may have moved the version past our look
+  if (::fstat(fd, &st) != 0) return -errno;  // again: another thread may have taken a newer ctime since
   if (!same_bytes()) return changed();
   if (ns_of(st.st_ctim) == ctime_ns_.load(std::memory_order_relaxed)) return 0;
   if (st.st_nlink == nlinks_ && nrenames_ == 0) return changed();
@@ -164,7 +165,7 @@ int posix_file::check_version(int fd) const {
 }
 
 void posix_file::begin_rename() {
-  check_version();  // what had changed before is no rename's
+  check_version();  // so that an earlier change does not count as the rename's
   const std::scoped_lock hold(lock_);
   ++nrenames_;
 }
@@ -203,7 +204,7 @@ std::int64_t posix_file::extents(std::int64_t* offset, std::span<extent> out) {
   return version == 0 ? n : version;
 }
 
-// O_DIRECT into a buffer of our own that covers the range.
+// Reads with O_DIRECT into a buffer of our own that covers the range.
 std::int64_t posix_file::read_aligned(int fd, std::span<std::byte> dst, std::int64_t offset) const {
   const auto mask = static_cast<std::int64_t>(alignment_) - 1;
   const std::int64_t begin = offset & ~mask;
@@ -219,7 +220,7 @@ std::int64_t posix_file::read_aligned(int fd, std::span<std::byte> dst, std::int
     if (n < 0) return n;
     if (n == 0) return -ESTALE;
     done += static_cast<std::size_t>(n);
-    // Only the end of the file stops a direct read off its alignment.
+    // A direct read stops off its alignment only at the end of the file.
     if (done < lead + dst.size() && (done & static_cast<std::size_t>(mask)) != 0) return -ESTALE;
   }
   std::memcpy(dst.data(), buffer.get() + lead, dst.size());
@@ -240,7 +241,7 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
   unique_fd fd;
   struct stat st;
   timespec now;
-  ::clock_gettime(CLOCK_REALTIME, &now);  // before the stamps are read: a change in between must not look settled
+  ::clock_gettime(CLOCK_REALTIME, &now);  // before open: a change after this must not look settled
   *error = open_beneath(root->get(), name, nofollow | (direct ? O_DIRECT : 0), &fd, &st);
   if (direct && *error == -EINVAL) {
     direct = false;
@@ -272,7 +273,7 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
                                       posix_file::origin{std::move(name), nofollow | (direct ? O_DIRECT : 0)});
 }
 
-// Descriptors of files open for writing count, so that readers give way to them, but only the kernel limits them.
+// Descriptors of files that are open for writing count too, so that readers keep fewer; only the kernel limits them.
 live_file::live_file(unique_fd fd, file_info info) : fd_(std::move(fd)), info_(std::move(info)) {
   kept_descriptors.fetch_add(1, std::memory_order_relaxed);
 }
@@ -315,13 +316,13 @@ std::unique_ptr<live_file> open_live_file(const root_directory& root, std::strin
   const int how = (flags & O_NOFOLLOW) | (creates ? O_CREAT : 0) | (fresh ? O_EXCL : 0);
   unique_fd fd;
   struct stat st;
-  // Also for writing only: pages are read in when a part of them is written.
+  // Also if the flags say O_WRONLY: a write of a part of a page first reads the page in.
   *error = open_beneath(root->get(), name, O_RDWR | how, &fd, &st);
   if (*error == -EACCES && (flags & names::open_write_once) != 0) {
     *error = open_beneath(root->get(), name, O_WRONLY | how, &fd, &st);
   }
   if (*error != 0) return nullptr;
-  // Only now, when it is known to be a regular file.
+  // Only now is it known to be a regular file.
   if ((flags & O_TRUNC) != 0 && !fresh) {
     *error = uninterrupted([&] { return ::ftruncate(fd.get(), 0); });
     if (*error == 0 && ::fstat(fd.get(), &st) != 0) *error = -errno;

@@ -19,8 +19,8 @@ inline std::size_t clip(std::size_t nbytes, std::int64_t offset, std::int64_t fi
   return nbytes < left ? nbytes : static_cast<std::size_t>(left);
 }
 
-// Reads dst by read(ptr, nbytes, offset) -> bytes or -errno, up to the first call that gives 0: the end of the file. Goes on after
-// -EINTR and short reads. Bytes or the error.
+// Reads dst by read(ptr, nbytes, offset) -> bytes or -errno, up to the first call that returns 0: the end of the file. Goes on
+// after -EINTR and short reads. Returns how many bytes, or the error.
 template <class Read>
 std::int64_t read_to_end(Read read, std::span<std::byte> dst, std::int64_t offset) {
   std::size_t done = 0;
@@ -42,8 +42,8 @@ std::int64_t read_fully(Read read, std::span<std::byte> dst, std::int64_t offset
   return n >= 0 && static_cast<std::size_t>(n) < dst.size() ? -ESTALE : n;
 }
 
-// Writes all parts (at most IOV_MAX; changed) one behind the other at offset. Goes on after EINTR, short writes, and EAGAIN of an
-// O_NONBLOCK descriptor. 0 or -errno; *done: the bytes that were written, also before an error.
+// Writes all parts (at most IOV_MAX; the call changes them) one behind the other at offset. Goes on after EINTR, short writes, and
+// EAGAIN of an O_NONBLOCK descriptor. Returns 0 or -errno. *done: how many bytes were written, also before an error.
 inline int write_fully(int fd, std::span<iovec> parts, std::int64_t offset, std::size_t* done) {
   *done = 0;
   bool waits = false;
@@ -51,7 +51,7 @@ inline int write_fully(int fd, std::span<iovec> parts, std::int64_t offset, std:
     while (!parts.empty() && parts.front().iov_len == 0) parts = parts.subspan(1);
     if (parts.empty()) return 0;
     const ssize_t n = ::pwritev(fd, parts.data(), static_cast<int>(parts.size()), offset + static_cast<std::int64_t>(*done));
-    if (n == 0) return -EIO;  // a regular file takes bytes or says why not
+    if (n == 0) return -EIO;  // a regular file takes bytes or gives an error
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN || waits) return -errno;

@@ -15,8 +15,8 @@
 namespace gpufs::store {
 namespace {
 
-// A mapping that may fault. In a list that is never freed, as a handler may read it at any moment; no word of a thread's own, as a
-// library whose handler needs one cannot be loaded by a process that runs (Python's ctypes).
+// A mapping that may fault. It is in a list that is never freed, because a handler may read the list at any moment. There is no
+// thread-local word: a running process (Python's ctypes) cannot load a library whose handler needs one.
 struct known_mapping {
   std::atomic<std::uintptr_t> begin{0}, end{0};  // begin: 0 while the place is free
   std::atomic<std::atomic<bool>*> is_cut{nullptr};
@@ -26,7 +26,7 @@ struct known_mappings {
   known_mappings* next = nullptr;
 };
 std::atomic<known_mappings*> all_known{nullptr};  // the latest first
-std::mutex known_lock;                            // of those that change it
+std::mutex known_lock;                            // of the threads that change the list
 
 known_mapping& enter(std::uintptr_t begin, std::uintptr_t end, std::atomic<bool>* is_cut) {
   const std::scoped_lock hold(known_lock);
@@ -48,14 +48,14 @@ known_mapping& enter(std::uintptr_t begin, std::uintptr_t end, std::atomic<bool>
   return *at;
 }
 
-// Whose mapping has this address. One that is looked for stays: a thread is inside gather.
+// The flag of the mapping that has this address. A mapping that faults stays while we look: its thread is inside gather.
 std::atomic<bool>* find(std::uintptr_t at) {
   for (known_mappings* some = all_known.load(std::memory_order_acquire); some != nullptr; some = some->next) {
     for (const known_mapping& place : some->places) {
       const std::uintptr_t begin = place.begin.load(std::memory_order_acquire);
       const std::uintptr_t end = place.end.load(std::memory_order_relaxed);
       std::atomic<bool>* const is_cut = place.is_cut.load(std::memory_order_relaxed);
-      // A place that changes meanwhile has another mapping's begin, or none.
+      // If the place changes meanwhile, its begin is another mapping's or 0.
       std::atomic_thread_fence(std::memory_order_acquire);
       if (begin != 0 && at >= begin && at < end && place.begin.load(std::memory_order_relaxed) == begin) return is_cut;
     }
@@ -63,14 +63,14 @@ std::atomic<bool>* find(std::uintptr_t at) {
   return nullptr;
 }
 
-struct sigaction before;  // constant once the handler is there
+struct sigaction before;  // constant once our handler is set
 std::size_t page_nbytes;
 
 void on_bus_error(int number, siginfo_t* info, void* context) {
   const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
   if (std::atomic<bool>* const is_cut = find(at)) {
     const int was = errno;
-    // Before the zeros are there: who loads one, and then looks, sees it.
+    // Before the zeros are there, so that a thread that loads one and then looks sees it.
     is_cut->store(true, std::memory_order_release);
     void* const page = reinterpret_cast<void*>(at / page_nbytes * page_nbytes);
     const bool filled = ::mmap(page, page_nbytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
@@ -79,13 +79,13 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
   }
   if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(number, info, context);
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) return before.sa_handler(number);
-  // The instruction runs again when we return, and ends the process as it would have.
+  // The instruction runs again when we return, and then ends the process as it would have without us.
   struct sigaction ends {};
   ends.sa_handler = SIG_DFL;
   ::sigaction(SIGBUS, &ends, nullptr);
 }
 
-// Sets the handler, once. Whether it is there.
+// Sets the handler, once. Returns whether it is still set.
 bool has_handler() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -108,7 +108,7 @@ std::unique_ptr<readable_mapping> readable_mapping::of(int fd, std::size_t nbyte
   struct statfs in {};
   if (fd < 0 || nbytes == 0 || ::fstat(fd, &status) != 0 || ::fstatfs(fd, &in) != 0 || !has_handler()) return nullptr;
   if (static_cast<std::uint64_t>(status.st_blocks) * 512 < end) return nullptr;
-  // Not of hugetlbfs, where a small page can take no other one's place.
+  // hugetlbfs is not accepted: a small page cannot take the place of one of its pages.
   if (in.f_type != TMPFS_MAGIC && in.f_type != RAMFS_MAGIC) return nullptr;
   unique_mmap memory(fd, end, false);
   if (memory.get() == nullptr) return nullptr;
@@ -120,10 +120,10 @@ readable_mapping::readable_mapping(unique_mmap memory, std::size_t end, std::siz
   const auto at = reinterpret_cast<std::uintptr_t>(memory_.get());
   known_ = &enter(at, at + end, &is_cut_).begin;
 }
-readable_mapping::~readable_mapping() { known_->store(0, std::memory_order_release); }  // before the addresses are somebody else's
+readable_mapping::~readable_mapping() { known_->store(0, std::memory_order_release); }  // before the addresses are used again
 
 bool readable_mapping::gather(std::span<const std::uint64_t> offsets, std::size_t row_nbytes, std::byte* to) {
-  constexpr std::size_t nahead = 8, line = 64, most_asked = 512;  // of a longer row the processor asks for the rest itself
+  constexpr std::size_t nahead = 8, line = 64, most_asked = 512;  // the processor itself prefetches the rest of a longer row
   const auto* const from = static_cast<const std::byte*>(memory_.get()) + begin_;
   const auto ask = [&](std::size_t i) {
     const std::byte* const row = from + offsets[i];

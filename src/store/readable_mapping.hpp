@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file in memory (tmpfs) as host threads load from it, although anybody may cut it at any moment.
+// A file in memory (tmpfs) from which host threads load, although other programs may cut it at any moment.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -11,30 +11,31 @@
 
 namespace gpufs::store {
 
-// A load beyond the end of a file that was cut raises SIGBUS. The first mapping of a process sets a handler, which puts zeros where
-// the page was and lets the load go on; what it is not for, it gives to the handler that was there before. Where somebody else has
-// set a handler since, there are no such mappings any more.
+// A load beyond the end of a file that was cut raises SIGBUS. The first mapping of a process sets a handler, which puts zeros in
+// place of the page, and the load goes on. Other signals go to the handler that was set before. If another part of the program has
+// set a handler since, no more mappings are made.
 class readable_mapping {
  public:
   ~readable_mapping();
   readable_mapping(const readable_mapping&) = delete;
   readable_mapping& operator=(const readable_mapping&) = delete;
 
-  // Maps nbytes of a file from `begin` on, as offset 0. nullptr: its file system is not one of these, it cannot be mapped, it has
-  // holes (a load would take memory for them), or somebody else has taken the signal.
+  // Maps nbytes of a file from `begin` on, which is offset 0 of the mapping. nullptr: the file is in no file system in memory,
+  // cannot be mapped, or has holes (a load would allocate memory for them); or another handler is set.
   static std::unique_ptr<readable_mapping> of(int fd, std::size_t nbytes, std::size_t begin = 0);
 
-  // Copies row_nbytes from each offset, one behind the other; all of them lie in the mapping. False: pages of it are gone, so
-  // anything may be there; it is so from then on. Any thread.
+  // Copies row_nbytes from each offset, one behind the other; all of them lie in the mapping. False: pages of the mapping are gone,
+  // so the copies may be wrong; all later calls return false, too. Any thread.
   bool gather(std::span<const std::uint64_t> offsets, std::size_t row_nbytes, std::byte* to);
 
  private:
   readable_mapping(unique_mmap memory, std::size_t end, std::size_t begin);
 
-  unique_mmap memory_;  // of all of the file
+  unique_mmap memory_;  // from byte 0 of the file on
   std::size_t begin_;
   std::atomic<bool> is_cut_{false};               // written by the handler
-  std::atomic<std::uintptr_t>* known_ = nullptr;  // by which the handler finds it; 0: no more
+  std::atomic<std::uintptr_t>* known_ = nullptr;  // the place in which the handler finds the mapping; 0 in it: the mapping has
+                                                  // ended
 };
 
 }  // namespace gpufs::store

@@ -17,11 +17,11 @@
 namespace gpufs::store {
 namespace {
 
-// Where a call that changes a directory is made. `name` is one component: it is looked up in `parent` and nowhere else, and what
-// becomes of the path to there in the meantime does not matter.
+// The place at which a call changes a directory. `name` is one component: it is looked up in `parent` and nowhere else, so later
+// changes of the path to `parent` have no effect.
 struct place {
   unique_fd parent;
-  std::string name;  // with a slash behind it where the path has one
+  std::string name;  // with a slash at its end if the path has one
 };
 
 int find_place(const unique_fd& root, const posix_options& options, std::string_view path, place* out) {
@@ -31,7 +31,7 @@ int find_place(const unique_fd& root, const posix_options& options, std::string_
   return resolve_beneath(root.get(), parent, O_DIRECTORY, &out->parent);
 }
 
-// What status() and read_directory() look for: the root too.
+// Resolves a path for status() and read_directory(), which accept the root, too.
 int find(const unique_fd& root, std::string_view path, int flags, unique_fd* out) {
   std::string_view relative = ".";
   const int error = path.empty() ? 0 : check_path(path, &relative);
@@ -127,7 +127,7 @@ std::int64_t rooted_store::read_directory(std::string_view path, std::int64_t* p
           packed.mtime_ns = mtime_of(st);
           packed.mode = st.st_mode;
         } else if (errno != ENOENT) {
-          packed.mode = DTTOIF(entry.d_type);  // a directory that may be read and not searched
+          packed.mode = DTTOIF(entry.d_type);  // we may read the directory, but not search it
         }
         std::memcpy(out.data() + done, &packed, sizeof packed);
         std::memcpy(out.data() + done + sizeof packed, name.data(), name.size() + 1);

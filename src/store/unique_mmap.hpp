@@ -11,7 +11,7 @@ namespace gpufs::store {
 class unique_mmap {
  public:
   unique_mmap() = default;
-  // Where mmap(2) fails, get() is nullptr and errno says why.
+  // If mmap(2) fails, get() is nullptr and errno says why.
   unique_mmap(int fd, std::size_t nbytes, bool writable)
       : address_(::mmap(nullptr, nbytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0)), nbytes_(nbytes) {
     if (address_ == MAP_FAILED) address_ = nullptr;

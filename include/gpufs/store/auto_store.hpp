@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The default store: what is read often is pulled where it can be, the rest staged, and each file says which and why.
+// The default store: a part of a file that is read often is pulled if possible, all else is staged, and each file says which and
+// why.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,19 +14,19 @@ struct auto_options {
   posix_options posix{};
   // Files below this size are staged: registering one costs more than it saves.
   std::uint64_t small_file_nbytes = 256 << 10;
-  // What is registered at once of a file, a power of two from a cache page on; more where a file has more than 64 of these.
+  // The size of the parts that are registered, a power of two from a cache page on; larger if a file would have more than 64 parts.
   std::uint64_t window_nbytes = 64 << 20;
 };
 
-// Opens at once, kind windows: each part of a file is staged, as posix_store does it, until as much was read of it as it has bytes.
-// Then it is registered in the background, as mapped_store does it, if the pin budget allows, and pulled from then on: registering
-// pays after some three passes (mappings.hpp). With names::open_prepared all of the file is registered now, and it opens as kind
-// pull, as it does where all of it is registered already; where that cannot be, staged. Files are also staged that are small, when
-// O_DIRECT is asked for, or when they are opened for writing. info().reason is one sentence that says which and why. Errors as
-// posix_store.
+// Opens at once, kind windows. Each part of a file is staged, as by posix_store, until as many bytes of it were read as it has.
+// Then it is registered in the background, as by mapped_store, if the pin budget allows, and pulled from then on: registering pays
+// after some three passes (mappings.hpp). With names::open_prepared all of the file is registered at once, and the file opens as
+// kind pull; or staged, if registering is not possible. A file also opens as kind pull if all of it is registered already. Small
+// files, files with O_DIRECT and files opened for writing are staged. info().reason is one sentence that says which and why. Errors
+// as posix_store.
 class auto_store final : public rooted_store {
  public:
-  // As mapped_store.
+  // The arguments and errors are those of mapped_store.
   auto_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes = 0, auto_options options = {});
   ~auto_store() override;
 

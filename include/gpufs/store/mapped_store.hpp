@@ -11,31 +11,31 @@
 
 namespace gpufs::store {
 
-// Host memory that registered mappings hold, in bytes of whole pages.
+// How much host memory registered mappings hold, in bytes of whole pages.
 struct pin_usage {
   std::uint64_t budget_nbytes = 0;
-  std::uint64_t pinned_nbytes = 0;  // registered, idle ones included
+  std::uint64_t pinned_nbytes = 0;  // registered, also by idle mappings
   std::uint64_t idle_nbytes = 0;    // registered, but no open file uses them
   std::size_t nmappings = 0, nidle = 0;
 };
 
 class mappings;  // registered mappings, shared by the opens of one version of a file
 
-// Half of what the kernel calls MemAvailable, in bytes, or of the memory limit of the process's control groups (a container's),
-// where that is less; 1 GiB where neither is known.
+// Half of the kernel's MemAvailable, in bytes, or half of the memory limit of the process's control groups (a container's) if that
+// is less; 1 GiB if neither is known.
 std::uint64_t default_pin_nbytes();
 
-// posix_store, mapped (PROT_READ, MAP_SHARED) and registered with the platform at open; kind pull. What cannot be mapped does
-// not open: -EOPNOTSUPP, and open_explained() says why (an empty file, the pin budget, what the platform said); other errors
-// as posix_store. Opening a file that is not in the page cache reads all of it. A file opened for writing is staged.
+// Like posix_store, but maps a file (PROT_READ, MAP_SHARED) and registers it with the platform at open; kind pull. A file that
+// cannot be mapped does not open: -EOPNOTSUPP, and open_explained() says why (an empty file, the pin budget, the platform's error);
+// other errors as posix_store. Opening a file that is not in the page cache reads all of it. A file opened for writing is staged.
 //
 // Opens of one version of a file share a mapping, unless the file was changed within the last 20 ms (posix_store.hpp: it has not
-// settled); of 64 MiB or more, such an open takes 21 ms longer instead. A mapping stays registered after the last close, and counts
-// against the budget, because unregistering waits for running kernels and an open answers one: only trim() and the destructor
-// unregister.
+// settled). If such a file has 64 MiB or more, its open takes 21 ms longer instead. A mapping stays registered after the last
+// close, and counts against the budget: unregistering waits for running kernels, and a running kernel may wait for the close. Only
+// trim() and the destructor unregister.
 class mapped_store final : public rooted_store {
  public:
-  // pin_nbytes 0: default_pin_nbytes(); no more counts than the memory limit of the process's control groups. Throws
+  // pin_nbytes 0: default_pin_nbytes(). The budget is never above the memory limit of the process's control groups. Throws
   // std::system_error as posix_store. The platform must outlive store and files.
   mapped_store(simt::platform& machine, const std::string& root, std::uint64_t pin_nbytes = 0, posix_options options = {});
   ~mapped_store() override;

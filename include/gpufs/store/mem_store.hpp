@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are named buffers in memory: the host's, or the device's.
+// Files that are named buffers in host memory or in device memory.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,8 +11,8 @@
 namespace gpufs::store {
 
 // Host only, any thread. Files open as `pull` from pinned memory, as `staged` through pread(), or as `mem` from device memory.
-// Errors: flags and paths as in posix_store.hpp's table; -ENOENT for a name that was never put. Nothing is written through open():
-// a new version needs pinned or device memory, and to allocate that may wait for running kernels.
+// Errors: flags and paths as in posix_store.hpp's table; -ENOENT for a name that was never put. Open files cannot be written: a new
+// version needs pinned or device memory, and an allocation may wait for running kernels.
 class mem_store final : public store {
  public:
   // kind: pull, staged or mem (else std::invalid_argument). The platform must outlive the store and its files.
@@ -26,7 +26,7 @@ class mem_store final : public store {
 
   std::unique_ptr<open_file> open(std::string_view path, int flags, int* error) override;
   std::string_view name() const override { return "mem"; }
-  // Frees old versions that nobody has open. Waits for running kernels (freeing such memory does); until then they stay.
+  // Frees old versions that are not open. Waits for running kernels (freeing such memory does); without this call they stay.
   void trim() override;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store without bytes: what cache and service cost by themselves.
+// A store without bytes: it shows what cache and service cost by themselves.
 #pragma once
 #include <cstdint>
 
@@ -7,8 +7,8 @@
 
 namespace gpufs::store {
 
-// Every well-formed path opens as a file of nbytes bytes and kind nil: nothing is brought in on a fault, and pread() gives
-// zeros. The same path is the same file (inode: a hash of the path). Errors: flags and paths as in posix_store.hpp's table.
+// Every well-formed path opens as a file of nbytes bytes and kind nil: a fault brings nothing in, and pread() gives zeros. The same
+// path is the same file (inode: a hash of the path). Errors: flags and paths as in posix_store.hpp's table.
 class nil_store final : public store {
  public:
   explicit nil_store(std::int64_t nbytes);  // throws std::invalid_argument when negative
