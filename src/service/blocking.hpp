@@ -13,8 +13,8 @@
 
 namespace gpufs::service {
 
-// A call that takes this long hangs, until it comes back: its thread is replaced, and its file or path gets no further one for
-// calls of the kind.
+// A call that takes this long hangs, until it comes back. While it hangs, another thread takes the place of its thread, and no
+// further call of its kind begins for its file or path.
 inline constexpr std::uint64_t hangs_after_ns = 100'000'000;
 
 // The kinds of blocking calls. The calls of a kind (for file_io: those of one file) may occupy all threads but one. As many calls
@@ -25,7 +25,7 @@ inline constexpr std::size_t nblocking_kinds = 3;
 
 // The call that a thread is inside.
 struct blocked_call {
-  std::atomic<std::uint64_t> since{0};  // ns, the lowest bit: it hangs; 0: inside none. Written by the thread, but for that bit
+  std::atomic<std::uint64_t> since{0};  // ns; lowest bit: the call hangs; 0: in no call. The thread writes it, except for that bit
   // The fields below change only while `since` is 0, or, if the call hangs, by its thread under the lock of blocked_calls.
   blocking_kind kind{};
   std::atomic<std::uint32_t>* nblocked = nullptr;  // counts the call until it hangs; null: nothing counts it
@@ -42,8 +42,8 @@ class blocked_calls {
     hung_calls_.reserve(nworkers + nspare + most_hung_ + 1);
   }
 
-  // How many workers one file's reads and writes, or all other calls may occupy; those that hang do not count. While something
-  // hangs, one a file: the next that hangs shall take one thread and no more.
+  // How many workers the reads and writes of one file, or all other calls, may occupy; hanging ones do not count. While any read or
+  // write hangs, one for each file: then the next file that hangs takes one thread and no more.
   std::uint32_t limit(blocking_kind kind) const {
     const bool careful = kind == blocking_kind::file_io && nhung_io_.load(std::memory_order_relaxed) != 0;
     return nworkers_ > 2 && !careful ? nworkers_ - 1 : 1;
@@ -58,7 +58,7 @@ class blocked_calls {
       nfree_.fetch_sub(1, std::memory_order_relaxed);
       return true;
     }
-    // Looked at first: workers that find all places taken do so again and again.
+    // Checked first without a write, because workers that find all places taken try again and again.
     if (nblocked.load(std::memory_order_relaxed) >= limit(kind) || !may_hang(kind)) return false;
     int nfree = nfree_.load(std::memory_order_relaxed);
     const int least = nworkers_ > 1 ? 2 : 1;
@@ -82,15 +82,15 @@ class blocked_calls {
     call.since.store(0, std::memory_order_relaxed);
     return false;
   }
-  // The thread can be had again. counts: as leave() said.
+  // Ends the caller's time in calls: its thread is free again. counts: the result of leave().
   void end(std::atomic<std::uint32_t>& nblocked, bool counts) {
     if (counts) nblocked.fetch_sub(1, std::memory_order_relaxed);
     nfree_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Notes that the call hangs if it has taken so long. Whether it hangs.
+  // Marks the call as hanging if it has taken so long. Returns whether it hangs.
   bool look_at(blocked_call& call, std::uint64_t now_ns) {
-    std::uint64_t since = call.since.load(std::memory_order_acquire);  // meets enter()'s release: what the call is
+    std::uint64_t since = call.since.load(std::memory_order_acquire);  // meets enter()'s release: we see the call's fields
     if ((since & 1) != 0) return true;
     if (since == 0 || (since >> 1) + hangs_after_ns > now_ns) return false;
     const std::scoped_lock hold(lock_);  // a thread that comes back from its call waits here until we have counted the call
@@ -101,7 +101,8 @@ class blocked_calls {
     return true;
   }
 
-  // An asynchronous read of the file hangs (1), or has come back (-1). One of a local file occupies no thread, so others may begin.
+  // An asynchronous read of the file hangs (1), or has come back (-1). A read of a local file occupies no thread, so others may
+  // begin.
   void note_read(open_files::entry& file, int n) {
     const auto by = static_cast<std::uint32_t>(n);
     const std::scoped_lock hold(lock_);
@@ -112,13 +113,14 @@ class blocked_calls {
     file.nhung_io.fetch_add(by, std::memory_order_relaxed);
   }
 
-  // One thread more (1), or less (-1), has asynchronous reads in flight that hang. It goes into no call: their answers come to it.
+  // One thread more (1), or less (-1), has asynchronous reads in flight that hang. It enters no call, because it must take their
+  // answers.
   void note_keeper(int n) { nkeepers_.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed); }
   std::uint32_t nkeepers() const { return nkeepers_.load(std::memory_order_relaxed); }
 
   std::uint32_t nhung() const { return nhung_.load(std::memory_order_relaxed); }  // calls, and asynchronous reads
   bool any_hang() const { return nhung() != 0; }
-  bool may_hang(blocking_kind kind) const { return hung(kind) < most_hung_; }  // one call more of this kind
+  bool may_hang(blocking_kind kind) const { return hung(kind) < most_hung_; }  // whether one more call of this kind may hang
   // The number of workers that are in calls that hang.
   std::uint32_t nhung_threads() const { return hung(blocking_kind::file_io) + hung(blocking_kind::calls); }
   void add_thread() { nfree_.fetch_add(1, std::memory_order_relaxed); }
@@ -146,7 +148,7 @@ class blocked_calls {
   }
 
   const std::uint32_t nworkers_, most_hung_;
-  alignas(64) std::atomic<int> nfree_;  // threads that are inside no such call; written by all
+  alignas(64) std::atomic<int> nfree_;  // threads that are in no such call; all threads write it
   alignas(64) std::atomic<std::uint32_t> nhung_{0}, nhung_io_{0}, nkeepers_{0};
   std::array<std::atomic<std::uint32_t>, nblocking_kinds> nhung_threads_{};
   std::mutex lock_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names for versions of files: what the page cache's keys are made of.
+// Ids for versions of files: the page cache makes its keys of them.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -13,11 +13,11 @@
 
 namespace gpufs::service {
 
-// An unchanged file keeps its id between opens, so its pages are found again; a changed one gets a new id, and its old pages
-// age out. A version that is not settled, now or when its id was given, proves nothing: each such open gets a new id.
-// One that is opened from another byte on (file_info::begin) has other pages, and an id of its own.
-// Never gives an id twice for different versions. Remembers about the `capacity` files that were opened last (some 120 bytes each),
-// in parts of their own locks where they are many: every open comes by here.
+// An unchanged file keeps its id between opens, so its pages are found again; a changed file gets a new id, and its old pages age
+// out. If a version is not settled, now or when its id was given, equal stamps prove nothing: each such open gets a new id. A file
+// that is opened from another byte on (file_info::begin) has other pages, and an id of its own. No id is given to two different
+// versions. Remembers about the `capacity` files that were opened last (some 120 bytes each). A large table has parts with locks of
+// their own, because each open comes here.
 class cache_ids {
  public:
   static constexpr std::uint32_t last_id = (1u << 28) - 1;
@@ -25,9 +25,9 @@ class cache_ids {
   explicit cache_ids(std::uint32_t first_id = 1, std::size_t capacity = 1u << 20)
       : next_(first_id), parts_(capacity < 1024 * nparts ? 1 : nparts), part_capacity_(capacity / parts_.size()) {}
 
-  // The id of the version, 1 .. last_id; 0 when all have been given.
+  // The id of the version, 1 .. last_id; 0 if all ids have been given.
   std::uint32_t id_of(const store::file_info& file);
-  // An id of its own, for a file that is open for writing; as id_of.
+  // A new id, for a file that is open for writing; results as id_of.
   std::uint32_t fresh() { return next_id(); }
 
  private:

@@ -27,7 +27,8 @@ void copier::start() {
       each.copies.reserve(most);
     }
   }
-  // As if for a page: a driver that cannot do it says so now, and what it loads for copies is loaded before kernels run.
+  // A trial copy, as if for a page: if the driver cannot do it, it says so now, and it loads its code for copies before kernels
+  // run.
   simt::host_copy first[] = {{core_.frames.begin, core_.requests.payload(0), std::min<std::size_t>(core_.frames.nbytes, 4096)}};
   simt::copy_batch& engine = *threads_[0].batches[0].engine;
   engine.begin(first);
@@ -58,10 +59,10 @@ void copier::end() {
   }
 }
 
-// While copies are under way it looks at them, and at nothing else that could make it wait.
+// While copies are under way, the thread polls them, and does nothing else that could make it wait.
 void copier::run(copying_thread& self) {
   ::prctl(PR_SET_NAME, "gpufs-copy");
-  ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: a nap of 2 us is not one of 50
+  ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: else a nap of 2 us takes 50
   core_.machine.stay_current();
   std::size_t oldest = 0;
   for (;;) {
@@ -82,9 +83,9 @@ void copier::run(copying_thread& self) {
   }
 }
 
-// False: there is none, and there will be none.
+// Waits for work. False: there is none, and there will be none.
 bool copier::wait_for_work() {
-  constexpr std::uint64_t awake_ns = 200'000;  // so that who reads page after page does not wake a thread for each
+  constexpr std::uint64_t awake_ns = 200'000;  // so that a kernel that reads page after page does not wake a thread for each
   for (const std::uint64_t until = clock_ns() + awake_ns; clock_ns() < until;) {
     if (nasked_.load(std::memory_order_relaxed) != 0) return true;
     std::this_thread::sleep_for(std::chrono::microseconds(2));
@@ -125,10 +126,10 @@ bool copier::has_ended(batch& oldest) {
   }
 }
 
-// The engine fails: a device that is lost, or no memory for the driver. Host threads read the pages.
+// The engine fails: the device is lost, or the driver has no memory. Host threads read the pages instead.
 void copier::give_up(batch& broken, const char* why) {
   core_.log.add("service", "", EIO, std::string("pages could not be copied to the device's cache: ") + why);
-  broken.engine.reset();  // waits for what it has begun: then nothing writes to the frames any more
+  broken.engine.reset();  // waits for its copies: then nothing writes to the frames any more
   core_.ncopying.fetch_sub(broken.works.size(), std::memory_order_relaxed);
   for (work& w : broken.works) {
     w.flags &= ~read_to_frame;
@@ -140,8 +141,8 @@ void copier::give_up(batch& broken, const char* why) {
 
 void copier::pass_on(work&& w) { core_.all_workers().front()->push_slow(std::move(w)); }
 
-// What worker::finish does, where that takes no time; a worker does the rest. Whether a remote file has changed is the watch's to
-// ask its server, as it is where kernels pull.
+// Does the part of worker::finish that takes no time; a worker does the rest. The watch asks a remote file's server whether the
+// file has changed, as it does for files that kernels pull.
 void copier::finish(batch& ended, tally& counts) {
   core_.ncopying.fetch_sub(ended.works.size(), std::memory_order_relaxed);
   for (std::size_t first = 0, end = 0; first < ended.works.size(); first = end) {
@@ -163,7 +164,8 @@ void copier::finish(batch& ended, tally& counts) {
       out.result = w.nbytes;
       out.number = 1;
       core_.answer(counts, w.index, w.sequence, out);
-      // A worker closes what closes slowly. That is asked last: then no other thread has the file, and can map it any more.
+      // A worker closes a file that closes slowly. closes_slowly() comes last: then no other thread has the file, and none can map
+      // it any more.
       if (!w.hold.reset_unless_last() && from.closes_slowly()) {
         w.op = opcode::none;
         pass_on(std::move(w));

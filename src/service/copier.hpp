@@ -17,16 +17,16 @@ class copier {
  public:
   explicit copier(core& shared);
 
-  // Makes what copies need, and starts the threads. Throws what the platform does, and std::system_error.
+  // Makes the batches, and starts the threads. Throws what the platform does, and std::system_error.
   void start();
-  // A read that worker::begin_copy has checked, and which the copier answers.
+  // Takes a read that worker::begin_copy has checked. The copier answers it.
   void ask(work&& w);
-  // All that was asked for is answered. Nobody asks any more.
+  // Waits until all reads are answered. No thread may call ask() any more.
   void end();
 
  private:
-  // Each thread has two batches: while the engine does one, the other is filled. There are several (ncopiers), since the driver
-  // takes a thread about as long for a piece as the engine takes for 64 KiB.
+  // Each thread has two batches: while the engine copies one, the thread fills the other. There are several threads (ncopiers),
+  // because the driver takes a thread about as long for one copy as the engine takes for 64 KiB.
   static constexpr std::size_t most = 128;  // pages in a batch
 
   struct batch {
@@ -54,7 +54,7 @@ class copier {
   std::mutex lock_;  // of what follows
   std::condition_variable wake_;
   std::deque<work> asked_;
-  std::atomic<std::size_t> nasked_{0};  // their number; also without the lock
+  std::atomic<std::size_t> nasked_{0};  // how many; also read without the lock
   std::size_t nsleeping_ = 0;
   bool end_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the workers of a service share.
+// The state that the workers of a service share.
 #pragma once
 #include <array>
 #include <atomic>
@@ -42,10 +42,10 @@ using transport::sync_page_cache;
 using transport::taken_request;
 using transport::write_masked;
 
-// Counted by one worker, read by anybody.
+// One thread counts; any thread reads.
 struct alignas(64) tally {
   using word = std::atomic<std::uint64_t>;
-  std::array<word, 3> opens{};  // by page_reader, `either` as `host`
+  std::array<word, 3> opens{};  // by page_reader; `either` counts as `host`
   word opens_with_bytes{0}, closes{0}, reads{0}, bytes_read{0}, cold_reads{0}, errors{0}, batches{0}, max_batch{0};
   word copies{0}, writes{0}, bytes_written{0}, syncs{0};
   word requests{0}, answers{0};  // stop() compares their sums: see worker::admit
@@ -63,7 +63,7 @@ inline constexpr std::size_t ncopiers = 3;  // threads
 // The frames of the device's cache, as the copy engine fills them.
 struct frame_memory {
   std::byte* begin = nullptr;
-  std::uint32_t nframes = 0, nbytes = 0;  // nbytes: of one
+  std::uint32_t nframes = 0, nbytes = 0;  // nbytes: of one frame
 };
 
 struct core {
@@ -96,7 +96,7 @@ struct core {
     counts.answers.fetch_add(1, std::memory_order_release);  // meets stop()'s acquire
   }
 
-  // A request that fails is counted, and in the log; after stop() that is no news.
+  // Counts a failed request. Logs it, too, unless stop() made it fail.
   void note_error(tally& counts, const char* operation, std::string_view path, int error, std::string_view text) {
     tally::add(counts.errors);
     log.count(error);
@@ -117,7 +117,7 @@ struct core {
     if (file.stale_told.load(std::memory_order_relaxed)) return first;
     try {
       if (on_stale) on_stale(file.device_number, open.handle_of(file));
-    } catch (const std::exception& e) {  // a device that is lost: its kernels report it
+    } catch (const std::exception& e) {  // the device is lost: its kernels report it
       log.add("service", file.path, EIO, e.what());
     }
     {
@@ -134,7 +134,7 @@ struct core {
     if (is_told(file) || file.awaits_telling.exchange(true, std::memory_order_relaxed)) return first;
     try {
       tell_later(open.handle_of(file));
-    } catch (const std::exception&) {  // no memory, no thread
+    } catch (const std::exception&) {  // no memory, or no thread
       end_version(file);
     }
     return first;
@@ -163,11 +163,12 @@ struct core {
     const bool known = file.told_in.load(std::memory_order_relaxed) == told_rounds.load(std::memory_order_relaxed);
     return file.file->windows().registered != (known ? file.told.load(std::memory_order_relaxed) : 0);
   }
-  // Tells it. Where it does not listen now, the next tick of the watch tries again, and nobody asks for a look before.
+  // Tells the device of new windows. If the device cannot be told now, the next tick of the watch tries again; until then look_soon
+  // does nothing for the file.
   void tell_windows(open_files::entry& file) {
     const std::scoped_lock hold(on_windows_lock);
     if (!on_windows) return;
-    file.awaits_look.store(false, std::memory_order_relaxed);  // before we look: what is registered later is asked for again
+    file.awaits_look.store(false, std::memory_order_relaxed);  // before we read `windows`: later registrations ask for another look
     if (!has_new_windows(file)) return;
     const store::window_view view = file.file->windows();
     const std::uint64_t round = told_rounds.load(std::memory_order_relaxed);
@@ -178,12 +179,12 @@ struct core {
       }
       file.told.store(view.registered, std::memory_order_relaxed);
       file.told_in.store(round, std::memory_order_relaxed);
-    } catch (const std::exception& e) {  // as above
+    } catch (const std::exception& e) {  // as in end_version
       log.add("service", file.path, EIO, e.what());
     }
   }
 
-  // Makes the row buffers when it is first asked. May throw std::bad_alloc.
+  // Returns the row buffers; the first call makes them. May throw std::bad_alloc.
   const transport::row_buffers& make_row_buffers() {
     const std::scoped_lock hold(row_lock);
     if (rows.load(std::memory_order_relaxed) == nullptr) {
@@ -197,7 +198,7 @@ struct core {
     return row_layout;
   }
 
-  simt::platform& machine;  // current in each thread of the service, so that no call of it has to change that
+  simt::platform& machine;  // the current device in each thread of the service, so that no call has to change it
   const service_options options;
   const std::shared_ptr<store::store> files;
   rings requests;
@@ -205,35 +206,35 @@ struct core {
   cache_ids ids;
   error_log log;
   parking parked;
-  std::atomic<bool> stopping{false};  // answer -ESHUTDOWN
-  std::atomic<bool> exiting{false};   // end the threads
+  std::atomic<bool> stopping{false};  // requests get -ESHUTDOWN
+  std::atomic<bool> exiting{false};   // the threads end
   blocked_calls blocked;
   std::vector<tally> tallies;                                // each worker's, the copier's threads', and the extender's
-  const std::unique_ptr<std::unique_ptr<worker>[]> workers;  // never moved: they look into each other's queues
+  const std::unique_ptr<std::unique_ptr<worker>[]> workers;  // never moved, because workers look into each other's queues
   std::atomic<std::uint32_t> nworkers{0};
   std::atomic<std::uint64_t> nstale{0};
   std::mutex on_stale_lock;
   std::function<void(std::uint32_t, std::uint32_t)> on_stale;  // device's number, handle: tells the device
-  std::function<void(std::uint32_t)> tell_later;               // by the teller, of a file by its handle; constant as look_soon
-  std::mutex told_lock;                                        // of what follows
+  std::function<void(std::uint32_t)> tell_later;  // has the teller tell the device, by a handle; constant like look_soon
+  std::mutex told_lock;                           // of the next two members
   std::condition_variable told_one;
   bool is_held_up = false;
-  std::function<void(open_files::entry&)> look_soon;  // by the watch, at a file with new windows; constant while workers run
+  std::function<void(open_files::entry&)> look_soon;  // has the watch look at a file with new windows; constant while workers run
   std::mutex on_windows_lock;
   std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> on_windows;
-  std::function<void(const taken_request&)> extend_later;  // by the extender; constant as look_soon
-  // By the copier: a read that is checked, to its frame of `frames`; nobody asks where nframes is 0. Both are set before kernels
-  // ask.
+  std::function<void(const taken_request&)> extend_later;  // has the extender answer; constant while workers run
+  // Has the copier bring a checked read to its frame of `frames`. If frames.nframes is 0, no request asks for that. Both are set
+  // before kernels ask.
   std::function<void(work&&)> copy_later;
   frame_memory frames;
   std::atomic<std::size_t> ncopying{0};        // pages
-  std::atomic<bool> has_opened_staged{false};  // a file whose rows kernels may ask the host for: staged, or by windows
+  std::atomic<bool> has_opened_staged{false};  // a file was opened whose rows kernels may ask the host for: staged, or by windows
   std::mutex row_lock;
   std::unique_ptr<simt::pinned_array<std::byte>> row_memory;
   transport::row_buffers row_layout;  // constant once `rows` is set
   std::atomic<const transport::row_buffers*> rows{nullptr};
-  std::atomic<std::uint64_t> told_rounds{1};           // how often the device has forgotten what it was told of windows, and one
-  alignas(64) std::atomic<std::uint32_t> ncalling{0};  // written by all; what is above is read by all
+  std::atomic<std::uint64_t> told_rounds{1};           // 1 + how often the device has forgotten all windows
+  alignas(64) std::atomic<std::uint32_t> ncalling{0};  // all threads write it, and only read the members above
 };
 
 }  // namespace gpufs::service

@@ -18,7 +18,7 @@ class error_log {
  public:
   static constexpr std::size_t capacity = 1024;
 
-  // Keeps an entry; one equal to the last only counts. error: a positive errno, 0 for a notice.
+  // Adds an entry; if it equals the last one, only counts it. error: a positive errno, 0 for a notice.
   void add(std::string_view operation, std::string_view path, int error, std::string_view text);
   // Counts an answer of -error.
   void count(int error) {
@@ -32,7 +32,7 @@ class error_log {
  private:
   mutable std::mutex lock_;
   std::deque<log_entry> entries_;
-  std::array<std::atomic<std::uint64_t>, 256> counts_{};  // [0]: errnos that are none
+  std::array<std::atomic<std::uint64_t>, 256> counts_{};  // [0]: errors that are no errno
 };
 
 // "2026-01-31T12:34:56.789Z open 'a/b': No such file or directory (text), 3 times"

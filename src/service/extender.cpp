@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "clock.hpp"
-#include "worker.hpp"  // which core destroys
+#include "worker.hpp"  // core destroys workers
 
 namespace gpufs::service {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that has the device's tables made larger. The driver may keep it waiting until a kernel ends
-// (docs/design/architecture.md), so it is none that answers anything else.
+// The thread that makes the device's tables larger. The driver may keep it waiting until a kernel ends
+// (docs/design/architecture.md), so this thread answers no other requests.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -17,11 +17,11 @@ class extender {
  public:
   explicit extender(core& shared) : core_(shared), counts_(shared.tallies.back()) {}
 
-  // As the service's.
+  // See service::on_extend.
   void on_extend(std::function<std::uint64_t(std::uint32_t n)> make);
-  // A request `extend`, which it answers. The thread starts with the first one; throws where it cannot.
+  // Takes a request `extend`, and answers it later. The first call starts the thread, and throws if it cannot.
   void ask(const taken_request& taken);
-  // Waits for what was asked. Nobody asks any more.
+  // Waits until all requests are answered. No thread may call ask() any more.
   void end();
 
  private:
@@ -31,7 +31,7 @@ class extender {
 
   core& core_;
   tally& counts_;
-  std::mutex making_;  // of make_, which is called under it
+  std::mutex making_;  // held while make_ is set or called
   std::function<std::uint64_t(std::uint32_t)> make_;
   std::mutex lock_;  // of what follows
   std::condition_variable wake_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A write beyond RLIMIT_FSIZE fails with -EFBIG and sends SIGXFSZ to the thread, which ends a process that has not heard of it.
+// A write beyond RLIMIT_FSIZE fails with -EFBIG and sends SIGXFSZ to the thread; the signal ends a process that does not handle it.
 #pragma once
 #include <pthread.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 namespace gpufs::service {
 
-// While it lives, the calling thread gets the error alone.
+// While it lives, the calling thread gets only the error.
 class file_size_signal_held {
  public:
   file_size_signal_held() {

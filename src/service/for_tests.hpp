@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the service turn, and nobody else. Read when a service starts, and when a thread of it does.
+// Switches for tests of the service; other code must not set them. Read when a service starts, and when one of its threads does.
 #pragma once
 #include <atomic>
 #include <cstdint>

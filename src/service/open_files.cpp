@@ -15,7 +15,7 @@ constexpr std::uint32_t generation_of(std::uint64_t state) { return static_cast<
 
 bool is_written(const open_files::entry& e) { return e.file->info().live; }
 
-// Whether reads of it may pass the host by.
+// Whether the device may read the file without the host.
 bool is_pulled(const store::file_info& info) { return may_pass_host_by(info.kind); }
 
 }  // namespace
@@ -37,7 +37,7 @@ std::size_t open_files::chain_of(std::uint64_t device, std::uint64_t inode) cons
   return static_cast<std::size_t>(((inode ^ device * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu) >> 32) & (chains_.size() - 1);
 }
 
-// Calls each(entry) for the entries of one file, until it gives true. The caller holds the part's lock. In a store that has no
+// Calls each(entry) for the entries of one file, until a call returns true. The caller holds the part's lock. In a store without
 // identities (inode 0), no two opens are of one file.
 template <class Each>
 void open_files::each_of(std::size_t chain, std::uint64_t device, std::uint64_t inode, Each each) const {
@@ -67,10 +67,10 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   if (index == none) index = take_unused();
   if (index == none) index = take_free();  // the last unused one went to another thread
   if (index == none) return {.error = -EMFILE};
-  entry& e = *find(index);  // ours alone
+  entry& e = *find(index);  // no other thread has it
   const std::uint32_t last_generation = (1u << (32 - index_bits_)) - 1;
   {
-    const std::scoped_lock hold(free_[index % nparts].lock);  // path_of may be looking
+    const std::scoped_lock hold(free_[index % nparts].lock);  // path_of may be reading
     e.generation = e.generation >= last_generation ? 1 : e.generation + 1;
     e.path = std::move(how.path);
   }
@@ -97,7 +97,7 @@ open_files::entered open_files::insert(std::unique_ptr<store::open_file> file, e
   return result;
 }
 
-// Joins an open of the same file, or makes this one known: at the end, as a device may close any handle that there is.
+// Joins an open of the same file, or makes this one known. The state is set last, because a device may close any open handle.
 void open_files::enter(entry& e, std::uint32_t not_handle, entered& result) {
   const store::file_info& info = e.file->info();
   const std::size_t chain = chain_of(info.device, info.inode);
@@ -149,7 +149,7 @@ std::vector<open_files::ref> open_files::readers_of(std::uint64_t device, std::u
 // The caller holds the part's lock.
 void open_files::add_readers(std::size_t chain, std::uint64_t device, std::uint64_t inode, std::vector<ref>& to) {
   each_of(chain, device, inode, [&](entry& e) {
-    // One that is being closed has lost its generation, and with it its table's reference.
+    // An entry that is being closed has lost its generation, and so the table has given up its reference.
     if (!is_written(e)) {
       if (ref one = acquire(handle_of(e))) to.push_back(std::move(one));
     }
@@ -194,7 +194,7 @@ std::optional<open_files::written_file> open_files::written(std::uint64_t device
   return found;
 }
 
-// One that was freed long enough ago, or, once no entry is unused, any.
+// Takes an entry that was freed long enough ago or, once every entry has been used, any free one.
 std::uint32_t open_files::take_free() {
   thread_local std::uint32_t turn = 0;
   const std::uint32_t first = turn++;
@@ -208,7 +208,7 @@ std::uint32_t open_files::take_free() {
       if (--part.n == 0) part.last = nullptr;
       return e.index;
     }
-    if (!any) break;  // an unused one is as good
+    if (!any) break;  // an unused entry is as good
   }
   return none;
 }
@@ -280,7 +280,7 @@ void open_files::release(entry& e) {
 void open_files::free(entry& e) {
   std::unique_ptr<store::open_file> file = std::move(e.file);
   file.reset();                                                   // outside the lock: closing may block
-  delete e.mapping.exchange(nullptr, std::memory_order_acquire);  // meets the release of who has made it
+  delete e.mapping.exchange(nullptr, std::memory_order_acquire);  // meets the release of the thread that made it
   free_part& part = free_[e.index % nparts];
   {
     const std::scoped_lock hold(part.lock);
@@ -295,7 +295,7 @@ bool open_files::release_unless_last(entry& e) {
   std::uint64_t state = e.state.load(std::memory_order_relaxed);
   do {
     if (state == one_ref) return false;
-    // The release is as release()'s.
+    // The release has the same partner as release()'s.
   } while (!e.state.compare_exchange_weak(state, state - one_ref, std::memory_order_release, std::memory_order_relaxed));
   return true;
 }
@@ -306,7 +306,7 @@ int open_files::close(std::uint32_t handle) {
   entry& e = *held.get();
   std::uint64_t state = e.state.load(std::memory_order_relaxed);
   do {
-    if (generation_of(state) != handle >> index_bits_) return -EBADF;  // closed by somebody else since
+    if (generation_of(state) != handle >> index_bits_) return -EBADF;  // another thread has closed it since
   } while (!e.state.compare_exchange_weak(state, state & 0xffffffffu, std::memory_order_acq_rel, std::memory_order_relaxed));
   {
     const store::file_info& info = e.file->info();

@@ -18,14 +18,14 @@
 
 namespace gpufs::service {
 
-// How the bytes of a file are best read.
+// The best way to read the bytes of a file.
 enum class read_path : std::uint8_t {
-  nowait,  // preadv2(RWF_NOWAIT), and what is not in the page cache asynchronously
+  nowait,  // preadv2(RWF_NOWAIT); bytes that are not in the page cache, asynchronously
   memory,  // pread: a file system in memory, which does not block (and has no RWF_NOWAIT)
-  async,   // asynchronously at once: the file system has no RWF_NOWAIT, or O_DIRECT
-  call,    // open_file::pread, which may block: the store has no descriptor, or the file is in a FUSE folder. There, where a read
-           // past the page cache is short, the io_uring of Linux (6.18) reads what is missing from where it began, and says it is
-           // good
+  async,   // always asynchronously: the file system has no RWF_NOWAIT, or the file is read with O_DIRECT
+  call,    // open_file::pread, which may block: the store has no descriptor, or a FUSE server has the file. There, if a read past
+           // the page cache is short, the io_uring of Linux (6.18) reads the missing bytes from where the read began, and reports
+           // success
 };
 
 class open_files {
@@ -33,16 +33,16 @@ class open_files {
   struct entry {
     // Generation (upper half; 0: not open) and references (lower half; one is the table's while open). At 0 the entry is free.
     std::atomic<std::uint64_t> state{0};
-    std::uint32_t index = 0;  // always the same once it was used
+    std::uint32_t index = 0;  // constant once the entry was used
     std::uint32_t generation = 0;
     std::uint32_t pull_place = 0;  // in the list of open pull files
-    // Under the lock of the identity's part, while it is in a chain.
+    // Used while the entry is in a chain; under the lock of the identity's part.
     std::uint32_t next = 0;  // in the chain, index + 1; 0 ends it
     bool chained = false;
     bool once = false;           // open_write_once
-    entry* next_free = nullptr;  // while it is free; under its part's lock
+    entry* next_free = nullptr;  // while the entry is free; under its part's lock
     std::unique_ptr<store::open_file> file;
-    std::string path;  // stays when the file is closed: changes, with `generation`, under the entry's part's lock
+    std::string path;  // kept after the close. It and `generation` change under the lock of the entry's part
     std::uint32_t device_number = 0;
     std::atomic<read_path> how{read_path::call};
     std::atomic<bool> remote{false};         // its file system may hang (store/file_system.hpp), in any call
@@ -50,16 +50,17 @@ class open_files {
     // How many reads and writes of the file (nhung_io), and how many calls and looks (nhung_calls), occupy threads and hang
     // (blocking.hpp). While there are any, no more of that kind begin. nlate: asynchronous reads that hang.
     std::atomic<std::uint32_t> nhung_io{0}, nhung_calls{0}, nlate{0};
-    // Which windows the device has been told of, and in which round (core::told_rounds).
+    // The windows that the device was told of, and the round in which it was told (core::told_rounds).
     std::atomic<std::uint64_t> told{0}, told_in{0};
-    std::atomic<bool> awaits_look{false};     // by which it is told of more
-    std::atomic<bool> stale{false};           // its version has gone: it was seen to change, or this mount writes it
-    std::atomic<bool> awaits_telling{false};  // by the teller
+    std::atomic<bool> awaits_look{false};     // has asked for a look, at which the device is told of more windows
+    std::atomic<bool> stale{false};           // its version has ended: the file was seen to change, or this mount writes it
+    std::atomic<bool> awaits_telling{false};  // has asked the teller
     std::atomic<bool> stale_told{false};      // the device has been told, if there is one that can be
-    // A mapping of a file in memory, from the first request for its rows until it closes; or that there can be none.
+    // A mapping of a file in memory, from the first request for its rows until the file closes. has_no_mapping: it cannot be
+    // mapped.
     std::atomic<store::readable_mapping*> mapping{nullptr};
     std::atomic<bool> has_no_mapping{false};
-    // Whether its close may take long: its file system may hang, or a mapping of the file is to be undone.
+    // Whether its close may take long: its file system may hang, or a mapping of the file must be unmapped.
     bool closes_slowly() const {
       return remote.load(std::memory_order_relaxed) || mapping.load(std::memory_order_relaxed) != nullptr;
     }
@@ -105,7 +106,7 @@ class open_files {
   bool full() const { return nopen_.load(std::memory_order_acquire) >= max_; }
   std::uint32_t size() const { return nopen_.load(std::memory_order_relaxed); }
 
-  // How to enter an open.
+  // The fields of a new entry.
   struct entering {
     std::string path;
     std::uint32_t device_number = 0;
@@ -117,10 +118,10 @@ class open_files {
   // The result of insert().
   struct entered {
     int error = 0;             // 0, -EMFILE, or -EBUSY: see insert()
-    std::uint32_t handle = 0;  // never 0 where there is no error
-    // The file is open for writing already: `handle` is that open's and this the device's number for it, and `file` was closed.
+    std::uint32_t handle = 0;  // not 0 unless there is an error
+    // Set if the file is open for writing already: the device's number for that open, which `handle` names. `file` was closed then.
     std::optional<std::uint32_t> joined{};
-    // This mount is renaming it: the caller must call begin_rename() of the file, of whose end `renaming` takes care.
+    // This mount is renaming the file: the caller must call its begin_rename(); `renaming` calls end_rename().
     bool renamed = false;
   };
   // A rename of a file by this mount; it lives from before the store's rename until after it. Opens of the file for reading, also
@@ -143,16 +144,16 @@ class open_files {
   // further open of the file, to write or to read, joins that entry (except an open to read beside open_write_once); one that
   // begins elsewhere in the file (file_info::begin) gives -EBUSY. May throw std::bad_alloc; then `file` has been closed.
   entered insert(std::unique_ptr<store::open_file> file, entering how);
-  // The open file, or an empty ref for a handle that is none. Lock-free.
+  // The open file; an empty ref if no open file has this handle. Lock-free.
   ref acquire(std::uint32_t handle);
-  // Its entry, or null for a handle that is none. Nothing keeps the file open: only what is atomic in the entry may be looked at.
+  // The entry; null if no open file has this handle. The file may close meanwhile, so only atomic members may be read.
   entry* peek(std::uint32_t handle) const;
   // One more reference to a file that the caller keeps open.
   ref share(entry& e) {
     e.state.fetch_add(1, std::memory_order_relaxed);
     return {this, &e};
   }
-  // Opens for reading, with versions of their own, of the same file. May throw std::bad_alloc.
+  // The file's opens for reading, which have versions of their own. May throw std::bad_alloc.
   std::vector<ref> readers_of(std::uint64_t device, std::uint64_t inode);
   // A file's open for writing: its handle and the device's number for it.
   struct written_file {
@@ -164,14 +165,14 @@ class open_files {
     const entry* e = peek(handle);
     return e != nullptr && e->closes_slowly();
   }
-  // The path behind a handle; also of a closed file, until its entry is used again.
+  // The path of a handle; also of a closed file, until its entry is used again.
   std::optional<std::string> path_of(std::uint32_t handle);
   std::string path_of(const entry& e);  // also of one that is free, or is being used again
   // 0 or -EBADF. The file closes with the last reference.
   int close(std::uint32_t handle);
-  // Closes all; before each, closes(entry).
+  // Closes all files; calls closes(entry) before each close.
   void clear(const std::function<void(const entry&)>& closes = {});
-  // Up to `most` handles of open pull files, going round from *cursor.
+  // Up to `most` handles of open pull files, from *cursor on and around.
   std::vector<std::uint32_t> pull_handles(std::size_t most, std::size_t* cursor) const;
   // How many files this mount has renamed. If a thread finds the same number before it opens a file and after insert(), then no
   // rename has ended in between.
@@ -181,7 +182,7 @@ class open_files {
   // How many opens for writing have been closed, or can no longer be joined. If a thread has found no open for writing of a file,
   // and this number has not changed meanwhile, then it has seen the file with all that was written to it.
   std::uint64_t nwritten_closed() const { return nwritten_closed_.load(std::memory_order_acquire); }
-  // A path of which an asynchronous read hangs, and how many files there are of which one does.
+  // How many files have an asynchronous read that hangs, and the path of one of them.
   std::string late_path(std::size_t* nfiles);
   std::size_t npull() const { return npull_.load(std::memory_order_relaxed); }
   std::uint32_t handle_of(const entry& e) const { return e.generation << index_bits_ | e.index; }
@@ -204,7 +205,7 @@ class open_files {
   // Chains of open files by identity. They lie in parts with locks of their own: chain c in part c mod nparts.
   struct alignas(64) identity_part {
     std::mutex lock;
-    std::vector<renaming*> renamings;  // of its files, under way
+    std::vector<renaming*> renamings;  // of this part's files, under way
   };
   std::size_t chain_of(std::uint64_t device, std::uint64_t inode) const;
   template <class Each>
@@ -224,13 +225,13 @@ class open_files {
   const std::uint32_t max_;
   const unsigned index_bits_;
   std::unique_ptr<std::atomic<chunk*>[]> chunks_;
-  alignas(64) std::atomic<std::uint32_t> nopen_{0};  // written by all; what is above is read by all
+  alignas(64) std::atomic<std::uint32_t> nopen_{0};  // all threads write it, and only read the members above
   std::atomic<std::size_t> npull_{0};
   std::atomic<std::uint32_t> nwritten_{0};
   std::atomic<std::uint64_t> nwritten_closed_{0}, nrenamed_{0};
   std::array<free_part, nparts> free_;
   std::array<identity_part, nparts> identities_;
-  std::vector<std::uint32_t> chains_;  // the first of each, index + 1; under its part's lock
+  std::vector<std::uint32_t> chains_;  // the first entry of each chain, index + 1; under its part's lock
   mutable std::mutex lock_;            // of what follows
   std::vector<std::unique_ptr<chunk>> owned_;
   std::atomic<std::uint32_t> nused_{0};  // entries that were ever used; grows under the lock

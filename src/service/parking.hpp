@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who looks for requests and who sleeps: at least one worker polls whenever one is free to.
+// Which workers look for requests and which sleep: at least one worker polls whenever one is free to.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -17,7 +17,7 @@ class parking {
   bool try_sleep() {
     std::unique_lock hold(lock_);
     if (open_) return false;
-    // Announced before the count drops: whoever then takes the last place sees a sleeper to wake. Both sides are seq_cst.
+    // Announced before the count drops: a worker that then takes the last place sees a sleeper to wake. Both sides are seq_cst.
     nsleeping_.fetch_add(1);
     int n = npolling_.load();
     do {
@@ -44,16 +44,16 @@ class parking {
     woken_.notify_one();
   }
 
-  // Around a call that may block.
+  // The calls before and after a call that may block.
   void begin_blocking() {
     if (npolling_.fetch_sub(1) == 1) wake_one();
   }
   void end_blocking() { npolling_.fetch_add(1); }
 
-  // Another worker, which polls.
+  // Adds a worker, which polls.
   void add_worker() { npolling_.fetch_add(1); }
 
-  // From now on nobody sleeps.
+  // From now on no worker sleeps.
   void open_all() {
     {
       const std::scoped_lock hold(lock_);

@@ -40,11 +40,11 @@ service_options filled_in(service_options o) {
   return o;
 }
 
-// Raises the soft limit of descriptors to what the open files need, where the hard limit allows.
+// Raises the soft limit of descriptors to what the open files need, as far as the hard limit allows.
 void raise_descriptor_limit(std::uint32_t max_open_files, error_log& log) {
   rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  constexpr rlim_t others = 1024;  // what the rest of the process may have open
+  constexpr rlim_t others = 1024;  // for the rest of the process
   const rlim_t wanted = max_open_files + others;
   if (limit.rlim_cur >= wanted) return;
   const rlim_t before = limit.rlim_cur;
@@ -68,11 +68,11 @@ std::string call_of(std::string_view operation, const std::string& path) {
 
 }  // namespace
 
-// What hangs, for as long as there is a service.
+// Says what hangs. It outlives the service.
 struct service::hang_report {
   std::mutex lock;
   core* of;
-  std::string in_callers_thread;  // "a write of 'path'" and the like, while that is done in no thread of the service's
+  std::string in_callers_thread;  // "a write of 'path'" and the like, while a thread that is not the service's does that
 
   std::string text() {
     const std::scoped_lock hold(lock);
@@ -135,7 +135,7 @@ struct service::impl {
     report->of = nullptr;
   }
 
-  // While it lives, what_hangs() says what the thread that made it does.
+  // While it lives, what_hangs() reports the work of the thread that made it.
   struct caller_noted {
     hang_report& in;
     explicit caller_noted(hang_report& r) : in(r) {}
@@ -151,10 +151,10 @@ struct service::impl {
     }
   };
 
-  // what(file) -> 0 or a negative errno, for an open file that may be written.
+  // Calls what(file) -> 0 or a negative errno, for an open file that may be written.
   template <class What>
   int call(std::uint32_t handle, const char* name, What what) {
-    const caller_noted noted(*report);  // until `file` is closed, if this has the last reference
+    const caller_noted noted(*report);  // until `file` is released, which closes it if this is the last reference
     const open_files::ref file = shared.open.acquire(handle);
     if (!file || !file->file->info().live) return -EBADF;
     const file_size_signal_held held;
@@ -171,13 +171,13 @@ struct service::impl {
   }
 
   void add_worker() {
-    const std::uint32_t n = shared.nworkers.load(std::memory_order_relaxed);  // one thread adds them
+    const std::uint32_t n = shared.nworkers.load(std::memory_order_relaxed);  // only one thread adds workers
     shared.workers[n] = std::make_unique<worker>(shared, n);
     threads.emplace_back([one = shared.workers[n].get()] { one->run(); });
     shared.nworkers.store(n + 1, std::memory_order_release);  // meets all_workers()
   }
 
-  // Notes which calls hang, and starts threads in place of those that are in them.
+  // Notes which calls hang, and starts threads in place of those in hanging calls.
   void look_for_hung() {
     ::prctl(PR_SET_NAME, "gpufs-guard");
     std::unique_lock hold(lock);
@@ -190,7 +190,7 @@ struct service::impl {
       while (are_few() && shared.can_add_worker()) {
         try {
           add_worker();
-        } catch (const std::exception& e) {  // tried again soon
+        } catch (const std::exception& e) {  // the next round tries again
           shared.log.add("service", "", 0, std::string("no thread can be started in place of one that hangs: ") + e.what());
           break;
         }
@@ -221,7 +221,8 @@ struct service::impl {
     watching.end();
     shared.stopping.store(true);  // see worker::admit
     {
-      const std::scoped_lock told(shared.told_lock);  // whoever waits for it has looked at `stopping` before, or will after
+      const std::scoped_lock told(shared.told_lock);  // a thread that waits for it has checked `stopping` before, or will check it
+                                                      // after
     }
     shared.told_one.notify_all();
     telling.end();
@@ -237,7 +238,7 @@ struct service::impl {
     return true;
   }
 
-  // Answers first: then equal sums mean that all which had been taken when we looked was answered.
+  // Sums the answers first: then equal sums mean that all requests which had been taken by then were answered.
   bool drained() const {
     std::uint64_t answers = 0, requests = 0;
     for (const tally& t : shared.tallies) answers += t.answers.load(std::memory_order_acquire);

@@ -3,7 +3,7 @@
 
 #include <sys/prctl.h>
 
-#include "worker.hpp"  // which core destroys
+#include "worker.hpp"  // core destroys workers
 
 namespace gpufs::service {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that tells the device of versions that have ended. CUDA may keep its copies waiting until a kernel ends
-// (docs/guide/getting-started.md, "Kernels beside kernels"), so it is none that answers a kernel or looks at files.
+// The thread that tells the device which versions have ended. CUDA may keep its copies waiting until a kernel ends
+// (docs/guide/getting-started.md, "Kernels beside kernels"), so this thread answers no kernel and looks at no file.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -16,7 +16,7 @@ class teller {
  public:
   explicit teller(core& shared) : core_(shared) {}
 
-  // core::end_version of the file, soon. The thread starts with the first one; throws where it cannot.
+  // Asks for core::end_version of the file, soon. The first call starts the thread, and throws if it cannot.
   void ask(std::uint32_t handle);
   // Waits for the file that is being told now. Files that still wait, and files asked for later, are never told.
   void end();

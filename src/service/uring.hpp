@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker's asynchronous reads: a thin owner of an io_uring, absent where the build or the kernel has none.
+// One worker's asynchronous reads: a thin owner of an io_uring. It does nothing if the build or the kernel has none.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ class uring {
     if (ready_) ::io_uring_queue_exit(&ring_);
   }
 
-  // Sets it up; false and why where the kernel refuses it, or is too old for reads (5.6) and timed waits (5.11).
+  // Sets the ring up. False and *why: the kernel refuses it, or is too old for reads (5.6) and timed waits (5.11).
   bool start(std::string* why) {
     const int error = ::io_uring_queue_init(depth, &ring_, 0);
     if (error < 0) {
@@ -54,19 +54,19 @@ class uring {
 
   // Queues a read; at most `depth` may be in flight.
   void prepare_read(int fd, void* to, std::uint32_t nbytes, std::int64_t offset, std::uint64_t tag) {
-    io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);  // never full: it has room for all that may be in flight
+    io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);  // never full: it has room for all reads that may be in flight
     ::io_uring_prep_read(sqe, fd, to, nbytes, static_cast<std::uint64_t>(offset));
     ::io_uring_sqe_set_data64(sqe, tag);
   }
 
-  // Hands what was queued to the kernel.
+  // Hands the queued reads to the kernel.
   void submit() {
     // EINTR, and EAGAIN or EBUSY while the kernel is short of memory or our completions wait: the caller reaps and submits
     // again.
     if (::io_uring_sq_ready(&ring_) != 0) ::io_uring_submit(&ring_);
   }
 
-  // Calls each(tag, bytes or -errno) for every completion there is. How many.
+  // Calls each(tag, bytes or -errno) for every completion that is there. Returns how many.
   template <class Each>
   unsigned reap(Each each) {
     submit();

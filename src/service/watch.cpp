@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "clock.hpp"
-#include "worker.hpp"  // which core destroys
+#include "worker.hpp"  // core destroys workers
 
 namespace gpufs::service {
 
@@ -24,7 +24,7 @@ void watch::end() {
     end_ = true;
   }
   wake_.notify_all();
-  for (const auto& one : lookers_) {  // which nobody changes any more
+  for (const auto& one : lookers_) {  // no other thread changes them any more
     if (one->thread.joinable()) one->thread.join();
   }
 }
@@ -35,7 +35,7 @@ void watch::look_soon(open_files::entry& file) noexcept {
     const std::scoped_lock hold(lock_);
     try {
       soon_.push_back(core_.open.handle_of(file));
-    } catch (const std::bad_alloc&) {  // the next tick looks at it, too
+    } catch (const std::bad_alloc&) {  // the next tick looks at the file, too
       return;
     }
   }
@@ -55,12 +55,12 @@ void watch::look_for_hung() {
   if (!hangs || !core_.blocked.may_hang(blocking_kind::looks)) return;
   try {
     add_looker();
-  } catch (const std::exception& e) {  // tried again soon
+  } catch (const std::exception& e) {  // the guard tries again soon
     core_.log.add("service", "", 0, std::string("no thread can be started in place of one that hangs: ") + e.what());
   }
 }
 
-// Under the lock, which it waits for.
+// Starts a thread, which waits for the lock. The caller holds the lock.
 void watch::add_looker() {
   lookers_.push_back(std::make_unique<looker>());
   try {
@@ -101,13 +101,13 @@ void watch::run(looker& self) {
       goes_on &= (now = clock_ns()) <= until;
     }
     hold.lock();
-    if (!soon && n < handles.size() && !over()) cursor_ = first + n;  // wraps in pull_handles; ticks look at those of soon_, too
+    if (!soon && n < handles.size() && !over()) cursor_ = first + n;  // wraps in pull_handles; ticks look at files of soon_, too
   }
   hold.unlock();
   self.ended.store(true, std::memory_order_release);  // meets look_for_hung()'s acquire
 }
 
-// Whether it did not hang.
+// Looks at one file. Returns whether the look did not hang.
 bool watch::look_at(looker& self, std::uint32_t handle, std::uint64_t now_ns) {
   open_files::ref file = core_.open.acquire(handle);
   if (!file || file->stale.load(std::memory_order_relaxed) || file->nhung_calls.load(std::memory_order_relaxed) != 0) return true;
@@ -115,7 +115,7 @@ bool watch::look_at(looker& self, std::uint32_t handle, std::uint64_t now_ns) {
   self.look.file = file.get();
   self.look.operation = "look at the version";
   blocked_calls::enter(self.look, now_ns);
-  // What could not be looked at (no descriptor left) is looked at again.
+  // If the look fails otherwise (no descriptor is left), a later look tries again.
   if (file->file->check_version() == -ESTALE && core_.end_version_later(*file.get())) {
     core_.log.add("watch", file->path, ESTALE, "the file has changed since it was opened");
   } else if (file->file->info().kind == source_kind::windows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slow look at open pull files: no read of theirs comes by the host, so nobody else would see that they have changed. It also
-// tells the device which windows of theirs it may read since the last look.
+// The slow look at open pull files: their reads do not come to the host, so without it no thread would see that they have changed.
+// It also tells the device which more windows of these files it may read since the last look.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -14,15 +14,16 @@
 
 namespace gpufs::service {
 
-// One thread looks at all in turn. When a look hangs, another goes on in its place, and that file is looked at no more until it
-// comes back.
+// One thread looks at all files in turn. If a look hangs, another thread takes its place, and does not look at that file until the
+// call comes back.
 class watch {
  public:
   explicit watch(core& shared) : core_(shared) {}
   void start();  // throws std::system_error
-  // Looks no more; waits for looks that hang.
+  // Ends the looks; waits for looks that hang.
   void end();
-  // More windows of the file are registered than the device has been told of: it is told at once, not only at the next look.
+  // Called when more windows of the file are registered than the device has been told of. Has the device told at once, not only at
+  // the next look.
   void look_soon(open_files::entry& file) noexcept;
   // Starts another thread in place of one that hangs. Called by one thread.
   void look_for_hung();
@@ -41,9 +42,9 @@ class watch {
   std::mutex lock_;  // of what follows
   std::condition_variable wake_;
   bool end_ = false;
-  std::size_t cursor_ = 0;                        // as pull_handles() has it
+  std::size_t cursor_ = 0;                        // pull_handles()'s cursor
   std::vector<std::uint32_t> soon_;               // handles of files that look_soon() was called for
-  std::vector<std::unique_ptr<looker>> lookers_;  // the last one looks, the others end when they come back
+  std::vector<std::unique_ptr<looker>> lookers_;  // the last one looks; the others end when their calls come back
 };
 
 }  // namespace gpufs::service

@@ -34,7 +34,7 @@ const char* name_of(opcode op) {
 // Calls on an open file that may wait, and leave it open.
 bool is_on_file(opcode op) { return op == opcode::sync || op == opcode::truncate || op == opcode::extents; }
 
-// How many reads of a page take as long.
+// A request of rows takes as long as so many reads of a page.
 std::size_t weight_of(const work& w) { return w.op == opcode::read_rows ? 8 : 1; }
 
 }  // namespace
@@ -43,7 +43,7 @@ void worker::run() {
   const file_size_signal_held held;
   ::prctl(PR_SET_NAME, "gpufs-worker");
   core_.machine.stay_current();
-  ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: short naps that are not 50 us longer
+  ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: else short naps take 50 us longer
   if (for_tests::io_uring) {
     std::string why;
     have_ring_ = ring_.start(&why);
@@ -79,13 +79,13 @@ bool worker::has_blocking() const {
   return waits(writes_) || waits(calls_) || waits(slow_);
 }
 
-// Requests that are there, from all rings, starting at our own.
+// Takes requests from all rings, starting at our own.
 bool worker::take_batch() {
-  // A blocking request waits until our asynchronous reads are done, but for those that hang, so that it does not hold up their
-  // answers; then we must not start new ones.
+  // A blocking request waits until our asynchronous reads are done, except hanging ones, so that it does not hold up their answers;
+  // until then we must not start new reads.
   if (nfresh() != 0 && has_blocking()) return false;
-  // Blocking requests do not count: nobody may be allowed to run them, and the request slots bound how many there are. While
-  // there is a group to read, looking at the rings would cost more than it brings.
+  // Blocking requests do not count: it may be that no worker may run them, and the request slots bound their number. While there is
+  // a group to read, looking at the rings would cost more than it brings.
   const std::uint32_t queued = quick_.size.load(std::memory_order_relaxed);
   if (queued >= std::min<std::uint32_t>(group_size, core_.options.max_batch)) return false;
   const std::uint32_t room = core_.options.max_batch - queued;
@@ -105,10 +105,10 @@ bool worker::take_batch() {
   return queue_admitted();
 }
 
-// Checks a request and answers it, or notes it for queue_admitted(). Nothing in it is trusted.
+// Checks a request and answers it, or keeps it for queue_admitted(). Trusts nothing in it.
 void worker::admit(const taken_request& taken) {
-  // Counted before `stopping` is read, both in the one order of sequential consistency: either stop() sees the count and waits
-  // for the answer, or we see that it stops.
+  // Counted before `stopping` is read, both in the one order of sequential consistency: either stop() sees the count and waits for
+  // the answer, or we see that it stops.
   counts_.requests.fetch_add(1);
   const request& ask = taken.what;
   work w;
@@ -123,16 +123,16 @@ void worker::admit(const taken_request& taken) {
   w.skip = ask.skip;
   w.mode = ask.mode;
   switch (ask.op) {
-    case opcode::read:  // what they say is checked in begin_read, where reads of one file are together
+    case opcode::read:  // begin_read checks the fields, with other reads of the file
     case opcode::read_rows:
       quick_taken_.push_back(std::move(w));
       return;
-    case opcode::write:  // in begin_write
+    case opcode::write:  // begin_write checks the fields
       writes_taken_.push_back(std::move(w));
       return;
     case opcode::close:
-      // Of a file in whose mapping the device has stored it looks at every page; of a remote one, close(2) asks the
-      // server; and to undo a large mapping takes as long as many reads.
+      // A close is slow if the device has stored into the file's mapping, because it looks at every page; if the file is remote,
+      // because close(2) asks the server; and if it must undo a large mapping, which takes as long as many reads.
       if (ask.offset == 0 && !core_.open.closes_slowly(w.handle)) return close_file(w);
       calls_taken_.push_back(std::move(w));
       return;
@@ -191,7 +191,7 @@ bool worker::queue_admitted() {
   return true;
 }
 
-// Asks our own queue first, then the other workers', until one says true.
+// Asks our own queue first, then the other workers', until one call returns true.
 template <class Ask>
 bool worker::any_worker(Ask ask) {
   const auto workers = core_.all_workers();
@@ -201,7 +201,7 @@ bool worker::any_worker(Ask ask) {
   return false;
 }
 
-// Up to a group of what waits in `q` of `from`, to group_.
+// Moves up to a group of requests from `q` of worker `from` to group_.
 bool worker::pop_group(worker& from, queue& q) {
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
   const std::scoped_lock hold(from.lock_);
@@ -213,7 +213,7 @@ bool worker::pop_group(worker& from, queue& q) {
   return !group_.empty();
 }
 
-// The first call in the queue whose file and path nothing hangs of.
+// Takes the first call in the queue for whose file and path no call hangs.
 bool worker::pop_call(worker& from, work* out) {
   queue& q = from.calls_;
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
@@ -236,9 +236,9 @@ bool worker::waits_for_hung(const work& w) {
   return core_.blocked.any_hung([&](const blocked_call& call) { return call.path == std::string_view(path, w.nbytes); });
 }
 
-// To group_: the first read or write in the queue whose file has a thread left to block, which is *counted in then, and those that
-// can be done along with it. Or writes that are of no open file: nothing is counted. only_unused: of a file that no thread is
-// inside of.
+// Takes the first read or write in the queue whose file may have one more thread in a blocking call, and all requests that can be
+// done with it. Moves them to group_. *counted is the file, which counts the thread from then on; or null, for writes that are of
+// no open file. only_unused: the file must have no thread in a call.
 bool worker::pop_io(worker& from, queue& q, bool only_unused, open_files::entry** counted) {
   if (q.size.load(std::memory_order_relaxed) == 0) return false;
   const bool stops = core_.stopping.load();
@@ -252,7 +252,7 @@ bool worker::pop_io(worker& from, queue& q, bool only_unused, open_files::entry*
     refused = file;
     if (!stops && file->nhung_io.load(std::memory_order_relaxed) != 0) return false;
     if (only_unused && file->nblocked.load(std::memory_order_relaxed) != 0) return false;
-    return core_.may_block(blocking_kind::file_io, file->nblocked);  // given back by run_io
+    return core_.may_block(blocking_kind::file_io, file->nblocked);  // run_io gives it back
   });
   if (found == q.waiting.end()) return false;
   const std::uint32_t handle = found->handle;
@@ -282,14 +282,14 @@ void worker::push_slow(work w) {
     slow_.note_size();
   }
   core_.parked.wake_one();
-  // While more requests wait, each thread that wakes wakes three: if it were one after another, the last of 64 reads that were
-  // asked for together would begin when a disk would have answered the first.
+  // While more requests wait, each thread that wakes wakes three: if each woke one, the last of 64 reads that were asked for
+  // together would begin when a disk would have answered the first.
   if (!core_.requests.any_pending()) return;
   core_.parked.wake_one();
   core_.parked.wake_one();
 }
 
-// Gives the reference back, where no call may block. If it is the last one of a file that closes slowly, a thread that may block
+// Gives the reference back where no call may block. If it is the last one, and the file closes slowly, a thread that may block
 // closes the file.
 void worker::let_go(open_files::ref file) {
   if (!file || !file->closes_slowly() || file.reset_unless_last()) return;
@@ -299,7 +299,7 @@ void worker::let_go(open_files::ref file) {
   push_slow(std::move(w));
 }
 
-// Does call(), which is of `file` or of blocked_.path. False when it has hung: then its place among those of its kind is gone.
+// Makes call(), for `file` or for blocked_.path. False: it has hung, and `nblocked` no longer counts it.
 template <class Call>
 bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocked, const char* operation, open_files::entry* file,
                          Call call) {
@@ -313,20 +313,20 @@ bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocke
 }
 
 bool worker::run_quick() {
-  // Every read of a group may have to become asynchronous. Where reads hang, those without a place wait for a thread.
+  // Every read of a group may have to become asynchronous. While reads hang, reads without a tag wait for a thread instead.
   if (have_ring_ && free_tags_.size() < group_size && noverdue_ == 0) return false;
-  // Nor shall requests of rows pile up here that wait for tags, while others could read them.
+  // Nor may requests of rows pile up here and wait for tags, while other workers could read them.
   if (rows_.size() >= most_rows_waiting && noverdue_ == 0) return false;
-  // While reads hang, the last thread that can go into calls leaves all others to those that have them: it would become one of
-  // these.
+  // While reads hang, the last thread that can enter calls leaves all other reads to the threads that already have hanging ones:
+  // else it would become one of these.
   if (noverdue_ == 0 && core_.blocked.nkeepers() != 0 && core_.ncallers() <= 1 && core_.can_add_worker()) return false;
   const bool found = any_worker([this](worker& from) { return pop_group(from, from.quick_); });
   if (found) read_group();
   return found;
 }
 
-// Opens and other calls that wait, one after another until it is time to look at the rings again: what is shared by all workers is
-// touched once for them all.
+// Runs waiting opens and other calls, one after another, until it is time to look at the rings again: so the words that all workers
+// share are touched once for several calls.
 bool worker::run_calls() {
   constexpr std::uint64_t enough_ns = 50'000;
   const auto waits = [](const worker& at) { return at.calls_.size.load(std::memory_order_relaxed) != 0; };
@@ -352,7 +352,7 @@ bool worker::run_calls() {
   return found;
 }
 
-// One call, as in_blocking().
+// Runs one call. Result as in_blocking().
 bool worker::run_call(work& w) {
   const bool on_file = is_on_file(w.op);
   open_files::ref file = on_file ? core_.open.acquire(w.handle) : open_files::ref();
@@ -361,7 +361,7 @@ bool worker::run_call(work& w) {
   } else if (w.op == opcode::close) {
     blocked_.path = core_.open.path_of(w.handle).value_or("");
   } else {
-    // Copied out of the shared memory once.
+    // Copies the path out of the shared memory once.
     blocked_.path.assign(reinterpret_cast<const char*>(payload_of(w)), w.nbytes);
   }
   return in_blocking(blocking_kind::calls, core_.ncalling, name_of(w.op), file.get(), [&] {
@@ -374,8 +374,8 @@ bool worker::run_call(work& w) {
   });
 }
 
-// Reads and writes that block, and writes to the page cache: these seldom do, but may, where memory is full of what is not yet on
-// the disk. One, or those of one file that can be done together.
+// Runs reads and writes that block, and writes to the page cache, which seldom block, but may if memory is full of bytes that are
+// not on the disk yet. Runs one, or several of one file that can be done together.
 bool worker::run_io(queue worker::*which) {
   if (keeps_reads()) return false;
   const auto waits = [which](const worker& at) { return (at.*which).size.load(std::memory_order_relaxed) != 0; };
@@ -384,7 +384,7 @@ bool worker::run_io(queue worker::*which) {
   const auto pop = [&](bool only_unused) {
     return any_worker([&](worker& from) { return pop_io(from, from.*which, only_unused, &file); });
   };
-  // A file that no thread is inside of comes first: should it hang, it takes one thread, and not all that there are.
+  // First files that no thread is in: if such a file hangs, it takes one thread, and not all of them.
   if (!pop(true) && !pop(false)) return false;
   if (file == nullptr) {
     for (work& w : group_) begin_write(w, nullptr);
@@ -423,7 +423,7 @@ void worker::run_slow_group() {
   }
 }
 
-// Notes which reads in flight hang, every so often.
+// Notes which reads in flight hang, from time to time.
 void worker::look_for_overdue() {
   const std::uint64_t now = clock_ns();
   if (now < looked_ns_ + hangs_after_ns / 4) return;
@@ -434,7 +434,8 @@ void worker::look_for_overdue() {
     if (noverdue_++ == 0) core_.blocked.note_keeper(1);
     core_.blocked.note_read(*f.what.file, 1);
   }
-  // What may block is for others to do. Every time: the one that was woken before may just have been falling asleep.
+  // Other workers must run the requests that may block. We wake one each time, because the last one woken may just have been
+  // falling asleep.
   if (noverdue_ != 0 && has_blocking()) core_.parked.wake_one();
 }
 
@@ -468,7 +469,7 @@ void worker::idle() {
     idle_since_ns_ = 0;
     return;
   }
-  // The last one that polls.
+  // This is the last worker that polls.
   if (idle_ns < last_spin_ns) {
     std::this_thread::yield();
     return;
@@ -479,13 +480,14 @@ void worker::idle() {
   nidle_ = 15;  // look once, then nap again
 }
 
-// 1 ms, and longer where a nap costs so much (20 us in some virtual machines) that idling would take over 1 % of a core.
+// 1 ms, and longer if a nap costs so much (20 us in some virtual machines) that idling would take over 1 % of a core.
 std::uint64_t worker::deep_nap_ns() {
   constexpr std::uint64_t least_ns = 1'000'000, most_ns = 25'000'000;
   constexpr std::uint32_t nmeasured = 64;
   if (nnaps_++ % nmeasured == 0) {
     const std::uint64_t cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    // 1/250 of a core: the watch over open files takes 1/500, and what naps cost changes from one second to the next.
+    // Naps may take 1/250 of a core: the watch over open files takes 1/500, and the cost of a nap changes from one second to the
+    // next.
     deep_nap_ns_ = nnaps_ == 1 ? least_ns : std::clamp((cpu_ns - nap_cpu_ns_) / nmeasured * 250, least_ns, most_ns);
     nap_cpu_ns_ = cpu_ns;
   }

@@ -17,59 +17,59 @@
 
 namespace gpufs::service {
 
-// What is left of a request of rows that could not be had at once.
+// The rest of a request of rows that could not be read at once.
 struct rows_left {
-  std::vector<std::uint64_t> offsets;  // of all, as asked for
-  std::vector<int> errors;             // of each: 0 or negative
-  std::vector<std::uint32_t> rows;     // which are to be read; from `next` on those that nobody has begun
+  std::vector<std::uint64_t> offsets;  // of all rows, as asked for
+  std::vector<int> errors;             // of each row: 0 or negative
+  std::vector<std::uint32_t> rows;     // the rows to read; from `next` on no read has begun
   std::size_t next = 0;
-  std::uint32_t nunder_way = 0;  // asynchronously
-  bool by_call = false;          // what is left is not read so
+  std::uint32_t nunder_way = 0;  // asynchronous reads under way
+  bool by_call = false;          // the rest is read by a call that may block
 };
 
 // A request on its way through a worker.
 struct work {
-  opcode op = opcode::none;               // none: answered, and only to let go of its file
+  opcode op = opcode::none;               // none: it is answered, and only has its file to release
   std::uint32_t index = 0, sequence = 0;  // of its slot
-  std::uint32_t flags = 0, number = 0;    // number: open
-  std::uint32_t nbytes_along = 0;         // open: of the file's beginning
-  std::uint32_t handle = 0;               // rename: as the request's
-  std::uint32_t nbytes = 0;               // read: as asked, and inside the file once that is known; calls on paths: of the path;
-                                          // rows: of one
-  std::uint32_t skip = 0, mode = 0;       // write, open, read, rows: as the request's; mkdir
-  std::uint32_t done = 0;                 // read: bytes that are there
-  bool read = false;                      // all of them are; whether they still are the version's is to be looked at
+  std::uint32_t flags = 0, number = 0;    // number: open: the device's number for the file
+  std::uint32_t nbytes_along = 0;         // open: how many bytes of the file's beginning
+  std::uint32_t handle = 0;               // rename: as in the request
+  std::uint32_t nbytes = 0;               // read: as asked, but only bytes inside the file once that is known; calls on paths: of
+                                          // the path; rows: of one row
+  std::uint32_t skip = 0, mode = 0;       // write, open, read, rows: as in the request; mkdir: mode
+  std::uint32_t done = 0;                 // read: how many bytes were read
+  bool read = false;                      // all of them were read; the version is still to be checked
   std::int64_t offset = 0;
-  open_files::entry* file = nullptr;  // once its handle is checked
-  std::unique_ptr<rows_left> rows;    // none: all rows are there, or nobody has looked yet
-  open_files::ref hold;               // keeps it open once a read or write has left the group that it was begun in
+  open_files::entry* file = nullptr;  // set once its handle is checked
+  std::unique_ptr<rows_left> rows;    // null: all rows are there, or no row was read yet
+  open_files::ref hold;               // keeps the file open once a read or write has left its group
 };
 
-// Takes requests from the rings, its own first; does the quick ones (reads from the page cache, submitting asynchronous
-// reads) in small groups, and those that may block one at a time, or those of one file that can be done together. What it has taken
-// and not begun lies in queues that the other workers steal from.
+// Takes requests from the rings, its own first. It does the quick ones in small groups: reads from the page cache, and the start of
+// asynchronous reads. It does requests that may block one at a time, or together if they are of one file and can be done together.
+// Requests that it has taken and not begun lie in queues, from which the other workers steal.
 class worker {
  public:
   worker(core& shared, std::uint32_t id) : core_(shared), counts_(shared.tallies[id]), id_(id) {}
-  void run();  // until core.exiting and nothing is left
-  // The call that it is inside, for who looks what hangs.
+  void run();  // returns once core.exiting is set and nothing is left
+  // The call that it is in, for threads that look which calls hang.
   blocked_call& blocked() { return blocked_; }
-  // A read or write that may block, or the close of a file. Any thread calls.
+  // Queues a read or write that may block, or the close of a file. Any thread calls.
   void push_slow(work w);
 
  private:
-  static constexpr std::size_t group_size = 32;  // quick reads between two looks at the rings; about 40 us
+  static constexpr std::size_t group_size = 32;  // quick reads between two looks at the rings; they take about 40 us
 
   static constexpr std::size_t most_rows_waiting = 8;
 
-  // Each says whether it found something to do.
+  // Each returns whether it found something to do.
   bool take_batch();
   bool run_quick();
   bool run_calls();
   bool reap();
   void idle();
 
-  // What waits in a worker; its size can be looked at without the lock.
+  // Requests that wait in a worker; `size` may be read without the lock.
   struct queue {
     std::deque<work> waiting;
     std::atomic<std::uint32_t> size{0};
@@ -89,7 +89,8 @@ class worker {
 
   bool has_blocking() const;
   std::uint32_t nfresh() const { return nin_flight_ - noverdue_; }  // reads in flight that do not hang
-  // Whether answers shall not wait for a call that blocks. Those of reads that hang do if no thread can be started in our place.
+  // Whether blocking calls must wait, so that they do not hold up answers of reads in flight. Reads that hang hold calls up only if
+  // no thread can be started in our place.
   bool keeps_reads() const { return nfresh() != 0 || (noverdue_ != 0 && core_.can_add_worker()); }
   void look_for_overdue();
   template <class Call>
@@ -144,12 +145,12 @@ class worker {
   void close_file(const work& w);
 
   void fail(const work& w, int error, std::string_view text = {});
-  // The same, and nobody is told.
+  // Answers with the error, without the log.
   void refuse(const work& w, int error);
   void fail_read(const work& w, int error, std::string_view text = {});
   void fail(const work& w, std::string_view path, int error, std::string_view text);
   void answer(const work& w, const reply& out);
-  const transport::row_buffers& row_buffers() const { return *core_.rows.load(std::memory_order_acquire); }  // that are there
+  const transport::row_buffers& row_buffers() const { return *core_.rows.load(std::memory_order_acquire); }  // once they were made
   std::byte* payload_of(const work& w) const { return core_.requests.payload(w.index); }
   std::uint64_t deep_nap_ns();
 
@@ -157,43 +158,43 @@ class worker {
   tally& counts_;
   const std::uint32_t id_;
 
-  // Asynchronous reads: what is in flight, by tag.
+  // Asynchronous reads in flight, by tag.
   uring ring_;
   bool have_ring_ = false;
   struct flight {
     work what;
     std::uint64_t since_ns = 0;
-    bool overdue = false;   // it hangs, and its file's nlate counts it
-    work* of = nullptr;     // a row's: what it is a part of, in rows_
-    std::uint32_t row = 0;  // which
+    bool overdue = false;   // the read hangs, and its file's nlate counts it
+    work* of = nullptr;     // for a row: its request, in rows_
+    std::uint32_t row = 0;  // which row of the request
     std::byte* to = nullptr;
   };
   std::vector<std::unique_ptr<work>> rows_;  // requests of rows that are being read
   std::vector<flight> in_flight_;
   std::vector<std::uint32_t> free_tags_;
   std::uint32_t nin_flight_ = 0, noverdue_ = 0;
-  std::uint32_t nremote_ = 0;  // of those in flight: of files that may hang, which the kernel reads in threads
+  std::uint32_t nremote_ = 0;  // of those in flight: reads of files that may hang, for which the kernel uses threads
   std::uint64_t looked_ns_ = 0;
 
   blocked_call blocked_;
 
-  // The file system of the file that was opened last: its other files need not be tried anew, if it is the store's root's. The
-  // number of another goes to whichever is mounted next once that one is gone.
+  // The file system of the file that was opened last: other files in it need no new test, if it is the file system of the store's
+  // root. (The device number of any other file system may be given to a new one once that is gone.)
   struct {
     std::uint64_t device = ~std::uint64_t{0};
     read_path how = read_path::nowait;
     bool remote = false;
   } known_;
 
-  // Kept between calls for their memory; empty outside of them.
+  // Kept between calls for their memory; empty between calls.
   std::vector<work> quick_taken_, writes_taken_, calls_taken_, group_, read_, write_;
   std::vector<std::uint32_t> mask_;
   std::array<std::uint64_t, transport::row_buffers::most_rows> offsets_{};
   std::vector<iovec> parts_;
-  std::array<std::byte, 2048> between_{};  // what nobody wants of what is read
+  std::array<std::byte, 2048> between_{};  // receives bytes between rows
 
   std::mutex lock_;                      // of the queues
-  queue quick_, writes_, calls_, slow_;  // reads, writes, opens and other calls, and reads and writes that block
+  queue quick_, writes_, calls_, slow_;  // reads; writes; opens and other calls; reads and writes that block
 
   std::uint32_t nidle_ = 0;  // rounds without work
   std::uint64_t idle_since_ns_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker does with the store: opening files, and calls on paths.
+// A worker's calls of the store: opening files, and calls on paths.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -19,7 +19,7 @@ namespace gpufs::service {
 
 namespace {
 
-// What try_open gives where the file is to be opened again.
+// try_open's result if the file must be opened again.
 constexpr int open_again = 1;
 
 }  // namespace
@@ -49,7 +49,7 @@ void worker::open_file(const work& w, const std::string& path) {
   answer(w, out);
 }
 
-// 0, a negative errno, or open_again where `again` permits it; nothing is open then.
+// Returns 0, a negative errno, or open_again (only if `again`); unless 0, the file is not open.
 int worker::try_open(const work& w, const std::string& path, bool again, reply& out, source_kind& kind, std::string& why) {
   const bool cuts = (w.flags & O_TRUNC) != 0, once = (w.flags & open_write_once) != 0;
   if (core_.open.full()) {
@@ -60,9 +60,9 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
     why = "the mount may not write";
     return -EROFS;
   }
-  if ((w.flags & (open_unmapped | open_prepared)) != 0) return -EINVAL;  // for us to say
+  if ((w.flags & (open_unmapped | open_prepared)) != 0) return -EINVAL;  // only the service sets these
   const std::uint64_t nrenamed = core_.open.nrenamed();
-  // Cut only when it is known that nobody has it open for writing: who joins that open cuts the file by it.
+  // O_TRUNC is left out until we know that the file is not open for writing: a caller that joins such an open cuts the file by it.
   std::uint32_t flags = w.flags & ~static_cast<std::uint32_t>(O_TRUNC);
   if (cuts || is_written(path, once)) flags |= open_unmapped;
   int error = 0;
@@ -82,7 +82,7 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
   const bool is_known = info.device == known_.device && info.device == core_.files->device();
   if (const int fd = file->descriptor(); fd >= 0 && !is_known) {
     const store::file_system_kind in = store::file_system_of(fd);
-    // Where RWF_NOWAIT may be, read_at_once() tries.
+    // If the file system may have RWF_NOWAIT, read_at_once() tries.
     known_ = {info.device,
               in == store::file_system_kind::fuse     ? read_path::call
               : in == store::file_system_kind::remote ? read_path::async
@@ -124,8 +124,8 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
   return error;
 }
 
-// Of a file that was just opened for reading: whether its version may have ended by a rename of this mount's that went on beside
-// the open, so that it was opened before, and entered after who has it open was looked up.
+// For a file that was just opened for reading. Whether its version may have ended by a rename of this mount that went on during the
+// open: then the rename looked the file's opens up before this one was entered.
 bool worker::has_been_renamed(const open_files::entered& opened, std::uint64_t nrenamed) {
   if (!opened.renamed && core_.open.nrenamed() == nrenamed) return false;
   const open_files::ref file = core_.open.acquire(opened.handle);
@@ -134,15 +134,16 @@ bool worker::has_been_renamed(const open_files::entered& opened, std::uint64_t n
   return file->file->check_version() == -ESTALE;
 }
 
-// Whether the path's file is open for writing: then that open will be joined. (If it is closed before, this open has no mapping.)
+// Whether the path's file is open for writing: then this open will join that one. (If that one is closed before, this open has no
+// mapping.)
 bool worker::is_written(const std::string& path, bool once) {
   if (core_.open.nwritten() == 0) return false;
   store::path_status status;
   return core_.files->status(path, false, &status) == 0 && core_.open.written(status.device, status.inode, once);
 }
 
-// A file is open for writing from now on. Who has it open for reading would get the writers' bytes where it reads them from the
-// file; what the cache has of its version it can go on to read.
+// Called when a file is open for writing from now on. Opens of it for reading would get the writers' bytes when they read the file,
+// so their versions end; they may still read cached pages of their version.
 void worker::end_versions(const store::file_info& info) {
   for (const open_files::ref& reader : core_.open.readers_of(info.device, info.inode)) {
     if (!core_.end_version(*reader.get())) continue;
@@ -150,7 +151,7 @@ void worker::end_versions(const store::file_info& info) {
   }
 }
 
-// O_TRUNC of a file that was just opened for writing. 0 or a negative errno, and then it is closed again.
+// Cuts a file that was just opened for writing with O_TRUNC. 0, or a negative errno, and then the file is closed again.
 int worker::cut(reply& out) {
   int error = -EIO;
   if (const open_files::ref file = core_.open.acquire(out.handle)) {
@@ -164,10 +165,10 @@ int worker::cut(reply& out) {
   return error;
 }
 
-// Brings the file's beginning along with the answer to its open: how many bytes, all that are wanted or none. An error is no
-// concern of the open's: the read that wants these bytes asks again, and gets it.
+// Brings the file's beginning along with the answer to its open. Returns how many bytes: all that are wanted, or none. An error
+// here does not fail the open: a read of these bytes asks again, and gets the error.
 std::uint32_t worker::read_along(const work& w, const store::open_file& file, read_path& how) {
-  constexpr std::size_t most = 65536;  // a few us; a larger page is brought in when somebody reads it
+  constexpr std::size_t most = 65536;  // a few us; a larger page is brought in at its first read
   const std::size_t nbytes = store::clip(w.nbytes_along, 0, file.info().nbytes);
   const bool is_asked_for = may_ask_ahead(file.info().kind) && !file.info().live;
   if (!is_asked_for || nbytes == 0 || nbytes > most) return 0;
@@ -180,8 +181,8 @@ std::uint32_t worker::read_along(const work& w, const store::open_file& file, re
   return file.check_version() == 0 ? static_cast<std::uint32_t>(nbytes) : 0;
 }
 
-// Where a file, which has lost a name by now, is open for writing, and with open_write_once, as `reply` has it for unlink and
-// rename.
+// The places of the opens, for writing and with open_write_once, of a file that has just lost a name, as `reply` has them for
+// unlink and rename.
 void worker::note_written(const store::path_status& lost, std::uint64_t& place, std::uint64_t& once_place) {
   if (lost.inode == 0) return;
   const auto place_of = [&](bool once) {
@@ -192,13 +193,13 @@ void worker::note_written(const store::path_status& lost, std::uint64_t& place, 
   once_place = place_of(true);
 }
 
-// A path's status, and where its file is open for writing.
+// A path's status, and the places of its file's opens for writing.
 int worker::status_of(const std::string& path, reply& out) {
   store::path_status status;
   std::uint64_t place = 0, before = 0;
   bool none = false;
-  // A file that was closed after we looked may have had less then than was written to it: again, until nobody had it open for
-  // writing before we looked. (Who is closed as often as this may say what it had at the last look.)
+  // If an open for writing was closed after we looked at the file, the status may lack bytes that were written through it. So we
+  // look again, until no open for writing existed before the look. (If opens are closed each time, the last look counts.)
   for (int i = 0; i < 10; ++i) {
     const std::uint64_t nclosed = core_.open.nwritten_closed();
     const int error = core_.files->status(path, false, &status);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker does with open files: reading and writing.
+// A worker's calls of open files: reading and writing.
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ const char* stores_text(int error) {
   return error == -EIO ? "somebody else has cut the file while it was mapped: what was written there may be lost" : "";
 }
 
-// At the end of a file that is open for writing: what is there is the answer. Else false.
+// True for a live file: its end was reached, and the bytes read so far are the answer.
 bool ended(work& w) {
   if (!w.file->file->info().live) return false;
   w.nbytes = w.done;
@@ -37,9 +37,9 @@ bool ended(work& w) {
 
 }  // namespace
 
-// Reads what the page cache holds, at once; what it does not hold goes on asynchronously. Measured on a page-cached file, a
-// batch through io_uring costs as much a read as preadv2 (0.91 and 0.99 us for 4 KiB), but answers only when all of it is done.
-// A file is taken hold of once for all reads of it: 16 workers that do so for each read of one file wait for each other.
+// Reads from the page cache at once, and begins an asynchronous read for all else. Measured on a page-cached file, a batch through
+// io_uring costs as much a read as preadv2 (0.91 and 0.99 us for 4 KiB), but answers only when all of it is done. One reference to
+// a file serves all reads of it: 16 workers that acquire one for each read of one file wait for each other.
 void worker::read_group() {
   by_file(group_, [this](std::span<work> reads) {
     open_files::ref file = core_.open.acquire(reads.front().handle);
@@ -63,7 +63,7 @@ void worker::by_file(std::vector<work>& works, EachFile each) {
   }
 }
 
-// Checks a read and answers it, or passes it on: to read_ when its bytes are there, else to where it can wait.
+// Checks a read and answers it, or passes it on: to read_ if its bytes are there, else to a queue in which it can wait.
 void worker::begin_read(work& w, open_files::entry* file) {
   if (core_.stopping.load()) return fail(w, ESHUTDOWN);
   if (file == nullptr && (w.flags & read_ahead) != 0) return refuse(w, EBADF);  // it was asked for before the last close
@@ -76,7 +76,7 @@ void worker::begin_read(work& w, open_files::entry* file) {
   const store::file_info& info = w.file->file->info();
   if (!info.live) w.nbytes = static_cast<std::uint32_t>(store::clip(w.nbytes, w.offset, info.nbytes));
   if ((w.flags & read_to_frame) != 0 && begin_copy(w)) return;
-  const bool asks = w.nbytes == 0 && file->remote;  // its server, whether it has changed
+  const bool asks = w.nbytes == 0 && file->remote;  // asks the server whether the file has changed
   if (asks || file->how.load(std::memory_order_relaxed) == read_path::call) {
     w.hold = core_.open.share(*file);
     push_slow(std::move(w));
@@ -85,7 +85,8 @@ void worker::begin_read(work& w, open_files::entry* file) {
   }
 }
 
-// A page that goes straight to its frame, from where the device may read the file itself. False: it cannot, and is read as any.
+// Begins to copy a page straight to its frame, if the device may read that part of the file itself. False: it may not, and the page
+// is read like any other.
 bool worker::begin_copy(work& w) {
   w.flags &= ~read_to_frame;
   if (w.nbytes == 0 || w.skip >= core_.frames.nframes || w.nbytes > core_.frames.nbytes) return false;
@@ -99,7 +100,7 @@ bool worker::begin_copy(work& w) {
   } else if (kind != source_kind::pull) {
     return false;
   }
-  // The engine copies from one registration, and those are of the file's own windows.
+  // The engine copies from one registration, and each registration is of one window of the file itself.
   const auto begin = static_cast<std::uint64_t>(file.info().begin);
   if (begin != 0 && (begin + first) >> view.shift != (begin + last) >> view.shift) return false;
   w.flags |= read_to_frame;
@@ -108,8 +109,8 @@ bool worker::begin_copy(work& w) {
   return true;
 }
 
-// One read of bytes that are there at once: how many, or -errno; -EAGAIN when they are not. Finds out `how` the file's file system
-// is read where it has no RWF_NOWAIT.
+// One read of bytes that are there at once. Returns how many, or -errno; -EAGAIN if they are not there. Sets `how` if the file
+// system turns out to have no RWF_NOWAIT.
 std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, std::span<std::byte> to, std::int64_t offset) {
   const iovec part{to.data(), to.size()};
   return read_at_once(file, how, {&part, 1}, offset);
@@ -131,8 +132,8 @@ std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, 
   return -EAGAIN;
 }
 
-// True when all of w was read, or all that a live file has. Else w has been answered, or is being read asynchronously, or waits for
-// a thread to block.
+// True: all of w was read, or all that a live file has. Else w was answered, or is being read asynchronously, or waits for a thread
+// that may block.
 bool worker::read_cached(work& w) {
   open_files::entry& file = *w.file;
   const read_path known = file.how.load(std::memory_order_relaxed);
@@ -161,11 +162,11 @@ bool worker::read_cached(work& w) {
 
 void worker::read_async(work w) {
   const std::uint32_t alignment = w.file->file->alignment();
-  // What io_uring cannot do goes through open_file::pread: unaligned O_DIRECT.
+  // io_uring cannot do unaligned O_DIRECT reads; open_file::pread does them.
   const auto begin = static_cast<std::uintptr_t>(w.file->file->info().begin + w.offset);
   const auto at = reinterpret_cast<std::uintptr_t>(payload_of(w)) | begin | w.done;
   if (!have_ring_ || (at & (alignment - 1)) != 0) return push_slow(std::move(w));
-  // Nor what may hang and does: the kernel has a thread for each such read, and only so many of them.
+  // Nor does it get a read of a remote file that hangs, or one more than the kernel has threads for such reads.
   const bool remote = w.file->remote;
   const bool waits = remote && (w.file->nhung_io.load(std::memory_order_relaxed) != 0 || nremote_ >= ring_.most_blocking());
   if (waits || free_tags_.empty()) {
@@ -211,11 +212,11 @@ bool worker::reap() {
     --nin_flight_;
     if ((result > 0 && finished.done >= finished.nbytes) || (result == 0 && ended(finished))) {
       finished.read = true;
-      // A remote file's server must be asked whether it has changed, and to close it.
+      // A thread that may block asks a remote file's server whether the file has changed, and closes the file.
       return finished.file->remote ? push_slow(std::move(finished)) : read_.push_back(std::move(finished));
     }
     if (result > 0 || result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED) {
-      return push_slow(std::move(finished));  // this file system or kernel does not do it so, or a signal came between
+      return push_slow(std::move(finished));  // this file system or kernel cannot do it, or a signal came between
     }
     if (result == 0) {
       fail_read(finished, -ESTALE, "the file has become shorter");
@@ -231,7 +232,7 @@ bool worker::reap() {
   return n != 0;
 }
 
-// Answers reads of one file whose bytes are there, after one look at whether it still is the version that was opened.
+// Answers reads of one file whose bytes are there, after one check that the file still is the version that was opened.
 void worker::finish(std::span<work> read) {
   if (read.empty()) return;
   open_files::entry& from = *read.front().file;
@@ -262,8 +263,8 @@ void worker::finish(std::span<work> read) {
   if (by_windows && core_.has_new_windows(from)) core_.look_soon(from);
 }
 
-// Before who asked hears of it, who opens the file from then on does not share a version that has ended; where the device cannot be
-// told at once, soon after that.
+// Ends the version before the answer: a later open of the file does not share a version that has ended. If the device cannot be
+// told at once, it is told soon after.
 void worker::fail_read(const work& w, int error, std::string_view text) {
   if (error == -ESTALE && !w.file->file->info().live) core_.end_version_soon(*w.file);
   fail(w, -error, text);
@@ -301,7 +302,7 @@ void worker::read_blocking(const work& w) {
   answer(w, out);
 }
 
-// A file's writes are sorted by where they go, so that neighbours become one call.
+// Sorts a file's writes by their offset, so that neighbours become one call.
 void worker::write_group() {
   const open_files::ref file = core_.open.acquire(group_.front().handle);
   for (work& w : group_) begin_write(w, file.get());
@@ -314,12 +315,12 @@ void worker::sort_writes(std::vector<work>& writes) {
   std::stable_sort(writes.begin(), writes.end(), [](const work& a, const work& b) { return a.offset < b.offset; });
 }
 
-// Whether others of its kind that wait for a thread to block, of the same file, can be done along with it.
+// Whether other requests of the same kind and file that wait for a thread to block can be done along with it.
 bool worker::can_join(const work& w) {
   return w.read || (w.op == opcode::write && (w.flags & write_masked) == 0 && w.file->file->descriptor() >= 0);
 }
 
-// Checks a write and does it, or passes it on: to write_ when it may be joined with others, else to where it can wait.
+// Checks a write and does it, or passes it on: to write_ if it may be joined with others, else to a queue in which it can wait.
 void worker::begin_write(work& w, open_files::entry* file) {
   if (core_.stopping.load()) return fail(w, ESHUTDOWN);
   w.file = file;
@@ -343,7 +344,7 @@ void worker::begin_write(work& w, open_files::entry* file) {
   }
 }
 
-// Of one file and sorted. What lies before an error was written.
+// The writes are of one file, and sorted. Bytes before an error were written.
 void worker::write_joined(std::span<const work> writes) {
   std::array<iovec, group_size> parts;
   for (std::size_t first = 0, end = 0; first < writes.size(); first = end) {
@@ -364,7 +365,7 @@ void worker::write_joined(std::span<const work> writes) {
   }
 }
 
-// One write by itself: masked, or through the store's call.
+// Does one write by itself: masked, or through the store's pwrite.
 void worker::write_each(const work& w) {
   int error = 0;
   std::uint32_t nwritten = w.nbytes;
@@ -384,10 +385,10 @@ void worker::write_each(const work& w) {
   finish_write(w, error, nwritten, text);
 }
 
-// Each run of bytes whose bits are set, by a call of its own.
+// Writes each run of bytes whose bits are set, by a call of its own.
 int worker::write_runs(const work& w, std::uint32_t* nwritten) {
   const std::uint32_t end = w.skip + w.nbytes;
-  // Copied out of the shared memory once, word by word.
+  // Copies the mask out of the shared memory once, word by word.
   auto* shared = reinterpret_cast<std::uint32_t*>(payload_of(w) + core_.requests.payload_nbytes());
   mask_.resize((end + 31) / 32);
   for (std::size_t i = w.skip / 32; i < mask_.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker does with requests of rows (opcode::read_rows).
+// A worker's work on requests of rows (opcode::read_rows).
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -26,7 +26,7 @@ rows_left& left_of(work& w, std::span<const std::uint64_t> offsets) {
 
 }  // namespace
 
-// Checks the request and answers it, or passes it on as begin_read does.
+// Checks the request and answers it, or passes it on like begin_read.
 void worker::begin_rows(work& w, open_files::entry* file) {
   if (core_.stopping.load()) return fail(w, ESHUTDOWN);
   if (file == nullptr) return fail(w, EBADF, "no open file has this handle");
@@ -38,7 +38,7 @@ void worker::begin_rows(work& w, open_files::entry* file) {
               w.nbytes <= info.nbytes;
   const std::span<std::uint64_t> offsets = std::span(offsets_).first(fits ? w.skip : 0);
   for (std::size_t i = 0; i < offsets.size(); ++i) {
-    // Copied out of the shared memory once.
+    // Copies the offsets out of the shared memory once.
     offsets[i] = std::atomic_ref<std::uint64_t>(buffers->list(w.index)[i]).load(std::memory_order_relaxed);
     fits = fits && offsets[i] <= static_cast<std::uint64_t>(info.nbytes) - w.nbytes;
   }
@@ -51,11 +51,11 @@ void worker::begin_rows(work& w, open_files::entry* file) {
   }
 }
 
-// As pages, each once where its rows come together: the file is to be registered as soon as by reads of its pages, since a row
-// costs the host's threads more than its bytes say.
+// Counts rows as missed pages, and a page once for neighbouring rows in it. So the file is registered as soon as by reads of its
+// pages; a row costs the host's threads more than its bytes say.
 void worker::note_missed_rows(const open_files::entry& file, std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes) {
   const unsigned shift = file.file->windows().shift;
-  // Together, where neighbours in the list are of one window: others count there, too.
+  // One call for neighbours in the list that are in one window, because other threads count there, too.
   constexpr unsigned page_shift = 12;
   for (std::size_t i = 0, end = 0; i < offsets.size(); i = end) {
     std::uint64_t npages = 0, next = 0;  // next: the first page that was not counted
@@ -72,7 +72,7 @@ void worker::note_missed_rows(const open_files::entry& file, std::span<const std
   }
 }
 
-// Whether they are all there, from a mapping of the file.
+// Copies the rows from a mapping of the file. Returns whether all of them were there.
 bool worker::read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets) {
   open_files::entry& file = *w.file;
   store::readable_mapping* mapping = file.mapping.load(std::memory_order_acquire);
@@ -87,14 +87,15 @@ bool worker::read_mapped_rows(const work& w, std::span<const std::uint64_t> offs
       file.has_no_mapping.store(true, std::memory_order_relaxed);
       return false;
     }
-    // Release: meets the acquire above, and that of who closes the file. Unless another thread was first, whose is as good.
+    // Release: meets the acquire above, and that of the thread that closes the file. If another thread was first, its mapping
+    // serves as well.
     if (file.mapping.compare_exchange_strong(mapping, made.get(), std::memory_order_acq_rel)) mapping = made.release();
   }
   return mapping->gather(offsets, w.nbytes, row_buffers().rows(w.index));
 }
 
-// To parts_: the first rows, as one call reads them: they come one behind the other, with little between them, which is cheaper to
-// copy than a call. How many.
+// Fills parts_ with the first rows that one call can read: they follow each other with little between them, which costs less to
+// copy than another call. Returns how many.
 std::size_t worker::begin_together(std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes, std::byte* to) {
   constexpr std::size_t most = 64;
   parts_.assign(1, {to, row_nbytes});
@@ -108,7 +109,7 @@ std::size_t worker::begin_together(std::span<const std::uint64_t> offsets, std::
   return n;
 }
 
-// What the page cache holds at once, and the rest asynchronously, row by row.
+// Reads rows from the page cache at once, and the rest asynchronously, row by row.
 void worker::read_rows(work w, std::span<const std::uint64_t> offsets) {
   open_files::entry& file = *w.file;
   const read_path known = file.how.load(std::memory_order_relaxed);
@@ -124,10 +125,10 @@ void worker::read_rows(work w, std::span<const std::uint64_t> offsets) {
       if (n == 0) n = -ESTALE;  // the file has become shorter
       std::size_t nwhole = 0;
       while (n > 0 && nwhole < together && offsets[i + nwhole] + w.nbytes <= offsets[i] + static_cast<std::uint64_t>(n)) ++nwhole;
-      // Behind a page that is not there each row says by itself what it lacks.
+      // After a page that is not there, each row is read alone, so that it shows which part of it is missing.
       may_join = nwhole == together;
       if (nwhole != 0 || together > 1) {
-        i += nwhole - 1;  // none: this one alone now
+        i += nwhole - 1;  // none: now this row alone
         continue;
       }
       if (n > 0) n = -EAGAIN;  // a part of the row
@@ -144,12 +145,12 @@ void worker::read_rows(work w, std::span<const std::uint64_t> offsets) {
   w.hold = core_.open.share(file);
   if (how == read_path::call || !have_ring_) return push_slow(std::move(w));
   auto waiting = std::make_unique<work>(std::move(w));
-  // What hangs is for one thread that waits.
+  // If no read can begin because the file hangs, one thread that may block waits for it.
   if (!begin_rows_left(*waiting)) return push_slow(std::move(*waiting));
   rows_.push_back(std::move(waiting));
 }
 
-// Begins as many of the rows that are left as there is room for. Whether any are under way, or will be once others have landed.
+// Begins as many of the remaining reads as there is room for. Returns whether any are under way, or will be once others have ended.
 bool worker::begin_rows_left(work& w) {
   rows_left& left = *w.rows;
   open_files::entry& file = *w.file;
@@ -177,7 +178,7 @@ bool worker::begin_rows_left(work& w) {
   return left.nunder_way != 0 || (begins && nin_flight_ != 0);
 }
 
-// One that was read asynchronously; result: of its last part.
+// Ends a row that was read asynchronously; result: of its last part.
 void worker::end_row(std::uint32_t tag, int result) {
   flight& f = in_flight_[tag];
   rows_left& left = *f.of->rows;
@@ -196,20 +197,20 @@ void worker::end_row(std::uint32_t tag, int result) {
   --nin_flight_;
 }
 
-// After some have landed: begins others, and passes on the requests that have none any more.
+// Called after reads have ended: begins others, and passes on the requests that have no more rows to begin or to wait for.
 void worker::begin_left() {
   std::erase_if(rows_, [this](std::unique_ptr<work>& w) {
     const bool has_more = w->rows->next < w->rows->rows.size();
     if (has_more ? begin_rows_left(*w) : w->rows->nunder_way != 0) return false;
     w->read = !has_more;
-    // A remote file's server must be asked whether it has changed, and to close it.
+    // A thread that may block asks a remote file's server whether the file has changed, and closes the file.
     has_more || w->file->remote ? push_slow(std::move(*w)) : read_.push_back(std::move(*w));
     return true;
   });
 }
 
-// Row by row, in a thread that may block; but so long that others wait, or that it would count as a call that hangs, only if one
-// row takes that.
+// Reads row by row, in a thread that may block. It stops after a while, so that others need not wait and it does not count as a
+// hanging call, unless one row alone takes so long.
 void worker::read_rows_blocking(work w) {
   constexpr std::uint64_t enough_ns = 20'000'000;
   const std::uint64_t until = clock_ns() + enough_ns;
@@ -237,7 +238,7 @@ void worker::read_rows_blocking(work w) {
   answer_rows(w);
 }
 
-// Of the version that was opened: that has been looked at.
+// Answers; the caller has checked that the file still is the version that was opened.
 void worker::answer_rows(const work& w) {
   reply out{};
   if (w.rows) {
