@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpufs: files for code that runs on GPUs. Everything a kernel and its host program need.
+// gpufs: files for code that runs on GPUs. All that a kernel and its host program need.
 #pragma once
 #include "gpufs/file/append.hpp"
 #include "gpufs/file/extents.hpp"
@@ -16,13 +16,13 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// Owner of a mount for the machine this translation unit is compiled for. Move-only. Throws gpufs::error, also for a device that
-// there is not; std::runtime_error where there is no such machine (no GPU, no driver).
+// Owner of a mount for the machine this translation unit is compiled for. Move-only. Throws gpufs::error, also if there is no such
+// device; std::runtime_error if there is no such machine (no GPU, no driver).
 class mount : public host_mount {
  public:
   explicit mount(const std::string& root, const mount_options& options = {}) : host_mount(device_of(options), root, options) {}
 
-  // What kernels get, by value; valid while the mount lives.
+  // For kernels, by value; valid while the mount lives.
   mount_ref ref() const { return mount_ref(resident()); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that host code opens and closes, and kernels use meanwhile.
+// Files that host code opens and closes, and that kernels use meanwhile.
 #pragma once
 #include <unistd.h>
 
@@ -34,8 +34,8 @@ struct open_for_host {
   }
 };
 
-// By a few warps if the file may be written, each of which writes pages of other lists back; bounded so that they take little more
-// of a multiprocessor's registers than one warp that is not.
+// If the file may be written, a few warps close it, and each writes pages of other lists back. The bound on registers keeps these
+// warps' share of a multiprocessor little above that of one unbounded warp.
 inline constexpr unsigned close_nthreads = 4 * simt::warp_lanes, close_nblocks = 8;
 
 template <class File>
@@ -52,22 +52,22 @@ struct close_for_host {
 
 }  // namespace detail
 
-// An open file of a mount, which kernels get as `ref()`; closed when this ends. It is opened as by a kernel, of one warp, that is
-// launched on the mount's device for that: kernels that open the path share it, and its errors are those of gpufs::open. So it is
-// closed, by a kernel of a block of 128 threads if it may be written: what kernels have written is then in the file's host page
-// cache. Neither waits for other kernels that run, but for room on the device beside them. Move-only. The mount, and kernels that
-// use the file, must end after, and before it. In a child of fork() its end does nothing, as the mount's: the file is the parent's.
+// An open file of a mount; kernels get it as `ref()`, and the destructor closes it. A kernel of one warp, launched on the mount's
+// device, opens it: so kernels that open the path share it, and its errors are those of gpufs::open. Another kernel closes it, with
+// a block of 128 threads if the file may be written: written bytes are then in the file's host page cache. Neither waits for other
+// running kernels to end, but for room on the device beside them. Move-only. The mount must end after it, and kernels that use the
+// file before it. In a child of fork() its destructor does nothing, like the mount's: the file is the parent's.
 template <class File>  // gpufs::file; a template, so that a program without one compiles no kernel
 class basic_host_file {
  public:
-  // Throws std::system_error with open's errno, or EINVAL for a path with a NUL in it; simt::launch_error.
+  // Throws simt::launch_error, and std::system_error with open's errno, or EINVAL for a path that contains a NUL.
   template <class Fs>  // gpufs::mount
   basic_host_file(const Fs& fs, const std::string& path, int flags = O_RDONLY)
       : device_(&fs.device()), path_(path), process_(::getpid()) {
     detail::open_for_host<File> kernel{fs.ref(), flags, nullptr, {}};
     {
       const simt::on_device here(*device_);
-      // Or it would be while kernels use the file.
+      // Now, because else it would be loaded while kernels use the file.
       simt::load<detail::close_for_host<File>, detail::close_nthreads, detail::close_nblocks>();
     }
     if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
@@ -94,12 +94,12 @@ class basic_host_file {
     return *this;
   }
 
-  // For kernels, by value. After close(), and of a host_file that was moved from, its error() is -EBADF.
+  // For kernels, by value. After close(), and for a host_file that was moved from, its error() is -EBADF.
   File ref() const { return file_; }
   const std::string& path() const { return path_; }
 
-  // What the end does, for callers that want to know how it went: throws std::system_error with what gpufs::close says went wrong
-  // with what was written. The file is closed nevertheless. Does nothing the second time.
+  // Does what the destructor does, and throws std::system_error with the error of gpufs::close if written bytes may be lost. The
+  // file is closed nevertheless. A second call does nothing.
   void close() {
     if (file_.error() != 0 || process_ != ::getpid()) return;
     using kernel = detail::close_for_host<File>;
@@ -130,7 +130,7 @@ class basic_host_file {
   File file_;
   simt::platform* device_;  // the mount's
   std::string path_;
-  pid_t process_;  // that opened it
+  pid_t process_;  // the process that opened it
 };
 using host_file = basic_host_file<file>;
 

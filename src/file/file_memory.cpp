@@ -12,7 +12,7 @@
 namespace gpufs {
 namespace {
 
-// For the hashes of paths: of 1 to 2^61 - 2.
+// A random point for the hashes of paths, 1 to 2^61 - 2.
 std::uint64_t secret_point() {
   std::uint64_t x = 0;
   if (getrandom(&x, sizeof x, 0) != sizeof x) throw std::system_error(errno, std::generic_category(), "getrandom");
@@ -29,8 +29,8 @@ file_memory::file_memory(simt::platform& machine, const file_options& options) :
   layout_.path_mask = npaths - 1;
   for (std::uint64_t& point : layout_.hash_points) point = secret_point();
   if (writable_) layout_.dirty_limit = options.dirty_limit;
-  blocks_.reserve(blocks_for(layout_.nslots));  // so that a block which is made is not lost to want of memory
-  // As file_blocks::add does with what comes later.
+  blocks_.reserve(blocks_for(layout_.nslots));  // now, because without memory for it later a new block would be lost
+  // Chains the first slots as file_blocks::add chains those of later blocks.
   const std::uint32_t nblocks = blocks_for(std::clamp(options.reserved, 1u, layout_.nslots));
   const std::uint32_t end = std::min(layout_.nslots, nblocks * block_slots);
   for (std::uint32_t n = 0; n < nblocks; ++n) blocks_.push_back(make_block(n, end));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mount's open files in device memory: laid out, and made more as kernels open more.
+// A mount's open files in device memory: lays them out, and makes more when kernels open more.
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -12,12 +12,12 @@ namespace gpufs {
 
 struct file_options {
   std::uint32_t max_open_files;  // 1 to 2^slot_bits
-  std::uint32_t reserved;        // of them: those that blocks are made for at once
+  std::uint32_t reserved;        // how many of them have blocks from the beginning
   bool writable;
-  std::uint64_t dirty_limit;  // pages; where writable
+  std::uint64_t dirty_limit;  // pages; used if writable
 };
 
-// The members that are const may be called from any thread, and while kernels run; extend, too.
+// The const members, and extend, may be called from any thread, and while kernels run.
 class file_memory {
  public:
   // Makes a table with at least one block and no open file. Throws std::system_error if the system gives no random numbers, and
@@ -26,20 +26,20 @@ class file_memory {
 
   const file_layout& layout() const { return layout_; }
 
-  // What blocks say of the mount. Once, before kernels run.
+  // Sets the words about the mount in all blocks. Called once, before kernels run.
   void set_home(const file_home& home);
 
-  // Block n, which is made if it is the next one. Null: there may be no such block, or not yet. Throws as the platform does where
-  // the device has no memory for it.
+  // Returns block n, and makes it if it is the next one. Null: the mount may have no such block, or not yet. Throws as the platform
+  // does if the device has no memory for it.
   file_block* extend(std::uint32_t n);
 
-  // All that were made.
+  // All blocks that were made.
   std::vector<file_block*> blocks() const;
-  // The one with this slot; null where there is none.
+  // The block of this slot; null if there is none.
   file_block* block_of(std::uint32_t slot) const;
 
  private:
-  // Block n. Its slots are chained as file_blocks::add wants them, each to the one of the same list up to `end`.
+  // Makes block n. Chains its slots as file_blocks::add wants them: each to the next slot of the same list, up to `end`.
   file_block* make_block(std::uint32_t n, std::uint32_t end);
   void write_home(file_block* to) const;
 

@@ -17,7 +17,7 @@ class left_writer {
  public:
   explicit left_writer(service::service& host) : host_(host) {}
 
-  // Bytes of page number `page`; those of a page in one go. They must stay until finish().
+  // Adds bytes of page number `page`. All bytes of a page must be added before the next page. They must stay until finish().
   void add(std::uint32_t handle, std::uint64_t offset, std::span<const std::byte> bytes, std::size_t page) {
     if (!runs_.empty() && (handle != handle_ || offset != end_ || joined_.size() >= most_joined)) write();
     handle_ = handle;
@@ -29,7 +29,7 @@ class left_writer {
     nlost_ += page != last_lost_;
     last_lost_ = page;
   }
-  // How many pages are lost.
+  // Writes the rest. Returns how many pages are lost.
   std::uint64_t finish() {
     write();
     return nlost_;
@@ -47,7 +47,7 @@ class left_writer {
     if (runs_.empty()) return;
     const bool failed = host_.write(handle_, joined_, static_cast<std::int64_t>(runs_.front().offset)) != 0;
     if (failed && runs_.size() == 1) lose(runs_.front().page);
-    if (failed && runs_.size() > 1) {  // again, one by one, since those before the error may be there, and others may go
+    if (failed && runs_.size() > 1) {  // writes the runs one by one: those before the error may be there, and others may succeed
       for (const run& one : runs_) {
         if (host_.write(handle_, one.bytes, static_cast<std::int64_t>(one.offset)) != 0) lose(one.page);
       }
@@ -72,7 +72,7 @@ left_pages::unwritten left_pages::write_back(bool stopped, bool finished) const 
   unwritten result = write_pages(slots, stopped);
   result.lost += note_written_in_place(slots);
   if (finished) return result;
-  for (const cache::dirty_list& list : lists()) result.lost += list.lock > 1;  // refused when it stopped, or not
+  for (const cache::dirty_list& list : lists()) result.lost += list.lock > 1;  // its request was refused at the stop, or not
   return result;
 }
 
@@ -97,14 +97,14 @@ std::vector<cache::dirty_list> left_pages::lists() const {
   return all;
 }
 
-// Of files that kernels have not closed.
+// Called for files that kernels have not closed.
 std::uint64_t left_pages::note_written_in_place(const std::vector<file_slot>& slots) const {
   std::uint64_t lost = 0;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const file_slot& slot = slots[i];
     if (!slot_reader::is_open(slot) || slot.in_place_nbytes == 0) continue;
     if (host_.note_written_in_place(slot.handle, static_cast<std::int64_t>(slot.in_place_nbytes)) == 0) continue;
-    ++lost;  // as in a kernel's sync (sync_on_host): the mapping is not used any more
+    ++lost;  // as in a kernel's sync (sync_on_host): the mapping is no longer used
     const std::uint64_t none = 0;
     file_slot& on_device = files_.block_of(static_cast<std::uint32_t>(i))->slots[i % block_slots];
     memory_.write_one(&on_device.bytes.mapped_nbytes, none);
@@ -113,7 +113,7 @@ std::uint64_t left_pages::note_written_in_place(const std::vector<file_slot>& sl
   return lost;
 }
 
-// The frames are looked at in stretches, whose bytes, masks and twins come to the host by one copy each.
+// Goes through the frames in stretches. The bytes, masks and twins of a stretch come to the host by one copy each.
 left_pages::unwritten left_pages::write_pages(const std::vector<file_slot>& slots, bool stopped) const {
   const std::uint64_t dirty = slots_.words().dirty_pages;
   unwritten result;
@@ -128,7 +128,7 @@ left_pages::unwritten left_pages::write_pages(const std::vector<file_slot>& slot
   auto lists = this->lists();
   const auto stays = [&](const cache::dirty_list& list) { return !stopped && list.lock > 1; };  // dirty_pages::is_lost
   const auto is_listed = [&](std::uint32_t f) { return (states[f] & cache::frame_state::listed) != 0; };
-  constexpr std::uint32_t most_apart = 16;  // frames: a gap costs less than a copy of its own
+  constexpr std::uint32_t most_apart = 16;  // frames: a smaller gap costs less than a separate copy
   const std::uint32_t most = std::max<std::uint32_t>(1, (8u << 20) >> frames.page_shift);
   std::uint64_t nwritten = 0;
   for (std::uint32_t first = 0; first < frames.nframes; ++first) {
@@ -170,8 +170,8 @@ left_pages::unwritten left_pages::write_pages(const std::vector<file_slot>& slot
 }
 
 // Writes pages of the frames [first, end), and clears their masks. Returns how many are lost, in part or whole. keeps_twins: a page
-// may be mapped for writing over several kernels: as a write-back of theirs (hold_twin), this one leaves in the twin what it has
-// sent.
+// may stay mapped for writing over several kernels. So, like a kernel's write-back (hold_twin), this one copies the bytes that it
+// has sent into the twin.
 std::uint64_t left_pages::write_stretch(std::uint32_t first, std::uint32_t end, std::vector<left_page>& pages,
                                         bool keeps_twins) const {
   static_assert(sizeof(cache::twin_state) == 2 * sizeof(std::uint64_t));

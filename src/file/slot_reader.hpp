@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What host code reads of a mount's open files in device memory, while kernels may run.
+// The host's reads of a mount's open files in device memory, while kernels may run.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,26 +12,26 @@ namespace gpufs {
 
 class slot_reader {
  public:
-  // All must outlive it.
+  // The arguments must outlive it.
   slot_reader(const simt::device_memory& memory, const file_memory& files, const file_mount& mount)
       : memory_(memory), files_(files), mount_(mount) {}
 
   static bool is_open(const file_slot& slot) { return slot_state{slot.word & 7u} == slot_state::open; }
 
   mount_words words() const { return memory_.read_one(mount_.words); }
-  // Copies of those that were ever used. A slot's fields are read after its state, which comes first in it.
+  // Copies of the slots that were ever used. A slot's fields are read after its state, which comes first in it.
   std::vector<file_slot> used() const;
-  // By slot, for the same.
+  // The counters of these slots, by slot.
   std::vector<file_counters> counts() const;
 
-  // The file has changed underneath: the next page that a kernel wants to pull from it gives -ESTALE. The slot number came
-  // from the device, so it is only a hint; the word says which handle is meant.
+  // Called when the file has changed: the next page that a kernel wants to pull from it gives -ESTALE. The slot number came from
+  // the device, so it is only a hint; the written word says which handle is meant.
   void mark_stale(std::uint32_t slot, std::uint32_t handle) const {
     if (file_block* const block = files_.block_of(slot)) memory_.write_one(&block->slots[slot % block_slots].stale, handle);
   }
 
  private:
-  // Calls each(block, first, n): of the slots from `first` on, block's first n were ever used.
+  // Calls each(block, first, n) for each block: its first n slots, which are the slots from `first` on, were ever used.
   template <class Each>
   void each_block(Each each) const;
 

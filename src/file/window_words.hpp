@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which windows of open files kernels may pull, as the host writes it into device memory while they run.
+// The windows of open files that kernels may pull. The host writes them into device memory while kernels run.
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -13,12 +13,12 @@ namespace gpufs {
 
 class window_words {
  public:
-  // All must outlive it.
+  // The arguments must outlive it.
   window_words(const simt::device_memory& memory, const file_memory& files, const file_mount& mount)
       : memory_(memory), files_(files), mount_(mount) {}
 
-  // More of the file in this slot is registered; it is open. The slot number came from the device. False: not now,
-  // while_none_is_told. Of windows that are smaller than a page it tells nothing: all of a page must be registered.
+  // Tells the device that more of the open file in this slot is registered. The slot number came from the device. False: not now,
+  // because while_none_is_told runs. Windows smaller than a page are not told: all of a page must be registered.
   bool tell(std::uint32_t slot, const file_windows& what) {
     file_windows* const to = words_of(slot);
     if (to == nullptr || what.shift < mount_.cache.frames.page_shift) return true;
@@ -44,7 +44,7 @@ class window_words {
   }
 
  private:
-  // Of a slot; null where there is none.
+  // The words of a slot; null if there is no such slot.
   file_windows* words_of(std::uint32_t slot) const {
     file_block* const block = files_.block_of(slot);
     return block == nullptr ? nullptr : &block->windows[slot % block_slots];
@@ -55,7 +55,7 @@ class window_words {
   const file_memory& files_;
   const file_mount& mount_;
   std::mutex lock_;
-  std::set<file_windows*> told_;  // of which slots; under the lock
+  std::set<file_windows*> told_;  // the words with told windows; under the lock
 };
 
 }  // namespace gpufs

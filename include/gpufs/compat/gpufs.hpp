@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2; ActivePointers, ISCA'16, section V) over gpufs. As there, gopen and
-// friends are called by all threads of a block with equal arguments, the _warp forms by all lanes of a warp. Unlike there, the
-// mount is named (there are no process-wide device globals), and failures are negative errnos. O_GWRONCE is gpufs's. gmmap maps for
-// writing where the file is open for it, by gpufs::map_page<std::byte>: so a page takes a second frame while somebody has it
+// The papers' names (GPUfs, CACM'14; SYSTOR'16, section 4.2; ActivePointers, ISCA'16, section V) over gpufs. As in the papers, all
+// threads of a block call gopen and its siblings with equal arguments, and all lanes of a warp call the _warp forms. Unlike there,
+// the mount is an argument (there are no process-wide device globals), and failures are negative errnos. O_GWRONCE is gpufs's.
+// gmmap maps for writing if the file is open for it, by gpufs::map_page<std::byte>: so a page takes a second frame while it is
 // mapped.
 #pragma once
 #include "gpufs/gpufs.hpp"
@@ -20,9 +20,9 @@ GPUFS_DEVICE int gopen(Group group, const mount_ref& fs, const char* path, int f
   return static_cast<int>(open(group, fs, path, flags).number());
 }
 
-// A mapping's address names its frame, so that gmsync and gmunmap need no more than the address. NULL when the page cannot be
-// mapped; *error (if given) then says why. Of a file that the mount has open for writing all mappings count as such, also those by
-// a number that may only read, since an address does not say which of the two it came from.
+// A mapping's address names its frame, so that gmsync and gmunmap need no more than the address. NULL if the page cannot be mapped;
+// *error (if given) then says why. If the mount has the file open for writing, all mappings of it are for writing, also those by a
+// number that may only read: an address does not say from which of the two it came.
 template <class Group>
 GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error) {
   struct what {
@@ -63,7 +63,7 @@ GPUFS_DEVICE volatile void* gmmap(Group group, const mount_ref& fs, std::size_t 
 
 struct mapped_at {
   cache::frame_index frame;
-  bool is_frame;  // false: no page of the cache is there
+  bool is_frame;  // false: the address is in no page of the cache
   bool written;   // mapped as a page of a file that is open for writing
 };
 // One lane calls.
@@ -129,7 +129,7 @@ GPUFS_DEVICE std::int64_t gwrite(const mount_ref& fs, int fd, std::int64_t offse
 GPUFS_DEVICE std::int64_t gwrite_warp(const mount_ref& fs, int fd, std::int64_t offset, std::size_t size, const void* buffer) {
   return pwrite(this_warp(), file(fs, file_number{fd}), buffer, size, offset);
 }
-// To the host's page cache, as in the paper.
+// Syncs to the host's page cache, as in the paper.
 GPUFS_DEVICE int gfsync(const mount_ref& fs, int fd) {
   return fsync(this_block(), file(fs, file_number{fd}), durability::page_cache);
 }
@@ -145,8 +145,8 @@ GPUFS_DEVICE int gftruncate_warp(const mount_ref& fs, int fd, std::int64_t size)
 GPUFS_DEVICE int gunlink(const mount_ref& fs, const char* path) { return unlink(this_block(), fs, path); }
 GPUFS_DEVICE int gunlink_warp(const mount_ref& fs, const char* path) { return unlink(this_warp(), fs, path); }
 
-// *error is each thread's own. Only of a number that may write may bytes be stored; what was stored is written by gmsync (to the
-// host's page cache, as gfsync), by gmunmap and the gfsync or gclose after it.
+// *error is each thread's own. Kernels may store bytes only if the number may write. The stored bytes are written by gmsync (to the
+// host's page cache, as gfsync), or by gmunmap and a later gfsync or gclose.
 GPUFS_DEVICE volatile void* gmmap(const mount_ref& fs, std::size_t size, int fd, std::int64_t offset, int* error = nullptr) {
   return detail::gmmap(this_block(), fs, size, fd, offset, error);
 }
@@ -160,9 +160,9 @@ GPUFS_DEVICE int gmunmap_warp(const mount_ref& fs, const volatile void* address)
   return detail::gmunmap(this_warp(), fs, address);
 }
 
-// `size` bytes from `offset` on, as a pointer for each thread; with O_RDWR, of a file that was opened with it, T need not be const:
-// what was written is in the file after gfsync or gclose, once the pointers have left the page. There is no gvmunmap: a page is
-// given back by the pointers that leave it. A null pointer's error() says why.
+// A pointer for each thread to `size` bytes from `offset` on. With O_RDWR, and a file that was opened with it, T need not be const:
+// written bytes are in the file after gfsync or gclose, once the pointers have left the page. There is no gvmunmap: the pointers
+// that leave a page give it back. A null pointer's error() says why.
 template <class T>
 GPUFS_DEVICE APtr<T> gvmmap(const mount_ref& fs, std::size_t size, int flags, int fd, std::int64_t offset) {
   return detail::gvmmap<T>(this_block(), fs, size, flags, fd, offset);
