@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a gpufs_mount has in its 64 bits, for those that make it (src/c_abi/host.cpp) and those that get it (verbs.cpp).
+// The contents of a gpufs_mount's 64 bits, for the code that makes it (src/c_abi/host.cpp) and the code that gets it (verbs.cpp).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace gpufs::c_abi {
 
-// Below, the address of the mount_layout: no device or process has more address bits.
+// The low bits are the address of the mount_layout: no device or process has more address bits.
 inline constexpr unsigned address_bits = 57;
 
-// Seven bits, never 0: of this gpufs and this machine. Kernels read what the host has laid out, so that both must be of one build;
-// one version has one layout, and while a version is being made the sizes of what is shared tell most of its states apart.
+// Seven bits, never 0, that stand for this gpufs and this machine. Kernels read what the host has laid out, so both must be of one
+// build. One version has one layout; while a version is being made, the sizes of shared structs tell most of its states apart.
 constexpr std::uint64_t stamp_of(bool is_cuda) {
   std::uint64_t hash = 0;
   for (const std::uint64_t part :

@@ -35,7 +35,7 @@ int fail(int error, std::string_view what) {
   return -error;
 }
 
-// What call() returns, or the negated errno of what it throws.
+// Returns call()'s result, or the negated errno of the exception that it throws.
 template <class Call>
 auto guarded(Call call) noexcept -> decltype(call()) {
   try {
@@ -83,7 +83,7 @@ template <auto Member>
 constexpr option option_of(std::string_view name) {
   return {name, set_to<Member>};
 }
-// All but custom_store, which is no number.
+// All options but custom_store, which is no number.
 constexpr option options_by_name[] = {
 #define GPUFS_OPTION(name) option_of<&mount_options::name>(#name)
     GPUFS_OPTION(device),
@@ -153,7 +153,7 @@ constexpr std::size_t nmembers() {
     return sizeof...(Values);
   }
 }
-// One that is added to either struct has to be named here; but custom_store, internals and around_store, which C does not have.
+// A member that is added to either struct must be named here. C does not have custom_store, internals and around_store.
 static_assert(nmembers<mount_options>() - 3 + nmembers<gpufs::mount_internals>() == std::size(options_by_name));
 static_assert(sizeof(mount_counters) == std::size(counters_by_name) * sizeof(std::uint64_t));
 
@@ -163,7 +163,7 @@ const Named* find(const Named (&all)[N], std::string_view name) {
   return found == all + N ? nullptr : found;
 }
 
-// Throws where it is not there.
+// Throws if there is no such device.
 gpufs::simt::platform& device_of(std::int32_t machine, int device) {
   namespace runtime = gpufs::simt::runtime;
   const bool current = device == gpufs::current_device;

@@ -12,7 +12,7 @@
 #include "gpufs/gpufs_device.h"
 #include "handles.hpp"
 
-// What C sees is what C++ has.
+// C's types and constants must be equal to those of C++.
 static_assert(sizeof(gpufs_mount) == 8 && sizeof(gpufs_file) == sizeof(gpufs::file_number));
 static_assert(GPUFS_O_RDONLY == O_RDONLY && GPUFS_O_WRONLY == O_WRONLY && GPUFS_O_RDWR == O_RDWR && GPUFS_O_CREAT == O_CREAT);
 static_assert(GPUFS_O_EXCL == O_EXCL && GPUFS_O_TRUNC == O_TRUNC && GPUFS_O_APPEND == O_APPEND);
@@ -56,26 +56,26 @@ static_assert(GPUFS_EXTENT_SHARED == gpufs::extent_shared);
 namespace gpufs::c_abi {
 inline namespace GPUFS_MACHINE {
 
-// Null where the handle is not one of this gpufs and this machine.
+// Null if the handle is not one of this gpufs and this machine.
 GPUFS_DEVICE const file_mount* mount_of(gpufs_mount fs) {
   if (fs >> address_bits != (GPUFS_ON_CUDA ? cuda_stamp : cpu_stamp)) return nullptr;
   return reinterpret_cast<const file_mount*>(fs & ((std::uint64_t{1} << address_bits) - 1));
 }
 
-// Calls then(mount_ref), or gives -EPROTO.
+// Returns then(mount_ref), or -EPROTO.
 template <class Then>
 GPUFS_DEVICE auto with(gpufs_mount fs, Then then) -> decltype(then(mount_ref())) {
   const file_mount* const mount = mount_of(fs);
   return mount == nullptr ? -EPROTO : then(mount_ref(mount));
 }
 
-// Calls then(file).
+// Returns then(file), or -EPROTO.
 template <class Then>
 GPUFS_DEVICE auto with(gpufs_mount fs, gpufs_file number, Then then) -> decltype(then(file())) {
   return with(fs, [&](const mount_ref& mount) { return then(file(mount, file_number{number})); });
 }
 
-// A C++ object in the words of a C struct.
+// Puts a C++ object into the words of a C struct.
 template <class Object, std::size_t N>
 GPUFS_DEVICE void keep(std::uint64_t (&inside)[N], const Object& object) {
   static_assert(std::is_trivially_copyable_v<Object> && sizeof(Object) <= sizeof inside);
@@ -88,7 +88,7 @@ GPUFS_DEVICE Object kept(const std::uint64_t (&inside)[N]) {
   return object;
 }
 
-// Gives out a page that was mapped, or what map_page could not.
+// Puts a mapped page, or map_page's error, into `out`.
 template <class CPage, class Byte>
 GPUFS_DEVICE std::int32_t give_page(CPage* out, mapped_page<Byte> mapped) {
   *out = {};
@@ -99,7 +99,7 @@ GPUFS_DEVICE std::int32_t give_page(CPage* out, mapped_page<Byte> mapped) {
   return error;
 }
 
-// The C++ page of a C one: of nothing, where that is not mapped, or not any more.
+// The C++ page of a C page; an empty one if the C page is not mapped, or no longer.
 template <class Byte, class CPage>
 GPUFS_DEVICE mapped_page<Byte> page_of(const CPage& mapped) {
   return mapped.data == nullptr ? mapped_page<Byte>() : mapped_page<Byte>(kept<page_handle<Byte>>(mapped.inside));
@@ -220,7 +220,7 @@ template <class Group>
 GPUFS_DEVICE std::int32_t read_async(Group group, gpufs_mount fs, gpufs_file opened, void* dst, std::uint64_t nbytes,
                                      std::int64_t offset, gpufs_pending_read* pending) {
   if (pending == nullptr) return -EFAULT;
-  keep(pending->inside, pending_read{});  // its file is none
+  keep(pending->inside, pending_read{});  // a read of no file
   return with(fs, opened, [&](const file& f) {
     keep(pending->inside, gpufs::read_async(group, f, dst, nbytes, offset));
     return 0;
