@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page cache: finds, or makes room for, one page. Called by one lane (a group's leader); the group then fills the frame
-// together. Table and Allocator are policies, made from a cache_layout in device memory, so that bench/ can plug in the papers'
-// designs.
+// together. Table and Allocator are policies, made from a cache_layout in device memory, so that research/baselines/ can plug in
+// the papers' designs.
 #pragma once
 #include "gpufs/cache/detail/clock_rings.hpp"
 #include "gpufs/cache/detail/hash_table.hpp"

@@ -17,8 +17,8 @@ GPUFS_DEVICE auto by_leader(Group group, Work work) {
   return group.broadcast(result);
 }
 
-// The pages of an open file, as the calls that read them take them: its entry, and the page cache. bench/ has other classes in
-// place of this one, for other caches.
+// The pages of an open file, as the calls that read them take them: its entry, and the page cache. research/baselines/ has other
+// classes in place of this one, for other caches.
 class file_pages {
  public:
   using cache_type = cache::page_cache<>;
