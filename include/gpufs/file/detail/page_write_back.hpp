@@ -160,7 +160,7 @@ GPUFS_DEVICE void store_page(Group group, const file_mount& mount, const written
       if (twin.data != nullptr) {
         pages.keep_twin(frame, twin.data, w, bits);
       } else {
-        simt::fence(std::memory_order_acquire, simt::scope::device);
+        simt::fence(std::memory_order_acquire, cache::cache_layout::scope);
       }
       cache::dirty_pages::each_run(bits, [&](unsigned first, unsigned n) {
         const int failed = simt::copy_to_host(simt::this_thread(), to + w * 32 + first, from + w * 32 + first, n);

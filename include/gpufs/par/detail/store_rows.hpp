@@ -89,7 +89,7 @@ GPUFS_DEVICE stored_rows store_rows(Group group, const file_mount& mount, file_n
   }
   // Meets the fences of live::find and begin_whole_page: either the group that brings the page in sees our rows, or we see that it
   // has the page.
-  simt::fence(std::memory_order_seq_cst, cache::cache_layout::scope);
+  simt::fence(std::memory_order_seq_cst, simt::scope::device);
   group.sync();
   if (stored) stored = !is_cached();
   if (group.any(cut != 0)) {
