@@ -187,18 +187,33 @@ std::vector<std::uint32_t> choices(std::uint32_t nframes, const std::vector<page
 
 TEST(page_cache, pages_side_by_side_choose_frames_side_by_side) {
   constexpr std::uint32_t ids[] = {0, 1, 2, 77, cache::max_cache_id, 5u << cache::view_shift | 9};
+  constexpr std::uint32_t run = 200;
   for (const std::uint32_t n : {1u, 2u, 3u, 7u, 8u, 64u, 1000u, 65'536u, 262'143u, 4'194'304u, 33'554'393u, (1u << 30) + 1, ~0u}) {
     std::vector<page_key> keys;
     for (const std::uint32_t id : ids) {
-      for (std::uint32_t page = 0; page < 200; ++page) keys.push_back(make_key(id, page));
-      for (std::uint32_t page = 0xfffffff0; page != 0; ++page) keys.push_back(make_key(id, page));
+      for (const std::uint32_t first : {0u, 0u - run}) {
+        for (std::uint32_t i = 0; i < run; ++i) keys.push_back(make_key(id, first + i));
+      }
     }
     const std::vector<std::uint32_t> got = choices(n, keys);
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      // Of a number of 32 bits that goes up with the page: its rest, exactly.
-      const auto at = static_cast<std::uint32_t>(cache::page_number_of(keys[i]) + cache::cache_id_of(keys[i]) * 0x9e3779b1u);
-      ASSERT_EQ(got[i], at % n) << n << " frames, page " << cache::page_number_of(keys[i]);
+      ASSERT_LT(got[i], n) << "page " << cache::page_number_of(keys[i]);
+      if (i % run == 0) continue;
+      const std::uint32_t next = got[i - 1] + 1;
+      ASSERT_EQ(got[i], next == n ? 0 : next) << n << " frames, page " << cache::page_number_of(keys[i]);
     }
+  }
+}
+
+TEST(page_cache, first_pages_of_files_meet_less_often_than_pages_in_frames_that_are_drawn) {
+  for (const std::uint32_t n : {64u, 1000u, 65'536u, 100'000u, 262'143u}) {
+    const std::uint32_t nfiles = n / 4;
+    std::vector<page_key> keys;
+    for (std::uint32_t id = 1; id <= nfiles; ++id) keys.push_back(make_key(id, 0));
+    std::vector<std::uint32_t> got = choices(n, keys);
+    std::sort(got.begin(), got.end());
+    got.erase(std::unique(got.begin(), got.end()), got.end());
+    EXPECT_GT(static_cast<double>(got.size()), 0.885 * nfiles) << n << " frames; drawn, it is 4 (1 - exp(-1/4)) of them";
   }
 }
 
