@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <exception>
+#include <gpufs/simt/device_array.hpp>
 #include <string>
 
 namespace example {
@@ -75,9 +76,21 @@ std::uint64_t big_endian(std::span<const std::byte, 8> bytes) {
 
 }  // namespace
 
+struct host_aes_ctr::key_memory {
+  gpufs::simt::device_array<aes_ctr_keys> array;
+
+  ~key_memory() {
+    try {
+      array.device().zero_device(array.get(), sizeof(aes_ctr_keys));
+    } catch (const std::exception&) {  // the device is lost, and its memory with it
+    }
+  }
+};
+
+void host_aes_ctr::wiper::operator()(key_memory* keys) const noexcept { delete keys; }
+
 host_aes_ctr::host_aes_ctr(gpufs::simt::platform& machine, gpufs::host_mount& fs, std::span<const std::byte> key,
-                           std::span<const std::byte, 16> counter)
-    : keys_(nullptr, {&machine}) {
+                           std::span<const std::byte, 16> counter) {
   if (key.size() != 16 && key.size() != 24 && key.size() != 32) {
     throw gpufs::error("aes_ctr: the key has " + std::to_string(key.size()) + " bytes; it must have 16, 24 or 32");
   }
@@ -86,22 +99,14 @@ host_aes_ctr::host_aes_ctr(gpufs::simt::platform& machine, gpufs::host_mount& fs
   slice(*secret);
   secret->keys.counter_high = big_endian(counter.first<8>());
   secret->keys.counter_low = big_endian(counter.last<8>());
-  keys_.reset(static_cast<aes_ctr_keys*>(machine.allocate_device(sizeof(aes_ctr_keys))));
-  machine.copy_to_device(keys_.get(), &secret->keys, sizeof secret->keys);
+  keys_.reset(new key_memory{gpufs::simt::device_array<aes_ctr_keys>(1, machine)});
+  keys_->array.write_one(secret->keys);
   view_ = fs.new_view();
 }
 
 const aes_ctr_keys* host_aes_ctr::keys() const {
   if (!keys_) throw gpufs::error("aes_ctr: ref() of one that was moved from");
-  return keys_.get();
-}
-
-void host_aes_ctr::wipe::operator()(aes_ctr_keys* keys) const noexcept {
-  try {
-    machine->zero_device(keys, sizeof *keys);
-  } catch (const std::exception&) {  // the device is lost, and its memory with it
-  }
-  machine->deallocate_device(keys);
+  return keys_->array.get();
 }
 
 }  // namespace example

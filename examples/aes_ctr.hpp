@@ -58,11 +58,11 @@ class host_aes_ctr {
   std::uint32_t view() const { return view_; }
 
  private:
-  struct wipe {  // device memory
-    gpufs::simt::platform* machine;
-    void operator()(aes_ctr_keys* keys) const noexcept;
+  struct key_memory;  // the device's, zeroed before it is given back
+  struct wiper {
+    void operator()(key_memory* keys) const noexcept;
   };
-  std::unique_ptr<aes_ctr_keys, wipe> keys_;
+  std::unique_ptr<key_memory, wiper> keys_;
   std::uint32_t view_;
 };
 
