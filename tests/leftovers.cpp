@@ -14,7 +14,7 @@ namespace {
 
 std::atomic<const char*> expected{nullptr};
 
-void check(const detail::leftovers& left) {
+void check(const leftovers& left) {
   if (!left.any() || expected != nullptr) return;
   ADD_FAILURE() << "a mount ends with " << left.pins << " pins, " << left.open_slots << " files open in kernels, "
                 << left.host_files << " on the host, " << left.unwritten_pages << " pages unwritten, " << left.changed_frames
@@ -28,7 +28,7 @@ std::ptrdiff_t open_descriptors() {
 
 class listener final : public ::testing::EmptyTestEventListener {
  public:
-  listener() { detail::leftovers_watcher = &check; }
+  listener() { leftovers_watcher = &check; }
 
  private:
   void OnTestStart(const ::testing::TestInfo& /*test*/) override {

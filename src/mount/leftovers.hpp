@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstdint>
 
-namespace gpufs::detail {
+// Not in `gpufs::detail`: in a file that includes headers of kernels before, that is the `detail` of the machine's inline
+// namespace, and in others it is not. So the watcher that is set would not be the one that a mount asks.
+namespace gpufs {
 
 struct leftovers {
   std::uint64_t pins = 0;             // of all frames
@@ -18,4 +20,4 @@ struct leftovers {
 // Called by the mount's end, before it writes what is left; null: nobody watches. Before the first mount is made.
 inline std::atomic<void (*)(const leftovers&)> leftovers_watcher{nullptr};
 
-}  // namespace gpufs::detail
+}  // namespace gpufs

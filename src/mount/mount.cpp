@@ -154,13 +154,13 @@ struct host_mount::impl {
 
   // Pages that are pinned when nobody can hold them any more.
   void tell_leftovers() const {
-    if (detail::leftovers_watcher == nullptr) return;
-    detail::leftovers found{.host_files = host.counters().open_files, .unwritten_pages = slots.words().dirty_pages};
+    if (leftovers_watcher == nullptr) return;
+    leftovers found{.host_files = host.counters().open_files, .unwritten_pages = slots.words().dirty_pages};
     for (const file_slot& slot : slots.used()) found.open_slots += slot_reader::is_open(slot);
     const cache::frame_counts frames = count_frames();
     found.pins = frames.pins;
     found.changed_frames = frames.dirty;
-    detail::leftovers_watcher.load()(found);
+    leftovers_watcher.load()(found);
   }
 
   void check_pins() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What cannot be had: mappings that are refused, accesses beyond, closed files, stores that fail, too few frames, kernels that
 // stop, pins that leak. And what the mount says of it.
+#include <gtest/gtest-spi.h>
+
 #include <limits>
 
 #include "file/faulty_store.hpp"
@@ -397,6 +399,13 @@ TEST_F(ptr_error, a_leaked_pin_is_counted) {
   EXPECT_EQ(fs().counters().pinned_frames, 1u);
   run<unlink_kept>(1, 32, kept);
   EXPECT_EQ(fs().counters().pins, 0u);
+}
+
+TEST_F(ptr_error, a_leaked_pin_fails_its_test_at_the_mounts_end) {
+  options.internals.abort_on_leaked_pins = false;
+  const device_buffer<std::byte> memory(sizeof(reader));
+  run<leave_linked>(1, 32, reinterpret_cast<reader*>(memory.get()));
+  EXPECT_NONFATAL_FAILURE_ON_ALL_THREADS(end_mount(), "a mount ends with 1 pins");
 }
 
 struct stop_kernel_job : pointer_job {
