@@ -84,7 +84,6 @@ class pointer_runs {
     options.page_nbytes = page_nbytes;
     options.internals.nrings = on_gpu ? 0 : 1;  // so few warps start at few rings
     options.custom_store = files_;
-    options.internals.abort_on_leaked_pins = true;
     gpufs::mount fs(folder_, options);
     fs.prepare(path);
     return fs;

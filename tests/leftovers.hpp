@@ -8,5 +8,7 @@ namespace gpufs::test {
 
 // The test that runs leaves something behind, and why: to be called before its mount ends.
 void expect_leftovers(const char* why);
+// The same, but no pin.
+void expect_leftovers_but_pins(const char* why);
 
 }  // namespace gpufs::test

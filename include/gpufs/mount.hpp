@@ -52,7 +52,6 @@ struct mount_internals {
   std::uint32_t request_rings = 0;    // 0: 256, fewer for large pages
   std::uint32_t request_slots = 0;    // for each ring, a power of two from 2 on; 0: 8. At most 2^16 in all rings
   std::uint32_t request_batch = 64;   // requests that a host thread takes at once, 1 to 64
-  bool abort_on_leaked_pins = false;  // end the process if pages are still pinned when the mount ends
   // Gets the mount's store, and returns the store to use in its place.
   std::function<std::shared_ptr<store::store>(std::shared_ptr<store::store>)> around_store{};
 };

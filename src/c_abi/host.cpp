@@ -108,7 +108,6 @@ constexpr option options_by_name[] = {
     GPUFS_OPTION(request_rings),
     GPUFS_OPTION(request_slots),
     GPUFS_OPTION(request_batch),
-    GPUFS_OPTION(abort_on_leaked_pins),
 #undef GPUFS_OPTION
 };
 

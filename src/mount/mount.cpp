@@ -114,7 +114,6 @@ struct host_mount::impl {
     try {
       tell_leftovers();
       end_writing();
-      check_pins();
     } catch (const std::exception& e) {  // the device is lost, and its pages and pins with it
       if (options.writable) {
         std::fprintf(
@@ -152,7 +151,7 @@ struct host_mount::impl {
     return sum;
   }
 
-  // Pages that are pinned when nobody can hold them any more.
+  // What the mount still holds, for a watcher.
   void tell_leftovers() const {
     if (leftovers_watcher == nullptr) return;
     leftovers found{.host_files = host.counters().open_files, .unwritten_pages = slots.words().dirty_pages};
@@ -161,15 +160,6 @@ struct host_mount::impl {
     found.pins = frames.pins;
     found.changed_frames = frames.dirty;
     leftovers_watcher.load()(found);
-  }
-
-  void check_pins() const {
-    if (!options.internals.abort_on_leaked_pins) return;
-    const cache::frame_counts frames = count_frames();
-    if (frames.pins == 0) return;
-    std::fprintf(stderr, "gpufs: a mount ends with %llu leaked pins of %llu pages\n", static_cast<unsigned long long>(frames.pins),
-                 static_cast<unsigned long long>(frames.pinned));
-    std::abort();
   }
 
   // A line for each record of accesses through pointers that failed.

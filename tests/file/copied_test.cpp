@@ -76,7 +76,6 @@ class copied_pages : public ::testing::Test {
     o.store = store_kind::mapped;
     o.copy_engine = true;
     o.frame_timeout = std::chrono::seconds(20);
-    o.internals.abort_on_leaked_pins = true;
     return o;
   }
   static mount_ref ref(const host_mount& m) { return mount_ref(m.resident()); }

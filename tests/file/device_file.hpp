@@ -23,7 +23,6 @@ inline mount_options device_file(source_kind kind, std::uint64_t file_nbytes, st
   o.cache_nbytes = std::uint64_t{page_nbytes} * nframes;
   o.max_open_files = 16;
   o.nworkers = 2;
-  o.internals.abort_on_leaked_pins = true;
   o.custom_store = files;
   return o;
 }

@@ -217,8 +217,7 @@ class group_calls : public ::testing::Test {
 
   template <class Group>
   std::string run(verb what, mistake how, unsigned threads = 32) {
-    mount_options options = writing();
-    options.internals.abort_on_leaked_pins = false;  // a launch that stops leaves what it has mapped
+    const mount_options options = writing();
     const mount fs(dir_.path(), options), other(other_dir_.path(), options);
     for (const char* name : {"a", "b", "c", "to"}) std::filesystem::remove_all(dir_ / name);
     if (what == verb::rmdir) {
@@ -380,9 +379,7 @@ struct map_over_a_page {
 TEST_F(group_calls, write_over_a_mapped_page) {
   expect_leftovers("the kernel is stopped");
   dir_.add("page", 1024, 1);
-  mount_options options;
-  options.internals.abort_on_leaked_pins = false;
-  const mount fs(dir_.path(), options);
+  const mount fs(dir_.path());
   const device_buffer<char> path(std::vector<char>{'p', 'a', 'g', 'e', '\0'});
   std::string text;
   try {

@@ -171,7 +171,6 @@ TEST_F(prefetches, hold_up_nobody_for_request_slots) {
 TEST_F(prefetches, hold_up_nobody_for_frames) {
   mount_options o = options_of(64, 8);
   o.frame_timeout = milliseconds(100);
-  o.internals.abort_on_leaked_pins = false;
   const mount m(dir_.path(), o);
   players groups(m.ref(), {.grid = 1, .block = 32});
   script s = opened();
@@ -237,7 +236,6 @@ TEST_F(prefetches, of_files_that_are_pulled_or_written_bring_pages_in_at_once) {
   o.page_nbytes = page;
   o.store = store_kind::mapped;
   o.writable = true;
-  o.internals.abort_on_leaked_pins = true;
   const mount m(dir_.path(), o);
   prepare_for_memcheck(m, "pulled");
   for (const group_kind kind : {group_kind::warp, group_kind::block}) {

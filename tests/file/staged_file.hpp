@@ -35,7 +35,6 @@ class staged_file : public ::testing::Test {
     o.custom_store = store_;
     o.nworkers = 8;
     o.internals.request_batch = 1;
-    o.internals.abort_on_leaked_pins = true;
     o.frame_timeout = std::chrono::seconds(20);
     return o;
   }

@@ -247,7 +247,6 @@ struct faulty_subject {
     o.nworkers = 2;
     o.io_timeout = io_timeout;
     o.custom_store = store;
-    o.internals.abort_on_leaked_pins = true;
     fs = std::make_unique<mount>(dir.path(), o);
     file = std::make_unique<host_file>(*fs, "rows");
   }

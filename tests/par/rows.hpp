@@ -31,7 +31,6 @@ struct subject {
     o.cache_nbytes = std::uint64_t{page_nbytes} * nframes;
     o.max_open_files = 16;
     o.nworkers = 4;
-    o.internals.abort_on_leaked_pins = true;
     o.writable = how == reading::being_written;
     if (how == reading::pulled || how == reading::in_device) {
       auto files =

@@ -82,7 +82,6 @@ class pointer_test : public ::testing::Test {
     options.cache_nbytes = 64 * page;
     options.max_open_files = 64;
     options.nworkers = 2;
-    options.internals.abort_on_leaked_pins = true;
   }
   void TearDown() override {
     if (!fs_ || pins_may_leak) return;

@@ -83,7 +83,6 @@ struct pointer_trial {
     options.max_open_files = 64;
     options.nworkers = static_cast<std::uint32_t>(draw.between(1, 3));
     options.internals.nrings = static_cast<std::uint32_t>(draw.below(5));
-    options.internals.abort_on_leaked_pins = true;
     options.writable = to_file;
     draw_file(alignment);
     draw_lanes();

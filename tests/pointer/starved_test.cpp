@@ -523,7 +523,7 @@ struct stopped_in_handler : pointer_job {
 };
 
 TEST_F(starved_ptr, a_kernel_that_is_stopped_in_a_handler_leaves_the_spare_page_to_the_next) {
-  expect_leftovers("the kernel is stopped");
+  expect_leftovers_but_pins("the kernel is stopped");
   options.io_timeout = std::chrono::seconds(4);
   for (schedule.seed = 1; schedule.seed <= 4; ++schedule.seed) {
     end_mount();
@@ -601,7 +601,7 @@ struct sticky_kernel : pointer_job {
 };
 
 TEST_F(starved_ptr, an_access_that_failed_stays_in_the_pointer) {
-  expect_leftovers("a page changed through a private mapping");
+  expect_leftovers_but_pins("a page changed through a private mapping");
   run<sticky_kernel>(1, 32);
   for (unsigned t = 0; t < 32; ++t) {
     const std::vector<std::int64_t> expected = {0, 0,      -ENXIO, -ENXIO, -ENXIO, 0,      0, 0,      0,       -ENXIO, -ENXIO,

@@ -89,7 +89,7 @@ def test_a_mount_of_the_cpu_machine(tmp_path: Path) -> None:
         c.Mount(tmp_path / "a", "cpu")
     with pytest.raises(FileNotFoundError):
         c.Mount(tmp_path / "none", "cpu")
-    inside = {"nrings": 1, "request_rings": 4, "request_slots": 2, "request_batch": 1, "abort_on_leaked_pins": 1}
+    inside = {"nrings": 1, "request_rings": 4, "request_slots": 2, "request_batch": 1}
     c.Mount(tmp_path, "cpu", cache_nbytes=1 << 20, **inside).close()
     for wrong in ({"cash_nbytes": 1}, {"page_nbytes": 1000}, {"nrings": 1 << 40}, {"nrings": -1}):
         with pytest.raises(GpufsError):

@@ -92,7 +92,6 @@ class sources : public ::testing::TestWithParam<subject> {
     o.max_open_files = 16;
     o.nworkers = 8;
     o.internals.request_batch = 1;
-    o.internals.abort_on_leaked_pins = true;
     o.io_timeout = io_timeout;
     return mount(dir_.path(), o);
   }

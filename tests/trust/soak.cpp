@@ -290,7 +290,6 @@ void one_round(std::uint64_t seed, std::chrono::milliseconds time, round_sums* s
     o.internals.request_rings = static_cast<std::uint32_t>(draw.between(1, 8));
     o.nworkers = static_cast<std::uint32_t>(draw.between(2, 4));
     o.frame_timeout = std::chrono::seconds(60);
-    o.internals.abort_on_leaked_pins = true;
     mounts.push_back(std::make_unique<mount>(dir / "root", o));
   }
   std::vector<char> paths((nactors * 2 + 2 + nmounts) * path_nbytes);
