@@ -182,6 +182,14 @@ def test_the_targets_are_those_of_the_benches() -> None:
     assert {name for name in names if f'"{name}"' not in sources} == set()
 
 
+def test_every_bounded_name_has_its_cases_shown() -> None:
+    """What is bounded, and measured by a bench, is not only a line of the summary."""
+    markers = re.findall(r"\{\{cases (.*?)\}\}", (BENCH / "performance.md.in").read_text())
+    shown = {name for names in markers for name in names.split()}
+    names = {target.name for target in report.load_targets()} - {"original_slowdown", "pointer_collage"}
+    assert names - shown == set()
+
+
 def everything() -> list[dict[str, Any]]:
     cases = [case(target.name, target.limit * 0.9) for target in report.load_targets()]
     for n in (1, 16, 132):
