@@ -88,7 +88,7 @@ class file_memory : public ::testing::Test {
   device_buffer<std::int32_t> numbers_;
 };
 
-// mount_nbytes: of a default mount of 1 GiB with 4 KiB pages, besides its cache.
+// mount_nbytes, mount_nbytes_writable: of a default mount of 1 GiB with 4 KiB pages, besides its cache.
 TEST_F(file_memory, of_a_mount_is_little) {
   constexpr std::size_t cache_nbytes = std::size_t{1} << 30;
   for (const bool writable : {false, true}) {
@@ -98,7 +98,7 @@ TEST_F(file_memory, of_a_mount_is_little) {
     const temp_dir dir;
     const host_mount m(machine_, dir.path(), options);
     const double besides = static_cast<double>(machine_.in_use() - cache_nbytes);
-    RecordProperty(writable ? "writable_mount_nbytes" : "mount_nbytes", std::to_string(besides));
+    RecordProperty(writable ? "mount_nbytes_writable" : "mount_nbytes", std::to_string(besides));
     EXPECT_LE(besides, (8 << 20) + (writable ? 0.145 : 0.015) * cache_nbytes) << "writable: " << writable;
   }
   EXPECT_EQ(machine_.in_use(), 0u);
