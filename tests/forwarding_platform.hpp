@@ -35,6 +35,7 @@ class forwarding_platform : public simt::platform {
   std::size_t free_nbytes() const override { return real_.free_nbytes(); }
   std::string describe() const override { return real_.describe(); }
   int exchange_current(int index) noexcept override { return real_.exchange_current(index); }
+  void stay_current() noexcept override { real_.stay_current(); }
 
  protected:
   simt::platform& real_;

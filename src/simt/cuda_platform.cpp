@@ -213,6 +213,13 @@ class cuda_memory final : public platform {
     if (before != index && cudaSetDevice(index) != cudaSuccess) cudaGetLastError();
     return before;
   }
+  // No thread of the library's launches into a stream that is captured. In the mode that threads begin with, CUDA would keep it
+  // from what it calls unsafe while any thread captures.
+  void stay_current() noexcept override {
+    exchange_current(device_);
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) cudaGetLastError();
+  }
 
  private:
   // The device's address of memory that was just registered. If it has none, unregisters the memory.

@@ -84,8 +84,9 @@ class platform {
 
   // Makes device `index` of its machine the calling thread's current one; returns the one before. Use on_device.
   virtual int exchange_current(int index) noexcept = 0;
-  // Makes this device current for the rest of the calling thread's life. For threads of the library's own.
-  void stay_current() noexcept { exchange_current(index()); }
+  // Makes this device current for the rest of the calling thread's life. For threads of the library's own. On CUDA such a thread
+  // may take memory and register files also while a thread of the program captures a graph.
+  virtual void stay_current() noexcept { exchange_current(index()); }
 
  protected:
   platform() = default;
