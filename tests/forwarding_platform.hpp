@@ -14,6 +14,7 @@ class forwarding_platform : public simt::platform {
 
   void* allocate_device(std::size_t nbytes) override { return real_.allocate_device(nbytes); }
   void deallocate_device(void* ptr) noexcept override { real_.deallocate_device(ptr); }
+  bool may_be_memory(const void* ptr, std::size_t nbytes) const override { return real_.may_be_memory(ptr, nbytes); }
   void* allocate_pinned(std::size_t nbytes) override { return real_.allocate_pinned(nbytes); }
   void deallocate_pinned(void* ptr) noexcept override { real_.deallocate_pinned(ptr); }
   const void* register_readonly(const void* ptr, std::size_t nbytes, std::string* why) override {

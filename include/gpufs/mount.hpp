@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -60,6 +62,11 @@ struct mount_options {
   int device = current_device;       // the device whose kernels use it and whose memory it takes, below simt::device_count()
   std::uint64_t cache_nbytes = 0;    // 0: a quarter of the device's free memory, at most 16 GiB (CPU machine: 64 MiB)
   std::uint32_t page_nbytes = 4096;  // a power of two, 512 B to 2 MiB
+  // Memory of the device, of an allocator of the caller's, for the cache's pages and 32 bytes a page; the rest, as the page table,
+  // the mount allocates. With cache_nbytes 0 as many pages lie there as fit; those of cache_nbytes always do in 32 bytes a page and
+  // 2 MiB more. It is overwritten, so what was enqueued on it before must have ended. It must stay until the mount has ended, and
+  // where that end has waited for longer than end_timeout (which stderr says), for good.
+  std::span<std::byte> cache_memory{};
   store_kind store = store_kind::automatic;
   std::shared_ptr<store::store> custom_store{};  // used instead of `store` (mem, nil, a test's own)
   std::uint32_t max_open_files = 65536;  // open at once on the device, at most 2^20. The process's soft RLIMIT_NOFILE is raised

@@ -83,12 +83,22 @@ template <auto Member>
 constexpr option option_of(std::string_view name) {
   return {name, set_to<Member>};
 }
-// All options but custom_store, which is no number.
+// All options but custom_store, which is no number; cache_memory is two numbers.
 constexpr option options_by_name[] = {
 #define GPUFS_OPTION(name) option_of<&mount_options::name>(#name)
     GPUFS_OPTION(device),
     GPUFS_OPTION(cache_nbytes),
     GPUFS_OPTION(page_nbytes),
+    option{"cache_memory",
+           [](mount_options& options, std::uint64_t address) {
+             options.cache_memory = {reinterpret_cast<std::byte*>(address), options.cache_memory.size()};
+             return true;
+           }},
+    option{"cache_memory_nbytes",
+           [](mount_options& options, std::uint64_t nbytes) {
+             options.cache_memory = {options.cache_memory.data(), nbytes};
+             return true;
+           }},
     GPUFS_OPTION(store),
     GPUFS_OPTION(max_open_files),
     GPUFS_OPTION(reserved_open_files),
@@ -152,8 +162,9 @@ constexpr std::size_t nmembers() {
     return sizeof...(Values);
   }
 }
-// A member that is added to either struct must be named here. C does not have custom_store, internals and around_store.
-static_assert(nmembers<mount_options>() - 3 + nmembers<gpufs::mount_internals>() == std::size(options_by_name));
+// A member that is added to either struct must be named here. C does not have custom_store, internals and around_store. The size of
+// cache_memory has a name of its own.
+static_assert(nmembers<mount_options>() - 3 + 1 + nmembers<gpufs::mount_internals>() == std::size(options_by_name));
 static_assert(sizeof(mount_counters) == std::size(counters_by_name) * sizeof(std::uint64_t));
 
 template <class Named, std::size_t N>

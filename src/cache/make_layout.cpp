@@ -11,14 +11,25 @@
 namespace gpufs::cache {
 namespace {
 
+constexpr std::uint64_t frame_words_nbytes = words_of_frame * sizeof(std::uint64_t);
+
 // Large caches begin where a large page of the device's memory does.
-frame_storage make_frames(simt::device_memory& memory, const cache_options& o) {
+std::uint64_t alignment_of(std::uint64_t nframes, std::uint32_t page_nbytes) {
   constexpr std::uint64_t large = 2u << 20;
-  const std::uint64_t nbytes = std::uint64_t{o.nframes} * o.page_nbytes;
+  return nframes * page_nbytes >= 32 * large ? large : std::max<std::uint64_t>(packed_alignment, page_nbytes);
+}
+
+frame_storage make_frames(simt::device_memory& memory, const cache_options& o) {
+  const std::uint64_t nbytes = frames_nbytes(o.nframes, o.page_nbytes);
   const std::uint64_t states_and_keys_nbytes = 2 * sizeof(std::uint64_t) * o.nframes;
-  const std::uint64_t words_nbytes = words_of_frame * sizeof(std::uint64_t) * o.nframes;
-  const std::uint64_t alignment = nbytes >= 32 * large ? large : std::max<std::uint64_t>(packed_alignment, o.page_nbytes);
-  std::byte* const all = memory.allocate<std::byte>(alignment + words_nbytes + nbytes);
+  const std::uint64_t words_nbytes = frame_words_nbytes * o.nframes;
+  const std::uint64_t alignment = alignment_of(o.nframes, o.page_nbytes);
+  std::byte* all = o.frames.data();
+  if (o.frames.empty()) {
+    all = memory.allocate<std::byte>(nbytes);
+  } else {
+    memory.zero(all, nbytes);
+  }
   const auto end_of_words = reinterpret_cast<std::uintptr_t>(all) + words_nbytes;
   std::byte* const data = all + words_nbytes + (alignment - end_of_words % alignment) % alignment;
   auto* const states = reinterpret_cast<std::uint64_t*>(data - states_and_keys_nbytes);
@@ -53,6 +64,17 @@ dirty_storage make_dirty_storage(simt::device_memory& memory, const cache_option
 }
 
 }  // namespace
+
+std::uint64_t frames_nbytes(std::uint32_t nframes, std::uint32_t page_nbytes) {
+  return alignment_of(nframes, page_nbytes) + std::uint64_t{nframes} * (frame_words_nbytes + page_nbytes);
+}
+
+std::uint32_t frames_within(std::uint64_t nbytes, std::uint32_t page_nbytes) {
+  constexpr std::uint64_t most = 1u << 28;
+  auto n = static_cast<std::uint32_t>(std::min(nbytes / (frame_words_nbytes + page_nbytes), most));
+  while (n > 0 && frames_nbytes(n, page_nbytes) > nbytes) --n;  // for the alignment, at most 2 MiB
+  return n;
+}
 
 cache_layout make_layout(simt::device_memory& memory, const cache_options& options) {
   cache_layout layout{};

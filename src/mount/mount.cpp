@@ -76,7 +76,8 @@ struct host_mount::impl {
     layout.cache = cache::make_layout(memory, {.nframes = frames_of(options),
                                                .page_nbytes = options.page_nbytes,
                                                .nrings = options.internals.nrings,
-                                               .writable = options.writable});
+                                               .writable = options.writable,
+                                               .frames = options.cache_memory});
     layout.touched = cache::make_touched(memory, layout.cache.frames.nframes);
     layout.transport = host.transport();
     layout.files = open_files.layout();

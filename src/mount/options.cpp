@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "../cache/make_layout.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 
@@ -33,12 +34,34 @@ std::uint32_t frames_of(const mount_options& options) {
   return static_cast<std::uint32_t>(n);
 }
 
+namespace {
+
+// The cache's size in memory of the caller's, where none is asked for; whether it has room there.
+void fit_cache(mount_options& o, const simt::platform& machine) {
+  const std::uint64_t nbytes = o.cache_memory.size();
+  if (!machine.may_be_memory(o.cache_memory.data(), nbytes)) {
+    refuse("cache_memory is no memory of device " + std::to_string(machine.index()), EFAULT);
+  }
+  const std::uint32_t nframes = cache::frames_within(nbytes, o.page_nbytes);
+  if (nframes == 0) refuse("cache_memory has " + std::to_string(nbytes) + " bytes, too few for a page");
+  if (o.cache_nbytes == 0) o.cache_nbytes = std::uint64_t{nframes} * o.page_nbytes;
+  const std::uint64_t wanted = cache::frames_nbytes(frames_of(o), o.page_nbytes);
+  if (wanted > nbytes) {
+    refuse("cache_memory has " + std::to_string(nbytes) + " bytes; with cache_nbytes " + std::to_string(o.cache_nbytes) +
+           " it needs " + std::to_string(wanted));
+  }
+}
+
+}  // namespace
+
 mount_options filled_in(mount_options o, const simt::platform& machine) {
   o.device = machine.index();
   if (!std::has_single_bit(o.page_nbytes) || o.page_nbytes < min_page_nbytes || o.page_nbytes > max_page_nbytes) {
     refuse("page_nbytes is " + std::to_string(o.page_nbytes) + "; it must be a power of two from 512 to 2 MiB");
   }
-  if (o.cache_nbytes == 0) {
+  if (o.cache_memory.data() != nullptr || !o.cache_memory.empty()) {
+    fit_cache(o, machine);
+  } else if (o.cache_nbytes == 0) {
     o.cache_nbytes = machine.is_cuda() ? std::min<std::uint64_t>(machine.free_nbytes() / 4, 16ull << 30) : 64u << 20;
   }
   if (o.max_open_files == 0 || o.max_open_files > (1u << slot_bits)) {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -114,6 +115,18 @@ class cpu_memory final : public platform {
       known.all.erase(found);
     }
     std::free(ptr);
+  }
+  bool may_be_memory(const void* ptr, std::size_t nbytes) const override {
+    const auto at = reinterpret_cast<std::uintptr_t>(ptr);
+    pieces& known = pieces::get();
+    const std::lock_guard lock(known.mutex);
+    if (ptr == nullptr || nbytes == 0 || nbytes > ~std::uintptr_t{0} - at) return false;
+    const auto next = known.all.upper_bound(at);
+    if (next != known.all.begin()) {
+      const pieces::piece& in = std::prev(next)->second;
+      if (at < in.end) return in.device == index_ && nbytes <= in.end - at;
+    }
+    return next == known.all.end() || nbytes <= next->first - at;  // of no device
   }
 #if defined(__SANITIZE_ADDRESS__)
   // From the heap, so that AddressSanitizer sees leaks and accesses out of bounds.

@@ -111,6 +111,18 @@ class cuda_memory final : public platform {
     const on_device here(*this);
     if (cudaFree(ptr) != cudaSuccess) cudaGetLastError();
   }
+  bool may_be_memory(const void* ptr, std::size_t nbytes) const override {
+    const auto is_ours = [this](const std::byte* at) {
+      cudaPointerAttributes found{};
+      if (cudaPointerGetAttributes(&found, at) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+      }
+      return found.type == cudaMemoryTypeDevice && found.device == device_;
+    };
+    const auto* const begin = static_cast<const std::byte*>(ptr);
+    return begin != nullptr && nbytes != 0 && is_ours(begin) && is_ours(begin + nbytes - 1);
+  }
   void* allocate_pinned(std::size_t nbytes) override {
     const on_device here(*this);
     void* p = nullptr;

@@ -147,6 +147,8 @@ static void make_mistakes(void) {
   check(gpufs_mount_create(root, machine(), too_much, &mount) == -EINVAL, "an option that does not fit");
   const gpufs_value odd[] = {{"page_nbytes", 5000}, {NULL, 0}};
   check(gpufs_mount_create(root, machine(), odd, &mount) == -EINVAL, "an option that is refused");
+  const gpufs_value no_memory[] = {{"cache_memory_nbytes", 1 << 20}, {"cache_memory", 0}, {NULL, 0}};
+  check(gpufs_mount_create(root, machine(), no_memory, &mount) == -EFAULT, "memory for the cache that is none");
   const gpufs_value no_store[] = {{"store", ~(uint64_t)0}, {NULL, 0}};
   check(gpufs_mount_create(root, machine(), no_store, &mount) == -EINVAL, "an enumerator that does not fit");
   const gpufs_value no_answer[] = {{"on_failed_accesses", ~(uint64_t)0}, {NULL, 0}};

@@ -1,11 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // mount_options that cannot be are refused with the option's name; those just beside them are not.
+#include <algorithm>
+
 #include "file/harness.hpp"
+#include "forwarding_platform.hpp"
 #include "gpufs/gpufs.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
+
+// Each warp reads pages of a file by turns.
+struct read_file {
+  file from;
+  std::byte* to;
+  std::uint64_t nbytes;
+  std::int64_t* nread;  // all warps together
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    for (std::uint64_t at = simt::global_warp_rank() * 4096; at < nbytes; at += simt::global_warp_count() * 4096) {
+      const std::int64_t n = pread(warp, from, to + at, 4096, static_cast<std::int64_t>(at));
+      if (warp.leader()) simt::atomic_ref<std::int64_t>(*nread).fetch_add(n, std::memory_order_relaxed);
+    }
+  }
+};
 
 class mount_options_are : public ::testing::Test {
  protected:
@@ -94,6 +113,79 @@ TEST_F(mount_options_are, filled_in) {
   EXPECT_EQ(of({.cache_nbytes = 10 * 4096}).internals.nrings, 1u);
   EXPECT_EQ(of({.cache_nbytes = 64 << 10, .max_mappings = 5}).max_mappings, 8u);
   EXPECT_EQ(of({.cache_nbytes = 64 << 10, .io_timeout = std::chrono::nanoseconds(1)}).io_timeout.count(), 1);
+}
+
+// The cache lies in memory of the caller's, wherever that begins, and nothing around it is touched.
+TEST_F(mount_options_are, a_cache_in_memory_of_the_caller_s) {
+  constexpr std::uint64_t nbytes = 100 * 4096, around = 64, most = (4 << 20) + 3000;
+  constexpr auto untouched = std::byte{0xab};
+  dir_.add("file", nbytes, 1);
+  const device_buffer<std::byte> to(nbytes);
+  const auto host_read = [&](const mount& fs) {
+    const device_buffer<std::int64_t> nread(1);
+    const host_file opened(fs, "file");
+    simt::launch({.grid = 2, .block = 64}, read_file{opened.ref(), to.get(), nbytes, nread.get()});
+    EXPECT_EQ(nread.read_one(), static_cast<std::int64_t>(nbytes));
+    EXPECT_TRUE(to.read() == content(1, 0, nbytes));
+  };
+  for (const std::uint32_t page_nbytes : {512u, 4096u, 65536u, 1u << 20}) {
+    for (const std::uint64_t shift : {0u, 1u, 8u, 4095u}) {
+      const device_buffer<std::byte> memory(std::vector<std::byte>(most + 8192, untouched));
+      const std::span<std::byte> given(memory.get() + around + shift, most - shift);
+      const mount fs(dir_.path(),
+                     {.page_nbytes = page_nbytes, .cache_memory = given, .max_open_files = 16, .writable = true, .nworkers = 2});
+      const std::uint64_t cache_nbytes = fs.options().cache_nbytes;
+      EXPECT_LE(cache_nbytes, given.size());
+      EXPECT_GT(cache_nbytes, given.size() - given.size() * 32 / page_nbytes - page_nbytes -
+                                  std::max<std::uint64_t>(page_nbytes, cache::packed_alignment));
+      const cache::frame_storage& frames = fs.layout().cache.frames;
+      EXPECT_GE(reinterpret_cast<std::byte*>(frames.states - 2 * std::size_t{frames.nframes}), given.data());
+      EXPECT_LE(frames.data + cache_nbytes, given.data() + given.size());
+      host_read(fs);
+      const std::vector<std::byte> now = memory.read();
+      const auto is_untouched = [](std::byte b) { return b == untouched; };
+      const auto begin = now.begin() + static_cast<std::ptrdiff_t>(around + shift);
+      EXPECT_TRUE(std::all_of(now.begin(), begin, is_untouched));
+      EXPECT_TRUE(std::all_of(begin + static_cast<std::ptrdiff_t>(given.size()), now.end(), is_untouched));
+    }
+  }
+  // No more of it than is asked for, and the mount allocates none of that.
+  const device_buffer<std::byte> memory(most);
+  mount_options o{.cache_nbytes = 1 << 20, .max_open_files = 16, .nworkers = 2};
+  std::size_t in_use[2];
+  for (const bool by_mount : {true, false}) {
+    if (!by_mount) o.cache_memory = {memory.get(), most};
+    measured_platform machine(simt::this_platform());
+    const host_mount fs(machine, dir_.path(), o);
+    EXPECT_EQ(fs.options().cache_nbytes, 1u << 20);
+    in_use[by_mount ? 0 : 1] = machine.in_use();
+  }
+  EXPECT_GE(in_use[0] - in_use[1], 1u << 20);
+}
+
+TEST_F(mount_options_are, refused_where_cache_memory_is_wrong) {
+  const device_buffer<std::byte> memory(1 << 20);
+  std::byte* const begin = memory.get();
+  const auto given = [](std::byte* at, std::size_t nbytes, std::uint64_t cache_nbytes = 0) {
+    return [=](mount_options& o) { o.cache_memory = {at, nbytes}, o.cache_nbytes = cache_nbytes; };
+  };
+  expect_refused("cache_memory is no memory of device 0", given(nullptr, 1 << 20));
+  expect_refused("cache_memory is no memory of device 0", given(begin, 0));
+  expect_refused("cache_memory is no memory of device 0", given(begin + 4096, 1ull << 40));
+  expect_refused("cache_memory has 4096 bytes, too few for a page", given(begin, 4096));
+  expect_refused("cache_memory has 1048576 bytes; with cache_nbytes 1048576 it needs", given(begin, 1 << 20, 1 << 20));
+  expect_refused("cache_nbytes", given(begin, 1 << 20, 4095));
+  expect_refused("cache_memory has 8223 bytes, too few for a page", given(begin, 4096 + 4096 + 31));
+  expect_made(given(begin, 4096 + 4096 + 32));
+  expect_made(given(begin, 1 << 20, 4096));
+  if (on_cuda) {
+    std::vector<std::byte> of_host(1 << 20);
+    expect_refused("cache_memory is no memory of device 0", given(of_host.data(), of_host.size()));
+  }
+  if (simt::device_count() > 1) {
+    const device_buffer<std::byte> elsewhere(1 << 20, simt::device(1));
+    expect_refused("cache_memory is no memory of device 0", given(elsewhere.get(), 1 << 20));
+  }
 }
 
 TEST_F(mount_options_are, refused_where_the_root_is_no_directory) {

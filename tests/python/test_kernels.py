@@ -91,6 +91,11 @@ def test_a_mount_of_the_cpu_machine(tmp_path: Path) -> None:
         c.Mount(tmp_path / "none", "cpu")
     inside = {"nrings": 1, "request_rings": 4, "request_slots": 2, "request_batch": 1}
     c.Mount(tmp_path, "cpu", cache_nbytes=1 << 20, **inside).close()
+    memory = np.zeros(1 << 20, np.uint8)
+    c.Mount(tmp_path, "cpu", cache_memory=memory.ctypes.data, cache_memory_nbytes=memory.nbytes).close()
+    assert memory.any(), "frames are free, and say so"
+    with pytest.raises(OSError, match="cache_memory is no memory of device 0"):
+        c.Mount(tmp_path, "cpu", cache_memory=memory.ctypes.data)
     for wrong in ({"cash_nbytes": 1}, {"page_nbytes": 1000}, {"nrings": 1 << 40}, {"nrings": -1}):
         with pytest.raises(GpufsError):
             c.Mount(tmp_path, "cpu", **wrong)
