@@ -9,6 +9,7 @@
 
 #include "file/harness.hpp"
 #include "gpufs/gpufs.hpp"
+#include "gpufs/store/mapped_store.hpp"
 #include "gpufs/store/mem_store.hpp"
 
 namespace gpufs::test {
@@ -68,6 +69,46 @@ class devices : public ::testing::Test {
  protected:
   void SetUp() override {
     if (simt::device_count() < 2) GTEST_SKIP() << "there is one device here";
+  }
+  // A file is registered once for two mounts of a folder that have one store: there is no room for it twice.
+  void share_one_registration(int device, int other) const {
+    constexpr std::uint64_t nbytes = 40 * 4096, budget = nbytes + nbytes / 2;
+    dir_.add("file", nbytes, 9);
+    let_file_times_pass();
+    const auto files = std::make_shared<store::mapped_store>(simt::device(device), dir_.path(), budget);
+    mount_options on_first = small(device), on_second = small(other);
+    on_first.custom_store = on_second.custom_store = files;
+    const mount first(dir_.path(), on_first);
+    mount second(dir_.path(), on_second);
+    const auto expect_pinned = [&](std::size_t nmappings, std::size_t nidle) {
+      const store::pin_usage now = files->usage();
+      EXPECT_EQ(now.budget_nbytes, budget);
+      EXPECT_EQ(now.pinned_nbytes, nmappings * nbytes);
+      EXPECT_EQ(now.nmappings, nmappings);
+      EXPECT_EQ(now.idle_nbytes, nidle * nbytes);
+      EXPECT_EQ(now.nidle, nidle);
+    };
+    expect_pinned(0, 0);
+    {
+      const host_file of_first(first, "file");
+      expect_pinned(1, 0);
+      {
+        const host_file of_second(second, "file");
+        expect_pinned(1, 0);
+        EXPECT_EQ(first.open_files().at(0).source, source_kind::pull);
+        EXPECT_EQ(second.open_files().at(0).source, source_kind::pull);
+        EXPECT_EQ(read(first, "file", nbytes), content(9, 0, nbytes));
+        EXPECT_EQ(read(second, "file", nbytes), content(9, 0, nbytes));
+      }
+      second.trim();  // the other mount's file is still open
+      expect_pinned(1, 0);
+      EXPECT_EQ(read(first, "file", nbytes), content(9, 0, nbytes));
+    }
+    expect_pinned(1, 1);
+    EXPECT_EQ(read(second, "file", nbytes), content(9, 0, nbytes));
+    expect_pinned(1, 1);
+    second.trim();
+    expect_pinned(0, 0);
   }
   static mount_options small(int device, bool writable = false) {
     return {.device = device, .cache_nbytes = 32 << 12, .max_open_files = 64, .writable = writable, .nworkers = 2};
@@ -149,6 +190,14 @@ TEST_F(devices, one_store_for_both) {
   EXPECT_EQ(read(first, "file", nbytes), content(4, 0, nbytes));
   EXPECT_EQ(read(second, "file", nbytes), content(4, 0, nbytes));
 }
+
+TEST_F(devices, one_registration_for_both) { share_one_registration(0, 1); }
+
+class one_device : public devices {
+  void SetUp() override {}
+};
+
+TEST_F(one_device, one_registration_for_two_mounts) { share_one_registration(0, 0); }
 
 // As between two processes: what one has synced, the other has when it opens the file anew (docs/guide/writing.md).
 TEST_F(devices, what_one_writes_and_syncs_the_other_reads) {
