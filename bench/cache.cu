@@ -88,7 +88,7 @@ void metadata(results& out) {
     options.cache_nbytes = cache_nbytes;
     options.custom_store = std::make_shared<gpufs::store::nil_store>(4096);
     const gpufs::mount fs(".", options);
-    const gpufs::cache::cache_layout& cache = fs.layout().cache;
+    const gpufs::cache::cache_layout& cache = gpufs::mount_inside(fs).layout().cache;
     const std::uint64_t frames = std::uint64_t{cache.frames.nframes} * (sizeof *cache.frames.states + sizeof *cache.frames.keys +
                                                                         sizeof(std::uint64_t));  // and operations
     const std::uint64_t table =

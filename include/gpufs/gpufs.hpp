@@ -9,6 +9,7 @@
 #include "gpufs/file/prefetch.hpp"
 #include "gpufs/host_file.hpp"
 #include "gpufs/mount.hpp"
+#include "gpufs/mount/detail/inside.hpp"
 #include "gpufs/pointer/for_each.hpp"
 #include "gpufs/pointer/update.hpp"
 #include "gpufs/simt/device_array.hpp"
@@ -23,7 +24,7 @@ class mount : public host_mount {
   explicit mount(const std::string& root, const mount_options& options = {}) : host_mount(device_of(options), root, options) {}
 
   // For kernels, by value; valid while the mount lives.
-  mount_ref ref() const { return mount_ref(resident()); }
+  mount_ref ref() const { return mount_ref(mount_inside(*this).resident()); }
 
  private:
   static simt::platform& device_of(const mount_options& options) {

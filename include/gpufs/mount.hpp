@@ -3,7 +3,6 @@
 #pragma once
 #include <fcntl.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -18,7 +17,6 @@
 #include "gpufs/pointer/detail/mount_layout.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/store/store.hpp"
-#include "gpufs/transport/detail/row_buffers.hpp"
 
 namespace gpufs {
 
@@ -144,8 +142,6 @@ class host_mount {
   host_mount(host_mount&&) noexcept;
   host_mount& operator=(host_mount&&) noexcept;
 
-  const mount_layout& layout() const;    // the host's copy; its pointers name device memory
-  const mount_layout* resident() const;  // the one in device memory, which kernels use
   const mount_options& options() const;  // with the defaults filled in
   simt::platform& device() const;        // kernels that use the mount, and their arrays, must be on this device
   mount_counters counters() const;
@@ -165,10 +161,6 @@ class host_mount {
   // Returns a number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14. Then it
   // throws gpufs::error.
   std::uint32_t new_view();
-  // For row_batch. The pinned memory in which host threads gather rows, 9 MiB a mount, made by the first call; and whether a file
-  // was ever opened whose bytes these threads may have to read. Both stay where they are until the mount ends.
-  transport::row_buffers row_buffers() const;
-  const std::atomic<bool>& has_opened_staged() const;
   // Registers the whole mapping of the file now (22 ms a GiB on a disk, 57 in memory), and keeps it until trim(): so kernels pull
   // the file from the first miss on. Waits for a file that was changed just now to settle (25 ms, on file systems with coarse
   // stamps up to 2 s). With O_RDWR: for an open that writes, if the file is in memory (130 ms a GiB), as long as the file keeps its
@@ -179,6 +171,7 @@ class host_mount {
   void trim();
 
  private:
+  friend class mount_inside;  // gpufs/mount/detail/inside.hpp
   struct impl;
   struct ender {
     void operator()(impl* mount) const noexcept;

@@ -50,9 +50,10 @@ template <class Cache>
 class original_mount : public host_mount {
  public:
   explicit original_mount(const std::string& root, const mount_options& options = {}, storage_options storage = {})
-      : host_mount(simt::this_platform(), root, options), storage_(simt::this_platform(), layout().cache, with_tree(storage)) {}
+      : host_mount(simt::this_platform(), root, options),
+        storage_(simt::this_platform(), gpufs::mount_inside(*this).layout().cache, with_tree(storage)) {}
 
-  original_ref<Cache> ref() const { return {resident(), storage_.device()}; }
+  original_ref<Cache> ref() const { return {gpufs::mount_inside(*this).resident(), storage_.device()}; }
   original_storage& storage() { return storage_; }
 
  private:

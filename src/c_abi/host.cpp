@@ -15,6 +15,7 @@
 
 #include "gpufs/gpufs.h"
 #include "gpufs/mount.hpp"
+#include "gpufs/mount/detail/inside.hpp"
 #include "gpufs/simt/launch.hpp"
 #include "handles.hpp"
 
@@ -217,7 +218,7 @@ std::int32_t gpufs_mount_create(const char* root, std::int32_t machine, const gp
 
 gpufs_mount gpufs_mount_handle(const gpufs_host_mount* mount) {
   if (mount == nullptr) return 0;
-  return gpufs::c_abi::handle_of(reinterpret_cast<std::uintptr_t>(mount->mount.resident()), mount->is_cuda);
+  return gpufs::c_abi::handle_of(reinterpret_cast<std::uintptr_t>(gpufs::mount_inside(mount->mount).resident()), mount->is_cuda);
 }
 
 void gpufs_mount_destroy(gpufs_host_mount* mount) { delete mount; }

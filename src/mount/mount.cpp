@@ -25,6 +25,7 @@
 #include "../file/slot_reader.hpp"
 #include "../file/window_words.hpp"
 #include "../pointer/make_layout.hpp"
+#include "gpufs/mount/detail/inside.hpp"
 #include "gpufs/service/detail/service.hpp"
 #include "gpufs/simt/detail/launch_end.hpp"
 #include "leftovers.hpp"
@@ -271,8 +272,10 @@ host_mount::~host_mount() = default;
 host_mount::host_mount(host_mount&&) noexcept = default;
 host_mount& host_mount::operator=(host_mount&&) noexcept = default;
 
-const mount_layout& host_mount::layout() const { return impl_->layout; }
-const mount_layout* host_mount::resident() const { return impl_->resident; }
+const mount_layout& mount_inside::layout() const { return mount_.layout; }
+const mount_layout* mount_inside::resident() const { return mount_.resident; }
+transport::row_buffers mount_inside::row_buffers() const { return mount_.host.row_buffers(); }
+const std::atomic<bool>& mount_inside::has_opened_staged() const { return mount_.host.has_opened_staged(); }
 const mount_options& host_mount::options() const { return impl_->options; }
 simt::platform& host_mount::device() const { return impl_->machine; }
 
@@ -350,9 +353,6 @@ std::uint64_t host_mount::sync() {
   const auto [lost, left] = impl_->left.write_back(false);
   return lost + left + impl_->left.untold_errors();
 }
-
-transport::row_buffers host_mount::row_buffers() const { return impl_->host.row_buffers(); }
-const std::atomic<bool>& host_mount::has_opened_staged() const { return impl_->host.has_opened_staged(); }
 
 std::uint32_t host_mount::new_view() {
   const std::uint32_t view = impl_->nviews.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "gpufs/mount/detail/inside.hpp"
 #include "gpufs/par/detail/store_rows.hpp"
 #include "gpufs/par/detail/take_rows.hpp"
 #include "gpufs/par/row_batch.hpp"
@@ -105,10 +106,10 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_
       rows_(2 * std::size_t{max_nrows}, *device_),
       places_(2 * std::size_t{max_nrows}, *device_),
       space_(detail::sort_space_on(*device_, max_nrows), *device_),
-      touched_(fs.layout().touched),
+      touched_(mount_inside(fs).layout().touched),
       failed_(1, *device_),
-      has_opened_staged_(&fs.has_opened_staged()),
-      buffers_(fs.row_buffers()),
+      has_opened_staged_(&mount_inside(fs).has_opened_staged()),
+      buffers_(mount_inside(fs).row_buffers()),
       for_host_(2, *device_) {
   failed_.write_one(row_failure::none);
   load();

@@ -29,7 +29,7 @@ mount_options small(std::uint32_t nframes) {
 
 // The pins of all frames, while a kernel runs, too.
 std::uint64_t count_pins(const mount& m) {
-  const cache::frame_storage frames = m.layout().cache.frames;
+  const cache::frame_storage frames = mount_inside(m).layout().cache.frames;
   std::vector<std::uint64_t> states(frames.nframes);
   simt::this_platform().copy_from_device(states.data(), frames.states, states.size() * sizeof(std::uint64_t));
   std::uint64_t n = 0;

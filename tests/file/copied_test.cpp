@@ -78,7 +78,7 @@ class copied_pages : public ::testing::Test {
     o.frame_timeout = std::chrono::seconds(20);
     return o;
   }
-  static mount_ref ref(const host_mount& m) { return mount_ref(m.resident()); }
+  static mount_ref ref(const host_mount& m) { return mount_ref(mount_inside(m).resident()); }
 
   // Reads all of the file with each group, from another place each.
   static void read_all(mount_ref fs, group_kind kind, std::uint64_t trial = 0) {

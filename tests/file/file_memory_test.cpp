@@ -71,7 +71,8 @@ class file_memory : public ::testing::Test {
   }
 
   std::vector<std::int32_t> run(const host_mount& m, bool closes, std::uint32_t begin, std::uint32_t end, unsigned nthreads = 256) {
-    simt::launch({.grid = nthreads / 64, .block = 64}, open_files{mount_ref(m.resident()), closes, begin, end, numbers_.get()});
+    simt::launch({.grid = nthreads / 64, .block = 64},
+                 open_files{mount_ref(mount_inside(m).resident()), closes, begin, end, numbers_.get()});
     return numbers_.read();
   }
   static std::map<std::int32_t, int> errors_of(const std::vector<std::int32_t>& numbers, std::uint32_t begin, std::uint32_t end) {
@@ -197,7 +198,7 @@ TEST_F(file_memory, that_comes_late_holds_up_nobody_else) {
     machine_.allocation.open();
   });
   simt::launch({.grid = 2, .block = 32},
-               open_beside_reading{mount_ref(m.resident()), file_number{numbers[0]}, has_read.get(), results.get()});
+               open_beside_reading{mount_ref(mount_inside(m).resident()), file_number{numbers[0]}, has_read.get(), results.get()});
   host.join();
   EXPECT_EQ(results.read(), (std::vector<std::int64_t>{0, 8}));
   EXPECT_EQ(m.open_files().size(), 1025u);
@@ -237,7 +238,7 @@ TEST_F(file_memory, of_later_blocks_hears_of_windows_and_ended_versions) {
                                                               store::auto_options{.small_file_nbytes = 1, .window_nbytes = window});
   const host_mount m(machine_, dir.path(), options_);
   EXPECT_TRUE(errors_of(run(m, false, 0, 1024), 0, 1024).empty());
-  players group(mount_ref(m.resident()), {});
+  players group(mount_ref(mount_inside(m).resident()), {});
   const auto read_all = [&] {
     script s;
     for (std::uint64_t at = 0; at < nbytes; at += page) s.pread(0, page, static_cast<std::int64_t>(at));

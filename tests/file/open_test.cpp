@@ -437,7 +437,7 @@ TEST(open_file, a_page_that_came_along_ends_in_zeros) {
     script s;
     s.open(0, "short");
     warp.run(s);
-    const cache::frame_storage& frames = m.layout().cache.frames;
+    const cache::frame_storage& frames = mount_inside(m).layout().cache.frames;
     std::vector<std::byte> bytes(2 * 4096);
     simt::this_platform().copy_from_device(bytes.data(), frames.data, bytes.size());
     const auto begins = content(4, 0, 100);

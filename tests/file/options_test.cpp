@@ -138,7 +138,7 @@ TEST_F(mount_options_are, a_cache_in_memory_of_the_caller_s) {
       EXPECT_LE(cache_nbytes, given.size());
       EXPECT_GT(cache_nbytes, given.size() - given.size() * 32 / page_nbytes - page_nbytes -
                                   std::max<std::uint64_t>(page_nbytes, cache::packed_alignment));
-      const cache::frame_storage& frames = fs.layout().cache.frames;
+      const cache::frame_storage& frames = mount_inside(fs).layout().cache.frames;
       EXPECT_GE(reinterpret_cast<std::byte*>(frames.states - 2 * std::size_t{frames.nframes}), given.data());
       EXPECT_LE(frames.data + cache_nbytes, given.data() + given.size());
       host_read(fs);

@@ -430,7 +430,7 @@ TEST_F(ptr_write_error, lanes_that_are_unwound_keep_the_pins_of_pages_that_they_
     schedule.seed = seed;
     start_again();
     EXPECT_THROW(run<stopped_kernel>(1, 64, static_cast<std::int64_t>(seed % 7 + 1)), simt::launch_error);
-    const cache::cache_layout layout = fs().layout().cache;
+    const cache::cache_layout layout = mount_inside(fs()).layout().cache;
     for (std::uint32_t i = 0; i < layout.frames.nframes; ++i) {
       if (layout.dirty.twins[i].count == 0) continue;
       ++counted;

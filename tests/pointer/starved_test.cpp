@@ -651,7 +651,7 @@ TEST_F(starved_ptr, the_launch_tells_of_a_failed_access_once) {
 TEST_F(starved_ptr, the_launch_tells_of_a_failed_access_though_a_record_before_it_was_never_written) {
   // As if a lane had been stopped after it took the first record.
   const std::uint64_t taken = 1;
-  simt::this_platform().copy_to_device(&fs().layout().pointers.words->fault_records, &taken, sizeof taken);
+  simt::this_platform().copy_to_device(&mount_inside(fs()).layout().pointers.words->fault_records, &taken, sizeof taken);
   ::testing::internal::CaptureStderr();
   run<beyond_kernel>(1, 32, std::int64_t{4});
   const std::string said = ::testing::internal::GetCapturedStderr();

@@ -70,7 +70,7 @@ TEST(hostile_device, words_that_the_host_reads_may_be_anything) {
       s.store(0, content(2, 0, page), 0);
       const auto got = groups.run(s);
       ASSERT_EQ(got[3].value, 2 * page);
-      garbler(seed).garble(m.layout());
+      garbler(seed).garble(mount_inside(m).layout());
       m.counters();
       EXPECT_LE(m.open_files().size(), o.max_open_files) << "seed " << seed;
       for (const std::string& line : m.log()) EXPECT_FALSE(line.empty());

@@ -207,7 +207,7 @@ void check_files(const temp_dir& dir, const std::vector<actor_state>& actors) {
 
 // Frames that are neither free nor have a page, nor one on its way, while no kernel runs: nobody would get them any more.
 std::uint64_t lost_frames(const mount& m) {
-  const cache::frame_storage& frames = m.layout().cache.frames;
+  const cache::frame_storage& frames = mount_inside(m).layout().cache.frames;
   const auto read = [&](const std::uint64_t* words) {
     std::vector<std::uint64_t> all(frames.nframes);
     simt::this_platform().copy_from_device(all.data(), words, all.size() * sizeof all[0]);
