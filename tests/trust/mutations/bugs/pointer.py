@@ -103,7 +103,7 @@ BUGS = (
         "if (end >> end_bits == 0) end_ = end",
         "end_ = (end & end_mask)",
         "pointer_starved_cpu",
-        "starved_ptr.an_access_that_failed_stays_in_the_pointer",
+        "failed_access.stays_in_the_pointer",
     ),
     Bug(
         "late_stores_unnoticed",
