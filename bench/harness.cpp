@@ -265,9 +265,11 @@ void results::add(const measurement& m) {
   const spread raw = spread_of(m.samples);
   const auto figure = [&m](double measured) {
     if (m.figure == measurement::kind::itself) return measured;
+    if (m.figure == measurement::kind::times_as_fast) return measured > 0 ? m.ceiling / measured : 0;
     const double share = m.ceiling > 0 ? measured / m.ceiling : 0;
     return m.figure == measurement::kind::extra_over_ceiling ? share - 1 : share;
   };
+  const auto [low, high] = std::minmax({figure(raw.low), figure(raw.high)});
   const auto bound = bounds_.find(m.name);
   const bool verified = m.verified && raw.samples > 0;
   right_ = right_ && verified;
@@ -278,7 +280,7 @@ void results::add(const measurement& m) {
     detail_members.emplace_back(name, number_text(value));
   }
   std::printf("%-14s %-34s %10.4g %s  figure %.4g (%.4g to %.4g)%s%s%s%s\n", m.name.c_str(), m.label.c_str(), raw.median,
-              m.unit.c_str(), figure(raw.median), figure(raw.low), figure(raw.high), bound == bounds_.end() ? "" : ", wanted ",
+              m.unit.c_str(), figure(raw.median), low, high, bound == bounds_.end() ? "" : ", wanted ",
               bound == bounds_.end() ? "" : bound->second.c_str(), verified ? "" : "  WRONG ANSWERS", details.c_str());
   std::fflush(stdout);
   cases_.push_back(object({{"name", json_text(m.name)},
@@ -289,7 +291,7 @@ void results::add(const measurement& m) {
                            {"unit", json_text(m.unit)},
                            {"ceiling", m.ceiling > 0 ? number_text(m.ceiling) : "null"},
                            {"ceiling_is", json_text(m.ceiling_is)},
-                           {"spread", "[" + number_text(figure(raw.low)) + ", " + number_text(figure(raw.high)) + "]"},
+                           {"spread", "[" + number_text(low) + ", " + number_text(high) + "]"},
                            {"samples", std::to_string(raw.samples)},
                            {"verified", verified ? "true" : "false"},
                            {"cause", json_text(m.cause)},

@@ -63,8 +63,8 @@ struct measurement {
   std::string unit{};
   double ceiling = 0;  // in `unit`; 0: none
   std::string ceiling_is{};
-  // extra_over_ceiling: measured / ceiling - 1, where less is better.
-  enum class kind { share_of_ceiling, extra_over_ceiling, itself } figure = kind::share_of_ceiling;
+  // extra_over_ceiling: measured / ceiling - 1, where less is better. times_as_fast: ceiling / measured, both of them times.
+  enum class kind { share_of_ceiling, extra_over_ceiling, times_as_fast, itself } figure = kind::share_of_ceiling;
   bool verified = false;
   std::string cause{};  // why a target is missed, where that is known
   std::vector<std::pair<std::string, double>> details{};
