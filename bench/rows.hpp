@@ -45,25 +45,25 @@ class shuffled {
   unsigned shift_;
 };
 
-// Rank i, of n, with a probability as 1 / (i + 1)^0.99: by the formula of YCSB, which is that of Gray et al., "Quickly generating
-// billion-record synthetic databases" (SIGMOD'94), section 3.3.
+// Rank i, of n, with a probability as 1 / (i + 1)^theta: by the formula of YCSB, which is that of Gray et al., "Quickly generating
+// billion-record synthetic databases" (SIGMOD'94), section 3.3. From the third rank on it inverts the integral of that, so theta
+// may be anything but 1.
 class zipf {
  public:
-  explicit zipf(std::uint64_t n) : n_(static_cast<double>(n)) {
-    for (std::uint64_t i = n; i > 0; --i) zeta_ += std::pow(static_cast<double>(i), -theta);
-    eta_ = (1 - std::pow(2 / n_, 1 - theta)) / (1 - (1 + std::pow(0.5, theta)) / zeta_);
+  explicit zipf(std::uint64_t n, double theta = 0.99) : n_(static_cast<double>(n)), theta_(theta) {
+    for (std::uint64_t i = n; i > 0; --i) zeta_ += std::pow(static_cast<double>(i), -theta_);
+    eta_ = (1 - std::pow(2 / n_, 1 - theta_)) / (1 - (1 + std::pow(0.5, theta_)) / zeta_);
   }
   std::uint64_t operator()(std::uint64_t random) const {
     const double u = static_cast<double>(random >> 11) * 0x1p-53;
     if (u * zeta_ < 1) return 0;
-    if (u * zeta_ < 1 + std::pow(0.5, theta)) return 1;
-    const double rank = n_ * std::pow(eta_ * u - eta_ + 1, 1 / (1 - theta));
+    if (u * zeta_ < 1 + std::pow(0.5, theta_)) return 1;
+    const double rank = n_ * std::pow(eta_ * u - eta_ + 1, 1 / (1 - theta_));
     return static_cast<std::uint64_t>(std::clamp(rank, 0., n_ - 1));
   }
 
  private:
-  static constexpr double theta = 0.99;
-  double n_, zeta_ = 0, eta_ = 0;
+  double n_, theta_, zeta_ = 0, eta_ = 0;
 };
 
 // The rows of a batch, for both sides.
@@ -123,8 +123,9 @@ inline bool has_rows(const shape& how, const std::byte* got, const row_numbers& 
 
 // --- By a kernel ---------------------------------------------------------------------------------------------------------------
 
-// Row numbers[i] of a file comes to, or from, place i of the batch.
-enum class copying { from_file, to_file };
+// Row numbers[i] of a file comes to, or from, place i of the batch. from_file_or_kept: some rows are in device memory.
+enum class copying { from_file, from_file_or_kept, to_file };
+constexpr std::uint32_t not_kept = ~0u;
 
 // A group takes four rows at a time, by 16-byte loads, one of each row in flight.
 template <unsigned Lanes, copying Way = copying::from_file>
@@ -135,6 +136,8 @@ struct copy_rows {
   std::uint64_t n;
   std::uint32_t row_nbytes;
   std::byte* to;
+  const std::byte* kept = nullptr;       // rows
+  const std::uint32_t* slots = nullptr;  // of each row of the file: which of those, or not_kept
 
   GPUFS_DEVICE void operator()() const {
     constexpr std::uint64_t at_once = 4;
@@ -149,8 +152,12 @@ struct copy_rows {
         const std::uint64_t i = first + k < n ? first + k : first;  // past the end the first one again
         const std::uint64_t in_file = static_cast<std::uint64_t>(numbers[i]) * row_nbytes;
         const std::uint64_t in_batch = (places != nullptr ? places[i] : i) * row_nbytes;
-        src[k] = reinterpret_cast<const two_words*>(from + (Way == copying::from_file ? in_file : in_batch));
-        dst[k] = reinterpret_cast<two_words*>(to + (Way == copying::from_file ? in_batch : in_file));
+        src[k] = reinterpret_cast<const two_words*>(from + (Way == copying::to_file ? in_batch : in_file));
+        dst[k] = reinterpret_cast<two_words*>(to + (Way == copying::to_file ? in_file : in_batch));
+        if constexpr (Way == copying::from_file_or_kept) {
+          const std::uint32_t slot = slots[numbers[i]];
+          if (slot != not_kept) src[k] = reinterpret_cast<const two_words*>(kept + std::uint64_t{slot} * row_nbytes);
+        }
       }
       BENCH_NOT_UNROLLED
       for (std::uint32_t w = group.rank(); w < nwords; w += Lanes) {
@@ -176,6 +183,35 @@ inline double store_rows_seconds(const shape& how, const std::byte* from, const 
                                  std::uint32_t row_nbytes, std::byte* to) {
   return run(how, copy_rows<32, copying::to_file>{from, rows.numbers.get(), rows.places.get(), n, row_nbytes, to});
 }
+
+// Rows in device memory, as programs keep the hottest by hand, and a word for each row of the file that says where.
+class kept_rows {
+ public:
+  // `numbers`: of rows of 512 bytes or more of the nrows at `from`.
+  kept_rows(const shape& how, const std::byte* from, std::uint64_t nrows, const row_numbers& numbers, std::uint32_t row_nbytes)
+      : slots_(nrows, not_kept), on_device_(nrows), rows_(numbers.host.size() * row_nbytes) {
+    for (std::size_t i = 0; i < numbers.host.size(); ++i)
+      slots_[static_cast<std::size_t>(numbers.host[i])] = static_cast<std::uint32_t>(i);
+    on_device_.write(slots_);
+    copy_rows_seconds(how, from, numbers.device.get(), nullptr, numbers.host.size(), row_nbytes, rows_.get());
+  }
+  // As copy_rows_seconds, in the batch's order.
+  double seconds(const shape& how, const std::byte* from, const row_numbers& numbers, std::uint32_t row_nbytes,
+                 std::byte* to) const {
+    return run(how, copy_rows<32, copying::from_file_or_kept>{from, numbers.device.get(), nullptr, numbers.host.size(), row_nbytes,
+                                                              to, rows_.get(), on_device_.get()});
+  }
+  // How many of them are here.
+  std::uint64_t count(const std::vector<row_index>& numbers) const {
+    return static_cast<std::uint64_t>(std::count_if(
+        numbers.begin(), numbers.end(), [&](row_index row) { return slots_[static_cast<std::size_t>(row)] != not_kept; }));
+  }
+
+ private:
+  std::vector<std::uint32_t> slots_;
+  device_array<std::uint32_t> on_device_;
+  device_array<std::byte> rows_;
+};
 
 // --- By host threads -----------------------------------------------------------------------------------------------------------
 

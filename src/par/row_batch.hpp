@@ -12,6 +12,7 @@
 #include "gpufs/par/detail/take_rows.hpp"
 #include "gpufs/par/row_batch.hpp"
 #include "gpufs/simt/launch.hpp"
+#include "measured.hpp"
 #include "rows_by_host.hpp"
 #include "sort_rows.hpp"
 
@@ -106,7 +107,7 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_
       rows_(2 * std::size_t{max_nrows}, *device_),
       places_(2 * std::size_t{max_nrows}, *device_),
       space_(detail::sort_space_on(*device_, max_nrows), *device_),
-      touched_(mount_inside(fs).layout().touched),
+      touched_(par::forms.admits_all ? cache::touched_storage{} : mount_inside(fs).layout().touched),
       failed_(1, *device_),
       has_opened_staged_(&mount_inside(fs).has_opened_staged()),
       buffers_(mount_inside(fs).row_buffers()),

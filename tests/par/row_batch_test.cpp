@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "../../src/par/measured.hpp"
 #include "file/faulty_store.hpp"
 #include "gpufs/gpufs.hpp"
 #include "gpufs/par/row_batch.hpp"
@@ -148,6 +149,18 @@ TEST(row_batch_admits, a_row_that_one_batch_has_twice) {
   EXPECT_LE(counted.faults, nframes + 4u) << "what was evicted ahead is free for others";
   expect_rows(batch, *of.file, layout, 64 * page, {40}, false);
   EXPECT_EQ(of.fs->counters().hits, counted.hits + 1);
+}
+
+TEST(row_batch_admits, all_that_is_missed_where_a_measurement_says_so) {
+  constexpr std::uint32_t page = 512, nframes = 64;
+  subject of(reading::pulled, 4 * nframes * page, page, nframes);
+  par::forms.admits_all = true;
+  row_batch batch(*of.fs, 1024, unsorted);
+  par::forms = {};
+  const row_layout layout{.row_nbytes = page, .nrows = 4 * nframes};
+  expect_rows(batch, *of.file, layout, 4 * nframes * page, up_to(4 * nframes), false);
+  EXPECT_GT(of.fs->counters().faults, 2 * nframes) << "a frame is but a wish";
+  EXPECT_GT(of.fs->counters().evictions, nframes);
 }
 
 TEST(row_batch_admits, no_page_for_a_small_part_of_it_at_first) {

@@ -29,8 +29,10 @@ class touched_pages {
   GPUFS_HOST_DEVICE static constexpr std::uint32_t number_of(std::uint32_t piece) { return 1 + (piece * 0x9e3779b1u >> 24) % 255; }
 
   // Notes that this piece of a batch reads the page. Returns whether an earlier piece did: if rows of one piece share a page, that
-  // proves no second use of it. One lane calls.
+  // proves no second use of it. Without words (src/par/measured.hpp) each page passes for one that an earlier piece read. One lane
+  // calls.
   GPUFS_DEVICE bool note(cache::page_key key) const {
+    if (words_ == nullptr) return true;
     std::uint64_t hash = static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
     const std::uint32_t tag = static_cast<std::uint32_t>(hash >> 24) << 8;
