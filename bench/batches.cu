@@ -13,6 +13,9 @@
 // map into pinned memory while earlier chunks are copied to the device, by memcpy alone, or with prefetches of later rows; a kernel
 // that copies the rows from the registered mapping in the batch's order. The same kernel over sorted rows is the limit.
 //
+// batch_sorted_by: cold rows of 64, 512 and 4,096 bytes, few and many, sorted by 1,024 windows of the file and no further, which
+// takes the radix sort fewer passes; against the sort by address.
+//
 // batch_skewed: rows of 512 bytes by Zipf's law (0.99), scattered over a file ten times as large as the cache, after some batches
 // of the same law; against the same rivals. Pages are of a row's size, as docs/guide/tuning.md says of such batches
 // (batch_skewed_large_pages: 4 KiB).
@@ -29,6 +32,7 @@
 
 #include "gathers.hpp"
 #include "gpufs/par/gather_by_grid.hpp"
+#include "par/measured.hpp"
 
 namespace {
 
@@ -193,6 +197,33 @@ void cold_rows(const settings& set, const subject& s, const host_threads_gather*
   if (want.rivals_512) out.add(against_rivals("batch_vs_best_rival_512", label, of, rows));
 }
 
+void sorted_by(const settings& set, const subject& s, results& out) {
+  constexpr unsigned window_nbits = 10;
+  for (const std::uint32_t row_nbytes : {64u, 512u, 4096u}) {
+    const gpufs::mount fs = mount_of(s, set.cache_nbytes);
+    gathers rows(set, fs, s.nbytes, row_nbytes, std::min(set.nrows, s.nbytes / row_nbytes));
+    for (const std::uint64_t wanted : {set.few_rows, set.nrows}) {
+      const std::uint64_t n = rows.at_most(wanted);
+      std::vector<double> by_address, by_window;
+      for (int r = 0; r <= set.repeats; ++r) {
+        const double address = rows.ours(rows.distinct(n, 500 + 2 * r));
+        gpufs::par::forms.window_nbits = window_nbits;
+        const double window = rows.ours(rows.distinct(n, 501 + 2 * r));
+        gpufs::par::forms = {};
+        if (r == 0) continue;
+        by_address.push_back(address);
+        by_window.push_back(window);
+      }
+      const std::string label = count_text(n) + " rows of " + size_text(row_nbytes) + ", by 1,024 windows" + s.how_bytes_come();
+      measurement m{"batch_sorted_by", label, by_window, "GB/s", spread_of(by_address).median, "sorted by address"};
+      m.verified = rows.right();
+      const double nbytes = static_cast<double>(n * row_nbytes);
+      m.details = {{"us_by_window", nbytes * 1e-3 / spread_of(by_window).median}, {"us_by_address", nbytes * 1e-3 / m.ceiling}};
+      out.add(m);
+    }
+  }
+}
+
 void all_cold_rows(const settings& set, double copy, arguments& args, results& out) {
   struct size {
     std::uint32_t row_nbytes;
@@ -203,7 +234,6 @@ void all_cold_rows(const settings& set, double copy, arguments& args, results& o
                             {1024, nullptr, nullptr}, {4096, "batch_4k", "batch_few_4k"}};
   const bool rivals = args.wants("batch_vs_best_rival"), rivals_512 = args.wants("batch_vs_best_rival_512");
   const bool in_kernel = args.wants("batch_in_kernel_512");
-  if (!rivals && !rivals_512 && !in_kernel && !args.wants_any({"batch_128", "batch_512", "batch_4k"})) return;
   const subject memory(set.dir, set.file_nbytes, "memory");
   std::optional<mapped_file> map;
   std::optional<host_threads_gather> threads;
@@ -223,6 +253,7 @@ void all_cold_rows(const settings& set, double copy, arguments& args, results& o
     if (want.share || want.rivals || want.rivals_512 || want.in_kernel)
       cold_rows(set, memory, threads ? &*threads : nullptr, of.row_nbytes, copy, want, out);
   }
+  if (args.wants("batch_sorted_by")) sorted_by(set, memory, out);
 }
 
 // --- Rows of 512 bytes of a smaller file ---------------------------------------------------------------------------------------
@@ -448,8 +479,8 @@ int main(int argc, char** argv) {
     const machine_facts machine = this_machine();
     const settings set(args, machine);
     results out("batches", args, machine);
-    if (args.wants_any(
-            {"batch_128", "batch_512", "batch_4k", "batch_in_kernel_512", "batch_vs_best_rival", "batch_vs_best_rival_512"})) {
+    if (args.wants_any({"batch_128", "batch_512", "batch_4k", "batch_in_kernel_512", "batch_vs_best_rival",
+                        "batch_vs_best_rival_512", "batch_sorted_by"})) {
       const double copy = measure_copy(out, pinned_memory{}).median;
       all_cold_rows(set, copy, args, out);
     }

@@ -5,7 +5,11 @@
 namespace gpufs::par {
 
 struct measured_forms {
-  bool admits_all = false;  // in batches made from now on, each page that is missed is to get a frame at its first use
+  // In row_batches made from now on, each page that is missed is to get a frame at its first use.
+  bool admits_all = false;
+  // Rows are sorted by which of 2^window_nbits windows of the file they lie in, and no further; 0: by address. Only while all rows
+  // of a batch are distinct: who looks for repeated ones relies on the whole order.
+  unsigned window_nbits = 0;
 };
 inline measured_forms forms;
 

@@ -225,6 +225,10 @@ void row_batch::sort(Part& part, queue on) {
   start_for<simt::tile<1>>(detail::number_rows{part, rows_.get(), places_.get()}, on);
   par::row_order order{rows_.get(), places_.get(), rows_.get() + max_nrows_, places_.get() + max_nrows_, part.n, 0};
   order.number_nbits = std::max(1u, static_cast<unsigned>(std::bit_width(part.layout.nrows)));
+  if (par::forms.window_nbits != 0) {
+    const auto last_nbits = static_cast<unsigned>(std::bit_width(part.layout.nrows - (part.layout.nrows != 0 ? 1 : 0)));
+    order.first_bit = last_nbits - std::min(last_nbits, par::forms.window_nbits);
+  }
   const simt::on_device here(*device_);
   par::sort_rows(order, space_.get(), space_.size(), on);
   part.rows = order.sorted_numbers;

@@ -14,8 +14,9 @@ void sort_rows(const row_order& rows, void*, std::size_t, const simt::stream& on
   on.get().enqueue([rows] {
     std::vector<std::uint32_t> order(rows.n);
     for (std::uint32_t i = 0; i < rows.n; ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return rows.numbers[a] < rows.numbers[b]; });
+    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return rows.numbers[a] >> rows.first_bit < rows.numbers[b] >> rows.first_bit;
+    });
     for (std::uint32_t i = 0; i < rows.n; ++i) {
       rows.sorted_numbers[i] = rows.numbers[order[i]];
       rows.sorted_places[i] = rows.places[order[i]];

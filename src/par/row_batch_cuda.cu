@@ -10,8 +10,9 @@ namespace {
 
 // space == nullptr: only says how much is needed.
 void sort(const row_order& rows, void* space, std::size_t& space_nbytes, CUstream_st* on) {
-  const cudaError_t error = cub::DeviceRadixSort::SortPairs(space, space_nbytes, rows.numbers, rows.sorted_numbers, rows.places,
-                                                            rows.sorted_places, rows.n, 0, static_cast<int>(rows.number_nbits), on);
+  const cudaError_t error =
+      cub::DeviceRadixSort::SortPairs(space, space_nbytes, rows.numbers, rows.sorted_numbers, rows.places, rows.sorted_places,
+                                      rows.n, static_cast<int>(rows.first_bit), static_cast<int>(rows.number_nbits), on);
   if (error != cudaSuccess) throw simt::launch_error(std::string("sorting a batch of rows: ") + cudaGetErrorString(error));
 }
 

@@ -13,7 +13,8 @@ struct row_order {
   std::uint64_t* sorted_numbers;
   std::uint32_t* sorted_places;
   std::uint32_t n;
-  unsigned number_nbits;  // no number has a bit from this one on
+  unsigned number_nbits;   // no number has a bit from this one on
+  unsigned first_bit = 0;  // numbers that are the same from this bit on count as equal
 };
 
 // Each machine's, in its row_batch_*:
