@@ -271,5 +271,55 @@ struct touch_pages {
   }
 };
 
+// Which pages the warps of a block read: one after the other, that all lanes of the block read; one a lane, the same in each warp;
+// or one a lane of each warp.
+enum class pages_of_block { one, one_a_lane, own };
+
+// What a lane reads: at each step an element of a page that nobody has read before, and no two warps the same element.
+template <pages_of_block Which>
+struct block_steps {
+  std::uint64_t first, npages;  // how many pages were read before; of the file
+  std::uint32_t nsteps;
+
+  // Pages a step, by a block of so many warps.
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t pages_a_step(std::uint32_t nwarps) {
+    return Which == pages_of_block::one ? 1 : Which == pages_of_block::one_a_lane ? 32 : 32 * std::uint64_t{nwarps};
+  }
+  // The element's number, of 8 bytes. nwarps: of a block.
+  GPUFS_HOST_DEVICE std::uint64_t element(std::uint64_t block, std::uint32_t step, std::uint32_t warp, std::uint32_t lane,
+                                          std::uint32_t nwarps) const {
+    constexpr std::uint64_t spread = 2654435761, elements = 4096 / 8;  // a prime: all pages come before one comes again
+    const std::uint64_t in_step = Which == pages_of_block::one ? 0 : Which == pages_of_block::own ? warp * 32 + lane : lane;
+    const std::uint64_t i = first + (block * nsteps + step) * pages_a_step(nwarps) + in_step;
+    return i % npages * spread % npages * elements + (warp * 32 + lane) % elements;
+  }
+};
+
+// Together: the block's first warp reads a page, then all warps meet, and the others read it. Else each warp goes its own way.
+template <pages_of_block Which, bool Together>
+struct fault_by_block {
+  mapped_file from;
+  block_steps<Which> steps;
+  std::uint64_t* sum;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto block = gpufs::this_block();
+    const std::uint32_t me = gpufs::simt::warp_rank(), nwarps = gpufs::simt::block_size() / 32;
+    auto p = from.template at<std::uint64_t>(0);
+    std::uint64_t mine = 0;
+    for (std::uint32_t s = 0; s < steps.nsteps; ++s) {
+      p += static_cast<std::int64_t>(steps.element(gpufs::simt::block_rank(), s, me, lane_id(), nwarps)) - p.offset() / 8;
+      if (!Together || me == 0) mine += *p;
+      if constexpr (Together) {
+        block.sync();
+        if (me != 0) mine += *p;
+      }
+    }
+    const auto warp = gpufs::this_warp();
+    mine = warp.reduce_add(mine);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
+  }
+};
+
 }  // namespace GPUFS_MACHINE
 }  // namespace bench

@@ -16,9 +16,13 @@
 // (its Figure 6). The paper's kernels had no page cache behind the pointers; these link to pages of 4 KiB. ap_minor: each warp
 // reads 4 bytes a lane of each of 512 pages, moving its pointer from page to page; against map_page and unmap_page of each (its
 // Table III, where gmmap was the baseline). ap_major: as bench/cold.cu, through
-// pointers, which read all of each page. ap_gather: every thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu;
-// ap_gather_limit holds it against a kernel that makes the same accesses to memory; _four: four at a time by p.gather.
-// ap_registers: what a pointer adds to the copy kernels, with the same launch bounds; the worst of the three.
+// pointers, which read all of each page. ap_major_by_block: what could be gained if the warps of a block that miss one page
+// brought it in together. All 8 warps of a block read the same cold pages through pointers, one for all lanes or one a lane, each
+// warp as it goes; against the same where one warp reads them first and the others wait for it at a barrier. met_a_fill: of the
+// misses, those that found the page on its way, which are all that such grouping could spare. ap_gather: every thread reads random
+// 8-byte elements p[i], as hot_thread in bench/hot.cu; ap_gather_limit holds it against a kernel that makes the same accesses to
+// memory; _four: four at a time by p.gather. ap_registers: what a pointer adds to the copy kernels, with the same launch bounds;
+// the worst of the three.
 #include <fcntl.h>
 
 #include "pointer_runs.hpp"
@@ -160,6 +164,18 @@ class pointers : public pointer_runs {
                 measure_random<way::pointer>(fs, file.ref().number(), small_, nbytes_ / small_page, reads, repeats_, launch), out);
   }
 
+  void major_by_block(results& out) const {
+    // Room for a page of each lane, which their pointers pin.
+    const gpufs::mount fs = make_mount(small_page, std::max<std::uint64_t>(nbytes_ / 8, 1u << 20), "data");
+    const host_file file(fs, "data");
+    const mapped_file from{fs.ref(), file.ref().number()};
+    std::uint64_t nread = 0;
+    for (const unsigned grid : {small_.grid, std::min(small_.grid / 2, 8u)}) {
+      by_block<pages_of_block::one>("one page for all lanes, ", fs, from, grid, nread, out);
+      by_block<pages_of_block::one_a_lane>("a page a lane, ", fs, from, grid, nread, out);
+    }
+  }
+
   void registers(results& out) const {
 #if GPUFS_ON_CUDA
     measurement m{"ap_registers", "the copy kernels, 2 blocks of 1,024 threads an SM", {}, "registers"};
@@ -185,6 +201,70 @@ class pointers : public pointer_runs {
   }
 
  private:
+  struct block_faults {
+    std::vector<double> gbps;
+    bool right = true;
+    gpufs::mount_counters counted{};
+
+    double met_a_fill() const {
+      const auto misses = static_cast<double>(counted.faults + counted.waits);
+      return misses > 0 ? static_cast<double>(counted.waits) / misses : 0;
+    }
+  };
+
+  // One launch, of about so many pages, none of which was read lately. nread: how many were.
+  template <pages_of_block Which, bool Together>
+  void fault(const gpufs::mount& fs, const mapped_file& from, unsigned grid, double pages, std::uint64_t& nread, bool counts,
+             block_faults& to) const {
+    const std::uint32_t nwarps = small_.block / 32;
+    const std::uint64_t a_step = grid * block_steps<Which>::pages_a_step(nwarps);
+    const auto nsteps = static_cast<std::uint32_t>(std::ceil(pages / static_cast<double>(a_step)));
+    const block_steps<Which> steps{nread, nbytes_ / small_page, nsteps};
+    nread += a_step * nsteps;
+    const std::uint64_t expected = sum_in_parallel(std::uint64_t{grid} * nsteps, [&](std::uint64_t begin, std::uint64_t end) {
+      std::uint64_t sum = 0;
+      for (std::uint64_t i = begin; i < end; ++i) {
+        for (std::uint32_t t = 0; t < nwarps * 32; ++t)
+          sum += word_of(steps.element(i / nsteps, static_cast<std::uint32_t>(i % nsteps), t / 32, t % 32, nwarps));
+      }
+      return sum;
+    });
+    const gpufs::mount_counters before = fs.counters();
+    const checked_run done = run_checked({grid, small_.block}, expected, [&](std::uint64_t* sum, std::uint64_t*) {
+      return fault_by_block<Which, Together>{from, steps, sum};
+    });
+    to.right = done.right && to.right;
+    if (!counts) return;
+    to.gbps.push_back(static_cast<double>(a_step * nsteps) * small_page / done.seconds * 1e-9);
+    to.counted += difference(fs.counters(), before);
+  }
+
+  template <pages_of_block Which>
+  void by_block(const std::string& label, const gpufs::mount& fs, const mapped_file& from, unsigned grid, std::uint64_t& nread,
+                results& out) const {
+    // Few blocks wait for their pages; many wait for the bus.
+    const double pages = std::max(launch_nbytes_ / (grid == small_.grid ? 4 : 64) / small_page, 64.);
+    block_faults alone, together, own;
+    for (int r = 0; r <= std::min(repeats_, 5); ++r) {
+      fault<Which, false>(fs, from, grid, pages, nread, r > 0, alone);
+      fault<Which, true>(fs, from, grid, pages, nread, r > 0, together);
+      if (Which == pages_of_block::one_a_lane && r < 2) fault<pages_of_block::own, false>(fs, from, grid, pages, nread, r > 0, own);
+    }
+    measurement m{"ap_major_by_block", label + std::to_string(grid) + " blocks", together.gbps, "GB/s"};
+    m.ceiling = spread_of(alone.gbps).median;
+    m.ceiling_is = "each warp as it goes";
+    m.verified = alone.right && together.right && own.right;
+    m.details = {{"faults", static_cast<double>(alone.counted.faults)},
+                 {"met_a_fill", alone.met_a_fill()},
+                 {"faults_in_turn", static_cast<double>(together.counted.faults)},
+                 {"met_a_fill_in_turn", together.met_a_fill()}};
+    if (!own.gbps.empty()) {  // pages that no other lane of the grid reads
+      m.details.emplace_back("own_pages_gbps", spread_of(own.gbps).median);
+      m.details.emplace_back("own_pages_met_a_fill", own.met_a_fill());
+    }
+    out.add(m);
+  }
+
   template <step Step>
   void follow(const char* name, const char* label, const chased_file& chased, std::uint32_t span, results& out) const {
     measurement m{name, label, {}, "cycles a step"};
@@ -299,6 +379,7 @@ int main(int argc, char** argv) {
                         "ap_workloads_16_by_element", "ap_minor", "ap_gather", "ap_gather_limit", "ap_gather_four"}))
       bench.hits(out);
     if (args.wants_any({"ap_major", "ap_major_pull"})) bench.major(out);
+    if (args.wants("ap_major_by_block")) bench.major_by_block(out);
     return out.finish();
   });
 }
