@@ -101,7 +101,7 @@ host_aes_ctr::host_aes_ctr(gpufs::simt::platform& machine, gpufs::host_mount& fs
   secret->keys.counter_low = big_endian(counter.last<8>());
   keys_.reset(new key_memory{gpufs::simt::device_array<aes_ctr_keys>(1, machine)});
   keys_->array.write_one(secret->keys);
-  view_ = fs.new_view();
+  form_ = fs.new_form();
 }
 
 const aes_ctr_keys* host_aes_ctr::keys() const {

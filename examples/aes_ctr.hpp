@@ -48,14 +48,14 @@ static_assert(sizeof(aes::two_blocks) == 32 && offsetof(aes_ctr_keys, counter_hi
 class host_aes_ctr {
  public:
   // key: 16, 24 or 32 bytes, else throws gpufs::error. counter: the first block's, what OpenSSL takes as IV. Takes one of the
-  // mount's views (host_mount::new_view, which may throw), so that these pages are nobody else's. Both spans are only read.
+  // mount's forms (host_mount::new_form, which may throw), so that these pages are nobody else's. Both spans are only read.
   host_aes_ctr(gpufs::simt::platform& machine, gpufs::host_mount& fs, std::span<const std::byte> key,
                std::span<const std::byte, 16> counter);
 
  protected:
   // In device memory. Throws gpufs::error when this was moved from.
   const aes_ctr_keys* keys() const;
-  std::uint32_t view() const { return view_; }
+  std::uint32_t form() const { return form_; }
 
  private:
   struct key_memory;  // the device's, zeroed before it is given back
@@ -63,7 +63,7 @@ class host_aes_ctr {
     void operator()(key_memory* keys) const noexcept;
   };
   std::unique_ptr<key_memory, wiper> keys_;
-  std::uint32_t view_;
+  std::uint32_t form_;
 };
 
 inline namespace GPUFS_MACHINE {
@@ -72,10 +72,10 @@ inline namespace GPUFS_MACHINE {
 class aes_ctr_ref {
  public:
   aes_ctr_ref() = default;  // for null pointers; a page that is brought in with it gives -EINVAL
-  GPUFS_HOST_DEVICE aes_ctr_ref(const aes_ctr_keys* keys, std::uint32_t view) : keys_(keys), view_(view) {}
+  GPUFS_HOST_DEVICE aes_ctr_ref(const aes_ctr_keys* keys, std::uint32_t form) : keys_(keys), form_(form) {}
 
   // Under which decrypted pages are cached; pread of the same file gives the file's own bytes.
-  GPUFS_HOST_DEVICE std::uint32_t view() const { return view_; }
+  GPUFS_HOST_DEVICE std::uint32_t form() const { return form_; }
 
   // Decrypts a page that has been brought into its frame, in place. All lanes of the group call, with equal arguments; they need
   // not have converged, and it syncs nothing: what they read must be visible to them before, and the caller syncs after.
@@ -129,7 +129,7 @@ class aes_ctr_ref {
   }
 
   const aes_ctr_keys* keys_ = nullptr;
-  std::uint32_t view_ = 0;
+  std::uint32_t form_ = 0;
 };
 static_assert(std::is_trivially_copyable_v<aes_ctr_ref> && sizeof(aes_ctr_ref) <= 16);
 
@@ -140,7 +140,7 @@ class aes_ctr : public host_aes_ctr {
       : host_aes_ctr(fs.device(), fs, key, counter) {}
 
   // Valid while this lives or what it was moved to. Throws gpufs::error when this was moved from.
-  aes_ctr_ref ref() const { return {keys(), view()}; }
+  aes_ctr_ref ref() const { return {keys(), form()}; }
 };
 
 }  // namespace GPUFS_MACHINE

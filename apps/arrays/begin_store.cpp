@@ -26,12 +26,12 @@ class file_from final : public store::open_file {
   int descriptor() const override { return file_->descriptor(); }
   std::uint32_t alignment() const override { return file_->alignment(); }
   int check_version() const override { return file_->check_version(); }
-  store::window_view windows() const override { return windows_from(info_.begin, file_->info().nbytes, file_->windows()); }
+  store::registered_windows windows() const override { return windows_from(info_.begin, file_->info().nbytes, file_->windows()); }
   // The device reads a window where both of the file's that it has parts of are registered. If the first one is, a miss is one of
   // the second: a file's last window may be so short that no page begins there.
   void note_missed(std::int64_t offset, std::uint32_t nbytes) noexcept override {
     file_->note_missed(info_.begin + offset, nbytes);
-    const store::window_view of_file = file_->windows();
+    const store::registered_windows of_file = file_->windows();
     const std::int64_t second = (info_.begin >> of_file.shift) + (offset >> of_file.shift) + 1;
     const bool has_first = second <= 64 && (of_file.registered >> (second - 1) & 1) != 0;
     if (has_first && second << of_file.shift < file_->info().nbytes) file_->note_missed(second << of_file.shift, nbytes);
@@ -48,7 +48,7 @@ std::uint64_t first_bits(std::uint64_t n) { return n < 64 ? (std::uint64_t{1} <<
 
 }  // namespace
 
-store::window_view windows_from(std::int64_t begin, std::int64_t nbytes, const store::window_view& of_file) {
+store::registered_windows windows_from(std::int64_t begin, std::int64_t nbytes, const store::registered_windows& of_file) {
   if (of_file.registered == 0) return of_file;
   const auto from = static_cast<std::uint64_t>(begin), end = static_cast<std::uint64_t>(nbytes);
   const unsigned shift = of_file.shift;

@@ -46,6 +46,7 @@ class begin_store final : public store::store {
 };
 
 // Which windows of a file of nbytes are registered, where windows count from `begin` on: each has parts of two of the file's.
-gpufs::store::window_view windows_from(std::int64_t begin, std::int64_t nbytes, const gpufs::store::window_view& of_file);
+gpufs::store::registered_windows windows_from(std::int64_t begin, std::int64_t nbytes,
+                                              const gpufs::store::registered_windows& of_file);
 
 }  // namespace gpufs::apps::arrays

@@ -235,7 +235,7 @@ const std::byte* library::map() const {
   return mapping_;
 }
 
-table_view library::map_table(std::uint32_t table) const {
+mapped_table library::map_table(std::uint32_t table) const {
   const std::byte* base = map() + find(section_kind::table, table).offset;
   return {reinterpret_cast<const std::uint32_t*>(base),
           reinterpret_cast<const table_entry*>(base + directory_nbytes(head_.cell_nbits)), table_nentries(table)};

@@ -22,7 +22,7 @@ class library_error : public error {
 using progress_function = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 // One LSH table in memory.
-struct table_view {
+struct mapped_table {
   const std::uint32_t* directory;  // 2^D + 1 words
   const table_entry* entries;
   std::uint32_t nentries;
@@ -63,7 +63,7 @@ class library {
   // The whole file, mapped read-only; mapped on first use, stays until the library is closed. Reads beyond the end of a file
   // that was truncated meanwhile raise SIGBUS: use bus_guard.
   const std::byte* map() const;
-  table_view map_table(std::uint32_t table) const;
+  mapped_table map_table(std::uint32_t table) const;
   // In the mapping.
   const float* histogram(std::uint32_t id) const {
     return reinterpret_cast<const float*>(histograms_ + std::uint64_t{id} * head_.histogram_stride);

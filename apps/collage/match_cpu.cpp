@@ -47,19 +47,19 @@ class shortlist {
 struct searcher {
   const library& lib;
   const key_maker& maker;
-  std::array<table_view, ntables> tables;
+  std::array<mapped_table, ntables> tables;
 
   // Adds a bucket's images; false when the table is damaged.
   bool add_bucket(std::uint32_t table, std::uint32_t key, shortlist& list) const {
     const std::uint32_t hashed = hash_key(key);
-    const table_view& view = tables[table];
+    const mapped_table& from = tables[table];
     const std::uint32_t cell = cell_of(hashed, lib.head().cell_nbits);
-    const std::uint32_t begin = view.directory[cell];
-    const std::uint32_t end = view.directory[cell + 1];
-    if (begin > end || end > view.nentries) return false;
+    const std::uint32_t begin = from.directory[cell];
+    const std::uint32_t end = from.directory[cell + 1];
+    if (begin > end || end > from.nentries) return false;
     std::uint32_t n = 0;
     for (std::uint32_t i = begin; i < end && n < bucket_limit; ++i) {
-      const table_entry e = view.entries[i];
+      const table_entry e = from.entries[i];
       if (e.hashed_key != hashed) continue;
       if (e.id >= lib.nimages()) return false;
       list.add(e.id);

@@ -27,7 +27,7 @@ struct library_place {
 template <class Fs, class Wrap>
 match_result match_on_mount(const Fs& fs, const library& lib, const photo& picture, const engine_options& options,
                             unsigned max_grid, Wrap wrap) {
-  using mount_view = decltype(fs.ref());
+  using mount_type = decltype(fs.ref());
   const auto begin = std::chrono::steady_clock::now();
   const std::string name = library_place(lib.path()).name;
 
@@ -39,13 +39,13 @@ match_result match_on_mount(const Fs& fs, const library& lib, const photo& pictu
   const simt::device_array<std::uint64_t> fault(std::span(&no_fault, 1));
 
   const simt::device_array<file_status> answer(1);
-  simt::launch({1, simt::warp_lanes, options.schedule}, open_kernel<mount_view>{fs.ref(), device_name.get(), answer.get()});
+  simt::launch({1, simt::warp_lanes, options.schedule}, open_kernel<mount_type>{fs.ref(), device_name.get(), answer.get()});
   const file_status opened = answer.read_one();
   if (opened.error != 0) throw_fault(lib, picture, fault_word(0, step::opening, opened.error));
   if (opened.inode != lib.inode()) lib.fail("was replaced by another file just now");
 
   const header& head = lib.head();
-  match_kernel<mount_view> kernel{fs.ref(),
+  match_kernel<mount_type> kernel{fs.ref(),
                                   device_name.get(),
                                   pixels.get(),
                                   matches.get(),

@@ -53,7 +53,7 @@ TEST(begin_store, windows_that_have_all_their_parts_registered) {
         has_all = has_all && (registered >> (at >> shift) & 1) != 0;
       if (has_all) wanted |= std::uint64_t{1} << w;
     }
-    const store::window_view got = windows_from(begin, nbytes, {registered, shift});
+    const store::registered_windows got = windows_from(begin, nbytes, {registered, shift});
     ASSERT_EQ(got.registered, wanted) << nbytes << " from " << begin << ", " << registered;
     ASSERT_TRUE(got.shift == shift);
   }
@@ -228,9 +228,9 @@ TEST_P(begin_of_files, are_registered_where_they_are_missed) {
   constexpr std::int64_t window = 64 << 10, begin = 40 << 10;
   start(with_parts(mapping_store(memory_.path())), wide);
   std::atomic<std::uint64_t> registered{0}, nwrong{0};
-  service_->on_windows([&](std::uint32_t, const std::byte* base, const store::window_view& view) {
+  service_->on_windows([&](std::uint32_t, const std::byte* base, const store::registered_windows& windows) {
     if (*base != bytes(begin, 0, 1)[0]) ++nwrong;
-    registered = view.registered;
+    registered = windows.registered;
     return true;
   });
   const auto file = client_->open(file_part{"a", begin}.to_path());
@@ -262,8 +262,8 @@ TEST_P(begin_of_files, are_all_registered_though_no_page_begins_in_the_last_wind
   let_file_times_pass();
   start(with_parts(mapping_store(memory_.path())), wide);
   std::atomic<std::uint64_t> registered{0};
-  service_->on_windows([&](std::uint32_t, const std::byte*, const store::window_view& view) {
-    registered = view.registered;
+  service_->on_windows([&](std::uint32_t, const std::byte*, const store::registered_windows& windows) {
+    registered = windows.registered;
     return true;
   });
   const auto file = client_->open(file_part{"array", begin}.to_path());

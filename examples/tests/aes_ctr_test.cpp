@@ -455,9 +455,9 @@ TEST_F(key_memory, moves) {
   expect_all_given_back_zeroed();
 
   aes_ctr owner(fs, key, counter);
-  const std::uint32_t view = owner.ref().view();
+  const std::uint32_t form = owner.ref().form();
   const aes_ctr other = std::move(owner);
-  EXPECT_EQ(other.ref().view(), view);
+  EXPECT_EQ(other.ref().form(), form);
   EXPECT_THROW(owner.ref(), error);
 }
 
@@ -467,9 +467,9 @@ TEST_F(key_memory, is_zeroed_when_the_constructor_throws) {
   EXPECT_EQ(machine.given_back, 2u);
   expect_all_given_back_zeroed();
   machine.refuse_copies = false;
-  while (fs.new_view() < 14) {
+  while (fs.new_form() < 14) {
   }
-  EXPECT_THROW(make(), error) << "no view is left";
+  EXPECT_THROW(make(), error) << "no form is left";
   EXPECT_EQ(machine.given_back, 4u);
   expect_all_given_back_zeroed();
 }
@@ -504,10 +504,10 @@ TEST_F(key_memory, keys_are_in_no_text) {
     }
   }
   EXPECT_EQ(machine.given_back, 0u) << "refused before anything is done";
-  EXPECT_EQ(fs.new_view(), 1u) << "and no view was taken";
+  EXPECT_EQ(fs.new_form(), 1u) << "and no form was taken";
   {
     const aes_ctr owner(fs, key, counter);
-    EXPECT_EQ(owner.ref().view(), 2u);
+    EXPECT_EQ(owner.ref().form(), 2u);
     decrypt<by_groups<simt::warp>>(owner, {{0, 0, 512}}, bytes(512));
     simt::launch({.grid = 1, .block = 32}, open_missing{fs.ref()});
     machine.refuse_copies = true;

@@ -48,10 +48,10 @@ inline constexpr int current_device = -1;  // the calling thread's device when t
 
 // Options for measurements, tests and gpufs's own programs; other programs need not set them.
 struct mount_internals {
-  std::uint32_t nrings = 0;           // allocation rings; 0: 64 or more, fewer in small caches
-  std::uint32_t request_rings = 0;    // 0: 256, fewer for large pages
-  std::uint32_t request_slots = 0;    // for each ring, a power of two from 2 on; 0: 8. At most 2^16 in all rings
-  std::uint32_t request_batch = 64;   // requests that a host thread takes at once, 1 to 64
+  std::uint32_t nrings = 0;          // allocation rings; 0: 64 or more, fewer in small caches
+  std::uint32_t request_rings = 0;   // 0: 256, fewer for large pages
+  std::uint32_t request_slots = 0;   // for each ring, a power of two from 2 on; 0: 8. At most 2^16 in all rings
+  std::uint32_t request_batch = 64;  // requests that a host thread takes at once, 1 to 64
   // Gets the mount's store, and returns the store to use in its place.
   std::function<std::shared_ptr<store::store>(std::shared_ptr<store::store>)> around_store{};
 };
@@ -74,7 +74,7 @@ struct mount_options {
   // gives no memory while another thread waits for the kernel in cudaFree, cudaMemcpy or the like. Then the open gives -ENOMEM
   // after 2 s; later opens find the memory.
   std::uint32_t reserved_open_files = 1024;
-  std::uint32_t max_mappings = 4096;  // open files (and views of them) that have pointers; 1 KiB each. Of the default about four
+  std::uint32_t max_mappings = 4096;  // open files (and forms of them) that have pointers; 1 KiB each. Of the default about four
                                       // fifths can be used, of up to 256 all
   // The device's copy engine brings in pages of 64 KiB and more, straight from the file's registered mapping to the cache, for
   // files that the device reads itself; else kernels pull them. So prefetch and read_async of such a file overlap with computing.
@@ -160,7 +160,7 @@ class host_mount {
   std::uint64_t sync();
   // Returns a number, new in this mount, under which a fault handler's pages are cached (gpufs/pointer/map.hpp): 1 to 14. Then it
   // throws gpufs::error.
-  std::uint32_t new_view();
+  std::uint32_t new_form();
   // Registers the whole mapping of the file now (22 ms a GiB on a disk, 57 in memory), and keeps it until trim(): so kernels pull
   // the file from the first miss on. Waits for a file that was changed just now to settle (25 ms, on file systems with coarse
   // stamps up to 2 s). With O_RDWR: for an open that writes, if the file is in memory (130 ms a GiB), as long as the file keeps its

@@ -50,7 +50,7 @@ struct host_mount::impl {
   service::service host;
   fault_log faults;
   left_pages left{memory, open_files, layout, host};
-  std::atomic<std::uint32_t> nviews{0};
+  std::atomic<std::uint32_t> nforms{0};
   mutable std::atomic<bool> told_faults{false};
   std::optional<simt::launch_watch> launches;  // last, as it may call us until it ends
 
@@ -103,8 +103,8 @@ struct host_mount::impl {
                          .frame_ns = layout.frame_timeout_ns});
 
     host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { slots.mark_stale(slot, handle); });
-    host.on_windows([this](std::uint32_t slot, const std::byte* pull_base, const store::window_view& view) {
-      return windows.tell(slot, {reinterpret_cast<std::uint64_t>(pull_base), view.registered, view.shift});
+    host.on_windows([this](std::uint32_t slot, const std::byte* pull_base, const store::registered_windows& told) {
+      return windows.tell(slot, {reinterpret_cast<std::uint64_t>(pull_base), told.registered, told.shift});
     });
     host.on_extend([this](std::uint32_t n) { return reinterpret_cast<std::uint64_t>(open_files.extend(n)); });
     launches.emplace([this] { tell_faults(); });
@@ -354,10 +354,10 @@ std::uint64_t host_mount::sync() {
   return lost + left + impl_->left.untold_errors();
 }
 
-std::uint32_t host_mount::new_view() {
-  const std::uint32_t view = impl_->nviews.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (view >= cache::private_view_number) throw error("gpufs::mount: at most 14 fault handlers in the life of a mount");
-  return view;
+std::uint32_t host_mount::new_form() {
+  const std::uint32_t form = impl_->nforms.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (form >= cache::private_form) throw error("gpufs::mount: at most 14 fault handlers in the life of a mount");
+  return form;
 }
 
 void host_mount::prepare(const std::string& path, int flags) const {

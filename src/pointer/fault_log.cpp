@@ -45,12 +45,12 @@ std::string describe(const fault& what, const std::optional<std::string>& path, 
   }
 }
 
-std::string describe_who(const fault& what, const fault_mark& mark) {
+std::string describe_who(const fault& what, const fault_count& alike) {
   std::string who = " (block " + std::to_string(what.block) + ", warp " + std::to_string(what.thread / 32) + ", lane " +
                     std::to_string(what.thread % 32);
-  const int nlanes = std::popcount(mark.lanes);
-  if (mark.accesses > 1) {
-    who.append(" first; ").append(std::to_string(mark.accesses)).append(" accesses");
+  const int nlanes = std::popcount(alike.lanes);
+  if (alike.accesses > 1) {
+    who.append(" first; ").append(std::to_string(alike.accesses)).append(" accesses");
     if (nlanes > 1) who.append(" of ").append(std::to_string(nlanes)).append(" lanes");
   }
   return who.append(")");
@@ -59,20 +59,20 @@ std::string describe_who(const fault& what, const fault_mark& mark) {
 }  // namespace
 
 fault_log::fault_log(simt::device_memory& memory)
-    : memory_(memory), records_(fault_records, memory.machine()), marks_(memory.allocate<fault_mark>(fault_marks)) {}
+    : memory_(memory), records_(fault_records, memory.machine()), counts_(memory.allocate<fault_count>(fault_counts)) {}
 
 bool fault_log::empty() const { return std::none_of(records(), records() + fault_records, is_complete); }
 
 std::vector<std::string> fault_log::lines(const path_finder& path_of, std::uint32_t nframes) const {
   std::vector<std::string> lines;
-  std::vector<fault_mark> marks;
+  std::vector<fault_count> counts;
   for (std::uint32_t i = 0; i < fault_records; ++i) {
     fault_record& record = records_[i];
     if (!is_complete(record)) continue;
-    if (marks.empty()) marks = memory_.read_or_zeros(marks_, fault_marks);
+    if (counts.empty()) counts = memory_.read_or_zeros(counts_, fault_counts);
     const fault& what = record.what;
     lines.push_back(describe(what, path_of(what.handle), nframes) +
-                    describe_who(what, what.mark < fault_marks ? marks[what.mark] : fault_mark{}));
+                    describe_who(what, what.counted_in < fault_counts ? counts[what.counted_in] : fault_count{}));
   }
   return lines;
 }

@@ -15,11 +15,11 @@ namespace gpufs {
 
 class fault_log {
  public:
-  // Its memory: the marks are in `memory`, which must outlive it.
+  // Its memory: the counts are in `memory`, which must outlive it.
   explicit fault_log(simt::device_memory& memory);
 
   fault_record* records() const { return records_.get(); }
-  fault_mark* marks() const { return marks_; }
+  fault_count* counts() const { return counts_; }
 
   // Whether no record is complete. A look at all of them.
   bool empty() const;
@@ -30,7 +30,7 @@ class fault_log {
  private:
   const simt::device_memory& memory_;
   simt::pinned_array<fault_record> records_;
-  fault_mark* marks_;
+  fault_count* counts_;
 };
 
 }  // namespace gpufs

@@ -170,14 +170,14 @@ struct core {
     if (!on_windows) return;
     file.awaits_look.store(false, std::memory_order_relaxed);  // before we read `windows`: later registrations ask for another look
     if (!has_new_windows(file)) return;
-    const store::window_view view = file.file->windows();
+    const store::registered_windows windows = file.file->windows();
     const std::uint64_t round = told_rounds.load(std::memory_order_relaxed);
     try {
-      if (!on_windows(file.device_number, file.file->info().pull_base, view)) {
+      if (!on_windows(file.device_number, file.file->info().pull_base, windows)) {
         file.awaits_look.store(true, std::memory_order_relaxed);
         return;
       }
-      file.told.store(view.registered, std::memory_order_relaxed);
+      file.told.store(windows.registered, std::memory_order_relaxed);
       file.told_in.store(round, std::memory_order_relaxed);
     } catch (const std::exception& e) {  // as in end_version
       log.add("service", file.path, EIO, e.what());
@@ -221,7 +221,7 @@ struct core {
   bool is_held_up = false;
   std::function<void(open_files::entry&)> look_soon;  // has the watch look at a file with new windows; constant while workers run
   std::mutex on_windows_lock;
-  std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> on_windows;
+  std::function<bool(std::uint32_t, const std::byte*, const store::registered_windows&)> on_windows;
   std::function<void(const taken_request&)> extend_later;  // has the extender answer; constant while workers run
   // Has the copier bring a checked read to its frame of `frames`. If frames.nframes is 0, no request asks for that. Both are set
   // before kernels ask.

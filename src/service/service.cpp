@@ -267,7 +267,7 @@ void service::on_stale(std::function<void(std::uint32_t, std::uint32_t)> changed
   impl_->shared.on_stale = std::move(changed);
 }
 
-void service::on_windows(std::function<bool(std::uint32_t, const std::byte*, const store::window_view&)> registered) {
+void service::on_windows(std::function<bool(std::uint32_t, const std::byte*, const store::registered_windows&)> registered) {
   const std::scoped_lock hold(impl_->shared.on_windows_lock);
   impl_->shared.on_windows = std::move(registered);
 }

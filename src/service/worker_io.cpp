@@ -92,17 +92,17 @@ bool worker::begin_copy(work& w) {
   if (w.nbytes == 0 || w.skip >= core_.frames.nframes || w.nbytes > core_.frames.nbytes) return false;
   const store::open_file& file = *w.file->file;
   const source_kind kind = file.info().kind;
-  const store::window_view view = file.windows();
+  const store::registered_windows windows = file.windows();
   const auto first = static_cast<std::uint64_t>(w.offset), last = first + w.nbytes - 1;
   if (kind == source_kind::windows) {
-    const auto is_registered = [&](std::uint64_t window) { return window < 64 && (view.registered >> window & 1) != 0; };
-    if (!is_registered(first >> view.shift) || !is_registered(last >> view.shift)) return false;
+    const auto is_registered = [&](std::uint64_t window) { return window < 64 && (windows.registered >> window & 1) != 0; };
+    if (!is_registered(first >> windows.shift) || !is_registered(last >> windows.shift)) return false;
   } else if (kind != source_kind::pull) {
     return false;
   }
   // The engine copies from one registration, and each registration is of one window of the file itself.
   const auto begin = static_cast<std::uint64_t>(file.info().begin);
-  if (begin != 0 && (begin + first) >> view.shift != (begin + last) >> view.shift) return false;
+  if (begin != 0 && (begin + first) >> windows.shift != (begin + last) >> windows.shift) return false;
   w.flags |= read_to_frame;
   w.hold = core_.open.share(*w.file);
   core_.copy_later(std::move(w));

@@ -504,6 +504,8 @@ mapped_file::mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappi
                              mib(std::uint64_t{1} << mapping_->window_shift) + " are, once as much was read of them as they have";
 }
 
-window_view mapped_file::windows() const { return {mapping_->registered.load(std::memory_order_acquire), mapping_->window_shift}; }
+registered_windows mapped_file::windows() const {
+  return {mapping_->registered.load(std::memory_order_acquire), mapping_->window_shift};
+}
 
 }  // namespace gpufs::store

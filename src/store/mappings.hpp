@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's mappings of files (by mmap), registered with the device, shared between opens and kept after close. Mappings of
-// pointers are something else: gpufs/pointer/detail/mapping.hpp.
+// The host's mmaps of files, registered with the device, shared between opens and kept after close.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -150,7 +149,7 @@ class mapped_file final : public open_file {
  public:
   mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappings> owner, mappings::use mapping);
   const file_info& info() const override { return info_; }
-  window_view windows() const override;
+  registered_windows windows() const override;
   void note_missed(std::int64_t offset, std::uint32_t nbytes) noexcept override {
     owner_->note_missed(*mapping_, static_cast<std::uint64_t>(offset), nbytes);
   }

@@ -186,7 +186,7 @@ std::vector<std::uint32_t> choices(std::uint32_t nframes, const std::vector<page
 }
 
 TEST(page_cache, pages_side_by_side_choose_frames_side_by_side) {
-  constexpr std::uint32_t ids[] = {0, 1, 2, 77, cache::max_cache_id, 5u << cache::view_shift | 9};
+  constexpr std::uint32_t ids[] = {0, 1, 2, 77, cache::max_cache_id, 5u << cache::form_shift | 9};
   constexpr std::uint32_t run = 200;
   for (const std::uint32_t n : {1u, 2u, 3u, 7u, 8u, 64u, 1000u, 65'536u, 262'143u, 4'194'304u, 33'554'393u, (1u << 30) + 1, ~0u}) {
     std::vector<page_key> keys;

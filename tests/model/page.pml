@@ -499,7 +499,7 @@ bit closed;               // the gate
 #endif
 #ifdef STORED
 byte mapped_nbytes = 4;   // the slot's
-bit stored;               // its in_place_nbytes is not 0
+bit wrote_in_place;       // its in_place_nbytes is not 0
 bit gone[NPAGES];         // the mapping's page is not the file's any more
 byte orphan[NBYTES];      // what it has then
 byte cut[NBYTES];         // what must be: the newest that the file had, and somebody else has cut off
@@ -590,7 +590,7 @@ inline write_back(l) {
 #ifdef MUTATE_STORES_UNTOLD
         skip
 #else
-        stored = 1
+        wrote_in_place = 1
 #endif
 #endif
      :: else -> write_at_host()
@@ -625,10 +625,10 @@ inline store_byte(b, value) {
 // `lost`: what was stored may be.
 inline sync_on_host() {
   if
-  :: stored ->
+  :: wrote_in_place ->
      lost = gone[0] || gone[1];  // the host's look
 #ifdef MUTATE_STORED_FORGOTTEN
-     stored = 0;
+     wrote_in_place = 0;
 #endif
      if
      :: lost ->
@@ -644,7 +644,7 @@ inline sync_on_host() {
            list++
         od;
         list = 0;
-        d_step { stored = 0; told = 1 }
+        d_step { wrote_in_place = 0; told = 1 }
         closed = 0
      :: else
      fi
@@ -826,7 +826,7 @@ inline write_page() {
      store_byte(2 * k, mine0);
      store_byte(2 * k + 1, mine1);
 #ifndef MUTATE_NEW_PAGE_UNTOLD
-     stored = 1;
+     wrote_in_place = 1;
 #endif
 #ifndef MUTATE_FILLED_BEFORE_STORED
      end_fill_ok();

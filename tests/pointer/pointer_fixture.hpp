@@ -62,7 +62,7 @@ struct bring_in : pointer_job {
 struct inverting {
   std::uint32_t number;
 
-  GPUFS_HOST_DEVICE std::uint32_t view() const { return number; }
+  GPUFS_HOST_DEVICE std::uint32_t form() const { return number; }
   template <class Group>
   GPUFS_DEVICE int filled(Group group, std::byte* data, std::uint64_t offset, std::uint32_t nbytes) const {
     if (offset % page != 0) return -EINVAL;

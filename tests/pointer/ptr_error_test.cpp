@@ -25,9 +25,9 @@ struct ptr_error : pointer_test {
   }
 };
 
-struct own_view {
+struct own_form {
   std::uint32_t number;
-  GPUFS_DEVICE std::uint32_t view() const { return number; }
+  GPUFS_DEVICE std::uint32_t form() const { return number; }
   template <class Group>
   GPUFS_DEVICE static int filled(Group, std::byte*, std::uint64_t, std::uint32_t) {
     return 0;
@@ -45,7 +45,7 @@ struct refused_kernel : pointer_job {
     r[0] = map<const std::uint32_t>(warp, f, -4).error();
     r[1] = map<const std::uint32_t>(warp, f, 2).error();
     r[2] = map<const std::uint32_t>(warp, f, 0, -2).error();
-    r[3] = map<const std::uint32_t>(warp, f, 0, 1, priv, own_view{1}).error();
+    r[3] = map<const std::uint32_t>(warp, f, 0, 1, priv, own_form{1}).error();
     r[4] = map<const std::uint32_t>(warp, f, size + 4).error();
     r[5] = map<const std::uint32_t>(warp, f, 4, nwords).error();
     r[6] = map<std::uint32_t>(warp, f).error();
@@ -57,7 +57,7 @@ struct refused_kernel : pointer_job {
       r[10] = *empty;
       const auto whole = map<const std::uint32_t>(warp, f, 0, nwords);
       r[11] = whole.error() + map<std::uint32_t>(warp, f, 0, 1, priv).error() +
-              map<const std::uint32_t>(warp, f, 0, 1, map_flags::none, own_view{1}).error();
+              map<const std::uint32_t>(warp, f, 0, 1, map_flags::none, own_form{1}).error();
       const auto part = map<const record_of_3>(warp, f, 1);  // 3 does not divide what is left
       r[12] = part.error();
       r[13] = part[(size - 1) / 3 - 1].byte[2];
@@ -112,9 +112,9 @@ struct beyond_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_error, a_mount_has_views_for_14_handlers) {
-  for (std::uint32_t view = 1; view <= 14; ++view) EXPECT_EQ(fs().new_view(), view);
-  for (int i = 0; i < 2; ++i) EXPECT_THROW(fs().new_view(), error);
+TEST_F(ptr_error, a_mount_has_forms_for_14_handlers) {
+  for (std::uint32_t form = 1; form <= 14; ++form) EXPECT_EQ(fs().new_form(), form);
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(fs().new_form(), error);
 }
 
 TEST_F(ptr_error, accesses_beyond_the_mapping_are_counted_and_logged) {

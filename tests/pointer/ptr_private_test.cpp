@@ -14,7 +14,7 @@ using writer = ptr<std::uint32_t>;
 
 struct ptr_private : pointer_test {};
 
-struct views_kernel : pointer_job {
+struct forms_kernel : pointer_job {
   std::byte* scratch;
 
   GPUFS_DEVICE void operator()() const {
@@ -61,7 +61,7 @@ struct views_kernel : pointer_job {
 TEST_F(ptr_private, changes_are_seen_by_private_mappings_only_until_discard) {
   expect_leftovers_but_pins("pages changed through private mappings");
   const device_buffer<std::byte> scratch(4);
-  const auto r = run<views_kernel>(1, 32, scratch.get());
+  const auto r = run<forms_kernel>(1, 32, scratch.get());
   const std::int64_t five = word_at(5);
   const std::vector<std::int64_t> expected = {55, 55, 365, five, 4, -EBUSY, 0, 55, 0, five, 0, 0, 1, word_at(per_page)};
   EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 14), expected);

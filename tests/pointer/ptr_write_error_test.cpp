@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where pointers meet files that are being written: pages of other views that are not in the cache, few frames, kernels that are
+// Where pointers meet files that are being written: pages of other forms that are not in the cache, few frames, kernels that are
 // stopped, files that are closed too early.
 #include "file/faulty_store.hpp"
 #include "gpufs/store/posix_store.hpp"
@@ -28,7 +28,7 @@ struct ptr_write_error : pointer_test {
   }
 };
 
-struct views_kernel : pointer_job {
+struct forms_kernel : pointer_job {
   inverting handler;
   std::uint32_t* value;
 
@@ -41,7 +41,7 @@ struct views_kernel : pointer_job {
     {
       const auto own = map<const std::uint32_t>(me, f, 0, to_the_end, map_flags::private_changes);
       const auto inverted = map<const std::uint32_t>(me, f, 0, to_the_end, map_flags::none, handler);
-      r[1] = own[2 * per_page];  // in no view yet
+      r[1] = own[2 * per_page];  // in no form yet
       r[2] = inverted[per_page];
       r[3] = own[3 * per_page];  // written, and not written back
       r[4] = inverted[3 * per_page];
@@ -50,10 +50,10 @@ struct views_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_write_error, other_views_of_a_file_being_written) {
+TEST_F(ptr_write_error, other_forms_of_a_file_being_written) {
   const device_buffer<std::uint32_t> value(std::vector<std::uint32_t>{333});
-  const inverting handler{fs().new_view()};
-  const auto r = run<views_kernel>(1, 32, handler, value.get());
+  const inverting handler{fs().new_form()};
+  const auto r = run<forms_kernel>(1, 32, handler, value.get());
   const std::vector<std::int64_t> expected = {4, word_at(2 * per_page), ~word_at(per_page), 333, ~std::uint32_t{333}, 0};
   EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + 6), expected);
   EXPECT_EQ(fs().counters().fault_errors, 0u);

@@ -114,7 +114,7 @@ struct starved : pointer_test, ::testing::WithParamInterface<kind> {
 
 TEST_P(starved, reads_that_find_no_frame_are_right) {
   const device_buffer<std::uint32_t> changed(std::vector<std::uint32_t>{1, 2, 3, 4});
-  const inverting handler{fs().new_view()};
+  const inverting handler{fs().new_form()};
   run<starved_kernel>(1, 64, GetParam().how, handler, static_cast<const std::uint32_t*>(changed.get()));
   std::int64_t linked = 0;
   for (unsigned t = 0; t < 32; ++t) {
@@ -336,7 +336,7 @@ TEST_P(end_of_file, is_the_same_with_and_without_frames) {
       dir.add("f", static_cast<std::uint64_t>(mapped), file_seed);
       dir.add("g", npages * page, file_seed + 1);
       let_file_times_pass();
-      const inverting handler{inverted ? fs().new_view() : 0};
+      const inverting handler{inverted ? fs().new_form() : 0};
       run<end_kernel>(1, 64, static_cast<const char*>(other.get()), handler, mapped, cut, starves);
       const std::int64_t nbytes = page,
                          around[] = {0, nbytes - 1, nbytes, 2 * nbytes - 1, 2 * nbytes, 2 * nbytes + 1, 3 * nbytes - 1, 3 * nbytes};
@@ -460,7 +460,7 @@ TEST_F(starved_ptr, only_reads_that_were_served_count_as_such_and_only_others_as
   store->wrong().fail_at(20 * page, 21 * page);
   for (const bool handled : {false, true}) {
     end_mount();
-    const inverting handler{handled ? fs().new_view() : 0};
+    const inverting handler{handled ? fs().new_form() : 0};
     run<half_readable_kernel>(1, 64, handler);
     for (unsigned t = 0; t < 64; ++t) {
       EXPECT_EQ(result(t, 0), 0) << t;
@@ -480,7 +480,7 @@ struct endless_handler {
   std::uint32_t number;
   std::uint32_t* words;
 
-  GPUFS_HOST_DEVICE std::uint32_t view() const { return number; }
+  GPUFS_HOST_DEVICE std::uint32_t form() const { return number; }
   template <class Group>
   GPUFS_DEVICE int filled(Group /*group*/, std::byte* /*data*/, std::uint64_t offset, std::uint32_t /*nbytes*/) const {
     if (offset < nframes * gpufs::test::page) return 0;
@@ -527,7 +527,7 @@ TEST_F(starved_ptr, a_kernel_that_is_stopped_in_a_handler_leaves_the_spare_page_
   for (schedule.seed = 1; schedule.seed <= 4; ++schedule.seed) {
     end_mount();
     const device_buffer<std::uint32_t> words(2);
-    const endless_handler handler{fs().new_view(), words.get()};
+    const endless_handler handler{fs().new_form(), words.get()};
     EXPECT_THROW(run<stopped_in_handler>(1, 64, handler, true), simt::launch_error);
     const std::uint32_t goes_on = 1;
     simt::this_platform().copy_to_device(words.get() + 1, &goes_on, sizeof goes_on);

@@ -106,13 +106,13 @@ TEST_P(service_test, survives_forged_sequences) {
   start_posix({.nrings = 2, .nslots = 8, .nworkers = 3});
   service_->row_buffers();
   const auto file = client_->open("a", 0, 0, 1);
-  const transport::ring_view& view = client_->view();
+  const transport::ring_layout& rings = client_->rings();
   std::vector<std::thread> threads;
   for (std::uint32_t t = 0; t < 2; ++t) {
     threads.emplace_back([&, t] {
       random_source draw(t + 1);
       for (int i = 0; i < 20'000; ++i) {
-        auto* words = reinterpret_cast<std::uint32_t*>(&view.requests[draw.below(8)]);  // ring 0
+        auto* words = reinterpret_cast<std::uint32_t*>(&rings.requests[draw.below(8)]);  // ring 0
         const auto w = draw.below(16);
         const std::uint64_t value = w == 15  ? draw.below(4000)
                                     : w == 0 ? (draw.percent(70) ? draw.below(4) : 13)

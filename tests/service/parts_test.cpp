@@ -399,23 +399,23 @@ TEST(open_files, threads_open_read_and_close_at_once) {
 // Each slot of a ring is used for one request at a time, whatever the device writes.
 TEST(rings, take_nothing_before_its_slot_is_answered) {
   transport::rings rings(simt::cpu_platform(), 1, 2, 4096, false);
-  const transport::ring_view view = rings.layout().rings;
+  const transport::ring_layout ring = rings.layout().rings;
   std::vector<transport::taken_request> taken;
   const auto take = [&](std::uint32_t most) { return rings.take(0, most, [&](const auto& t) { taken.push_back(t); }); };
   EXPECT_FALSE(rings.pending(0));
   EXPECT_EQ(take(8), 0u);
-  view.requests[1].sequence = 2;
+  ring.requests[1].sequence = 2;
   EXPECT_EQ(take(8), 0u) << "in the order of tickets";
-  view.requests[0].sequence = 1;
+  ring.requests[0].sequence = 1;
   EXPECT_TRUE(rings.pending(0));
   EXPECT_EQ(take(8), 2u);
   EXPECT_EQ(taken[1].sequence, 2u);
-  view.requests[0].sequence = 3;  // the next lap, although nobody has answered the first
+  ring.requests[0].sequence = 3;  // the next lap, although nobody has answered the first
   EXPECT_EQ(take(8), 0u);
   rings.complete(0, 1, {});
-  EXPECT_EQ(view.replies[0].sequence, 1u);
+  EXPECT_EQ(ring.replies[0].sequence, 1u);
   EXPECT_EQ(take(8), 1u);
-  view.requests[1].sequence = 4;
+  ring.requests[1].sequence = 4;
   EXPECT_EQ(take(8), 0u) << "the other slot is still in use";
   rings.complete(1, 2, {});
   EXPECT_EQ(take(8), 1u);

@@ -26,19 +26,19 @@ class ring_client {
     std::uint32_t number;
   };
 
-  explicit ring_client(const transport::ring_view& view)
-      : view_(view),
-        tails_(new std::atomic<std::uint32_t>[view.nrings] {}),
-        turns_(new std::atomic<std::uint32_t>[std::size_t{view.nrings} * view.nslots] {}) {}
+  explicit ring_client(const transport::ring_layout& rings)
+      : rings_(rings),
+        tails_(new std::atomic<std::uint32_t>[rings.nrings] {}),
+        turns_(new std::atomic<std::uint32_t>[std::size_t{rings.nrings} * rings.nslots] {}) {}
 
   // Takes a slot of the ring, waiting until one is free.
   ticket take(std::uint32_t ring) {
     const auto until = std::chrono::steady_clock::now() + limit;
     for (;;) {
       std::uint32_t number = tails_[ring].load(std::memory_order_relaxed);
-      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
+      const std::uint32_t index = ring * rings_.nslots + (number & (rings_.nslots - 1));
       // Meets give_back().
-      if (turns_[index].load(std::memory_order_acquire) == number / view_.nslots) {
+      if (turns_[index].load(std::memory_order_acquire) == number / rings_.nslots) {
         if (tails_[ring].compare_exchange_strong(number, number + 1, std::memory_order_relaxed)) return {index, number};
         continue;
       }
@@ -47,10 +47,10 @@ class ring_client {
     }
   }
 
-  std::byte* payload(ticket t) const { return view_.payload + std::size_t{t.index} * view_.payload_stride; }
+  std::byte* payload(ticket t) const { return rings_.payload + std::size_t{t.index} * rings_.payload_stride; }
 
   void post(ticket t, const transport::request& what) {
-    transport::request& out = view_.requests[t.index];
+    transport::request& out = rings_.requests[t.index];
     auto* to = reinterpret_cast<std::uint32_t*>(&out);
     std::uint32_t words[16];
     std::memcpy(words, &what, sizeof words);
@@ -59,7 +59,7 @@ class ring_client {
   }
 
   bool answered(ticket t) const {
-    return std::atomic_ref(view_.replies[t.index].sequence).load(std::memory_order_acquire) == t.number + 1;
+    return std::atomic_ref(rings_.replies[t.index].sequence).load(std::memory_order_acquire) == t.number + 1;
   }
 
   // Waits for the answer. Throws after a minute.
@@ -70,10 +70,10 @@ class ring_client {
       std::this_thread::yield();
       if (spins % 1024 == 0 && std::chrono::steady_clock::now() > until) throw std::runtime_error("no answer came");
     }
-    return view_.replies[t.index];
+    return rings_.replies[t.index];
   }
 
-  void give_back(ticket t) { turns_[t.index].store(t.number / view_.nslots + 1, std::memory_order_release); }
+  void give_back(ticket t) { turns_[t.index].store(t.number / rings_.nslots + 1, std::memory_order_release); }
 
   transport::reply call(const transport::request& what, std::uint32_t ring = 0) {
     const ticket t = take(ring);
@@ -87,7 +87,7 @@ class ring_client {
   ticket begin_open(std::string_view path, int flags = 0, std::int64_t number = 0, std::uint32_t ring = 0,
                     std::uint32_t nbytes_along = 0) {
     const ticket t = take(ring);
-    std::memcpy(payload(t), path.data(), std::min<std::size_t>(path.size(), view_.payload_nbytes));
+    std::memcpy(payload(t), path.data(), std::min<std::size_t>(path.size(), rings_.payload_nbytes));
     transport::request ask{};
     ask.op = transport::opcode::open;
     ask.handle = nbytes_along;
@@ -177,7 +177,7 @@ class ring_client {
                      std::uint32_t skip = 0, const std::vector<std::uint32_t>* mask = nullptr) {
     const ticket t = take(ring);
     std::memcpy(payload(t) + skip, bytes.data(), bytes.size());
-    if (mask != nullptr) std::memcpy(payload(t) + view_.payload_nbytes, mask->data(), mask->size() * sizeof(std::uint32_t));
+    if (mask != nullptr) std::memcpy(payload(t) + rings_.payload_nbytes, mask->data(), mask->size() * sizeof(std::uint32_t));
     transport::request ask{};
     ask.op = transport::opcode::write;
     ask.handle = handle;
@@ -213,7 +213,7 @@ class ring_client {
     std::memcpy(payload(t), path.data(), path.size());
     transport::request ask = what;
     ask.nbytes = static_cast<std::uint32_t>(path.size());
-    if (!to.empty()) std::memcpy(payload(t) + view_.payload_nbytes, to.data(), to.size());
+    if (!to.empty()) std::memcpy(payload(t) + rings_.payload_nbytes, to.data(), to.size());
     if (ask.op == transport::opcode::rename) ask.handle = static_cast<std::uint32_t>(to.size());
     post(t, ask);
     const transport::reply got = wait(t);
@@ -222,11 +222,11 @@ class ring_client {
     return got;
   }
 
-  const transport::ring_view& view() const { return view_; }
+  const transport::ring_layout& rings() const { return rings_; }
 
  private:
   static constexpr auto limit = std::chrono::seconds(60);
-  transport::ring_view view_;
+  transport::ring_layout rings_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> tails_, turns_;
 };
 

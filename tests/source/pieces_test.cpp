@@ -71,7 +71,7 @@ std::optional<std::string> fault_of(source_kind kind, const question& q, const p
   if (there == 0) return std::nullopt;
   const bool mapped = is_mapped(kind, q, q.offset, got.nbytes);
   switch (got.where) {
-    case place::mapping:
+    case place::host_memory:
       if (!mapped) return "the device may not read there";
       break;
     case place::device:
@@ -85,7 +85,7 @@ std::optional<std::string> fault_of(source_kind kind, const question& q, const p
   return got.address == q.base + q.offset ? std::nullopt : std::optional("from elsewhere");
 }
 std::optional<std::string> fault_of_write(source_kind kind, const question& q, const piece& got) {
-  if (got.where != place::mapping) {
+  if (got.where != place::host_memory) {
     if (got.where != place::host) return "what is written goes nowhere";
     return is_mapped(kind, q, q.offset, q.wanted) ? std::optional("the host is asked to write what is mapped") : std::nullopt;
   }
@@ -153,7 +153,7 @@ TEST(each_source, says_where_the_bytes_are) {
 
 struct reads_beyond_the_end {
   GPUFS_DEVICE static piece find(const opened_file& of, std::uint64_t offset, std::uint32_t wanted) {
-    return {place::mapping, wanted, of.base + offset};
+    return {place::host_memory, wanted, of.base + offset};
   }
 };
 struct leaves_out_a_byte {
@@ -173,7 +173,7 @@ struct reads_the_first_page {
 struct takes_other_mappings_windows {
   GPUFS_DEVICE static piece find(const opened_file& of, std::uint64_t offset, std::uint32_t wanted) {
     const bool registered = (of.windows->registered >> (offset >> of.windows->shift) & 1) != 0;
-    return source::version_at(registered ? place::mapping : place::host, of, offset, wanted);
+    return source::version_at(registered ? place::host_memory : place::host, of, offset, wanted);
   }
 };
 struct asks_the_host_for_all {
@@ -189,7 +189,7 @@ struct reads_what_the_host_does_not_have : source::live {
 };
 struct stores_over_the_end_of_the_mapping : source::live {
   GPUFS_DEVICE static piece find_to_write(const opened_file& of, std::uint64_t offset, std::uint32_t nbytes) {
-    return {offset < of.bytes->mapped_nbytes ? place::mapping : place::host, nbytes, of.bytes->base + offset};
+    return {offset < of.bytes->mapped_nbytes ? place::host_memory : place::host, nbytes, of.bytes->base + offset};
   }
 };
 struct writes_all_by_the_host : source::live {
@@ -246,7 +246,7 @@ struct ask_on {
       const std::uint64_t its_base = simt::atomic_ref<std::uint64_t>(*base).load(std::memory_order_acquire);
       const opened_file of{std::int64_t{64} << window_shift, its_base, windows, nullptr};
       const std::uint64_t window = i * 37 % 64;
-      if (Source::find(of, window << window_shift, page).where != place::mapping) continue;
+      if (Source::find(of, window << window_shift, page).where != place::host_memory) continue;
       simt::atomic_ref<std::uint64_t>(wrong[1]).fetch_add(1, std::memory_order_relaxed);
       const bool was_so = window % 2 == its_base / mapping_nbytes % 2;
       simt::atomic_ref<std::uint64_t>(wrong[0]).fetch_add(was_so ? 0 : 1, std::memory_order_relaxed);
@@ -295,7 +295,7 @@ struct looks_at_the_mapping_once {
     for (const simt::deadline soon(100'000); !soon.expired();) pause();  // as a copy of the host's takes some us
     const std::uint64_t registered = simt::atomic_ref<std::uint64_t>(all.registered).load(std::memory_order_acquire);
     const bool is_registered = ours && (registered >> (offset >> all.shift) & 1) != 0;
-    return source::version_at(is_registered ? place::mapping : place::host, of, offset, wanted);
+    return source::version_at(is_registered ? place::host_memory : place::host, of, offset, wanted);
   }
 };
 

@@ -283,10 +283,10 @@ class fuzzed_service {
                                                                            .nworkers = 2,
                                                                            .max_open_files = 12});
     service_->on_extend([](std::uint32_t n) { return n < 3 ? 4096 * (n + std::uint64_t{1}) : 0; });
-    view_ = service_->transport().rings;
-    watch_.payload = view_.payload;
-    watch_.payload_nbytes = std::size_t{2} * nslots * view_.payload_stride;
-    others_ = std::make_unique<ring_client>(view_);
+    rings_ = service_->transport().rings;
+    watch_.payload = rings_.payload;
+    watch_.payload_nbytes = std::size_t{2} * nslots * rings_.payload_stride;
+    others_ = std::make_unique<ring_client>(rings_);
   }
 
   // False when this service is of no more use.
@@ -323,7 +323,7 @@ class fuzzed_service {
         return;
       }
       case 11: {  // bytes of a payload in use
-        std::byte* at = payload(in.byte() % nslots) + in.value<std::uint16_t>() % view_.payload_stride;
+        std::byte* at = payload(in.byte() % nslots) + in.value<std::uint16_t>() % rings_.payload_stride;
         orderly_ = false;
         set_bytes(at, in.text(in.byte() % 32));
         return;
@@ -441,7 +441,7 @@ class fuzzed_service {
     if (has_path) {
       const std::string first = path(in), second = ask.op == transport::opcode::rename ? path(in) : "";
       set_bytes(payload(slot), first);
-      set_bytes(payload(slot) + payload_nbytes, std::string_view(second).substr(0, view_.payload_stride - payload_nbytes));
+      set_bytes(payload(slot) + payload_nbytes, std::string_view(second).substr(0, rings_.payload_stride - payload_nbytes));
       const std::uint8_t how = in.byte();
       ask.nbytes = how < 224 ? static_cast<std::uint32_t>(first.size()) : in.any32();
       ask.handle = ask.op == transport::opcode::rename && how < 240 ? static_cast<std::uint32_t>(second.size()) : in.any32();
@@ -480,7 +480,7 @@ class fuzzed_service {
   }
   std::int64_t answer_of(std::uint32_t number) {
     settle(number + 1);
-    return view_.replies[number % nslots].result;
+    return rings_.replies[number % nslots].result;
   }
 
   // Waits for the answers of all requests before `end`, whose sequences it puts right; one after another, as later ones may have
@@ -489,11 +489,11 @@ class fuzzed_service {
     for (; first_ != end; ++first_) {
       const std::uint32_t slot = first_ % nslots;
       const auto answered = [&] {
-        return static_cast<std::int32_t>(std::atomic_ref(view_.replies[slot].sequence).load(std::memory_order_acquire) -
+        return static_cast<std::int32_t>(std::atomic_ref(rings_.replies[slot].sequence).load(std::memory_order_acquire) -
                                          (first_ + 1)) >= 0;
       };
       if (!answered()) {
-        std::atomic_ref(view_.requests[slot].sequence).store(first_ + 1, std::memory_order_release);
+        std::atomic_ref(rings_.requests[slot].sequence).store(first_ + 1, std::memory_order_release);
         const auto until = std::chrono::steady_clock::now() + limit;
         for (int spins = 0; !answered(); ++spins) {
           if (spins % 1024 == 1023 && std::chrono::steady_clock::now() > until) broken("no answer");
@@ -501,7 +501,7 @@ class fuzzed_service {
         }
       }
       if (next_ - first_ > nslots) continue;  // a later one's answer may come any moment
-      const transport::reply& got = view_.replies[slot];
+      const transport::reply& got = rings_.replies[slot];
       if (got.result < -4095 || got.result > payload_nbytes) broken("a result of " + std::to_string(got.result));
       if (got.result >= 8 && directory_.is_outside(payload(slot))) broken("bytes from outside of the root");
       fuzz_successes += got.result >= 0;
@@ -520,7 +520,7 @@ class fuzzed_service {
       if (std::chrono::steady_clock::now() > until) broken("others wait");
       std::this_thread::yield();
     }
-    const transport::reply& got = view_.replies[t.index];
+    const transport::reply& got = rings_.replies[t.index];
     if (got.result != 0 || !S_ISDIR(got.mode)) broken("others got " + std::to_string(got.result));
     others_->give_back(t);
   }
@@ -531,21 +531,21 @@ class fuzzed_service {
     if (watch_.changed.exchange(false)) directory_.fill();
   }
 
-  std::byte* payload(std::uint32_t slot) const { return view_.payload + std::size_t{slot} * view_.payload_stride; }
+  std::byte* payload(std::uint32_t slot) const { return rings_.payload + std::size_t{slot} * rings_.payload_stride; }
   void write(std::uint32_t number, const transport::request& ask, std::int8_t off) {
     words w;
     std::memcpy(w.data(), &ask, sizeof ask);
     for (std::uint32_t i = 0; i < 15; ++i) set_word(number % nslots, i, w[i]);
-    std::atomic_ref(view_.requests[number % nslots].sequence)
+    std::atomic_ref(rings_.requests[number % nslots].sequence)
         .store(number + 1 + static_cast<std::uint32_t>(off), std::memory_order_release);  // meets the host's acquire
   }
   void set_word(std::uint32_t slot, std::uint32_t word, std::uint32_t value) const {
-    std::atomic_ref(reinterpret_cast<std::uint32_t*>(&view_.requests[slot])[word]).store(value, std::memory_order_relaxed);
+    std::atomic_ref(reinterpret_cast<std::uint32_t*>(&rings_.requests[slot])[word]).store(value, std::memory_order_relaxed);
   }
   // A device's stores race with the host's loads on purpose: ThreadSanitizer need not know of them.
   __attribute__((no_sanitize("thread"))) static void store_word(volatile std::uint32_t* to, std::uint32_t value) { *to = value; }
   __attribute__((no_sanitize("thread"))) void set_bytes(std::byte* to, std::string_view bytes) const {
-    const std::byte* end = view_.payload + watch_.payload_nbytes;
+    const std::byte* end = rings_.payload + watch_.payload_nbytes;
     for (std::size_t i = 0; i < bytes.size() && to + i < end; ++i) {
       reinterpret_cast<volatile char*>(to)[i] = bytes[i];
     }
@@ -556,7 +556,7 @@ class fuzzed_service {
   fuzz_watch watch_;
   std::shared_ptr<store::store> files_;
   std::unique_ptr<service::service> service_;
-  transport::ring_view view_;
+  transport::ring_layout rings_;
   std::unique_ptr<ring_client> others_;
   std::uint32_t first_ = 0, next_ = 0;  // tickets of ring 0: the first that has no answer, the next
   std::vector<std::uint32_t> handles_;

@@ -32,7 +32,7 @@ class mount_ref {
 };
 static_assert(sizeof(mount_ref) == 8 && std::is_trivially_copyable_v<mount_ref>);
 
-// An open file, or why it is not open: 16 bytes. A view: copying it opens nothing; only the number needs to be kept. Calls on one
+// An open file, or why it is not open: 16 bytes. Copying it opens nothing; only the number needs to be kept. Calls on one
 // that did not open give its error; one that was made of nothing has -EBADF.
 class file {
  public:

@@ -89,7 +89,8 @@ struct twinned_page {
   cache::frame_index frame;
   int error;
 };
-// Pins a page, and counts one more mapping to write. All lanes call; `view` and `number` are the leader's.
+// Pins a page, and counts the group among those that write it by plain stores. All lanes call; `view` and `number` are the
+// leader's.
 template <class Group>
 GPUFS_DEVICE_COLD twinned_page map_to_write(Group group, const file_mount* mount, file_view view, file_number number,
                                             std::uint64_t page_number) {
@@ -136,7 +137,7 @@ struct noted {
   written_file file;
   int error;
   bool open;  // whether the file is open: then `file` is valid
-  bool left;  // false: the mappings that should end have the page mapped for ever, so it must stay pinned
+  bool left;  // false: those who were to leave the page count as its writers for ever, so it must stay pinned
 };
 // Marks all bytes that were stored into a mapped page so far as written, as by pwrite, except bytes beyond the file's end if the
 // file was cut meanwhile. Then ends `nleaving` of the page's mappings; the page stays pinned. All lanes call. error: 0; or -EBADF

@@ -30,19 +30,19 @@ inline GPUFS_DEVICE_COLD int wait_for_write_backs(const file_mount* mount, std::
 // Asks the host to sync a file that has been written back. One lane calls. 0 or a negative errno.
 inline GPUFS_DEVICE_COLD int sync_on_host(const file_mount* mount, std::uint32_t slot, std::uint32_t handle, durability how) {
   file_slot& file = file_table(*mount).slot(slot);
-  const simt::atomic_ref<std::uint64_t> in_place_nbytes(file.in_place_nbytes);
-  if (how == durability::page_cache && in_place_nbytes.load(std::memory_order_relaxed) == 0) return 0;
+  const simt::atomic_ref<std::uint64_t> in_place(file.in_place_nbytes);
+  if (how == durability::page_cache && in_place.load(std::memory_order_relaxed) == 0) return 0;
   const simt::atomic_ref<std::uint32_t> unsynced(file.unsynced);
   // Before we look how much was stored, and meets note_written_in_place's release: what was noted before is told to the host now,
   // and what is noted from here on sets the word again, so that the last close tells it.
   unsynced.exchange(0, std::memory_order_acq_rel);
-  const std::uint64_t stored = in_place_nbytes.load(std::memory_order_relaxed);
+  const std::uint64_t in_place_nbytes = in_place.load(std::memory_order_relaxed);
   const std::uint32_t flags = how == durability::stable ? 0
                               : how == durability::data ? transport::sync_data_only
                                                         : transport::sync_page_cache;
-  const int error = mount_names(*mount, ring_hint()).sync(handle, stored, flags);
+  const int error = mount_names(*mount, ring_hint()).sync(handle, in_place_nbytes, flags);
   if (error != 0) unsynced.store(1, std::memory_order_relaxed);
-  if (error != 0 && stored != 0) {
+  if (error != 0 && in_place_nbytes != 0) {
     // The mapping may not be the file's any more. What is being stored there now is lost, too, and told by this error.
     const bool alone = begin_truncation(*mount, slot);
     simt::atomic_ref<std::uint64_t>(file.bytes.mapped_nbytes).store(0, std::memory_order_relaxed);

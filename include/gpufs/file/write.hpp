@@ -58,7 +58,7 @@ GPUFS_DEVICE bool store_new_page(Group group, const file_mount& mount, const fil
   const std::uint32_t page_nbytes = pages.pages().page_nbytes();
   const std::uint64_t begin = cache::page_number_of(key) << pages.pages().page_shift();
   const source::piece to = by_leader(group, [&] { return find_to_write(mount, view.slot, begin, page_nbytes); });
-  if (to.where != source::place::mapping) return false;
+  if (to.where != source::place::host_memory) return false;
   std::byte* data = pages.pages().data(frame);
   part.copy(group, data, begin, page_nbytes);
   // Copies from the frame: if somebody changes the caller's bytes meanwhile, frame and file still get the same bytes.

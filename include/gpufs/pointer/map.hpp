@@ -33,7 +33,7 @@ struct mapping_request {
   file_number number;
   std::int64_t offset, count;
   std::uint32_t nbytes, alignment;  // of an element
-  std::uint32_t handler_view;
+  std::uint32_t handler_form;
   map_flags flags;
   bool writes, handled;
 };
@@ -52,8 +52,8 @@ GPUFS_DEVICE made_mapping try_mapping(const file_mount& mount, const pointer_lay
   if (view.error != 0) return none(view.error);
   const bool changes = has(asked.flags, map_flags::private_changes);
   if (asked.writes && !changes && !file_table::may_write(asked.number)) return none(-EACCES);
-  const std::uint32_t handler_view = asked.handler_view;
-  if (asked.handled && (changes || handler_view == cache::file_view_number || handler_view >= cache::private_view_number)) {
+  const std::uint32_t handler_form = asked.handler_form;
+  if (asked.handled && (changes || handler_form == cache::file_form || handler_form >= cache::private_form)) {
     return none(-EINVAL);
   }
   if (asked.offset < 0 || asked.offset % asked.alignment != 0 || asked.count < to_the_end) return none(-EINVAL);
@@ -62,8 +62,8 @@ GPUFS_DEVICE made_mapping try_mapping(const file_mount& mount, const pointer_lay
   if (asked.count > most) return none(-ENXIO);
   const auto begin = static_cast<std::uint64_t>(asked.offset);
   const std::uint64_t end = begin + static_cast<std::uint64_t>(asked.count == to_the_end ? most : asked.count) * asked.nbytes;
-  const std::uint32_t in_view = changes ? cache::private_view_number : handler_view;
-  const mapping_key key{static_cast<std::int32_t>(asked.number), in_view << cache::view_shift | view.cache_id, view.handle};
+  const std::uint32_t form = changes ? cache::private_form : handler_form;
+  const mapping_key key{static_cast<std::int32_t>(asked.number), form << cache::form_shift | view.cache_id, view.handle};
   return {(mapping_table(mount, pointers).*find)(key), {begin, end}};
 }
 GPUFS_DEVICE mapping_name with_flags(mapping_name name, map_flags flags) {
@@ -103,7 +103,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64
                                 count,
                                 sizeof(T),
                                 alignof(T),
-                                handler.view(),
+                                handler.form(),
                                 flags,
                                 !std::is_const_v<T>,
                                 !std::is_same_v<typename Access::handler, no_handler>};
@@ -123,7 +123,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64
 // lanes of the group call with equal arguments, and each gets a pointer of its own to the first element. The file must stay open
 // while the pointers are used: afterwards, pages that are not in the cache give -EBADF. `offset` must be a multiple of T's
 // alignment, not of the page size; elements may straddle pages. A handler works on each page that is brought in, and its pages are
-// cached under its view.
+// cached in its form.
 //
 // What is written through a ptr<T> is seen at once by all readers of the page in this mount. It goes to the file as what pwrite has
 // written does: once the pointer has left the page (by its end, unlink, or an access to another page) with the next fsync or close,
@@ -136,7 +136,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64
 //
 // The pointer's error() is 0, or -EBADF (not open, or for writing only); -EINVAL (an offset that is negative or not aligned, a
 // count below -1, private with a handler); -ENXIO (the file ends before); -EACCES (T is not const, the mapping not private, and the
-// file not open for writing); -ENFILE (too many open files have pointers, or their views: mount_options::max_mappings);
+// file not open for writing); -ENFILE (too many open files have pointers, or forms of them: mount_options::max_mappings);
 // -ETIMEDOUT (the group that had begun to enter the mapping came to no end).
 template <class T, simt::group Group, class Handler = no_handler>
 GPUFS_DEVICE ptr<T, handled_by<Handler>> map(Group group, const file& opened, std::int64_t offset = 0,

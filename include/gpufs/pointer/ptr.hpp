@@ -245,7 +245,7 @@ class ptr : private detail::page_link<T, Access> {
   GPUFS_DEVICE_IN_TEMPLATES friend difference_type operator-(const ptr& a, const ptr& b) {
     return static_cast<difference_type>(a.position() - b.position()) / static_cast<difference_type>(nbytes);
   }
-  // Whether they point to the same byte of the same open file, seen in the same view; their bounds and flags may differ. Pointers
+  // Whether they point to the same byte of the same open file, in the same form; their bounds and flags may differ. Pointers
   // that map refused compare as null ones.
   GPUFS_DEVICE_IN_TEMPLATES friend bool operator==(const ptr& a, const ptr& b) {
     return a.position() == b.position() && detail::same_mapping(a.from_, b.from_);

@@ -9,17 +9,17 @@ namespace gpufs::source {
 inline namespace GPUFS_MACHINE {
 
 enum class place : std::uint32_t {
-  nowhere,  // there are none: what the frame has is as good
-  zeros,    // they all are 0
-  device,   // in device memory
-  mapping,  // in a mapping that the device may read (or write); where that fails, the host is asked
-  host,     // the host's threads read (or write) them, through a request slot
+  nowhere,      // there are none: what the frame has is as good
+  zeros,        // they all are 0
+  device,       // in device memory
+  host_memory,  // in the file's mmap, where the device may read (or write); where that fails, the host is asked
+  host,         // the host's threads read (or write) them, through a request slot
 };
 
 struct piece {
   place where;
   std::uint32_t nbytes;   // so many of those that were asked for; what comes after them is zeros
-  std::uint64_t address;  // of device and mapping
+  std::uint64_t address;  // of device and host_memory
 };
 
 // An open file as its source sees it, for one lane.

@@ -35,7 +35,7 @@ struct file_info {
 
 // For a file of kind windows: a bit for each window of 2^shift bytes that the device may read at pull_base. Bits are added while
 // the file is open, and never removed.
-struct window_view {
+struct registered_windows {
   std::uint64_t registered = 0;
   std::uint32_t shift = 0;
 };
@@ -77,7 +77,7 @@ class open_file {
   virtual std::int64_t extents(std::int64_t* /*offset*/, std::span<extent> /*out*/) { return -EOPNOTSUPP; }
 
   // For kind windows. Any thread; neither call waits.
-  virtual window_view windows() const { return {}; }
+  virtual registered_windows windows() const { return {}; }
   // The host has read nbytes at offset (>= 0) for the device, which may not read them itself (yet).
   virtual void note_missed(std::int64_t /*offset*/, std::uint32_t /*nbytes*/) noexcept {}
 

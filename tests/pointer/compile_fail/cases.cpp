@@ -12,7 +12,7 @@ struct packed_pair {
   int a, b;
 };
 struct own_pages {
-  GPUFS_DEVICE static std::uint32_t view() { return 1; }
+  GPUFS_DEVICE static std::uint32_t form() { return 1; }
   template <class Group>
   GPUFS_DEVICE static int filled(Group, std::byte*, std::uint64_t, std::uint32_t) {
     return 0;

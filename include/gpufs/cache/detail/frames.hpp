@@ -16,7 +16,7 @@ GPUFS_HOST_DEVICE constexpr page_key make_key(std::uint32_t cache_id, std::uint6
 GPUFS_HOST_DEVICE constexpr std::uint64_t page_number_of(page_key key) {
   return static_cast<std::uint64_t>(key) & ((std::uint64_t{1} << page_number_bits) - 1);
 }
-// The cache id of a page key, together with the key's view.
+// The cache id of a page key, together with the key's form.
 GPUFS_HOST_DEVICE constexpr std::uint32_t cache_id_of(page_key key) {
   return static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> page_number_bits);
 }

@@ -10,15 +10,15 @@
 namespace gpufs::cache {
 
 enum class frame_index : std::uint32_t {};  // which frame of the mount's cache
-enum class page_key : std::uint64_t {};     // view (4 bits), cache id (28) and page number (32): one page of one file version
+enum class page_key : std::uint64_t {};     // form (4 bits), cache id (28) and page number (32): one page of one file version
 
 inline constexpr unsigned page_number_bits = 32;
 inline constexpr std::uint32_t max_cache_id = (1u << 28) - 1;
 
-// A page may be cached in several forms: as the file has it (view 0), as a fault handler made it (1 to 14), or with changes that
-// never reach the file (15). What is called a cache id where pages are found is view << view_shift | cache id.
-inline constexpr unsigned view_shift = 28;
-inline constexpr std::uint32_t file_view_number = 0, private_view_number = 15;
+// A page may be cached in several forms: as the file has it (form 0), as a fault handler made it (1 to 14), or with changes that
+// never reach the file (15). What is called a cache id where pages are found is form << form_shift | cache id.
+inline constexpr unsigned form_shift = 28;
+inline constexpr std::uint32_t file_form = 0, private_form = 15;
 
 // A frame's state word: flags, the error of a failed fill, a stamp that each fill changes, and on top the pins. Every transition is
 // an atomic add, and, or or compare-exchange that keeps the pin count, because a look-up may add a pin to any frame at any moment

@@ -12,8 +12,7 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-// What a call needs to know about an open file. error != 0: the file is not open. (The view in a page key is something else: the
-// form in which a page is cached, see cache/detail/layout.hpp.)
+// What a call needs to know about an open file. error != 0: the file is not open.
 struct file_view {
   std::int64_t nbytes;
   std::uint64_t pull_base;

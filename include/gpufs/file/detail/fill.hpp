@@ -148,7 +148,7 @@ GPUFS_DEVICE part_taken take_part(Group group, const file_mount& mount, const fi
   if (from.where == place::device) simt::copy_bytes(group, to, there, nbytes);
   // If the copy from the mapping fails, the host says why (the file was cut, the disk fails), and so does its log.
   const bool by_host =
-      from.where == place::host || (from.where == place::mapping && simt::copy_from_host(group, to, there, nbytes) != 0);
+      from.where == place::host || (from.where == place::host_memory && simt::copy_from_host(group, to, there, nbytes) != 0);
   if (by_host) {
     const int got = fill_staged(group, &mount, view.handle, offset, to, nbytes);
     const bool is_short = got >= 0 && static_cast<std::uint32_t>(got) < nbytes;
@@ -156,7 +156,7 @@ GPUFS_DEVICE part_taken take_part(Group group, const file_mount& mount, const fi
     if (is_short) nbytes = static_cast<std::uint32_t>(got);
   }
   zero_rest(group, to, nbytes, wanted);
-  return {error, !by_host && from.where == place::mapping && has_version(view.kind)};
+  return {error, !by_host && from.where == place::host_memory && has_version(view.kind)};
 }
 
 // Does what take_part does, and fails with -ESTALE if the file's version has ended. 0 or a negative errno. All lanes call, after

@@ -165,10 +165,10 @@ class held_slots : public file_slots {
     // Stores from before the last sync are safely in the file: if the file is truncated later, no write of this open is lost. So
     // the host need only check the mapping if something was stored since.
     const bool unsynced = written && simt::atomic_ref<std::uint32_t>(slot.unsynced).load(std::memory_order_relaxed) != 0;
-    const std::uint64_t stored =
+    const std::uint64_t in_place_nbytes =
         unsynced ? simt::atomic_ref<std::uint64_t>(slot.in_place_nbytes).load(std::memory_order_relaxed) : 0;
-    const names::closed closed = mount_names(mount_, start).close(handle, stored);
-    const int error = stored != 0 ? closed.error : 0;
+    const names::closed closed = mount_names(mount_, start).close(handle, in_place_nbytes);
+    const int error = in_place_nbytes != 0 ? closed.error : 0;
     if (!closed.asked) return error;  // the host still has the file open, so the slot stays taken
     if (left && has_lost_list(index)) mount_requests(mount_).end_late();
     if (left && has_lost_list(index)) return error;  // the host may still write the file, so the slot stays taken

@@ -199,7 +199,7 @@ GPUFS_DEVICE_COLD pulled_page find_pulled(Pages of, cache::frame_index frame) {
   if (gpufs::may_ask_ahead(view.kind) && file_slots::habit_of(block, view.slot).load_relaxed() == read_habit::on) return found;
   const std::uint64_t offset = cache::page_number_of(frames.load_key(frame)) << frames.page_shift();
   const source::piece there = source::find_version(view.kind, file_slots::as_opened(view, block), offset, frames.page_nbytes());
-  const bool is_pulled = there.where == source::place::mapping && there.address % sizeof(simt::vec16) == 0;
+  const bool is_pulled = there.where == source::place::host_memory && there.address % sizeof(simt::vec16) == 0;
   found.is_one = is_pulled || there.where == source::place::nowhere;
   if (!is_pulled) return found;
   found.from = reinterpret_cast<const std::byte*>(there.address);

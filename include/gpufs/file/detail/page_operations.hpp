@@ -35,7 +35,7 @@ GPUFS_DEVICE bringer who_brings(const file_mount& mount, const file_view& view, 
   if (!may_ask_ahead(mount, view.kind)) return bringer::group;
   const source::place where = find_piece(mount, view, offset, 1).where;
   if (where == source::place::host) return bringer::host;
-  return where == source::place::mapping && operation::may_copy(mount) ? bringer::engine : bringer::group;
+  return where == source::place::host_memory && operation::may_copy(mount) ? bringer::engine : bringer::group;
 }
 
 // Asks the host for a page, by a slot that the caller has taken. The caller holds the fill of the page's frame, and has taken room

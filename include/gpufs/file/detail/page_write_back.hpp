@@ -96,7 +96,7 @@ GPUFS_DEVICE started_page take_dirty(const file_mount& mount, const written_file
   got.page.frame = left.frame;
   const source::piece to =
       find_to_write(mount, file.slot, page_begin_of(mount, left.frame), cache::frames(mount.cache).page_nbytes());
-  if (to.where == source::place::mapping) {
+  if (to.where == source::place::host_memory) {
     got.store_at = reinterpret_cast<std::byte*>(to.address);
   } else {
     const simt::deadline until(n == 0 ? mount.io_timeout_ns : 0);

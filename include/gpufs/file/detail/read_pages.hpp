@@ -102,7 +102,8 @@ GPUFS_DEVICE_COLD pulled_sectors claim_sectors(Pages of, cache::frame_index fram
   const source::piece there =
       source::find_version(view.kind, file_slots::as_opened(view, file_slots::block_of(of.entry(), view.slot)),
                            page_begin + (std::uint64_t{first} << shift), n << shift);
-  if (there.where != source::place::mapping || there.address % sizeof(simt::vec16) != 0 || there.nbytes != n << shift) return found;
+  if (there.where != source::place::host_memory || there.address % sizeof(simt::vec16) != 0 || there.nbytes != n << shift)
+    return found;
   const std::uint32_t mine = at.begin_fill(found.missing);
   if (mine != found.missing) {  // others bring some of them in
     at.give_up(mine);

@@ -32,8 +32,8 @@ GPUFS_DEVICE_COLD inline bool is_gathered_by_host(file_pages of, std::uint64_t o
 
 // A row in one page whose bytes are at hand; or a row in any number of pages that host threads are to gather.
 struct row_at_hand {
-  // fill: in the mapping, and `frame` is to get the page from there, by fill_pages_of_rows.
-  enum class place : std::uint32_t { nowhere, frame, device, mapping, host, fill };
+  // fill: in host_memory, and `frame` is to get the page from there, by fill_pages_of_rows.
+  enum class place : std::uint32_t { nowhere, frame, device, host_memory, host, fill };
   std::uint64_t address;
   cache::frame_index frame;  // of place::frame and fill, pinned
   place where;
@@ -52,12 +52,12 @@ GPUFS_DEVICE_COLD inline row_at_hand begin_fill_of_row(file_pages of, std::uint6
   const std::uint32_t page_nbytes = pages.pages().page_nbytes(), in_page = static_cast<std::uint32_t>(offset) & (page_nbytes - 1);
   if (view.error != 0) return found;
   const source::piece page = find_piece(*of.mount(), view, offset - in_page, page_nbytes);
-  if (page.where != source::place::mapping || page.nbytes != page_nbytes) return found;
+  if (page.where != source::place::host_memory || page.nbytes != page_nbytes) return found;
   const cache::page_key key = cache::make_key(view.cache_id, offset >> pages.pages().page_shift());
   const auto got = pages.acquire(key, ring_hint(), {0, cache_type::at_hand});
   found.frame = got.frame;
   found.address = page.address + in_page;
-  found.where = got.what == cache_type::role::fill ? place::fill : place::mapping;
+  found.where = got.what == cache_type::role::fill ? place::fill : place::host_memory;
   if (got.what == cache_type::role::under_way || got.what == cache_type::role::part) pages.unpin(got.frame);
   if (got.what == cache_type::role::hit || got.what == cache_type::role::waited) {
     found.where = place::frame;
@@ -125,7 +125,7 @@ GPUFS_DEVICE row_at_hand look_for_row(const file_pages& of, const file_view& vie
     pinned = missed.what == way::cached;
     if (missed.what == way::by_host) found.where = place::host;
     if (missed.what == way::past_cache && missed.there.nbytes == nbytes && missed.there.where != source::place::nowhere) {
-      found.where = missed.there.where == source::place::mapping ? place::mapping : place::device;
+      found.where = missed.there.where == source::place::host_memory ? place::host_memory : place::device;
       found.address = missed.there.address;
     }
   }

@@ -57,8 +57,8 @@ GPUFS_DEVICE stored_rows store_rows(Group group, const file_mount& mount, file_n
     // With O_GWRONCE nobody reads pages in, so a group that has the page later would not see the rows.
     if (view.error != 0 || !may_pass_host_by(view.kind)) return {0, 0, view.error, false};
     file_bytes& bytes = file_table(mount).slot(view.slot).bytes;
-    const bool is_stored = simt::atomic_ref<std::uint64_t>(bytes.mapped_nbytes).load(std::memory_order_relaxed) != 0;
-    if (!is_stored) return {0, 0, 0, false};
+    const bool is_mapped = simt::atomic_ref<std::uint64_t>(bytes.mapped_nbytes).load(std::memory_order_relaxed) != 0;
+    if (!is_mapped) return {0, 0, 0, false};
     const bool may = begin_changes(mount, view.slot);
     return {view.slot, view.cache_id, may ? 0 : -ETIMEDOUT, may};
   });
@@ -69,8 +69,8 @@ GPUFS_DEVICE stored_rows store_rows(Group group, const file_mount& mount, file_n
   };
   source::piece to{};
   if (mine.wanted) to = find_to_write(mount, at.slot, mine.offset, static_cast<std::uint32_t>(nbytes));
-  bool stored = mine.wanted && to.where == source::place::mapping && !is_cached();
-  const std::uint32_t wanted = group.ballot(stored);
+  bool passes_cache = mine.wanted && to.where == source::place::host_memory && !is_cached();
+  const std::uint32_t wanted = group.ballot(passes_cache);
   if (wanted == 0) {  // all are cached, or lie beyond the mapping
     if (group.leader()) end_changes(mount, at.slot);
     group.sync();
@@ -91,11 +91,11 @@ GPUFS_DEVICE stored_rows store_rows(Group group, const file_mount& mount, file_n
   // has the page.
   simt::fence(std::memory_order_seq_cst, simt::scope::device);
   group.sync();
-  if (stored) stored = !is_cached();
+  if (passes_cache) passes_cache = !is_cached();
   if (group.any(cut != 0)) {
     for (unsigned distance = Group::lanes / 2; distance != 0; distance /= 2) cut |= group.shfl_xor(cut, distance);
   }
-  const std::uint32_t done = group.ballot(stored) & ~cut;
+  const std::uint32_t done = group.ballot(passes_cache) & ~cut;
   const std::uint64_t last = group.reduce_max((wanted >> group.rank() & 1) != 0 ? mine.offset : 0);
   if (group.leader()) {
     file_slot& slot = file_table(mount).slot(at.slot);

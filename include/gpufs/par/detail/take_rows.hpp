@@ -74,7 +74,7 @@ struct row_reader {
     const bool is_looked_for = is_rows && (Parts == 1 || span.nbytes != 0);
     if (asked != 0) left.add(mine, asked);
     const std::uint32_t seen = of_rows(group.ballot(at.seen), at_once);
-    std::uint32_t pulled = of_rows(group.ballot(at.where == place::mapping), at_once) & ~of_rows(cut, at_once), lost = 0;
+    std::uint32_t pulled = of_rows(group.ballot(at.where == place::host_memory), at_once) & ~of_rows(cut, at_once), lost = 0;
     std::uint32_t slow = of_rows(group.ballot(is_looked_for && at.where == place::nowhere) | cut, at_once);
     if (Parts == 2) pulled &= ~slow;
     std::uint32_t nhits = simt::count_lanes(Parts == 1 ? hits : hits & ~(slow | slow << at_once));
@@ -169,7 +169,7 @@ struct row_reader {
     using place = row_at_hand::place;
     const std::uint32_t here = group.ballot(at.where == place::frame || at.where == place::device);
     copy_by(up_to_eight<Group>{}, group, first, at, span, at_once, here, false);
-    const std::uint32_t mapped = group.ballot(at.where == place::mapping);
+    const std::uint32_t mapped = group.ballot(at.where == place::host_memory);
     std::uint32_t cut = 0;
     if constexpr (!std::is_same_v<By, by_size>) {
       cut = copy_by(By{}, group, first, at, span, at_once, mapped, true);

@@ -47,7 +47,7 @@ using plain_access = handled_by<no_handler>;
 
 namespace detail {
 
-// What some pointers keep beside their position: a handler, or what the linked page is to their writes; none keeps both. A
+// What some pointers keep beside their position: a handler, or how they have written the linked page; none keeps both. A
 // base, as [[no_unique_address]] members make nvcc 13.0 step wrongly through arrays of such objects.
 template <class Handler, bool Writable>
 class kept_by_ptr {
@@ -56,8 +56,8 @@ class kept_by_ptr {
   GPUFS_DEVICE explicit kept_by_ptr(const Handler& how) : handler_(how) {}
   GPUFS_DEVICE const Handler& handler() const { return handler_; }
   GPUFS_DEVICE void set_handler(const Handler& how) { handler_ = how; }
-  GPUFS_DEVICE static constexpr page_mark mark() { return page_mark::none; }
-  GPUFS_DEVICE static void set_mark(page_mark) {}
+  GPUFS_DEVICE static constexpr page_written how_written() { return page_written::not_yet; }
+  GPUFS_DEVICE static void set_how_written(page_written) {}
 
  private:
   Handler handler_{};
@@ -69,18 +69,18 @@ class kept_by_ptr<no_handler, false> {
   GPUFS_DEVICE explicit kept_by_ptr(no_handler) {}
   GPUFS_DEVICE static no_handler handler() { return {}; }
   GPUFS_DEVICE static void set_handler(no_handler) {}
-  GPUFS_DEVICE static constexpr page_mark mark() { return page_mark::none; }
-  GPUFS_DEVICE static void set_mark(page_mark) {}
+  GPUFS_DEVICE static constexpr page_written how_written() { return page_written::not_yet; }
+  GPUFS_DEVICE static void set_how_written(page_written) {}
 };
 template <>
 class kept_by_ptr<no_handler, true> : protected kept_by_ptr<no_handler, false> {
  protected:
   using kept_by_ptr<no_handler, false>::kept_by_ptr;
-  GPUFS_DEVICE page_mark mark() const { return mark_; }
-  GPUFS_DEVICE void set_mark(page_mark is) const { mark_ = is; }
+  GPUFS_DEVICE page_written how_written() const { return how_written_; }
+  GPUFS_DEVICE void set_how_written(page_written how) const { how_written_ = how; }
 
  private:
-  mutable page_mark mark_ = page_mark::none;
+  mutable page_written how_written_ = page_written::not_yet;
 };
 
 }  // namespace detail

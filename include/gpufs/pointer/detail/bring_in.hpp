@@ -47,8 +47,8 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     return acquired;
   };
   auto got = by_leader(lanes, look_up);
-  const bool other_view = from.cache_id >> cache::view_shift != cache::file_view_number;
-  if (got.what >= role::fill && !other_view) read_ahead(lanes, mount, view, page_number);
+  const bool other_form = from.cache_id >> cache::form_shift != cache::file_form;
+  if (got.what >= role::fill && !other_form) read_ahead(lanes, mount, view, page_number);
   if (got.what == role::under_way) {
     got = finish_or_look_anew(lanes, mount, view.slot, got, look_up);
     if (got.error == -ETIMEDOUT && lanes.leader()) count(file_table(mount).counters(view.slot).errors, 1);
@@ -66,7 +66,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   if (got.what != role::fill) return {got.frame, got.error};
   view = lanes.broadcast(view);
   std::byte* frame = pages.pages().data(got.frame);
-  int error = other_view && !has_version(view.kind)
+  int error = other_form && !has_version(view.kind)
                   ? simt::call_cold(&fill_from_cache<simt::some_lanes>, lanes, &mount, view, page_number, frame)
                   : fill(lanes, mount, view, page_number, frame);
   lanes.sync();
@@ -93,7 +93,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
 GPUFS_DEVICE_COLD inline bool reads_part(const mapping_entry* from, std::uint32_t page_number) {
   const mount_layout& mount = *mount_of(*from);
   const file_view view = file_table(mount).view(file_number{from->number});
-  const bool is_files = from->cache_id >> cache::view_shift == cache::file_view_number;
+  const bool is_files = from->cache_id >> cache::form_shift == cache::file_form;
   if (!is_files || view.error != 0 || file_slots::habit_of(mount, view.slot).load_relaxed() < read_habit::once) return false;
   return is_read_by_device(mount, view, std::uint64_t{page_number} << mount.cache.frames.page_shift);
 }

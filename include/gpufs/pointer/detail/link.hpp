@@ -24,9 +24,9 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
   friend class page_link;
 
   using kept::handler;
-  using kept::mark;
+  using kept::how_written;
   using kept::set_handler;
-  using kept::set_mark;
+  using kept::set_how_written;
   using plain = std::remove_cv_t<T>;
   using handler_type = typename Access::handler;
   static constexpr bool writable = !std::is_const_v<T>;
@@ -61,9 +61,9 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     copy_position(other);
     first_ = other.first_;
     span_ = other.span_;
-    set_mark(other.mark());
+    set_how_written(other.how_written());
     other.span_ = 0;
-    other.set_mark(page_mark::none);
+    other.set_how_written(page_written::not_yet);
   }
 
   GPUFS_DEVICE void unlink() const {
@@ -231,13 +231,13 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
   }
   // Whether the linked page may be changed; false: recorded.
   GPUFS_DEVICE bool may_change(std::uint64_t distance) const {
-    if (mark() != page_mark::none) [[likely]]
+    if (how_written() != page_written::not_yet) [[likely]]
       return true;
     const std::uint32_t span = span_;
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) keeps its pin: it may count among those who write the page
     const begun_writing begun = simt::call_cold(&detail::begin_writing, from_, first_);
     span_ = span;
-    set_mark(begun.mark);
+    set_how_written(begun.how);
     if (begun.error == 0) [[likely]]
       return true;
     if (begun.error == -ENOMEM) unlink();  // others wait for frames as we did
@@ -246,9 +246,9 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
   }
   // Before the page at first_ is given up, with span_ 0 (as in may_change).
   GPUFS_DEVICE void end_stores() const {
-    const page_mark was = mark();
-    set_mark(page_mark::none);
-    if (was == page_mark::stored) [[unlikely]]
+    const page_written was = how_written();
+    set_how_written(page_written::not_yet);
+    if (was == page_written::to_mapped) [[unlikely]]
       keep(simt::call_cold(&detail::end_stores, from_, first_, at_distance(0)));
   }
 

@@ -54,7 +54,7 @@ struct mapping_key {  // as mapping_entry's
   std::uint32_t handle;  // the number's: no two mappings differ in it only
 };
 
-// The mappings of a mount, a hash set: one for each open file and view of it, so that all groups of a kernel that map parts of a
+// The mappings of a mount, a hash set: one for each open file and form of it, so that all groups of a kernel that map parts of a
 // file share it. An entry lives as long as its file is open; a pointer that outlives it is told by the generation, until the entry
 // has been given away 32,768 times more.
 class mapping_table {
@@ -214,11 +214,11 @@ struct bounds {
 };
 
 // Whether pages of the mapping are copies that never reach the file.
-GPUFS_DEVICE bool is_private(std::uint32_t cache_id) { return cache_id >> cache::view_shift == cache::private_view_number; }
+GPUFS_DEVICE bool is_private(std::uint32_t cache_id) { return cache_id >> cache::form_shift == cache::private_form; }
 // Whether its pages are the file's own, and the file is open for writing. A ptr<T> of a mapping that is neither is made from the
 // name of a ptr<const T> only.
 GPUFS_DEVICE bool stores_to_file(const mapping_entry& from) {
-  return from.cache_id >> cache::view_shift == cache::file_view_number && file_table::may_write(file_number{from.number});
+  return from.cache_id >> cache::form_shift == cache::file_form && file_table::may_write(file_number{from.number});
 }
 
 }  // namespace detail

@@ -10,7 +10,7 @@ inline namespace GPUFS_MACHINE {
 
 // The handler of a pointer without one: pages are as the file has them.
 struct no_handler {
-  GPUFS_DEVICE static std::uint32_t view() { return cache::file_view_number; }
+  GPUFS_DEVICE static std::uint32_t form() { return cache::file_form; }
   template <class Group>
   GPUFS_DEVICE static int filled(Group, std::byte*, std::uint64_t, std::uint32_t) {
     return 0;
@@ -22,7 +22,7 @@ namespace detail {
 // Whether the error says that a page could not be pinned, although it can be read: no frame, or too many pins.
 GPUFS_DEVICE bool is_unpinnable(int error) { return error == -ENOMEM || error == -EMFILE; }
 
-// Fills a page of another view of a file that is open for writing. If the file's own page is in the cache, its bytes are used,
+// Fills a page in another form, of a file that is open for writing. If the file's own page is in the cache, its bytes are used,
 // because they may not be written back yet; else the file's bytes. Asks for no frame, because others may wait for this page. All
 // lanes call; `view` is the file's. 0 or a negative errno.
 template <class Group>

@@ -10,7 +10,7 @@ inline namespace GPUFS_MACHINE {
 namespace detail {
 
 // The part of a failed access that all accesses of one record share, as a key: never 0.
-GPUFS_DEVICE std::uint64_t mark_key_of(const fault& what, unsigned page_shift) {
+GPUFS_DEVICE std::uint64_t record_key_of(const fault& what, unsigned page_shift) {
   const std::uint64_t parts[] = {
       std::uint64_t{what.block} << 32 | what.thread / simt::warp_lanes,
       static_cast<std::uint64_t>(what.offset) >> page_shift,
@@ -27,23 +27,23 @@ GPUFS_DEVICE std::uint64_t mark_key_of(const fault& what, unsigned page_shift) {
 }
 
 // Counts and records an access of the caller that failed, or a mapping. Lanes need not be together, so those of a warp find each
-// other by the mark of what they have in common.
+// other by the fault_count of what they have in common.
 GPUFS_DEVICE void record_fault(const mount_layout& mount, fault what) {
   count(mount.pointers.words->fault_errors, 1);
   what.block = simt::block_rank();
   what.thread = simt::thread_rank();
-  const std::uint64_t key = mark_key_of(what, mount.cache.frames.page_shift);
+  const std::uint64_t key = record_key_of(what, mount.cache.frames.page_shift);
   bool first = false, found = false;
   for (std::uint32_t tries = 0; tries < 16 && !found; ++tries) {
-    what.mark = (static_cast<std::uint32_t>(key >> 32) + tries) % fault_marks;
-    fault_mark& mark = mount.pointers.fault_marks[what.mark];
-    const simt::atomic_ref<std::uint64_t> word(mark.key);
+    what.counted_in = (static_cast<std::uint32_t>(key >> 32) + tries) % fault_counts;
+    fault_count& alike = mount.pointers.fault_counts[what.counted_in];
+    const simt::atomic_ref<std::uint64_t> word(alike.key);
     std::uint64_t seen = word.load(std::memory_order_relaxed);
     if (seen == 0) first = word.compare_exchange(seen, key, std::memory_order_relaxed);
     found = first || seen == key;
     if (!found) continue;
-    simt::atomic_ref<std::uint32_t>(mark.lanes).fetch_or(1u << simt::lane_id(), std::memory_order_relaxed);
-    simt::atomic_ref<std::uint32_t>(mark.accesses).add_relaxed(1);
+    simt::atomic_ref<std::uint32_t>(alike.lanes).fetch_or(1u << simt::lane_id(), std::memory_order_relaxed);
+    simt::atomic_ref<std::uint32_t>(alike.accesses).add_relaxed(1);
   }
   if (!first) return;
   const std::uint64_t n =

@@ -78,7 +78,7 @@ GPUFS_DEVICE_COLD inline int end_stores(mapping_name name, std::uint64_t address
                    if (got.open) limit_dirty(group, mount, got.file, static_cast<std::uint32_t>(frame));
                    if (mine) error = got.error;
                  });
-  if (error != 0) record_access(name, at, error, fault_kind::stores);
+  if (error != 0) record_access(name, at, error, fault_kind::lost_writes);
   if (error == -EBADF) {
     simt::report_misuse(
         "gives up a page that it has written to through a pointer after the file was closed: what it wrote is lost. Pointers must "
@@ -87,14 +87,14 @@ GPUFS_DEVICE_COLD inline int end_stores(mapping_name name, std::uint64_t address
   return error;
 }
 
-// How writes through a pointer reach the page that it is linked to.
-enum class page_mark : std::uint8_t {
-  none,    // nothing was written yet
-  copied,  // a private copy, marked as changed
-  stored,  // the file's, mapped for writing
+// How a pointer has written the page that it is linked to.
+enum class page_written : std::uint8_t {
+  not_yet,
+  to_copy,    // the page is a private copy, marked as changed
+  to_mapped,  // it is the file's, mapped for writing
 };
 struct begun_writing {
-  page_mark mark;
+  page_written how;
   std::int32_t error;  // 0, or the reason why the page must not or cannot be written, as a negative errno
 };
 // Before a pointer's first write to its page.
@@ -106,10 +106,10 @@ GPUFS_DEVICE_COLD inline begun_writing begin_writing(mapping_name name, std::uin
   if (error == 0 && !is_current(name)) error = -EBADF;
   if (error == 0 && copied) {
     keep_private_copy(from, address);
-    return {page_mark::copied, 0};
+    return {page_written::to_copy, 0};
   }
   if (error == 0) error = stores_to_file(*from) ? simt::call_cold(&begin_stores, from, address) : -EACCES;
-  return {error == 0 ? page_mark::stored : page_mark::none, error};
+  return {error == 0 ? page_written::to_mapped : page_written::not_yet, error};
 }
 
 // Writes an element that does not lie in one page of a file that is open for writing. One lane calls. 0 or a negative errno.

@@ -20,7 +20,7 @@ struct live {
 
   GPUFS_DEVICE static piece find_to_write(const opened_file& of, std::uint64_t offset, std::uint32_t nbytes) {
     const std::uint64_t mapped = simt::atomic_ref<std::uint64_t>(of.bytes->mapped_nbytes).load(std::memory_order_relaxed);
-    return {offset + nbytes <= mapped ? place::mapping : place::host, nbytes, of.bytes->base + offset};
+    return {offset + nbytes <= mapped ? place::host_memory : place::host, nbytes, of.bytes->base + offset};
   }
 };
 

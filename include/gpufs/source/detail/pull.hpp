@@ -7,7 +7,7 @@ inline namespace GPUFS_MACHINE {
 
 struct pull {
   GPUFS_DEVICE static piece find(const opened_file& of, std::uint64_t offset, std::uint32_t wanted) {
-    return version_at(place::mapping, of, offset, wanted);
+    return version_at(place::host_memory, of, offset, wanted);
   }
 };
 

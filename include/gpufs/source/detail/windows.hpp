@@ -7,7 +7,7 @@ inline namespace GPUFS_MACHINE {
 
 struct windows {
   GPUFS_DEVICE static piece find(const opened_file& of, std::uint64_t offset, std::uint32_t wanted) {
-    return version_at(is_registered(of, offset) ? place::mapping : place::host, of, offset, wanted);
+    return version_at(is_registered(of, offset) ? place::host_memory : place::host, of, offset, wanted);
   }
 
   // Whether the device may read the page at this offset.

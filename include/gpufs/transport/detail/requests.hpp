@@ -34,7 +34,7 @@ template <class Late>
 class requests {
  public:
   GPUFS_DEVICE requests(const transport_layout& layout, const Late& late)
-      : late_(late), view_(layout.rings), tails_(layout.tails), turns_(layout.turns) {}
+      : late_(late), rings_(layout.rings), tails_(layout.tails), turns_(layout.turns) {}
 
   // Takes a free slot; the search starts at ring `start`. If all slots are in use, it waits for one until `until`; no_slot: none
   // came in time. One lane calls. During the search it also handles answers whose callers have given up. If such an answer calls
@@ -54,7 +54,7 @@ class requests {
   // Takes a slot if one of a few rings has a free one, for a caller that can do without; it does not wait. A slot whose caller has
   // given up counts as used. To check whether the host has answered there is a read over the bus, and to end its work takes one
   // lane a long time.
-  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({view_.nrings, 1, 0}, start, false); }
+  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({rings_.nrings, 1, 0}, start, false); }
   // The same for requests that nobody waits for. They use a quarter of the rings, so that a store that hangs keeps few slots from
   // lanes that wait. (Writes use none of these rings if the number of rings is a multiple of four.) With `reclaims` it also takes
   // back slots that were abandoned and are answered by now, since perhaps no other lane comes to do so; that takes the bus.
@@ -65,8 +65,8 @@ class requests {
   GPUFS_DEVICE void end_ahead(std::uint32_t start, std::uint32_t most) const {
     const some_rings rings = rings_ahead();
     for (std::uint32_t i = 0; i < rings.n && most != 0; ++i) {
-      const std::uint32_t first = rings.at(start + i) * view_.nslots;
-      for (std::uint32_t index = first; index < first + view_.nslots && most != 0; ++index) {
+      const std::uint32_t first = rings.at(start + i) * rings_.nslots;
+      for (std::uint32_t index = first; index < first + rings_.nslots && most != 0; ++index) {
         // Meets abandon's release.
         const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
         if ((turn & abandoned) != 0 && has_answer(ticket_of(index, turn))) {
@@ -78,10 +78,10 @@ class requests {
   }
 
   GPUFS_DEVICE std::byte* payload(ticket t) const {
-    return view_.payload + static_cast<std::size_t>(t.index) * view_.payload_stride;
+    return rings_.payload + static_cast<std::size_t>(t.index) * rings_.payload_stride;
   }
   // The place of the payload's mask, or of a request's second path. It exists only if the mount may write.
-  GPUFS_DEVICE std::byte* behind_payload(ticket t) const { return payload(t) + view_.payload_nbytes; }
+  GPUFS_DEVICE std::byte* behind_payload(ticket t) const { return payload(t) + rings_.payload_nbytes; }
 
   // Sends the request (all fields except `sequence`) and waits for the answer until `until`. One lane calls. Returns 0, or
   // -ETIMEDOUT; after -ETIMEDOUT the slot is no longer the caller's.
@@ -100,7 +100,7 @@ class requests {
   // The same in two steps, for a caller that sends several requests at once: all of them are written, then a fence (release, of
   // system scope), then each is published.
   GPUFS_DEVICE void write(ticket t, const request& what) const {
-    request& out = view_.requests[t.index];
+    request& out = rings_.requests[t.index];
     out.op = what.op;
     out.handle = what.handle;
     out.offset = what.offset;
@@ -119,7 +119,7 @@ class requests {
   // The two halves of a wait. is_answered is false if no answer came in time; then the caller must call abandon, and the slot is no
   // longer the caller's.
   GPUFS_DEVICE bool is_answered(ticket t, reply& answer, const simt::deadline& until) const {
-    const reply& in = view_.replies[t.index];
+    const reply& in = rings_.replies[t.index];
     simt::backoff pause;
     // Meets the host's release store of `sequence`: we then see the reply's fields and the payload.
     while (host_word(const_cast<std::uint32_t&>(in.sequence)).load(std::memory_order_acquire) != t.number + 1) {
@@ -137,15 +137,15 @@ class requests {
   // Takes an abandoned slot back if the host has answered there. True: the caller owns the slot and its payload until give_back.
   GPUFS_DEVICE bool take_answered(ticket t, request& asked, reply& answer) const {
     if (!take_back(t)) return false;
-    asked = view_.requests[t.index];
-    answer = view_.replies[t.index];
+    asked = rings_.requests[t.index];
+    answer = rings_.replies[t.index];
     return true;
   }
 
   // Ends all abandoned requests that the host has answered, except those whose answer calls for another request. One lane calls; it
   // looks at every slot, and waits for nobody.
   GPUFS_DEVICE void end_late() const {
-    for (std::uint32_t index = 0; index < view_.nrings * view_.nslots; ++index) {
+    for (std::uint32_t index = 0; index < rings_.nrings * rings_.nslots; ++index) {
       // Meets abandon's release.
       const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
       if ((turn & abandoned) != 0) reclaim(index, turn, false);
@@ -155,7 +155,7 @@ class requests {
   // Gives the slot back. One lane calls, after all lanes of the group have read the payload and met in a sync.
   GPUFS_DEVICE void give_back(ticket t) const {
     // Meets the acquire of the next lane that takes the slot (take_of, take_at_hand_of).
-    simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number + view_.nslots), std::memory_order_release);
+    simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number + rings_.nslots), std::memory_order_release);
   }
 
  private:
@@ -166,9 +166,9 @@ class requests {
     GPUFS_DEVICE std::uint32_t at(std::uint32_t i) const { return i % n * stride + first; }
   };
   // The rings 0, step, 2 * step, ...
-  GPUFS_DEVICE some_rings every(std::uint32_t step) const { return {(view_.nrings + step - 1) / step, step, 0}; }
+  GPUFS_DEVICE some_rings every(std::uint32_t step) const { return {(rings_.nrings + step - 1) / step, step, 0}; }
   GPUFS_DEVICE some_rings rings_ahead() const {
-    const std::uint32_t n = view_.nrings < 4 ? 1 : view_.nrings / 4, stride = view_.nrings / n;
+    const std::uint32_t n = rings_.nrings < 4 ? 1 : rings_.nrings / 4, stride = rings_.nrings / n;
     return {n, stride, stride - 1};
   }
   GPUFS_DEVICE ticket take_at_hand_of(const some_rings& rings, std::uint32_t start, bool reclaims) const {
@@ -176,10 +176,10 @@ class requests {
       const std::uint32_t ring = rings.at(start + attempt);
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
       std::uint32_t number = tail.load(std::memory_order_relaxed);
-      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
+      const std::uint32_t index = ring * rings_.nslots + (number & (rings_.nslots - 1));
       simt::atomic_ref<std::uint32_t> word(turns_[index]);
       std::uint32_t turn = word.load(std::memory_order_acquire);  // as in take_of
-      if (reclaims && turn == (turn_of(number - view_.nslots) | abandoned)) {
+      if (reclaims && turn == (turn_of(number - rings_.nslots) | abandoned)) {
         reclaim(index, turn, false);
         turn = word.load(std::memory_order_acquire);
       }
@@ -190,11 +190,11 @@ class requests {
 
   // The ticket of the slot's use to which `turn` belongs.
   GPUFS_DEVICE ticket ticket_of(std::uint32_t index, std::uint32_t turn) const {
-    return {index, (turn & ~abandoned) * view_.nslots + (index & (view_.nslots - 1))};
+    return {index, (turn & ~abandoned) * rings_.nslots + (index & (rings_.nslots - 1))};
   }
   // Meets the host's release store of `sequence`: a lane that sees the answer sees the reply's fields and the payload.
   GPUFS_DEVICE bool has_answer(ticket t) const {
-    return host_word(view_.replies[t.index].sequence).load(std::memory_order_acquire) == t.number + 1;
+    return host_word(rings_.replies[t.index].sequence).load(std::memory_order_acquire) == t.number + 1;
   }
 
   // Takes a free slot of `rings`.
@@ -204,14 +204,14 @@ class requests {
       const std::uint32_t ring = rings.at(start + attempt);
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
       std::uint32_t number = tail.load(std::memory_order_relaxed);
-      const std::uint32_t index = ring * view_.nslots + (number & (view_.nslots - 1));
+      const std::uint32_t index = ring * rings_.nslots + (number & (rings_.nslots - 1));
       // Meets the releases of give_back and abandon: the slot's last user has read its answer before we write a new request.
       const std::uint32_t turn = simt::atomic_ref<std::uint32_t>(turns_[index]).load(std::memory_order_acquire);
       if (turn == turn_of(number)) {
         if (tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
         continue;
       }
-      if (turn == (turn_of(number - view_.nslots) | abandoned)) {
+      if (turn == (turn_of(number - rings_.nslots) | abandoned)) {
         const late_call late = reclaim(index, turn);
         if (late.op != opcode::none) {
           // Ticket `number` is ours, too. Another lane could take it only while the slot shows the turn of `number`, not abandoned.
@@ -229,7 +229,7 @@ class requests {
   }
 
   // How often the slot of ticket `number` was used before this ticket.
-  GPUFS_DEVICE std::uint32_t turn_of(std::uint32_t number) const { return (number / view_.nslots) & (abandoned - 1); }
+  GPUFS_DEVICE std::uint32_t turn_of(std::uint32_t number) const { return (number / rings_.nslots) & (abandoned - 1); }
 
   // Makes an abandoned slot the caller's, if the host has answered there and no other lane was first.
   GPUFS_DEVICE bool take_back(ticket t) const {
@@ -247,8 +247,8 @@ class requests {
     const ticket t = ticket_of(index, turn);
     if (!take_back(t)) return none;
     // The slot is ours, as if we had sent the request. We read the answer before give_back, as then another lane may use the slot.
-    const request& asked = view_.requests[index];
-    const reply& answer = view_.replies[index];
+    const request& asked = rings_.requests[index];
+    const reply& answer = rings_.replies[index];
     const late_call next = late_.after(asked, answer);
     if (next.op == opcode::none) {
       late_.end(t, asked, answer, payload(t));
@@ -270,14 +270,14 @@ class requests {
   }
 
   GPUFS_DEVICE simt::atomic_ref<std::uint32_t, simt::scope::system> sequence_of(ticket t) const {
-    return host_word(view_.requests[t.index].sequence);
+    return host_word(rings_.requests[t.index].sequence);
   }
   GPUFS_DEVICE static simt::atomic_ref<std::uint32_t, simt::scope::system> host_word(std::uint32_t& word) {
     return simt::atomic_ref<std::uint32_t, simt::scope::system>(word);
   }
 
   Late late_;
-  const ring_view& view_;
+  const ring_layout& rings_;
   std::uint32_t* tails_;
   std::uint32_t* turns_;
 };
