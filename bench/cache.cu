@@ -89,8 +89,7 @@ void metadata(results& out) {
     options.custom_store = std::make_shared<gpufs::store::nil_store>(4096);
     const gpufs::mount fs(".", options);
     const gpufs::cache::cache_layout& cache = gpufs::mount_inside(fs).layout().cache;
-    const std::uint64_t frames = std::uint64_t{cache.frames.nframes} * (sizeof *cache.frames.states + sizeof *cache.frames.keys +
-                                                                        sizeof(std::uint64_t));  // and operations
+    const std::uint64_t frames = std::uint64_t{cache.frames.nframes} * gpufs::cache::words_of_frame * sizeof(std::uint64_t);
     const std::uint64_t table =
         (std::uint64_t{cache.table.bucket_mask} + 1) * (sizeof *cache.table.buckets + sizeof *cache.table.headers);
     const std::uint64_t rings = std::uint64_t{cache.rings.nrings} * sizeof *cache.rings.rings;
