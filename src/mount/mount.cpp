@@ -153,14 +153,19 @@ struct host_mount::impl {
     return sum;
   }
 
-  // What the mount still holds, for a watcher.
+  // What the mount still holds, for a watcher. A file that kernels have closed stays open on the host until that has done what it
+  // was asked before: it gets 5 s.
   void tell_leftovers() const {
     if (leftovers_watcher == nullptr) return;
-    leftovers found{.host_files = host.counters().open_files, .unwritten_pages = slots.words().dirty_pages};
+    leftovers found{.unwritten_pages = slots.words().dirty_pages};
     for (const file_slot& slot : slots.used()) found.open_slots += slot_reader::is_open(slot);
     const cache::frame_counts frames = count_frames();
     found.pins = frames.pins;
     found.changed_frames = frames.dirty;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while ((found.host_files = host.counters().open_files) > found.open_slots && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     leftovers_watcher.load()(found);
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefetch, read_async, ready, wait and advise: pages on their way that belong to nobody, and who ends what they are about.
 #include "file/staged_file.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -433,6 +434,7 @@ TEST_F(prefetches, hold_up_no_writer_for_frames) {
 
 // A file that hangs holds up no other by what was asked for ahead of it.
 TEST_F(prefetches, of_a_file_that_hangs_hold_up_no_other) {
+  expect_leftovers_but_pins("it stays open");
   mount_options o = options_of(64, 256);
   o.internals.request_rings = 8;
   o.internals.request_slots = 2;

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "file/script.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -489,6 +490,7 @@ void expect_difference(const char* name) {
 }
 
 TEST(each_name_space, that_is_wrong_is_found) {
+  expect_leftovers_but_pins("wrong name spaces may close no file");
   expect_difference<removes_nothing>("removes_nothing");
   expect_difference<keeps_the_old_name>("keeps_the_old_name");
   expect_difference<forgets_who_writes>("forgets_who_writes");
