@@ -146,10 +146,11 @@ TEST_F(graphs, read_what_is_cached_and_what_is_not) {
     options.store = kind;
     const mount fs(dir_.path(), options);
     const host_file opened(fs, "file");
+    const std::uint64_t faults = fs.counters().faults;  // of the open, which may bring the first page along
     const graph reads([&](const simt::stream& on) {
       simt::launch(shape, read_pages{opened.ref(), first_.get(), bytes_.get(), nread_.get()}, on);
     });
-    EXPECT_EQ(fs.counters().faults, 0u) << "captured, and not run";
+    EXPECT_EQ(fs.counters().faults, faults) << "captured, and not run";
     for (std::uint64_t round = 0; round < 6; ++round) {
       const std::uint64_t first = round * 37;
       first_.write_one(first);
