@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs Spin on the models here: check.sh [bounded|full|mutations]. bounded: configurations of seconds, for CI; full: all, in twenty minutes;
+# Runs Spin on the models here: check.sh [bounded|full|mutations]. bounded: configurations of seconds, for CI; full: all, in half an hour;
 # mutations: each known mistake must be found. MODEL_OUT: where the work goes (build/model); model.xml there has the results as JUnit's.
 set -euo pipefail
 
@@ -90,6 +90,9 @@ case $mode in
     model=operation
     right OPERATION NREADERS=1
     right OPERATION_READERS NBEGINNERS=1
+    right TO_FRAME TO_FRAME NREADERS=1 NOTHERS=0
+    right TO_FRAME_READERS TO_FRAME NBEGINNERS=1 NOTHERS=0
+    right KERNEL_FIRST TO_FRAME KERNEL_FIRST NBEGINNERS=1
     model=row
     right ROW READER WRITER
     right ROW_WHOLE READER WHOLE
@@ -122,6 +125,9 @@ case $mode in
     model=operation
     right OPERATION
     right OPERATION_TWICE NBEGINNERS=3 NREADERS=1
+    right TO_FRAME TO_FRAME NREADERS=1
+    right TO_FRAME_READERS TO_FRAME NOTHERS=0 FAILURES=0
+    right KERNEL_FIRST TO_FRAME KERNEL_FIRST NBEGINNERS=1 NREADERS=3
     model=row
     right ROW READER WRITER NREADS=3
     right ROW_WHOLE READER WRITER WHOLE
@@ -171,6 +177,11 @@ case $mode in
     for mistake in UNANSWERED TAKES_ANY SLOT_GIVEN_BACK_EARLY PIN_KEPT LATE_ANSWER_ENTERS ABANDONED_BEFORE_BEGIN; do
       wrong $mistake NREADERS=1
     done
+    for mistake in COPY_NOT_PINNED COPY_PINNED_AFTER_TAKE COPY_UNPINNED_EARLY COPY_STAYS_PINNED; do
+      wrong $mistake TO_FRAME NBEGINNERS=1 NOTHERS=0
+    done
+    wrong COPY_NOT_COUNTED TO_FRAME NREADERS=1 NOTHERS=0
+    wrong COPY_WAITED_FOR TO_FRAME KERNEL_FIRST NBEGINNERS=1
     model=row
     for mistake in NO_FIRST_LOOK NO_SECOND_LOOK NO_FENCE FILLED_BEFORE_THE_FENCE; do wrong $mistake READER WRITER; done
     wrong WHOLE_PAGE_WITHOUT_FENCE READER WHOLE
