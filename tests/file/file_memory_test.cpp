@@ -13,6 +13,7 @@
 #include "gpufs/gpufs.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/mem_store.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -182,6 +183,7 @@ struct open_beside_reading {
 };
 
 TEST_F(file_memory, that_comes_late_holds_up_nobody_else) {
+  expect_leftovers_but_pins("nothing is closed");
   options_.nworkers = 1;
   const host_mount m(machine_, "", options_);
   const auto numbers = run(m, false, 0, 1024);
@@ -281,6 +283,7 @@ struct write_number {
 };
 
 TEST_F(file_memory, of_later_blocks_is_written_back) {
+  expect_leftovers_but_pins("nothing is closed");
   const temp_dir dir;
   mount_options options;
   options.writable = true;

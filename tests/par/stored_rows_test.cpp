@@ -8,6 +8,7 @@
 #include "file/script.hpp"
 #include "gpufs/par/detail/store_rows.hpp"
 #include "gpufs/par/row_batch.hpp"
+#include "leftovers.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -440,6 +441,7 @@ TEST_F(stored_rows, of_a_file_that_is_not_read_are_cached) {
 
 // As stored_writes.a_file_cut_underneath.
 TEST_F(stored_rows, of_a_file_that_somebody_has_cut_are_told) {
+  expect_leftovers_but_pins("the file stays open");
   constexpr std::uint32_t page = 4096, row = 512;
   constexpr std::uint64_t nbytes = 16 * page;
   dir_.add("file", nbytes, 1);

@@ -227,6 +227,7 @@ struct writer {
 int child(const std::string& directory, const std::string& journal_path, std::uint64_t seed, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // who ends before has nobody to end us
   if (::getppid() != parent) return 1;
+  expect_leftovers_but_pins("the kernel need not close the file");
   const plan p(seed);
   mapped_journal notes(journal_path);
   journal* of_device = notes.register_for_device();
