@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <ctime>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -61,12 +63,50 @@ int sys_openat2(int root, const char* path, std::uint64_t flags, std::uint64_t r
   }
 }
 
+// The directories, by root and path, in which this thread has opened files within the last second by paths without links. It only
+// says where a look at a name is sure to go down, so what has changed meanwhile, or is another root with the same number, makes the
+// look one at another file, as any change after a look does.
+class walked_directories {
+ public:
+  bool has(int root, std::string_view directory) const {
+    const std::uint64_t key = key_of(root, directory);
+    const entry& at = entries_[key % entries_.size()];
+    return at.key == key && now_ns() - at.since_ns < lasts_ns;
+  }
+  void note(int root, std::string_view directory) {
+    const std::uint64_t key = key_of(root, directory);
+    entries_[key % entries_.size()] = {key, now_ns()};
+  }
+
+ private:
+  static constexpr std::uint64_t lasts_ns = 1'000'000'000;
+  struct entry {
+    std::uint64_t key = 0, since_ns = 0;
+  };
+  static std::uint64_t key_of(int root, std::string_view directory) {
+    return std::hash<std::string_view>()(directory) ^ static_cast<std::uint64_t>(root) * 0x9e3779b97f4a7c15u;
+  }
+  static std::uint64_t now_ns() {
+    timespec now;
+    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  }
+  std::array<entry, 1024> entries_{};
+};
+thread_local walked_directories walked;
+
+std::string_view directory_of(std::string_view path) {
+  const std::size_t end = path.rfind('/');
+  return end == std::string_view::npos ? std::string_view() : path.substr(0, end);
+}
+
 // Returns the descriptor or -errno.
 int by_openat2(int root, const std::string& path, std::uint64_t flags) {
   // A path without `..` and links only goes down. If the call says so, the kernel need not check at the end whether it is still
   // below the root: that check takes a lock that all threads of all processes share.
   const bool goes_down = path.find("..") == std::string::npos;
   const int fd = goes_down ? sys_openat2(root, path.c_str(), flags, RESOLVE_NO_SYMLINKS) : -ELOOP;
+  if (goes_down && fd >= 0) walked.note(root, directory_of(path));
   return fd == -ELOOP ? sys_openat2(root, path.c_str(), flags, resolve_flags) : fd;
 }
 
@@ -76,9 +116,12 @@ int by_openat2(int root, const std::string& path, std::uint64_t flags) {
 // opens nothing.
 int refusal_by_openat2(int root, const std::string& path, int nofollow) {
   struct stat st;
-  // A name in the root itself that is no link cannot lead elsewhere, and needs no walk: this takes a third of the time.
+  // A name that is no link cannot lead elsewhere, where the way to it has none: in the root itself, or where we went just now. Then
+  // no descriptor is needed, which takes a third of the time: threads that open many files take turns at the process's table of
+  // them.
   const bool direct_child = path.find('/') == std::string::npos && path != "..";
-  if (direct_child && ::fstatat(root, path.c_str(), &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 && !S_ISLNK(st.st_mode)) {
+  const bool goes_down = direct_child || (path.find("..") == std::string::npos && walked.has(root, directory_of(path)));
+  if (goes_down && ::fstatat(root, path.c_str(), &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 && !S_ISLNK(st.st_mode)) {
     return refusal(st.st_mode);
   }
   const unique_fd node(by_openat2(root, path, static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | nofollow)));

@@ -121,9 +121,33 @@ TEST_P(posix_store_test, opens_regular_files_only) {
   EXPECT_EQ(error_of(devices, "tty"), -ENODEV);  // opening it fails where there is no terminal
 }
 
+// A directory that was gone through a moment ago is another one, or a link, by now.
+TEST_P(posix_store_test, knows_no_way_that_has_changed) {
+  dir_.add("outside/a", 20, 1);
+  dir_.add("root/d/a", 10, 1);
+  dir_.add("root/e/a", 30, 1);
+  auto files = make();
+  const auto nbytes_of = [&](const char* path) {
+    int error = 0;
+    const auto file = files.open(path, O_RDONLY, &error);
+    return file ? file->info().nbytes : error;
+  };
+  EXPECT_EQ(nbytes_of("d/a"), 10);
+  std::filesystem::rename(in_root("d"), in_root("f"));
+  EXPECT_EQ(nbytes_of("d/a"), -ENOENT);
+  link("../outside", "d");
+  EXPECT_EQ(nbytes_of("d/a"), -EXDEV);
+  std::filesystem::remove(in_root("d"));
+  link("e", "d");
+  EXPECT_EQ(nbytes_of("d/a"), 30);
+  std::filesystem::remove(in_root("d"));
+  std::filesystem::rename(in_root("f"), in_root("d"));
+  EXPECT_EQ(nbytes_of("d/a"), 10);
+}
+
 // Who waits to write to a FIFO is not let through by our open, which would end it by SIGPIPE.
 TEST_P(posix_store_test, leaves_alone_who_waits_for_a_fifo) {
-  std::filesystem::create_directory(in_root("d"));
+  dir_.add("root/d/seen", 10, 1);
   for (const char* name : {"fifo", "d/fifo"}) {
     ASSERT_EQ(mkfifo(in_root(name).c_str(), 0644), 0);
     std::atomic<pid_t> writer_id{0};
@@ -149,6 +173,7 @@ TEST_P(posix_store_test, leaves_alone_who_waits_for_a_fifo) {
     EXPECT_TRUE(wait_until([&] { return writer_id != 0 && sleeps(); }));  // in open
     const store::posix_options how{.writable = true};
     store::posix_store files(in_root(""), how);
+    EXPECT_EQ(error_of(files, "d/seen"), 0) << "the way to the FIFO is known from now on";
     for (const int flags : {O_RDONLY, O_RDWR, O_WRONLY, O_RDWR | O_CREAT, O_RDONLY | O_NOFOLLOW}) {
       EXPECT_EQ(error_of(files, name, flags), -EOPNOTSUPP) << flags;
       EXPECT_TRUE(wait_until([&] { return let_through || sleeps(); }));
