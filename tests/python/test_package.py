@@ -15,6 +15,7 @@ OF_THE_SYSTEM = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "libgcc_s.
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
+_SHT_DYNSYM, _SHN_UNDEF, _SHN_ABS = 11, 0, 0xFFF1
 
 
 def dynamic_names(path: Path) -> dict[int, list[str]]:
@@ -35,6 +36,22 @@ def dynamic_names(path: Path) -> dict[int, list[str]]:
     return names
 
 
+def exported_names(path: Path) -> set[str]:
+    """The symbols that a shared library gives to others."""
+    data = path.read_bytes()
+    (at,) = struct.unpack_from("<Q", data, 40)
+    size, n = struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(n)]
+    (table,) = [s for s in sections if s[1] == _SHT_DYNSYM]
+    strings = sections[table[6]][4]
+    names = set()
+    for place in range(table[4], table[4] + table[5], table[9]):
+        name, _info, _other, section = struct.unpack_from("<IBBH", data, place)
+        if section not in (_SHN_UNDEF, _SHN_ABS):
+            names.add(data[strings + name :].split(b"\0", 1)[0].decode())
+    return names
+
+
 def test_there_are_files() -> None:
     """Besides what only a wheel has."""
     assert {path.name.partition(".")[0] for path in FILES} >= {"_machine", "_native", "_rows"}
@@ -47,3 +64,12 @@ def test_no_library_is_needed_but_the_systems(path: Path) -> None:
     assert any(name.startswith("libc.") for name in needed)
     assert [name for name in needed if not name.startswith(OF_THE_SYSTEM)] == []
     assert _DT_RPATH not in names and _DT_RUNPATH not in names
+
+
+MODULES = [path for path in FILES if path.name.startswith("_")]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name.partition(".")[0])
+def test_a_module_exports_what_python_calls_and_nothing_else(path: Path) -> None:
+    """Else a libstdc++ that is linked statically is partly that of all the process: its unique symbols."""
+    assert exported_names(path) == {"PyInit_" + path.name.partition(".")[0]}
