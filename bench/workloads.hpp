@@ -91,7 +91,8 @@ static __constant__ fft_factors factors;
 static fft_factors factors;
 #endif
 
-inline void make_factors() {
+// Of this file: each that is compiled has factors of its own.
+[[maybe_unused]] static void make_factors() {
   fft_factors made;
   for (unsigned stage = 0; stage < 5; ++stage) {
     const unsigned half = 16 >> stage;

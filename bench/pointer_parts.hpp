@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the bench `pointers` in files of their own: ptxas takes minutes for the kernels of each. bench/pointers.cu says what
+// they measure. Each measures what `args` asks for, of files that were made.
+#pragma once
+#include "pointer_runs.hpp"
+
+namespace bench {
+inline namespace GPUFS_MACHINE {
+
+// ap_workloads_*
+void measure_workloads(const pointer_runs& runs, arguments& args, results& out);
+// ap_gather*, ap_major*
+void measure_faults(const pointer_runs& runs, arguments& args, results& out);
+
+}  // namespace GPUFS_MACHINE
+}  // namespace bench
