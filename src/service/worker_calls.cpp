@@ -10,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "../store/file_extents.hpp"
 #include "../store/file_system.hpp"
 #include "../store/path.hpp"
 #include "../store/read_loop.hpp"
@@ -277,7 +278,8 @@ void worker::call_on_path(const work& w, const std::string& path) {
 void worker::list_extents(work& w, open_files::entry* file) {
   w.file = file;
   if (file == nullptr) return fail(w, EBADF, "no open file has this handle");
-  const std::size_t room = std::min(w.nbytes, core_.requests.payload_nbytes()) / sizeof(extent);
+  const std::size_t room =
+      std::min<std::size_t>(std::min(w.nbytes, core_.requests.payload_nbytes()) / sizeof(extent), store::most_extents);
   if (w.flags != 0 || w.offset < 0 || room == 0) {
     return fail(w, EINVAL, "extents from " + std::to_string(w.offset) + " on, room for " + std::to_string(room));
   }
@@ -287,6 +289,8 @@ void worker::list_extents(work& w, open_files::entry* file) {
   try {
     std::vector<extent> found(room);
     out.result = file->file->extents(&out.file_nbytes, found);
+    // Its version has ended, and what the file has is another's.
+    if (out.result >= 0 && file->stale.load(std::memory_order_acquire)) out.result = -ESTALE;
     if (out.result > 0) {
       out.result *= static_cast<std::int64_t>(sizeof(extent));
       std::memcpy(payload_of(w), found.data(), static_cast<std::size_t>(out.result));

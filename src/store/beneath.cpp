@@ -118,11 +118,12 @@ int refusal_by_openat2(int root, const std::string& path, int nofollow) {
   struct stat st;
   // A name that is no link cannot lead elsewhere, where the way to it has none: in the root itself, or where we went just now. Then
   // no descriptor is needed, which takes a third of the time: threads that open many files take turns at the process's table of
-  // them.
+  // them. Where we went just now there may be a link by now, and the look one outside of the root: it is believed only if it
+  // permits what the open itself will check.
   const bool direct_child = path.find('/') == std::string::npos && path != "..";
   const bool goes_down = direct_child || (path.find("..") == std::string::npos && walked.has(root, directory_of(path)));
-  if (goes_down && ::fstatat(root, path.c_str(), &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 && !S_ISLNK(st.st_mode)) {
-    return refusal(st.st_mode);
+  if (goes_down && ::fstatat(root, path.c_str(), &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0) {
+    if (direct_child ? !S_ISLNK(st.st_mode) : S_ISREG(st.st_mode)) return refusal(st.st_mode);
   }
   const unique_fd node(by_openat2(root, path, static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | nofollow)));
   return node.get() < 0 ? 0 : refusal_of(node.get(), &st);

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <vector>
 
+#include "file_system.hpp"
+
 namespace gpufs::store {
 namespace {
 
@@ -21,11 +23,20 @@ std::uint32_t flags_of(std::uint32_t fiemap_flags) {
          ((fiemap_flags & FIEMAP_EXTENT_SHARED) != 0 ? extent_shared : 0);
 }
 
+// Of file systems whose answers are places of the device that they lie on. A server's are its own, if they are any (SMB gives the
+// offset in the file), and btrfs's are addresses of its own, which it maps to its devices.
+bool has_places(int fd) {
+  struct statfs fs;
+  if (file_system_of(fd) != file_system_kind::local || ::fstatfs(fd, &fs) != 0) return false;
+  return static_cast<std::uint64_t>(fs.f_type) != BTRFS_SUPER_MAGIC;
+}
+
 }  // namespace
 
 std::int64_t extents_of(int fd, std::int64_t* offset, std::span<extent> out) {
   if (*offset < 0 || out.empty()) return -EINVAL;
-  const std::size_t most = std::min<std::size_t>(out.size(), 1024);
+  if (!has_places(fd)) return -EOPNOTSUPP;
+  const std::size_t most = std::min(out.size(), most_extents);
   // The header, and records behind it: so many of a record's size hold both.
   std::vector<fiemap_extent> memory(most + 1);
   static_assert(sizeof(fiemap) <= sizeof(fiemap_extent) && alignof(fiemap) <= alignof(fiemap_extent));
@@ -35,6 +46,7 @@ std::int64_t extents_of(int fd, std::int64_t* offset, std::span<extent> out) {
   map.fm_flags = FIEMAP_FLAG_SYNC;
   map.fm_extent_count = static_cast<std::uint32_t>(most);
   while (::ioctl(fd, FS_IOC_FIEMAP, &map) != 0) {
+    if (errno == EFBIG) return 0;  // no file is so long
     // A file system without extents says either.
     if (errno != EINTR) return errno == ENOTTY ? -EOPNOTSUPP : -errno;
   }

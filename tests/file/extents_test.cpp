@@ -159,6 +159,12 @@ struct ask_in_odd_ways {
     note(fsync(warp, to_write));
     note(read_extents(warp, to_write, out, 4).n);
     note(close(warp, to_write));
+    const file reader = open(warp, fs, "f"), writer = open(warp, fs, "f", O_RDWR);
+    note(read_extents(warp, reader, out, 4).n);  // of a version that has ended
+    note(read_extents(warp, writer, out, 4).n > 0);
+    note(read_extents(warp, writer, out, 4, std::int64_t{1} << 60).n);
+    note(close(warp, reader));
+    note(close(warp, writer));
   }
 };
 
@@ -171,7 +177,7 @@ TEST_F(extents, errors_and_files_being_written) {
   const device_buffer<std::int64_t> results(32);
   simt::launch({.grid = 1, .block = 32}, ask_in_odd_ways{fs_->ref(), out.get(), results.get()});
   const auto got = results.read();
-  const std::int64_t wanted[] = {1, 0, -EINVAL, -EINVAL, -EFAULT, -ENOENT, 0, -EBADF, 5, 0, 1, 0};
+  const std::int64_t wanted[] = {1, 0, -EINVAL, -EINVAL, -EFAULT, -ENOENT, 0, -EBADF, 5, 0, 1, 0, -ESTALE, 1, 0, 0, 0};
   for (std::size_t i = 0; i < std::size(wanted); ++i) EXPECT_EQ(got[i], wanted[i]) << "call " << i;
   EXPECT_EQ(got[20], 100) << "cut to begin where it was asked for";
   EXPECT_EQ(fs_->counters().host_opens, fs_->counters().host_closes);

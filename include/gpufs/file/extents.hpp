@@ -26,13 +26,13 @@ inline GPUFS_DEVICE_COLD names::listing list_extents(const file_mount* mount, fi
 }  // namespace detail
 
 // Gives the extents of an open file from a byte `offset` on, in order, as many as fit into one request to the host: at most n, and
-// at most what a request carries (a page, at least 4 KiB: 128). `out` lies in device memory, aligned to 8. `offset` is 0 for the
-// first call, then the offset of the last result. The first extent is cut to begin at `offset`.
+// at most what a request carries (a page, at least 4 KiB: 128; of large pages 1,024). `out` lies in device memory, aligned to 8.
+// `offset` is 0 for the first call, then the offset of the last result. The first extent is cut to begin at `offset`.
 //
 // The extents are those of the file as the host has it: of a file that is open for writing, what kernels have written since the
 // last fsync is not among them. They stay true until somebody writes, cuts or moves the file's blocks. After an error, the result's
-// n is negative: -EOPNOTSUPP (the file system knows no places: its files lie in memory or on another machine), -ESTALE (the file is
-// not what was opened), -EINVAL (n is 0, or offset is negative), -EBADF, -EFAULT or -ETIMEDOUT.
+// n is negative: -EOPNOTSUPP (the file system knows no places of its device: its files lie in memory, on another machine, or on
+// btrfs), -ESTALE (the file is not what was opened), -EINVAL (n is 0, or offset is negative), -EBADF, -EFAULT or -ETIMEDOUT.
 template <simt::group Group>
 GPUFS_DEVICE extents_part read_extents(Group group, const file& opened, extent* out, std::uint32_t n, std::int64_t offset = 0) {
   const std::uint32_t most = n < 1u << 16 ? n : 1u << 16;
