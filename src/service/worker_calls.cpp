@@ -289,7 +289,7 @@ void worker::list_extents(work& w, open_files::entry* file) {
   try {
     std::vector<extent> found(room);
     out.result = file->file->extents(&out.file_nbytes, found);
-    // Its version has ended, and what the file has is another's.
+    // Its version has ended, and what the file has is another's. Meets mark_ended's release.
     if (out.result >= 0 && file->stale.load(std::memory_order_acquire)) out.result = -ESTALE;
     if (out.result > 0) {
       out.result *= static_cast<std::int64_t>(sizeof(extent));

@@ -2,6 +2,7 @@
 // Where a file's bytes lie on the device that its file system lies on, for a group of threads: for kernels that drive that device
 // themselves. The call follows the rules of file.hpp. Other calls need nothing of it.
 #pragma once
+#include "gpufs/file/detail/take_listing.hpp"
 #include "gpufs/file/open.hpp"
 
 namespace gpufs {
@@ -45,12 +46,8 @@ GPUFS_DEVICE extents_part read_extents(Group group, const file& opened, extent* 
   const names::listing got =
       detail::by_leader(group, [&] { return simt::call_cold(&detail::list_extents, layout, opened.number(), offset, room); });
   if (got.error != 0) return {got.error, offset};
-  const mount_requests rings(*layout);
-  const std::int64_t fits = got.nbytes <= room ? got.nbytes : room;
-  const int error = simt::copy_from_host(group, out, rings.payload(got.ticket), static_cast<std::size_t>(fits));
-  group.sync();
-  if (group.leader()) rings.give_back(got.ticket);
-  return {error != 0 ? error : fits / static_cast<std::int64_t>(sizeof(extent)), got.position};
+  const std::int64_t nbytes = detail::take_listing(group, layout, got, out, room);
+  return {nbytes < 0 ? nbytes : nbytes / static_cast<std::int64_t>(sizeof(extent)), got.position};
 }
 
 }  // namespace GPUFS_MACHINE

@@ -7,6 +7,7 @@
 // has no descriptor left), -ETIMEDOUT. Calls that change something also give -EROFS, unless mount_options::writable is set.
 #pragma once
 #include "gpufs/file/detail/removed_names.hpp"
+#include "gpufs/file/detail/take_listing.hpp"
 #include "gpufs/file/open.hpp"
 
 namespace gpufs {
@@ -176,12 +177,7 @@ GPUFS_DEVICE directory_part read_directory(Group group, const mount_ref& mount, 
   const names::listing got =
       detail::by_leader(group, [&] { return simt::call_cold(&detail::list_directory, layout, path, position, nbytes); });
   if (got.error != 0) return {got.error, position};
-  const mount_requests rings(*layout);
-  const std::int64_t fits = got.nbytes <= nbytes ? got.nbytes : nbytes;
-  const int error = simt::copy_from_host(group, out, rings.payload(got.ticket), static_cast<std::size_t>(fits));
-  group.sync();
-  if (group.leader()) rings.give_back(got.ticket);
-  return {error != 0 ? error : fits, got.position};
+  return {detail::take_listing(group, layout, got, out, nbytes), got.position};
 }
 
 }  // namespace GPUFS_MACHINE
