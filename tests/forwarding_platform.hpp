@@ -28,6 +28,7 @@ class forwarding_platform : public simt::platform {
   void copy_to_device(void* dst, const void* src, std::size_t nbytes) override { real_.copy_to_device(dst, src, nbytes); }
   void copy_from_device(void* dst, const void* src, std::size_t nbytes) override { real_.copy_from_device(dst, src, nbytes); }
   void zero_device(void* dst, std::size_t nbytes) override { real_.zero_device(dst, nbytes); }
+  std::size_t reachable_nbytes(const void* ptr, std::size_t nbytes) override { return real_.reachable_nbytes(ptr, nbytes); }
   std::unique_ptr<simt::copy_batch> make_copy_batch() override { return real_.make_copy_batch(); }
   std::string_view name() const override { return real_.name(); }
   bool is_cuda() const override { return real_.is_cuda(); }

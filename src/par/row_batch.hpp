@@ -89,11 +89,23 @@ inline std::size_t sort_space_on(simt::platform& device, std::uint32_t most) {
 // Of all mounts: where a batch begins to count its pieces, so that those of two batches of a mount differ.
 inline std::atomic<std::uint32_t> begun_batches{0};
 
-[[noreturn]] inline void refuse(const char* why) { throw std::invalid_argument(std::string("gpufs::row_batch: ") + why); }
+[[noreturn]] inline void refuse(const std::string& why) { throw std::invalid_argument("gpufs::row_batch: " + why); }
 
 inline void check_rows(const row_layout& layout, std::uint64_t n) {
   const char* const why = why_not_rows(layout, n);
   if (why != nullptr) refuse(why);
+}
+
+// A kernel that goes there all the same would be the end of the process's work on a GPU.
+inline void check_memory(simt::platform& device, const char* argument, const void* ptr, std::uint64_t nbytes,
+                         std::size_t alignment) {
+  if (reinterpret_cast<std::uintptr_t>(ptr) % alignment != 0) {
+    refuse(std::string(argument) + " is not aligned to " + std::to_string(alignment) + " bytes");
+  }
+  const std::uint64_t there = device.reachable_nbytes(ptr, nbytes);
+  if (there >= nbytes) return;
+  refuse(std::string(argument) + " must have " + std::to_string(nbytes) + " bytes that kernels of device " +
+         std::to_string(device.index()) + " reach; " + std::to_string(there) + " are there");
 }
 
 }  // namespace detail
@@ -143,7 +155,7 @@ void row_batch::load() {
 void row_batch::gather_in(const file& from, const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n,
                           void* dst, queue on) {
   auto* const to = static_cast<std::byte*>(dst);
-  each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
+  each_part(layout, numbers, n, "dst", dst, [&](detail::row_part_of_batch part) {
     const detail::touched_pages touched(touched_, piece_++);
     if (n > unsorted_) sort(part, on);
     const detail::rows_for_host left = take_rows_for_host(layout);
@@ -173,7 +185,7 @@ void row_batch::scatter_in(const file& to, const row_layout& layout, const detai
                            const void* src, queue on) {
   if (layout.stride_nbytes != 0 && layout.stride_nbytes < layout.row_nbytes)
     detail::refuse("stride_nbytes is less than row_nbytes: rows that are written may not overlap");
-  each_part(layout, numbers, n, [&](detail::row_part_of_batch part) {
+  each_part(layout, numbers, n, "src", src, [&](detail::row_part_of_batch part) {
     if (part.n > 1) sort(part, on);  // else of two equal rows any may come last
     part.rows_a_warp = detail::stored_at_once(layout.row_nbytes, detail::fair_at_once(part.n, detail::fair_nwarps));
     const auto by = [&](auto group) {
@@ -201,17 +213,21 @@ row_failure row_batch::failure() {
   return failed;
 }
 
-// Calls work(part) for the pieces of the batch.
+// Calls work(part) for the pieces of the batch, whose rows lie one behind the other in `memory`, the caller's `argument`.
 template <class Work>
-void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows& numbers, std::uint64_t n, Work work) {
+void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows& numbers, std::uint64_t n, const char* argument,
+                          const void* memory, Work work) {
   const row_layout layout = detail::rows_of_file::with_stride(asked);
   detail::check_rows(layout, n);
-  if (layout.row_nbytes == 0) return;
+  if (layout.row_nbytes == 0 || n == 0) return;
+  const std::size_t number_nbytes = numbers.wide ? 8 : 4;
+  detail::check_memory(*device_, "numbers", numbers.of, n * number_nbytes, number_nbytes);
+  detail::check_memory(*device_, argument, memory, n * layout.row_nbytes, 1);
   for (std::uint64_t first = 0; first < n; first += max_nrows_) {
     detail::row_part_of_batch part{};
     part.layout = layout;
     part.numbers = numbers;
-    part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * (numbers.wide ? 8 : 4);
+    part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * number_nbytes;
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
     part.rows_a_warp = detail::looked_for_at_once(layout.row_nbytes, part.n, detail::fair_nwarps);

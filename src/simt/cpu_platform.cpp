@@ -53,6 +53,14 @@ struct pieces {
     }();
     return *p;
   }
+  // What an address is in, or null. Under the lock.
+  const piece* around(const void* address) const {
+    const auto where = reinterpret_cast<std::uintptr_t>(address);
+    auto found = all.upper_bound(where);
+    if (found == all.begin()) return nullptr;
+    --found;
+    return where < found->second.end ? &found->second : nullptr;
+  }
 };
 
 // Calls copy(i, std::type_identity<Word>) for each word of the `nbytes` at `device`: the largest that is aligned and fits.
@@ -185,6 +193,15 @@ class cpu_memory final : public platform {
     if (nbytes != 0) std::memset(device_dst, 0, nbytes);
   }
 
+  std::size_t reachable_nbytes(const void* ptr, std::size_t nbytes) override {
+    if (ptr == nullptr) return 0;
+    pieces& known = pieces::get();
+    const std::lock_guard lock(known.mutex);
+    const pieces::piece* const found = known.around(ptr);
+    if (found == nullptr) return nbytes;
+    return found->device != index_ ? 0 : std::min<std::size_t>(nbytes, found->end - reinterpret_cast<std::uintptr_t>(ptr));
+  }
+
   std::unique_ptr<copy_batch> make_copy_batch() override { return std::make_unique<cpu_copy_batch>(); }
 
   std::string_view name() const override { return "cpu"; }
@@ -252,12 +269,9 @@ int cpu_current_index() { return current_device; }
 int cpu_other_device(const void* address, int mine) {
   pieces& known = pieces::get();
   if (mine == 0 && known.last_device.load(std::memory_order_relaxed) == 0) return -1;
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
   const std::lock_guard lock(known.mutex);
-  auto found = known.all.upper_bound(at);
-  if (found == known.all.begin()) return -1;
-  --found;
-  return at < found->second.end && found->second.device != mine ? found->second.device : -1;
+  const pieces::piece* const found = known.around(address);
+  return found != nullptr && found->device != mine ? found->device : -1;
 }
 
 void refuse_device(int i, std::string_view machine, int count, std::string_view whence) {

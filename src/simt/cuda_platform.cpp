@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -35,6 +38,51 @@ int attribute(int device, cudaDeviceAttr which) {
   if (cudaDeviceGetAttribute(&value, which, device) != cudaSuccess) cudaGetLastError();
   return value;
 }
+
+// The driver's, without linking to it; null where it has none.
+decltype(&cuPointerGetAttributes) driver_pointer_attributes() {
+  static const auto found = [] {
+    constexpr const char* name = "cuPointerGetAttributes";
+    void* call = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+#if CUDART_VERSION >= 12050
+    constexpr unsigned version = 7000;  // which brought it
+    const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &call, version, cudaEnableDefault, &result);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &result);
+#endif
+    if (error != cudaSuccess) cudaGetLastError();
+    const bool is_there = error == cudaSuccess && result == cudaDriverEntryPointSuccess;
+    return is_there ? reinterpret_cast<decltype(&cuPointerGetAttributes)>(call) : nullptr;
+  }();
+  return found;
+}
+
+// What CUDA knows of an address, for kernels of the current device.
+struct known_memory {
+  bool is_reached = false, is_host = false;
+  std::size_t nbytes = 0;         // from there on, of the allocation, registration or reservation
+  std::size_t mapped_nbytes = 0;  // of a reservation: of what was mapped by one call
+
+  static known_memory at(const void* ptr) {
+    cudaPointerAttributes runtime{};
+    if (cudaPointerGetAttributes(&runtime, ptr) != cudaSuccess) cudaGetLastError();  // the thread has a context from now on
+    if (runtime.devicePointer == nullptr || runtime.devicePointer != ptr) return {};
+    constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
+    known_memory found{.is_reached = true, .is_host = runtime.type == cudaMemoryTypeHost, .nbytes = any, .mapped_nbytes = any};
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                   CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
+    CUdeviceptr begin = 0, mapped = 0;
+    std::size_t nbytes = 0, mapped_nbytes = 0;
+    void* values[] = {&begin, &nbytes, &mapped, &mapped_nbytes};
+    const auto address = reinterpret_cast<CUdeviceptr>(ptr);
+    const auto ask = driver_pointer_attributes();
+    if (ask == nullptr || ask(4, which, values, address) != CUDA_SUCCESS) return found;
+    if (nbytes != 0) found.nbytes = begin + nbytes - address;
+    if (mapped_nbytes != 0) found.mapped_nbytes = mapped + mapped_nbytes - address;
+    return found;
+  }
+};
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
@@ -184,6 +232,26 @@ class cuda_memory final : public platform {
     const std::lock_guard lock(mutex_);
     check(cudaMemsetAsync(device_dst, 0, nbytes, stream_), "zero device memory");
     check(cudaStreamSynchronize(stream_), "zero device memory");
+  }
+
+  std::size_t reachable_nbytes(const void* ptr, std::size_t nbytes) override {
+    if (ptr == nullptr) return 0;
+    const on_device here(*this);
+    const auto* const first = static_cast<const std::byte*>(ptr);
+    bool is_host = true;
+    std::size_t there = 0;
+    while (there < nbytes && is_host) {  // host memory may have been registered by parts
+      const known_memory at = known_memory::at(first + there);
+      if (!at.is_reached) return properties_.pageableMemoryAccess != 0 ? nbytes : there;
+      const std::size_t here_nbytes = std::min(nbytes - there, at.nbytes);
+      // Of a reservation of addresses, as PyTorch's expandable segments are, the end may have no memory yet.
+      if (at.mapped_nbytes < here_nbytes && !known_memory::at(first + there + here_nbytes - 1).is_reached) {
+        return there + at.mapped_nbytes;
+      }
+      there += here_nbytes;
+      is_host = at.is_host;
+    }
+    return there;
   }
 
   std::unique_ptr<copy_batch> make_copy_batch() override { return std::make_unique<cuda_copy_batch>(*this); }

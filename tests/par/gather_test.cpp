@@ -166,6 +166,30 @@ struct by_all {
   }
 };
 
+TEST(gather_by_grid, no_memory_is_an_error_and_nothing_else) {
+  subject of(reading::staged, 4096, 512, 8);
+  const device_buffer<std::int64_t> numbers(1);
+  const device_buffer<std::byte> rows(16);
+  const device_buffer<std::uint32_t> words(grid_space::nwords_for(1));
+  const device_buffer<row_failure> failed(2);
+  const by_all whole{.of = of.file->ref(),
+                     .layout = {.row_nbytes = 16, .nrows = 8},
+                     .numbers = numbers.get(),
+                     .n = 1,
+                     .rows = rows.get(),
+                     .space = {words.get(), words.size()},
+                     .failed = failed.get(),
+                     .ncalls = 1};
+  by_all wrong[] = {whole, whole, whole, whole};
+  wrong[1].numbers = nullptr;
+  wrong[2].rows = nullptr;
+  wrong[3].space.words = nullptr;
+  for (const by_all& each : wrong) {
+    simt::launch({.grid = 2, .block = 96, .cooperative = true}, each);
+    EXPECT_EQ(failed.read_one(1).error, &each == wrong ? 0 : -EFAULT);
+  }
+}
+
 answer run_by_grid(const host_file& of, const row_layout& layout, const std::vector<std::int64_t>& numbers, unsigned grid,
                    int ncalls, std::uint64_t missing_words = 0) {
   const device_buffer<std::int64_t> on_device{std::span<const std::int64_t>(numbers)};
@@ -234,6 +258,54 @@ TYPED_TEST(gather_of, a_layout_that_no_file_can_have_reads_nothing) {
   EXPECT_EQ((run<TypeParam, std::int64_t>(*of.file, {.row_nbytes = 0, .nrows = 8}, {0}, 1, {}, 1).failed[0].error), 0);
   EXPECT_EQ(run_by_grid(*of.file, wrong[0], {0}, 2, 1).failed[1].error, -EINVAL);
   EXPECT_EQ(run_by_grid(*of.file, {.row_nbytes = 512, .nrows = 8}, {0, 1}, 2, 1, 1).failed[1].error, -EINVAL) << "too little space";
+}
+
+// numbers or rows: null, or on the stack of each thread.
+template <class Who>
+struct from_nowhere {
+  file of;
+  std::int64_t* numbers;
+  std::byte* rows;
+  int* errors;  // of gathers and scatters, by turns
+
+  GPUFS_DEVICE void operator()() const {
+    const auto group = Who::group();
+    const row_layout layout{.row_nbytes = 16, .nrows = 8};
+    const std::int64_t* const no_numbers = nullptr;
+    const int got[] = {gather(group, of, layout, no_numbers, 1, rows).error,
+                       scatter(group, of, layout, no_numbers, 1, rows).error,
+                       gather(group, of, layout, numbers, 1, nullptr).error,
+                       scatter(group, of, layout, numbers, 1, nullptr).error,
+                       gather(group, of, layout, no_numbers, 0, nullptr).error,
+                       scatter(group, of, {.row_nbytes = 0, .nrows = 8}, no_numbers, 1, nullptr).error};
+    if (group.leader() && simt::thread_rank() == 0) {
+      for (int i = 0; i < 6; ++i) errors[i] = got[i];
+    }
+    if (!GPUFS_ON_CUDA || group.size() == 1) return;
+    std::int64_t own_number[1] = {0};
+    std::byte own[16];
+    const int on_stack[] = {gather(group, of, layout, own_number, 1, rows).error,
+                            scatter(group, of, layout, own_number, 1, rows).error, gather(group, of, layout, numbers, 1, own).error,
+                            scatter(group, of, layout, numbers, 1, own).error};
+    if (group.leader() && simt::thread_rank() == 0) {
+      for (int i = 0; i < 4; ++i) errors[6 + i] = on_stack[i];
+    }
+  }
+};
+
+TYPED_TEST(gather_of, no_memory_is_an_error_and_nothing_else) {
+  subject of(reading::being_written, 4096, 512, 8);
+  const device_buffer<std::int64_t> numbers(1);
+  const device_buffer<std::byte> rows(16);
+  const std::vector<int> before(10, -EFAULT);
+  const device_buffer<int> errors{std::span<const int>(before)};
+  simt::launch({.grid = 1, .block = TypeParam::block},
+               from_nowhere<TypeParam>{of.file->ref(), numbers.get(), rows.get(), errors.get()});
+  std::vector<int> want = before;
+  want[4] = want[5] = 0;
+  EXPECT_EQ(errors.read(), want);
+  EXPECT_EQ(rows.read(), std::vector<std::byte>(16));
+  EXPECT_EQ(of.fs->counters().bytes_written, 0u);
 }
 
 TYPED_TEST(gather_of, a_file_that_is_closed_or_never_opened_is_zeros_and_the_error) {

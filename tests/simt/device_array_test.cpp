@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+#include <thread>
 
 #include "gpufs/simt/detail/device_memory.hpp"
 #include "gpufs/simt/simt.hpp"
@@ -95,6 +97,26 @@ TEST(pinned_array, is_zeroed_and_at_one_address_for_both) {
   }
   launch({.grid = 1, .block = 32}, add_to_each{to.get(), what.get(), to.size()});
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(to[i], what[i]);
+}
+
+TEST(platform, knows_how_much_memory_kernels_reach_from_an_address_on) {
+  platform& machine = this_platform();
+  const auto reached = [&](const void* ptr, std::size_t nbytes) { return machine.reachable_nbytes(ptr, nbytes); };
+  const device_array<char> first(100), large(std::size_t{5} << 20);
+  EXPECT_EQ(reached(first.get(), 100), 100u);
+  EXPECT_EQ(reached(first.get(), 101), 100u);
+  EXPECT_EQ(reached(first.get() + 99, 1000), 1u);
+  EXPECT_EQ(reached(first.get(), 0), 0u);
+  EXPECT_EQ(reached(large.get() + 10, large.size()), large.size() - 10);
+  EXPECT_EQ(reached(nullptr, 1), 0u);
+  const pinned_array<char> pinned(5000);
+  EXPECT_EQ(reached(pinned.get() + 1000, 4000), 4000u);
+  std::string host(1000, 'x');
+  const std::size_t of_host = reached(host.data(), host.size());
+  EXPECT_TRUE(of_host == host.size() || (machine.is_cuda() && of_host == 0));
+  std::thread([&] { EXPECT_EQ(reached(first.get() + 50, 100), 50u); }).join();  // to whom CUDA is new
+  if (machine.is_cuda() || device_count() < 2) return;
+  EXPECT_EQ(device(1).reachable_nbytes(first.get(), 100), 0u);
 }
 
 }  // namespace GPUFS_MACHINE

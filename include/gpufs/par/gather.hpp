@@ -75,8 +75,9 @@ GPUFS_DEVICE std::uint64_t gather_rows_by(Group group, const file& from, const r
 
 // Reads row numbers[i] to dst + i * layout.row_nbytes, for i below n, rows of any size and alignment; numbers and dst: in global or
 // shared memory. The row that failed, the one of the least place, or error == 0: -EDOM (its number names no row), -ENXIO (the file
-// ends before the row does), else as pread; such a row becomes zeros, and the others are read. -EINVAL, of place 0: no file can
-// have such a layout, or no call so many rows; nothing is read.
+// ends before the row does), else as pread; such a row becomes zeros, and the others are read. Of place 0, and nothing is read:
+// -EINVAL (no file can have such a layout, or no call so many rows), -EFAULT (numbers or dst is null, or on a thread's stack and
+// the group has several threads).
 //
 // Cached rows come from the cache; the others from where the device may read them, past the cache, if it may, and their pages get
 // frames as those of a row_batch do: where a frame is free and the row a good part of the page, or when the page is wanted again.
@@ -93,6 +94,7 @@ GPUFS_DEVICE row_failure gather(Group group, const file& from, const row_layout&
                               layout.from_end, simt::memory_of_all{numbers, is_any}, n, simt::memory_of_all{dst, is_any});
   if (detail::why_not_rows(layout, n) != nullptr) return {-EINVAL, 0};
   if (!is_any) return {};
+  if (!detail::is_of_all(group, numbers) || !detail::is_of_all(group, dst)) return {-EFAULT, 0};
   auto* const to = static_cast<std::byte*>(dst);
   if (from.error() != 0) [[unlikely]]
     return {simt::call_cold(&detail::lose_all_rows<Group>, group, from, to, n * layout.row_nbytes), 0};

@@ -93,8 +93,8 @@ class places_by_window {
 // Reads rows as gather(group, ...) does, by all threads of all blocks of a cooperative launch, which call with equal arguments and
 // get equal results. Rows are read a window after the other, of 1,024 that the file has (16 MiB of one of 16 GiB); blocks take
 // their shares by turns, and each sorts its own. Rows that are the same are read once if the same block comes by them. -EINVAL, of
-// place 0, also if there are 2^32 - 2^24 rows or more, or the space is too small. dst and numbers: in global memory. Waits for all
-// blocks.
+// place 0, also if there are 2^32 - 2^24 rows or more, or the space is too small. dst, numbers and the space's words: in global
+// memory, else -EFAULT. Waits for all blocks.
 template <row_number Number>
 GPUFS_DEVICE row_failure gather(simt::grid grid, const file& from, const row_layout& layout, const Number* numbers, std::uint64_t n,
                                 void* dst, const grid_space& space) {
@@ -108,6 +108,7 @@ GPUFS_DEVICE row_failure gather(simt::grid grid, const file& from, const row_lay
   if (detail::why_not_rows(layout, n) != nullptr || n >= 0xff000000u || space.nwords < grid_space::nwords_for(n))
     return {-EINVAL, 0};
   if (!is_any) return {};
+  if (!detail::is_of_grid(numbers) || !detail::is_of_grid(dst) || !detail::is_of_grid(space.words)) return {-EFAULT, 0};
   auto* const to = static_cast<std::byte*>(dst);
   using detail::order_in_block;
   const detail::rows_of_file rows{detail::rows_of_file::with_stride(layout)};

@@ -39,7 +39,9 @@ class row_batch {
   // in the device's memory, until the stream has done it. A row that cannot be read becomes zeros, and failure() tells. Of a sorted
   // piece repeated rows come over once. Rows that are cached come from there; of the others those that the device may read where
   // they lie (a file that is pulled) do so in the order of their addresses, which is what the bus likes (docs/design/batches.md).
-  // Throws std::invalid_argument for a layout that no file can have; simt::launch_error.
+  // Throws, before anything is launched, std::invalid_argument: a layout that no file can have; numbers or dst of which kernels of
+  // the mount's device do not reach all that is needed, as platform::reachable_nbytes says (so pinned and managed memory will do,
+  // and the CPU machine takes all memory that is not another device's). simt::launch_error.
   template <row_number Number>
   void gather(const file& from, const row_layout& layout, const Number* numbers, std::uint64_t n, void* dst,
               const simt::stream& on) {
@@ -90,7 +92,8 @@ class row_batch {
                   const void* src, queue on);
   void load();
   template <class Work>
-  void each_part(const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n, Work work);
+  void each_part(const row_layout& layout, const detail::numbers_of_rows& numbers, std::uint64_t n, const char* argument,
+                 const void* memory, Work work);
   template <class Part>
   void sort(Part& part, queue on);
   detail::rows_for_host take_rows_for_host(const row_layout& layout);

@@ -4,7 +4,6 @@
 #pragma once
 #include "gpufs/par/detail/rows_of_call.hpp"
 #include "gpufs/par/detail/store_rows.hpp"
-#include "gpufs/simt/address_space.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -49,11 +48,11 @@ GPUFS_DEVICE std::uint64_t scatter_rows_by(Group group, const file& to, const ro
 }  // namespace detail
 
 // Writes row numbers[i] of a file that is open for writing from src + i * layout.row_nbytes, for i below n; numbers: in global or
-// shared memory; src: in global memory (else -EFAULT, of place 0, and nothing is written). Of a row that comes repeatedly the last
-// one is written. The row that failed, as gather's, or error == 0: -EDOM, else as pwrite; the others are written. -EINVAL, of place
-// 0: no file can have such a layout, or its rows overlap, or no call so many of them; nothing is written. Rows of a file in memory
-// that the device writes in place and whose pages are not cached go straight there, others as by pwrite; when the file has them,
-// row_batch::scatter says. Blocks sort as gather does.
+// shared memory; src: in global memory (else -EFAULT, of place 0, and nothing is written; numbers: as gather's). Of a row that
+// comes repeatedly the last one is written. The row that failed, as gather's, or error == 0: -EDOM, else as pwrite; the others are
+// written. -EINVAL, of place 0: no file can have such a layout, or its rows overlap, or no call so many of them; nothing is
+// written. Rows of a file in memory that the device writes in place and whose pages are not cached go straight there, others as by
+// pwrite; when the file has them, row_batch::scatter says. Blocks sort as gather does.
 template <simt::group Group, row_number Number>
 GPUFS_DEVICE row_failure scatter(Group group, const file& to, const row_layout& layout, const Number* numbers, std::uint64_t n,
                                  const void* src) {
@@ -64,7 +63,8 @@ GPUFS_DEVICE row_failure scatter(Group group, const file& to, const row_layout& 
   const bool overlap = layout.stride_nbytes != 0 && layout.stride_nbytes < layout.row_nbytes;
   if (overlap || detail::why_not_rows(layout, n) != nullptr) return {-EINVAL, 0};
   if (!is_any) return {};
-  if (!simt::is_global(src)) return {-EFAULT, 0};  // it may go straight to the file's mapping
+  // src may go straight to the file's mapping.
+  if (!detail::is_of_all(group, numbers) || !detail::is_of_grid(src)) return {-EFAULT, 0};
   if (to.error() != 0) [[unlikely]]
     return {simt::call_cold(&detail::refuse<Group>, group, to), 0};
   return row_failure::of(detail::scatter_rows_by(group, to, {detail::rows_of_file::with_stride(layout)},

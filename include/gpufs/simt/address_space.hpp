@@ -16,5 +16,15 @@ GPUFS_DEVICE bool is_global([[maybe_unused]] const void* address) {
 #endif
 }
 
+// Whether it is a thread's own, on its stack, where each thread finds something else at one address. The CPU machine says so of
+// none.
+GPUFS_DEVICE bool is_local([[maybe_unused]] const void* address) {
+#ifdef __CUDA_ARCH__
+  return __isLocal(address) != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::simt

@@ -74,6 +74,11 @@ class platform {
   virtual void copy_from_device(void* dst, const void* device_src, std::size_t nbytes) = 0;
   virtual void zero_device(void* device_dst, std::size_t nbytes) = 0;
 
+  // Of the nbytes from ptr on, how many kernels of this device reach before the first that they do not; what ptr names must not be
+  // freed meanwhile. Of memory whose end nobody knows, all of them: on the CPU machine of what is no device's, on CUDA of the
+  // host's pageable memory where the device reads that. None of nullptr. Takes some 0.3 us.
+  virtual std::size_t reachable_nbytes(const void* ptr, std::size_t nbytes) = 0;
+
   // Each copy_batch has an order of its own: batches of two of them may be under way side by side. The device outlives it.
   virtual std::unique_ptr<copy_batch> make_copy_batch() = 0;
 

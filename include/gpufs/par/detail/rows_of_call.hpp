@@ -3,10 +3,18 @@
 #pragma once
 #include "gpufs/par/detail/order_in_block.hpp"
 #include "gpufs/par/rows.hpp"
+#include "gpufs/simt/address_space.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
+
+// Whether a call's numbers or rows can be there: all of the group find the same at the address.
+template <class Group>
+GPUFS_DEVICE bool is_of_all(Group group, const void* address) {
+  return address != nullptr && (group.size() == 1 || !simt::is_local(address));
+}
+GPUFS_DEVICE bool is_of_grid(const void* address) { return address != nullptr && simt::is_global(address); }
 
 // The lane that is told of a failed row notes it in a word of its own.
 struct rows_of_call : rows_of_file {

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of batches: the caller's, which may be too little or the wrong one, and a batch's own, of which there may be none.
+#include <new>
+#include <string>
+
+#include "forwarding_platform.hpp"
+#include "gpufs/gpufs.hpp"
+#include "gpufs/par/row_batch.hpp"
+#include "par/rows.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+constexpr std::uint64_t row = 512, nrows = 8;
+constexpr row_layout layout{.row_nbytes = row, .nrows = nrows};
+
+template <class Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "";
+}
+void expect_says(const std::string& text, std::initializer_list<const char*> words) {
+  for (const char* word : words) EXPECT_NE(text.find(word), std::string::npos) << "'" << text << "' has no '" << word << "'";
+}
+
+// A file that may be read and written, a batch, and memory for `nrows` rows.
+class batch_memory : public ::testing::Test {
+ protected:
+  batch_memory() {
+    const std::vector<std::int64_t> all = up_to(nrows);
+    numbers_.write(all);
+    narrow_.write(std::vector<std::int32_t>(all.begin(), all.end()));
+  }
+  // Of each call on rows, what it says of rows here.
+  std::vector<std::string> refusals(const std::int64_t* numbers, std::byte* rows, std::uint64_t n = nrows) {
+    return {refusal([&] { batch_.gather(of_.file->ref(), layout, numbers, n, rows, turns_); }),
+            refusal([&] { batch_.scatter(of_.file->ref(), layout, numbers, n, rows, turns_); })};
+  }
+  void expect_refused(const std::int64_t* numbers, std::byte* rows, std::uint64_t n, const char* needed, const char* there) {
+    const std::vector<std::string> said = refusals(numbers, rows, n);
+    expect_says(said[0], {"dst", needed, there});
+    expect_says(said[1], {"src", needed, there});
+    expect_nothing_done();
+  }
+  void expect_nothing_done() {
+    turns_.wait();
+    EXPECT_EQ(batch_.failure().error, 0);
+    EXPECT_EQ(rows_.read(), std::vector<std::byte>(nrows * row));
+    EXPECT_EQ(of_.dir.read("rows"), content(seed, 0, nrows * row));
+  }
+  void expect_gathers(std::byte* dst) {
+    batch_.gather(of_.file->ref(), layout, numbers_.get(), nrows, dst, turns_);
+    turns_.wait();
+    EXPECT_EQ(batch_.failure().error, 0);
+  }
+
+  subject of_{reading::being_written, nrows* row, 512, 8};
+  row_batch batch_{*of_.fs, 4, 2};
+  device_buffer<std::int64_t> numbers_{nrows};
+  device_buffer<std::int32_t> narrow_{nrows};
+  device_buffer<std::byte> rows_{nrows * row};
+  simt::stream turns_;
+};
+
+TEST_F(batch_memory, that_is_too_small_is_refused_before_anything_is_read) {
+  expect_refused(numbers_.get(), rows_.get() + 1, nrows, " 4096 ", " 4095 ");
+  expect_refused(numbers_.get(), rows_.get() + nrows * row - 1, nrows, " 4096 ", " 1 ");
+  expect_refused(numbers_.get(), nullptr, nrows, " 4096 ", " 0 ");
+  for (const std::string& said : refusals(numbers_.get() + 1, rows_.get())) expect_says(said, {"numbers", " 64 ", " 56 "});
+  for (const std::string& said : refusals(nullptr, rows_.get())) expect_says(said, {"numbers", " 64 ", " 0 "});
+  const auto said =
+      refusal([&] { batch_.gather(of_.file->ref(), layout, narrow_.get(), std::uint64_t{nrows} + 1, rows_.get(), turns_); });
+  expect_says(said, {"numbers", " 36 ", " 32 "});
+  expect_nothing_done();
+  expect_gathers(rows_.get());
+  EXPECT_EQ(rows_.read(), content(seed, 0, nrows * row));
+}
+
+TEST_F(batch_memory, that_is_not_aligned_to_a_number_is_refused) {
+  auto* const between = reinterpret_cast<std::int64_t*>(reinterpret_cast<std::byte*>(numbers_.get()) + 4);
+  for (const std::string& said : refusals(between, rows_.get(), nrows - 1)) expect_says(said, {"numbers", "aligned to 8"});
+  expect_nothing_done();
+}
+
+TEST_F(batch_memory, of_the_host_that_the_device_reaches_will_do) {
+  const pinned_buffer<std::byte> dst(nrows * row);
+  const pinned_buffer<std::int64_t> numbers(nrows);
+  for (std::size_t i = 0; i < nrows; ++i) numbers[i] = static_cast<std::int64_t>(i);
+  batch_.gather(of_.file->ref(), layout, numbers.get(), nrows, dst.get(), turns_);
+  turns_.wait();
+  EXPECT_EQ(batch_.failure().error, 0);
+  EXPECT_EQ(std::vector<std::byte>(dst.span().begin(), dst.span().end()), content(seed, 0, nrows * row));
+}
+
+// The CPU machine's kernels reach all that the host does.
+TEST_F(batch_memory, of_the_host_that_the_device_does_not_reach_is_refused) {
+  std::vector<std::byte> host(nrows * row);
+  if (simt::this_platform().reachable_nbytes(host.data(), host.size()) == host.size()) {
+    expect_gathers(host.data());
+    EXPECT_EQ(host, content(seed, 0, nrows * row));
+    return;
+  }
+  expect_refused(numbers_.get(), host.data(), nrows, " 4096 ", " 0 ");
+}
+
+TEST_F(batch_memory, of_another_device_is_refused) {
+  if (GPUFS_ON_CUDA || simt::device_count() < 2) GTEST_SKIP() << "where a GPU reaches another one's memory, that will do";
+  const device_buffer<std::byte> elsewhere(nrows * row, simt::device(1));
+  expect_refused(numbers_.get(), elsewhere.get(), nrows, " 4096 ", " 0 ");
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
