@@ -122,8 +122,8 @@ row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_
       touched_(par::forms.admits_all ? cache::touched_storage{} : mount_inside(fs).layout().touched),
       failed_(1, *device_),
       has_opened_staged_(&mount_inside(fs).has_opened_staged()),
-      buffers_(mount_inside(fs).row_buffers()),
-      for_host_(2, *device_) {
+      for_host_(2, *device_),
+      buffers_(mount_inside(fs).row_buffers()) {  // the last: they stay with the mount
   failed_.write_one(row_failure::none);
   load();
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of batches: the caller's, which may be too little or the wrong one, and a batch's own, of which there may be none.
+#include <atomic>
 #include <new>
 #include <string>
 
 #include "forwarding_platform.hpp"
 #include "gpufs/gpufs.hpp"
+#include "gpufs/mount/detail/inside.hpp"
 #include "gpufs/par/row_batch.hpp"
 #include "par/rows.hpp"
 
@@ -112,6 +114,87 @@ TEST_F(batch_memory, of_another_device_is_refused) {
   if (GPUFS_ON_CUDA || simt::device_count() < 2) GTEST_SKIP() << "where a GPU reaches another one's memory, that will do";
   const device_buffer<std::byte> elsewhere(nrows * row, simt::device(1));
   expect_refused(numbers_.get(), elsewhere.get(), nrows, " 4096 ", " 0 ");
+}
+
+// Makes so many more pieces of memory, of the device or pinned, and then none.
+class scarce_platform final : public measured_platform {
+ public:
+  scarce_platform() : measured_platform(simt::this_platform()) {}
+
+  void* allocate_device(std::size_t nbytes) override {
+    take_one();
+    return measured_platform::allocate_device(nbytes);
+  }
+  void* allocate_pinned(std::size_t nbytes) override {
+    take_one();
+    void* const ptr = measured_platform::allocate_pinned(nbytes);
+    ++npinned;
+    return ptr;
+  }
+  void deallocate_pinned(void* ptr) noexcept override {
+    if (ptr != nullptr) --npinned;
+    measured_platform::deallocate_pinned(ptr);
+  }
+
+  static constexpr int any_number = 1 << 30;
+  std::atomic<int> left{any_number}, npinned{0};
+
+ private:
+  void take_one() {
+    if (left.fetch_sub(1) <= 0) throw std::bad_alloc();
+  }
+};
+
+struct scarce_mount : host_mount {
+  using host_mount::host_mount;
+  // For host_file, which leaves a piece of pinned memory to the process for each machine that it opens files on.
+  mount_ref ref() const { return mount_ref(mount_inside(*this).resident()); }
+  simt::platform& device() const { return simt::this_platform(); }
+};
+
+TEST(row_batch_without_memory, throws_and_leaves_nothing_and_the_mount_goes_on) {
+  scarce_platform machine;
+  {
+    const temp_dir dir;
+    dir.add("rows", nrows * row, seed);
+    let_file_times_pass();
+    mount_options o;
+    o.page_nbytes = 512;
+    o.cache_nbytes = 4 * 512;
+    o.store = store_kind::posix;
+    const scarce_mount fs(machine, dir.path(), o);
+    const host_file file(fs, "rows");
+    const std::size_t npieces = machine.npieces(), in_use = machine.in_use();
+    const int npinned = machine.npinned;
+    const std::vector<std::int64_t> all = up_to(nrows);
+    const device_buffer<std::int64_t> numbers{std::span<const std::int64_t>(all)};
+    const device_buffer<std::byte> dst(nrows * row);
+    int nmade = 0;
+    for (bool is_made = false; !is_made; ++nmade) {
+      ASSERT_LT(nmade, 20);
+      machine.left = nmade;
+      try {
+        row_batch batch(fs, 4, 2);
+        machine.left = scarce_platform::any_number;
+        is_made = true;
+        const simt::stream turns;
+        batch.gather(file.ref(), layout, numbers.get(), nrows, dst.get(), turns);
+        turns.wait();
+        EXPECT_EQ(batch.failure().error, 0);
+        EXPECT_EQ(dst.read(), content(seed, 0, nrows * row));
+      } catch (const std::bad_alloc&) {
+        machine.left = scarce_platform::any_number;
+        EXPECT_EQ(machine.npinned, npinned) << nmade;
+      }
+      EXPECT_EQ(machine.npieces(), npieces) << nmade;
+      EXPECT_EQ(machine.in_use(), in_use) << nmade;
+    }
+    EXPECT_GE(nmade, 3) << "some had too little: of the device's, and pinned";
+    EXPECT_EQ(machine.npinned, npinned + 1) << "the mount's, for all of its batches";
+    EXPECT_EQ(fs.counters().pinned_frames, 0u);
+  }
+  EXPECT_EQ(machine.npieces(), 0u);
+  EXPECT_EQ(machine.npinned, 0);
 }
 
 }  // namespace

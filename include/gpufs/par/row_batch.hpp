@@ -111,9 +111,9 @@ class row_batch {
   cache::touched_storage touched_;       // the mount's
   simt::device_array<std::uint64_t> failed_;
   std::uint64_t* failed_elsewhere_ = nullptr;
-  const std::atomic<bool>* has_opened_staged_;  // the mount's
-  transport::row_buffers buffers_;
+  const std::atomic<bool>* has_opened_staged_;       // the mount's
   simt::device_array<detail::row_counts> for_host_;  // by turns: a piece empties the next one's
+  transport::row_buffers buffers_;
   std::uint32_t turn_ = 0;
 };
 
