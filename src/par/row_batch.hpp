@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "gpufs/mount/detail/inside.hpp"
 #include "gpufs/par/detail/store_rows.hpp"
@@ -81,10 +84,29 @@ inline unsigned parts_of_rows(const row_layout& layout, std::uint64_t page_nbyte
 // So that all multiprocessors have warps.
 constexpr std::uint32_t fair_nwarps = GPUFS_ON_CUDA ? 8192 : 8;
 
-inline std::size_t sort_space_on(simt::platform& device, std::uint32_t most) {
-  const simt::on_device here(device);
-  return par::sort_space_nbytes(most);
-}
+// What is where in a workspace, in bytes from its begin.
+struct workspace_layout {
+  struct words {
+    std::uint64_t failed = row_failure::none;
+    row_counts for_host[2]{};
+  };
+  std::size_t rows, places, space, space_nbytes;
+
+  static workspace_layout of(simt::platform& device, std::uint32_t max_nrows) {
+    const simt::on_device here(device);
+    std::size_t end = 0;
+    const auto take = [&](std::size_t nbytes) {
+      const std::size_t begin = end;
+      constexpr std::size_t unit = row_batch::workspace_alignment;
+      end += (nbytes + unit - 1) / unit * unit;
+      return begin;
+    };
+    take(sizeof(words));
+    const std::size_t rows = take(2 * sizeof(std::uint64_t) * max_nrows), places = take(2 * sizeof(std::uint32_t) * max_nrows);
+    return {rows, places, end, par::sort_space_nbytes(max_nrows)};
+  }
+  std::size_t nbytes() const { return space + space_nbytes; }
+};
 
 // Of all mounts: where a batch begins to count its pieces, so that those of two batches of a mount differ.
 inline std::atomic<std::uint32_t> begun_batches{0};
@@ -96,35 +118,60 @@ inline void check_rows(const row_layout& layout, std::uint64_t n) {
   if (why != nullptr) refuse(why);
 }
 
-// A kernel that goes there all the same would be the end of the process's work on a GPU.
-inline void check_memory(simt::platform& device, const char* argument, const void* ptr, std::uint64_t nbytes,
-                         std::size_t alignment) {
+// A kernel that goes there all the same would be the end of the process's work on a GPU. nbytes: what is needed; most: what the
+// caller says is there.
+inline void check_memory(simt::platform& device, const char* argument, const void* ptr, std::uint64_t nbytes, std::size_t alignment,
+                         std::uint64_t most = ~std::uint64_t{0}) {
   if (reinterpret_cast<std::uintptr_t>(ptr) % alignment != 0) {
     refuse(std::string(argument) + " is not aligned to " + std::to_string(alignment) + " bytes");
   }
-  const std::uint64_t there = device.reachable_nbytes(ptr, nbytes);
+  const std::uint64_t there = device.reachable_nbytes(ptr, std::min(nbytes, most));
   if (there >= nbytes) return;
   refuse(std::string(argument) + " must have " + std::to_string(nbytes) + " bytes that kernels of device " +
          std::to_string(device.index()) + " reach; " + std::to_string(there) + " are there");
 }
 
+inline std::byte* checked_workspace(const host_mount& fs, std::span<std::byte> workspace, std::uint32_t max_nrows) {
+  const std::size_t needed = row_batch::workspace_nbytes(fs, max_nrows);
+  check_memory(fs.device(), "workspace", workspace.data(), needed, row_batch::workspace_alignment, workspace.size());
+  return workspace.data();
+}
+
 }  // namespace detail
 
+std::size_t row_batch::workspace_nbytes(const host_mount& fs, std::uint32_t max_nrows) {
+  if (max_nrows == 0) detail::refuse("max_nrows is 0");
+  return detail::workspace_layout::of(fs.device(), max_nrows).nbytes();
+}
+
 row_batch::row_batch(const host_mount& fs, std::uint32_t max_nrows, std::uint32_t unsorted)
+    : row_batch(fs, simt::device_array<std::byte>(workspace_nbytes(fs, max_nrows), fs.device()), nullptr, max_nrows, unsorted) {}
+
+row_batch::row_batch(const host_mount& fs, std::span<std::byte> workspace, std::uint32_t max_nrows, std::uint32_t unsorted)
+    : row_batch(fs, std::nullopt, detail::checked_workspace(fs, workspace, max_nrows), max_nrows, unsorted) {}
+
+row_batch::row_batch(const host_mount& fs, std::optional<simt::device_array<std::byte>> own, std::byte* workspace,
+                     std::uint32_t max_nrows, std::uint32_t unsorted)
     : device_(&fs.device()),
-      max_nrows_(max_nrows != 0 ? max_nrows : throw std::invalid_argument("gpufs::row_batch: max_nrows is 0")),
+      max_nrows_(max_nrows),
       unsorted_(unsorted),
       page_nbytes_(fs.options().page_nbytes),
       piece_(detail::begun_batches.fetch_add(1, std::memory_order_relaxed) << 20),
-      rows_(2 * std::size_t{max_nrows}, *device_),
-      places_(2 * std::size_t{max_nrows}, *device_),
-      space_(detail::sort_space_on(*device_, max_nrows), *device_),
+      own_(std::move(own)),
       touched_(par::forms.admits_all ? cache::touched_storage{} : mount_inside(fs).layout().touched),
-      failed_(1, *device_),
       has_opened_staged_(&mount_inside(fs).has_opened_staged()),
-      for_host_(2, *device_),
-      buffers_(mount_inside(fs).row_buffers()) {  // the last: they stay with the mount
-  failed_.write_one(row_failure::none);
+      buffers_(mount_inside(fs).row_buffers()) {
+  std::byte* const begin = own_ ? own_->get() : workspace;
+  const auto parts = detail::workspace_layout::of(*device_, max_nrows);
+  auto* const words = reinterpret_cast<detail::workspace_layout::words*>(begin);  // not to be followed here
+  failed_ = &words->failed;
+  for_host_ = words->for_host;
+  rows_ = reinterpret_cast<std::uint64_t*>(begin + parts.rows);
+  places_ = reinterpret_cast<std::uint32_t*>(begin + parts.places);
+  space_ = begin + parts.space;
+  space_nbytes_ = parts.space_nbytes;
+  constexpr detail::workspace_layout::words at_first;
+  device_->copy_to_device(begin, &at_first, sizeof at_first);
   load();
 }
 
@@ -146,8 +193,7 @@ void row_batch::load() {
   // The sort's kernels have no names for us, and are others for few rows.
   const simt::stream turns(*device_);
   for (const std::uint32_t n : {1u, std::min(max_nrows_, 2 * usually_unsorted)}) {
-    par::sort_rows({rows_.get(), places_.get(), rows_.get() + max_nrows_, places_.get() + max_nrows_, n, 8}, space_.get(),
-                   space_.size(), queue_of(turns));
+    par::sort_rows({rows_, places_, rows_ + max_nrows_, places_ + max_nrows_, n, 8}, space_, space_nbytes_, queue_of(turns));
   }
   turns.wait();
 }
@@ -204,13 +250,14 @@ void row_batch::scatter_in(const file& to, const row_layout& layout, const detai
 detail::rows_for_host row_batch::take_rows_for_host(const row_layout& layout) {
   if (buffers_.fitting(layout.row_nbytes) == 0 || !has_opened_staged_->load(std::memory_order_relaxed)) return {};
   turn_ ^= 1;
-  return {buffers_, places_.get(), for_host_.get() + turn_, for_host_.get() + (turn_ ^ 1)};
+  return {buffers_, places_, for_host_ + turn_, for_host_ + (turn_ ^ 1)};
 }
 
 row_failure row_batch::failure() {
-  const row_failure failed = row_failure::of(failed_.read_one());
-  if (failed.error != 0) failed_.write_one(row_failure::none);
-  return failed;
+  std::uint64_t word = 0;
+  device_->copy_from_device(&word, failed_, sizeof word);
+  if (word != row_failure::none) device_->copy_to_device(failed_, &row_failure::none, sizeof row_failure::none);
+  return row_failure::of(word);
 }
 
 // Calls work(part) for the pieces of the batch, whose rows lie one behind the other in `memory`, the caller's `argument`.
@@ -231,22 +278,22 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
     part.rows_a_warp = detail::looked_for_at_once(layout.row_nbytes, part.n, detail::fair_nwarps);
-    part.failed = failed_elsewhere_ != nullptr ? failed_elsewhere_ : failed_.get();
+    part.failed = failed_elsewhere_ != nullptr ? failed_elsewhere_ : failed_;
     work(part);
   }
 }
 
 template <class Part>
 void row_batch::sort(Part& part, queue on) {
-  start_for<simt::tile<1>>(detail::number_rows{part, rows_.get(), places_.get()}, on);
-  par::row_order order{rows_.get(), places_.get(), rows_.get() + max_nrows_, places_.get() + max_nrows_, part.n, 0};
+  start_for<simt::tile<1>>(detail::number_rows{part, rows_, places_}, on);
+  par::row_order order{rows_, places_, rows_ + max_nrows_, places_ + max_nrows_, part.n, 0};
   order.number_nbits = std::max(1u, static_cast<unsigned>(std::bit_width(part.layout.nrows)));
   if (par::forms.window_nbits != 0) {
     const auto last_nbits = static_cast<unsigned>(std::bit_width(part.layout.nrows - (part.layout.nrows != 0 ? 1 : 0)));
     order.first_bit = last_nbits - std::min(last_nbits, par::forms.window_nbits);
   }
   const simt::on_device here(*device_);
-  par::sort_rows(order, space_.get(), space_.size(), on);
+  par::sort_rows(order, space_, space_nbytes_, on);
   part.rows = order.sorted_numbers;
   part.places = order.sorted_places;
 }

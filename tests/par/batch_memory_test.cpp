@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of batches: the caller's, which may be too little or the wrong one, and a batch's own, of which there may be none.
+#include <algorithm>
 #include <atomic>
 #include <new>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "forwarding_platform.hpp"
 #include "gpufs/gpufs.hpp"
@@ -116,6 +119,54 @@ TEST_F(batch_memory, of_another_device_is_refused) {
   expect_refused(numbers_.get(), elsewhere.get(), nrows, " 4096 ", " 0 ");
 }
 
+TEST_F(batch_memory, of_a_workspace_may_be_the_callers) {
+  const std::size_t needed = row_batch::workspace_nbytes(*of_.fs, 4);
+  EXPECT_GE(needed, 4u * 24);
+  EXPECT_THROW(row_batch::workspace_nbytes(*of_.fs, 0), std::invalid_argument);
+  const std::vector<std::byte> any(needed, std::byte{0xa5});
+  const device_buffer<std::byte> space{std::span<const std::byte>(any)};
+  {
+    row_batch first(*of_.fs, std::span(space.get(), needed), 4, 2);
+    row_batch batch(std::move(first));
+    batch.gather(of_.file->ref(), layout, numbers_.get(), nrows, rows_.get(), turns_);
+    turns_.wait();
+    EXPECT_EQ(batch.failure().error, 0);
+    EXPECT_EQ(rows_.read(), content(seed, 0, nrows * row));
+    rows_.write(content(seed + 1, 0, nrows * row));
+    batch.scatter(of_.file->ref(), layout, numbers_.get(), nrows, rows_.get(), turns_);
+    batch.gather(of_.file->ref(), {.row_nbytes = row, .nrows = nrows - 1}, numbers_.get(), nrows, rows_.get(), turns_);
+    turns_.wait();
+    const row_failure failed = batch.failure();
+    EXPECT_EQ(failed.error, -EDOM);
+    EXPECT_EQ(failed.place, nrows - 1);
+    EXPECT_EQ(batch.failure().error, 0) << "it was told";
+  }
+  std::vector<std::byte> want = content(seed + 1, 0, nrows * row);
+  std::fill(want.end() - row, want.end(), std::byte{0});
+  EXPECT_EQ(rows_.read(), want);
+  of_.file->close();
+  EXPECT_EQ(of_.dir.read("rows"), content(seed + 1, 0, nrows * row));
+}
+
+TEST_F(batch_memory, of_a_workspace_that_is_none_is_refused) {
+  const std::size_t needed = row_batch::workspace_nbytes(*of_.fs, 4);
+  const std::string all = " " + std::to_string(needed) + " ", less = " " + std::to_string(needed - 1) + " ";
+  const device_buffer<std::byte> space(needed), small(needed - 1);
+  const auto refused = [&](std::byte* begin, std::size_t nbytes) {
+    return refusal([&] { row_batch(*of_.fs, std::span(begin, nbytes), 4, 2); });
+  };
+  expect_says(refused(space.get(), needed - 1), {"workspace", all.c_str(), less.c_str()});
+  expect_says(refused(small.get(), needed), {"workspace", all.c_str(), less.c_str()});
+  expect_says(refused(space.get() + 8, needed), {"workspace", "aligned to 256"});
+  expect_says(refused(nullptr, needed), {"workspace", all.c_str(), " 0 "});
+  expect_says(refusal([&] { row_batch(*of_.fs, std::span<std::byte>(), 4, 2); }), {"workspace", all.c_str(), " 0 "});
+  expect_says(refusal([&] { row_batch(*of_.fs, std::span(space.get(), needed), 0); }), {"max_nrows"});
+  if (!GPUFS_ON_CUDA && simt::device_count() > 1) {
+    const device_buffer<std::byte> elsewhere(needed, simt::device(1));
+    expect_says(refused(elsewhere.get(), needed), {"workspace", all.c_str(), " 0 "});
+  }
+}
+
 // Makes so many more pieces of memory, of the device or pinned, and then none.
 class scarce_platform final : public measured_platform {
  public:
@@ -169,6 +220,7 @@ TEST(row_batch_without_memory, throws_and_leaves_nothing_and_the_mount_goes_on) 
     const std::vector<std::int64_t> all = up_to(nrows);
     const device_buffer<std::int64_t> numbers{std::span<const std::int64_t>(all)};
     const device_buffer<std::byte> dst(nrows * row);
+    const device_buffer<std::byte> space(row_batch::workspace_nbytes(fs, 4));
     int nmade = 0;
     for (bool is_made = false; !is_made; ++nmade) {
       ASSERT_LT(nmade, 20);
@@ -191,6 +243,8 @@ TEST(row_batch_without_memory, throws_and_leaves_nothing_and_the_mount_goes_on) 
     }
     EXPECT_GE(nmade, 3) << "some had too little: of the device's, and pinned";
     EXPECT_EQ(machine.npinned, npinned + 1) << "the mount's, for all of its batches";
+    machine.left = 0;
+    const row_batch takes_none(fs, std::span(space.get(), space.size()), 4, 2);
     EXPECT_EQ(fs.counters().pinned_frames, 0u);
   }
   EXPECT_EQ(machine.npieces(), 0u);

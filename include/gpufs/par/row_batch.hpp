@@ -3,6 +3,8 @@
 // docs/design/batches.md
 #pragma once
 #include <atomic>
+#include <optional>
+#include <span>
 
 #include "gpufs/file/handles.hpp"
 #include "gpufs/mount.hpp"
@@ -23,17 +25,27 @@ struct rows_for_host;
 
 }  // namespace detail
 
-// What batches of rows of a mount's files need besides: 24 bytes of device memory a row of the largest piece (on CUDA some 40); all
-// batches of a mount together, 9 MiB of pinned memory. One thread at a time calls, and one
-// batch is under way at a time: a stream's order sees to that, or the caller. The streams of its batches must have been waited for
-// when it ends. Move-only. Its kernels are the library's.
+// What batches of rows of a mount's files need besides: a workspace in the device's memory of 24 bytes a row of the largest piece
+// (on CUDA some 40), its own or the caller's; all batches of a mount together, 9 MiB of pinned memory. One thread at a time calls,
+// and one batch is under way at a time: a stream's order sees to that, or the caller. The streams of its batches must have been
+// waited for when it ends. Move-only. Its kernels are the library's.
 class row_batch {
  public:
+  static constexpr std::uint32_t usually_at_once = 1u << 20;
   static constexpr std::uint32_t usually_unsorted = GPUFS_ON_CUDA ? 4096 : 16;
 
   // max_nrows: of what is sorted at once; larger batches go by pieces of it. unsorted: batches of up to so many rows are read as
-  // they come, as the launches of a sort take longer than they. Throws what the platform does, where there is no memory.
-  explicit row_batch(const host_mount& fs, std::uint32_t max_nrows = 1u << 20, std::uint32_t unsorted = usually_unsorted);
+  // they come, as the launches of a sort take longer than they. Throws std::invalid_argument (max_nrows is 0), and what the
+  // platform does, where there is no memory.
+  explicit row_batch(const host_mount& fs, std::uint32_t max_nrows = usually_at_once, std::uint32_t unsorted = usually_unsorted);
+
+  // The same with a workspace of the caller's, of at least workspace_nbytes(fs, max_nrows) bytes that the mount's device reaches,
+  // aligned to workspace_alignment, whatever is in it; else std::invalid_argument. Until the row_batch ends it is nobody else's.
+  // The row_batch allocates no device memory then, and frees none, for which CUDA waits until kernels have ended.
+  row_batch(const host_mount& fs, std::span<std::byte> workspace, std::uint32_t max_nrows = usually_at_once,
+            std::uint32_t unsorted = usually_unsorted);
+  static constexpr std::size_t workspace_alignment = 256;
+  static std::size_t workspace_nbytes(const host_mount& fs, std::uint32_t max_nrows = usually_at_once);
 
   // Reads row numbers[i] to dst + i * row_nbytes, for i below n, in the stream's turn; returns before that is done. numbers, dst:
   // in the device's memory, until the stream has done it. A row that cannot be read becomes zeros, and failure() tells. Of a sorted
@@ -78,6 +90,9 @@ class row_batch {
   void report_to(std::uint64_t* pinned) { failed_elsewhere_ = pinned; }
 
  private:
+  row_batch(const host_mount& fs, std::optional<simt::device_array<std::byte>> own, std::byte* workspace, std::uint32_t max_nrows,
+            std::uint32_t unsorted);
+
 #if GPUFS_ON_CUDA
   using queue = CUstream_st*;
   static queue queue_of(const simt::stream& on) { return on.get(); }
@@ -104,15 +119,18 @@ class row_batch {
 
   simt::platform* device_;
   std::uint32_t max_nrows_, unsorted_, page_nbytes_;
-  std::uint32_t piece_;  // 1 to 255, by turns
-  simt::device_array<std::uint64_t> rows_;
-  simt::device_array<std::uint32_t> places_;
-  simt::device_array<std::byte> space_;  // of the sort
-  cache::touched_storage touched_;       // the mount's
-  simt::device_array<std::uint64_t> failed_;
+  std::uint32_t piece_;                               // 1 to 255, by turns
+  std::optional<simt::device_array<std::byte>> own_;  // the workspace, if it is not the caller's
+  // In the workspace; rows and places twice: as the batch has them, and sorted.
+  std::uint64_t* failed_;
+  detail::row_counts* for_host_;  // two, by turns: a piece empties the next one's
+  std::uint64_t* rows_;
+  std::uint32_t* places_;
+  std::byte* space_;  // of the sort
+  std::size_t space_nbytes_;
+  cache::touched_storage touched_;  // the mount's
   std::uint64_t* failed_elsewhere_ = nullptr;
-  const std::atomic<bool>* has_opened_staged_;       // the mount's
-  simt::device_array<detail::row_counts> for_host_;  // by turns: a piece empties the next one's
+  const std::atomic<bool>* has_opened_staged_;  // the mount's
   transport::row_buffers buffers_;
   std::uint32_t turn_ = 0;
 };
