@@ -192,8 +192,8 @@ bool arguments::wants(const std::string& name) {
   return only.empty() || ("," + only + ",").find("," + name + ",") != std::string::npos;
 }
 
-bool arguments::wants_any(std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [this](const char* name) { return wants(name); });
+bool arguments::wants_any(std::initializer_list<std::string> names) {
+  return std::any_of(names.begin(), names.end(), [this](const std::string& name) { return wants(name); });
 }
 
 void arguments::done() const {

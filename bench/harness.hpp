@@ -33,7 +33,7 @@ class arguments {
   std::string path(const std::string& name, const std::string& fallback);
   // Whether --only names this result, or there is no --only.
   bool wants(const std::string& name);
-  bool wants_any(std::initializer_list<const char*> names);
+  bool wants_any(std::initializer_list<std::string> names);
   void done() const;  // throws std::invalid_argument for options that nobody asked for
 
   bool quick() const { return quick_; }

@@ -7,8 +7,10 @@
 namespace bench {
 inline namespace GPUFS_MACHINE {
 
-// ap_workloads_*
-void measure_workloads(const pointer_runs& runs, arguments& args, results& out);
+// ap_workloads_4*
+void measure_workloads_4(const pointer_runs& runs, results& out);
+// ap_workloads_16*
+void measure_workloads_16(const pointer_runs& runs, results& out);
 // ap_gather*, ap_major*
 void measure_faults(const pointer_runs& runs, arguments& args, results& out);
 

@@ -139,7 +139,8 @@ int main(int argc, char** argv) {
     if (args.wants_any({"ap_read_latency", "ap_read_inc_latency", "ap_read_latency_l1", "ap_read_inc_latency_l1"}))
       bench.latency(out);
     if (args.wants_any({"ap_copy_4", "ap_copy_8", "ap_copy_16", "ap_minor"})) bench.hits(out);
-    measure_workloads(bench, args, out);
+    measure_workloads_4(bench, out);
+    measure_workloads_16(bench, out);
     measure_faults(bench, args, out);
     return out.finish();
   });

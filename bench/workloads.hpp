@@ -86,12 +86,12 @@ struct fft_factors {
   complex_number of[5][32];
 };
 #if GPUFS_ON_CUDA
-static __constant__ fft_factors factors;
+static __constant__ fft_factors factors;  // the device code of each file that is compiled has its own
 #else
-static fft_factors factors;
+inline fft_factors factors;
 #endif
 
-// Of this file: each that is compiled has factors of its own.
+// Makes those of the file that calls.
 [[maybe_unused]] static void make_factors() {
   fft_factors made;
   for (unsigned stage = 0; stage < 5; ++stage) {
