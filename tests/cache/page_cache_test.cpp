@@ -186,7 +186,7 @@ std::vector<std::uint32_t> choices(std::uint32_t nframes, const std::vector<page
 }
 
 TEST(page_cache, pages_side_by_side_choose_frames_side_by_side) {
-  constexpr std::uint32_t ids[] = {0, 1, 2, 77, cache::max_cache_id, 5u << cache::form_shift | 9};
+  constexpr std::uint32_t ids[] = {0, 1, 2, 77, cache::max_cache_id, cache::id_in_form(9, 5)};
   constexpr std::uint32_t run = 200;
   for (const std::uint32_t n : {1u, 2u, 3u, 7u, 8u, 64u, 1000u, 65'536u, 262'143u, 4'194'304u, 33'554'393u, (1u << 30) + 1, ~0u}) {
     std::vector<page_key> keys;
@@ -214,6 +214,20 @@ TEST(page_cache, first_pages_of_files_meet_less_often_than_pages_in_frames_that_
     std::sort(got.begin(), got.end());
     got.erase(std::unique(got.begin(), got.end()), got.end());
     EXPECT_GT(static_cast<double>(got.size()), 0.885 * nfiles) << n << " frames; drawn, it is 4 (1 - exp(-1/4)) of them";
+  }
+}
+
+TEST(page_cache, forms_of_a_page_choose_frames_of_their_own) {
+  for (const std::uint32_t n : {16u, 64u, 65'536u, 262'144u, 1u << 25, 100'000u}) {
+    for (const std::uint32_t id : {1u, 2u, 1000u, cache::max_cache_id}) {
+      std::vector<page_key> keys;
+      for (std::uint32_t form = cache::file_form; form <= cache::private_form; ++form) {
+        keys.push_back(make_key(cache::id_in_form(id, form), 7));
+      }
+      std::vector<std::uint32_t> got = choices(n, keys);
+      std::sort(got.begin(), got.end());
+      EXPECT_EQ(std::unique(got.begin(), got.end()), got.end()) << n << " frames, cache id " << id;
+    }
   }
 }
 

@@ -63,7 +63,7 @@ GPUFS_DEVICE made_mapping try_mapping(const file_mount& mount, const pointer_lay
   const auto begin = static_cast<std::uint64_t>(asked.offset);
   const std::uint64_t end = begin + static_cast<std::uint64_t>(asked.count == to_the_end ? most : asked.count) * asked.nbytes;
   const std::uint32_t form = changes ? cache::private_form : handler_form;
-  const mapping_key key{static_cast<std::int32_t>(asked.number), form << cache::form_shift | view.cache_id, view.handle};
+  const mapping_key key{static_cast<std::int32_t>(asked.number), cache::id_in_form(view.cache_id, form), view.handle};
   return {(mapping_table(mount, pointers).*find)(key), {begin, end}};
 }
 GPUFS_DEVICE mapping_name with_flags(mapping_name name, map_flags flags) {

@@ -9,6 +9,12 @@
 namespace gpufs::cache {
 inline namespace GPUFS_MACHINE {
 
+// The form above form_shift, and below it the cache id, of whose bits some are changed if the form is not file_form: of a number of
+// frames that is a power of two, the frame of a page's own choice depends on the low bits alone.
+GPUFS_HOST_DEVICE constexpr std::uint32_t id_in_form(std::uint32_t cache_id, std::uint32_t form) {
+  return form << form_shift | (cache_id ^ (form * 0x9e3779b1u & max_cache_id));
+}
+
 GPUFS_HOST_DEVICE constexpr page_key make_key(std::uint32_t cache_id, std::uint64_t page_number) {
   return page_key{(std::uint64_t{cache_id} << page_number_bits) | page_number};
 }

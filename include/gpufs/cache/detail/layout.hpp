@@ -16,7 +16,7 @@ inline constexpr unsigned page_number_bits = 32;
 inline constexpr std::uint32_t max_cache_id = (1u << 28) - 1;
 
 // A page may be cached in several forms: as the file has it (form 0), as a fault handler made it (1 to 14), or with changes that
-// never reach the file (15). What is called a cache id where pages are found is form << form_shift | cache id.
+// never reach the file (15). What is called a cache id where pages are found is id_in_form's (frames.hpp).
 inline constexpr unsigned form_shift = 28;
 inline constexpr std::uint32_t file_form = 0, private_form = 15;
 

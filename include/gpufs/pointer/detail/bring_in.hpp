@@ -32,7 +32,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     if (view.error != 0) return {cache::frame_index{}, role::error, view.error};
     // The entry may have been given to another file since its name was looked at.
     const auto id = static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> cache::page_number_bits);
-    if (view.cache_id != (id & cache::max_cache_id)) return {cache::frame_index{}, role::error, -EBADF};
+    if (id != cache::id_in_form(view.cache_id, id >> cache::form_shift)) return {cache::frame_index{}, role::error, -EBADF};
     const bool ends_before = page_number << pages.pages().page_shift() >= static_cast<std::uint64_t>(view.nbytes);
     if (ends_before) return {cache::frame_index{}, role::error, -ENXIO};  // the file was cut
     const patience wait(mount, only_reads);
