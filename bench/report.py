@@ -344,6 +344,51 @@ def scaling_plot(benches: list[Bench]) -> Draw | None:
     return draw
 
 
+def rows_plot(benches: list[Bench]) -> Draw | None:
+    """Batches by their rows' size: ours, and the ceilings of the same run whose names end in a size."""
+    lines: dict[str, dict[int, float]] = {}
+
+    def size_in(words: str) -> int | None:
+        said = re.search(r"rows of (\d+) (B|KiB)$", words)
+        return int(said[1]) * (1024 if said[2] == "KiB" else 1) if said else None
+
+    for bench in benches:
+        if bench.quick:
+            continue
+        threads = None  # the last ceiling by host threads: (its line, its size)
+        for ceiling in bench.ceilings:
+            name, _, rows = ceiling["name"].rpartition(", ")
+            if name == "" and ceiling["name"] == "the same that prefetch" and threads is not None:
+                line, size = threads
+                lines[line][size] = max(lines[line][size], ceiling["measured"])
+            size = size_in(rows)
+            threads = None
+            if name and size and "Zipf" not in name and ceiling["unit"] == "GB/s":
+                lines.setdefault(name, {})[size] = ceiling["measured"]
+                threads = (name, size) if "threads" in name else None
+        for c in bench.cases:
+            if c.name == "batch_vs_best_rival" and c.verified and (size := size_in(c.label)):
+                lines.setdefault("row_batch::gather", {})[size] = c.measured
+    if "row_batch::gather" not in lines:
+        return None
+
+    def draw(axes: Any) -> None:
+        ours = "row_batch::gather"
+        for name in [ours, *(name for name in lines if name != ours)]:
+            sizes = sorted(lines[name])
+            style = "o-" if name == ours else "--" if "sorted" in name else ".-"
+            axes.plot(sizes, [lines[name][n] for n in sizes], style, label=name + (" (limit)" if style == "--" else ""))
+        sizes = sorted({size for line in lines.values() for size in line})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(n) for n in sizes])
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("bytes a row")
+        axes.set_ylabel("GB/s")
+        axes.legend(fontsize=8)
+
+    return draw
+
+
 def plots(targets: list[Target], benches: list[Bench], worst: dict[str, Case]) -> dict[str, tuple[str, Draw | None]]:
     return {
         "targets": ("Figures against their targets", target_plot(targets, worst)),
@@ -355,6 +400,7 @@ def plots(targets: list[Target], benches: list[Bench], worst: dict[str, Case]) -
         "figure_6b": ("Figure 6b: 16-byte reads, no faults", workloads_plot(benches, "ap_figure_6b")),
         "figure_6c": ("Figure 6c: 4-byte reads, minor faults", workloads_plot(benches, "ap_figure_6c", "map_page")),
         "figure_7": ("Figure 7: minor faults of one block", tlb_plot(benches)),
+        "rows": ("Random rows of a file in memory by their size", rows_plot(benches)),
         "staged": ("Random 4 KiB served by host threads", staged_plot(benches)),
         "scaling": ("Misses and hits by the number of SMs", scaling_plot(benches)),
     }

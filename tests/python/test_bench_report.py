@@ -202,6 +202,7 @@ def everything() -> list[dict[str, Any]]:
             for figure in ("6a", "6b", "6c")
         ]
         cases += [case("ap_figure_7", n, details={"pages": n, "tlb_entries": entries}) for entries in (0, 32)]
+    cases += [case("batch_vs_best_rival", 1.4, case=f"4 Mi rows of {size}") for size in ("512 B", "4 KiB")]
     cases += [case(f"ap_table_{table}", 0.1 * table, details={"paper": 0.2}) for table in (1, 2, 3)]
     return cases
 
@@ -220,7 +221,7 @@ def test_the_docs_are_the_same_each_time(tmp_path: Path) -> None:
     assert set(first) == {"performance.md"} | {
         f"performance/{name}.svg"
         for name in (
-            *("targets", "misses", "hits", "workloads_4", "workloads_16", "staged", "scaling"),
+            *("targets", "misses", "hits", "workloads_4", "workloads_16", "rows", "staged", "scaling"),
             *("figure_6a", "figure_6b", "figure_6c", "figure_7"),
         )
     }
@@ -229,6 +230,39 @@ def test_the_docs_are_the_same_each_time(tmp_path: Path) -> None:
     assert not re.search(r"not measured", text)
     for picture in re.findall(r"\]\((performance/.*?)\)", text):
         assert picture in first
+
+
+def test_rows_stand_by_their_size_beside_rivals_and_the_limit(tmp_path: Path) -> None:
+    matplotlib_figure = pytest.importorskip("matplotlib.figure")
+    measured = {
+        "a kernel over the mapping, rows of 512 B": 16,
+        "16 host threads and copies, rows of 512 B": 36,
+        "the same that prefetch": 37,
+        "a kernel over sorted rows, rows of 512 B": 51,
+        "a kernel over the mapping, Zipf 0.99, rows of 512 B": 99,
+        "a kernel over the mapping, rows of 4 KiB": 49,
+    }
+    ceilings = [
+        {"name": name, "measured": value, "unit": "GB/s", "low": value, "high": value, "samples": 3}
+        for name, value in measured.items()
+    ]
+    cases = [
+        case("batch_vs_best_rival", 1.4, measured=50, case="4 Mi rows of 512 B"),
+        case("batch_vs_best_rival", 1.1, measured=48, case="4 Mi rows of 4 KiB"),
+        case("batch_vs_best_rival", 9.9, measured=999, case="4 Mi rows of 1 KiB", verified=False),
+    ]
+    draw = report.rows_plot(report.load_results(write(tmp_path, batches=bench(cases, ceilings=ceilings))))
+    axes = matplotlib_figure.Figure().add_subplot()
+    assert draw is not None
+    draw(axes)
+    lines = {line.get_label(): dict(zip(*line.get_data(), strict=True)) for line in axes.get_lines()}
+    assert lines == {
+        "row_batch::gather": {512: 50, 4096: 48},
+        "a kernel over the mapping": {512: 16, 4096: 49},
+        "16 host threads and copies": {512: 37},
+        "a kernel over sorted rows (limit)": {512: 51},
+    }
+    assert report.rows_plot([]) is None
 
 
 def test_docs_of_a_part_say_what_is_missing_and_leave_no_old_plots(tmp_path: Path) -> None:
