@@ -358,9 +358,9 @@ def rows_plot(benches: list[Bench]) -> Draw | None:
         threads = None  # the last ceiling by host threads: (its line, its size)
         for ceiling in bench.ceilings:
             name, _, rows = ceiling["name"].rpartition(", ")
-            if name == "" and ceiling["name"] == "the same that prefetch" and threads is not None:
-                line, size = threads
-                lines[line][size] = max(lines[line][size], ceiling["measured"])
+            if ceiling["name"] == "the same that prefetch" and threads is not None:
+                line, of = threads
+                lines[line][of] = max(lines[line][of], ceiling["measured"])
             size = size_in(rows)
             threads = None
             if name and size and "Zipf" not in name and ceiling["unit"] == "GB/s":

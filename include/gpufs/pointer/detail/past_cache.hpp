@@ -256,7 +256,8 @@ GPUFS_DEVICE_COLD int read_past_cache(mapping_name name, Handler handler, bool i
   for (std::uint32_t done = 0; done < nbytes;) {
     const file_view view = file_table(*mount).view(number);
     if (view.error != 0) return view.error;
-    if (id != cache::id_in_form(view.cache_id, id >> cache::form_shift)) return -EBADF;  // the number has come round to another file
+    if (id != cache::id_in_form(view.cache_id, id >> cache::form_shift))
+      return -EBADF;  // the number has come round to another file
     const std::uint64_t at = position + done;
     const std::uint32_t in_page = static_cast<std::uint32_t>(at) & (page_nbytes - 1);
     if (at - in_page >= static_cast<std::uint64_t>(view.nbytes)) return -ENXIO;  // the file was cut
