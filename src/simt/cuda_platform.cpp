@@ -66,7 +66,7 @@ struct known_memory {
 
   static known_memory at(const void* ptr) {
     cudaPointerAttributes runtime{};
-    if (cudaPointerGetAttributes(&runtime, ptr) != cudaSuccess) cudaGetLastError();  // the thread has a context from now on
+    if (cudaPointerGetAttributes(&runtime, ptr) != cudaSuccess) cudaGetLastError();
     if (runtime.devicePointer == nullptr || runtime.devicePointer != ptr) return {};
     constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
     known_memory found{.is_reached = true, .is_host = runtime.type == cudaMemoryTypeHost, .nbytes = any, .mapped_nbytes = any};
@@ -237,6 +237,7 @@ class cuda_memory final : public platform {
   std::size_t reachable_nbytes(const void* ptr, std::size_t nbytes) override {
     if (ptr == nullptr) return 0;
     const on_device here(*this);
+    check(cudaSetDevice(device_), "set the device");  // also where it is set: to a thread without a context no memory is known
     const auto* const first = static_cast<const std::byte*>(ptr);
     bool is_host = true;
     std::size_t there = 0;

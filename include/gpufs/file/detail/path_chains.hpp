@@ -113,17 +113,20 @@ class path_chains {
            simt::atomic_ref<std::uint64_t>(slot.hash[1]).load(std::memory_order_relaxed) == name.hash[1];
   }
 
+  GPUFS_DEVICE static bool try_lock(path_bucket& chain) {
+    return simt::atomic_ref<std::uint32_t>(chain.lock).exchange(1, std::memory_order_acquire) == 0;  // meets unlock's
+  }
   // Takes the chain's lock, and waits for it until then. False: it did not come in time. Holders wait for nobody.
   GPUFS_DEVICE bool lock(path_bucket& chain, const simt::deadline& until) const {
     simt::backoff pause;
-    while (simt::atomic_ref<std::uint32_t>(chain.lock).exchange(1, std::memory_order_acquire) != 0) {  // meets unlock's
+    while (!try_lock(chain)) {
       if (until.expired()) return false;
       pause();
     }
     return true;
   }
   GPUFS_DEVICE void unlock(path_bucket& chain) const {
-    simt::atomic_ref<std::uint32_t>(chain.lock).store(0, std::memory_order_release);  // meets lock's acquire
+    simt::atomic_ref<std::uint32_t>(chain.lock).store(0, std::memory_order_release);  // meets try_lock's acquire
   }
 
   // Puts a fresh slot at the head of the chain, with one reference, which is the caller's. The caller holds the chain's lock.

@@ -15,6 +15,15 @@ BUGS = (
         "file_write_error_cpu",
         "write_timeouts.end_fsync_and_close",
     ),
+    Bug(
+        "renamed_file_stays_open",
+        "the last close of a file that has left its path's chain does not close it on the host",
+        "include/gpufs/file/detail/held_slots.hpp",
+        "(now & (slot_joinable | slot_detached)) != 0) {",
+        "(now & slot_joinable) != 0) {",
+        "file_paths_cpu",
+        "paths.rename_open_files",
+    ),
     # Calls on open files.
     Bug(
         "close_does_not_write",
