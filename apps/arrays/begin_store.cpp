@@ -23,6 +23,9 @@ class file_from final : public store::open_file {
     if (offset < 0) return -EINVAL;
     return offset < info_.nbytes ? file_->pread(dst, info_.begin + offset) : file_->check_version();
   }
+  bool begin_pread(std::span<std::byte> dst, std::int64_t offset, store::read_answer answer) override {
+    return offset >= 0 && offset < info_.nbytes && file_->begin_pread(dst, info_.begin + offset, answer);
+  }
   int descriptor() const override { return file_->descriptor(); }
   std::uint32_t alignment() const override { return file_->alignment(); }
   int check_version() const override { return file_->check_version(); }

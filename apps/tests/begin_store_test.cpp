@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "file/faulty_store.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "service/service_fixture.hpp"
 
@@ -121,6 +122,8 @@ TEST_P(begin_of_files, are_read_by_each_way) {
   start(posix(dir_, {.direct = true}), wide);
   expect_parts();
   start(with_parts(mapping_store(memory_.path())), wide);
+  expect_parts();
+  start(with_parts(std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()), true)), wide);
   expect_parts();
 }
 

@@ -14,7 +14,7 @@ namespace gpufs::service {
 // Used by one thread. Every submitted read is reaped before destruction.
 class uring {
  public:
-  static constexpr unsigned depth = 256;
+  static constexpr unsigned depth = 256;  // reads in flight
 
   uring() = default;
   uring(const uring&) = delete;

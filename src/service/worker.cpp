@@ -49,10 +49,9 @@ void worker::run() {
     have_ring_ = ring_.start(&why);
     if (!have_ring_) core_.log.add("service", "", 0, "reads that miss the page cache block a worker each: " + why);
   }
-  if (have_ring_) {
-    in_flight_.resize(uring::depth);
-    for (std::uint32_t tag = uring::depth; tag-- > 0;) free_tags_.push_back(tag);
-  }
+  static_assert(uring::depth == read_answers::depth);
+  in_flight_.resize(uring::depth);
+  for (std::uint32_t tag = uring::depth; tag-- > 0;) free_tags_.push_back(tag);
   for (;;) {
     const bool leaving = core_.exiting.load(std::memory_order_acquire);
     if (nin_flight_ != 0) look_for_overdue();
@@ -187,7 +186,7 @@ bool worker::queue_admitted() {
   quick_taken_.clear();
   writes_taken_.clear();
   calls_taken_.clear();
-  if (queued > group_size || (noverdue_ != 0 && has_blocking())) core_.parked.wake_one();
+  if (queued > group_size || (may_keep_long() && has_blocking())) core_.parked.wake_one();
   return true;
 }
 
@@ -314,7 +313,7 @@ bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocke
 
 bool worker::run_quick() {
   // Every read of a group may have to become asynchronous. While reads hang, reads without a tag wait for a thread instead.
-  if (have_ring_ && free_tags_.size() < group_size && noverdue_ == 0) return false;
+  if (free_tags_.size() < group_size && noverdue_ == 0) return false;
   // Nor may requests of rows pile up here and wait for tags, while other workers could read them.
   if (rows_.size() >= most_rows_waiting && noverdue_ == 0) return false;
   // While reads hang, the last thread that can enter calls leaves all other reads to the threads that already have hanging ones:
@@ -436,20 +435,26 @@ void worker::look_for_overdue() {
   }
   // Other workers must run the requests that may block. We wake one each time, because the last one woken may just have been
   // falling asleep.
-  if (noverdue_ != 0 && has_blocking()) core_.parked.wake_one();
+  if (may_keep_long() && has_blocking()) core_.parked.wake_one();
 }
 
 void worker::idle() {
   // Looking at the rings costs about 0.3 us; a group's next request comes some 5 us after its answer.
-  constexpr std::uint64_t spin_ns = 50'000, last_spin_ns = 200'000, short_ns = 5'000'000, middle_ns = 50'000'000;
+  constexpr std::uint64_t spin_ns = 50'000, by_store_spin_ns = 150'000, last_spin_ns = 200'000, short_ns = 5'000'000,
+                          middle_ns = 50'000'000;
   ++nidle_;
   if (nin_flight_ != 0) {
-    if (nidle_ > 64) {
-      ring_.wait(nfresh() != 0 ? 50'000 : 500'000);
-    } else {
-      relax();
-    }
-    return;
+    if (nidle_ <= 64) return relax();
+    const std::uint64_t most_ns = nfresh() != 0 ? 50'000 : 500'000;
+    if (nby_store_ == 0) return ring_.wait(most_ns);
+    // A thread that sleeps takes an answer some 10 us later than one that looks; a fast store answers within 100 us. A read of
+    // the ring's beside it is seen at the next look.
+    const std::uint64_t now = clock_ns();
+    if (idle_since_ns_ == 0) idle_since_ns_ = now;
+    const std::uint64_t waited_ns = now - idle_since_ns_;
+    if (waited_ns < by_store_spin_ns) return std::this_thread::yield();
+    // Of a store that takes so long, looks each 50 us would cost a fifth of a core.
+    return answers_.wait(waited_ns < short_ns ? most_ns : std::max<std::uint64_t>(most_ns, 200'000));
   }
   if (nidle_ % 16 != 0) {
     for (int i = 0; i < 4; ++i) relax();

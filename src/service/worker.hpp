@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core.hpp"
+#include "read_answers.hpp"
 #include "uring.hpp"
 
 namespace gpufs::service {
@@ -62,6 +63,17 @@ class worker {
 
   static constexpr std::size_t most_rows_waiting = 8;
 
+  // An asynchronous read: of a request, or of a row of one.
+  struct flight {
+    work what;
+    std::uint64_t since_ns = 0;
+    bool by_store = false;  // the store answers it, else the ring
+    bool overdue = false;   // the read hangs, and its file's nlate counts it
+    work* of = nullptr;     // for a row: its request, in rows_
+    std::uint32_t row = 0;  // which row of the request
+    std::byte* to = nullptr;
+  };
+
   // Each returns whether it found something to do.
   bool take_batch();
   bool run_quick();
@@ -92,6 +104,8 @@ class worker {
   // Whether blocking calls must wait, so that they do not hold up answers of reads in flight. Reads that hang hold calls up only if
   // no thread can be started in our place.
   bool keeps_reads() const { return nfresh() != 0 || (noverdue_ != 0 && core_.can_add_worker()); }
+  // Whether our reads may hold up blocking calls for long, so that other workers should be awake for these.
+  bool may_keep_long() const { return noverdue_ != 0 || nby_store_ != 0; }
   void look_for_overdue();
   template <class Call>
   bool in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocked, const char* operation, open_files::entry* file,
@@ -104,7 +118,12 @@ class worker {
   std::int64_t read_at_once(const store::open_file& file, read_path& how, std::span<const iovec> parts, std::int64_t offset);
   bool read_cached(work& w);
   void read_async(work w);
-  void submit_read(std::uint32_t tag);
+  void read_by_store(work w);
+  std::uint32_t take_tag(bool by_store, bool remote);
+  void give_tag_back(std::uint32_t tag);
+  int submit_read(std::uint32_t tag);
+  int begin_in_store(flight& f, std::uint32_t tag);
+  void end_read(std::uint32_t tag, std::int64_t result);
   void read_blocking(const work& w);
   void begin_rows(work& w, open_files::entry* file);
   bool read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets);
@@ -112,7 +131,7 @@ class worker {
   std::size_t begin_together(std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes, std::byte* to);
   bool begin_rows_left(work& w);
   void begin_left();
-  void end_row(std::uint32_t tag, int result);
+  void end_row(std::uint32_t tag, int result, bool by_call);
   void read_rows_blocking(work w);
   void answer_rows(const work& w);
   void note_missed_rows(const open_files::entry& file, std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes);
@@ -161,19 +180,13 @@ class worker {
   // Asynchronous reads in flight, by tag.
   uring ring_;
   bool have_ring_ = false;
-  struct flight {
-    work what;
-    std::uint64_t since_ns = 0;
-    bool overdue = false;   // the read hangs, and its file's nlate counts it
-    work* of = nullptr;     // for a row: its request, in rows_
-    std::uint32_t row = 0;  // which row of the request
-    std::byte* to = nullptr;
-  };
+  read_answers answers_;
   std::vector<std::unique_ptr<work>> rows_;  // requests of rows that are being read
   std::vector<flight> in_flight_;
   std::vector<std::uint32_t> free_tags_;
   std::uint32_t nin_flight_ = 0, noverdue_ = 0;
-  std::uint32_t nremote_ = 0;  // of those in flight: reads of files that may hang, for which the kernel uses threads
+  std::uint32_t nremote_ = 0;    // of those in flight: reads of files that may hang, for which the kernel uses threads
+  std::uint32_t nby_store_ = 0;  // of those in flight: reads that the store answers
   std::uint64_t looked_ns_ = 0;
 
   blocked_call blocked_;

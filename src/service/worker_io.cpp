@@ -48,7 +48,7 @@ void worker::read_group() {
     read_.clear();
     let_go(std::move(file));
   });
-  if (nin_flight_ != 0) ring_.submit();
+  if (nin_flight_ != nby_store_) ring_.submit();
   group_.clear();
 }
 
@@ -79,7 +79,7 @@ void worker::begin_read(work& w, open_files::entry* file) {
   const bool asks = w.nbytes == 0 && file->remote;  // asks the server whether the file has changed
   if (asks || file->how.load(std::memory_order_relaxed) == read_path::call) {
     w.hold = core_.open.share(*file);
-    push_slow(std::move(w));
+    w.nbytes == 0 ? push_slow(std::move(w)) : read_by_store(std::move(w));
   } else if (w.nbytes == 0 || read_cached(w)) {
     read_.push_back(std::move(w));
   }
@@ -172,64 +172,121 @@ void worker::read_async(work w) {
   if (waits || free_tags_.empty()) {
     return push_slow(std::move(w));
   }
+  const std::uint32_t tag = take_tag(false, remote);
+  in_flight_[tag].what = std::move(w);
+  submit_read(tag);
+}
+
+// Has the store answer the read when it can; else a thread that may block reads.
+void worker::read_by_store(work w) {
+  if (w.file->file->descriptor() >= 0 || free_tags_.empty()) return push_slow(std::move(w));
+  const std::uint32_t tag = take_tag(true, false);
+  in_flight_[tag].what = std::move(w);
+  if (const int error = submit_read(tag); error != 0) end_read(tag, error);
+}
+
+// A tag is the place in in_flight_ of a read that begins now.
+std::uint32_t worker::take_tag(bool by_store, bool remote) {
   const std::uint32_t tag = free_tags_.back();
   free_tags_.pop_back();
   ++nin_flight_;
   nremote_ += remote;
-  in_flight_[tag] = {std::move(w), clock_ns(), false};
-  submit_read(tag);
+  nby_store_ += by_store;
+  flight& f = in_flight_[tag];
+  f.since_ns = clock_ns();
+  f.by_store = by_store;
+  return tag;
 }
 
-void worker::submit_read(std::uint32_t tag) {
-  const work& w = in_flight_[tag].what;
+void worker::give_tag_back(std::uint32_t tag) {
+  nby_store_ -= in_flight_[tag].by_store;
+  in_flight_[tag] = {};
+  free_tags_.push_back(tag);
+  --nin_flight_;
+}
+
+// Begins the read, or what is left of it. 0 or a negative errno, which ends it.
+int worker::submit_read(std::uint32_t tag) {
+  flight& f = in_flight_[tag];
+  if (f.by_store) return begin_in_store(f, tag);
+  const work& w = f.what;
   const std::int64_t at = w.file->file->info().begin + w.offset + w.done;
-  if (std::byte* const to = in_flight_[tag].to) {  // a row
-    return ring_.prepare_read(w.file->file->descriptor(), to + w.done, w.nbytes - w.done, at, tag);
+  if (std::byte* const to = f.to) {  // a row
+    ring_.prepare_read(w.file->file->descriptor(), to + w.done, w.nbytes - w.done, at, tag);
+    return 0;
   }
   const std::uint32_t alignment = w.file->file->alignment();
   const std::uint32_t nbytes = (w.nbytes - w.done + alignment - 1) & ~(alignment - 1);
   const std::uint32_t room = core_.requests.payload_nbytes() - w.done;
   ring_.prepare_read(w.file->file->descriptor(), payload_of(w) + w.done, std::min(nbytes, room), at, tag);
+  return 0;
+}
+
+// -EAGAIN: the store does not begin it.
+int worker::begin_in_store(flight& f, std::uint32_t tag) {
+  const work& w = f.what;
+  std::byte* const to = f.to != nullptr ? f.to : payload_of(w);
+  int error = -EAGAIN;
+  try {
+    if (w.file->file->begin_pread({to + w.done, w.nbytes - w.done}, w.offset + w.done, answers_.expect(tag))) return 0;
+  } catch (const std::bad_alloc&) {
+    error = -ENOMEM;
+  } catch (const std::exception&) {
+    error = -EIO;
+  }
+  answers_.forget(tag);
+  return error;
 }
 
 bool worker::reap() {
-  const unsigned n = ring_.reap([this](std::uint64_t tag, int result) {
-    flight& f = in_flight_[tag];
-    work& w = f.what;
-    const bool again = result == -EINTR || (result == -EAGAIN && store::make_blocking(w.file->file->descriptor()));
-    if (result > 0) w.done = std::min(w.nbytes, w.done + static_cast<std::uint32_t>(result));
-    const bool aligned = (w.done & (w.file->file->alignment() - 1)) == 0;
-    if (again || (result > 0 && w.done < w.nbytes && aligned)) return submit_read(static_cast<std::uint32_t>(tag));
-    if (f.overdue) {
-      core_.blocked.note_read(*w.file, -1);
-      if (--noverdue_ == 0) core_.blocked.note_keeper(-1);
-    }
-    nremote_ -= w.file->remote;
-    if (f.of != nullptr) return end_row(static_cast<std::uint32_t>(tag), result);
-    work finished = std::move(w);
-    f = {};
-    free_tags_.push_back(static_cast<std::uint32_t>(tag));
-    --nin_flight_;
-    if ((result > 0 && finished.done >= finished.nbytes) || (result == 0 && ended(finished))) {
-      finished.read = true;
-      // A thread that may block asks a remote file's server whether the file has changed, and closes the file.
-      return finished.file->remote ? push_slow(std::move(finished)) : read_.push_back(std::move(finished));
-    }
-    if (result > 0 || result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED) {
-      return push_slow(std::move(finished));  // this file system or kernel cannot do it, or a signal came between
-    }
-    if (result == 0) {
-      fail_read(finished, -ESTALE, "the file has become shorter");
-    } else {
-      fail_read(finished, result);
-    }
-    let_go(std::move(finished.hold));
-  });
+  unsigned n = answers_.reap([this](std::uint32_t tag, std::int64_t result) { end_read(tag, result); });
+  if (nin_flight_ != nby_store_) {
+    n += ring_.reap([this](std::uint64_t tag, int result) { end_read(static_cast<std::uint32_t>(tag), result); });
+  }
   if (n != 0 && !rows_.empty()) begin_left();
-  ring_.submit();
+  if (nin_flight_ != nby_store_) ring_.submit();
   by_file(read_, [this](std::span<work> reads) { finish(reads); });
   read_.clear();
   return n != 0;
+}
+
+// Goes on with a read in flight that has given so many bytes or -errno, or ends it.
+void worker::end_read(std::uint32_t tag, std::int64_t result) {
+  flight& f = in_flight_[tag];
+  work& w = f.what;
+  store::open_file& file = *w.file->file;
+  const bool by_store = f.by_store;
+  const bool again = result == -EINTR || (!by_store && result == -EAGAIN && store::make_blocking(file.descriptor()));
+  if (result > 0) w.done += static_cast<std::uint32_t>(std::min<std::int64_t>(w.nbytes - w.done, result));
+  const bool aligned = by_store || (w.done & (file.alignment() - 1)) == 0;
+  if (again || (result > 0 && w.done < w.nbytes && aligned)) {
+    result = submit_read(tag);
+    if (result == 0) return;
+  }
+  if (f.overdue) {
+    core_.blocked.note_read(*w.file, -1);
+    if (--noverdue_ == 0) core_.blocked.note_keeper(-1);
+  }
+  nremote_ -= w.file->remote;
+  // This file system or kernel cannot do it, or a signal came between; or the store does not begin it.
+  const bool failed_in_ring =
+      (result > 0 && w.done < w.nbytes) || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED;
+  const bool by_call = result == -EAGAIN || (!by_store && failed_in_ring);
+  if (f.of != nullptr) return end_row(tag, static_cast<int>(result), by_call);
+  work finished = std::move(w);
+  give_tag_back(tag);
+  if (by_call) return push_slow(std::move(finished));
+  if (result > 0 || (result == 0 && ended(finished))) {
+    finished.read = true;
+    // A thread that may block asks a remote file's server whether the file has changed, and closes the file.
+    return finished.file->remote ? push_slow(std::move(finished)) : read_.push_back(std::move(finished));
+  }
+  if (result == 0) {
+    fail_read(finished, -ESTALE, "the file has become shorter");
+  } else {
+    fail_read(finished, static_cast<int>(result));
+  }
+  let_go(std::move(finished.hold));
 }
 
 // Answers reads of one file whose bytes are there, after one check that the file still is the version that was opened.

@@ -143,7 +143,8 @@ void worker::read_rows(work w, std::span<const std::uint64_t> offsets) {
   if (!w.rows || w.rows->rows.empty()) return read_.push_back(std::move(w));
   tally::add(counts_.cold_reads);
   w.hold = core_.open.share(file);
-  if (how == read_path::call || !have_ring_) return push_slow(std::move(w));
+  const bool by_store = how == read_path::call && file.file->descriptor() < 0;
+  if (!by_store && (how == read_path::call || !have_ring_)) return push_slow(std::move(w));
   auto waiting = std::make_unique<work>(std::move(w));
   // If no read can begin because the file hangs, one thread that may block waits for it.
   if (!begin_rows_left(*waiting)) return push_slow(std::move(*waiting));
@@ -155,46 +156,37 @@ bool worker::begin_rows_left(work& w) {
   rows_left& left = *w.rows;
   open_files::entry& file = *w.file;
   const bool remote = file.remote;
-  const bool begins = !left.by_call && !core_.stopping.load() && !(remote && file.nhung_io.load(std::memory_order_relaxed) != 0);
+  const bool by_store = file.file->descriptor() < 0;
+  const bool begins = !core_.stopping.load() && !(remote && file.nhung_io.load(std::memory_order_relaxed) != 0);
   // A group of other reads must find tags.
-  while (begins && left.next < left.rows.size() && free_tags_.size() > group_size &&
+  while (begins && !left.by_call && left.next < left.rows.size() && free_tags_.size() > group_size &&
          !(remote && nremote_ >= ring_.most_blocking())) {
-    const std::uint32_t tag = free_tags_.back(), row = left.rows[left.next++];
-    free_tags_.pop_back();
-    ++nin_flight_;
+    const std::uint32_t tag = take_tag(by_store, remote), row = left.rows[left.next++];
     ++left.nunder_way;
-    nremote_ += remote;
     flight& f = in_flight_[tag];
-    f = {};
     f.what.file = &file;
     f.what.nbytes = w.nbytes;
     f.what.offset = static_cast<std::int64_t>(left.offsets[row]);
-    f.since_ns = clock_ns();
     f.of = &w;
     f.row = row;
     f.to = row_buffers().rows(w.index) + std::size_t{row} * w.nbytes;
-    submit_read(tag);
+    if (const int error = submit_read(tag); error != 0) end_row(tag, error, error == -EAGAIN);
   }
-  return left.nunder_way != 0 || (begins && nin_flight_ != 0);
+  return left.nunder_way != 0 || (begins && !left.by_call && nin_flight_ != 0);
 }
 
-// Ends a row that was read asynchronously; result: of its last part.
-void worker::end_row(std::uint32_t tag, int result) {
-  flight& f = in_flight_[tag];
+// Ends a row that was read asynchronously; result: of its last part. by_call: a call that may block reads it.
+void worker::end_row(std::uint32_t tag, int result, bool by_call) {
+  const flight& f = in_flight_[tag];
   rows_left& left = *f.of->rows;
   --left.nunder_way;
-  if (result == 0) {
-    left.errors[f.row] = -ESTALE;  // the file has become shorter
-  } else if (result > 0 ? f.what.done < f.what.nbytes
-                        : result == -EAGAIN || result == -EOPNOTSUPP || result == -EINVAL || result == -ECANCELED) {
-    left.rows.push_back(f.row);  // as in reap()
+  if (by_call) {
+    left.rows.push_back(f.row);
     left.by_call = true;
-  } else if (result < 0) {
-    left.errors[f.row] = result;
+  } else if (result <= 0) {
+    left.errors[f.row] = result == 0 ? -ESTALE : result;  // 0: the file has become shorter
   }
-  f = {};
-  free_tags_.push_back(tag);
-  --nin_flight_;
+  give_tag_back(tag);
 }
 
 // Called after reads have ended: begins others, and passes on the requests that have no more rows to begin or to wait for.

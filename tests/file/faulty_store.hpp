@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A store that is slow, fails or stops where a test says, over a real one. Its files are always staged, read through pread() and
-// written through pwrite(), so that every byte comes by here.
+// written through pwrite(), so that every byte comes by here. If it answers later, threads of its own call pread().
 #pragma once
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -134,10 +135,58 @@ struct faults {
   std::vector<failed_write> failed_writes_;
 };
 
+// Threads that do what they are given. At its end they do what is left.
+class doers {
+ public:
+  doers() {
+    for (std::thread& one : threads_) one = std::thread([this] { run(); });
+  }
+  ~doers() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& one : threads_) one.join();
+  }
+  void add(std::function<void()> what) {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(std::move(what));
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return !waiting_.empty() || ends_; });
+      if (waiting_.empty()) return;
+      const std::function<void()> what = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      what();
+      lock.lock();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  bool ends_ = false;
+  std::thread threads_[8];
+};
+
 class faulty_file final : public store::open_file {
  public:
-  faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong, std::string_view path, int flags)
-      : real_(std::move(real)), wrong_(std::move(wrong)), path_(path), flags_(flags), info_(real_->info()) {
+  faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong, std::shared_ptr<doers> later,
+              std::string_view path, int flags)
+      : real_(std::move(real)),
+        wrong_(std::move(wrong)),
+        later_(std::move(later)),
+        path_(path),
+        flags_(flags),
+        info_(real_->info()) {
     info_.kind = source_kind::staged;
     info_.pull_base = nullptr;
     info_.reason = "a test's faulty store";
@@ -157,6 +206,10 @@ class faulty_file final : public store::open_file {
     if (const std::uint32_t every = wrong_->fail_every; every != 0 && n % every == 0) return -wrong_->read_error;
     if (const std::uint32_t every = wrong_->short_every; every != 0 && n % every == 0) dst = dst.first((dst.size() + 1) / 2);
     return real_->pread(dst, offset);
+  }
+  bool begin_pread(std::span<std::byte> dst, std::int64_t offset, store::read_answer answer) override {
+    if (later_) later_->add([=, this] { answer(pread(dst, offset)); });
+    return later_ != nullptr;
   }
   int pwrite(std::span<const std::byte> src, std::int64_t offset) override {
     const int error = try_pwrite(src, offset);
@@ -201,6 +254,7 @@ class faulty_file final : public store::open_file {
 
   std::unique_ptr<store::open_file> real_;
   std::shared_ptr<faults> wrong_;
+  std::shared_ptr<doers> later_;  // null: it answers at once
   std::string path_;
   int flags_;
   store::file_info info_;
@@ -208,7 +262,8 @@ class faulty_file final : public store::open_file {
 
 class faulty_store final : public store::store {
  public:
-  explicit faulty_store(std::shared_ptr<gpufs::store::store> real) : real_(std::move(real)) {}
+  explicit faulty_store(std::shared_ptr<gpufs::store::store> real, bool answers_later = false)
+      : real_(std::move(real)), later_(answers_later ? std::make_shared<doers>() : nullptr) {}
 
   faults& wrong() const { return *wrong_; }
   std::string_view name() const override { return "faulty"; }
@@ -223,7 +278,7 @@ class faulty_store final : public store::store {
     }
     auto file = real_->open(path, flags, error);
     if (file == nullptr) return nullptr;
-    return std::make_unique<faulty_file>(std::move(file), wrong_, path, flags);
+    return std::make_unique<faulty_file>(std::move(file), wrong_, later_, path, flags);
   }
   int unlink(std::string_view path, bool directory) override { return real_->unlink(path, directory); }
   int rename(std::string_view from, std::string_view to, std::uint32_t* mode) override { return real_->rename(from, to, mode); }
@@ -236,6 +291,7 @@ class faulty_store final : public store::store {
  private:
   std::shared_ptr<gpufs::store::store> real_;
   std::shared_ptr<faults> wrong_ = std::make_shared<faults>();
+  std::shared_ptr<doers> later_;
 };
 
 }  // namespace gpufs::test

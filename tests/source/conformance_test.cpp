@@ -45,6 +45,11 @@ std::shared_ptr<store::store> faulty(const temp_dir& dir) {
   return std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path(), store::posix_options{.writable = true}));
 }
 
+std::shared_ptr<store::store> faulty_and_later(const temp_dir& dir) {
+  return std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path(), store::posix_options{.writable = true}),
+                                        true);
+}
+
 std::shared_ptr<store::store> in_place(const temp_dir& dir) { return std::make_shared<noting_store>(mapping_store(dir.path())); }
 
 const subject subjects[] = {
@@ -52,8 +57,10 @@ const subject subjects[] = {
     {"pull", source_kind::pull, O_RDONLY, [](const temp_dir&) { return in_mem(source_kind::pull); }},
     {"mem", source_kind::mem, O_RDONLY, [](const temp_dir&) { return in_mem(source_kind::mem); }},
     {"staged", source_kind::staged, O_RDONLY, faulty},
+    {"staged_later", source_kind::staged, O_RDONLY, faulty_and_later},
     {"windows", source_kind::windows, O_RDONLY, [](const temp_dir& dir) { return mapping_store(dir.path()); }, true},
     {"live", source_kind::live, O_RDWR, faulty},
+    {"live_later", source_kind::live, O_RDWR, faulty_and_later},
     {"live_in_place", source_kind::live, O_RDWR, [](const temp_dir& dir) { return in_place(dir); }, true},
     {"zero", source_kind::zero, O_WRONLY | O_GWRONCE, faulty},
     {"zero_in_place", source_kind::zero, O_WRONLY | O_GWRONCE, [](const temp_dir& dir) { return in_place(dir); }, true},

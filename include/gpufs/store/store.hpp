@@ -40,6 +40,30 @@ struct registered_windows {
   std::uint32_t shift = 0;
 };
 
+// How a store answers a read that open_file::begin_pread has begun. A small value, which the mount's threads make, and a store
+// copies and keeps as it likes.
+class read_answer {
+ public:
+  // Whom it is given to. Stores need not know.
+  class taker {
+   public:
+    virtual void take(std::uint64_t tag, std::int64_t result) noexcept = 0;
+
+   protected:
+    ~taker() = default;
+  };
+
+  read_answer(taker& to, std::uint64_t tag) : to_(&to), tag_(tag) {}
+  // Answers with what pread would return: how many bytes, which are in dst by then, or -errno. Any thread calls it, exactly once
+  // for a read; it waits for nobody. The file may close at once, by another thread: who answers touches neither file nor dst from
+  // then on.
+  void operator()(std::int64_t result) const noexcept { to_->take(tag_, result); }
+
+ private:
+  taker* to_;
+  std::uint64_t tag_;
+};
+
 // An open file of a store. Its destructor closes it, and must not wait for running kernels. It may outlive its store.
 class open_file {
  public:
@@ -48,15 +72,22 @@ class open_file {
   // Reads up to dst.size() bytes at offset (>= 0) into pinned staging memory. Returns how many bytes (fewer only at the end of the
   // file) or -errno; -ESTALE if the file is no longer the version that was opened. Several workers call at once; may block.
   virtual std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) = 0;
-  // The descriptor for direct reads (batched submission), from info().begin on; -1: only pread() reads the file. It may be
+  // Begins such a read, for a store that answers later: no thread of the mount's waits for it, however many are under way. True:
+  // `answer` is called exactly once, by any thread, in this call or after it; like pread's, the answer may be short. False: the
+  // read is not begun, `answer` must not be called, and a thread that may block calls pread instead, as it does after the answer
+  // -EAGAIN. Several workers call at once; must not block, as the thread serves other requests too. dst stays valid, and the file
+  // open, until the answer. A read without an answer hangs: others go on, and the mount's end waits for it as for any call that
+  // hangs. Rows of batches are read so, too, each by a read of its own. Not called for a file that has a descriptor.
+  virtual bool begin_pread(std::span<std::byte> /*dst*/, std::int64_t /*offset*/, read_answer /*answer*/) { return false; }
+  // The descriptor for direct reads (batched submission), from info().begin on; -1: only the calls above read the file. It may be
   // O_NONBLOCK.
   virtual int descriptor() const { return -1; }
   // Address, offset and length of a read from descriptor() must be multiples of this; a power of two. Other reads go through
   // pread().
   virtual std::uint32_t alignment() const { return 1; }
-  // 0 while the file still is the version that was opened, else -ESTALE. Called after direct reads, once per file and batch, and by
-  // the slow watch over pull files; cheap. Bytes that were read before a call that returns 0 are the opened version's, if that was
-  // settled.
+  // 0 while the file still is the version that was opened, else -ESTALE. Called after direct reads and those that begin_pread has
+  // begun, once per file and batch, and by the slow watch over pull files; cheap. Bytes that were read before a call that returns 0
+  // are the opened version's, if that was settled.
   virtual int check_version() const { return 0; }
 
   // For files that are open for writing. Like pread, these calls may block, and several workers call at once.
