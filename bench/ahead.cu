@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads that do not wait, of a store that answers each read after 100 us, as an NVMe does.
+// Reads that do not wait, of a store that answers each read after 100 us, as an NVMe does, however many are under way. The mount
+// has the usual host threads, which begin reads and take answers, and wait for none.
 //
 // async_overlap: warps compute for a time and read for about the same, piece after piece. By read_async, the next piece is read
 // while the warp computes; against the longer of computing alone and reading alone. prefetch_hides: random 4 KiB reads, which each
@@ -72,14 +73,13 @@ struct compute_and_read {
 };
 
 struct late_mount {
-  late_mount(const std::string& folder, std::uint64_t cache_nbytes, unsigned nworkers)
-      : fs(folder, options_of(folder, cache_nbytes, nworkers)), file(fs, "data") {}
-  static gpufs::mount_options options_of(const std::string& folder, std::uint64_t cache_nbytes, unsigned nworkers) {
+  late_mount(const std::string& folder, std::uint64_t cache_nbytes)
+      : fs(folder, options_of(folder, cache_nbytes)), file(fs, "data") {}
+  static gpufs::mount_options options_of(const std::string& folder, std::uint64_t cache_nbytes) {
     gpufs::mount_options options = short_waits();
     options.cache_nbytes = cache_nbytes;
     options.custom_store = std::make_shared<late_store>(folder, answer);
-    options.nworkers = nworkers;
-    options.internals.request_batch = 1;
+    options.nworkers = std::min(host_threads(), 16u);
     return options;
   }
   gpufs::mount fs;
@@ -88,13 +88,12 @@ struct late_mount {
 
 void async_overlap(const std::string& dir, int repeats, results& out) {
   constexpr std::uint32_t piece = 8 * page_nbytes, npieces = on_gpu ? 64 : 4;
-  constexpr unsigned workers = on_gpu ? 128 : 8;
-  const shape how{on_gpu ? 16u : 1u, 32};  // as many pages under way as there are workers
+  const shape how{on_gpu ? 16u : 1u, 32};
   const std::uint64_t one_run = how.warps() * npieces * piece, nbytes = one_run * 4 * static_cast<std::uint64_t>(repeats + 1);
   const work_folder folder(dir);
   make_file(folder.path() + "/data", nbytes);
   const std::vector<std::uint64_t> sums = piece_sums(piece, nbytes / piece);
-  const late_mount m(folder.path(), one_run / 2, workers);
+  const late_mount m(folder.path(), one_run / 2);
   const device_array<std::byte> scratch(2 * how.warps() * piece);
   bool right = true;
   std::uint64_t runs = 0, compute_ns = 0;
@@ -163,14 +162,13 @@ struct read_ahead_of_use {
 
 void prefetch_hides(const std::string& dir, int repeats, results& out) {
   constexpr std::uint32_t ahead = 8;
-  constexpr unsigned workers = on_gpu ? 512 : 8;
   const shape many{on_gpu ? 64u : 1u, 256}, few{many.grid, many.block / ahead};
   const std::uint64_t nreads = many.warps() * (on_gpu ? 128 : 16);
   const std::uint64_t npages = on_gpu ? 1u << 20 : 1u << 12;
   const work_folder folder(dir);
   make_file(folder.path() + "/data", npages * page_nbytes);
   const std::vector<std::uint64_t> sums = piece_sums(page_nbytes, npages);
-  const late_mount m(folder.path(), npages / 16 * page_nbytes, workers);
+  const late_mount m(folder.path(), npages / 16 * page_nbytes);
   const device_array<std::byte> scratch(many.warps() * page_nbytes);
   bool right = true;
   const auto rate = [&](const shape& how, std::uint32_t distance, std::uint64_t seed) {

@@ -5,8 +5,8 @@
 // pread random 4 KiB of the same file into pinned memory. Only pages that missed count.
 // staged_read: warps read 1 MiB at random places in one pread each, with 16 workers; against the lesser of those threads alone, and
 // of a kernel that pulls such pieces from pinned memory.
-// staged_latency: a store answers each read after 100 us, as an NVMe does, however many there are. A warp reads 64 pages in one
-// pread; against the time of one page, and what the same warp takes to pull 64 pages from pinned memory.
+// staged_latency: a store answers each read after 100 us, as an NVMe does, however many there are, and no thread waits for it. A
+// warp reads 64 pages in one pread; against the time of one page, and what the same warp takes to pull 64 pages from pinned memory.
 // small_open: warps open, read whole and close files of 4 KiB, each by one warp; against as many threads, as the mount has
 // workers, doing openat, fstat, pread, close. The cache is smaller than the files together, so that every launch reads all.
 #include <fcntl.h>
@@ -219,8 +219,7 @@ void staged_latency(const settings& set, results& out) {
   gpufs::mount_options options = short_waits();
   options.cache_nbytes = 2 * nbytes;
   options.custom_store = std::make_shared<late_store>(folder.path(), answer);
-  options.nworkers = on_gpu ? npages : 4;
-  options.internals.request_batch = 1;
+  options.nworkers = std::min(host_threads(), 16u);
   const gpufs::mount fs(folder.path(), options);
   const host_file file(fs, "data");
   const pinned_array<std::byte> pinned(nbytes);
