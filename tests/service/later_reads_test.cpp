@@ -90,7 +90,7 @@ class later_file final : public store::open_file {
   later_file(std::shared_ptr<behaviour> how, std::string_view path, int flags) : how_(std::move(how)), path_(path) {
     info_.nbytes = file_nbytes;
     info_.device = 5;
-    info_.inode = static_cast<std::uint64_t>(path.front());
+    info_.inode = static_cast<unsigned char>(path.front());
     info_.live = (flags & O_ACCMODE) != O_RDONLY;
     info_.kind = info_.live ? source_kind::live : source_kind::staged;
     ++how_->nopen;
@@ -129,7 +129,7 @@ class later_store final : public store::store {
     return std::make_unique<later_file>(how, path, flags);
   }
   int status(std::string_view path, bool, gpufs::store::path_status* out) override {
-    *out = {.nbytes = file_nbytes, .device = 5, .inode = static_cast<std::uint64_t>(path.front())};
+    *out = {.nbytes = file_nbytes, .device = 5, .inode = static_cast<unsigned char>(path.front())};
     return 0;
   }
   std::string_view name() const override { return "later"; }
@@ -163,6 +163,7 @@ class later_reads : public service_test {
   }
   std::vector<ring_client::ticket> begin_pages(std::uint32_t handle, int n) {
     std::vector<ring_client::ticket> asked;
+    asked.reserve(static_cast<std::size_t>(n));
     for (int i = 0; i < n; ++i) asked.push_back(client_->begin_read(handle, i * std::int64_t{page}, page, nth_ring(i)));
     return asked;
   }
