@@ -345,7 +345,8 @@ def scaling_plot(benches: list[Bench]) -> Draw | None:
 
 
 def rows_plot(benches: list[Bench]) -> Draw | None:
-    """Batches by their rows' size: ours, and the ceilings of the same run whose names end in a size."""
+    """Batches by their rows' size: ours, and the ceilings of the same run whose names end in a size; of host threads
+    the better way."""
     lines: dict[str, dict[int, float]] = {}
 
     def size_in(words: str) -> int | None:
@@ -377,7 +378,7 @@ def rows_plot(benches: list[Bench]) -> Draw | None:
         for name in [ours, *(name for name in lines if name != ours)]:
             sizes = sorted(lines[name])
             style = "o-" if name == ours else "--" if "sorted" in name else ".-"
-            axes.plot(sizes, [lines[name][n] for n in sizes], style, label=name + (" (limit)" if style == "--" else ""))
+            axes.plot(sizes, [lines[name][n] for n in sizes], style, label=name)
         sizes = sorted({size for line in lines.values() for size in line})
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(n) for n in sizes])

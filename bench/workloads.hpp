@@ -91,7 +91,7 @@ static __constant__ fft_factors factors;  // the device code of each file that i
 inline fft_factors factors;
 #endif
 
-// Makes those of the file that calls.
+// On CUDA: those of the file that is compiled with this.
 [[maybe_unused]] static void make_factors() {
   fft_factors made;
   for (unsigned stage = 0; stage < 5; ++stage) {

@@ -60,14 +60,15 @@ decltype(&cuPointerGetAttributes) driver_pointer_attributes() {
 
 // What CUDA knows of an address, for kernels of the current device.
 struct known_memory {
-  bool is_reached = false, is_host = false;
+  bool is_reached = false, is_host = false, is_pageable = false;
   std::size_t nbytes = 0;         // from there on, of the allocation, registration or reservation
   std::size_t mapped_nbytes = 0;  // of a reservation: of what was mapped by one call
 
   static known_memory at(const void* ptr) {
     cudaPointerAttributes runtime{};
     if (cudaPointerGetAttributes(&runtime, ptr) != cudaSuccess) cudaGetLastError();
-    if (runtime.devicePointer == nullptr || runtime.devicePointer != ptr) return {};
+    if (runtime.devicePointer == nullptr || runtime.devicePointer != ptr)
+      return {.is_pageable = runtime.type == cudaMemoryTypeUnregistered};
     constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
     known_memory found{.is_reached = true, .is_host = runtime.type == cudaMemoryTypeHost, .nbytes = any, .mapped_nbytes = any};
     CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
@@ -243,7 +244,7 @@ class cuda_memory final : public platform {
     std::size_t there = 0;
     while (there < nbytes && is_host) {  // host memory may have been registered by parts
       const known_memory at = known_memory::at(first + there);
-      if (!at.is_reached) return properties_.pageableMemoryAccess != 0 ? nbytes : there;
+      if (!at.is_reached) return at.is_pageable && properties_.pageableMemoryAccess != 0 ? nbytes : there;
       const std::size_t here_nbytes = std::min(nbytes - there, at.nbytes);
       // Of a reservation of addresses, as PyTorch's expandable segments are, the end may have no memory yet.
       if (at.mapped_nbytes < here_nbytes && !known_memory::at(first + there + here_nbytes - 1).is_reached) {

@@ -260,6 +260,48 @@ TEST_P(bad_state, closed_twice) {
   EXPECT_EQ(got[twice].value, -EBADF);
 }
 
+struct open_one {
+  mount_ref fs;
+  const char* path;
+  std::int32_t* number;
+
+  GPUFS_DEVICE void operator()() const {
+    const file opened = gpufs::open(this_warp(), fs, path);
+    if (this_warp().leader()) *number = static_cast<std::int32_t>(opened.number());
+  }
+};
+struct close_by_all {
+  mount_ref fs;
+  const std::int32_t* number;
+  int* errors;  // one a block
+
+  GPUFS_DEVICE void operator()() const {
+    const int error = gpufs::close(this_warp(), file(fs, file_number{*number}));
+    if (this_warp().leader()) errors[simt::block_rank()] = error;
+  }
+};
+
+// One group opens, and each closes: a likely mistake.
+TEST_P(bad_state, closed_by_many_at_once) {
+  dir.add("one", 5000, 5);
+  const device_buffer<char> path(std::vector<char>{'o', 'n', 'e', '\0'});
+  for (const unsigned n : {2u, 3u, 4u, 16u}) {
+    for (std::uint64_t seed = 1; seed <= fewer(20) * number_from_environment("GPUFS_TEST_EFFORT", 1); ++seed) {
+      const std::uint64_t bad_numbers = fs().counters().bad_file_numbers;
+      const device_buffer<std::int32_t> number(1);
+      const device_buffer<int> errors(n);
+      simt::launch({.grid = 1, .block = 32}, open_one{fs().ref(), path.get(), number.get()});
+      simt::launch({.grid = n, .block = 32, .schedule = {.seed = seed, .resident_blocks = n, .nthreads = 1, .switch_percent = 100}},
+                   close_by_all{fs().ref(), number.get(), errors.get()});
+      const std::vector<int> got = errors.read();
+      EXPECT_EQ(std::count(got.begin(), got.end(), 0), 1) << n << " closes, seed " << seed;
+      EXPECT_EQ(std::count(got.begin(), got.end(), -EBADF), n - 1);
+      EXPECT_EQ(fs().counters().bad_file_numbers - bad_numbers, n - 1);
+      ASSERT_TRUE(fs().open_files().empty()) << n << " closes, seed " << seed;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::test

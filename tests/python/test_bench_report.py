@@ -260,7 +260,7 @@ def test_rows_stand_by_their_size_beside_rivals_and_the_limit(tmp_path: Path) ->
         "row_batch::gather": {512: 50, 4096: 48},
         "a kernel over the mapping": {512: 16, 4096: 49},
         "16 host threads and copies": {512: 37},
-        "a kernel over sorted rows (limit)": {512: 51},
+        "a kernel over sorted rows": {512: 51},
     }
     assert report.rows_plot([]) is None
 

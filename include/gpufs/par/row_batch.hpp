@@ -51,9 +51,9 @@ class row_batch {
   // in the device's memory, until the stream has done it. A row that cannot be read becomes zeros, and failure() tells. Of a sorted
   // piece repeated rows come over once. Rows that are cached come from there; of the others those that the device may read where
   // they lie (a file that is pulled) do so in the order of their addresses, which is what the bus likes (docs/design/batches.md).
-  // Throws, before anything is launched, std::invalid_argument: a layout that no file can have; numbers or dst of which kernels of
-  // the mount's device do not reach all that is needed, as platform::reachable_nbytes says (so pinned and managed memory will do,
-  // and the CPU machine takes all memory that is not another device's). simt::launch_error.
+  // Throws, before anything is launched, std::invalid_argument: a layout that no file can have; numbers that are not aligned;
+  // numbers or dst of which kernels of the mount's device do not reach all that is needed, as platform::reachable_nbytes says (so
+  // pinned and managed memory will do, and the CPU machine takes all memory that is not another device's). simt::launch_error.
   template <row_number Number>
   void gather(const file& from, const row_layout& layout, const Number* numbers, std::uint64_t n, void* dst,
               const simt::stream& on) {

@@ -90,7 +90,13 @@ class file_table : public held_slots {
         look_again();
       }
       if (index == none) {
-        index = join(chain, name, mount_.files.nslots);
+        std::uint32_t unwanted = none;
+        index = join(chain, name, mount_.files.nslots, &unwanted);
+        if (unwanted != none) {
+          paths().unlock(chain);
+          drop(unwanted, start);
+          continue;
+        }
         if (index == none) {
           const std::uint32_t nblocks = blocks_.count();
           index = take_slot(start, nblocks < blocks_.most());

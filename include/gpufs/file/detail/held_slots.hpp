@@ -17,7 +17,7 @@ class held_slots : public file_slots {
     const file_view opened = table.view_of_any(number);
     if (opened.error != 0) return opened.error;
     bool held = true;
-    const int error = table.drop(opened.slot, start, held);
+    const int error = table.drop(opened.slot, start, giver::program, held);
     if (!held) count_bad_number(mount);  // another lane has closed the file at the same moment
     return error;
   }
@@ -52,8 +52,11 @@ class held_slots : public file_slots {
   // Looks for a slot of this path that opens may join (slot_joinable), and takes a reference to it. Returns the slot's index, or
   // `none`. The order is that of a look-up that pins a page: first add the reference, then check that the slot still is the one
   // that was looked for. If the caller does not hold the chain's lock, the chain may change during the walk. The walk may then
-  // stray into another chain; it ends after max_steps, and the caller looks again under the lock.
-  GPUFS_DEVICE std::uint32_t join(path_bucket& chain, const path_name& name, std::uint32_t max_steps) const {
+  // stray into another chain; it ends after max_steps, and the caller looks again under the lock. A reference to a slot that proves
+  // to be another goes back at once; or, where the caller holds the lock, which closing the slot takes, it is left in `unwanted`,
+  // for the caller to drop after that.
+  GPUFS_DEVICE std::uint32_t join(path_bucket& chain, const path_name& name, std::uint32_t max_steps,
+                                  std::uint32_t* unwanted = nullptr) const {
     // The acquires of `head`, `next` and `refs` meet the releases of path_chains::link and unlink.
     std::uint32_t next = simt::atomic_ref<std::uint32_t>(chain.head).load(std::memory_order_acquire);
     for (std::uint32_t steps = 0; next != 0 && steps < max_steps; ++steps) {
@@ -64,7 +67,11 @@ class held_slots : public file_slots {
       if (path_chains::may_join(slot, name)) {
         const std::uint32_t before = simt::atomic_ref<std::uint32_t>(slot.refs).fetch_add(1, std::memory_order_acquire);
         if ((before & slot_joinable) != 0 && path_chains::may_join(slot, name)) return index;
-        drop(index, index);
+        if (unwanted == nullptr) {
+          drop(index, index);
+        } else {
+          *unwanted = index;
+        }
         return none;
       }
       next = simt::atomic_ref<std::uint32_t>(slot.next).load(std::memory_order_acquire);
@@ -115,33 +122,52 @@ class held_slots : public file_slots {
     count_timeout();
   }
 
+  // Who gives a reference back: a lane that took it, or a close by a program, which may close more often than it has opened.
+  enum class giver { lane, program };
+
   // Gives a reference back. The caller that gives back the last reference to an open slot closes the file; the last reference to a
-  // dead slot frees the slot. Returns 0 or the error of the host's close. If the slot had no reference, it returns -EBADF and sets
-  // `held` to false.
-  GPUFS_DEVICE int drop(std::uint32_t index, std::uint32_t start, bool& held) const {
+  // dead slot frees the slot. Returns 0 or the error of the host's close. If the caller had no reference, it returns -EBADF and
+  // sets `held` to false.
+  //
+  // Where there are several, it subtracts: thousands of groups close one file at a time, and of so many compare-exchanges on one
+  // word one succeeds in 6 us. The acquires meet the releases of the earlier drops: the last one sees what those lanes wrote to
+  // pages, entered into lists and stored into the mapping.
+  GPUFS_DEVICE int drop(std::uint32_t index, std::uint32_t start, giver by, bool& held) const {
     file_slot& slot = this->slot(index);
     // Read the generation before the reference goes: after that the slot may be freed and used for another path at once.
     const std::uint32_t generation = generation_of(simt::atomic_ref<std::uint32_t>(slot.word).load(std::memory_order_relaxed));
+    constexpr std::uint32_t flags = slot_joinable | slot_detached;
+    const auto has_one = [&](std::uint32_t seen) {
+      const bool is_closers = by == giver::program && (seen & flags) == 0;  // retire's, or that of a lane that looks the slot up
+      return (seen & slot_refs) != 0 && (seen & slot_refs_below_0) == 0 && !is_closers;
+    };
     simt::atomic_ref<std::uint32_t> refs(slot.refs);
-    held = (refs.load(std::memory_order_relaxed) & slot_refs) != 0;
-    if (!held) return -EBADF;
-    // A subtraction, not a compare-exchange: thousands of groups close one file at a time, and of so many compare-exchanges on one
-    // word one succeeds in 6 us. The acquires here and below meet the releases of the earlier drops: the last one sees what those
-    // lanes wrote to pages, entered into lists and stored into the mapping.
+    for (std::uint32_t before = refs.load(std::memory_order_relaxed);;) {
+      held = has_one(before);
+      if (!held) return -EBADF;
+      if ((before & slot_refs) > 1) break;
+      const bool is_last = is_last_of_open(before);
+      // The last reference to an open slot stays, and no open joins the slot from here on.
+      if (!refs.compare_exchange(before, is_last ? 1 : 0, std::memory_order_acq_rel)) continue;
+      if (is_last) return retire(index, before, start);
+      recycle(slot, index, generation);
+      return 0;
+    }
     std::uint32_t now = refs.fetch_sub(1, std::memory_order_acq_rel) - 1;
-    held = ((now + 1) & slot_refs) != 0;
-    if (!held) now = refs.fetch_add(1, std::memory_order_acq_rel) + 1;  // another lane gave back a reference that it did not have
+    held = has_one(now + 1);
+    if (!held) now = refs.fetch_add(1, std::memory_order_acq_rel) + 1;
     if (held && now == 0) recycle(slot, index, generation);
-    // The caller that takes the last reference to an open slot closes it, and no open joins the slot from here on. Between the
-    // subtraction and this, an open may still join: then that one is the last.
-    while ((now & slot_refs) == 0 && (now & (slot_joinable | slot_detached)) != 0) {
-      if (refs.compare_exchange(now, 1, std::memory_order_acq_rel)) return retire(index, now, start);
+    // Others have given theirs back meanwhile. Until the compare-exchange an open may still join: then that one is the last.
+    while ((now & slot_refs) == 0 && (now & flags) != 0) {
+      if (!refs.compare_exchange(now, 1, std::memory_order_acq_rel)) continue;
+      const int error = retire(index, now, start);
+      return held ? error : -EBADF;
     }
     return held ? 0 : -EBADF;
   }
   GPUFS_DEVICE void drop(std::uint32_t index, std::uint32_t start) const {
     bool held = true;
-    drop(index, start, held);
+    drop(index, start, giver::lane, held);
   }
 
   // Closes an open slot. `before` has the flags that `refs` had before the caller took the last reference. The caller owns the

@@ -26,8 +26,9 @@ inline constexpr std::uint32_t slot_apart = 1u << 31;
 
 // `file_slot::refs`: bit 31 (the slot is "joinable") while further opens of its path may join the slot; bit 30 (it is "detached")
 // once they may not, although it is open, because its path was opened for writing, removed or renamed; below, how many opens hold
-// it.
-inline constexpr std::uint32_t slot_joinable = 1u << 31, slot_detached = 1u << 30;
+// it. A count of 0 with one of these bits is for moments only: whoever has made it closes the file, unless an open joins. A program
+// that closes more often than it has opened may make the count negative for moments (bit 29).
+inline constexpr std::uint32_t slot_joinable = 1u << 31, slot_detached = 1u << 30, slot_refs_below_0 = 1u << 29;
 inline constexpr std::uint32_t slot_refs = slot_detached - 1;
 
 // Which opens share a slot.

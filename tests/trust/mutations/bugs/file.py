@@ -18,11 +18,20 @@ BUGS = (
     Bug(
         "renamed_file_stays_open",
         "the last close of a file that has left its path's chain does not close it on the host",
-        "include/gpufs/file/detail/held_slots.hpp",
-        "(now & (slot_joinable | slot_detached)) != 0) {",
-        "(now & slot_joinable) != 0) {",
+        SLOTS,
+        "(refs & slot_refs) == 1 && (refs & (slot_joinable | slot_detached)) != 0;",
+        "(refs & slot_refs) == 1 && (refs & slot_joinable) != 0;",
         "file_paths_cpu",
         "paths.rename_open_files",
+    ),
+    Bug(
+        "surplus_close_takes_the_closers_reference",
+        "a program that closes too often takes the reference of the lane that closes the file",
+        "include/gpufs/file/detail/held_slots.hpp",
+        "(seen & slot_refs_below_0) == 0 && !is_closers;",
+        "(seen & slot_refs_below_0) == 0 && (!is_closers || true);",
+        "file_bad_input_cpu",
+        "*/bad_state.closed_by_many_at_once/*",
     ),
     # Calls on open files.
     Bug(
