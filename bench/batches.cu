@@ -28,10 +28,13 @@
 // scatter_512: distinct rows of 512 bytes written to a file in memory that is larger than the cache, so that pages are written back
 // all the time; its time ends when all is in the file (fsync). Against one pinned device-to-host copy; the limit is a kernel that
 // only stores the rows, sorted before, to the file's registered mapping.
+//
+// scatter_in_kernel_512: the same by scatter of all blocks of one kernel (gpufs/par/scatter_by_grid.hpp).
 #include <optional>
 
 #include "gathers.hpp"
 #include "gpufs/par/gather_by_grid.hpp"
+#include "gpufs/par/scatter_by_grid.hpp"
 #include "par/measured.hpp"
 
 namespace {
@@ -75,22 +78,29 @@ struct gather_in_kernel {
   }
 };
 
+constexpr unsigned grid_block = on_gpu ? 256 : 64, least_blocks = 4;
+// As many blocks as run at once.
+template <class Kernel>
+gpufs::simt::launch_config by_all_blocks(const Kernel& kernel) {
+  gpufs::simt::launch_config config{.grid = 1, .block = grid_block, .cooperative = true};
+  config.schedule.timeout_ns = 0;
+  config.grid = gpufs::simt::max_cooperative_grid<grid_block, least_blocks>(config, kernel);
+  return config;
+}
+
 class gathers_in_kernels : public gathers {
  public:
   using gathers::gathers;
   // GB/s of a kernel that gathers them itself, by as many blocks as run at once.
   template <caller Who>
   double in_kernel(const row_numbers& numbers) {
-    constexpr unsigned block = on_gpu ? 256 : 64, least_blocks = 4;
     const device_array<std::uint32_t> space(gpufs::grid_space::nwords_for(numbers.host.size()));
     const device_array<std::uint64_t> nfailed(1);
     const gather_in_kernel<Who> kernel{
         file_.ref(), layout_, numbers.device.get(), numbers.host.size(), dst_.get(), {space.get(), space.size()}, nfailed.get()};
-    gpufs::simt::launch_config config{.grid = 1, .block = block, .cooperative = true};
-    config.schedule.timeout_ns = 0;
-    config.grid = gpufs::simt::max_cooperative_grid<block, least_blocks>(config, kernel);
+    const gpufs::simt::launch_config config = by_all_blocks(kernel);
     return checked(numbers, [&] {
-      const double seconds = stream_seconds([&](auto&& on) { gpufs::simt::launch<block, least_blocks>(config, kernel, on); });
+      const double seconds = stream_seconds([&](auto&& on) { gpufs::simt::launch<grid_block, least_blocks>(config, kernel, on); });
       right_ = nfailed.read_one() == 0 && right_;
       return seconds;
     });
@@ -405,58 +415,114 @@ struct sync_file {
   }
 };
 
-void scatter(const settings& set, double back, results& out) {
-  const work_folder folder(set.dir);
-  const std::string path = folder.path() + "/data";
-  make_file(path, set.small_nbytes);
-  gpufs::mount_options options = short_waits();
-  options.cache_nbytes = set.small_nbytes / 4;
-  options.writable = true;
-  const gpufs::mount fs(folder.path(), options);
-  const gpufs::row_layout layout{.row_nbytes = row_nbytes, .nrows = set.small_nbytes / row_nbytes};
-  const std::uint64_t n = std::min(set.nrows, layout.nrows / 2);
-  gpufs::row_batch batch(fs, static_cast<std::uint32_t>(std::min(n, set.at_once)));
-  const device_array<std::byte> src(n * row_nbytes);
-  std::vector<std::uint64_t> salts(layout.nrows);  // of each row, by whom it was written last
-  const gpufs::simt::stream turns;
-  measurement m{"scatter_512", count_text(n) + " rows of 512 B, and fsync", {}, "GB/s", back, "pinned copy back"};
-  m.verified = true;
-  std::vector<double> limit;
-  const gpufs::mount_counters before = fs.counters();
-  for (int r = 0; r <= set.repeats; ++r) {
-    const row_numbers numbers(n, shuffled(layout.nrows, word_of(static_cast<std::uint64_t>(r) + 13'000)));
-    const auto salt = static_cast<std::uint64_t>(r + 1);
-    run(set.how, make_rows{src.get(), numbers.device.get(), n, salt});
-    const device_array<std::uint64_t> failed(1);
+struct scatter_in_kernel {
+  gpufs::file to;
+  gpufs::row_layout layout;
+  const row_index* numbers;
+  std::uint64_t n;
+  const std::byte* src;
+  gpufs::grid_space space;
+  std::uint64_t* nfailed;
+
+  GPUFS_DEVICE void operator()() const {
+    const gpufs::row_failure failed = gpufs::scatter(gpufs::simt::this_grid(), to, layout, numbers, n, src, space);
+    if (failed.error != 0 && gpufs::simt::this_grid().leader()) atomic_ref<std::uint64_t>(*nfailed).add_relaxed(1);
+  }
+};
+
+// A file in memory, rows that are scattered into it, and whether it then has them.
+class scatters {
+ public:
+  explicit scatters(const settings& set) : set_(set), folder_(set.dir) {
+    make_file(path_, set.small_nbytes);
+    gpufs::mount_options options = short_waits();
+    options.cache_nbytes = set.small_nbytes / 4;
+    options.writable = true;
+    fs_.emplace(folder_.path(), options);
+  }
+  std::uint64_t n() const { return n_; }
+  const gpufs::mount& fs() const { return *fs_; }
+  const gpufs::row_layout& layout() const { return layout_; }
+  const std::byte* src() const { return src_.get(); }
+  std::uint64_t* nfailed() const { return failed_.get(); }
+  bool right() const { return right_; }
+  const gpufs::simt::stream& turns() const { return turns_; }
+
+  row_numbers next_numbers() {
+    ++salt_;
+    return row_numbers(n_, shuffled(layout_.nrows, word_of(salt_ + 12'999)));
+  }
+  // GB/s of write(file), fsync included.
+  template <class Write>
+  double rate(const row_numbers& numbers, Write write) {
+    run(set_.how, make_rows{src_.get(), numbers.device.get(), n_, salt_});
+    double seconds = 0;
     {
-      const host_file file(fs, "data", O_RDWR);
+      const host_file file(*fs_, "data", O_RDWR);
       const stopwatch watch;
-      batch.scatter(file.ref(), layout, numbers.device.get(), n, src.get(), turns);
-      gpufs::simt::launch({.grid = 1, .block = 256}, sync_file{fs.ref(), file.ref().number(), failed.get()}, turns);
-      turns.wait();
-      const double seconds = watch.seconds();
-      if (r > 0) m.samples.push_back(static_cast<double>(n * row_nbytes) / seconds * 1e-9);
-      m.verified = failed.read_one() == 0 && batch.failure().error == 0 && m.verified;
+      write(file);
+      gpufs::simt::launch({.grid = 1, .block = 256}, sync_file{fs_->ref(), file.ref().number(), failed_.get()}, turns_);
+      turns_.wait();
+      seconds = watch.seconds();
     }
-    for (const row_index row : numbers.host) salts[static_cast<std::size_t>(row)] = salt;
-    const auto word = [&](std::uint64_t i) { return word_of(i) + salts[i / (row_nbytes / 8)]; };
-    m.verified = wrong_words(path, set.small_nbytes, word) == 0 && m.verified;
-    if (r < set.repeats) continue;
-    // What is there already.
-    const written_mapping map(path, set.small_nbytes);
+    right_ = failed_.read_one() == 0 && right_;
+    for (const row_index row : numbers.host) salts_[static_cast<std::size_t>(row)] = salt_;
+    look();
+    return static_cast<double>(n_ * row_nbytes) / seconds * 1e-9;
+  }
+  // Of a kernel that stores the same rows, sorted, which are there already. Empty: there is no mapping, as out says.
+  std::vector<double> limit(const row_numbers& numbers, results& out) {
+    std::vector<double> rates;
+    const written_mapping map(path_, set_.small_nbytes);
     if (map.device() == nullptr) {
       out.note("stores of sorted rows: left out, " + map.why());
-      continue;
+      return rates;
     }
     const sorted_rows sorted(numbers.host);
-    for (int i = 0; i <= set.repeats; ++i) {
-      const double seconds = store_rows_seconds(set.how, src.get(), sorted, n, row_nbytes, map.device());
-      if (i > 0) limit.push_back(static_cast<double>(n * row_nbytes) / seconds * 1e-9);
+    for (int i = 0; i <= set_.repeats; ++i) {
+      const double seconds = store_rows_seconds(set_.how, src_.get(), sorted, n_, row_nbytes, map.device());
+      if (i > 0) rates.push_back(static_cast<double>(n_ * row_nbytes) / seconds * 1e-9);
     }
-    m.verified = wrong_words(path, set.small_nbytes, word) == 0 && m.verified;
+    look();
+    return rates;
   }
-  const gpufs::mount_counters d = difference(fs.counters(), before);
-  const std::uint64_t written = n * static_cast<std::uint64_t>(set.repeats + 1);
+
+ private:
+  void look() {
+    const auto word = [&](std::uint64_t i) { return word_of(i) + salts_[i / (row_nbytes / 8)]; };
+    right_ = wrong_words(path_, set_.small_nbytes, word) == 0 && right_;
+  }
+
+  const settings& set_;
+  const work_folder folder_;
+  const std::string path_ = folder_.path() + "/data";
+  std::optional<gpufs::mount> fs_;
+  const gpufs::row_layout layout_{.row_nbytes = row_nbytes, .nrows = set_.small_nbytes / row_nbytes};
+  const std::uint64_t n_ = std::min(set_.nrows, layout_.nrows / 2);
+  const device_array<std::byte> src_{n_ * row_nbytes};
+  const device_array<std::uint64_t> failed_{1};
+  std::vector<std::uint64_t> salts_ = std::vector<std::uint64_t>(layout_.nrows);  // of each row, by whom it was written last
+  std::uint64_t salt_ = 0;
+  bool right_ = true;
+  const gpufs::simt::stream turns_;
+};
+
+// write(file, numbers), and error() of all that was written.
+template <class Write, class Error>
+void scatter(const settings& set, const char* name, const std::string& by, double back, scatters& rows, results& out, Write write,
+             Error error) {
+  measurement m{name, count_text(rows.n()) + " rows of 512 B" + by + ", and fsync", {}, "GB/s", back, "pinned copy back"};
+  std::vector<double> limit;
+  const gpufs::mount_counters before = rows.fs().counters();
+  for (int r = 0; r <= set.repeats; ++r) {
+    const row_numbers numbers = rows.next_numbers();
+    const double rate = rows.rate(numbers, [&](const host_file& file) { write(file, numbers); });
+    if (r > 0) m.samples.push_back(rate);
+    if (r == set.repeats) limit = rows.limit(numbers, out);
+  }
+  const gpufs::mount_counters d = difference(rows.fs().counters(), before);
+  const std::uint64_t written = rows.n() * static_cast<std::uint64_t>(set.repeats + 1);
+  m.verified = rows.right() && error() == 0;
   m.details = {{"M rows/s", spread_of(m.samples).median * 1e3 / row_nbytes},
                {"faults_a_row", per(d.faults, written)},
                {"bytes_back_a_byte", per(d.bytes_written_back, written * row_nbytes)}};
@@ -465,6 +531,30 @@ void scatter(const settings& set, double back, results& out) {
     m.details.emplace_back("sorted_stores_gbps", spread_of(limit).median);
   }
   out.add(m);
+}
+
+void scatter_by_host(const settings& set, double back, results& out) {
+  scatters rows(set);
+  gpufs::row_batch batch(rows.fs(), static_cast<std::uint32_t>(std::min(rows.n(), set.at_once)));
+  scatter(
+      set, "scatter_512", "", back, rows, out,
+      [&](const host_file& file, const row_numbers& numbers) {
+        batch.scatter(file.ref(), rows.layout(), numbers.device.get(), rows.n(), rows.src(), rows.turns());
+      },
+      [&] { return batch.failure().error; });
+}
+
+void scatter_by_grid(const settings& set, double back, results& out) {
+  scatters rows(set);
+  const device_array<std::uint32_t> space(gpufs::grid_space::nwords_to_scatter(rows.n()));
+  scatter(
+      set, "scatter_in_kernel_512", ", by a grid", back, rows, out,
+      [&](const host_file& file, const row_numbers& numbers) {
+        const scatter_in_kernel kernel{
+            file.ref(), rows.layout(), numbers.device.get(), rows.n(), rows.src(), {space.get(), space.size()}, rows.nfailed()};
+        gpufs::simt::launch<grid_block, least_blocks>(by_all_blocks(kernel), kernel, rows.turns());
+      },
+      [] { return 0; });
 }
 
 }  // namespace
@@ -495,7 +585,11 @@ int main(int argc, char** argv) {
       if (args.wants("batch_hot_512")) hot(set, memory, out);
       if (args.wants("batch_staged")) staged(set, memory, out);
     }
-    if (args.wants("scatter_512")) scatter(set, measure_copy_back(out, pinned_memory{}).median, out);
+    if (args.wants_any({"scatter_512", "scatter_in_kernel_512"})) {
+      const double back = measure_copy_back(out, pinned_memory{}).median;
+      if (args.wants("scatter_512")) scatter_by_host(set, back, out);
+      if (args.wants("scatter_in_kernel_512")) scatter_by_grid(set, back, out);
+    }
     return out.finish();
   });
 }

@@ -5,7 +5,6 @@
 #include <functional>
 
 #include "file/schedules.hpp"
-#include "file/writing.hpp"
 #include "gpufs/par/gather_by_grid.hpp"
 #include "gpufs/par/row_batch.hpp"
 #include "gpufs/par/scatter.hpp"
@@ -14,24 +13,6 @@
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
-
-// A file that is open for writing: in memory, where rows that are written go past the cache, or not.
-struct written_file {
-  temp_dir dir;
-  std::unique_ptr<mount> fs;
-  std::unique_ptr<host_file> file;
-
-  written_file(bool in_place, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
-      : dir(in_place ? memory_directory() : std::filesystem::temp_directory_path()) {
-    dir.add("rows", file_nbytes, seed);
-    let_file_times_pass();
-    mount_options o = writing_options(page_nbytes, nframes);
-    if (in_place) o.custom_store = mapping_store(dir.path());
-    fs = std::make_unique<mount>(dir.path(), o);
-    prepare_for_memcheck(*fs, "rows", O_RDWR);
-    file = std::make_unique<host_file>(*fs, "rows", O_RDWR);
-  }
-};
 
 // Who calls: of `block` threads a block, each group gathers a share of the batch.
 struct by_thread {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of batches share: a file by each source, what its rows are, and a cache whose frames are pinned.
+// What tests of batches share: a file by each source, or open for writing, what its rows are, and a cache whose frames are pinned.
 #pragma once
 #include "file/harness.hpp"
+#include "file/writing.hpp"
 #include "gpufs/gpufs.hpp"
 #include "gpufs/par/detail/read_row.hpp"
 #include "gpufs/par/rows.hpp"
@@ -44,6 +45,24 @@ struct subject {
     }
     fs = std::make_unique<mount>(dir.path(), o);
     file = std::make_unique<host_file>(*fs, "rows", how == reading::being_written ? O_RDWR : O_RDONLY);
+  }
+};
+
+// A file that is open for writing: in memory, where rows that are written go past the cache, or not.
+struct written_file {
+  temp_dir dir;
+  std::unique_ptr<mount> fs;
+  std::unique_ptr<host_file> file;
+
+  written_file(bool in_place, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
+      : dir(in_place ? memory_directory() : std::filesystem::temp_directory_path()) {
+    dir.add("rows", file_nbytes, seed);
+    let_file_times_pass();
+    mount_options o = writing_options(page_nbytes, nframes);
+    if (in_place) o.custom_store = mapping_store(dir.path());
+    fs = std::make_unique<mount>(dir.path(), o);
+    prepare_for_memcheck(*fs, "rows", O_RDWR);
+    file = std::make_unique<host_file>(*fs, "rows", O_RDWR);
   }
 };
 

@@ -13,6 +13,13 @@ struct order_in_block {
   std::uint64_t rows[most];
   std::uint32_t places[most];
 
+  struct row_and_place {
+    std::uint64_t row;
+    std::uint32_t place;
+  };
+  // No row.
+  GPUFS_DEVICE static row_and_place behind_all() { return {~std::uint64_t{0}, ~0u}; }
+
   // Takes entry(i) -> {row, place} for i below n, which is 1 to `most`, and sorts them. All threads of the block call; they may
   // read afterwards, and must have met before the next call. Bitonic (Batcher, AFIPS 1968): it needs no memory but this, and 1,024
   // rows take it 55 rounds, beside some milliseconds in which the bus brings them.
@@ -21,7 +28,7 @@ struct order_in_block {
     std::uint32_t size = 1;
     while (size < n) size *= 2;
     for (std::uint32_t i = block.rank(); i < size; i += block.size()) {
-      const row_and_place here = i < n ? entry(i) : row_and_place{~std::uint64_t{0}, ~0u};  // behind all others
+      const row_and_place here = i < n ? entry(i) : behind_all();
       rows[i] = here.row;
       places[i] = here.place;
     }
@@ -37,11 +44,6 @@ struct order_in_block {
       }
     }
   }
-
-  struct row_and_place {
-    std::uint64_t row;
-    std::uint32_t place;
-  };
 
  private:
   GPUFS_DEVICE bool is_before(std::uint32_t a, std::uint32_t b) const {

@@ -11,12 +11,14 @@ STORE_ROWS = "include/gpufs/par/detail/store_rows.hpp"
 TAKE_ROWS = "include/gpufs/par/detail/take_rows.hpp"
 TOUCHED = "include/gpufs/par/detail/touched_pages.hpp"
 GATHER = "include/gpufs/par/gather.hpp"
-BY_GRID = "include/gpufs/par/gather_by_grid.hpp"
+WINDOWS = "include/gpufs/par/detail/windows_of_grid.hpp"
+SCATTER_BY_GRID = "include/gpufs/par/scatter_by_grid.hpp"
 SCATTER = "include/gpufs/par/scatter.hpp"
 PART = "src/par/row_part.hpp"
 BY_HOST = "src/par/gather_by_host.hpp"
 PROGRAM = "par_row_batch_cpu"
 IN_KERNELS = "par_gather_cpu"
+BY_GRID = "par_scatter_by_grid_cpu"
 
 BUGS = (
     Bug(
@@ -202,7 +204,7 @@ BUGS = (
     Bug(
         "a_grid_goes_on_where_the_last_call_ended",
         "nobody resets how many places of a grid's batch were taken",
-        BY_GRID,
+        WINDOWS,
         "words_[2] = 0;",
         "",
         IN_KERNELS,
@@ -225,5 +227,32 @@ BUGS = (
         "return hint + 0 * before;",
         IN_KERNELS,
         "gather_of/2.small_rows_takes_no_page_for_them_at_first",
+    ),
+    Bug(
+        "a_grid_writes_any_of_equal_rows",
+        "of equal rows that a grid scatters, the one whose thread comes first is written",
+        SCATTER_BY_GRID,
+        "if (there < place) slot.fetch_max(place, std::memory_order_relaxed);",
+        "",
+        BY_GRID,
+        "*/scatter_by_grid.has_the_last_of_equal_rows_in_all_orders_of_blocks/in_place",
+    ),
+    Bug(
+        "a_grid_takes_rows_for_equal",
+        "rows whose slot a grid finds taken by another row are not written",
+        SCATTER_BY_GRID,
+        "if (row(there) != row_of_place) continue;",
+        "",
+        BY_GRID,
+        "*/scatter_by_grid.is_what_the_file_has/by_the_host",
+    ),
+    Bug(
+        "a_grids_wrong_numbers_are_not_told",
+        "a number that names no row is no failure of a grid's scatter",
+        SCATTER_BY_GRID,
+        "writer.part.fail_at(place, -EDOM);",
+        "(void)place;",
+        BY_GRID,
+        "scatter_by_grid_of.a_file_that_only_reads_is_an_error",
     ),
 )
