@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mount with one file of whole numbers, for tests of pointers: kernels get it and leave numbers behind.
 #pragma once
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "file/harness.hpp"
 #include "gpufs/gpufs.hpp"
@@ -112,6 +115,13 @@ class pointer_test : public ::testing::Test {
   void prepare_for_compute_sanitizer() {
     if (under_compute_sanitizer() && !options.custom_store && options.store != store_kind::posix) fs().prepare("f");
   }
+  template <class T>
+  std::vector<T> in_file() const {
+    const std::vector<std::byte> bytes = dir.read("f");
+    std::vector<T> values(bytes.size() / sizeof(T));
+    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+    return values;
+  }
 
   temp_dir dir;
   mount_options options;
@@ -124,6 +134,19 @@ class pointer_test : public ::testing::Test {
   std::unique_ptr<device_buffer<std::int64_t>> out_;
   std::optional<mount> fs_;
 };
+
+// In a directory on disk the host writes; in memory (parameter: true) the device stores to the file's mapping.
+struct writing_pointer_test : pointer_test, ::testing::WithParamInterface<bool> {
+  writing_pointer_test() : pointer_test(GetParam() ? memory_directory() : std::filesystem::temp_directory_path()) {
+    options.writable = true;
+    options.frame_timeout = std::chrono::seconds(30);  // many wait in turn for few frames
+    options.store = GetParam() ? store_kind::mapped : store_kind::posix;
+  }
+  void SetUp() override {
+    if (GetParam() && memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
+  }
+};
+inline std::string name_of_place(const ::testing::TestParamInfo<bool>& test) { return test.param ? "in_memory" : "on_disk"; }
 
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::test

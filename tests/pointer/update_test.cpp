@@ -14,16 +14,7 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-// In a directory on disk the host writes; in memory (parameter: true) the device stores to the file's mapping.
-struct updates : pointer_test, ::testing::WithParamInterface<bool> {
-  updates() : pointer_test(GetParam() ? memory_directory() : std::filesystem::temp_directory_path()) {
-    options.writable = true;
-    options.frame_timeout = std::chrono::seconds(30);  // many wait in turn for few frames
-    options.store = GetParam() ? store_kind::mapped : store_kind::posix;
-  }
-  void SetUp() override {
-    if (GetParam() && memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
-  }
+struct updates : writing_pointer_test {
   template <class T>
   void fill(const std::vector<T>& values) {
     end_mount();
@@ -31,16 +22,8 @@ struct updates : pointer_test, ::testing::WithParamInterface<bool> {
         .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
     let_file_times_pass();
   }
-  template <class T>
-  std::vector<T> in_file() const {
-    const std::vector<std::byte> bytes = dir.read("f");
-    std::vector<T> values(bytes.size() / sizeof(T));
-    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
-    return values;
-  }
 };
-INSTANTIATE_TEST_SUITE_P(on_disk_and_in_memory, updates, ::testing::Bool(),
-                         [](const auto& test) { return std::string(test.param ? "in_memory" : "on_disk"); });
+INSTANTIATE_TEST_SUITE_P(on_disk_and_in_memory, updates, ::testing::Bool(), name_of_place);
 
 // Whole numbers from 0 on, so small that their sums here are exact.
 template <class T>

@@ -122,6 +122,23 @@ TEST(memory, wide_loads) {
   EXPECT_EQ(errors.read_one(), 0u);
 }
 
+struct wide_stores {
+  unsigned char* device;
+  GPUFS_DEVICE void operator()() const {
+    vec16 value;
+    for (unsigned i = 0; i < 4; ++i) value.word[i] = (4 * thread_rank() + i) * 0x01010101u;
+    store_relaxed_16(device + 32 * thread_rank(), value);
+  }
+};
+
+TEST(memory, wide_stores_write_16_bytes) {
+  const device_array<unsigned char> device(std::vector<unsigned char>(32 * 32, 0xee));
+  launch({.grid = 1, .block = 32}, wide_stores{device.get()});
+  const std::vector<unsigned char> bytes = device.read();
+  for (unsigned i = 0; i < bytes.size(); ++i)
+    EXPECT_EQ(bytes[i], i % 32 < 16 ? static_cast<unsigned char>(i / 32 * 4 + i % 32 / 4) : 0xee) << i;
+}
+
 struct first_shared {
   std::uint32_t word[64];
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates of elements that no pointer links: the page is pinned for one atomic operation, and its bytes are noted as pwrite notes
-// them. A lane that updates elements all over a file so maps no page for writing and makes no twin, which a pointer that links the
-// page must. Lanes of a warp that meet on an element are one operation (ActivePointers shares faults so; ISCA'16, section IV-C).
+// Updates of elements that no pointer links, and stores to them: the page is pinned for one atomic operation, and its bytes are
+// noted as pwrite notes them. A lane that updates elements all over a file so maps no page for writing and makes no twin, which a
+// pointer that links the page must. Lanes of a warp that meet on an element are one operation (ActivePointers shares faults so;
+// ISCA'16, section IV-C).
 #pragma once
 #include "gpufs/pointer/detail/update_kind.hpp"
 #include "gpufs/pointer/ptr.hpp"
@@ -95,31 +96,24 @@ GPUFS_DEVICE std::int64_t pin_missing_page(simt::some_lanes lanes, mapping_name 
   return wants ? address_of(name, got) : 0;
 }
 
-template <class Word>
+template <class What>
 struct updated {
-  Word before;
+  typename What::answer before;
   std::int32_t error;  // 0, or the negative errno of why nothing was changed
 };
-// What a lane wants updated.
-template <class Word>
-struct update {
-  bounds within;
-  std::uint64_t position;  // aligned
-  update_kind kind;
-  Word value;
-};
-// For the lanes in `turn`, whose mapping is this one. All lanes call.
-template <class Word>
-GPUFS_DEVICE updated<Word> update_mapping(simt::some_lanes lanes, mapping_name name, std::uint32_t turn, const update<Word>& what) {
+// For the lanes in `turn`, whose mapping is this one. What: update or one_store. All lanes call.
+template <class What>
+GPUFS_DEVICE updated<What> update_mapping(simt::some_lanes lanes, mapping_name name, std::uint32_t turn, const What& what) {
+  constexpr std::uint32_t nbytes = sizeof what.value;
   // One lane counts among the file's writers for all.
   const bool begins = simt::lane_id() == simt::lowest_lane(turn);
   update_place at{};
   if (begins) at = begin_updates(name);
   at = lanes.shfl_from_lane(at, simt::lowest_lane(turn));
-  updated<Word> mine{Word{}, at.view.error};
+  updated<What> mine{{}, at.view.error};
   if (at.view.error != 0) return mine;
-  const std::uint64_t end = what.position + sizeof(Word);
-  if (!what.within.have(what.position, sizeof(Word)) || (!at.is_private && end > at.nbytes)) mine.error = -ENXIO;
+  const std::uint64_t end = what.position + nbytes;
+  if (!what.within.have(what.position, nbytes) || (!at.is_private && end > at.nbytes)) mine.error = -ENXIO;
   const mapping_entry* from = entry_of(name);
   const std::uint32_t shift = page_shift_of(name);
   const auto page = static_cast<std::uint32_t>(what.position >> shift);
@@ -130,16 +124,13 @@ GPUFS_DEVICE updated<Word> update_mapping(simt::some_lanes lanes, mapping_name n
     const std::int64_t got = looks ? pin_cached_pages(lanes, name, mine_now) : pin_missing_page(lanes, name, mine_now);
     const bool served = wanted && got > 0;
     const std::uint64_t address = served ? static_cast<std::uint64_t>(got) + in_page : 0;
-    const met<Word> with = meet(lanes, address, what.kind, what.value);
-    Word before{};
-    if (served && with.leads()) before = update_at(what.kind, address, with.all);
-    before = lanes.shfl_from_lane(before, simt::lowest_lane(with.lanes));
-    if (served) mine.before = with.leads() ? before : update_after(what.kind, before, with.before);
-    const bool was_clean = note_updates(lanes, from, at, address, sizeof(Word));
+    const typename What::answer before = what.make(lanes, address);
+    if (served) mine.before = before;
+    const bool was_clean = note_updates(lanes, from, at, address, nbytes);
     limit_updates(lanes, from, at, page, was_clean);
     const std::uint32_t nserved = simt::count_lanes(lanes.ballot_lanes(served));
     if (begins && nserved != 0 && !at.is_private)
-      count(file_table(*mount_of(*from)).counters(at.view.slot).bytes_written, nserved * sizeof(Word));
+      count(file_table(*mount_of(*from)).counters(at.view.slot).bytes_written, nserved * nbytes);
     if (wanted && got < 0) mine.error = static_cast<int>(got);
     wanted = wanted && got == 0;
   }
@@ -149,20 +140,20 @@ GPUFS_DEVICE updated<Word> update_mapping(simt::some_lanes lanes, mapping_name n
 
 // Updates each lane's element. Lanes that are together should all call, as they share the work. Waits as pwrite does. What fails is
 // recorded.
-template <class Word>
-GPUFS_DEVICE_COLD updated<Word> update_elsewhere(mapping_name name, update<Word> what) {
+template <class What>
+GPUFS_DEVICE_COLD updated<What> update_elsewhere(mapping_name name, What what) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  updated<Word> mine{};
+  updated<What> mine{};
   // One mapping after the other, so that a lane that waits at a file's gate is not counted among the writers of another.
   for (std::uint32_t left = lanes.mask(); left != 0;) {
     const mapping_name theirs = lanes.shfl_from_lane(name, simt::lowest_lane(left));
     const std::uint32_t turn = lanes.ballot_lanes(name == theirs) & left;
-    const updated<Word> got = update_mapping(lanes, theirs, turn, what);
+    const updated<What> got = update_mapping(lanes, theirs, turn, what);
     if (name == theirs) mine = got;
     left &= ~turn;
   }
-  if (mine.error != 0) note_failed_write(name, {what.within, what.position, sizeof(Word)}, mine.error);
+  if (mine.error != 0) note_failed_write(name, {what.within, what.position, sizeof what.value}, mine.error);
   return mine;
 }
 
@@ -171,12 +162,14 @@ struct updates {
   template <class Word, class Pointer, class T>
   GPUFS_DEVICE static T at(const Pointer& p, std::ptrdiff_t i, update_kind kind, const T& value) {
     static_assert(sizeof(T) == sizeof(Word) && alignof(T) == sizeof(T), "gpufs: updates are of aligned elements of 4 or 8 bytes");
-    p.unlink();  // a lane that waits for another page holds none
-    const auto position = static_cast<std::uint64_t>(p.offset()) + static_cast<std::uint64_t>(i) * sizeof(T);
-    const updated<Word> got =
-        simt::call_cold(&update_elsewhere<Word>, p.mapped(), update<Word>{p.within(), position, kind, same_bits<Word>(value)});
-    p.keep(got.error);
-    return same_bits<T>(got.before);
+    return same_bits<T>(make(p, update<Word>{p.within(), position(p, i), kind, same_bits<Word>(value)}));
+  }
+  template <class T>
+  GPUFS_DEVICE static void store(const ptr<T>& p, std::ptrdiff_t i, const T& value) {
+    static_assert((sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16) && alignof(T) == sizeof(T),
+                  "gpufs: stores are of aligned elements of 4, 8 or 16 bytes");
+    using stored = std::conditional_t<sizeof(T) == 16, simt::vec16, word<T>>;
+    make(p, one_store<stored>{p.within(), position(p, i), same_bits<stored>(value)});
   }
   template <class T>
   static constexpr update_kind add = std::is_integral_v<T> ? update_kind::add : update_kind::add_real;
@@ -186,6 +179,19 @@ struct updates {
   static constexpr update_kind most = std::is_signed_v<T> ? update_kind::max_signed : update_kind::max_unsigned;
   template <class T>
   using word = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+
+ private:
+  template <class Pointer, class What>
+  GPUFS_DEVICE static typename What::answer make(const Pointer& p, const What& what) {
+    p.unlink();  // a lane that waits for another page holds none
+    const updated<What> got = simt::call_cold(&update_elsewhere<What>, p.mapped(), what);
+    p.keep(got.error);
+    return got.before;
+  }
+  template <class T>
+  GPUFS_DEVICE static std::uint64_t position(const ptr<T>& p, std::ptrdiff_t i) {
+    return static_cast<std::uint64_t>(p.offset()) + static_cast<std::uint64_t>(i) * sizeof(T);
+  }
 };
 
 }  // namespace detail
@@ -210,6 +216,14 @@ requires std::is_integral_v<T> GPUFS_DEVICE T fetch_max_at(const ptr<T>& p, std:
 template <class T>
 GPUFS_DEVICE T exchange_at(const ptr<T>& p, std::ptrdiff_t i, T value) {
   return detail::updates::at<detail::updates::word<T>>(p, i, detail::update_kind::exchange, value);
+}
+// Stores to the element p[i], of 4, 8 or 16 bytes, as the functions above update one, for scattered writes that ask for nothing
+// that was there. Of lanes that are together and meet on an element, the highest lane's value is stored. Each word of 4 or 8 bytes
+// is stored whole. One of 16 bytes a GPU stores by one instruction, and the CPU machine by halves: of two that lanes which are not
+// together store at one time, it may then have a half of each. Who reads one meanwhile may find halves of two, on both.
+template <class T>
+requires std::is_trivially_copyable_v<T> GPUFS_DEVICE void store_at(const ptr<T>& p, std::ptrdiff_t i, const T& value) {
+  detail::updates::store(p, i, value);
 }
 
 }  // namespace GPUFS_MACHINE

@@ -26,6 +26,10 @@ GPUFS_DEVICE vec16 load_relaxed_16(const void* p) {
   return detail::load_relaxed_16<S>(p);
 }
 
+// Stores 16 bytes to global memory, aligned to 16: relaxed, of device scope, and on CUDA by one instruction. The CPU machine stores
+// two words of 8 bytes, so a program that runs there trusts in no more.
+GPUFS_DEVICE void store_relaxed_16(void* p, const vec16& value) { detail::store_relaxed_16(p, value); }
+
 // The same as load_relaxed_16, with kept_ref's request to the second-level cache.
 template <scope S = scope::device>
 GPUFS_DEVICE vec16 load_kept_16(const void* p) {

@@ -110,5 +110,7 @@ GPUFS_DEVICE void use(ptr<const int> r, ptr<int> w, ptr<float> f, ptr<packed_pai
   gpufs::map_page(gpufs::this_warp(), opened, 0).data()[0] = std::byte{1};
 #elif CASE == 30
   (void)gpufs::msync(gpufs::this_warp(), gpufs::map_page(gpufs::this_warp(), opened, 0));
+#elif CASE == 31
+  gpufs::store_at(pair, 0, packed_pair{1, 2});
 #endif
 }

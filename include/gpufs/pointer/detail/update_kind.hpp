@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What updates make of an element, of 4 or 8 bytes; and lanes of a warp that meet on one, whose updates are one operation.
+// What updates make of an element, of 4 or 8 bytes (stores: 16, too); and lanes of a warp that meet on one, whose updates are one
+// operation.
 #pragma once
 #include <cstring>
 #include <type_traits>
@@ -118,6 +119,50 @@ GPUFS_DEVICE met<Word> meet(simt::some_lanes lanes, std::uint64_t address, updat
   }
   return mine;
 }
+
+// What a lane wants updated.
+template <class Word>
+struct update {
+  using answer = Word;
+  bounds within;
+  std::uint64_t position;  // aligned
+  update_kind kind;
+  Word value;
+
+  // Each lane's element, at its address; 0: none. All lanes call; what the lane's element was before.
+  GPUFS_DEVICE Word make(simt::some_lanes lanes, std::uint64_t address) const {
+    const met<Word> with = meet(lanes, address, kind, value);
+    Word before{};
+    if (address != 0 && with.leads()) before = update_at(kind, address, with.all);
+    before = lanes.shfl_from_lane(before, simt::lowest_lane(with.lanes));
+    return with.leads() ? before : update_after(kind, before, with.before);
+  }
+};
+
+GPUFS_DEVICE void store_word(std::uint64_t address, std::uint32_t value) {
+  simt::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(address)).store(value, std::memory_order_relaxed);
+}
+GPUFS_DEVICE void store_word(std::uint64_t address, std::uint64_t value) {
+  simt::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(address)).store(value, std::memory_order_relaxed);
+}
+GPUFS_DEVICE void store_word(std::uint64_t address, const simt::vec16& value) {
+  simt::store_relaxed_16(reinterpret_cast<void*>(address), value);
+}
+// What a lane wants stored. Of lanes that meet the highest one stores: always, so that a program may count on it; what match.any
+// takes for many different elements is little beside their pins.
+template <class Word>
+struct one_store {
+  struct answer {};
+  bounds within;
+  std::uint64_t position;
+  Word value;
+
+  GPUFS_DEVICE answer make(simt::some_lanes lanes, std::uint64_t address) const {
+    const bool is_last = (lanes.match_any_lanes(address) >> simt::lane_id() >> 1) == 0;
+    if (address != 0 && is_last) store_word(address, value);
+    return {};
+  }
+};
 
 }  // namespace detail
 }  // namespace GPUFS_MACHINE

@@ -27,6 +27,13 @@ vec16 load_kept_16(const void* p) {
   return load_relaxed_16<S>(p);
 }
 
+inline void store_relaxed_16(void* p, const vec16& value) {
+  std::uint64_t words[2];
+  std::memcpy(words, &value, sizeof words);
+  for (int i = 0; i < 2; ++i)
+    atomic_ref<std::uint64_t>(static_cast<std::uint64_t*>(p)[i]).store(words[i], std::memory_order_relaxed);
+}
+
 template <class T>
 T load_device(const T* p) {
   return *p;

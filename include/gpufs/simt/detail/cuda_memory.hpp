@@ -47,6 +47,14 @@ __device__ inline vec16 load_kept_16(const void* p) {
   }
   return v;
 }
+__device__ inline void store_relaxed_16(void* p, const vec16& value) {
+  std::uint64_t words[2];
+  std::memcpy(words, &value, sizeof words);
+  asm volatile("{\n .reg .b128 both;\n mov.b128 both, {%1, %2};\n st.relaxed.gpu.global.b128 [%0], both;\n}"
+               :
+               : "l"(__cvta_generic_to_global(p)), "l"(words[0]), "l"(words[1])
+               : "memory");
+}
 
 // The ways in which a copy reads its source.
 struct host_source {
