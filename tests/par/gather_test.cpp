@@ -443,6 +443,26 @@ TYPED_TEST(gather_of, what_the_same_group_has_scattered) {
   }
 }
 
+// Of the two pages of a row one is cached, and there is no frame for the other: it is not told as an error of the disk.
+TYPED_TEST(gather_of, a_row_that_is_written_in_part_says_why) {
+  constexpr std::uint32_t page = 512, nframes = 8;
+  mount_options options = writing_options(page, nframes);
+  options.frame_timeout = std::chrono::milliseconds(20);
+  written_file of(false, 64 * page, options);
+  const device_buffer<mapped_page_handle> pages(nframes);
+  simt::launch({.grid = 1, .block = 32}, map_first_pages{of.file->ref(), nframes, page, pages.get()});
+  const row_layout layout{.row_nbytes = 100, .nrows = 2, .begin = nframes * page - 150};
+  const answer got = run<TypeParam, std::int64_t, true>(*of.file, layout, {0, 1}, 2, content(9, 0, 200), 1);
+  simt::launch({.grid = 1, .block = 32}, unmap_pages{nframes, pages.get()});
+  EXPECT_EQ(got.failed[0].error, -ENOMEM);
+  EXPECT_EQ(got.failed[0].place, 1u);
+  of.file->close();
+  std::vector<std::byte> want = content(seed, 0, 64 * page);
+  const auto rows = content(9, 0, 150);
+  std::copy(rows.begin(), rows.end(), want.begin() + nframes * page - 150);
+  EXPECT_EQ(of.dir.read("rows"), want) << "what there was a frame for is written";
+}
+
 TYPED_TEST(gather_of, scatters_that_cannot_be) {
   subject of(reading::staged, 4096, 512, 8);
   const std::vector<std::byte> src(3 * 512);

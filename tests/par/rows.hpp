@@ -55,10 +55,11 @@ struct written_file {
   std::unique_ptr<host_file> file;
 
   written_file(bool in_place, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
+      : written_file(in_place, file_nbytes, writing_options(page_nbytes, nframes)) {}
+  written_file(bool in_place, std::uint64_t file_nbytes, mount_options o)
       : dir(in_place ? memory_directory() : std::filesystem::temp_directory_path()) {
     dir.add("rows", file_nbytes, seed);
     let_file_times_pass();
-    mount_options o = writing_options(page_nbytes, nframes);
     if (in_place) o.custom_store = mapping_store(dir.path());
     fs = std::make_unique<mount>(dir.path(), o);
     prepare_for_memcheck(*fs, "rows", O_RDWR);

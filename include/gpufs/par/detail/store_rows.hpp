@@ -112,6 +112,17 @@ GPUFS_DEVICE stored_rows store_rows(Group group, const file_mount& mount, file_n
   return {done, 0};
 }
 
+// Writes a row as pwrite does: 0, or the errno of why not all of it. All lanes call.
+template <class Group>
+GPUFS_DEVICE_COLD int write_row(Group group, file to, const std::byte* src, std::uint64_t nbytes, std::uint64_t offset) {
+  for (std::uint64_t done = 0; done < nbytes;) {  // once more where it wrote a part: what is left says why
+    const std::int64_t got = pwrite(group, to, src + done, nbytes - done, static_cast<std::int64_t>(offset + done));
+    if (got <= 0) return got < 0 ? static_cast<int>(got) : -EIO;
+    done += static_cast<std::uint64_t>(got);
+  }
+  return 0;
+}
+
 // Writes the rows of the lanes, as store_rows takes them. All lanes call; one calls fail(lane, errno) for each that could not be
 // written.
 template <class By, class Group, class Fail>
@@ -128,8 +139,8 @@ GPUFS_DEVICE void write_rows(Group group, const file& to, const row_to_write& mi
   for (; left != 0; left &= left - 1) {
     const unsigned i = simt::lowest_lane(left);
     const auto* const src = reinterpret_cast<const std::byte*>(group.shfl(reinterpret_cast<std::uint64_t>(mine.from), i));
-    const std::int64_t got = pwrite(group, to, src, nbytes, static_cast<std::int64_t>(group.shfl(mine.offset, i)));
-    if (got != static_cast<std::int64_t>(nbytes) && group.leader()) fail(i, got < 0 ? static_cast<int>(got) : -EIO);
+    const int error = simt::call_cold(&write_row<Group>, group, to, src, nbytes, group.shfl(mine.offset, i));
+    if (error != 0 && group.leader()) fail(i, error);
   }
 }
 

@@ -229,6 +229,15 @@ BUGS = (
         "gather_of/2.small_rows_takes_no_page_for_them_at_first",
     ),
     Bug(
+        "a_row_in_part_is_an_error_of_the_disk",
+        "a row of which a part was written fails with EIO, whatever the reason",
+        STORE_ROWS,
+        "if (got <= 0) return got < 0 ? static_cast<int>(got) : -EIO;",
+        "if (got < static_cast<std::int64_t>(nbytes)) return got < 0 ? static_cast<int>(got) : -EIO;",
+        IN_KERNELS,
+        "gather_of/2.a_row_that_is_written_in_part_says_why",
+    ),
+    Bug(
         "a_grid_writes_any_of_equal_rows",
         "of equal rows that a grid scatters, the one whose thread comes first is written",
         SCATTER_BY_GRID,
