@@ -2,6 +2,8 @@
 // What groups do through pointers. Each lane takes every group.size()-th element, or a stretch of its own; of what lanes have met
 // the errno that was noted last is the call's.
 #pragma once
+#include <cstring>
+
 #include "gpufs/gpufs.hpp"
 
 namespace gpufs::test {
@@ -58,16 +60,43 @@ GPUFS_DEVICE std::int64_t poke_bytes(Group group, const file& f, std::uint64_t b
                                   [&](auto& p, std::int64_t k) { *p = static_cast<unsigned char>(in[k]); });
 }
 
+// Elements, whole ones. How many bytes, from the first on, or an errno.
+template <class T, class Group>
+GPUFS_DEVICE std::int64_t store_elements(Group group, const file& f, std::uint64_t begin, std::uint64_t nbytes, const std::byte* in,
+                                         std::uint32_t* error) {
+  if (group.leader()) *error = 0;
+  group.sync();
+  const auto p = map<T>(group, f, static_cast<std::int64_t>(begin));
+  if (p.error() != 0) return p.error();
+  const auto most = static_cast<std::int64_t>(nbytes / sizeof(T)), n = p.left() < most ? p.left() : most;
+  for (std::int64_t k = group.rank(); k < n; k += group.size()) {
+    T value;
+    std::memcpy(&value, in + static_cast<std::size_t>(k) * sizeof(T), sizeof(T));
+    store_at(p, k, value);
+  }
+  const simt::atomic_ref<std::uint32_t> word(*error);
+  if (p.error() != 0) word.store(static_cast<std::uint32_t>(-p.error()), std::memory_order_relaxed);
+  group.sync();
+  const int failed = -static_cast<int>(word.load(std::memory_order_relaxed));
+  group.sync();
+  return failed != 0 ? failed : n * static_cast<std::int64_t>(sizeof(T));
+}
+struct alignas(16) sixteen_bytes {
+  std::byte bytes[16];
+};
+
 // What the word at `begin` was before 1 was added, or an errno.
 template <class Group>
-GPUFS_DEVICE std::int64_t add_one(Group group, const file& f, std::uint64_t begin) {
+GPUFS_DEVICE std::int64_t add_one(Group group, const file& f, std::uint64_t begin, bool links) {
   std::int64_t was = 0;
   {
     const auto p = map<std::uint64_t>(group, f, static_cast<std::int64_t>(begin), 1);
     if (p.error() != 0) return p.error();
     if (group.leader()) {
-      was = p.fault_in();
-      if (was == 0) was = static_cast<std::int64_t>(p.fetch_add(1, std::memory_order_relaxed));
+      was = links ? p.fault_in() : 0;
+      if (was == 0) {
+        was = static_cast<std::int64_t>(links ? p.fetch_add(1, std::memory_order_relaxed) : fetch_add_at(p, 0, std::uint64_t{1}));
+      }
       if (p.error() != 0) was = p.error();
     }
   }

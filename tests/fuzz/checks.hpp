@@ -40,10 +40,8 @@ class checks {
   std::uint64_t searches_given_up() const { return names_.given_up(); }
   // Whether a call through pointers has told of an error.
   bool accesses_failed() const {
-    return std::any_of(past_.events().begin(), past_.events().end(), [](const event& e) {
-      const verb v = e.made.what;
-      return (v == verb::load || v == verb::poke || v == verb::add || v == verb::scratch) && e.was_made() && e.got.value < 0;
-    });
+    return std::any_of(past_.events().begin(), past_.events().end(),
+                       [](const event& e) { return by_pointer(e.made.what) && e.was_made() && e.got.value < 0; });
   }
 
  private:
@@ -69,12 +67,13 @@ class checks {
     if (names_paths(what)) return "";
     const opened_file* o = past_.handle(i);
     if (o == nullptr) return "the handle was not open, by what came before";
-    const bool by_pointer = what == verb::poke || what == verb::add || what == verb::scratch;
+    const bool maps = by_pointer(what) && what != verb::load;
     const bool writes =
         (takes_bytes(what) && what != verb::scratch) || what == verb::cut || what == verb::sync || what == verb::add;
-    const bool reads = what == verb::read || what == verb::look || what == verb::load || what == verb::ahead || by_pointer;
+    const bool reads =
+        what == verb::read || what == verb::look || what == verb::load || what == verb::gather || what == verb::ahead || maps;
     if ((writes && !o->writes()) || (reads && !o->reads())) {
-      const bool also = (what == verb::store && e.got.value == -ENXIO) || (by_pointer && o->reads() && e.got.value == -EACCES);
+      const bool also = (what == verb::store && e.got.value == -ENXIO) || (maps && o->reads() && e.got.value == -EACCES);
       return e.got.value == -EBADF || also ? "" : not_what("-EBADF");
     }
     const bool failing = program_.mounts[o->mount].store == store_choice::failing;
@@ -90,6 +89,7 @@ class checks {
       case verb::ahead:
         return e.got.value == 0 ? "" : not_what("0");
       case verb::write:
+      case verb::scatter:
         if ((program_.may_starve || failing) && e.got.value > 0 && e.got.value < static_cast<std::int64_t>(e.made.nbytes))
           return "";
         return e.got.value == static_cast<std::int64_t>(e.made.nbytes) ? "" : not_what("all bytes");
@@ -103,7 +103,10 @@ class checks {
       case verb::store:
       case verb::load:
       case verb::poke:
+      case verb::store_at:
         return check_bytes(e, *o);
+      case verb::gather:
+        return check_rows(e, *o);
       case verb::scratch:
         return check_scratch(e, *o);
       case verb::add:
@@ -115,8 +118,8 @@ class checks {
 
   // Where all frames are pinned. Loads go past the cache then.
   static bool wants_frames(verb v) {
-    return v == verb::read || v == verb::look || v == verb::write || v == verb::store || v == verb::poke || v == verb::add ||
-           v == verb::scratch;
+    return v == verb::read || v == verb::look || v == verb::write || v == verb::store || is_batch(v) ||
+           (by_pointer(v) && v != verb::load);
   }
 
   // Whether a write through a pointer to the file got no page, which is told once more by who syncs or closes it.
@@ -124,7 +127,8 @@ class checks {
     for (std::size_t i = 0; i < past_.events().size(); ++i) {
       const event& other = past_.events()[i];
       const opened_file* theirs = past_.handle(i);
-      if ((other.made.what != verb::poke && other.made.what != verb::add) || other.got.value != e.got.value) continue;
+      const bool may_lose = other.made.what == verb::poke || other.made.what == verb::add || other.made.what == verb::store_at;
+      if (!may_lose || other.got.value != e.got.value) continue;
       if (theirs != nullptr && theirs->inode == o.inode && theirs->mount == o.mount && other.got.begin < e.got.end) return true;
     }
     return false;
@@ -186,7 +190,8 @@ class checks {
         const std::uint64_t page = program_.mounts[o.mount].options.page_nbytes;
         most = std::min(most, page - e.made.begin % page);
       }
-      return e.made.begin >= n ? 0 : std::min(most, n - e.made.begin);
+      const std::uint64_t bytes = e.made.begin >= n ? 0 : std::min(most, n - e.made.begin);
+      return e.made.what == verb::store_at ? bytes - bytes % (4u << e.made.flags) : bytes;  // whole elements
     };
     const std::uint64_t low = clipped(size.low), high = clipped(size.high);
     if (e.made.what != verb::read && e.got.value == -ENXIO) return low == 0 ? "" : not_what("bytes");
@@ -194,6 +199,33 @@ class checks {
     const auto n = static_cast<std::uint64_t>(e.got.value);
     if (n < low || n > high) return not_what(std::to_string(low) + " to " + std::to_string(high));
     return takes_bytes(e.made.what) ? "" : wrong_byte(o.inode, who, e.made.begin, std::span(e.bytes).first(n));
+  }
+
+  // A row is whole and right, or it is zeros, and an error says so of the first one.
+  std::string check_rows(const event& e, const opened_file& o) {
+    const batch_of rows(e.made);
+    const look who = look_of(e, o);
+    const auto size = past_.file(o.inode).nbytes(who);
+    const std::int64_t error = e.got.value < 0 ? e.got.value : 0;
+    const bool is_stale = error != 0 && may_be_stale(e, o);
+    if (error != 0 && error != -ENXIO && !(error == -ESTALE && is_stale)) return not_what("an error");
+    // Of later places that failed otherwise the answer says nothing.
+    const bool failing = program_.mounts[o.mount].store == store_choice::failing;
+    const bool any_may_be_lost = is_stale || (error != 0 && (failing || program_.may_starve));
+    for (std::uint64_t place = 0; place < rows.nplaces(); ++place) {
+      const std::uint64_t at = rows.offset(place), end = at + rows.row_nbytes;
+      const auto failed = static_cast<std::uint64_t>(e.got.nbytes);
+      const bool may_fail = end > size.low || any_may_be_lost;
+      if ((error == 0 || place < failed) && end > size.high) return "row at " + std::to_string(at) + " is beyond the end";
+      if (error == -ENXIO && place == failed && end <= size.low) return "row at " + std::to_string(at) + " is in the file";
+      const auto bytes = std::span(e.bytes).subspan(place * rows.row_nbytes, rows.row_nbytes);
+      const bool is_zeros = std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+      if (error != 0 && place == failed && !is_zeros) return "the row that failed is not zeros";
+      if (error != 0 && may_fail && is_zeros) continue;
+      const std::string wrong = wrong_byte(o.inode, who, at, bytes);
+      if (!wrong.empty()) return "place " + std::to_string(place) + ": " + wrong;
+    }
+    return "";
   }
 
   // Nothing is written, and what the group has written for itself it reads.

@@ -143,13 +143,14 @@ class drawer {
       return;
     }
     if (out_.may_starve || draw_.percent(40)) {
-      for (const verb v : {verb::load, verb::poke, verb::add, verb::scratch}) {
+      for (const verb v : {verb::load, verb::poke, verb::add, verb::store_at, verb::scratch}) {
         if (draw_.percent(60)) verbs_.insert(verbs_.end(), draw_.between(1, 3), v);
       }
     }
-    const std::vector<verb> verbs = {verb::read,  verb::look,   verb::write,  verb::append, verb::append_each, verb::store,
-                                     verb::cut,   verb::sync,   verb::status, verb::stat,   verb::unlink,      verb::rmdir,
-                                     verb::mkdir, verb::rename, verb::list,   verb::close,  verb::open_all,    verb::ahead};
+    const std::vector<verb> verbs = {verb::read,   verb::look,     verb::write, verb::append, verb::append_each,
+                                     verb::store,  verb::cut,      verb::sync,  verb::status, verb::stat,
+                                     verb::unlink, verb::rmdir,    verb::mkdir, verb::rename, verb::list,
+                                     verb::close,  verb::open_all, verb::ahead, verb::gather, verb::scatter};
     for (const verb v : verbs) {
       if (!draw_.percent(50)) continue;
       // On disk a number of a removed file is soon another's, so that files could not be told apart.
@@ -174,8 +175,7 @@ class drawer {
     for (const fuzz_mount& m : out_.mounts)
       may_cut_ |= out_.mounts.size() == 1 && m.store != store_choice::automatic && m.store != store_choice::mapped_all;
     // Pointers into what has been cut fail.
-    const auto drawn = [this](verb v) { return std::find(verbs_.begin(), verbs_.end(), v) != verbs_.end(); };
-    by_pointer_ = drawn(verb::load) || drawn(verb::poke) || drawn(verb::scratch) || drawn(verb::add);
+    by_pointer_ = std::any_of(verbs_.begin(), verbs_.end(), by_pointer);
     may_cut_ &= !by_pointer_ && !reads_fail_;
     if (!may_cut_) std::erase(verbs_, verb::cut);
     // Whether all opens of a program write, some, or most only read.
@@ -267,7 +267,10 @@ class drawer {
   void draw_add(calls& mine, unsigned g, unsigned handle) {
     open_one(mine, g, {.what = verb::open, .handle = handle, .flags = O_RDWR, .path = counters_name});
     for (std::uint64_t n = draw_.between(1, 4); n != 0; --n) {
-      mine.push_back({.what = verb::add, .handle = handle, .begin = 8 * draw_.below(draw_.percent(70) ? 2 : counters_nbytes / 8)});
+      mine.push_back({.what = verb::add,
+                      .handle = handle,
+                      .flags = draw_.percent(50) ? 1 : 0,
+                      .begin = 8 * draw_.below(draw_.percent(70) ? 2 : counters_nbytes / 8)});
     }
     mine.push_back({.what = verb::close, .handle = handle});
     open_[g][handle] = false;
@@ -328,12 +331,24 @@ class drawer {
     if (c.what == verb::sync) c.flags = static_cast<int>(draw_.below(3));
     if (c.what == verb::cut) c.begin = draw_.percent(20) ? 0 : draw_.below(most_);
     if (c.what == verb::ahead) c.flags = static_cast<int>(draw_.below(8));  // 2 + advice
-    if (c.what == verb::read || c.what == verb::look || c.what == verb::load || c.what == verb::ahead || takes_bytes(c.what)) {
+    if (c.what == verb::read || c.what == verb::look || c.what == verb::load || c.what == verb::ahead || c.what == verb::gather ||
+        takes_bytes(c.what)) {
       const std::uint64_t longest = draw_.percent(out_.may_starve ? 10 : 50) ? 40 : std::min<std::uint64_t>(most_, 3000);
       c.nbytes = draw_.between(1, longest);
       if (!appends(c.what)) c.begin = draw_.below(most_);
       if (c.what == verb::append_each) c.flags = static_cast<int>(draw_.below(3));
       if (takes_bytes(c.what)) c.id = ++id_;
+      if (is_batch(c.what)) {
+        const std::vector<std::uint64_t> sizes = {1, 4, 8, 12, 16, 40, 64, 128, 250, 256, 512, 1000, c.nbytes};
+        const std::uint64_t row = std::min(draw_.pick(sizes), c.nbytes);
+        c.nbytes -= c.nbytes % row;
+        c.flags = batch_of::flags(row, draw_.below(256));
+      }
+      if (c.what == verb::store_at) {
+        c.flags = static_cast<int>(draw_.below(3));
+        c.begin -= c.begin % 16;
+        c.nbytes = (c.nbytes + 15) / 16 * 16;
+      }
       if (c.what == verb::scratch) {  // in one page of each mount, so that it is held from writing to reading
         c.nbytes = std::min<std::uint64_t>(c.nbytes, 512);
         c.begin = std::min(c.begin / 512 * 512 + c.begin % 512, c.begin / 512 * 512 + 512 - c.nbytes);

@@ -151,7 +151,8 @@ class history {
     for (std::size_t i = 0; i < events_.size(); ++i) {
       const event& e = events_[i];
       const opened_file* o = handle(i);
-      const bool writes = e.made.what == verb::write || e.made.what == verb::store || e.made.what == verb::poke;
+      const bool may_grow = e.made.what == verb::write || e.made.what == verb::scatter;
+      const bool writes = may_grow || e.made.what == verb::store || e.made.what == verb::poke || e.made.what == verb::store_at;
       const bool in_part = !e.by_process() && writes && no_page(e.got.value);  // some pages were not to be had
       if (!e.was_made() || (e.got.value < 0 && !in_part)) continue;
       const auto value = static_cast<std::uint64_t>(e.got.value);
@@ -180,7 +181,7 @@ class history {
       } else if (writes) {
         c.first = c.origin = e.made.begin;
         c.last = c.first + (in_part ? 0 : value);
-        c.grows = e.made.what == verb::write;
+        c.grows = may_grow;
         c.certain = c.grows || !o->once();  // of a page that was not read in, a zero may be none
       } else {
         continue;

@@ -6,6 +6,8 @@
 
 #include "fuzz/by_pointer.hpp"
 #include "fuzz/program.hpp"
+#include "gpufs/par/gather.hpp"
+#include "gpufs/par/scatter.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -20,13 +22,15 @@ struct device_call {
   std::uint64_t path, second;  // in the texts
   std::uint64_t begin, nbytes, id;
   std::uint64_t in, out;  // in the bytes that go in and come out
+  row_layout rows;        // of a batch
+  std::uint64_t nplaces;  // whose numbers lie before what goes in
 };
 
 struct device_result {
   std::int64_t value;
   std::uint64_t begin, end;  // by the clock
   std::uint64_t inode;
-  std::int64_t nbytes;  // of a status
+  std::int64_t nbytes;  // of a status; of a batch the place that failed
   std::uint32_t mode;
   std::int32_t number;
 };
@@ -276,7 +280,16 @@ struct interpreter {
         r.value = poke_bytes(group, f, c.begin, c.nbytes, src, c.flags != 0, error);
         return;
       case verb::add:
-        r.value = add_one(group, f, c.begin);
+        r.value = add_one(group, f, c.begin, c.flags == 0);
+        return;
+      case verb::store_at:
+        r.value = c.flags == 0   ? store_elements<std::uint32_t>(group, f, c.begin, c.nbytes, src, error)
+                  : c.flags == 1 ? store_elements<std::uint64_t>(group, f, c.begin, c.nbytes, src, error)
+                                 : store_elements<sixteen_bytes>(group, f, c.begin, c.nbytes, src, error);
+        return;
+      case verb::gather:
+      case verb::scatter:
+        batch(group, f, c, r);
         return;
       case verb::scratch:
         r.value = scratch_bytes(group, f, c.begin, c.nbytes, src, static_cast<std::uint32_t>(c.flags), error);
@@ -284,6 +297,19 @@ struct interpreter {
       default:
         r.value = -ENOSYS;
     }
+  }
+
+  template <class Group>
+  GPUFS_DEVICE_COLD void batch(Group group, const file& f, const device_call& c, device_result& r) const {
+    const auto* const numbers = reinterpret_cast<const std::uint32_t*>(in + c.in);
+    row_failure failed;
+    if (c.what == verb::gather) {
+      failed = gather(group, f, c.rows, numbers, c.nplaces, out + c.out);
+    } else {
+      failed = scatter(group, f, c.rows, numbers, c.nplaces, in + c.in + c.nplaces * sizeof(std::uint32_t));
+    }
+    r.value = failed.error != 0 ? failed.error : static_cast<std::int64_t>(c.nbytes);
+    r.nbytes = static_cast<std::int64_t>(failed.place);
   }
 
   template <class Group>

@@ -27,31 +27,42 @@ enum class verb : std::uint32_t {
   append_each,  // each lane its piece of the bytes, cut as flags say
   store,        // map_page<std::byte>, stores, unmap_page
   poke,         // through pointers, as load
-  add,          // fetch_add of 1 on a word of 8 bytes, through a pointer, by the group's leader
-  scratch,      // a private mapping: writes bytes, reads them back, gives them up
-  cut,          // ftruncate
-  sync,         // fsync, how far: flags
-  status,       // fstat
-  ahead,        // prefetch, a read_async that nobody waits for, or advise: flags
-  stat,         // path
+  add,          // fetch_add of 1 on a word of 8 bytes, through a pointer, or with flags without a link, by the group's leader
+  store_at,     // elements of 4, 8 or 16 bytes (flags: 0 to 2), through a pointer without a link: each lane its own
+  gather,       // rows, in an order and size that flags say: batch_of
+  scatter,
+  scratch,  // a private mapping: writes bytes, reads them back, gives them up
+  cut,      // ftruncate
+  sync,     // fsync, how far: flags
+  status,   // fstat
+  ahead,    // prefetch, a read_async that nobody waits for, or advise: flags
+  stat,     // path
   unlink,
   rmdir,
   mkdir,
   rename,  // path to second
   list,    // read_directory
 };
-inline constexpr const char* verb_names[] = {"open",   "open_all",    "close", "close_all", "read",  "look",    "load",   "write",
-                                             "append", "append_each", "store", "poke",      "add",   "scratch", "cut",    "sync",
-                                             "status", "ahead",       "stat",  "unlink",    "rmdir", "mkdir",   "rename", "list"};
+inline constexpr const char* verb_names[] = {"open",   "open_all", "close",       "close_all", "read",   "look",   "load",
+                                             "write",  "append",   "append_each", "store",     "poke",   "add",    "store_at",
+                                             "gather", "scatter",  "scratch",     "cut",       "sync",   "status", "ahead",
+                                             "stat",   "unlink",   "rmdir",       "mkdir",     "rename", "list"};
 
 inline bool is_open(verb v) { return v == verb::open || v == verb::open_all; }
 inline bool is_close(verb v) { return v == verb::close || v == verb::close_all; }
 inline bool names_paths(verb v) { return is_open(v) || v >= verb::stat; }
 inline bool changes_names(verb v) { return v >= verb::unlink && v <= verb::rename; }
-inline bool gives_bytes(verb v) { return v == verb::read || v == verb::look || v == verb::load || v == verb::list; }
+inline bool is_batch(verb v) { return v == verb::gather || v == verb::scatter; }
+inline bool by_pointer(verb v) {
+  return v == verb::load || v == verb::poke || v == verb::add || v == verb::store_at || v == verb::scratch;
+}
+inline bool gives_bytes(verb v) {
+  return v == verb::read || v == verb::look || v == verb::load || v == verb::gather || v == verb::list;
+}
 inline bool appends(verb v) { return v == verb::append || v == verb::append_each; }
 inline bool takes_bytes(verb v) {
-  return v == verb::write || appends(v) || v == verb::store || v == verb::poke || v == verb::scratch;
+  return v == verb::write || appends(v) || v == verb::store || v == verb::poke || v == verb::store_at || v == verb::scatter ||
+         v == verb::scratch;
 }
 
 struct call {
@@ -66,6 +77,28 @@ struct call {
   std::uint64_t id = 0;  // of what takes bytes: byte x of the file becomes content_byte(id, x - begin)
 };
 using calls = std::vector<call>;
+
+// A gather or scatter: all rows of [begin, begin + nbytes), of equal size, in some order, and some of them once more. What a place
+// brings to its row is the same as what any other does, since a group smaller than a block writes them one after another, and
+// others may see each. flags: the size, and how they are mixed.
+struct batch_of {
+  std::uint64_t row_nbytes, nrows, mix, begin;
+
+  explicit batch_of(const call& c)
+      : row_nbytes(static_cast<std::uint64_t>(c.flags) & 0xffff),
+        nrows(c.nbytes / row_nbytes),
+        mix(static_cast<std::uint64_t>(c.flags) >> 16),
+        begin(c.begin) {}
+  static int flags(std::uint64_t row_nbytes, std::uint64_t mix) { return static_cast<int>(row_nbytes | mix << 16); }
+  std::uint64_t nplaces() const { return nrows + nrows / 3; }
+  std::uint64_t nbytes() const { return nplaces() * row_nbytes; }
+  // The row that a place names.
+  std::uint64_t row(std::uint64_t place) const {
+    const std::uint64_t step = mix % 3 == 2 && nrows % 7 != 0 ? 7 : 1, at = (place * step + mix) % nrows;
+    return mix % 2 == 0 ? at : nrows - 1 - at;
+  }
+  std::uint64_t offset(std::uint64_t place) const { return begin + row(place) * row_nbytes; }
+};
 
 constexpr unsigned handles_per_group = 4;
 // A file of words that are counted up, and not touched otherwise.
@@ -147,7 +180,9 @@ inline std::string to_text(const call& c, bool names_mount) {
   if (!names_paths(c.what) || is_open(c.what)) text << " h" << c.handle;
   if (c.count != 1) text << " x" << c.count;
   if (c.nbytes != 0) text << " [" << c.begin << ", +" << c.nbytes << ')';
-  if (c.what == verb::ahead || c.what == verb::append_each) text << " how " << c.flags;
+  if (c.what == verb::ahead || c.what == verb::append_each || c.what == verb::store_at || (c.what == verb::add && c.flags != 0))
+    text << " how " << c.flags;
+  if (is_batch(c.what)) text << " by " << batch_of(c).row_nbytes << " mixed " << batch_of(c).mix;
   if (c.what == verb::cut) text << " to " << c.begin;
   if (c.id != 0) text << " #" << c.id;
   return text.str();

@@ -166,12 +166,15 @@ class program_run {
     d.begin = c.begin;
     d.nbytes = c.nbytes;
     d.id = c.id;
-    if (takes_bytes(c.what)) {
+    const std::uint64_t given = is_batch(c.what) ? batch_of(c).nbytes() : c.nbytes;
+    if (is_batch(c.what)) {
+      add_batch(p, c, d);
+    } else if (takes_bytes(c.what)) {
       d.in = p.in.size();
       const auto bytes = content(c.id, 0, c.nbytes);
       p.in.insert(p.in.end(), bytes.begin(), bytes.end());
     }
-    const std::uint64_t room = gives_bytes(c.what) ? (c.nbytes + 7) / 8 * 8 : 0;
+    const std::uint64_t room = gives_bytes(c.what) ? (given + 7) / 8 * 8 : 0;
     d.out = p.out_nbytes;
     p.out_nbytes += room;
     const bool many = c.what == verb::open_all || c.what == verb::close_all;
@@ -194,6 +197,23 @@ class program_run {
       p.calls.push_back(d);
       p.events.push_back(std::move(e));
       p.rooms.push_back(room);
+    }
+  }
+
+  static void add_batch(packed& p, const call& c, device_call& d) {
+    const batch_of rows(c);
+    p.in.resize((p.in.size() + 7) / 8 * 8);
+    d.in = p.in.size();
+    d.rows = {.row_nbytes = rows.row_nbytes, .nrows = rows.nrows, .begin = c.begin};
+    d.nplaces = rows.nplaces();
+    for (std::uint64_t place = 0; place < d.nplaces; ++place) {
+      const auto number = static_cast<std::uint32_t>(rows.row(place));
+      const auto* bytes = reinterpret_cast<const std::byte*>(&number);
+      p.in.insert(p.in.end(), bytes, bytes + sizeof number);
+    }
+    for (std::uint64_t place = 0; place < d.nplaces && takes_bytes(c.what); ++place) {
+      const auto bytes = content(c.id, rows.row(place) * rows.row_nbytes, rows.row_nbytes);
+      p.in.insert(p.in.end(), bytes.begin(), bytes.end());
     }
   }
 
@@ -260,7 +280,8 @@ class program_run {
       e.got = got[i];
       if (p.rooms[i] == 0) continue;
       const auto from = bytes.begin() + static_cast<std::ptrdiff_t>(p.calls[i].out);
-      e.bytes.assign(from, from + static_cast<std::ptrdiff_t>(e.made.nbytes));
+      const std::uint64_t nbytes = is_batch(e.made.what) ? batch_of(e.made).nbytes() : e.made.nbytes;
+      e.bytes.assign(from, from + static_cast<std::ptrdiff_t>(nbytes));
     }
     for (const std::vector<event>& list : by_processes) p.events.insert(p.events.end(), list.begin(), list.end());
     return checks_->after_round(std::move(p.events), now_ - 2, r == program_.rounds.size());
