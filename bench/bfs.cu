@@ -7,6 +7,7 @@
 // by whole pages. part_pages_bfs: the frontier as a bitmap, in ascending order, by sectors, over whole pages in queue order.
 // part_pages_vs_host_memory: the same over its kernel reading the registered file in place (EMOGI: Min et al., VLDB 2020).
 // part_pages_bytes: the bytes that it brings over the bus, over those of the lines of 128 bytes that the kernel in place touches.
+// bfs_learnt_queue, bfs_learnt_ascending: without advice, so that each search learns, over whole pages in queue order.
 // The levels of a search are checked against the graph by the host, and all searches' against that one's.
 #include "graph.hpp"
 #include "rows.hpp"
@@ -390,7 +391,7 @@ int main(int argc, char** argv) {
       return out.finish();
     }
     bench_of_bfs all(g, s, how, repeats);
-    const measured whole = all.through_cache<order::queue>(gpufs::advice::normal);
+    const measured whole = all.through_cache<order::queue>(gpufs::advice::whole);
     if (args.wants("part_pages_bfs_queue")) {
       const measured parts = all.through_cache<order::queue>(gpufs::advice::random);
       tell("part_pages_bfs_queue", "queue order, by sectors", parts, whole, "by whole pages", out);
@@ -408,7 +409,15 @@ int main(int argc, char** argv) {
       out.add(bytes);
     }
     if (args.wants("bfs_whole_ascending")) {
-      tell("bfs_whole_ascending", "ascending, by whole pages", all.through_cache<order::ascending>(gpufs::advice::normal), whole,
+      tell("bfs_whole_ascending", "ascending, by whole pages", all.through_cache<order::ascending>(gpufs::advice::whole), whole,
+           "queue order, by whole pages", out);
+    }
+    if (args.wants("bfs_learnt_queue")) {
+      tell("bfs_learnt_queue", "queue order, without advice", all.through_cache<order::queue>(gpufs::advice::normal), whole,
+           "by whole pages", out);
+    }
+    if (args.wants("bfs_learnt_ascending")) {
+      tell("bfs_learnt_ascending", "ascending, without advice", all.through_cache<order::ascending>(gpufs::advice::normal), whole,
            "queue order, by whole pages", out);
     }
     args.done();

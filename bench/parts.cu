@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small records of large pages: warps read 128 bytes anywhere in a file of which the cache holds an eighth.
 //
-// read_128_whole: as ever, a page a miss. read_128_parts: after advise(random), a sector a miss. read_128_once: after
-// advise(noreuse), past the cache; each as a share of what a kernel pulls that only copies such records to random places of as much
-// memory as the cache has. Beside each figure, how many bytes came over the bus for one that was wanted.
+// read_128_whole: after advise(whole), a page a miss. read_128_parts: after advise(random), a sector a miss. read_128_learnt:
+// without advice, after a first round in which that is learnt. read_128_once: after advise(noreuse), past the cache; each as a
+// share of what a kernel pulls that only copies such records to random places of as much memory as the cache has. Beside each
+// figure, how many bytes came over the bus for one that was wanted.
 //
 // part_pages_hot: hits on pages that have come by sectors, over hits on pages that came whole; the worst of four cases. All sectors
 // there: as hot_4k and hot_thread (bench/hot.cu). The first half of them there: a warp reads that half, a thread 4 bytes of it, by
@@ -322,11 +323,12 @@ int main(int argc, char** argv) {
     const struct {
       const char *name, *label;
       gpufs::advice what;
-    } ways[] = {{"read_128_whole", "128 bytes anywhere, by whole pages", gpufs::advice::normal},
+    } ways[] = {{"read_128_whole", "128 bytes anywhere, by whole pages", gpufs::advice::whole},
                 {"read_128_parts", "128 bytes anywhere, by sectors", gpufs::advice::random},
+                {"read_128_learnt", "128 bytes anywhere, without advice", gpufs::advice::normal},
                 {"read_128_once", "128 bytes anywhere, past the cache", gpufs::advice::noreuse}};
     args.done();
-    if (args.wants_any({"read_128_whole", "read_128_parts", "read_128_once"})) {
+    if (args.wants_any({"read_128_whole", "read_128_parts", "read_128_learnt", "read_128_once"})) {
       const subject s(parent, nbytes, "memory");
       const double pulls =
           s.mapping() == nullptr ? 0 : measure_pull(out, how, record_nbytes, s.mapping(), nbytes, cache_of(nbytes)).median;

@@ -8,6 +8,13 @@ namespace bench {
 inline namespace GPUFS_MACHINE {
 namespace {
 
+// For cases that count pages.
+void want_whole_pages(const gpufs::mount& fs, gpufs::file_number number) {
+  const device_array<std::uint64_t> failed(1);
+  run({1, 32}, advise_all{fs.ref(), number, gpufs::advice::whole, failed.get()});
+  if (failed.read_one() != 0) throw gpufs::error("the file takes no advice");
+}
+
 // Elements anywhere, four at a time: for an active pointer, gather.
 GPUFS_DEVICE gpufs::elements<std::uint64_t, 4> gather_elements(const std::uint64_t* p, const std::ptrdiff_t (&at)[4]) {
   return {{p[at[0]], p[at[1]], p[at[2]], p[at[3]]}};
@@ -103,6 +110,7 @@ class fault_runs : public pointer_runs {
     const std::string where = mapping == nullptr ? "memory; not pulled: " + opened->info().reason : "memory";
     const gpufs::mount fs = make_mount(small_page, cache_nbytes, "data");
     const host_file file(fs, "data");
+    want_whole_pages(fs, file.ref().number());
     const double reads = std::max(launch_nbytes_ / small_page, 64.);
     const auto launch = [](const shape& how, const auto& kernel) { return run(how, kernel); };
     tell_random({"ap_major", "ap_major_pull"}, "ptr", where, small_page, copy_gbps, pull,
@@ -113,6 +121,7 @@ class fault_runs : public pointer_runs {
     // Room for a page of each lane, which their pointers pin.
     const gpufs::mount fs = make_mount(small_page, std::max<std::uint64_t>(nbytes_ / 8, 1u << 20), "data");
     const host_file file(fs, "data");
+    want_whole_pages(fs, file.ref().number());
     const mapped_file from{fs.ref(), file.ref().number()};
     std::uint64_t nread = 0;
     for (const unsigned grid : {small_.grid, std::min(small_.grid / 2, 8u)}) {

@@ -26,6 +26,7 @@ static_assert(GPUFS_ADVICE_SEQUENTIAL == static_cast<int>(gpufs::advice::sequent
 static_assert(GPUFS_ADVICE_WILLNEED == static_cast<int>(gpufs::advice::willneed));
 static_assert(GPUFS_ADVICE_DONTNEED == static_cast<int>(gpufs::advice::dontneed));
 static_assert(GPUFS_ADVICE_NOREUSE == static_cast<int>(gpufs::advice::noreuse));
+static_assert(GPUFS_ADVICE_WHOLE == static_cast<int>(gpufs::advice::whole));
 #define GPUFS_SAME_SOURCE(c, cpp) GPUFS_SOURCE_##c == static_cast<int>(gpufs::source_kind::cpp)
 static_assert(GPUFS_SAME_SOURCE(NIL, nil) && GPUFS_SAME_SOURCE(PULL, pull) && GPUFS_SAME_SOURCE(STAGED, staged));
 static_assert(GPUFS_SAME_SOURCE(WINDOWS, windows) && GPUFS_SAME_SOURCE(MEM, mem) && GPUFS_SAME_SOURCE(LIVE, live));

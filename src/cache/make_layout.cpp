@@ -45,7 +45,7 @@ frame_storage make_frames(simt::device_memory& memory, const cache_options& o) {
 
 table_storage make_table(simt::device_memory& memory, std::uint32_t nframes) {
   const std::uint32_t nbuckets = buckets_for(nframes);
-  return {memory.allocate<bucket>(nbuckets), memory.allocate<std::uint32_t>(nbuckets), nbuckets - 1,
+  return {memory.allocate<bucket>(nbuckets), memory.allocate<std::uint32_t>(nbuckets + nuses), nbuckets - 1,
           static_cast<std::uint32_t>(std::bit_width(nframes))};
 }
 

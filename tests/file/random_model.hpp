@@ -201,7 +201,7 @@ class program {
     if (draw_.percent(50)) {
       calls_.prefetch(f, offset, nbytes);
     } else {
-      calls_.advise(f, offset, nbytes, static_cast<advice>(draw_.below(6)));
+      calls_.advise(f, offset, nbytes, static_cast<advice>(draw_.below(7)));
     }
     expect({.kind = calls_.ops().back().kind});
   }

@@ -330,7 +330,7 @@ class drawer {
   void draw_bytes(call& c) {
     if (c.what == verb::sync) c.flags = static_cast<int>(draw_.below(3));
     if (c.what == verb::cut) c.begin = draw_.percent(20) ? 0 : draw_.below(most_);
-    if (c.what == verb::ahead) c.flags = static_cast<int>(draw_.below(8));  // 2 + advice
+    if (c.what == verb::ahead) c.flags = static_cast<int>(draw_.below(9));  // 2 + advice
     if (c.what == verb::read || c.what == verb::look || c.what == verb::load || c.what == verb::ahead || c.what == verb::gather ||
         takes_bytes(c.what)) {
       const std::uint64_t longest = draw_.percent(out_.may_starve ? 10 : 50) ? 40 : std::min<std::uint64_t>(most_, 3000);

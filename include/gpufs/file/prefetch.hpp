@@ -190,9 +190,10 @@ GPUFS_DEVICE std::int64_t wait(Group group, const pending_read& pending) {
   return pread(group, pending.from, pending.dst, pending.nbytes, pending.offset);
 }
 
-// How the readers of a file will use it. The names are those of posix_fadvise.
+// How the readers of a file will use it. But for `whole`, the names are those of posix_fadvise.
 enum class advice : std::uint32_t {
-  normal,  // nothing is known
+  normal,  // nothing is known: it is learnt from the use of their pages whether they want whole pages, or as `random`; from the
+           // beginning, whatever was learnt before (docs/design/part-pages.md, "What is learnt")
   random,  // they read a little of a page here and there: where the device can read the file's bytes itself, a miss brings in the
            // sectors that it wants of a page (a 32nd of it, 128 bytes at least), and the others when they are wanted
   sequential,  // they read page after page: a miss, or a read of a page that was asked for ahead, asks for the next 32 pages (in a
@@ -203,12 +204,13 @@ enum class advice : std::uint32_t {
   noreuse,     // they read each byte once: where the device can read the file's bytes itself (a registered mapping, device memory),
                // pread, accesses through pointers without a handler and row_batch::gather take those that are not cached from
                // there, and only those. They get no frame, so nothing is evicted for them
+  whole,       // they read most of each page: a miss brings in the page
 };
 
 // Tells the mount how readers will use nbytes of the file at `offset`. If nbytes is 0, the range goes to the end of the file.
-// normal, random, sequential and noreuse ignore the range, although it must be valid. They hold for the whole file, and for all
-// opens of this path for reading in this mount, until the last of them is closed. Advice never changes the bytes that reads give.
-// Returns 0, an error of prefetch, or -EINVAL for an unknown advice.
+// normal, random, sequential, noreuse and whole ignore the range, although it must be valid. They hold for the whole file, and for
+// all opens of this path for reading in this mount, until the last of them is closed. Advice never changes the bytes that reads
+// give. Returns 0, an error of prefetch, or -EINVAL for an unknown advice.
 template <simt::group Group>
 GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, std::size_t nbytes, advice what) {
   const simt::group_call call(group, "advise(file, offset, nbytes, advice)", opened.number(), opened.entry(), offset, nbytes, what);
@@ -216,7 +218,7 @@ GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, st
   constexpr std::uint64_t most = ~std::uint64_t{0} >> 1;
   if (offset >= 0 && nbytes == 0) nbytes = most - static_cast<std::uint64_t>(offset);
   if (what == advice::willneed) return prefetch(group, opened, offset, nbytes);
-  if (what > advice::noreuse) return -EINVAL;
+  if (what > advice::whole) return -EINVAL;
   const detail::file_pages of(opened);
   const auto pages = detail::find_pages(group, of, nbytes, offset);
   if (pages.result < 0) return static_cast<int>(pages.result);
@@ -231,6 +233,8 @@ GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, st
     if (what == advice::sequential) said = read_habit::on;
     if (what == advice::noreuse) said = read_habit::once;
     if (what == advice::random) said = read_habit::apart;
+    if (what == advice::whole) said = read_habit::whole;
+    if (said == read_habit::unknown) cache::page_uses(of.cache()->table, pages.view.cache_id).forget();
     file_slots::habit_of(*of.mount(), pages.view.slot).store(said, std::memory_order_relaxed);
   }
   group.sync();

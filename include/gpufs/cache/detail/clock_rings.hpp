@@ -77,6 +77,11 @@ class clock_rings {
     return storage_.nrings + 2 * (pages.count() / (max_steps / 2) + 1);
   }
 
+  // Whether pages are evicted to make room in this frame's ring.
+  GPUFS_DEVICE bool is_full(frame_index f) const {
+    return is_full(storage_.rings[static_cast<std::uint32_t>(f) % storage_.nrings]);
+  }
+
   // A page was taken out of this frame, not by `allocate`.
   GPUFS_DEVICE void count_eviction(frame_index f) const {
     clock_ring& ring = storage_.rings[static_cast<std::uint32_t>(f) % storage_.nrings];

@@ -55,7 +55,7 @@ static_assert(sizeof(bucket) == 16);
 struct table_storage {
   bucket* buckets;
   // A header for each bucket, in an array of its own, because a hit does not need it. Bit 31 locks the bucket for inserts; the bits
-  // below count the entries that probed past the bucket because it was full.
+  // below count the entries that probed past the bucket because it was full. Behind the headers lie the words of page_uses.hpp.
   std::uint32_t* headers;
   std::uint32_t bucket_mask;  // number of buckets - 1, a power of two - 1
   std::uint32_t frame_bits;   // low bits of a slot that hold frame + 1
@@ -65,6 +65,9 @@ static_assert(offsetof(table_storage, bucket_mask) == 16 && offsetof(table_stora
 
 // Two to four slots a frame: few pages are not in the first bucket looked at (4 % at most), and a free slot always exists.
 constexpr std::uint32_t buckets_for(std::uint32_t nframes) { return std::bit_ceil(nframes / 2 + 1); }
+
+// Words in which is noted how the pages of files are used; a file's cache id selects its word (page_uses.hpp).
+inline constexpr std::uint32_t nuses = 4096;
 
 // Allocation ring i of n: the clock's hand over frames i, i + n, i + 2 n, ..., and what it counted.
 struct alignas(64) clock_ring {

@@ -5,6 +5,7 @@
 #pragma once
 #include "gpufs/cache/detail/clock_rings.hpp"
 #include "gpufs/cache/detail/hash_table.hpp"
+#include "gpufs/cache/detail/page_uses.hpp"
 
 namespace gpufs::cache {
 inline namespace GPUFS_MACHINE {
@@ -149,7 +150,7 @@ class page_cache {
     simt::backoff pause;
     for (std::uint32_t attempt = 0;; ++attempt) {
       const auto room = allocator.allocate(self.frames_, start, attempt, [&](frame_index victim, std::uint64_t state) {
-        self.table().erase(self.frames_.load_key(victim, state), victim);
+        end_evicted(*cache, self.table(), victim, state);
       });
       if (room.found) {
         self.frames_.begin_fill(room.frame, page_key{0}, room.state);
@@ -208,7 +209,7 @@ class page_cache {
   // and unlocks its key. The caller has the lock, and has not found the page.
   GPUFS_DEVICE auto make_room(const Table& table, page_key key, std::uint32_t start, std::uint32_t attempt) const {
     const Allocator allocator(*cache_);
-    const auto erase = [&](frame_index victim, std::uint64_t state) { table.erase(frames_.load_key(victim, state), victim); };
+    const auto erase = [&](frame_index victim, std::uint64_t state) { end_evicted(*cache_, table, victim, state); };
     using found_room = decltype(allocator.allocate(frames_, start, attempt, erase));
     found_room room{};
     if constexpr (has_choice) {

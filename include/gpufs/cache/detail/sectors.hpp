@@ -27,6 +27,11 @@ class sectors {
     return (~0u >> (most - 1 - last)) & (~0u << first);
   }
 
+  // Whether that is little of a page: a quarter of its sectors at most.
+  GPUFS_DEVICE static bool is_little(std::uint32_t some, std::uint32_t page_shift) {
+    return 4 * simt::count_lanes(some) <= simt::count_lanes(all(page_shift));
+  }
+
   // Ends a fill that the caller holds with a page that is there in part: no sector of it is there yet. The caller keeps its pin.
   // The release meets the acquires of the lanes that pin the page and bring sectors in.
   GPUFS_DEVICE void begin() const {
@@ -34,10 +39,22 @@ class sectors {
     pages_.state(frame_).fetch_add(frame_state::partial - frame_state::filling, std::memory_order_release);
   }
 
-  // Which of the wanted sectors are missing. The acquire meets the fence before end_fill.
-  GPUFS_DEVICE std::uint32_t missing(std::uint32_t wanted) const {
-    return wanted & ~static_cast<std::uint32_t>(word().load(std::memory_order_acquire));
+  // Which sectors are there, of a page whose frame the caller has claimed. The acquire of `claim` has met the last unpin.
+  GPUFS_DEVICE std::uint32_t left() const { return static_cast<std::uint32_t>(word().load(std::memory_order_relaxed)); }
+
+  // Which sectors are there, and above them which somebody brings in. The acquire meets the fence before end_fill.
+  GPUFS_DEVICE std::uint64_t look() const { return word().load(std::memory_order_acquire); }
+  // Which of the wanted sectors are missing.
+  GPUFS_DEVICE std::uint32_t missing(std::uint32_t wanted) const { return wanted & ~static_cast<std::uint32_t>(look()); }
+
+  // What a group that brings these sectors in had better bring in, too: the rest of the page; if `learns`, once more than a little
+  // of it has been wanted. `seen` is what look() gave. None, if others bring in what the group wants.
+  GPUFS_DEVICE static std::uint32_t along(std::uint64_t seen, std::uint32_t wanted, std::uint32_t page_shift, bool learns) {
+    const auto there = static_cast<std::uint32_t>(seen), busy = static_cast<std::uint32_t>(seen >> most);
+    if ((wanted & ~there & ~busy) == 0 || (learns && is_little(there | wanted, page_shift))) return 0;
+    return all(page_shift) & ~there & ~busy & ~wanted;
   }
+
   // Claims those wanted sectors for the caller that are missing and that nobody brings in yet. The caller calls frames::fence_claim
   // before it writes them. After the writes it calls a fence (acq_rel), and then end_fill or give_up. Meanwhile it waits for nobody
   // but the host. The acquire meets give_up's release: the caller's bytes come after bytes that were given up. The caller's unpin
@@ -50,15 +67,16 @@ class sectors {
       if (mine == 0 || word().compare_exchange(seen, seen | std::uint64_t{mine} << most, std::memory_order_acquire)) return mine;
     }
   }
-  // The caller has brought these sectors in, and its fence publishes them. The acquire meets the fences of the lanes that brought
-  // the others in, so that a lane that finds the page whole sees all of its bytes. The caller waits for the atomic's result.
-  GPUFS_DEVICE void end_fill(std::uint32_t mine) const {
+  // The caller has brought these sectors in, and its fence publishes them. True for one caller: now all are there. The acquire
+  // meets the fences of the lanes that brought the others in, so that a lane that finds the page whole sees all of its bytes. The
+  // caller waits for the atomic's result.
+  GPUFS_DEVICE bool end_fill(std::uint32_t mine) const {
     constexpr std::memory_order order =
         GPUFS_ON_CUDA ? std::memory_order_acquire : std::memory_order_acq_rel;  // as simt::after_fence
     const std::uint64_t before = word().fetch_sub((std::uint64_t{mine} << most) - mine, order);
-    if ((static_cast<std::uint32_t>(before) | mine) == all(pages_.page_shift())) {
-      pages_.state(frame_).fetch_and(~frame_state::partial, std::memory_order_release);
-    }
+    const bool is_whole = (static_cast<std::uint32_t>(before) | mine) == all(pages_.page_shift());
+    if (is_whole) pages_.state(frame_).fetch_and(~frame_state::partial, std::memory_order_release);
+    return is_whole;
   }
   // The caller could not get these sectors. The fence keeps its unpin behind this change: the frame's next page resets the word.
   GPUFS_DEVICE void give_up(std::uint32_t mine) const {

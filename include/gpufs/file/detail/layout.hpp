@@ -100,10 +100,11 @@ static_assert(offsetof(file_home, fill_ns) == 112 && offsetof(file_home, frame_n
 inline constexpr std::uint32_t home_shards = 32;
 // How a file's readers read.
 enum class read_habit : std::uint32_t {
-  unknown,
-  on,     // from page to page
-  once,   // each byte once
-  apart,  // here and there, a little of a page
+  unknown,  // it is learnt from their pages (cache/detail/page_uses.hpp)
+  whole,    // most of each page
+  on,       // from page to page
+  once,     // each byte once
+  apart,    // here and there, a little of a page
 };
 // The part of what a miss needs that belongs to the open file; one for each slot.
 struct alignas(32) file_source {

@@ -75,16 +75,28 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired look_to_read_once(cache::
   return {{}, role::error, read_past_page};
 }
 
+// Whether a page that is not there should come in part, of a file whose readers have said nothing. The caller wants these sectors
+// of it, and has got the frame. One lane calls. In a very small cache pages leave before their readers come back, and show nothing.
+inline constexpr std::uint32_t least_to_learn_from = 128;
+GPUFS_DEVICE bool comes_in_part(const cache::cache_layout& cache, cache::page_key key, cache::frame_index frame,
+                                std::uint32_t wanted) {
+  using way = cache::page_uses::way;
+  if (cache.frames.nframes < least_to_learn_from || !cache::sectors::is_little(wanted, cache.frames.page_shift)) return false;
+  const way found = cache::page_uses(cache.table, cache::cache_id_of(key)).of(key, (wanted & 1) != 0);
+  // Nothing is learnt from a page that is not evicted.
+  return found == way::part || (found == way::tried && cache::clock_rings(cache).is_full(frame));
+}
+
 // begin_sectors of a file's page, with few arguments.
 template <class Pages>
 GPUFS_DEVICE_COLD bool begin_sectors_of(cache::frame_index frame, Pages of) {
   return simt::call_cold(&begin_sectors, of.mount(), of.view(), frame);
 }
 
-// Pins a page that is not in the frame of its choice, or makes room for it. ReadsPart: the caller reads a part of the page. Then it
-// may get the error read_past_page or, for a page that was not there, the role part. One lane calls.
+// Pins a page that is not in the frame of its choice, or makes room for it. ReadsPart: the caller reads these sectors of the page.
+// Then it may get the error read_past_page or, for a page that was not there, the role part. One lane calls.
 template <bool ReadsPart, class Pages>
-GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages of, cache::page_key key) {
+GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages of, cache::page_key key, std::uint32_t wanted) {
   using Cache = typename Pages::cache_type;
   read_habit habit = read_habit::unknown;
   if constexpr (ReadsPart && Pages::has_operations) {
@@ -104,7 +116,10 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired acquire_elsewhere(Pages o
       got = simt::call_cold(&wait_among_operations<Cache>, of.mount(), of.cache(), key, ring, limits.fill_ns, limits.frame_ns);
   }
   if constexpr (ReadsPart && Pages::has_operations) {
-    if (habit == read_habit::apart && got.what == Cache::role::fill) [[unlikely]] {
+    const bool in_part =
+        got.what == Cache::role::fill &&
+        (habit == read_habit::apart || (habit == read_habit::unknown && comes_in_part(*of.cache(), key, got.frame, wanted)));
+    if (in_part) [[unlikely]] {
       if (simt::call_cold(&begin_sectors_of<Pages>, got.frame, of)) got.what = Cache::role::part;
     }
   }
@@ -159,7 +174,7 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_slowly(Group gro
     if (ours) got.what = role::under_way;
     if (got.what == role::under_way) {
       got = finish_or_look_anew(
-          group, *mount, page.view.slot, got, [&] { return acquire_elsewhere<false>(of, page.key); }, ours);
+          group, *mount, page.view.slot, got, [&] { return acquire_elsewhere<false>(of, page.key, 0); }, ours);
     }
   }
   if (got.what == role::part) {

@@ -28,10 +28,10 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range r
 }
 
 // A group's leader looks the page up; one lane calls. `frames` are the mount's, from the entry; after a call out of line they are
-// loaded anew, so that none of them need be kept meanwhile. ReadsPart: as acquire_elsewhere.
-template <bool ReadsPart = false, class Group, class Pages>
+// loaded anew, so that none of them need be kept meanwhile. ReadsPart: as acquire_elsewhere; wanted() gives the sectors.
+template <bool ReadsPart, class Group, class Pages, class Wanted>
 GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, const Pages& of, cache::frame_storage& frames,
-                                                               const file_view& view, std::uint64_t page_number) {
+                                                               const file_view& view, std::uint64_t page_number, Wanted wanted) {
   using Cache = typename Pages::cache_type;
   const cache::page_key key = cache::make_key(view.cache_id, page_number);
   constexpr bool takes_part = ReadsPart && Pages::has_operations;
@@ -44,9 +44,15 @@ GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, cons
   if constexpr (takes_part) {
     if (is_part) return {at, Cache::role::part, 0};
   }
-  const auto got = simt::call_cold(&acquire_elsewhere<ReadsPart, Pages>, of, key);
+  const auto got = simt::call_cold(&acquire_elsewhere<ReadsPart, Pages>, of, key, wanted());
   frames = of.frames();
   return got;
+}
+// Of a page that is wanted whole.
+template <class Group, class Pages>
+GPUFS_DEVICE typename Pages::cache_type::acquired acquire_page(Group group, const Pages& of, cache::frame_storage& frames,
+                                                               const file_view& view, std::uint64_t page_number) {
+  return acquire_page<false>(group, of, frames, view, page_number, [] { return 0u; });
 }
 
 // Completes the leader's acquire_page, whose result all lanes have: brings the page in if it is missing. All lanes call. In the
@@ -82,16 +88,20 @@ struct pulled_sectors {
   std::uint32_t missing, nbytes, handle;
 };
 
-// Claims the wanted sectors that are missing, if they are one run of bytes that the device reads itself. One lane calls.
+// Claims the wanted sectors that are missing, and those that should come along, if they are one run of bytes that the device reads
+// itself. One lane calls.
 template <class Pages>
 GPUFS_DEVICE_COLD pulled_sectors claim_sectors(Pages of, cache::frame_index frame, std::uint32_t wanted) {
   const cache::frames frames(of.frames());
   const cache::sectors at(frames, frame);
-  pulled_sectors found{nullptr, frames.data(frame), at.missing(wanted), 0, 0};
+  const std::uint64_t seen = at.look();
+  pulled_sectors found{nullptr, frames.data(frame), wanted & ~static_cast<std::uint32_t>(seen), 0, 0};
   if (found.missing == 0) return found;
   const file_view view = of.look_with_source().view;
   const cache::page_key key = frames.load_key(frame);
   if (view.error != 0 || !has_version(view.kind) || view.cache_id != cache::cache_id_of(key)) return found;
+  file_block& block = file_slots::block_of(of.entry(), view.slot);
+  found.missing |= sectors_along(block, view.slot, seen, wanted, frames.page_shift());
   const unsigned first = simt::lowest_lane(found.missing), shift = cache::sectors::shift(frames.page_shift());
   const std::uint32_t behind_run = ~(found.missing >> first);
   const unsigned n = behind_run == 0 ? cache::sectors::most : simt::lowest_lane(behind_run);
@@ -100,8 +110,7 @@ GPUFS_DEVICE_COLD pulled_sectors claim_sectors(Pages of, cache::frame_index fram
   const bool is_all_files = page_begin + frames.page_nbytes() <= static_cast<std::uint64_t>(view.nbytes);
   if (!is_all_files || simt::count_lanes(found.missing) != n) return found;
   const source::piece there =
-      source::find_version(view.kind, file_slots::as_opened(view, file_slots::block_of(of.entry(), view.slot)),
-                           page_begin + (std::uint64_t{first} << shift), n << shift);
+      source::find_version(view.kind, file_slots::as_opened(view, block), page_begin + (std::uint64_t{first} << shift), n << shift);
   if (there.where != source::place::host_memory || there.address % sizeof(simt::vec16) != 0 || there.nbytes != n << shift)
     return found;
   const std::uint32_t mine = at.begin_fill(found.missing);
@@ -129,7 +138,7 @@ GPUFS_DEVICE_COLD bool end_sectors(Pages of, cache::frame_index frame, std::uint
     at.give_up(mine);
     return false;
   }
-  at.end_fill(mine);
+  if (at.end_fill(mine)) cache::page_uses(of.cache()->table, cache::cache_id_of(frames.load_key(frame))).note_whole();
   count_filled(file_slots::counters_of(of.entry(), slot), simt::count_lanes(mine) << cache::sectors::shift(frames.page_shift()));
   return true;
 }
@@ -203,11 +212,11 @@ GPUFS_DEVICE page_failure read_pages_of(Group group, const Pages& of, const open
   std::uint64_t look_again = 0;  // windows are large: after a page that is pulled, so are the next ones, mostly
   for (; page_number <= last; page_number += step) {
     auto got = by_leader(group, [&] {
-      auto found = acquire_page<true>(group, of, storage, entry.view, page_number);
+      const auto wanted = [&] { return sectors_of(range, page_number, frames); };
+      auto found = acquire_page<true>(group, of, storage, entry.view, page_number, wanted);
       if constexpr (Pages::has_operations) {
         // Inline, as of a page in part all that is wanted is often there.
-        if (found.what == decltype(found.what)::part &&
-            cache::sectors(frames, found.frame).missing(sectors_of(range, page_number, frames)) == 0) [[unlikely]] {
+        if (found.what == decltype(found.what)::part && cache::sectors(frames, found.frame).missing(wanted()) == 0) [[unlikely]] {
           simt::count_one(group, of.hits().hits);
           found.what = decltype(found.what)::hit;
         }

@@ -266,7 +266,7 @@ class read_window {
       if (each.what == state::later && each.place == place) each.what = state::none;
     }
     const cache::page_key key = cache::make_key(view_.cache_id, run_.page(place));
-    auto got = by_leader(group_, [&] { return acquire_elsewhere<false>(of_, key); });
+    auto got = by_leader(group_, [&] { return acquire_elsewhere<false>(of_, key, 0); });
     if (got.what >= file_pages::cache_type::role::fill) got = complete_missed(group_, of_, got);
     if (got.error != 0) return fail(place, got.error);
     give(place, got.frame);

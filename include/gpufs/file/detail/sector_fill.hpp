@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages that are brought in sector by sector, as their readers want a little of each (advise(random)). docs/design/part-pages.md
 #pragma once
-#include "gpufs/cache/detail/sectors.hpp"
+#include "gpufs/cache/detail/page_uses.hpp"
 #include "gpufs/file/detail/fill.hpp"
 
 namespace gpufs {
@@ -15,6 +15,14 @@ inline GPUFS_DEVICE_COLD bool begin_sectors(const file_mount* mount, file_view v
   if (cache::sectors::all(frames.page_shift()) == 1 || !is_read_by_device(*mount, view, offset)) return false;
   cache::sectors(frames, frame).begin();
   return true;
+}
+
+// Which sectors come along with those that a group brings in, of a file in this slot: the rest of the page, once its readers want
+// whole pages.
+GPUFS_DEVICE std::uint32_t sectors_along(file_block& block, std::uint32_t slot, std::uint64_t seen, std::uint32_t wanted,
+                                         std::uint32_t page_shift) {
+  const read_habit habit = file_slots::habit_of(block, slot).load_relaxed();
+  return habit >= read_habit::once ? 0 : cache::sectors::along(seen, wanted, page_shift, habit == read_habit::unknown);
 }
 
 // Brings in sectors of a page that the caller has claimed, run by run. All lanes call. 0 or a negative errno.
@@ -49,7 +57,7 @@ GPUFS_DEVICE int pull_sectors(Group group, const file_mount& mount, const file_v
       at.give_up(mine);
       return error;
     }
-    at.end_fill(mine);
+    if (at.end_fill(mine)) cache::page_uses(mount.cache.table, view.cache_id).note_whole();
     count_filled(file_table(mount).counters(view.slot), simt::count_lanes(mine) << shift);
     return 0;
   });
@@ -86,20 +94,25 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
       by_leader(group, [&] { return cache::page_number_of(frames.load_key(frame)) << frames.page_shift(); });
   // The zeros behind the file's last byte come with that byte, so that the file's last page, too, can become whole.
   const std::uint64_t file_nbytes = view.error == 0 ? static_cast<std::uint64_t>(view.nbytes) : 0;
+  std::uint32_t rest = 0;
   if (file_nbytes > page_offset && file_nbytes - page_offset < frames.page_nbytes()) {
     const auto end = static_cast<std::uint32_t>(file_nbytes - page_offset);
-    const std::uint32_t rest = cache::sectors::of_bytes(frames.page_shift(), end - 1, frames.page_nbytes());
-    if ((wanted & rest & (0 - rest)) != 0) wanted |= rest;
+    rest = cache::sectors::of_bytes(frames.page_shift(), end - 1, frames.page_nbytes());
   }
+  const auto with_rest = [&](std::uint32_t some) { return (some & rest & (0 - rest)) != 0 ? some | rest : some; };
+  wanted = with_rest(wanted);
   const simt::deadline until(2 * mount->io_timeout_ns);
   sectors_brought result{view.error, false, false};
   while (result.error == 0) {
     const step now = by_leader(group, [&]() -> step {
       simt::backoff pause;
       for (;;) {
-        const std::uint32_t missing = at.missing(wanted);
+        const std::uint64_t seen = at.look();
+        const std::uint32_t missing = wanted & ~static_cast<std::uint32_t>(seen);
         if (missing == 0) return {0, 0, 0};
-        const std::uint32_t mine = at.begin_fill(missing);
+        file_block& block = file_slots(*mount).block(view.slot);
+        const std::uint32_t mine =
+            at.begin_fill(missing | with_rest(sectors_along(block, view.slot, seen, wanted, frames.page_shift())));
         if (mine != 0) {
           cache::frames::fence_claim();
           return {missing, mine, 0};
@@ -113,7 +126,7 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
     if (now.missing == 0 || now.error != 0) break;
     result.error = pull_sectors(group, *mount, view, page_offset, frame, now.mine);
     result.by_us = true;
-    if (now.mine == now.missing) break;
+    if ((now.missing & ~now.mine) == 0) break;
   }
   group.sync();
   return result;

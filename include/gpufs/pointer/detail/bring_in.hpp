@@ -87,14 +87,16 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   return {got.frame, error};
 }
 
-// Whether a lane that only reads a page's bytes reads them without the whole page (advise(noreuse) and advise(random)). Then
-// bring_in_all tells it that no frame is to be had, and read_past_cache reads the bytes. One lane calls, for itself. The entry may
-// belong to another mapping by then: read_past_cache checks that.
+// Whether a lane that only reads a page's bytes reads them without the whole page (advise(noreuse) and advise(random), or learnt).
+// Then bring_in_all tells it that no frame is to be had, and read_past_cache reads the bytes. One lane calls, for itself. The entry
+// may belong to another mapping by then: read_past_cache checks that.
 GPUFS_DEVICE_COLD inline bool reads_part(const mapping_entry* from, std::uint32_t page_number) {
   const mount_layout& mount = *mount_of(*from);
   const file_view view = file_table(mount).view(file_number{from->number});
   const bool is_files = from->cache_id >> cache::form_shift == cache::file_form;
-  if (!is_files || view.error != 0 || file_slots::habit_of(mount, view.slot).load_relaxed() < read_habit::once) return false;
+  if (!is_files || view.error != 0) return false;
+  const bool once = file_slots::habit_of(mount, view.slot).load_relaxed() == read_habit::once;
+  if (!once && !comes_apart(mount, view.slot, key_of(*from, page_number))) return false;
   return is_read_by_device(mount, view, std::uint64_t{page_number} << mount.cache.frames.page_shift);
 }
 

@@ -57,7 +57,7 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     unpin_pages<Write>(lanes, from, {address, address != 0 ? 1u : 0u});
   }
   if constexpr (!Write && std::is_same_v<Handler, no_handler>) {
-    bool tries = error == -ENOMEM && done < nbytes && simt::call_cold(&reads_apart, name);
+    bool tries = error == -ENOMEM && done < nbytes && simt::call_cold(&reads_apart, name, position + done);
     while (lanes.ballot_lanes(tries) != 0) {
       const int n = simt::call_cold(&read_sectors_together, lanes, name, tries, position + done, bytes + done, nbytes - done);
       if (n > 0) done += static_cast<std::uint32_t>(n);

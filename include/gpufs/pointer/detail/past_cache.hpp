@@ -64,11 +64,20 @@ struct part_page {
   cache::frame_index frame;
   bool is_pinned, is_part;
 };
-// Whether a mapping's readers want parts of pages (advise(random)). What it finds may be another mapping's: pin_part looks.
-inline GPUFS_DEVICE_COLD bool reads_apart(mapping_name name) {
+// Whether a page of a file in this slot that is not there should come in part, for what pointers read of it.
+GPUFS_DEVICE bool comes_apart(const file_mount& mount, std::uint32_t slot, cache::page_key key) {
+  const read_habit habit = file_slots::habit_of(mount, slot).load_relaxed();
+  if (habit != read_habit::unknown) return habit == read_habit::apart;
+  constexpr std::uint32_t any_sector = 2;  // little is wanted, and is not taken to be the page's begin
+  return comes_in_part(mount.cache, key, cache::frames(mount.cache).preferred(key), any_sector);
+}
+// Whether a mapping's readers want parts of pages. What it finds may be another mapping's: pin_part looks.
+inline GPUFS_DEVICE_COLD bool reads_apart(mapping_name name, std::uint64_t position) {
   mapping_entry& from = *entry_of(name);
+  const file_mount& mount = *mount_of(from);
+  const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed);
   const file_number number{simt::atomic_ref<std::int32_t>(from.number).load(std::memory_order_relaxed)};
-  return file_slots::habit_of(*mount_of(from), file_slots::index_of(number)).load_relaxed() == read_habit::apart;
+  return comes_apart(mount, file_slots::index_of(number), cache::make_key(id, position >> mount.cache.frames.page_shift));
 }
 // Pins a page of such a mapping, if a frame is at hand. One lane calls.
 inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t page_number) {
@@ -86,8 +95,8 @@ inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t pag
   if (found.view.error != 0 || found.view.cache_id != id || !has_version(found.view.kind)) return found;
   const cache::frames frames(mount->cache);
   if (page_number << frames.page_shift() >= static_cast<std::uint64_t>(found.view.nbytes)) return found;
-  if (file_slots::habit_of(*mount, found.view.slot).load_relaxed() != read_habit::apart) return found;
   const cache::page_key key = cache::make_key(id, page_number);
+  if (!comes_apart(*mount, found.view.slot, key)) return found;
   pages_type::acquired got{{}, role::hit, 0};
   if (!pages_type::pin_in_choice<true>(frames, key, got.frame, found.is_part)) {
     if (found.is_part) {
@@ -135,7 +144,11 @@ GPUFS_DEVICE int read_sectors_of_page(Group group, mapping_name name, const want
   group.sync();
   if (group.leader()) {
     frames.unpin(got.frame);
-    if (got.is_part) note_sectors(mount, got.view.slot, brought);
+    if (got.is_part) {
+      note_sectors(mount, got.view.slot, brought);
+      if (brought.error == 0 && !brought.by_us && !brought.waited)
+        cache::page_uses(mount.cache.table, got.view.cache_id).note_unlinked();
+    }
   }
   return brought.error == 0 ? 1 : brought.error;
 }
