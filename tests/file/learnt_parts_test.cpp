@@ -13,7 +13,7 @@ constexpr std::uint64_t seed = device_file_seed;
 constexpr std::uint32_t page_nbytes = 4096, sector = 128, nframes = 256;
 constexpr std::uint64_t npages = 8 * nframes, file_nbytes = npages * page_nbytes;
 
-enum class in_order { random, ascending, whole_pages, page_begins };
+enum class in_order { random, ascending, descending, every_other, page_begins };
 
 // A thread reads so many records of 128 bytes, beginning with number `first` of that order.
 struct read_records {
@@ -42,7 +42,8 @@ struct read_records {
     drawn ^= drawn >> 32;
     if (how == in_order::random) return drawn % (file_nbytes / sector) * sector;
     if (how == in_order::page_begins) return drawn % npages * page_nbytes;
-    return i * sector % file_nbytes;
+    if (how == in_order::descending) return file_nbytes - (i + 1) * sector;
+    return (how == in_order::every_other ? 2 : 1) * i * sector % file_nbytes;
   }
 };
 
@@ -262,6 +263,23 @@ TEST_P(learnt_parts, give_way_to_advice) {
   EXPECT_GT(learns.read(in_order::random, 4 * enough, 100).bytes, .8 * page_nbytes) << "from the beginning";
   learns.say_once(advice::random);
   EXPECT_LE(learns.read(in_order::random, 5 * enough, 500).bytes, sector);
+}
+
+// Who reads on in a page that comes by sectors gets more at a time. Who does not gets what it wants.
+TEST_P(learnt_parts, come_sooner_to_who_reads_on) {
+  watched advised(GetParam());
+  advised.say_once(advice::random);
+  constexpr std::uint64_t n = file_nbytes / sector / 4, sectors = page_nbytes / sector;
+  const auto on = advised.read(in_order::ascending, 0, n);
+  EXPECT_LE(on.faults * sectors, 6.);
+  EXPECT_EQ(on.bytes, sector);
+  for (const in_order how : {in_order::every_other, in_order::descending}) {
+    watched apart(GetParam());
+    apart.say_once(advice::random);
+    const auto got = apart.read(how, 0, n);
+    EXPECT_EQ(got.faults, 1.);
+    EXPECT_EQ(got.bytes, sector);
+  }
 }
 
 // A thread reads so many elements of a record, each time, through a pointer.

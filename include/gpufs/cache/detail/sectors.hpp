@@ -47,12 +47,16 @@ class sectors {
   // Which of the wanted sectors are missing.
   GPUFS_DEVICE std::uint32_t missing(std::uint32_t wanted) const { return wanted & ~static_cast<std::uint32_t>(look()); }
 
-  // What a group that brings these sectors in had better bring in, too: the rest of the page; if `learns`, once more than a little
-  // of it has been wanted. `seen` is what look() gave. None, if others bring in what the group wants.
-  GPUFS_DEVICE static std::uint32_t along(std::uint64_t seen, std::uint32_t wanted, std::uint32_t page_shift, bool learns) {
+  // What a group that brings some of these sectors in had better bring in, too. `seen` is what look() gave. None, if others bring
+  // in what the group wants.
+  enum class want { whole, learnt, part };
+  GPUFS_DEVICE static std::uint32_t along(std::uint64_t seen, std::uint32_t wanted, std::uint32_t page_shift, want what) {
     const auto there = static_cast<std::uint32_t>(seen), busy = static_cast<std::uint32_t>(seen >> most);
-    if ((wanted & ~there & ~busy) == 0 || (learns && is_little(there | wanted, page_shift))) return 0;
-    return all(page_shift) & ~there & ~busy & ~wanted;
+    const std::uint32_t mine = wanted & ~there & ~busy;
+    if (mine == 0) return 0;
+    const bool all_of_it = what == want::whole || (what == want::learnt && !is_little(there | wanted, page_shift));
+    const std::uint32_t more = all_of_it ? ~0u : behind_run(there, simt::lowest_lane(mine));
+    return more & all(page_shift) & ~there & ~busy & ~wanted;
   }
 
   // Claims those wanted sectors for the caller that are missing and that nobody brings in yet. The caller calls frames::fence_claim
@@ -85,6 +89,13 @@ class sectors {
   }
 
  private:
+  // From `first` on as many sectors as are there just before it: whoever reads on misses only as often as what is there doubles.
+  GPUFS_DEVICE static std::uint32_t behind_run(std::uint32_t there, unsigned first) {
+    const std::uint32_t gaps = ~there & ((1u << first) - 1);
+    const unsigned run = gaps == 0 ? first : first - 1 - simt::highest_lane(gaps);
+    return run == 0 ? 0 : ~0u >> (most - run) << first;
+  }
+
   GPUFS_DEVICE word_ref<std::uint64_t> word() const { return pages_.sectors_word(frame_); }
 
   const frames& pages_;

@@ -18,11 +18,13 @@ inline GPUFS_DEVICE_COLD bool begin_sectors(const file_mount* mount, file_view v
 }
 
 // Which sectors come along with those that a group brings in, of a file in this slot: the rest of the page, once its readers want
-// whole pages.
+// whole pages, or as many as there are of a run that goes on.
 GPUFS_DEVICE std::uint32_t sectors_along(file_block& block, std::uint32_t slot, std::uint64_t seen, std::uint32_t wanted,
                                          std::uint32_t page_shift) {
   const read_habit habit = file_slots::habit_of(block, slot).load_relaxed();
-  return habit >= read_habit::once ? 0 : cache::sectors::along(seen, wanted, page_shift, habit == read_habit::unknown);
+  using want = cache::sectors::want;
+  const want what = habit == read_habit::unknown ? want::learnt : habit >= read_habit::once ? want::part : want::whole;
+  return cache::sectors::along(seen, wanted, page_shift, what);
 }
 
 // Brings in sectors of a page that the caller has claimed, run by run. All lanes call. 0 or a negative errno.

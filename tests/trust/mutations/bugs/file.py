@@ -278,6 +278,15 @@ BUGS = (
         "page_uses.of_versions_that_share_a_word_are_not_mixed",
     ),
     Bug(
+        "who_reads_on_misses_each",
+        "a reader that goes on from sector to sector gets one of them at a time",
+        "include/gpufs/cache/detail/sectors.hpp",
+        "return run == 0 ? 0 : ~0u >> (most - run) << first;",
+        "return run != most ? 0 : ~0u >> (most - run) << first;",
+        "file_part_pages_cpu",
+        "*/learnt_parts.come_sooner_to_who_reads_on/pull",
+    ),
+    Bug(
         "held_copy_keeps_no_frame",
         "a frame that a copy is still to be written to, and nobody waits for, may be another page's",
         "include/gpufs/file/detail/operation.hpp",
