@@ -268,8 +268,15 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
   detail::check_rows(layout, n);
   if (layout.row_nbytes == 0 || n == 0) return;
   const std::size_t number_nbytes = numbers.wide ? 8 : 4;
-  detail::check_memory(*device_, "numbers", numbers.of, n * number_nbytes, number_nbytes);
-  detail::check_memory(*device_, argument, memory, n * layout.row_nbytes, 1);
+  const auto check = [&](reached& last, const char* what, const void* ptr, std::uint64_t nbytes, std::size_t alignment) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(ptr);
+    const bool is_known = begin >= last.begin && begin - last.begin <= last.nbytes && nbytes <= last.nbytes - (begin - last.begin);
+    if (is_known && begin % alignment == 0) return;
+    detail::check_memory(*device_, what, ptr, nbytes, alignment);
+    last = {begin, nbytes};
+  };
+  check(numbers_reached_, "numbers", numbers.of, n * number_nbytes, number_nbytes);
+  check(rows_reached_, argument, memory, n * layout.row_nbytes, 1);
   for (std::uint64_t first = 0; first < n; first += max_nrows_) {
     detail::row_part_of_batch part{};
     part.layout = layout;

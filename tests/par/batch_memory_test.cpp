@@ -86,6 +86,17 @@ TEST_F(batch_memory, that_is_too_small_is_refused_before_anything_is_read) {
   EXPECT_EQ(rows_.read(), content(seed, 0, nrows * row));
 }
 
+// What the batch before used is not looked at again; what lies beside it is.
+TEST_F(batch_memory, beside_what_was_used_before_is_refused) {
+  expect_gathers(rows_.get());
+  expect_gathers(rows_.get());
+  for (const std::string& said : refusals(numbers_.get(), rows_.get() + 1)) expect_says(said, {" 4096 ", " 4095 "});
+  for (const std::string& said : refusals(numbers_.get() + 1, rows_.get())) expect_says(said, {"numbers", " 64 ", " 56 "});
+  for (const std::string& said : refusals(numbers_.get(), nullptr)) expect_says(said, {" 4096 ", " 0 "});
+  turns_.wait();
+  EXPECT_EQ(rows_.read(), content(seed, 0, nrows * row));
+}
+
 TEST_F(batch_memory, that_is_not_aligned_to_a_number_is_refused) {
   auto* const between = reinterpret_cast<std::int64_t*>(reinterpret_cast<std::byte*>(numbers_.get()) + 4);
   for (const std::string& said : refusals(between, rows_.get(), nrows - 1)) expect_says(said, {"numbers", "aligned to 8"});

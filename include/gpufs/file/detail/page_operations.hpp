@@ -16,13 +16,15 @@ enum class bringer : std::uint32_t {
 };
 
 // Ends operations whose answers nobody has come for, and sees whether held copies have ended, so that the engine is used again. One
-// lane calls. Only one caller looks every 100 us, because looking takes the bus from copies.
-GPUFS_DEVICE_COLD inline void end_some_ahead(const file_mount& mount, std::uint32_t start) {
+// lane calls. Only one caller looks every 100 us: looking takes the bus from copies, and a lane alone copies a page far more slowly
+// than the warp that would come for it. False: another has just looked.
+GPUFS_DEVICE_COLD inline bool end_some_ahead(const file_mount& mount, std::uint32_t start, std::uint32_t most) {
   const simt::atomic_ref<std::uint64_t> next(mount.words->look_ns);
   std::uint64_t then = next.load(std::memory_order_relaxed);
   const std::uint64_t now = simt::clock_ns();
-  if (now >= then && next.compare_exchange(then, now + 100'000, std::memory_order_relaxed))
-    mount_requests(mount).end_ahead(start, 64);
+  if (now < then || !next.compare_exchange(then, now + 100'000, std::memory_order_relaxed)) return false;
+  mount_requests(mount).end_ahead(start, most);
+  return true;
 }
 
 // Whether pages of this file are, or may be, asked for ahead.
@@ -71,7 +73,7 @@ enum class begun : std::uint32_t {
 // with fewer, and other requests find a slot even while CUDA keeps copies waiting.
 GPUFS_DEVICE transport::ticket take_slot(const mount_requests& rings, std::uint32_t start, bool keep, bringer by) {
   if (by == bringer::host && keep) return rings.take_at_hand(start);
-  return rings.take_ahead(start, !keep);
+  return rings.take_ahead(start);
 }
 
 // Turns the fill that the caller holds into an operation. The caller waits for the page, and keeps its pin. False: no slot or room
@@ -107,13 +109,15 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
   if (!operation::take_room(mount)) {
     // Operations whose answers nobody comes for must not keep others out for good.
     if (by == bringer::engine) {
-      end_some_ahead(mount, start);
+      end_some_ahead(mount, start, 64);
     } else {
       rings.end_ahead(start, 2);
     }
     if (!operation::take_room(mount)) return begun::no_room;
   }
-  const transport::ticket ticket = take_slot(rings, start, keep, by);
+  transport::ticket ticket = take_slot(rings, start, keep, by);
+  const bool is_full = ticket.index == transport::no_slot;
+  if (is_full && !keep && end_some_ahead(mount, start, 4)) ticket = take_slot(rings, start, keep, by);
   if (ticket.index == transport::no_slot) {
     operation::give_room_back(mount);
     return begun::no_room;
@@ -242,7 +246,7 @@ inline constexpr std::uint32_t pages_ahead = 32;
 template <class Group>
 GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_view& its_view, std::uint64_t last) {
   const bool wanted = by_leader(group, [&] {
-    if (operation::are_copies_held(mount)) end_some_ahead(mount, ring_hint());
+    if (operation::are_copies_held(mount)) end_some_ahead(mount, ring_hint(), 64);
     return its_view.error == 0 && may_ask_ahead(mount, its_view.kind) &&
            file_slots::habit_of(mount, its_view.slot).load_relaxed() == read_habit::on;
   });

@@ -54,13 +54,10 @@ class requests {
   // Takes a slot if one of a few rings has a free one, for a caller that can do without; it does not wait. A slot whose caller has
   // given up counts as used. To check whether the host has answered there is a read over the bus, and to end its work takes one
   // lane a long time.
-  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({rings_.nrings, 1, 0}, start, false); }
+  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({rings_.nrings, 1, 0}, start, 4); }
   // The same for requests that nobody waits for. They use a quarter of the rings, so that a store that hangs keeps few slots from
-  // lanes that wait. (Writes use none of these rings if the number of rings is a multiple of four.) With `reclaims` it also takes
-  // back slots that were abandoned and are answered by now, since perhaps no other lane comes to do so; that takes the bus.
-  GPUFS_DEVICE ticket take_ahead(std::uint32_t start, bool reclaims = true) const {
-    return take_at_hand_of(rings_ahead(), start, reclaims);
-  }
+  // lanes that wait. (Writes use none of these rings if the number of rings is a multiple of four.)
+  GPUFS_DEVICE ticket take_ahead(std::uint32_t start) const { return take_at_hand_of(rings_ahead(), start, 8); }
   // Ends up to `most` abandoned requests in the rings of take_ahead that the host has answered. One lane calls. Waits for nobody.
   GPUFS_DEVICE void end_ahead(std::uint32_t start, std::uint32_t most) const {
     const some_rings rings = rings_ahead();
@@ -130,7 +127,7 @@ class requests {
     return true;
   }
   GPUFS_DEVICE void abandon(ticket t) const {
-    // Meets the acquires of the lanes that look for abandoned slots: take_of, take_at_hand_of, end_ahead, end_late, take_back.
+    // Meets the acquires of the lanes that look for abandoned slots: take_of, end_ahead, end_late, take_back.
     simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number) | abandoned, std::memory_order_release);
   }
 
@@ -171,18 +168,14 @@ class requests {
     const std::uint32_t n = rings_.nrings < 4 ? 1 : rings_.nrings / 4, stride = rings_.nrings / n;
     return {n, stride, stride - 1};
   }
-  GPUFS_DEVICE ticket take_at_hand_of(const some_rings& rings, std::uint32_t start, bool reclaims) const {
-    for (std::uint32_t attempt = 0; attempt < 4; ++attempt) {
+  GPUFS_DEVICE ticket take_at_hand_of(const some_rings& rings, std::uint32_t start, std::uint32_t attempts) const {
+    for (std::uint32_t attempt = 0; attempt < attempts; ++attempt) {
       const std::uint32_t ring = rings.at(start + attempt);
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
       std::uint32_t number = tail.load(std::memory_order_relaxed);
       const std::uint32_t index = ring * rings_.nslots + (number & (rings_.nslots - 1));
       simt::atomic_ref<std::uint32_t> word(turns_[index]);
-      std::uint32_t turn = word.load(std::memory_order_acquire);  // as in take_of
-      if (reclaims && turn == (turn_of(number - rings_.nslots) | abandoned)) {
-        reclaim(index, turn, false);
-        turn = word.load(std::memory_order_acquire);
-      }
+      const std::uint32_t turn = word.load(std::memory_order_acquire);  // as in take_of
       if (turn == turn_of(number) && tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
     }
     return {no_slot, 0};
