@@ -191,7 +191,9 @@ TEST_P(part_pages, are_read_through_pointers) {
     const mount m("/", device_file(GetParam(), 8 * page_nbytes, page_nbytes, 16));
     const device_buffer<char> path(std::vector<char>{'f', 0});
     const device_buffer<std::int64_t> wrong(std::vector<std::int64_t>{0});
-    simt::launch({.grid = 1, .block = 32}, read_by_pointers{m.ref(), path.get(), wrong.get(), after});
+    // Whole warps, as on a GPU: lanes that came later would find a run there, and bring as many sectors again.
+    simt::launch({.grid = 1, .block = 32, .schedule = {.whole_warps = true}},
+                 read_by_pointers{m.ref(), path.get(), wrong.get(), after});
     EXPECT_EQ(wrong.read()[0], 0);
     const mount_counters c = m.counters();
     EXPECT_EQ(c.fault_errors, 0u);

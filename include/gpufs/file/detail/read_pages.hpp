@@ -100,8 +100,8 @@ GPUFS_DEVICE_COLD pulled_sectors claim_sectors(Pages of, cache::frame_index fram
   const file_view view = of.look_with_source().view;
   const cache::page_key key = frames.load_key(frame);
   if (view.error != 0 || !has_version(view.kind) || view.cache_id != cache::cache_id_of(key)) return found;
-  file_block& block = file_slots::block_of(of.entry(), view.slot);
-  found.missing |= sectors_along(block, view.slot, seen, wanted, frames.page_shift());
+  file_block& files = file_slots::block_of(of.entry(), view.slot);
+  found.missing |= sectors_along(files, view.slot, seen, wanted, frames.page_shift());
   const unsigned first = simt::lowest_lane(found.missing), shift = cache::sectors::shift(frames.page_shift());
   const std::uint32_t behind_run = ~(found.missing >> first);
   const unsigned n = behind_run == 0 ? cache::sectors::most : simt::lowest_lane(behind_run);
@@ -110,7 +110,7 @@ GPUFS_DEVICE_COLD pulled_sectors claim_sectors(Pages of, cache::frame_index fram
   const bool is_all_files = page_begin + frames.page_nbytes() <= static_cast<std::uint64_t>(view.nbytes);
   if (!is_all_files || simt::count_lanes(found.missing) != n) return found;
   const source::piece there =
-      source::find_version(view.kind, file_slots::as_opened(view, block), page_begin + (std::uint64_t{first} << shift), n << shift);
+      source::find_version(view.kind, file_slots::as_opened(view, files), page_begin + (std::uint64_t{first} << shift), n << shift);
   if (there.where != source::place::host_memory || there.address % sizeof(simt::vec16) != 0 || there.nbytes != n << shift)
     return found;
   const std::uint32_t mine = at.begin_fill(found.missing);

@@ -112,9 +112,9 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
         const std::uint64_t seen = at.look();
         const std::uint32_t missing = wanted & ~static_cast<std::uint32_t>(seen);
         if (missing == 0) return {0, 0, 0};
-        file_block& block = file_slots(*mount).block(view.slot);
+        file_block& files = file_slots(*mount).block(view.slot);
         const std::uint32_t mine =
-            at.begin_fill(missing | with_rest(sectors_along(block, view.slot, seen, wanted, frames.page_shift())));
+            at.begin_fill(missing | with_rest(sectors_along(files, view.slot, seen, wanted, frames.page_shift())));
         if (mine != 0) {
           cache::frames::fence_claim();
           return {missing, mine, 0};
