@@ -271,8 +271,7 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
   const auto check = [&](reached& last, const char* what, const void* ptr, std::uint64_t nbytes, std::size_t alignment) {
     const auto begin = reinterpret_cast<std::uintptr_t>(ptr);
     const bool is_known = begin >= last.begin && begin - last.begin <= last.nbytes && nbytes <= last.nbytes - (begin - last.begin);
-    if (is_known && begin % alignment == 0) return;
-    detail::check_memory(*device_, what, ptr, nbytes, alignment);
+    if (!is_known || begin % alignment != 0) detail::check_memory(*device_, what, ptr, nbytes, alignment);
     last = {begin, nbytes};
   };
   check(numbers_reached_, "numbers", numbers.of, n * number_nbytes, number_nbytes);

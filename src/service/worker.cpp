@@ -312,6 +312,7 @@ bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocke
 }
 
 bool worker::run_quick() {
+  if (nfresh() != 0 && has_blocking()) return false;  // as in take_batch
   // Every read of a group may have to become asynchronous. While reads hang, reads without a tag wait for a thread instead.
   if (free_tags_.size() < group_size && noverdue_ == 0) return false;
   // Nor may requests of rows pile up here and wait for tags, while other workers could read them.
@@ -427,12 +428,15 @@ void worker::look_for_overdue() {
   const std::uint64_t now = clock_ns();
   if (now < looked_ns_ + hangs_after_ns / 4) return;
   looked_ns_ = now;
+  bool has_new = false;
   for (flight& f : in_flight_) {
     if (f.what.file == nullptr || f.overdue || f.since_ns + hangs_after_ns > now) continue;
     f.overdue = true;
     if (noverdue_++ == 0) core_.blocked.note_keeper(1);
     core_.blocked.note_read(*f.what.file, 1);
+    has_new = true;
   }
+  if (has_new && !rows_.empty()) begin_left();  // what waited for reads that hang goes to a thread that may block
   // Other workers must run the requests that may block. We wake one each time, because the last one woken may just have been
   // falling asleep.
   if (may_keep_long() && has_blocking()) core_.parked.wake_one();

@@ -146,12 +146,14 @@ void worker::read_rows(work w, std::span<const std::uint64_t> offsets) {
   const bool by_store = how == read_path::call && file.file->descriptor() < 0;
   if (!by_store && (how == read_path::call || !have_ring_)) return push_slow(std::move(w));
   auto waiting = std::make_unique<work>(std::move(w));
-  // If no read can begin because the file hangs, one thread that may block waits for it.
-  if (!begin_rows_left(*waiting)) return push_slow(std::move(*waiting));
-  rows_.push_back(std::move(waiting));
+  if (begin_rows_left(*waiting)) return rows_.push_back(std::move(waiting));
+  // If no read can begin because the file hangs, one thread that may block waits for it. All have failed if each did as it began.
+  waiting->read = waiting->rows->next == waiting->rows->rows.size();
+  waiting->read ? read_.push_back(std::move(*waiting)) : push_slow(std::move(*waiting));
 }
 
-// Begins as many of the remaining reads as there is room for. Returns whether any are under way, or will be once others have ended.
+// Begins as many of the remaining reads as there is room for. Returns whether any are under way, or will be once others have ended,
+// which reads that hang may never do.
 bool worker::begin_rows_left(work& w) {
   rows_left& left = *w.rows;
   open_files::entry& file = *w.file;
@@ -172,7 +174,7 @@ bool worker::begin_rows_left(work& w) {
     f.to = row_buffers().rows(w.index) + std::size_t{row} * w.nbytes;
     if (const int error = submit_read(tag); error != 0) end_row(tag, error, error == -EAGAIN);
   }
-  return left.nunder_way != 0 || (begins && !left.by_call && nin_flight_ != 0);
+  return left.nunder_way != 0 || (begins && !left.by_call && left.next < left.rows.size() && nfresh() != 0);
 }
 
 // Ends a row that was read asynchronously; result: of its last part. by_call: a call that may block reads it.
@@ -192,8 +194,9 @@ void worker::end_row(std::uint32_t tag, int result, bool by_call) {
 // Called after reads have ended: begins others, and passes on the requests that have no more rows to begin or to wait for.
 void worker::begin_left() {
   std::erase_if(rows_, [this](std::unique_ptr<work>& w) {
-    const bool has_more = w->rows->next < w->rows->rows.size();
-    if (has_more ? begin_rows_left(*w) : w->rows->nunder_way != 0) return false;
+    const auto is_begun = [&] { return w->rows->next == w->rows->rows.size(); };
+    if (is_begun() ? w->rows->nunder_way != 0 : begin_rows_left(*w)) return false;
+    const bool has_more = !is_begun();  // rows that fail as they begin are not under way
     w->read = !has_more;
     // A thread that may block asks a remote file's server whether the file has changed, and closes the file.
     has_more || w->file->remote ? push_slow(std::move(*w)) : read_.push_back(std::move(*w));

@@ -33,7 +33,7 @@ class cache_box {
         keys_(shape.nframes),
         data_(static_cast<std::size_t>(shape.nframes) << shape.page_shift),
         buckets_(shape.nbuckets),
-        headers_(shape.nbuckets),
+        headers_(shape.nbuckets + cache::nuses),
         rings_(rings_of(shape)),
         resident_(1) {
     layout_.frames = {operations_and_states_.get() + shape.nframes, keys_.get(), data_.get(), shape.nframes, shape.page_shift,

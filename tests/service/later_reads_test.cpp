@@ -513,6 +513,35 @@ TEST_P(later_rows, tell_errors_of_each) {
 
 INSTANTIATE_TEST_SUITE_P(io, later_reads, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
+// One request may ask for more rows than a worker has places for.
+TEST_P(later_rows, that_hang_hold_up_no_rows_of_another_file) {
+  begin({.nworkers = 1, .nrings = 16, .nslots = 8});
+  buffers_ = service_->row_buffers();
+  const std::uint32_t bad = open(), good = open("b");
+  std::vector<std::uint64_t> many;
+  for (std::uint64_t i = 0; i < 400; ++i) many.push_back(i * 64);
+  const auto asked = client_->begin_rows(buffers_, bad, many, 64, 0);
+  ASSERT_TRUE(wait_until([&] { return how_->nkept() > 200; }));
+  const auto since = std::chrono::steady_clock::now();
+  for (int i = 0; i < 5; ++i) {
+    std::vector<std::byte> got;
+    const std::vector<std::uint64_t> last{file_nbytes - 64 - 8 * static_cast<std::uint64_t>(i)};
+    const auto one = client_->begin_rows(buffers_, good, last, 64, 1);
+    ASSERT_EQ(client_->end_rows(buffers_, one, 64, &got), 0);
+    EXPECT_TRUE(got == content(seed, last[0], 64));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - since, seconds(under_tsan ? 30 : 10));
+  std::atomic<bool> ends{false};
+  std::thread answers([&] {
+    while (!ends) {
+      for (const begun& one : how_->take()) one.give();
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  });
+  EXPECT_EQ(client_->end_rows(buffers_, asked, many.size() * 64, nullptr), 0);
+  ends = true;
+  answers.join();
+}
 INSTANTIATE_TEST_SUITE_P(io, later_rows, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
 

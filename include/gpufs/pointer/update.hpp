@@ -218,7 +218,8 @@ GPUFS_DEVICE T exchange_at(const ptr<T>& p, std::ptrdiff_t i, T value) {
   return detail::updates::at<detail::updates::word<T>>(p, i, detail::update_kind::exchange, value);
 }
 // Stores to the element p[i], of 4, 8 or 16 bytes, as the functions above update one, for scattered writes that ask for nothing
-// that was there. Of lanes that are together and meet on an element, the highest lane's value is stored. Each word of 4 or 8 bytes
+// that was there. Of lanes that are together and meet on an element through one mapping, the highest lane's value is stored; that
+// of any of them, if their page comes into the cache meanwhile and the lanes want more than four pages. Each word of 4 or 8 bytes
 // is stored whole. One of 16 bytes a GPU stores by one instruction, and the CPU machine by halves: of two that lanes which are not
 // together store at one time, it may then have a half of each. Who reads one meanwhile may find halves of two, on both.
 template <class T>

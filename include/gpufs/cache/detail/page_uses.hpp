@@ -54,16 +54,15 @@ class page_uses {
     return hash >> (score_of(now) == least || wants_begin ? 32 - 10 : 32 - 5) == 0;
   }
 
-  // Where the score is at its end already, this is one load.
+  // Where the score is at its end already, this is one load. One try: callers hold a bucket's lock, and evidence that is lost to
+  // another's is lost by chance.
   GPUFS_DEVICE void add(int n) const {
     std::uint32_t seen = word_.load(std::memory_order_relaxed);
-    for (;;) {
-      const std::uint32_t now = known(seen);
-      const int sum = score_of(now) + n, score = sum < least ? least : sum > most ? most : sum;
-      const std::uint32_t ways = score == most ? in_part : score == least ? 0 : now & in_part;
-      const std::uint32_t next = tag_ | ways | (static_cast<std::uint32_t>(score) & score_mask);
-      if (next == seen || word_.compare_exchange(seen, next, std::memory_order_relaxed)) return;
-    }
+    const std::uint32_t now = known(seen);
+    const int sum = score_of(now) + n, score = sum < least ? least : sum > most ? most : sum;
+    const std::uint32_t ways = score == most ? in_part : score == least ? 0 : now & in_part;
+    const std::uint32_t next = tag_ | ways | (static_cast<std::uint32_t>(score) & score_mask);
+    if (next != seen) word_.compare_exchange(seen, next, std::memory_order_relaxed);
   }
 
   word_ref<std::uint32_t> word_;

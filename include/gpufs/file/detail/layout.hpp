@@ -231,7 +231,7 @@ struct alignas(64) mount_words {
   std::uint32_t extend_failures;  // under that lock: how often there was no memory
   std::uint32_t held_copies;      // now: copies to frames that callers have given up waiting for, and that have not ended
   std::uint64_t copy_moved_ns;    // when a copy to a frame was last asked for, or ended
-  std::uint64_t look_ns;          // when a caller of end_some_ahead is to look next
+  std::uint64_t look_ns;          // when a caller is to look for answers next (is_turn_to_look)
 };
 static_assert(sizeof(mount_words) == 128 && offsetof(mount_words, look_ns) == 112 && offsetof(mount_words, open_errors) == 0 &&
               offsetof(mount_words, bad_numbers) == 8);

@@ -140,7 +140,7 @@ GPUFS_DEVICE_COLD inline bool hand_over_to_engine(const file_mount& mount, const
   for (std::uint32_t start = ring_hint(); who_brings(mount, view, offset) == bringer::engine; start += 4) {
     if (hand_over_fill(mount, view, page_number, frame, bringer::engine, start)) return true;
     if (operation::is_copy_in_doubt(mount) || until.expired()) return false;
-    end_some_ahead(mount, start, 64);
+    end_some_ahead(mount, start);
     pause();
   }
   return false;

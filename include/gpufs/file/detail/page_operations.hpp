@@ -15,16 +15,19 @@ enum class bringer : std::uint32_t {
   engine,  // the copy engine, at the host's request: straight to the frame
 };
 
-// Ends operations whose answers nobody has come for, and sees whether held copies have ended, so that the engine is used again. One
-// lane calls. Only one caller looks every 100 us: looking takes the bus from copies, and a lane alone copies a page far more slowly
-// than the warp that would come for it. False: another has just looked.
-GPUFS_DEVICE_COLD inline bool end_some_ahead(const file_mount& mount, std::uint32_t start, std::uint32_t most) {
+// Whether the caller is to look for answers that nobody has come for: one caller every 100 us. Looking takes the bus from copies,
+// and a lane alone copies a page far more slowly than the warp that would come for it.
+GPUFS_DEVICE_COLD inline bool is_turn_to_look(const file_mount& mount) {
   const simt::atomic_ref<std::uint64_t> next(mount.words->look_ns);
   std::uint64_t then = next.load(std::memory_order_relaxed);
   const std::uint64_t now = simt::clock_ns();
-  if (now < then || !next.compare_exchange(then, now + 100'000, std::memory_order_relaxed)) return false;
-  mount_requests(mount).end_ahead(start, most);
-  return true;
+  return now >= then && next.compare_exchange(then, now + 100'000, std::memory_order_relaxed);
+}
+
+// Ends operations whose answers nobody has come for, and sees whether held copies have ended, so that the engine is used again. One
+// lane calls.
+GPUFS_DEVICE_COLD inline void end_some_ahead(const file_mount& mount, std::uint32_t start) {
+  if (is_turn_to_look(mount)) mount_requests(mount).end_ahead(start, 64);
 }
 
 // Whether pages of this file are, or may be, asked for ahead.
@@ -109,7 +112,7 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
   if (!operation::take_room(mount)) {
     // Operations whose answers nobody comes for must not keep others out for good.
     if (by == bringer::engine) {
-      end_some_ahead(mount, start, 64);
+      end_some_ahead(mount, start);
     } else {
       rings.end_ahead(start, 2);
     }
@@ -117,7 +120,7 @@ GPUFS_DEVICE begun begin_operation(const file_mount& mount, const file_view& vie
   }
   transport::ticket ticket = take_slot(rings, start, keep, by);
   const bool is_full = ticket.index == transport::no_slot;
-  if (is_full && !keep && end_some_ahead(mount, start, 4)) ticket = take_slot(rings, start, keep, by);
+  if (is_full && !keep && is_turn_to_look(mount)) ticket = rings.take_ahead(start, true);
   if (ticket.index == transport::no_slot) {
     operation::give_room_back(mount);
     return begun::no_room;
@@ -246,7 +249,7 @@ inline constexpr std::uint32_t pages_ahead = 32;
 template <class Group>
 GPUFS_DEVICE void read_ahead(Group group, const file_mount& mount, const file_view& its_view, std::uint64_t last) {
   const bool wanted = by_leader(group, [&] {
-    if (operation::are_copies_held(mount)) end_some_ahead(mount, ring_hint(), 64);
+    if (operation::are_copies_held(mount)) end_some_ahead(mount, ring_hint());
     return its_view.error == 0 && may_ask_ahead(mount, its_view.kind) &&
            file_slots::habit_of(mount, its_view.slot).load_relaxed() == read_habit::on;
   });

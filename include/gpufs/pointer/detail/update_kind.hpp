@@ -148,7 +148,7 @@ GPUFS_DEVICE void store_word(std::uint64_t address, std::uint64_t value) {
 GPUFS_DEVICE void store_word(std::uint64_t address, const simt::vec16& value) {
   simt::store_relaxed_16(reinterpret_cast<void*>(address), value);
 }
-// What a lane wants stored. Of lanes that meet the highest one stores: always, so that a program may count on it; what match.any
+// What a lane wants stored. Of lanes that meet, and are served together, the highest one stores; what match.any
 // takes for many different elements is little beside their pins.
 template <class Word>
 struct one_store {

@@ -54,10 +54,14 @@ class requests {
   // Takes a slot if one of a few rings has a free one, for a caller that can do without; it does not wait. A slot whose caller has
   // given up counts as used. To check whether the host has answered there is a read over the bus, and to end its work takes one
   // lane a long time.
-  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({rings_.nrings, 1, 0}, start, 4); }
+  GPUFS_DEVICE ticket take_at_hand(std::uint32_t start) const { return take_at_hand_of({rings_.nrings, 1, 0}, start, 4, false); }
   // The same for requests that nobody waits for. They use a quarter of the rings, so that a store that hangs keeps few slots from
   // lanes that wait. (Writes use none of these rings if the number of rings is a multiple of four.)
-  GPUFS_DEVICE ticket take_ahead(std::uint32_t start) const { return take_at_hand_of(rings_ahead(), start, 8); }
+  // With `reclaims` it also takes a slot that was abandoned and is answered by now, since perhaps no other lane comes to do so:
+  // that takes the bus, and the lane brings the answer's page into its frame alone.
+  GPUFS_DEVICE ticket take_ahead(std::uint32_t start, bool reclaims = false) const {
+    return take_at_hand_of(rings_ahead(), start, 8, reclaims);
+  }
   // Ends up to `most` abandoned requests in the rings of take_ahead that the host has answered. One lane calls. Waits for nobody.
   GPUFS_DEVICE void end_ahead(std::uint32_t start, std::uint32_t most) const {
     const some_rings rings = rings_ahead();
@@ -127,7 +131,7 @@ class requests {
     return true;
   }
   GPUFS_DEVICE void abandon(ticket t) const {
-    // Meets the acquires of the lanes that look for abandoned slots: take_of, end_ahead, end_late, take_back.
+    // Meets the acquires of the lanes that look for abandoned slots: take_of, take_at_hand_of, end_ahead, end_late, take_back.
     simt::atomic_ref<std::uint32_t>(turns_[t.index]).store(turn_of(t.number) | abandoned, std::memory_order_release);
   }
 
@@ -168,14 +172,18 @@ class requests {
     const std::uint32_t n = rings_.nrings < 4 ? 1 : rings_.nrings / 4, stride = rings_.nrings / n;
     return {n, stride, stride - 1};
   }
-  GPUFS_DEVICE ticket take_at_hand_of(const some_rings& rings, std::uint32_t start, std::uint32_t attempts) const {
+  GPUFS_DEVICE ticket take_at_hand_of(const some_rings& rings, std::uint32_t start, std::uint32_t attempts, bool reclaims) const {
     for (std::uint32_t attempt = 0; attempt < attempts; ++attempt) {
       const std::uint32_t ring = rings.at(start + attempt);
       simt::atomic_ref<std::uint32_t> tail(tails_[ring]);
       std::uint32_t number = tail.load(std::memory_order_relaxed);
       const std::uint32_t index = ring * rings_.nslots + (number & (rings_.nslots - 1));
       simt::atomic_ref<std::uint32_t> word(turns_[index]);
-      const std::uint32_t turn = word.load(std::memory_order_acquire);  // as in take_of
+      std::uint32_t turn = word.load(std::memory_order_acquire);  // as in take_of
+      if (reclaims && turn == (turn_of(number - rings_.nslots) | abandoned)) {
+        reclaim(index, turn, false);
+        turn = word.load(std::memory_order_acquire);
+      }
       if (turn == turn_of(number) && tail.compare_exchange(number, number + 1, std::memory_order_relaxed)) return {index, number};
     }
     return {no_slot, 0};
