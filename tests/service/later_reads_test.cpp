@@ -515,7 +515,7 @@ INSTANTIATE_TEST_SUITE_P(io, later_reads, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
 // One request may ask for more rows than a worker has places for.
 TEST_P(later_rows, that_hang_hold_up_no_rows_of_another_file) {
-  begin({.nworkers = 1, .nrings = 16, .nslots = 8});
+  begin({.nrings = 16, .nslots = 8, .nworkers = 1});
   buffers_ = service_->row_buffers();
   const std::uint32_t bad = open(), good = open("b");
   std::vector<std::uint64_t> many;

@@ -120,7 +120,13 @@ class file_table : public held_slots {
       if (!counted) simt::atomic_ref<std::uint64_t>(counters(index).opens).add_relaxed(1);
       counted = true;
       const int error = ours ? ask_host(slot, index, path, name, flags, start, until, closed_handle, brought) : wait_open(slot);
-      if (error == 0) break;
+      if (error == 0) {
+        // A slot that we joined while it was being opened may have a version that had ended before our call: `join` could not see
+        // it.
+        if (ours || !path_chains::has_ended(slot) || until.expired()) break;
+        drop(index, start);
+        continue;
+      }
       if (!ours && error > 0) {
         // Did the host look where the path leads before a name was gone that is gone since before we began? Then again, once.
         if (!joined) gone = removals_ended();
