@@ -83,8 +83,8 @@ class file_table : public held_slots {
     for (;;) {
       ours = false;
       index = join(chain, name, 64);
-      // A group that waits for the lock looks again: where a kernel begins with an open of one file by each of its groups, the
-      // first of them is the only one that needs the lock, and by turns it takes them 6 us each.
+      // A group that waits for the lock looks again. Where each group of a kernel opens one file first, only the first of them
+      // needs the lock; if all took it, one after the other, each would take 6 us.
       for (simt::backoff look_again; index == none && !path_chains::try_lock(chain); index = join(chain, name, 64)) {
         if (until.expired()) return -ETIMEDOUT;
         look_again();
@@ -95,6 +95,7 @@ class file_table : public held_slots {
         if (unwanted != none) {
           paths().unlock(chain);
           drop(unwanted, start);
+          if (until.expired()) return -ETIMEDOUT;
           continue;
         }
         if (index == none) {
