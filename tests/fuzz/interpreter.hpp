@@ -301,12 +301,12 @@ struct interpreter {
 
   template <class Group>
   GPUFS_DEVICE_COLD void batch(Group group, const file& f, const device_call& c, device_result& r) const {
-    const auto* const numbers = reinterpret_cast<const std::uint32_t*>(in + c.in);
+    const auto* const rows = reinterpret_cast<const std::uint32_t*>(in + c.in);
     row_failure failed;
     if (c.what == verb::gather) {
-      failed = gather(group, f, c.rows, numbers, c.nplaces, out + c.out);
+      failed = gather(group, f, c.rows, rows, c.nplaces, out + c.out);
     } else {
-      failed = scatter(group, f, c.rows, numbers, c.nplaces, in + c.in + c.nplaces * sizeof(std::uint32_t));
+      failed = scatter(group, f, c.rows, rows, c.nplaces, in + c.in + c.nplaces * sizeof(std::uint32_t));
     }
     r.value = failed.error != 0 ? failed.error : static_cast<std::int64_t>(c.nbytes);
     r.nbytes = static_cast<std::int64_t>(failed.place);
