@@ -24,14 +24,14 @@ concept can_be_written = requires(const opened_file& of) {
 // Calls work(source) for the source of this kind, or returns `otherwise` if there is no such source.
 template <class Work>
 GPUFS_DEVICE piece visit(source_kind kind, const piece& otherwise, Work work) {
-  switch (kind) {
+  switch (kind) {  // NOLINTBEGIN(bugprone-macro-parentheses): the name is a type
 #define GPUFS_SOURCE(name, reader, of_version)                                         \
   static_assert(can_be_written<name> != of_version, "what is written has no version"); \
   case source_kind::name:                                                              \
     return work(name{});
     GPUFS_SOURCES(GPUFS_SOURCE)
 #undef GPUFS_SOURCE
-  }
+  }  // NOLINTEND(bugprone-macro-parentheses)
   return otherwise;
 }
 

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// host_file for the machine that the including source is compiled for.
+#pragma once
+#include "gpufs/host_file.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "gpufs/file/open.hpp"
+#include "gpufs/mount/detail/inside.hpp"
+#include "gpufs/simt/detail/pinned_answer.hpp"
+#include "gpufs/simt/launch.hpp"
+
+namespace gpufs {
+inline namespace GPUFS_MACHINE {
+namespace detail {
+
+struct open_for_host {
+  mount_ref fs;
+  int flags;
+  file* opened;
+  char path[names::max_path_nbytes + 1];
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file got = open(warp, fs, path, flags);
+    if (warp.leader()) *opened = got;
+  }
+};
+
+// If the file may be written, a few warps close it, and each writes pages of other lists back. The bound on registers keeps these
+// warps' share of a multiprocessor little above that of one unbounded warp.
+inline constexpr unsigned close_nthreads = 4 * simt::warp_lanes, close_nblocks = 8;
+
+struct close_for_host {
+  file opened;
+  std::int32_t* result;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto block = this_block();
+    const int error = close(block, opened);
+    if (block.leader()) *result = error;
+  }
+};
+
+template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel, class Answer>
+Answer answer_of(simt::platform& device, Kernel kernel, Answer* Kernel::*where, unsigned nthreads) {
+  static_assert(sizeof(Answer) <= simt::runtime::pinned_answer::nbytes);
+  const simt::on_device here(device);
+  const simt::runtime::pinned_answer answer(device);
+  auto* result = static_cast<Answer*>(answer.get());
+  kernel.*where = result;
+  simt::launch<MaxThreads, MinBlocks>({.grid = 1, .block = nthreads}, kernel);
+  return *result;
+}
+
+}  // namespace detail
+
+host_file::host_file(const host_mount& fs, const std::string& path, int flags)
+    : device_(&fs.device()), path_(path), process_(::getpid()) {
+  detail::open_for_host kernel{mount_ref(mount_inside(fs).resident()), flags, nullptr, {}};
+  {
+    const simt::on_device here(*device_);
+    // Now, because else it would be loaded while kernels use the file.
+    simt::load<detail::close_for_host, detail::close_nthreads, detail::close_nblocks>();
+  }
+  if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
+  if (path.size() >= sizeof kernel.path) fail(ENAMETOOLONG, "open");
+  std::memcpy(kernel.path, path.c_str(), path.size() + 1);
+  const file opened = detail::answer_of(*device_, kernel, &detail::open_for_host::opened, simt::warp_lanes);
+  if (opened.error() != 0) fail(-opened.error(), "open");
+  file_ = opened;
+}
+
+host_file::~host_file() {
+  try {
+    close();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpufs: %s\n", error.what());
+  }
+}
+
+host_file::host_file(host_file&& from) noexcept
+    : file_(std::exchange(from.file_, file())), device_(from.device_), path_(std::move(from.path_)), process_(from.process_) {}
+
+host_file& host_file::operator=(host_file&& from) noexcept {
+  std::swap(file_, from.file_);
+  std::swap(device_, from.device_);
+  std::swap(path_, from.path_);
+  std::swap(process_, from.process_);
+  return *this;
+}
+
+void host_file::close() {
+  if (file_.error() != 0 || process_ != ::getpid()) return;
+  using kernel = detail::close_for_host;
+  const unsigned nthreads = file_table::may_write(file_.number()) ? detail::close_nthreads : simt::warp_lanes;
+  const int error = detail::answer_of<detail::close_nthreads, detail::close_nblocks>(
+      *device_, kernel{std::exchange(file_, file()), nullptr}, &kernel::result, nthreads);
+  if (error != 0) fail(-error, "close");
+}
+
+void host_file::fail(int error, const char* what) const {
+  throw std::system_error(error, std::generic_category(), std::string("gpufs::host_file: ") + what + " of '" + path_.c_str() + "'");
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs
