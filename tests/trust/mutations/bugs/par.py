@@ -19,6 +19,10 @@ BY_HOST = "src/par/gather_by_host.hpp"
 PROGRAM = "par_row_batch_cpu"
 IN_KERNELS = "par_gather_cpu"
 BY_GRID = "par_scatter_by_grid_cpu"
+GROUP_SCAN = "include/gpufs/par/group_scan.hpp"
+ITEMS = "include/gpufs/par/detail/items.hpp"
+SCAN_BY_GRID = "include/gpufs/par/detail/scan_by_grid.hpp"
+SCANS = "par_scan_cpu"
 
 BUGS = (
     Bug(
@@ -263,5 +267,78 @@ BUGS = (
         "(void)place;",
         BY_GRID,
         "scatter_by_grid_of.a_file_that_only_reads_is_an_error",
+    ),
+    # Scans in kernels.
+    Bug(
+        "a_warp_scans_to_the_right",
+        "a lane combines its own value with the one below it in the wrong order",
+        GROUP_SCAN,
+        "if (combines) value = op(below, value);",
+        "if (combines) value = op(value, below);",
+        SCANS,
+        "scan_of_threads.combines_what_is_to_the_left",
+    ),
+    Bug(
+        "warps_values_are_overwritten",
+        "a block's next scan writes the warps' values while some warps still read those of the last one",
+        GROUP_SCAN,
+        "  block.sync();  // all have read those of the scan before\n",
+        "",
+        SCANS,
+        "scan_of/2.by_groups_gives_what_a_loop_gives",
+    ),
+    Bug(
+        "a_head_ends_nothing",
+        "what was combined forgets that a segment began in it",
+        "include/gpufs/par/operators.hpp",
+        "a.is_head || b.is_head}",
+        "b.is_head}",
+        SCANS,
+        "scan_of/2.by_groups_gives_what_a_loop_gives",
+    ),
+    Bug(
+        "looks_back_over_the_nearest_end",
+        "a tile combines also what lies left of one that says all up to itself",
+        SCAN_BY_GRID,
+        "if (is_any && warp.rank() <= last) value",
+        "if (is_any) value",
+        SCANS,
+        "scan_of/2.by_a_grid_gives_what_a_loop_gives",
+    ),
+    Bug(
+        "looks_back_in_the_wrong_order",
+        "of tiles to the left the nearer ones come first",
+        SCAN_BY_GRID,
+        "if (combines) value = op(further, value);",
+        "if (combines) value = op(value, further);",
+        SCANS,
+        "scan_of/2.by_a_grid_gives_what_a_loop_gives",
+    ),
+    Bug(
+        "a_tile_speaks_before_it_knows",
+        "a tile says that its sum is there before it is",
+        SCAN_BY_GRID,
+        "    where[tile] = value;\n    simt::atomic_ref(states_[tile]).store(what, std::memory_order_release);\n",
+        "    simt::atomic_ref(states_[tile]).store(what, std::memory_order_release);\n    where[tile] = value;\n",
+        SCANS,
+        "scan_of/2.by_a_grid_gives_what_a_loop_gives",
+    ),
+    Bug(
+        "a_grids_space_is_taken_at_once",
+        "a scan by a grid uses its space while blocks still use it for the one before",
+        SCAN_BY_GRID,
+        "    grid.sync();  // those who used the space before are done\n    if (grid.leader()) *failed_ = 0;",
+        "    if (grid.leader()) *failed_ = 0;",
+        SCANS,
+        "scan_space.serves_calls_that_follow_each_other",
+    ),
+    Bug(
+        "shares_overlap_what_was_said",
+        "a block says what its share is while others still read the last call's",
+        SCAN_BY_GRID,
+        "    grid.sync();  // those who used the space before are done\n    if (grid.this_block()",
+        "    if (grid.this_block()",
+        SCANS,
+        "scan_space.serves_calls_that_follow_each_other",
     ),
 )

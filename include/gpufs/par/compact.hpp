@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of an array in memory the elements that have a predicate: how many they are, and they alone, in their order. In kernels.
+// (Hillis and Steele, "Data parallel algorithms", CACM 1986: counting and enumerating.) docs/design/scans.md
+#pragma once
+#include "gpufs/par/scan.hpp"
+
+namespace gpufs::par {
+inline namespace GPUFS_MACHINE {
+
+namespace detail {
+
+// An array's elements as 1 where they have the predicate, and 0.
+template <class T, class Predicate>
+struct counted_items {
+  using value = std::uint64_t;
+  static constexpr unsigned n = items_a_thread<T>;
+  array_items<const T> all;
+  Predicate has;
+
+  GPUFS_DEVICE void load(std::uint64_t first, unsigned valid, value (&items)[n]) const {
+    T values[n];
+    all.load(first, valid, values);
+    for (unsigned k = 0; k < n; ++k) {
+      if (k < valid) items[k] = has(values[k]) ? 1 : 0;
+    }
+  }
+};
+
+// Writes those that are counted.
+template <class T>
+struct put_counted {
+  static constexpr unsigned n = items_a_thread<T>;
+  const T* in;
+  T* out;
+
+  GPUFS_DEVICE void operator()(std::uint64_t first, unsigned valid, const std::uint64_t (&items)[n],
+                               const std::uint64_t (&below)[n]) const {
+    for (unsigned k = 0; k < n; ++k) {
+      if (k < valid && items[k] != 0) out[below[k]] = in[first + k];
+    }
+  }
+};
+
+}  // namespace detail
+
+// Of n elements those with predicate(element), which is asked once for each and by any thread; of a group as of a grid. As scan.hpp
+// says of calls, memory and results; but out does not overlap in, and has room for those elements.
+template <simt::group Group, scannable T, class Predicate>
+GPUFS_DEVICE std::uint64_t count(Group group, const T* in, std::uint64_t n, const Predicate& predicate) {
+  const detail::counted_items<T, Predicate> from{{in}, predicate};
+  return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, [](auto&&...) {});
+}
+
+// Copies them to out, in their order, and returns how many they are.
+template <simt::group Group, scannable T, class Predicate>
+GPUFS_DEVICE std::uint64_t compact(Group group, const T* in, T* out, std::uint64_t n, const Predicate& predicate) {
+  const detail::counted_items<T, Predicate> from{{in}, predicate};
+  return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, detail::put_counted<T>{in, out});
+}
+
+template <scannable T, class Predicate>
+GPUFS_DEVICE scan_result<std::uint64_t> count(simt::grid grid, const T* in, std::uint64_t n, const Predicate& predicate,
+                                              const scan_space& space) {
+  const detail::counted_items<T, Predicate> from{{in}, predicate};
+  const detail::scan_by_shares<plus<std::uint64_t>> work(grid, space);
+  if (!work.fits()) return {-EINVAL, 0};
+  return {0, work.reduce(grid, from, n, plus<std::uint64_t>{})};
+}
+template <scannable T, class Predicate>
+GPUFS_DEVICE scan_result<std::uint64_t> compact(simt::grid grid, const T* in, T* out, std::uint64_t n, const Predicate& predicate,
+                                                const scan_space& space) {
+  const detail::counted_items<T, Predicate> from{{in}, predicate};
+  return detail::scan_by_grid(grid, from, n, plus<std::uint64_t>{}, space, scan_order::any, detail::put_counted<T>{in, out});
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::par

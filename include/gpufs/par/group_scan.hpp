@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions and scans of one value a thread, by a thread, a tile, a warp or a block, with any associative operator.
+// docs/design/scans.md
+#pragma once
+#include <cstddef>
+
+#include "gpufs/par/operators.hpp"
+#include "gpufs/simt/group.hpp"
+#include "gpufs/simt/memory.hpp"
+
+namespace gpufs::par {
+inline namespace GPUFS_MACHINE {
+
+namespace detail {
+
+// Of one value a thread: all that are to the left of the caller's, and all of the group.
+template <class T>
+struct scanned {
+  T below, all;
+};
+
+// Hillis and Steele: ceil(log2 N) rounds, each of which combines with the value that many lanes below ("Data parallel algorithms",
+// CACM 1986, "Sum of an array of numbers"; their lock step is a shuffle here).
+template <unsigned N, scan_operator Op>
+GPUFS_DEVICE scanned<typename Op::value> scan(simt::tile<N> tile, typename Op::value value, const Op& op) {
+  for (unsigned distance = 1; distance < N; distance *= 2) {
+    const bool combines = tile.rank() >= distance;
+    const auto below = tile.shfl(value, combines ? tile.rank() - distance : tile.rank());
+    if (combines) value = op(below, value);
+  }
+  const auto below = tile.shfl(value, tile.rank() == 0 ? 0 : tile.rank() - 1);
+  return {tile.rank() == 0 ? op.identity() : below, tile.shfl(value, N - 1)};
+}
+
+struct warp_values {
+  alignas(16) std::byte bytes[32 * simt::warp_lanes];
+};
+
+// Each warp scans its values, then each scans all warps' last ones (Sengupta, Harris, Garland, section 3: scan_block; there one
+// warp does, and tells the others). Two barriers.
+template <scan_operator Op>
+GPUFS_DEVICE scanned<typename Op::value> scan(simt::block block, const typename Op::value& value, const Op& op) {
+  using T = typename Op::value;
+  const auto warp = block.warp();
+  const scanned<T> of_mine = scan(warp, value, op);
+  T* const of_warps = reinterpret_cast<T*>(simt::shared<warp_values>().bytes);
+  block.sync();  // all have read those of the scan before
+  if (warp.leader()) of_warps[simt::warp_rank()] = of_mine.all;
+  block.sync();
+  T of_warp = op.identity();
+  if (simt::lane_id() < block.nwarps()) of_warp = of_warps[simt::lane_id()];
+  const scanned<T> of_all = scan(warp, of_warp, op);
+  return {op(warp.shfl(of_all.below, simt::warp_rank()), of_mine.below), of_all.all};
+}
+
+}  // namespace detail
+
+// Collectives: all threads of the group call with equal operators. Each has one value; "left" is by rank. What they return is the
+// same on each run, and on both machines, as the brackets are: each warp's first, then the warps'. A block has two barriers.
+
+// The values of all, combined; the same for all callers.
+template <class Group, scan_operator Op>
+GPUFS_DEVICE typename Op::value reduce(Group group, const typename Op::value& value, const Op& op) {
+  return detail::scan(group, value, op).all;
+}
+
+// The values of the ranks up to the caller's, combined.
+template <class Group, scan_operator Op>
+GPUFS_DEVICE typename Op::value inclusive_scan(Group group, const typename Op::value& value, const Op& op) {
+  return op(detail::scan(group, value, op).below, value);
+}
+
+// The values of the ranks below the caller's, combined; rank 0 gets op.identity().
+template <class Group, scan_operator Op>
+GPUFS_DEVICE typename Op::value exclusive_scan(Group group, const typename Op::value& value, const Op& op) {
+  return detail::scan(group, value, op).below;
+}
+
+// The same by segments: one begins at each rank with is_head, and at rank 0.
+template <class Group, scan_operator Op>
+GPUFS_DEVICE typename Op::value inclusive_segmented_scan(Group group, const typename Op::value& value, bool is_head, const Op& op) {
+  return inclusive_scan(group, {value, is_head}, segmented<Op>{op}).of;
+}
+template <class Group, scan_operator Op>
+GPUFS_DEVICE typename Op::value exclusive_segmented_scan(Group group, const typename Op::value& value, bool is_head, const Op& op) {
+  const auto below = exclusive_scan(group, {value, is_head}, segmented<Op>{op}).of;
+  return is_head ? op.identity() : below;
+}
+
+// How many threads below the caller's, and of the group, have the predicate: so those that have it get numbers 0, 1, 2, ...
+// (Hillis and Steele, "Counting and enumerating active processors").
+struct enumerated {
+  std::uint32_t below, all;
+};
+template <unsigned N>
+GPUFS_DEVICE enumerated enumerate(simt::tile<N> tile, bool predicate) {
+  const std::uint32_t votes = tile.ballot(predicate);
+  return {simt::count_lanes(votes & ((1u << tile.rank()) - 1)), simt::count_lanes(votes)};
+}
+GPUFS_DEVICE enumerated enumerate(simt::block block, bool predicate) {
+  const auto [below, all] = detail::scan(block, predicate ? 1u : 0u, plus<std::uint32_t>{});
+  return {below, all};
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::par

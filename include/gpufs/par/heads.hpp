@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the segments of an array begin, as a segmented scan asks: by bytes, bits, keys or offsets. Element 0 begins one in any
+// case.
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include "gpufs/simt/config.hpp"
+
+namespace gpufs::par {
+inline namespace GPUFS_MACHINE {
+
+// heads(i): whether a segment begins at element i. Functions of kernels: GPUFS_DEVICE.
+template <class H>
+concept segment_heads = std::is_trivially_copyable_v<H> && requires(const H& heads) {
+  { heads(std::uint64_t{}) } -> std::convertible_to<bool>;
+};
+
+// A byte an element: not 0 where one begins.
+struct heads_by_bytes {
+  const std::uint8_t* bytes;
+  GPUFS_DEVICE bool operator()(std::uint64_t i) const { return bytes[i] != 0; }
+};
+
+// A bit an element: bit i % 32 of word i / 32.
+struct heads_by_bits {
+  const std::uint32_t* words;
+  GPUFS_DEVICE bool operator()(std::uint64_t i) const { return (words[i / 32] >> i % 32 & 1) != 0; }
+};
+
+// A key an element: one begins where the key is another than before. The keys are not in the memory that the scan writes.
+template <std::equality_comparable Key>
+struct heads_by_keys {
+  const Key* keys;
+  GPUFS_DEVICE bool operator()(std::uint64_t i) const { return i == 0 || !(keys[i] == keys[i - 1]); }
+};
+
+// The numbers of the elements with which one begins, in ascending order; equal ones (segments without elements) count once. Each
+// element is looked up by bisection.
+struct heads_by_offsets {
+  const std::uint64_t* offsets;
+  std::uint64_t noffsets;
+  GPUFS_DEVICE bool operator()(std::uint64_t i) const {
+    std::uint64_t begin = 0, end = noffsets;
+    while (begin < end) {
+      const std::uint64_t middle = begin + (end - begin) / 2;
+      if (offsets[middle] < i) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return begin < noffsets && offsets[begin] == i;
+  }
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::par

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What scans and reductions combine values by: plus, minimum, ..., and those of one's own.
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "gpufs/simt/config.hpp"
+#include "gpufs/simt/tile.hpp"
+
+namespace gpufs::par {
+inline namespace GPUFS_MACHINE {
+
+// The types of values: trivially copyable, of up to 32 bytes.
+template <class T>
+concept scannable = std::is_trivially_copyable_v<T> && sizeof(T) <= 32 && alignof(T) <= 16;
+
+// An operator that combines two neighbours, the left one first: associative, not necessarily commutative. It names the type of its
+// values, and the value that changes none, on either side. Functions of kernels: GPUFS_DEVICE.
+template <class Op>
+concept scan_operator = std::is_trivially_copyable_v<Op> && scannable<typename Op::value> &&
+    requires(const Op& op, const typename Op::value& a) {
+  { op.identity() } -> std::same_as<typename Op::value>;
+  { op(a, a) } -> std::same_as<typename Op::value>;
+};
+
+// Integers wrap around. Sums of real numbers are not associative: what is said of an order of brackets is about them.
+template <simt::summable T>
+struct plus {
+  using value = T;
+  GPUFS_DEVICE T identity() const { return T{}; }
+  GPUFS_DEVICE T operator()(const T& a, const T& b) const { return simt::detail::sum_of(a, b); }
+};
+
+namespace detail {
+// Variables, as kernels may not call numeric_limits' functions.
+template <class T>
+inline constexpr T no_least = std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::max();
+template <class T>
+inline constexpr T no_most = std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
+}  // namespace detail
+
+// Of equal values (0 and -0) the left one. NaNs are left out: the result is one where all values are. Of no integers the largest.
+template <class T>
+requires std::is_arithmetic_v<T>
+struct minimum {
+  using value = T;
+  GPUFS_DEVICE T identity() const { return detail::no_least<T>; }
+  GPUFS_DEVICE T operator()(const T& a, const T& b) const { return b < a || a != a ? b : a; }
+};
+
+// The same the other way round. Of no integers the least.
+template <class T>
+requires std::is_arithmetic_v<T>
+struct maximum {
+  using value = T;
+  GPUFS_DEVICE T identity() const { return detail::no_most<T>; }
+  GPUFS_DEVICE T operator()(const T& a, const T& b) const { return a < b || a != a ? b : a; }
+};
+
+template <std::unsigned_integral T>
+struct bit_and {
+  using value = T;
+  GPUFS_DEVICE T identity() const { return static_cast<T>(~T{}); }
+  GPUFS_DEVICE T operator()(const T& a, const T& b) const { return static_cast<T>(a & b); }
+};
+
+template <std::unsigned_integral T>
+struct bit_or {
+  using value = T;
+  GPUFS_DEVICE T identity() const { return T{}; }
+  GPUFS_DEVICE T operator()(const T& a, const T& b) const { return static_cast<T>(a | b); }
+};
+
+template <std::unsigned_integral T>
+struct bit_xor {
+  using value = T;
+  GPUFS_DEVICE T identity() const { return T{}; }
+  GPUFS_DEVICE T operator()(const T& a, const T& b) const { return static_cast<T>(a ^ b); }
+};
+
+// A value of a segmented scan: whether a segment begins with it, or with one that was combined into it.
+template <scannable T>
+struct with_head {
+  T of;
+  bool is_head;
+};
+
+// Makes of an operator one whose scans begin anew at each head: (fx, x) + (fy, y) = (fx | fy, fy ? y : x + y) (Sengupta, Harris,
+// Garland, NVR-2008-003, section 2; Schwartz, Ultracomputers, 1980). Any scan takes it; segmented_scan calls are shorter.
+template <scan_operator Op>
+requires scannable<with_head<typename Op::value>>
+struct segmented {
+  using value = with_head<typename Op::value>;
+  Op op;
+
+  GPUFS_DEVICE value identity() const { return {op.identity(), false}; }
+  GPUFS_DEVICE value operator()(const value& a, const value& b) const {
+    return {b.is_head ? b.of : op(a.of, b.of), a.is_head || b.is_head};
+  }
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::par

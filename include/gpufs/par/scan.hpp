@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scans and reductions of arrays in memory, in kernels, by a group or by all blocks of a cooperative launch. docs/design/scans.md
+#pragma once
+#include "gpufs/par/detail/items.hpp"
+#include "gpufs/par/detail/scan_by_grid.hpp"
+#include "gpufs/par/heads.hpp"
+#include "gpufs/par/scan_space.hpp"
+
+namespace gpufs::par {
+inline namespace GPUFS_MACHINE {
+
+// By a thread, a tile, a warp or a block. All threads of the group call with equal arguments. in, out: n elements each of memory
+// that all threads reach; out may be `in`, or they do not overlap. Brackets are by place, so what is returned is the same on each
+// run with as many threads. Nothing is waited for but the group; who reads what other threads have written calls group.sync().
+
+// All elements combined, the same for all callers; op.identity() if there are none.
+template <simt::group Group, scan_operator Op>
+GPUFS_DEVICE typename Op::value reduce(Group group, const typename Op::value* in, std::uint64_t n, const Op& op) {
+  const detail::array_items<const typename Op::value> from{in};
+  return detail::scan_by_group(group, from, n, op, [](auto&&...) {});
+}
+
+// out[i]: the elements up to and with number i, combined. Returns all of them, combined.
+template <simt::group Group, scan_operator Op>
+GPUFS_DEVICE typename Op::value inclusive_scan(Group group, const typename Op::value* in, typename Op::value* out, std::uint64_t n,
+                                               const Op& op) {
+  const detail::array_items<const typename Op::value> from{in};
+  return detail::scan_by_group(group, from, n, op, detail::put_scan<true, Op>{out, op});
+}
+
+// out[i]: the elements before number i, combined; out[0] is op.identity(). Returns all of them, combined.
+template <simt::group Group, scan_operator Op>
+GPUFS_DEVICE typename Op::value exclusive_scan(Group group, const typename Op::value* in, typename Op::value* out, std::uint64_t n,
+                                               const Op& op) {
+  const detail::array_items<const typename Op::value> from{in};
+  return detail::scan_by_group(group, from, n, op, detail::put_scan<false, Op>{out, op});
+}
+
+// The same by segments (heads.hpp says where one begins). Returns the last segment's elements, combined.
+template <simt::group Group, scan_operator Op, segment_heads Heads>
+GPUFS_DEVICE typename Op::value inclusive_segmented_scan(Group group, const typename Op::value* in, const Heads& heads,
+                                                         typename Op::value* out, std::uint64_t n, const Op& op) {
+  const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
+  return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<true, Op>{out, op}).of;
+}
+template <simt::group Group, scan_operator Op, segment_heads Heads>
+GPUFS_DEVICE typename Op::value exclusive_segmented_scan(Group group, const typename Op::value* in, const Heads& heads,
+                                                         typename Op::value* out, std::uint64_t n, const Op& op) {
+  const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
+  return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<false, Op>{out, op}).of;
+}
+
+// By all threads of all blocks of a cooperative launch, which call with equal arguments and get equal results; all see what was
+// written. in, out: global memory, as above. space: scan_space of enough bytes for this n and these blocks.
+template <class T>
+struct scan_result {
+  int error;  // 0; -EINVAL: the space is too small, nothing is done; -ETIMEDOUT: a block did not come in 10 s, out is incomplete
+  T all;      // of the elements, or of the last segment's; if error is 0
+};
+
+// Which brackets a scan by a grid has. All give the same for operators that are associative; sums of real numbers are not.
+enum class scan_order {
+  any,    // by who is there first: one pass over the memory (decoupled look-back)
+  fixed,  // by blocks' shares: the same on each run with as many blocks and threads; reads everything twice
+};
+
+template <scan_operator Op>
+GPUFS_DEVICE scan_result<typename Op::value> reduce(simt::grid grid, const typename Op::value* in, std::uint64_t n, const Op& op,
+                                                    const scan_space& space) {
+  const detail::array_items<const typename Op::value> from{in};
+  const detail::scan_by_shares<Op> work(grid, space);
+  if (!work.fits()) return {-EINVAL, op.identity()};
+  return {0, work.reduce(grid, from, n, op)};
+}
+
+namespace detail {
+template <scan_operator Op, class Items, class Put>
+GPUFS_DEVICE scan_result<typename Op::value> scan_by_grid(simt::grid grid, const Items& from, std::uint64_t n, const Op& op,
+                                                          const scan_space& space, scan_order order, Put put) {
+  scan_result<typename Op::value> result{-EINVAL, op.identity()};
+  if (order == scan_order::fixed) {
+    const scan_by_shares<Op> work(grid, space);
+    if (work.fits()) result = {0, work.scan(grid, from, n, op, put)};
+  } else {
+    const look_back<Op> work(space, tiles_of<Items>(n));
+    if (work.fits()) result.error = scan_by_look_back(grid, from, n, op, work, put, result.all);
+  }
+  return result;
+}
+}  // namespace detail
+
+template <scan_operator Op>
+GPUFS_DEVICE scan_result<typename Op::value> inclusive_scan(simt::grid grid, const typename Op::value* in, typename Op::value* out,
+                                                            std::uint64_t n, const Op& op, const scan_space& space,
+                                                            scan_order order = scan_order::any) {
+  const detail::array_items<const typename Op::value> from{in};
+  return detail::scan_by_grid(grid, from, n, op, space, order, detail::put_scan<true, Op>{out, op});
+}
+template <scan_operator Op>
+GPUFS_DEVICE scan_result<typename Op::value> exclusive_scan(simt::grid grid, const typename Op::value* in, typename Op::value* out,
+                                                            std::uint64_t n, const Op& op, const scan_space& space,
+                                                            scan_order order = scan_order::any) {
+  const detail::array_items<const typename Op::value> from{in};
+  return detail::scan_by_grid(grid, from, n, op, space, order, detail::put_scan<false, Op>{out, op});
+}
+template <scan_operator Op, segment_heads Heads>
+GPUFS_DEVICE scan_result<typename Op::value> inclusive_segmented_scan(simt::grid grid, const typename Op::value* in,
+                                                                      const Heads& heads, typename Op::value* out, std::uint64_t n,
+                                                                      const Op& op, const scan_space& space,
+                                                                      scan_order order = scan_order::any) {
+  const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
+  const auto got =
+      detail::scan_by_grid(grid, from, n, segmented<Op>{op}, space, order, detail::put_segmented_scan<true, Op>{out, op});
+  return {got.error, got.all.of};
+}
+template <scan_operator Op, segment_heads Heads>
+GPUFS_DEVICE scan_result<typename Op::value> exclusive_segmented_scan(simt::grid grid, const typename Op::value* in,
+                                                                      const Heads& heads, typename Op::value* out, std::uint64_t n,
+                                                                      const Op& op, const scan_space& space,
+                                                                      scan_order order = scan_order::any) {
+  const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
+  const auto got =
+      detail::scan_by_grid(grid, from, n, segmented<Op>{op}, space, order, detail::put_segmented_scan<false, Op>{out, op});
+  return {got.error, got.all.of};
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::par

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory that scans, reductions and compactions by a grid need. For host code, which allocates it, and kernels.
+#pragma once
+#include <cstdint>
+
+#include "gpufs/simt/config.hpp"
+
+namespace gpufs::par {
+
+namespace detail {
+// How many elements a thread takes at a time: as many as fill 32 bytes, eight at most (Sengupta, Harris, Garland, section 4, have
+// eight of 4 bytes).
+template <class T>
+inline constexpr unsigned items_a_thread = sizeof(T) <= 4    ? 8
+                                           : sizeof(T) <= 8  ? 4
+                                           : sizeof(T) <= 16 ? 2
+                                                             : 1;
+}  // namespace detail
+
+// Device memory, whatever is in it and however it is aligned; kernels that use it by turns, or one grid whose calls follow each
+// other, may share it.
+struct scan_space {
+  void* data;
+  std::uint64_t nbytes;  // at least nbytes_for<T>(...)
+
+  // For n elements of type T, and a launch of so many blocks of so many threads.
+  template <class T>
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_for(std::uint64_t n, unsigned nblocks, unsigned nthreads) {
+    struct with_head {
+      T of;
+      bool is_head;
+    };
+    const std::uint64_t value = sizeof(with_head) < 8 ? 8 : sizeof(with_head);
+    const std::uint64_t tile = std::uint64_t{nthreads} * detail::items_a_thread<T>, ntiles = n / tile + 1;
+    return 64 + (ntiles + 3) / 4 * 16 + 2 * value * (ntiles < nblocks ? nblocks : ntiles);
+  }
+};
+
+}  // namespace gpufs::par

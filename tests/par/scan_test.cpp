@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scans, reductions and compactions in kernels against a loop on the host: operators that commute and that do not, all kinds of
+// groups, lengths, places in memory and heads, orders of blocks.
+#include "gpufs/par/scan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "gpufs/par/compact.hpp"
+#include "gpufs/simt/simt.hpp"
+#include "leftovers.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+using namespace par;  // NOLINT(google-build-using-namespace)
+using simt::device_array;
+
+// x -> a x + b, of words that wrap around; the left map first. Does not commute.
+struct affine {
+  struct value {
+    std::uint32_t a, b;
+    friend bool operator==(const value&, const value&) = default;
+  };
+  GPUFS_HOST_DEVICE value identity() const { return {1, 0}; }
+  GPUFS_HOST_DEVICE value operator()(const value& f, const value& g) const { return {f.a * g.a, g.a * f.b + g.b}; }
+  // a is odd, so that no product of many of them is 0, which would forget all to its left.
+  static value drawn(std::mt19937_64& draw) { return {static_cast<std::uint32_t>(draw()) | 1, static_cast<std::uint32_t>(draw())}; }
+};
+
+// Products of 2 by 2 matrices: 16 bytes. Does not commute.
+struct product {
+  struct value {
+    std::uint32_t of[4];
+    friend bool operator==(const value&, const value&) = default;
+  };
+  GPUFS_HOST_DEVICE value identity() const { return {{1, 0, 0, 1}}; }
+  GPUFS_HOST_DEVICE value operator()(const value& a, const value& b) const {
+    return {{a.of[0] * b.of[0] + a.of[1] * b.of[2], a.of[0] * b.of[1] + a.of[1] * b.of[3], a.of[2] * b.of[0] + a.of[3] * b.of[2],
+             a.of[2] * b.of[1] + a.of[3] * b.of[3]}};
+  }
+  static value drawn(std::mt19937_64& draw) {
+    value m{};
+    for (std::uint32_t& x : m.of) x = static_cast<std::uint32_t>(draw());
+    m.of[0] |= 1;  // an odd determinant: it has an inverse
+    m.of[3] |= 1;
+    m.of[2] &= ~1u;
+    return m;
+  }
+};
+
+// The library's operators have no functions for the host.
+struct host_sum {
+  std::uint32_t identity() const { return 0; }
+  std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a + b; }
+};
+struct host_maximum {
+  float identity() const { return std::numeric_limits<float>::quiet_NaN(); }
+  float operator()(float a, float b) const { return a != a || b > a ? b : a; }
+};
+template <class Op>
+struct on_host {
+  using type = Op;
+  static typename Op::value drawn(std::mt19937_64& draw) { return Op::drawn(draw); }
+};
+template <>
+struct on_host<plus<std::uint32_t>> {
+  using type = host_sum;
+  static std::uint32_t drawn(std::mt19937_64& draw) { return static_cast<std::uint32_t>(draw()); }
+};
+template <>
+struct on_host<maximum<float>> {
+  using type = host_maximum;
+  static float drawn(std::mt19937_64& draw) {
+    if (draw() % 8 == 0) return std::numeric_limits<float>::quiet_NaN();
+    return static_cast<float>(static_cast<std::int64_t>(draw() % 20001) - 10000);
+  }
+};
+
+bool is_same(float a, float b) { return a == b || (a != a && b != b); }
+template <class T>
+bool is_same(const T& a, const T& b) {
+  return a == b;
+}
+
+// Each kind of heads, by turns.
+struct any_heads {
+  int kind;
+  heads_by_bytes bytes;
+  heads_by_bits bits;
+  heads_by_keys<std::uint16_t> keys;
+  heads_by_offsets offsets;
+  GPUFS_DEVICE bool operator()(std::uint64_t i) const {
+    return kind == 0 ? bytes(i) : kind == 1 ? bits(i) : kind == 2 ? keys(i) : offsets(i);
+  }
+};
+
+// What one group says of one stretch of the array.
+template <class T>
+struct totals {
+  T reduced, inclusive, exclusive, inclusive_segmented, exclusive_segmented;
+  int error = 0;
+};
+
+template <class Op>
+struct arrays {
+  using T = typename Op::value;
+  const T* in;
+  any_heads heads;
+  T *inclusive, *exclusive, *inclusive_segmented, *exclusive_segmented, *in_place;
+  totals<T>* all;
+  std::uint64_t n;
+};
+
+// Heads of a stretch that begins elsewhere.
+struct heads_from {
+  any_heads all;
+  std::uint64_t begin;
+  GPUFS_DEVICE bool operator()(std::uint64_t i) const { return all(begin + i); }
+};
+
+// Each group has its stretch.
+template <class Op, class Group>
+struct by_groups {
+  arrays<Op> of;
+  Op op;
+  std::uint64_t stretch;
+
+  GPUFS_DEVICE void operator()() const {
+    const Group group{};
+    const std::uint64_t mine = simt::thread_rank() / group.size(), begin = mine * stretch;
+    const std::uint64_t n = begin >= of.n ? 0 : of.n - begin < stretch ? of.n - begin : stretch;
+    const heads_from heads{of.heads, begin};
+    totals<typename Op::value> all{};
+    all.reduced = reduce(group, of.in + begin, n, op);
+    all.inclusive = inclusive_scan(group, of.in + begin, of.inclusive + begin, n, op);
+    all.exclusive = exclusive_scan(group, of.in + begin, of.exclusive + begin, n, op);
+    all.inclusive_segmented = inclusive_segmented_scan(group, of.in + begin, heads, of.inclusive_segmented + begin, n, op);
+    all.exclusive_segmented = exclusive_segmented_scan(group, of.in + begin, heads, of.exclusive_segmented + begin, n, op);
+    exclusive_scan(group, of.in_place + begin, of.in_place + begin, n, op);
+    if (group.leader()) of.all[mine] = all;
+  }
+};
+
+template <class Op>
+struct by_grid {
+  arrays<Op> of;
+  Op op;
+  scan_space space;
+  scan_order order;
+
+  GPUFS_DEVICE void operator()() const {
+    const simt::grid grid = simt::this_grid();
+    totals<typename Op::value> all{};
+    const auto took = [&](const auto& result) {
+      all.error = result.error != 0 ? result.error : all.error;
+      return result.all;
+    };
+    all.reduced = took(reduce(grid, of.in, of.n, op, space));
+    all.inclusive = took(inclusive_scan(grid, of.in, of.inclusive, of.n, op, space, order));
+    all.exclusive = took(exclusive_scan(grid, of.in, of.exclusive, of.n, op, space, order));
+    all.inclusive_segmented = took(inclusive_segmented_scan(grid, of.in, of.heads, of.inclusive_segmented, of.n, op, space, order));
+    all.exclusive_segmented = took(exclusive_segmented_scan(grid, of.in, of.heads, of.exclusive_segmented, of.n, op, space, order));
+    took(exclusive_scan(grid, of.in_place, of.in_place, of.n, op, space, order));
+    if (simt::this_block().leader()) of.all[simt::block_rank()] = all;
+  }
+};
+
+// Half of them by priorities: so a warp, or a block, may go far ahead of another, or stay behind where it has just said something.
+simt::cpu_schedule drawn_schedule(std::mt19937_64& draw) {
+  simt::cpu_schedule schedule{.seed = draw(), .order = simt::block_order::random};
+  if (draw() % 2 == 0) schedule.policy = simt::schedule_policy::priorities;
+  schedule.switch_percent = draw() % 2 == 0 ? 25 : 100;
+  schedule.delay_percent = draw() % 2 == 0 ? 0 : 50;
+  return schedule;
+}
+
+// An array of random values and heads, and what comes out of it.
+template <class Op>
+class scans {
+  using T = typename Op::value;
+  using host_op = typename on_host<Op>::type;
+
+ public:
+  scans(std::uint64_t seed, std::uint64_t n) : draw_(seed), n_(n), offset_(draw_() % 4) {
+    for (std::uint64_t i = 0; i < n; ++i) in_.push_back(on_host<Op>::drawn(draw_));
+    const std::uint64_t mean = 1 + draw_() % 200;  // all heads, a few, one
+    is_head_.resize(n);
+    for (std::uint64_t i = 0; i < n; ++i) is_head_[i] = mean < 150 && draw_() % mean == 0;
+    heads_kind_ = static_cast<int>(draw_() % 4);
+  }
+
+  template <class Group>
+  void by(unsigned nthreads) {
+    const std::uint64_t ngroups = std::is_same_v<Group, simt::block> ? 1 : nthreads / Group{}.size();
+    const std::uint64_t stretch = (n_ + ngroups - 1) / ngroups;
+    run(ngroups, [&](const arrays<Op>& of) {
+      simt::launch({.block = nthreads, .schedule = drawn_schedule(draw_)}, by_groups<Op, Group>{of, {}, stretch});
+    });
+    for (std::uint64_t k = 0; k < ngroups; ++k) expect(k, std::min(n_, k * stretch), std::min(n_, (k + 1) * stretch));
+  }
+
+  void by_grid_of(unsigned nblocks, unsigned nthreads, scan_order order) {
+    const std::uint64_t nbytes = scan_space::nbytes_for<T>(n_, nblocks, nthreads), before = draw_() % 9;
+    const device_array<std::byte> space{std::span<const std::byte>(std::vector<std::byte>(before + nbytes, std::byte{0xab}))};
+    run(nblocks, [&](const arrays<Op>& of) {
+      simt::launch({.grid = nblocks, .block = nthreads, .schedule = drawn_schedule(draw_), .cooperative = true},
+                   by_grid<Op>{of, {}, {space.get() + before, nbytes}, order});
+    });
+    for (unsigned k = 0; k < nblocks; ++k) {
+      EXPECT_EQ(all_[k].error, 0);
+      expect(k, 0, n_);
+    }
+  }
+
+ private:
+  template <class Work>
+  void run(std::uint64_t nanswers, Work work) {
+    const auto on_device = [&](const auto& values) {
+      return device_array<typename std::remove_cvref_t<decltype(values)>::value_type>(std::span(values));
+    };
+    std::vector<T> shifted(offset_);
+    shifted.insert(shifted.end(), in_.begin(), in_.end());
+    std::vector<std::uint8_t> bytes(n_ + 1);
+    std::vector<std::uint32_t> bits(n_ / 32 + 1);
+    std::vector<std::uint16_t> keys(n_ + 1);
+    std::vector<std::uint64_t> offsets;
+    for (std::uint64_t i = 0; i < n_; ++i) {
+      bytes[i] = is_head_[i] ? 7 : 0;
+      bits[i / 32] |= static_cast<std::uint32_t>(is_head_[i]) << i % 32;
+      keys[i] = static_cast<std::uint16_t>((i == 0 ? 0 : keys[i - 1]) + (is_head_[i] ? 1 : 0));
+      if (is_head_[i]) offsets.insert(offsets.end(), 1 + i % 3, i);
+    }
+    const auto in = on_device(shifted), in_place = on_device(shifted);
+    const auto of_bytes = on_device(bytes);
+    const auto of_bits = on_device(bits);
+    const auto of_keys = on_device(keys);
+    const auto of_offsets = on_device(offsets);
+    const device_array<T> inclusive(n_ + offset_), exclusive(n_ + offset_), inclusive_segmented(n_ + offset_),
+        exclusive_segmented(n_ + offset_);
+    const device_array<totals<T>> all(nanswers);
+    work(arrays<Op>{in.get() + offset_,
+                    {heads_kind_, {of_bytes.get()}, {of_bits.get()}, {of_keys.get()}, {of_offsets.get(), offsets.size()}},
+                    inclusive.get() + offset_,
+                    exclusive.get() + offset_,
+                    inclusive_segmented.get() + offset_,
+                    exclusive_segmented.get() + offset_,
+                    in_place.get() + offset_,
+                    all.get(),
+                    n_});
+    inclusive_ = inclusive.read();
+    exclusive_ = exclusive.read();
+    inclusive_segmented_ = inclusive_segmented.read();
+    exclusive_segmented_ = exclusive_segmented.read();
+    in_place_ = in_place.read();
+    all_ = all.read();
+  }
+
+  // Of the elements from `begin` to `end`, which answer k is of.
+  void expect(std::uint64_t k, std::uint64_t begin, std::uint64_t end) const {
+    const host_op op;
+    T all = op.identity(), of_segment = op.identity();
+    int nwrong = 0;
+    const auto same = [&](const std::vector<T>& got, std::uint64_t i, const T& wanted, const char* what) {
+      if (!is_same(got[offset_ + i], wanted) && nwrong++ == 0) ADD_FAILURE() << what << " of element " << i << " of " << n_;
+    };
+    for (std::uint64_t i = begin; i < end; ++i) {
+      if (is_head_[i]) of_segment = op.identity();
+      same(exclusive_, i, all, "exclusive scan");
+      same(in_place_, i, all, "exclusive scan in place");
+      same(exclusive_segmented_, i, of_segment, "exclusive segmented scan");
+      all = op(all, in_[i]);
+      of_segment = op(of_segment, in_[i]);
+      same(inclusive_, i, all, "inclusive scan");
+      same(inclusive_segmented_, i, of_segment, "inclusive segmented scan");
+    }
+    EXPECT_EQ(nwrong, 0);
+    EXPECT_TRUE(is_same(all_[k].reduced, all)) << k;
+    EXPECT_TRUE(is_same(all_[k].inclusive, all)) << k;
+    EXPECT_TRUE(is_same(all_[k].exclusive, all)) << k;
+    EXPECT_TRUE(is_same(all_[k].inclusive_segmented, of_segment)) << k;
+    EXPECT_TRUE(is_same(all_[k].exclusive_segmented, of_segment)) << k;
+  }
+
+  std::mt19937_64 draw_;
+  std::uint64_t n_, offset_;
+  std::vector<T> in_, inclusive_, exclusive_, inclusive_segmented_, exclusive_segmented_, in_place_;
+  std::vector<totals<T>> all_;
+  std::vector<bool> is_head_;
+  int heads_kind_;
+};
+
+template <class Op>
+class scan_of : public ::testing::Test {};
+using operators = ::testing::Types<plus<std::uint32_t>, maximum<float>, affine, product>;
+TYPED_TEST_SUITE(scan_of, operators);
+
+// Around the ends of threads' shares, warps and tiles.
+#if defined(__SANITIZE_THREAD__)  // which makes a switch a hundred times slower
+const std::vector<std::uint64_t> lengths = {0, 9, 33, 257, 2049};
+constexpr int ntrials = 10;
+#else
+const std::vector<std::uint64_t> lengths = {0, 1, 2, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1000, 2047, 2049, 10007};
+constexpr int ntrials = 60;
+#endif
+
+TYPED_TEST(scan_of, by_groups_gives_what_a_loop_gives) {
+  for (const std::uint64_t n : lengths) {
+    SCOPED_TRACE(n);
+    scans<TypeParam>(n + 1, n).template by<simt::thread>(32);
+    scans<TypeParam>(n + 2, n).template by<simt::tile<8>>(64);
+    scans<TypeParam>(n + 3, n).template by<simt::warp>(96);
+    scans<TypeParam>(n + 4, n).template by<simt::block>(32);
+    scans<TypeParam>(n + 5, n).template by<simt::block>(160);
+  }
+  scans<TypeParam>(1, 5000).template by<simt::block>(1024);
+}
+
+TYPED_TEST(scan_of, by_a_grid_gives_what_a_loop_gives) {
+  for (const std::uint64_t n : lengths) {
+    SCOPED_TRACE(n);
+    for (const scan_order order : {scan_order::any, scan_order::fixed}) {
+      scans<TypeParam>(n + 6, n).by_grid_of(1, 64, order);
+      scans<TypeParam>(n + 7, n).by_grid_of(3, 32, order);
+      scans<TypeParam>(n + 8, n).by_grid_of(4, 96, order);
+    }
+  }
+  scans<TypeParam>(9, 40000).by_grid_of(4, 32, scan_order::any);  // looks back further than a warp has lanes
+}
+
+// --- One value a thread -------------------------------------------------------------------------------------------------
+
+struct of_threads {
+  affine::value reduced, inclusive, exclusive, inclusive_segmented, exclusive_segmented;
+  enumerated numbered;
+};
+GPUFS_HOST_DEVICE affine::value value_of(unsigned thread) { return {thread * 2654435762u + 1, thread * 40503u + 7}; }
+GPUFS_HOST_DEVICE bool is_head_at(unsigned thread) { return thread % 5 == 3; }
+
+template <class Group>
+struct one_a_thread {
+  of_threads* out;
+  GPUFS_DEVICE void operator()() const {
+    const Group group{};
+    const unsigned i = simt::thread_rank();
+    const affine op;
+    out[i] = {reduce(group, value_of(i), op),
+              inclusive_scan(group, value_of(i), op),
+              exclusive_scan(group, value_of(i), op),
+              inclusive_segmented_scan(group, value_of(i), is_head_at(i), op),
+              exclusive_segmented_scan(group, value_of(i), is_head_at(i), op),
+              enumerate(group, is_head_at(i))};
+  }
+};
+
+template <class Group>
+void expect_one_a_thread(unsigned nthreads, unsigned size) {
+  const device_array<of_threads> out(nthreads);
+  simt::launch({.block = nthreads}, one_a_thread<Group>{out.get()});
+  const std::vector<of_threads> got = out.read();
+  const affine op;
+  for (unsigned begin = 0; begin < nthreads; begin += size) {
+    affine::value all = op.identity(), of_segment = op.identity();
+    std::uint32_t nheads = 0;
+    for (unsigned i = begin; i < begin + size; ++i) {
+      SCOPED_TRACE(i);
+      if (is_head_at(i)) of_segment = op.identity();
+      EXPECT_EQ(got[i].exclusive, all);
+      EXPECT_EQ(got[i].exclusive_segmented, of_segment);
+      EXPECT_EQ(got[i].numbered.below, nheads);
+      all = op(all, value_of(i));
+      of_segment = op(of_segment, value_of(i));
+      nheads += is_head_at(i) ? 1 : 0;
+      EXPECT_EQ(got[i].inclusive, all);
+      EXPECT_EQ(got[i].inclusive_segmented, of_segment);
+    }
+    for (unsigned i = begin; i < begin + size; ++i) {
+      EXPECT_EQ(got[i].reduced, all);
+      EXPECT_EQ(got[i].numbered.all, nheads);
+    }
+  }
+}
+
+TEST(scan_of_threads, combines_what_is_to_the_left) {
+  expect_one_a_thread<simt::thread>(32, 1);
+  expect_one_a_thread<simt::tile<4>>(64, 4);
+  expect_one_a_thread<simt::warp>(96, 32);
+  expect_one_a_thread<simt::block>(32, 32);
+  expect_one_a_thread<simt::block>(224, 224);
+  expect_one_a_thread<simt::block>(1024, 1024);
+}
+
+// --- Operators ------------------------------------------------------------------------------------------------------------
+
+struct combined {
+  float least, most, least_of_none, of_nans;
+  std::int32_t least_integer, most_integer, none_least, none_most;
+  std::uint32_t all_bits, some_bits, odd_bits, no_and;
+};
+struct combine {
+  combined* out;
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = simt::this_warp();
+    const unsigned i = warp.rank();
+    const float nan = minimum<float>{}.identity(), real = i % 3 == 0 ? nan : static_cast<float>(i) - 10;
+    const auto integer = static_cast<std::int32_t>(i) - 7;
+    const combined got{reduce(warp, real, minimum<float>{}),
+                       reduce(warp, real, maximum<float>{}),
+                       minimum<float>{}.identity(),
+                       reduce(warp, nan, maximum<float>{}),
+                       reduce(warp, integer, minimum<std::int32_t>{}),
+                       reduce(warp, integer, maximum<std::int32_t>{}),
+                       minimum<std::int32_t>{}.identity(),
+                       maximum<std::int32_t>{}.identity(),
+                       reduce(warp, ~(1u << i) | 1u, bit_and<std::uint32_t>{}),
+                       reduce(warp, 1u << i & ~4u, bit_or<std::uint32_t>{}),
+                       reduce(warp, i, bit_xor<std::uint32_t>{}),
+                       bit_and<std::uint32_t>{}.identity()};
+    if (warp.leader()) *out = got;
+  }
+};
+
+TEST(scan_operators, combine_numbers_and_leave_nans_out) {
+  const device_array<combined> out(1);
+  simt::launch({}, combine{out.get()});
+  const combined got = out.read_one();
+  EXPECT_EQ(got.least, -9);
+  EXPECT_EQ(got.most, 21);
+  EXPECT_TRUE(got.least_of_none != got.least_of_none);
+  EXPECT_TRUE(got.of_nans != got.of_nans);
+  EXPECT_EQ(got.least_integer, -7);
+  EXPECT_EQ(got.most_integer, 24);
+  EXPECT_EQ(got.none_least, std::numeric_limits<std::int32_t>::max());
+  EXPECT_EQ(got.none_most, std::numeric_limits<std::int32_t>::min());
+  EXPECT_EQ(got.all_bits, 1u);
+  EXPECT_EQ(got.some_bits, ~4u);
+  EXPECT_EQ(got.odd_bits, 0u);
+  EXPECT_EQ(got.no_and, ~0u);
+}
+
+// --- Real numbers ---------------------------------------------------------------------------------------------------------
+
+struct sum_of_reals {
+  const double* in;
+  double *out, *all;
+  std::uint64_t n;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const {
+    const simt::grid grid = simt::this_grid();
+    const double sum = inclusive_scan(grid, in, out, n, plus<double>{}, space, scan_order::fixed).all;
+    const double reduced = reduce(grid, in, n, plus<double>{}, space).all;
+    if (grid.leader()) {
+      all[0] = sum;
+      all[1] = reduced;
+    }
+  }
+};
+
+TEST(scan_of_reals, has_the_same_bits_each_time_in_a_fixed_order) {
+  constexpr std::uint64_t n = 30011;
+  std::mt19937_64 draw(3);
+  std::vector<double> values(n);
+  for (double& x : values) x = std::ldexp(static_cast<double>(static_cast<std::int64_t>(draw())), static_cast<int>(draw() % 40));
+  const device_array<double> in{std::span<const double>(values)};
+  const std::uint64_t nbytes = scan_space::nbytes_for<double>(n, 5, 64);
+  const device_array<std::byte> space(nbytes);
+  std::vector<double> first;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const device_array<double> out(n), all(2);
+    simt::launch({.grid = 5, .block = 64, .schedule = {.seed = seed}, .cooperative = true},
+                 sum_of_reals{in.get(), out.get(), all.get(), n, {space.get(), nbytes}});
+    std::vector<double> got = out.read();
+    const std::vector<double> totals = all.read();
+    got.insert(got.end(), totals.begin(), totals.end());
+    if (seed == 1) first = got;
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), first.begin(), [](double a, double b) {
+      return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+    })) << seed;
+    EXPECT_NEAR(totals[0] / std::accumulate(values.begin(), values.end(), 0.0), 1, 1e-9);
+  }
+}
+
+// --- Counting and compaction ------------------------------------------------------------------------------------------------
+
+struct is_small {
+  std::uint32_t below;
+  GPUFS_HOST_DEVICE bool operator()(std::uint32_t x) const { return x % 1000 < below; }
+};
+struct keep_small {
+  const std::uint32_t* in;
+  std::uint32_t *by_warp, *by_block, *by_grid;
+  std::uint64_t* counts;  // six
+  std::uint64_t n;
+  is_small small;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const {
+    const simt::grid grid = simt::this_grid();
+    const auto counted = count(grid, in, n, small, space), kept = compact(grid, in, by_grid, n, small, space);
+    if (simt::block_rank() != 0) return;
+    const auto block = simt::this_block();
+    const std::uint64_t in_block = compact(block, in, by_block, n, small), of_block = count(block, in, n, small);
+    if (simt::warp_rank() != 0) return;
+    const auto warp = simt::this_warp();
+    const std::uint64_t in_warp = compact(warp, in, by_warp, n, small), of_warp = count(warp, in, n, small);
+    if (!warp.leader()) return;
+    const std::uint64_t all[] = {counted.all, kept.all, in_block, of_block, in_warp, of_warp};
+    for (int i = 0; i < 6; ++i) counts[i] = counted.error == 0 && kept.error == 0 ? all[i] : ~std::uint64_t{0};
+  }
+};
+
+TEST(compaction, keeps_some_in_their_order) {
+  std::mt19937_64 draw(5);
+  for (const std::uint64_t n : lengths) {
+    for (const std::uint32_t below : {0u, 3u, 500u, 1000u}) {
+      SCOPED_TRACE(testing::Message() << n << " elements, below " << below);
+      std::vector<std::uint32_t> values(n), wanted;
+      for (std::uint32_t& x : values) x = static_cast<std::uint32_t>(draw());
+      for (const std::uint32_t x : values) {
+        if (is_small{below}(x)) wanted.push_back(x);
+      }
+      const device_array<std::uint32_t> in{std::span<const std::uint32_t>(values)};
+      const device_array<std::uint32_t> by_warp(wanted.size()), by_block(wanted.size()), by_grid(wanted.size());
+      const device_array<std::uint64_t> counts(6);
+      const std::uint64_t nbytes = scan_space::nbytes_for<std::uint32_t>(n, 3, 64);
+      const device_array<std::byte> space(nbytes);
+      simt::launch(
+          {.grid = 3, .block = 64, .schedule = {.seed = n + 1}, .cooperative = true},
+          keep_small{in.get(), by_warp.get(), by_block.get(), by_grid.get(), counts.get(), n, {below}, {space.get(), nbytes}});
+      EXPECT_EQ(counts.read(), std::vector<std::uint64_t>(6, wanted.size()));
+      EXPECT_EQ(by_warp.read(), wanted);
+      EXPECT_EQ(by_block.read(), wanted);
+      EXPECT_EQ(by_grid.read(), wanted);
+    }
+  }
+}
+
+// --- Space -------------------------------------------------------------------------------------------------------
+
+// Calls that follow each other in one space, none of which may take it from those of the last one that are still at work.
+struct one_after_another {
+  static constexpr unsigned ncalls = 6;
+  const std::uint32_t* in;
+  std::uint32_t *out, *got;  // `got`: of each block, a value a call
+  std::uint64_t n;
+  scan_space space;
+  unsigned kinds;  // two bits a call
+
+  GPUFS_HOST_DEVICE std::uint64_t length(unsigned call) const { return n - n / 7 * call; }
+  GPUFS_DEVICE void operator()() const {
+    const simt::grid grid = simt::this_grid();
+    const plus<std::uint32_t> op;
+    for (unsigned call = 0; call < ncalls; ++call) {
+      std::uint32_t all = 0;
+      switch (kinds >> 2 * call & 3) {
+        case 0:
+          all = reduce(grid, in, length(call), op, space).all;
+          break;
+        case 1:
+          all = inclusive_scan(grid, in, out, length(call), op, space).all;
+          break;
+        case 2:
+          all = inclusive_scan(grid, in, out, length(call), op, space, scan_order::fixed).all;
+          break;
+        default:
+          all = static_cast<std::uint32_t>(compact(grid, in, out, length(call), is_small{500}, space).all);
+      }
+      if (simt::this_block().leader()) got[simt::block_rank() * ncalls + call] = all;
+    }
+  }
+};
+
+TEST(scan_space, serves_calls_that_follow_each_other) {
+  constexpr std::uint64_t n = 1500;
+  constexpr unsigned nblocks = 3, ncalls = one_after_another::ncalls;
+  std::mt19937_64 draw(8);
+  std::vector<std::uint32_t> values(n);
+  for (std::uint32_t& x : values) x = static_cast<std::uint32_t>(draw());
+  const device_array<std::uint32_t> in{std::span<const std::uint32_t>(values)}, out(n), got(nblocks * ncalls);
+  const std::uint64_t nbytes = scan_space::nbytes_for<std::uint32_t>(n, nblocks, 32);
+  const device_array<std::byte> space(nbytes);
+  for (int trial = 0; trial < ntrials; ++trial) {
+    const one_after_another kernel{
+        in.get(), out.get(), got.get(), n, {space.get(), nbytes}, static_cast<unsigned>(draw() & draw())};
+    simt::launch({.grid = nblocks, .block = 32, .schedule = drawn_schedule(draw), .cooperative = true}, kernel);
+    const std::vector<std::uint32_t> answers = got.read();
+    for (unsigned call = 0; call < ncalls; ++call) {
+      std::uint32_t wanted = 0;
+      for (std::uint64_t i = 0; i < kernel.length(call); ++i) {
+        wanted += (kernel.kinds >> 2 * call & 3) != 3 ? values[i] : is_small{500}(values[i]) ? 1 : 0;
+      }
+      for (unsigned block = 0; block < nblocks; ++block) EXPECT_EQ(answers[block * ncalls + call], wanted) << trial;
+    }
+  }
+}
+
+struct refused {
+  const std::uint32_t* in;
+  std::uint32_t* out;
+  int* errors;
+  std::uint64_t n;
+  scan_space one_pass, two_passes;
+  GPUFS_DEVICE void operator()() const {
+    const simt::grid grid = simt::this_grid();
+    const plus<std::uint32_t> op;
+    const int got[] = {inclusive_scan(grid, in, out, n, op, one_pass).error,
+                       inclusive_scan(grid, in, out, n, op, two_passes, scan_order::fixed).error,
+                       reduce(grid, in, n, op, two_passes).error, compact(grid, in, out, n, is_small{1000}, one_pass).error,
+                       count(grid, in, n, is_small{1000}, two_passes).error};
+    if (grid.leader()) {
+      for (int i = 0; i < 5; ++i) errors[i] = got[i];
+    }
+  }
+};
+
+TEST(scan_space, that_is_too_small_is_refused_and_nothing_is_written) {
+  constexpr std::uint64_t n = 3000;
+  const device_array<std::uint32_t> in(n), out{std::span<const std::uint32_t>(std::vector<std::uint32_t>(n, 7))};
+  const device_array<int> errors(5);
+  const device_array<std::byte> space(64);
+  simt::launch({.grid = 3, .block = 32, .cooperative = true},
+               refused{in.get(), out.get(), errors.get(), n, {space.get(), 64}, {space.get(), 8}});
+  EXPECT_EQ(errors.read(), std::vector<int>(5, -EINVAL));
+  EXPECT_EQ(out.read(), std::vector<std::uint32_t>(n, 7));
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
