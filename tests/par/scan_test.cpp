@@ -332,7 +332,50 @@ TYPED_TEST(scan_of, by_a_grid_gives_what_a_loop_gives) {
       scans<TypeParam>(n + 8, n).by_grid_of(4, 96, order);
     }
   }
-  scans<TypeParam>(9, 40000).by_grid_of(4, 32, scan_order::any);  // looks back further than a warp has lanes
+  scans<TypeParam>(9, 40000).by_grid_of(4, 32, scan_order::any);
+}
+
+// --- Far back -----------------------------------------------------------------------------------------------------------
+
+// Products as above, but the first block goes slowly: so others look back over many tiles that have their own sums alone.
+struct slow_product : product {
+  GPUFS_DEVICE value operator()(const value& a, const value& b) const {
+    if (simt::block_rank() == 0) {
+      for (int i = 0; i < 2; ++i) simt::preempt();
+      const std::uint64_t until = simt::clock_ns() + 20'000;
+      for (simt::backoff wait; simt::clock_ns() < until;) wait();
+    }
+    return product{}(a, b);
+  }
+};
+struct far_back {
+  const product::value* in;
+  product::value* out;
+  int* errors;
+  std::uint64_t n;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const {
+    const auto got = inclusive_scan(simt::this_grid(), in, out, n, slow_product{}, space);
+    if (simt::this_block().leader()) errors[simt::block_rank()] = got.error;
+  }
+};
+
+TEST(scan_by_a_grid, looks_back_further_than_a_warp_has_lanes) {
+  constexpr unsigned nblocks = 100;
+  constexpr std::uint64_t n = 2 * nblocks * 32 * scan_space::items_a_thread(sizeof(product::value));
+  std::mt19937_64 draw(4);
+  std::vector<product::value> values(n), wanted;
+  for (product::value& x : values) x = product::drawn(draw);
+  product::value all = product{}.identity();
+  for (const product::value& x : values) wanted.push_back(all = product{}(all, x));
+  const device_array<product::value> in{std::span<const product::value>(values)}, out(n);
+  const device_array<int> errors(nblocks);
+  const std::uint64_t nbytes = scan_space::nbytes_for<product::value>(n, nblocks, 32);
+  const device_array<std::byte> space(nbytes);
+  simt::launch({.grid = nblocks, .block = 32, .schedule = {.seed = 1}, .cooperative = true},
+               far_back{in.get(), out.get(), errors.get(), n, {space.get(), nbytes}});
+  EXPECT_EQ(errors.read(), std::vector<int>(nblocks));
+  EXPECT_EQ(out.read(), wanted);
 }
 
 // --- One value a thread -------------------------------------------------------------------------------------------------
@@ -542,6 +585,44 @@ TEST(compaction, keeps_some_in_their_order) {
 }
 
 // --- Space -------------------------------------------------------------------------------------------------------
+
+// Elements that threads have just written are seen without a barrier of the caller's.
+struct written_just_before {
+  std::uint32_t *in, *out, *all;
+  std::uint64_t n;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const {
+    const simt::grid grid = simt::this_grid();
+    const plus<std::uint32_t> op;
+    const auto write = [&](std::uint32_t value) {
+      for (std::uint64_t i = grid.size() - 1 - grid.rank(); i < n; i += grid.size()) in[i] = value;
+    };
+    write(1);
+    const std::uint32_t reduced = reduce(grid, in, n, op, space).all;
+    grid.sync();
+    write(2);
+    const std::uint32_t fixed = inclusive_scan(grid, in, out, n, op, space, scan_order::fixed).all;
+    write(3);
+    const std::uint32_t any = inclusive_scan(grid, in, out, n, op, space).all;
+    if (!grid.leader()) return;
+    all[0] = reduced;
+    all[1] = fixed;
+    all[2] = any;
+  }
+};
+
+TEST(scan_by_a_grid, sees_what_was_written_just_before) {
+  constexpr std::uint64_t n = 1000;
+  std::mt19937_64 draw(6);
+  const std::uint64_t nbytes = scan_space::nbytes_for<std::uint32_t>(n, 3, 32);
+  const device_array<std::byte> space(nbytes);
+  for (int trial = 0; trial < ntrials; ++trial) {
+    const device_array<std::uint32_t> in(n), out(n), all(3);
+    simt::launch({.grid = 3, .block = 32, .schedule = drawn_schedule(draw), .cooperative = true},
+                 written_just_before{in.get(), out.get(), all.get(), n, {space.get(), nbytes}});
+    EXPECT_EQ(all.read(), (std::vector<std::uint32_t>{n, 2 * n, 3 * n})) << trial;
+  }
+}
 
 // Calls that follow each other in one space, none of which may take it from those of the last one that are still at work.
 struct one_after_another {

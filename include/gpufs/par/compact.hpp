@@ -13,7 +13,7 @@ namespace detail {
 template <class T, class Predicate>
 struct counted_items {
   using value = std::uint64_t;
-  static constexpr unsigned n = items_a_thread<T>;
+  static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   array_items<const T> all;
   Predicate has;
 
@@ -29,7 +29,7 @@ struct counted_items {
 // Writes those that are counted.
 template <class T>
 struct put_counted {
-  static constexpr unsigned n = items_a_thread<T>;
+  static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   const T* in;
   T* out;
 
@@ -47,30 +47,32 @@ struct put_counted {
 // says of calls, memory and results; but out does not overlap in, and has room for those elements.
 template <simt::group Group, scannable T, class Predicate>
 GPUFS_DEVICE std::uint64_t count(Group group, const T* in, std::uint64_t n, const Predicate& predicate) {
+  const simt::group_call call(group, "count(in, n)", simt::memory_of_all{in, n}, n);
   const detail::counted_items<T, Predicate> from{{in}, predicate};
-  return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, [](auto&&...) {});
+  return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, detail::put_nothing{});
 }
 
 // Copies them to out, in their order, and returns how many they are.
 template <simt::group Group, scannable T, class Predicate>
 GPUFS_DEVICE std::uint64_t compact(Group group, const T* in, T* out, std::uint64_t n, const Predicate& predicate) {
+  const simt::group_call call(group, "compact(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
   const detail::counted_items<T, Predicate> from{{in}, predicate};
   return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, detail::put_counted<T>{in, out});
 }
 
+// The same by a grid.
 template <scannable T, class Predicate>
 GPUFS_DEVICE scan_result<std::uint64_t> count(simt::grid grid, const T* in, std::uint64_t n, const Predicate& predicate,
                                               const scan_space& space) {
   const detail::counted_items<T, Predicate> from{{in}, predicate};
-  const detail::scan_by_shares<plus<std::uint64_t>> work(grid, space);
-  if (!work.fits()) return {-EINVAL, 0};
-  return {0, work.reduce(grid, from, n, plus<std::uint64_t>{})};
+  return detail::reduce_by_grid(grid, in, from, n, plus<std::uint64_t>{}, space);
 }
 template <scannable T, class Predicate>
 GPUFS_DEVICE scan_result<std::uint64_t> compact(simt::grid grid, const T* in, T* out, std::uint64_t n, const Predicate& predicate,
                                                 const scan_space& space) {
   const detail::counted_items<T, Predicate> from{{in}, predicate};
-  return detail::scan_by_grid(grid, from, n, plus<std::uint64_t>{}, space, scan_order::any, detail::put_counted<T>{in, out});
+  return detail::scan_by_grid(grid, in, out, from, n, plus<std::uint64_t>{}, space, scan_order::any,
+                              detail::put_counted<T>{in, out});
 }
 
 }  // namespace GPUFS_MACHINE

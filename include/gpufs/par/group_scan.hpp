@@ -13,10 +13,10 @@ inline namespace GPUFS_MACHINE {
 
 namespace detail {
 
-// Of one value a thread: all that are to the left of the caller's, and all of the group.
+// Of one value a thread: all that are to the left of the caller's, those and the caller's, and all of the group.
 template <class T>
 struct scanned {
-  T below, all;
+  T below, up_to_me, all;
 };
 
 // Hillis and Steele: ceil(log2 N) rounds, each of which combines with the value that many lanes below ("Data parallel algorithms",
@@ -29,7 +29,7 @@ GPUFS_DEVICE scanned<typename Op::value> scan(simt::tile<N> tile, typename Op::v
     if (combines) value = op(below, value);
   }
   const auto below = tile.shfl(value, tile.rank() == 0 ? 0 : tile.rank() - 1);
-  return {tile.rank() == 0 ? op.identity() : below, tile.shfl(value, N - 1)};
+  return {tile.rank() == 0 ? op.identity() : below, value, tile.shfl(value, N - 1)};
 }
 
 struct warp_values {
@@ -42,46 +42,47 @@ template <scan_operator Op>
 GPUFS_DEVICE scanned<typename Op::value> scan(simt::block block, const typename Op::value& value, const Op& op) {
   using T = typename Op::value;
   const auto warp = block.warp();
-  const scanned<T> of_mine = scan(warp, value, op);
+  const scanned<T> of_mine = detail::scan(warp, value, op);
   T* const of_warps = reinterpret_cast<T*>(simt::shared<warp_values>().bytes);
   block.sync();  // all have read those of the scan before
   if (warp.leader()) of_warps[simt::warp_rank()] = of_mine.all;
   block.sync();
   T of_warp = op.identity();
   if (simt::lane_id() < block.nwarps()) of_warp = of_warps[simt::lane_id()];
-  const scanned<T> of_all = scan(warp, of_warp, op);
-  return {op(warp.shfl(of_all.below, simt::warp_rank()), of_mine.below), of_all.all};
+  const scanned<T> of_all = detail::scan(warp, of_warp, op);
+  const T left = warp.shfl(of_all.below, simt::warp_rank());
+  return {op(left, of_mine.below), op(left, of_mine.up_to_me), of_all.all};
 }
 
 }  // namespace detail
 
 // Collectives: all threads of the group call with equal operators. Each has one value; "left" is by rank. What they return is the
-// same on each run, and on both machines, as the brackets are: each warp's first, then the warps'. A block has two barriers.
+// same on each run, as the brackets are: each warp's first, then the warps'. A block has two barriers.
 
 // The values of all, combined; the same for all callers.
-template <class Group, scan_operator Op>
+template <simt::group Group, scan_operator Op>
 GPUFS_DEVICE typename Op::value reduce(Group group, const typename Op::value& value, const Op& op) {
   return detail::scan(group, value, op).all;
 }
 
 // The values of the ranks up to the caller's, combined.
-template <class Group, scan_operator Op>
+template <simt::group Group, scan_operator Op>
 GPUFS_DEVICE typename Op::value inclusive_scan(Group group, const typename Op::value& value, const Op& op) {
-  return op(detail::scan(group, value, op).below, value);
+  return detail::scan(group, value, op).up_to_me;
 }
 
 // The values of the ranks below the caller's, combined; rank 0 gets op.identity().
-template <class Group, scan_operator Op>
+template <simt::group Group, scan_operator Op>
 GPUFS_DEVICE typename Op::value exclusive_scan(Group group, const typename Op::value& value, const Op& op) {
   return detail::scan(group, value, op).below;
 }
 
 // The same by segments: one begins at each rank with is_head, and at rank 0.
-template <class Group, scan_operator Op>
+template <simt::group Group, segmentable Op>
 GPUFS_DEVICE typename Op::value inclusive_segmented_scan(Group group, const typename Op::value& value, bool is_head, const Op& op) {
   return inclusive_scan(group, {value, is_head}, segmented<Op>{op}).of;
 }
-template <class Group, scan_operator Op>
+template <simt::group Group, segmentable Op>
 GPUFS_DEVICE typename Op::value exclusive_segmented_scan(Group group, const typename Op::value& value, bool is_head, const Op& op) {
   const auto below = exclusive_scan(group, {value, is_head}, segmented<Op>{op}).of;
   return is_head ? op.identity() : below;
@@ -98,8 +99,8 @@ GPUFS_DEVICE enumerated enumerate(simt::tile<N> tile, bool predicate) {
   return {simt::count_lanes(votes & ((1u << tile.rank()) - 1)), simt::count_lanes(votes)};
 }
 GPUFS_DEVICE enumerated enumerate(simt::block block, bool predicate) {
-  const auto [below, all] = detail::scan(block, predicate ? 1u : 0u, plus<std::uint32_t>{});
-  return {below, all};
+  const auto numbers = detail::scan(block, predicate ? 1u : 0u, plus<std::uint32_t>{});
+  return {numbers.below, numbers.all};
 }
 
 }  // namespace GPUFS_MACHINE

@@ -12,12 +12,15 @@
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 
-// The types of values: trivially copyable, of up to 32 bytes.
+// The types of values: those that can be made of nothing, assigned and copied byte by byte, of up to 32 bytes.
 template <class T>
-concept scannable = std::is_trivially_copyable_v<T> && sizeof(T) <= 32 && alignof(T) <= 16;
+concept scannable = std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T> && std::is_copy_assignable_v<T> &&
+                        sizeof(T) <= 32 &&
+                    alignof(T) <= 16;
 
 // An operator that combines two neighbours, the left one first: associative, not necessarily commutative. It names the type of its
-// values, and the value that changes none, on either side. Functions of kernels: GPUFS_DEVICE.
+// values, and the value that changes none, on either side. Functions of kernels: GPUFS_DEVICE. (nvcc makes one operation of a
+// product and a sum, unless it is told -fmad=false: then an operator that has both gives other bits than on the CPU machine.)
 template <class Op>
 concept scan_operator = std::is_trivially_copyable_v<Op> && scannable<typename Op::value> &&
     requires(const Op& op, const typename Op::value& a) {
@@ -25,7 +28,9 @@ concept scan_operator = std::is_trivially_copyable_v<Op> && scannable<typename O
   { op(a, a) } -> std::same_as<typename Op::value>;
 };
 
-// Integers wrap around. Sums of real numbers are not associative: what is said of an order of brackets is about them.
+// Integers wrap around. Sums of real numbers depend on their brackets, which differ from place to place: of values that are not
+// negative, a scan's results may fall by a rounding from one place to the next, and the last one may differ by one from the sum of
+// all. Of -0 alone the sum is 0.
 template <simt::summable T>
 struct plus {
   using value = T;
@@ -42,8 +47,7 @@ inline constexpr T no_most = std::is_floating_point_v<T> ? std::numeric_limits<T
 }  // namespace detail
 
 // Of equal values (0 and -0) the left one. NaNs are left out: the result is one where all values are. Of no integers the largest.
-template <class T>
-requires std::is_arithmetic_v<T>
+template <simt::summable T>
 struct minimum {
   using value = T;
   GPUFS_DEVICE T identity() const { return detail::no_least<T>; }
@@ -51,8 +55,7 @@ struct minimum {
 };
 
 // The same the other way round. Of no integers the least.
-template <class T>
-requires std::is_arithmetic_v<T>
+template <simt::summable T>
 struct maximum {
   using value = T;
   GPUFS_DEVICE T identity() const { return detail::no_most<T>; }
@@ -89,8 +92,9 @@ struct with_head {
 
 // Makes of an operator one whose scans begin anew at each head: (fx, x) + (fy, y) = (fx | fy, fy ? y : x + y) (Sengupta, Harris,
 // Garland, NVR-2008-003, section 2; Schwartz, Ultracomputers, 1980). Any scan takes it; segmented_scan calls are shorter.
-template <scan_operator Op>
-requires scannable<with_head<typename Op::value>>
+template <class Op>
+concept segmentable = scan_operator<Op> && scannable<with_head<typename Op::value>>;  // of values of up to 24 bytes
+template <segmentable Op>
 struct segmented {
   using value = with_head<typename Op::value>;
   Op op;

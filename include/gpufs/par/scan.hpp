@@ -5,6 +5,7 @@
 #include "gpufs/par/detail/scan_by_grid.hpp"
 #include "gpufs/par/heads.hpp"
 #include "gpufs/par/scan_space.hpp"
+#include "gpufs/simt/group_call.hpp"
 
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
@@ -16,14 +17,16 @@ inline namespace GPUFS_MACHINE {
 // All elements combined, the same for all callers; op.identity() if there are none.
 template <simt::group Group, scan_operator Op>
 GPUFS_DEVICE typename Op::value reduce(Group group, const typename Op::value* in, std::uint64_t n, const Op& op) {
+  const simt::group_call call(group, "reduce(in, n)", simt::memory_of_all{in, n}, n);
   const detail::array_items<const typename Op::value> from{in};
-  return detail::scan_by_group(group, from, n, op, [](auto&&...) {});
+  return detail::scan_by_group(group, from, n, op, detail::put_nothing{});
 }
 
 // out[i]: the elements up to and with number i, combined. Returns all of them, combined.
 template <simt::group Group, scan_operator Op>
 GPUFS_DEVICE typename Op::value inclusive_scan(Group group, const typename Op::value* in, typename Op::value* out, std::uint64_t n,
                                                const Op& op) {
+  const simt::group_call call(group, "inclusive_scan(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
   const detail::array_items<const typename Op::value> from{in};
   return detail::scan_by_group(group, from, n, op, detail::put_scan<true, Op>{out, op});
 }
@@ -32,30 +35,38 @@ GPUFS_DEVICE typename Op::value inclusive_scan(Group group, const typename Op::v
 template <simt::group Group, scan_operator Op>
 GPUFS_DEVICE typename Op::value exclusive_scan(Group group, const typename Op::value* in, typename Op::value* out, std::uint64_t n,
                                                const Op& op) {
+  const simt::group_call call(group, "exclusive_scan(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
   const detail::array_items<const typename Op::value> from{in};
   return detail::scan_by_group(group, from, n, op, detail::put_scan<false, Op>{out, op});
 }
 
 // The same by segments (heads.hpp says where one begins). Returns the last segment's elements, combined.
-template <simt::group Group, scan_operator Op, segment_heads Heads>
+template <simt::group Group, segmentable Op, segment_heads Heads>
 GPUFS_DEVICE typename Op::value inclusive_segmented_scan(Group group, const typename Op::value* in, const Heads& heads,
                                                          typename Op::value* out, std::uint64_t n, const Op& op) {
+  const simt::group_call call(group, "inclusive_segmented_scan(in, out, n)", simt::memory_of_all{in, n},
+                              simt::memory_of_all{out, n}, n);
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
   return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<true, Op>{out, op}).of;
 }
-template <simt::group Group, scan_operator Op, segment_heads Heads>
+template <simt::group Group, segmentable Op, segment_heads Heads>
 GPUFS_DEVICE typename Op::value exclusive_segmented_scan(Group group, const typename Op::value* in, const Heads& heads,
                                                          typename Op::value* out, std::uint64_t n, const Op& op) {
+  const simt::group_call call(group, "exclusive_segmented_scan(in, out, n)", simt::memory_of_all{in, n},
+                              simt::memory_of_all{out, n}, n);
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
   return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<false, Op>{out, op}).of;
 }
 
-// By all threads of all blocks of a cooperative launch, which call with equal arguments and get equal results; all see what was
-// written. in, out: global memory, as above. space: scan_space of enough bytes for this n and these blocks.
+// By all threads of all blocks of a cooperative launch, which call with equal arguments and get equal results. What any of them has
+// written before, elements among it, all see in the call, and what the call has written, all see after it. in, out: global memory,
+// as above. space: scan_space of enough bytes for this n and these blocks.
 template <class T>
 struct scan_result {
-  int error;  // 0; -EINVAL: the space is too small, nothing is done; -ETIMEDOUT: a block did not come in 10 s, out is incomplete
-  T all;      // of the elements, or of the last segment's; if error is 0
+  // 0; -EINVAL: the space is too small, nothing is done; -ETIMEDOUT: a block's part was missing for 10 s, out is incomplete. (If a
+  // block is missing for good, so is the grid's barrier, which has no deadline: simt/grid.hpp.)
+  int error;
+  T all;  // of the elements, or of the last segment's; if error is 0
 };
 
 // Which brackets a scan by a grid has. All give the same for operators that are associative; sums of real numbers are not.
@@ -64,22 +75,17 @@ enum class scan_order {
   fixed,  // by blocks' shares: the same on each run with as many blocks and threads; reads everything twice
 };
 
-template <scan_operator Op>
-GPUFS_DEVICE scan_result<typename Op::value> reduce(simt::grid grid, const typename Op::value* in, std::uint64_t n, const Op& op,
-                                                    const scan_space& space) {
-  const detail::array_items<const typename Op::value> from{in};
-  const detail::scan_by_shares<Op> work(grid, space);
-  if (!work.fits()) return {-EINVAL, op.identity()};
-  return {0, work.reduce(grid, from, n, op)};
-}
-
 namespace detail {
+// `out` may be null.
 template <scan_operator Op, class Items, class Put>
-GPUFS_DEVICE scan_result<typename Op::value> scan_by_grid(simt::grid grid, const Items& from, std::uint64_t n, const Op& op,
-                                                          const scan_space& space, scan_order order, Put put) {
+GPUFS_DEVICE scan_result<typename Op::value> scan_by_grid(simt::grid grid, const void* in, const void* out, const Items& from,
+                                                          std::uint64_t n, const Op& op, const scan_space& space, scan_order order,
+                                                          Put put) {
+  const simt::group_call call(grid.this_block(), "a scan by a grid(in, out, n, space, nbytes, order)", simt::memory_of_all{in, n},
+                              simt::memory_of_all{out, n}, n, simt::memory_of_all{space.data}, space.nbytes, order);
   scan_result<typename Op::value> result{-EINVAL, op.identity()};
   if (order == scan_order::fixed) {
-    const scan_by_shares<Op> work(grid, space);
+    const scan_by_shares<Op> work(space);
     if (work.fits()) result = {0, work.scan(grid, from, n, op, put)};
   } else {
     const look_back<Op> work(space, tiles_of<Items>(n));
@@ -87,40 +93,63 @@ GPUFS_DEVICE scan_result<typename Op::value> scan_by_grid(simt::grid grid, const
   }
   return result;
 }
+template <scan_operator Op, class Items>
+GPUFS_DEVICE scan_result<typename Op::value> reduce_by_grid(simt::grid grid, const void* in, const Items& from, std::uint64_t n,
+                                                            const Op& op, const scan_space& space) {
+  const simt::group_call call(grid.this_block(), "a reduction by a grid(in, n, space, nbytes)", simt::memory_of_all{in, n}, n,
+                              simt::memory_of_all{space.data}, space.nbytes);
+  const scan_by_shares<Op> work(space);
+  if (!work.fits()) return {-EINVAL, op.identity()};
+  return {0, work.reduce(grid, from, n, op)};
+}
 }  // namespace detail
 
+// All elements combined.
+template <scan_operator Op>
+GPUFS_DEVICE scan_result<typename Op::value> reduce(simt::grid grid, const typename Op::value* in, std::uint64_t n, const Op& op,
+                                                    const scan_space& space) {
+  return detail::reduce_by_grid(grid, in, detail::array_items<const typename Op::value>{in}, n, op, space);
+}
+
+// out[i]: the elements up to and with number i, combined.
 template <scan_operator Op>
 GPUFS_DEVICE scan_result<typename Op::value> inclusive_scan(simt::grid grid, const typename Op::value* in, typename Op::value* out,
                                                             std::uint64_t n, const Op& op, const scan_space& space,
                                                             scan_order order = scan_order::any) {
   const detail::array_items<const typename Op::value> from{in};
-  return detail::scan_by_grid(grid, from, n, op, space, order, detail::put_scan<true, Op>{out, op});
+  return detail::scan_by_grid(grid, in, out, from, n, op, space, order, detail::put_scan<true, Op>{out, op});
 }
+
+// out[i]: the elements before number i, combined.
 template <scan_operator Op>
 GPUFS_DEVICE scan_result<typename Op::value> exclusive_scan(simt::grid grid, const typename Op::value* in, typename Op::value* out,
                                                             std::uint64_t n, const Op& op, const scan_space& space,
                                                             scan_order order = scan_order::any) {
   const detail::array_items<const typename Op::value> from{in};
-  return detail::scan_by_grid(grid, from, n, op, space, order, detail::put_scan<false, Op>{out, op});
+  return detail::scan_by_grid(grid, in, out, from, n, op, space, order, detail::put_scan<false, Op>{out, op});
 }
-template <scan_operator Op, segment_heads Heads>
+
+// The same by segments.
+template <segmentable Op, segment_heads Heads>
 GPUFS_DEVICE scan_result<typename Op::value> inclusive_segmented_scan(simt::grid grid, const typename Op::value* in,
                                                                       const Heads& heads, typename Op::value* out, std::uint64_t n,
                                                                       const Op& op, const scan_space& space,
                                                                       scan_order order = scan_order::any) {
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
   const auto got =
-      detail::scan_by_grid(grid, from, n, segmented<Op>{op}, space, order, detail::put_segmented_scan<true, Op>{out, op});
+      detail::scan_by_grid(grid, in, out, from, n, segmented<Op>{op}, space, order, detail::put_segmented_scan<true, Op>{out, op});
   return {got.error, got.all.of};
 }
-template <scan_operator Op, segment_heads Heads>
+
+// The same by segments.
+template <segmentable Op, segment_heads Heads>
 GPUFS_DEVICE scan_result<typename Op::value> exclusive_segmented_scan(simt::grid grid, const typename Op::value* in,
                                                                       const Heads& heads, typename Op::value* out, std::uint64_t n,
                                                                       const Op& op, const scan_space& space,
                                                                       scan_order order = scan_order::any) {
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
   const auto got =
-      detail::scan_by_grid(grid, from, n, segmented<Op>{op}, space, order, detail::put_segmented_scan<false, Op>{out, op});
+      detail::scan_by_grid(grid, in, out, from, n, segmented<Op>{op}, space, order, detail::put_segmented_scan<false, Op>{out, op});
   return {got.error, got.all.of};
 }
 

@@ -7,21 +7,19 @@
 
 namespace gpufs::par {
 
-namespace detail {
-// How many elements a thread takes at a time: as many as fill 32 bytes, eight at most (Sengupta, Harris, Garland, section 4, have
-// eight of 4 bytes).
-template <class T>
-inline constexpr unsigned items_a_thread = sizeof(T) <= 4    ? 8
-                                           : sizeof(T) <= 8  ? 4
-                                           : sizeof(T) <= 16 ? 2
-                                                             : 1;
-}  // namespace detail
-
 // Device memory, whatever is in it and however it is aligned; kernels that use it by turns, or one grid whose calls follow each
-// other, may share it.
+// other, may share it. A kernel that uses it otherwise after a call calls grid.sync() first: other blocks may still be reading it.
 struct scan_space {
   void* data;
   std::uint64_t nbytes;  // at least nbytes_for<T>(...)
+
+  // How many elements a thread takes at a time: as many as fill 32 bytes, eight at most (Sengupta, Harris, Garland, section 4, have
+  // eight of 4 bytes).
+  GPUFS_HOST_DEVICE static constexpr unsigned items_a_thread(std::uint64_t value_nbytes) {
+    if (value_nbytes <= 4) return 8;
+    if (value_nbytes <= 8) return 4;
+    return value_nbytes <= 16 ? 2 : 1;
+  }
 
   // For n elements of type T, and a launch of so many blocks of so many threads.
   template <class T>
@@ -31,7 +29,7 @@ struct scan_space {
       bool is_head;
     };
     const std::uint64_t value = sizeof(with_head) < 8 ? 8 : sizeof(with_head);
-    const std::uint64_t tile = std::uint64_t{nthreads} * detail::items_a_thread<T>, ntiles = n / tile + 1;
+    const std::uint64_t tile = std::uint64_t{nthreads} * items_a_thread(sizeof(T)), ntiles = n / tile + 1;
     return 64 + (ntiles + 3) / 4 * 16 + 2 * value * (ntiles < nblocks ? nblocks : ntiles);
   }
 };

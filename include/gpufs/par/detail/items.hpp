@@ -12,20 +12,20 @@ namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Elements of an array in memory, by accesses of 16 bytes where they lie so.
+// Elements of an array in memory. A thread's go by accesses of 16 bytes, or of 8, where they lie so.
 template <class T>
 struct array_items {
   using value = std::remove_const_t<T>;
-  static constexpr unsigned n = items_a_thread<T>;
-  static constexpr bool may_be_wide = n * sizeof(T) % 16 == 0;
+  static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
+  static constexpr unsigned width = n * sizeof(T) % 16 == 0 ? 16 : n * sizeof(T) % 8 == 0 ? 8 : 1;  // 1: never
   T* all;
 
-  GPUFS_DEVICE static bool is_wide(const void* first) { return may_be_wide && reinterpret_cast<std::uintptr_t>(first) % 16 == 0; }
+  GPUFS_DEVICE static bool is_wide(const void* first) { return width != 1 && reinterpret_cast<std::uintptr_t>(first) % width == 0; }
   // items[k] = all[first + k] for k below `valid`, which is n at most.
   GPUFS_DEVICE void load(std::uint64_t first, unsigned valid, value (&items)[n]) const {
     const T* const from = all + first;
     if (valid == n && is_wide(from)) {
-      std::memcpy(static_cast<void*>(items), __builtin_assume_aligned(from, 16), sizeof items);
+      std::memcpy(static_cast<void*>(items), __builtin_assume_aligned(from, width), sizeof items);
       return;
     }
     for (unsigned k = 0; k < n; ++k) {
@@ -35,7 +35,7 @@ struct array_items {
   GPUFS_DEVICE void store(std::uint64_t first, unsigned valid, const T (&items)[n]) const {
     T* const to = all + first;
     if (valid == n && is_wide(to)) {
-      std::memcpy(__builtin_assume_aligned(static_cast<void*>(to), 16), items, sizeof items);
+      std::memcpy(__builtin_assume_aligned(static_cast<void*>(to), width), items, sizeof items);
       return;
     }
     for (unsigned k = 0; k < n; ++k) {
@@ -48,12 +48,12 @@ struct array_items {
 template <class T, class Heads>
 struct segmented_items {
   using value = with_head<T>;
-  static constexpr unsigned n = items_a_thread<T>;
+  static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   array_items<const T> all;
   Heads heads;
 
   GPUFS_DEVICE void load(std::uint64_t first, unsigned valid, value (&items)[n]) const {
-    T values[n];
+    T values[n]{};
     all.load(first, valid, values);
     for (unsigned k = 0; k < n; ++k) {
       if (k < valid) items[k] = {values[k], static_cast<bool>(heads(first + k))};
@@ -80,7 +80,7 @@ class scan_tile {
     for (unsigned k = 0; k < n; ++k) {
       if (k < valid_) mine = k == 0 ? items_[0] : op(mine, items_[k]);
     }
-    scanned_ = scan(group, mine, op);
+    scanned_ = detail::scan(group, mine, op);
   }
   GPUFS_DEVICE static std::uint64_t size(Group group) { return std::uint64_t{group.size()} * n; }
 
@@ -105,11 +105,16 @@ class scan_tile {
   scanned<T> scanned_;
 };
 
-// What becomes of a tile's elements: an inclusive or an exclusive scan in memory.
+// What becomes of a tile's elements: nothing.
+struct put_nothing {
+  template <class... Arguments>
+  GPUFS_DEVICE void operator()(const Arguments&...) const {}
+};
+// An inclusive or an exclusive scan in memory.
 template <bool Inclusive, scan_operator Op>
 struct put_scan {
   using T = typename Op::value;
-  static constexpr unsigned n = items_a_thread<T>;
+  static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   T* out;
   Op op;
 
@@ -128,7 +133,7 @@ struct put_scan {
 template <bool Inclusive, scan_operator Op>
 struct put_segmented_scan {
   using T = typename Op::value;
-  static constexpr unsigned n = items_a_thread<T>;
+  static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   T* out;
   Op op;
 

@@ -2,6 +2,7 @@
 // How a grid scans an array: in one pass by looking back, or in two by shares. docs/design/scans.md
 #pragma once
 #include <cerrno>
+#include <cstddef>
 
 #include "gpufs/par/detail/items.hpp"
 #include "gpufs/par/scan_space.hpp"
@@ -16,20 +17,23 @@ namespace detail {
 // Pieces of a scan_space, aligned to 16.
 class pieces_of_space {
  public:
+  // By steps from `data`: so nvcc knows that they are in the memory that it is in.
   GPUFS_DEVICE explicit pieces_of_space(const scan_space& space)
-      : at_((reinterpret_cast<std::uintptr_t>(space.data) + 15) / 16 * 16),
-        end_(reinterpret_cast<std::uintptr_t>(space.data) + space.nbytes) {}
+      : data_(static_cast<std::byte*>(space.data)),
+        at_((16 - reinterpret_cast<std::uintptr_t>(space.data) % 16) % 16),
+        nbytes_(space.nbytes) {}
 
   template <class T>
   GPUFS_DEVICE T* take(std::uint64_t n) {
-    T* const piece = reinterpret_cast<T*>(at_);
+    T* const piece = reinterpret_cast<T*>(data_ + at_);
     at_ += (n * sizeof(T) + 15) / 16 * 16;
     return piece;
   }
-  GPUFS_DEVICE bool fit() const { return at_ <= end_; }
+  GPUFS_DEVICE bool fit() const { return at_ <= nbytes_; }
 
  private:
-  std::uintptr_t at_, end_;
+  std::byte* data_;
+  std::uint64_t at_, nbytes_;
 };
 
 // How many tiles n elements are.
@@ -47,6 +51,7 @@ template <scan_operator Op>
 class look_back {
   using T = typename Op::value;
   enum state : std::uint32_t { nothing, sum, up_to_it, failed };
+  static constexpr std::uint64_t timeout_ns = 10'000'000'000;  // of one tile's wait
 
  public:
   GPUFS_DEVICE look_back(const scan_space& space, std::uint64_t ntiles) : ntiles_(ntiles), pieces_(space) {
@@ -73,15 +78,15 @@ class look_back {
   }
 
   // Says that all of a tile is `of_tile`, and returns all to its left. All threads of a block call. If that does not come in time,
-  // any value, and end() tells.
-  GPUFS_DEVICE T left_of(simt::block block, std::uint64_t tile, const T& of_tile, const Op& op, const simt::deadline& until) const {
+  // a part of it, of those nearest to the tile, and end() tells. A compaction may take that for a place: it is not too large.
+  GPUFS_DEVICE T left_of(simt::block block, std::uint64_t tile, const T& of_tile, const Op& op) const {
     const auto warp = block.warp();
     T left = op.identity();
     if (simt::warp_rank() == 0) {
       bool is_there = true;
       if (tile != 0) {
         if (warp.leader()) say(sums_, tile, of_tile, sum);
-        is_there = look(warp, tile, op, until, left);
+        is_there = look(warp, tile, op, left);
       }
       if (warp.leader()) {
         if (!is_there) simt::atomic_ref(*failed_).store(1, std::memory_order_relaxed);
@@ -98,24 +103,25 @@ class look_back {
     simt::atomic_ref(states_[tile]).store(what, std::memory_order_release);
   }
   // Combines what tiles to the left say, 32 at a time, lane 0 the nearest one.
-  GPUFS_DEVICE bool look(simt::warp warp, std::uint64_t tile, const Op& op, const simt::deadline& until, T& left) const {
+  GPUFS_DEVICE bool look(simt::warp warp, std::uint64_t tile, const Op& op, T& left) const {
+    const simt::deadline until(timeout_ns);
     for (std::uint64_t nearest = tile; nearest != 0; nearest -= simt::warp_lanes) {
       const bool is_any = warp.rank() < nearest;  // else it is left of all, where nothing is: up to it, that is the identity
       const std::uint64_t mine = nearest - 1 - warp.rank();
-      std::uint32_t said = is_any ? nothing : up_to_it;
+      std::uint32_t said = is_any ? nothing : up_to_it, ends = 0;
       for (simt::backoff wait(256);;) {
         if (said == nothing) said = simt::atomic_ref(states_[mine]).load(std::memory_order_acquire);
         // Nobody needs what lies left of one that says all up to it.
-        const std::uint32_t missing = warp.ballot(said == nothing), ends = warp.ballot(said == up_to_it);
+        const std::uint32_t missing = warp.ballot(said == nothing);
+        ends = warp.ballot(said == up_to_it);
         if (missing == 0 || (ends != 0 && simt::lowest_lane(ends) < simt::lowest_lane(missing))) break;
         if (warp.any(said == failed) || warp.any(until.expired())) return false;
         wait();
       }
       if (warp.any(said == failed)) return false;
-      const std::uint32_t ends = warp.ballot(said == up_to_it);
       const unsigned last = ends == 0 ? simt::warp_lanes - 1 : simt::lowest_lane(ends);
       T value = op.identity();
-      if (is_any && warp.rank() <= last) value = said == up_to_it ? up_to_[mine] : sums_[mine];
+      if (warp.rank() <= last) value = said == up_to_it ? up_to_[mine] : sums_[mine];
       for (unsigned distance = 1; distance < simt::warp_lanes; distance *= 2) {
         const bool combines = warp.rank() + distance < simt::warp_lanes;
         const T further = warp.shfl(value, combines ? warp.rank() + distance : warp.rank());
@@ -124,7 +130,7 @@ class look_back {
       left = op(warp.broadcast(value), left);
       if (ends != 0) return true;
     }
-    return true;
+    return true;  // never: tile 0 says all up to itself
   }
 
   std::uint64_t ntiles_;
@@ -133,8 +139,6 @@ class look_back {
   T *sums_, *up_to_;
 };
 
-inline constexpr std::uint64_t look_back_timeout_ns = 10'000'000'000;
-
 // All threads of the grid call. 0 and all elements combined, or -ETIMEDOUT.
 template <class Items, scan_operator Op, class Put>
 GPUFS_DEVICE int scan_by_look_back(simt::grid grid, const Items& from, std::uint64_t n, const Op& op, const look_back<Op>& tiles,
@@ -142,10 +146,9 @@ GPUFS_DEVICE int scan_by_look_back(simt::grid grid, const Items& from, std::uint
   const simt::block block = grid.this_block();
   using tile = scan_tile<simt::block, Items, Op>;
   tiles.begin(grid);
-  const simt::deadline until(look_back_timeout_ns);
   for (std::uint64_t i = simt::block_rank(); i < tiles.ntiles(); i += simt::grid_size()) {
     const tile here(block, from, i * tile::size(block), n, op);
-    here.finish(tiles.left_of(block, i, here.all(), op, until), op, put);
+    here.finish(tiles.left_of(block, i, here.all(), op), op, put);
   }
   return tiles.end(grid, all);
 }
@@ -156,8 +159,8 @@ class scan_by_shares {
   using T = typename Op::value;
 
  public:
-  GPUFS_DEVICE scan_by_shares(simt::grid grid, const scan_space& space) : pieces_(space) {
-    of_blocks_ = pieces_.take<T>(grid.size() / simt::block_size());
+  GPUFS_DEVICE explicit scan_by_shares(const scan_space& space) : pieces_(space) {
+    of_blocks_ = pieces_.take<T>(simt::grid_size());
   }
   GPUFS_DEVICE bool fits() const { return pieces_.fit(); }
 
@@ -185,20 +188,20 @@ class scan_by_shares {
   template <class Items, class Work>
   GPUFS_DEVICE static void each_tile(simt::block block, const Items& from, std::uint64_t n, const Op& op, Work work) {
     using tile = scan_tile<simt::block, Items, Op>;
-    const std::uint64_t nbytes = tile::size(block), ntiles = tiles_of<Items>(n), nblocks = simt::grid_size();
+    const std::uint64_t size = tile::size(block), ntiles = tiles_of<Items>(n), nblocks = simt::grid_size();
     const std::uint64_t share = (ntiles + nblocks - 1) / nblocks, first = share * simt::block_rank();
-    for (std::uint64_t i = first; i < ntiles && i < first + share; ++i) work(tile(block, from, i * nbytes, n, op));
+    for (std::uint64_t i = first; i < ntiles && i < first + share; ++i) work(tile(block, from, i * size, n, op));
   }
   template <class Items>
   GPUFS_DEVICE void say_shares(simt::grid grid, const Items& from, std::uint64_t n, const Op& op) const {
+    grid.sync();  // all have written the elements, and those who used the space before are done
     T mine = op.identity();
     each_tile<Items>(grid.this_block(), from, n, op, [&](const auto& tile) { mine = op(mine, tile.all()); });
-    grid.sync();  // those who used the space before are done
     if (grid.this_block().leader()) of_blocks_[simt::block_rank()] = mine;
     grid.sync();
   }
   GPUFS_DEVICE T of_first(simt::block block, std::uint64_t nblocks, const Op& op) const {
-    return scan_by_group(block, array_items<const T>{of_blocks_}, nblocks, op, [](auto&&...) {});
+    return scan_by_group(block, array_items<const T>{of_blocks_}, nblocks, op, put_nothing{});
   }
 
   pieces_of_space pieces_;

@@ -300,7 +300,7 @@ BUGS = (
         "looks_back_over_the_nearest_end",
         "a tile combines also what lies left of one that says all up to itself",
         SCAN_BY_GRID,
-        "if (is_any && warp.rank() <= last) value",
+        "if (warp.rank() <= last) value",
         "if (is_any) value",
         SCANS,
         "scan_of/2.by_a_grid_gives_what_a_loop_gives",
@@ -336,9 +336,31 @@ BUGS = (
         "shares_overlap_what_was_said",
         "a block says what its share is while others still read the last call's",
         SCAN_BY_GRID,
-        "    grid.sync();  // those who used the space before are done\n    if (grid.this_block()",
-        "    if (grid.this_block()",
+        "    grid.sync();  // all have written the elements, and those who used the space before are done\n",
+        "",
         SCANS,
         "scan_space.serves_calls_that_follow_each_other",
+    ),
+    Bug(
+        "shares_are_read_before_they_are_written",
+        "a reduction by a grid reads elements that other blocks have not written yet",
+        SCAN_BY_GRID,
+        "    grid.sync();  // all have written the elements, and those who used the space before are done\n"
+        "    T mine = op.identity();\n"
+        "    each_tile<Items>(grid.this_block(), from, n, op, [&](const auto& tile) { mine = op(mine, tile.all()); });\n",
+        "    T mine = op.identity();\n"
+        "    each_tile<Items>(grid.this_block(), from, n, op, [&](const auto& tile) { mine = op(mine, tile.all()); });\n"
+        "    grid.sync();\n",
+        SCANS,
+        "scan_by_a_grid.sees_what_was_written_just_before",
+    ),
+    Bug(
+        "looks_far_back_in_the_wrong_order",
+        "what lies 32 tiles and more to the left is taken for nearer than what lies less far",
+        SCAN_BY_GRID,
+        "left = op(warp.broadcast(value), left);",
+        "left = op(left, warp.broadcast(value));",
+        SCANS,
+        "scan_by_a_grid.looks_back_further_than_a_warp_has_lanes",
     ),
 )
