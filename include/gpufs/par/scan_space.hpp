@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that scans, reductions and compactions by a grid need. For host code, which allocates it, and kernels.
+// The memory that scans, reductions, compactions and sorts by a grid need. For host code, which allocates it, and kernels.
 #pragma once
 #include <cstdint>
 
@@ -32,6 +32,8 @@ struct scan_space {
     const std::uint64_t tile = std::uint64_t{nthreads} * items_a_thread(sizeof(T)), ntiles = n / tile + 1;
     return 64 + (ntiles + 3) / 4 * 16 + 2 * value * (ntiles < nblocks ? nblocks : ntiles);
   }
+  // Of a sort, besides room for keys and values: for a launch of so many blocks.
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_sort(unsigned nblocks) { return 16 + 128 * std::uint64_t{nblocks}; }
 };
 
 }  // namespace gpufs::par

@@ -23,6 +23,8 @@ GROUP_SCAN = "include/gpufs/par/group_scan.hpp"
 ITEMS = "include/gpufs/par/detail/items.hpp"
 SCAN_BY_GRID = "include/gpufs/par/detail/scan_by_grid.hpp"
 SCANS = "par_scan_cpu"
+RADIX = "include/gpufs/par/detail/radix_pass.hpp"
+SORTS = "par_sort_cpu"
 
 BUGS = (
     Bug(
@@ -347,9 +349,11 @@ BUGS = (
         SCAN_BY_GRID,
         "    grid.sync();  // all have written the elements, and those who used the space before are done\n"
         "    T mine = op.identity();\n"
-        "    each_tile<Items>(grid.this_block(), from, n, op, [&](const auto& tile) { mine = op(mine, tile.all()); });\n",
+        "    each_tile<Items>(grid.this_block(), from, n, op, [&](const auto& tile) { "
+        "mine = op(mine, tile.all()); });\n",
         "    T mine = op.identity();\n"
-        "    each_tile<Items>(grid.this_block(), from, n, op, [&](const auto& tile) { mine = op(mine, tile.all()); });\n"
+        "    each_tile<Items>(grid.this_block(), from, n, op, [&](const auto& tile) { "
+        "mine = op(mine, tile.all()); });\n"
         "    grid.sync();\n",
         SCANS,
         "scan_by_a_grid.sees_what_was_written_just_before",
@@ -362,5 +366,59 @@ BUGS = (
         "left = op(left, warp.broadcast(value));",
         SCANS,
         "scan_by_a_grid.looks_back_further_than_a_warp_has_lanes",
+    ),
+    Bug(
+        "a_pass_begins_where_another_ended",
+        "the first tile's keys go where some earlier pass has left off",
+        RADIX,
+        "auto& places = simt::shared<digit_places>();\n    if (block_.rank() < ndigits) places.of[0]",
+        "auto& places = simt::shared<digit_places>();\n    if (block_.rank() < ndigits) places.of[1]",
+        SORTS,
+        "sort_of/2.a_block_is_stable",
+    ),
+    Bug(
+        "one_place_for_equal_digits",
+        "keys of a thread that have the same digit go to one place",
+        RADIX,
+        " + here.before[k];",
+        ";",
+        SORTS,
+        "sort_of/2.a_block_is_stable",
+    ),
+    Bug(
+        "negative_keys_come_last",
+        "the sign of an integer is a bit like any other",
+        RADIX,
+        "all = static_cast<bits>(all ^ sign);",
+        "all = static_cast<bits>(all);",
+        SORTS,
+        "sort_of/1.a_block_is_stable",
+    ),
+    Bug(
+        "negative_reals_fall",
+        "negative real numbers come in descending order",
+        RADIX,
+        "(all & sign) != 0 ? ~all : all | sign;",
+        "(all & sign) != 0 ? all & ~sign : all | sign;",
+        SORTS,
+        "sort_of/4.a_block_is_stable",
+    ),
+    Bug(
+        "a_pass_reads_what_is_not_written",
+        "a block begins a pass while others still write the keys that it reads",
+        RADIX,
+        "    grid.sync();  // all have written their keys\n",
+        "",
+        SORTS,
+        "sort_of/3.a_grid_is_stable",
+    ),
+    Bug(
+        "blocks_take_turns_in_the_wrong_order",
+        "the keys of later blocks come before those of earlier ones",
+        RADIX,
+        "if (block.rank() < ndigits) counts[block.rank() * nblocks + me] = mine;",
+        "if (block.rank() < ndigits) counts[block.rank() * nblocks + nblocks - 1 - me] = mine;",
+        SORTS,
+        "sort_of/2.a_grid_is_stable",
     ),
 )
