@@ -114,11 +114,12 @@ class radix_pass {
     for (std::uint64_t begin = begin_; begin < end_; begin += tile(), turn ^= 1) {
       const tile_of_keys here(*this, begin);
       for (unsigned k = 0; k < n; ++k) {
-        if (k >= here.valid) continue;
-        const unsigned digit = digit_of(here.keys[k], shift_);
-        const std::uint64_t at = places.of[turn][digit] + here.counts.below.of(digit) + here.before[k];
-        to[at] = here.keys[k];
-        values.move(back, here.first + k, at);
+        if (k < here.valid) {
+          const unsigned digit = digit_of(here.keys[k], shift_);
+          const std::uint64_t at = places.of[turn][digit] + here.counts.below.of(digit) + (here.before >> 4 * k & 15);
+          to[at] = here.keys[k];
+          values.move(back, here.first + k, at);
+        }
       }
       if (block_.rank() < ndigits) {
         places.of[turn ^ 1][block_.rank()] = places.of[turn][block_.rank()] + here.counts.all.of(block_.rank());
@@ -131,7 +132,7 @@ class radix_pass {
     std::uint64_t first;
     unsigned valid;
     Key keys[n];
-    std::uint8_t before[n];  // how many of the thread's own keys with the same digit come before
+    std::uint32_t before = 0;  // 4 bits a key: how many of the thread's own with the same digit come before
     scanned<digit_counts> counts;
 
     GPUFS_DEVICE tile_of_keys(const radix_pass& of, std::uint64_t begin) : first(begin + std::uint64_t{of.block_.rank()} * n) {
@@ -139,10 +140,11 @@ class radix_pass {
       array_items<const Key>{of.keys_}.load(first, valid, keys);
       digit_counts mine{};
       for (unsigned k = 0; k < n; ++k) {
-        if (k >= valid) continue;
-        const unsigned digit = digit_of(keys[k], of.shift_);
-        before[k] = static_cast<std::uint8_t>(mine.of(digit));
-        mine.add(digit);
+        if (k < valid) {
+          const unsigned digit = digit_of(keys[k], of.shift_);
+          before |= mine.of(digit) << 4 * k;
+          mine.add(digit);
+        }
       }
       counts = detail::scan(of.block_, mine, plus_counts{});
     }

@@ -380,7 +380,7 @@ BUGS = (
         "one_place_for_equal_digits",
         "keys of a thread that have the same digit go to one place",
         RADIX,
-        " + here.before[k];",
+        " + (here.before >> 4 * k & 15);",
         ";",
         SORTS,
         "sort_of/2.a_block_is_stable",
