@@ -20,6 +20,7 @@ struct counted_items {
   GPUFS_DEVICE void load(std::uint64_t first, unsigned valid, value (&items)[n]) const {
     T values[n];
     all.load(first, valid, values);
+    GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       if (k < valid) items[k] = has(values[k]) ? 1 : 0;
     }
@@ -35,6 +36,7 @@ struct put_counted {
 
   GPUFS_DEVICE void operator()(std::uint64_t first, unsigned valid, const std::uint64_t (&items)[n],
                                const std::uint64_t (&below)[n]) const {
+    GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       if (k < valid && items[k] != 0) out[below[k]] = in[first + k];
     }

@@ -7,6 +7,7 @@
 
 #include "gpufs/par/group_scan.hpp"
 #include "gpufs/par/scan_space.hpp"
+#include "gpufs/simt/unroll.hpp"
 
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
@@ -28,6 +29,7 @@ struct array_items {
       std::memcpy(static_cast<void*>(items), __builtin_assume_aligned(from, width), sizeof items);
       return;
     }
+    GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       if (k < valid) items[k] = from[k];
     }
@@ -38,6 +40,7 @@ struct array_items {
       std::memcpy(__builtin_assume_aligned(static_cast<void*>(to), width), items, sizeof items);
       return;
     }
+    GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       if (k < valid) to[k] = items[k];
     }
@@ -55,6 +58,7 @@ struct segmented_items {
   GPUFS_DEVICE void load(std::uint64_t first, unsigned valid, value (&items)[n]) const {
     T values[n]{};
     all.load(first, valid, values);
+    GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       if (k < valid) items[k] = {values[k], static_cast<bool>(heads(first + k))};
     }
@@ -77,6 +81,7 @@ class scan_tile {
                                   : n) {
     from.load(first_, valid_, items_);
     T mine = op.identity();
+    GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       if (k < valid_) mine = k == 0 ? items_[0] : op(mine, items_[k]);
     }
@@ -91,6 +96,7 @@ class scan_tile {
   template <class Put>
   GPUFS_DEVICE void finish(const T& before, const Op& op, Put put) const {
     T below[n], running = op(before, scanned_.below);
+    GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       below[k] = running;
       if (k < valid_) running = op(running, items_[k]);
@@ -121,6 +127,7 @@ struct put_scan {
   GPUFS_DEVICE void operator()(std::uint64_t first, unsigned valid, const T (&items)[n], const T (&below)[n]) const {
     if constexpr (Inclusive) {
       T results[n];
+      GPUFS_UNROLL
       for (unsigned k = 0; k < n; ++k) {
         if (k < valid) results[k] = op(below[k], items[k]);
       }
@@ -140,6 +147,7 @@ struct put_segmented_scan {
   GPUFS_DEVICE void operator()(std::uint64_t first, unsigned valid, const with_head<T> (&items)[n],
                                const with_head<T> (&below)[n]) const {
     T results[n];
+    GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       if (k >= valid) continue;
       const T left = items[k].is_head ? op.identity() : below[k].of;

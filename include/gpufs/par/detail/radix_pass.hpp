@@ -48,14 +48,17 @@ GPUFS_DEVICE unsigned digit_of(Key key, unsigned shift) {
 struct digit_counts {
   std::uint64_t words[ndigits / 4];
 
-  // By numbers that the compiler knows: else the words would lie on the stack.
+  // All words by numbers that the compiler knows, and masks: it makes an address of a choice, for which they would have to lie on
+  // the stack.
   GPUFS_DEVICE unsigned of(unsigned digit) const {
     std::uint64_t word = 0;
-    for (unsigned i = 0; i < ndigits / 4; ++i) word = digit / 4 == i ? words[i] : word;
+    GPUFS_UNROLL
+    for (unsigned i = 0; i < ndigits / 4; ++i) word |= words[i] & -std::uint64_t{digit / 4 == i};
     return static_cast<unsigned>(word >> digit % 4 * 16) & 0xffff;
   }
   GPUFS_DEVICE void add(unsigned digit) {
-    for (unsigned i = 0; i < ndigits / 4; ++i) words[i] += digit / 4 == i ? std::uint64_t{1} << digit % 4 * 16 : 0;
+    GPUFS_UNROLL
+    for (unsigned i = 0; i < ndigits / 4; ++i) words[i] += std::uint64_t{digit / 4 == i} << digit % 4 * 16;
   }
 };
 static_assert(1024 * scan_space::items_a_thread(1) < 0xffff);
@@ -65,6 +68,7 @@ struct plus_counts {
   GPUFS_DEVICE value identity() const { return {}; }
   GPUFS_DEVICE value operator()(const value& a, const value& b) const {
     value sum{};
+    GPUFS_UNROLL
     for (unsigned i = 0; i < ndigits / 4; ++i) sum.words[i] = a.words[i] + b.words[i];
     return sum;
   }
@@ -113,6 +117,7 @@ class radix_pass {
     unsigned turn = 0;
     for (std::uint64_t begin = begin_; begin < end_; begin += tile(), turn ^= 1) {
       const tile_of_keys here(*this, begin);
+      GPUFS_UNROLL
       for (unsigned k = 0; k < n; ++k) {
         if (k < here.valid) {
           const unsigned digit = digit_of(here.keys[k], shift_);
@@ -139,6 +144,7 @@ class radix_pass {
       valid = first >= of.end_ ? 0 : of.end_ - first < n ? static_cast<unsigned>(of.end_ - first) : n;
       array_items<const Key>{of.keys_}.load(first, valid, keys);
       digit_counts mine{};
+      GPUFS_UNROLL
       for (unsigned k = 0; k < n; ++k) {
         if (k < valid) {
           const unsigned digit = digit_of(keys[k], of.shift_);
