@@ -245,8 +245,10 @@ class pointer_interpreter {
   }
 
   GPUFS_DEVICE_COLD static std::uint64_t change_atomically(const pointer& p, const pointer_step& s, plain v) {
+    return s.flag != 0 ? update(p, s, v) : change_by_link(p, s, v);
+  }
+  GPUFS_DEVICE_COLD static std::uint64_t change_by_link(const pointer& p, const pointer_step& s, plain v) {
     constexpr auto order = std::memory_order_relaxed;
-    if (s.flag != 0) return update(p, s, v);
     switch (s.what) {
       case pointer_op::exchange:
         return p.exchange(v, order);
@@ -273,7 +275,7 @@ class pointer_interpreter {
   }
 
   // As change_atomically, without a link where there is such a call.
-  GPUFS_DEVICE_COLD static std::uint64_t update(const pointer& p, pointer_step s, plain v) {
+  GPUFS_DEVICE_COLD static std::uint64_t update(const pointer& p, const pointer_step& s, plain v) {
     if constexpr (std::is_same_v<Access, plain_access>) {
       switch (s.what) {
         case pointer_op::exchange:
@@ -292,8 +294,7 @@ class pointer_interpreter {
           return 0;
       }
     } else {
-      s.flag = 0;
-      const std::uint64_t got = change_atomically(p, s, v);
+      const std::uint64_t got = change_by_link(p, s, v);
       p.unlink();
       return got;
     }
