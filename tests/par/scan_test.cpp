@@ -686,29 +686,33 @@ struct refused {
   std::uint32_t* out;
   int* errors;
   std::uint64_t n;
-  scan_space one_pass, two_passes;
+  scan_space space;
   GPUFS_DEVICE void operator()() const {
     const simt::grid grid = simt::this_grid();
     const plus<std::uint32_t> op;
-    const int got[] = {inclusive_scan(grid, in, out, n, op, one_pass).error,
-                       inclusive_scan(grid, in, out, n, op, two_passes, scan_order::fixed).error,
-                       reduce(grid, in, n, op, two_passes).error, compact(grid, in, out, n, is_small{1000}, one_pass).error,
-                       count(grid, in, n, is_small{1000}, two_passes).error};
+    const int got[] = {inclusive_scan(grid, in, out, n, op, space).error,
+                       inclusive_scan(grid, in, out, n, op, space, scan_order::fixed).error, reduce(grid, in, n, op, space).error,
+                       compact(grid, in, out, n, is_small{1000}, space).error, count(grid, in, n, is_small{1000}, space).error};
     if (grid.leader()) {
       for (int i = 0; i < 5; ++i) errors[i] = got[i];
     }
   }
 };
 
-TEST(scan_space, that_is_too_small_is_refused_and_nothing_is_written) {
-  constexpr std::uint64_t n = 3000;
+TEST(scan_space, that_is_a_byte_too_small_is_refused_and_nothing_is_written) {
+  constexpr std::uint64_t n = 3000, nbytes = scan_space::nbytes_for<std::uint32_t>(n, 3, 32);
   const device_array<std::uint32_t> in(n), out{std::span<const std::uint32_t>(std::vector<std::uint32_t>(n, 7))};
   const device_array<int> errors(5);
-  const device_array<std::byte> space(64);
-  simt::launch({.grid = 3, .block = 32, .cooperative = true},
-               refused{in.get(), out.get(), errors.get(), n, {space.get(), 64}, {space.get(), 8}});
-  EXPECT_EQ(errors.read(), std::vector<int>(5, -EINVAL));
+  const device_array<std::byte> space(nbytes);
+  const auto run = [&](std::uint64_t given) {
+    simt::launch({.grid = 3, .block = 32, .cooperative = true},
+                 refused{in.get(), out.get(), errors.get(), n, {space.get(), given}});
+    return errors.read();
+  };
+  EXPECT_EQ(run(nbytes - 1), std::vector<int>(5, -EINVAL));
+  EXPECT_EQ(run(0), std::vector<int>(5, -EINVAL));
   EXPECT_EQ(out.read(), std::vector<std::uint32_t>(n, 7));
+  EXPECT_EQ(run(nbytes), std::vector<int>(5));
 }
 
 }  // namespace

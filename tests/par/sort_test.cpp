@@ -157,16 +157,17 @@ TYPED_TEST(sort_of, a_grid_is_stable) {
   }
 }
 
-TEST(sort_by_a_grid, refuses_a_space_that_is_too_small) {
+TEST(sort_by_a_grid, refuses_a_space_that_is_a_byte_too_small) {
   const std::vector<std::uint32_t> values = {3, 1, 2};
   const device_array<std::uint32_t> keys{std::span<const std::uint32_t>(values)}, keys_space(3), alone{std::span(values)},
       alone_space(3), moved(3), moved_space(3);
-  const device_array<std::byte> space(64);
+  const std::uint64_t nbytes = scan_space::nbytes_to_sort(2);
+  const device_array<std::byte> space(nbytes);
   const device_array<int> errors(2);
   simt::launch(
       {.grid = 2, .block = 32, .cooperative = true},
       sort_in_grid<std::uint32_t>{{keys.get(), keys_space.get(), alone.get(), alone_space.get(), moved.get(), moved_space.get(), 3},
-                                  {space.get(), 64},
+                                  {space.get(), nbytes - 1},
                                   errors.get()});
   EXPECT_EQ(errors.read(), std::vector<int>(2, -EINVAL));
   EXPECT_EQ(keys.read(), values);

@@ -12,6 +12,7 @@ namespace detail {
 // An array's elements as 1 where they have the predicate, and 0.
 template <class T, class Predicate>
 struct counted_items {
+  using element = T;
   using value = std::uint64_t;
   static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   array_items<const T> all;
@@ -49,7 +50,7 @@ struct put_counted {
 // says of calls, memory and results; but out does not overlap in, and has room for those elements.
 template <simt::group Group, scannable T, class Predicate>
 GPUFS_DEVICE std::uint64_t count(Group group, const T* in, std::uint64_t n, const Predicate& predicate) {
-  const simt::group_call call(group, "count(in, n)", simt::memory_of_all{in, n}, n);
+  const simt::group_call call(group, "par::count(in, n)", simt::memory_of_all{in, n}, n);
   const detail::counted_items<T, Predicate> from{{in}, predicate};
   return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, detail::put_nothing{});
 }
@@ -57,7 +58,7 @@ GPUFS_DEVICE std::uint64_t count(Group group, const T* in, std::uint64_t n, cons
 // Copies them to out, in their order, and returns how many they are.
 template <simt::group Group, scannable T, class Predicate>
 GPUFS_DEVICE std::uint64_t compact(Group group, const T* in, T* out, std::uint64_t n, const Predicate& predicate) {
-  const simt::group_call call(group, "compact(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
+  const simt::group_call call(group, "par::compact(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
   const detail::counted_items<T, Predicate> from{{in}, predicate};
   return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, detail::put_counted<T>{in, out});
 }
@@ -67,14 +68,14 @@ template <scannable T, class Predicate>
 GPUFS_DEVICE scan_result<std::uint64_t> count(simt::grid grid, const T* in, std::uint64_t n, const Predicate& predicate,
                                               const scan_space& space) {
   const detail::counted_items<T, Predicate> from{{in}, predicate};
-  return detail::reduce_by_grid(grid, in, from, n, plus<std::uint64_t>{}, space);
+  return detail::reduce_by_grid(grid, "par::count(in, n, space, nbytes)", in, from, n, plus<std::uint64_t>{}, space);
 }
 template <scannable T, class Predicate>
 GPUFS_DEVICE scan_result<std::uint64_t> compact(simt::grid grid, const T* in, T* out, std::uint64_t n, const Predicate& predicate,
                                                 const scan_space& space) {
   const detail::counted_items<T, Predicate> from{{in}, predicate};
-  return detail::scan_by_grid(grid, in, out, from, n, plus<std::uint64_t>{}, space, scan_order::any,
-                              detail::put_counted<T>{in, out});
+  return detail::scan_by_grid(grid, "par::compact(in, out, n, space, nbytes, order)", in, out, from, n, plus<std::uint64_t>{},
+                              space, scan_order::any, detail::put_counted<T>{in, out});
 }
 
 }  // namespace GPUFS_MACHINE

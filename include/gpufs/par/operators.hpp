@@ -18,6 +18,10 @@ concept scannable = std::is_trivially_copyable_v<T> && std::is_default_construct
                         sizeof(T) <= 32 &&
                     alignof(T) <= 16;
 
+// The types of keys that are sorted: integers but bool, float, double.
+template <class K>
+concept sort_key = simt::summable<K>;
+
 // An operator that combines two neighbours, the left one first: associative, not necessarily commutative. It names the type of its
 // values, and the value that changes none, on either side. Functions of kernels: GPUFS_DEVICE. (nvcc makes one operation of a
 // product and a sum, unless it is told -fmad=false: then an operator that has both gives other bits than on the CPU machine.)
@@ -29,8 +33,8 @@ concept scan_operator = std::is_trivially_copyable_v<Op> && scannable<typename O
 };
 
 // Integers wrap around. Sums of real numbers depend on their brackets, which differ from place to place: of values that are not
-// negative, a scan's results may fall by a rounding from one place to the next, and the last one may differ by one from the sum of
-// all. Of -0 alone the sum is 0.
+// negative, a scan's results may fall by some roundings from one place to the next, and the last one may differ by some from the
+// sum of all. Of -0 alone the sum is 0.
 template <simt::summable T>
 struct plus {
   using value = T;

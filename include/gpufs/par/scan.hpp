@@ -12,12 +12,14 @@ inline namespace GPUFS_MACHINE {
 
 // By a thread, a tile, a warp or a block. All threads of the group call with equal arguments. in, out: n elements each of memory
 // that all threads reach; out may be `in`, or they do not overlap. Brackets are by place, so what is returned is the same on each
-// run with as many threads. Nothing is waited for but the group; who reads what other threads have written calls group.sync().
+// run with as many threads. Nothing is waited for but the group. A thread reads its own share of `in` alone: if other threads have
+// written that, the group syncs before the call, as it does after the call, before a thread reads what others have written to
+// `out`.
 
 // All elements combined, the same for all callers; op.identity() if there are none.
 template <simt::group Group, scan_operator Op>
 GPUFS_DEVICE typename Op::value reduce(Group group, const typename Op::value* in, std::uint64_t n, const Op& op) {
-  const simt::group_call call(group, "reduce(in, n)", simt::memory_of_all{in, n}, n);
+  const simt::group_call call(group, "par::reduce(in, n)", simt::memory_of_all{in, n}, n);
   const detail::array_items<const typename Op::value> from{in};
   return detail::scan_by_group(group, from, n, op, detail::put_nothing{});
 }
@@ -26,7 +28,7 @@ GPUFS_DEVICE typename Op::value reduce(Group group, const typename Op::value* in
 template <simt::group Group, scan_operator Op>
 GPUFS_DEVICE typename Op::value inclusive_scan(Group group, const typename Op::value* in, typename Op::value* out, std::uint64_t n,
                                                const Op& op) {
-  const simt::group_call call(group, "inclusive_scan(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
+  const simt::group_call call(group, "par::inclusive_scan(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
   const detail::array_items<const typename Op::value> from{in};
   return detail::scan_by_group(group, from, n, op, detail::put_scan<true, Op>{out, op});
 }
@@ -35,7 +37,7 @@ GPUFS_DEVICE typename Op::value inclusive_scan(Group group, const typename Op::v
 template <simt::group Group, scan_operator Op>
 GPUFS_DEVICE typename Op::value exclusive_scan(Group group, const typename Op::value* in, typename Op::value* out, std::uint64_t n,
                                                const Op& op) {
-  const simt::group_call call(group, "exclusive_scan(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
+  const simt::group_call call(group, "par::exclusive_scan(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
   const detail::array_items<const typename Op::value> from{in};
   return detail::scan_by_group(group, from, n, op, detail::put_scan<false, Op>{out, op});
 }
@@ -44,7 +46,7 @@ GPUFS_DEVICE typename Op::value exclusive_scan(Group group, const typename Op::v
 template <simt::group Group, segmentable Op, segment_heads Heads>
 GPUFS_DEVICE typename Op::value inclusive_segmented_scan(Group group, const typename Op::value* in, const Heads& heads,
                                                          typename Op::value* out, std::uint64_t n, const Op& op) {
-  const simt::group_call call(group, "inclusive_segmented_scan(in, out, n)", simt::memory_of_all{in, n},
+  const simt::group_call call(group, "par::inclusive_segmented_scan(in, out, n)", simt::memory_of_all{in, n},
                               simt::memory_of_all{out, n}, n);
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
   return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<true, Op>{out, op}).of;
@@ -52,7 +54,7 @@ GPUFS_DEVICE typename Op::value inclusive_segmented_scan(Group group, const type
 template <simt::group Group, segmentable Op, segment_heads Heads>
 GPUFS_DEVICE typename Op::value exclusive_segmented_scan(Group group, const typename Op::value* in, const Heads& heads,
                                                          typename Op::value* out, std::uint64_t n, const Op& op) {
-  const simt::group_call call(group, "exclusive_segmented_scan(in, out, n)", simt::memory_of_all{in, n},
+  const simt::group_call call(group, "par::exclusive_segmented_scan(in, out, n)", simt::memory_of_all{in, n},
                               simt::memory_of_all{out, n}, n);
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
   return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<false, Op>{out, op}).of;
@@ -60,11 +62,12 @@ GPUFS_DEVICE typename Op::value exclusive_segmented_scan(Group group, const type
 
 // By all threads of all blocks of a cooperative launch, which call with equal arguments and get equal results. What any of them has
 // written before, elements among it, all see in the call, and what the call has written, all see after it. in, out: global memory,
-// as above. space: scan_space of enough bytes for this n and these blocks.
+// as above. space: at least scan_space::nbytes_for<T>(n, blocks, threads a block) bytes, T being the type of in's elements. (The
+// CPU machine compares the arguments of a block's threads, not of blocks.)
 template <class T>
 struct scan_result {
-  // 0; -EINVAL: the space is too small, nothing is done; -ETIMEDOUT: a block's part was missing for 10 s, out is incomplete. (If a
-  // block is missing for good, so is the grid's barrier, which has no deadline: simt/grid.hpp.)
+  // 0; -EINVAL: the space is too small (also if n is 0), nothing is done; -ETIMEDOUT: a block's part was missing for 10 s, out is
+  // incomplete. (If a block is missing for good, so is the grid's barrier, which has no deadline: simt/grid.hpp.)
   int error;
   T all;  // of the elements, or of the last segment's; if error is 0
 };
@@ -76,31 +79,31 @@ enum class scan_order {
 };
 
 namespace detail {
-// `out` may be null.
+template <class Items>
+GPUFS_DEVICE bool is_enough(const scan_space& space, std::uint64_t n) {
+  return space.nbytes >= scan_space::nbytes_for<typename Items::element>(n, simt::grid_size(), simt::block_size());
+}
+// signature: of the call, as simt::group_call has it.
 template <scan_operator Op, class Items, class Put>
-GPUFS_DEVICE scan_result<typename Op::value> scan_by_grid(simt::grid grid, const void* in, const void* out, const Items& from,
-                                                          std::uint64_t n, const Op& op, const scan_space& space, scan_order order,
-                                                          Put put) {
-  const simt::group_call call(grid.this_block(), "a scan by a grid(in, out, n, space, nbytes, order)", simt::memory_of_all{in, n},
-                              simt::memory_of_all{out, n}, n, simt::memory_of_all{space.data}, space.nbytes, order);
-  scan_result<typename Op::value> result{-EINVAL, op.identity()};
-  if (order == scan_order::fixed) {
-    const scan_by_shares<Op> work(space);
-    if (work.fits()) result = {0, work.scan(grid, from, n, op, put)};
-  } else {
-    const look_back<Op> work(space, tiles_of<Items>(n));
-    if (work.fits()) result.error = scan_by_look_back(grid, from, n, op, work, put, result.all);
-  }
-  return result;
+GPUFS_DEVICE scan_result<typename Op::value> scan_by_grid(simt::grid grid, const char* signature, const void* in, const void* out,
+                                                          const Items& from, std::uint64_t n, const Op& op, const scan_space& space,
+                                                          scan_order order, Put put) {
+  const simt::group_call call(grid.this_block(), signature, simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n,
+                              simt::memory_of_all{space.data}, space.nbytes, order);
+  if (!is_enough<Items>(space, n)) return {-EINVAL, op.identity()};
+  if (order == scan_order::fixed) return {0, scan_by_shares<Op>(space).scan(grid, from, n, op, put)};
+  auto all = op.identity();
+  const int error = scan_by_look_back(grid, from, n, op, look_back<Op>(space, tiles_of<Items>(n)), put, all);
+  return {error, all};
 }
 template <scan_operator Op, class Items>
-GPUFS_DEVICE scan_result<typename Op::value> reduce_by_grid(simt::grid grid, const void* in, const Items& from, std::uint64_t n,
-                                                            const Op& op, const scan_space& space) {
-  const simt::group_call call(grid.this_block(), "a reduction by a grid(in, n, space, nbytes)", simt::memory_of_all{in, n}, n,
-                              simt::memory_of_all{space.data}, space.nbytes);
-  const scan_by_shares<Op> work(space);
-  if (!work.fits()) return {-EINVAL, op.identity()};
-  return {0, work.reduce(grid, from, n, op)};
+GPUFS_DEVICE scan_result<typename Op::value> reduce_by_grid(simt::grid grid, const char* signature, const void* in,
+                                                            const Items& from, std::uint64_t n, const Op& op,
+                                                            const scan_space& space) {
+  const simt::group_call call(grid.this_block(), signature, simt::memory_of_all{in, n}, n, simt::memory_of_all{space.data},
+                              space.nbytes);
+  if (!is_enough<Items>(space, n)) return {-EINVAL, op.identity()};
+  return {0, scan_by_shares<Op>(space).reduce(grid, from, n, op)};
 }
 }  // namespace detail
 
@@ -108,7 +111,8 @@ GPUFS_DEVICE scan_result<typename Op::value> reduce_by_grid(simt::grid grid, con
 template <scan_operator Op>
 GPUFS_DEVICE scan_result<typename Op::value> reduce(simt::grid grid, const typename Op::value* in, std::uint64_t n, const Op& op,
                                                     const scan_space& space) {
-  return detail::reduce_by_grid(grid, in, detail::array_items<const typename Op::value>{in}, n, op, space);
+  return detail::reduce_by_grid(grid, "par::reduce(in, n, space, nbytes)", in, detail::array_items<const typename Op::value>{in}, n,
+                                op, space);
 }
 
 // out[i]: the elements up to and with number i, combined.
@@ -117,7 +121,8 @@ GPUFS_DEVICE scan_result<typename Op::value> inclusive_scan(simt::grid grid, con
                                                             std::uint64_t n, const Op& op, const scan_space& space,
                                                             scan_order order = scan_order::any) {
   const detail::array_items<const typename Op::value> from{in};
-  return detail::scan_by_grid(grid, in, out, from, n, op, space, order, detail::put_scan<true, Op>{out, op});
+  return detail::scan_by_grid(grid, "par::inclusive_scan(in, out, n, space, nbytes, order)", in, out, from, n, op, space, order,
+                              detail::put_scan<true, Op>{out, op});
 }
 
 // out[i]: the elements before number i, combined.
@@ -126,7 +131,8 @@ GPUFS_DEVICE scan_result<typename Op::value> exclusive_scan(simt::grid grid, con
                                                             std::uint64_t n, const Op& op, const scan_space& space,
                                                             scan_order order = scan_order::any) {
   const detail::array_items<const typename Op::value> from{in};
-  return detail::scan_by_grid(grid, in, out, from, n, op, space, order, detail::put_scan<false, Op>{out, op});
+  return detail::scan_by_grid(grid, "par::exclusive_scan(in, out, n, space, nbytes, order)", in, out, from, n, op, space, order,
+                              detail::put_scan<false, Op>{out, op});
 }
 
 // The same by segments.
@@ -136,8 +142,8 @@ GPUFS_DEVICE scan_result<typename Op::value> inclusive_segmented_scan(simt::grid
                                                                       const Op& op, const scan_space& space,
                                                                       scan_order order = scan_order::any) {
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
-  const auto got =
-      detail::scan_by_grid(grid, in, out, from, n, segmented<Op>{op}, space, order, detail::put_segmented_scan<true, Op>{out, op});
+  const auto got = detail::scan_by_grid(grid, "par::inclusive_segmented_scan(in, out, n, space, nbytes, order)", in, out, from, n,
+                                        segmented<Op>{op}, space, order, detail::put_segmented_scan<true, Op>{out, op});
   return {got.error, got.all.of};
 }
 
@@ -148,8 +154,8 @@ GPUFS_DEVICE scan_result<typename Op::value> exclusive_segmented_scan(simt::grid
                                                                       const Op& op, const scan_space& space,
                                                                       scan_order order = scan_order::any) {
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
-  const auto got =
-      detail::scan_by_grid(grid, in, out, from, n, segmented<Op>{op}, space, order, detail::put_segmented_scan<false, Op>{out, op});
+  const auto got = detail::scan_by_grid(grid, "par::exclusive_segmented_scan(in, out, n, space, nbytes, order)", in, out, from, n,
+                                        segmented<Op>{op}, space, order, detail::put_segmented_scan<false, Op>{out, op});
   return {got.error, got.all.of};
 }
 

@@ -9,7 +9,7 @@ namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 
 // Sorts n keys in ascending order, and moves a value with each; equal keys stay in their order. Keys: integers of 1 to 8 bytes,
-// float, double. Of real numbers -0 comes before 0, NaNs come behind all others, and those with a sign before all. keys_space,
+// float, double. Of real numbers -0 comes before 0; NaNs without a sign come last, those with one first, by their bits. keys_space,
 // values_space: room for n of each, where anything may be; the result is in keys and values. None of the four overlap. Two passes a
 // byte of the keys, each of which reads all twice and writes it.
 //
@@ -17,7 +17,7 @@ inline namespace GPUFS_MACHINE {
 // who reads the result of other threads calls block.sync().
 template <sort_key Key, scannable Value>
 GPUFS_DEVICE void sort(simt::block block, Key* keys, Value* values, std::uint64_t n, Key* keys_space, Value* values_space) {
-  const simt::group_call call(block, "sort(keys, values, n, keys_space, values_space)", simt::memory_of_all{keys, n},
+  const simt::group_call call(block, "par::sort(keys, values, n, keys_space, values_space)", simt::memory_of_all{keys, n},
                               simt::memory_of_all{values, n}, n, simt::memory_of_all{keys_space, n},
                               simt::memory_of_all{values_space, n});
   detail::sort_by_block(block, keys, detail::moved_values<Value>{values, values_space}, n, keys_space);
@@ -25,7 +25,7 @@ GPUFS_DEVICE void sort(simt::block block, Key* keys, Value* values, std::uint64_
 // Keys alone.
 template <sort_key Key>
 GPUFS_DEVICE void sort(simt::block block, Key* keys, std::uint64_t n, Key* keys_space) {
-  const simt::group_call call(block, "sort(keys, n, keys_space)", simt::memory_of_all{keys, n}, n,
+  const simt::group_call call(block, "par::sort(keys, n, keys_space)", simt::memory_of_all{keys, n}, n,
                               simt::memory_of_all{keys_space, n});
   detail::sort_by_block(block, keys, detail::no_values{}, n, keys_space);
 }
@@ -36,7 +36,7 @@ GPUFS_DEVICE void sort(simt::block block, Key* keys, std::uint64_t n, Key* keys_
 template <sort_key Key, scannable Value>
 GPUFS_DEVICE int sort(simt::grid grid, Key* keys, Value* values, std::uint64_t n, Key* keys_space, Value* values_space,
                       const scan_space& space) {
-  const simt::group_call call(grid.this_block(), "sort(keys, values, n, keys_space, values_space, space, nbytes)",
+  const simt::group_call call(grid.this_block(), "par::sort(keys, values, n, keys_space, values_space, space, nbytes)",
                               simt::memory_of_all{keys, n}, simt::memory_of_all{values, n}, n, simt::memory_of_all{keys_space, n},
                               simt::memory_of_all{values_space, n}, simt::memory_of_all{space.data}, space.nbytes);
   return detail::sort_by_grid(grid, keys, detail::moved_values<Value>{values, values_space}, n, keys_space, space);
@@ -44,7 +44,7 @@ GPUFS_DEVICE int sort(simt::grid grid, Key* keys, Value* values, std::uint64_t n
 // Keys alone.
 template <sort_key Key>
 GPUFS_DEVICE int sort(simt::grid grid, Key* keys, std::uint64_t n, Key* keys_space, const scan_space& space) {
-  const simt::group_call call(grid.this_block(), "sort(keys, n, keys_space, space, nbytes)", simt::memory_of_all{keys, n}, n,
+  const simt::group_call call(grid.this_block(), "par::sort(keys, n, keys_space, space, nbytes)", simt::memory_of_all{keys, n}, n,
                               simt::memory_of_all{keys_space, n}, simt::memory_of_all{space.data}, space.nbytes);
   return detail::sort_by_grid(grid, keys, detail::no_values{}, n, keys_space, space);
 }

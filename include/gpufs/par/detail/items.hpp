@@ -16,7 +16,8 @@ namespace detail {
 // Elements of an array in memory. A thread's go by accesses of 16 bytes, or of 8, where they lie so.
 template <class T>
 struct array_items {
-  using value = std::remove_const_t<T>;
+  using element = std::remove_const_t<T>;  // of the array
+  using value = element;                   // of the scan
   static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   static constexpr unsigned width = n * sizeof(T) % 16 == 0 ? 16 : n * sizeof(T) % 8 == 0 ? 8 : 1;  // 1: never
   T* all;
@@ -50,6 +51,7 @@ struct array_items {
 // The elements of a segmented scan. heads(i): whether a segment begins at element i.
 template <class T, class Heads>
 struct segmented_items {
+  using element = T;
   using value = with_head<T>;
   static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   array_items<const T> all;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A radix sort from the least digit on (LSD), of digits of 4 bits: how keys become digits, and where the keys of a tile go.
 #pragma once
-#include <bit>
 #include <cerrno>
-#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -14,9 +12,6 @@
 
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
-
-template <class K>
-concept sort_key = (std::integral<K> && !std::same_as<K, bool>) || std::same_as<K, float> || std::same_as<K, double>;
 
 namespace detail {
 
@@ -187,9 +182,8 @@ GPUFS_DEVICE int sort_by_grid(simt::grid grid, Key* keys, const Values& values, 
                               const scan_space& space) {
   const simt::block block = grid.this_block();
   const std::uint64_t nblocks = simt::grid_size(), me = simt::block_rank();
-  pieces_of_space pieces(space);
-  auto* const counts = pieces.take<std::uint64_t>(ndigits * nblocks);  // by digit, then by block
-  if (!pieces.fit()) return -EINVAL;
+  if (space.nbytes < scan_space::nbytes_to_sort(simt::grid_size())) return -EINVAL;
+  auto* const counts = pieces_of_space(space).take<std::uint64_t>(ndigits * nblocks);  // by digit, then by block
   const std::uint64_t tile = std::uint64_t{block.size()} * scan_space::items_a_thread(sizeof(Key));
   const std::uint64_t share = ((n + tile - 1) / tile + nblocks - 1) / nblocks * tile;
   const std::uint64_t begin = me * share < n ? me * share : n, end = n - begin < share ? n : begin + share;

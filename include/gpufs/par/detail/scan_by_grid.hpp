@@ -19,21 +19,17 @@ class pieces_of_space {
  public:
   // By steps from `data`: so nvcc knows that they are in the memory that it is in.
   GPUFS_DEVICE explicit pieces_of_space(const scan_space& space)
-      : data_(static_cast<std::byte*>(space.data)),
-        at_((16 - reinterpret_cast<std::uintptr_t>(space.data) % 16) % 16),
-        nbytes_(space.nbytes) {}
+      : at_(static_cast<std::byte*>(space.data) + (16 - reinterpret_cast<std::uintptr_t>(space.data) % 16) % 16) {}
 
   template <class T>
   GPUFS_DEVICE T* take(std::uint64_t n) {
-    T* const piece = reinterpret_cast<T*>(data_ + at_);
+    T* const piece = reinterpret_cast<T*>(at_);
     at_ += (n * sizeof(T) + 15) / 16 * 16;
     return piece;
   }
-  GPUFS_DEVICE bool fit() const { return at_ <= nbytes_; }
 
  private:
-  std::byte* data_;
-  std::uint64_t at_, nbytes_;
+  std::byte* at_;
 };
 
 // How many tiles n elements are.
@@ -54,13 +50,13 @@ class look_back {
   static constexpr std::uint64_t timeout_ns = 10'000'000'000;  // of one tile's wait
 
  public:
-  GPUFS_DEVICE look_back(const scan_space& space, std::uint64_t ntiles) : ntiles_(ntiles), pieces_(space) {
-    failed_ = pieces_.take<std::uint32_t>(1);
-    states_ = pieces_.take<std::uint32_t>(ntiles);
-    sums_ = pieces_.take<T>(ntiles);
-    up_to_ = pieces_.take<T>(ntiles);
+  GPUFS_DEVICE look_back(const scan_space& space, std::uint64_t ntiles) : ntiles_(ntiles) {
+    pieces_of_space pieces(space);
+    failed_ = pieces.take<std::uint32_t>(1);
+    states_ = pieces.take<std::uint32_t>(ntiles);
+    sums_ = pieces.take<T>(ntiles);
+    up_to_ = pieces.take<T>(ntiles);
   }
-  GPUFS_DEVICE bool fits() const { return pieces_.fit(); }
   GPUFS_DEVICE std::uint64_t ntiles() const { return ntiles_; }
 
   // All threads of the grid call, before and after.
@@ -134,7 +130,6 @@ class look_back {
   }
 
   std::uint64_t ntiles_;
-  pieces_of_space pieces_;
   std::uint32_t *failed_, *states_;
   T *sums_, *up_to_;
 };
@@ -159,10 +154,7 @@ class scan_by_shares {
   using T = typename Op::value;
 
  public:
-  GPUFS_DEVICE explicit scan_by_shares(const scan_space& space) : pieces_(space) {
-    of_blocks_ = pieces_.take<T>(simt::grid_size());
-  }
-  GPUFS_DEVICE bool fits() const { return pieces_.fit(); }
+  GPUFS_DEVICE explicit scan_by_shares(const scan_space& space) : of_blocks_(pieces_of_space(space).take<T>(simt::grid_size())) {}
 
   // All threads of the grid call.
   template <class Items>
@@ -204,7 +196,6 @@ class scan_by_shares {
     return scan_by_group(block, array_items<const T>{of_blocks_}, nblocks, op, put_nothing{});
   }
 
-  pieces_of_space pieces_;
   T* of_blocks_;
 };
 
