@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scans, reductions and compactions in kernels against a loop on the host: operators that commute and that do not, all kinds of
+// Scans and reductions of arrays in kernels against a loop on the host: operators that commute and that do not, all kinds of
 // groups, lengths, places in memory and heads, orders of blocks.
 #include "gpufs/par/scan.hpp"
 
@@ -12,9 +12,9 @@
 #include <random>
 #include <vector>
 
-#include "gpufs/par/compact.hpp"
 #include "gpufs/simt/simt.hpp"
 #include "leftovers.hpp"
+#include "par/scans.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -22,39 +22,6 @@ namespace {
 
 using namespace par;  // NOLINT(google-build-using-namespace)
 using simt::device_array;
-
-// x -> a x + b, of words that wrap around; the left map first. Does not commute.
-struct affine {
-  struct value {
-    std::uint32_t a, b;
-    friend bool operator==(const value&, const value&) = default;
-  };
-  GPUFS_HOST_DEVICE value identity() const { return {1, 0}; }
-  GPUFS_HOST_DEVICE value operator()(const value& f, const value& g) const { return {f.a * g.a, g.a * f.b + g.b}; }
-  // a is odd, so that no product of many of them is 0, which would forget all to its left.
-  static value drawn(std::mt19937_64& draw) { return {static_cast<std::uint32_t>(draw()) | 1, static_cast<std::uint32_t>(draw())}; }
-};
-
-// Products of 2 by 2 matrices: 16 bytes. Does not commute.
-struct product {
-  struct value {
-    std::uint32_t of[4];
-    friend bool operator==(const value&, const value&) = default;
-  };
-  GPUFS_HOST_DEVICE value identity() const { return {{1, 0, 0, 1}}; }
-  GPUFS_HOST_DEVICE value operator()(const value& a, const value& b) const {
-    return {{a.of[0] * b.of[0] + a.of[1] * b.of[2], a.of[0] * b.of[1] + a.of[1] * b.of[3], a.of[2] * b.of[0] + a.of[3] * b.of[2],
-             a.of[2] * b.of[1] + a.of[3] * b.of[3]}};
-  }
-  static value drawn(std::mt19937_64& draw) {
-    value m{};
-    for (std::uint32_t& x : m.of) x = static_cast<std::uint32_t>(draw());
-    m.of[0] |= 1;  // an odd determinant: it has an inverse
-    m.of[3] |= 1;
-    m.of[2] &= ~1u;
-    return m;
-  }
-};
 
 // The library's operators have no functions for the host.
 struct host_sum {
@@ -172,15 +139,6 @@ struct by_grid {
     if (simt::this_block().leader()) of.all[simt::block_rank()] = all;
   }
 };
-
-// Half of them by priorities: so a warp, or a block, may go far ahead of another, or stay behind where it has just said something.
-simt::cpu_schedule drawn_schedule(std::mt19937_64& draw) {
-  simt::cpu_schedule schedule{.seed = draw(), .order = simt::block_order::random};
-  if (draw() % 2 == 0) schedule.policy = simt::schedule_policy::priorities;
-  schedule.switch_percent = draw() % 2 == 0 ? 25 : 100;
-  schedule.delay_percent = draw() % 2 == 0 ? 0 : 50;
-  return schedule;
-}
 
 // An array of random values and heads, and what comes out of it.
 template <class Op>
@@ -302,17 +260,6 @@ class scan_of : public ::testing::Test {};
 using operators = ::testing::Types<plus<std::uint32_t>, maximum<float>, affine, product>;
 TYPED_TEST_SUITE(scan_of, operators);
 
-// Around the ends of threads' shares, warps and tiles.
-#if defined(__SANITIZE_THREAD__)  // which makes a switch a hundred times slower
-const std::vector<std::uint64_t> lengths = {0, 9, 33, 257, 2049};
-constexpr int ntrials = 10;
-constexpr std::uint64_t nreals = 3011;
-#else
-const std::vector<std::uint64_t> lengths = {0, 1, 2, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1000, 2047, 2049, 10007};
-constexpr int ntrials = 60;
-constexpr std::uint64_t nreals = 30011;
-#endif
-
 TYPED_TEST(scan_of, by_groups_gives_what_a_loop_gives) {
   for (const std::uint64_t n : lengths) {
     SCOPED_TRACE(n);
@@ -380,114 +327,44 @@ TEST(scan_by_a_grid, looks_back_further_than_a_warp_has_lanes) {
   EXPECT_EQ(out.read(), wanted);
 }
 
-// --- One value a thread -------------------------------------------------------------------------------------------------
+// --- Just before ------------------------------------------------------------------------------------------------------------
 
-struct of_threads {
-  affine::value reduced, inclusive, exclusive, inclusive_segmented, exclusive_segmented;
-  enumerated numbered;
-};
-GPUFS_HOST_DEVICE affine::value value_of(unsigned thread) { return {thread * 2654435762u + 1, thread * 40503u + 7}; }
-GPUFS_HOST_DEVICE bool is_head_at(unsigned thread) { return thread % 5 == 3; }
-
-template <class Group>
-struct one_a_thread {
-  of_threads* out;
+// Elements that threads have just written are seen without a barrier of the caller's.
+struct written_just_before {
+  std::uint32_t *in, *out, *all;
+  std::uint64_t n;
+  scan_space space;
   GPUFS_DEVICE void operator()() const {
-    const Group group{};
-    const unsigned i = simt::thread_rank();
-    const affine op;
-    out[i] = {reduce(group, value_of(i), op),
-              inclusive_scan(group, value_of(i), op),
-              exclusive_scan(group, value_of(i), op),
-              inclusive_segmented_scan(group, value_of(i), is_head_at(i), op),
-              exclusive_segmented_scan(group, value_of(i), is_head_at(i), op),
-              enumerate(group, is_head_at(i))};
+    const simt::grid grid = simt::this_grid();
+    const plus<std::uint32_t> op;
+    const auto write = [&](std::uint32_t value) {
+      for (std::uint64_t i = grid.size() - 1 - grid.rank(); i < n; i += grid.size()) in[i] = value;
+    };
+    write(1);
+    const std::uint32_t reduced = reduce(grid, in, n, op, space).all;
+    grid.sync();
+    write(2);
+    const std::uint32_t fixed = inclusive_scan(grid, in, out, n, op, space, scan_order::fixed).all;
+    write(3);
+    const std::uint32_t any = inclusive_scan(grid, in, out, n, op, space).all;
+    if (!grid.leader()) return;
+    all[0] = reduced;
+    all[1] = fixed;
+    all[2] = any;
   }
 };
 
-template <class Group>
-void expect_one_a_thread(unsigned nthreads, unsigned size) {
-  const device_array<of_threads> out(nthreads);
-  simt::launch({.block = nthreads}, one_a_thread<Group>{out.get()});
-  const std::vector<of_threads> got = out.read();
-  const affine op;
-  for (unsigned begin = 0; begin < nthreads; begin += size) {
-    affine::value all = op.identity(), of_segment = op.identity();
-    std::uint32_t nheads = 0;
-    for (unsigned i = begin; i < begin + size; ++i) {
-      SCOPED_TRACE(i);
-      if (is_head_at(i)) of_segment = op.identity();
-      EXPECT_EQ(got[i].exclusive, all);
-      EXPECT_EQ(got[i].exclusive_segmented, of_segment);
-      EXPECT_EQ(got[i].numbered.below, nheads);
-      all = op(all, value_of(i));
-      of_segment = op(of_segment, value_of(i));
-      nheads += is_head_at(i) ? 1 : 0;
-      EXPECT_EQ(got[i].inclusive, all);
-      EXPECT_EQ(got[i].inclusive_segmented, of_segment);
-    }
-    for (unsigned i = begin; i < begin + size; ++i) {
-      EXPECT_EQ(got[i].reduced, all);
-      EXPECT_EQ(got[i].numbered.all, nheads);
-    }
+TEST(scan_by_a_grid, sees_what_was_written_just_before) {
+  constexpr std::uint64_t n = 1000;
+  std::mt19937_64 draw(6);
+  const std::uint64_t nbytes = scan_space::nbytes_for<std::uint32_t>(n, 3, 32);
+  const device_array<std::byte> space(nbytes);
+  for (int trial = 0; trial < ntrials; ++trial) {
+    const device_array<std::uint32_t> in(n), out(n), all(3);
+    simt::launch({.grid = 3, .block = 32, .schedule = drawn_schedule(draw), .cooperative = true},
+                 written_just_before{in.get(), out.get(), all.get(), n, {space.get(), nbytes}});
+    EXPECT_EQ(all.read(), (std::vector<std::uint32_t>{n, 2 * n, 3 * n})) << trial;
   }
-}
-
-TEST(scan_of_threads, combines_what_is_to_the_left) {
-  expect_one_a_thread<simt::thread>(32, 1);
-  expect_one_a_thread<simt::tile<4>>(64, 4);
-  expect_one_a_thread<simt::warp>(96, 32);
-  expect_one_a_thread<simt::block>(32, 32);
-  expect_one_a_thread<simt::block>(224, 224);
-  expect_one_a_thread<simt::block>(1024, 1024);
-}
-
-// --- Operators ------------------------------------------------------------------------------------------------------------
-
-struct combined {
-  float least, most, least_of_none, of_nans;
-  std::int32_t least_integer, most_integer, none_least, none_most;
-  std::uint32_t all_bits, some_bits, odd_bits, no_and;
-};
-struct combine {
-  combined* out;
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = simt::this_warp();
-    const unsigned i = warp.rank();
-    const float nan = minimum<float>{}.identity(), real = i % 3 == 0 ? nan : static_cast<float>(i) - 10;
-    const auto integer = static_cast<std::int32_t>(i) - 7;
-    const combined got{reduce(warp, real, minimum<float>{}),
-                       reduce(warp, real, maximum<float>{}),
-                       minimum<float>{}.identity(),
-                       reduce(warp, nan, maximum<float>{}),
-                       reduce(warp, integer, minimum<std::int32_t>{}),
-                       reduce(warp, integer, maximum<std::int32_t>{}),
-                       minimum<std::int32_t>{}.identity(),
-                       maximum<std::int32_t>{}.identity(),
-                       reduce(warp, ~(1u << i) | 1u, bit_and<std::uint32_t>{}),
-                       reduce(warp, 1u << i & ~4u, bit_or<std::uint32_t>{}),
-                       reduce(warp, i, bit_xor<std::uint32_t>{}),
-                       bit_and<std::uint32_t>{}.identity()};
-    if (warp.leader()) *out = got;
-  }
-};
-
-TEST(scan_operators, combine_numbers_and_leave_nans_out) {
-  const device_array<combined> out(1);
-  simt::launch({}, combine{out.get()});
-  const combined got = out.read_one();
-  EXPECT_EQ(got.least, -9);
-  EXPECT_EQ(got.most, 21);
-  EXPECT_TRUE(got.least_of_none != got.least_of_none);
-  EXPECT_TRUE(got.of_nans != got.of_nans);
-  EXPECT_EQ(got.least_integer, -7);
-  EXPECT_EQ(got.most_integer, 24);
-  EXPECT_EQ(got.none_least, std::numeric_limits<std::int32_t>::max());
-  EXPECT_EQ(got.none_most, std::numeric_limits<std::int32_t>::min());
-  EXPECT_EQ(got.all_bits, 1u);
-  EXPECT_EQ(got.some_bits, ~4u);
-  EXPECT_EQ(got.odd_bits, 0u);
-  EXPECT_EQ(got.no_and, ~0u);
 }
 
 // --- Real numbers ---------------------------------------------------------------------------------------------------------
@@ -530,191 +407,6 @@ TEST(scan_of_reals, has_the_same_bits_each_time_in_a_fixed_order) {
     })) << seed;
     EXPECT_NEAR(totals[0] / std::accumulate(values.begin(), values.end(), 0.0), 1, 1e-9);
   }
-}
-
-// --- Counting and compaction ------------------------------------------------------------------------------------------------
-
-struct is_small {
-  std::uint32_t below;
-  GPUFS_HOST_DEVICE bool operator()(std::uint32_t x) const { return x % 1000 < below; }
-};
-struct keep_small {
-  const std::uint32_t* in;
-  std::uint32_t *by_warp, *by_block, *by_grid;
-  std::uint64_t* counts;  // six
-  std::uint64_t n;
-  is_small small;
-  scan_space space;
-  GPUFS_DEVICE void operator()() const {
-    const simt::grid grid = simt::this_grid();
-    const auto counted = count(grid, in, n, small, space), kept = compact(grid, in, by_grid, n, small, space);
-    if (simt::block_rank() != 0) return;
-    const auto block = simt::this_block();
-    const std::uint64_t in_block = compact(block, in, by_block, n, small), of_block = count(block, in, n, small);
-    if (simt::warp_rank() != 0) return;
-    const auto warp = simt::this_warp();
-    const std::uint64_t in_warp = compact(warp, in, by_warp, n, small), of_warp = count(warp, in, n, small);
-    if (!warp.leader()) return;
-    const std::uint64_t all[] = {counted.all, kept.all, in_block, of_block, in_warp, of_warp};
-    for (int i = 0; i < 6; ++i) counts[i] = counted.error == 0 && kept.error == 0 ? all[i] : ~std::uint64_t{0};
-  }
-};
-
-TEST(compaction, keeps_some_in_their_order) {
-  std::mt19937_64 draw(5);
-  for (const std::uint64_t n : lengths) {
-    for (const std::uint32_t below : {0u, 3u, 500u, 1000u}) {
-      SCOPED_TRACE(testing::Message() << n << " elements, below " << below);
-      std::vector<std::uint32_t> values(n), wanted;
-      for (std::uint32_t& x : values) x = static_cast<std::uint32_t>(draw());
-      for (const std::uint32_t x : values) {
-        if (is_small{below}(x)) wanted.push_back(x);
-      }
-      const device_array<std::uint32_t> in{std::span<const std::uint32_t>(values)};
-      const device_array<std::uint32_t> by_warp(wanted.size()), by_block(wanted.size()), by_grid(wanted.size());
-      const device_array<std::uint64_t> counts(6);
-      const std::uint64_t nbytes = scan_space::nbytes_for<std::uint32_t>(n, 3, 64);
-      const device_array<std::byte> space(nbytes);
-      simt::launch(
-          {.grid = 3, .block = 64, .schedule = {.seed = n + 1}, .cooperative = true},
-          keep_small{in.get(), by_warp.get(), by_block.get(), by_grid.get(), counts.get(), n, {below}, {space.get(), nbytes}});
-      EXPECT_EQ(counts.read(), std::vector<std::uint64_t>(6, wanted.size()));
-      EXPECT_EQ(by_warp.read(), wanted);
-      EXPECT_EQ(by_block.read(), wanted);
-      EXPECT_EQ(by_grid.read(), wanted);
-    }
-  }
-}
-
-// --- Space -------------------------------------------------------------------------------------------------------
-
-// Elements that threads have just written are seen without a barrier of the caller's.
-struct written_just_before {
-  std::uint32_t *in, *out, *all;
-  std::uint64_t n;
-  scan_space space;
-  GPUFS_DEVICE void operator()() const {
-    const simt::grid grid = simt::this_grid();
-    const plus<std::uint32_t> op;
-    const auto write = [&](std::uint32_t value) {
-      for (std::uint64_t i = grid.size() - 1 - grid.rank(); i < n; i += grid.size()) in[i] = value;
-    };
-    write(1);
-    const std::uint32_t reduced = reduce(grid, in, n, op, space).all;
-    grid.sync();
-    write(2);
-    const std::uint32_t fixed = inclusive_scan(grid, in, out, n, op, space, scan_order::fixed).all;
-    write(3);
-    const std::uint32_t any = inclusive_scan(grid, in, out, n, op, space).all;
-    if (!grid.leader()) return;
-    all[0] = reduced;
-    all[1] = fixed;
-    all[2] = any;
-  }
-};
-
-TEST(scan_by_a_grid, sees_what_was_written_just_before) {
-  constexpr std::uint64_t n = 1000;
-  std::mt19937_64 draw(6);
-  const std::uint64_t nbytes = scan_space::nbytes_for<std::uint32_t>(n, 3, 32);
-  const device_array<std::byte> space(nbytes);
-  for (int trial = 0; trial < ntrials; ++trial) {
-    const device_array<std::uint32_t> in(n), out(n), all(3);
-    simt::launch({.grid = 3, .block = 32, .schedule = drawn_schedule(draw), .cooperative = true},
-                 written_just_before{in.get(), out.get(), all.get(), n, {space.get(), nbytes}});
-    EXPECT_EQ(all.read(), (std::vector<std::uint32_t>{n, 2 * n, 3 * n})) << trial;
-  }
-}
-
-// Calls that follow each other in one space, none of which may take it from those of the last one that are still at work.
-struct one_after_another {
-  static constexpr unsigned ncalls = 6;
-  const std::uint32_t* in;
-  std::uint32_t *out, *got;  // `got`: of each block, a value a call
-  std::uint64_t n;
-  scan_space space;
-  unsigned kinds;  // two bits a call
-
-  GPUFS_HOST_DEVICE std::uint64_t length(unsigned call) const { return n - n / 7 * call; }
-  GPUFS_DEVICE void operator()() const {
-    const simt::grid grid = simt::this_grid();
-    const plus<std::uint32_t> op;
-    for (unsigned call = 0; call < ncalls; ++call) {
-      std::uint32_t all = 0;
-      switch (kinds >> 2 * call & 3) {
-        case 0:
-          all = reduce(grid, in, length(call), op, space).all;
-          break;
-        case 1:
-          all = inclusive_scan(grid, in, out, length(call), op, space).all;
-          break;
-        case 2:
-          all = inclusive_scan(grid, in, out, length(call), op, space, scan_order::fixed).all;
-          break;
-        default:
-          all = static_cast<std::uint32_t>(compact(grid, in, out, length(call), is_small{500}, space).all);
-      }
-      if (simt::this_block().leader()) got[simt::block_rank() * ncalls + call] = all;
-    }
-  }
-};
-
-TEST(scan_space, serves_calls_that_follow_each_other) {
-  constexpr std::uint64_t n = 1500;
-  constexpr unsigned nblocks = 3, ncalls = one_after_another::ncalls;
-  std::mt19937_64 draw(8);
-  std::vector<std::uint32_t> values(n);
-  for (std::uint32_t& x : values) x = static_cast<std::uint32_t>(draw());
-  const device_array<std::uint32_t> in{std::span<const std::uint32_t>(values)}, out(n), got(nblocks * ncalls);
-  const std::uint64_t nbytes = scan_space::nbytes_for<std::uint32_t>(n, nblocks, 32);
-  const device_array<std::byte> space(nbytes);
-  for (int trial = 0; trial < ntrials; ++trial) {
-    const one_after_another kernel{
-        in.get(), out.get(), got.get(), n, {space.get(), nbytes}, static_cast<unsigned>(draw() & draw())};
-    simt::launch({.grid = nblocks, .block = 32, .schedule = drawn_schedule(draw), .cooperative = true}, kernel);
-    const std::vector<std::uint32_t> answers = got.read();
-    for (unsigned call = 0; call < ncalls; ++call) {
-      std::uint32_t wanted = 0;
-      for (std::uint64_t i = 0; i < kernel.length(call); ++i) {
-        wanted += (kernel.kinds >> 2 * call & 3) != 3 ? values[i] : is_small{500}(values[i]) ? 1 : 0;
-      }
-      for (unsigned block = 0; block < nblocks; ++block) EXPECT_EQ(answers[block * ncalls + call], wanted) << trial;
-    }
-  }
-}
-
-struct refused {
-  const std::uint32_t* in;
-  std::uint32_t* out;
-  int* errors;
-  std::uint64_t n;
-  scan_space space;
-  GPUFS_DEVICE void operator()() const {
-    const simt::grid grid = simt::this_grid();
-    const plus<std::uint32_t> op;
-    const int got[] = {inclusive_scan(grid, in, out, n, op, space).error,
-                       inclusive_scan(grid, in, out, n, op, space, scan_order::fixed).error, reduce(grid, in, n, op, space).error,
-                       compact(grid, in, out, n, is_small{1000}, space).error, count(grid, in, n, is_small{1000}, space).error};
-    if (grid.leader()) {
-      for (int i = 0; i < 5; ++i) errors[i] = got[i];
-    }
-  }
-};
-
-TEST(scan_space, that_is_a_byte_too_small_is_refused_and_nothing_is_written) {
-  constexpr std::uint64_t n = 3000, nbytes = scan_space::nbytes_for<std::uint32_t>(n, 3, 32);
-  const device_array<std::uint32_t> in(n), out{std::span<const std::uint32_t>(std::vector<std::uint32_t>(n, 7))};
-  const device_array<int> errors(5);
-  const device_array<std::byte> space(nbytes);
-  const auto run = [&](std::uint64_t given) {
-    simt::launch({.grid = 3, .block = 32, .cooperative = true},
-                 refused{in.get(), out.get(), errors.get(), n, {space.get(), given}});
-    return errors.read();
-  };
-  EXPECT_EQ(run(nbytes - 1), std::vector<int>(5, -EINVAL));
-  EXPECT_EQ(run(0), std::vector<int>(5, -EINVAL));
-  EXPECT_EQ(out.read(), std::vector<std::uint32_t>(n, 7));
-  EXPECT_EQ(run(nbytes), std::vector<int>(5));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "gpufs/simt/simt.hpp"
 #include "leftovers.hpp"
+#include "par/scans.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -113,29 +114,17 @@ class sort_of : public ::testing::Test {
     EXPECT_EQ(nwrong, 0u);
   }
 
-  simt::cpu_schedule schedule() {
-    simt::cpu_schedule drawn{.seed = draw_(), .order = simt::block_order::random};
-    if (draw_() % 2 == 0) drawn.policy = simt::schedule_policy::priorities;
-    return drawn;
-  }
-
   std::mt19937_64 draw_{12};
 };
 using kinds_of_keys = ::testing::Types<std::uint8_t, std::int16_t, std::uint32_t, std::int64_t, float, double>;
 TYPED_TEST_SUITE(sort_of, kinds_of_keys);
-
-#if defined(__SANITIZE_THREAD__)  // which makes a switch a hundred times slower
-const std::vector<std::uint64_t> lengths = {0, 33, 700};
-#else
-const std::vector<std::uint64_t> lengths = {0, 1, 2, 31, 33, 255, 257, 1000, 5003};
-#endif
 
 TYPED_TEST(sort_of, a_block_is_stable) {
   for (const std::uint64_t n : lengths) {
     for (const unsigned nthreads : {32u, 160u}) {
       SCOPED_TRACE(testing::Message() << n << " by " << nthreads);
       this->expect_sorted(n, [&](const arrays_to_sort<TypeParam>& of) {
-        simt::launch({.block = nthreads, .schedule = this->schedule()}, sort_in_block<TypeParam>{of});
+        simt::launch({.block = nthreads, .schedule = drawn_schedule(this->draw_)}, sort_in_block<TypeParam>{of});
       });
     }
   }
@@ -149,7 +138,7 @@ TYPED_TEST(sort_of, a_grid_is_stable) {
       const device_array<std::byte> space{std::span<const std::byte>(std::vector<std::byte>(nbytes + 3, std::byte{0xab}))};
       const device_array<int> errors(nblocks);
       this->expect_sorted(n, [&](const arrays_to_sort<TypeParam>& of) {
-        simt::launch({.grid = nblocks, .block = 64, .schedule = this->schedule(), .cooperative = true},
+        simt::launch({.grid = nblocks, .block = 64, .schedule = drawn_schedule(this->draw_), .cooperative = true},
                      sort_in_grid<TypeParam>{of, {space.get() + 3, nbytes}, errors.get()});
       });
       EXPECT_EQ(errors.read(), std::vector<int>(nblocks));

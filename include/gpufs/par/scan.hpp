@@ -87,7 +87,7 @@ GPUFS_DEVICE bool is_enough(const scan_space& space, std::uint64_t n) {
 template <scan_operator Op, class Items, class Put>
 GPUFS_DEVICE scan_result<typename Op::value> scan_by_grid(simt::grid grid, const char* signature, const void* in, const void* out,
                                                           const Items& from, std::uint64_t n, const Op& op, const scan_space& space,
-                                                          scan_order order, Put put) {
+                                                          scan_order order, const Put& put) {
   const simt::group_call call(grid.this_block(), signature, simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n,
                               simt::memory_of_all{space.data}, space.nbytes, order);
   if (!is_enough<Items>(space, n)) return {-EINVAL, op.identity()};
@@ -104,6 +104,15 @@ GPUFS_DEVICE scan_result<typename Op::value> reduce_by_grid(simt::grid grid, con
                               space.nbytes);
   if (!is_enough<Items>(space, n)) return {-EINVAL, op.identity()};
   return {0, scan_by_shares<Op>(space).reduce(grid, from, n, op)};
+}
+template <bool Inclusive, segmentable Op, segment_heads Heads>
+GPUFS_DEVICE scan_result<typename Op::value> segmented_by_grid(simt::grid grid, const char* signature, const typename Op::value* in,
+                                                               const Heads& heads, typename Op::value* out, std::uint64_t n,
+                                                               const Op& op, const scan_space& space, scan_order order) {
+  const segmented_items<typename Op::value, Heads> from{{in}, heads};
+  const auto got =
+      scan_by_grid(grid, signature, in, out, from, n, segmented<Op>{op}, space, order, put_segmented_scan<Inclusive, Op>{out, op});
+  return {got.error, got.all.of};
 }
 }  // namespace detail
 
@@ -141,10 +150,8 @@ GPUFS_DEVICE scan_result<typename Op::value> inclusive_segmented_scan(simt::grid
                                                                       const Heads& heads, typename Op::value* out, std::uint64_t n,
                                                                       const Op& op, const scan_space& space,
                                                                       scan_order order = scan_order::any) {
-  const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
-  const auto got = detail::scan_by_grid(grid, "par::inclusive_segmented_scan(in, out, n, space, nbytes, order)", in, out, from, n,
-                                        segmented<Op>{op}, space, order, detail::put_segmented_scan<true, Op>{out, op});
-  return {got.error, got.all.of};
+  return detail::segmented_by_grid<true>(grid, "par::inclusive_segmented_scan(in, out, n, space, nbytes, order)", in, heads, out, n,
+                                         op, space, order);
 }
 
 // The same by segments.
@@ -153,10 +160,8 @@ GPUFS_DEVICE scan_result<typename Op::value> exclusive_segmented_scan(simt::grid
                                                                       const Heads& heads, typename Op::value* out, std::uint64_t n,
                                                                       const Op& op, const scan_space& space,
                                                                       scan_order order = scan_order::any) {
-  const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
-  const auto got = detail::scan_by_grid(grid, "par::exclusive_segmented_scan(in, out, n, space, nbytes, order)", in, out, from, n,
-                                        segmented<Op>{op}, space, order, detail::put_segmented_scan<false, Op>{out, op});
-  return {got.error, got.all.of};
+  return detail::segmented_by_grid<false>(grid, "par::exclusive_segmented_scan(in, out, n, space, nbytes, order)", in, heads, out,
+                                          n, op, space, order);
 }
 
 }  // namespace GPUFS_MACHINE

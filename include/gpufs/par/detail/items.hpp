@@ -96,7 +96,7 @@ class scan_tile {
   // put(first, valid, items, below): `valid` elements of the caller's from number `first` on, and for each of them all to its left,
   // where `before` is all that is to the left of the tile.
   template <class Put>
-  GPUFS_DEVICE void finish(const T& before, const Op& op, Put put) const {
+  GPUFS_DEVICE void finish(const T& before, const Op& op, const Put& put) const {
     T below[n], running = op(before, scanned_.below);
     GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
@@ -124,7 +124,7 @@ struct put_scan {
   using T = typename Op::value;
   static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   T* out;
-  Op op;
+  const Op& op;  // the caller's
 
   GPUFS_DEVICE void operator()(std::uint64_t first, unsigned valid, const T (&items)[n], const T (&below)[n]) const {
     if constexpr (Inclusive) {
@@ -144,7 +144,7 @@ struct put_segmented_scan {
   using T = typename Op::value;
   static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
   T* out;
-  Op op;
+  const Op& op;
 
   GPUFS_DEVICE void operator()(std::uint64_t first, unsigned valid, const with_head<T> (&items)[n],
                                const with_head<T> (&below)[n]) const {
@@ -161,7 +161,7 @@ struct put_segmented_scan {
 
 // Scans n elements by a group, a tile after the other; returns all of them, combined.
 template <class Group, class Items, scan_operator Op, class Put>
-GPUFS_DEVICE typename Op::value scan_by_group(Group group, const Items& from, std::uint64_t n, const Op& op, Put put) {
+GPUFS_DEVICE typename Op::value scan_by_group(Group group, const Items& from, std::uint64_t n, const Op& op, const Put& put) {
   using tile = scan_tile<Group, Items, Op>;
   auto before = op.identity();
   for (std::uint64_t begin = 0; begin < n; begin += tile::size(group)) {

@@ -137,7 +137,7 @@ class look_back {
 // All threads of the grid call. 0 and all elements combined, or -ETIMEDOUT.
 template <class Items, scan_operator Op, class Put>
 GPUFS_DEVICE int scan_by_look_back(simt::grid grid, const Items& from, std::uint64_t n, const Op& op, const look_back<Op>& tiles,
-                                   Put put, typename Op::value& all) {
+                                   const Put& put, typename Op::value& all) {
   const simt::block block = grid.this_block();
   using tile = scan_tile<simt::block, Items, Op>;
   tiles.begin(grid);
@@ -163,7 +163,7 @@ class scan_by_shares {
     return of_first(grid.this_block(), simt::grid_size(), op);
   }
   template <class Items, class Put>
-  GPUFS_DEVICE T scan(simt::grid grid, const Items& from, std::uint64_t n, const Op& op, Put put) const {
+  GPUFS_DEVICE T scan(simt::grid grid, const Items& from, std::uint64_t n, const Op& op, const Put& put) const {
     const simt::block block = grid.this_block();
     say_shares<Items>(grid, from, n, op);
     T before = of_first(block, simt::block_rank(), op);
