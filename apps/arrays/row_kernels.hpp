@@ -97,8 +97,10 @@ struct move_rows {
       for (std::uint64_t k = warp.rank(); k < nbytes; k += warp.size()) at[k] = std::byte{0};
     }
     if (warp.leader()) {
-      const simt::atomic_ref<std::uint64_t, simt::scope::system> word(*failed);
-      word.fetch_min(row_failure::word(i, got < 0 ? static_cast<int>(got) : -ESTALE), std::memory_order_relaxed);
+      // Of this device alone, as no atomics reach host memory over PCIe: `failed` may lie there, and the host reads it after the
+      // kernel.
+      simt::atomic_ref<std::uint64_t>(*failed).fetch_min(row_failure::word(i, got < 0 ? static_cast<int>(got) : -ESTALE),
+                                                         std::memory_order_relaxed);
     }
   }
   // From the byte `first` of all rows on, which may go on in other pieces. How many were moved, or a negative errno.

@@ -160,7 +160,7 @@ class scans {
     const std::uint64_t ngroups = std::is_same_v<Group, simt::block> ? 1 : nthreads / Group{}.size();
     const std::uint64_t stretch = (n_ + ngroups - 1) / ngroups;
     run(ngroups, [&](const arrays<Op>& of) {
-      simt::launch({.block = nthreads, .schedule = drawn_schedule(draw_)}, by_groups<Op, Group>{of, {}, stretch});
+      simt::launch<1024>({.block = nthreads, .schedule = drawn_schedule(draw_)}, by_groups<Op, Group>{of, {}, stretch});
     });
     for (std::uint64_t k = 0; k < ngroups; ++k) expect(k, std::min(n_, k * stretch), std::min(n_, (k + 1) * stretch));
   }
