@@ -368,6 +368,8 @@ struct many_pages : pointer_job {
         if (static_cast<std::int64_t>(dirty) > mine()[2]) mine()[2] = static_cast<std::int64_t>(dirty);
         warp.sync();
       }
+      mine()[3] =
+          static_cast<std::int64_t>(simt::atomic_ref<std::uint64_t>(fs.get()->words->write_backs).load(std::memory_order_relaxed));
     }
     mine()[1] = close(warp, f);
   }
@@ -380,8 +382,8 @@ TEST_P(updates, of_many_pages_keep_the_dirty_limit) {
   run<many_pages>(1, 32);
   for (unsigned t = 0; t < 32; ++t) {
     EXPECT_EQ(result(t, 1), 0);
-    EXPECT_GT(result(t, 2), 0);
     EXPECT_LE(result(t, 2), 8);
+    EXPECT_GE(result(t, 3), 32 - 8) << "lanes that are apart may each write one back: none need stay";
   }
   const auto now = in_file<std::uint32_t>();
   for (std::int64_t i = 0; i < nwords; ++i) {

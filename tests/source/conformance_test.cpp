@@ -306,7 +306,7 @@ TEST_P(sources_with_bytes, survive_who_begins_and_leaves) {
 // Exactly what was written goes back, and the rest stays; also with pages that do not fit.
 TEST_P(sources_that_are_written, take_what_is_written) {
   const mount m = make(24);
-  if (its().has_bytes()) prepare_for_memcheck(m, "file", its().flags);
+  if (its().kind != source_kind::zero) prepare_for_memcheck(m, "file", its().flags);
   players groups(m.ref(), {.grid = 2, .block = 64, .all = group_kind::warp});
   auto wanted = content(seed, 0, nbytes);
   std::vector<script> scripts(groups.size(), opened());
