@@ -26,10 +26,12 @@ struct walk_parts : pointer_job {
       auto p = map_sequential<const std::uint32_t>(warp, f, part * 4, per_warp);
       mine()[2] = p.error();
       p += warp.rank();
-      warp.sync();  // a warp's lanes link runs where they are together
       for (std::int64_t i = warp.rank(); i < per_warp; i += 32, p += 32) {
         sum += static_cast<std::uint64_t>(i + 1) * *p;
-        if (i < 32 && thread() == 0) most = pins();
+        if (i % per_page < 32 && thread() == 0) {  // lanes may be apart at the first page, and then link it alone
+          const std::int64_t now = pins();
+          most = most < now ? now : most;
+        }
       }
     }
     mine()[0] = static_cast<std::int64_t>(sum);

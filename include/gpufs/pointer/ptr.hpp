@@ -110,13 +110,13 @@ class ptr : private detail::page_link<T, Access> {
     static_assert(std::is_trivially_copyable_v<V> && sizeof(V) % sizeof(T) == 0,
                   "gpufs::ptr<T>::load<V>: V is a whole number of T");
     const std::uint64_t distance = bytes(i);
-    const std::int64_t at = reaches(distance) ? 1 : link(distance);
+    const int at = reaches(distance) ? 1 : link(distance);
     if (at > 0 && reaches(distance + sizeof(V) - nbytes) && (address_ + distance) % alignof(V) == 0) [[likely]]
       return simt::load_device(reinterpret_cast<const V*>(address_ + distance));
     if (!reaches(distance + sizeof(V) - nbytes)) unlink();  // a lane that waits for another page holds none
     V value{};
     keep(Access::template access_elsewhere<false>(from_, handler(), within(), position() + distance, &value, sizeof(V),
-                                                  static_cast<int>(at < 0 ? at : 0)));
+                                                  at < 0 ? at : 0));
     return value;
   }
 
@@ -125,21 +125,23 @@ class ptr : private detail::page_link<T, Access> {
   template <unsigned N>
   GPUFS_DEVICE elements<plain, N> read_tile(std::uint32_t stride) const {
     const std::uint64_t end = bytes((N - 1) * static_cast<difference_type>(stride));
-    elements<plain, N> tile;
-    const std::int64_t at = reaches(0) ? 1 : link(0);
-    if (at > 0 && reaches(end)) [[likely]] {
+    const auto in_place = [&] {
+      elements<plain, N> tile;
       const auto* first = reinterpret_cast<const plain*>(address_);
       for (unsigned k = 0; k < N; ++k) tile.values[k] = simt::load_device(first + k * stride);
       return tile;
-    }
+    };
+    // Apart from what follows a fault, so that what that needs takes no registers from a loop of hits.
+    if (reaches(0) && reaches(end)) [[likely]]
+      return in_place();
+    const int at = reaches(0) ? 1 : link(0);
+    if (at > 0 && reaches(end)) return in_place();
     unlink();
     const std::uint64_t begin = position();
     elements<std::uint64_t, N> positions;
     for (unsigned k = 0; k < N; ++k) positions.values[k] = begin + bytes(static_cast<difference_type>(k) * stride);
-    int error = static_cast<int>(at < 0 ? at : 0);
-    const elements<plain, N> rest = read_rest(elements<plain, N>{}, positions, 0, error);
-    keep(error);
-    return rest;
+    int error = at < 0 ? at : 0;
+    return link_type::template read_rest<true>(elements<plain, N>{}, positions, 0, error);
   }
 
   // Reads N elements, at[k] elements from here, wherever in the mapping they lie, and links to none: for accesses that come back to
@@ -160,7 +162,7 @@ class ptr : private detail::page_link<T, Access> {
       return got.values;
     unlink();  // a lane that waits for another page holds none
     int error = 0;
-    return read_rest(got.values, positions, got.read, error);
+    return link_type::template read_rest<false>(got.values, positions, got.read, error);
   }
 
   // Links to the element's page if it is not linked to it: 0, or the errno of why it is not to be had, which is recorded as any
@@ -168,12 +170,12 @@ class ptr : private detail::page_link<T, Access> {
   // -EMFILE, that the page has millions of pins): it can be read all the same, but not written.
   GPUFS_DEVICE int fault_in() const {
     if (reaches(0)) return 0;
-    const std::int64_t at = link(0);
+    const int at = link(0);
     if (at > 0) return 0;
-    if (detail::is_unpinnable(static_cast<int>(at))) return static_cast<int>(at);
+    if (detail::is_unpinnable(at)) return at;
     if (at < 0) {
-      simt::call_cold(&detail::note_failed_read, from_, at_distance(0), static_cast<int>(at));
-      return keep(static_cast<int>(at));
+      simt::call_cold(&detail::note_failed_read, from_, at_distance(0), at);
+      return keep(at);
     }
     plain value{};
     return read_apart(0, 0, value);
@@ -282,9 +284,9 @@ class ptr : private detail::page_link<T, Access> {
   GPUFS_DEVICE plain atomically(Do what) const {
     static_assert((sizeof(T) == 4 || sizeof(T) == 8) && alignof(T) == sizeof(T),
                   "gpufs::ptr<T>: atomics are of 4 or 8 bytes, aligned");
-    const std::int64_t at = reaches(0) ? 1 : link(0);
+    const int at = reaches(0) ? 1 : link(0);
     if (at <= 0) [[unlikely]] {
-      fail_write(0, static_cast<int>(at));
+      fail_write(0, at);
       return plain{};
     }
     if (!may_change(0)) return plain{};

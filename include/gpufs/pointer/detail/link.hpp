@@ -101,10 +101,10 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     return {simt::only_here(address_) + shift_, within(), from, page_shift_of(from)};
   }
 
-  // Links to the page of the element `distance` bytes on. Returns > 0 if it is linked now; else 0 (the element does not lie in one
+  // Links to the page of the element `distance` bytes on. Returns 1 if it is linked now; else 0 (the element does not lie in one
   // page), or a negative errno that is not recorded yet. walk: how many bytes a walk goes on from there (walking::surely).
   template <walking Walks = walking::as_seen>
-  GPUFS_DEVICE std::int64_t link(std::uint64_t distance, std::uint64_t walk = ~std::uint64_t{0}) const {
+  GPUFS_DEVICE int link(std::uint64_t distance, std::uint64_t walk = ~std::uint64_t{0}) const {
     const held_pages held{first_, span_};
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
     end_stores();
@@ -123,7 +123,7 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     if (at <= 0) [[unlikely]] {
       address_ = now.here;
       shift_ = 0;
-      return at < 0 || now.within.have(wanted, nbytes) ? at : -ENXIO;
+      return at < 0 || now.within.have(wanted, nbytes) ? static_cast<int>(at) : -ENXIO;
     }
     // The elements of the pages that are within the bounds.
     const std::uint64_t begin = ((wanted >> now.page_shift) - before) << now.page_shift;
@@ -135,7 +135,7 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     span_ = static_cast<std::uint32_t>(last - first) + 1;
     address_ = page_address + (now.here - begin);
     shift_ = begin - page_address;
-    return at;
+    return 1;
   }
   template <walking Walks>
   GPUFS_DEVICE std::uint64_t pin(std::uint64_t distance, const held_pages& held, std::uint64_t walk) const {
@@ -158,11 +158,11 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     return value;
   }
   GPUFS_DEVICE plain read_elsewhere(std::uint64_t distance) const {
-    const std::int64_t page = link(distance);
+    const int page = link(distance);
     if (page > 0) [[likely]]
       return simt::load_device(reinterpret_cast<const plain*>(address_ + distance));
     plain value{};
-    read_apart(distance, static_cast<int>(page), value);
+    read_apart(distance, page, value);
     return value;
   }
   // Reads an element that is not linked; error: why not, or 0. 0, or the negative errno of why it could not be read.
@@ -184,39 +184,54 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     keep(error);
   }
   // Reads the elements of `got` that are not read yet. Its error says at first why the first of them is not linked, and then why
-  // the first read failed. (The call works on other objects than those of the fast path: taking the address of those would force
-  // them out of registers.)
-  template <unsigned N>
+  // the first read failed, which is kept as the pointer's if `Keeps`. (The call works on other objects than those of the fast path:
+  // taking the address of those would force them out of registers.)
+  template <bool Keeps, unsigned N>
   GPUFS_DEVICE elements<plain, N> read_rest(const elements<plain, N>& got, const elements<std::uint64_t, N>& positions,
                                             std::uint32_t done, int& error) const {
     const elements<std::uint64_t, N> where(positions);
     elements<plain, N> elsewhere, all;
     error = Access::gather_elsewhere(from_, handler(), within(), where.values, elsewhere.values, nbytes, N, done, error);
+    if constexpr (Keeps) keep(error);  // before the elements are loaded, whose registers it would need beside its own
     for (unsigned k = 0; k < N; ++k) all.values[k] = (done >> k & 1) != 0 ? got.values[k] : elsewhere.values[k];
     return all;
   }
   // Reads as read() does, for a caller that then writes a value made from it. Returns 0, or a negative errno if the read failed;
   // the failure is recorded.
   GPUFS_DEVICE int try_read(std::uint64_t distance, plain& value) const {
-    const std::int64_t at = reaches(distance) ? 1 : link(distance);
+    if (reaches(distance)) [[likely]] {
+      value = simt::load_device(reinterpret_cast<const plain*>(address_ + distance));
+      return 0;
+    }
+    return try_read_elsewhere(distance, value);
+  }
+  GPUFS_DEVICE int try_read_elsewhere(std::uint64_t distance, plain& value) const {
+    const int at = link(distance);
     if (at > 0) [[likely]] {
       value = simt::load_device(reinterpret_cast<const plain*>(address_ + distance));
       return 0;
     }
     plain apart{};  // as `value` is mostly in registers
-    const int error = read_apart(distance, static_cast<int>(at), apart);
+    const int error = read_apart(distance, at, apart);
     value = apart;
     return error;
   }
+  // Hits are apart from what follows a fault here and in try_read, so that what that needs takes no registers from a loop of hits.
   GPUFS_DEVICE void write(std::uint64_t distance, plain value) const {
-    const std::int64_t at = reaches(distance) ? 1 : link(distance);
+    if (reaches(distance)) [[likely]] {
+      if (may_change(distance)) *reinterpret_cast<plain*>(address_ + distance) = value;
+    } else {
+      write_elsewhere(distance, value);
+    }
+  }
+  GPUFS_DEVICE void write_elsewhere(std::uint64_t distance, plain value) const {
+    const int at = link(distance);
     if (at > 0) [[likely]] {
       if (may_change(distance)) *reinterpret_cast<plain*>(address_ + distance) = value;
     } else if constexpr (may_straddle) {
-      keep(Access::template access_elsewhere<true>(from_, handler(), within(), position() + distance, &value, nbytes,
-                                                   static_cast<int>(at)));
+      keep(Access::template access_elsewhere<true>(from_, handler(), within(), position() + distance, &value, nbytes, at));
     } else {
-      fail_write(distance, static_cast<int>(at));
+      fail_write(distance, at);
     }
   }
   // Writes a value that was made from a read, where `error` is the error of that read. If `error` is not 0, it writes nothing, and
