@@ -62,7 +62,7 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
     return -EROFS;
   }
   if ((w.flags & (open_unmapped | open_prepared)) != 0) return -EINVAL;  // only the service sets these
-  const std::uint64_t nrenamed = core_.open.nrenamed();
+  const std::uint64_t nrenamed = core_.open.nrenamed(), nclosed = core_.open.nwritten_closed();
   // O_TRUNC is left out until we know that the file is not open for writing: a caller that joins such an open cuts the file by it.
   std::uint32_t flags = w.flags & ~static_cast<std::uint32_t>(O_TRUNC);
   if (cuts || is_written(path, once)) flags |= open_unmapped;
@@ -114,7 +114,7 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
       end_versions(info);
       constexpr std::uint32_t made_anew = O_CREAT | O_EXCL;
       if (cuts && (w.flags & made_anew) != made_anew) error = cut(out);
-    } else if (has_been_renamed(entered, nrenamed) && again) {
+    } else if (has_ended_meanwhile(entered, nrenamed, nclosed) && again) {
       core_.open.close(out.handle);
       error = open_again;
     }
@@ -125,10 +125,11 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
   return error;
 }
 
-// For a file that was just opened for reading. Whether its version may have ended by a rename of this mount that went on during the
-// open: then the rename looked the file's opens up before this one was entered.
-bool worker::has_been_renamed(const open_files::entered& opened, std::uint64_t nrenamed) {
-  if (!opened.renamed && core_.open.nrenamed() == nrenamed) return false;
+// For a file that was just opened for reading. Whether its version has ended by what this mount did during the open: by a rename,
+// which looked the file's opens up before this one was entered, or by the close of an open for writing, which this one then found
+// no more, though it had looked at the file before all was written.
+bool worker::has_ended_meanwhile(const open_files::entered& opened, std::uint64_t nrenamed, std::uint64_t nclosed) {
+  if (!opened.renamed && core_.open.nrenamed() == nrenamed && core_.open.nwritten_closed() == nclosed) return false;
   const open_files::ref file = core_.open.acquire(opened.handle);
   if (!file) return false;  // the device has guessed its handle, and closed it
   if (opened.renamed) file->file->begin_rename();

@@ -433,15 +433,17 @@ struct open_while_it_is_closed {
   const char* bytes;
   char* to;
   std::int64_t* results;
-  std::uint32_t* closing;  // pinned: the host has begun
+  std::uint32_t *closing, *closed;  // pinned: the host has begun; the close has returned
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     if (simt::block_rank() == 0) {
       const file f = open(warp, fs, "f", O_RDWR);
       const std::int64_t n = pwrite(warp, f, bytes, page, 5 * page);
-      const int closed = close(warp, f);
-      if (warp.leader()) results[0] = n, results[1] = closed;
+      results[1] = close(warp, f);
+      if (!warp.leader()) return;
+      results[0] = n;
+      simt::atomic_ref<std::uint32_t, simt::scope::system>(*closed).store(1, std::memory_order_release);
       return;
     }
     simt::backoff pause;
@@ -450,23 +452,30 @@ struct open_while_it_is_closed {
     const simt::deadline watched(400'000'000);
     while (warp.broadcast(!watched.expired())) pause();
     const std::int64_t n = pread(warp, f, to, page, 5 * page);
-    const int closed = close(warp, f);
-    if (warp.leader()) results[2] = n, results[3] = closed;
+    const int error = close(warp, f);
+    if (warp.leader()) results[2] = n, results[3] = error;
   }
 };
-// The open asks the host so many times before the close goes on; its first answer takes so long.
-void open_beside_a_close(unsigned nasks, std::chrono::milliseconds takes) {
+// The open asks the host so many times before the close goes on; its first answer takes so long, or until the close has returned.
+void open_beside_a_close(unsigned nasks, std::chrono::milliseconds takes, bool until_closed = false) {
   if (memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
   const temp_dir dir(memory_directory());
   dir.add("f", 8 * page, 1);
   let_file_times_pass();
   auto store = std::make_shared<noting_store>(mapping_store(dir.path()));
-  const pinned_buffer<std::uint32_t> closing(1);
-  const auto is_closing = [&] { return std::atomic_ref(*closing.get()).load(std::memory_order_acquire) != 0; };
+  const pinned_buffer<std::uint32_t> closing(1), closed(1);
+  const auto is_set = [](const pinned_buffer<std::uint32_t>& word) {
+    return std::atomic_ref(*word.get()).load(std::memory_order_acquire) != 0;
+  };
+  const auto is_closing = [&] { return is_set(closing); };
   std::atomic<unsigned> nopens{0};
   store->on_open = [&](std::string_view) {
     if (is_closing() && nopens == 0) std::this_thread::sleep_for(takes);
     nopens += is_closing();
+  };
+  store->on_opened = [&](std::string_view) {
+    if (!until_closed || !is_closing()) return;
+    EXPECT_TRUE(wait_until([&] { return is_set(closed); }));
   };
   store->on_note = [&](bool last) {
     if (!last) return;
@@ -484,13 +493,17 @@ void open_beside_a_close(unsigned nasks, std::chrono::milliseconds takes) {
   const auto wanted = content(2, 0, page);
   const device_buffer<std::byte> bytes(wanted), to(page);
   const device_buffer<std::int64_t> results(4);
-  simt::launch({.grid = 2, .block = 32}, open_while_it_is_closed{m.ref(), reinterpret_cast<const char*>(bytes.get()),
-                                                                 reinterpret_cast<char*>(to.get()), results.get(), closing.get()});
+  simt::launch({.grid = 2, .block = 32},
+               open_while_it_is_closed{m.ref(), reinterpret_cast<const char*>(bytes.get()), reinterpret_cast<char*>(to.get()),
+                                       results.get(), closing.get(), closed.get()});
   EXPECT_EQ(results.read(), (std::vector<std::int64_t>{page, 0, page, 0}));
   EXPECT_EQ(to.read(), wanted);
 }
 TEST(names_answered, who_opens_a_file_while_it_is_closed_gets_what_that_leaves) {
   open_beside_a_close(1, std::chrono::milliseconds(0));
+}
+TEST(names_answered, who_looked_at_a_file_before_it_was_closed_looks_again) {
+  open_beside_a_close(1, std::chrono::milliseconds(0), true);
 }
 // How long it waits for the close is not counted from its beginning.
 TEST(names_answered, who_opens_a_file_slowly_while_it_is_closed_waits_for_that_too) {
