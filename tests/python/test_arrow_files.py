@@ -345,9 +345,11 @@ def test_rows_in_several_pieces_by_streams(tmp_path: Path) -> None:
         while not rows.ended():
             time.sleep(1e-4)
 
+    def prefetch(ids: Any) -> None:
+        rows.prefetch_on(stream.handle(), ids.ctypes.data, len(ids))
+
     def read(ids: Any) -> Any:
         out = np.full((len(ids), 5), 9, "f4")
-        rows.prefetch_on(stream.handle(), ids.ctypes.data, len(ids))
         rows.read_on(stream.handle(), ids.ctypes.data, len(ids), out.ctypes.data)
         ended()
         return out
@@ -355,6 +357,7 @@ def test_rows_in_several_pieces_by_streams(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     for n in (1, 16, 17, 400, 3):
         ids = rng.integers(-300, 300, n)
+        prefetch(ids)
         np.testing.assert_array_equal(read(ids), wide[ids])
     rows.check()
     for n in (5, 100):  # row by row, and as a batch
@@ -366,6 +369,11 @@ def test_rows_in_several_pieces_by_streams(tmp_path: Path) -> None:
         with pytest.raises(IndexError, match=f"index {n // 2} of those given"):
             rows.check()
         rows.check()
+        # Of rows that there are not and that are prefetched, whatever comes next tells.
+        prefetch(ids)
+        ended()
+        with pytest.raises(IndexError, match=f"index {n // 2} of those given"):
+            read(ids)
     ids, values = np.arange(5, 200, 13), np.full((15, 5), -1, "f4")
     rows.write_on(stream.handle(), ids.ctypes.data, len(ids), values.ctypes.data)
     wide[ids] = values

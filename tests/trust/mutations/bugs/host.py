@@ -243,7 +243,7 @@ BUGS = (
     ),
     Bug(
         "close_beside_an_open_is_not_seen",
-        "who has looked at a file while it was open for writing, and finds that no more, gets a version that the close ended",
+        "who has looked at a file that was open for writing, and finds that no more, gets a version that has ended",
         "src/service/worker_calls.cpp",
         " && core_.open.nwritten_closed() == nclosed) return false;",
         ") return false;",
