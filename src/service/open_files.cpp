@@ -312,6 +312,8 @@ int open_files::close(std::uint32_t handle) {
     const store::file_info& info = e.file->info();
     const std::size_t chain = chain_of(info.device, info.inode);
     const std::scoped_lock chains(identities_[chain % nparts].lock);
+    // One that could no longer be joined is counted once more: what it has written is in the file now, and not before.
+    if (!e.chained && is_written(e)) nwritten_closed_.fetch_add(1, std::memory_order_release);  // meets nwritten_closed()'s acquire
     unchain(chain, e);
   }
   if (is_pulled(e.file->info())) drop_from_pulls(e);

@@ -179,8 +179,9 @@ class open_files {
   std::uint64_t nrenamed() const { return nrenamed_.load(std::memory_order_acquire); }
   // How many files are open for writing.
   std::uint32_t nwritten() const { return nwritten_.load(std::memory_order_relaxed); }
-  // How many opens for writing have been closed, or can no longer be joined. If a thread has found no open for writing of a file,
-  // and this number has not changed meanwhile, then it has seen the file with all that was written to it.
+  // How often opens for writing have been closed, or could no longer be joined. If a thread has found no open for writing of a
+  // file, and this number has not changed meanwhile, then it has seen the file with all that was written to it, but for what an
+  // open may still write that can no longer be joined.
   std::uint64_t nwritten_closed() const { return nwritten_closed_.load(std::memory_order_acquire); }
   // How many files have an asynchronous read that hangs, and the path of one of them.
   std::string late_path(std::size_t* nfiles);

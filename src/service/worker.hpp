@@ -151,6 +151,7 @@ class worker {
   void run_slow_group();
   void open_file(const work& w, const std::string& path);
   int try_open(const work& w, const std::string& path, bool again, reply& out, source_kind& kind, std::string& why);
+  bool has_other_size(const std::string& path, const reply& opened, std::uint64_t nclosed);
   bool has_ended_meanwhile(const open_files::entered& opened, std::uint64_t nrenamed, std::uint64_t nclosed);
   bool is_written(const std::string& path, bool once);
   void end_versions(const store::file_info& info);

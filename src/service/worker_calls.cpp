@@ -110,9 +110,13 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
     return 0;
   }
   try {
-    if (info.live) {
+    constexpr std::uint32_t made_anew = O_CREAT | O_EXCL;
+    if (info.live && !cuts && (w.flags & made_anew) != made_anew && has_other_size(path, out, nclosed)) {
+      core_.open.close(out.handle);
+      why = "its size changes each time that it is opened, by closes of this mount";
+      error = again ? open_again : -EAGAIN;
+    } else if (info.live) {
       end_versions(info);
-      constexpr std::uint32_t made_anew = O_CREAT | O_EXCL;
       if (cuts && (w.flags & made_anew) != made_anew) error = cut(out);
     } else if (has_ended_meanwhile(entered, nrenamed, nclosed) && again) {
       core_.open.close(out.handle);
@@ -134,6 +138,21 @@ bool worker::has_ended_meanwhile(const open_files::entered& opened, std::uint64_
   if (!file) return false;  // the device has guessed its handle, and closed it
   if (opened.renamed) file->file->begin_rename();
   return file->file->check_version() == -ESTALE;
+}
+
+// For a file that was just opened for writing. Whether it has another size than it was opened with, as this mount has closed an
+// open for writing of it meanwhile, which this one then found no more: what is appended by a size from before that would overwrite
+// what the other has written.
+bool worker::has_other_size(const std::string& path, const reply& opened, std::uint64_t nclosed) {
+  if (core_.open.nwritten_closed() == nclosed) return false;
+  const open_files::ref file = core_.open.acquire(opened.handle);
+  if (!file) return false;  // the device has guessed its handle, and closed it
+  struct stat now;
+  const int fd = file->file->descriptor();
+  if (fd >= 0) return ::fstat(fd, &now) != 0 || now.st_size != opened.file_nbytes;
+  store::path_status status;  // by its path, which may lead to another file by now: then this one is opened once more in vain
+  if (core_.files->status(path, false, &status) != 0) return false;
+  return status.inode != file->file->info().inode || status.nbytes != opened.file_nbytes;
 }
 
 // Whether the path's file is open for writing: then this open will join that one. (If that one is closed before, this open has no

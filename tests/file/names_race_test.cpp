@@ -505,6 +505,68 @@ TEST(names_answered, who_opens_a_file_while_it_is_closed_gets_what_that_leaves) 
 TEST(names_answered, who_looked_at_a_file_before_it_was_closed_looks_again) {
   open_beside_a_close(1, std::chrono::milliseconds(0), true);
 }
+
+// The second group opens a file for writing, by another spelling, and the host looks at it before the first group appends to it and
+// closes it, and enters the open after that. Then the second appends, too.
+struct append_after_a_close {
+  mount_ref fs;
+  const char* bytes;
+  std::int64_t* results;
+  std::uint32_t *opened, *looked, *closed;  // pinned
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const bool is_first = simt::block_rank() == 0;
+    if (!is_first) wait_until_set(opened);
+    const file f = open(warp, fs, is_first ? "f" : "./f", O_RDWR);
+    const auto set = [&](std::uint32_t* word) {
+      if (warp.leader()) simt::atomic_ref<std::uint32_t, simt::scope::system>(*word).store(1, std::memory_order_release);
+    };
+    if (is_first) {
+      set(opened);
+      wait_until_set(looked);
+    }
+    const std::int64_t at = append(warp, f, bytes, page);
+    const int error = close(warp, f);
+    if (is_first) set(closed);
+    if (warp.leader()) results[simt::block_rank() * 2] = at, results[simt::block_rank() * 2 + 1] = error;
+  }
+};
+TEST(names_answered, who_opened_a_file_before_another_s_close_appends_behind_what_that_wrote) {
+  for (const bool in_place : {false, true}) {
+    if (in_place && memory_directory() != "/dev/shm") continue;
+    const temp_dir dir(in_place ? memory_directory() : std::filesystem::temp_directory_path());
+    dir.add("f", 8 * page, 1);
+    let_file_times_pass();
+    std::shared_ptr<store::store> real = std::make_shared<store::posix_store>(dir.path(), store::posix_options{.writable = true});
+    if (in_place) real = mapping_store(dir.path());
+    const auto store = std::make_shared<noting_store>(std::move(real));
+    const pinned_buffer<std::uint32_t> opened(1), looked(1), closed(1);
+    std::atomic<unsigned> nopens{0};
+    store->on_opened = [&](std::string_view) {
+      if (++nopens != 2) return;
+      std::atomic_ref(*looked.get()).store(1, std::memory_order_release);
+      EXPECT_TRUE(wait_until([&] { return std::atomic_ref(*closed.get()).load(std::memory_order_acquire) != 0; }));
+    };
+    mount_options o = writing();
+    o.custom_store = store;
+    o.nworkers = 4;
+    o.io_timeout = std::chrono::seconds(8);
+    const auto added = content(2, 0, page);
+    {
+      const mount m(dir.path(), o);
+      const device_buffer<std::byte> bytes(added);
+      const device_buffer<std::int64_t> results(4);
+      simt::launch({.grid = 2, .block = 32}, append_after_a_close{m.ref(), reinterpret_cast<const char*>(bytes.get()),
+                                                                  results.get(), opened.get(), looked.get(), closed.get()});
+      EXPECT_EQ(results.read(), (std::vector<std::int64_t>{8 * page, 0, 9 * page, 0})) << in_place;
+    }
+    std::vector<std::byte> wanted = content(1, 0, 8 * page);
+    for (int i = 0; i < 2; ++i) wanted.insert(wanted.end(), added.begin(), added.end());
+    EXPECT_EQ(dir.read("f"), wanted) << in_place;
+  }
+}
+
 // How long it waits for the close is not counted from its beginning.
 TEST(names_answered, who_opens_a_file_slowly_while_it_is_closed_waits_for_that_too) {
   open_beside_a_close(2, std::chrono::milliseconds(2100));

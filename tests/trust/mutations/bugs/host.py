@@ -251,6 +251,15 @@ BUGS = (
         "names_answered.who_looked_at_a_file_before_it_was_closed_looks_again",
     ),
     Bug(
+        "appends_by_a_size_from_before_a_close",
+        "who opens a file for writing beside a close appends by the size that it had before what the other has written",
+        "src/service/worker_calls.cpp",
+        " && has_other_size(path, out, nclosed)) {",
+        " && path.empty()) {",
+        "file_names_race_cpu",
+        "names_answered.who_opened_a_file_before_another_s_close_appends_behind_what_that_wrote",
+    ),
+    Bug(
         "entry_published_early",
         "a handle that a device has guessed is good before its file is entered",
         "src/service/open_files.cpp",
