@@ -374,8 +374,8 @@ TEST_F(array_rows, in_several_pieces_are_moved_in_streams) {
     numbers looks;
     for (std::size_t j = 0; j < n; ++j) looks.push_back(static_cast<std::int64_t>(j * 37) % 600 - 300);
     bytes wanted = rows.expected(1, looks);
-    const simt::device_array<std::int64_t> there{
-        std::span<const std::int64_t>(looks)};  // a prefetch of other rows tells of them, too
+    // What is prefetched is there: of other rows a prefetch may tell first.
+    const simt::device_array<std::int64_t> there{std::span<const std::int64_t>(looks)};
     looks[n / 2] = nrows;
     std::fill_n(wanted.begin() + static_cast<std::ptrdiff_t>(n / 2 * 40), 40, std::byte{0});
     const simt::device_array<std::int64_t> ids{std::span<const std::int64_t>(looks)};
