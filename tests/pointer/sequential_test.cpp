@@ -28,10 +28,8 @@ struct walk_parts : pointer_job {
       p += warp.rank();
       for (std::int64_t i = warp.rank(); i < per_warp; i += 32, p += 32) {
         sum += static_cast<std::uint64_t>(i + 1) * *p;
-        if (i % per_page < 32 && thread() == 0) {  // lanes may be apart at the first page, and then link it alone
-          const std::int64_t now = pins();
-          most = most < now ? now : most;
-        }
+        // Once, as lane 0 alone counts for long, and lanes that have come apart by that link alone.
+        if (i / per_page == 2 && i % per_page < 32 && thread() == 0) most = pins();
       }
     }
     mine()[0] = static_cast<std::int64_t>(sum);

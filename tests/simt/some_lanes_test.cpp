@@ -173,6 +173,36 @@ TEST(some_lanes, are_a_whole_warp_where_the_schedule_says_so) {
   }
 }
 
+// A leader waits for a while, out of line as slow paths do and in a loop of its own, and the warp comes together again.
+GPUFS_DEVICE_COLD std::uint32_t wait_a_little(std::uint32_t ns) {
+  backoff pause;
+  for (const deadline until(ns); !until.expired();) pause();
+  return ns;
+}
+struct rejoin_after_a_leader {
+  std::uint32_t* out;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    std::uint32_t apart = 0;
+    for (unsigned i = 0; i < 8; ++i) {
+      if (warp.leader()) apart += call_cold(&wait_a_little, 2000 + i) == 0;
+      rejoin(warp);
+      apart += lanes_together<rejoin_after_a_leader>().mask() != ~0u;
+      if (warp.leader()) apart += wait_a_little(2000 + i) == 0;
+      rejoin(warp);
+      apart += lanes_together<rejoin_after_a_leader>().mask() != ~0u;
+    }
+    out[thread_rank()] = apart;
+  }
+};
+
+TEST(some_lanes, are_a_whole_warp_after_rejoin) {
+  const device_array<std::uint32_t> out(64);
+  launch({.grid = 1, .block = 64, .schedule = {.seed = 1, .whole_warps = true}}, rejoin_after_a_leader{out.get()});
+  EXPECT_EQ(out.read(), std::vector<std::uint32_t>(64, 0u));
+}
+
 // One lane a warp arrives again and again, and nobody else is there.
 struct arrive_alone {
   unsigned times;

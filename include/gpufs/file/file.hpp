@@ -61,6 +61,7 @@ GPUFS_DEVICE mapped_page<> map_page_by(Group group, const Pages& of, std::int64_
   int error = found.error;
   if (error == missing) [[unlikely]] {
     got = simt::call_cold(&complete_missed<Group, Pages>, group, of, got);
+    simt::rejoin(group);
     error = got.error;
     if (error == 0) {
       const cache::frames frames(of.frames());

@@ -63,6 +63,7 @@ GPUFS_DEVICE file open_path_by(Group group, const file_mount* mount, const cache
       return file(mount_ref(mount), file_number{error});
     }
   }
+  simt::rejoin(group);
   return opened;
 }
 

@@ -114,6 +114,7 @@ GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64
       return made_mapping{with_flags(found.name, flags), found.within};
     return simt::call_cold(&make_mapping, whole, asked, found.name);
   });
+  simt::rejoin(group);
   return ptr<T, Access>(made.name, made.within, handler);
 }
 

@@ -23,6 +23,24 @@ concept group = std::is_trivially_copyable_v<G> && requires(const G& g) {
   g.sync();
 };
 
+// Collective. Does what sync does, and brings a warp together again. For the end of what a leader has done for long: while one lane
+// waits or loops, the hardware lets the others pass the place where they would meet, and then they go on apart, instruction by
+// instruction, until something brings them together. Only speed depends on it.
+template <class Group>
+GPUFS_DEVICE void rejoin(Group together) {
+#if GPUFS_ON_CUDA
+  bool is_warp = std::is_same_v<Group, tile<warp_lanes>>;
+  if constexpr (std::is_same_v<Group, some_lanes>) is_warp = together.mask() == ~0u;
+  if (is_warp) {
+    detail::warp_rejoin();
+  } else {
+    together.sync();
+  }
+#else
+  together.sync();
+#endif
+}
+
 GPUFS_DEVICE thread this_thread() { return {}; }
 GPUFS_DEVICE warp this_warp() { return {}; }
 template <unsigned N>

@@ -95,6 +95,14 @@ GPUFS_DEVICE int copy_aligned_from_host(Group group, void* dst, const void* host
   return detail::copy_aligned_from_host(group, dst, host_src, nbytes);
 }
 
+// Collective. Copies nbytes from host memory to `to` and, unless that is null, to `also`; all of them must be multiples of 16. For
+// a group that waits for these bytes and has the registers: 8 loads are in flight a lane. The caller syncs the group before anybody
+// reads them. Else as copy_from_host.
+template <class Group>
+GPUFS_DEVICE int copy_page_from_host(Group group, void* to, void* also, const void* host_src, std::uint32_t nbytes) {
+  return detail::copy_page_from_host(group, to, also, host_src, nbytes);
+}
+
 // Collective. Copies device memory that others may write meanwhile (then each byte is an old or a new one) to pinned host memory or
 // device memory.
 template <class Group>

@@ -46,7 +46,7 @@ GPUFS_DEVICE_COLD int finish_operation(Group group, const file_mount* mount, cac
     }
   }
   if (step.error != 0 && group.leader()) frames.unpin(frame);
-  group.sync();
+  simt::rejoin(group);
   return step.error == 0 ? 0 : timed_out ? -ETIMEDOUT : -EAGAIN;
 }
 

@@ -161,6 +161,7 @@ struct operation_step {
   std::uint32_t asked;
   std::uint32_t slot;  // the file's
   bool in_payload;     // the page's bytes
+  bool given;          // the caller has the page's bytes, too
 };
 
 GPUFS_DEVICE operation_step look_at_operation(const file_mount& mount, cache::frame_index frame) {
@@ -210,9 +211,11 @@ GPUFS_DEVICE const std::byte* payload_of(const mount_requests& rings, const oper
 }
 
 // Ends the operations that lanes have taken (step.what is `ours`). All lanes of a group within a warp call, each with its own step
-// and frame; afterwards these steps are ready or failed.
+// and frame; afterwards these steps are ready or failed. `wanted`: where each lane wants its page, aligned to 16, if it wants all
+// of it; it may have been brought there (step.given).
 template <class Group>
-GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::frame_index frame, operation_step& step) {
+GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::frame_index frame, operation_step& step,
+                                 std::byte* wanted = nullptr) {
   using state = operation_step::state;
   const cache::frames frames(mount.cache);
   const mount_requests rings(mount);
@@ -220,9 +223,12 @@ GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::fr
     const auto lane = simt::lowest_lane(left);
     const cache::frame_index theirs = group.shfl(frame, lane);
     const operation_step how = group.shfl(step, lane);
-    const int error =
-        enter_answer(group, frames.data(theirs), frames.page_nbytes(), how.answered, how.asked, payload_of(rings, how));
-    if (group.rank() == lane) step.error = error;
+    const std::byte* payload = payload_of(rings, how);
+    std::byte* also = group.shfl(wanted, lane);
+    const int error = enter_answer(group, frames.data(theirs), frames.page_nbytes(), how.answered, how.asked, payload, also);
+    if (group.rank() != lane) continue;
+    step.error = error;
+    step.given = also != nullptr && error == 0 && is_whole_answer(frames.page_nbytes(), how.answered, how.asked, payload);
   }
   group.sync();  // the bytes of all lanes happen before the releases
   if (step.what != state::ours) return;

@@ -29,6 +29,12 @@ struct byte_range {
     const std::uint64_t from = begin > page_begin ? begin : page_begin;
     return {dst + (from - begin), from, end < page_end ? end : page_end};
   }
+  // Where the page goes, if the caller wants all of it, and it can be stored there by 16 bytes; else null.
+  GPUFS_DEVICE std::byte* whole(std::uint64_t page, std::uint32_t page_nbytes) const {
+    const byte_range part = in_page(page, page_nbytes);
+    const bool is_aligned = reinterpret_cast<std::uintptr_t>(part.dst) % sizeof(simt::vec16) == 0;
+    return is_aligned && part.end - part.begin == page_nbytes ? part.dst : nullptr;
+  }
 };
 
 // Copies what of the range lies in the page whose bytes are at `data`. All lanes call.

@@ -24,6 +24,7 @@ GPUFS_DEVICE_COLD page_failure read_run(Group group, file_pages of, byte_range r
   if (by == bringer::group) return {run.first, not_by_host};
   const page_failure failed = read_window<Group>(group, of, view, by, run, range).read(got);
   if (failed.error == 0) read_ahead(group, mount, view, run.last);
+  simt::rejoin(group);
   return failed;
 }
 
@@ -61,7 +62,9 @@ template <class Group, class Pages, class Acquired>
 GPUFS_DEVICE Acquired complete_page(Group group, const Pages& of, const Acquired& got) {
   if (got.what < decltype(got.what)::fill) [[likely]]
     return got;
-  return simt::call_cold(&complete_missed<Group, Pages>, group, of, got);
+  const auto completed = simt::call_cold(&complete_missed<Group, Pages>, group, of, got);
+  simt::rejoin(group);
+  return completed;
 }
 
 // Reads the wanted bytes of a page past the cache, as acquire_page has told the caller to. All lanes call. 0 or a negative errno.

@@ -189,10 +189,11 @@ class read_window {
       const bool wanted = pinned && mine.place < end_;
       if (wanted) step = look_at_operation(mount_, mine.frame);
       mine.waited |= step.what == operation_step::state::ours;
-      end_operations(group_, mount_, mine.frame, step);
+      const bool ends = step.what == operation_step::state::ours;
+      end_operations(group_, mount_, mine.frame, step, ends ? range_.whole(run_.page(mine.place), page_nbytes()) : nullptr);
       const bool ready = wanted && step.what == operation_step::state::ready;
       const bool failed = wanted && step.what == operation_step::state::failed;
-      for (std::uint32_t left = group_.ballot(ready); left != 0; left &= left - 1) {
+      for (std::uint32_t left = group_.ballot(ready && !step.given); left != 0; left &= left - 1) {
         const auto lane = simt::lowest_lane(left);
         give(group_.shfl(mine.place, lane), group_.shfl(mine.frame, lane));
       }
@@ -274,9 +275,10 @@ class read_window {
   }
 
   GPUFS_DEVICE void give(std::uint64_t place, cache::frame_index frame) const {
-    copy_part(group_, range_, run_.page(place), pages_.pages().page_nbytes(), pages_.pages().data(frame));
+    copy_part(group_, range_, run_.page(place), page_nbytes(), pages_.pages().data(frame));
     group_.sync();
   }
+  GPUFS_DEVICE std::uint32_t page_nbytes() const { return pages_.pages().page_nbytes(); }
 
   Group group_;
   const file_pages& of_;

@@ -138,6 +138,7 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
   if (missing == 0) return mine;
   const mapping_entry* from = entry_of(name);
   const pinned_page got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing, !Wrote);
+  simt::rejoin(lanes);
   return (missing >> simt::lane_id() & 1) == 0 ? mine : address_of(name, got);
 }
 

@@ -77,6 +77,12 @@ int copy_aligned_from_host(Group group, void* dst, const void* host_src, std::ui
   return detail::copy_from_host(group, dst, host_src, nbytes);
 }
 template <class Group>
+int copy_page_from_host(Group group, void* to, void* also, const void* host_src, std::uint32_t nbytes) {
+  const int error = detail::copy_from_host(group, to, host_src, nbytes);
+  if (also != nullptr && error == 0 && group.leader()) std::memcpy(also, to, nbytes);
+  return error;
+}
+template <class Group>
 void copy_changing(Group group, void* dst, const void* src, std::size_t nbytes) {
   if (group.leader()) cpu_copy_changing(dst, src, nbytes);
   group.sync();

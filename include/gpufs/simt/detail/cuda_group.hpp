@@ -27,6 +27,15 @@ __device__ inline std::uint32_t converged_lanes() {
 }
 
 __device__ inline void warp_sync(std::uint32_t mask) { __syncwarp(mask); }
+// Two syncs, the first with a mask that the compiler does not know: then it makes the second one bring the lanes together. By one
+// alone (nvcc 13.0, sm_90) lanes only wait for each other, and go on apart.
+__device__ inline void warp_rejoin() {
+  std::uint32_t up_to_me, from_me_on;
+  asm("mov.u32 %0, %%lanemask_le;" : "=r"(up_to_me));
+  asm("mov.u32 %0, %%lanemask_ge;" : "=r"(from_me_on));
+  __syncwarp(up_to_me | from_me_on);
+  __syncwarp();
+}
 __device__ inline std::uint32_t warp_ballot(std::uint32_t mask, bool predicate) {
   __syncwarp(mask);
   return __ballot_sync(mask, predicate) & mask;
@@ -124,6 +133,28 @@ __device__ inline T warp_reduce_max(std::uint32_t mask, T value) {
     return warp_butterfly<N>(mask, value, max_op{});
   }
 }
+
+// The words of warp_line, one a lane.
+class warp_line_words {
+ public:
+  __device__ explicit warp_line_words(const void* line) : word_(static_cast<const std::uint32_t*>(line)[lane()]) {}
+  template <class T>
+  __device__ T get(unsigned offset) const {
+    std::uint32_t words[sizeof(T) / 4];
+    for (unsigned i = 0; i < sizeof(T) / 4; ++i) words[i] = __shfl_sync(~0u, word_, static_cast<int>(offset / 4 + i));
+    T value;
+    std::memcpy(&value, words, sizeof value);
+    return value;
+  }
+
+ private:
+  __device__ static std::uint32_t lane() {
+    std::uint32_t rank;
+    asm("mov.u32 %0, %%laneid;" : "=r"(rank));
+    return rank;
+  }
+  std::uint32_t word_;
+};
 
 __device__ inline void block_sync() { __syncthreads(); }
 __device__ inline bool block_any(bool predicate) { return __syncthreads_or(predicate) != 0; }

@@ -104,23 +104,24 @@ __device__ inline void store_word(vec16* p, const vec16& v) {
   *reinterpret_cast<uint4*>(p) = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
 }
 
-// Copies this lane's part of `count` words: four independent loads, then their stores.
-template <class Source, class Word, class Count = std::size_t>
-__device__ inline void copy_words(unsigned rank, unsigned size, Word* dst, const Word* src, Count count) {
+// Copies this lane's part of `count` words: so many independent loads, then their stores. to(i, word) stores word i.
+template <class Source, unsigned InFlight, class Word, class Count, class Store>
+__device__ inline void move_words(unsigned rank, unsigned size, const Word* src, Count count, Store to) {
   Count i = rank;
 #pragma unroll 1
-  for (; i + 3 * Count{size} < count; i += 4 * Count{size}) {
-    const Word a = Source::load(src + i);
-    const Word b = Source::load(src + i + size);
-    const Word c = Source::load(src + i + 2 * size);
-    const Word d = Source::load(src + i + 3 * size);
-    store_word(dst + i, a);
-    store_word(dst + i + size, b);
-    store_word(dst + i + 2 * size, c);
-    store_word(dst + i + 3 * size, d);
+  for (; i + (InFlight - 1) * Count{size} < count; i += InFlight * Count{size}) {
+    Word words[InFlight];
+#pragma unroll
+    for (unsigned k = 0; k < InFlight; ++k) words[k] = Source::load(src + i + k * size);
+#pragma unroll
+    for (unsigned k = 0; k < InFlight; ++k) to(i + k * size, words[k]);
   }
 #pragma unroll 1
-  for (; i < count; i += size) store_word(dst + i, Source::load(src + i));
+  for (; i < count; i += size) to(i, Source::load(src + i));
+}
+template <class Source, class Word, class Count = std::size_t>
+__device__ inline void copy_words(unsigned rank, unsigned size, Word* dst, const Word* src, Count count) {
+  move_words<Source, 4>(rank, size, src, count, [dst](Count i, const Word& word) { store_word(dst + i, word); });
 }
 
 // Copies bytes up to the first aligned word, whole words, then bytes.
@@ -225,27 +226,6 @@ __device__ inline T load_changing(const T* p) {
   return value;
 }
 
-class warp_line_words {
- public:
-  __device__ explicit warp_line_words(const void* line) : word_(static_cast<const std::uint32_t*>(line)[lane()]) {}
-  template <class T>
-  __device__ T get(unsigned offset) const {
-    std::uint32_t words[sizeof(T) / 4];
-    for (unsigned i = 0; i < sizeof(T) / 4; ++i) words[i] = __shfl_sync(~0u, word_, static_cast<int>(offset / 4 + i));
-    T value;
-    std::memcpy(&value, words, sizeof value);
-    return value;
-  }
-
- private:
-  __device__ static std::uint32_t lane() {
-    std::uint32_t rank;
-    asm("mov.u32 %0, %%laneid;" : "=r"(rank));
-    return rank;
-  }
-  std::uint32_t word_;
-};
-
 template <class Group>
 __device__ inline int copy_from_host(Group group, void* dst, const void* host_src, std::size_t nbytes) {
   copy_with<host_source>(group, dst, host_src, nbytes);
@@ -257,6 +237,16 @@ __device__ inline int copy_aligned_from_host(Group group, void* dst, const void*
   auto* const from = static_cast<const vec16*>(host_src);
   copy_words<host_source, vec16>(group.rank(), group.size(), to, from, std::uint32_t(nbytes / sizeof(vec16)));
   group.sync();
+  return 0;
+}
+template <class Group>
+__device__ inline int copy_page_from_host(Group group, void* to, void* also, const void* host_src, std::uint32_t nbytes) {
+  const std::uint32_t count = nbytes / sizeof(vec16);
+  move_words<host_source, 8>(group.rank(), group.size(), static_cast<const vec16*>(host_src), count,
+                             [=](std::uint32_t i, const vec16& word) {
+                               store_word(static_cast<vec16*>(to) + i, word);
+                               if (also != nullptr) store_word(static_cast<vec16*>(also) + i, word);
+                             });
   return 0;
 }
 template <class Group>

@@ -351,6 +351,15 @@ BUGS = (
         "file_memory.that_comes_late_is_not_lost",
     ),
     Bug(
+        "page_is_not_given",
+        "an answer's page goes to its frame, and is taken to be at the caller, too",
+        "include/gpufs/file/detail/page_operations.hpp",
+        "how.asked, payload, also);",
+        "how.asked, payload, nullptr);",
+        "file_prefetch_cpu",
+        "prefetches.of_many_groups_give_all_to_each",
+    ),
+    Bug(
         "block_slots_are_lost",
         "of a new block, each list gets one slot",
         "include/gpufs/file/detail/blocks.hpp",
