@@ -166,27 +166,41 @@ proctype reader() {
 
 #ifdef LOOKER
 active proctype looker() {
-  byte was, got[2], page;
-  bit ready;
+  byte was, got, page, sector;
+  bit ready, part, is_there;
   if
   :: page = 0
   :: page = 1
   fi;
+  if
+  :: sector = 0
+  :: sector = 1
+  fi;
+#ifdef MUTATE_WORD_LOOKED_AT_FIRST
+  is_there = valid[sector];
+#endif
   d_step {
     was = stamp;
-#ifdef MUTATE_LOOKED_AT_IN_PART
+    part = partial;
     ready = !claimed && !filling && key == page
-#else
-    ready = !claimed && !filling && !partial && key == page
-#endif
   };
   if
+  :: ready && part ->
+#ifdef MUTATE_LOOKED_AT_IN_PART
+    is_there = 1;
+#endif
+#if !defined(MUTATE_LOOKED_AT_IN_PART) && !defined(MUTATE_WORD_LOOKED_AT_FIRST)
+    is_there = valid[sector];
+#endif
+    ready = is_there
+  :: else
+  fi;
+  if
   :: ready ->
-    got[0] = data[0];
-    got[1] = data[1];
+    got = data[sector];
     d_step {
       if
-      :: stamp == was && !claimed -> assert(got[0] == of_page(page, 0) && got[1] == of_page(page, 1))
+      :: stamp == was && !claimed -> assert(got == of_page(page, sector))
       :: else
       fi
     }

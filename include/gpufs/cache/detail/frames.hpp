@@ -168,6 +168,13 @@ class frames {
     constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed | frame_state::filling | frame_state::partial;
     return ((seen.state & refused) | (seen.seal ^ sealed(static_cast<std::uint64_t>(key), seen.state))) == 0;
   }
+  // The same of a page that is there in part.
+  GPUFS_DEVICE static bool has_in_part(const unpinned& seen, page_key key) {
+    constexpr std::uint64_t refused = frame_state::claimed | frame_state::failed | frame_state::filling,
+                            partial = frame_state::partial;
+    return (((seen.state & (refused | partial)) ^ partial) | (seen.seal ^ sealed(static_cast<std::uint64_t>(key), seen.state))) ==
+           0;
+  }
   GPUFS_DEVICE static bool has_stayed(const unpinned& seen, std::uint64_t state_now) {
     return ((state_now ^ seen.state) & (frame_state::stamp_mask | frame_state::claimed)) == 0;
   }

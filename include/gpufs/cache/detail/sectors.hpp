@@ -6,7 +6,8 @@
 namespace gpufs::cache {
 inline namespace GPUFS_MACHINE {
 
-// The sectors of one frame that the caller has pinned. A page has up to 32 sectors, of at least 128 bytes; bit i is sector i.
+// The sectors of one frame that the caller has pinned (or, to look at, whose state it looks at before and after). A page has up to
+// 32 sectors, of at least 128 bytes; bit i is sector i.
 class sectors {
  public:
   static constexpr unsigned least_shift = 7, most = 32;
