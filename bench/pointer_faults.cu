@@ -15,12 +15,15 @@ void want_whole_pages(const gpufs::mount& fs, gpufs::file_number number) {
   if (failed.read_one() != 0) throw gpufs::error("the file takes no advice");
 }
 
-// Elements anywhere, four at a time: for an active pointer, gather.
-GPUFS_DEVICE gpufs::elements<std::uint64_t, 4> gather_elements(const std::uint64_t* p, const std::ptrdiff_t (&at)[4]) {
-  return {{p[at[0]], p[at[1]], p[at[2]], p[at[3]]}};
+// N elements anywhere: for an active pointer, gather.
+template <class Pointer, unsigned N>
+GPUFS_DEVICE gpufs::elements<std::uint64_t, N> gather_elements(const Pointer& p, const std::ptrdiff_t (&at)[N]) {
+  gpufs::elements<std::uint64_t, N> got;
+  for (unsigned k = 0; k < N; ++k) got.values[k] = p[at[k]];
+  return got;
 }
-template <class Pointer>
-requires(!std::is_pointer_v<Pointer>) GPUFS_DEVICE auto gather_elements(const Pointer& p, const std::ptrdiff_t (&at)[4]) {
+template <class T, class Access, unsigned N>
+GPUFS_DEVICE auto gather_elements(const gpufs::ptr<T, Access>& p, const std::ptrdiff_t (&at)[N]) {
   return p.gather(at);
 }
 
@@ -51,8 +54,8 @@ struct looked_up_memory {
   }
 };
 
-// Each thread reads random elements: one after the other, or four at a time.
-template <class Source, bool Four>
+// Each thread reads random elements: one after the other by p[i] (0), or so many at a time by gather.
+template <class Source, unsigned AtOnce>
 struct random_reads {
   Source from;
   std::uint64_t nelements, seed;
@@ -66,11 +69,12 @@ struct random_reads {
       return static_cast<std::ptrdiff_t>(element_of(me * per_thread + i, seed, nelements));
     };
     std::uint64_t mine = 0;
-    if constexpr (Four) {
-      for (std::uint32_t i = 0; i < per_thread; i += 4) {
-        const std::ptrdiff_t at[4] = {element(i), element(i + 1), element(i + 2), element(i + 3)};
+    if constexpr (AtOnce != 0) {
+      for (std::uint32_t i = 0; i < per_thread; i += AtOnce) {
+        std::ptrdiff_t at[AtOnce];
+        for (unsigned k = 0; k < AtOnce; ++k) at[k] = element(i + k);
         const auto got = gather_elements(p, at);
-        for (unsigned k = 0; k < 4; ++k) mine += got[k];
+        for (unsigned k = 0; k < AtOnce; ++k) mine += got[k];
       }
     } else {
       for (std::uint32_t i = 0; i < per_thread; ++i) mine += p[element(i)];
@@ -93,10 +97,11 @@ class fault_runs : public pointer_runs {
     const filled_memory memory(*this);
     const raw_memory& raw = memory.raw;
     const mapped_file& mapped = cache.mapped;
-    if (args_.wants_any({"ap_gather", "ap_gather_limit"}))
-      read_elements<false>("ap_gather", "a random 8-byte element a thread", cache.fs, raw, mapped, out);
+    if (args_.wants("ap_gather")) read_elements<0>("ap_gather", "a random 8-byte element a thread", cache.fs, raw, mapped, out);
+    if (args_.wants("ap_gather_limit"))
+      read_elements<1>("ap_gather_limit", "a random 8-byte element a thread, by gather", cache.fs, raw, mapped, out);
     if (args_.wants("ap_gather_four"))
-      read_elements<true>("ap_gather_four", "four random 8-byte elements a thread", cache.fs, raw, mapped, out);
+      read_elements<4>("ap_gather_four", "four random 8-byte elements a thread", cache.fs, raw, mapped, out);
   }
 
   void major(results& out) const {
@@ -195,11 +200,11 @@ class fault_runs : public pointer_runs {
     out.add(m);
   }
 
-  template <bool Four>
+  template <unsigned AtOnce>
   void read_elements(const char* name, const char* label, const gpufs::mount& fs, const raw_memory& raw, const mapped_file& mapped,
                      results& out) const {
     // Four look-ups under way want 64 registers.
-    constexpr unsigned blocks_per_sm = Four ? 4 : small_blocks_per_sm;
+    constexpr unsigned blocks_per_sm = AtOnce == 4 ? 4 : small_blocks_per_sm;
     const shape how{on_gpu ? small_.grid / small_blocks_per_sm * blocks_per_sm : small_.grid, small_.block};
     const auto per_thread = 4 * static_cast<std::uint32_t>(std::ceil(accesses_ / 4 / static_cast<double>(how.threads())));
     const std::uint64_t total = how.threads() * per_thread, nelements = nbytes_ / 8;
@@ -211,7 +216,7 @@ class fault_runs : public pointer_runs {
     const auto seed_of = [](int r) { return word_of(static_cast<std::uint64_t>(r) + 4000); };
     const auto once = [&](int r, const auto& from) {
       const auto make = [&](std::uint64_t* sum, std::uint64_t*) {
-        return random_reads<std::decay_t<decltype(from)>, Four>{from, nelements, seed_of(r), per_thread, sum};
+        return random_reads<std::decay_t<decltype(from)>, AtOnce>{from, nelements, seed_of(r), per_thread, sum};
       };
       const checked_run done =
           run_checked(how, expected, make, [](const shape& s, const auto& kernel) { return run<blocks_per_sm>(s, kernel); });
@@ -231,22 +236,21 @@ class fault_runs : public pointer_runs {
           return once(r, raw);
         },
         [&](int r) {
-          if constexpr (Four) {
-            return 0.;
-          } else {
+          if constexpr (AtOnce == 1) {
             return once(r, looked_up_memory{raw.data, states.get(), keys.get()});
+          } else {
+            return 0.;
           }
         },
         [&](int r) { return once(r, mapped); });
     m.samples = on_ptr;
     m.details = {{"raw_g_accesses_per_second", spread_of(on_raw).median}};
     add_hits(m, before, fs.counters());
-    out.add(m);
-    if constexpr (Four) return;
-    m.name = "ap_gather_limit";
-    m.figure = measurement::kind::share_of_ceiling;
-    m.ceiling = spread_of(on_looked_up).median;
-    m.ceiling_is = "a kernel that makes the same accesses to memory";
+    if constexpr (AtOnce == 1) {
+      m.figure = measurement::kind::share_of_ceiling;
+      m.ceiling = spread_of(on_looked_up).median;
+      m.ceiling_is = "a kernel that makes the same accesses to memory";
+    }
     out.add(m);
   }
 

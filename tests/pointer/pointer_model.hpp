@@ -2,7 +2,6 @@
 // Random pointer programs, and what an index into plain bytes says must come of each operation.
 #pragma once
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 
 #include "pointer/pointer_script.hpp"
@@ -15,7 +14,6 @@ enum class result_kind : std::uint8_t {
   exact,
   fault,    // 0 or an errno; -ENOMEM without a frame
   linked,   // 0 or 1; 0 without a frame
-  either,   // 0 or 1
   ignored,  // depends on others, or on bytes that a nil store never brings in
 };
 struct expected_result {
@@ -81,7 +79,6 @@ class lane_program {
   struct model_pointer {
     std::int64_t index = 0;
     std::int64_t link = not_linked;  // the page
-    bool jumped = false;             // it may have read without a link, or remember that it did
   };
 
   model_pointer& at(unsigned i) { return pointers_[i]; }
@@ -135,15 +132,7 @@ class lane_program {
   void touch(model_pointer& p, std::int64_t i) {
     ++nreads_;
     p.link = m_.has(i) && m_.in_one_page(i) ? static_cast<std::int64_t>(m_.page(i)) : not_linked;
-    if (m_.has(i)) p.jumped = false;
     if (!m_.has(i)) ++nfaults_;
-  }
-  // The same by `*` and `[]`: a pointer that only reads may jump.
-  void touch_by_read(model_pointer& p, std::int64_t i) {
-    const model_pointer before = p;
-    touch(p, i);
-    if (m_.writable || m_.nbytes > 16 || p.link == not_linked) return;
-    p.jumped = before.jumped || (before.link != not_linked && std::abs(before.link - p.link) > 1);
   }
 
   void add(pointer_step s, const expected_result& e) {
@@ -185,7 +174,7 @@ class lane_program {
       if (draw_.percent(25)) return gather(s, i);
       if (draw_.percent(25)) return walk(s);
       s.what = pointer_op::index;
-      touch_by_read(p, i);
+      touch(p, i);
       return add_data(s, i);
     }
     s.what = here[draw_.below(std::size(here))];
@@ -193,7 +182,7 @@ class lane_program {
     switch (s.what) {
       case pointer_op::dereference:
       case pointer_op::arrow:
-        touch_by_read(p, i);
+        touch(p, i);
         return add_data(s, i);
       case pointer_op::fault_in:
         touch(p, i);
@@ -283,7 +272,7 @@ class lane_program {
         return add_offset(s, p);
       case pointer_op::by_value: {
         model_pointer moved = p;
-        p = {p.index};
+        p.link = not_linked;
         moved.index += way;
         q = moved;
         return add_offset(s, q);
@@ -304,7 +293,7 @@ class lane_program {
       if (s.what == pointer_op::assign) q = {p.index, not_linked};
       if (s.what == pointer_op::move) {
         q = p;
-        p = {p.index};
+        p.link = not_linked;
       }
       if (s.what == pointer_op::swap) std::swap(p, q);
     }
@@ -328,7 +317,7 @@ class lane_program {
         p.link = not_linked;
         return add_exact(s, 0);
       default:
-        return add(s, {p.link != not_linked, 0, p.link != not_linked && p.jumped ? result_kind::either : result_kind::linked});
+        return add(s, {p.link != not_linked, 0, result_kind::linked});
     }
   }
 

@@ -324,6 +324,48 @@ TEST_F(read_tile_, gathers_beside_evictions) {
   EXPECT_EQ(fs().counters().fault_errors, 0u);
 }
 
+// The same of a file whose pages come in part: sectors that are there are read without a pin, and others are brought in.
+struct gather_sectors_kernel : pointer_job {
+  std::uint32_t rounds;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    std::int64_t wrong = advise(warp, f, 0, 0, advice::random);
+    {
+      const auto first = map<const std::uint64_t>(warp, f);
+      std::uint64_t random = thread() * 77u + 1;
+      for (std::uint32_t round = 0; round < rounds && warp.rank() < 4; ++round) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        const auto i = static_cast<std::ptrdiff_t>((random >> 33) % (npages * page / 8 - 20));
+        for (const std::ptrdiff_t near : {0, 1, 19}) {  // in one sector, mostly, and one behind it
+          const std::ptrdiff_t at[2] = {i + near, i};
+          const auto got = first.gather(at);
+          for (unsigned k = 0; k < 2; ++k) wrong += wrong_bytes(&got[k], 8, static_cast<std::uint64_t>(at[k]) * 8, true);
+        }
+      }
+    }
+    warp.sync();
+    close(warp, f);
+    mine()[0] = wrong;
+  }
+};
+
+TEST_F(read_tile_, gathers_sectors_beside_evictions) {
+  options.store = store_kind::mapped;
+  const bool few = under_tsan || under_compute_sanitizer();
+  for (std::uint64_t seed = 1; seed <= (few ? 4 : fewer(30)); ++seed) {
+    schedule.seed = seed;
+    options.cache_nbytes = seed % 2 == 0 ? 16 * page : 64 * page;
+    end_mount();
+    run<gather_sectors_kernel>(2, 32, few ? 20u : 60u);
+    for (unsigned t = 0; t < 64; ++t) ASSERT_EQ(result(t, 0), 0) << "thread " << t << ", seed " << seed;
+    const auto counted = fs().counters();
+    EXPECT_LT(counted.bytes_filled, counted.faults * page) << "no page came in part";
+    EXPECT_EQ(counted.fault_errors, 0u);
+  }
+}
+
 // Each lane is linked to a page of its own, and there are no more frames than lanes: who gathers gives its page up first.
 struct gather_while_linked_kernel : pointer_job {
   GPUFS_DEVICE void operator()() const {

@@ -87,7 +87,6 @@ TEST_F(walk, links_to_no_page_behind_one_that_is_missing_or_behind_the_mapping) 
 
 TEST_F(walk, who_goes_elsewhere_links_to_one_page) {
   run<bring_in>(1, 32);
-  schedule.whole_warps = true;  // lanes that come alone read without a link (jump_test)
   for (const std::int64_t stride : {2, 3, 7}) {
     const auto held = run<hold_more>(1, 32, static_cast<std::int64_t>(npages * page), stride);
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(npages) / stride; ++i) {

@@ -155,7 +155,6 @@ class ptr : private detail::page_link<T, Access> {
     elements<std::uint64_t, N> positions;
     for (unsigned k = 0; k < N; ++k) positions.values[k] = here + bytes(at[k]);
     const auto got = detail::read_unpinned<may_straddle, plain>(from_, within(), positions);
-    detail::count_unpinned(from_, simt::count_lanes(got.read));
     struct site;
     const bool together = simt::lanes_together<site>().mask() == ~0u;
     const bool all = got.read == ~0u >> (32 - N);

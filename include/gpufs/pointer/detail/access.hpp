@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "gpufs/pointer/detail/elsewhere.hpp"
-#include "gpufs/pointer/detail/unpinned.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -16,7 +15,7 @@ struct handled_by {
                 "gpufs: a fault handler is trivially copyable, default constructible, and has at most 64 bytes");
   using handler = Handler;
 
-  // See detail::pin_hit and pin_rest, leave, read_jump, access_elsewhere. held: the pages that are to be given back.
+  // See detail::pin_hit and pin_rest, leave, access_elsewhere. held: the pages that are to be given back.
   template <bool Wrote, detail::walking Walks>
   GPUFS_DEVICE static std::uint64_t pin_hit(mapping_name from, std::uint32_t page, detail::room around,
                                             const detail::held_pages& held) {
@@ -30,11 +29,6 @@ struct handled_by {
   template <bool Wrote>
   GPUFS_DEVICE static void leave(mapping_name from, const detail::held_pages& held) {
     simt::call_cold(&detail::leave<Wrote>, from, held);
-  }
-  template <class T>
-  GPUFS_DEVICE static detail::unlinked_element<T> read_jump(mapping_name from, const detail::bounds& within, std::uint64_t position,
-                                                            bool again) {
-    return simt::call_cold(&detail::read_jump<T>, from, within, position, again);
   }
   template <bool Write>
   GPUFS_DEVICE static int access_elsewhere(mapping_name from, const Handler& how, const detail::bounds& within,

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "gpufs/pointer/detail/access.hpp"
+#include "gpufs/pointer/detail/unpinned.hpp"
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
@@ -32,10 +33,9 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
   static constexpr std::uint32_t nbytes = sizeof(T);
   // Mappings begin at multiples of the alignment.
   static constexpr bool may_straddle = alignof(T) != sizeof(T) || sizeof(T) > least_page_nbytes;
-  // Whether a pointer may link several pages at once. One that writes keeps notes about one page only.
+  // Whether a pointer may link several pages at once. Pointers that write may not, because they keep notes about writes to one page
+  // only.
   static constexpr bool links_runs = !writable && !may_straddle;
-  // Whether a pointer that jumps reads without a link. More than 16 bytes are not returned in registers.
-  static constexpr bool reads_jumps = links_runs && sizeof(T) <= 16;
 
   GPUFS_DEVICE constexpr page_link() {}
   GPUFS_DEVICE page_link(mapping_name from, const bounds& within, const handler_type& how)
@@ -50,7 +50,6 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
 
   template <class U>
   GPUFS_DEVICE void copy_position(const page_link<U, Access>& other) {
-    first_ = 0;
     address_ = other.address_;
     shift_ = other.shift_;
     from_ = other.from_;
@@ -64,7 +63,6 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     span_ = other.span_;
     set_how_written(other.how_written());
     other.span_ = 0;
-    other.first_ = 0;
     other.set_how_written(page_written::not_yet);
   }
 
@@ -75,17 +73,18 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     end_stores();
     address_ = position();
     shift_ = 0;
-    first_ = 0;
     Access::template leave<writable>(from_, held);
   }
 
-  // Where the pointer is, and what it may access. Loaded before a call, and again after it: a call keeps few registers.
+  // Where the pointer is, and what it may access. It is loaded before a call, and again after the call: a call keeps few registers,
+  // and only faults need these.
   struct whereabouts {
     std::uint64_t here;
     bounds within;
     mapping_name from;
     std::uint32_t page_shift;
 
+    // The page of an element.
     GPUFS_DEVICE std::uint32_t page_of(std::uint64_t position) const {
       return detail::page_of<may_straddle>(page_shift, within, position, nbytes);
     }
@@ -102,8 +101,8 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     return {simt::only_here(address_) + shift_, within(), from, page_shift_of(from)};
   }
 
-  // Links to the page of the element `distance` bytes on. 1: it is linked now; 0: it does not lie in one page; or a negative errno
-  // that is not recorded yet. walk: how many bytes a walk goes on from there (walking::surely).
+  // Links to the page of the element `distance` bytes on. Returns 1 if it is linked now; else 0 (the element does not lie in one
+  // page), or a negative errno that is not recorded yet. walk: how many bytes a walk goes on from there (walking::surely).
   template <walking Walks = walking::as_seen>
   GPUFS_DEVICE int link(std::uint64_t distance, std::uint64_t walk = ~std::uint64_t{0}) const {
     const held_pages held{first_, span_};
@@ -124,9 +123,9 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     if (at <= 0) [[unlikely]] {
       address_ = now.here;
       shift_ = 0;
-      if (held.span != 0) first_ = 0;
       return at < 0 || now.within.have(wanted, nbytes) ? static_cast<int>(at) : -ENXIO;
     }
+    // The elements of the pages that are within the bounds.
     const std::uint64_t begin = ((wanted >> now.page_shift) - before) << now.page_shift;
     const std::uint64_t end = begin + (std::uint64_t{npages} << now.page_shift);
     const std::uint64_t first = now.within.begin > begin ? now.within.begin : begin;
@@ -145,9 +144,11 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     const std::uint32_t page = now.page_of(position);
     return Access::template pin_hit<writable, Walks>(now.from, page, now.around(page, position, walk), held);
   }
+  // Does what pin_hit has left to do.
   GPUFS_DEVICE std::int64_t pin_rest(std::uint64_t distance, std::uint64_t pinned, const held_pages& held) const {
     const whereabouts now = look();
-    return Access::template pin_rest<writable>(now.from, handler(), now.page_of(now.here + distance), pinned, held);
+    const std::uint32_t page = now.page_of(now.here + distance);
+    return Access::template pin_rest<writable>(now.from, handler(), page, pinned, held);
   }
   GPUFS_DEVICE plain read(std::uint64_t distance) const {
     const bool here = reaches(distance);
@@ -157,29 +158,12 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     return value;
   }
   GPUFS_DEVICE plain read_elsewhere(std::uint64_t distance) const {
-    if constexpr (reads_jumps) {
-      const jump to = jump_to(distance);  // by a pointer that may be linked meanwhile: nobody is waited for
-      if (to.jumps) {
-        const auto got = Access::template read_jump<plain>(from_, within(), position() + distance, to.again);
-        if (got.of != got.not_read) {
-          unlink();
-          first_ = to.page | (got.of == got.in_part ? jump::unlinkable : 0);
-          return got.value;
-        }
-      }
-    }
     const int page = link(distance);
     if (page > 0) [[likely]]
       return simt::load_device(reinterpret_cast<const plain*>(address_ + distance));
     plain value{};
-    const int error = read_apart(distance, page, value);
-    if constexpr (reads_jumps) first_ = error == 0 ? jump_to(distance).page | jump::unlinkable : 0;
+    read_apart(distance, page, value);
     return value;
-  }
-  GPUFS_DEVICE jump jump_to(std::uint64_t distance) const {
-    const std::uint64_t wanted = position() + distance;
-    return linked() ? jump::from_link(page_shift_of(from_), wanted, distance + (address_ - first_), span_)
-                    : jump::from_page(page_shift_of(from_), wanted, first_);
   }
   // Reads an element that is not linked; error: why not, or 0. 0, or the negative errno of why it could not be read.
   GPUFS_DEVICE int read_apart(std::uint64_t distance, int error, plain& value) const {
@@ -200,8 +184,8 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     keep(error);
   }
   // Reads the elements of `got` that are not read yet. Its error says at first why the first of them is not linked, and then why
-  // the first read failed, which is kept as the pointer's if `Keeps`. (The call works on objects of its own: addresses of those of
-  // the fast path would force them out of registers.)
+  // the first read failed, which is kept as the pointer's if `Keeps`. (The call works on other objects than those of the fast path:
+  // taking the address of those would force them out of registers.)
   template <bool Keeps, unsigned N>
   GPUFS_DEVICE elements<plain, N> read_rest(const elements<plain, N>& got, const elements<std::uint64_t, N>& positions,
                                             std::uint32_t done, int& error) const {
@@ -212,7 +196,8 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     for (unsigned k = 0; k < N; ++k) all.values[k] = (done >> k & 1) != 0 ? got.values[k] : elsewhere.values[k];
     return all;
   }
-  // Reads as read() does, for a caller that then writes a value made from it. 0 or a negative errno, which is recorded.
+  // Reads as read() does, for a caller that then writes a value made from it. Returns 0, or a negative errno if the read failed;
+  // the failure is recorded.
   GPUFS_DEVICE int try_read(std::uint64_t distance, plain& value) const {
     if (reaches(distance)) [[likely]] {
       value = simt::load_device(reinterpret_cast<const plain*>(address_ + distance));
@@ -249,8 +234,9 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
       fail_write(distance, at);
     }
   }
-  // Writes a value that was made from a read, whose error this is. If it is not 0, nothing is written, and the next fsync or close
-  // of the file returns an error, unless the pointer was at fault (-ENXIO), or the file that was read was closed meanwhile.
+  // Writes a value that was made from a read, where `error` is the error of that read. If `error` is not 0, it writes nothing, and
+  // the next fsync or close of the file returns an error, unless the pointer was at fault (-ENXIO). If the file that was read was
+  // closed meanwhile, this is no error of this file's number.
   GPUFS_DEVICE void write_unless(int error, std::uint64_t distance, plain value) const {
     if (error == 0) [[likely]] {
       write(distance, value);
@@ -284,8 +270,8 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
   // What an access in place needs: three of these. Its address and, while it is not linked, any two numbers whose sum is its
   // position.
   mutable std::uint64_t address_ = 0;
-  mutable std::uint64_t first_ = 0;  // the address of the first linked element within the bounds; else last_page, or 0
-  mutable std::uint32_t span_ = 0;   // addresses that its elements may have; 0: not linked
+  mutable std::uint64_t first_ = 0;                 // the address of the first linked element within the bounds
+  mutable std::uint32_t span_ = 0;                  // addresses that its elements may have; 0: not linked
   mutable simt::rarely_used<std::uint64_t> shift_;  // position - address
   simt::rarely_used<mapping_name> from_;
   simt::rarely_used<std::uint64_t> begin_;
