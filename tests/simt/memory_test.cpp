@@ -94,7 +94,8 @@ TEST(copies, by_a_warp) { check_copies<warp>(); }
 TEST(copies, by_a_block) { check_copies<block>(); }
 
 // Every group copies pages of several sizes to one place, or to two.
-constexpr std::uint32_t page_sizes[] = {16, 512, 1040, 4096};
+constexpr unsigned nsizes = 4;
+GPUFS_HOST_DEVICE constexpr std::uint32_t size_of_page(std::size_t i) { return i == 0 ? 16 : i == 1 ? 512 : i == 2 ? 1040 : 4096; }
 template <class Group>
 struct copy_page_kernel {
   unsigned char *to, *also;  // a page of 4096 bytes for each group and size
@@ -104,11 +105,9 @@ struct copy_page_kernel {
   GPUFS_DEVICE void operator()() const {
     const Group group{};
     const std::size_t ngroups = block_size() / group.size(), me = block_rank() * ngroups + group_index(group);
-    std::size_t i = me * std::size(page_sizes);
-    for (const std::uint32_t nbytes : page_sizes) {
-      const int error = copy_page_from_host(group, to + i * 4096, twice ? also + i * 4096 : nullptr, src, nbytes);
+    for (std::size_t i = me * nsizes; i < (me + 1) * nsizes; ++i) {
+      const int error = copy_page_from_host(group, to + i * 4096, twice ? also + i * 4096 : nullptr, src, size_of_page(i % nsizes));
       if (error != 0) atomic_ref<unsigned>(*errors).add_relaxed(1);
-      ++i;
     }
   }
 };
@@ -116,7 +115,7 @@ struct copy_page_kernel {
 template <class Group>
 void check_page_copies() {
   constexpr unsigned nblocks = 2, nthreads = 64;
-  const std::size_t npages = nblocks * nthreads * std::size(page_sizes);  // enough for groups of one thread
+  const std::size_t npages = nblocks * nthreads * nsizes;  // enough for groups of one thread
   pinned_array<unsigned char> pinned(4096);
   for (unsigned i = 0; i < 4096; ++i) pinned[i] = static_cast<unsigned char>(scramble(i) | 1);
   for (const bool twice : {false, true}) {
@@ -125,10 +124,10 @@ void check_page_copies() {
     launch({.grid = nblocks, .block = nthreads}, copy_page_kernel<Group>{to.get(), also.get(), pinned.get(), twice, errors.get()});
     EXPECT_EQ(errors.read_one(), 0u);
     const auto one = to.read(), other = also.read();
-    const std::size_t written = nblocks * nthreads / Group::size() * std::size(page_sizes);
+    const std::size_t written = nblocks * nthreads / Group::size() * nsizes;
     for (std::size_t i = 0; i < npages * 4096; ++i) {
       const std::size_t copy = i / 4096, b = i % 4096;
-      const bool inside = copy < written && b < page_sizes[copy % std::size(page_sizes)];
+      const bool inside = copy < written && b < size_of_page(copy % nsizes);
       ASSERT_EQ(one[i], inside ? pinned[b] : 0) << "byte " << b << " of copy " << copy;
       ASSERT_EQ(other[i], inside && twice ? pinned[b] : 0) << "byte " << b << " of the second place of copy " << copy;
     }

@@ -211,11 +211,11 @@ GPUFS_DEVICE const std::byte* payload_of(const mount_requests& rings, const oper
 }
 
 // Ends the operations that lanes have taken (step.what is `ours`). All lanes of a group within a warp call, each with its own step
-// and frame; afterwards these steps are ready or failed. `wanted`: where each lane wants its page, aligned to 16, if it wants all
-// of it; it may have been brought there (step.given).
+// and frame; afterwards these steps are ready or failed. waits: as enter_answer's; then `wanted` says where each lane wants its
+// page, aligned to 16, if it wants all of it, and it may have been brought there (step.given).
 template <class Group>
 GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::frame_index frame, operation_step& step,
-                                 std::byte* wanted = nullptr) {
+                                 bool waits = true, std::byte* wanted = nullptr) {
   using state = operation_step::state;
   const cache::frames frames(mount.cache);
   const mount_requests rings(mount);
@@ -225,10 +225,10 @@ GPUFS_DEVICE void end_operations(Group group, const file_mount& mount, cache::fr
     const operation_step how = group.shfl(step, lane);
     const std::byte* payload = payload_of(rings, how);
     std::byte* also = group.shfl(wanted, lane);
-    const int error = enter_answer(group, frames.data(theirs), frames.page_nbytes(), how.answered, how.asked, payload, also);
+    const int error = enter_answer(group, frames.data(theirs), frames.page_nbytes(), how.answered, how.asked, payload, waits, also);
     if (group.rank() != lane) continue;
     step.error = error;
-    step.given = also != nullptr && error == 0 && is_whole_answer(frames.page_nbytes(), how.answered, how.asked, payload);
+    step.given = waits && also != nullptr && error == 0 && is_whole_answer(frames.page_nbytes(), how.answered, how.asked, payload);
   }
   group.sync();  // the bytes of all lanes happen before the releases
   if (step.what != state::ours) return;

@@ -183,14 +183,14 @@ class read_window {
   // any more. Returns how many pages were there, or failed.
   GPUFS_DEVICE std::uint32_t collect() {
     std::uint32_t n = 0;
+    const bool all_begun = next_ >= end_ && !group_.any(keeps(state::later));  // else slots go back before pages go to the caller
     for (kept_page& mine : kept_) {
       operation_step step{};
       const bool pinned = mine.what == state::asked || mine.what == state::found;
       const bool wanted = pinned && mine.place < end_;
       if (wanted) step = look_at_operation(mount_, mine.frame);
       mine.waited |= step.what == operation_step::state::ours;
-      const bool ends = step.what == operation_step::state::ours;
-      end_operations(group_, mount_, mine.frame, step, ends ? range_.whole(run_.page(mine.place), page_nbytes()) : nullptr);
+      end_operations(group_, mount_, mine.frame, step, all_begun, range_.whole(run_.page(mine.place), page_nbytes()));
       const bool ready = wanted && step.what == operation_step::state::ready;
       const bool failed = wanted && step.what == operation_step::state::failed;
       for (std::uint32_t left = group_.ballot(ready && !step.given); left != 0; left &= left - 1) {
