@@ -144,12 +144,13 @@ GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes,
   for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
 }
 
-// Brings what the host has answered to the read of a page into its frame; `payload` is null where it is there. waits: the group
-// waits for this page, so that a whole one (is_whole_answer) is copied fast, and also to `also`, aligned to 16, unless that is
-// null. All lanes call, and sync before they read the page. 0 or a negative errno.
+// Whether the payload has the whole page that was asked for.
 GPUFS_DEVICE bool is_whole_answer(std::uint32_t page_nbytes, std::int64_t answered, std::uint32_t asked, const std::byte* payload) {
   return payload != nullptr && asked == page_nbytes && answered == page_nbytes;
 }
+// Brings what the host has answered to the read of a page into its frame; `payload` is null where it is there. waits: the group
+// waits for this page, so that a whole one (is_whole_answer) is copied fast, and also to `also`, aligned to 16, unless that is
+// null. All lanes call, and sync before they read the page. 0 or a negative errno.
 template <class Group>
 GPUFS_DEVICE int enter_answer(Group group, std::byte* frame, std::uint32_t page_nbytes, std::int64_t answered, std::uint32_t asked,
                               const std::byte* payload, bool waits = true, std::byte* also = nullptr) {
