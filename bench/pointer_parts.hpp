@@ -11,7 +11,7 @@ inline namespace GPUFS_MACHINE {
 void measure_workloads_4(const pointer_runs& runs, results& out);
 // ap_workloads_16*
 void measure_workloads_16(const pointer_runs& runs, results& out);
-// ap_gather*, ap_major*
+// ap_gather*, ap_major*, ap_faults_by_block
 void measure_faults(const pointer_runs& runs, arguments& args, results& out);
 
 }  // namespace GPUFS_MACHINE

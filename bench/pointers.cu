@@ -19,10 +19,13 @@
 // pointers, which read all of each page. ap_major_by_block: what could be gained if the warps of a block that miss one page
 // brought it in together. All 8 warps of a block read the same cold pages through pointers, one for all lanes or one a lane, each
 // warp as it goes; against the same where one warp reads them first and the others wait for it at a barrier. met_a_fill: of the
-// misses, those that found the page on its way, which are all that such grouping could spare. ap_gather: every thread reads random
-// 8-byte elements p[i], as hot_thread in bench/hot.cu; ap_gather_limit holds it against a kernel that makes the same accesses to
-// memory; _four: four at a time by p.gather. ap_registers: what a pointer adds to the copy kernels, with the same launch bounds;
-// the worst of the three.
+// misses, those that found the page on its way, which are all that such grouping could spare. ap_faults_by_block: the same question
+// for mixes of cold pages that the 8 warps of a block want, one each a step: distinct ones, ones drawn from 12, or one for all; the
+// cache evicts all the time, and each page is read whole. The block finds out which of its warps want the same pages, one warp
+// brings each page in, and after a barrier all read theirs; against each warp for itself. in_step_gbps: each for itself, with one
+// barrier a step. ap_gather: every thread reads random 8-byte elements p[i], as hot_thread in bench/hot.cu; ap_gather_limit holds
+// it against a kernel that makes the same accesses to memory; _four: four at a time by p.gather. ap_registers: what a pointer adds
+// to the copy kernels, with the same launch bounds; the worst of the three.
 #include "pointer_parts.hpp"
 
 namespace {
