@@ -20,11 +20,13 @@ inline const char* name_of(source s) {
 }
 
 // The files that programs read: sizes around the page size's edges, the same bytes on disk, in memory stores and in the model.
+// with_many_pages: and a last one of more pages than any of these tests' caches has frames.
 class file_set {
  public:
-  explicit file_set(std::uint64_t page) {
+  explicit file_set(std::uint64_t page, bool with_many_pages = false) {
     std::vector<std::uint64_t> sizes = {0, 1, page - 1, page, page + 1, 3 * page + 17, 9 * page};
     if (page <= 65536) sizes.push_back(40 * page - 3);
+    if (with_many_pages) sizes.push_back(1000 * page - 77);
     pull_ = std::make_shared<store::mem_store>(simt::this_platform(), source_kind::pull);
     staged_ = std::make_shared<store::mem_store>(simt::this_platform(), source_kind::staged);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -75,6 +77,7 @@ struct program_shape {
   std::uint64_t max_read = 4096;
   bool maps = true;
   bool asks_ahead = false;
+  bool learns = false;  // most calls read a little, anywhere in the last of the files
 };
 
 // Draws one group's calls, and says beside each what must come of it.
@@ -104,6 +107,7 @@ class program {
   void step() {
     const auto f = static_cast<unsigned>(draw_.below(files_per_group));
     if (open_[f] < 0) return draw_.percent(85) ? open(f) : without_file(f);
+    if (shape_.learns && draw_.percent(80)) return read(f);
     const auto p = static_cast<unsigned>(draw_.below(pages_per_group));
     const std::uint64_t dice = draw_.below(100);
     if (dice < 10 && shape_.asks_ahead) {
@@ -133,7 +137,7 @@ class program {
       e.value = -EROFS;
       calls_.open(f, files_.names[0], draw_.percent(50) ? O_RDWR : O_WRONLY | O_CREAT);
     } else {
-      const std::size_t file = draw_.below(files_.names.size());
+      const std::size_t file = shape_.learns && draw_.percent(80) ? files_.names.size() - 1 : draw_.below(files_.names.size());
       e.reached_table = true;
       if (shape_.from == source::mapped && files_.bytes[file].empty()) {
         e.value = -EOPNOTSUPP;
@@ -208,8 +212,11 @@ class program {
 
   void read(unsigned f) {
     const std::int64_t size = size_of(f);
-    const std::int64_t offset = some_offset(size);
-    const std::uint64_t nbytes = draw_.percent(5)    ? 0
+    const bool little = shape_.learns && draw_.percent(90);
+    const std::int64_t offset =
+        little ? static_cast<std::int64_t>(draw_.below(static_cast<std::uint64_t>(size) + 1)) : some_offset(size);
+    const std::uint64_t nbytes = little              ? draw_.between(1, 32)
+                                 : draw_.percent(5)  ? 0
                                  : draw_.percent(50) ? draw_.between(1, 100)
                                                      : draw_.between(1, shape_.max_read);
     const std::int64_t left = std::max<std::int64_t>(0, size - offset);

@@ -66,10 +66,10 @@ struct answer {
 
 template <class Who, class Number, bool Scatters = false>
 answer run(const host_file& of, const row_layout& layout, const std::vector<std::int64_t>& numbers, std::uint64_t share,
-           std::vector<std::byte> rows, unsigned grid = 2) {
+           const std::vector<std::byte>& rows, unsigned grid = 2, std::uint64_t shift = 0) {
   const std::vector<Number> mine(numbers.begin(), numbers.end());
   const device_buffer<Number> on_device{std::span<const Number>(mine)};
-  const device_buffer<std::byte> memory{std::span<const std::byte>(rows)};
+  const shifted_rows memory(rows, shift);
   const device_buffer<row_failure> failed(numbers.size() / share + 1);
   simt::launch(
       {.grid = grid, .block = Who::block},
@@ -81,10 +81,10 @@ answer run(const host_file& of, const row_layout& layout, const std::vector<std:
 
 template <class Who, class Number>
 void expect_rows(const host_file& from, const row_layout& layout, std::uint64_t file_nbytes,
-                 const std::vector<std::int64_t>& numbers, std::uint64_t share) {
+                 const std::vector<std::int64_t>& numbers, std::uint64_t share, std::uint64_t shift = 0) {
   const expected_rows want = expect(layout, file_nbytes, numbers);
-  const answer got =
-      run<Who, Number>(from, layout, numbers, share, std::vector<std::byte>(numbers.size() * layout.row_nbytes, std::byte{0xa5}));
+  const std::vector<std::byte> other(numbers.size() * layout.row_nbytes, std::byte{0xa5});
+  const answer got = run<Who, Number>(from, layout, numbers, share, other, 2, shift);
   EXPECT_TRUE(got.bytes == want.bytes);
   for (std::size_t i = 0; i < got.failed.size(); ++i) {
     const auto first = numbers.begin() + static_cast<std::ptrdiff_t>(i * share);
@@ -109,9 +109,10 @@ TEST_P(gathered_rows, are_the_files_bytes) {
       const auto numbers = drawn_numbers(draw, layout, draw.below(250), draw.below(3) == 0);
       const std::uint64_t share = 1 + draw.below(100);
       const bool narrow = draw.below(2) == 0;
+      const std::uint64_t shift = drawn_shift(draw);
       const auto by = [&]<class Who>(Who) {
-        narrow ? expect_rows<Who, std::int32_t>(*of.file, layout, file_nbytes, numbers, share)
-               : expect_rows<Who, std::int64_t>(*of.file, layout, file_nbytes, numbers, share);
+        narrow ? expect_rows<Who, std::int32_t>(*of.file, layout, file_nbytes, numbers, share, shift)
+               : expect_rows<Who, std::int64_t>(*of.file, layout, file_nbytes, numbers, share, shift);
       };
       switch (call % 4) {
         case 0:
@@ -172,10 +173,10 @@ TEST(gather_by_grid, no_memory_is_an_error_and_nothing_else) {
 }
 
 answer run_by_grid(const host_file& of, const row_layout& layout, const std::vector<std::int64_t>& numbers, unsigned grid,
-                   int ncalls, std::uint64_t missing_words = 0) {
+                   int ncalls, std::uint64_t missing_words = 0, std::uint64_t shift = 0) {
   const device_buffer<std::int64_t> on_device{std::span<const std::int64_t>(numbers)};
   const std::vector<std::byte> other(numbers.size() * layout.row_nbytes, std::byte{0xa5});
-  const device_buffer<std::byte> memory{std::span<const std::byte>(other)};
+  const shifted_rows memory(other, shift);
   const std::uint64_t nwords = grid_space::nwords_for(numbers.size()), before = numbers.size() % 2;  // at any multiple of 4 bytes
   const std::vector<std::uint32_t> any(before + nwords, 0xabababab);
   const device_buffer<std::uint32_t> space{std::span<const std::uint32_t>(any)};
@@ -192,9 +193,9 @@ answer run_by_grid(const host_file& of, const row_layout& layout, const std::vec
 }
 
 void expect_by_grid(const host_file& of, const row_layout& layout, std::uint64_t file_nbytes,
-                    const std::vector<std::int64_t>& numbers, unsigned grid, int ncalls) {
+                    const std::vector<std::int64_t>& numbers, unsigned grid, int ncalls, std::uint64_t shift = 0) {
   const expected_rows want = expect(layout, file_nbytes, numbers);
-  const answer got = run_by_grid(of, layout, numbers, grid, ncalls);
+  const answer got = run_by_grid(of, layout, numbers, grid, ncalls, 0, shift);
   EXPECT_TRUE(got.bytes == want.bytes);
   for (const row_failure& failed : got.failed) {
     EXPECT_EQ(failed.error, want.failure.error);
@@ -211,7 +212,7 @@ TEST_P(gathered_rows, of_a_grid_are_the_files_bytes) {
     const row_layout layout = drawn_layout(draw, file_nbytes);
     const auto numbers = drawn_numbers(draw, layout, draw.below(700), draw.below(3) == 0);
     expect_by_grid(*of.file, layout, file_nbytes, numbers, 1 + static_cast<unsigned>(draw.below(3)),
-                   1 + static_cast<int>(draw.below(2)));
+                   1 + static_cast<int>(draw.below(2)), drawn_shift(draw));
   }
 }
 
@@ -413,7 +414,7 @@ TYPED_TEST(gather_of, what_the_same_group_has_scattered) {
     std::vector<std::byte> want = content(seed, 0, file_nbytes);
     for (int call = 0; call < 3; ++call) {
       row_layout layout;
-      layout.row_nbytes = 1 + draw.below(700);
+      layout.row_nbytes = draw.percent(50) ? 1 + draw.below(700) : 16 * draw.between(1, 40);
       layout.begin = draw.below(100);
       layout.nrows = (file_nbytes - layout.begin) / layout.row_nbytes;
       std::vector<std::int64_t> numbers(1 + draw.below(150));
@@ -430,7 +431,7 @@ TYPED_TEST(gather_of, what_the_same_group_has_scattered) {
             src.begin() + static_cast<std::ptrdiff_t>(i * layout.row_nbytes), layout.row_nbytes,
             want.begin() + static_cast<std::ptrdiff_t>(layout.begin + static_cast<std::uint64_t>(numbers[i]) * layout.row_nbytes));
       }
-      const answer got = run<TypeParam, std::int64_t, true>(*of.file, layout, numbers, numbers.size(), src);
+      const answer got = run<TypeParam, std::int64_t, true>(*of.file, layout, numbers, numbers.size(), src, 2, drawn_shift(draw));
       EXPECT_EQ(got.failed[0].error, wrong.error);
       EXPECT_EQ(got.failed[0].place, wrong.place);
       const row_layout whole{.row_nbytes = file_nbytes, .nrows = 1};

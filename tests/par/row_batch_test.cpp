@@ -18,11 +18,10 @@ constexpr std::uint32_t unsorted = 16;  // so that tests' batches are sorted on 
 
 template <class Number>
 std::vector<std::byte> gather(row_batch& batch, const host_file& from, const row_layout& layout,
-                              const std::vector<std::int64_t>& numbers) {
+                              const std::vector<std::int64_t>& numbers, std::uint64_t shift = 0) {
   const std::vector<Number> mine(numbers.begin(), numbers.end());
   const device_buffer<Number> on_device{std::span<const Number>(mine)};
-  device_buffer<std::byte> dst(numbers.size() * layout.row_nbytes);
-  dst.write(std::vector<std::byte>(dst.size(), std::byte{0xa5}));
+  const shifted_rows dst(std::vector<std::byte>(numbers.size() * layout.row_nbytes, std::byte{0xa5}), shift);
   const simt::stream turns;
   batch.gather(from.ref(), layout, on_device.get(), numbers.size(), dst.get(), turns);
   turns.wait();
@@ -30,9 +29,10 @@ std::vector<std::byte> gather(row_batch& batch, const host_file& from, const row
 }
 
 void expect_rows(row_batch& batch, const host_file& from, const row_layout& layout, std::uint64_t file_nbytes,
-                 const std::vector<std::int64_t>& numbers, bool narrow) {
+                 const std::vector<std::int64_t>& numbers, bool narrow, std::uint64_t shift = 0) {
   const expected_rows want = expect(layout, file_nbytes, numbers);
-  const auto got = narrow ? gather<std::int32_t>(batch, from, layout, numbers) : gather<std::int64_t>(batch, from, layout, numbers);
+  const auto got = narrow ? gather<std::int32_t>(batch, from, layout, numbers, shift)
+                          : gather<std::int64_t>(batch, from, layout, numbers, shift);
   EXPECT_TRUE(got == want.bytes);
   const row_failure failed = batch.failure();
   EXPECT_EQ(failed.error, want.failure.error);
@@ -53,7 +53,8 @@ TEST_P(row_batches, give_the_files_bytes) {
       const row_layout layout = drawn_layout(draw, file_nbytes);
       const bool wrong = draw.below(3) == 0;
       const auto numbers = drawn_numbers(draw, layout, draw.below(250), wrong);
-      expect_rows(batch, *of.file, layout, file_nbytes, numbers, draw.below(2) == 0);
+      const bool narrow = draw.below(2) == 0;
+      expect_rows(batch, *of.file, layout, file_nbytes, numbers, narrow, drawn_shift(draw));
     }
   }
 }
@@ -438,7 +439,7 @@ TEST(row_batch_scatters, the_last_of_equal_rows) {
     row_batch batch(*of.fs, 1 + static_cast<std::uint32_t>(draw.below(100)), unsorted);
     for (int call = 0; call < 3; ++call) {
       row_layout layout;
-      layout.row_nbytes = 1 + draw.below(700);
+      layout.row_nbytes = draw.percent(50) ? 1 + draw.below(700) : 16 * draw.between(1, 40);
       layout.begin = draw.below(100);
       layout.nrows = (file_nbytes - layout.begin) / layout.row_nbytes;
       const std::uint64_t n = draw.below(150);
@@ -457,10 +458,11 @@ TEST(row_batch_scatters, the_last_of_equal_rows) {
             want.begin() + static_cast<std::ptrdiff_t>(layout.begin + static_cast<std::uint64_t>(numbers[i]) * layout.row_nbytes));
       }
       const device_buffer<std::int64_t> on_device{std::span<const std::int64_t>(numbers)};
-      const device_buffer<std::byte> from{std::span<const std::byte>(src)};
+      const shifted_rows from(src, drawn_shift(draw));
       const simt::stream turns;
       batch.scatter(of.file->ref(), layout, on_device.get(), n, from.get(), turns);
       turns.wait();
+      EXPECT_TRUE(from.read() == src);
       const row_failure failed = batch.failure();
       EXPECT_EQ(failed.error, wrong.error);
       EXPECT_EQ(failed.place, wrong.place);

@@ -94,6 +94,44 @@ inline std::vector<std::int64_t> drawn_numbers(random_source& draw, const row_la
   return numbers;
 }
 
+// How far from a multiple of 16 rows are in memory, in bytes: half of them not at all, which is the way of aligned copies.
+inline constexpr std::uint64_t most_shift = 16;
+inline std::uint64_t drawn_shift(random_source& draw) {
+  if (draw.percent(50)) return 0;
+  return draw.percent(50) ? std::uint64_t{1} << draw.below(5) : draw.below(most_shift + 1);
+}
+
+// Rows in device memory that begin `shift` bytes behind an allocation's begin. Whoever reads them back also finds the bytes before
+// and behind them as they were. Rows that are not shifted, or most, end where the allocation does, whose end checkers of memory
+// see.
+class shifted_rows {
+ public:
+  shifted_rows(const std::vector<std::byte>& rows, std::uint64_t shift)
+      : shift_(shift), nbytes_(rows.size()), all_(rows.size() + (shift == 0 ? 0 : most_shift)) {
+    std::vector<std::byte> bytes(all_.size(), around);
+    std::copy(rows.begin(), rows.end(), bytes.begin() + begin());
+    all_.write(bytes);
+  }
+
+  std::byte* get() const { return all_.get() + shift_; }
+  std::vector<std::byte> read() const {
+    const std::vector<std::byte> bytes = all_.read();
+    const auto rows = bytes.begin() + begin(), end = rows + static_cast<std::ptrdiff_t>(nbytes_);
+    const auto is_as_it_was = [](std::byte b) { return b == around; };
+    EXPECT_TRUE(std::all_of(bytes.begin(), rows, is_as_it_was)) << "before rows that are shifted by " << shift_;
+    EXPECT_TRUE(std::all_of(end, bytes.end(), is_as_it_was)) << "behind rows that are shifted by " << shift_;
+    return {rows, end};
+  }
+
+ private:
+  static constexpr std::byte around{0x3c};
+
+  std::ptrdiff_t begin() const { return static_cast<std::ptrdiff_t>(shift_); }
+
+  std::uint64_t shift_, nbytes_;
+  device_buffer<std::byte> all_;
+};
+
 // What a batch must give.
 struct expected_rows {
   std::vector<std::byte> bytes;

@@ -45,6 +45,7 @@ struct how {
   unsigned grid = 2, block = 96;
   int ncalls = 1;
   std::uint64_t missing_words = 0;
+  std::uint64_t src_shift = 0, dst_shift = 0;
   std::uint64_t seed = 1;
 };
 
@@ -53,7 +54,7 @@ answer run(const host_file& of, const row_layout& layout, const std::vector<std:
            const std::vector<std::byte>& rows, const how& by = {}) {
   const std::vector<Number> mine(numbers.begin(), numbers.end());
   const device_buffer<Number> on_device{std::span<const Number>(mine)};
-  const device_buffer<std::byte> src{std::span<const std::byte>(rows)}, dst(rows.size());
+  const shifted_rows src(rows, by.src_shift), dst(std::vector<std::byte>(rows.size()), by.dst_shift);
   const std::uint64_t nwords = grid_space::nwords_to_scatter(numbers.size()), before = numbers.size() % 2;
   const std::vector<std::uint32_t> any(before + nwords, 0xabababab);  // at any multiple of 4 bytes, whatever is there
   const device_buffer<std::uint32_t> space{std::span<const std::uint32_t>(any)};
@@ -68,6 +69,7 @@ answer run(const host_file& of, const row_layout& layout, const std::vector<std:
                                       {space.get() + before, nwords - by.missing_words},
                                       failed.get(),
                                       by.ncalls});
+  EXPECT_TRUE(src.read() == rows);
   return {dst.read(), failed.read()};
 }
 
@@ -167,6 +169,8 @@ TEST_P(scatter_by_grid, is_what_the_file_has) {
       const how by{.grid = 1 + static_cast<unsigned>(draw.below(3)),
                    .block = 32 * (1 + static_cast<unsigned>(draw.below(3))),
                    .ncalls = 1 + static_cast<int>(draw.below(2)),
+                   .src_shift = drawn_shift(draw),
+                   .dst_shift = drawn_shift(draw),
                    .seed = drawn};
       switch (draw.below(4)) {
         case 0:

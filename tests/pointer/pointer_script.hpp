@@ -313,7 +313,8 @@ struct pointer_kernel {
   const char* path;
   std::int64_t offset, count;
   map_flags flags;
-  bool to_file;  // what T, which is not const, changes is the file
+  bool to_file;       // what T, which is not const, changes is the file
+  std::int32_t said;  // each warp gives this advice, if T is const; below 0: none
   unsigned nrounds;
   const meeting* meetings;          // per round
   const std::uint32_t* first_step;  // per thread and round, and the end
@@ -327,9 +328,13 @@ struct pointer_kernel {
     const auto warp = this_warp();
     const std::uint32_t me = simt::block_rank() * simt::block_size() + simt::thread_rank();
     const file f = opened();
+    int told = 0;
+    if constexpr (std::is_const_v<T>) {
+      if (said >= 0) told = advise(warp, f, 0, 0, static_cast<advice>(said));
+    }
     {
       const ptr<T, Access> begin = mapped(f);
-      errors[me] = begin.error();
+      errors[me] = told != 0 ? told : begin.error();
       pointer_interpreter<T, Access> all(begin, reinterpret_cast<ptr<T, Access>*>(global) + std::size_t{me} * global_pointers);
       for (unsigned round = 0; round < nrounds; ++round) {
         const std::uint32_t list = me * nrounds + round;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random programs of pointer operations against an index into plain bytes: every value, on caches of 2 to 64 frames, all stores,
-// pages of 512 B to 64 KiB, elements of 1 to 48 bytes, all divergence that random lists of operations make.
+// pages of 512 B to 64 KiB, elements of 1 to 48 bytes, all advice about a file that is only read, all divergence that random lists
+// of operations make.
 //   GPUFS_TEST_SEEDS=5000 GPUFS_TEST_FIRST_SEED=1   how many and from where
 //   GPUFS_TEST_SEED=77                              this one only
 #include "pointer/pointer_trial.hpp"
