@@ -41,7 +41,8 @@ gpu_programs() { find "$build/tests" "$build/apps/tests" "$build/research/tests"
 test_one() {
   local name status begin=$SECONDS
   name=$(basename "$1")
-  [ "$name" != file_processes_cuda ] || export CUDA_VISIBLE_DEVICES=${gpu_names// /,}  # a GPU a process, where there are two
+  # Those that use two GPUs where there are two.
+  case $name in file_processes_cuda | file_devices_cuda | simt_device_cuda | example_17_*) export CUDA_VISIBLE_DEVICES=${gpu_names// /,} ;; esac
   # shellcheck disable=SC2086
   timeout -k 5 "${GPUFS_TEST_TIMEOUT:-200}" "$1" ${2:-} >"$out/$name.log" 2>&1
   status=$?

@@ -30,6 +30,7 @@ class forwarding_platform : public simt::platform {
   void zero_device(void* dst, std::size_t nbytes) override { real_.zero_device(dst, nbytes); }
   std::size_t reachable_nbytes(const void* ptr, std::size_t nbytes) override { return real_.reachable_nbytes(ptr, nbytes); }
   std::unique_ptr<simt::copy_batch> make_copy_batch() override { return real_.make_copy_batch(); }
+  bool is_idle() const override { return real_.is_idle(); }
   std::string_view name() const override { return real_.name(); }
   bool is_cuda() const override { return real_.is_cuda(); }
   int index() const override { return real_.index(); }

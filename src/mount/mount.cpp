@@ -107,7 +107,10 @@ struct host_mount::impl {
       return windows.tell(slot, {reinterpret_cast<std::uint64_t>(pull_base), told.registered, told.shift});
     });
     host.on_extend([this](std::uint32_t n) { return reinterpret_cast<std::uint64_t>(open_files.extend(n)); });
-    launches.emplace([this] { tell_faults(); });
+    launches.emplace([this] {
+      tell_faults();
+      make_room();
+    });
   }
 
   ~impl() {
@@ -190,6 +193,18 @@ struct host_mount::impl {
       std::fprintf(stderr, "gpufs: accesses through pointers have failed: they read zeros, or wrote nothing\n");
     }
     if (options.on_failed_accesses == failed_accesses::abort) std::abort();
+  }
+
+  // Between kernels: gives back registered mappings of closed files if something else found no room.
+  void make_room() noexcept {
+    if (!files->lacks_room() || !machine.is_idle()) return;
+    try {
+      windows.while_none_is_told([this] {
+        host.tell_windows_again();
+        files->make_room();
+      });
+    } catch (const std::exception&) {  // the device is lost, or there is no memory: what was staged stays so
+    }
   }
 
   // How many requests of kernels found no slot or no answer in time: kernels know, the host need not.

@@ -209,11 +209,13 @@ void cpu_launch(const launch_config& config, void (*body)(const void*), const vo
     workers.push_back(std::make_unique<worker_memory>(launch, i, nblocks));
   }
   sanitizer::release(&launch.started);
+  ++cpu_nlaunches;
   {
     std::vector<std::jthread> threads;
     for (unsigned i = 1; i < launch.nworkers; ++i) threads.emplace_back([&workers, i] { workers[i]->run(); });
     workers[0]->run();
   }
+  --cpu_nlaunches;
   sanitizer::acquire(&launch.ended);
   if (schedule.trace != nullptr) workers[0]->give_trace(*schedule.trace);
   tell_launch_ended();

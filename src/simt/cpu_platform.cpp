@@ -203,6 +203,7 @@ class cpu_memory final : public platform {
   }
 
   std::unique_ptr<copy_batch> make_copy_batch() override { return std::make_unique<cpu_copy_batch>(); }
+  bool is_idle() const override { return runtime::cpu_nlaunches.load() == 0; }
 
   std::string_view name() const override { return "cpu"; }
   bool is_cuda() const override { return false; }

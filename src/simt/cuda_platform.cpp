@@ -257,6 +257,7 @@ class cuda_memory final : public platform {
   }
 
   std::unique_ptr<copy_batch> make_copy_batch() override { return std::make_unique<cuda_copy_batch>(*this); }
+  bool is_idle() const override { return runtime::cuda_is_idle(); }
 
   std::string_view name() const override { return "cuda"; }
   bool is_cuda() const override { return true; }

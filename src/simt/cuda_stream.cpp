@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams for launches. They are kept for the life of the process, because destroying one may wait for other work of the device.
 #include <cuda_runtime_api.h>
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <utility>
@@ -16,7 +17,8 @@ namespace {
 
 struct pool {
   std::mutex mutex;
-  std::vector<std::pair<const platform*, cudaStream_t>> streams;  // with their device
+  std::vector<std::pair<const platform*, cudaStream_t>> streams;  // that nobody has, with their device
+  std::vector<cudaStream_t> lent;
 };
 pool& the_pool() {
   static pool* p = new pool;
@@ -35,6 +37,7 @@ cuda_stream_lease::cuda_stream_lease(platform& device) : device_(device) {
     const std::lock_guard lock(p.mutex);
     for (auto& entry : p.streams) {
       if (entry.first != &device_) continue;
+      p.lent.push_back(entry.second);
       stream_ = entry.second;
       entry = p.streams.back();
       p.streams.pop_back();
@@ -43,12 +46,27 @@ cuda_stream_lease::cuda_stream_lease(platform& device) : device_(device) {
   }
   const on_device here(device_);
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot make a stream");
+  pool& p = the_pool();
+  const std::lock_guard lock(p.mutex);
+  p.lent.push_back(stream_);
 }
 
 cuda_stream_lease::~cuda_stream_lease() {
   pool& p = the_pool();
   const std::lock_guard lock(p.mutex);
+  std::erase(p.lent, stream_);
   p.streams.emplace_back(&device_, stream_);
+}
+
+bool cuda_is_idle() {
+  pool& p = the_pool();
+  const std::lock_guard lock(p.mutex);
+  return std::none_of(p.lent.begin(), p.lent.end(), [](cudaStream_t each) {
+    // A stream that is captured must not be asked.
+    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(each, &captured) != cudaSuccess || captured != cudaStreamCaptureStatusNone) return true;
+    return cudaStreamQuery(each) != cudaSuccess;
+  });
 }
 
 void cuda_check_launched() { check(cudaGetLastError(), "the kernel was not launched"); }

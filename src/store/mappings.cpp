@@ -236,6 +236,7 @@ bool mappings::begin_whole(const std::shared_ptr<mapping>& m, time_point* due, s
   if (missing.empty()) return true;
   if (nbytes > budget_nbytes_ - pinned_nbytes_) {  // no underflow: pinned_nbytes_ never exceeds the budget
     *why = over_budget(nbytes);
+    lacking_nbytes_ = std::max(lacking_nbytes_, nbytes);
     return false;
   }
   if (std::any_of(registering_.begin(), registering_.end(), [&](time_point other) { return other < now; })) {
@@ -341,6 +342,7 @@ void mappings::register_wanted(time_point& due) noexcept {
       m->windows[i].missed_nbytes.store(0, std::memory_order_relaxed);
       end_window(*m, i, window_state::none);
     } else if (nbytes > budget_nbytes_ - pinned_nbytes_) {
+      lacking_nbytes_ += nbytes;
       try {  // tells the threads that wait for all of it
         m->failure = over_budget(nbytes);
       } catch (const std::bad_alloc&) {
@@ -438,12 +440,29 @@ void mappings::trim(std::uint64_t keep_nbytes) {
   }
   // There may be room now for windows that were refused.
   const std::scoped_lock hold(lock_);
+  lacking_nbytes_ = 0;
   for (const auto& m : used_) {
     for (std::size_t i = 0; i < m->nwindows; ++i) {
       if (m->windows[i].state.load(std::memory_order_relaxed) != window_state::refused) continue;
       m->windows[i].state.store(window_state::none, std::memory_order_relaxed);
     }
   }
+}
+
+bool mappings::lacks_room() const {
+  const std::scoped_lock hold(lock_);
+  return lacking_nbytes_ != 0 && idle_nbytes_ != 0;
+}
+
+void mappings::make_room() {
+  std::uint64_t keep = 0;
+  {
+    const std::scoped_lock hold(lock_);
+    const std::uint64_t left = budget_nbytes_ - pinned_nbytes_;
+    const std::uint64_t missing = lacking_nbytes_ > left ? lacking_nbytes_ - left : 0;
+    keep = idle_nbytes_ > missing ? idle_nbytes_ - missing : 0;
+  }
+  trim(keep);
 }
 
 void mappings::unmap(mapping& m) noexcept {
@@ -468,7 +487,7 @@ file_written_in_place::file_written_in_place(std::unique_ptr<open_file> file, st
       whole_nbytes_(mapping_->nbytes),
       ctime_ns_(info_.ctime_ns) {
   info_.pull_base = mapping_->device_address;
-  info_.reason = "stored: it is open for writing, its mapping is registered, and the device writes the host's page cache in place";
+  info_.reason = "live: it is open for writing, its mapping is registered, and the device writes the host's page cache in place";
 }
 
 int file_written_in_place::truncate(std::int64_t nbytes) {

@@ -32,7 +32,7 @@ class mappings {
     none,
     wanted,      // waits to be registered, or is being registered
     registered,  // for as long as the mapping lives
-    refused,     // by the platform, or by the budget, until trim()
+    refused,     // by the platform, or by the budget, until trim() or make_room()
   };
   // A part of a mapping that is registered by itself. Each has a cache line of its own, because many threads count in them.
   struct alignas(64) window {
@@ -105,6 +105,10 @@ class mappings {
   std::size_t whole_nbytes(const mapping& m, std::size_t nbytes, bool changed) const;
   // Unregisters the least recently used idle mappings until at most keep_nbytes of idle ones are left. Waits for kernels.
   void trim(std::uint64_t keep_nbytes);
+  // Whether something found no room in the budget since the last trim, and idle mappings take some of it.
+  bool lacks_room() const;
+  // Unregisters as many idle mappings as it takes to have that room, least recently used first. Waits for kernels.
+  void make_room();
   pin_usage usage() const;
 
  private:
@@ -141,7 +145,8 @@ class mappings {
                                                                          // bytes
   bool registers_wanted_ = false;                                        // whether a thread runs register_wanted
   std::uint64_t pinned_nbytes_ = 0, idle_nbytes_ = 0;
-  std::uint64_t unsettled_ = 0;  // how many unsettled versions there were so far
+  std::uint64_t lacking_nbytes_ = 0;  // what found no room since the last trim
+  std::uint64_t unsettled_ = 0;       // how many unsettled versions there were so far
 };
 
 // A posix_file whose pages the device pulls: all of them, or those of the registered windows.

@@ -268,6 +268,8 @@ class faulty_store final : public store::store {
   faults& wrong() const { return *wrong_; }
   std::string_view name() const override { return "faulty"; }
   void trim() override { real_->trim(); }
+  bool lacks_room() const override { return real_->lacks_room(); }
+  void make_room() override { real_->make_room(); }
   std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
     ++wrong_->opens;
     wrong_->open_gate.pass();

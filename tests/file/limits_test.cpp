@@ -543,7 +543,7 @@ TEST(limits, of_a_full_file_system_in_memory_hold_for_stores_in_place) {
   open.open(2, "sparse", O_RDWR);
   for (const outcome& o : one.run(open)) ASSERT_GE(o.value, 0);
   unsigned nstored = 0;
-  for (const file_report& file : m.open_files()) nstored += file.reason.starts_with("stored: ");
+  for (const file_report& file : m.open_files()) nstored += file.reason.starts_with("live: ");
   EXPECT_EQ(nstored, 2u) << "one with holes is not written in place";
   const auto fill = [&](const char* name) {
     const int fd = ::open((dir / name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);

@@ -51,6 +51,8 @@ class noting_store final : public store::store {
 
   std::string_view name() const override { return "noting"; }
   void trim() override { real_->trim(); }
+  bool lacks_room() const override { return real_->lacks_room(); }
+  void make_room() override { real_->make_room(); }
   std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
     if (on_open) on_open(path);
     auto opened = real_->open(path, flags, error);

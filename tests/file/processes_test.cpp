@@ -62,7 +62,7 @@ struct process {
     const auto files = fs.open_files();
     groups.run(close);
     ASSERT_EQ(files.size(), 1u);
-    EXPECT_EQ(files[0].reason.starts_with("stored: "), where == place::memory) << files[0].reason;
+    EXPECT_EQ(files[0].reason.starts_with("live: "), where == place::memory) << files[0].reason;
   }
 
   // What a kernel reads that opens the file; it then writes this round's bytes, and closes.

@@ -65,7 +65,7 @@ TEST_F(stored_writes, need_no_request) {
     const auto got = groups.run(s);
     EXPECT_EQ(got[write].value, static_cast<std::int64_t>(nbytes));
     ASSERT_EQ(m.open_files().size(), 1u);
-    EXPECT_EQ(m.open_files()[0].reason.rfind("stored: ", 0), 0u) << m.open_files()[0].reason;
+    EXPECT_EQ(m.open_files()[0].reason.rfind("live: ", 0), 0u) << m.open_files()[0].reason;
     script t;
     const auto close = t.close(0);
     EXPECT_EQ(groups.run(t)[close].value, 0);
@@ -185,7 +185,7 @@ TEST_F(stored_writes, prepared_ahead) {
   s.open(0, "file", O_RDWR);
   s.pwrite(0, content(2, 0, 8 * page), 0);
   groups.run(s);
-  EXPECT_EQ(m.open_files()[0].reason.rfind("stored: ", 0), 0u) << m.open_files()[0].reason;
+  EXPECT_EQ(m.open_files()[0].reason.rfind("live: ", 0), 0u) << m.open_files()[0].reason;
   EXPECT_EQ(store->usage().nmappings, 1u) << "the open found it";
   EXPECT_EQ(store->usage().nidle, 0u);
   script t;
@@ -225,7 +225,7 @@ TEST_F(stored_writes, keep_the_twins_of_mapped_pages) {
     store(s, 3);
     s.fsync(0, durability::page_cache);
     for (const auto& r : groups.run(s)) EXPECT_GE(r.value, 0);
-    EXPECT_EQ(m.open_files()[0].reason.rfind("stored: ", 0), 0u) << m.open_files()[0].reason;
+    EXPECT_EQ(m.open_files()[0].reason.rfind("live: ", 0), 0u) << m.open_files()[0].reason;
     script t;
     store(t, 2);
     t.unmap_write(0);

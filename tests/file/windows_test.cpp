@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of which the device reads itself what is registered, and the host the rest.
+#include <thread>
+
+#include "file/pinned_words.hpp"
 #include "file/reader.hpp"
 #include "file/script.hpp"
 #include "file/watch.hpp"
@@ -63,6 +66,54 @@ TEST_F(windows, what_does_not_fit_the_budget_stays_staged) {
   EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) != 0 && files->usage().pinned_nbytes >= window; }));
   for (int i = 0; i < 5; ++i) EXPECT_GT(pass(m, "f", 1), 0u);
   EXPECT_LE(files->usage().pinned_nbytes, 2 * window);
+}
+
+// Nobody calls trim(): what closed files hold is given back at a launch's end, once others have found no room.
+TEST_F(windows, closed_files_make_room_between_kernels) {
+  const auto files = by_windows(dir.path(), whole);
+  const mount m = make(files);
+  m.prepare("f");
+  EXPECT_EQ(files->usage().idle_nbytes, whole);
+  EXPECT_EQ(pass(m, "f", 1), 0u) << "while it finds room, it stays";
+  const host_file held(m, "g");
+  EXPECT_TRUE(wait_until([&] { return pass(m, "g", 2) == 0 && files->usage().pinned_nbytes == whole; }));
+  EXPECT_EQ(files->usage().idle_nbytes, 0u);
+  EXPECT_GT(pass(m, "f", 1), 0u);
+}
+
+TEST_F(windows, open_files_keep_what_others_find_no_room_for) {
+  const auto files = by_windows(dir.path(), whole);
+  const mount m = make(files);
+  m.prepare("f");
+  const host_file held(m, "f"), other(m, "g");
+  for (int i = 0; i < 8; ++i) EXPECT_GT(pass(m, "g", 2), 0u);
+  EXPECT_EQ(pass(m, "f", 1), 0u);
+}
+
+// All lanes wait for the host, which is told that they run.
+struct stay {
+  std::uint32_t* words;  // of cache lines of their own
+  GPUFS_DEVICE void operator()() const {
+    tell(words);
+    wait_until_set(words + 16);
+  }
+};
+
+// A launch that ends beside another one gives nothing back, since CUDA would wait for the other.
+TEST_F(windows, closed_files_make_no_room_beside_a_kernel) {
+  if (simt::this_platform().is_cuda()) GTEST_SKIP() << "the reading kernel's buffers would wait for the other kernel";
+  const auto files = by_windows(dir.path(), whole);
+  const mount m = make(files);
+  m.prepare("f");
+  const pinned_buffer<std::uint32_t> words(32);
+  std::thread kernel([&] { simt::launch({.grid = 1, .block = 32}, stay{words.get()}); });
+  EXPECT_TRUE(wait_until([&] { return is_set(words.get()); }));
+  EXPECT_FALSE(simt::this_platform().is_idle());
+  for (int i = 0; i < 8; ++i) EXPECT_GT(pass(m, "g", 2), 0u);
+  EXPECT_EQ(files->usage().idle_nbytes, whole);
+  tell_kernels(words.get() + 16);
+  kernel.join();
+  EXPECT_EQ(files->usage().idle_nbytes, 0u) << "the end of the other one made room";
 }
 
 // Else the device would read what is not registered. Two frames, so that the file does not fit.

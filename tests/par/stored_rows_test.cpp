@@ -67,7 +67,7 @@ TEST_F(stored_rows, take_no_frame) {
     const mount fs(dir_.path(), options(page, 8));
     prepare_for_memcheck(fs, "file", O_RDWR);
     host_file file(fs, "file", O_RDWR);
-    EXPECT_EQ(fs.open_files()[0].reason.rfind("stored: ", 0), 0u) << fs.open_files()[0].reason;
+    EXPECT_EQ(fs.open_files()[0].reason.rfind("live: ", 0), 0u) << fs.open_files()[0].reason;
     row_batch batch(fs, 1000, unsorted);
     const row_layout layout{.row_nbytes = row, .nrows = nbytes / row};
     std::vector<std::int64_t> numbers;

@@ -126,12 +126,14 @@ TEST(stream, runs_launches_in_order_while_the_host_goes_on) {
     launch({.grid = 1, .block = 32}, turn_kernel{go.get(), other_log.get(), 0}, other);
     other.wait();
     EXPECT_EQ(other_log.read(), (std::vector<std::uint32_t>{1, 0}));
+    if (this_platform().is_cuda()) EXPECT_FALSE(this_platform().is_idle()) << "on the CPU machine the first may not have begun";
     for (std::uint32_t i = 1; i <= nlaunches; ++i) {
       atomic_ref<std::uint32_t, scope::system>(go[0]).store(i, std::memory_order_release);
       if (i == 1) std::this_thread::yield();
     }
     on.wait();
     on.wait();  // nothing more to wait for
+    EXPECT_TRUE(this_platform().is_idle());
     const std::vector<std::uint32_t> found = log.read();
     EXPECT_EQ(found[0], nlaunches);
     for (std::uint32_t i = 1; i <= nlaunches; ++i) EXPECT_EQ(found[i], i);

@@ -82,6 +82,10 @@ class platform {
   // Each copy_batch has an order of its own: batches of two of them may be under way side by side. The device outlives it.
   virtual std::unique_ptr<copy_batch> make_copy_batch() = 0;
 
+  // Whether nothing is under way of what this process has launched by simt::launch and on simt::streams, on any device of the
+  // machine. Of other launches it knows nothing. Waits for nothing.
+  virtual bool is_idle() const = 0;
+
   virtual std::string_view name() const = 0;  // "cpu" or "cuda"
   virtual bool is_cuda() const = 0;
   virtual int index() const = 0;                  // its number among the machine's devices

@@ -34,6 +34,8 @@ class auto_store final : public rooted_store {
   std::string_view name() const override { return "auto"; }
   void trim() override { trim(0); }
   void trim(std::uint64_t keep_nbytes);  // as mapped_store
+  bool lacks_room() const override;
+  void make_room() override;
   pin_usage usage() const;
 
  private:

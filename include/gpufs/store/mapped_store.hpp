@@ -46,6 +46,8 @@ class mapped_store final : public rooted_store {
   void trim() override { trim(0); }
   // Unregisters idle mappings, the least recently used first, until at most keep_nbytes of them are left.
   void trim(std::uint64_t keep_nbytes);
+  bool lacks_room() const override;
+  void make_room() override;
   pin_usage usage() const;
 
  private:

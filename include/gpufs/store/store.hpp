@@ -154,6 +154,10 @@ class store {
   virtual std::string_view name() const = 0;
   // Frees what closed files still hold (registered mappings). Waits for running kernels, so only the host calls it.
   virtual void trim() {}
+  // Whether something found no room in the pin budget, and mappings of closed files take some of it. Waits for nothing.
+  virtual bool lacks_room() const { return false; }
+  // As trim, but frees only as much as was lacking, least recently used first. The mount calls it between kernels.
+  virtual void make_room() {}
 };
 
 }  // namespace gpufs::store

@@ -17,6 +17,8 @@ void cuda_launch_cooperatively(const void* entry, const launch_config& config, v
 unsigned cuda_max_cooperative_grid(const void* entry, unsigned block);  // on the current device
 void cuda_load(const void* entry);                                      // on the current device; throws launch_error
 
+bool cuda_is_idle();  // whether no lent stream has anything under way
+
 // A non-blocking stream of a device, for one launch or for the life of a simt::stream (src/simt/cuda_stream.cpp).
 class cuda_stream_lease {
  public:
