@@ -174,8 +174,9 @@ inline GPUFS_DEVICE_COLD void end_operation_alone(const file_mount* mount, opera
   const operation under_way(*mount, operation::frame_of(token));
   if (!under_way.take(of)) return under_way.end_given_up(of);
   const cache::frames frames(mount->cache);
-  const int error =
-      enter_answer(simt::this_thread(), frames.data(operation::frame_of(token)), frames.page_nbytes(), answered, asked, payload);
+  constexpr bool waits = false;  // for another page: this one, by 16 bytes a request, must not fill the bus
+  const int error = enter_answer(simt::this_thread(), frames.data(operation::frame_of(token)), frames.page_nbytes(), answered,
+                                 asked, payload, waits);
   under_way.end(operation::slot_of(token), error);
 }
 
