@@ -162,10 +162,10 @@ class host_mount {
   // throws gpufs::error.
   std::uint32_t new_form();
   // Registers the whole mapping of the file now (22 ms a GiB on a disk, 57 in memory), and keeps it until trim(), or
-  // until other files find no room (trim). So kernels pull the file from the first miss on. Waits for a file that was changed just now to settle (25 ms, on file systems with coarse
-  // stamps up to 2 s). With O_RDWR: for an open that writes, if the file is in memory (130 ms a GiB), as long as the file keeps its
-  // size. If a file cannot be mapped (open_files() says why), that is no error, and nothing is done. Throws gpufs::error if the
-  // path does not open so; EINVAL: other flags.
+  // until other files find no room (trim). So kernels pull the file from the first miss on. Waits for a file that was changed just
+  // now to settle (25 ms, on file systems with coarse stamps up to 2 s). With O_RDWR: for an open that writes, if the file is in
+  // memory (130 ms a GiB), as long as the file keeps its size. If a file cannot be mapped (open_files() says why), that is no
+  // error, and nothing is done. Throws gpufs::error if the path does not open so; EINVAL: other flags.
   void prepare(const std::string& path, int flags = O_RDONLY) const;
   // Unregisters mappings of closed files, and lets windows that were refused be tried again. Waits for running kernels. The end of
   // a gpufs::simt::launch does this, too, if something has found no room in the pin budget, and no other launch is under way: of
