@@ -143,6 +143,26 @@ std::uint64_t sum_of_file(const std::string& path) {
   return sum;
 }
 
+// Runs a kernel for each r on the file of make_zeros, cached, and closes it; `total`: how many updates a run makes. kernel(mount,
+// file, r, failed); memory: what the same updates reach in the device's memory.
+template <class Kernel>
+void update_file(measurement& m, const measurement& memory, const std::string& folder, std::uint64_t nbytes, const shape& how,
+                 double total, int repeats, Kernel kernel) {
+  const gpufs::mount fs = mount_to_update(folder, nbytes);
+  host_file file(fs, "counts", O_RDWR);
+  fill_cache(fs, file.ref().number(), how, nbytes, 0);
+  const gpufs::mount_counters before = fs.counters();
+  const device_array<std::uint64_t> failed(1);
+  for (int r = 0; r <= repeats; ++r) {
+    const double seconds = run(how, kernel(fs.ref(), file.ref().number(), r, failed.get()));
+    if (r > 0) m.samples.push_back(total / seconds * 1e-9);
+  }
+  m.verified = failed.read_one() == 0;
+  add_hits(m, before, fs.counters());
+  m.details.emplace_back("share of memory's", spread_of(m.samples).median / spread_of(memory.samples).median);
+  file.close();
+}
+
 void measure(const char* name, const char* label, std::uint64_t nelements, std::uint64_t nbytes, const std::string& folder,
              const shape& how, double nadds, int repeats, results& out) {
   const auto per_thread = static_cast<std::uint32_t>(std::ceil(nadds / static_cast<double>(how.threads())));
@@ -164,22 +184,10 @@ void measure(const char* name, const char* label, std::uint64_t nelements, std::
   const std::string path = make_zeros(folder, nbytes);
   measurement m{name, label, {}, "G adds/s"};
   m.figure = measurement::kind::itself;
-  m.verified = true;
-  {
-    const gpufs::mount fs = mount_to_update(folder, nbytes);
-    host_file file(fs, "counts", O_RDWR);
-    fill_cache(fs, file.ref().number(), how, nbytes, 0);
-    const gpufs::mount_counters before = fs.counters();
-    const device_array<std::uint64_t> failed(1);
-    for (int r = 0; r <= repeats; ++r) {
-      const double seconds = run(how, add_to_file{fs.ref(), file.ref().number(), nelements, seed_of(r), per_thread, failed.get()});
-      if (r > 0) m.samples.push_back(total / seconds * 1e-9);
-    }
-    m.verified = failed.read()[0] == 0;
-    add_hits(m, before, fs.counters());
-    m.details.emplace_back("share of memory's", spread_of(m.samples).median / spread_of(memory.samples).median);
-    file.close();
-  }
+  update_file(m, memory, folder, nbytes, how, total, repeats,
+              [&](gpufs::mount_ref fs, gpufs::file_number number, int r, std::uint64_t* failed) {
+                return add_to_file{fs, number, nelements, seed_of(r), per_thread, failed};
+              });
   m.verified = m.verified && sum_of_file(path) == how.threads() * per_thread * static_cast<std::uint64_t>(repeats + 1);
   out.add(m);
 }
@@ -218,21 +226,10 @@ void measure_stores(const char* name, const std::string& folder, std::uint64_t n
   const std::string path = make_zeros(folder, nbytes);
   measurement m{name, "a random element a thread", {}, "G stores/s"};
   m.figure = measurement::kind::itself;
-  {
-    const gpufs::mount fs = mount_to_update(folder, nbytes);
-    host_file file(fs, "counts", O_RDWR);
-    fill_cache(fs, file.ref().number(), how, nbytes, 0);
-    const gpufs::mount_counters before = fs.counters();
-    const device_array<std::uint64_t> failed(1);
-    for (int r = 0; r <= repeats; ++r) {
-      const double seconds = run(how, store_to_file<T>{fs.ref(), file.ref().number(), stores_of(r), failed.get()});
-      if (r > 0) m.samples.push_back(static_cast<double>(total) / seconds * 1e-9);
-    }
-    m.verified = failed.read_one() == 0;
-    add_hits(m, before, fs.counters());
-    m.details.emplace_back("share of memory's", spread_of(m.samples).median / spread_of(memory.samples).median);
-    file.close();
-  }
+  update_file(m, memory, folder, nbytes, how, static_cast<double>(total), repeats,
+              [&](gpufs::mount_ref fs, gpufs::file_number number, int r, std::uint64_t* failed) {
+                return store_to_file<T>{fs, number, stores_of(r), failed};
+              });
   const std::uint64_t differ = wrong_words(path, nbytes, [&](std::uint64_t i) { return words[i]; });
   if (differ != 0) std::printf("WRONG: %llu words of the file\n", static_cast<unsigned long long>(differ));
   m.verified = m.verified && wrong == 0 && differ == 0;
