@@ -64,8 +64,11 @@ bool cuda_is_idle() {
   return std::none_of(p.lent.begin(), p.lent.end(), [](cudaStream_t each) {
     // A stream that is captured must not be asked.
     cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(each, &captured) != cudaSuccess || captured != cudaStreamCaptureStatusNone) return true;
-    return cudaStreamQuery(each) != cudaSuccess;
+    cudaError_t error = cudaStreamIsCapturing(each, &captured);
+    if (error == cudaSuccess && captured != cudaStreamCaptureStatusNone) return true;
+    if (error == cudaSuccess) error = cudaStreamQuery(each);
+    if (error != cudaSuccess) cudaGetLastError();  // else the next launch would take it for its own
+    return error != cudaSuccess;
   });
 }
 
