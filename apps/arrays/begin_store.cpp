@@ -39,6 +39,7 @@ class file_from final : public store::open_file {
     const bool has_first = second <= 64 && (of_file.registered >> (second - 1) & 1) != 0;
     if (has_first && second << of_file.shift < file_->info().nbytes) file_->note_missed(second << of_file.shift, nbytes);
   }
+  void give_up_windows() noexcept override { file_->give_up_windows(); }
   void begin_rename() override { file_->begin_rename(); }
   void end_rename() override { file_->end_rename(); }
 

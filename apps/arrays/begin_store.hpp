@@ -40,6 +40,9 @@ class begin_store final : public store::store {
   std::uint64_t device() const override { return files_->device(); }
   std::string_view name() const override { return files_->name(); }
   void trim() override { files_->trim(); }
+  bool lacks_room() const override { return files_->lacks_room(); }
+  bool has_idle_room() const override { return files_->has_idle_room(); }
+  void make_room() override { files_->make_room(); }
 
  private:
   std::shared_ptr<gpufs::store::store> files_;

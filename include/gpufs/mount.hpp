@@ -169,7 +169,8 @@ class host_mount {
   void prepare(const std::string& path, int flags = O_RDONLY) const;
   // Unregisters mappings of closed files, and lets windows that were refused be tried again. Waits for running kernels. The end of
   // a gpufs::simt::launch does this, too, if something has found no room in the pin budget, and no other launch is under way: of
-  // the mappings that were used least recently, and of no more than it takes.
+  // the mappings that were used least recently, and of no more than it takes; then of windows of open files that no kernel has
+  // read for some launches.
   void trim();
 
  private:

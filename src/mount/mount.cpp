@@ -30,6 +30,7 @@
 #include "gpufs/simt/detail/launch_end.hpp"
 #include "leftovers.hpp"
 #include "options.hpp"
+#include "unread_files.hpp"
 
 namespace gpufs {
 
@@ -51,6 +52,8 @@ struct host_mount::impl {
   fault_log faults;
   left_pages left{memory, open_files, layout, host};
   std::atomic<std::uint32_t> nforms{0};
+  std::mutex unread_lock;  // of the next member
+  unread_files unread;
   mutable std::atomic<bool> told_faults{false};
   std::optional<simt::launch_watch> launches;  // last, as it may call us until it ends
 
@@ -195,12 +198,17 @@ struct host_mount::impl {
     if (options.on_failed_accesses == failed_accesses::abort) std::abort();
   }
 
-  // Between kernels: gives back registered mappings of closed files if something else found no room.
+  // Between kernels: gives back registered mappings of closed files, and windows of open ones that are not read, if something else
+  // found no room.
   void make_room() noexcept {
     if (!files->lacks_room() || !machine.is_idle()) return;
     try {
-      windows.while_none_is_told([this] {
+      const std::scoped_lock hold(unread_lock);
+      const auto handles = unread.look(host.by_windows(), slots.counts());
+      if (handles.empty() && !files->has_idle_room()) return;
+      windows.while_none_is_told([&] {
         host.tell_windows_again();
+        host.give_up_windows(handles);
         files->make_room();
       });
     } catch (const std::exception&) {  // the device is lost, or there is no memory: what was staged stays so

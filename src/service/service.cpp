@@ -283,6 +283,23 @@ bool service::copy_to_frames(std::byte* begin, std::uint32_t nframes, std::uint3
     return false;
   }
 }
+std::vector<service::reads_by_windows> service::by_windows() const {
+  std::vector<reads_by_windows> found;
+  std::size_t cursor = 0;
+  for (const std::uint32_t handle : impl_->shared.open.pull_handles(~std::size_t{0}, &cursor)) {
+    const open_files::ref file = impl_->shared.open.acquire(handle);
+    if (!file || file->file->info().kind != source_kind::windows || file->file->windows().registered == 0) continue;
+    found.push_back({file->device_number, handle});
+  }
+  return found;
+}
+void service::give_up_windows(std::span<const std::uint32_t> handles) {
+  // Whoever is telling the device has begun before, and does not come through; whoever tells it later sees what is left.
+  const std::scoped_lock hold(impl_->shared.on_windows_lock);
+  for (const std::uint32_t handle : handles) {
+    if (const open_files::ref file = impl_->shared.open.acquire(handle)) file->file->give_up_windows();
+  }
+}
 void service::tell_windows_again() { impl_->shared.told_rounds.fetch_add(1, std::memory_order_relaxed); }
 
 service_counters service::counters() const {

@@ -95,6 +95,7 @@ std::unique_ptr<open_file> mapped_store::open_explained(std::string_view path, i
 
 void mapped_store::trim(std::uint64_t keep_nbytes) { mappings_->trim(keep_nbytes); }
 bool mapped_store::lacks_room() const { return mappings_->lacks_room(); }
+bool mapped_store::has_idle_room() const { return mappings_->has_idle_room(); }
 void mapped_store::make_room() { mappings_->make_room(); }
 pin_usage mapped_store::usage() const { return mappings_->usage(); }
 
@@ -130,6 +131,7 @@ std::unique_ptr<open_file> auto_store::open(std::string_view path, int flags, in
 
 void auto_store::trim(std::uint64_t keep_nbytes) { mappings_->trim(keep_nbytes); }
 bool auto_store::lacks_room() const { return mappings_->lacks_room(); }
+bool auto_store::has_idle_room() const { return mappings_->has_idle_room(); }
 void auto_store::make_room() { mappings_->make_room(); }
 pin_usage auto_store::usage() const { return mappings_->usage(); }
 

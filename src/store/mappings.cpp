@@ -165,17 +165,21 @@ mappings::use mappings::acquire(const file_info& info, int fd, how wanted, std::
     if (!m) return nullptr;
   }
   if (wanted == how::windows) return use(m.get(), {this});
-  time_point due;
-  try {
-    if (!begin_whole(m, &due, why)) {
+  bool was_given_up = false;
+  do {  // once more if what we waited for were windows that somebody gave up
+    time_point due;
+    try {
+      was_given_up = !was_given_up && given_up_nbytes_ != 0;
+      if (!begin_whole(m, &due, why)) {
+        gone = let_go(*m);
+        return nullptr;
+      }
+    } catch (...) {
       gone = let_go(*m);
-      return nullptr;
+      throw;
     }
-  } catch (...) {
-    gone = let_go(*m);
-    throw;
-  }
-  registered_.wait_until(hold, due, [&] { return m->is_whole() || m->nwanted == 0; });
+    registered_.wait_until(hold, due, [&] { return m->is_whole() || m->nwanted == 0; });
+  } while (was_given_up && !m->is_whole() && m->nwanted == 0);
   if (m->is_whole()) return use(m.get(), {this});
   *why = m->nwanted != 0 ? too_long : "registering the mapping failed: " + (m->failure.empty() ? "no reason given" : m->failure);
   gone = let_go(*m);
@@ -400,9 +404,17 @@ void mappings::end_window(mapping& m, std::size_t i, window_state became) noexce
   registered_.notify_all();
 }
 
-void mappings::release(mapping& used) noexcept {
+bool mappings::hold_whole(use& of) {
+  const std::scoped_lock hold(lock_);
+  if (!of->is_whole()) return false;
+  if (!of.get_deleter().holds_whole) ++of->nwhole;
+  return of.get_deleter().holds_whole = true;
+}
+
+void mappings::release(mapping& used, bool held_whole) noexcept {
   std::shared_ptr<mapping> gone;
   const std::scoped_lock hold(lock_);
+  if (held_whole) --used.nwhole;
   gone = let_go(used);
 }
 
@@ -442,6 +454,7 @@ void mappings::trim(std::uint64_t keep_nbytes) {
   const std::scoped_lock hold(lock_);
   lacking_nbytes_ = 0;
   for (const auto& m : used_) {
+    m->nunread = 0;
     for (std::size_t i = 0; i < m->nwindows; ++i) {
       if (m->windows[i].state.load(std::memory_order_relaxed) != window_state::refused) continue;
       m->windows[i].state.store(window_state::none, std::memory_order_relaxed);
@@ -451,10 +464,53 @@ void mappings::trim(std::uint64_t keep_nbytes) {
 
 bool mappings::lacks_room() const {
   const std::scoped_lock hold(lock_);
-  return lacking_nbytes_ != 0 && idle_nbytes_ != 0;
+  return lacking_nbytes_ != 0;
+}
+
+bool mappings::has_idle_room() const {
+  const std::scoped_lock hold(lock_);
+  return idle_nbytes_ != 0;
+}
+
+void mappings::give_up(mapping& used) noexcept {
+  const std::scoped_lock hold(lock_);
+  if (++used.nunread != used.users || used.nwhole != 0 || used.nwanted != 0) return;
+  for (std::size_t i = 0; i < used.nwindows; ++i) {
+    const std::uint64_t there = budget_nbytes_ - pinned_nbytes_ + idle_nbytes_ + given_up_nbytes_;
+    if (lacking_nbytes_ <= there) return;
+    if (!used.is_registered(i)) continue;
+    try {
+      given_up_.emplace_back(*used.place, i);
+    } catch (const std::bad_alloc&) {  // then it stays
+      return;
+    }
+    ++used.users;
+    ++used.nwanted;
+    given_up_nbytes_ += used.nbytes_of(i);
+    used.windows[i].state.store(window_state::wanted, std::memory_order_relaxed);
+    used.registered.fetch_and(~(std::uint64_t{1} << i), std::memory_order_release);
+  }
+}
+
+// Of a window that was given up. Waits for kernels.
+void mappings::unregister_window(mapping& m, std::size_t i) noexcept {
+  machine_.unregister(static_cast<std::byte*>(m.memory.get()) + m.begin_of(i));
+  std::shared_ptr<mapping> gone;
+  const std::scoped_lock hold(lock_);
+  pinned_nbytes_ -= m.nbytes_of(i);
+  given_up_nbytes_ -= m.nbytes_of(i);
+  m.windows[i].missed_nbytes.store(0, std::memory_order_relaxed);
+  end_window(m, i, window_state::none);
+  gone = let_go(m);
 }
 
 void mappings::make_room() {
+  std::vector<std::pair<std::shared_ptr<mapping>, std::size_t>> given_up;
+  {
+    const std::scoped_lock hold(lock_);
+    given_up.swap(given_up_);
+  }
+  for (const auto& [m, i] : given_up) unregister_window(*m, i);
   std::uint64_t keep = 0;
   {
     const std::scoped_lock hold(lock_);
@@ -515,7 +571,7 @@ int file_written_in_place::note_written_in_place(std::int64_t nbytes, bool last)
 
 mapped_file::mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappings> owner, mappings::use mapping)
     : file_(std::move(file)), owner_(std::move(owner)), mapping_(std::move(mapping)), info_(file_->info()) {
-  const bool whole = mapping_->is_whole();
+  const bool whole = owner_->hold_whole(mapping_);
   info_.kind = whole ? source_kind::pull : source_kind::windows;
   info_.pull_base = mapping_->device_address;
   info_.reason = whole ? "pull: its mapping is registered, and the device reads the host's page cache in place"

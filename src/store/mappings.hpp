@@ -30,8 +30,8 @@ class mappings {
 
   enum class window_state : std::uint32_t {
     none,
-    wanted,      // waits to be registered, or is being registered
-    registered,  // for as long as the mapping lives
+    wanted,      // waits to be registered, or is being registered or unregistered
+    registered,  // for as long as the mapping lives, or until it is given up
     refused,     // by the platform, or by the budget, until trim() or make_room()
   };
   // A part of a mapping that is registered by itself. Each has a cache line of its own, because many threads count in them.
@@ -55,6 +55,8 @@ class mappings {
     bool is_locked = false;                                 // in memory, by mlock2
     std::size_t nwanted = 0;                                // windows that wait to be registered, or are being registered
     std::size_t nqueued = 0;                                // how many of these are in wanted_; each is a user
+    std::size_t nwhole = 0;                                 // users that need all of it registered
+    std::size_t nunread = 0;                                // users that have called give_up since the last make_room
     std::chrono::steady_clock::time_point due{};            // when the windows for which a thread waits should be registered
     std::string failure;                                    // why the last failed registration failed
     std::size_t users = 0;                                  // files that use it, threads that wait for it, threads that register a
@@ -74,7 +76,8 @@ class mappings {
   };
   struct giver_back {
     mappings* owner = nullptr;
-    void operator()(mapping* used) const noexcept { owner->release(*used); }
+    bool holds_whole = false;
+    void operator()(mapping* used) const noexcept { owner->release(*used, holds_whole); }
   };
   // The result of acquire(). It releases the mapping when it ends; the mapping stays registered. Waits for nothing.
   using use = std::unique_ptr<mapping, giver_back>;
@@ -96,6 +99,8 @@ class mappings {
   use acquire_windows(const file_info& info, int fd, std::string* why);
   // Like acquire(), for a mapping that the device writes. The mapping must have all of the file's own pages, of whatever version.
   use acquire_to_write(const file_info& info, int fd, std::string* why);
+  // Whether all of the mapping is registered; then it stays so until `of` ends.
+  bool hold_whole(use& of);
   // Counts nbytes at `offset` that host threads have read for the device. Any thread; waits for nothing.
   void note_missed(mapping& used, std::uint64_t offset, std::uint64_t nbytes) noexcept;
   // The offset, at most nbytes, up to which the mapping still consists of the file's pages. If somebody truncates the file or
@@ -105,9 +110,15 @@ class mappings {
   std::size_t whole_nbytes(const mapping& m, std::size_t nbytes, bool changed) const;
   // Unregisters the least recently used idle mappings until at most keep_nbytes of idle ones are left. Waits for kernels.
   void trim(std::uint64_t keep_nbytes);
-  // Whether something found no room in the budget since the last trim, and idle mappings take some of it.
+  // Whether something found no room in the budget since the last trim, and whether idle mappings take some of it.
   bool lacks_room() const;
-  // Unregisters as many idle mappings as it takes to have that room, least recently used first. Waits for kernels.
+  bool has_idle_room() const;
+  // Once all users of a mapping have called it, perhaps files of several mounts: has make_room unregister as many of its windows as
+  // idle mappings leave lacking. From then on they are registered for nobody. Until its caller's make_room has returned, no
+  // kernel of the caller's may be told of any window. Does nothing if a user needs the whole mapping, or windows of it are wanted.
+  void give_up(mapping& used) noexcept;
+  // Unregisters what was given up, and as many idle mappings as it takes to have the room that is lacking, least recently used
+  // first. Waits for kernels.
   void make_room();
   pin_usage usage() const;
 
@@ -116,7 +127,7 @@ class mappings {
   using time_point = std::chrono::steady_clock::time_point;
   enum class how { whole, windows, writable };
   use acquire(const file_info& info, int fd, how wanted, std::string* why);
-  void release(mapping& used) noexcept;
+  void release(mapping& used, bool held_whole) noexcept;
   std::shared_ptr<mapping> let_go(mapping& used) noexcept;
   std::shared_ptr<mapping> join(const version_key& version);
   std::shared_ptr<mapping> enter(const version_key& version, unique_mmap memory, std::size_t nbytes, how wanted);
@@ -128,6 +139,7 @@ class mappings {
   void register_wanted(time_point& due) noexcept;
   bool register_window(mapping& m, std::size_t i, std::unique_lock<std::mutex>& hold) noexcept;
   void end_window(mapping& m, std::size_t i, window_state became) noexcept;
+  void unregister_window(mapping& m, std::size_t i) noexcept;
   void unmap(mapping& m) noexcept;
 
   simt::platform& machine_;
@@ -145,8 +157,10 @@ class mappings {
                                                                          // bytes
   bool registers_wanted_ = false;                                        // whether a thread runs register_wanted
   std::uint64_t pinned_nbytes_ = 0, idle_nbytes_ = 0;
-  std::uint64_t lacking_nbytes_ = 0;  // what found no room since the last trim
-  std::uint64_t unsettled_ = 0;       // how many unsettled versions there were so far
+  std::uint64_t lacking_nbytes_ = 0;                                        // what found no room since the last trim
+  std::vector<std::pair<std::shared_ptr<mapping>, std::size_t>> given_up_;  // windows; each is a user
+  std::uint64_t given_up_nbytes_ = 0;
+  std::uint64_t unsettled_ = 0;  // how many unsettled versions there were so far
 };
 
 // A posix_file whose pages the device pulls: all of them, or those of the registered windows.
@@ -158,6 +172,7 @@ class mapped_file final : public open_file {
   void note_missed(std::int64_t offset, std::uint32_t nbytes) noexcept override {
     owner_->note_missed(*mapping_, static_cast<std::uint64_t>(offset), nbytes);
   }
+  void give_up_windows() noexcept override { owner_->give_up(*mapping_); }
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override { return file_->pread(dst, offset); }
   int descriptor() const override { return file_->descriptor(); }
   std::int64_t extents(std::int64_t* offset, std::span<extent> out) override { return file_->extents(offset, out); }

@@ -269,6 +269,7 @@ class faulty_store final : public store::store {
   std::string_view name() const override { return "faulty"; }
   void trim() override { real_->trim(); }
   bool lacks_room() const override { return real_->lacks_room(); }
+  bool has_idle_room() const override { return real_->has_idle_room(); }
   void make_room() override { real_->make_room(); }
   std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
     ++wrong_->opens;

@@ -90,6 +90,60 @@ TEST_F(windows, open_files_keep_what_others_find_no_room_for) {
   EXPECT_EQ(pass(m, "f", 1), 0u);
 }
 
+TEST_F(windows, open_files_that_are_not_read_make_room) {
+  const auto files = by_windows(dir.path(), whole);
+  const mount m = make(files);
+  const host_file held(m, "f"), other(m, "g");
+  EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) == 0 && files->usage().pinned_nbytes == whole; }));
+  EXPECT_TRUE(wait_until([&] { return pass(m, "g", 2) == 0 && files->usage().pinned_nbytes == whole; }));
+  EXPECT_GT(pass(m, "f", 1), 0u);
+  EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) == 0; })) << "and back";
+  EXPECT_EQ(files->usage().pinned_nbytes, whole);
+  for (const std::string& line : m.log()) ADD_FAILURE() << line;
+}
+
+TEST_F(windows, open_files_give_up_no_more_than_is_lacking) {
+  dir.add("small", window, 3);
+  let_file_times_pass();
+  const auto files = by_windows(dir.path(), whole);
+  const mount m = make(files);
+  const host_file held(m, "f"), other(m, "small");
+  EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) == 0 && files->usage().pinned_nbytes == whole; }));
+  const auto pass_small = [&] {
+    const std::uint64_t before = m.counters().host_reads;
+    reading_run run({.path = "small", .file_nbytes = window, .seed = 3, .calls = 40, .max_nbytes = 9000});
+    run(m.ref(), ++passes);
+    run.expect_good("small");
+    return m.counters().host_reads - before;
+  };
+  EXPECT_TRUE(wait_until([&] { return pass_small() == 0; }));
+  EXPECT_EQ(files->usage().pinned_nbytes, whole) << "a window of the one for the other's";
+}
+
+TEST_F(windows, files_that_are_read_by_turns_keep_theirs) {
+  const auto files = by_windows(dir.path(), whole);
+  const mount m = make(files);
+  const host_file held(m, "f"), other(m, "g");
+  EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) == 0 && files->usage().pinned_nbytes == whole; }));
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_GT(pass(m, "g", 2), 0u);
+    EXPECT_EQ(pass(m, "f", 1), 0u);
+  }
+}
+
+// Another mount's kernels have been told of them.
+TEST_F(windows, what_another_mount_has_open_it_keeps) {
+  const auto files = by_windows(dir.path(), whole);
+  const mount m = make(files), n = make(files);
+  const host_file in_m(m, "f"), in_n(n, "f"), other(n, "g");
+  EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) == 0 && files->usage().pinned_nbytes == whole; }));
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_GT(pass(n, "g", 2), 0u);
+    EXPECT_EQ(files->usage().pinned_nbytes, whole);
+  }
+  for (const mount* each : {&m, &n}) EXPECT_TRUE(wait_until([&] { return pass(*each, "f", 1) == 0; }));
+}
+
 // All lanes wait for the host, which is told that they run.
 struct stay {
   std::uint32_t* words;  // of cache lines of their own

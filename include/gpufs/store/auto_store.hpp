@@ -35,6 +35,7 @@ class auto_store final : public rooted_store {
   void trim() override { trim(0); }
   void trim(std::uint64_t keep_nbytes);  // as mapped_store
   bool lacks_room() const override;
+  bool has_idle_room() const override;
   void make_room() override;
   pin_usage usage() const;
 

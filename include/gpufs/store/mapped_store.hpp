@@ -47,6 +47,7 @@ class mapped_store final : public rooted_store {
   // Unregisters idle mappings, the least recently used first, until at most keep_nbytes of them are left.
   void trim(std::uint64_t keep_nbytes);
   bool lacks_room() const override;
+  bool has_idle_room() const override;
   void make_room() override;
   pin_usage usage() const;
 

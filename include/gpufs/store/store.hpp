@@ -111,6 +111,9 @@ class open_file {
   virtual registered_windows windows() const { return {}; }
   // The host has read nbytes at offset (>= 0) for the device, which may not read them itself (yet).
   virtual void note_missed(std::int64_t /*offset*/, std::uint32_t /*nbytes*/) noexcept {}
+  // No kernel has read the file for a while: as many of its registered windows as something found no room for are windows() no
+  // more, and the store's next make_room unregisters them. The device is told of none meanwhile.
+  virtual void give_up_windows() noexcept {}
 
   // For files that are open for reading: called around a rename of the file by this mount, which changes its ctime but no byte.
   // They throw nothing. Several renames may be under way at once. If a file is opened during a rename, end_rename may come before
@@ -154,9 +157,11 @@ class store {
   virtual std::string_view name() const = 0;
   // Frees what closed files still hold (registered mappings). Waits for running kernels, so only the host calls it.
   virtual void trim() {}
-  // Whether something found no room in the pin budget, and mappings of closed files take some of it. Waits for nothing.
+  // Whether something found no room in the pin budget, and whether mappings of closed files take some of it. Neither call waits.
   virtual bool lacks_room() const { return false; }
-  // As trim, but frees only as much as was lacking, least recently used first. The mount calls it between kernels.
+  virtual bool has_idle_room() const { return false; }
+  // As trim, but frees only as much as was lacking, least recently used first, and windows that were given up. The mount calls it
+  // between kernels.
   virtual void make_room() {}
 };
 

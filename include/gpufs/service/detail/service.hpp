@@ -165,6 +165,13 @@ class service {
   bool copy_to_frames(std::byte* begin, std::uint32_t nframes, std::uint32_t nbytes);
   // The device has forgotten what it was told of windows.
   void tell_windows_again();
+  // Files that are open to be read by windows of which some are registered, as kernels know them.
+  struct reads_by_windows {
+    std::uint32_t slot, handle;
+  };
+  std::vector<reads_by_windows> by_windows() const;
+  // open_file::give_up_windows of these files. The device may be told of no window until the store has made room.
+  void give_up_windows(std::span<const std::uint32_t> handles);
 
   service_counters counters() const;
   std::map<int, std::uint64_t> errors() const;  // answers by positive errno
