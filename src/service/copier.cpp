@@ -150,7 +150,7 @@ void copier::finish(batch& ended, tally& counts) {
     while (end < ended.works.size() && ended.works[end].file == &from) ++end;
     const bool is_remote = from.remote.load(std::memory_order_relaxed);
     // Meets end_version's release: bytes that a writer of this mount has written come after that.
-    const bool is_good = !from.stale.load(std::memory_order_acquire) && (is_remote || from.file->check_version() == 0);
+    const bool is_good = !from.has_ended() && (is_remote || from.file->check_version() == 0);
     for (std::size_t i = first; i < end; ++i) {
       work w = std::move(ended.works[i]);
       if (ended.copies[i].failed || !is_good) {

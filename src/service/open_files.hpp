@@ -52,8 +52,13 @@ class open_files {
     std::atomic<std::uint32_t> nhung_io{0}, nhung_calls{0}, nlate{0};
     // The windows that the device was told of, and the round in which it was told (core::told_rounds).
     std::atomic<std::uint64_t> told{0}, told_in{0};
-    std::atomic<bool> awaits_look{false};     // has asked for a look, at which the device is told of more windows
-    std::atomic<bool> stale{false};           // its version has ended: the file was seen to change, or this mount writes it
+    std::atomic<bool> awaits_look{false};  // has asked for a look, at which the device is told of more windows
+    std::atomic<bool> stale{false};        // its version has ended: the file was seen to change, or this mount writes it
+    // Whether the version had ended when the caller's reads of the file, which come before, had their bytes: meets mark_ended.
+    bool has_ended() const {
+      std::atomic_thread_fence(std::memory_order_acquire);
+      return stale.load(std::memory_order_relaxed);
+    }
     std::atomic<bool> awaits_telling{false};  // has asked the teller
     std::atomic<bool> stale_told{false};      // the device has been told, if there is one that can be
     // A mapping of a file in memory, from the first request for its rows until the file closes. has_no_mapping: it cannot be

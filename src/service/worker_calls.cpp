@@ -310,7 +310,7 @@ void worker::list_extents(work& w, open_files::entry* file) {
     std::vector<extent> found(room);
     out.result = file->file->extents(&out.file_nbytes, found);
     // Its version has ended, and what the file has is another's. Meets mark_ended's release.
-    if (out.result >= 0 && file->stale.load(std::memory_order_acquire)) out.result = -ESTALE;
+    if (out.result >= 0 && file->has_ended()) out.result = -ESTALE;
     if (out.result > 0) {
       out.result *= static_cast<std::int64_t>(sizeof(extent));
       std::memcpy(payload_of(w), found.data(), static_cast<std::size_t>(out.result));

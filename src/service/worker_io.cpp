@@ -294,7 +294,7 @@ void worker::finish(std::span<work> read) {
   if (read.empty()) return;
   open_files::entry& from = *read.front().file;
   // Meets end_version's release: bytes that a writer of this mount has written come after that.
-  const int error = from.stale.load(std::memory_order_acquire) ? -ESTALE : from.file->check_version();
+  const int error = from.has_ended() ? -ESTALE : from.file->check_version();
   const bool by_windows = from.file->info().kind == source_kind::windows;
   for (const work& w : read) {
     if (error != 0) {
@@ -345,7 +345,7 @@ void worker::read_blocking(const work& w) {
     result = -EIO;
     text = e.what();
   }
-  if (result >= 0 && w.file->stale.load(std::memory_order_acquire)) {
+  if (result >= 0 && w.file->has_ended()) {
     result = -ESTALE;
     text = "the file has changed since it was opened";
   }

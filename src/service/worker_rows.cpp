@@ -227,7 +227,7 @@ void worker::read_rows_blocking(work w) {
     if (clock_ns() > until && left.next < left.rows.size()) return push_slow(std::move(w));
   }
   // Meets end_version's release, as in finish().
-  if (w.file->stale.load(std::memory_order_acquire)) {
+  if (w.file->has_ended()) {
     return fail_read(w, -ESTALE, "the file has changed since it was opened");
   }
   answer_rows(w);

@@ -171,12 +171,13 @@ class cpu_memory final : public platform {
   void unregister(const void*) noexcept override {}
 
   // Copies by atomic words, because kernels may use the same words.
+  // As copies of CUDA end one after the other, so does a kernel that acquires what this one wrote see what earlier ones did.
   void copy_to_device(void* device_dst, const void* src, std::size_t nbytes) override {
     check(device_dst, "a copy to");
     each_word(device_dst, nbytes, [&]<class Word>(std::size_t i, std::type_identity<Word>) {
       Word word;
       std::memcpy(&word, static_cast<const std::byte*>(src) + i, sizeof word);
-      std::atomic_ref(*reinterpret_cast<Word*>(static_cast<std::byte*>(device_dst) + i)).store(word, std::memory_order_relaxed);
+      std::atomic_ref(*reinterpret_cast<Word*>(static_cast<std::byte*>(device_dst) + i)).store(word, std::memory_order_release);
     });
   }
   // The acquire meets the releases of the kernels' words.

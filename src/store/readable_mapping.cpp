@@ -42,6 +42,7 @@ known_mapping& enter(std::uintptr_t begin, std::uintptr_t end, std::atomic<bool>
     all_known.store(more, std::memory_order_release);
     at = &more->places[0];
   }
+  std::atomic_thread_fence(std::memory_order_release);  // the 0 comes before what follows: meets find's fence
   at->end.store(end, std::memory_order_relaxed);
   at->is_cut.store(is_cut, std::memory_order_relaxed);
   at->begin.store(begin, std::memory_order_release);  // meets find's acquire
@@ -135,8 +136,9 @@ bool readable_mapping::gather(std::span<const std::uint64_t> offsets, std::size_
     if (i + nahead < offsets.size()) ask(i + nahead);
     std::memcpy(to + i * row_nbytes, from + offsets[i], row_nbytes);
   }
-  // Meets the handler's release, of this thread or another.
-  return !is_cut_.load(std::memory_order_acquire);
+  // After the loads. Meets the handler's release, of this thread or another.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return !is_cut_.load(std::memory_order_relaxed);
 }
 
 }  // namespace gpufs::store

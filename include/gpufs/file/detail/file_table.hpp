@@ -47,7 +47,8 @@ class file_table : public held_slots {
     const std::uint32_t before = word.load(std::memory_order_acquire);  // meets ask_host's: the slot's fields
     if (state_of(before) != slot_state::open) return -1;
     const bool same = simt::atomic_ref<std::uint32_t>(slot.handle).load(std::memory_order_relaxed) == handle;
-    const std::int64_t nbytes = file_table(*mount).nbytes_now(index);  // an acquire: the word is looked at again after it
+    const std::int64_t nbytes = file_table(*mount).nbytes_now(index);
+    simt::fence_loads();  // meets the fence in link: the word is looked at again after the fields
     return same && word.load(std::memory_order_relaxed) == before ? nbytes : -1;
   }
 

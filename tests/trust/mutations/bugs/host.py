@@ -383,7 +383,7 @@ BUGS = (
         "zeros_are_taken_for_a_mapping",
         "what was put in place of pages that are gone is taken for the file's",
         "src/store/readable_mapping.cpp",
-        "return !is_cut_.load(std::memory_order_acquire);",
+        "return !is_cut_.load(std::memory_order_relaxed);",
         "return true;",
         "service_test",
         "readable_mapping.leaves_other_faults_to_those_who_were_there_before",
