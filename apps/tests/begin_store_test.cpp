@@ -66,7 +66,7 @@ std::shared_ptr<begin_store> with_parts(std::shared_ptr<store::store> files) {
 
 constexpr std::int64_t file_nbytes = 300'001;
 
-class begin_of_files : public service_test {
+class begin_of_files : public running_service {
  protected:
   begin_of_files() {
     dir_.add("a", file_nbytes, 1);

@@ -51,7 +51,7 @@ struct walk_kernel : pointer_job {
   }
 };
 
-struct pointer_variants : pointer_test {
+struct pointer_variants : pointer_fixture {
   pointer_variants() {
     options.cache_nbytes = 24 * page;
     options.internals.nrings = 1;

@@ -7,7 +7,7 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-struct failed_access : pointer_test {};
+struct failed_access : pointer_fixture {};
 
 struct three_words {
   std::uint32_t a, b, c;

@@ -77,7 +77,7 @@ struct about_the_edge : pointer_job {
   }
 };
 
-class large_pointers : public pointer_test, public ::testing::WithParamInterface<std::uint32_t> {
+class large_pointers : public pointer_fixture, public ::testing::WithParamInterface<std::uint32_t> {
  protected:
   std::vector<std::uint32_t> words_of_file(std::int64_t offset, std::int64_t nbytes) const {
     std::vector<std::uint32_t> words(static_cast<std::size_t>(nbytes) / 4);
@@ -136,7 +136,9 @@ struct last_page : pointer_job {
   }
 };
 
-TEST_F(pointer_test, reaches_the_last_page_that_a_key_can_name) {
+struct far_pointer : pointer_fixture {};
+
+TEST_F(far_pointer, reaches_the_last_page_that_a_key_can_name) {
   // 2^32 - 1 pages of 512 B; the store costs nothing.
   constexpr std::int64_t most = (std::int64_t{1} << 41) - 512;
   options.page_nbytes = 512;

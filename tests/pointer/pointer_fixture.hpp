@@ -76,9 +76,9 @@ struct inverting {
   }
 };
 
-class pointer_test : public ::testing::Test {
+class pointer_fixture : public ::testing::Test {
  protected:
-  explicit pointer_test(const std::filesystem::path& beneath = std::filesystem::temp_directory_path())
+  explicit pointer_fixture(const std::filesystem::path& beneath = std::filesystem::temp_directory_path())
       : dir(beneath), path_(std::vector<char>{'f', 0}) {
     dir.add("f", npages * page, file_seed);
     let_file_times_pass();
@@ -136,8 +136,8 @@ class pointer_test : public ::testing::Test {
 };
 
 // In a directory on disk the host writes; in memory (parameter: true) the device stores to the file's mapping.
-struct writing_pointer_test : pointer_test, ::testing::WithParamInterface<bool> {
-  writing_pointer_test() : pointer_test(GetParam() ? memory_directory() : std::filesystem::temp_directory_path()) {
+struct writing_pointer_fixture : pointer_fixture, ::testing::WithParamInterface<bool> {
+  writing_pointer_fixture() : pointer_fixture(GetParam() ? memory_directory() : std::filesystem::temp_directory_path()) {
     options.writable = true;
     options.frame_timeout = std::chrono::seconds(30);  // many wait in turn for few frames
     options.store = GetParam() ? store_kind::mapped : store_kind::posix;

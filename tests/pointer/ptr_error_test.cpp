@@ -16,7 +16,7 @@ namespace {
 
 using reader = ptr<const std::uint32_t>;
 
-struct ptr_error : pointer_test {
+struct ptr_error : pointer_fixture {
   bool log_has(const std::string& line) {
     for (const std::string& l : fs().log()) {
       if (l.find(line) != std::string::npos) return true;

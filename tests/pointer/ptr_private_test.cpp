@@ -12,7 +12,7 @@ namespace {
 using reader = ptr<const std::uint32_t>;
 using writer = ptr<std::uint32_t>;
 
-struct ptr_private : pointer_test {};
+struct ptr_private : pointer_fixture {};
 
 struct forms_kernel : pointer_job {
   std::byte* scratch;

@@ -28,7 +28,7 @@ static_assert(std::is_same_v<decltype(*std::declval<writer>()), element<std::uin
 // Memory that is zeroed holds null pointers, so they have no vtable and no member that starts otherwise.
 static_assert(std::is_standard_layout_v<mapping_name> && !std::is_polymorphic_v<reader>);
 
-struct ptr_ : pointer_test {};
+struct any_ptr : pointer_fixture {};
 
 struct null_kernel : pointer_job {
   GPUFS_DEVICE void operator()() const {
@@ -51,7 +51,7 @@ struct null_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, null_reads_as_zeros_and_tells_nobody) {
+TEST_F(any_ptr, null_reads_as_zeros_and_tells_nobody) {
   const auto r = run<null_kernel>(1, 32);
   std::vector<std::int64_t> expected(outs);
   expected[2] = -EFAULT;
@@ -80,7 +80,7 @@ struct fixed_pairs_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, elements_need_not_be_assignable) {
+TEST_F(any_ptr, elements_need_not_be_assignable) {
   const auto r = run<fixed_pairs_kernel>(1, 32);
   for (unsigned i = 0; i < 3; ++i) {
     std::uint32_t words[2];
@@ -152,7 +152,7 @@ struct pins_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, holds_one_pin_while_it_is_linked) {
+TEST_F(any_ptr, holds_one_pin_while_it_is_linked) {
   const auto r = run<pins_kernel>(1, 32);
   const std::vector<std::int64_t> expected = {0, 1, 1, 11, 10, 2, 1, 110, 101, 11, 11, 1, 11, 0, 1, 0, 0, 0, 0};
   EXPECT_EQ(std::vector<std::int64_t>(r.begin(), r.begin() + static_cast<std::ptrdiff_t>(expected.size())), expected);
@@ -177,7 +177,7 @@ struct shared_page_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, lanes_of_one_page_share_the_look_up) {
+TEST_F(any_ptr, lanes_of_one_page_share_the_look_up) {
   std::uint64_t lookups = 0;
   const int rounds = 20;
   for (int seed = 1; seed <= rounds; ++seed) {
@@ -218,7 +218,7 @@ struct own_pages_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, lanes_of_different_pages_and_a_lane_alone) {
+TEST_F(any_ptr, lanes_of_different_pages_and_a_lane_alone) {
   for (std::uint64_t seed = 1; seed <= fewer(10); ++seed) {
     schedule.seed = seed;
     run<own_pages_kernel>(1, 32);
@@ -252,7 +252,7 @@ struct groups_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, any_group_maps) {
+TEST_F(any_ptr, any_group_maps) {
   for (const unsigned block : {32u, 64u, 128u, 256u}) {
     if (under_tsan && block > 64) break;
     run<groups_kernel>(2, block);
@@ -294,7 +294,7 @@ struct close_number : pointer_job {
   }
 };
 
-TEST_F(ptr_, is_shared_by_copying) {
+TEST_F(any_ptr, is_shared_by_copying) {
   const device_buffer<std::byte> shared(sizeof(reader));
   const device_buffer<std::int32_t> number(1);
   auto* at = reinterpret_cast<reader*>(shared.get());
@@ -327,7 +327,7 @@ struct two_mounts_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, of_two_mounts_in_one_warp) {
+TEST_F(any_ptr, of_two_mounts_in_one_warp) {
   const temp_dir other_dir;
   other_dir.add("f", npages * page, file_seed + 1);
   const mount other(other_dir.path(), options);
@@ -380,7 +380,7 @@ struct equal_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, is_equal_to_pointers_to_the_same_byte_of_the_same_file) {
+TEST_F(any_ptr, is_equal_to_pointers_to_the_same_byte_of_the_same_file) {
   const temp_dir other_dir;
   other_dir.add("f", npages * page, file_seed);
   const mount other(other_dir.path(), options);
@@ -409,7 +409,7 @@ struct algorithms_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, works_with_algorithms) {
+TEST_F(any_ptr, works_with_algorithms) {
   const auto r = run<algorithms_kernel>(1, 32);
   std::int64_t total = 0;
   for (std::int64_t i = 0; i < nwords; ++i) total += word_at(i);
@@ -436,7 +436,7 @@ struct sorted_kernel : pointer_job {
   }
 };
 
-TEST_F(ptr_, lower_bound) {
+TEST_F(any_ptr, lower_bound) {
   std::vector<std::uint32_t> sorted;
   for (std::uint32_t i = 0; i < 30000; ++i) sorted.push_back(4 * i + 1);
   auto store = std::make_shared<store::mem_store>(simt::this_platform());
@@ -476,7 +476,7 @@ struct take_turns : pointer_job {
   }
 };
 
-TEST_F(ptr_, files_that_take_turns_in_a_mapping_do_not_mix) {
+TEST_F(any_ptr, files_that_take_turns_in_a_mapping_do_not_mix) {
   for (unsigned k = 0; k < 6; ++k) dir.add(std::to_string(k), npages * page, file_seed + k);
   let_file_times_pass();
   options.max_mappings = 2;
@@ -518,7 +518,7 @@ struct map_at_once : pointer_job {
   }
 };
 
-TEST_F(ptr_, groups_that_map_a_file_at_once_share_one_mapping) {
+TEST_F(any_ptr, groups_that_map_a_file_at_once_share_one_mapping) {
   for (unsigned k = 0; k < 6; ++k) dir.add(std::to_string(k), page, file_seed + k);
   let_file_times_pass();
   options.max_mappings = 4;

@@ -10,7 +10,7 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-struct ptr_write_error : pointer_test {
+struct ptr_write_error : pointer_fixture {
   ptr_write_error() { options.writable = true; }
   // The files and the mount anew.
   void start_again() {

@@ -11,8 +11,8 @@ inline namespace GPUFS_MACHINE {
 namespace {
 
 // In a directory on disk the host writes; in memory (parameter: true) the device stores to the file's mapping.
-struct ptr_write : pointer_test, ::testing::WithParamInterface<bool> {
-  ptr_write() : pointer_test(GetParam() ? memory_directory() : std::filesystem::temp_directory_path()) {
+struct ptr_write : pointer_fixture, ::testing::WithParamInterface<bool> {
+  ptr_write() : pointer_fixture(GetParam() ? memory_directory() : std::filesystem::temp_directory_path()) {
     options.writable = true;
     options.store = GetParam() ? store_kind::mapped : store_kind::posix;
   }

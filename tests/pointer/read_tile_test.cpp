@@ -18,7 +18,7 @@ struct alignas(16) aligned_16 {
   std::uint64_t word[2];
 };
 
-struct read_tile_ : pointer_test {};
+struct tile_read : pointer_fixture {};
 
 struct tile_counts {
   std::int64_t wrong_bytes, missing, moved;
@@ -126,7 +126,7 @@ struct tiles_kernel : pointer_job {
 };
 
 template <class T>
-struct read_tile_of : pointer_test {};
+struct read_tile_of : pointer_fixture {};
 #if GPUFS_ON_CUDA  // as in read_property_test.cpp
 using element_types = ::testing::Types<std::uint8_t, std::uint32_t, std::uint64_t, aligned_16, words<std::uint8_t, 3>,
                                        words<std::uint32_t, 3>, words<std::uint64_t, 2>, words<std::uint64_t, 75>>;
@@ -175,7 +175,7 @@ struct beyond_kernel : pointer_job {
   }
 };
 
-TEST_F(read_tile_, the_log_names_elements_of_each_page) {
+TEST_F(tile_read, the_log_names_elements_of_each_page) {
   const auto check = [this](std::size_t nbytes, std::size_t had) {
     const std::vector<std::string> log = fs().log();
     ASSERT_EQ(log.size(), had + 3);
@@ -258,7 +258,7 @@ struct broken_gather_kernel : pointer_job {
   }
 };
 
-TEST_F(read_tile_, of_a_page_that_fails) {
+TEST_F(tile_read, of_a_page_that_fails) {
   const auto store = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path()));
   options.custom_store = store;
   store->wrong().fail_at(5 * page, 6 * page);
@@ -312,7 +312,7 @@ struct gather_everywhere_kernel : pointer_job {
   }
 };
 
-TEST_F(read_tile_, gathers_beside_evictions) {
+TEST_F(tile_read, gathers_beside_evictions) {
   options.cache_nbytes = 16 * page;
   const bool few = under_tsan || under_compute_sanitizer();
   for (std::uint64_t seed = 1; seed <= (few ? 4 : fewer(40)); ++seed) {
@@ -351,7 +351,7 @@ struct gather_sectors_kernel : pointer_job {
   }
 };
 
-TEST_F(read_tile_, gathers_sectors_beside_evictions) {
+TEST_F(tile_read, gathers_sectors_beside_evictions) {
   options.store = store_kind::mapped;
   const bool few = under_tsan || under_compute_sanitizer();
   for (std::uint64_t seed = 1; seed <= (few ? 4 : fewer(30)); ++seed) {
@@ -383,7 +383,7 @@ struct gather_while_linked_kernel : pointer_job {
   }
 };
 
-TEST_F(read_tile_, gather_gives_its_page_up_before_it_waits_for_another) {
+TEST_F(tile_read, gather_gives_its_page_up_before_it_waits_for_another) {
   options.cache_nbytes = 32 * page;
   for (std::uint64_t seed = 1; seed <= fewer(5); ++seed) {
     schedule.seed = seed;
@@ -413,7 +413,7 @@ struct large_element_kernel : pointer_job {
   }
 };
 
-TEST_F(read_tile_, of_elements_larger_than_a_page) {
+TEST_F(tile_read, of_elements_larger_than_a_page) {
   options.page_nbytes = 512;
   run<large_element_kernel>(1, 32);
   for (unsigned t = 0; t < 32; ++t) EXPECT_EQ(result(t, 0), 0) << t;
@@ -436,7 +436,7 @@ struct null_tile_kernel : pointer_job {
   }
 };
 
-TEST_F(read_tile_, of_null_is_zeros_and_nobodys_error) {
+TEST_F(tile_read, of_null_is_zeros_and_nobodys_error) {
   const auto r = run<null_tile_kernel>(1, 32);
   EXPECT_EQ(r[0], 0);
   EXPECT_EQ(r[1], 0);

@@ -10,7 +10,7 @@ namespace {
 
 using walker = sequential_ptr<const std::uint32_t>;
 
-struct sequential : pointer_test {};
+struct sequential : pointer_fixture {};
 
 // Each warp walks through its part, lanes side by side, from `begin` elements on.
 struct walk_parts : pointer_job {

@@ -103,8 +103,8 @@ struct starved_kernel : pointer_job {
   }
 };
 
-struct starved : pointer_test, ::testing::WithParamInterface<kind> {
-  starved() : pointer_test(GetParam().store == store_kind::posix ? std::filesystem::temp_directory_path() : "/dev/shm") {
+struct starved : pointer_fixture, ::testing::WithParamInterface<kind> {
+  starved() : pointer_fixture(GetParam().store == store_kind::posix ? std::filesystem::temp_directory_path() : "/dev/shm") {
     options.store = GetParam().store;
     options.cache_nbytes = nframes * page;
     options.writable = true;
@@ -181,7 +181,7 @@ struct spmv_kernel : pointer_job {
   }
 };
 
-struct starved_ptr : pointer_test {
+struct starved_ptr : pointer_fixture {
   starved_ptr() { options.cache_nbytes = nframes * page; }
 };
 

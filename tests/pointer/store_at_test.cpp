@@ -37,7 +37,7 @@ std::vector<std::uint64_t> words_of(const T& value) {
   }
 }
 
-using stores_at = writing_pointer_test;
+using stores_at = writing_pointer_fixture;
 INSTANTIATE_TEST_SUITE_P(on_disk_and_in_memory, stores_at, ::testing::Bool(), name_of_place);
 
 template <class T>
@@ -262,7 +262,7 @@ struct meeting : pointer_job {
   }
 };
 
-struct store_at : pointer_test {};
+struct store_at : pointer_fixture {};
 
 TEST_F(store_at, of_lanes_that_meet_the_highest_stores) {
   const auto of = [&]<class Word>(Word) {

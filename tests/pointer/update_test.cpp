@@ -14,7 +14,7 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-struct updates : writing_pointer_test {
+struct updates : writing_pointer_fixture {
   template <class T>
   void fill(const std::vector<T>& values) {
     end_mount();

@@ -7,7 +7,7 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-struct walk : pointer_test {
+struct walk : pointer_fixture {
   walk() { options.cache_nbytes = 4096 * page; }  // an eighth of it is more than the file for each warp
 };
 

@@ -59,3 +59,4 @@ def test_tests_are_named_in_one_style() -> None:
     names = [found for path in sources for found in name.findall(path.read_text())]
     assert len(names) > 700
     assert not [found for found in names if any(re.search("[A-Z]", part) for part in found)]
+    assert not [suite for suite, _ in names if suite.endswith(("_", "_test", "_tests", "_fixture"))]

@@ -15,7 +15,7 @@
 namespace gpufs::test {
 namespace {
 
-TEST_P(service_test, cache_ids_name_versions) {
+TEST_P(running_service, cache_ids_name_versions) {
   dir_.add("a", 1000, 1);
   dir_.add("b", 1000, 1);
   start_posix();
@@ -47,7 +47,7 @@ TEST_P(service_test, cache_ids_name_versions) {
   expect_new("made anew");
 }
 
-TEST_P(service_test, quick_rewrites_never_share_an_id) {
+TEST_P(running_service, quick_rewrites_never_share_an_id) {
   dir_.add("a", 1000, 0);
   start_posix();
   std::set<std::uint32_t> seen;
@@ -62,7 +62,7 @@ TEST_P(service_test, quick_rewrites_never_share_an_id) {
   }
 }
 
-TEST_P(service_test, cache_ids_run_out) {
+TEST_P(running_service, cache_ids_run_out) {
   auto mem = std::make_shared<store::mem_store>(simt::cpu_platform());
   mem->put("a", {});
   mem->put("b", {});
@@ -76,7 +76,7 @@ TEST_P(service_test, cache_ids_run_out) {
   EXPECT_NE(service_->log_entries().back().text.find("cache ids"), std::string::npos);
 }
 
-TEST_P(service_test, reads_of_a_changed_file_are_stale) {
+TEST_P(running_service, reads_of_a_changed_file_are_stale) {
   dir_.add("a", 10'000, 1);
   start_posix();
   const auto file = client_->open("a");
@@ -98,7 +98,7 @@ TEST_P(service_test, reads_of_a_changed_file_are_stale) {
 }
 
 // So that who opens the file anew does not share a version that has ended.
-TEST_P(service_test, tells_when_a_read_finds_that_a_version_has_ended) {
+TEST_P(running_service, tells_when_a_read_finds_that_a_version_has_ended) {
   const auto real = [&](bool direct) {
     return std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.direct = direct});
   };
@@ -129,7 +129,7 @@ TEST_P(service_test, tells_when_a_read_finds_that_a_version_has_ended) {
 }
 
 // Telling the device may have to wait for the kernel that reads.
-TEST_P(service_test, a_read_is_answered_where_the_device_cannot_be_told) {
+TEST_P(running_service, a_read_is_answered_where_the_device_cannot_be_told) {
   dir_.add("a", 16'384, 1);
   let_file_times_pass();
   start(std::make_shared<store::posix_store>(dir_.path()));
@@ -147,7 +147,7 @@ TEST_P(service_test, a_read_is_answered_where_the_device_cannot_be_told) {
   EXPECT_TRUE(wait_until([&] { return waited.load(); })) << "it is told, and the reads did not wait for that";
 }
 
-TEST_P(service_test, tells_of_each_of_many_versions_that_reads_find_ended) {
+TEST_P(running_service, tells_of_each_of_many_versions_that_reads_find_ended) {
   constexpr std::uint32_t nfiles = 60;
   for (std::uint32_t i = 0; i < nfiles; ++i) dir_.add("f" + std::to_string(i), 5000, 1);
   let_file_times_pass();
@@ -171,7 +171,7 @@ TEST_P(service_test, tells_of_each_of_many_versions_that_reads_find_ended) {
   EXPECT_EQ(service_->counters().stale_files, nfiles);
 }
 
-TEST_P(service_test, tells_when_pull_files_change) {
+TEST_P(running_service, tells_when_pull_files_change) {
   for (int i = 0; i < 30; ++i) dir_.add("f" + std::to_string(i), 5000, 1);
   let_file_times_pass();
   start(std::make_shared<store::auto_store>(simt::cpu_platform(), dir_.path(), 0, store::auto_options{.small_file_nbytes = 0}),

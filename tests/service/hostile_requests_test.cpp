@@ -10,7 +10,7 @@
 namespace gpufs::test {
 namespace {
 
-TEST_P(service_test, refuses_what_a_device_makes_up) {
+TEST_P(running_service, refuses_what_a_device_makes_up) {
   dir_.add("a", 10'000, 1);
   start_posix();
   const auto file = client_->open("a");
@@ -41,7 +41,7 @@ TEST_P(service_test, refuses_what_a_device_makes_up) {
   EXPECT_EQ(client_->read(file.handle, 0, 10), 10) << "still works";
 }
 
-TEST_P(service_test, survives_random_requests) {
+TEST_P(running_service, survives_random_requests) {
   dir_.add("a", 10'000, 1);
   dir_.add("b", 10, 2);
   start_posix({.nrings = 4, .nslots = 16, .nworkers = 3, .max_open_files = 50});
@@ -101,7 +101,7 @@ TEST_P(service_test, survives_random_requests) {
 
 // A device that breaks the protocol itself: sequences ahead of their time, requests that change while they are taken. It hurts
 // itself only: no memory of others, no worker that hangs.
-TEST_P(service_test, survives_forged_sequences) {
+TEST_P(running_service, survives_forged_sequences) {
   dir_.add("a", 10'000, 1);
   start_posix({.nrings = 2, .nslots = 8, .nworkers = 3});
   service_->row_buffers();
@@ -134,7 +134,7 @@ TEST_P(service_test, survives_forged_sequences) {
   EXPECT_EQ(again.result, 0);
 }
 
-TEST_P(service_test, limits_open_files) {
+TEST_P(running_service, limits_open_files) {
   dir_.add("a", 10, 1);
   start_posix({.max_open_files = 5});
   std::vector<std::uint32_t> handles;
@@ -149,7 +149,7 @@ TEST_P(service_test, limits_open_files) {
   EXPECT_EQ(service_->counters().open_files, 5u);
 }
 
-TEST_P(service_test, tickets_wrap_around) {
+TEST_P(running_service, tickets_wrap_around) {
   // A ring of one slot and one of two go through many laps.
   for (const std::uint32_t nslots : {1u, 2u}) {
     dir_.add("a", 5000, 1);

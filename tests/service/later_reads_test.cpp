@@ -136,7 +136,7 @@ class later_store final : public store::store {
   const std::shared_ptr<behaviour> how = std::make_shared<behaviour>();
 };
 
-class later_reads : public service_test {
+class later_reads : public running_service {
  protected:
   void begin(service::service_options options = {}) {
     auto files = std::make_shared<later_store>();

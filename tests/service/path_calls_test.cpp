@@ -16,7 +16,7 @@
 namespace gpufs::test {
 namespace {
 
-TEST_P(write_test, calls_on_paths) {
+TEST_P(writing_service, calls_on_paths) {
   dir_.add("a", 1000, 1);
   start_posix();
   EXPECT_EQ(client_->on_path(asking(opcode::mkdir, 0, 0, 0700), "d").result, 0);
@@ -74,7 +74,7 @@ TEST_P(write_test, calls_on_paths) {
   EXPECT_EQ(logged, (std::set<std::string>{"stat none ", "unlink d ", "rename none to 'x'", "mkdir ../x "}));
 }
 
-TEST_P(write_test, exclusive_without_create_cuts_as_others_do) {
+TEST_P(writing_service, exclusive_without_create_cuts_as_others_do) {
   dir_.add("a", 100, 1);
   start_posix();
   const auto file = client_->open("a", O_RDWR | O_TRUNC | O_EXCL);
@@ -85,7 +85,7 @@ TEST_P(write_test, exclusive_without_create_cuts_as_others_do) {
   EXPECT_EQ(client_->open("b", O_RDWR | O_TRUNC | O_EXCL | O_CREAT).result, 0);
 }
 
-TEST_P(write_test, who_opens_a_file_while_it_is_renamed_has_a_version) {
+TEST_P(writing_service, who_opens_a_file_while_it_is_renamed_has_a_version) {
   for (const bool has_others_open : {false, true}) {
     dir_.add("a", 100, 1);
     let_file_times_pass();
@@ -117,7 +117,7 @@ TEST_P(write_test, who_opens_a_file_while_it_is_renamed_has_a_version) {
   }
 }
 
-TEST_P(write_test, an_open_that_a_rename_overtakes_has_the_version_after_it) {
+TEST_P(writing_service, an_open_that_a_rename_overtakes_has_the_version_after_it) {
   for (const bool is_back : {false, true}) {
     dir_.add("a", 100, 1);
     let_file_times_pass();
@@ -143,7 +143,7 @@ TEST_P(write_test, an_open_that_a_rename_overtakes_has_the_version_after_it) {
   }
 }
 
-TEST_P(write_test, status_of_a_file_that_is_closed_meanwhile_says_what_was_written) {
+TEST_P(writing_service, status_of_a_file_that_is_closed_meanwhile_says_what_was_written) {
   dir_.add("a", 3, 1);
   const auto files = noting(dir_.path());
   std::uint32_t writer = 0;
@@ -162,7 +162,7 @@ TEST_P(write_test, status_of_a_file_that_is_closed_meanwhile_says_what_was_writt
   EXPECT_EQ(status.file_nbytes, 10);
 }
 
-TEST_P(write_test, each_open_for_writing_has_a_cache_id_of_its_own) {
+TEST_P(writing_service, each_open_for_writing_has_a_cache_id_of_its_own) {
   dir_.add("a", 100, 1);
   let_file_times_pass();
   start_posix();

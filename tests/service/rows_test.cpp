@@ -26,7 +26,7 @@ std::vector<std::byte> rows_of(std::uint64_t seed, std::span<const std::uint64_t
   return all;
 }
 
-class rows_test : public service_test {
+class host_rows : public running_service {
  protected:
   void start_rows(std::shared_ptr<store::store> files, service::service_options options = {.nrings = 16, .nslots = 8}) {
     let_file_times_pass();
@@ -77,7 +77,7 @@ class rows_test : public service_test {
   row_buffers buffers_;
 };
 
-TEST_P(rows_test, come_from_files_in_memory) {
+TEST_P(host_rows, come_from_files_in_memory) {
   memory_.add("a", 300'001, 3);
   start_in(memory_);
   const auto file = client_->open("a");
@@ -88,7 +88,7 @@ TEST_P(rows_test, come_from_files_in_memory) {
   EXPECT_EQ(client_->close(file.handle), 0);
 }
 
-TEST_P(rows_test, come_from_the_disk_what_the_page_cache_lacks_too) {
+TEST_P(host_rows, come_from_the_disk_what_the_page_cache_lacks_too) {
   dir_.add("cold", 2 << 20, 5);
   const store::unique_fd fd(open((dir_ / "cold").c_str(), O_RDONLY | O_CLOEXEC));
   fsync(fd.get());
@@ -102,14 +102,14 @@ TEST_P(rows_test, come_from_the_disk_what_the_page_cache_lacks_too) {
   EXPECT_GT(service_->counters().cold_reads, 0u) << "nothing was cold: this test tests nothing on this file system";
 }
 
-TEST_P(rows_test, come_from_files_that_are_read_directly) {
+TEST_P(host_rows, come_from_files_that_are_read_directly) {
   dir_.add("a", 200'000, 6);
   start_in(dir_, {.direct = true});
   const auto file = client_->open("a");
   expect_rows(file.handle, 200'000, 6, 3);
 }
 
-TEST_P(rows_test, come_from_a_hole_without_filling_it) {
+TEST_P(host_rows, come_from_a_hole_without_filling_it) {
   memory_.add_sparse("a", 1 << 20, 5000, 8);
   start_in(memory_);
   const auto file = client_->open("a");
@@ -125,7 +125,7 @@ TEST_P(rows_test, come_from_a_hole_without_filling_it) {
 }
 
 // Windows are registered as soon as by reads of the pages.
-TEST_P(rows_test, count_as_pages_of_their_window) {
+TEST_P(host_rows, count_as_pages_of_their_window) {
   constexpr std::uint64_t window = 64 << 10, page = 4096;
   memory_.add("a", 4 * window, 9);
   start_rows(mapping_store(memory_.path()));
@@ -148,7 +148,7 @@ TEST_P(rows_test, count_as_pages_of_their_window) {
   EXPECT_TRUE(wait_until([&] { return registered == 2; })) << registered;
 }
 
-TEST_P(rows_test, refuses_what_a_device_makes_up) {
+TEST_P(host_rows, refuses_what_a_device_makes_up) {
   dir_.add("a", 10'000, 1);
   start_posix({.nrings = 16, .nslots = 8});
   const auto file = client_->open("a");
@@ -181,7 +181,7 @@ TEST_P(rows_test, refuses_what_a_device_makes_up) {
   EXPECT_EQ(rows(file.handle, good, 100), -ESHUTDOWN);
 }
 
-TEST_P(rows_test, fail_one_by_one) {
+TEST_P(host_rows, fail_one_by_one) {
   dir_.add("a", 100'000, 4);
   const auto files = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
   start_rows(files);
@@ -207,7 +207,7 @@ TEST_P(rows_test, fail_one_by_one) {
 }
 
 // Slow rows are no call that hangs, and others of the file come between.
-TEST_P(rows_test, are_read_in_turns_where_they_are_slow) {
+TEST_P(host_rows, are_read_in_turns_where_they_are_slow) {
   dir_.add("a", 100'000, 4);
   const auto files = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
   start_rows(files, {.nrings = 16, .nslots = 8, .nworkers = 1});
@@ -226,7 +226,7 @@ TEST_P(rows_test, are_read_in_turns_where_they_are_slow) {
 }
 
 // A load from what is gone is no end of the process.
-TEST_P(rows_test, of_a_file_that_was_cut_are_stale) {
+TEST_P(host_rows, of_a_file_that_was_cut_are_stale) {
   for (const temp_dir* const dir : std::initializer_list<const temp_dir*>{&memory_, &dir_}) {
     dir->add("a", 200'000, 4);
     start_in(*dir);
@@ -248,7 +248,7 @@ TEST_P(rows_test, of_a_file_that_was_cut_are_stale) {
 }
 
 // While others cut it and write it anew: each answer is an error, or the bytes of the version.
-TEST_P(rows_test, of_a_file_that_is_being_cut_are_all_or_nothing) {
+TEST_P(host_rows, of_a_file_that_is_being_cut_are_all_or_nothing) {
   constexpr std::uint64_t nbytes = 1 << 20;
   for (int round = 0; round < 10; ++round) {
     memory_.add("a", nbytes, 4);
@@ -282,7 +282,7 @@ TEST_P(rows_test, of_a_file_that_is_being_cut_are_all_or_nothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(io, rows_test, testing::Bool(), [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
+INSTANTIATE_TEST_SUITE_P(io, host_rows, testing::Bool(), [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
 
 // --- The mapping ---------------------------------------------------------------------------------------------------------------
 

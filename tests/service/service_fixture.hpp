@@ -17,7 +17,7 @@ namespace gpufs::test {
 using transport::opcode;
 
 // Each test with io_uring and without.
-class service_test : public testing::TestWithParam<bool> {
+class running_service : public testing::TestWithParam<bool> {
  protected:
   void start(std::shared_ptr<store::store> files, service::service_options options = {}) {
     client_.reset();

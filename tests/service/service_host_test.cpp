@@ -18,7 +18,7 @@ std::chrono::nanoseconds cpu_time() {
          std::chrono::microseconds(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-TEST_P(service_test, tells_the_host_what_goes_on) {
+TEST_P(running_service, tells_the_host_what_goes_on) {
   dir_.add("a", 10'000, 1);
   start_posix();
   const auto file = client_->open("a");
@@ -60,7 +60,7 @@ TEST_P(service_test, tells_the_host_what_goes_on) {
   EXPECT_FALSE(service_->describe(0));
 }
 
-TEST_P(service_test, the_log_is_bounded) {
+TEST_P(running_service, the_log_is_bounded) {
   start_posix();
   for (int i = 0; i < 1500; ++i) client_->open("missing" + std::to_string(i));
   const auto entries = service_->log_entries();
@@ -69,7 +69,7 @@ TEST_P(service_test, the_log_is_bounded) {
   EXPECT_EQ(service_->errors().at(ENOENT), 1500u);
 }
 
-TEST_P(service_test, refuses_bad_options) {
+TEST_P(running_service, refuses_bad_options) {
   const auto files = std::make_shared<store::nil_store>(1);
   const auto make = [&](service::service_options o) { service::service s(simt::cpu_platform(), files, o); };
   EXPECT_THROW(make({.nrings = 0}), std::invalid_argument);
@@ -82,7 +82,7 @@ TEST_P(service_test, refuses_bad_options) {
 }
 
 // An idle mount, also one with open pull files to watch and after some work, costs at most 1 % of a core.
-TEST_P(service_test, idles_cheaply) {
+TEST_P(running_service, idles_cheaply) {
   if (under_tsan) GTEST_SKIP() << "instrumented code costs more";
   for (int i = 0; i < 200; ++i) dir_.add("f" + std::to_string(i), 5000, 1);
   let_file_times_pass();

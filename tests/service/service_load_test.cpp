@@ -23,7 +23,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-class load_test : public testing::TestWithParam<bool> {
+class busy_service : public testing::TestWithParam<bool> {
  protected:
   void start(std::shared_ptr<store::store> files, service::service_options options) {
     service_ = std::make_unique<service::service>(simt::cpu_platform(), std::move(files), options);
@@ -57,7 +57,7 @@ struct held_gate {
   ~held_gate() { held.open(); }
 };
 
-TEST_P(load_test, many_clients_read_many_files) {
+TEST_P(busy_service, many_clients_read_many_files) {
   constexpr int nfiles = 20;
   for (int i = 0; i < nfiles; ++i) dir_.add("f" + std::to_string(i), 1 << 18, static_cast<std::uint64_t>(i));
   let_file_times_pass();
@@ -96,7 +96,7 @@ TEST_P(load_test, many_clients_read_many_files) {
 }
 
 // Opportunistic batching: requests that wait are taken together.
-TEST_P(load_test, takes_all_that_is_there) {
+TEST_P(busy_service, takes_all_that_is_there) {
   dir_.add("a", 1 << 16, 1);
   let_file_times_pass();
   auto files = std::make_shared<half_slow_store>(std::make_shared<store::posix_store>(dir_.path()));
@@ -113,7 +113,7 @@ TEST_P(load_test, takes_all_that_is_there) {
   EXPECT_EQ(service_->counters().max_batch, 50u);
 }
 
-TEST_P(load_test, a_slow_file_holds_up_nobody_else) {
+TEST_P(busy_service, a_slow_file_holds_up_nobody_else) {
   dir_.add("fast", 1 << 16, 1);
   dir_.add("slow", 1 << 16, 2);
   let_file_times_pass();
@@ -147,7 +147,7 @@ TEST_P(load_test, a_slow_file_holds_up_nobody_else) {
   }
 }
 
-TEST_P(load_test, slow_opens_hold_up_no_reads) {
+TEST_P(busy_service, slow_opens_hold_up_no_reads) {
   dir_.add("fast", 1 << 16, 1);
   dir_.add("slow", 1 << 16, 2);
   let_file_times_pass();
@@ -163,7 +163,7 @@ TEST_P(load_test, slow_opens_hold_up_no_reads) {
   for (const auto t : stuck) EXPECT_EQ(client_->wait(t).result, 0);
 }
 
-TEST_P(load_test, faults_reach_whoever_asked) {
+TEST_P(busy_service, faults_reach_whoever_asked) {
   dir_.add("a", 1 << 16, 1);
   let_file_times_pass();
   auto files = std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path()));
@@ -203,7 +203,7 @@ class throwing_store final : public store::store {
   std::string_view name() const override { return "throwing"; }
 };
 
-TEST_P(load_test, a_store_that_throws_is_an_error) {
+TEST_P(busy_service, a_store_that_throws_is_an_error) {
   start(std::make_shared<throwing_store>(), {.nworkers = 2});
   EXPECT_EQ(client_->open("memory").result, -ENOMEM);
   EXPECT_EQ(client_->open("x").result, -EIO);
@@ -211,7 +211,7 @@ TEST_P(load_test, a_store_that_throws_is_an_error) {
   EXPECT_EQ(client_->open("nothing").result, -EIO);
 }
 
-TEST_P(load_test, stops_with_requests_in_flight) {
+TEST_P(busy_service, stops_with_requests_in_flight) {
   dir_.add("a", 1 << 16, 1);
   dir_.add("slow", 1 << 16, 1);
   let_file_times_pass();
@@ -248,7 +248,7 @@ TEST_P(load_test, stops_with_requests_in_flight) {
   EXPECT_EQ(files->wrong().closes, nopens) << "every file was closed";
 }
 
-TEST_P(load_test, stops_under_load) {
+TEST_P(busy_service, stops_under_load) {
   dir_.add("a", 1 << 20, 1);
   let_file_times_pass();
   for (int round = 0; round < static_cast<int>(fewer(10)); ++round) {
@@ -279,7 +279,7 @@ TEST_P(load_test, stops_under_load) {
   }
 }
 
-TEST_P(load_test, fifty_thousand_open_files) {
+TEST_P(busy_service, fifty_thousand_open_files) {
   constexpr auto nfiles = static_cast<std::uint32_t>(fewer(50'000));
   // Whatever the hard limit is: files past it are opened again for every access.
   rlimit before;
@@ -319,7 +319,7 @@ TEST_P(load_test, fifty_thousand_open_files) {
 
 // Not a benchmark: it fails only when requests wait for naps or timers rather than for their turn. A busy machine stops the client
 // and the workers now and then, for milliseconds, but not in every run of 100 reads.
-TEST_P(load_test, answers_promptly_while_active) {
+TEST_P(busy_service, answers_promptly_while_active) {
   dir_.add("a", 1 << 20, 1);
   let_file_times_pass();
   start(std::make_shared<store::posix_store>(dir_.path()), {});
@@ -340,7 +340,8 @@ TEST_P(load_test, answers_promptly_while_active) {
   EXPECT_LT(least_us, under_tsan ? 2000 : 200);
 }
 
-INSTANTIATE_TEST_SUITE_P(io, load_test, testing::Bool(), [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
+INSTANTIATE_TEST_SUITE_P(io, busy_service, testing::Bool(),
+                         [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
 
 }  // namespace
 }  // namespace gpufs::test

@@ -19,7 +19,7 @@
 namespace gpufs::test {
 namespace {
 
-TEST_P(service_test, opens_reads_and_closes) {
+TEST_P(running_service, opens_reads_and_closes) {
   dir_.add("a", 10'001, 1);
   start_posix();
   const auto file = client_->open("/a");
@@ -51,7 +51,7 @@ TEST_P(service_test, opens_reads_and_closes) {
   EXPECT_EQ(client_->read(file.handle, 0, 1), -EBADF);
 }
 
-TEST_P(service_test, an_open_brings_the_beginning_along) {
+TEST_P(running_service, an_open_brings_the_beginning_along) {
   dir_.add("a", 10'001, 1);
   dir_.add("empty", 0, 1);
   dir_.add("large", 300'000, 2);
@@ -81,7 +81,7 @@ TEST_P(service_test, an_open_brings_the_beginning_along) {
   EXPECT_EQ(client_->open_along("missing", 4096, &got).result, -ENOENT);
 }
 
-TEST_P(service_test, an_open_brings_nothing_along_that_is_not_at_hand) {
+TEST_P(running_service, an_open_brings_nothing_along_that_is_not_at_hand) {
   dir_.add("a", 10'001, 1);
   let_file_times_pass();
   std::vector<std::byte> got;
@@ -148,7 +148,7 @@ class made_up_store final : public store::store {
 };
 
 // What goes wrong with the bytes that an open brings along is told to the read that asks for them.
-TEST_P(service_test, an_open_does_not_fail_for_its_bytes) {
+TEST_P(running_service, an_open_does_not_fail_for_its_bytes) {
   dir_.add("a", 1000, 1);
   start(std::make_shared<made_up_store>(dir_ / "a"));
   std::vector<std::byte> got;
@@ -164,7 +164,7 @@ TEST_P(service_test, an_open_does_not_fail_for_its_bytes) {
   EXPECT_EQ(got, content(1, 0, 1000));
 }
 
-TEST_P(service_test, an_open_for_which_there_is_no_memory_fails) {
+TEST_P(running_service, an_open_for_which_there_is_no_memory_fails) {
   dir_.add("a", 1000, 1);
   start(std::make_shared<made_up_store>(dir_ / "a"));
   std::vector<std::byte> got;
@@ -173,7 +173,7 @@ TEST_P(service_test, an_open_for_which_there_is_no_memory_fails) {
   EXPECT_EQ(client_->open_along("good", 4096, &got).result, 1000);
 }
 
-TEST_P(service_test, answers_for_every_store_and_kind) {
+TEST_P(running_service, answers_for_every_store_and_kind) {
   auto mem = std::make_shared<store::mem_store>(simt::cpu_platform());
   mem->put("m", content(3, 0, 5000));
   start(mem);
@@ -201,7 +201,7 @@ TEST_P(service_test, answers_for_every_store_and_kind) {
   EXPECT_EQ(service_->counters().opens_pull, 1u);
 }
 
-TEST_P(service_test, tells_which_windows_are_registered) {
+TEST_P(running_service, tells_which_windows_are_registered) {
   constexpr std::uint32_t window = 64 << 10, nbytes = 2 * window + 100;
   dir_.add("f", nbytes, 4);
   let_file_times_pass();
@@ -256,7 +256,7 @@ TEST_P(service_test, tells_which_windows_are_registered) {
   EXPECT_EQ(client_->close(file.handle), 0);
 }
 
-TEST_P(service_test, direct_files_read_at_any_offset) {
+TEST_P(running_service, direct_files_read_at_any_offset) {
   dir_.add("a", 100'001, 1);
   let_file_times_pass();
   start(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.direct = true}), {.payload_nbytes = 65536});
@@ -275,7 +275,7 @@ TEST_P(service_test, direct_files_read_at_any_offset) {
 }
 
 // Threads that get signals all the time, as of a profiler, which a handler takes.
-TEST_P(service_test, signals_disturb_no_read) {
+TEST_P(running_service, signals_disturb_no_read) {
   const temp_dir in_memory(memory_directory());  // where the kernel reads by threads, which it starts at the first read
   in_memory.add("a", 1 << 20, 1);
   let_file_times_pass();
@@ -315,7 +315,7 @@ TEST_P(service_test, signals_disturb_no_read) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST_P(service_test, reads_what_the_page_cache_lacks) {
+TEST_P(running_service, reads_what_the_page_cache_lacks) {
   dir_.add("cold", 4 << 20, 5);
   const int fd = open((dir_ / "cold").c_str(), O_RDONLY);
   fsync(fd);
@@ -340,7 +340,7 @@ TEST_P(service_test, reads_what_the_page_cache_lacks) {
   EXPECT_GT(service_->counters().cold_reads, 0u) << "nothing was cold: this test tests nothing on this file system";
 }
 
-INSTANTIATE_TEST_SUITE_P(io, service_test, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(io, running_service, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace gpufs::test {
 namespace {
 
-TEST_P(write_test, refuses_what_a_device_may_make_up) {
+TEST_P(writing_service, refuses_what_a_device_may_make_up) {
   dir_.add("a", 100, 1);
   start_posix();
   const auto reader = client_->open("a");
@@ -89,7 +89,7 @@ TEST_P(write_test, refuses_what_a_device_may_make_up) {
   EXPECT_EQ(client_->write(file, 0, content(2, 0, 10)), 10) << "still works";
 }
 
-TEST_P(write_test, a_service_that_may_not_write_does_not) {
+TEST_P(writing_service, a_service_that_may_not_write_does_not) {
   dir_.add("a", 100, 1);
   let_file_times_pass();
   auto files = std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true});
@@ -116,7 +116,7 @@ TEST_P(write_test, a_service_that_may_not_write_does_not) {
   EXPECT_EQ(names_in(dir_.path()), std::vector<std::string>{"a"});
 }
 
-TEST_P(write_test, a_full_file_system_is_told_to_those_whose_bytes_did_not_fit) {
+TEST_P(writing_service, a_full_file_system_is_told_to_those_whose_bytes_did_not_fit) {
   std::filesystem::create_directory(dir_ / "full");
   const small_tmpfs full(dir_ / "full", 64 << 10);
   if (!full.mounted()) GTEST_SKIP() << "may not mount";
@@ -149,7 +149,7 @@ TEST_P(write_test, a_full_file_system_is_told_to_those_whose_bytes_did_not_fit) 
 }
 
 // The same by a limit that needs no mount.
-TEST_P(write_test, a_file_that_may_not_grow_is_told_to_those_whose_bytes_did_not_fit) {
+TEST_P(writing_service, a_file_that_may_not_grow_is_told_to_those_whose_bytes_did_not_fit) {
   constexpr rlim_t limit = 10 * 4096;
   auto files =
       std::make_shared<gated_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
@@ -173,7 +173,7 @@ TEST_P(write_test, a_file_that_may_not_grow_is_told_to_those_whose_bytes_did_not
   EXPECT_EQ(service_->errors().at(EFBIG), 10u);
 }
 
-TEST_P(write_test, errors_of_the_store_are_the_answer) {
+TEST_P(writing_service, errors_of_the_store_are_the_answer) {
   auto faulty =
       std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
   faults& wrong = faulty->wrong();
@@ -207,7 +207,7 @@ TEST_P(write_test, errors_of_the_store_are_the_answer) {
   EXPECT_EQ(bytes_of("a"), content(1, 0, 50));
 }
 
-TEST_P(write_test, survives_random_requests) {
+TEST_P(writing_service, survives_random_requests) {
   std::filesystem::create_directory(dir_ / "root");
   dir_.add("outside", 100, 1);
   dir_.add("root/a", 10'000, 1);
@@ -259,7 +259,7 @@ TEST_P(write_test, survives_random_requests) {
   EXPECT_GT(service_->counters().writes, 0u);
 }
 
-TEST_P(write_test, nothing_is_written_after_stop) {
+TEST_P(writing_service, nothing_is_written_after_stop) {
   start_posix();
   const std::uint32_t file = open_to_write("a");
   service_->stop();

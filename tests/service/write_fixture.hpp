@@ -23,7 +23,7 @@ namespace gpufs::test {
 using transport::opcode;
 
 // Each test with io_uring and without.
-class write_test : public testing::TestWithParam<bool> {
+class writing_service : public testing::TestWithParam<bool> {
  protected:
   void start(std::shared_ptr<store::store> files, service::service_options options = {}) {
     options.writable = true;

@@ -15,7 +15,7 @@
 namespace gpufs::test {
 namespace {
 
-TEST_P(write_test, writes_reads_syncs_and_truncates) {
+TEST_P(writing_service, writes_reads_syncs_and_truncates) {
   start_posix();
   const auto file = client_->open("new", O_RDWR | O_CREAT);
   ASSERT_EQ(file.result, 0);
@@ -43,7 +43,7 @@ TEST_P(write_test, writes_reads_syncs_and_truncates) {
   EXPECT_EQ(service_->counters().syncs, 2u);
 }
 
-TEST_P(write_test, writes_what_the_mask_says) {
+TEST_P(writing_service, writes_what_the_mask_says) {
   dir_.add("a", 5000, 1);
   start_posix();
   const auto file = client_->open("a", O_RDWR);
@@ -74,7 +74,7 @@ TEST_P(write_test, writes_what_the_mask_says) {
   EXPECT_EQ(bytes_of("a"), want);
 }
 
-TEST_P(write_test, a_live_file_is_never_stale_and_brings_nothing_along) {
+TEST_P(writing_service, a_live_file_is_never_stale_and_brings_nothing_along) {
   dir_.add("a", 5000, 1);
   let_file_times_pass();
   for (const bool without_descriptor : {false, true}) {
@@ -117,7 +117,7 @@ TEST_P(write_test, a_live_file_is_never_stale_and_brings_nothing_along) {
 }
 
 // Blocks of a few files, by many threads, each through a ring; some masked.
-TEST_P(write_test, many_threads_write_neighbouring_blocks) {
+TEST_P(writing_service, many_threads_write_neighbouring_blocks) {
   constexpr std::uint32_t nthreads = 6, nfiles = 3, nblocks = 300, block_nbytes = 1000;
   start_posix({.nrings = nthreads, .nslots = 32, .nworkers = 3});
   std::vector<std::uint32_t> files;
@@ -160,7 +160,7 @@ std::uint64_t write_calls() {  // of this process, so far; 0 where the kernel do
   return 0;
 }
 
-TEST_P(write_test, neighbours_become_one_call) {
+TEST_P(writing_service, neighbours_become_one_call) {
   auto files =
       std::make_shared<gated_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
   start(files, {.nrings = 1, .nworkers = 1});
@@ -189,7 +189,7 @@ TEST_P(write_test, neighbours_become_one_call) {
   }
 }
 
-TEST_P(write_test, what_blocks_leaves_a_thread_to_others) {
+TEST_P(writing_service, what_blocks_leaves_a_thread_to_others) {
   dir_.add("other", 100, 1);
   auto faulty =
       std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir_.path(), store::posix_options{.writable = true}));
@@ -218,7 +218,7 @@ TEST_P(write_test, what_blocks_leaves_a_thread_to_others) {
   for (const auto ticket : tickets) EXPECT_EQ(client_->end(ticket), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(io, write_test, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(io, writing_service, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "uring" : "blocking"); });
 
 }  // namespace

@@ -76,9 +76,9 @@ class counting_platform final : public forwarding_platform {
   std::vector<const void*> registered_, unregistered_;
 };
 
-class mapped_store_test : public testing::Test {
+class mapped_files : public testing::Test {
  protected:
-  mapped_store_test() {
+  mapped_files() {
     for (int i = 0; i < 6; ++i) dir_.add("f" + std::to_string(i), 10'000, static_cast<std::uint64_t>(i));  // three pages each
     let_file_times_pass();
   }
@@ -95,7 +95,7 @@ class mapped_store_test : public testing::Test {
   counting_platform machine_;
 };
 
-TEST_F(mapped_store_test, opens_of_one_version_share_a_mapping) {
+TEST_F(mapped_files, opens_of_one_version_share_a_mapping) {
   store::mapped_store files(machine_, dir_.path(), 1 << 20);
   const auto first = open(files, 0), second = open(files, 0), other = open(files, 1);
   EXPECT_EQ(first->info().pull_base, second->info().pull_base);
@@ -111,7 +111,7 @@ TEST_F(mapped_store_test, opens_of_one_version_share_a_mapping) {
   EXPECT_EQ(changed->check_version(), 0);
 }
 
-TEST_F(mapped_store_test, a_large_file_that_was_just_written_is_mapped_once) {
+TEST_F(mapped_files, a_large_file_that_was_just_written_is_mapped_once) {
   constexpr std::int64_t large = 64 << 20;
   int error = 0;
   for (const std::int64_t nbytes : {large, large - 1}) {
@@ -126,7 +126,7 @@ TEST_F(mapped_store_test, a_large_file_that_was_just_written_is_mapped_once) {
   }
 }
 
-TEST_F(mapped_store_test, closed_files_stay_registered_until_trimmed) {
+TEST_F(mapped_files, closed_files_stay_registered_until_trimmed) {
   store::mapped_store files(machine_, dir_.path(), 1 << 20);
   const auto* base = open(files, 0)->info().pull_base;
   EXPECT_EQ(files.usage().idle_nbytes, file_pinned);
@@ -146,7 +146,7 @@ TEST_F(mapped_store_test, closed_files_stay_registered_until_trimmed) {
   EXPECT_EQ(files.usage().nmappings, 0u);
 }
 
-TEST_F(mapped_store_test, trims_the_least_recently_used_first) {
+TEST_F(mapped_files, trims_the_least_recently_used_first) {
   store::mapped_store files(machine_, dir_.path(), 1 << 20);
   std::vector<const void*> bases;
   for (int i = 0; i < 4; ++i) bases.push_back(open(files, i)->info().pull_base);
@@ -155,7 +155,7 @@ TEST_F(mapped_store_test, trims_the_least_recently_used_first) {
   EXPECT_EQ(machine_.unregistered(), (std::vector<const void*>{bases[1], bases[2]}));
 }
 
-TEST_F(mapped_store_test, the_budget_holds_and_an_open_never_unregisters) {
+TEST_F(mapped_files, the_budget_holds_and_an_open_never_unregisters) {
   store::mapped_store files(machine_, dir_.path(), 2 * file_pinned + 100);
   open(files, 0);
   const auto held = open(files, 1);
@@ -171,7 +171,7 @@ TEST_F(mapped_store_test, the_budget_holds_and_an_open_never_unregisters) {
   EXPECT_EQ(files.usage().pinned_nbytes, 2 * file_pinned);
 }
 
-TEST_F(mapped_store_test, a_refused_registration_leaves_no_trace) {
+TEST_F(mapped_files, a_refused_registration_leaves_no_trace) {
   store::mapped_store files(machine_, dir_.path(), 1 << 20);
   machine_.refuse = true;
   int error = 0;
@@ -185,7 +185,7 @@ TEST_F(mapped_store_test, a_refused_registration_leaves_no_trace) {
   EXPECT_TRUE(open(files, 0));
 }
 
-TEST_F(mapped_store_test, many_opens_of_one_file_register_it_once) {
+TEST_F(mapped_files, many_opens_of_one_file_register_it_once) {
   for (const bool refuse : {false, true}) {
     store::mapped_store files(machine_, dir_.path(), 1 << 20);
     machine_.delay = std::chrono::milliseconds(20);
@@ -210,7 +210,7 @@ TEST_F(mapped_store_test, many_opens_of_one_file_register_it_once) {
 }
 
 // As when another thread is in cudaFree, which waits for the kernel that waits for the open.
-TEST_F(mapped_store_test, nobody_waits_for_a_registration_that_takes_too_long) {
+TEST_F(mapped_files, nobody_waits_for_a_registration_that_takes_too_long) {
   store::auto_store files(machine_, dir_.path(), 0, store::auto_options{.small_file_nbytes = 1});
   machine_.delay = std::chrono::milliseconds(2500);
   for (int i = 0; i < 2; ++i) {  // the second knows
@@ -224,7 +224,7 @@ TEST_F(mapped_store_test, nobody_waits_for_a_registration_that_takes_too_long) {
   EXPECT_EQ(machine_.nregistered, 1);
 }
 
-TEST_F(mapped_store_test, auto_says_which_and_why) {
+TEST_F(mapped_files, auto_says_which_and_why) {
   using gpufs::source_kind;
   dir_.add("big", 300 << 10, 1);
   dir_.add("big2", 300 << 10, 2);
@@ -261,11 +261,11 @@ TEST_F(mapped_store_test, auto_says_which_and_why) {
 }
 
 // What is asked of a file is staged until as much was read of a window as it has bytes.
-class windows_test : public mapped_store_test {
+class windows_of_mappings : public mapped_files {
  protected:
   static constexpr std::uint64_t window = 64 << 10, nbytes = 3 * window + 5000;
   static constexpr std::uint64_t last_pinned = 2 * 4096;  // of the fourth window
-  windows_test() {
+  windows_of_mappings() {
     dir_.add("by_windows", nbytes, 1);
     let_file_times_pass();
   }
@@ -281,7 +281,7 @@ class windows_test : public mapped_store_test {
   }
 };
 
-TEST_F(windows_test, a_window_is_registered_once_as_much_was_read_of_it_as_it_has) {
+TEST_F(windows_of_mappings, a_window_is_registered_once_as_much_was_read_of_it_as_it_has) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   const auto file = open(files);
   ASSERT_EQ(file->info().kind, source_kind::windows);
@@ -306,7 +306,7 @@ TEST_F(windows_test, a_window_is_registered_once_as_much_was_read_of_it_as_it_ha
   EXPECT_EQ(file->info().kind, source_kind::windows) << "as it was opened";
 }
 
-TEST_F(windows_test, the_one_that_is_missed_most_comes_first) {
+TEST_F(windows_of_mappings, the_one_that_is_missed_most_comes_first) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   const auto file = open(files);
   machine_.held = true;
@@ -321,7 +321,7 @@ TEST_F(windows_test, the_one_that_is_missed_most_comes_first) {
   EXPECT_EQ(machine_.registered(), (std::vector<const void*>{base, base + 2 * window, base + window, base + 3 * window}));
 }
 
-TEST_F(windows_test, opens_share_them_and_they_stay_until_trimmed) {
+TEST_F(windows_of_mappings, opens_share_them_and_they_stay_until_trimmed) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   {
     const auto first = open(files), second = open(files);
@@ -349,13 +349,13 @@ TEST_F(windows_test, opens_share_them_and_they_stay_until_trimmed) {
   EXPECT_EQ(files.usage().nmappings, 0u);
 }
 
-TEST_F(windows_test, a_file_of_which_nothing_was_registered_leaves_nothing) {
+TEST_F(windows_of_mappings, a_file_of_which_nothing_was_registered_leaves_nothing) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   open(files)->note_missed(0, 1);
   EXPECT_EQ(files.usage().nmappings, 0u);
 }
 
-TEST_F(windows_test, the_budget_counts_windows_and_trim_gives_what_was_refused_another_try) {
+TEST_F(windows_of_mappings, the_budget_counts_windows_and_trim_gives_what_was_refused_another_try) {
   store::auto_store files(machine_, dir_.path(), window + last_pinned, options());
   int error = 0;
   const auto file = open(files);
@@ -374,7 +374,7 @@ TEST_F(windows_test, the_budget_counts_windows_and_trim_gives_what_was_refused_a
   EXPECT_EQ(files.usage().pinned_nbytes, window + last_pinned);
 }
 
-TEST_F(windows_test, a_window_that_the_platform_refuses_stays_staged) {
+TEST_F(windows_of_mappings, a_window_that_the_platform_refuses_stays_staged) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   const auto file = open(files);
   machine_.refuse = true;
@@ -389,7 +389,7 @@ TEST_F(windows_test, a_window_that_the_platform_refuses_stays_staged) {
   EXPECT_EQ(open(files, prepared)->info().kind, source_kind::pull) << "who asks for all of it has it tried again";
 }
 
-TEST_F(windows_test, nothing_more_of_a_file_is_registered_once_it_is_closed) {
+TEST_F(windows_of_mappings, nothing_more_of_a_file_is_registered_once_it_is_closed) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   machine_.held = true;
   {
@@ -412,7 +412,7 @@ TEST_F(windows_test, nothing_more_of_a_file_is_registered_once_it_is_closed) {
   EXPECT_TRUE(becomes(*again, 0b111));
 }
 
-TEST_F(windows_test, those_that_somebody_waits_for_come_before_those_that_are_missed_more) {
+TEST_F(windows_of_mappings, those_that_somebody_waits_for_come_before_those_that_are_missed_more) {
   dir_.add("other", nbytes, 2);
   let_file_times_pass();
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
@@ -433,7 +433,7 @@ TEST_F(windows_test, those_that_somebody_waits_for_come_before_those_that_are_mi
   EXPECT_LT(place(file->info().pull_base), place(hotter->info().pull_base + window));
 }
 
-TEST_F(windows_test, files_that_close_while_their_windows_are_registered_leave_none_behind_trim) {
+TEST_F(windows_of_mappings, files_that_close_while_their_windows_are_registered_leave_none_behind_trim) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   machine_.delay = std::chrono::milliseconds(20);
   for (int round = 0; round < 5; ++round) {
@@ -445,7 +445,7 @@ TEST_F(windows_test, files_that_close_while_their_windows_are_registered_leave_n
   EXPECT_EQ(files.usage().pinned_nbytes, 0u);
 }
 
-TEST_F(windows_test, many_threads_register_each_window_once) {
+TEST_F(windows_of_mappings, many_threads_register_each_window_once) {
   store::auto_store files(machine_, dir_.path(), 1 << 20, options());
   machine_.delay = std::chrono::milliseconds(1);
   std::vector<std::thread> threads;
@@ -475,13 +475,13 @@ TEST(windows, of_a_large_file_are_at_most_64) {
   EXPECT_EQ(file->windows().shift, 27u);  // 40 of 128 MiB; of 64 MiB there would be 80
 }
 
-TEST_F(mapped_store_test, the_default_budget_is_half_of_what_is_available) {
+TEST_F(mapped_files, the_default_budget_is_half_of_what_is_available) {
   EXPECT_GT(store::default_pin_nbytes(), 1u << 20);
   EXPECT_LT(store::default_pin_nbytes(), machine_.memory_nbytes());
   EXPECT_EQ(store::mapped_store(machine_, dir_.path()).usage().budget_nbytes >> 30, store::default_pin_nbytes() >> 30);
 }
 
-TEST_F(mapped_store_test, mem_keeps_old_versions_for_whoever_has_them_open) {
+TEST_F(mapped_files, mem_keeps_old_versions_for_whoever_has_them_open) {
   store::mem_store files(machine_);
   files.put("x/y", content(1, 0, 1000));
   int error = 0;

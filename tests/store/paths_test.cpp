@@ -19,9 +19,9 @@
 namespace gpufs::test {
 namespace {
 
-class paths_test : public testing::TestWithParam<bool> {
+class store_of_paths : public testing::TestWithParam<bool> {
  protected:
-  paths_test() {
+  store_of_paths() {
     std::filesystem::create_directory(dir_ / "root");
     files_ = std::make_unique<store::posix_store>(dir_ / "root", store::posix_options{.writable = true});
   }
@@ -46,7 +46,7 @@ class paths_test : public testing::TestWithParam<bool> {
   store::path_status status_;
 };
 
-TEST_P(paths_test, unlinks) {
+TEST_P(store_of_paths, unlinks) {
   dir_.add("root/a", 10, 1);
   dir_.add("root/d/b", 10, 1);
   dir_.add("outside", 10, 1);
@@ -72,7 +72,7 @@ TEST_P(paths_test, unlinks) {
   EXPECT_TRUE(std::filesystem::exists(dir_ / "outside"));
 }
 
-TEST_P(paths_test, renames) {
+TEST_P(store_of_paths, renames) {
   dir_.add("root/a", 10, 1);
   dir_.add("root/b", 10, 2);
   dir_.add("root/d/c", 10, 3);
@@ -97,7 +97,7 @@ TEST_P(paths_test, renames) {
   EXPECT_EQ(names_in(dir_ / "root"), (std::vector<std::string>{"empty", "link"}));
 }
 
-TEST_P(paths_test, makes_directories) {
+TEST_P(store_of_paths, makes_directories) {
   dir_.add("root/a", 10, 1);
   link("none", "dangling");
   const mode_t before = umask(022);
@@ -115,7 +115,7 @@ TEST_P(paths_test, makes_directories) {
   EXPECT_EQ(files_->make_directory("a/y", 0777), -ENOTDIR);
 }
 
-TEST_P(paths_test, refuses_paths) {
+TEST_P(store_of_paths, refuses_paths) {
   std::filesystem::create_directories(in_root("d/e"));
   std::filesystem::create_directory(dir_ / "outside");
   link("../outside", "out");
@@ -151,7 +151,7 @@ TEST_P(paths_test, refuses_paths) {
   EXPECT_TRUE(exists("d/ok"));
 }
 
-TEST_P(paths_test, says_what_a_path_is) {
+TEST_P(store_of_paths, says_what_a_path_is) {
   dir_.add("root/a", 12'345, 1);
   std::filesystem::create_directory(in_root("d"));
   ASSERT_EQ(mkfifo(in_root("d/fifo").c_str(), 0644), 0);
@@ -216,7 +216,7 @@ std::map<std::string, directory_entry> list(store::store& files, std::string_vie
   }
 }
 
-TEST_P(paths_test, reads_directories) {
+TEST_P(store_of_paths, reads_directories) {
   std::vector<std::string> names;
   for (int i = 0; i < 700; ++i) {
     names.push_back("file" + std::to_string(i) + std::string(static_cast<std::size_t>(i % 200), 'x'));
@@ -259,7 +259,7 @@ TEST_P(paths_test, reads_directories) {
   }
 }
 
-TEST_P(paths_test, a_store_that_may_not_write_looks_only) {
+TEST_P(store_of_paths, a_store_that_may_not_write_looks_only) {
   dir_.add("root/a", 10, 1);
   store::posix_store reads(dir_ / "root");
   std::uint32_t mode = 0;
@@ -272,7 +272,7 @@ TEST_P(paths_test, a_store_that_may_not_write_looks_only) {
 }
 
 // Another process swaps a directory for a link out of the root and back, as fast as it can.
-TEST_P(paths_test, stay_below_the_root_while_links_are_swapped_in) {
+TEST_P(store_of_paths, stay_below_the_root_while_links_are_swapped_in) {
   std::filesystem::create_directories(dir_ / "outside/empty");
   std::filesystem::create_directories(in_root("d"));
   std::filesystem::create_directories(in_root("safe"));
@@ -305,7 +305,7 @@ TEST_P(paths_test, stay_below_the_root_while_links_are_swapped_in) {
   EXPECT_EQ(file_bytes(dir_ / "outside/old"), content(1, 0, 10));
 }
 
-INSTANTIATE_TEST_SUITE_P(resolution, paths_test, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(resolution, store_of_paths, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "openat2" : "walk"); });
 
 }  // namespace

@@ -25,9 +25,9 @@
 namespace gpufs::test {
 namespace {
 
-class posix_store_test : public testing::TestWithParam<bool> {
+class reading_store : public testing::TestWithParam<bool> {
  protected:
-  posix_store_test() { std::filesystem::create_directory(dir_ / "root"); }
+  reading_store() { std::filesystem::create_directory(dir_ / "root"); }
   store::posix_store make() { return store::posix_store(dir_ / "root"); }
   std::string in_root(const std::string& name) const { return dir_ / ("root/" + name); }
   void link(const std::string& target, const std::string& name) const {
@@ -37,13 +37,13 @@ class posix_store_test : public testing::TestWithParam<bool> {
   temp_dir dir_;
 };
 
-TEST_P(posix_store_test, root_must_be_a_directory) {
+TEST_P(reading_store, root_must_be_a_directory) {
   dir_.add("file", 1, 1);
   EXPECT_THROW(store::posix_store(dir_ / "nowhere", {}), std::system_error);
   EXPECT_THROW(store::posix_store(dir_ / "file", {}), std::system_error);
 }
 
-TEST_P(posix_store_test, follows_links_inside_the_root_only) {
+TEST_P(reading_store, follows_links_inside_the_root_only) {
   dir_.add("outside", 10, 1);
   dir_.add("root/inside", 10, 2);
   dir_.add("root/d/e/f", 10, 3);
@@ -79,7 +79,7 @@ TEST_P(posix_store_test, follows_links_inside_the_root_only) {
   EXPECT_EQ(error_of(files, "to_inside_slash"), -ENOTDIR);
 }
 
-TEST_P(posix_store_test, magic_links_do_not_lead_out) {
+TEST_P(reading_store, magic_links_do_not_lead_out) {
   dir_.add("outside", 10, 1);
   const int fd = open((dir_ / "outside").c_str(), O_RDONLY);
   store::posix_store files("/proc/self");
@@ -89,7 +89,7 @@ TEST_P(posix_store_test, magic_links_do_not_lead_out) {
   close(fd);
 }
 
-TEST_P(posix_store_test, opens_regular_files_only) {
+TEST_P(reading_store, opens_regular_files_only) {
   std::filesystem::create_directories(in_root("dir/sub"));
   ASSERT_EQ(mkfifo(in_root("fifo").c_str(), 0644), 0);
   const bool have_socket = make_socket(in_root("socket"));
@@ -122,7 +122,7 @@ TEST_P(posix_store_test, opens_regular_files_only) {
 }
 
 // A directory that was gone through a moment ago is another one, or a link, by now.
-TEST_P(posix_store_test, knows_no_way_that_has_changed) {
+TEST_P(reading_store, knows_no_way_that_has_changed) {
   dir_.add("outside/a", 20, 1);
   dir_.add("root/d/a", 10, 1);
   dir_.add("root/e/a", 30, 1);
@@ -148,7 +148,7 @@ TEST_P(posix_store_test, knows_no_way_that_has_changed) {
 }
 
 // Who waits to write to a FIFO is not let through by our open, which would end it by SIGPIPE.
-TEST_P(posix_store_test, leaves_alone_who_waits_for_a_fifo) {
+TEST_P(reading_store, leaves_alone_who_waits_for_a_fifo) {
   dir_.add("root/d/seen", 10, 1);
   for (const char* name : {"fifo", "d/fifo"}) {
     ASSERT_EQ(mkfifo(in_root(name).c_str(), 0644), 0);
@@ -192,7 +192,7 @@ TEST_P(posix_store_test, leaves_alone_who_waits_for_a_fifo) {
   }
 }
 
-TEST_P(posix_store_test, says_when_it_may_not) {
+TEST_P(reading_store, says_when_it_may_not) {
   dir_.add("root/secret", 10, 1);
   dir_.add("root/closed/file", 10, 1);
   std::filesystem::permissions(dir_.path(), std::filesystem::perms::all);
@@ -207,7 +207,7 @@ TEST_P(posix_store_test, says_when_it_may_not) {
   std::filesystem::permissions(in_root("closed"), std::filesystem::perms::all);
 }
 
-TEST_P(posix_store_test, says_when_descriptors_run_out) {
+TEST_P(reading_store, says_when_descriptors_run_out) {
   dir_.add("root/a", 10, 1);
   auto files = make();
   rlimit before;
@@ -222,7 +222,7 @@ TEST_P(posix_store_test, says_when_descriptors_run_out) {
   EXPECT_EQ(error_of(files, "a"), 0);
 }
 
-TEST_P(posix_store_test, opens_the_longest_path) {
+TEST_P(reading_store, opens_the_longest_path) {
   const std::string path = make_deep_file(dir_ / "root", 4095, "down here");
   ASSERT_EQ(path.size(), 4095u);
   auto files = make();
@@ -233,7 +233,7 @@ TEST_P(posix_store_test, opens_the_longest_path) {
   EXPECT_EQ(error_of(files, path + "x"), -ENAMETOOLONG);
 }
 
-TEST_P(posix_store_test, names_are_bytes) {
+TEST_P(reading_store, names_are_bytes) {
   const std::string name = "a b\n\xff\xc3\x28'\"\\%s";
   dir_.add("root/" + name, 10, 4);
   auto files = make();
@@ -241,7 +241,7 @@ TEST_P(posix_store_test, names_are_bytes) {
   EXPECT_EQ(read_all(*files.open(name, 0, &error)), content(4, 0, 10));
 }
 
-TEST_P(posix_store_test, reads_holes_and_beyond4_gi_b) {
+TEST_P(reading_store, reads_holes_and_beyond4_gi_b) {
   constexpr std::uint64_t hole = (std::uint64_t{5} << 30) + 123;
   dir_.add_sparse("root/sparse", hole, 1000, 7);
   let_file_times_pass();
@@ -259,14 +259,14 @@ TEST_P(posix_store_test, reads_holes_and_beyond4_gi_b) {
   EXPECT_EQ(got, want);
 }
 
-INSTANTIATE_TEST_SUITE_P(resolution, posix_store_test, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(resolution, reading_store, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "openat2" : "walk"); });
 
 // Versions.
 
-class version_test : public testing::Test {
+class file_versions : public testing::Test {
  protected:
-  version_test() : files_((dir_.add("a", 10'000, 1), let_file_times_pass(), dir_.path())) {}
+  file_versions() : files_((dir_.add("a", 10'000, 1), let_file_times_pass(), dir_.path())) {}
   std::unique_ptr<store::open_file> open(const char* path = "a") {
     int error = 0;
     return files_.open(path, 0, &error);
@@ -275,7 +275,7 @@ class version_test : public testing::Test {
   store::posix_store files_;
 };
 
-TEST_F(version_test, changes_make_an_open_file_stale) {
+TEST_F(file_versions, changes_make_an_open_file_stale) {
   std::byte some[100];
   const struct {
     const char* what;
@@ -310,7 +310,7 @@ TEST_F(version_test, changes_make_an_open_file_stale) {
   }
 }
 
-TEST_F(version_test, an_unlinked_or_replaced_file_keeps_its_bytes) {
+TEST_F(file_versions, an_unlinked_or_replaced_file_keeps_its_bytes) {
   const auto file = open();
   ASSERT_EQ(link((dir_ / "a").c_str(), (dir_ / "b").c_str()), 0);
   EXPECT_EQ(file->check_version(), 0) << "linked";
@@ -325,7 +325,7 @@ TEST_F(version_test, an_unlinked_or_replaced_file_keeps_its_bytes) {
   EXPECT_EQ(read_all(*replaced), content(2, 0, 10));
 }
 
-TEST_F(version_test, links_come_and_go_while_many_look) {
+TEST_F(file_versions, links_come_and_go_while_many_look) {
   const auto file = open();
   std::atomic<bool> done{false};
   std::vector<std::thread> lookers;
@@ -347,7 +347,7 @@ TEST_F(version_test, links_come_and_go_while_many_look) {
   EXPECT_TRUE(nstale == 0 || last == -ESTALE);
 }
 
-TEST_F(version_test, a_fresh_change_is_not_settled) {
+TEST_F(file_versions, a_fresh_change_is_not_settled) {
   dir_.add("fresh", 10, 1);
   EXPECT_FALSE(open("fresh")->info().settled);
   let_file_times_pass();

@@ -32,9 +32,9 @@ namespace {
 
 constexpr int write_once = names::open_write_once;
 
-class posix_write_test : public testing::TestWithParam<bool> {
+class writing_store : public testing::TestWithParam<bool> {
  protected:
-  posix_write_test() { std::filesystem::create_directory(dir_ / "root"); }
+  writing_store() { std::filesystem::create_directory(dir_ / "root"); }
   store::posix_options options() const { return {.writable = true}; }
   store::posix_store make() const { return store::posix_store(dir_ / "root", options()); }
   std::string in_root(const std::string& name) const { return dir_ / ("root/" + name); }
@@ -53,7 +53,7 @@ std::unique_ptr<store::open_file> open(store::store& files, std::string_view pat
   return file;
 }
 
-TEST_P(posix_write_test, writes_what_is_read_back) {
+TEST_P(writing_store, writes_what_is_read_back) {
   auto files = make();
   const auto file = open(files, "new", O_RDWR | O_CREAT);
   ASSERT_TRUE(file);
@@ -83,7 +83,7 @@ TEST_P(posix_write_test, writes_what_is_read_back) {
   EXPECT_EQ(file->pwrite(got, std::numeric_limits<std::int64_t>::max() - 20'000), -EFBIG);
 }
 
-TEST_P(posix_write_test, flags_do_what_they_say) {
+TEST_P(writing_store, flags_do_what_they_say) {
   auto files = make();
   EXPECT_EQ(error_of(files, "a", O_RDWR), -ENOENT);
   EXPECT_EQ(error_of(files, "a", O_WRONLY | O_CREAT | O_EXCL), 0);
@@ -112,7 +112,7 @@ TEST_P(posix_write_test, flags_do_what_they_say) {
   EXPECT_NE(direct->info().reason.find("O_DIRECT"), std::string::npos) << direct->info().reason;
 }
 
-TEST_P(posix_write_test, new_files_get_the_umask) {
+TEST_P(writing_store, new_files_get_the_umask) {
   auto files = make();
   const mode_t before = umask(027);
   const auto file = open(files, "a", O_RDWR | O_CREAT);
@@ -120,7 +120,7 @@ TEST_P(posix_write_test, new_files_get_the_umask) {
   EXPECT_EQ(file->info().mode, S_IFREG | 0640u);
 }
 
-TEST_P(posix_write_test, a_store_that_may_not_write_does_not) {
+TEST_P(writing_store, a_store_that_may_not_write_does_not) {
   dir_.add("root/a", 1000, 1);
   store::posix_store files(dir_ / "root");
   for (const int flags : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_RDWR | O_CREAT, O_WRONLY | write_once}) {
@@ -135,7 +135,7 @@ TEST_P(posix_write_test, a_store_that_may_not_write_does_not) {
   EXPECT_FALSE(std::filesystem::exists(in_root("b")));
 }
 
-TEST_P(posix_write_test, refuses_what_reading_refuses) {
+TEST_P(writing_store, refuses_what_reading_refuses) {
   dir_.add("outside", 10, 1);
   dir_.add("root/a", 10, 1);
   std::filesystem::create_directories(in_root("dir/sub"));
@@ -182,7 +182,7 @@ TEST_P(posix_write_test, refuses_what_reading_refuses) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "made"));
 }
 
-TEST_P(posix_write_test, makes_the_target_of_a_dangling_link_below_the_root) {
+TEST_P(writing_store, makes_the_target_of_a_dangling_link_below_the_root) {
   std::filesystem::create_directories(in_root("d/e"));
   link("../target", "d/dangling");
   link("target2/", "dangling_slash");
@@ -197,7 +197,7 @@ TEST_P(posix_write_test, makes_the_target_of_a_dangling_link_below_the_root) {
   EXPECT_TRUE(std::filesystem::exists(in_root("up")));
 }
 
-TEST_P(posix_write_test, says_when_it_may_not) {
+TEST_P(writing_store, says_when_it_may_not) {
   dir_.add("root/read_only", 10, 1);
   dir_.add("root/write_only", 10, 1);
   std::filesystem::create_directory(in_root("closed"));
@@ -219,7 +219,7 @@ TEST_P(posix_write_test, says_when_it_may_not) {
 }
 
 // EPERM is the file's own here, and not how a container refuses openat2.
-TEST_P(posix_write_test, says_when_a_file_is_immutable) {
+TEST_P(writing_store, says_when_a_file_is_immutable) {
   dir_.add("root/a", 10, 1);
   const int fd = ::open(in_root("a").c_str(), O_RDONLY | O_CLOEXEC);
   int flags = 0, immutable = FS_IMMUTABLE_FL;
@@ -236,7 +236,7 @@ TEST_P(posix_write_test, says_when_a_file_is_immutable) {
   if (!set) GTEST_SKIP() << "may not make a file immutable";
 }
 
-TEST_P(posix_write_test, a_file_keeps_what_is_written_wherever_its_path_goes) {
+TEST_P(writing_store, a_file_keeps_what_is_written_wherever_its_path_goes) {
   auto files = make();
   const auto file = open(files, "a", O_RDWR | O_CREAT);
   std::filesystem::rename(in_root("a"), in_root("b"));
@@ -252,7 +252,7 @@ TEST_P(posix_write_test, a_file_keeps_what_is_written_wherever_its_path_goes) {
 }
 
 // A write past RLIMIT_FSIZE writes what fits, then fails.
-TEST_P(posix_write_test, says_when_a_file_may_not_grow) {
+TEST_P(writing_store, says_when_a_file_may_not_grow) {
   const auto files = make();
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -274,7 +274,7 @@ TEST_P(posix_write_test, says_when_a_file_may_not_grow) {
   EXPECT_EQ(bytes_of("a").size(), 5000u);
 }
 
-TEST_P(posix_write_test, says_when_the_file_system_is_full) {
+TEST_P(writing_store, says_when_the_file_system_is_full) {
   const small_tmpfs full(in_root(""), 64 << 10);
   if (!full.mounted()) GTEST_SKIP() << "may not mount";
   auto files = make();
@@ -290,7 +290,7 @@ TEST_P(posix_write_test, says_when_the_file_system_is_full) {
 }
 
 // Another process swaps a directory for a link out of the root and back, as fast as it can.
-TEST_P(posix_write_test, stays_below_the_root_while_links_are_swapped_in) {
+TEST_P(writing_store, stays_below_the_root_while_links_are_swapped_in) {
   std::filesystem::create_directories(dir_ / "outside");
   std::filesystem::create_directories(in_root("d"));
   dir_.add("outside/old", 10, 1);
@@ -318,7 +318,7 @@ TEST_P(posix_write_test, stays_below_the_root_while_links_are_swapped_in) {
   EXPECT_EQ(file_bytes(dir_ / "outside/old"), content(1, 0, 10));
 }
 
-INSTANTIATE_TEST_SUITE_P(resolution, posix_write_test, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(resolution, writing_store, testing::Bool(),
                          [](const auto& p) { return std::string(p.param ? "openat2" : "walk"); });
 
 // Files on a disk; temporary files may be in memory.

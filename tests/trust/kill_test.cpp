@@ -264,7 +264,7 @@ struct totals {
   std::uint64_t killed = 0, synced = 0, unsynced = 0;  // ranges
 };
 
-class kill_test : public testing::Test {
+class killed_process : public testing::Test {
  protected:
   void one_kill(std::uint64_t seed, totals* sums) {
     const plan p(seed);
@@ -338,7 +338,7 @@ class kill_test : public testing::Test {
   }
 };
 
-TEST_F(kill_test, what_was_synced_is_there_and_nothing_else_has_changed) {
+TEST_F(killed_process, what_was_synced_is_there_and_nothing_else_has_changed) {
   expect_leftovers("the process is killed");
   const std::uint64_t first = number_from_environment("GPUFS_TEST_SEED", 0);
   const std::uint64_t n = first != 0 ? 1 : number_from_environment("GPUFS_TEST_KILLS", fewer(15));

@@ -149,7 +149,7 @@ BUGS = (
         "writes[end].offset == at; ++end",
         "writes[end].offset >= at; ++end",
         "service_test",
-        "*/write_test.many_threads_write_neighbouring_blocks/*",
+        "*/writing_service.many_threads_write_neighbouring_blocks/*",
     ),
     Bug(
         "joined_write_hides_an_error",
@@ -158,7 +158,7 @@ BUGS = (
         "finish_write(w, w_end <= done ? 0 : error, w.nbytes);",
         "finish_write(w, first == end ? error : 0, w.nbytes);",
         "service_test",
-        "*/write_test.a_file_that_may_not_grow_is_told_to_those_whose_bytes_did_not_fit/*",
+        "*/writing_service.a_file_that_may_not_grow_is_told_to_those_whose_bytes_did_not_fit/*",
     ),
     Bug(
         "short_write_not_continued",
@@ -176,7 +176,7 @@ BUGS = (
         "if (generation_of(state) != generation) return {};",
         "if (generation_of(state) == 0) return {};",
         "service_test",
-        "*/write_test.refuses_what_a_device_may_make_up/*",
+        "*/writing_service.refuses_what_a_device_may_make_up/*",
     ),
     Bug(
         "version_without_ctime",
@@ -239,7 +239,7 @@ BUGS = (
         "? -ESTALE : from.file->check_version();",
         "? -ESTALE : 0;",
         "service_test",
-        "*/service_test.reads_of_a_changed_file_are_stale/*",
+        "*/running_service.reads_of_a_changed_file_are_stale/*",
     ),
     Bug(
         "files_known_by_path",
@@ -266,7 +266,7 @@ BUGS = (
         "if (error == -ESTALE && !w.file->file->info().live) core_.end_version_soon(*w.file);",
         "",
         "service_test",
-        "*/service_test.tells_when_a_read_finds_that_a_version_has_ended/*",
+        "*/running_service.tells_when_a_read_finds_that_a_version_has_ended/*",
     ),
     Bug(
         "rename_knows_readers_before_it",
@@ -275,7 +275,7 @@ BUGS = (
         "result.renamed = by_renaming != nullptr;",
         "result.renamed = false;",
         "service_test",
-        "*/write_test.who_opens_a_file_while_it_is_renamed_has_a_version/*",
+        "*/writing_service.who_opens_a_file_while_it_is_renamed_has_a_version/*",
     ),
     Bug(
         "rename_beside_an_open_is_not_seen",
@@ -284,7 +284,7 @@ BUGS = (
         "core_.open.nrenamed() == nrenamed &&",
         "true &&",
         "service_test",
-        "*/write_test.an_open_that_a_rename_overtakes_has_the_version_after_it/*",
+        "*/writing_service.an_open_that_a_rename_overtakes_has_the_version_after_it/*",
     ),
     Bug(
         "close_beside_an_open_is_not_seen",
@@ -321,7 +321,7 @@ BUGS = (
         "resolve_flags = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;",
         "resolve_flags = RESOLVE_NO_MAGICLINKS;",
         "store_test",
-        "*/posix_write_test.refuses_what_reading_refuses/*",
+        "*/writing_store.refuses_what_reading_refuses/*",
     ),
     Bug(
         "walk_leads_out_of_the_root",
@@ -330,7 +330,7 @@ BUGS = (
         "if (target[0] == '/') return -EXDEV;",
         "if (target[0] == '/') return 0;",
         "store_test",
-        "*/posix_write_test.refuses_what_reading_refuses/*",
+        "*/writing_store.refuses_what_reading_refuses/*",
     ),
     Bug(
         "answer_not_released",
@@ -377,7 +377,7 @@ BUGS = (
         "fits = fits && offsets[i] <= static_cast<std::uint64_t>(info.nbytes) - w.nbytes;",
         "",
         "service_test",
-        "*/rows_test.refuses_what_a_device_makes_up/pread",
+        "*/host_rows.refuses_what_a_device_makes_up/pread",
     ),
     Bug(
         "zeros_are_taken_for_a_mapping",
@@ -395,6 +395,6 @@ BUGS = (
         "out.result = std::count_if(first, errors.end(), [](int error) { return error != 0; });",
         "",
         "service_test",
-        "*/rows_test.fail_one_by_one/pread",
+        "*/host_rows.fail_one_by_one/pread",
     ),
 )

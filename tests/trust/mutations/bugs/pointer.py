@@ -49,7 +49,7 @@ BUGS = (
         "in_page, in_page + nbytes)) == 0;",
         "in_page, in_page + nbytes)) + 1 != 0;",
         "pointer_read_tile_cpu",
-        "read_tile_.gathers_sectors_beside_evictions",
+        "tile_read.gathers_sectors_beside_evictions",
     ),
     Bug(
         "pointer_lanes_counted_once",
@@ -130,7 +130,7 @@ BUGS = (
         "frame = pin_alone(pins ? frame : cache::hash_table::no_frame, page, simt::count_lanes(same));",
         "frame = pins ? pin_alone(frame, page, simt::count_lanes(same)) : cache::hash_table::no_frame;",
         "pointer_ptr_cpu",
-        "ptr_.any_group_maps",
+        "any_ptr.any_group_maps",
     ),
     Bug(
         "mapping_added_twice",
@@ -139,7 +139,7 @@ BUGS = (
         "if (adding.exchange(1,",
         "if (true || adding.exchange(1,",
         "pointer_ptr_cpu",
-        "ptr_.groups_that_map_a_file_at_once_share_one_mapping",
+        "any_ptr.groups_that_map_a_file_at_once_share_one_mapping",
     ),
     Bug(
         "gather_within_4_gib",
