@@ -35,6 +35,7 @@ struct number_rows {
     });
   }
 };
+static_assert(sizeof(number_rows) == sizeof(row_part_of_batch) + 16);
 
 // Each row once. Parts: as row_reader's.
 template <class Group, unsigned Parts>
@@ -47,6 +48,7 @@ struct gather_rows : row_reader<Group, row_part_of_batch, rows_for_host, Parts> 
     });
   }
 };
+static_assert(sizeof(gather_rows<by_size, 1>) == sizeof(row_part_of_batch) + 96 && sizeof(gather_rows<by_size, 2>) == 200);
 
 // And the others from where the first one is now.
 template <class Group>
@@ -71,6 +73,7 @@ struct scatter_rows : row_writer<Group, row_part_of_batch> {
     });
   }
 };
+static_assert(sizeof(scatter_rows<by_size>) == sizeof(row_part_of_batch) + 24);
 
 // In how many pages, of one or two, each of these rows lies; 1 also where some lie in more.
 inline unsigned parts_of_rows(const row_layout& layout, std::uint64_t page_nbytes) {
@@ -90,6 +93,7 @@ struct workspace_layout {
     std::uint64_t failed = row_failure::none;
     row_counts for_host[2]{};
   };
+  static_assert(sizeof(words) == 24 && offsetof(words, failed) == 0 && offsetof(words, for_host) == 8);
   std::size_t rows, places, space, space_nbytes;
 
   static workspace_layout of(simt::platform& device, std::uint32_t max_nrows) {

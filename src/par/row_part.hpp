@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels of batches share: a piece of a batch, and its rows that fail.
 #pragma once
+#include <cstddef>
+
 #include "gpufs/par/detail/take_rows.hpp"
 #include "gpufs/par/row_batch.hpp"
 #include "gpufs/simt/launch.hpp"
@@ -51,6 +53,8 @@ struct row_part_of_batch : rows_of_file {
     }
   }
 };
+// So that the host's compiler and the device's leave no other gaps: what is derived has no offsetof.
+static_assert(sizeof(row_part_of_batch) == 104 && sizeof(rows_of_file) + sizeof(numbers_of_rows) == 56);
 
 // The rows of a piece that host threads are to gather: gather_rows lists them, gather_rows_by_host asks for them.
 struct rows_for_host {
@@ -63,6 +67,8 @@ struct rows_for_host {
   // Enters the rows of those lanes. All lanes of a warp call.
   GPUFS_DEVICE void add(std::uint32_t mine, std::uint32_t lanes) const;
 };
+static_assert(sizeof(rows_for_host) == 56 && offsetof(rows_for_host, buffers) == 0 && offsetof(rows_for_host, places) == 32);
+static_assert(offsetof(rows_for_host, counts) == 40 && offsetof(rows_for_host, next_counts) == 48);
 
 // Enters the rows of those lanes, out of line. All lanes call.
 GPUFS_DEVICE_COLD inline void add_rows_for_host(rows_for_host left, std::uint32_t mine, std::uint32_t lanes) {

@@ -15,6 +15,7 @@ struct rows_by_host {
   std::byte* to;
   rows_for_host left;
 };
+static_assert(sizeof(rows_by_host) == sizeof(row_part_of_batch) + 80 && sizeof(file) == 16);  // without a gap
 
 #if GPUFS_ON_CUDA
 void start_rows_by_host(const rows_by_host& rows, simt::platform& device, CUstream_st* on);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that gather and scatter by a grid need. For host code, which allocates it, and kernels.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "gpufs/simt/config.hpp"
@@ -17,5 +18,6 @@ struct grid_space {
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nwords_for(std::uint64_t n) { return n + nwindows + 9; }
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nwords_to_scatter(std::uint64_t n) { return nwords_for(2 * n); }
 };
+static_assert(sizeof(grid_space) == 16 && offsetof(grid_space, words) == 0 && offsetof(grid_space, nwords) == 8);
 
 }  // namespace gpufs

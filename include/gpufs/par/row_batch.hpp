@@ -3,6 +3,7 @@
 // docs/design/batches.md
 #pragma once
 #include <atomic>
+#include <cstddef>
 #include <optional>
 #include <span>
 
@@ -21,6 +22,7 @@ namespace detail {
 struct row_counts {
   std::uint32_t n, begun;
 };
+static_assert(sizeof(row_counts) == 8 && offsetof(row_counts, n) == 0 && offsetof(row_counts, begun) == 4);
 struct rows_for_host;
 
 }  // namespace detail

@@ -19,6 +19,9 @@ struct row_layout {
   std::uint64_t stride_nbytes = 0;  // from a row to the next one; 0: row_nbytes; gather (not scatter) takes less, too: rows overlap
   bool from_end = false;            // -1 names the last row, -2 the one before, as in Python; else there is no such row
 };
+static_assert(sizeof(row_layout) == 40 && offsetof(row_layout, row_nbytes) == 0 && offsetof(row_layout, nrows) == 8);
+static_assert(offsetof(row_layout, begin) == 16 && offsetof(row_layout, stride_nbytes) == 24 &&
+              offsetof(row_layout, from_end) == 32);
 
 // The row of a batch that failed: 0, or its negative errno, and which place it has in the batch. -EDOM: its number names no row;
 // -ENXIO: the file ends before it does; else as pread and pwrite.
@@ -36,6 +39,7 @@ struct row_failure {
     return {-static_cast<int>(word & 0xfff), word >> 12};
   }
 };
+static_assert(sizeof(row_failure) == 16 && offsetof(row_failure, error) == 0 && offsetof(row_failure, place) == 8);
 
 // What names rows. 8-byte ones are taken as signed.
 template <class T>
@@ -55,6 +59,8 @@ struct numbers_of_rows {
     return {of, sizeof(Number) == 8, std::is_signed_v<Number>};
   }
 };
+static_assert(sizeof(numbers_of_rows) == 16 && offsetof(numbers_of_rows, of) == 0 && offsetof(numbers_of_rows, wide) == 8);
+static_assert(offsetof(numbers_of_rows, is_signed) == 9);
 
 // The row that place i names, or layout.nrows: there is no such row.
 GPUFS_DEVICE std::uint64_t row_of(const numbers_of_rows& numbers, std::uint64_t i, const row_layout& layout) {
@@ -80,6 +86,7 @@ struct rows_of_file {
   GPUFS_DEVICE bool is_row(std::uint64_t row) const { return row < layout.nrows; }
   GPUFS_DEVICE std::uint64_t offset(std::uint64_t row) const { return layout.begin + row * layout.stride_nbytes; }
 };
+static_assert(sizeof(rows_of_file) == sizeof(row_layout) && offsetof(rows_of_file, layout) == 0);
 
 // Why no file can have rows of this layout, or no batch so many of them; or null.
 GPUFS_HOST_DEVICE constexpr const char* why_not_rows(const row_layout& layout, std::uint64_t n) {

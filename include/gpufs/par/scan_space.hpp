@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that scans, reductions, compactions and sorts by a grid need. For host code, which allocates it, and kernels.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "gpufs/simt/config.hpp"
@@ -35,5 +36,6 @@ struct scan_space {
   // Of a sort, besides room for keys and values: for a launch of so many blocks.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_sort(unsigned nblocks) { return 16 + 128 * std::uint64_t{nblocks}; }
 };
+static_assert(sizeof(scan_space) == 16 && offsetof(scan_space, data) == 0 && offsetof(scan_space, nbytes) == 8);
 
 }  // namespace gpufs::par

@@ -175,7 +175,11 @@ struct alignas(128) writable_block : file_block {
   cache::dirty_list lists[block_slots][lists_per_slot];
   std::uint32_t gates[gate_shards][block_slots];  // calls that write the slot's file now; above them, the bits of write_gate.hpp
 };
-static_assert(sizeof(writable_block) == sizeof(file_block) + block_slots * (lists_per_slot * sizeof(cache::dirty_list) + 64));
+// Without a gap, so that the lists begin where the file_block ends and the gates where the lists do: what is derived has no
+// offsetof.
+static_assert(sizeof(writable_block) == 1970176 &&
+              sizeof(writable_block) - sizeof(file_block) == sizeof(writable_block::lists) + sizeof(writable_block::gates));
+static_assert(sizeof(writable_block::lists) == 524288 && sizeof(writable_block::gates) == 65536);
 
 struct file_counters : hit_counters, call_counters {
   file_counters& operator+=(const hit_counters& other) {

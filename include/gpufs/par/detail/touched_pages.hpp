@@ -47,6 +47,7 @@ class touched_pages {
   std::uint32_t mask_;   // how many words there are, a power of two, - 1
   std::uint32_t piece_;  // number_of the piece
 };
+static_assert(sizeof(touched_pages) == 16 && alignof(touched_pages) == 8);  // in arguments of kernels
 
 }  // namespace detail
 }  // namespace GPUFS_MACHINE
