@@ -11,6 +11,7 @@
 #include <set>
 
 #include "file/script.hpp"
+#include "gpufs/names/name_space.hpp"
 #include "leftovers.hpp"
 
 namespace gpufs::test {
@@ -46,20 +47,27 @@ struct name_answer {
   std::uint32_t others;    // after a name is lost: 1 whether other paths may lead elsewhere now, 2 whether nothing was done
   std::uint32_t nentries;  // of a listing
   std::uint64_t entries;   // of a listing: the sum of hashes of name and kind
+  std::uint64_t begin;     // of what an open has brought along: a hash; 0: nothing
 };
 
 constexpr std::uint32_t nfiles = 4;
 constexpr const char* all_paths[] = {"a", "b", "d", "d/a", "d/b", "e", "e/d", "none/a", "./a", "d/../b", "link"};
 constexpr std::uint32_t npaths = std::size(all_paths);
+constexpr std::uint32_t first_nbytes = 512;  // a page: so many bytes of a file's beginning are wanted by opens that read
 
 GPUFS_HOST_DEVICE std::uint64_t hash_of_entry(const char* name, bool is_directory) {
   std::uint64_t hash = is_directory ? 14695981039346656037u : 1099511628211u;
   for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 0x9e3779b97f4a7c15u;
   return hash ^ hash >> 29;
 }
+GPUFS_HOST_DEVICE std::uint64_t hash_of_begin(const std::byte* bytes, std::uint64_t nbytes) {
+  std::uint64_t hash = nbytes;
+  for (std::uint64_t i = 0; i < nbytes; ++i) hash = (hash ^ static_cast<unsigned char>(bytes[i])) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 29;
+}
 
 // Its open files are its own: a file that it has open for writing is open under number 1000 + which.
-template <class NameSpace>
+template <gpufs::names::name_space NameSpace>
 struct play_names {
   mount_ref fs;
   const char* const* paths;
@@ -69,13 +77,12 @@ struct play_names {
 
   GPUFS_DEVICE void operator()() const {
     if (simt::thread_rank() != 0) return;
-    const file_mount& mount = *fs.get();
-    const NameSpace names(mount, 0);
+    const NameSpace names(*fs.get(), 0);
     std::uint32_t ids[nfiles] = {};
-    for (std::uint32_t i = 0; i < ncalls; ++i) answers[i] = play(mount, names, calls[i], ids);
+    for (std::uint32_t i = 0; i < ncalls; ++i) answers[i] = play(names, calls[i], ids);
   }
 
-  GPUFS_DEVICE name_answer play(const file_mount& mount, const NameSpace& names, const name_call& c, std::uint32_t* ids) const {
+  GPUFS_DEVICE name_answer play(const NameSpace& names, const name_call& c, std::uint32_t* ids) const {
     const char* const path = paths[c.first];
     const char* const other = paths[c.second % npaths];
     name_answer got{};
@@ -84,12 +91,18 @@ struct play_names {
         const simt::deadline until(10'000'000'000);
         std::uint32_t length = 0;
         while (path[length] != '\0') ++length;
+        const bool reads = (c.flags & O_ACCMODE) == O_RDONLY;
         const gpufs::names::opened f =
-            names.open(path, {length, static_cast<std::uint32_t>(c.flags), 1000 + c.second, 0, 0}, until);
+            names.open(gpufs::names::path_bytes{path},
+                       {length, static_cast<std::uint32_t>(c.flags), 1000 + c.second, reads ? first_nbytes : 0, 0}, until);
         got.error = f.error;
         got.known = f.elsewhere;
         if (f.error != 0) return got;
         if (f.elsewhere != 0) return got;
+        if (f.nbytes != 0) {
+          got.begin = hash_of_begin(names.bytes_of(f.kept), f.nbytes);
+          names.give_back(f.kept);
+        }
         got.nbytes = f.file.nbytes;
         got.inode = f.file.inode;
         got.mode = f.file.mode;
@@ -112,10 +125,10 @@ struct play_names {
         return got;
       case verb::stat: {
         const gpufs::names::status s = names.stat(path);
-        return {s.error, s.mode, s.error == 0 ? s.nbytes : 0, s.inode, s.written != 0, 0, 0, 0};
+        return {s.error, s.mode, s.error == 0 ? s.nbytes : 0, s.inode, s.written != 0, 0, 0, 0, 0};
       }
       case verb::list:
-        return list(mount, names, path);
+        return list(names, path);
       case verb::sync:
         got.error = names.sync(ids[c.second], 0, 0);
         return got;
@@ -123,7 +136,7 @@ struct play_names {
         got.error = names.set_size(ids[c.second], c.nbytes);
         return got;
       case verb::extents:
-        return data_nbytes(mount, names, ids[c.second]);
+        return data_nbytes(names, ids[c.second]);
     }
     return got;
   }
@@ -131,41 +144,39 @@ struct play_names {
     bool known = false;
     for (const gpufs::names::written_place place : names.places) known |= place != 0;
     const std::uint32_t others = names.others_too | names.nothing << 1;
-    return {names.error, 0, 0, 0, names.error == 0 && known, names.error == 0 ? others : 0, 0, 0};
+    return {names.error, 0, 0, 0, names.error == 0 && known, names.error == 0 ? others : 0, 0, 0, 0};
   }
   // How many of the file's bytes its extents have, few of them at a time.
-  GPUFS_DEVICE name_answer data_nbytes(const file_mount& mount, const NameSpace& names, std::uint32_t id) const {
-    const mount_requests rings(mount);
+  GPUFS_DEVICE name_answer data_nbytes(const NameSpace& names, std::uint32_t id) const {
     name_answer got{};
     for (std::int64_t offset = 0;;) {
       const gpufs::names::listing some = names.extents(id, offset, 2 * sizeof(extent));
       got.error = some.error;
       if (some.error != 0) return got;
-      const auto* const found = reinterpret_cast<const extent*>(rings.payload(some.ticket));
+      const auto* const found = reinterpret_cast<const extent*>(names.bytes_of(some.kept));
       for (std::int64_t i = 0; i < some.nbytes / static_cast<std::int64_t>(sizeof(extent)); ++i) {
         if ((found[i].flags & extent_unwritten) == 0) got.nbytes += found[i].nbytes;
       }
-      rings.give_back(some.ticket);
+      names.give_back(some.kept);
       if (some.nbytes == 0) return got;
       offset = some.position;
     }
   }
   // All of it, few entries at a time.
-  GPUFS_DEVICE name_answer list(const file_mount& mount, const NameSpace& names, const char* path) const {
-    const mount_requests rings(mount);
+  GPUFS_DEVICE name_answer list(const NameSpace& names, const char* path) const {
     name_answer got{};
     for (std::int64_t position = 0;;) {
       const gpufs::names::listing some = names.list(path, position, 48);
       got.error = some.error;
       if (some.error != 0) return got;
-      const std::byte* at = rings.payload(some.ticket);
+      const std::byte* at = names.bytes_of(some.kept);
       for (const std::byte* const end = at + some.nbytes; at < end;) {
         const auto& entry = *reinterpret_cast<const directory_entry*>(at);
         ++got.nentries;
         got.entries += hash_of_entry(reinterpret_cast<const char*>(&entry + 1), (entry.mode & S_IFMT) == S_IFDIR);
         at += entry.entry_nbytes;
       }
-      rings.give_back(some.ticket);
+      names.give_back(some.kept);
       if (some.nbytes == 0) return got;
       position = some.position;
     }
@@ -188,12 +199,12 @@ class posix_names {
     switch (c.what) {
       case verb::open: {
         const int fd = ::open(path.c_str(), c.flags | O_CLOEXEC, 0666);
-        if (fd < 0) return {-errno, 0, 0, 0, 0, 0, 0, 0};
+        if (fd < 0) return {-errno, 0, 0, 0, 0, 0, 0, 0, 0};
         struct ::stat s {};
         ::fstat(fd, &s);
         if (S_ISDIR(s.st_mode)) {
           ::close(fd);
-          return {-EISDIR, 0, 0, 0, 0, 0, 0, 0};
+          return {-EISDIR, 0, 0, 0, 0, 0, 0, 0, 0};
         }
         const auto writer = writer_of(s.st_ino);
         // Who opens a file that is open for writing joins that, whatever it wants of it.
@@ -202,8 +213,12 @@ class posix_names {
           got.known = 1000 + *writer + 1;
           return got;
         }
-        open_[c.second] = {fd, s.st_ino, (c.flags & O_ACCMODE) != O_RDONLY};
-        return {0, s.st_mode, s.st_size, s.st_ino, 0, 0, 0, 0};
+        const bool reads = (c.flags & O_ACCMODE) == O_RDONLY;
+        open_[c.second] = {fd, s.st_ino, !reads};
+        std::byte bytes[first_nbytes];
+        const ssize_t n = reads ? ::pread(fd, bytes, first_nbytes, 0) : 0;
+        const std::uint64_t begin = n > 0 ? hash_of_begin(bytes, static_cast<std::uint64_t>(n)) : 0;
+        return {0, s.st_mode, s.st_size, s.st_ino, 0, 0, 0, 0, begin};
       }
       case verb::close:
         ::close(open_[c.second]->fd);
@@ -231,12 +246,12 @@ class posix_names {
         return got;
       case verb::stat: {
         struct ::stat s {};
-        if (::stat(path.c_str(), &s) != 0) return {-errno, 0, 0, 0, 0, 0, 0, 0};
-        return {0, s.st_mode, s.st_size, s.st_ino, writer_of(s.st_ino).has_value(), 0, 0, 0};
+        if (::stat(path.c_str(), &s) != 0) return {-errno, 0, 0, 0, 0, 0, 0, 0, 0};
+        return {0, s.st_mode, s.st_size, s.st_ino, writer_of(s.st_ino).has_value(), 0, 0, 0, 0};
       }
       case verb::list: {
         DIR* const directory = ::opendir(path.c_str());
-        if (directory == nullptr) return {-errno, 0, 0, 0, 0, 0, 0, 0};
+        if (directory == nullptr) return {-errno, 0, 0, 0, 0, 0, 0, 0, 0};
         while (const dirent* entry = ::readdir(directory)) {
           const std::string name = entry->d_name;
           if (name == "." || name == "..") continue;
@@ -268,7 +283,7 @@ class posix_names {
     name_answer got{};
     fiemap probe{};
     probe.fm_length = FIEMAP_MAX_OFFSET;
-    if (::ioctl(fd, FS_IOC_FIEMAP, &probe) != 0) return {-errno, 0, 0, 0, 0, 0, 0, 0};
+    if (::ioctl(fd, FS_IOC_FIEMAP, &probe) != 0) return {-errno, 0, 0, 0, 0, 0, 0, 0, 0};
     struct ::stat s {};
     ::fstat(fd, &s);
     for (off_t at = 0; (at = ::lseek(fd, at, SEEK_DATA)) >= 0;) {
@@ -320,7 +335,7 @@ void fill(const temp_dir& dir) {
 }
 
 // What the name space answers otherwise than POSIX, in some program; or nothing.
-template <class NameSpace>
+template <gpufs::names::name_space NameSpace>
 std::optional<std::string> first_difference(std::uint64_t nprograms) {
   device_buffer<char*> paths(npaths);
   std::vector<device_buffer<char>> texts;
@@ -389,6 +404,7 @@ std::optional<std::string> first_difference(std::uint64_t nprograms) {
                all_paths[calls[i].second % npaths];
       if (g.others != w.others) return "what else leads elsewhere: " + std::to_string(g.others) + where;
       if (g.mode != w.mode) return "mode" + where;
+      if (g.begin != 0 && g.begin != w.begin) return "beginning" + where;  // none is brought that is not at hand
       if (!S_ISDIR(w.mode) && g.nbytes != w.nbytes) return "size" + where;
       if (g.nentries != w.nentries || g.entries != w.entries) return "entries" + where;
       if ((g.inode == 0) != (w.inode == 0)) return "inode" + where;
@@ -406,6 +422,57 @@ TEST(each_name_space, does_what_posix_does) {
   const auto difference = first_difference<mount_names>(fewer(24));
   EXPECT_FALSE(difference) << *difference;
 }
+
+// As right as the mount's. Its answers' bytes lie in no request slot, but in memory of its own.
+class keeps_copies : public mount_names {
+ public:
+  using mount_names::mount_names;
+  template <class Path>
+  GPUFS_DEVICE gpufs::names::opened open(const Path& path, const gpufs::names::open_call& how, const simt::deadline& until) const {
+    gpufs::names::opened got = mount_names::open(path, how, until);
+    if (got.error == 0 && got.nbytes != 0) copy(got.kept, got.nbytes);
+    return got;
+  }
+  GPUFS_DEVICE gpufs::names::listing list(const char* path, std::int64_t position, std::uint32_t nbytes) const {
+    return copied(mount_names::list(path, position, nbytes));
+  }
+  GPUFS_DEVICE gpufs::names::listing extents(std::uint32_t id, std::int64_t offset, std::uint32_t nbytes) const {
+    return copied(mount_names::extents(id, offset, nbytes));
+  }
+  GPUFS_DEVICE const std::byte* bytes_of(gpufs::names::kept_bytes kept) const { return kept.low == count_ ? bytes_ : nullptr; }
+  // From now on nobody reads there what was given back, or never kept.
+  GPUFS_DEVICE void give_back(gpufs::names::kept_bytes kept) const { count_ += kept.low == count_; }
+
+ private:
+  GPUFS_DEVICE gpufs::names::listing copied(gpufs::names::listing got) const {
+    if (got.error == 0) copy(got.kept, static_cast<std::uint64_t>(got.nbytes));
+    return got;
+  }
+  GPUFS_DEVICE void copy(gpufs::names::kept_bytes& kept, std::uint64_t nbytes) const {
+    const std::byte* const from = mount_names::bytes_of(kept);
+    for (std::uint64_t i = 0; i < nbytes && i < first_nbytes; ++i) bytes_[i] = from[i];
+    mount_names::give_back(kept);
+    kept = {count_, 0};
+  }
+
+  alignas(8) mutable std::byte bytes_[first_nbytes];
+  mutable std::uint32_t count_ = 7;  // of what was given back
+};
+
+TEST(each_name_space, may_keep_its_bytes_where_it_likes) {
+  const auto difference = first_difference<keeps_copies>(fewer(24));
+  EXPECT_FALSE(difference) << *difference;
+}
+
+// --- What is no name space -----------------------------------------------------------------------------------------------
+
+struct gives_nothing_back : mount_names {
+  void give_back(gpufs::names::kept_bytes) const = delete;
+};
+struct takes_no_path_bytes : mount_names {
+  void open(gpufs::names::path_bytes, const gpufs::names::open_call&, const simt::deadline&) const = delete;
+};
+static_assert(!gpufs::names::name_space<gives_nothing_back> && !gpufs::names::name_space<takes_no_path_bytes>);
 
 // --- Name spaces that are wrong ------------------------------------------------------------------------------------------
 
@@ -451,6 +518,15 @@ struct lists_the_first_part : mount_names {
     return some;
   }
 };
+struct brings_another_beginning : mount_names {
+  using mount_names::mount_names;
+  template <class Path>
+  GPUFS_DEVICE gpufs::names::opened open(const Path& path, const gpufs::names::open_call& how, const simt::deadline& until) const {
+    gpufs::names::opened got = mount_names::open(path, how, until);
+    if (got.nbytes > 1) --got.nbytes;
+    return got;
+  }
+};
 struct never_cuts : mount_names {
   using mount_names::mount_names;
   GPUFS_DEVICE int set_size(std::uint32_t, std::int64_t) const { return 0; }
@@ -484,7 +560,7 @@ bool has_extents() {
   return has;
 }
 
-template <class NameSpace>
+template <gpufs::names::name_space NameSpace>
 void expect_difference(const char* name) {
   EXPECT_TRUE(first_difference<NameSpace>(20)) << name << " is not found";
 }
@@ -497,6 +573,7 @@ TEST(each_name_space, that_is_wrong_is_found) {
   expect_difference<forgets_what_leads_on>("forgets_what_leads_on");
   expect_difference<says_half_the_size>("says_half_the_size");
   expect_difference<lists_the_first_part>("lists_the_first_part");
+  expect_difference<brings_another_beginning>("brings_another_beginning");
   expect_difference<never_cuts>("never_cuts");
   if (has_extents()) expect_difference<knows_no_extents>("knows_no_extents");
   expect_difference<makes_no_directory>("makes_no_directory");

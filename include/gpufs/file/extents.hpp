@@ -46,7 +46,7 @@ GPUFS_DEVICE extents_part read_extents(Group group, const file& opened, extent* 
   const names::listing got =
       detail::by_leader(group, [&] { return simt::call_cold(&detail::list_extents, layout, opened.number(), offset, room); });
   if (got.error != 0) return {got.error, offset};
-  const std::int64_t nbytes = detail::take_listing(group, layout, got, out, room);
+  const std::int64_t nbytes = detail::take_listing(group, mount_names(*layout, 0), got, out, room);
   return {nbytes < 0 ? nbytes : nbytes / static_cast<std::int64_t>(sizeof(extent)), got.position};
 }
 

@@ -177,7 +177,7 @@ GPUFS_DEVICE directory_part read_directory(Group group, const mount_ref& mount, 
   const names::listing got =
       detail::by_leader(group, [&] { return simt::call_cold(&detail::list_directory, layout, path, position, nbytes); });
   if (got.error != 0) return {got.error, position};
-  return {detail::take_listing(group, layout, got, out, nbytes), got.position};
+  return {detail::take_listing(group, mount_names(*layout, 0), got, out, nbytes), got.position};
 }
 
 }  // namespace GPUFS_MACHINE

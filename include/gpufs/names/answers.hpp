@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a name space answers to the calls of one lane (detail/host_names.hpp has them, and what they are asked).
+// What a name space answers to the calls of one lane (name_space.hpp has them, and what they are asked).
 #pragma once
 #include <cstdint>
 
+#include "gpufs/simt/config.hpp"
 #include "gpufs/source/kind.hpp"
-#include "gpufs/transport/detail/requests.hpp"
 
 namespace gpufs::names {
 inline namespace GPUFS_MACHINE {
@@ -20,15 +20,21 @@ struct object {
   source_kind kind;
 };
 
+// Bytes that come with an answer, and stay where they are until the caller gives them back: two words of the name space's own,
+// which says where they lie. They are no address, so that an answer that goes from lane to lane has no more words than it needs.
+struct kept_bytes {
+  std::uint32_t low, high;
+};
+
 struct opened {
   int error;
   // Not 0: nothing was opened. The file is open for writing already, under this number of the caller's, plus 1, with the id that
   // `file` has: join that one.
   std::uint32_t elsewhere;
   object file;
-  // When not 0: so many bytes of the file's beginning lie in the payload of this request slot, which the caller gives back.
+  // When not 0: so many bytes of the file's beginning are kept, and the caller gives them back.
   std::uint32_t nbytes;
-  transport::ticket ticket;
+  kept_bytes kept;
 };
 
 struct closed {
@@ -58,9 +64,9 @@ struct status {
 
 // Entries of a directory, or extents of a file.
 struct listing {
-  int error;  // else the rest holds, and the caller gives the slot back
-  transport::ticket ticket;
-  std::int64_t nbytes;    // of directory_entry or extent records in its payload; 0: there are no more
+  int error;  // else the rest holds, and the caller gives the bytes back
+  kept_bytes kept;
+  std::int64_t nbytes;    // of directory_entry or extent records; 0: there are no more
   std::int64_t position;  // of the next ones
 };
 

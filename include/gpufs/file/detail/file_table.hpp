@@ -13,10 +13,10 @@ inline namespace GPUFS_MACHINE {
 // What an open gives its group.
 struct open_result {
   std::int32_t number;  // a file number or a negative errno
-  // When not 0: as many bytes, all that the file's first page has, are in the payload of the request slot `ticket`, which the
-  // caller must give back.
+  // When not 0: as many bytes, all that the file's first page has, are kept by the mount's name space, and the caller must give
+  // them back.
   std::uint32_t nbytes;
-  transport::ticket ticket;
+  names::kept_bytes kept;
   std::uint32_t cache_id;
   std::uint32_t slot;
   bool truncates;  // O_TRUNC of a file that others have open for writing: the caller must cut it
@@ -198,12 +198,12 @@ class file_table : public held_slots {
       return open_elsewhere;
     }
     if (!fits_keys(got.file.nbytes)) {
-      if (got.nbytes != 0) mount_requests(mount_).give_back(got.ticket);
+      if (got.nbytes != 0) all.give_back(got.kept);
       all.close(got.file.id, 0);
       return -EFBIG;
     }
     brought.nbytes = got.nbytes;
-    brought.ticket = got.ticket;
+    brought.kept = got.kept;
     brought.cache_id = got.file.cache_id;
     brought.slot = index;
     put(slot.bytes.nbytes, got.file.nbytes);

@@ -221,13 +221,13 @@ GPUFS_DEVICE_COLD int fill_page(Group group, const file_mount* mount, file_view 
   return fill_frame(group, *mount, cache::page_cache<>(mount->cache), group.broadcast(view), page_number, frame);
 }
 
-// Enters the first page, which has come along with an open, into the cache, and gives the request slot back. All lanes call. When
+// Enters the first page, which has come along with an open, into the cache, and gives its bytes back. All lanes call. When
 // somebody else has or fills the page, or no frame is at hand, the bytes are dropped: an open waits for no frame.
 template <class Group, class Cache>
 GPUFS_DEVICE_COLD void enter_first_page(Group group, const file_mount* mount, const cache::cache_layout* cache,
                                         open_result opened) {
   const Cache pages(*cache);
-  const mount_requests rings(*mount);
+  const mount_names all(*mount, 0);
   using role = typename Cache::role;
   const cache::page_key key = cache::make_key(opened.cache_id, 0);
   const std::uint32_t ring = simt::processor_id() * 29 + opened.slot;  // every first page has number 0
@@ -235,14 +235,14 @@ GPUFS_DEVICE_COLD void enter_first_page(Group group, const file_mount* mount, co
   int error = 0;
   if (got.what == role::fill) {
     std::byte* frame = pages.pages().data(got.frame);
-    error = simt::copy_from_host(group, frame, rings.payload(opened.ticket), opened.nbytes);
+    error = simt::copy_from_host(group, frame, all.bytes_of(opened.kept), opened.nbytes);
     zero_rest(group, frame, opened.nbytes, pages.pages().page_nbytes());
-    group.sync();  // the bytes of all lanes happen before the leader's releases: of the page, and of the request slot
+    group.sync();  // the bytes of all lanes happen before the leader's releases: of the page, and of the kept bytes
   }
   if (!group.leader()) return;
   if (got.what == role::fill) end_fill(*mount, pages, key, got.frame, opened.slot, error);
   if (got.what != role::error && error == 0) pages.unpin(got.frame);
-  rings.give_back(opened.ticket);
+  all.give_back(opened.kept);
 }
 
 }  // namespace detail

@@ -49,12 +49,13 @@ class mount_requests : public transport::requests<late_answers> {
   GPUFS_DEVICE explicit mount_requests(const file_mount& mount) : requests(mount.transport, late_answers(mount)) {}
 };
 
-// The same for the calls on names and open files.
+// The same for the calls on names and open files. Another name space stands here in its place.
 class mount_names : public names::host_names<mount_requests> {
  public:
   GPUFS_DEVICE mount_names(const file_mount& mount, std::uint32_t start)
       : host_names(mount_requests(mount), mount.io_timeout_ns, mount.words->io_timeouts, start) {}
 };
+static_assert(names::name_space<mount_names>);
 
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs

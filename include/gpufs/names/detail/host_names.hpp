@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The name space that the host keeps: each call is a request to it. Another name space would have the same calls with the same
-// answers; they know no page, no slot and no path that is open. docs/design/names.md
+// The name space that the host keeps: each call is a request to it. docs/design/names.md
 #pragma once
-#include "gpufs/names/answers.hpp"
-#include "gpufs/names/words.hpp"
+#include "gpufs/names/name_space.hpp"
+#include "gpufs/transport/detail/requests.hpp"
 
 namespace gpufs::names {
 inline namespace GPUFS_MACHINE {
-
-// A path's length, or a negative errno.
-GPUFS_DEVICE std::int32_t length_of(const char* path) {
-  if (path == nullptr) return -EFAULT;
-  std::int32_t n = 0;
-  while (path[n] != '\0') {
-    if (static_cast<std::uint32_t>(++n) > max_path_nbytes) return -ENAMETOOLONG;
-  }
-  return n;
-}
 
 // The request that an answer calls for if its caller has given up. An open's answer calls for a close, because nobody wants the
 // file any more. If the answer names another open, there is nothing to close.
@@ -26,21 +15,14 @@ GPUFS_DEVICE transport::late_call after_late(const transport::request& asked, co
                    : transport::late_call{transport::opcode::none, 0};
 }
 
-// One lane calls; each call waits for the host, at most so long (or until `until`), and then gives -ETIMEDOUT, and counts it.
-// `start`: the ring at which it begins to look for a slot.
+// A name_space. One lane calls; each call waits for the host, at most so long (or until `until`), and then gives -ETIMEDOUT, and
+// counts it. `start`: the ring at which it begins to look for a slot. The bytes that an answer has kept lie in its request's slot.
 template <class Requests>
 class host_names {
  public:
   GPUFS_DEVICE host_names(const Requests& rings, std::uint64_t timeout_ns, std::uint64_t& timeouts, std::uint32_t start)
       : rings_(rings), timeout_ns_(timeout_ns), timeouts_(timeouts), start_(start) {}
 
-  struct open_call {
-    std::uint32_t nbytes;        // of the path
-    std::uint32_t flags;         // O_*, and open_write_once
-    std::uint32_t number;        // the caller's for the file: others' opens of it, and what makes it stale, are told so
-    std::uint32_t first_nbytes;  // of its beginning are wanted along with it, if they are at hand
-    std::uint32_t closed;        // an id that `elsewhere` had, and that is closed: not to be given again; or 0
-  };
   // Looks a path up, makes the file where the flags say so, and opens it. `path`: anything that [i] gives bytes of.
   template <class Path>
   GPUFS_DEVICE opened open(const Path& path, const open_call& how, const simt::deadline& until) const {
@@ -63,7 +45,7 @@ class host_names {
                 answer.inode,  answer.mtime_ns, answer.mode,        answer.kind};
     if (got.error == 0 && got.elsewhere == 0 && answer.result > 0) {
       got.nbytes = static_cast<std::uint32_t>(answer.result);
-      got.ticket = ticket;
+      got.kept = kept_in(ticket);
     } else {
       rings_.give_back(ticket);
     }
@@ -137,7 +119,9 @@ class host_names {
     ask.handle = nbytes;
     transport::reply answer;
     listing got{};
-    got.error = ask_about_path(ask, answer, path, nullptr, &got.ticket);
+    transport::ticket ticket{};
+    got.error = ask_about_path(ask, answer, path, nullptr, &ticket);
+    got.kept = kept_in(ticket);
     got.nbytes = answer.result;
     got.position = answer.file_nbytes;
     return got;
@@ -156,10 +140,17 @@ class host_names {
     ask.nbytes = nbytes;
     transport::reply answer{};
     const int error = call_and_keep(ticket, ask, answer, until);
-    return {error, ticket, answer.result, answer.file_nbytes};
+    return {error, kept_in(ticket), answer.result, answer.file_nbytes};
   }
 
+  GPUFS_DEVICE const std::byte* bytes_of(kept_bytes kept) const { return rings_.payload(slot_of(kept)); }
+  // One lane calls, after all lanes of the group have read the bytes and met in a sync.
+  GPUFS_DEVICE void give_back(kept_bytes kept) const { rings_.give_back(slot_of(kept)); }
+
  private:
+  GPUFS_DEVICE static kept_bytes kept_in(transport::ticket t) { return {t.index, t.number}; }
+  GPUFS_DEVICE static transport::ticket slot_of(kept_bytes kept) { return {kept.low, kept.high}; }
+
   GPUFS_DEVICE int timed_out() const {
     simt::atomic_ref<std::uint64_t>(timeouts_).add_relaxed(1);
     return -ETIMEDOUT;
