@@ -19,6 +19,7 @@ class file_from final : public store::open_file {
   }
 
   const store::file_info& info() const override { return info_; }
+  std::string reason() const override { return file_->reason(); }
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
     if (offset < 0) return -EINVAL;
     return offset < info_.nbytes ? file_->pread(dst, info_.begin + offset) : file_->check_version();

@@ -252,6 +252,8 @@ TEST_P(begin_of_files, are_registered_where_they_are_missed) {
     read_all(0, file_nbytes - begin);
     return registered == 0xf;
   })) << registered;
+  const auto described = service_->describe(file.handle);
+  EXPECT_TRUE(described && described->reason.rfind("windows: ", 0) == 0 && described->reason.rfind("windows: 0 ", 0) != 0);
   EXPECT_EQ(nwrong, 0u);
   const auto again = client_->open(file_part{"a", 256}.to_path());
   EXPECT_EQ(again.kind, source_kind::pull);

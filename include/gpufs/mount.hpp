@@ -121,7 +121,7 @@ struct file_report {
   std::string path;
   std::int64_t nbytes = 0;
   source_kind source{};
-  std::string reason;        // why its bytes come this way
+  std::string reason;        // why its bytes come this way; of windows, how many are registered now, and why some were refused
   file_counters counters{};  // of this slot since the mount was made
 };
 

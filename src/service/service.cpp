@@ -356,7 +356,7 @@ std::optional<file_description> service::describe(std::uint32_t handle) const {
   const open_files::ref file = impl_->shared.open.acquire(handle);
   if (!file) return std::nullopt;
   const store::file_info& info = file->file->info();
-  return file_description{file->path, info.kind, info.reason, info.nbytes};
+  return file_description{file->path, info.kind, file->file->reason(), info.nbytes};
 }
 std::optional<std::string> service::path_of(std::uint32_t handle) const { return impl_->shared.open.path_of(handle); }
 

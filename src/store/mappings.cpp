@@ -325,6 +325,26 @@ void mappings::note_missed(mapping& used, std::uint64_t offset, std::uint64_t nb
   w.state.store(window_state::wanted, std::memory_order_relaxed);
 }
 
+std::string mappings::progress_of(const mapping& used) const {
+  std::size_t nrefused = 0;
+  std::string failure;
+  {
+    const std::scoped_lock hold(lock_);
+    for (std::size_t i = 0; i < used.nwindows; ++i) {
+      nrefused += used.windows[i].state.load(std::memory_order_relaxed) == window_state::refused;
+    }
+    if (nrefused != 0) failure = used.failure.empty() ? "no reason given" : used.failure;
+  }
+  // One load, so that the sentence agrees with itself.
+  const auto nregistered = static_cast<std::size_t>(std::popcount(used.registered.load(std::memory_order_acquire)));
+  std::string text = "windows: " + std::to_string(nregistered) + " of " + std::to_string(used.nwindows) + " windows of " +
+                     mib(std::uint64_t{1} << used.window_shift) + " registered, which the device reads itself";
+  if (nregistered == used.nwindows) return text;
+  text += "; host threads read the others, each until as much was read of it as it has";
+  if (nrefused != 0) text += "; " + std::to_string(nrefused) + " refused: " + failure;
+  return text;
+}
+
 // Registers one window after another, as CUDA registers under one lock: first those of mappings that a thread waits for, then the
 // one with the most missed bytes for its size.
 void mappings::register_wanted(time_point& due) noexcept {
@@ -575,8 +595,11 @@ mapped_file::mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappi
   info_.kind = whole ? source_kind::pull : source_kind::windows;
   info_.pull_base = mapping_->device_address;
   info_.reason = whole ? "pull: its mapping is registered, and the device reads the host's page cache in place"
-                       : "windows: host threads read it, and the device itself where its mapping is registered: windows of " +
-                             mib(std::uint64_t{1} << mapping_->window_shift) + " are, once as much was read of them as they have";
+                       : owner_->progress_of(*mapping_);
+}
+
+std::string mapped_file::reason() const {
+  return info_.kind == source_kind::windows ? owner_->progress_of(*mapping_) : info_.reason;
 }
 
 registered_windows mapped_file::windows() const {

@@ -103,6 +103,8 @@ class mappings {
   bool hold_whole(use& of);
   // Counts nbytes at `offset` that host threads have read for the device. Any thread; waits for nothing.
   void note_missed(mapping& used, std::uint64_t offset, std::uint64_t nbytes) noexcept;
+  // How much of a mapping is registered, as one sentence: how many of its windows, and why some were refused. Any thread.
+  std::string progress_of(const mapping& used) const;
   // The offset, at most nbytes, up to which the mapping still consists of the file's pages. If somebody truncates the file or
   // punches a hole, the kernel takes those pages out of the mapping; they do not come back, because the host does not touch the
   // mapping. The call reads a word a page. If we were not allowed to lock the pages, the kernel also takes pages out to reclaim
@@ -168,6 +170,7 @@ class mapped_file final : public open_file {
  public:
   mapped_file(std::unique_ptr<posix_file> file, std::shared_ptr<mappings> owner, mappings::use mapping);
   const file_info& info() const override { return info_; }
+  std::string reason() const override;
   registered_windows windows() const override;
   void note_missed(std::int64_t offset, std::uint32_t nbytes) noexcept override {
     owner_->note_missed(*mapping_, static_cast<std::uint64_t>(offset), nbytes);

@@ -79,6 +79,7 @@ class noting_store final : public store::store {
    public:
     file(std::unique_ptr<open_file> real, std::shared_ptr<kept> kept) : real_(std::move(real)), kept_(std::move(kept)) {}
     const gpufs::store::file_info& info() const override { return real_->info(); }
+    std::string reason() const override { return real_->reason(); }
     std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override { return real_->pread(dst, offset); }
     // So that each write comes by here.
     int descriptor() const override { return real_->info().live ? -1 : real_->descriptor(); }

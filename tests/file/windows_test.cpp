@@ -54,8 +54,10 @@ TEST_F(windows, what_is_missed_often_is_pulled_from_then_on) {
   const host_file held(m, "f");
   EXPECT_EQ(m.open_files().at(0).source, source_kind::windows);
   EXPECT_EQ(files->usage().pinned_nbytes, 0u) << "opening registers nothing";
+  EXPECT_EQ(m.open_files().at(0).reason.rfind("windows: 0 of 7 windows", 0), 0u) << m.open_files().at(0).reason;
   EXPECT_GT(pass(m, "f", 1), 0u);
   EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) == 0 && files->usage().pinned_nbytes == whole; }));
+  EXPECT_EQ(m.open_files().at(0).reason.rfind("windows: 7 of 7 windows", 0), 0u) << m.open_files().at(0).reason;
   for (const std::string& line : m.log()) ADD_FAILURE() << line;
 }
 
@@ -66,6 +68,9 @@ TEST_F(windows, what_does_not_fit_the_budget_stays_staged) {
   EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) != 0 && files->usage().pinned_nbytes >= window; }));
   for (int i = 0; i < 5; ++i) EXPECT_GT(pass(m, "f", 1), 0u);
   EXPECT_LE(files->usage().pinned_nbytes, 2 * window);
+  EXPECT_TRUE(wait_until([&] {
+    return m.open_files().at(0).reason.find(" refused: its 1 MiB do not fit the pin budget") != std::string::npos;
+  })) << m.open_files().at(0).reason;
 }
 
 // Nobody calls trim(): what closed files hold is given back at a launch's end, once others have found no room.

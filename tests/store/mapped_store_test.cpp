@@ -276,6 +276,12 @@ class windows_of_mappings : public mapped_files {
     EXPECT_EQ(error, 0);
     return file;
   }
+  // What the file says first, and last.
+  static void expect_reason(const store::open_file& file, const std::string& begin, const std::string& end = "") {
+    const std::string now = file.reason();
+    EXPECT_EQ(now.rfind(begin, 0), 0u) << now;
+    EXPECT_TRUE(now.size() >= end.size() && now.compare(now.size() - end.size(), end.size(), end) == 0) << now;
+  }
   static bool becomes(const store::open_file& file, std::uint64_t registered) {
     return wait_until([&] { return file.windows().registered == registered; });
   }
@@ -287,6 +293,7 @@ TEST_F(windows_of_mappings, a_window_is_registered_once_as_much_was_read_of_it_a
   ASSERT_EQ(file->info().kind, source_kind::windows);
   EXPECT_EQ(file->windows().shift, 16u);
   EXPECT_EQ(files.usage().pinned_nbytes, 0u);
+  expect_reason(*file, "windows: 0 of 4 windows of 1 MiB registered", "as it has");
   for (std::uint64_t at = 0; at < window - 4096; at += 4096) file->note_missed(static_cast<std::int64_t>(window), 4096);
   file->note_missed(window, 4095);
   file->note_missed(0, window - 1);
@@ -297,6 +304,7 @@ TEST_F(windows_of_mappings, a_window_is_registered_once_as_much_was_read_of_it_a
   file->note_missed(window + 9, 1);
   EXPECT_TRUE(becomes(*file, 0b1010));
   EXPECT_EQ(files.usage().pinned_nbytes, window + last_pinned);
+  expect_reason(*file, "windows: 2 of 4 windows of 1 MiB registered", "as it has");
   EXPECT_EQ(std::memcmp(file->info().pull_base + window, read_all(*file).data() + window, window), 0);
   file->note_missed(2 * window, window);
   file->note_missed(0, 1);
@@ -304,6 +312,8 @@ TEST_F(windows_of_mappings, a_window_is_registered_once_as_much_was_read_of_it_a
   EXPECT_EQ(machine_.nregistered, 4);
   EXPECT_EQ(open(files)->info().kind, source_kind::pull) << "all of it is";
   EXPECT_EQ(file->info().kind, source_kind::windows) << "as it was opened";
+  expect_reason(*file, "windows: 4 of 4 windows of 1 MiB registered", "which the device reads itself");
+  expect_reason(*open(files), "pull: ");
 }
 
 TEST_F(windows_of_mappings, the_one_that_is_missed_most_comes_first) {
@@ -366,8 +376,10 @@ TEST_F(windows_of_mappings, the_budget_counts_windows_and_trim_gives_what_was_re
     file->note_missed(3 * window, 5000);
     EXPECT_TRUE(becomes(*file, 0b1000)) << "what is smaller does, and comes later";
     EXPECT_EQ(files.usage().pinned_nbytes, file_pinned + last_pinned);
+    expect_reason(*file, "windows: 1 of 4 windows", "; 1 refused: its 1 MiB do not fit the pin budget of 1 MiB (1 MiB in use)");
   }
   files.trim();
+  expect_reason(*file, "windows: 1 of 4 windows", "as it has");  // none is refused any more
   EXPECT_EQ(files.usage().pinned_nbytes, last_pinned);
   file->note_missed(0, 1);
   EXPECT_TRUE(becomes(*file, 0b1001));
@@ -381,6 +393,8 @@ TEST_F(windows_of_mappings, a_window_that_the_platform_refuses_stays_staged) {
   file->note_missed(0, window);
   EXPECT_TRUE(wait_until([&] { return machine_.nrefused == 1; }));
   machine_.refuse = false;
+  EXPECT_TRUE(wait_until([&] { return file->reason().find("refused") != std::string::npos; }));
+  expect_reason(*file, "windows: 0 of 4 windows", "; 1 refused: the test said no");
   file->note_missed(0, 10 * window);
   file->note_missed(window, window);
   EXPECT_TRUE(becomes(*file, 0b10));
@@ -453,7 +467,10 @@ TEST_F(windows_of_mappings, many_threads_register_each_window_once) {
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       const auto file = open(files);
-      for (std::uint64_t i = 0; i < 400; ++i) file->note_missed(static_cast<std::int64_t>(i % 4 * window), 4096);
+      for (std::uint64_t i = 0; i < 400; ++i) {
+        file->note_missed(static_cast<std::int64_t>(i % 4 * window), 4096);
+        if (i % 16 == 0) expect_reason(*file, "windows: ");
+      }
       if (t == 0) good = open(files, prepared)->info().kind == source_kind::pull;
       good = becomes(*file, 0b1111) && good;
     });

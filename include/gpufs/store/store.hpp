@@ -26,7 +26,7 @@ struct file_info {
   // Device-visible address of byte 0. Kinds pull and mem; windows, of which the device may read registered ones; live files into
   // which kernels may store.
   const std::byte* pull_base = nullptr;
-  std::string reason;  // why this kind: one sentence for `gpufs doctor` and fstat users
+  std::string reason;  // why this kind, as of the open: one sentence for `gpufs doctor` (open_file::reason: as of now)
   bool live = false;   // open for writing: no version of the file, but its bytes at each read; nbytes is the size at open
   // The offset in the file behind descriptor() at which offset 0 lies, a multiple of 16: all other offsets, nbytes and pull_base
   // count from there. 0 if the file is live.
@@ -107,6 +107,9 @@ class open_file {
   // there are no more, or -errno; -EOPNOTSUPP where the file system has no such places. May block.
   virtual std::int64_t extents(std::int64_t* /*offset*/, std::span<extent> /*out*/) { return -EOPNOTSUPP; }
 
+  // Why its bytes come this way, now: one sentence for whoever watches. What does not change since the open need not derive it. Any
+  // thread; it waits for nothing but short locks.
+  virtual std::string reason() const { return info().reason; }
   // For kind windows. Any thread; neither call waits.
   virtual registered_windows windows() const { return {}; }
   // The host has read nbytes at offset (>= 0) for the device, which may not read them itself (yet).

@@ -65,7 +65,7 @@ struct log_entry {
 struct file_description {
   std::string path;
   source_kind kind{};
-  std::string reason;  // why its bytes come this way
+  std::string reason;  // why its bytes come this way, now
   std::int64_t nbytes = 0;
 };
 
