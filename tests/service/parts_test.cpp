@@ -15,7 +15,6 @@
 #include "../../src/service/file_size_signal.hpp"
 #include "../../src/service/open_files.hpp"
 #include "../../src/service/parking.hpp"
-#include "../../src/transport/rings.hpp"
 #include "file/harness.hpp"
 
 namespace gpufs::test {
@@ -394,31 +393,6 @@ TEST(open_files, threads_open_read_and_close_at_once) {
     EXPECT_EQ(alive, nopened - nclosed);
   }
   EXPECT_EQ(alive, 0);
-}
-
-// Each slot of a ring is used for one request at a time, whatever the device writes.
-TEST(rings, take_nothing_before_its_slot_is_answered) {
-  transport::rings rings(simt::cpu_platform(), 1, 2, 4096, false);
-  const transport::ring_layout ring = rings.layout().rings;
-  std::vector<transport::taken_request> taken;
-  const auto take = [&](std::uint32_t most) { return rings.take(0, most, [&](const auto& t) { taken.push_back(t); }); };
-  EXPECT_FALSE(rings.pending(0));
-  EXPECT_EQ(take(8), 0u);
-  ring.requests[1].sequence = 2;
-  EXPECT_EQ(take(8), 0u) << "in the order of tickets";
-  ring.requests[0].sequence = 1;
-  EXPECT_TRUE(rings.pending(0));
-  EXPECT_EQ(take(8), 2u);
-  EXPECT_EQ(taken[1].sequence, 2u);
-  ring.requests[0].sequence = 3;  // the next lap, although nobody has answered the first
-  EXPECT_EQ(take(8), 0u);
-  rings.complete(0, 1, {});
-  EXPECT_EQ(ring.replies[0].sequence, 1u);
-  EXPECT_EQ(take(8), 1u);
-  ring.requests[1].sequence = 4;
-  EXPECT_EQ(take(8), 0u) << "the other slot is still in use";
-  rings.complete(1, 2, {});
-  EXPECT_EQ(take(8), 1u);
 }
 
 TEST(error_log, counts_what_is_repeated_and_says_when_it_was_last) {
