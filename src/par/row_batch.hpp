@@ -287,7 +287,7 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
     part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * number_nbytes;
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
-    part.rows_a_warp = detail::looked_for_at_once(layout.row_nbytes, part.n, detail::fair_nwarps);
+    part.rows_a_warp = detail::fair_at_once(part.n, detail::fair_nwarps);
     part.failed = failed_elsewhere_ != nullptr ? failed_elsewhere_ : failed_;
     work(part);
   }

@@ -30,8 +30,8 @@ GPUFS_DEVICE void read_by_block(simt::block block, reader_of_call<rows_in_order>
   rows_in_order& part = reader.part;
   part.order = &order;
   part.n = n;
-  const std::uint32_t at_once = looked_for_at_once(part.layout.row_nbytes, n, block.nwarps());
-  each_warp_some(block, n, at_once, [&](simt::warp warp, std::uint32_t i) { reader.read_some(warp, of, i, n, at_once); });
+  const std::uint32_t looked = fair_at_once(n, block.nwarps());
+  each_warp_some(block, n, looked, [&](simt::warp warp, std::uint32_t i) { reader.read_some(warp, of, i, n, looked); });
   // Rows that repeat others, from where the first one is now.
   const simt::tile<8> eight;
   for (std::uint32_t i = simt::thread_rank() / eight.size(); i < n; i += block.size() / eight.size()) {
@@ -48,7 +48,6 @@ GPUFS_DEVICE std::uint64_t gather_rows_by(Group group, const file& from, const r
                                           std::uint64_t n, std::byte* dst, const touched_pages& touched) {
   std::uint64_t failed = row_failure::none;
   const file_pages of(from);
-  const std::uint64_t row_nbytes = rows.layout.row_nbytes;
   if constexpr (std::is_same_v<Group, simt::block>) {
     order_in_block& order = simt::shared<order_in_block>();
     reader_of_call<rows_in_order> reader{{{rows, 0, &failed}, nullptr, 0}, from, dst, touched, {}};
@@ -61,11 +60,10 @@ GPUFS_DEVICE std::uint64_t gather_rows_by(Group group, const file& from, const r
     }
   } else {
     reader_of_call<rows_as_given> reader{{{rows, 0, &failed}, numbers}, from, dst, touched, {}};
-    const std::uint32_t most = looked_for_at_once(row_nbytes, simt::warp_lanes, 1),
-                        at_once = most < group.size() ? most : group.size();
-    for (; reader.part.first < n; reader.part.first += at_once) {
+    const std::uint32_t looked = group.size();
+    for (; reader.part.first < n; reader.part.first += looked) {
       const std::uint64_t left = n - reader.part.first;
-      reader.read_some(group, of, 0, left < at_once ? left : at_once, at_once);
+      reader.read_some(group, of, 0, left < looked ? left : looked, looked);
     }
   }
   return group.reduce_min(failed);

@@ -117,11 +117,12 @@ GPUFS_HOST_DEVICE constexpr std::uint32_t fair_at_once(std::uint32_t n, std::uin
   while (fair > least_at_once && fair > n / ngroups) fair /= 2;
   return fair;
 }
-// Of larger rows few, so that those which are read at one time lie close together; there a look is little beside the bytes.
-GPUFS_HOST_DEVICE constexpr std::uint32_t looked_for_at_once(std::uint64_t row_nbytes, std::uint32_t n, std::uint32_t ngroups) {
-  return row_nbytes > most_by_eight ? least_at_once : fair_at_once(n, ngroups);
+// How many of the rows that it has looked for it takes at once that are not in the cache. Of larger rows few, so that those which
+// are read at one time lie close together; there a look is little beside the bytes.
+GPUFS_HOST_DEVICE constexpr std::uint32_t missed_at_once(std::uint64_t row_nbytes, std::uint32_t looked) {
+  return row_nbytes > most_by_eight && looked > least_at_once ? least_at_once : looked;
 }
-// The same where they are stored, and a fence waits until they are: as many as keep the bus busy meanwhile.
+// The same of rows that are stored, and a fence waits until they are: as many as keep the bus busy meanwhile.
 GPUFS_HOST_DEVICE constexpr std::uint32_t stored_at_once(std::uint64_t row_nbytes, std::uint32_t fair) {
   constexpr std::uint64_t most_nbytes = 16384;
   const std::uint64_t most = most_nbytes / row_nbytes;

@@ -95,7 +95,8 @@ GPUFS_DEVICE_COLD row_at_hand fill_pages_of_rows(Group group, file_pages of, row
   return at;
 }
 
-// Waits for nobody: the lanes of a warp look for a row each. `view` is an entry's.
+// Of a row that is not in the frame of its page's choice. Waits for nobody: the lanes of a warp look for a row each. `view` is an
+// entry's.
 GPUFS_DEVICE row_at_hand look_for_row(const file_pages& of, const file_view& view, const cache::frames& frames,
                                       std::uint64_t offset, std::uint64_t nbytes, const touched_pages& touched, row_wish wish) {
   using place = row_at_hand::place;
@@ -109,27 +110,21 @@ GPUFS_DEVICE row_at_hand look_for_row(const file_pages& of, const file_view& vie
       found.where = place::host;
     return found;
   }
-  const cache::page_key key = cache::make_key(view.cache_id, offset >> frames.page_shift());
-  bool pinned = cache::page_cache<>::pin_in_choice(frames, key, found.frame);
-  if (!pinned) {
-    const looked_up_row missed =
-        simt::call_cold(&look_for_missed_row, of, offset, static_cast<std::uint32_t>(nbytes), touched, wish);
-    if (missed.view.error != 0) return found;
+  const looked_up_row missed = simt::call_cold(&look_for_missed_row, of, offset, static_cast<std::uint32_t>(nbytes), touched, wish);
+  if (missed.view.error != 0) return found;
+  found.seen = missed.seen;
+  found.frame = missed.frame;
+  if (missed.what == way::admitted) {
+    found = simt::call_cold(&begin_fill_of_row, of, offset);
     found.seen = missed.seen;
-    found.frame = missed.frame;
-    if (missed.what == way::admitted) {
-      found = simt::call_cold(&begin_fill_of_row, of, offset);
-      found.seen = missed.seen;
-      return found;
-    }
-    pinned = missed.what == way::cached;
-    if (missed.what == way::by_host) found.where = place::host;
-    if (missed.what == way::past_cache && missed.there.nbytes == nbytes && missed.there.where != source::place::nowhere) {
-      found.where = missed.there.where == source::place::host_memory ? place::host_memory : place::device;
-      found.address = missed.there.address;
-    }
+    return found;
   }
-  if (pinned) {
+  if (missed.what == way::by_host) found.where = place::host;
+  if (missed.what == way::past_cache && missed.there.nbytes == nbytes && missed.there.where != source::place::nowhere) {
+    found.where = missed.there.where == source::place::host_memory ? place::host_memory : place::device;
+    found.address = missed.there.address;
+  }
+  if (missed.what == way::cached) {
     found.where = place::frame;
     found.address = reinterpret_cast<std::uint64_t>(frames.data(found.frame) + in_page);
   }
