@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scans, segmented scans, sorts, compactions and reductions that a kernel calls by all its blocks (gpufs/par): how near do they
+// come to CUB's, which the host calls, over the same data in GPU memory? No file is read.
+//
+// par_scan_device: an inclusive scan of 2^28 elements of 4 bytes by one cooperative launch, as a share of cub::DeviceScan.
+// par_segscan_device: the same by segments whose lengths are random, 100 elements by default on average, as a share of
+// cub::DeviceScan::InclusiveSumByKey. Where segments begin ours read as a bit an element; CUB reads a key of 4 bytes an element,
+// the segment's number. par_segscan_bytes: the same, ours with a byte an element. par_sort_device, par_sort_pairs_device: of 2^26
+// keys, with a value of 4 bytes each or alone, in place, against cub::DeviceRadixSort. par_compact_device: half of the elements are
+// kept, against cub::DeviceSelect::If. par_reduce_device: against cub::DeviceReduce. par_scan_by_shape, par_segscan_by_shape:
+// blocks of other sizes, more or fewer of them. Ceilings: a kernel that copies the elements, and the driver's copy.
+//
+// Both sides take turns; a sample is the mean of some calls one behind the other, each with all that it has to do, CUB's with its
+// memory allocated. Every element of the answers is compared with CUB's on the device; their first ones, and the last one, with
+// loops on the host, which is all of them on the CPU machine, where there is no CUB.
+#include <cstring>
+
+#include "device.hpp"
+#include "gpufs/par/compact.hpp"
+#include "gpufs/par/scan.hpp"
+#include "gpufs/par/sort.hpp"
+
+#if GPUFS_ON_CUDA
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_reduce.cuh>
+#include <cub/device/device_scan.cuh>
+#include <cub/device/device_select.cuh>
+#endif
+
+namespace {
+
+using namespace bench;
+using gpufs::par::plus;
+using gpufs::par::scan_space;
+using element = std::uint32_t;
+
+// --- Data -------------------------------------------------------------------------------------------------------------------
+
+GPUFS_HOST_DEVICE element element_at(std::uint64_t i) { return static_cast<element>(word_of(i) >> 32); }
+GPUFS_HOST_DEVICE bool is_head_at(std::uint64_t i, std::uint64_t mean) { return i == 0 || scaled(word_of(~i), mean) == 0; }
+
+struct is_kept {
+  GPUFS_HOST_DEVICE bool operator()(element x) const { return x % 2 == 0; }
+};
+
+// work(i) for i below n, by all threads of a launch.
+template <class Work>
+struct for_all {
+  std::uint64_t n;
+  Work work;
+  GPUFS_DEVICE void operator()() const {
+    const std::uint64_t me = std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
+    const std::uint64_t all = std::uint64_t{gpufs::simt::grid_size()} * gpufs::simt::block_size();
+    for (std::uint64_t i = me; i < n; i += all) work(i);
+  }
+};
+struct fill_elements {
+  element* to;
+  GPUFS_DEVICE void operator()(std::uint64_t i) const { to[i] = element_at(i); }
+};
+struct fill_numbers {
+  element* to;
+  GPUFS_DEVICE void operator()(std::uint64_t i) const { to[i] = static_cast<element>(i); }
+};
+struct fill_heads {
+  std::uint8_t* to;
+  std::uint64_t mean;
+  GPUFS_DEVICE void operator()(std::uint64_t i) const { to[i] = is_head_at(i, mean) ? 1 : 0; }
+};
+struct heads_to_bits {  // of 32 elements
+  const std::uint8_t* heads;
+  std::uint32_t* to;
+  std::uint64_t n;
+  GPUFS_DEVICE void operator()(std::uint64_t word) const {
+    std::uint32_t bits = 0;
+    for (std::uint64_t i = word * 32; i < word * 32 + 32 && i < n; ++i) bits |= std::uint32_t{heads[i]} << i % 32;
+    to[word] = bits;
+  }
+};
+struct count_different {
+  const element *a, *b;
+  std::uint64_t* count;
+  GPUFS_DEVICE void operator()(std::uint64_t i) const {
+    if (a[i] != b[i]) atomic_ref<std::uint64_t>(*count).add_relaxed(1);
+  }
+};
+
+struct settings {
+  machine_facts machine;
+  std::uint64_t n, nsorted, mean;
+  int repeats;
+  unsigned ncalls;
+
+  template <class Work>
+  double for_each(std::uint64_t count, const Work& work) const {
+    return run(on_gpu ? shape{machine.nprocessors * 8, 256} : shape{2, 64}, for_all<Work>{count, work});
+  }
+  bool are_same(const device_array<element>& a, const device_array<element>& b, std::uint64_t count) const {
+    const device_array<std::uint64_t> ndifferent(1);
+    for_each(count, count_different{a.get(), b.get(), ndifferent.get()});
+    return ndifferent.read_one() == 0;
+  }
+};
+
+// The first elements of an answer, and its last one, against `wanted(i, so_far)` for i = 0, 1, ... and `last`.
+template <class Wanted>
+bool begins_with(const device_array<element>& got, std::uint64_t n, Wanted wanted) {
+  std::vector<element> first(std::min<std::uint64_t>(n, 1u << 20));
+  gpufs::simt::this_platform().copy_from_device(first.data(), got.get(), first.size() * sizeof(element));
+  element so_far = 0;
+  for (std::uint64_t i = 0; i < first.size(); ++i) {
+    so_far = wanted(i, so_far);
+    if (first[i] != so_far) {
+      std::printf("WRONG: element %llu\n", static_cast<unsigned long long>(i));
+      return false;
+    }
+  }
+  return true;
+}
+element sum_on_host(std::uint64_t n) {
+  return static_cast<element>(sum_in_parallel(n, [](std::uint64_t begin, std::uint64_t end) {
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = begin; i < end; ++i) sum += element_at(i);
+    return sum;
+  }));
+}
+
+// --- Ours -------------------------------------------------------------------------------------------------------------------
+
+// What a call said, by one thread of the grid.
+struct said {
+  std::int64_t error;
+  std::uint64_t all;
+};
+template <class Result>
+GPUFS_DEVICE void say(said* to, const Result& result) {
+  if (gpufs::simt::this_grid().leader()) *to = {result.error, result.all};
+}
+
+struct scan_all {
+  const element* in;
+  element* out;
+  std::uint64_t n;
+  said* to;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const {
+    say(to, gpufs::par::inclusive_scan(gpufs::simt::this_grid(), in, out, n, plus<element>{}, space));
+  }
+};
+template <class Heads>
+struct scan_segments {
+  const element* in;
+  Heads heads;
+  element* out;
+  std::uint64_t n;
+  said* to;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const {
+    say(to, gpufs::par::inclusive_segmented_scan(gpufs::simt::this_grid(), in, heads, out, n, plus<element>{}, space));
+  }
+};
+struct compact_all {
+  const element* in;
+  element* out;
+  std::uint64_t n;
+  said* to;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const { say(to, gpufs::par::compact(gpufs::simt::this_grid(), in, out, n, is_kept{}, space)); }
+};
+struct reduce_all {
+  const element* in;
+  std::uint64_t n;
+  said* to;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const { say(to, gpufs::par::reduce(gpufs::simt::this_grid(), in, n, plus<element>{}, space)); }
+};
+template <bool WithValues>
+struct sort_all {
+  element *keys, *keys_space, *values, *values_space;
+  std::uint64_t n;
+  said* to;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const {
+    const auto grid = gpufs::simt::this_grid();
+    int error = 0;
+    if constexpr (WithValues) {
+      error = gpufs::par::sort(grid, keys, values, n, keys_space, values_space, space);
+    } else {
+      error = gpufs::par::sort(grid, keys, n, keys_space, space);
+    }
+    if (grid.leader()) *to = {error, 0};
+  }
+};
+
+// A kernel on as many blocks as run at once, blocks of Threads of which Blocks fit on a multiprocessor; with space for a call of
+// n elements.
+template <unsigned Threads, unsigned Blocks, class Kernel>
+class by_grid {
+ public:
+  by_grid(Kernel kernel, std::uint64_t n)
+      : grid_(on_gpu ? gpufs::simt::max_cooperative_grid<Threads, Blocks>(config(1), kernel) : 3),
+        space_(std::max(scan_space::nbytes_for<element>(n, grid_, Threads), scan_space::nbytes_to_sort(grid_))),
+        kernel_(kernel) {
+    kernel_.space = {space_.get(), space_.size()};
+    kernel_.to = to_.get();
+  }
+  void operator()() const {
+#if GPUFS_ON_CUDA
+    gpufs::simt::launch<Threads, Blocks>(config(grid_), kernel_, bench_stream());
+#else
+    gpufs::simt::launch<Threads, Blocks>(config(grid_), kernel_);
+#endif
+  }
+  said answer() const { return to_.read_one(); }
+  void describe(measurement& m, const machine_facts& machine) const {
+    m.details.emplace_back("threads_a_block", Threads);
+    m.details.emplace_back("blocks_an_sm", static_cast<double>(grid_) / machine.nprocessors);
+#if GPUFS_ON_CUDA
+    cudaFuncAttributes attributes{};
+    const void* const entry = gpufs::simt::detail::cuda_entry<Threads, Blocks, Kernel>();
+    check(cudaFuncGetAttributes(&attributes, entry), "cudaFuncGetAttributes");
+    m.details.emplace_back("registers", attributes.numRegs);
+    m.details.emplace_back("local_nbytes", static_cast<double>(attributes.localSizeBytes));
+#endif
+  }
+
+ private:
+  static gpufs::simt::launch_config config(unsigned grid) {
+    return {.grid = grid, .block = Threads, .schedule = {.switch_percent = 0}, .cooperative = true};
+  }
+
+  unsigned grid_;
+  device_array<std::byte> space_;
+  device_array<said> to_{1};
+  Kernel kernel_;
+};
+
+// The shape that the bounded names have.
+#if GPUFS_ON_CUDA
+constexpr unsigned usual_threads = 256, usual_blocks = 5;
+#else
+constexpr unsigned usual_threads = 64, usual_blocks = 1;
+#endif
+template <class Kernel>
+using usual = by_grid<usual_threads, usual_blocks, Kernel>;
+
+// --- The rival --------------------------------------------------------------------------------------------------------------
+
+#if GPUFS_ON_CUDA
+constexpr const char* rival_name = "CUB";
+// call(space, nbytes) as CUB's calls are; the first time only for the space that it wants.
+template <class Call>
+class by_cub {
+ public:
+  explicit by_cub(Call call) : call_(call), space_(needed(call)) {}
+  void operator()() const {
+    std::size_t nbytes = space_.size();
+    check(call_(space_.get(), nbytes), "CUB");
+  }
+
+ private:
+  static std::size_t needed(Call call) {
+    std::size_t nbytes = 0;
+    check(call(nullptr, nbytes), "CUB");
+    return nbytes;
+  }
+  Call call_;
+  device_array<std::byte> space_;
+};
+#else
+constexpr const char* rival_name = "";
+#endif
+
+// What is done before each sample of ours, outside the timed part.
+struct no_preparation {
+  void operator()() const {}
+};
+
+// Seconds a call of each side, by turns.
+struct sides {
+  std::vector<double> ours, theirs;
+};
+template <class Ours, class Theirs, class Prepare>
+sides by_turns(const settings& set, const Ours& ours, const Theirs& theirs, const Prepare& prepare, unsigned ncalls) {
+  const auto seconds = [&](const auto& call) {
+#if GPUFS_ON_CUDA
+    return device_seconds([&] {
+             for (unsigned i = 0; i < ncalls; ++i) call();
+           }) /
+           ncalls;
+#else
+    const stopwatch watch;
+    call();
+    return watch.seconds();
+#endif
+  };
+  sides both;
+  for (int r = 0; r <= set.repeats; ++r) {
+    prepare();
+    const double a = seconds(ours), b = seconds(theirs);
+    if (r == 0) continue;
+    both.ours.push_back(a);
+    both.theirs.push_back(b);
+  }
+  return both;
+}
+
+// A line of the results: `n` elements a call, which read and write so many bytes at least.
+template <class Ours>
+void report(const settings& set, const char* name, const std::string& label, std::uint64_t n, double nbytes, double rival_nbytes,
+            const Ours& ours, const sides& both, bool right, results& out) {
+  const auto rates = [n](const std::vector<double>& seconds) {
+    std::vector<double> per_second;
+    for (const double s : seconds) per_second.push_back(static_cast<double>(n) / s * 1e-9);
+    return per_second;
+  };
+  measurement m{name, label, rates(both.ours), "G elements/s"};
+  if (on_gpu) {
+    m.ceiling = spread_of(rates(both.theirs)).median;
+    m.ceiling_is = rival_name;
+  }
+  m.verified = right && ours.answer().error == 0;
+  const double gb = static_cast<double>(n) * 1e-9;
+  m.details = {{"gb_per_second", spread_of(m.samples).median * nbytes / static_cast<double>(n)},
+               {"rivals_gb_per_second", m.ceiling * rival_nbytes / static_cast<double>(n)},
+               {"us_a_call", gb / spread_of(m.samples).median * 1e6}};
+  ours.describe(m, set.machine);
+  out.add(m);
+}
+
+// --- What is measured -------------------------------------------------------------------------------------------------------
+
+constexpr double of_elements = sizeof(element);
+
+struct copy_vectors {
+  const gpufs::simt::vec16* from;
+  gpufs::simt::vec16* to;
+  std::uint64_t n;
+
+  // A piece of 16 KiB a block at a time: four vectors a thread are under way.
+  GPUFS_DEVICE void operator()() const {
+    constexpr unsigned per_thread = 4;
+    const std::uint64_t size = std::uint64_t{gpufs::simt::block_size()} * per_thread;
+    for (std::uint64_t begin = gpufs::simt::block_rank() * size; begin < n; begin += gpufs::simt::grid_size() * size) {
+      gpufs::simt::vec16 words[per_thread];
+      const std::uint64_t mine = begin + gpufs::simt::thread_rank();
+      GPUFS_UNROLL
+      for (unsigned k = 0; k < per_thread; ++k) {
+        const std::uint64_t i = mine + std::uint64_t{k} * gpufs::simt::block_size();
+        if (i < n) words[k] = from[i];
+      }
+      GPUFS_UNROLL
+      for (unsigned k = 0; k < per_thread; ++k) {
+        const std::uint64_t i = mine + std::uint64_t{k} * gpufs::simt::block_size();
+        if (i < n) to[i] = words[k];
+      }
+    }
+  }
+};
+
+void measure_copies(const settings& set, const device_array<element>& in, const device_array<element>& to, results& out) {
+  using gpufs::simt::vec16;
+  const std::uint64_t nbytes = set.n * sizeof(element) / sizeof(vec16) * sizeof(vec16);
+  const auto rates = [&](auto seconds) {
+    std::vector<double> gb;
+    for (int r = 0; r <= set.repeats + 2; ++r) {
+      const double s = seconds();
+      if (r != 0) gb.push_back(2 * static_cast<double>(nbytes) / s * 1e-9);
+    }
+    return spread_of(gb);
+  };
+  const copy_vectors kernel{reinterpret_cast<const vec16*>(in.get()), reinterpret_cast<vec16*>(to.get()), nbytes / sizeof(vec16)};
+  const shape how = on_gpu ? shape{set.machine.nprocessors * 8, 256} : shape{2, 64};
+  out.ceiling("a kernel that copies device memory, read and written", "GB/s", rates([&] { return run<8>(how, kernel); }));
+  out.ceiling("the driver's copy of device memory, read and written", "GB/s",
+              rates([&] { return device_copy_seconds(to.get(), in.get(), nbytes); }));
+}
+
+// The elements, and room for both sides' answers.
+struct arrays {
+  device_array<element> in, ours, theirs;
+  explicit arrays(const settings& set, std::uint64_t n) : in(n), ours(n), theirs(on_gpu ? n : 1) {
+    set.for_each(n, fill_elements{in.get()});
+  }
+};
+
+template <class Ours>
+void measure_scan(const settings& set, const char* name, const std::string& label, const arrays& of, const Ours& ours,
+                  results& out) {
+  const std::uint64_t n = set.n;
+#if GPUFS_ON_CUDA
+  const by_cub theirs([&of, n](void* space, std::size_t& nbytes) {
+    return cub::DeviceScan::InclusiveSum(space, nbytes, of.in.get(), of.theirs.get(), static_cast<std::uint32_t>(n),
+                                         bench_stream());
+  });
+#else
+  const no_preparation theirs;
+#endif
+  const sides both = by_turns(set, ours, theirs, no_preparation{}, set.ncalls);
+  bool right = begins_with(of.ours, n, [](std::uint64_t i, element so_far) { return so_far + element_at(i); });
+  right = right && of.ours.read_one(n - 1) == sum_on_host(n) && static_cast<element>(ours.answer().all) == sum_on_host(n);
+  if (on_gpu) right = right && set.are_same(of.ours, of.theirs, n);
+  const double nbytes = 2 * of_elements * static_cast<double>(n);
+  report(set, name, label, n, nbytes, nbytes, ours, both, right, out);
+}
+
+// Where segments begin, in each form.
+struct segments {
+  device_array<std::uint8_t> bytes;
+  device_array<std::uint32_t> bits;
+  device_array<element> numbers;  // of each element its segment's; for CUB
+
+  explicit segments(const settings& set) : bytes(set.n), bits(set.n / 32 + 1), numbers(on_gpu ? set.n : 1) {
+    set.for_each(set.n, fill_heads{bytes.get(), set.mean});
+    set.for_each((set.n + 31) / 32, heads_to_bits{bytes.get(), bits.get(), set.n});
+#if GPUFS_ON_CUDA
+    const by_cub number([this, n = set.n](void* space, std::size_t& nbytes) {
+      return cub::DeviceScan::InclusiveSum(space, nbytes, bytes.get(), numbers.get(), static_cast<std::uint32_t>(n),
+                                           bench_stream());
+    });
+    device_seconds(number);
+#endif
+  }
+};
+
+template <class Ours>
+void measure_segments(const settings& set, const char* name, const std::string& label, const arrays& of, const segments& at,
+                      double head_nbytes, const Ours& ours, results& out) {
+  const std::uint64_t n = set.n;
+#if GPUFS_ON_CUDA
+  const by_cub theirs([&](void* space, std::size_t& nbytes) {
+    return cub::DeviceScan::InclusiveSumByKey(space, nbytes, at.numbers.get(), of.in.get(), of.theirs.get(),
+                                              static_cast<std::uint32_t>(n), ::cuda::std::equal_to<>{}, bench_stream());
+  });
+#else
+  const no_preparation theirs;
+#endif
+  const sides both = by_turns(set, ours, theirs, no_preparation{}, set.ncalls);
+  bool right = begins_with(of.ours, n, [&](std::uint64_t i, element so_far) {
+    return is_head_at(i, set.mean) ? element_at(i) : so_far + element_at(i);
+  });
+  element last = 0;
+  for (std::uint64_t i = n; i-- != 0;) {
+    last += element_at(i);
+    if (is_head_at(i, set.mean)) break;
+  }
+  right = right && of.ours.read_one(n - 1) == last && static_cast<element>(ours.answer().all) == last;
+  if (on_gpu) right = right && set.are_same(of.ours, of.theirs, n);
+  const double count = static_cast<double>(n);
+  report(set, name, label, n, (2 * of_elements + head_nbytes) * count, 3 * of_elements * count, ours, both, right, out);
+}
+
+template <bool WithValues>
+void measure_sort(const settings& set, const char* name, results& out) {
+  const std::uint64_t n = set.nsorted, nvalues = WithValues ? n : 1;
+  const device_array<element> in(n), numbers(nvalues), keys(n), keys_space(n), values(nvalues), values_space(nvalues);
+  const device_array<element> their_keys(on_gpu ? n : 1), their_values(on_gpu ? nvalues : 1);
+  set.for_each(n, fill_elements{in.get()});
+  set.for_each(nvalues, fill_numbers{numbers.get()});
+  // Ours sorts in place.
+  const auto prepare = [&] {
+    device_copy_seconds(keys.get(), in.get(), n * sizeof(element));
+    device_copy_seconds(values.get(), numbers.get(), nvalues * sizeof(element));
+  };
+  const usual<sort_all<WithValues>> ours({keys.get(), keys_space.get(), values.get(), values_space.get(), n, nullptr, {}}, n);
+#if GPUFS_ON_CUDA
+  const by_cub theirs([&](void* space, std::size_t& nbytes) {
+    const auto count = static_cast<std::uint32_t>(n);
+    if constexpr (WithValues) {
+      return cub::DeviceRadixSort::SortPairs(space, nbytes, in.get(), their_keys.get(), numbers.get(), their_values.get(), count, 0,
+                                             32, bench_stream());
+    } else {
+      return cub::DeviceRadixSort::SortKeys(space, nbytes, in.get(), their_keys.get(), count, 0, 32, bench_stream());
+    }
+  });
+#else
+  const no_preparation theirs;
+#endif
+  const sides both = by_turns(set, ours, theirs, prepare, 1);
+  bool right = true;
+  if (on_gpu) {
+    right = set.are_same(keys, their_keys, n) && (!WithValues || set.are_same(values, their_values, n));
+  } else {
+    std::vector<std::uint64_t> wanted;  // a key and its number
+    for (std::uint64_t i = 0; i < n; ++i) wanted.push_back(std::uint64_t{element_at(i)} << 32 | i);
+    std::sort(wanted.begin(), wanted.end());
+    right = begins_with(keys, n, [&](std::uint64_t i, element) { return static_cast<element>(wanted[i] >> 32); }) &&
+            (!WithValues || begins_with(values, n, [&](std::uint64_t i, element) { return static_cast<element>(wanted[i]); }));
+  }
+  const double nbytes = 2 * of_elements * static_cast<double>(n) * (WithValues ? 2 : 1);
+  report(set, name, WithValues ? "keys of 4 bytes with values of 4 bytes" : "keys of 4 bytes", n, nbytes, nbytes, ours, both, right,
+         out);
+}
+
+void measure_compaction(const settings& set, const arrays& of, results& out) {
+  const std::uint64_t n = set.n;
+  const usual<compact_all> ours({of.in.get(), of.ours.get(), n, nullptr, {}}, n);
+  const std::uint64_t nkept = sum_in_parallel(n, [](std::uint64_t begin, std::uint64_t end) {
+    std::uint64_t count = 0;
+    for (std::uint64_t i = begin; i < end; ++i) count += is_kept{}(element_at(i)) ? 1 : 0;
+    return count;
+  });
+#if GPUFS_ON_CUDA
+  const device_array<std::uint32_t> nselected(1);
+  const by_cub theirs([&](void* space, std::size_t& nbytes) {
+    return cub::DeviceSelect::If(space, nbytes, of.in.get(), of.theirs.get(), nselected.get(), static_cast<int>(n), is_kept{},
+                                 bench_stream());
+  });
+#else
+  const no_preparation theirs;
+#endif
+  const sides both = by_turns(set, ours, theirs, no_preparation{}, set.ncalls);
+  bool right = ours.answer().all == nkept;
+  std::uint64_t next = 0;
+  right = right && begins_with(of.ours, nkept, [&next](std::uint64_t, element) {
+            while (!is_kept{}(element_at(next))) ++next;
+            return element_at(next++);
+          });
+  if (on_gpu) right = right && set.are_same(of.ours, of.theirs, nkept);
+  const double nbytes = of_elements * static_cast<double>(n + nkept);
+  report(set, "par_compact_device", "half of the elements are kept", n, nbytes, nbytes, ours, both, right, out);
+}
+
+void measure_reduction(const settings& set, const arrays& of, results& out) {
+  const std::uint64_t n = set.n;
+  const usual<reduce_all> ours({of.in.get(), n, nullptr, {}}, n);
+#if GPUFS_ON_CUDA
+  const by_cub theirs([&](void* space, std::size_t& nbytes) {
+    return cub::DeviceReduce::Sum(space, nbytes, of.in.get(), of.theirs.get(), static_cast<std::uint32_t>(n), bench_stream());
+  });
+#else
+  const no_preparation theirs;
+#endif
+  const sides both = by_turns(set, ours, theirs, no_preparation{}, set.ncalls);
+  const bool right = static_cast<element>(ours.answer().all) == sum_on_host(n);
+  const double nbytes = of_elements * static_cast<double>(n);
+  report(set, "par_reduce_device", "sum of 4-byte elements", n, nbytes, nbytes, ours, both, right, out);
+}
+
+template <unsigned Threads, unsigned Blocks>
+void measure_shape(arguments& args, const settings& set, const arrays& of, const segments& at, results& out) {
+  const std::string label = std::to_string(Blocks) + " blocks of " + std::to_string(Threads) + " threads an SM";
+  const auto heads = gpufs::par::heads_by_bits{at.bits.get()};
+  if (args.wants("par_scan_by_shape")) {
+    measure_scan(set, "par_scan_by_shape", label, of,
+                 by_grid<Threads, Blocks, scan_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
+  }
+  if (args.wants("par_segscan_by_shape")) {
+    measure_segments(set, "par_segscan_by_shape", label, of, at, 1. / 8,
+                     by_grid<Threads, Blocks, scan_segments<gpufs::par::heads_by_bits>>(
+                         {of.in.get(), heads, of.ours.get(), set.n, nullptr, {}}, set.n),
+                     out);
+  }
+}
+
+void measure_over_elements(arguments& args, const settings& set, results& out) {
+  const arrays of(set, set.n);
+  const segments at(set);
+  const std::string mean = "segments of " + std::to_string(set.mean) + " elements, ";
+  measure_copies(set, of.in, of.ours, out);
+  if (args.wants("par_scan_device")) {
+    measure_scan(set, "par_scan_device", "inclusive, sums of 4-byte elements", of,
+                 usual<scan_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
+  }
+  if (args.wants("par_segscan_device")) {
+    using gpufs::par::heads_by_bits;
+    measure_segments(
+        set, "par_segscan_device", mean + "heads by bits", of, at, 1. / 8,
+        usual<scan_segments<heads_by_bits>>({of.in.get(), heads_by_bits{at.bits.get()}, of.ours.get(), set.n, nullptr, {}}, set.n),
+        out);
+  }
+  if (args.wants("par_segscan_bytes")) {
+    using gpufs::par::heads_by_bytes;
+    measure_segments(set, "par_segscan_bytes", mean + "heads by bytes", of, at, 1,
+                     usual<scan_segments<heads_by_bytes>>(
+                         {of.in.get(), heads_by_bytes{at.bytes.get()}, of.ours.get(), set.n, nullptr, {}}, set.n),
+                     out);
+  }
+  if (args.wants("par_compact_device")) measure_compaction(set, of, out);
+  if (args.wants("par_reduce_device")) measure_reduction(set, of, out);
+#if GPUFS_ON_CUDA
+  if (args.wants_any({"par_scan_by_shape", "par_segscan_by_shape"})) {
+    measure_shape<128, 8>(args, set, of, at, out);
+    measure_shape<128, 12>(args, set, of, at, out);
+    measure_shape<256, 4>(args, set, of, at, out);
+    measure_shape<256, 6>(args, set, of, at, out);
+    measure_shape<512, 2>(args, set, of, at, out);
+    measure_shape<512, 3>(args, set, of, at, out);
+    measure_shape<1024, 1>(args, set, of, at, out);
+  }
+#endif
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return guarded("scans", [&] {
+    arguments args(argc, argv, "scans  --elements N  --sort-elements N  --segment N  --calls N  --dir DIR", on_gpu);
+    const settings set{
+        this_machine(),
+        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(args.number("elements", {1u << 28, 1u << 22, 5001}))),
+        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(args.number("sort-elements", {1u << 26, 1u << 21, 2001}))),
+        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(args.number("segment", 100))),
+        repeats_of(args),
+        std::max(1u, static_cast<unsigned>(args.number("calls", {8, 4, 1})))};
+    args.path("dir", "");  // as for all; nothing is written there
+    results out("scans", args, set.machine);
+    if (set.n > 1u << 30 || set.nsorted > 1u << 30) throw std::invalid_argument("at most 2^30 elements");
+    if (!on_gpu) out.note("no CUB on the CPU machine");
+    if (args.wants_any({"par_scan_device", "par_segscan_device", "par_segscan_bytes", "par_compact_device", "par_reduce_device",
+                        "par_scan_by_shape", "par_segscan_by_shape"})) {
+      measure_over_elements(args, set, out);
+    }
+    if (args.wants("par_sort_device")) measure_sort<false>(set, "par_sort_device", out);
+    if (args.wants("par_sort_pairs_device")) measure_sort<true>(set, "par_sort_pairs_device", out);
+    return out.finish();
+  });
+}
