@@ -67,6 +67,14 @@ struct any_heads {
   GPUFS_DEVICE bool operator()(std::uint64_t i) const {
     return kind == 0 ? bytes(i) : kind == 1 ? bits(i) : kind == 2 ? keys(i) : offsets(i);
   }
+  template <unsigned N>
+  GPUFS_DEVICE std::uint32_t several(std::uint64_t first) const {
+    if (kind == 0) return bytes.several<N>(first);
+    if (kind == 1) return bits.several<N>(first);
+    std::uint32_t all = 0;
+    for (unsigned k = 0; k < N; ++k) all |= std::uint32_t{(*this)(first + k)} << k;
+    return all;
+  }
 };
 
 // What one group says of one stretch of the array.
@@ -91,6 +99,10 @@ struct heads_from {
   any_heads all;
   std::uint64_t begin;
   GPUFS_DEVICE bool operator()(std::uint64_t i) const { return all(begin + i); }
+  template <unsigned N>
+  GPUFS_DEVICE std::uint32_t several(std::uint64_t first) const {
+    return all.several<N>(begin + first);
+  }
 };
 
 // Each group has its stretch.

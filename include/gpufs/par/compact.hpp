@@ -14,16 +14,32 @@ template <class T, class Predicate>
 struct counted_items {
   using element = T;
   using value = std::uint64_t;
-  static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
+  static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
   array_items<const T> all;
   Predicate has;
 
-  GPUFS_DEVICE void load(std::uint64_t first, unsigned valid, value (&items)[n]) const {
-    T values[n];
-    all.load(first, valid, values);
+  struct row {
+    typename array_items<const T>::row values;
+    std::uint32_t counted;  // bit k of element k
+    GPUFS_DEVICE value operator[](unsigned k) const { return counted >> k & 1; }
+  };
+
+  GPUFS_DEVICE bool is_wide(std::uint64_t first) const { return all.is_wide(first); }
+  GPUFS_DEVICE void load_row(std::uint64_t first, row& to) const {
+    all.load_row(first, to.values);
+    ask(n, to);
+  }
+  GPUFS_DEVICE void load_row(std::uint64_t first, unsigned valid, value, row& to) const {
+    all.load_row(first, valid, T{}, to.values);
+    ask(valid, to);
+  }
+
+ private:
+  GPUFS_DEVICE void ask(unsigned valid, row& of) const {
+    of.counted = 0;
     GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
-      if (k < valid) items[k] = has(values[k]) ? 1 : 0;
+      if (k < valid && has(of.values[k])) of.counted |= 1u << k;
     }
   }
 };
@@ -31,15 +47,14 @@ struct counted_items {
 // Writes those that are counted.
 template <class T>
 struct put_counted {
-  static constexpr unsigned n = scan_space::items_a_thread(sizeof(T));
-  const T* in;
+  static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
   T* out;
 
-  GPUFS_DEVICE void operator()(std::uint64_t first, unsigned valid, const std::uint64_t (&items)[n],
-                               const std::uint64_t (&below)[n]) const {
+  template <class Row>
+  GPUFS_DEVICE void operator()(std::uint64_t, unsigned, const Row& row, const std::uint64_t (&below)[n]) const {
     GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
-      if (k < valid && items[k] != 0) out[below[k]] = in[first + k];
+      if (row[k] != 0) out[below[k]] = row.values[k];
     }
   }
 };
@@ -60,7 +75,7 @@ template <simt::group Group, scannable T, class Predicate>
 GPUFS_DEVICE std::uint64_t compact(Group group, const T* in, T* out, std::uint64_t n, const Predicate& predicate) {
   const simt::group_call call(group, "par::compact(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
   const detail::counted_items<T, Predicate> from{{in}, predicate};
-  return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, detail::put_counted<T>{in, out});
+  return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, detail::put_counted<T>{out});
 }
 
 // The same by a grid.
@@ -75,7 +90,7 @@ GPUFS_DEVICE scan_result<std::uint64_t> compact(simt::grid grid, const T* in, T*
                                                 const scan_space& space) {
   const detail::counted_items<T, Predicate> from{{in}, predicate};
   return detail::scan_by_grid(grid, "par::compact(in, out, n, space, nbytes, order)", in, out, from, n, plus<std::uint64_t>{},
-                              space, scan_order::any, detail::put_counted<T>{in, out});
+                              space, scan_order::any, detail::put_counted<T>{out});
 }
 
 }  // namespace GPUFS_MACHINE

@@ -36,22 +36,31 @@ struct warp_values {
   alignas(16) std::byte bytes[32 * simt::warp_lanes];
 };
 
-// Each warp scans its values, then each scans all warps' last ones (Sengupta, Harris, Garland, section 3: scan_block; there one
-// warp does, and tells the others). Two barriers.
+// Of a block's warps, each of which has one value, the same in all its lanes: `below` is all of the warps to the left of the
+// caller's. Each warp scans all of them (Sengupta, Harris, Garland, section 3: scan_block; there one warp does, and tells the
+// others). A barrier, and one before it unless all have met since they read the values of the last such scan.
 template <scan_operator Op>
-GPUFS_DEVICE scanned<typename Op::value> scan(simt::block block, const typename Op::value& value, const Op& op) {
+GPUFS_DEVICE scanned<typename Op::value> scan_warps(simt::block block, const typename Op::value& of_mine, const Op& op,
+                                                    bool have_met) {
   using T = typename Op::value;
   const auto warp = block.warp();
-  const scanned<T> of_mine = detail::scan(warp, value, op);
   T* const of_warps = reinterpret_cast<T*>(simt::shared<warp_values>().bytes);
-  block.sync();  // all have read those of the scan before
-  if (warp.leader()) of_warps[simt::warp_rank()] = of_mine.all;
+  if (!have_met) block.sync();  // all have read those of the scan before
+  if (warp.leader()) of_warps[simt::warp_rank()] = of_mine;
   block.sync();
   T of_warp = op.identity();
   if (simt::lane_id() < block.nwarps()) of_warp = of_warps[simt::lane_id()];
   const scanned<T> of_all = detail::scan(warp, of_warp, op);
-  const T left = warp.shfl(of_all.below, simt::warp_rank());
-  return {op(left, of_mine.below), op(left, of_mine.up_to_me), of_all.all};
+  return {warp.shfl(of_all.below, simt::warp_rank()), warp.shfl(of_all.up_to_me, simt::warp_rank()), of_all.all};
+}
+
+// Each warp scans its values, then their last ones are scanned. Two barriers.
+template <scan_operator Op>
+GPUFS_DEVICE scanned<typename Op::value> scan(simt::block block, const typename Op::value& value, const Op& op) {
+  using T = typename Op::value;
+  const scanned<T> of_mine = detail::scan(block.warp(), value, op);
+  const scanned<T> of_warps = scan_warps(block, of_mine.all, op, false);
+  return {op(of_warps.below, of_mine.below), op(of_warps.below, of_mine.up_to_me), of_warps.all};
 }
 
 }  // namespace detail

@@ -4,14 +4,17 @@
 #pragma once
 #include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "gpufs/simt/config.hpp"
+#include "gpufs/simt/unroll.hpp"
 
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 
-// heads(i): whether a segment begins at element i. Functions of kernels: GPUFS_DEVICE.
+// heads(i): whether a segment begins at element i. Functions of kernels: GPUFS_DEVICE. Heads that lie side by side in memory may be
+// asked for several at a time: heads.several<N>(first) has bit k for element first + k, k < N, N being 1, 2, 4 or 8.
 template <class H>
 concept segment_heads = std::is_trivially_copyable_v<H> && requires(const H& heads) {
   { heads(std::uint64_t{}) } -> std::convertible_to<bool>;
@@ -21,12 +24,32 @@ concept segment_heads = std::is_trivially_copyable_v<H> && requires(const H& hea
 struct heads_by_bytes {
   const std::uint8_t* bytes;
   GPUFS_DEVICE bool operator()(std::uint64_t i) const { return bytes[i] != 0; }
+  template <unsigned N>
+  GPUFS_DEVICE std::uint32_t several(std::uint64_t first) const {
+    std::uint8_t here[N];
+    if (reinterpret_cast<std::uintptr_t>(bytes + first) % N == 0) {
+      std::memcpy(here, __builtin_assume_aligned(bytes + first, N), N);
+    } else {
+      std::memcpy(here, bytes + first, N);
+    }
+    std::uint32_t bits = 0;
+    GPUFS_UNROLL
+    for (unsigned k = 0; k < N; ++k) bits |= std::uint32_t{here[k] != 0} << k;
+    return bits;
+  }
 };
 
 // A bit an element: bit i % 32 of word i / 32.
 struct heads_by_bits {
   const std::uint32_t* words;
   GPUFS_DEVICE bool operator()(std::uint64_t i) const { return (words[i / 32] >> i % 32 & 1) != 0; }
+  template <unsigned N>
+  GPUFS_DEVICE std::uint32_t several(std::uint64_t first) const {
+    const auto at = static_cast<unsigned>(first % 32);
+    std::uint32_t bits = words[first / 32] >> at;
+    if (at + N > 32) bits |= words[first / 32 + 1] << (32 - at);  // then `at` is not 0
+    return bits & ((1u << N) - 1);
+  }
 };
 
 // A key an element: one begins where the key is another than before. The keys are not in the memory that the scan writes.

@@ -14,12 +14,18 @@ struct scan_space {
   void* data;
   std::uint64_t nbytes;  // at least nbytes_for<T>(...)
 
-  // How many elements a thread takes at a time: as many as fill 32 bytes, eight at most (Sengupta, Harris, Garland, section 4, have
-  // eight of 4 bytes).
+  // What a thread takes of an array at a time: rows of as many elements side by side as fill 16 bytes, eight at most. A warp's row
+  // is one access of 16 bytes a lane to memory without gaps, and all rows are under way at once.
+  GPUFS_HOST_DEVICE static constexpr unsigned items_a_row(std::uint64_t value_nbytes) {
+    if (value_nbytes <= 2) return 8;
+    if (value_nbytes <= 4) return 4;
+    return value_nbytes <= 8 ? 2 : 1;
+  }
+  GPUFS_HOST_DEVICE static constexpr unsigned rows_a_thread(std::uint64_t value_nbytes) {
+    return value_nbytes <= 2 || value_nbytes > 16 ? 2 : 4;
+  }
   GPUFS_HOST_DEVICE static constexpr unsigned items_a_thread(std::uint64_t value_nbytes) {
-    if (value_nbytes <= 4) return 8;
-    if (value_nbytes <= 8) return 4;
-    return value_nbytes <= 16 ? 2 : 1;
+    return items_a_row(value_nbytes) * rows_a_thread(value_nbytes);
   }
 
   // For n elements of type T, and a launch of so many blocks of so many threads.
@@ -31,7 +37,7 @@ struct scan_space {
     };
     const std::uint64_t value = sizeof(with_head) < 8 ? 8 : sizeof(with_head);
     const std::uint64_t tile = std::uint64_t{nthreads} * items_a_thread(sizeof(T)), ntiles = n / tile + 1;
-    return 64 + (ntiles + 3) / 4 * 16 + 2 * value * (ntiles < nblocks ? nblocks : ntiles);
+    return 64 + (value + 3) / 4 * 8 * (ntiles < nblocks ? nblocks : ntiles);
   }
   // Of a sort, besides room for keys and values: for a launch of so many blocks.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_sort(unsigned nblocks) { return 16 + 128 * std::uint64_t{nblocks}; }

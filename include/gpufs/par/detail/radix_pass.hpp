@@ -17,6 +17,9 @@ namespace detail {
 
 inline constexpr unsigned digit_nbits = 4, ndigits = 1u << digit_nbits;
 
+// How many keys a thread takes at a time, side by side.
+GPUFS_HOST_DEVICE constexpr unsigned keys_a_thread(std::uint64_t key_nbytes) { return key_nbytes <= 4 ? 8 : 4; }
+
 // A key's bits so that their order as an unsigned number is that of the keys.
 template <sort_key Key>
 GPUFS_DEVICE auto ordered_bits(Key key) {
@@ -56,7 +59,7 @@ struct digit_counts {
     for (unsigned i = 0; i < ndigits / 4; ++i) words[i] += std::uint64_t{digit / 4 == i} << digit % 4 * 16;
   }
 };
-static_assert(1024 * scan_space::items_a_thread(1) < 0xffff);
+static_assert(1024 * keys_a_thread(1) < 0xffff);
 
 struct plus_counts {
   using value = digit_counts;
@@ -89,7 +92,7 @@ struct digit_places {
 // The part of a pass that a block has: keys from `begin` to `end`. All threads of the block make it and call.
 template <sort_key Key>
 class radix_pass {
-  static constexpr unsigned n = scan_space::items_a_thread(sizeof(Key));
+  static constexpr unsigned n = keys_a_thread(sizeof(Key));
 
  public:
   GPUFS_DEVICE radix_pass(simt::block block, const Key* keys, std::uint64_t begin, std::uint64_t end, unsigned shift)
@@ -137,7 +140,7 @@ class radix_pass {
 
     GPUFS_DEVICE tile_of_keys(const radix_pass& of, std::uint64_t begin) : first(begin + std::uint64_t{of.block_.rank()} * n) {
       valid = first >= of.end_ ? 0 : of.end_ - first < n ? static_cast<unsigned>(of.end_ - first) : n;
-      array_items<const Key>{of.keys_}.load(first, valid, keys);
+      array_items<const Key, n>{of.keys_}.load(first, valid, keys);
       digit_counts mine{};
       GPUFS_UNROLL
       for (unsigned k = 0; k < n; ++k) {
@@ -184,7 +187,7 @@ GPUFS_DEVICE int sort_by_grid(simt::grid grid, Key* keys, const Values& values, 
   const std::uint64_t nblocks = simt::grid_size(), me = simt::block_rank();
   if (space.nbytes < scan_space::nbytes_to_sort(simt::grid_size())) return -EINVAL;
   auto* const counts = pieces_of_space(space).take<std::uint64_t>(ndigits * nblocks);  // by digit, then by block
-  const std::uint64_t tile = std::uint64_t{block.size()} * scan_space::items_a_thread(sizeof(Key));
+  const std::uint64_t tile = std::uint64_t{block.size()} * keys_a_thread(sizeof(Key));
   const std::uint64_t share = ((n + tile - 1) / tile + nblocks - 1) / nblocks * tile;
   const std::uint64_t begin = me * share < n ? me * share : n, end = n - begin < share ? n : begin + share;
   each_digit(keys, keys_space, [&](unsigned shift, const Key* from, Key* to, bool back) {

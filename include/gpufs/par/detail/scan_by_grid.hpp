@@ -3,6 +3,7 @@
 #pragma once
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 
 #include "gpufs/par/detail/items.hpp"
 #include "gpufs/par/scan_space.hpp"
@@ -35,89 +36,152 @@ class pieces_of_space {
 // How many tiles n elements are.
 template <class Items>
 GPUFS_DEVICE std::uint64_t tiles_of(std::uint64_t n) {
-  const std::uint64_t tile = std::uint64_t{simt::block_size()} * Items::n;
+  const std::uint64_t tile = std::uint64_t{simt::block_size()} * scan_space::items_a_thread(sizeof(typename Items::element));
   return (n + tile - 1) / tile;
 }
 
-// What each tile says of itself to those to its right (Merrill and Garland, "Single-pass parallel prefix scan with decoupled
-// look-back", NVR-2016-002): first its own sum, then that of all up to it. Whoever wants all to the left of a tile goes left until
-// one says the latter. Block b takes tiles b, b + nblocks, ...: so it waits only for tiles of blocks that run, as all of a
-// cooperative launch do, and whose own waits are for tiles further left.
+// What tiles say: a value, and what it is. A tile has words of 8 bytes, each with 4 bytes of the value and what it is. It is
+// written once as each, so words that say the same have bytes of the same value, and need no order among them: a release here would
+// wait for all that its block has stored before, which is the last tile, and an acquire empties the first-level cache.
+enum class said : std::uint32_t { nothing, sum, up_to_it, failed };
+template <class T>
+class said_of_tiles {
+  static constexpr unsigned nwords = (sizeof(T) + 3) / 4;
+
+ public:
+  GPUFS_DEVICE said_of_tiles(pieces_of_space& pieces, std::uint64_t ntiles) : words_(pieces.take<std::uint64_t>(ntiles * nwords)) {}
+  // By all threads of the grid, before and after which they meet.
+  GPUFS_DEVICE void clear(std::uint64_t ntiles) const {
+    for (std::uint64_t i = simt::grid::rank(); i < ntiles * nwords; i += simt::grid::size()) words_[i] = 0;
+  }
+
+  GPUFS_DEVICE void say(std::uint64_t tile, const T& value, said what) const {
+    std::uint32_t pieces[nwords]{};
+    std::memcpy(pieces, &value, sizeof value);
+    GPUFS_UNROLL
+    for (unsigned k = 0; k < nwords; ++k) {
+      const std::uint64_t word = std::uint64_t{static_cast<std::uint32_t>(what)} << 32 | pieces[k];
+      simt::atomic_ref(words_[tile * nwords + k]).store(word, std::memory_order_relaxed);
+    }
+  }
+  // `nothing` also while words say different things.
+  GPUFS_DEVICE said look(std::uint64_t tile, T& value) const {
+    std::uint64_t words[nwords];
+    GPUFS_UNROLL
+    for (unsigned k = 0; k < nwords; ++k) words[k] = simt::atomic_ref(words_[tile * nwords + k]).load_relaxed();
+    std::uint32_t pieces[nwords];
+    bool is_one_value = true;
+    GPUFS_UNROLL
+    for (unsigned k = 0; k < nwords; ++k) {
+      pieces[k] = static_cast<std::uint32_t>(words[k]);
+      is_one_value = is_one_value && words[k] >> 32 == words[0] >> 32;
+    }
+    std::memcpy(static_cast<void*>(&value), pieces, sizeof value);
+    return is_one_value ? static_cast<said>(words[0] >> 32) : said::nothing;
+  }
+
+ private:
+  std::uint64_t* words_;
+};
+
+// How a tile's block learns what is to the left of it (Merrill and Garland, "Single-pass parallel prefix scan with decoupled
+// look-back", NVR-2016-002): each tile says first its own sum, then that of all up to it. Whoever wants all to the left of a tile
+// goes left until one says the latter. A block has the tile of its number first, and then always the next one that nobody has. So
+// it waits only for tiles of blocks that run, as all of a cooperative launch do, and whose own waits are for tiles further left;
+// and blocks that are slower have fewer tiles.
 template <scan_operator Op>
 class look_back {
   using T = typename Op::value;
-  enum state : std::uint32_t { nothing, sum, up_to_it, failed };
   static constexpr std::uint64_t timeout_ns = 10'000'000'000;  // of one tile's wait
 
+  // What a block's first warp tells the others.
+  struct told {
+    T left;
+    std::uint64_t next;
+  };
+  struct told_bytes {
+    alignas(16) std::byte bytes[48];
+  };
+
  public:
-  GPUFS_DEVICE look_back(const scan_space& space, std::uint64_t ntiles) : ntiles_(ntiles) {
-    pieces_of_space pieces(space);
-    failed_ = pieces.take<std::uint32_t>(1);
-    states_ = pieces.take<std::uint32_t>(ntiles);
-    sums_ = pieces.take<T>(ntiles);
-    up_to_ = pieces.take<T>(ntiles);
-  }
+  GPUFS_DEVICE look_back(const scan_space& space, std::uint64_t ntiles) : look_back(pieces_of_space(space), ntiles) {}
   GPUFS_DEVICE std::uint64_t ntiles() const { return ntiles_; }
 
   // All threads of the grid call, before and after.
   GPUFS_DEVICE void begin(simt::grid grid) const {
     grid.sync();  // those who used the space before are done
-    if (grid.leader()) *failed_ = 0;
-    for (std::uint64_t i = grid.rank(); i < ntiles_; i += grid.size()) states_[i] = nothing;
+    if (grid.leader()) {
+      *failed_ = 0;
+      *next_ = simt::grid_size();
+    }
+    tiles_.clear(ntiles_);
     grid.sync();
   }
   GPUFS_DEVICE int end(simt::grid grid, T& all) const {
     grid.sync();
     if (simt::atomic_ref(*failed_).load_relaxed() != 0) return -ETIMEDOUT;
-    if (ntiles_ != 0) all = up_to_[ntiles_ - 1];
+    if (ntiles_ != 0) tiles_.look(ntiles_ - 1, all);
     return 0;
   }
 
-  // Says that all of a tile is `of_tile`, and returns all to its left. All threads of a block call. If that does not come in time,
-  // a part of it, of those nearest to the tile, and end() tells. A compaction may take that for a place: it is not too large.
-  GPUFS_DEVICE T left_of(simt::block block, std::uint64_t tile, const T& of_tile, const Op& op) const {
+  // The next tile that nobody has, for the block's leader, who asks before the block is at work on its own: the answer takes a
+  // while.
+  GPUFS_DEVICE std::uint64_t take(simt::block block) const {
+    return block.leader() ? simt::atomic_ref(*next_).fetch_add(1, std::memory_order_relaxed) : 0;
+  }
+
+  // Says that all of a tile is `of_tile`. Tells all threads of the block, which call and meet in it, all to its left, and the
+  // leader's `next`. If that does not come in time, a part of it, of those nearest to the tile, and end() tells. A compaction may
+  // take that for a place: it is not too large.
+  GPUFS_DEVICE T left_of(simt::block block, std::uint64_t tile, const T& of_tile, const Op& op, std::uint64_t& next) const {
+    static_assert(sizeof(told) <= sizeof(told_bytes) && alignof(told) <= alignof(told_bytes));
+    auto* const told_here = reinterpret_cast<told*>(simt::shared<told_bytes>().bytes);
     const auto warp = block.warp();
-    T left = op.identity();
     if (simt::warp_rank() == 0) {
+      T left = op.identity();
       bool is_there = true;
       if (tile != 0) {
-        if (warp.leader()) say(sums_, tile, of_tile, sum);
+        if (warp.leader()) tiles_.say(tile, of_tile, said::sum);
         is_there = look(warp, tile, op, left);
       }
       if (warp.leader()) {
         if (!is_there) simt::atomic_ref(*failed_).store(1, std::memory_order_relaxed);
-        say(up_to_, tile, op(left, of_tile), is_there ? up_to_it : failed);
+        tiles_.say(tile, op(left, of_tile), is_there ? said::up_to_it : said::failed);
+        told_here->left = left;
+        told_here->next = next;
       }
     }
-    return block.broadcast(left);
+    block.sync();  // with the one of the next tile's scan: all have read before it is written again
+    next = told_here->next;
+    return told_here->left;
   }
 
  private:
-  // Release: with look's acquire.
-  GPUFS_DEVICE void say(T* where, std::uint64_t tile, const T& value, state what) const {
-    where[tile] = value;
-    simt::atomic_ref(states_[tile]).store(what, std::memory_order_release);
-  }
+  GPUFS_DEVICE look_back(pieces_of_space pieces, std::uint64_t ntiles)
+      : ntiles_(ntiles), failed_(pieces.take<std::uint32_t>(1)), next_(pieces.take<std::uint64_t>(1)), tiles_(pieces, ntiles) {}
+
   // Combines what tiles to the left say, 32 at a time, lane 0 the nearest one.
   GPUFS_DEVICE bool look(simt::warp warp, std::uint64_t tile, const Op& op, T& left) const {
-    const simt::deadline until(timeout_ns);
+    std::uint64_t began_ns = 0;  // waiting, once it does
     for (std::uint64_t nearest = tile; nearest != 0; nearest -= simt::warp_lanes) {
       const bool is_any = warp.rank() < nearest;  // else it is left of all, where nothing is: up to it, that is the identity
       const std::uint64_t mine = nearest - 1 - warp.rank();
-      std::uint32_t said = is_any ? nothing : up_to_it, ends = 0;
-      for (simt::backoff wait(256);;) {
-        if (said == nothing) said = simt::atomic_ref(states_[mine]).load(std::memory_order_acquire);
+      said what = is_any ? said::nothing : said::up_to_it;
+      T value = op.identity();
+      std::uint32_t ends = 0;
+      simt::backoff wait(256);
+      for (unsigned nwaits = 0;; ++nwaits) {
+        if (what == said::nothing) what = tiles_.look(mine, value);
         // Nobody needs what lies left of one that says all up to it.
-        const std::uint32_t missing = warp.ballot(said == nothing);
-        ends = warp.ballot(said == up_to_it);
+        const std::uint32_t missing = warp.ballot(what == said::nothing);
+        ends = warp.ballot(what == said::up_to_it);
         if (missing == 0 || (ends != 0 && simt::lowest_lane(ends) < simt::lowest_lane(missing))) break;
-        if (warp.any(said == failed) || warp.any(until.expired())) return false;
+        if (warp.any(what == said::failed) || warp.any(is_late(nwaits, began_ns))) return false;
         wait();
       }
-      if (warp.any(said == failed)) return false;
+      if (warp.any(what == said::failed)) return false;
       const unsigned last = ends == 0 ? simt::warp_lanes - 1 : simt::lowest_lane(ends);
-      T value = op.identity();
-      if (warp.rank() <= last) value = said == up_to_it ? up_to_[mine] : sums_[mine];
+      if (warp.rank() > last) value = op.identity();
       for (unsigned distance = 1; distance < simt::warp_lanes; distance *= 2) {
         const bool combines = warp.rank() + distance < simt::warp_lanes;
         const T further = warp.shfl(value, combines ? warp.rank() + distance : warp.rank());
@@ -128,10 +192,18 @@ class look_back {
     }
     return true;  // never: tile 0 says all up to itself
   }
+  // The clock takes longer to read than most waits last.
+  GPUFS_DEVICE static bool is_late(unsigned nwaits, std::uint64_t& began_ns) {
+    if (nwaits % 16 != 15) return false;
+    const std::uint64_t now = simt::clock_ns();
+    if (began_ns == 0) began_ns = now;
+    return now - began_ns >= timeout_ns;
+  }
 
   std::uint64_t ntiles_;
-  std::uint32_t *failed_, *states_;
-  T *sums_, *up_to_;
+  std::uint32_t* failed_;
+  std::uint64_t* next_;
+  said_of_tiles<T> tiles_;
 };
 
 // All threads of the grid call. 0 and all elements combined, or -ETIMEDOUT.
@@ -141,9 +213,11 @@ GPUFS_DEVICE int scan_by_look_back(simt::grid grid, const Items& from, std::uint
   const simt::block block = grid.this_block();
   using tile = scan_tile<simt::block, Items, Op>;
   tiles.begin(grid);
-  for (std::uint64_t i = simt::block_rank(); i < tiles.ntiles(); i += simt::grid_size()) {
-    const tile here(block, from, i * tile::size(block), n, op);
-    here.finish(tiles.left_of(block, i, here.all(), op), op, put);
+  for (std::uint64_t i = simt::block_rank(); i < tiles.ntiles();) {
+    std::uint64_t next = tiles.take(block);
+    const tile here(block, from, i * tile::size(block), n, op, block_has::met);  // at the barrier of begin() or left_of()
+    here.finish(tiles.left_of(block, i, here.all(), op, next), op, put);
+    i = next;
   }
   return tiles.end(grid, all);
 }
@@ -167,28 +241,45 @@ class scan_by_shares {
     const simt::block block = grid.this_block();
     say_shares<Items>(grid, from, n, op);
     T before = of_first(block, simt::block_rank(), op);
-    each_tile<Items>(block, from, n, op, [&](const auto& tile) {
-      tile.finish(before, op, put);
-      before = op(before, tile.all());
-    });
+    const stretch mine = share<Items>(block, n);
+    using tile = scan_tile<simt::block, Items, Op>;
+    for (std::uint64_t begin = mine.begin; begin < mine.end; begin += tile::size(block)) {
+      const tile here(block, from, begin, mine.end, op);
+      here.finish(before, op, put);
+      before = op(before, here.all());
+    }
     const T all = of_first(block, simt::grid_size(), op);
     grid.sync();
     return all;
   }
 
  private:
-  template <class Items, class Work>
-  GPUFS_DEVICE static void each_tile(simt::block block, const Items& from, std::uint64_t n, const Op& op, Work work) {
-    using tile = scan_tile<simt::block, Items, Op>;
-    const std::uint64_t size = tile::size(block), ntiles = tiles_of<Items>(n), nblocks = simt::grid_size();
-    const std::uint64_t share = (ntiles + nblocks - 1) / nblocks, first = share * simt::block_rank();
-    for (std::uint64_t i = first; i < ntiles && i < first + share; ++i) work(tile(block, from, i * size, n, op));
+  // The elements of the caller's block.
+  struct stretch {
+    std::uint64_t begin, end;
+  };
+  template <class Items>
+  GPUFS_DEVICE static stretch share(simt::block block, std::uint64_t n) {
+    const std::uint64_t size = scan_tile<simt::block, Items, Op>::size(block), nblocks = simt::grid_size();
+    const std::uint64_t ntiles = (tiles_of<Items>(n) + nblocks - 1) / nblocks, begin = ntiles * size * simt::block_rank();
+    if (begin >= n) return {n, n};
+    return {begin, n - begin < ntiles * size ? n : begin + ntiles * size};
+  }
+  // All of it combined: each warp has a part of it, so that none waits for another at each tile.
+  template <class Items>
+  GPUFS_DEVICE static T of_share(simt::block block, const Items& from, std::uint64_t n, const Op& op) {
+    const stretch all = share<Items>(block, n);
+    const auto warp = block.warp();
+    const std::uint64_t size = scan_tile<simt::warp, Items, Op>::size(warp), nwarps = block.nwarps();
+    const std::uint64_t part = ((all.end - all.begin + size - 1) / size + nwarps - 1) / nwarps * size;
+    const std::uint64_t begin = all.begin + part * simt::warp_rank();
+    const std::uint64_t end = begin >= all.end ? begin : all.end - begin < part ? all.end : begin + part;
+    return scan_warps(block, scan_by_group(warp, from, begin, end, op, put_nothing{}), op, false).all;
   }
   template <class Items>
   GPUFS_DEVICE void say_shares(simt::grid grid, const Items& from, std::uint64_t n, const Op& op) const {
     grid.sync();  // all have written the elements, and those who used the space before are done
-    T mine = op.identity();
-    each_tile<Items>(grid.this_block(), from, n, op, [&](const auto& tile) { mine = op(mine, tile.all()); });
+    const T mine = of_share(grid.this_block(), from, n, op);
     if (grid.this_block().leader()) of_blocks_[simt::block_rank()] = mine;
     grid.sync();
   }
