@@ -50,8 +50,14 @@ struct put_counted {
   static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
   T* out;
 
+  // Elements that are not there are not counted.
+  GPUFS_DEVICE static bool is_wide(std::uint64_t) { return true; }
   template <class Row>
-  GPUFS_DEVICE void operator()(std::uint64_t, unsigned, const Row& row, const std::uint64_t (&below)[n]) const {
+  GPUFS_DEVICE void some(std::uint64_t, unsigned, const Row& row, const std::uint64_t (&below)[n]) const {
+    wide(0, row, below);
+  }
+  template <class Row>
+  GPUFS_DEVICE void wide(std::uint64_t, const Row& row, const std::uint64_t (&below)[n]) const {
     GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       if (row[k] != 0) out[below[k]] = row.values[k];

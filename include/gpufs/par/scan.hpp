@@ -30,7 +30,7 @@ GPUFS_DEVICE typename Op::value inclusive_scan(Group group, const typename Op::v
                                                const Op& op) {
   const simt::group_call call(group, "par::inclusive_scan(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
   const detail::array_items<const typename Op::value> from{in};
-  return detail::scan_by_group(group, from, n, op, detail::put_scan<true, Op>{out, op});
+  return detail::scan_by_group(group, from, n, op, detail::put_scan<true, Op>{{op}, {out}});
 }
 
 // out[i]: the elements before number i, combined; out[0] is op.identity(). Returns all of them, combined.
@@ -39,7 +39,7 @@ GPUFS_DEVICE typename Op::value exclusive_scan(Group group, const typename Op::v
                                                const Op& op) {
   const simt::group_call call(group, "par::exclusive_scan(in, out, n)", simt::memory_of_all{in, n}, simt::memory_of_all{out, n}, n);
   const detail::array_items<const typename Op::value> from{in};
-  return detail::scan_by_group(group, from, n, op, detail::put_scan<false, Op>{out, op});
+  return detail::scan_by_group(group, from, n, op, detail::put_scan<false, Op>{{op}, {out}});
 }
 
 // The same by segments (heads.hpp says where one begins). Returns the last segment's elements, combined.
@@ -49,7 +49,7 @@ GPUFS_DEVICE typename Op::value inclusive_segmented_scan(Group group, const type
   const simt::group_call call(group, "par::inclusive_segmented_scan(in, out, n)", simt::memory_of_all{in, n},
                               simt::memory_of_all{out, n}, n);
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
-  return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<true, Op>{out, op}).of;
+  return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<true, Op>{{op}, {out}}).of;
 }
 template <simt::group Group, segmentable Op, segment_heads Heads>
 GPUFS_DEVICE typename Op::value exclusive_segmented_scan(Group group, const typename Op::value* in, const Heads& heads,
@@ -57,7 +57,7 @@ GPUFS_DEVICE typename Op::value exclusive_segmented_scan(Group group, const type
   const simt::group_call call(group, "par::exclusive_segmented_scan(in, out, n)", simt::memory_of_all{in, n},
                               simt::memory_of_all{out, n}, n);
   const detail::segmented_items<typename Op::value, Heads> from{{in}, heads};
-  return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<false, Op>{out, op}).of;
+  return detail::scan_by_group(group, from, n, segmented<Op>{op}, detail::put_segmented_scan<false, Op>{{op}, {out}}).of;
 }
 
 // By all threads of all blocks of a cooperative launch, which call with equal arguments and get equal results. What any of them has
@@ -110,8 +110,8 @@ GPUFS_DEVICE scan_result<typename Op::value> segmented_by_grid(simt::grid grid, 
                                                                const Heads& heads, typename Op::value* out, std::uint64_t n,
                                                                const Op& op, const scan_space& space, scan_order order) {
   const segmented_items<typename Op::value, Heads> from{{in}, heads};
-  const auto got =
-      scan_by_grid(grid, signature, in, out, from, n, segmented<Op>{op}, space, order, put_segmented_scan<Inclusive, Op>{out, op});
+  const auto got = scan_by_grid(grid, signature, in, out, from, n, segmented<Op>{op}, space, order,
+                                put_segmented_scan<Inclusive, Op>{{op}, {out}});
   return {got.error, got.all.of};
 }
 }  // namespace detail
@@ -131,7 +131,7 @@ GPUFS_DEVICE scan_result<typename Op::value> inclusive_scan(simt::grid grid, con
                                                             scan_order order = scan_order::any) {
   const detail::array_items<const typename Op::value> from{in};
   return detail::scan_by_grid(grid, "par::inclusive_scan(in, out, n, space, nbytes, order)", in, out, from, n, op, space, order,
-                              detail::put_scan<true, Op>{out, op});
+                              detail::put_scan<true, Op>{{op}, {out}});
 }
 
 // out[i]: the elements before number i, combined.
@@ -141,7 +141,7 @@ GPUFS_DEVICE scan_result<typename Op::value> exclusive_scan(simt::grid grid, con
                                                             scan_order order = scan_order::any) {
   const detail::array_items<const typename Op::value> from{in};
   return detail::scan_by_grid(grid, "par::exclusive_scan(in, out, n, space, nbytes, order)", in, out, from, n, op, space, order,
-                              detail::put_scan<false, Op>{out, op});
+                              detail::put_scan<false, Op>{{op}, {out}});
 }
 
 // The same by segments.

@@ -7,6 +7,7 @@
 
 #include "gpufs/par/group_scan.hpp"
 #include "gpufs/par/scan_space.hpp"
+#include "gpufs/simt/memory.hpp"
 #include "gpufs/simt/unroll.hpp"
 
 namespace gpufs::par {
@@ -33,7 +34,15 @@ struct array_items {
   }
   // items[k] = all[first + k]; wide: is_wide(first).
   GPUFS_DEVICE void load_wide(std::uint64_t first, value (&items)[n]) const {
-    std::memcpy(static_cast<void*>(items), __builtin_assume_aligned(all + first, width), sizeof items);
+    if constexpr (width == 16) {
+      GPUFS_UNROLL
+      for (unsigned i = 0; i < sizeof items / 16; ++i) {
+        const simt::vec16 piece = simt::load_16(reinterpret_cast<const std::byte*>(all + first) + 16 * i);
+        std::memcpy(reinterpret_cast<std::byte*>(items) + 16 * i, &piece, 16);
+      }
+    } else {
+      std::memcpy(static_cast<void*>(items), __builtin_assume_aligned(all + first, width), sizeof items);
+    }
   }
   GPUFS_DEVICE void load(std::uint64_t first, unsigned valid, value (&items)[n]) const {
     if (valid == n && is_wide(first)) {
@@ -45,11 +54,19 @@ struct array_items {
       if (k < valid) items[k] = all[first + k];
     }
   }
-  GPUFS_DEVICE void store(std::uint64_t first, unsigned valid, const value (&items)[n]) const {
-    if (valid == n && is_wide(first)) {
+  GPUFS_DEVICE void store_wide(std::uint64_t first, const value (&items)[n]) const {
+    if constexpr (width == 16) {
+      GPUFS_UNROLL
+      for (unsigned i = 0; i < sizeof items / 16; ++i) {
+        simt::vec16 piece;
+        std::memcpy(&piece, reinterpret_cast<const std::byte*>(items) + 16 * i, 16);
+        simt::store_16(reinterpret_cast<std::byte*>(all + first) + 16 * i, piece);
+      }
+    } else {
       std::memcpy(__builtin_assume_aligned(static_cast<void*>(all + first), width), items, sizeof items);
-      return;
     }
+  }
+  GPUFS_DEVICE void store_some(std::uint64_t first, unsigned valid, const value (&items)[n]) const {
     GPUFS_UNROLL
     for (unsigned k = 0; k < n; ++k) {
       if (k < valid) all[first + k] = items[k];
@@ -120,9 +137,9 @@ class scan_tile {
   // Of the elements from `begin` to `end`, as many as there are threads for.
   GPUFS_DEVICE scan_tile(Group group, const Items& from, std::uint64_t begin, std::uint64_t end, const Op& op,
                          block_has met = block_has::not_met)
-      : first_(begin + lanes_of(group).rank() * n), end_(end), stride_(lanes_of(group).size() * n), left_(op.identity()) {
+      : begin_(begin), first_(begin + lanes_of(group).rank() * n), end_(end), left_(op.identity()) {
     const auto lanes = lanes_of(group);
-    if constexpr (by_block) first_ += std::uint64_t{simt::warp_rank()} * stride_ * nrows;
+    if constexpr (by_block) first_ += std::uint64_t{simt::warp_rank()} * stride() * nrows;
     is_full_ = begin <= end && end - begin >= size(group);
     if (is_full_ && from.is_wide(begin)) {
       GPUFS_UNROLL
@@ -150,20 +167,27 @@ class scan_tile {
 
   // All elements of it, combined.
   GPUFS_DEVICE const T& all() const { return all_; }
-  // put(first, valid, row, below), for each of the caller's rows: `valid` elements from number `first` on, and for each of them all
-  // to its left, where `before` is all that is to the left of the tile.
+  // What is to become of the caller's rows: put.wide(first, row, below) for each, if put.is_wide(begin of the tile) and all their n
+  // elements are there, or put.some(first, valid, row, below). These are the elements from number `first` on, and for each of them
+  // all to its left, where `before` is all that is to the left of the tile. (Two ways through all rows: with a branch in each, nvcc
+  // makes of some rows' accesses narrow ones.)
   template <class Put>
   GPUFS_DEVICE void finish(const T& before, const Op& op, const Put& put) const {
     const T left = by_block ? op(before, left_) : before;
-    GPUFS_UNROLL
-    for (unsigned r = 0; r < nrows; ++r) {
-      T below[n], running = op(left, below_[r]);
+    if (is_full_ && put.is_wide(begin_)) {
       GPUFS_UNROLL
-      for (unsigned k = 0; k < n; ++k) {
-        below[k] = running;
-        if (k + 1 < n) running = op(running, rows_[r][k]);
+      for (unsigned r = 0; r < nrows; ++r) {
+        T below[n];
+        in_row(r, left, op, below);
+        put.wide(first_of(r), rows_[r], below);
       }
-      put(first_of(r), valid_of(r), rows_[r], below);
+    } else {
+      GPUFS_UNROLL
+      for (unsigned r = 0; r < nrows; ++r) {
+        T below[n];
+        in_row(r, left, op, below);
+        put.some(first_of(r), valid_of(r), rows_[r], below);
+      }
     }
   }
 
@@ -175,15 +199,19 @@ class scan_tile {
       return group;
     }
   }
-  GPUFS_DEVICE std::uint64_t first_of(unsigned row) const { return first_ + std::uint64_t{row} * stride_; }
+  GPUFS_DEVICE void in_row(unsigned row, const T& left, const Op& op, T (&below)[n]) const {
+    below[0] = op(left, below_[row]);
+    GPUFS_UNROLL
+    for (unsigned k = 1; k < n; ++k) below[k] = op(below[k - 1], rows_[row][k - 1]);
+  }
+  GPUFS_DEVICE std::uint64_t first_of(unsigned row) const { return first_ + row * stride(); }
+  GPUFS_DEVICE static unsigned stride() { return lanes_of(Group{}).size() * n; }  // from a row to the next
   GPUFS_DEVICE unsigned valid_of(unsigned row) const {
-    if (is_full_) return n;
     const std::uint64_t first = first_of(row);
     return first >= end_ ? 0 : end_ - first < n ? static_cast<unsigned>(end_ - first) : n;
   }
 
-  std::uint64_t first_, end_;
-  unsigned stride_;  // from a row to the next
+  std::uint64_t begin_, first_, end_;
   bool is_full_;
   typename Items::row rows_[nrows];
   T below_[nrows];  // of the lanes' elements: all that is left of the caller's in that row
@@ -192,48 +220,62 @@ class scan_tile {
 
 // What becomes of a tile's elements: nothing.
 struct put_nothing {
+  GPUFS_DEVICE static bool is_wide(std::uint64_t) { return true; }
   template <class... Arguments>
-  GPUFS_DEVICE void operator()(const Arguments&...) const {}
+  GPUFS_DEVICE void wide(const Arguments&...) const {}
+  template <class... Arguments>
+  GPUFS_DEVICE void some(const Arguments&...) const {}
 };
-// An inclusive or an exclusive scan in memory.
-template <bool Inclusive, scan_operator Op>
-struct put_scan {
-  using T = typename Op::value;
+// An inclusive or an exclusive scan in memory, of elements T.
+template <bool Inclusive, class T, class Result>
+struct put_in_memory : Result {
   static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
-  T* out;
-  const Op& op;  // the caller's
+  array_items<T> out;
 
-  template <class Row>
-  GPUFS_DEVICE void operator()(std::uint64_t first, unsigned valid, const Row& row, const T (&below)[n]) const {
-    if constexpr (Inclusive) {
-      T results[n];
-      GPUFS_UNROLL
-      for (unsigned k = 0; k < n; ++k) results[k] = op(below[k], row[k]);
-      array_items<T>{out}.store(first, valid, results);
-    } else {
-      array_items<T>{out}.store(first, valid, below);
-    }
-  }
-};
-template <bool Inclusive, scan_operator Op>
-struct put_segmented_scan {
-  using T = typename Op::value;
-  static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
-  T* out;
-  const Op& op;
-
-  template <class Row>
-  GPUFS_DEVICE void operator()(std::uint64_t first, unsigned valid, const Row& row, const with_head<T> (&below)[n]) const {
+  GPUFS_DEVICE bool is_wide(std::uint64_t first) const { return out.is_wide(first); }
+  template <class Row, class Below>
+  GPUFS_DEVICE void wide(std::uint64_t first, const Row& row, const Below (&below)[n]) const {
     T results[n];
+    results_of(row, below, results);
+    out.store_wide(first, results);
+  }
+  template <class Row, class Below>
+  GPUFS_DEVICE void some(std::uint64_t first, unsigned valid, const Row& row, const Below (&below)[n]) const {
+    T results[n];
+    results_of(row, below, results);
+    out.store_some(first, valid, results);
+  }
+
+ private:
+  template <class Row, class Below>
+  GPUFS_DEVICE void results_of(const Row& row, const Below (&below)[n], T (&results)[n]) const {
     GPUFS_UNROLL
-    for (unsigned k = 0; k < n; ++k) {
-      const with_head<T> item = row[k];
-      const T left = item.is_head ? op.identity() : below[k].of;
-      results[k] = Inclusive ? op(left, item.of) : left;
-    }
-    array_items<T>{out}.store(first, valid, results);
+    for (unsigned k = 0; k < n; ++k) results[k] = this->template result<Inclusive>(row[k], below[k]);
   }
 };
+template <scan_operator Op>
+struct scan_result_of {
+  using T = typename Op::value;
+  const Op& op;  // the caller's
+  template <bool Inclusive>
+  GPUFS_DEVICE T result(const T& item, const T& below) const {
+    return Inclusive ? op(below, item) : below;
+  }
+};
+template <segmentable Op>
+struct segmented_result_of {
+  using T = typename Op::value;
+  const Op& op;
+  template <bool Inclusive>
+  GPUFS_DEVICE T result(const with_head<T>& item, const with_head<T>& below) const {
+    const T left = item.is_head ? op.identity() : below.of;
+    return Inclusive ? op(left, item.of) : left;
+  }
+};
+template <bool Inclusive, scan_operator Op>
+using put_scan = put_in_memory<Inclusive, typename Op::value, scan_result_of<Op>>;
+template <bool Inclusive, segmentable Op>
+using put_segmented_scan = put_in_memory<Inclusive, typename Op::value, segmented_result_of<Op>>;
 
 // Scans the elements from `begin` to `end` by a group, a tile after the other; returns all of them, combined.
 template <class Group, class Items, scan_operator Op, class Put>
