@@ -250,8 +250,8 @@ GPUFS_HOST_DEVICE T real(unsigned thread, unsigned round) {
 struct real_results {
   float of_tile4, of_warp, of_block;
   double of_tile4_wide, of_warp_wide, of_block_wide;
-  float swapped;
-  std::uint64_t swapped_wide;
+  float swapped, from_below;
+  std::uint64_t swapped_wide, from_below_wide;
 };
 struct real_kernel {
   real_results* out;
@@ -269,6 +269,9 @@ struct real_kernel {
     r.of_block_wide = this_block().reduce_add(y);
     r.swapped = this_warp().shfl_xor(x, round * 7 % 32);
     r.swapped_wide = this_tile<8>().shfl_xor(input(thread, round), round % 8);
+    r.from_below = this_warp().shfl_up(x, 1 + round * 7 % 31);
+    r.from_below_wide = this_tile<8>().shfl_up(input(thread, round), 1 + round % 7);
+    if (this_thread().shfl_up(x, 1) != x) r.of_warp = -1;
     if (this_thread().shfl_xor(x, 0) != x || this_thread().reduce_add(x) != x) r.of_warp = -1;
     out[thread] = r;
   }
@@ -302,6 +305,9 @@ TEST(reduce, sums_of_real_numbers_have_one_order) {
         ASSERT_EQ(f.of_warp_wide, halves_sum(reals<double>(t / 32 * 32, 32, round)));
         ASSERT_EQ(f.swapped, real<float>(t ^ (round * 7 % 32), round));
         ASSERT_EQ(f.swapped_wide, input(t ^ (round % 8), round));
+        const unsigned far = 1 + round * 7 % 31, near = 1 + round % 7;
+        ASSERT_EQ(f.from_below, real<float>(t % 32 >= far ? t - far : t, round));
+        ASSERT_EQ(f.from_below_wide, input(t % 8 >= near ? t - near : t, round));
         if (t % threads % 37 != 0) continue;  // the host's sum of a block takes long
         ASSERT_EQ(f.of_block, block_sum<float>(t / threads * threads, threads, round));
         ASSERT_EQ(f.of_block_wide, block_sum<double>(t / threads * threads, threads, round));

@@ -172,7 +172,11 @@ struct wide_stores {
   GPUFS_DEVICE void operator()() const {
     vec16 value;
     for (unsigned i = 0; i < 4; ++i) value.word[i] = (4 * thread_rank() + i) * 0x01010101u;
-    store_relaxed_16(device + 32 * thread_rank(), value);
+    if (thread_rank() % 2 == 0) {
+      store_relaxed_16(device + 32 * thread_rank(), value);
+    } else {
+      store_device_16(device + 32 * thread_rank(), value);
+    }
   }
 };
 

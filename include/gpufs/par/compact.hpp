@@ -10,16 +10,16 @@ inline namespace GPUFS_MACHINE {
 namespace detail {
 
 // An array's elements as 1 where they have the predicate, and 0.
-template <class T, class Predicate>
+template <class T, class Predicate, memory In = memory::any>
 struct counted_items {
   using element = T;
   using value = std::uint64_t;
   static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
-  array_items<const T> all;
+  array_items<const T, In> all;
   Predicate has;
 
   struct row {
-    typename array_items<const T>::row values;
+    typename array_items<const T, In>::row values;
     std::uint32_t counted;  // bit k of element k
     GPUFS_DEVICE value operator[](unsigned k) const { return counted >> k & 1; }
   };
@@ -88,13 +88,13 @@ GPUFS_DEVICE std::uint64_t compact(Group group, const T* in, T* out, std::uint64
 template <scannable T, class Predicate>
 GPUFS_DEVICE scan_result<std::uint64_t> count(simt::grid grid, const T* in, std::uint64_t n, const Predicate& predicate,
                                               const scan_space& space) {
-  const detail::counted_items<T, Predicate> from{{in}, predicate};
+  const detail::counted_items<T, Predicate, detail::memory::global> from{{in}, predicate};
   return detail::reduce_by_grid(grid, "par::count(in, n, space, nbytes)", in, from, n, plus<std::uint64_t>{}, space);
 }
 template <scannable T, class Predicate>
 GPUFS_DEVICE scan_result<std::uint64_t> compact(simt::grid grid, const T* in, T* out, std::uint64_t n, const Predicate& predicate,
                                                 const scan_space& space) {
-  const detail::counted_items<T, Predicate> from{{in}, predicate};
+  const detail::counted_items<T, Predicate, detail::memory::global> from{{in}, predicate};
   return detail::scan_by_grid(grid, "par::compact(in, out, n, space, nbytes, order)", in, out, from, n, plus<std::uint64_t>{},
                               space, scan_order::any, detail::put_counted<T>{out});
 }

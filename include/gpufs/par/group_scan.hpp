@@ -24,11 +24,10 @@ struct scanned {
 template <unsigned N, scan_operator Op>
 GPUFS_DEVICE scanned<typename Op::value> scan(simt::tile<N> tile, typename Op::value value, const Op& op) {
   for (unsigned distance = 1; distance < N; distance *= 2) {
-    const bool combines = tile.rank() >= distance;
-    const auto below = tile.shfl(value, combines ? tile.rank() - distance : tile.rank());
-    if (combines) value = op(below, value);
+    const auto below = tile.shfl_up(value, distance);
+    if (tile.rank() >= distance) value = op(below, value);
   }
-  const auto below = tile.shfl(value, tile.rank() == 0 ? 0 : tile.rank() - 1);
+  const auto below = tile.shfl_up(value, 1);
   return {tile.rank() == 0 ? op.identity() : below, value, tile.shfl(value, N - 1)};
 }
 

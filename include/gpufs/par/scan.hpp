@@ -109,9 +109,9 @@ template <bool Inclusive, segmentable Op, segment_heads Heads>
 GPUFS_DEVICE scan_result<typename Op::value> segmented_by_grid(simt::grid grid, const char* signature, const typename Op::value* in,
                                                                const Heads& heads, typename Op::value* out, std::uint64_t n,
                                                                const Op& op, const scan_space& space, scan_order order) {
-  const segmented_items<typename Op::value, Heads> from{{in}, heads};
+  const segmented_items<typename Op::value, Heads, memory::global> from{{in}, heads};
   const auto got = scan_by_grid(grid, signature, in, out, from, n, segmented<Op>{op}, space, order,
-                                put_segmented_scan<Inclusive, Op>{{op}, {out}});
+                                put_segmented_scan<Inclusive, Op, memory::global>{{op}, {out}});
   return {got.error, got.all.of};
 }
 }  // namespace detail
@@ -120,8 +120,8 @@ GPUFS_DEVICE scan_result<typename Op::value> segmented_by_grid(simt::grid grid, 
 template <scan_operator Op>
 GPUFS_DEVICE scan_result<typename Op::value> reduce(simt::grid grid, const typename Op::value* in, std::uint64_t n, const Op& op,
                                                     const scan_space& space) {
-  return detail::reduce_by_grid(grid, "par::reduce(in, n, space, nbytes)", in, detail::array_items<const typename Op::value>{in}, n,
-                                op, space);
+  return detail::reduce_by_grid(grid, "par::reduce(in, n, space, nbytes)", in,
+                                detail::array_items<const typename Op::value, detail::memory::global>{in}, n, op, space);
 }
 
 // out[i]: the elements up to and with number i, combined.
@@ -129,9 +129,9 @@ template <scan_operator Op>
 GPUFS_DEVICE scan_result<typename Op::value> inclusive_scan(simt::grid grid, const typename Op::value* in, typename Op::value* out,
                                                             std::uint64_t n, const Op& op, const scan_space& space,
                                                             scan_order order = scan_order::any) {
-  const detail::array_items<const typename Op::value> from{in};
+  const detail::array_items<const typename Op::value, detail::memory::global> from{in};
   return detail::scan_by_grid(grid, "par::inclusive_scan(in, out, n, space, nbytes, order)", in, out, from, n, op, space, order,
-                              detail::put_scan<true, Op>{{op}, {out}});
+                              detail::put_scan<true, Op, detail::memory::global>{{op}, {out}});
 }
 
 // out[i]: the elements before number i, combined.
@@ -139,9 +139,9 @@ template <scan_operator Op>
 GPUFS_DEVICE scan_result<typename Op::value> exclusive_scan(simt::grid grid, const typename Op::value* in, typename Op::value* out,
                                                             std::uint64_t n, const Op& op, const scan_space& space,
                                                             scan_order order = scan_order::any) {
-  const detail::array_items<const typename Op::value> from{in};
+  const detail::array_items<const typename Op::value, detail::memory::global> from{in};
   return detail::scan_by_grid(grid, "par::exclusive_scan(in, out, n, space, nbytes, order)", in, out, from, n, op, space, order,
-                              detail::put_scan<false, Op>{{op}, {out}});
+                              detail::put_scan<false, Op, detail::memory::global>{{op}, {out}});
 }
 
 // The same by segments.

@@ -30,24 +30,6 @@ GPUFS_DEVICE vec16 load_relaxed_16(const void* p) {
 // two words of 8 bytes, so a program that runs there trusts in no more.
 GPUFS_DEVICE void store_relaxed_16(void* p, const vec16& value) { detail::store_relaxed_16(p, value); }
 
-// Loads or stores 16 bytes, aligned to 16, of any memory that kernels reach, and that others do not write meanwhile. On CUDA by one
-// instruction: of a struct's copy the compiler may make several.
-GPUFS_DEVICE vec16 load_16(const void* p) {
-#if GPUFS_ON_CUDA
-  const uint4 v = *static_cast<const uint4*>(p);
-  return {{v.x, v.y, v.z, v.w}};
-#else
-  return *static_cast<const vec16*>(p);
-#endif
-}
-GPUFS_DEVICE void store_16(void* p, const vec16& value) {
-#if GPUFS_ON_CUDA
-  *static_cast<uint4*>(p) = make_uint4(value.word[0], value.word[1], value.word[2], value.word[3]);
-#else
-  *static_cast<vec16*>(p) = value;
-#endif
-}
-
 // The same as load_relaxed_16, with kept_ref's request to the second-level cache.
 template <scope S = scope::device>
 GPUFS_DEVICE vec16 load_kept_16(const void* p) {
@@ -70,6 +52,10 @@ template <class T>
 GPUFS_DEVICE T load_device_if(bool wanted, const T* p) {
   return detail::load_device_if(wanted, p);
 }
+
+// Stores 16 bytes, aligned to 16, to device memory, as load_device loads: by one instruction, which the compiler does not take
+// apart.
+GPUFS_DEVICE void store_device_16(void* p, const vec16& value) { detail::store_device_16(p, value); }
 
 // Loads *p from device memory that other processors may write meanwhile: never from a stale first-level cache. Its bytes are old or
 // new ones, and may come from different writes.

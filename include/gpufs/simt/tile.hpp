@@ -96,6 +96,14 @@ class tile {
     if constexpr (N > 1) detail::warp_shfl<N>(mask(), base(), &result, src_rank);
     return result;
   }
+  // Collective. The value of the rank that is `distance` (1 .. N-1, the same for all callers) below the caller's; the caller's own
+  // if there is none. Takes fewer registers than shfl.
+  template <exchangeable T>
+  GPUFS_DEVICE T shfl_up(const T& value, unsigned distance) const {
+    T result(value);
+    if constexpr (N > 1) detail::warp_shfl_up<N>(mask(), base(), &result, distance);
+    return result;
+  }
   // Collective. The value of rank src_rank, the same for all callers.
   template <exchangeable T>
   GPUFS_DEVICE T broadcast(const T& value, unsigned src_rank = 0) const {
@@ -144,9 +152,8 @@ class tile {
   template <summable T>
   GPUFS_DEVICE T inclusive_scan_add(T value) const {
     for (unsigned distance = 1; distance < N; distance *= 2) {
-      const bool adds = rank() >= distance;
-      const T below = shfl(value, adds ? rank() - distance : rank());
-      if (adds) value = detail::sum_of(below, value);
+      const T below = shfl_up(value, distance);
+      if (rank() >= distance) value = detail::sum_of(below, value);
     }
     return value;
   }
@@ -154,7 +161,8 @@ class tile {
   template <summable T>
   GPUFS_DEVICE T exclusive_scan_add(T value) const {
     const T up_to_me = inclusive_scan_add(value);
-    const T below = shfl(up_to_me, rank() == 0 ? 0 : rank() - 1);
+    if constexpr (N == 1) return T{};
+    const T below = shfl_up(up_to_me, 1);
     return rank() == 0 ? T{} : below;
   }
   // Collective.

@@ -14,8 +14,12 @@ namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Elements of an array in memory. A thread's N side by side go by accesses of 16 bytes, or of 8, where they lie so.
-template <class T, unsigned N = scan_space::items_a_row(sizeof(T))>
+// Which memory a call's arrays are in: of a grid it is global.
+enum class memory { any, global };
+
+// Elements of an array in memory. A thread's N side by side go by accesses of 16 bytes, or of 8, where they lie so. (Left to
+// itself, nvcc makes of some accesses of 16 bytes four: the same addresses are accessed by elements elsewhere.)
+template <class T, memory In = memory::any, unsigned N = scan_space::items_a_row(sizeof(T))>
 struct array_items {
   using element = std::remove_const_t<T>;  // of the array
   using value = element;                   // of the scan
@@ -34,10 +38,10 @@ struct array_items {
   }
   // items[k] = all[first + k]; wide: is_wide(first).
   GPUFS_DEVICE void load_wide(std::uint64_t first, value (&items)[n]) const {
-    if constexpr (width == 16) {
+    if constexpr (width == 16 && In == memory::global) {
       GPUFS_UNROLL
       for (unsigned i = 0; i < sizeof items / 16; ++i) {
-        const simt::vec16 piece = simt::load_16(reinterpret_cast<const std::byte*>(all + first) + 16 * i);
+        const auto piece = simt::load_device(reinterpret_cast<const simt::vec16*>(all + first) + i);
         std::memcpy(reinterpret_cast<std::byte*>(items) + 16 * i, &piece, 16);
       }
     } else {
@@ -55,12 +59,12 @@ struct array_items {
     }
   }
   GPUFS_DEVICE void store_wide(std::uint64_t first, const value (&items)[n]) const {
-    if constexpr (width == 16) {
+    if constexpr (width == 16 && In == memory::global) {
       GPUFS_UNROLL
       for (unsigned i = 0; i < sizeof items / 16; ++i) {
         simt::vec16 piece;
         std::memcpy(&piece, reinterpret_cast<const std::byte*>(items) + 16 * i, 16);
-        simt::store_16(reinterpret_cast<std::byte*>(all + first) + 16 * i, piece);
+        simt::store_device_16(reinterpret_cast<simt::vec16*>(all + first) + i, piece);
       }
     } else {
       std::memcpy(__builtin_assume_aligned(static_cast<void*>(all + first), width), items, sizeof items);
@@ -82,16 +86,16 @@ struct array_items {
 };
 
 // The elements of a segmented scan. heads(i): whether a segment begins at element i.
-template <class T, class Heads>
+template <class T, class Heads, memory In = memory::any>
 struct segmented_items {
   using element = T;
   using value = with_head<T>;
   static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
-  array_items<const T> all;
+  array_items<const T, In> all;
   Heads heads;
 
   struct row {
-    typename array_items<const T>::row values;
+    typename array_items<const T, In>::row values;
     std::uint32_t heads;  // bit k of element k: a register for all of them
     GPUFS_DEVICE value operator[](unsigned k) const { return {values.items[k], (heads >> k & 1) != 0}; }
   };
@@ -227,10 +231,10 @@ struct put_nothing {
   GPUFS_DEVICE void some(const Arguments&...) const {}
 };
 // An inclusive or an exclusive scan in memory, of elements T.
-template <bool Inclusive, class T, class Result>
+template <bool Inclusive, class T, memory In, class Result>
 struct put_in_memory : Result {
   static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
-  array_items<T> out;
+  array_items<T, In> out;
 
   GPUFS_DEVICE bool is_wide(std::uint64_t first) const { return out.is_wide(first); }
   template <class Row, class Below>
@@ -272,10 +276,10 @@ struct segmented_result_of {
     return Inclusive ? op(left, item.of) : left;
   }
 };
-template <bool Inclusive, scan_operator Op>
-using put_scan = put_in_memory<Inclusive, typename Op::value, scan_result_of<Op>>;
-template <bool Inclusive, segmentable Op>
-using put_segmented_scan = put_in_memory<Inclusive, typename Op::value, segmented_result_of<Op>>;
+template <bool Inclusive, scan_operator Op, memory In = memory::any>
+using put_scan = put_in_memory<Inclusive, typename Op::value, In, scan_result_of<Op>>;
+template <bool Inclusive, segmentable Op, memory In = memory::any>
+using put_segmented_scan = put_in_memory<Inclusive, typename Op::value, In, segmented_result_of<Op>>;
 
 // Scans the elements from `begin` to `end` by a group, a tile after the other; returns all of them, combined.
 template <class Group, class Items, scan_operator Op, class Put>

@@ -140,7 +140,7 @@ class radix_pass {
 
     GPUFS_DEVICE tile_of_keys(const radix_pass& of, std::uint64_t begin) : first(begin + std::uint64_t{of.block_.rank()} * n) {
       valid = first >= of.end_ ? 0 : of.end_ - first < n ? static_cast<unsigned>(of.end_ - first) : n;
-      array_items<const Key, n>{of.keys_}.load(first, valid, keys);
+      array_items<const Key, memory::any, n>{of.keys_}.load(first, valid, keys);
       digit_counts mine{};
       GPUFS_UNROLL
       for (unsigned k = 0; k < n; ++k) {

@@ -160,35 +160,29 @@ class look_back {
   GPUFS_DEVICE look_back(pieces_of_space pieces, std::uint64_t ntiles)
       : ntiles_(ntiles), failed_(pieces.take<std::uint32_t>(1)), next_(pieces.take<std::uint64_t>(1)), tiles_(pieces, ntiles) {}
 
-  // Combines what tiles to the left say, 32 at a time, lane 0 the nearest one.
+  // Combines what tiles to the left say, 32 at a time, the last lane the nearest one.
   GPUFS_DEVICE bool look(simt::warp warp, std::uint64_t tile, const Op& op, T& left) const {
     std::uint64_t began_ns = 0;  // waiting, once it does
-    for (std::uint64_t nearest = tile; nearest != 0; nearest -= simt::warp_lanes) {
-      const bool is_any = warp.rank() < nearest;  // else it is left of all, where nothing is: up to it, that is the identity
-      const std::uint64_t mine = nearest - 1 - warp.rank();
-      said what = is_any ? said::nothing : said::up_to_it;
+    for (std::uint64_t end = tile; end != 0; end -= simt::warp_lanes) {
+      const unsigned back = simt::warp_lanes - warp.rank();
+      said what = back <= end ? said::nothing : said::up_to_it;  // left of all is nothing: up to it, that is the identity
       T value = op.identity();
-      std::uint32_t ends = 0;
+      std::uint32_t complete = 0;
       simt::backoff wait(256);
       for (unsigned nwaits = 0;; ++nwaits) {
-        if (what == said::nothing) what = tiles_.look(mine, value);
+        if (what == said::nothing) what = tiles_.look(end - back, value);
         // Nobody needs what lies left of one that says all up to it.
         const std::uint32_t missing = warp.ballot(what == said::nothing);
-        ends = warp.ballot(what == said::up_to_it);
-        if (missing == 0 || (ends != 0 && simt::lowest_lane(ends) < simt::lowest_lane(missing))) break;
+        complete = warp.ballot(what == said::up_to_it);
+        if (missing == 0 || (complete != 0 && simt::highest_lane(complete) > simt::highest_lane(missing))) break;
         if (warp.any(what == said::failed) || warp.any(is_late(nwaits, began_ns))) return false;
         wait();
       }
       if (warp.any(what == said::failed)) return false;
-      const unsigned last = ends == 0 ? simt::warp_lanes - 1 : simt::lowest_lane(ends);
-      if (warp.rank() > last) value = op.identity();
-      for (unsigned distance = 1; distance < simt::warp_lanes; distance *= 2) {
-        const bool combines = warp.rank() + distance < simt::warp_lanes;
-        const T further = warp.shfl(value, combines ? warp.rank() + distance : warp.rank());
-        if (combines) value = op(further, value);
-      }
-      left = op(warp.broadcast(value), left);
-      if (ends != 0) return true;
+      const unsigned first = complete == 0 ? 0 : simt::highest_lane(complete);
+      if (warp.rank() < first) value = op.identity();
+      left = op(detail::scan(warp, value, op).all, left);
+      if (complete != 0) return true;
     }
     return true;  // never: tile 0 says all up to itself
   }

@@ -59,6 +59,11 @@ void warp_shfl(std::uint32_t mask, unsigned base, T* value, unsigned src_rank) {
   warp_exchange<N>(cpu_op::shfl, mask, base, value, src_rank);
 }
 template <unsigned N, class T>
+void warp_shfl_up(std::uint32_t mask, unsigned base, T* value, unsigned distance) {
+  const unsigned rank = lane_id() - base;
+  warp_shfl<N>(mask, base, value, rank >= distance ? rank - distance : rank);
+}
+template <unsigned N, class T>
 void warp_broadcast(std::uint32_t mask, unsigned base, T* value, unsigned src_rank) {
   warp_exchange<N>(cpu_op::broadcast, mask, base, value, src_rank);
 }

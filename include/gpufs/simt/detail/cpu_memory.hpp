@@ -34,6 +34,7 @@ inline void store_relaxed_16(void* p, const vec16& value) {
     atomic_ref<std::uint64_t>(static_cast<std::uint64_t*>(p)[i]).store(words[i], std::memory_order_relaxed);
 }
 
+inline void store_device_16(void* p, const vec16& value) { *static_cast<vec16*>(p) = value; }
 template <class T>
 T load_device(const T* p) {
   return *p;

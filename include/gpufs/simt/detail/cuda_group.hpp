@@ -57,16 +57,24 @@ __device__ inline std::uint32_t warp_match_any(std::uint32_t mask, std::uint64_t
   return __match_any_sync(mask, static_cast<unsigned long long>(bits));
 }
 
-template <unsigned N, class T>
-__device__ inline void warp_shfl(std::uint32_t mask, unsigned /*base*/, T* value, unsigned src_rank) {
+template <class T, class Move>
+__device__ inline void warp_move_words(std::uint32_t mask, T* value, Move move) {
   __syncwarp(mask);
   constexpr unsigned nwords = (sizeof(T) + 3) / 4;
   std::uint32_t word[nwords];
   word[nwords - 1] = 0;
   std::memcpy(word, value, sizeof(T));
 #pragma unroll
-  for (unsigned i = 0; i < nwords; ++i) word[i] = __shfl_sync(mask, word[i], static_cast<int>(src_rank), N);
+  for (unsigned i = 0; i < nwords; ++i) word[i] = move(word[i]);
   std::memcpy(static_cast<void*>(value), word, sizeof(T));
+}
+template <unsigned N, class T>
+__device__ inline void warp_shfl(std::uint32_t mask, unsigned /*base*/, T* value, unsigned src_rank) {
+  warp_move_words(mask, value, [=](std::uint32_t word) { return __shfl_sync(mask, word, static_cast<int>(src_rank), N); });
+}
+template <unsigned N, class T>
+__device__ inline void warp_shfl_up(std::uint32_t mask, unsigned /*base*/, T* value, unsigned distance) {
+  warp_move_words(mask, value, [=](std::uint32_t word) { return __shfl_up_sync(mask, word, distance, N); });
 }
 template <unsigned N, class T>
 __device__ inline void warp_broadcast(std::uint32_t mask, unsigned base, T* value, unsigned src_rank) {

@@ -180,6 +180,12 @@ __device__ inline T load_device(const T* p) {
   }
 }
 
+__device__ inline void store_device_16(void* p, const vec16& value) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(value.word[0]),
+               "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3])
+               : "memory");
+}
+
 // If p's load is not wanted, it loads from another address: ptxas would put a branch around a load that a predicate guards.
 template <class T>
 __device__ inline T load_device_if(bool wanted, const T* p) {
