@@ -138,26 +138,27 @@ class scan_tile {
   static constexpr unsigned n = Items::n, nrows = scan_space::rows_a_thread(sizeof(typename Items::element));
 
  public:
-  // Of the elements from `begin` to `end`, as many as there are threads for.
-  GPUFS_DEVICE scan_tile(Group group, const Items& from, std::uint64_t begin, std::uint64_t end, const Op& op,
-                         block_has met = block_has::not_met)
-      : begin_(begin), first_(begin + lanes_of(group).rank() * n), end_(end), left_(op.identity()) {
-    const auto lanes = lanes_of(group);
+  // Loads of the elements from `begin` to `end` as many as there are threads for; waits for none of them.
+  GPUFS_DEVICE scan_tile(Group group, const Items& from, std::uint64_t begin, std::uint64_t end, const Op& op)
+      : first_(begin + lanes_of(group).rank() * n), left_(op.identity()), all_(op.identity()) {
     if constexpr (by_block) first_ += std::uint64_t{simt::warp_rank()} * stride() * nrows;
-    is_full_ = begin <= end && end - begin >= size(group);
-    if (is_full_ && from.is_wide(begin)) {
+    there_ = first_ >= end ? 0 : end - first_ < span() ? static_cast<unsigned>(end - first_) : span();
+    if (there_ == span() && from.is_wide(first_)) {
       GPUFS_UNROLL
       for (unsigned r = 0; r < nrows; ++r) from.load_row(first_of(r), rows_[r]);
     } else {
       GPUFS_UNROLL
       for (unsigned r = 0; r < nrows; ++r) from.load_row(first_of(r), valid_of(r), op.identity(), rows_[r]);
     }
+  }
+  // Combines them.
+  GPUFS_DEVICE void scan(Group group, const Op& op, block_has met = block_has::not_met) {
     GPUFS_UNROLL
     for (unsigned r = 0; r < nrows; ++r) {
       T mine = rows_[r][0];
       GPUFS_UNROLL
       for (unsigned k = 1; k < n; ++k) mine = op(mine, rows_[r][k]);
-      const scanned<T> of_row = detail::scan(lanes, mine, op);
+      const scanned<T> of_row = detail::scan(lanes_of(group), mine, op);
       below_[r] = r == 0 ? of_row.below : op(all_, of_row.below);
       all_ = r == 0 ? of_row.all : op(all_, of_row.all);
     }
@@ -171,14 +172,14 @@ class scan_tile {
 
   // All elements of it, combined.
   GPUFS_DEVICE const T& all() const { return all_; }
-  // What is to become of the caller's rows: put.wide(first, row, below) for each, if put.is_wide(begin of the tile) and all their n
+  // What is to become of the caller's rows: put.wide(first, row, below) for each, if put.is_wide(of the first) and all their n
   // elements are there, or put.some(first, valid, row, below). These are the elements from number `first` on, and for each of them
   // all to its left, where `before` is all that is to the left of the tile. (Two ways through all rows: with a branch in each, nvcc
   // makes of some rows' accesses narrow ones.)
   template <class Put>
   GPUFS_DEVICE void finish(const T& before, const Op& op, const Put& put) const {
     const T left = by_block ? op(before, left_) : before;
-    if (is_full_ && put.is_wide(begin_)) {
+    if (there_ == span() && put.is_wide(first_)) {
       GPUFS_UNROLL
       for (unsigned r = 0; r < nrows; ++r) {
         T below[n];
@@ -210,13 +211,15 @@ class scan_tile {
   }
   GPUFS_DEVICE std::uint64_t first_of(unsigned row) const { return first_ + row * stride(); }
   GPUFS_DEVICE static unsigned stride() { return lanes_of(Group{}).size() * n; }  // from a row to the next
+  // From the caller's first element up to behind its last one.
+  GPUFS_DEVICE static unsigned span() { return (nrows - 1) * stride() + n; }
   GPUFS_DEVICE unsigned valid_of(unsigned row) const {
-    const std::uint64_t first = first_of(row);
-    return first >= end_ ? 0 : end_ - first < n ? static_cast<unsigned>(end_ - first) : n;
+    const unsigned before = row * stride();
+    return there_ <= before ? 0 : there_ - before < n ? there_ - before : n;
   }
 
-  std::uint64_t begin_, first_, end_;
-  bool is_full_;
+  std::uint64_t first_;
+  unsigned there_;  // how many elements there are from the caller's first one on, span() at most
   typename Items::row rows_[nrows];
   T below_[nrows];  // of the lanes' elements: all that is left of the caller's in that row
   T left_, all_;    // of a block: all that is left of the caller's warp
@@ -288,7 +291,8 @@ GPUFS_DEVICE typename Op::value scan_by_group(Group group, const Items& from, st
   using tile = scan_tile<Group, Items, Op>;
   auto before = op.identity();
   for (; begin < end; begin += tile::size(group)) {
-    const tile here(group, from, begin, end, op);
+    tile here(group, from, begin, end, op);
+    here.scan(group, op);
     here.finish(before, op, put);
     before = op(before, here.all());
   }

@@ -208,8 +208,9 @@ GPUFS_DEVICE int scan_by_look_back(simt::grid grid, const Items& from, std::uint
   using tile = scan_tile<simt::block, Items, Op>;
   tiles.begin(grid);
   for (std::uint64_t i = simt::block_rank(); i < tiles.ntiles();) {
-    std::uint64_t next = tiles.take(block);
-    const tile here(block, from, i * tile::size(block), n, op, block_has::met);  // at the barrier of begin() or left_of()
+    tile here(block, from, i * tile::size(block), n, op);
+    std::uint64_t next = tiles.take(block);  // its answer and the elements are under way together
+    here.scan(block, op, block_has::met);    // at the barrier of begin() or left_of()
     here.finish(tiles.left_of(block, i, here.all(), op, next), op, put);
     i = next;
   }
@@ -238,7 +239,8 @@ class scan_by_shares {
     const stretch mine = share<Items>(block, n);
     using tile = scan_tile<simt::block, Items, Op>;
     for (std::uint64_t begin = mine.begin; begin < mine.end; begin += tile::size(block)) {
-      const tile here(block, from, begin, mine.end, op);
+      tile here(block, from, begin, mine.end, op);
+      here.scan(block, op);
       here.finish(before, op, put);
       before = op(before, here.all());
     }
