@@ -235,14 +235,14 @@ class by_grid {
   Kernel kernel_;
 };
 
-// The shape that the bounded names have.
+// Blocks of 256 threads, as many as have the registers on a multiprocessor.
 #if GPUFS_ON_CUDA
-constexpr unsigned usual_threads = 256, usual_blocks = 5;
+template <unsigned Blocks, class Kernel>
+using usual = by_grid<256, Blocks, Kernel>;
 #else
-constexpr unsigned usual_threads = 64, usual_blocks = 1;
+template <unsigned, class Kernel>
+using usual = by_grid<64, 1, Kernel>;
 #endif
-template <class Kernel>
-using usual = by_grid<usual_threads, usual_blocks, Kernel>;
 
 // --- The rival --------------------------------------------------------------------------------------------------------------
 
@@ -281,7 +281,8 @@ struct sides {
   std::vector<double> ours, theirs;
 };
 template <class Ours, class Theirs, class Prepare>
-sides by_turns(const settings& set, const Ours& ours, const Theirs& theirs, const Prepare& prepare, unsigned ncalls) {
+sides by_turns(const settings& set, const Ours& ours, const Theirs& theirs, const Prepare& prepare,
+               [[maybe_unused]] unsigned ncalls) {
   const auto seconds = [&](const auto& call) {
 #if GPUFS_ON_CUDA
     return device_seconds([&] {
@@ -424,8 +425,8 @@ struct segments {
 };
 
 template <class Ours>
-void measure_segments(const settings& set, const char* name, const std::string& label, const arrays& of, const segments& at,
-                      double head_nbytes, const Ours& ours, results& out) {
+void measure_segments(const settings& set, const char* name, const std::string& label, const arrays& of,
+                      [[maybe_unused]] const segments& at, double head_nbytes, const Ours& ours, results& out) {
   const std::uint64_t n = set.n;
 #if GPUFS_ON_CUDA
   const by_cub theirs([&](void* space, std::size_t& nbytes) {
@@ -462,7 +463,7 @@ void measure_sort(const settings& set, const char* name, results& out) {
     device_copy_seconds(keys.get(), in.get(), n * sizeof(element));
     device_copy_seconds(values.get(), numbers.get(), nvalues * sizeof(element));
   };
-  const usual<sort_all<WithValues>> ours({keys.get(), keys_space.get(), values.get(), values_space.get(), n, nullptr, {}}, n);
+  const usual<3, sort_all<WithValues>> ours({keys.get(), keys_space.get(), values.get(), values_space.get(), n, nullptr, {}}, n);
 #if GPUFS_ON_CUDA
   const by_cub theirs([&](void* space, std::size_t& nbytes) {
     const auto count = static_cast<std::uint32_t>(n);
@@ -494,7 +495,7 @@ void measure_sort(const settings& set, const char* name, results& out) {
 
 void measure_compaction(const settings& set, const arrays& of, results& out) {
   const std::uint64_t n = set.n;
-  const usual<compact_all> ours({of.in.get(), of.ours.get(), n, nullptr, {}}, n);
+  const usual<4, compact_all> ours({of.in.get(), of.ours.get(), n, nullptr, {}}, n);
   const std::uint64_t nkept = sum_in_parallel(n, [](std::uint64_t begin, std::uint64_t end) {
     std::uint64_t count = 0;
     for (std::uint64_t i = begin; i < end; ++i) count += is_kept{}(element_at(i)) ? 1 : 0;
@@ -523,7 +524,7 @@ void measure_compaction(const settings& set, const arrays& of, results& out) {
 
 void measure_reduction(const settings& set, const arrays& of, results& out) {
   const std::uint64_t n = set.n;
-  const usual<reduce_all> ours({of.in.get(), n, nullptr, {}}, n);
+  const usual<6, reduce_all> ours({of.in.get(), n, nullptr, {}}, n);
 #if GPUFS_ON_CUDA
   const by_cub theirs([&](void* space, std::size_t& nbytes) {
     return cub::DeviceReduce::Sum(space, nbytes, of.in.get(), of.theirs.get(), static_cast<std::uint32_t>(n), bench_stream());
@@ -560,19 +561,19 @@ void measure_over_elements(arguments& args, const settings& set, results& out) {
   measure_copies(set, of.in, of.ours, out);
   if (args.wants("par_scan_device")) {
     measure_scan(set, "par_scan_device", "inclusive, sums of 4-byte elements", of,
-                 usual<scan_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
+                 usual<5, scan_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
   }
   if (args.wants("par_segscan_device")) {
     using gpufs::par::heads_by_bits;
-    measure_segments(
-        set, "par_segscan_device", mean + "heads by bits", of, at, 1. / 8,
-        usual<scan_segments<heads_by_bits>>({of.in.get(), heads_by_bits{at.bits.get()}, of.ours.get(), set.n, nullptr, {}}, set.n),
-        out);
+    measure_segments(set, "par_segscan_device", mean + "heads by bits", of, at, 1. / 8,
+                     usual<4, scan_segments<heads_by_bits>>(
+                         {of.in.get(), heads_by_bits{at.bits.get()}, of.ours.get(), set.n, nullptr, {}}, set.n),
+                     out);
   }
   if (args.wants("par_segscan_bytes")) {
     using gpufs::par::heads_by_bytes;
     measure_segments(set, "par_segscan_bytes", mean + "heads by bytes", of, at, 1,
-                     usual<scan_segments<heads_by_bytes>>(
+                     usual<4, scan_segments<heads_by_bytes>>(
                          {of.in.get(), heads_by_bytes{at.bytes.get()}, of.ours.get(), set.n, nullptr, {}}, set.n),
                      out);
   }
