@@ -146,6 +146,27 @@ TYPED_TEST(sort_of, a_grid_is_stable) {
   }
 }
 
+// More keys with one digit than the 16 bits hold in which a tile's are counted.
+TEST(sort_by_a_block, counts_more_equal_digits_than_a_tile_has) {
+  constexpr std::uint64_t n = 150'001;
+  std::vector<std::uint8_t> drawn(n);
+  for (std::uint64_t i = 0; i < n; ++i) drawn[i] = i % 4 == 0 ? 1 : 0;
+  std::vector<std::uint32_t> numbers(n), wanted(n);
+  std::iota(numbers.begin(), numbers.end(), 0u);
+  wanted = numbers;
+  std::stable_partition(wanted.begin(), wanted.end(), [&](std::uint32_t i) { return drawn[i] == 0; });
+  const device_array<std::uint8_t> keys{std::span<const std::uint8_t>(drawn)}, keys_space(n),
+      alone{std::span<const std::uint8_t>(drawn)}, alone_space(n);
+  const device_array<std::uint32_t> values{std::span<const std::uint32_t>(numbers)}, values_space(n);
+  simt::launch({.block = 64, .schedule = {.switch_percent = 0}},
+               sort_in_block<std::uint8_t>{
+                   {keys.get(), keys_space.get(), alone.get(), alone_space.get(), values.get(), values_space.get(), n}});
+  EXPECT_EQ(values.read(), wanted);
+  std::sort(drawn.begin(), drawn.end());
+  EXPECT_EQ(keys.read(), drawn);
+  EXPECT_EQ(alone.read(), drawn);
+}
+
 TEST(sort_by_a_grid, refuses_a_space_that_is_a_byte_too_small) {
   const std::vector<std::uint32_t> values = {3, 1, 2};
   const device_array<std::uint32_t> keys{std::span<const std::uint32_t>(values)}, keys_space(3), alone{std::span(values)},

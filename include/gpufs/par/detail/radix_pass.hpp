@@ -98,12 +98,24 @@ class radix_pass {
   GPUFS_DEVICE radix_pass(simt::block block, const Key* keys, std::uint64_t begin, std::uint64_t end, unsigned shift)
       : block_(block), keys_(keys), begin_(begin), end_(end), shift_(shift) {}
 
-  // How many of these keys have the digit that is the caller's rank; 0 for ranks behind the last digit.
+  // How many of these keys have the digit that is the caller's rank; 0 for ranks behind the last digit. The block adds up its
+  // threads' counts once for as many tiles as 16 bits have room for.
   GPUFS_DEVICE std::uint64_t count() const {
+    const auto most = static_cast<unsigned>(0xffff / tile());
     std::uint64_t mine = 0;
+    digit_counts some{};
+    unsigned ntiles = 0;
     for (std::uint64_t begin = begin_; begin < end_; begin += tile()) {
-      const tile_of_keys here(*this, begin);
-      if (block_.rank() < ndigits) mine += here.counts.all.of(block_.rank());
+      const keys_of_thread here(*this, begin);
+      GPUFS_UNROLL
+      for (unsigned k = 0; k < n; ++k) {
+        if (k < here.valid) some.add(digit_of(here.keys[k], shift_));
+      }
+      if (++ntiles < most && begin + tile() < end_) continue;
+      const unsigned of_block = detail::scan(block_, some, plus_counts{}).all.of(block_.rank() % ndigits);
+      if (block_.rank() < ndigits) mine += of_block;
+      some = {};
+      ntiles = 0;
     }
     return mine;
   }
@@ -131,21 +143,26 @@ class radix_pass {
   }
 
  private:
-  struct tile_of_keys {
+  struct keys_of_thread {
     std::uint64_t first;
     unsigned valid;
     Key keys[n];
+
+    GPUFS_DEVICE keys_of_thread(const radix_pass& of, std::uint64_t begin) : first(begin + std::uint64_t{of.block_.rank()} * n) {
+      valid = first >= of.end_ ? 0 : of.end_ - first < n ? static_cast<unsigned>(of.end_ - first) : n;
+      array_items<const Key, memory::any, n>{of.keys_}.load(first, valid, keys);
+    }
+  };
+  struct tile_of_keys : keys_of_thread {
     std::uint32_t before = 0;  // 4 bits a key: how many of the thread's own with the same digit come before
     scanned<digit_counts> counts;
 
-    GPUFS_DEVICE tile_of_keys(const radix_pass& of, std::uint64_t begin) : first(begin + std::uint64_t{of.block_.rank()} * n) {
-      valid = first >= of.end_ ? 0 : of.end_ - first < n ? static_cast<unsigned>(of.end_ - first) : n;
-      array_items<const Key, memory::any, n>{of.keys_}.load(first, valid, keys);
+    GPUFS_DEVICE tile_of_keys(const radix_pass& of, std::uint64_t begin) : keys_of_thread(of, begin) {
       digit_counts mine{};
       GPUFS_UNROLL
       for (unsigned k = 0; k < n; ++k) {
-        if (k < valid) {
-          const unsigned digit = digit_of(keys[k], of.shift_);
+        if (k < this->valid) {
+          const unsigned digit = digit_of(this->keys[k], of.shift_);
           before |= mine.of(digit) << 4 * k;
           mine.add(digit);
         }

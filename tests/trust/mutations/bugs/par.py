@@ -400,6 +400,15 @@ BUGS = (
         "sort_of/2.a_block_is_stable",
     ),
     Bug(
+        "counts_of_many_tiles_run_over",
+        "threads add up more keys than the 16 bits of a block's sum hold",
+        RADIX,
+        "if (++ntiles < most && begin + tile() < end_) continue;",
+        "if (++ntiles < 2 * most && begin + tile() < end_) continue;",
+        SORTS,
+        "sort_by_a_block.counts_more_equal_digits_than_a_tile_has",
+    ),
+    Bug(
         "one_place_for_equal_digits",
         "keys of a thread that have the same digit go to one place",
         RADIX,
