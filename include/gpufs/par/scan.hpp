@@ -3,6 +3,7 @@
 #pragma once
 #include "gpufs/par/detail/items.hpp"
 #include "gpufs/par/detail/scan_by_grid.hpp"
+#include "gpufs/par/detail/scan_tile.hpp"
 #include "gpufs/par/heads.hpp"
 #include "gpufs/par/scan_space.hpp"
 #include "gpufs/simt/group_call.hpp"

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "gpufs/par/detail/items.hpp"
+#include "gpufs/par/detail/scan_tile.hpp"
 #include "gpufs/par/scan_space.hpp"
 #include "gpufs/simt/atomic.hpp"
 #include "gpufs/simt/grid.hpp"

@@ -358,8 +358,7 @@ BUGS = (
         SCAN_BY_GRID,
         "    grid.sync();  // all have written the elements, and those who used the space before are done\n"
         "    const T mine = of_share(grid.this_block(), from, n, op);\n",
-        "    const T mine = of_share(grid.this_block(), from, n, op);\n"
-        "    grid.sync();\n",
+        "    const T mine = of_share(grid.this_block(), from, n, op);\n    grid.sync();\n",
         SCANS,
         "scan_by_a_grid.sees_what_was_written_just_before",
     ),
