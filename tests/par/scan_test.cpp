@@ -296,6 +296,47 @@ TYPED_TEST(scan_of, by_a_grid_gives_what_a_loop_gives) {
   scans<TypeParam>(9, 40000).by_grid_of(4, 32, scan_order::any);
 }
 
+// --- Several heads at a time ------------------------------------------------------------------------------------------------
+
+struct several_heads {
+  heads_by_bytes bytes;
+  heads_by_bits bits;
+  std::uint32_t* nwrong;
+  std::uint64_t n;
+
+  template <unsigned N>
+  GPUFS_DEVICE void compare(std::uint64_t first) const {
+    if (first + N > n) return;
+    std::uint32_t wanted = 0;
+    for (unsigned k = 0; k < N; ++k) wanted |= std::uint32_t{bytes.bytes[first + k] != 0} << k;
+    if (bytes.several<N>(first) != wanted) simt::atomic_ref(nwrong[0]).add_relaxed(1);
+    if (bits.several<N>(first) != wanted) simt::atomic_ref(nwrong[1]).add_relaxed(1);
+  }
+  GPUFS_DEVICE void operator()() const {
+    for (std::uint64_t i = simt::thread_rank(); i < n; i += simt::block_size()) {
+      compare<1>(i);
+      compare<2>(i);
+      compare<4>(i);
+      compare<8>(i);
+    }
+  }
+};
+
+TEST(heads, are_the_same_several_at_a_time) {
+  constexpr std::uint64_t n = 192;
+  std::mt19937_64 draw(11);
+  std::vector<std::uint8_t> bytes(n);
+  std::vector<std::uint32_t> bits(n / 32);  // no word behind them is read
+  for (std::uint64_t i = 0; i < n; ++i) {
+    bytes[i] = draw() % 2 == 0 ? static_cast<std::uint8_t>(1 + draw() % 255) : 0;
+    bits[i / 32] |= std::uint32_t{bytes[i] != 0} << i % 32;
+  }
+  const device_array<std::uint8_t> of_bytes{std::span<const std::uint8_t>(bytes)};
+  const device_array<std::uint32_t> of_bits{std::span<const std::uint32_t>(bits)}, nwrong(2);
+  simt::launch({.block = 32}, several_heads{{of_bytes.get()}, {of_bits.get()}, nwrong.get(), n});
+  EXPECT_EQ(nwrong.read(), std::vector<std::uint32_t>(2));
+}
+
 // --- Far back -----------------------------------------------------------------------------------------------------------
 
 // Products as above, but the first block goes slowly: so others look back over many tiles that have their own sums alone.

@@ -381,13 +381,13 @@ BUGS = (
         "scan_of/2.by_a_grid_gives_what_a_loop_gives",
     ),
     Bug(
-        "a_row_has_the_last_ones_heads",
+        "heads_end_with_a_word",
         "bits of heads that lie in two words are taken from the first one alone",
         "include/gpufs/par/heads.hpp",
         "if (at + N > 32) bits |=",
         "if (at + N > 64) bits |=",
         SCANS,
-        "scan_of/2.by_groups_gives_what_a_loop_gives",
+        "heads.are_the_same_several_at_a_time",
     ),
     Bug(
         "a_pass_begins_where_another_ended",
