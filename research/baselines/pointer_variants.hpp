@@ -162,11 +162,10 @@ class short_ptr {
     word_ = here;
     const std::uint32_t page = gpufs::detail::page_of<false>(page_shift(), within_, here, sizeof(T));
     std::uint64_t at = Access::template pin_hit<false, gpufs::detail::walking::as_seen>(from_, page, {page, page, page}, before);
-    if (gpufs::detail::is_done(at)) [[likely]]
-      at = gpufs::detail::address_in(at);
-    else
-      at = static_cast<std::uint64_t>(Access::template pin_rest<false>(from_, {}, page, at, before));
+    if (!gpufs::detail::is_done(at)) [[unlikely]]
+      at = static_cast<std::uint64_t>(Access::template pin_rest<false>(from_, {}, page, gpufs::detail::whole_page, at, before));
     if (static_cast<std::int64_t>(at) <= 0) return static_cast<int>(at);
+    at = gpufs::detail::address_in(at);
     word_ = linked | (((at - frames_) >> page_shift()) + 1) << position_bits | here;
     return 0;
   }

@@ -282,12 +282,12 @@ TEST_P(learnt_parts, come_sooner_to_who_reads_on) {
   }
 }
 
-// A thread reads so many elements of a record, each time, through a pointer.
+// A thread reads so many elements of a record, each time, through a pointer; every second one from so many bytes away in its page.
 struct read_through_pointers {
   mount_ref fs;
   file_number number;
   std::uint64_t first, n;
-  std::uint32_t elements;
+  std::uint32_t elements, away;  // away: a power of two
   std::int64_t* wrong;
 
   GPUFS_DEVICE void operator()() const {
@@ -297,10 +297,9 @@ struct read_through_pointers {
     const read_records order{fs, number, in_order::random, 0, 0, nullptr};
     std::int64_t nwrong = 0;
     for (std::uint64_t i = first; i < first + n; ++i) {
-      const std::uint64_t at = order.offset_of(i);
       for (std::uint32_t k = 0; k < elements; ++k) {
-        nwrong += static_cast<std::uint8_t>(p[static_cast<std::int64_t>(at + k)]) !=
-                  static_cast<std::uint8_t>(content_byte(seed, at + k));
+        const std::uint64_t at = (order.offset_of(i) ^ (k % 2 * away)) + k;
+        nwrong += static_cast<std::uint8_t>(p[static_cast<std::int64_t>(at)]) != static_cast<std::uint8_t>(content_byte(seed, at));
       }
     }
     p.unlink();
@@ -308,14 +307,16 @@ struct read_through_pointers {
   }
 };
 TEST_P(learnt_parts, of_pointers_that_read_an_element_anywhere) {
-  watched one(GetParam()), many(GetParam());
-  const auto read = [](watched& w, std::uint64_t first, std::uint64_t n, std::uint32_t elements) {
-    return w.run(n, read_through_pointers{w.fs(), w.number(), first, n, elements, w.wrong()});
+  watched one(GetParam()), many(GetParam()), to_and_fro(GetParam());
+  const auto read = [](watched& w, std::uint64_t first, std::uint64_t n, std::uint32_t elements, std::uint32_t away) {
+    return w.run(n, read_through_pointers{w.fs(), w.number(), first, n, elements, away, w.wrong()});
   };
-  read(one, 0, enough, 1);
-  EXPECT_LE(read(one, enough, 1000, 1).bytes, 1.1 * sector);
-  read(many, 0, enough, 16);
-  EXPECT_GT(read(many, enough, 1000, 16).bytes, .8 * page_nbytes) << "a link saves looking for each element";
+  read(one, 0, enough, 1, 0);
+  EXPECT_LE(read(one, enough, 1000, 1, 0).bytes, 1.1 * sector);
+  read(many, 0, enough, 16, 0);
+  EXPECT_LE(read(many, enough, 1000, 16, 0).bytes, 1.1 * sector) << "all 16 are of the sector that is linked";
+  read(to_and_fro, 0, enough, 16, 2 * sector);
+  EXPECT_GT(read(to_and_fro, enough, 1000, 16, 2 * sector).bytes, .8 * page_nbytes) << "a linked page saves looking at each turn";
 }
 
 // Groups of all kinds read a little here and there, and some map pages, while others learn from theirs.

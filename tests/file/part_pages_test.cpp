@@ -210,7 +210,7 @@ TEST_P(part_pages, are_read_through_pointers) {
   }
 }
 
-// A page whose sectors have all come is linked as any; one that lacks some is not, and is read all the same.
+// A page whose sectors have all come is linked as any; of one that lacks some, those that are there.
 struct link_pages {
   mount_ref fs;
   const char* path;
@@ -227,24 +227,26 @@ struct link_pages {
     const std::int64_t whole_page = p.fault_in();
     const auto q = p + 4096;
     const std::int64_t part_of_page = q.fault_in();
+    const bool is_linked = q.linked();
     const bool right = static_cast<std::uint8_t>(*q) == static_cast<std::uint8_t>(content_byte(seed, 4096));
     p.unlink();
     q.unlink();
     if (warp.leader()) {
-      const std::int64_t all[] = {told, halves, half, whole_page, part_of_page, right};
-      for (int i = 0; i < 6; ++i) results[i] = all[i];
+      const std::int64_t all[] = {told, halves, half, whole_page, part_of_page, is_linked, right};
+      for (int i = 0; i < 7; ++i) results[i] = all[i];
     }
     warp.sync();
     close(warp, f);
   }
 };
-TEST_P(part_pages, are_linked_once_they_are_whole) {
+TEST_P(part_pages, are_linked_whole_and_in_part) {
   const mount m("/", device_file(GetParam(), 8 * page_nbytes, page_nbytes, 16));
   const device_buffer<char> path(std::vector<char>{'f', 0});
   const device_buffer<std::byte> scratch(page_nbytes);
-  const device_buffer<std::int64_t> results(6);
+  const device_buffer<std::int64_t> results(7);
   simt::launch({.grid = 1, .block = 32}, link_pages{m.ref(), path.get(), scratch.get(), results.get()});
-  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{0, 4096, 2048, 0, -ENOMEM, 1}));
+  EXPECT_EQ(results.read(), (std::vector<std::int64_t>{0, 4096, 2048, 0, 0, 1, 1}));
+  EXPECT_EQ(m.counters().past_cache, 0u);
 }
 
 // What lies on a page that is there in part, a batch of rows reads past it, and what a private mapping changes is its own.

@@ -83,7 +83,9 @@ GPUFS_DEVICE std::int64_t pin_cached_pages(simt::some_lanes lanes, mapping_name 
   const std::uint32_t same = sharing_lanes(lanes, page);
   const unsigned leader = simt::lowest_lane(same);
   std::int64_t mine = 0;
-  if (page != no_page && simt::lane_id() == leader) mine = simt::call_cold(&pin_found, name, page, simt::count_lanes(same));
+  if (page != no_page && simt::lane_id() == leader) {
+    mine = simt::call_cold(&pin_found, name, page, simt::count_lanes(same), whole_page).address;
+  }
   return lanes.shfl_from_lane(mine, leader);
 }
 // Brings one page in that a lane wants, and pins it for all lanes that want it: so no lane holds a pin while it waits for a frame.

@@ -22,9 +22,9 @@ struct handled_by {
     return detail::pin_hit<Wrote, Walks>(from, page, around, held);
   }
   template <bool Wrote>
-  GPUFS_DEVICE static std::int64_t pin_rest(mapping_name from, const Handler& how, std::uint32_t page, std::uint64_t pinned,
-                                            const detail::held_pages& held) {
-    return simt::call_cold(&detail::pin_rest<Handler, Wrote>, from, how, page, pinned, held);
+  GPUFS_DEVICE static std::int64_t pin_rest(mapping_name from, const Handler& how, std::uint32_t page, std::uint32_t wanted,
+                                            std::uint64_t pinned, const detail::held_pages& held) {
+    return simt::call_cold(&detail::pin_rest<Handler, Wrote>, from, how, page, wanted, pinned, held);
   }
   template <bool Wrote>
   GPUFS_DEVICE static void leave(mapping_name from, const detail::held_pages& held) {

@@ -87,19 +87,6 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   return {got.frame, error};
 }
 
-// Whether a lane that only reads a page's bytes reads them without the whole page (advise(noreuse) and advise(random), or learnt).
-// Then bring_in_all tells it that no frame is to be had, and read_past_cache reads the bytes. One lane calls, for itself. The entry
-// may belong to another mapping by then: read_past_cache checks that.
-GPUFS_DEVICE_COLD inline bool reads_part(const mapping_entry* from, std::uint32_t page_number) {
-  const mount_layout& mount = *mount_of(*from);
-  const file_view view = file_table(mount).view(file_number{from->number});
-  const bool is_files = from->cache_id >> cache::form_shift == cache::file_form;
-  if (!is_files || view.error != 0) return false;
-  const bool once = file_slots::habit_of(mount, view.slot).load_relaxed() == read_habit::once;
-  if (!once && !comes_apart(mount, view.slot, key_of(*from, page_number))) return false;
-  return is_read_by_device(mount, view, std::uint64_t{page_number} << mount.cache.frames.page_shift);
-}
-
 // The pages that are not in the cache, one after the other, each for all lanes that want it. While a lane waits for a frame or for
 // another group's fill, its warp holds no fill that others wait for. So only waits for pins can form a cycle, and frame_timeout
 // breaks it: once one lane of a mount has got no frame in time, others take what is at hand and do not wait (patience).
@@ -107,13 +94,6 @@ template <class Handler>
 GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping_entry* from, Handler handler,
                                            std::uint32_t page_number, std::uint32_t missing, bool only_reads) {
   pinned_page mine{cache::frame_index{}, 0};
-  if constexpr (std::is_same_v<Handler, no_handler>) {
-    if (only_reads) {
-      const bool passes = (missing >> simt::lane_id() & 1) != 0 && simt::call_cold(&reads_part, from, page_number);
-      if (passes) mine.error = -ENOMEM;  // is_unpinnable
-      missing &= ~lanes.ballot_lanes(passes);
-    }
-  }
   while (missing != 0) {
     const unsigned first = simt::lowest_lane(missing);
     const mapping_entry* theirs = lanes.shfl_from_lane(from, first);

@@ -35,16 +35,21 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
     if (lanes.ballot_lanes(wanted) == 0) break;
     const std::uint64_t at = position + done;
     const auto page = wanted ? static_cast<std::uint32_t>(at >> shift) : no_page;
-    const std::int64_t got = simt::call_cold(&pin_rest<Handler, Write>, name, handler, page, pin_again, held_pages{});
+    const std::uint32_t in_page = static_cast<std::uint32_t>(at) & ((1u << shift) - 1), left = (1u << shift) - in_page;
+    std::uint32_t sectors = whole_page;
+    if constexpr (!Write && std::is_same_v<Handler, no_handler>) {
+      if (wanted) sectors = cache::sectors::of_bytes(shift, in_page, in_page + (nbytes - done < left ? nbytes - done : left));
+    }
+    const std::int64_t got = simt::call_cold(&pin_rest<Handler, Write>, name, handler, page, sectors, pin_again, held_pages{});
     const std::uint32_t served = lanes.ballot_lanes(wanted && got > 0);
     std::uint64_t address = 0;
     if (wanted && got > 0) {
-      const std::uint64_t in_page = at & ((std::uint64_t{1} << shift) - 1);
-      std::byte* data = reinterpret_cast<std::byte*>(got) + in_page;
+      const auto pinned = static_cast<std::uint64_t>(got);
+      const std::uint32_t in_unit = in_page & ((1u << unit_shift(pinned, shift)) - 1);
+      std::byte* data = reinterpret_cast<std::byte*>(address_in(pinned)) + in_unit;
       address = reinterpret_cast<std::uint64_t>(data);
       if constexpr (Write) keep_private_copy(from, address);
-      const std::uint64_t left = (std::uint64_t{1} << shift) - in_page;
-      for (std::uint64_t i = 0; i < left && done < nbytes; ++i, ++done) {
+      for (std::uint32_t i = 0; i < left && done < nbytes; ++i, ++done) {
         if constexpr (Write) {
           data[i] = bytes[done];
         } else {
@@ -55,19 +60,6 @@ GPUFS_DEVICE_COLD int access_elsewhere(mapping_name name, Handler handler, bound
       error = static_cast<int>(got);  // else, while others get on, frames come free: try again
     }
     unpin_pages<Write>(lanes, from, {address, address != 0 ? 1u : 0u});
-  }
-  if constexpr (!Write && std::is_same_v<Handler, no_handler>) {
-    bool tries = error == -ENOMEM && done < nbytes && simt::call_cold(&reads_apart, name, position + done);
-    while (lanes.ballot_lanes(tries) != 0) {
-      const int n = simt::call_cold(&read_sectors_together, lanes, name, tries, position + done, bytes + done, nbytes - done);
-      if (n > 0) done += static_cast<std::uint32_t>(n);
-      if (tries && n < 0) error = n;
-      if (tries && done == nbytes) {
-        error = 0;
-        count(mount_of(*from)->pointers.words->past_cache, 1);
-      }
-      tries = tries && n > 0 && done < nbytes;
-    }
   }
   if (!Write && is_unpinnable(error)) {
     error =

@@ -9,7 +9,7 @@
 // A fault is two calls, so that a hit pays for little: pin_hit, of a full warp, finds pages that are in the cache, and calls
 // nothing else; pin_rest does all else, in which each lane looks for itself.
 #pragma once
-#include "gpufs/pointer/detail/bring_in.hpp"
+#include "gpufs/pointer/detail/pin_sectors.hpp"
 #include "gpufs/pointer/detail/warp_access.hpp"
 
 namespace gpufs {
@@ -76,16 +76,16 @@ GPUFS_DEVICE_COLD void leave(mapping_name name, held_pages held) {
   }
 }
 
-// Pins the page npins times if it is in the cache: its address; 0: it is not, or none was asked for; or a negative errno. One lane
-// calls, in as little code as that takes: some lane of many scattered accesses of a warp needs it, as its page is not in the
-// frame of its choice, and the others wait.
-GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t page, std::uint32_t npins) {
-  if (!is_mapping(name)) return check_name(name);
+// Pins the page npins times if it is in the cache, and at least the wanted sectors of it. One lane calls, in as little code as that
+// takes: some lane of many scattered accesses of a warp needs it, as its page is not in the frame of its choice, and the others
+// wait.
+GPUFS_DEVICE_COLD inline found_page pin_found(mapping_name name, std::uint32_t page, std::uint32_t npins, std::uint32_t wanted) {
+  if (!is_mapping(name)) return {check_name(name), 0};
   mapping_entry& from = *entry_of(name);
   const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from.cache_id).load(std::memory_order_relaxed);
   simt::fence_loads();  // as mapping_table::is: the id is that of the name's mapping
   const int error = check_name(name);
-  if (error != 0 || page == no_page) return error;
+  if (error != 0 || page == no_page) return {error, 0};
   const cache::page_key key = cache::make_key(id, page);
   const cache::frames frames(from.hit.frames);
   cache::frame_index at = frames.preferred(key);
@@ -95,29 +95,38 @@ GPUFS_DEVICE_COLD inline std::int64_t pin_found(mapping_name name, std::uint32_t
     pinned = frames.pin(f, key, npins);
     return pinned.held;
   });
-  if (!found) return 0;
+  if (!found) return {0, 0};
+  found_page result{reinterpret_cast<std::int64_t>(frames.data(at)), whole_page};
   if (pinned.busy()) [[unlikely]] {
-    cache::frames::unpin(frames.state_word(at), npins);
-    return pinned.crowded() ? -EMFILE : 0;
+    const bool is_part = pinned.partial() && !pinned.filling() && !pinned.crowded();
+    // The pin's acquire meets the release of sectors::begin, and look's the fence of who brought the sectors in.
+    result.there = is_part ? static_cast<std::uint32_t>(cache::sectors(frames, at).look()) : 0;
+    if (!is_part || (wanted & ~result.there) != 0) {
+      cache::frames::unpin(frames.state_word(at), npins);
+      return {pinned.crowded() ? -EMFILE : 0, 0};
+    }
+    cache::page_uses(from.hit.table, id).note_unlinked();
   }
   simt::count_one(simt::this_thread(), file_table::hits_of(from.hit.hits).hits);
-  return reinterpret_cast<std::int64_t>(frames.data(at));
+  return result;
 }
 
 // Completes pin_hit, which returned `pinned`: waits for pages, and brings pages in. If the warp was together, it stays together,
-// even the lanes that have their page already, because all lanes of a group help to bring pages in. Returns the page's address, 0
-// if the lane asked for no page, or a negative errno.
+// even the lanes that have their page already, because all lanes of a group help to bring pages in. wanted: the sectors of the page
+// that have to be there (whole_page: all). Returns as pin_hit does what is pinned now, 0 if the lane asked for no page, or a
+// negative errno.
 template <class Handler, bool Wrote>
-GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std::uint32_t page, std::uint64_t pinned,
-                                        held_pages held) {
+GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std::uint32_t page, std::uint32_t wanted,
+                                        std::uint64_t pinned, held_pages held) {
   struct site;
   const auto lanes = simt::lanes_together<site>();
-  auto mine = static_cast<std::int64_t>(address_in(pinned));
+  auto mine = static_cast<std::int64_t>(pinned & ~(pin_again | pin_missed));
   if (pinned != pin_again) held = {};  // it has been given back
   const bool looks = pinned == pin_again || (mine == 0 && page != no_page);
+  found_page found{};
   if (lanes.size() == 1) {
     if (held.span != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
-    if (looks) mine = simt::call_cold(&pin_found, name, page, 1);
+    if (looks) found = simt::call_cold(&pin_found, name, page, 1, wanted);
   } else {
     if (lanes.ballot_lanes(held.span != 0) != 0) unpin_pages<Wrote>(lanes, entry_of(name), held);
     // Lanes that look for one page of one mapping.
@@ -130,16 +139,35 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
     };
     const std::uint32_t same = sharing_lanes(lanes, wanted_page{name, page, looks});
     const unsigned leader = simt::lowest_lane(same);
-    if (looks && simt::lane_id() == leader) mine = simt::call_cold(&pin_found, name, page, simt::count_lanes(same));
-    const std::int64_t found = lanes.shfl_from_lane(mine, leader);
-    if (looks) mine = found;
+    if (looks && simt::lane_id() == leader) found = simt::call_cold(&pin_found, name, page, simt::count_lanes(same), wanted);
+    found = lanes.shfl_from_lane(found, leader);
+    if constexpr (!Wrote) {
+      // The leader's sectors are there, and ours may not be.
+      const bool lacks = looks && found.address > 0 && (wanted & ~found.there) != 0;
+      if (lanes.ballot_lanes(lacks) != 0) {
+        unpin_pages<false>(lanes, entry_of(name), {static_cast<std::uint64_t>(found.address), lacks ? 1u : 0u});
+        if (lacks) found.address = 0;
+      }
+    }
   }
-  const std::uint32_t missing = lanes.ballot_lanes(mine == 0 && page != no_page);
+  const auto run = [&](std::int64_t address, std::uint32_t there) {
+    if (address <= 0) return address;
+    return static_cast<std::int64_t>(pinned_run(static_cast<std::uint64_t>(address), there, wanted, page_shift_of(name)));
+  };
+  if (looks) mine = run(found.address, found.there);
+  std::uint32_t missing = lanes.ballot_lanes(mine == 0 && page != no_page);
   if (missing == 0) return mine;
+  const bool is_missing = (missing >> simt::lane_id() & 1) != 0;
+  if constexpr (!Wrote && std::is_same_v<Handler, no_handler>) {
+    found = simt::call_cold(&pin_sectors_together, lanes, name, is_missing ? page : no_page, wanted);
+    if (is_missing) mine = run(found.address, found.there);
+    missing = lanes.ballot_lanes(is_missing && mine == 0);
+  }
   const mapping_entry* from = entry_of(name);
-  const pinned_page got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing, !Wrote);
+  pinned_page got{};
+  if (missing != 0) got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing, !Wrote);
   simt::rejoin(lanes);
-  return (missing >> simt::lane_id() & 1) == 0 ? mine : address_of(name, got);
+  return (missing >> simt::lane_id() & 1) == 0 ? mine : run(address_of(name, got), whole_page);
 }
 
 }  // namespace detail

@@ -36,6 +36,8 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
   // Whether a pointer may link several pages at once. Pointers that write may not, because they keep notes about writes to one page
   // only.
   static constexpr bool links_runs = !writable && !may_straddle;
+  // Whether it may link a part of a page that is there in part.
+  static constexpr bool links_parts = !writable && std::is_same_v<handler_type, no_handler>;
 
   GPUFS_DEVICE constexpr page_link() {}
   GPUFS_DEVICE page_link(mapping_name from, const bounds& within, const handler_type& how)
@@ -88,6 +90,12 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     GPUFS_DEVICE std::uint32_t page_of(std::uint64_t position) const {
       return detail::page_of<may_straddle>(page_shift, within, position, nbytes);
     }
+    // The sectors of its page that an element needs.
+    GPUFS_DEVICE std::uint32_t sectors_of(std::uint32_t page, std::uint64_t position) const {
+      if (!links_parts || page == no_page) return whole_page;
+      const auto in_page = static_cast<std::uint32_t>(position) & ((1u << page_shift) - 1);
+      return cache::sectors::of_bytes(page_shift, in_page, in_page + nbytes);
+    }
     // The mapping's pages around an element's page, if the pointer may link several; a walk goes `walk` bytes on from there.
     GPUFS_DEVICE room around(std::uint32_t page, std::uint64_t position, std::uint64_t walk) const {
       if (!links_runs) return {page, page, page};
@@ -109,15 +117,10 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
     span_ = 0;  // a lane that is unwound meanwhile (CPU machine) does not give the page up twice
     end_stores();
     constexpr walking walks = links_runs ? Walks : walking::as_seen;
-    auto at = static_cast<std::int64_t>(pin<walks>(distance, held, walk));
-    std::uint32_t npages = 1, before = 0;
-    if (is_done(static_cast<std::uint64_t>(at))) [[likely]] {
-      npages = count_of(static_cast<std::uint64_t>(at));
-      before = before_of(static_cast<std::uint64_t>(at));
-      at = static_cast<std::int64_t>(address_in(static_cast<std::uint64_t>(at)));
-    } else {
-      at = pin_rest(distance, static_cast<std::uint64_t>(at), held);
-    }
+    std::uint64_t pinned = pin<walks>(distance, held, walk);
+    if (!is_done(pinned)) [[unlikely]]
+      pinned = static_cast<std::uint64_t>(pin_rest(distance, pinned, held));
+    const auto at = static_cast<std::int64_t>(pinned);
     const whereabouts now = look();
     const std::uint64_t wanted = now.here + distance;
     if (at <= 0) [[unlikely]] {
@@ -125,16 +128,18 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
       shift_ = 0;
       return at < 0 || now.within.have(wanted, nbytes) ? static_cast<int>(at) : -ENXIO;
     }
-    // The elements of the pages that are within the bounds.
-    const std::uint64_t begin = ((wanted >> now.page_shift) - before) << now.page_shift;
-    const std::uint64_t end = begin + (std::uint64_t{npages} << now.page_shift);
+    // The elements of the pages, or of a page's sectors, that are within the bounds.
+    const std::uint32_t shift = links_parts ? unit_shift(pinned, now.page_shift) : now.page_shift;
+    const std::uint32_t before = before_of(pinned);
+    const std::uint64_t begin = ((wanted >> shift) - before) << shift;
+    const std::uint64_t end = begin + (std::uint64_t{count_of(pinned)} << shift);
     const std::uint64_t first = now.within.begin > begin ? now.within.begin : begin;
     const std::uint64_t last = (now.within.end < end ? now.within.end : end) - nbytes;
-    const std::uint64_t page_address = static_cast<std::uint64_t>(at) - (std::uint64_t{before} << now.page_shift);
-    first_ = page_address + (first - begin);
+    const std::uint64_t address = address_in(pinned) - (std::uint64_t{before} << shift);
+    first_ = address + (first - begin);
     span_ = static_cast<std::uint32_t>(last - first) + 1;
-    address_ = page_address + (now.here - begin);
-    shift_ = begin - page_address;
+    address_ = address + (now.here - begin);
+    shift_ = begin - address;
     return 1;
   }
   template <walking Walks>
@@ -148,7 +153,7 @@ class page_link : protected kept_by_ptr<typename Access::handler, !std::is_const
   GPUFS_DEVICE std::int64_t pin_rest(std::uint64_t distance, std::uint64_t pinned, const held_pages& held) const {
     const whereabouts now = look();
     const std::uint32_t page = now.page_of(now.here + distance);
-    return Access::template pin_rest<writable>(now.from, handler(), page, pinned, held);
+    return Access::template pin_rest<writable>(now.from, handler(), page, now.sectors_of(page, now.here + distance), pinned, held);
   }
   GPUFS_DEVICE plain read(std::uint64_t distance) const {
     const bool here = reaches(distance);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pages that pointers are linked to: which frames these are, and how lanes give their pins back together.
+// The pages that pointers are linked to, or a part of one: which frames these are, and how lanes give their pins back together.
 #pragma once
+#include "gpufs/cache/detail/sectors.hpp"
 #include "gpufs/pointer/detail/mapping.hpp"
 
 namespace gpufs {
@@ -84,16 +85,38 @@ GPUFS_DEVICE std::uint32_t page_of(std::uint32_t page_shift, const bounds& withi
 inline constexpr std::uint32_t most_linked = 4 * simt::warp_lanes;  // pages, by one pointer
 
 // The result of pin_hit: the page's address; in its low bits what is still to be done (0: nothing); and in its high bits how many
-// pages are linked, side by side, and how many of these lie before the page.
+// pages are linked, side by side, and how many of these lie before the page. pin_rest's is the same, or an error below 0.
 inline constexpr std::uint64_t pin_again = 1;   // pin_hit has not even looked, and `held` is still pinned
 inline constexpr std::uint64_t pin_missed = 2;  // a lane's page was not found; all lanes of the warp have this
 GPUFS_DEVICE bool is_done(std::uint64_t pinned) { return (pinned & (pin_again | pin_missed)) == 0; }
+inline constexpr std::uint64_t pinned_in_part = 4;  // of one page, sectors: it is their address and their numbers that it has
 inline constexpr unsigned pin_count_bit = 48, pin_before_bit = 56;
 static_assert(most_linked <= 128);  // 8 bits for their number; 7 for those before, and the sign
 inline constexpr std::uint64_t one_page_pinned = std::uint64_t{1} << pin_count_bit;
-GPUFS_DEVICE std::uint64_t address_in(std::uint64_t pinned) { return pinned & (one_page_pinned - 1) & ~(pin_again | pin_missed); }
+GPUFS_DEVICE std::uint64_t address_in(std::uint64_t pinned) {
+  return pinned & (one_page_pinned - 1) & ~(pin_again | pin_missed | pinned_in_part);
+}
 GPUFS_DEVICE std::uint32_t count_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_count_bit) & 255; }
 GPUFS_DEVICE std::uint32_t before_of(std::uint64_t pinned) { return static_cast<std::uint32_t>(pinned >> pin_before_bit); }
+
+// Of what it counts, and has the address: pages, or sectors.
+GPUFS_DEVICE std::uint32_t unit_shift(std::uint64_t pinned, std::uint32_t page_shift) {
+  return (pinned & pinned_in_part) == 0 ? page_shift : cache::sectors::shift(page_shift);
+}
+
+// The sectors that a pointer wants of a page which it has to have whole.
+inline constexpr std::uint32_t whole_page = ~0u;
+// A page that is pinned, of which these sectors are there, the wanted ones among them (whole_page: all). If some are not, it is the
+// run around the first that is wanted: sectors that are there stay, as long as the page is pinned, and others may come.
+GPUFS_DEVICE std::uint64_t pinned_run(std::uint64_t page, std::uint32_t there, std::uint32_t wanted, std::uint32_t page_shift) {
+  if (there == whole_page) return page | one_page_pinned;
+  const unsigned first = simt::lowest_lane(wanted);
+  const std::uint32_t gaps = ~there & ((1u << first) - 1);
+  const std::uint32_t before = gaps == 0 ? first : first - 1 - simt::highest_lane(gaps);
+  const std::uint32_t behind = simt::lowest_lane(~(there >> first));
+  return (page + (std::uint64_t{first} << cache::sectors::shift(page_shift))) | pinned_in_part |
+         (before + behind) * one_page_pinned | std::uint64_t{before} << pin_before_bit;
+}
 
 // The first and the last page that a lane's pointer may link to, and the last page of its walk (walking::surely). Unspecified for a
 // lane that wants no page: a warp that has such a lane links to no runs.

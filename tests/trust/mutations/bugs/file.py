@@ -239,7 +239,7 @@ BUGS = (
         "(static_cast<std::uint32_t>(before) | mine) == all(pages_.page_shift())",
         "(static_cast<std::uint32_t>(before) & mine) == all(pages_.page_shift())",
         "file_part_pages_cpu",
-        "*/part_pages.are_linked_once_they_are_whole/pull",
+        "*/part_pages.are_linked_whole_and_in_part/pull",
     ),
     Bug(
         "sectors_of_a_version_that_has_ended",
