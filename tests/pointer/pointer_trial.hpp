@@ -87,13 +87,14 @@ struct pointer_trial {
     draw_file(alignment);
     draw_lanes();
     options.cache_nbytes = std::uint64_t{nframes} * options.page_nbytes;
-    const std::vector<advice> all = {advice::random, advice::whole, advice::sequential, advice::noreuse};
+    const std::vector<advice> all = {advice::random, advice::random, advice::whole, advice::sequential, advice::noreuse};
     if (!m.writable && draw.percent(60)) said = draw.pick(all);
     options.frame_timeout = kind == room::too_many ? std::chrono::nanoseconds(std::chrono::microseconds(draw.between(1, 100)))
                                                    : std::chrono::nanoseconds(std::chrono::seconds(60));
   }
 
-  // A read links no page that the cache is to have a part of, or nothing: as where there is no frame.
+  // A read links nothing where the cache is to keep nothing; nor where pages come in part, and no frame is at hand: as where there
+  // is no frame.
   bool may_link_nothing() const { return kind == room::too_many || said == advice::random || said == advice::noreuse; }
 
   const char* advised() const {
