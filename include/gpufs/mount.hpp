@@ -108,7 +108,7 @@ struct mount_counters : file_counters {  // hits, faults, bytes, ...: the sums o
   std::uint64_t pins = 0, dirty_frames = 0;  // now: the pins of all frames; pages changed through private mappings
   // Accesses through pointers that could not be served, and mappings with stop_on_error that were refused.
   std::uint64_t fault_errors = 0;
-  std::uint64_t past_cache = 0;       // reads through pointers that linked no page: no frame was free, or advise(random, noreuse)
+  std::uint64_t past_cache = 0;       // reads through pointers that linked no page: no frame was free, or advise(noreuse)
   std::uint64_t unwritten_pages = 0;  // now: pages that were written, and are not yet back in their files
   std::uint64_t write_backs = 0, bytes_written_back = 0;  // pages, or rows past the cache; the written bytes in them
   std::uint64_t write_errors = 0;                         // pages whose write-back failed

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Active pointers: ptr<T> behaves like T*, and points into a file. After ActivePointers (ISCA'16), section III.
 //
-// A pointer is linked, and then holds a pin on a page, or on several side by side, and reads them with plain loads, or unlinked,
-// and then holds a position only. Accessing an element elsewhere faults, gives the pages up and links there (detail/fault.hpp);
-// assignment and destruction unlink. Arithmetic only moves: a pointer that has left its page holds it until the next access, so
-// that walking costs an addition. Copies are unlinked; a moved-from pointer hands its link over.
+// A pointer is linked, and then holds a pin on a page, or on several side by side (of one that is there in part it has a part), and
+// reads them with plain loads, or unlinked, and then holds a position only. Accessing an element elsewhere faults, gives the pages
+// up and links there (detail/fault.hpp); assignment and destruction unlink. Arithmetic only moves: a pointer that has left its page
+// holds it until the next access, so that walking costs an addition. Copies are unlinked; a moved-from pointer hands its link over.
 //
 // Each lane uses its own pointer, and lanes that fault together share the work (on CUDA: the lanes of a full warp). An access
 // waits for a page to be brought in, as long as pread may. What cannot be had (beyond the mapping -ENXIO, and what pread returns)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import LINK, STORES, UPDATE, UPDATE_KIND, WARP_ACCESS, Bug
+from .bug import FAULT, LINK, STORES, UPDATE, UPDATE_KIND, WARP_ACCESS, Bug
 
 BUGS = (
     Bug(
@@ -50,6 +50,24 @@ BUGS = (
         "in_page, in_page + nbytes)) + 1 != 0;",
         "pointer_read_tile_cpu",
         "tile_read.gathers_sectors_beside_evictions",
+    ),
+    Bug(
+        "pointer_links_a_sector_too_many",
+        "a pointer links the sector behind those that are there",
+        "include/gpufs/pointer/detail/linked_pages.hpp",
+        "(before + behind) * one_page_pinned",
+        "(before + behind + 1) * one_page_pinned",
+        "pointer_part_run_cpu",
+        "*/part_runs.are_linked_and_no_sector_beyond/pull",
+    ),
+    Bug(
+        "lane_without_its_sector_keeps_its_pin",
+        "of lanes that look for one page, those whose sectors are not there keep the pin that they got with the others",
+        FAULT,
+        "lacks ? 1u : 0u});",
+        "0u});",
+        "pointer_part_run_cpu",
+        "*/part_runs.of_one_page_are_linked_by_lanes_of_a_warp/pull",
     ),
     Bug(
         "pointer_lanes_counted_once",
