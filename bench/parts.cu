@@ -9,6 +9,9 @@
 // part_pages_hot: hits on pages that have come by sectors, over hits on pages that came whole; the worst of four cases. All sectors
 // there: as hot_4k and hot_thread (bench/hot.cu). The first half of them there: a warp reads that half, a thread 4 bytes of it, by
 // pread.
+//
+// part_pages_pointer: records of 128 bytes read through p[i], of pages of which the first half is there, over pages that came
+// whole; the worse of two cases: a warp reads a record, an element a lane, or each thread its own, element by element.
 #include "access.hpp"
 #include "subject.hpp"
 
@@ -160,6 +163,41 @@ struct read_first_elements {
   }
 };
 
+// Records of 128 bytes of the first halves of random pages, through a pointer: each warp reads one, or each thread.
+struct read_by_pointer {
+  gpufs::mount_ref fs;
+  gpufs::file_number number;
+  page_access access;  // of records
+  std::uint32_t per_reader;
+  bool by_thread;
+  std::uint64_t* sum;
+  std::uint64_t* failed;
+
+  static constexpr std::uint32_t elements = record_nbytes / 4, per_half = half_nbytes / record_nbytes;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = gpufs::this_warp();
+    const gpufs::file file(fs, number);
+    std::uint64_t mine = 0;
+    const auto p = gpufs::map<const std::uint32_t>(warp, file);
+    const std::uint64_t me = by_thread ? global_warp() * 32 + warp.rank() : global_warp();
+    for (std::uint32_t i = 0; i < per_reader; ++i) {
+      const std::uint64_t record = access.page(me * per_reader + i);
+      const std::uint64_t offset = record / per_half * page_nbytes + record % per_half * record_nbytes;
+      const auto first = static_cast<std::int64_t>(offset / 4);
+      if (by_thread) {
+        for (std::uint32_t k = 0; k < elements; ++k) mine += p[first + k];
+      } else {
+        mine += p[first + warp.rank()];
+      }
+    }
+    if (p.error() != 0) atomic_ref<std::uint64_t>(*failed).add_relaxed(1);
+    p.unlink();
+    mine = warp.reduce_add(mine);
+    if (warp.leader()) atomic_ref<std::uint64_t>(*sum).add_relaxed(mine);
+  }
+};
+
 class hits {
  public:
   hits(const std::string& folder, std::uint64_t nbytes, const shape& how, double nreads, int repeats)
@@ -206,6 +244,33 @@ class hits {
                   "M calls/s",
                   spread_of(worst->whole).median,
                   "pages that came whole"};
+    m.verified = right_;
+    for (const auto& c : cases) m.details.emplace_back(c.label, c.share());
+    out.add(m);
+  }
+
+  void measure_pointers(results& out) {
+    struct {
+      const char* label;
+      bool by_thread;
+      std::vector<double> whole, parts;
+      double share() const { return spread_of(parts).median / spread_of(whole).median; }
+    } cases[] = {{"a record a warp", false, {}, {}}, {"a record a thread", true, {}, {}}};
+    right_ = true;
+    {
+      const mounted whole(*this, 0), halved(*this, page_nbytes / record_nbytes / 2);
+      for (int r = 0; r <= repeats_; ++r) {  // by turns
+        for (auto& c : cases) {
+          const double of_whole = records(whole, r, c.by_thread), of_parts = records(halved, r, c.by_thread);
+          if (r > 0) c.whole.push_back(of_whole), c.parts.push_back(of_parts);
+        }
+      }
+      right_ = right_ && whole.all_hit() && halved.all_hit();
+    }
+    const auto& worse = cases[0].share() < cases[1].share() ? cases[0] : cases[1];
+    measurement m{
+        "part_pages_pointer",   std::string("the worse: ") + worse.label, worse.parts, "M records/s", spread_of(worse.whole).median,
+        "pages that came whole"};
     m.verified = right_;
     for (const auto& c : cases) m.details.emplace_back(c.label, c.share());
     out.add(m);
@@ -295,6 +360,25 @@ class hits {
                   return read_first_elements{m.fs.ref(), m.number(), access, per_thread, sum, failed};
                 }));
   }
+  double records(const mounted& m, int r, bool by_thread) {
+    constexpr std::uint32_t per_half = read_by_pointer::per_half, words = record_nbytes / 8;
+    const page_access access{nbytes_ / page_nbytes * per_half, word_of(static_cast<std::uint64_t>(r) + 9000)};
+    const std::uint64_t readers = by_thread ? how_.threads() : how_.warps();
+    const std::uint32_t per_reader = each_of(readers, nreads_);
+    const std::uint64_t total = readers * per_reader;
+    const std::uint64_t expected = sum_in_parallel(total, [&](std::uint64_t begin, std::uint64_t end) {
+      std::uint64_t sum = 0;
+      for (std::uint64_t i = begin; i < end; ++i) {
+        const std::uint64_t record = access.page(i);
+        const std::uint64_t first = record / per_half * (page_nbytes / 8) + record % per_half * words;
+        for (std::uint32_t k = 0; k < words; ++k) sum += (word_of(first + k) & ~0u) + (word_of(first + k) >> 32);
+      }
+      return sum;
+    });
+    return rate(total, run_checked(how_, expected, [&](std::uint64_t* sum, std::uint64_t* failed) {
+                  return read_by_pointer{m.fs.ref(), m.number(), access, per_reader, by_thread, sum, failed};
+                }));
+  }
 
   std::string folder_;
   std::uint64_t nbytes_;
@@ -337,7 +421,11 @@ int main(int argc, char** argv) {
       }
     }
     const work_folder folder(parent);
-    if (args.wants("part_pages_hot")) hits(folder.path(), hot_nbytes, how, nreads, repeats).measure(out);
+    if (args.wants_any({"part_pages_hot", "part_pages_pointer"})) {
+      hits pages(folder.path(), hot_nbytes, how, nreads, repeats);
+      if (args.wants("part_pages_hot")) pages.measure(out);
+      if (args.wants("part_pages_pointer")) pages.measure_pointers(out);
+    }
     return out.finish();
   });
 }
