@@ -50,18 +50,36 @@ struct gather_rows : row_reader<Group, row_part_of_batch, rows_for_host, Parts> 
 };
 static_assert(sizeof(gather_rows<by_size, 1>) == sizeof(row_part_of_batch) + 96 && sizeof(gather_rows<by_size, 2>) == 200);
 
-// And the others from where the first one is now.
-template <class Group>
+// And the others from where the first one is now. Each lane looks at a row, as most batches have few that repeat others; the first
+// one of equal rows is looked for once a warp, as it is one of the warp's own but for those that the last warp's rows go on in.
 struct repeat_rows {
   row_part_of_batch part;
   std::byte* to;
 
   GPUFS_DEVICE void operator()() const {
-    part.each(Group{}, [&](Group group, std::uint32_t i) {
-      if (!part.is_row(part.rows[i]) || !part.repeats(i)) return;
-      simt::copy_bytes(group, to + part.in_memory(i), to + part.in_memory(first_of_equal(part, i)), part.layout.row_nbytes);
+    const simt::warp warp = simt::this_warp();
+    part.each_some(simt::warp_lanes, [&](std::uint64_t begin, std::uint64_t end) {
+      const auto i = static_cast<std::uint32_t>(begin) + warp.rank();
+      const bool repeats = i < end && part.is_row(part.rows[i]) && part.repeats(i);
+      std::uint32_t left = warp.ballot(repeats);
+      if (left == 0) return;
+      const std::uint32_t firsts = warp.ballot(!repeats) & ((2u << warp.rank()) - 1);  // up to the lane's own
+      std::uint32_t first = static_cast<std::uint32_t>(begin);
+      if ((left & 1) != 0) first = by_leader(warp, [&] { return first_of_equal(part, first); });
+      if (firsts != 0) first = static_cast<std::uint32_t>(begin) + simt::highest_lane(firsts);
+      const auto from = repeats ? part.in_memory(first) : 0, here = repeats ? part.in_memory(i) : 0;
+      constexpr unsigned side_by_side = simt::warp_lanes / copier::lanes;
+      while (left != 0) {
+        const unsigned next = simt::lowest_lane(left) / side_by_side * side_by_side, k = next + warp.rank() / copier::lanes;
+        const auto source = warp.shfl(from, k), target = warp.shfl(here, k);
+        if ((left >> k & 1) != 0) simt::copy_bytes(copier{}, to + target, to + source, part.layout.row_nbytes);
+        left &= ~(((1u << side_by_side) - 1) << next);
+      }
     });
   }
+
+ private:
+  using copier = up_to_eight<simt::warp>;
 };
 
 template <class Group>
@@ -186,13 +204,13 @@ void row_batch::load() {
     using group_type = decltype(group);
     detail::load_row_kernel<detail::gather_rows<group_type, 1>>();
     detail::load_row_kernel<detail::gather_rows<group_type, 2>>();
-    detail::load_row_kernel<detail::repeat_rows<group_type>>();
     detail::load_row_kernel<detail::scatter_rows<group_type>>();
   };
   each(simt::tile<8>{});
   each(simt::warp{});
   detail::load_rows_by_host();
   detail::load_row_kernel<detail::number_rows>();
+  detail::load_row_kernel<detail::repeat_rows>();
   if (!GPUFS_ON_CUDA) return;
   // The sort's kernels have no names for us, and are others for few rows.
   const simt::stream turns(*device_);
@@ -220,7 +238,7 @@ void row_batch::gather_in(const file& from, const row_layout& layout, const deta
               part.rows_a_warp * detail::rows_block / simt::warp_lanes, on);
       }
       if (left.may_be()) detail::start_rows_by_host({part, from, to, left}, *device_, on);
-      if (n > unsorted_) start_for<group_type>(detail::repeat_rows<group_type>{part, to}, on);
+      if (n > unsorted_) start(detail::repeat_rows{part, to}, detail::rows_block, on);
     };
     // 8 lanes take two rows of 128 bytes as a warp takes one of 512: with 16-byte loads, four in flight a lane at most.
     if (layout.row_nbytes <= detail::most_by_eight) {
@@ -287,7 +305,7 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
     part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * number_nbytes;
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
-    part.rows_a_warp = detail::fair_at_once(part.n, detail::fair_nwarps);
+    part.rows_a_warp = detail::looked_for_at_once(layout.row_nbytes, part.n, detail::fair_nwarps);
     part.failed = failed_elsewhere_ != nullptr ? failed_elsewhere_ : failed_;
     work(part);
   }
@@ -295,7 +313,7 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
 
 template <class Part>
 void row_batch::sort(Part& part, queue on) {
-  start_for<simt::tile<1>>(detail::number_rows{part, rows_, places_}, on);
+  start(detail::number_rows{part, rows_, places_}, 4 * detail::rows_block, on);
   par::row_order order{rows_, places_, rows_ + max_nrows_, places_ + max_nrows_, part.n, 0};
   order.number_nbits = std::max(1u, static_cast<unsigned>(std::bit_width(part.layout.nrows)));
   if (par::forms.window_nbits != 0) {
@@ -306,12 +324,6 @@ void row_batch::sort(Part& part, queue on) {
   par::sort_rows(order, space_, space_nbytes_, on);
   part.rows = order.sorted_numbers;
   part.places = order.sorted_places;
-}
-
-// A block's groups have four rows each.
-template <class Group, class Kernel>
-void row_batch::start_for(const Kernel& kernel, queue on) const {
-  start(kernel, 4 * detail::rows_block / Group::lanes, on);
 }
 
 // A block has least_rows, and more where the grid would be too large. Blocks begin in the order of their numbers, and so the device

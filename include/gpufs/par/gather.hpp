@@ -30,7 +30,7 @@ GPUFS_DEVICE void read_by_block(simt::block block, reader_of_call<rows_in_order>
   rows_in_order& part = reader.part;
   part.order = &order;
   part.n = n;
-  const std::uint32_t looked = fair_at_once(n, block.nwarps());
+  const std::uint32_t looked = looked_for_at_once(part.layout.row_nbytes, n, block.nwarps());
   each_warp_some(block, n, looked, [&](simt::warp warp, std::uint32_t i) { reader.read_some(warp, of, i, n, looked); });
   // Rows that repeat others, from where the first one is now.
   const simt::tile<8> eight;

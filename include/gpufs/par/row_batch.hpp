@@ -115,8 +115,6 @@ class row_batch {
   template <class Part>
   void sort(Part& part, queue on);
   detail::rows_for_host take_rows_for_host(const row_layout& layout);
-  template <class Group, class Kernel>
-  void start_for(const Kernel& kernel, queue on) const;
   template <class Kernel>
   void start(Kernel kernel, std::uint64_t least_rows, queue on) const;
 

@@ -117,6 +117,11 @@ GPUFS_HOST_DEVICE constexpr std::uint32_t fair_at_once(std::uint32_t n, std::uin
   while (fair > least_at_once && fair > n / ngroups) fair /= 2;
   return fair;
 }
+// Of larger rows fewer: a look is little beside the bytes, and warps that have more do not end together.
+GPUFS_HOST_DEVICE constexpr std::uint32_t looked_for_at_once(std::uint64_t row_nbytes, std::uint32_t n, std::uint32_t ngroups) {
+  const std::uint32_t fair = fair_at_once(n, ngroups), most = 2 * least_at_once;
+  return row_nbytes > most_by_eight && fair > most ? most : fair;
+}
 // How many of the rows that it has looked for it takes at once that are not in the cache. Of larger rows few, so that those which
 // are read at one time lie close together; there a look is little beside the bytes.
 GPUFS_HOST_DEVICE constexpr std::uint32_t missed_at_once(std::uint64_t row_nbytes, std::uint32_t looked) {
