@@ -23,7 +23,7 @@ struct told_words {
   std::uint64_t ntold;  // another than before: `failed` is new
 };
 
-// Behind a call in its stream. One block.
+// Behind a call in its stream, or at the end of a call of one block.
 struct end_call {
   stream_words* words;
   told_words* told;
@@ -65,6 +65,7 @@ struct move_rows {
   row_list rows;
   std::byte* memory;      // of row i at i * bytes.row_nbytes; reads write it, writes read it
   std::uint64_t* failed;  // a row_failure's word
+  end_call end;           // of a call that is this launch of one block alone; else without words
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
@@ -76,6 +77,9 @@ struct move_rows {
       }
       move(warp, row, from);
     }
+    if (end.words == nullptr) return;
+    this_block().sync();  // what all warps did comes before
+    end();
   }
 
  private:

@@ -207,7 +207,7 @@ class device_rows final : public row_file {
 
   template <row_verb Verb>
   move_rows<Verb> kernel(const row_bytes& bytes, const row_list& rows, std::byte* memory, std::uint64_t* failed) const {
-    return {file_.ref(), map(), bytes, move_rows<Verb>::parts_of(bytes.row_nbytes), rows, memory, failed};
+    return {file_.ref(), map(), bytes, move_rows<Verb>::parts_of(bytes.row_nbytes), rows, memory, failed, {}};
   }
   // A part of a list in the host's memory, with its numbers on the device.
   static row_list on_device_part(const row_list& rows, std::uint64_t first, std::uint64_t n, const row_scratch& mine) {
@@ -269,12 +269,21 @@ class device_rows final : public row_file {
     check();
     if (rows.n == 0 || pieces_.row_nbytes() == 0) return;
     const simt::on_device here(device_);
-    const move_rows<Verb> work = kernel<Verb>(all_rows(), rows, memory, &words_.get()->failed);
-    launch_on(config_for(rows.n * work.parts), work, stream);
-    end_on(stream, nullptr);
+    move_rows<Verb> work = kernel<Verb>(all_rows(), rows, memory, &words_.get()->failed);
+    const simt::launch_config config = config_for(rows.n * work.parts);
+    // Of a few rows a launch is most of what they take.
+    const bool is_one_block = config.grid == 1;
+    if (is_one_block) work.end = call_end(nullptr);
+    launch_on(config, work, stream);
+    if (is_one_block) {
+      ncalls_.fetch_add(1);
+    } else {
+      end_on(stream, nullptr);
+    }
   }
+  end_call call_end(std::uint64_t* batch_ended) const { return {words_.get(), told_.get(), batch_ended}; }
   void end_on(stream_handle stream, std::uint64_t* batch_ended) {
-    launch_on(config_for(1), end_call{words_.get(), told_.get(), batch_ended}, stream);
+    launch_on(config_for(1), call_end(batch_ended), stream);
     ncalls_.fetch_add(1);
   }
 
