@@ -27,6 +27,7 @@ class window_words {
     put_base(to, 0);  // see file_windows
     memory_.write_one(&to->registered, what.registered);
     memory_.write_one(&to->shift, what.shift);
+    memory_.write_one(&to->handle, what.handle);
     told_.insert(to);
     put_base(to, what.pull_base);
     return true;

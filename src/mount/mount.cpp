@@ -106,9 +106,10 @@ struct host_mount::impl {
                          .frame_ns = layout.frame_timeout_ns});
 
     host.on_stale([this](std::uint32_t slot, std::uint32_t handle) { slots.mark_stale(slot, handle); });
-    host.on_windows([this](std::uint32_t slot, const std::byte* pull_base, const store::registered_windows& told) {
-      return windows.tell(slot, {reinterpret_cast<std::uint64_t>(pull_base), told.registered, told.shift});
-    });
+    host.on_windows(
+        [this](std::uint32_t slot, std::uint32_t handle, const std::byte* pull_base, const store::registered_windows& told) {
+          return windows.tell(slot, {reinterpret_cast<std::uint64_t>(pull_base), told.registered, told.shift, handle});
+        });
     host.on_extend([this](std::uint32_t n) { return reinterpret_cast<std::uint64_t>(open_files.extend(n)); });
     launches.emplace([this] {
       tell_faults();
@@ -204,7 +205,13 @@ struct host_mount::impl {
     if (!files->lacks_room() || !machine.is_idle()) return;
     try {
       const std::scoped_lock hold(unread_lock);
-      const auto handles = unread.look(host.by_windows(), slots.counts());
+      std::vector<std::uint32_t> handles;
+      // The copy engine may still read windows for operations that nobody has ended.
+      if (!options.copy_engine && unread.is_due()) {
+        const auto open = host.by_windows();
+        if (!open.empty())
+          handles = unread.look(open, slots.counts(), memory.read_or_zeros(layout.pointers.words, 1)[0].past_cache);
+      }
       if (handles.empty() && !files->has_idle_room()) return;
       windows.while_none_is_told([&] {
         host.tell_windows_again();

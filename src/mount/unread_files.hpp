@@ -2,6 +2,7 @@
 // Which open files no kernel has read for a while, by looks at their counters.
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -19,14 +20,20 @@ class unread_files {
   // since it costs readers of other files something to ask, in vain if others need what is asked for.
   static constexpr unsigned enough_looks = 4;
 
-  // Looks at these open files, with the counters of all slots. Handles of those that are unread, longest first. A file that is not
-  // among them is forgotten.
-  std::vector<std::uint32_t> look(std::span<const service::service::reads_by_windows> open, std::span<const file_counters> counts) {
+  // Looks cost the end of a launch something, and launches may be short.
+  static constexpr std::chrono::milliseconds between_looks{25};
+  bool is_due() const { return std::chrono::steady_clock::now() >= next_look_; }
+
+  // Looks at these open files, with the counters of all slots, and the mount's of reads past the cache, which no file counts.
+  // Handles of those that are unread, longest first. A file that is not among them is forgotten.
+  std::vector<std::uint32_t> look(std::span<const service::service::reads_by_windows> open, std::span<const file_counters> counts,
+                                  std::uint64_t past_cache) {
+    next_look_ = std::chrono::steady_clock::now() + between_looks;
     std::map<std::uint32_t, seen> now;
     std::vector<std::pair<unsigned, std::uint32_t>> unread;
     for (const auto [slot, handle] : open) {
       if (slot >= counts.size()) continue;
-      seen of{counts[slot].faults + counts[slot].bytes_read + counts[slot].bytes_filled, 0};
+      seen of{counts[slot].faults + counts[slot].bytes_read + counts[slot].bytes_filled + past_cache, 0};
       const auto before = seen_.find(handle);
       if (before != seen_.end() && before->second.work == of.work) of.nlooks = before->second.nlooks + 1;
       now.emplace(handle, of);
@@ -45,6 +52,7 @@ class unread_files {
     unsigned nlooks;  // since it has changed
   };
   std::map<std::uint32_t, seen> seen_;  // by handle
+  std::chrono::steady_clock::time_point next_look_{};
 };
 
 }  // namespace gpufs

@@ -173,7 +173,7 @@ struct core {
     const store::registered_windows windows = file.file->windows();
     const std::uint64_t round = told_rounds.load(std::memory_order_relaxed);
     try {
-      if (!on_windows(file.device_number, file.file->info().pull_base, windows)) {
+      if (!on_windows(file.device_number, open.handle_of(file), file.file->info().pull_base, windows)) {
         file.awaits_look.store(true, std::memory_order_relaxed);
         return;
       }
@@ -221,7 +221,7 @@ struct core {
   bool is_held_up = false;
   std::function<void(open_files::entry&)> look_soon;  // has the watch look at a file with new windows; constant while workers run
   std::mutex on_windows_lock;
-  std::function<bool(std::uint32_t, const std::byte*, const store::registered_windows&)> on_windows;
+  std::function<bool(std::uint32_t, std::uint32_t, const std::byte*, const store::registered_windows&)> on_windows;
   std::function<void(const taken_request&)> extend_later;  // has the extender answer; constant while workers run
   // Has the copier bring a checked read to its frame of `frames`. If frames.nframes is 0, no request asks for that. Both are set
   // before kernels ask.

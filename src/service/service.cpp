@@ -267,7 +267,7 @@ void service::on_stale(std::function<void(std::uint32_t, std::uint32_t)> changed
   impl_->shared.on_stale = std::move(changed);
 }
 
-void service::on_windows(std::function<bool(std::uint32_t, const std::byte*, const store::registered_windows&)> registered) {
+void service::on_windows(windows_teller registered) {
   const std::scoped_lock hold(impl_->shared.on_windows_lock);
   impl_->shared.on_windows = std::move(registered);
 }
@@ -287,9 +287,11 @@ std::vector<service::reads_by_windows> service::by_windows() const {
   std::vector<reads_by_windows> found;
   std::size_t cursor = 0;
   for (const std::uint32_t handle : impl_->shared.open.pull_handles(~std::size_t{0}, &cursor)) {
-    const open_files::ref file = impl_->shared.open.acquire(handle);
-    if (!file || file->file->info().kind != source_kind::windows || file->file->windows().registered == 0) continue;
-    found.push_back({file->device_number, handle});
+    open_files::ref file = impl_->shared.open.acquire(handle);
+    if (!file) continue;
+    if (file->file->info().kind == source_kind::windows && file->file->windows().registered != 0)
+      found.push_back({file->device_number, handle});
+    impl_->shared.all_workers().front()->let_go(std::move(file));
   }
   return found;
 }
@@ -297,7 +299,9 @@ void service::give_up_windows(std::span<const std::uint32_t> handles) {
   // Whoever is telling the device has begun before, and does not come through; whoever tells it later sees what is left.
   const std::scoped_lock hold(impl_->shared.on_windows_lock);
   for (const std::uint32_t handle : handles) {
-    if (const open_files::ref file = impl_->shared.open.acquire(handle)) file->file->give_up_windows();
+    open_files::ref file = impl_->shared.open.acquire(handle);
+    if (file) file->file->give_up_windows();
+    impl_->shared.all_workers().front()->let_go(std::move(file));
   }
 }
 void service::tell_windows_again() { impl_->shared.told_rounds.fetch_add(1, std::memory_order_relaxed); }

@@ -288,8 +288,6 @@ void worker::push_slow(work w) {
   core_.parked.wake_one();
 }
 
-// Gives the reference back where no call may block. If it is the last one, and the file closes slowly, a thread that may block
-// closes the file.
 void worker::let_go(open_files::ref file) {
   if (!file || !file->closes_slowly() || file.reset_unless_last()) return;
   work w;

@@ -57,6 +57,9 @@ class worker {
   blocked_call& blocked() { return blocked_; }
   // Queues a read or write that may block, or the close of a file. Any thread calls.
   void push_slow(work w);
+  // Gives a reference back where no call may block: if it is the last one, and the file closes slowly, a thread that may block
+  // closes the file. Any thread.
+  void let_go(open_files::ref file);
 
  private:
   static constexpr std::size_t group_size = 32;  // quick reads between two looks at the rings; they take about 40 us
@@ -95,7 +98,6 @@ class worker {
   bool pop_group(worker& from, queue& q);
   bool pop_call(worker& from, work* out);
   bool pop_io(worker& from, queue& q, bool only_unused, open_files::entry** counted);
-  void let_go(open_files::ref file);
   bool waits_for_hung(const work& w);
   bool run_io(queue worker::*which);
 

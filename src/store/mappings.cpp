@@ -191,6 +191,7 @@ std::shared_ptr<mappings::mapping> mappings::join(const version_key& version) {
   const auto found = by_version_.find(version);
   if (found == by_version_.end()) return nullptr;
   const std::shared_ptr<mapping>& m = found->second;
+  m->nunread = 0;
   if (m->users++ == 0) {
     used_.splice(used_.end(), idle_, m->place);
     idle_nbytes_ -= m->registered_nbytes();
@@ -435,6 +436,7 @@ void mappings::release(mapping& used, bool held_whole) noexcept {
   std::shared_ptr<mapping> gone;
   const std::scoped_lock hold(lock_);
   if (held_whole) --used.nwhole;
+  used.nunread = 0;  // who is a user has changed: they are asked anew
   gone = let_go(used);
 }
 

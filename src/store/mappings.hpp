@@ -115,9 +115,10 @@ class mappings {
   // Whether something found no room in the budget since the last trim, and whether idle mappings take some of it.
   bool lacks_room() const;
   bool has_idle_room() const;
-  // Once all users of a mapping have called it, perhaps files of several mounts: has make_room unregister as many of its windows as
-  // idle mappings leave lacking. From then on they are registered for nobody. Until its caller's make_room has returned, no
-  // kernel of the caller's may be told of any window. Does nothing if a user needs the whole mapping, or windows of it are wanted.
+  // Once all users of a mapping have called it, all of them files of the mount that calls make_room then: has that unregister as
+  // many of its windows as idle mappings leave lacking. From then on they are registered for nobody. Until its caller's make_room
+  // has returned, no kernel of the caller's may be told of any window. Does nothing if a user needs the whole mapping, or windows
+  // of it are wanted.
   void give_up(mapping& used) noexcept;
   // Unregisters what was given up, and as many idle mappings as it takes to have the room that is lacking, least recently used
   // first. Waits for kernels.

@@ -149,6 +149,21 @@ TEST_F(windows, what_another_mount_has_open_it_keeps) {
   for (const mount* each : {&m, &n}) EXPECT_TRUE(wait_until([&] { return pass(*each, "f", 1) == 0; }));
 }
 
+// A mount that had a file open was told of windows that another one has given up since. The slot, and the mapping, are the same.
+TEST_F(windows, what_was_told_of_an_open_holds_for_no_later_one) {
+  const auto files = by_windows(dir.path(), whole);
+  const mount m = make(files), n = make(files);
+  const host_file in_m(m, "f"), other(m, "g");
+  EXPECT_TRUE(wait_until([&] { return pass(m, "f", 1) == 0 && files->usage().pinned_nbytes == whole; }));
+  {
+    const host_file in_n(n, "f");
+    EXPECT_TRUE(wait_until([&] { return pass(n, "f", 1) == 0; }));
+  }
+  EXPECT_TRUE(wait_until([&] { return pass(m, "g", 2) == 0; }));
+  const host_file again(n, "f");
+  EXPECT_GT(pass(n, "f", 1), 0u) << "no window of it is registered";
+}
+
 // All lanes wait for the host, which is told that they run.
 struct stay {
   std::uint32_t* words;  // of cache lines of their own

@@ -130,7 +130,7 @@ TEST_P(host_rows, count_as_pages_of_their_window) {
   memory_.add("a", 4 * window, 9);
   start_rows(mapping_store(memory_.path()));
   std::atomic<std::uint64_t> registered{0};
-  service_->on_windows([&](std::uint32_t, const std::byte*, const store::registered_windows& windows) {
+  service_->on_windows([&](std::uint32_t, std::uint32_t, const std::byte*, const store::registered_windows& windows) {
     registered = windows.registered;
     return true;
   });

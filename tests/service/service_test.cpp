@@ -214,7 +214,7 @@ TEST_P(running_service, tells_which_windows_are_registered) {
   std::uint64_t ncalls = 0, told = 0;  // under the lock
   const auto file = client_->open("f", 0, 77);
   ASSERT_EQ(file.kind, source_kind::windows);
-  service_->on_windows([&](std::uint32_t number, const std::byte* base, const store::registered_windows& windows) {
+  service_->on_windows([&](std::uint32_t number, std::uint32_t, const std::byte* base, const store::registered_windows& windows) {
     const std::scoped_lock hold(lock);
     EXPECT_EQ(number, 77u);
     EXPECT_EQ(reinterpret_cast<std::uint64_t>(base), file.pull_base);

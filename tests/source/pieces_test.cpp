@@ -39,7 +39,7 @@ struct ask {
   GPUFS_DEVICE void operator()() const {
     for (std::uint32_t i = simt::block_rank() * simt::block_size() + simt::thread_rank(); i < n; i += simt::block_size()) {
       question& q = questions[i];
-      const opened_file of{q.nbytes, q.base, &q.windows, &q.bytes};
+      const opened_file of{q.nbytes, q.base, &q.windows, &q.bytes, 0};
       answers[i].in = Source::find(of, q.offset, q.wanted);
       if constexpr (source::can_be_written<Source>) answers[i].out = Source::find_to_write(of, q.offset, q.wanted);
     }
@@ -244,7 +244,7 @@ struct ask_on {
     const simt::deadline until(20'000'000'000);
     for (std::uint64_t i = 0; simt::atomic_ref<std::uint32_t>(*stop).load_relaxed() == 0 && !until.expired(); ++i) {
       const std::uint64_t its_base = simt::atomic_ref<std::uint64_t>(*base).load(std::memory_order_acquire);
-      const opened_file of{std::int64_t{64} << window_shift, its_base, windows, nullptr};
+      const opened_file of{std::int64_t{64} << window_shift, its_base, windows, nullptr, 0};
       const std::uint64_t window = i * 37 % 64;
       if (Source::find(of, window << window_shift, page).where != place::host_memory) continue;
       simt::atomic_ref<std::uint64_t>(wrong[1]).fetch_add(1, std::memory_order_relaxed);

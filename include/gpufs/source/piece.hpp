@@ -28,6 +28,7 @@ struct opened_file {
   std::uint64_t base;   // as file_bytes::base, of the version
   file_windows* windows;
   file_bytes* bytes;  // as it is now
+  std::uint32_t handle;
 };
 
 // How many of `wanted` bytes at `offset` lie before `end`.

@@ -162,7 +162,7 @@ class store {
   virtual void trim() {}
   // Whether something found no room in the pin budget, and whether mappings of closed files take some of it. Neither call waits.
   virtual bool lacks_room() const { return false; }
-  virtual bool has_idle_room() const { return false; }
+  virtual bool has_idle_room() const { return lacks_room(); }
   // As trim, but frees only as much as was lacking, least recently used first, and windows that were given up. The mount calls it
   // between kernels.
   virtual void make_room() {}

@@ -124,7 +124,7 @@ class file_slots {
   // An open file as its source sees it; `block` is its slot's.
   GPUFS_DEVICE static source::opened_file as_opened(const file_view& opened, file_block& block) {
     const std::uint32_t i = opened.slot % block_slots;
-    return {opened.nbytes, opened.pull_base, &block.windows[i], &block.slots[i].bytes};
+    return {opened.nbytes, opened.pull_base, &block.windows[i], &block.slots[i].bytes, opened.handle};
   }
   GPUFS_DEVICE source::opened_file as_opened(const file_view& opened) const { return as_opened(opened, blocks_.of(opened.slot)); }
 

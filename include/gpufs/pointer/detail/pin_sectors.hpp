@@ -33,10 +33,12 @@ GPUFS_DEVICE bool comes_apart(const file_mount& mount, std::uint32_t slot, cache
 // cache (advise(noreuse)); or by sectors (advise(random), or learnt). One lane calls, for itself. The entry may belong to another
 // mapping by then: pin_part and read_past_cache check that.
 enum class way_of_page : std::int32_t { whole, past_cache, by_sectors };
-inline GPUFS_DEVICE_COLD way_of_page how_it_is_read(const mapping_entry* from, std::uint32_t page_number) {
+inline GPUFS_DEVICE_COLD way_of_page how_it_is_read(mapping_entry* from, std::uint32_t page_number) {
   const mount_layout& mount = *mount_of(*from);
-  const file_view view = file_table(mount).view(file_number{from->number});
-  const bool is_files = from->cache_id >> cache::form_shift == cache::file_form;
+  const file_view view =
+      file_table(mount).view(file_number{simt::atomic_ref<std::int32_t>(from->number).load(std::memory_order_relaxed)});
+  const std::uint32_t id = simt::atomic_ref<std::uint32_t>(from->cache_id).load(std::memory_order_relaxed);
+  const bool is_files = id >> cache::form_shift == cache::file_form;
   if (!is_files || view.error != 0) return way_of_page::whole;
   const bool once = file_slots::habit_of(mount, view.slot).load_relaxed() == read_habit::once;
   if (!once && !comes_apart(mount, view.slot, key_of(*from, page_number))) return way_of_page::whole;

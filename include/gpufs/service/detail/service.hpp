@@ -150,11 +150,12 @@ class service {
   // open, later in proportion. It must not call the service's on_stale or stop.
   void on_stale(std::function<void(std::uint32_t number, std::uint32_t handle)> changed);
 
-  // `registered(number, pull_base, windows)` is called from a thread of the service when more windows of a file of kind windows are
-  // registered than the device was told of; number: as on_stale's. False: not now, it is called again. The file stays open
-  // meanwhile. Noticed as staleness is. It must not call the service's on_windows or stop.
-  void on_windows(
-      std::function<bool(std::uint32_t number, const std::byte* pull_base, const store::registered_windows& windows)> registered);
+  // `registered(number, handle, pull_base, windows)` is called from a thread of the service when more windows of a file of kind
+  // windows are registered than the device was told of; number, handle: as on_stale's. False: not now, it is called again. The file
+  // stays open meanwhile. Noticed as staleness is. It must not call the service's on_windows or stop.
+  using windows_teller = std::function<bool(std::uint32_t number, std::uint32_t handle, const std::byte* pull_base,
+                                            const store::registered_windows& windows)>;
+  void on_windows(windows_teller registered);
   // `make(n)` is called from a thread of its own when the device asks for piece n of its memory, for more open files: where it lies
   // there, also when it was asked for before; 0: there is no such piece. It may take long; the device's other requests are answered
   // meanwhile. std::bad_alloc is -ENOMEM, what else it throws -EIO. It must not call the service's on_extend or stop.
@@ -165,7 +166,7 @@ class service {
   bool copy_to_frames(std::byte* begin, std::uint32_t nframes, std::uint32_t nbytes);
   // The device has forgotten what it was told of windows.
   void tell_windows_again();
-  // Files that are open to be read by windows of which some are registered, as kernels know them.
+  // Files that are open to be read by windows of which some are registered.
   struct reads_by_windows {
     std::uint32_t slot, handle;
   };

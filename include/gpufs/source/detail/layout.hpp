@@ -25,8 +25,10 @@ struct alignas(32) file_windows {
   std::uint64_t pull_base;   // the mapping that the other words describe; mappings that exist at one time have different ones
   std::uint64_t registered;  // a bit a window of 2^shift bytes
   std::uint32_t shift;       // a page has all of its bytes in one window
+  std::uint32_t handle;      // of the open that the words are about: the slot's next one may have the same mapping
 };
 static_assert(sizeof(file_windows) == 32 && offsetof(file_windows, pull_base) == 0);
 static_assert(offsetof(file_windows, registered) == 8 && offsetof(file_windows, shift) == 16);
+static_assert(offsetof(file_windows, handle) == 20);
 
 }  // namespace gpufs

@@ -17,8 +17,9 @@ struct windows {
     // The host writes these words one after another, and each write ends before the next begins. We read them in the opposite
     // order, so the words read in between belong to the mapping that both reads of pull_base name.
     if (base.load(std::memory_order_acquire) != of.base) return false;
-    const std::uint64_t registered = simt::atomic_ref<std::uint64_t>(all.registered).load(std::memory_order_acquire);
+    if (simt::atomic_ref<std::uint32_t>(all.handle).load(std::memory_order_acquire) != of.handle) return false;
     const std::uint32_t shift = simt::atomic_ref<std::uint32_t>(all.shift).load(std::memory_order_acquire);
+    const std::uint64_t registered = simt::atomic_ref<std::uint64_t>(all.registered).load(std::memory_order_acquire);
     return base.load(std::memory_order_relaxed) == of.base && (registered >> (offset >> shift) & 1) != 0;
   }
 };

@@ -106,6 +106,15 @@ BUGS = (
         "windows.files_that_are_read_by_turns_keep_theirs",
     ),
     Bug(
+        "windows_are_those_of_the_slots_last_open",
+        "kernels take what the host told of windows for their file's, though it was told of an earlier open of it",
+        "include/gpufs/source/detail/windows.hpp",
+        "if (simt::atomic_ref<std::uint32_t>(all.handle).load(std::memory_order_acquire) != of.handle) return false;",
+        "",
+        "file_windows_cpu",
+        "windows.what_was_told_of_an_open_holds_for_no_later_one",
+    ),
+    Bug(
         "windows_of_another_mount_are_given_up",
         "one user of a mapping gives its windows up, whoever else has been told of them",
         "src/store/mappings.cpp",
