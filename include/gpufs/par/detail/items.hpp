@@ -23,7 +23,7 @@ template <class T, memory In = memory::any, unsigned N = scan_space::items_a_row
 struct array_items {
   using element = std::remove_const_t<T>;  // of the array
   using value = element;                   // of the scan
-  static constexpr unsigned n = N;
+  static constexpr unsigned n = N, nrows = scan_space::rows_a_thread(sizeof(T));
   static constexpr unsigned width = n * sizeof(T) % 16 == 0 ? 16 : n * sizeof(T) % 8 == 0 ? 8 : 1;  // 1: never
   T* all;
 
@@ -90,7 +90,7 @@ template <class T, class Heads, memory In = memory::any>
 struct segmented_items {
   using element = T;
   using value = with_head<T>;
-  static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
+  static constexpr unsigned n = scan_space::items_a_row(sizeof(T)), nrows = scan_space::rows_a_thread(sizeof(T));
   array_items<const T, In> all;
   Heads heads;
 

@@ -23,7 +23,7 @@ template <class Group, class Items, scan_operator Op>
 class scan_tile {
   using T = typename Op::value;
   static constexpr bool by_block = std::is_same_v<Group, simt::block>;
-  static constexpr unsigned n = Items::n, nrows = scan_space::rows_a_thread(sizeof(typename Items::element));
+  static constexpr unsigned n = Items::n, nrows = Items::nrows;
 
  public:
   // Loads of the elements from `begin` to `end` as many as there are threads for; waits for none of them.
