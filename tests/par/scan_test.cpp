@@ -339,45 +339,74 @@ TEST(heads, are_the_same_several_at_a_time) {
 
 // --- Far back -----------------------------------------------------------------------------------------------------------
 
-// Products as above, but the first block goes slowly: so others look back over many tiles that have their own sums alone.
-struct slow_product : product {
+// x -> a x + b as above, of 16 bits each.
+struct small_affine {
+  struct value {
+    std::uint16_t a, b;
+    friend bool operator==(const value&, const value&) = default;
+  };
+  GPUFS_HOST_DEVICE value identity() const { return {1, 0}; }
+  GPUFS_HOST_DEVICE value operator()(const value& f, const value& g) const {
+    const std::uint32_t a = g.a;
+    return {static_cast<std::uint16_t>(f.a * a), static_cast<std::uint16_t>(a * f.b + g.b)};
+  }
+  static value drawn(std::mt19937_64& draw) { return {static_cast<std::uint16_t>(draw() | 1), static_cast<std::uint16_t>(draw())}; }
+};
+
+// But one block goes slowly, so others look back over many tiles that have their own sums alone; or it is missing among them.
+template <class Op>
+struct slow : Op {
+  using value = typename Op::value;
+  unsigned block;
   GPUFS_DEVICE value operator()(const value& a, const value& b) const {
-    if (simt::block_rank() == 0) {
+    if (simt::block_rank() == block) {
       for (int i = 0; i < 2; ++i) simt::preempt();
       const std::uint64_t until = simt::clock_ns() + 20'000;
       for (simt::backoff wait; simt::clock_ns() < until;) wait();
     }
-    return product{}(a, b);
+    return Op::operator()(a, b);
   }
 };
+template <class Op>
 struct far_back {
-  const product::value* in;
-  product::value* out;
+  using T = typename Op::value;
+  const T* in;
+  T* out;
   int* errors;
   std::uint64_t n;
+  slow<Op> op;
   scan_space space;
   GPUFS_DEVICE void operator()() const {
-    const auto got = inclusive_scan(simt::this_grid(), in, out, n, slow_product{}, space);
+    const auto got = inclusive_scan(simt::this_grid(), in, out, n, op, space);
     if (simt::this_block().leader()) errors[simt::block_rank()] = got.error;
   }
 };
 
-TEST(scan_by_a_grid, looks_back_further_than_a_warp_has_lanes) {
-  constexpr unsigned nblocks = 100;
-  constexpr std::uint64_t n = 2 * nblocks * 32 * scan_space::items_a_thread(sizeof(product::value));
+// Values of one word, of two, and of four, of which tiles look at fewer at a time.
+template <class Op>
+class looks_far_back : public ::testing::Test {};
+using operators_by_words = ::testing::Types<small_affine, affine, product>;
+TYPED_TEST_SUITE(looks_far_back, operators_by_words);
+
+TYPED_TEST(looks_far_back, looks_again_and_again) {
+  using T = typename TypeParam::value;
+  constexpr unsigned nblocks = sizeof(T) == 16 ? 100 : nblocks_to_look_back_over;
+  constexpr std::uint64_t n = 2 * nblocks * 32 * scan_space::items_a_thread(sizeof(T)) - 5;
   std::mt19937_64 draw(4);
-  std::vector<product::value> values(n), wanted;
-  for (product::value& x : values) x = product::drawn(draw);
-  product::value all = product{}.identity();
-  for (const product::value& x : values) wanted.push_back(all = product{}(all, x));
-  const device_array<product::value> in{std::span<const product::value>(values)}, out(n);
-  const device_array<int> errors(nblocks);
-  const std::uint64_t nbytes = scan_space::nbytes_for<product::value>(n, nblocks, 32);
+  std::vector<T> values(n), wanted;
+  for (T& x : values) x = TypeParam::drawn(draw);
+  T all = TypeParam{}.identity();
+  for (const T& x : values) wanted.push_back(all = TypeParam{}(all, x));
+  const device_array<T> in{std::span<const T>(values)}, out(n);
+  const std::uint64_t nbytes = scan_space::nbytes_for<T>(n, nblocks, 32);
   const device_array<std::byte> space(nbytes);
-  simt::launch({.grid = nblocks, .block = 32, .schedule = {.seed = 1}, .cooperative = true},
-               far_back{in.get(), out.get(), errors.get(), n, {space.get(), nbytes}});
-  EXPECT_EQ(errors.read(), std::vector<int>(nblocks));
-  EXPECT_EQ(out.read(), wanted);
+  for (const unsigned slow_block : {0u, nblocks / 2}) {
+    const device_array<int> errors(nblocks);
+    simt::launch({.grid = nblocks, .block = 32, .schedule = {.seed = 1}, .cooperative = true},
+                 far_back<TypeParam>{in.get(), out.get(), errors.get(), n, {{}, slow_block}, {space.get(), nbytes}});
+    EXPECT_EQ(errors.read(), std::vector<int>(nblocks));
+    EXPECT_EQ(out.read(), wanted);
+  }
 }
 
 // --- Just before ------------------------------------------------------------------------------------------------------------

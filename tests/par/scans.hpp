@@ -58,10 +58,12 @@ inline simt::cpu_schedule drawn_schedule(std::mt19937_64& draw) {
 inline const std::vector<std::uint64_t> lengths = {0, 9, 33, 257, 2049};
 inline constexpr int ntrials = 10;
 inline constexpr std::uint64_t nreals = 3011;
+inline constexpr unsigned nblocks_to_look_back_over = 100;
 #else
 inline const std::vector<std::uint64_t> lengths = {0, 1, 2, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1000, 2047, 2049, 10007};
 inline constexpr int ntrials = 60;
 inline constexpr std::uint64_t nreals = 30011;
+inline constexpr unsigned nblocks_to_look_back_over = 300;
 #endif
 
 }  // namespace GPUFS_MACHINE

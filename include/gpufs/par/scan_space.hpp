@@ -28,6 +28,9 @@ struct scan_space {
     return items_a_row(value_nbytes) * rows_a_thread(value_nbytes);
   }
 
+  // Those left of an array's first tile, which a scan by a grid has too.
+  static constexpr unsigned ntiles_before = 128;
+
   // For n elements of type T, and a launch of so many blocks of so many threads.
   template <class T>
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_for(std::uint64_t n, unsigned nblocks, unsigned nthreads) {
@@ -37,7 +40,7 @@ struct scan_space {
     };
     const std::uint64_t value = sizeof(with_head) < 8 ? 8 : sizeof(with_head);
     const std::uint64_t tile = std::uint64_t{nthreads} * items_a_thread(sizeof(T)), ntiles = n / tile + 1;
-    return 64 + (value + 3) / 4 * 8 * (ntiles < nblocks ? nblocks : ntiles);
+    return 64 + (value + 3) / 4 * 8 * (ntiles_before + (ntiles < nblocks ? nblocks : ntiles));
   }
   // Of a sort, besides room for keys and values: for a launch of so many blocks.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_sort(unsigned nblocks) { return 16 + 128 * std::uint64_t{nblocks}; }
