@@ -7,8 +7,9 @@
 // cub::DeviceScan::InclusiveSumByKey. Where segments begin ours read as a bit an element; CUB reads a key of 4 bytes an element,
 // the segment's number. par_segscan_bytes: the same, ours with a byte an element. par_sort_device, par_sort_pairs_device: of 2^26
 // keys, with a value of 4 bytes each or alone, in place, against cub::DeviceRadixSort. par_compact_device: half of the elements are
-// kept, against cub::DeviceSelect::If. par_reduce_device: against cub::DeviceReduce. par_scan_by_shape, par_segscan_by_shape:
-// blocks of other sizes, more or fewer of them. Ceilings: a kernel that copies the elements, and the driver's copy.
+// kept, against cub::DeviceSelect::If. par_reduce_device: against cub::DeviceReduce. par_scan_by_shape, par_segscan_by_shape,
+// par_compact_by_shape: blocks of other sizes, more or fewer of them; par_scan_by_rows: with more elements a thread. Ceilings: a
+// kernel that copies the elements, and the driver's copy.
 //
 // Both sides take turns; a sample is the mean of some calls one behind the other, each with all that it has to do, CUB's with its
 // memory allocated. Every element of the answers is compared with CUB's on the device; their first ones, and the last one, with
@@ -147,6 +148,26 @@ struct scan_all {
     say(to, gpufs::par::inclusive_scan(gpufs::simt::this_grid(), in, out, n, plus<element>{}, space));
   }
 };
+// The same with other numbers of elements a thread.
+template <unsigned Rows>
+struct rows_of : gpufs::par::detail::array_items<const element, gpufs::par::detail::memory::global> {
+  static constexpr unsigned nrows = Rows;
+};
+template <unsigned Rows>
+struct scan_by_rows {
+  const element* in;
+  element* out;
+  std::uint64_t n;
+  said* to;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const {
+    namespace detail = gpufs::par::detail;
+    const plus<element> op;
+    say(to, detail::scan_by_grid(gpufs::simt::this_grid(), "scan_by_rows", in, out, rows_of<Rows>{{in}}, n, op, space,
+                                 gpufs::par::scan_order::any,
+                                 detail::put_scan<true, plus<element>, detail::memory::global>{{op}, {out}}));
+  }
+};
 template <class Heads>
 struct scan_segments {
   const element* in;
@@ -235,11 +256,15 @@ class by_grid {
   Kernel kernel_;
 };
 
-// Blocks of 256 threads, as many as have the registers on a multiprocessor.
+// Blocks of 256 threads, as many as have the registers on a multiprocessor. Of 512 for scans: half as many tiles.
 #if GPUFS_ON_CUDA
+template <class Kernel>
+using usual_scan = by_grid<512, 2, Kernel>;
 template <unsigned Blocks, class Kernel>
 using usual = by_grid<256, Blocks, Kernel>;
 #else
+template <class Kernel>
+using usual_scan = by_grid<64, 1, Kernel>;
 template <unsigned, class Kernel>
 using usual = by_grid<64, 1, Kernel>;
 #endif
@@ -493,9 +518,10 @@ void measure_sort(const settings& set, const char* name, results& out) {
          out);
 }
 
-void measure_compaction(const settings& set, const arrays& of, results& out) {
+template <class Ours>
+void measure_compaction(const settings& set, const char* name, const std::string& label, const arrays& of, const Ours& ours,
+                        results& out) {
   const std::uint64_t n = set.n;
-  const usual<4, compact_all> ours({of.in.get(), of.ours.get(), n, nullptr, {}}, n);
   const std::uint64_t nkept = sum_in_parallel(n, [](std::uint64_t begin, std::uint64_t end) {
     std::uint64_t count = 0;
     for (std::uint64_t i = begin; i < end; ++i) count += is_kept{}(element_at(i)) ? 1 : 0;
@@ -519,7 +545,7 @@ void measure_compaction(const settings& set, const arrays& of, results& out) {
           });
   if (on_gpu) right = right && set.are_same(of.ours, of.theirs, nkept);
   const double nbytes = of_elements * static_cast<double>(n + nkept);
-  report(set, "par_compact_device", "half of the elements are kept", n, nbytes, nbytes, ours, both, right, out);
+  report(set, name, label, n, nbytes, nbytes, ours, both, right, out);
 }
 
 void measure_reduction(const settings& set, const arrays& of, results& out) {
@@ -552,6 +578,18 @@ void measure_shape(arguments& args, const settings& set, const arrays& of, const
                          {of.in.get(), heads, of.ours.get(), set.n, nullptr, {}}, set.n),
                      out);
   }
+  if (args.wants("par_compact_by_shape")) {
+    measure_compaction(set, "par_compact_by_shape", label, of,
+                       by_grid<Threads, Blocks, compact_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
+  }
+}
+
+template <unsigned Threads, unsigned Blocks, unsigned Rows>
+void measure_rows(const settings& set, const arrays& of, results& out) {
+  const std::string label = std::to_string(Blocks) + " blocks of " + std::to_string(Threads) + " threads an SM, " +
+                            std::to_string(Rows * scan_space::items_a_row(sizeof(element))) + " elements a thread";
+  measure_scan(set, "par_scan_by_rows", label, of,
+               by_grid<Threads, Blocks, scan_by_rows<Rows>>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
 }
 
 void measure_over_elements(arguments& args, const settings& set, results& out) {
@@ -561,33 +599,47 @@ void measure_over_elements(arguments& args, const settings& set, results& out) {
   measure_copies(set, of.in, of.ours, out);
   if (args.wants("par_scan_device")) {
     measure_scan(set, "par_scan_device", "inclusive, sums of 4-byte elements", of,
-                 usual<5, scan_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
+                 usual_scan<scan_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
   }
   if (args.wants("par_segscan_device")) {
     using gpufs::par::heads_by_bits;
     measure_segments(set, "par_segscan_device", mean + "heads by bits", of, at, 1. / 8,
-                     usual<4, scan_segments<heads_by_bits>>(
+                     usual_scan<scan_segments<heads_by_bits>>(
                          {of.in.get(), heads_by_bits{at.bits.get()}, of.ours.get(), set.n, nullptr, {}}, set.n),
                      out);
   }
   if (args.wants("par_segscan_bytes")) {
     using gpufs::par::heads_by_bytes;
     measure_segments(set, "par_segscan_bytes", mean + "heads by bytes", of, at, 1,
-                     usual<4, scan_segments<heads_by_bytes>>(
+                     usual_scan<scan_segments<heads_by_bytes>>(
                          {of.in.get(), heads_by_bytes{at.bytes.get()}, of.ours.get(), set.n, nullptr, {}}, set.n),
                      out);
   }
-  if (args.wants("par_compact_device")) measure_compaction(set, of, out);
+  if (args.wants("par_compact_device")) {
+    measure_compaction(set, "par_compact_device", "half of the elements are kept", of,
+                       usual<4, compact_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
+  }
   if (args.wants("par_reduce_device")) measure_reduction(set, of, out);
 #if GPUFS_ON_CUDA
-  if (args.wants_any({"par_scan_by_shape", "par_segscan_by_shape"})) {
+  if (args.wants_any({"par_scan_by_shape", "par_segscan_by_shape", "par_compact_by_shape"})) {
     measure_shape<128, 8>(args, set, of, at, out);
     measure_shape<128, 12>(args, set, of, at, out);
     measure_shape<256, 4>(args, set, of, at, out);
+    measure_shape<256, 5>(args, set, of, at, out);
     measure_shape<256, 6>(args, set, of, at, out);
     measure_shape<512, 2>(args, set, of, at, out);
     measure_shape<512, 3>(args, set, of, at, out);
     measure_shape<1024, 1>(args, set, of, at, out);
+  }
+  if (args.wants("par_scan_by_rows")) {
+    measure_rows<256, 4, 5>(set, of, out);
+    measure_rows<256, 4, 6>(set, of, out);
+    measure_rows<256, 3, 6>(set, of, out);
+    measure_rows<256, 3, 8>(set, of, out);
+    measure_rows<512, 2, 5>(set, of, out);
+    measure_rows<512, 2, 6>(set, of, out);
+    measure_rows<1024, 1, 5>(set, of, out);
+    measure_rows<1024, 1, 6>(set, of, out);
   }
 #endif
 }
@@ -609,7 +661,7 @@ int main(int argc, char** argv) {
     if (set.n > 1u << 30 || set.nsorted > 1u << 30) throw std::invalid_argument("at most 2^30 elements");
     if (!on_gpu) out.note("no CUB on the CPU machine");
     if (args.wants_any({"par_scan_device", "par_segscan_device", "par_segscan_bytes", "par_compact_device", "par_reduce_device",
-                        "par_scan_by_shape", "par_segscan_by_shape"})) {
+                        "par_scan_by_shape", "par_segscan_by_shape", "par_compact_by_shape", "par_scan_by_rows"})) {
       measure_over_elements(args, set, out);
     }
     if (args.wants("par_sort_device")) measure_sort<false>(set, "par_sort_device", out);
