@@ -231,7 +231,7 @@ TEST_P(begin_of_files, are_registered_where_they_are_missed) {
   constexpr std::int64_t window = 64 << 10, begin = 40 << 10;
   start(with_parts(mapping_store(memory_.path())), wide);
   std::atomic<std::uint64_t> registered{0}, nwrong{0};
-  service_->on_windows([&](std::uint32_t, const std::byte* base, const store::registered_windows& windows) {
+  service_->on_windows([&](std::uint32_t, std::uint32_t, const std::byte* base, const store::registered_windows& windows) {
     if (*base != bytes(begin, 0, 1)[0]) ++nwrong;
     registered = windows.registered;
     return true;
@@ -267,7 +267,7 @@ TEST_P(begin_of_files, are_all_registered_though_no_page_begins_in_the_last_wind
   let_file_times_pass();
   start(with_parts(mapping_store(memory_.path())), wide);
   std::atomic<std::uint64_t> registered{0};
-  service_->on_windows([&](std::uint32_t, const std::byte*, const store::registered_windows& windows) {
+  service_->on_windows([&](std::uint32_t, std::uint32_t, const std::byte*, const store::registered_windows& windows) {
     registered = windows.registered;
     return true;
   });
