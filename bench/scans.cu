@@ -8,8 +8,8 @@
 // the segment's number. par_segscan_bytes: the same, ours with a byte an element. par_sort_device, par_sort_pairs_device: of 2^26
 // keys, with a value of 4 bytes each or alone, in place, against cub::DeviceRadixSort. par_compact_device: half of the elements are
 // kept, against cub::DeviceSelect::If. par_reduce_device: against cub::DeviceReduce. par_scan_by_shape, par_segscan_by_shape,
-// par_compact_by_shape: blocks of other sizes, more or fewer of them; par_scan_by_rows: with more elements a thread. Ceilings: a
-// kernel that copies the elements, and the driver's copy.
+// par_compact_by_shape: blocks of other sizes, more or fewer of them; par_scan_by_rows: with more elements a thread, and without
+// asking for them ahead. Ceilings: a kernel that copies the elements, and the driver's copy.
 //
 // Both sides take turns; a sample is the mean of some calls one behind the other, each with all that it has to do, CUB's with its
 // memory allocated. Every element of the answers is compared with CUB's on the device; their first ones, and the last one, with
@@ -148,12 +148,16 @@ struct scan_all {
     say(to, gpufs::par::inclusive_scan(gpufs::simt::this_grid(), in, out, n, plus<element>{}, space));
   }
 };
-// The same with other numbers of elements a thread.
-template <unsigned Rows>
+// The same with other numbers of elements a thread, or without the request to the second-level cache for later tiles.
+enum class elements { fetched_ahead, loaded };
+template <unsigned Rows, elements Are>
 struct rows_of : gpufs::par::detail::array_items<const element, gpufs::par::detail::memory::global> {
   static constexpr unsigned nrows = Rows;
+  GPUFS_DEVICE void prefetch(std::uint64_t begin, std::uint64_t end) const {
+    if constexpr (Are == elements::fetched_ahead) array_items::prefetch(begin, end);
+  }
 };
-template <unsigned Rows>
+template <unsigned Rows, elements Are>
 struct scan_by_rows {
   const element* in;
   element* out;
@@ -163,7 +167,7 @@ struct scan_by_rows {
   GPUFS_DEVICE void operator()() const {
     namespace detail = gpufs::par::detail;
     const plus<element> op;
-    say(to, detail::scan_by_grid(gpufs::simt::this_grid(), "scan_by_rows", in, out, rows_of<Rows>{{in}}, n, op, space,
+    say(to, detail::scan_by_grid(gpufs::simt::this_grid(), "scan_by_rows", in, out, rows_of<Rows, Are>{{in}}, n, op, space,
                                  gpufs::par::scan_order::any,
                                  detail::put_scan<true, plus<element>, detail::memory::global>{{op}, {out}}));
   }
@@ -584,12 +588,13 @@ void measure_shape(arguments& args, const settings& set, const arrays& of, const
   }
 }
 
-template <unsigned Threads, unsigned Blocks, unsigned Rows>
+template <unsigned Threads, unsigned Blocks, unsigned Rows, elements Are = elements::fetched_ahead>
 void measure_rows(const settings& set, const arrays& of, results& out) {
   const std::string label = std::to_string(Blocks) + " blocks of " + std::to_string(Threads) + " threads an SM, " +
-                            std::to_string(Rows * scan_space::items_a_row(sizeof(element))) + " elements a thread";
+                            std::to_string(Rows * scan_space::items_a_row(sizeof(element))) + " elements a thread" +
+                            (Are == elements::loaded ? ", not fetched ahead" : "");
   measure_scan(set, "par_scan_by_rows", label, of,
-               by_grid<Threads, Blocks, scan_by_rows<Rows>>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
+               by_grid<Threads, Blocks, scan_by_rows<Rows, Are>>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
 }
 
 void measure_over_elements(arguments& args, const settings& set, results& out) {
@@ -632,12 +637,16 @@ void measure_over_elements(arguments& args, const settings& set, results& out) {
     measure_shape<1024, 1>(args, set, of, at, out);
   }
   if (args.wants("par_scan_by_rows")) {
+    measure_rows<256, 4, 4, elements::loaded>(set, of, out);
     measure_rows<256, 4, 5>(set, of, out);
     measure_rows<256, 4, 6>(set, of, out);
     measure_rows<256, 3, 6>(set, of, out);
     measure_rows<256, 3, 8>(set, of, out);
+    measure_rows<512, 2, 4, elements::loaded>(set, of, out);
     measure_rows<512, 2, 5>(set, of, out);
     measure_rows<512, 2, 6>(set, of, out);
+    measure_rows<512, 2, 6, elements::loaded>(set, of, out);
+    measure_rows<1024, 1, 4, elements::loaded>(set, of, out);
     measure_rows<1024, 1, 5>(set, of, out);
     measure_rows<1024, 1, 6>(set, of, out);
   }

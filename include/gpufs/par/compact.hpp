@@ -24,6 +24,7 @@ struct counted_items {
     GPUFS_DEVICE value operator[](unsigned k) const { return counted >> k & 1; }
   };
 
+  GPUFS_DEVICE void prefetch(std::uint64_t begin, std::uint64_t end) const { all.prefetch(begin, end); }
   GPUFS_DEVICE bool is_wide(std::uint64_t first) const { return all.is_wide(first); }
   GPUFS_DEVICE void load_row(std::uint64_t first, row& to) const {
     all.load_row(first, to.values);

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "gpufs/simt/config.hpp"
+#include "gpufs/simt/prefetch.hpp"
 #include "gpufs/simt/unroll.hpp"
 
 namespace gpufs::par {
@@ -15,6 +16,7 @@ inline namespace GPUFS_MACHINE {
 
 // heads(i): whether a segment begins at element i. Functions of kernels: GPUFS_DEVICE. Heads that lie side by side in memory may be
 // asked for several at a time: heads.several<N>(first) has bit k for element first + k, k < N, N being 1, 2, 4 or 8.
+// And heads.prefetch(begin, end) says, by one thread, that those of elements from `begin` to `end` are wanted soon.
 template <class H>
 concept segment_heads = std::is_trivially_copyable_v<H> && requires(const H& heads) {
   { heads(std::uint64_t{}) } -> std::convertible_to<bool>;
@@ -37,6 +39,9 @@ struct heads_by_bytes {
     for (unsigned k = 0; k < N; ++k) bits |= std::uint32_t{here[k] != 0} << k;
     return bits;
   }
+  GPUFS_DEVICE void prefetch(std::uint64_t begin, std::uint64_t end) const {
+    simt::prefetch(bytes + begin, static_cast<std::uint32_t>(end - begin));
+  }
 };
 
 // A bit an element: bit i % 32 of word i / 32.
@@ -49,6 +54,9 @@ struct heads_by_bits {
     std::uint32_t bits = words[first / 32] >> at;
     if (at + N > 32) bits |= words[first / 32 + 1] << (32 - at);  // then `at` is not 0
     return bits & ((1u << N) - 1);
+  }
+  GPUFS_DEVICE void prefetch(std::uint64_t begin, std::uint64_t end) const {
+    simt::prefetch(words + begin / 32, static_cast<std::uint32_t>((end + 31) / 32 - begin / 32) * 4);
   }
 };
 

@@ -8,6 +8,7 @@
 #include "gpufs/par/operators.hpp"
 #include "gpufs/par/scan_space.hpp"
 #include "gpufs/simt/memory.hpp"
+#include "gpufs/simt/prefetch.hpp"
 #include "gpufs/simt/unroll.hpp"
 
 namespace gpufs::par {
@@ -77,6 +78,10 @@ struct array_items {
     }
   }
 
+  // By one thread: the elements from `begin` to `end` are wanted soon.
+  GPUFS_DEVICE void prefetch(std::uint64_t begin, std::uint64_t end) const {
+    simt::prefetch(all + begin, static_cast<std::uint32_t>((end - begin) * sizeof(T)));
+  }
   // Rows of a scan, of which all n elements are there, and is_wide(first); or `valid` of them, and others are `nothing`.
   GPUFS_DEVICE void load_row(std::uint64_t first, row& to) const { load_wide(first, to.items); }
   GPUFS_DEVICE void load_row(std::uint64_t first, unsigned valid, const value& nothing, row& to) const {
@@ -100,6 +105,10 @@ struct segmented_items {
     GPUFS_DEVICE value operator[](unsigned k) const { return {values.items[k], (heads >> k & 1) != 0}; }
   };
 
+  GPUFS_DEVICE void prefetch(std::uint64_t begin, std::uint64_t end) const {
+    all.prefetch(begin, end);
+    if constexpr (requires { heads.prefetch(begin, end); }) heads.prefetch(begin, end);
+  }
   GPUFS_DEVICE bool is_wide(std::uint64_t first) const { return all.is_wide(first); }
   GPUFS_DEVICE void load_row(std::uint64_t first, row& to) const {
     all.load_row(first, to.values);

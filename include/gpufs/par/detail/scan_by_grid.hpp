@@ -28,6 +28,9 @@ GPUFS_DEVICE int scan_by_look_back(simt::grid grid, const Items& from, std::uint
   tiles.begin(grid, op.identity());
   for (std::uint64_t i = simt::block_rank(); i < tiles.ntiles();) {
     tile here(block, from, i * tile::size(block), n, op);
+    // That tile some block takes when about all blocks are done with theirs. So each is asked for once.
+    const std::uint64_t later = (i + simt::grid_size()) * tile::size(block);
+    if (block.leader() && later < n) from.prefetch(later, n - later < tile::size(block) ? n : later + tile::size(block));
     here.scan(block, op, block_has::met);  // at the barrier of begin() or next_of()
     std::uint64_t next = 0;                // comes while the elements go out
     here.finish(tiles.left_of(block, i, here.all(), op, next), op, put);
