@@ -14,7 +14,8 @@
 namespace gpufs::apps::arrays {
 inline namespace GPUFS_MACHINE {
 
-constexpr std::uint64_t most_sorted = 1u << 20;  // rows at once: larger batches go by pieces
+// Rows at once: larger batches go by pieces. The more, the closer lies what is read at one time, in a workspace of 40 bytes a row.
+constexpr std::uint64_t most_sorted = 1u << 22, fewer_sorted = 1u << 20;
 
 // Device memory for one call from the host at a time, kept from one to the next: CUDA's free waits for all kernels.
 struct row_scratch {
@@ -29,10 +30,12 @@ struct row_scratch {
   // For reads of up to n rows.
   row_batch& batch(const mount& fs, std::uint64_t n) {
     const std::uint64_t wanted = std::min(std::bit_ceil(n), most_sorted);
-    if (batch_ == nullptr || batched_nrows < wanted) {
-      batched_nrows = wanted;
-      batch_ = std::make_unique<row_batch>(fs, static_cast<std::uint32_t>(batched_nrows));
-      turns_ = std::make_unique<simt::stream>(ids.device());
+    if (batched_nrows >= wanted) return *batch_;
+    try {
+      sort_at_once(fs, wanted);
+    } catch (const std::bad_alloc&) {
+      if (wanted <= fewer_sorted) throw;
+      if (batched_nrows < fewer_sorted) sort_at_once(fs, fewer_sorted);
     }
     return *batch_;
   }
@@ -43,6 +46,12 @@ struct row_scratch {
   simt::pinned_array<std::uint64_t> word;
 
  private:
+  void sort_at_once(const mount& fs, std::uint64_t nrows) {
+    if (turns_ == nullptr) turns_ = std::make_unique<simt::stream>(ids.device());
+    batch_ = std::make_unique<row_batch>(fs, static_cast<std::uint32_t>(nrows));
+    batched_nrows = nrows;
+  }
+
   std::uint64_t batched_nrows = 0;
   std::unique_ptr<row_batch> batch_;
   std::unique_ptr<simt::stream> turns_;

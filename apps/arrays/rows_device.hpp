@@ -377,7 +377,7 @@ class device_rows final : public row_file {
       *free = std::move(larger);
       return free->get();
     } catch (const std::bad_alloc&) {
-      return nullptr;
+      return nrows > fewer_sorted ? free_batch(fewer_sorted) : nullptr;
     }
   }
 

@@ -105,6 +105,16 @@ inline unsigned parts_of_rows(const row_layout& layout, std::uint64_t page_nbyte
 // So that all multiprocessors have warps.
 constexpr std::uint32_t fair_nwarps = GPUFS_ON_CUDA ? 8192 : 8;
 
+// How many rows a warp looks for at once, of n that lie anywhere in the file. Large ones are few where all that are read at one
+// time would lie further apart than address translation reaches ("From inside a kernel" in docs/design/batches.md).
+inline std::uint32_t looked_for(const row_layout& layout, std::uint32_t n) {
+  constexpr double most_apart = 512 << 20;  // bytes
+  const std::uint32_t looked = looked_for_at_once(layout.row_nbytes, n, fair_nwarps);
+  const double step = static_cast<double>(layout.nrows) * static_cast<double>(layout.stride_nbytes) / n;
+  const bool is_far = layout.row_nbytes > most_by_eight && step * (fair_nwarps / 2) * looked > most_apart;
+  return is_far && looked > least_at_once ? least_at_once : looked;
+}
+
 // What is where in a workspace, in bytes from its begin.
 struct workspace_layout {
   struct words {
@@ -305,7 +315,7 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
     part.numbers.of = static_cast<const std::byte*>(numbers.of) + first * number_nbytes;
     part.first = first;
     part.n = static_cast<std::uint32_t>(std::min<std::uint64_t>(n - first, max_nrows_));
-    part.rows_a_warp = detail::looked_for_at_once(layout.row_nbytes, part.n, detail::fair_nwarps);
+    part.rows_a_warp = detail::looked_for(layout, part.n);
     part.failed = failed_elsewhere_ != nullptr ? failed_elsewhere_ : failed_;
     work(part);
   }
