@@ -64,7 +64,7 @@ GPUFS_DEVICE source::piece find_to_write(const file_mount& mount, std::uint32_t 
   file_slot& file = files.slot(slot);
   const std::uint32_t word = simt::atomic_ref<std::uint32_t>(file.word).load(std::memory_order_relaxed);
   const source_kind kind = file_slots::kind_of(word & ~slot_apart);
-  return source::find_to_write(kind, {0, 0, nullptr, &file.bytes}, offset, nbytes);
+  return source::find_to_write(kind, {0, 0, nullptr, &file.bytes, 0}, offset, nbytes);
 }
 
 // Where in the file a frame's page begins.
