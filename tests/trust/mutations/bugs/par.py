@@ -9,6 +9,7 @@ READ_ROW = "include/gpufs/par/detail/read_row.hpp"
 AT_HAND = "include/gpufs/par/detail/row_at_hand.hpp"
 STORE_ROWS = "include/gpufs/par/detail/store_rows.hpp"
 TAKE_ROWS = "include/gpufs/par/detail/take_rows.hpp"
+ROW_PARTS = "include/gpufs/par/detail/row_parts.hpp"
 TOUCHED = "include/gpufs/par/detail/touched_pages.hpp"
 GATHER = "include/gpufs/par/gather.hpp"
 WINDOWS = "include/gpufs/par/detail/windows_of_grid.hpp"
@@ -103,7 +104,7 @@ BUGS = (
     Bug(
         "a_failed_row_keeps_what_was_there",
         "a row that could not be read is not zeroed",
-        TAKE_ROWS,
+        ROW_PARTS,
         "here[k] = std::byte{0};",
         "(void)here[k];",
         PROGRAM,
