@@ -138,12 +138,14 @@ GPUFS_DEVICE void say(said* to, const Result& result) {
   if (gpufs::simt::this_grid().leader()) *to = {result.error, result.all};
 }
 
-struct scan_all {
+struct scan_job {
   const element* in;
   element* out;
   std::uint64_t n;
   said* to;
   scan_space space;
+};
+struct scan_all : scan_job {
   GPUFS_DEVICE void operator()() const {
     say(to, gpufs::par::inclusive_scan(gpufs::simt::this_grid(), in, out, n, plus<element>{}, space));
   }
@@ -158,12 +160,7 @@ struct rows_of : gpufs::par::detail::array_items<const element, gpufs::par::deta
   }
 };
 template <unsigned Rows, elements Are>
-struct scan_by_rows {
-  const element* in;
-  element* out;
-  std::uint64_t n;
-  said* to;
-  scan_space space;
+struct scan_by_rows : scan_job {
   GPUFS_DEVICE void operator()() const {
     namespace detail = gpufs::par::detail;
     const plus<element> op;

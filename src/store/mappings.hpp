@@ -50,13 +50,13 @@ class mappings {
     unsigned window_shift = 0;
     std::size_t nwindows = 0;
     std::unique_ptr<window[]> windows;
-    std::atomic<std::uint64_t> registered{0};               // a bit for each window; release: after device_address and is_locked
-    const std::byte* device_address = nullptr;              // of byte 0
-    bool is_locked = false;                                 // in memory, by mlock2
-    std::size_t nwanted = 0;                                // windows that wait to be registered, or are being registered
-    std::size_t nqueued = 0;                                // how many of these are in wanted_; each is a user
-    std::size_t nwhole = 0;                                 // users that need all of it registered
-    std::size_t nunread = 0;                                // users that have called give_up since the last make_room
+    std::atomic<std::uint64_t> registered{0};   // a bit for each window; release: after device_address and is_locked
+    const std::byte* device_address = nullptr;  // of byte 0
+    bool is_locked = false;                     // in memory, by mlock2
+    std::size_t nwanted = 0;                    // windows that wait to be registered, or are being registered
+    std::size_t nqueued = 0;                    // how many of these are in wanted_; each is a user
+    std::size_t nwhole = 0;                     // users that need all of it registered
+    std::size_t nunread = 0;  // users that have called give_up since one came or went, and since the last make_room
     std::chrono::steady_clock::time_point due{};            // when the windows for which a thread waits should be registered
     std::string failure;                                    // why the last failed registration failed
     std::size_t users = 0;                                  // files that use it, threads that wait for it, threads that register a
