@@ -14,7 +14,7 @@ template <class T, class Predicate, memory In = memory::any>
 struct counted_items {
   using element = T;
   using value = std::uint64_t;
-  static constexpr unsigned n = scan_space::items_a_row(sizeof(T)), nrows = scan_space::rows_a_thread(sizeof(T));
+  static constexpr unsigned n = scan_space::items_a_row(sizeof(T)), nrows = scan_space::rows_beside(sizeof(T));
   array_items<const T, In> all;
   Predicate has;
 

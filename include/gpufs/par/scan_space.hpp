@@ -21,7 +21,12 @@ struct scan_space {
     if (value_nbytes <= 4) return 4;
     return value_nbytes <= 8 ? 2 : 1;
   }
+  // (An H200 scans 4-byte elements at 0.93 of CUB's speed by five rows, at 0.87 by four.)
   GPUFS_HOST_DEVICE static constexpr unsigned rows_a_thread(std::uint64_t value_nbytes) {
+    return value_nbytes > 2 && value_nbytes <= 4 ? 5 : rows_beside(value_nbytes);
+  }
+  // Rows of elements that have something beside them in registers: heads of segments, or whether they are counted.
+  GPUFS_HOST_DEVICE static constexpr unsigned rows_beside(std::uint64_t value_nbytes) {
     return value_nbytes <= 2 || value_nbytes > 16 ? 2 : 4;
   }
   GPUFS_HOST_DEVICE static constexpr unsigned items_a_thread(std::uint64_t value_nbytes) {
@@ -39,7 +44,8 @@ struct scan_space {
       bool is_head;
     };
     const std::uint64_t value = sizeof(with_head) < 8 ? 8 : sizeof(with_head);
-    const std::uint64_t tile = std::uint64_t{nthreads} * items_a_thread(sizeof(T)), ntiles = n / tile + 1;
+    const unsigned items = items_a_row(sizeof(T)) * rows_beside(sizeof(T));  // of a thread's, the fewest: the most tiles
+    const std::uint64_t tile = std::uint64_t{nthreads} * items, ntiles = n / tile + 1;
     return 64 + (value + 3) / 4 * 8 * (ntiles_before + (ntiles < nblocks ? nblocks : ntiles));
   }
   // Of a sort, besides room for keys and values: for a launch of so many blocks.

@@ -95,7 +95,7 @@ template <class T, class Heads, memory In = memory::any>
 struct segmented_items {
   using element = T;
   using value = with_head<T>;
-  static constexpr unsigned n = scan_space::items_a_row(sizeof(T)), nrows = scan_space::rows_a_thread(sizeof(T));
+  static constexpr unsigned n = scan_space::items_a_row(sizeof(T)), nrows = scan_space::rows_beside(sizeof(T));
   array_items<const T, In> all;
   Heads heads;
 
