@@ -25,13 +25,14 @@ namespace detail {
 
 struct number_rows {
   row_part_of_batch part;
-  std::uint64_t* rows;
-  std::uint32_t* places;
+  std::uint64_t* words;
+  std::uint32_t* places;  // null: in the words
 
   GPUFS_DEVICE void operator()() const {
     part.each(this_thread(), [&](auto, std::uint32_t i) {
-      rows[i] = row_of(part.numbers, i, part.layout);
-      places[i] = i;
+      const std::uint64_t row = row_of(part.numbers, i, part.layout);
+      words[i] = places != nullptr ? row : row << 32 | i;
+      if (places != nullptr) places[i] = i;
     });
   }
 };
@@ -60,7 +61,7 @@ struct repeat_rows {
     const simt::warp warp = simt::this_warp();
     part.each_some(simt::warp_lanes, [&](std::uint64_t begin, std::uint64_t end) {
       const auto i = static_cast<std::uint32_t>(begin) + warp.rank();
-      const bool repeats = i < end && part.is_row(part.rows[i]) && part.repeats(i);
+      const bool repeats = i < end && part.is_row(part.sorted_row(i)) && part.repeats(i);
       std::uint32_t left = warp.ballot(repeats);
       if (left == 0) return;
       const std::uint32_t firsts = warp.ballot(!repeats) & ((2u << warp.rank()) - 1);  // up to the lane's own
@@ -122,7 +123,7 @@ struct workspace_layout {
     row_counts for_host[2]{};
   };
   static_assert(sizeof(words) == 24 && offsetof(words, failed) == 0 && offsetof(words, for_host) == 8);
-  std::size_t rows, places, space, space_nbytes;
+  std::size_t words_of_rows, places, space, space_nbytes;
 
   static workspace_layout of(simt::platform& device, std::uint32_t max_nrows) {
     const simt::on_device here(device);
@@ -134,8 +135,8 @@ struct workspace_layout {
       return begin;
     };
     take(sizeof(words));
-    const std::size_t rows = take(2 * sizeof(std::uint64_t) * max_nrows), places = take(2 * sizeof(std::uint32_t) * max_nrows);
-    return {rows, places, end, par::sort_space_nbytes(max_nrows)};
+    const std::size_t words = take(2 * sizeof(std::uint64_t) * max_nrows), places = take(2 * sizeof(std::uint32_t) * max_nrows);
+    return {words, places, end, par::sort_space_nbytes(max_nrows)};
   }
   std::size_t nbytes() const { return space + space_nbytes; }
 };
@@ -198,7 +199,7 @@ row_batch::row_batch(const host_mount& fs, std::optional<simt::device_array<std:
   auto* const words = reinterpret_cast<detail::workspace_layout::words*>(begin);  // not to be followed here
   failed_ = &words->failed;
   for_host_ = words->for_host;
-  rows_ = reinterpret_cast<std::uint64_t*>(begin + parts.rows);
+  words_ = reinterpret_cast<std::uint64_t*>(begin + parts.words_of_rows);
   places_ = reinterpret_cast<std::uint32_t*>(begin + parts.places);
   space_ = begin + parts.space;
   space_nbytes_ = parts.space_nbytes;
@@ -225,7 +226,8 @@ void row_batch::load() {
   // The sort's kernels have no names for us, and are others for few rows.
   const simt::stream turns(*device_);
   for (const std::uint32_t n : {1u, std::min(max_nrows_, 2 * usually_unsorted)}) {
-    par::sort_rows({rows_, places_, rows_ + max_nrows_, places_ + max_nrows_, n, 8}, space_, space_nbytes_, queue_of(turns));
+    par::sort_rows({words_, places_, words_ + max_nrows_, places_ + max_nrows_, n, 0, 8}, space_, space_nbytes_, queue_of(turns));
+    par::sort_rows({words_, nullptr, words_ + max_nrows_, nullptr, n, 0, 8}, space_, space_nbytes_, queue_of(turns));
   }
   turns.wait();
 }
@@ -323,16 +325,23 @@ void row_batch::each_part(const row_layout& asked, const detail::numbers_of_rows
 
 template <class Part>
 void row_batch::sort(Part& part, queue on) {
-  start(detail::number_rows{part, rows_, places_}, 4 * detail::rows_block, on);
-  par::row_order order{rows_, places_, rows_ + max_nrows_, places_ + max_nrows_, part.n, 0};
-  order.number_nbits = std::max(1u, static_cast<unsigned>(std::bit_width(part.layout.nrows)));
+  const bool has_places = part.layout.nrows > ~std::uint32_t{0};  // a number of nrows is no row's
+  par::row_order order{words_, nullptr, words_ + max_nrows_, nullptr, part.n, 0, 0};
+  if (has_places) {
+    order.places = places_;
+    order.sorted_places = places_ + max_nrows_;
+  }
+  start(detail::number_rows{part, words_, has_places ? places_ : nullptr}, 4 * detail::rows_block, on);
+  const unsigned of_number = has_places ? 0 : 32;
   if (par::forms.window_nbits != 0) {
     const auto last_nbits = static_cast<unsigned>(std::bit_width(part.layout.nrows - (part.layout.nrows != 0 ? 1 : 0)));
     order.first_bit = last_nbits - std::min(last_nbits, par::forms.window_nbits);
   }
+  order.first_bit += of_number;
+  order.end_bit = of_number + std::max(1u, static_cast<unsigned>(std::bit_width(part.layout.nrows)));
   const simt::on_device here(*device_);
   par::sort_rows(order, space_, space_nbytes_, on);
-  part.rows = order.sorted_numbers;
+  part.sorted = order.sorted_words;
   part.places = order.sorted_places;
 }
 

@@ -15,11 +15,11 @@ void sort_rows(const row_order& rows, void*, std::size_t, const simt::stream& on
     std::vector<std::uint32_t> order(rows.n);
     for (std::uint32_t i = 0; i < rows.n; ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return rows.numbers[a] >> rows.first_bit < rows.numbers[b] >> rows.first_bit;
+      return rows.words[a] >> rows.first_bit < rows.words[b] >> rows.first_bit;
     });
     for (std::uint32_t i = 0; i < rows.n; ++i) {
-      rows.sorted_numbers[i] = rows.numbers[order[i]];
-      rows.sorted_places[i] = rows.places[order[i]];
+      rows.sorted_words[i] = rows.words[order[i]];
+      if (rows.places != nullptr) rows.sorted_places[i] = rows.places[order[i]];
     }
   });
 }

@@ -14,18 +14,24 @@ namespace detail {
 // The part of a batch that is sorted at once, as its kernels take it.
 struct row_part_of_batch : rows_of_file {
   numbers_of_rows numbers;
-  std::uint64_t* rows;    // sorted; null: in the order of `numbers`
-  std::uint32_t* places;  // of each, within this part
+  std::uint64_t* sorted;  // words as those of row_order; null: the rows are in the order of `numbers`
+  std::uint32_t* places;  // of each, within this part; null: in the words
   std::uint64_t first;    // of this part in the batch
   std::uint32_t n;
   std::uint32_t rows_a_block;
   std::uint32_t rows_a_warp;  // at once, of gather_rows
   std::uint64_t* failed;      // of row_failure
 
-  GPUFS_DEVICE std::uint64_t row(std::uint32_t i) const { return rows != nullptr ? rows[i] : row_of(numbers, i, layout); }
-  GPUFS_DEVICE std::uint32_t place(std::uint32_t i) const { return rows != nullptr ? places[i] : i; }
-  GPUFS_DEVICE bool repeats(std::uint32_t i) const { return rows != nullptr && i > 0 && rows[i - 1] == rows[i]; }
-  GPUFS_DEVICE bool is_repeated(std::uint32_t i) const { return rows != nullptr && i + 1 < n && rows[i + 1] == rows[i]; }
+  GPUFS_DEVICE bool is_sorted() const { return sorted != nullptr; }
+  GPUFS_DEVICE std::uint64_t row(std::uint32_t i) const { return is_sorted() ? sorted_row(i) : row_of(numbers, i, layout); }
+  // Where they are sorted.
+  GPUFS_DEVICE std::uint64_t sorted_row(std::uint32_t i) const { return places != nullptr ? sorted[i] : sorted[i] >> 32; }
+  GPUFS_DEVICE std::uint32_t place(std::uint32_t i) const {
+    if (!is_sorted()) return i;
+    return places != nullptr ? places[i] : static_cast<std::uint32_t>(sorted[i]);
+  }
+  GPUFS_DEVICE bool repeats(std::uint32_t i) const { return is_sorted() && i > 0 && sorted_row(i - 1) == sorted_row(i); }
+  GPUFS_DEVICE bool is_repeated(std::uint32_t i) const { return is_sorted() && i + 1 < n && sorted_row(i + 1) == sorted_row(i); }
   GPUFS_DEVICE std::uint64_t in_memory(std::uint32_t i) const { return (first + place(i)) * layout.row_nbytes; }
   // One lane calls.
   GPUFS_DEVICE void fail(std::uint32_t i, int error) const {

@@ -79,6 +79,36 @@ TEST(row_batch_of, unsigned_numbers_goes_beyond_two_to_the_31) {
   EXPECT_EQ(dst.read(), (std::vector<std::byte>{content_byte(seed, hole + 3), std::byte{0}, content_byte(seed, hole + 63)}));
 }
 
+// Numbers that fit in 32 bits are sorted together with their places, others beside them. What is no row has the number behind the
+// last.
+TEST(row_batch_of, many_rows_sorts_numbers_of_32_bits_and_of_more) {
+  const temp_dir dir;
+  constexpr std::uint64_t most_by_32 = ~std::uint32_t{0}, hole = most_by_32 - 32;
+  dir.add_sparse("rows", hole, 128, seed);
+  let_file_times_pass();
+  const mount fs(dir.path(), {.cache_nbytes = 1 << 20, .store = store_kind::posix});
+  const host_file file(fs, "rows");
+  row_batch batch(fs, 64, 0);
+  for (const std::uint64_t nrows : {most_by_32, most_by_32 + 1, most_by_32 + 64}) {
+    const auto last = static_cast<std::int64_t>(nrows) - 1;
+    const std::vector<std::int64_t> numbers = {last, 5, last - 1, last, 5, last + 1, 0, last - 2, -1};
+    const device_buffer<std::int64_t> on_device{std::span<const std::int64_t>(numbers)};
+    const device_buffer<std::byte> dst(numbers.size());
+    const simt::stream turns;
+    batch.gather(file.ref(), {.row_nbytes = 1, .nrows = nrows}, on_device.get(), numbers.size(), dst.get(), turns);
+    turns.wait();
+    const row_failure failed = batch.failure();
+    EXPECT_EQ(failed.error, -EDOM);
+    EXPECT_EQ(failed.place, 5u);  // of the two that are no rows, the first
+    std::vector<std::byte> wanted;
+    for (const std::int64_t number : numbers) {
+      const auto row = static_cast<std::uint64_t>(number);
+      wanted.push_back(row >= hole && row < nrows ? content_byte(seed, row) : std::byte{0});
+    }
+    EXPECT_EQ(dst.read(), wanted) << nrows;
+  }
+}
+
 TEST(row_batch_of, a_caller_that_looks_for_itself_tells_there) {
   subject of(reading::pulled, 4096, 512, 8);
   row_batch batch(*of.fs, 64, unsorted);

@@ -128,10 +128,10 @@ class row_batch {
   std::uint32_t max_nrows_, unsorted_, page_nbytes_;
   std::uint32_t piece_;                               // 1 to 255, by turns
   std::optional<simt::device_array<std::byte>> own_;  // the workspace, if it is not the caller's
-  // In the workspace; rows and places twice: as the batch has them, and sorted.
+  // In the workspace; words and places twice: as the batch has them, and sorted.
   std::uint64_t* failed_;
   detail::row_counts* for_host_;  // two, by turns: a piece empties the next one's
-  std::uint64_t* rows_;
+  std::uint64_t* words_;
   std::uint32_t* places_;
   std::byte* space_;  // of the sort
   std::size_t space_nbytes_;
