@@ -109,6 +109,7 @@ class mount_of_rows {
   }
   ~mount_of_rows() {
     const unlocked others;
+    if (!survives_fork_ && !here_.is_here()) (void)mount_.release();  // the parent's, as the threads of its streams
     mount_.reset();
   }
   mount_of_rows(const mount_of_rows&) = delete;

@@ -194,6 +194,32 @@ def test_a_fork_after_the_first_use(engine: str, features: tuple[Path, Any]) -> 
     assert lines[1:] == ["5 1", "child 3 parent 1"], done.stderr
 
 
+_DROPS = """
+import gc, os, sys, threading
+import numpy as np
+import gpufs
+x = gpufs.open(sys.argv[1], engine=sys.argv[2], cache=1 << 20)
+x[np.arange(9000) % len(x)]  # so many that the mount sorts them, in a stream of its own
+child = os.fork()
+if child == 0:
+    goes = threading.Event()
+    for _ in range(8):  # on the stacks of threads that were the parent's
+        threading.Thread(target=goes.wait, daemon=True).start()
+    del x
+    gc.collect()
+    print(len(gpufs.stats()["arrays"]), flush=True)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(x[:5]))
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_child_drops_what_its_parent_had(engine: str, features: tuple[Path, Any]) -> None:
+    """As the garbage collection of a DataLoader's worker does, whenever it comes."""
+    done = run_python(_DROPS, str(features[0]), engine)
+    assert done.stdout.split() == ["0", "0", "5"], done.stderr
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ctrl_c_in_a_long_read(engine: str, tmp_path: Path) -> None:
     with (tmp_path / "raw").open("wb") as file:
