@@ -335,7 +335,7 @@ class Array:
         """
         rows, library = self._open_rows(), library_of(indices)
         if library.place(indices) is not HOST:
-            numbers = library.numbers(self._on_my_device(library, indices))
+            numbers = library.numbers(self._on_my_device(library, indices), len(self))
             rows.prefetch_on(library.stream(self._place), library.address(numbers), math.prod(numbers.shape))
             return
         selected = select(_on_host(library, indices), len(self))
@@ -455,7 +455,7 @@ class Array:
         if out is not None:
             self._check_owner(out)
         if library.place(index) is not HOST:
-            numbers = library.numbers(self._on_my_device(library, index))
+            numbers = library.numbers(self._on_my_device(library, index), len(self))
             shape = tuple(numbers.shape) + self.shape[1:]
             if out is None:
                 out = library.empty(shape, self._dtype, self._place)
@@ -555,7 +555,7 @@ class Array:
     def _put_on_device(
         self, rows: _rows.Rows, library: Library, index: Any, others: tuple[slice | int, ...] | None, values: Any
     ) -> None:
-        numbers = library.numbers(index)
+        numbers = library.numbers(index, len(self))
         shape = tuple(numbers.shape) + self.shape[1:]
         if others is None:
             full = library.spread(values, shape, self._dtype, self._place)

@@ -93,8 +93,7 @@ def row_numbers(index: Any, nrows: int) -> NDArray[np.int64]:
         if of_list and index.size == 0 and index.dtype == np.float64:  # of an empty list
             index = index.astype(np.int64)
     if index.dtype == np.bool_:
-        if index.ndim != 1 or index.shape[0] != nrows:
-            raise IndexError(f"a boolean index of shape {index.shape} does not fit {nrows} rows")
+        check_mask(index.shape, nrows)
         return np.flatnonzero(index).astype(np.int64, copy=False)
     if index.dtype.kind not in "iu":
         raise IndexError("rows are named by integers or booleans")
@@ -105,6 +104,12 @@ def row_numbers(index: Any, nrows: int) -> NDArray[np.int64]:
     if least < 0:
         ids[ids < 0] += nrows
     return ids
+
+
+def check_mask(shape: tuple[int, ...], nrows: int) -> None:
+    """IndexError: booleans of this shape do not say of each row whether it is named."""
+    if shape != (nrows,):
+        raise IndexError(f"a boolean index of shape {shape} does not fit {nrows} rows")
 
 
 def last_of_each(ids: NDArray[np.int64]) -> NDArray[np.intp] | None:

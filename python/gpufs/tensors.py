@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from gpufs.errors import GpufsError
+from gpufs.indexing import check_mask
 
 # Elements that NumPy has no dtype for and torch has, by the integers of their size. The dtype of a file's array has the
 # name in its metadata.
@@ -51,11 +52,11 @@ class Library(Protocol):
     def place(self, array: Any) -> Place: ...
 
     def host(self, array: Any) -> NDArray[Any]:
-        """As NumPy has it, with the bits of what NumPy has no dtype for: the same memory, or a copy from a device."""
+        """As NumPy has it, or with what NumPy has no dtype for as float32: the same memory, or a copy."""
         ...
 
-    def numbers(self, index: Any) -> Any:
-        """int64 in C order, of an index on a device; IndexError: it is none."""
+    def numbers(self, index: Any, nrows: int) -> Any:
+        """int64 in C order, of an index on a device of so many rows; IndexError: it is none."""
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> Any: ...
@@ -106,7 +107,7 @@ class NumpyLibrary:
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         return not (out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable)
 
-    def numbers(self, index: Any) -> Any:
+    def numbers(self, index: Any, nrows: int) -> Any:
         raise NotImplementedError
 
     def spread(self, values: Any, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> Any:
@@ -142,15 +143,22 @@ class TorchLibrary:
 
     def host(self, array: Any) -> NDArray[Any]:
         array = array.detach().cpu()
-        name = str(array.dtype).removeprefix("torch.")
-        if name in ELEMENTS:
-            array = array.view(self._dtype(np.dtype(ELEMENTS[name])))
+        if str(array.dtype).removeprefix("torch.") in ELEMENTS:
+            array = array.to(self.torch.float32)  # exact
         numbers: NDArray[Any] = array.resolve_conj().resolve_neg().numpy()
         return numbers
 
-    def numbers(self, index: Any) -> Any:
+    def bits(self, values: Any, element: str) -> NDArray[Any]:
+        """On the host, as integers of their size: those of the values as elements with this name."""
+        torch = self.torch
+        elements = torch.as_tensor(values).detach().cpu().to(getattr(torch, element))
+        numbers: NDArray[Any] = elements.view(self._dtype(np.dtype(ELEMENTS[element]))).numpy()
+        return numbers
+
+    def numbers(self, index: Any, nrows: int) -> Any:
         torch, dtype = self.torch, index.dtype
         if dtype == torch.bool:  # as in torch, this waits for the device
+            check_mask(tuple(index.shape), nrows)
             return index.nonzero().squeeze(1)
         if dtype.is_floating_point or dtype.is_complex:
             raise IndexError("rows are named by integers or booleans")
@@ -228,8 +236,9 @@ class CupyLibrary:
         numbers: NDArray[Any] = self.cupy.asnumpy(array)
         return numbers
 
-    def numbers(self, index: Any) -> Any:
+    def numbers(self, index: Any, nrows: int) -> Any:
         if index.dtype.kind == "b":  # as in CuPy, this waits for the device
+            check_mask(tuple(index.shape), nrows)
             return self.cupy.flatnonzero(index)
         if index.dtype.kind not in "iu":
             raise IndexError("rows are named by integers or booleans")
@@ -326,8 +335,8 @@ def host_values(values: Any, dtype: np.dtype[Any], path: str) -> NDArray[Any]:
     """What is to be written, in the file's dtype, or in the bits of what NumPy has none for; with its own shape."""
     element = element_of(dtype)
     if element:
-        torch = torch_for(element, path)
-        values = TORCH.host(torch.as_tensor(values).detach().to(getattr(torch, element)))
+        torch_for(element, path)
+        values = TORCH.bits(values, element)
     else:
         library = library_of(values)
         if library is not NUMPY:

@@ -11,7 +11,7 @@ import json
 import struct
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,8 @@ class OnDevice:
     def stream(self, place: Place) -> int:
         return self._test_stream.handle()
 
-    def numbers(self, index: Any) -> Any:
-        return self._keep(self._real.numbers(index))
+    def numbers(self, index: Any, nrows: int) -> Any:
+        return self._keep(self._real.numbers(index, nrows))
 
     def empty(self, shape: tuple[int, ...], dtype: Any, place: Place) -> Any:
         return self._keep(self._real.empty(shape, dtype, tensors.HOST if hasattr(self._real, "torch") else place))
@@ -199,6 +199,19 @@ def test_rows_that_there_are_not_are_zeros_and_told_later(device: Any, features:
             x.close()
     with pytest.raises(ValueError, match="closed"):
         x[device.of(np.array([1]))]
+
+
+@needs_simt
+def test_booleans_on_a_device_are_one_a_row(device: Any, features: tuple[Path, Any]) -> None:
+    path, array = features
+    with gpufs.open(path, mode="r+", engine="simt", **SMALL) as x:
+        for shape in ((999,), (1001,), (1000, 1), (1000, 5), (), (0,)):
+            mask = device.of(np.ones(shape, bool))
+            uses: tuple[Callable[[Any], Any], ...] = (x.__getitem__, lambda index: x.put(index, 1), x.prefetch)
+            for use in uses:
+                with pytest.raises(IndexError, match=r"a boolean index of shape .* does not fit 1000 rows"):
+                    use(mask)
+        np.testing.assert_array_equal(x[:], array)
 
 
 @needs_simt
@@ -359,6 +372,23 @@ def test_bfloat16_by_way_of_torch(engine: str, tmp_path: Path) -> None:
             assert x[1].view(torch.uint8).tolist() == [4, 5, 6, 7]
     with gpufs.open(tmp_path / "raw", dtype=torch.int16, engine=engine, **SMALL) as x:
         assert x.dtype == np.int16
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("element", sorted(tensors.ELEMENTS))
+def test_what_only_torch_has_is_written_by_value(element: str, engine: str, tmp_path: Path) -> None:
+    """Into elements of other kinds; and as numbers of rows it is none."""
+    torch = pytest.importorskip("torch")
+    values = torch.tensor([[0.5, 2.0, 4.0]]).to(getattr(torch, element))
+    for dtype in ("f4", ">f8", "i2", "c8"):
+        np.save(tmp_path / "a.npy", np.ones((4, 3), dtype))
+        with gpufs.open(tmp_path / "a.npy", mode="r+", engine=engine, **SMALL) as x:
+            x[torch.tensor([1, 2])] = values
+            x[3, ::-1] = values[0]
+            wanted = np.array([[1, 1, 1], [0.5, 2, 4], [0.5, 2, 4], [4, 2, 0.5]]).astype(dtype)
+            np.testing.assert_array_equal(x[:], wanted)
+            with pytest.raises(IndexError, match="integers or booleans"):
+                x[values[0]]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
