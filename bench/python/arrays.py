@@ -3,9 +3,9 @@
 """gpufs's arrays in Python against what programs do otherwise, on this machine.
 
 Files lie in memory, and are registered before (`prepare()`), the rivals', too; all ways take turns, and each answer is
-compared with NumPy's, outside the time. What needs torch, a GPU, CuPy, KvikIO, or PyG with a sampler is left out where
-it is not there, and a note says so. Without a GPU sizes are small and torch's tensors on the host stand in: answers are
-checked, and figures mean nothing.
+compared with NumPy's, outside the time. What needs torch, a GPU, CuPy, KvikIO or PyG is left out where it is not there,
+and a note says so. Without a GPU sizes are small and torch's tensors on the host stand in: answers are checked, and
+figures mean nothing.
 
 py_gather_cold, py_gather_cold_512: distinct random rows of 4 KiB and of 512 bytes that nobody has read before, by
 x[idx]; of 4 KiB against a kernel that only copies the same rows, sorted, from the registered file.
@@ -13,7 +13,7 @@ py_gather_hot: rows that are all cached, against torch's index_select in GPU mem
 py_vs_memmap, py_vs_pread, py_vs_kvikio, py_vs_uva_uniform: the cold ones against other ways to have these rows on the
 GPU; py_vs_uva_skewed: rows of 512 bytes by Zipf's law, the cache a tenth, against a kernel over the registered file.
 py_call_p50, py_call_p99: a cached row, over what torch's index_select takes of one.
-py_epoch: the features of batches that PyG's NeighborLoader drew, against a DataLoader over a memory map.
+py_epoch: the features of batches as PyG's NeighborLoader draws them, against a DataLoader over a memory map.
 py_read_files: many small files to one tensor. py_cpu_engine: by the engine cpu, against np.memmap.
 py_first (bounded by nothing): the first gather from a file that was not registered.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from devices import Gpu, Host
 from gathers import OURS, median, rates
 from gpufs.bench import Way, by_turns
 from harness import Options, Results
-from tables import Answers, Picks, Table, make_table
+from tables import Answers, Ids, Picks, Table, make_table, take
 
 _BATCH, _FAN_OUT, _NEIGHBOURS = 1024, [10, 5], 10
 
@@ -101,33 +102,53 @@ class Batches:
         return self._mapped[self._batches[i]]
 
 
-def draw_batches(nnodes: int, nbatches: int, batch: int, torch: Any) -> list[Any]:
-    """The nodes of each batch that PyG's NeighborLoader draws from a random graph."""
-    from torch_geometric.data import Data
-    from torch_geometric.loader import NeighborLoader
+def why_no_neighbor_loader() -> str:
+    import torch_geometric.typing as kinds
 
-    torch.manual_seed(8)
-    edges = torch.randint(nnodes, (2, nnodes * _NEIGHBOURS))
-    nodes = torch.randperm(nnodes)[: nbatches * batch]
-    graph = Data(edge_index=edges, num_nodes=nnodes)
-    return [drawn.n_id for drawn in NeighborLoader(graph, _FAN_OUT, input_nodes=nodes, batch_size=batch)]
-
-
-def why_no_sampler() -> str:
-    try:
-        import torch_geometric.typing as kinds
-    except ImportError:
-        return "torch_geometric is not installed"
     if kinds.WITH_PYG_LIB or kinds.WITH_TORCH_SPARSE:
         return ""
     return "NeighborLoader needs pyg-lib or torch-sparse"
 
 
+def draw_batches(nnodes: int, nbatches: int, batch: int, torch: Any) -> list[Any]:
+    """The nodes of each batch that PyG's NeighborLoader draws from a random graph; where it cannot, by draw_nodes()."""
+    rng = np.random.default_rng(8)
+    neighbours = rng.integers(0, nnodes, (nnodes, _NEIGHBOURS))
+    seeds = rng.permutation(nnodes)[: nbatches * batch]
+    if why_no_neighbor_loader():
+        parts = [seeds[begin : begin + batch] for begin in range(0, len(seeds), batch)]
+        return [torch.from_numpy(draw_nodes(neighbours, part, rng)) for part in parts]
+    from torch_geometric.data import Data
+    from torch_geometric.loader import NeighborLoader
+
+    edges = np.stack([neighbours.reshape(-1), np.repeat(np.arange(nnodes), _NEIGHBOURS)])
+    graph = Data(edge_index=torch.from_numpy(edges), num_nodes=nnodes)
+    loader = NeighborLoader(graph, _FAN_OUT, input_nodes=torch.from_numpy(seeds), batch_size=batch)
+    return [drawn.n_id for drawn in loader]
+
+
+def draw_nodes(neighbours: Ids, seeds: Ids, rng: np.random.Generator) -> Ids:
+    """As NeighborLoader does: the seeds, and a hop after the other nodes that were not there, each once.
+
+    Of each node that the hop before has found, a hop follows as many edges as its fan-out, none twice.
+    """
+    nodes = newest = seeds
+    for most in _FAN_OUT:
+        edges = rng.permuted(np.broadcast_to(np.arange(_NEIGHBOURS), (len(newest), _NEIGHBOURS)), axis=1)[:, :most]
+        found, first = np.unique(np.take_along_axis(neighbours[newest], edges, 1), return_index=True)
+        newest = found[np.argsort(first)]  # in the order in which they were found
+        newest = newest[~np.isin(newest, nodes)]
+        nodes = np.concatenate([nodes, newest])
+    return nodes
+
+
 def epoch(folder: Path, options: Options, results: Results, device: Gpu | Host) -> None:
     """What fetching the features of all batches takes: those that NeighborLoader drew before."""
-    if why := why_no_sampler():
-        results.skip(["py_epoch"], why)
+    if find_spec("torch_geometric") is None:
+        results.skip(["py_epoch"], "torch_geometric is not installed")
         return
+    if why := why_no_neighbor_loader():
+        results.note(f"py_epoch: {why}: the nodes of its batches are drawn as it draws them")
     import gpufs.torch
 
     torch, nthreads = device.torch, options["threads"]
@@ -145,7 +166,7 @@ def epoch(folder: Path, options: Options, results: Results, device: Gpu | Host) 
     mapped, right = table.mapped(), True
 
     def is_right(rows: Any, nodes: Any) -> bool:
-        return np.array_equal(rows.cpu().numpy(), mapped[nodes.numpy()])
+        return bool((device.of(take(mapped, nodes.numpy(), nthreads)) == rows).all())
 
     def through(run: int, fetched: Iterator[Any]) -> Any:
         """Of the epoch that is not counted all rows are compared; of the others what is kept, as all would not fit."""

@@ -104,3 +104,34 @@ def test_rows_are_drawn_as_they_should_be(arrays: Any, tmp_path: Path) -> None:
     law /= law.sum()
     assert counts[:2] == pytest.approx(law[:2], rel=0.1)
     assert counts[:50].sum() == pytest.approx(law[:50].sum(), rel=0.1)
+
+
+def test_nodes_are_drawn_as_a_neighbor_loader_draws_them(arrays: Any) -> None:
+    others: Any = importlib.import_module("others")
+    rng = np.random.default_rng(3)
+    tree = np.arange(10, 10 + 5000 * 10).reshape(5000, 10)  # so no node is found twice
+    nodes = others.draw_nodes(tree, np.array([7, 3, 200]), rng)
+    hop = tree[[7, 3, 200]]
+    assert nodes[:3].tolist() == [7, 3, 200] and len(nodes) == 3 + 3 * 10 + 30 * 5
+    assert sorted(nodes[3:33]) == sorted(hop.reshape(-1)) and set(nodes[3:13]) == set(hop[0])
+    assert all(np.isin(tree[node], nodes[33:]).sum() == 5 for node in nodes[3:33])
+    drawn = np.concatenate([others.draw_nodes(tree, np.array([0]), rng)[11:] for _ in range(400)])
+    counts = np.bincount(drawn, minlength=210)[110:210]
+    assert counts.sum() == 400 * 50 and counts.min() > 140 and counts.max() < 260  # half of 400, and six deviations
+    graph = rng.integers(0, 300, (300, 10))
+    for _ in range(20):
+        seeds = rng.permutation(300)[:20]
+        nodes = others.draw_nodes(graph, seeds, rng)
+        assert np.unique(nodes).size == nodes.size and np.array_equal(nodes[:20], seeds)
+        first = np.unique(graph[seeds])
+        assert np.isin(first, nodes).all() and np.isin(nodes, np.r_[seeds, first, graph[first].reshape(-1)]).all()
+
+
+def test_batches_are_drawn_by_pygs_loader_where_it_can(arrays: Any) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch_geometric")
+    others: Any = importlib.import_module("others")
+    batches = others.draw_batches(500, 3, 40, torch)
+    assert [batch.dtype for batch in batches] == [torch.int64] * 3
+    seeds = torch.cat([batch[:40] for batch in batches])
+    assert seeds.unique().numel() == 120 and all(batch.unique().numel() == batch.numel() > 200 for batch in batches)
