@@ -33,6 +33,7 @@ from gpufs.tensors import (
     element_of,
     host_values,
     library_of,
+    place_of,
     torch_for,
 )
 from gpufs.text import printable
@@ -143,6 +144,7 @@ class Array:
         self._rows: _rows.Rows | None = None
         self._mount: Mount | None = None
         self._moved: Moved | None = None
+        self._empty: dict[Library, Any] = {}  # of each library on the device, what results are made like
         self._closed = False
 
     def _open_later(self) -> _rows.Rows:
@@ -184,7 +186,7 @@ class Array:
         )
 
     def _open(self, mount: Mount) -> None:
-        self._engine, self._place = mount.engine, Place(mount.engine, mount.device)
+        self._engine, self._place = mount.engine, place_of(mount.engine, mount.device)
         self._below_root = mount.below_root(self._path)
         places = self._layout.places
         rows = _rows.Rows(
@@ -334,8 +336,10 @@ class Array:
         right in any case, and says what could not be read.
         """
         rows, library = self._open_rows(), library_of(indices)
-        if library.place(indices) is not HOST:
-            numbers = library.numbers(self._on_my_device(library, indices), len(self))
+        place = library.place(indices)
+        if place is not HOST:
+            self._check_place(place)
+            numbers = library.numbers(indices, len(self))
             rows.prefetch_on(library.stream(self._place), library.address(numbers), math.prod(numbers.shape))
             return
         selected = select(_on_host(library, indices), len(self))
@@ -436,10 +440,9 @@ class Array:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.01)
 
-    def _on_my_device(self, library: Library, index: Any) -> Any:
-        place = library.place(index)
-        if place == self._place:
-            return index
+    def _check_place(self, place: Place) -> None:
+        if place is self._place or place == self._place:  # to compare takes longer, and is hardly ever needed
+            return
         if place.machine != self._engine:
             raise ValueError(
                 f"the index is on {place}, and {self!r} is read by the host: index by a copy on the host, or open it "
@@ -454,11 +457,14 @@ class Array:
         rows, library = self._open_rows(), library_of(index)
         if out is not None:
             self._check_owner(out)
-        if library.place(index) is not HOST:
-            numbers = library.numbers(self._on_my_device(library, index), len(self))
-            shape = tuple(numbers.shape) + self.shape[1:]
+        place = library.place(index)
+        if place is not HOST:
+            self._check_place(place)
+            numbers = library.numbers(index, len(self))
+            shape = (*numbers.shape, *self._layout.shape[1:])
             if out is None:
-                out = library.empty(shape, self._dtype, self._place)
+                empty = self._empty.get(library)
+                out = library.like(self._new_empty(library) if empty is None else empty, shape)
             else:
                 if library_of(out) is not library or library.place(out) != self._place:
                     raise ValueError(f"the index is on {self._place}, and out is not")
@@ -477,12 +483,16 @@ class Array:
             library = library_of(out)
             self._check_out(out, library, shape)
         if library.place(out) is not HOST:
-            self._on_my_device(library, out)
+            self._check_place(library.place(out))
             numbers = library.spread(selected.numbers(), (selected.n,), np.dtype(np.int64), self._place)
             rows.read_on(library.stream(self._place), library.address(numbers), selected.n, library.address(out))
         elif math.prod(shape) != 0:
             self._read(rows, selected, library.address(out), progress)
         return out, len(selected.shape)
+
+    def _new_empty(self, library: Library) -> Any:
+        made = self._empty[library] = library.empty((0,), self._dtype, self._place)
+        return made
 
     def _check_owner(self, out: Any) -> None:
         if not isinstance(out, np.ndarray) and library_of(out) is NUMPY:
@@ -522,8 +532,10 @@ class Array:
             raise ValueError(f"{self!r} is read only: open it with mode='r+'")
         inner = narrowed(self.shape[1:], others)
         whole = inner == self.shape[1:] and all(isinstance(s, slice) and s.step in (None, 1) for s in others)
-        if library.place(index) is not HOST:
-            self._put_on_device(rows, library, self._on_my_device(library, index), None if whole else others, values)
+        place = library.place(index)
+        if place is not HOST:
+            self._check_place(place)
+            self._put_on_device(rows, library, index, None if whole else others, values)
             return
         selected = select(_on_host(library, index), len(self))
         values = host_values(values, self._dtype, self._quoted())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gpufs import _rows
 from gpufs.mounts import Mount, shared_mount
 from gpufs.pieces import pieces
-from gpufs.tensors import HOST, NUMPY, Place, library_of
+from gpufs.tensors import HOST, NUMPY, library_of, place_of
 
 _MOST_FILES = 8192  # in a call, between which Ctrl-C is noticed
 _BYTE, _OFFSET = np.dtype(np.uint8), np.dtype(np.int64)
@@ -85,8 +85,9 @@ def _read(mount: Mount, paths: list[bytes], pad_to: int | None, like: Any, progr
         _check_width(paths, sizes, pad_to)
         places, second, shape = np.arange(len(paths), dtype=np.int64) * pad_to, sizes, (len(paths) * pad_to,)
     library, place = (NUMPY, HOST) if like is None else (library_of(like), library_of(like).place(like))
-    if place is not HOST and place != Place(mount.engine, mount.device):
-        raise ValueError(f"the results are to be on {place}, and {mount!r} is of {Place(mount.engine, mount.device)}")
+    mine = place_of(mount.engine, mount.device)
+    if place is not HOST and place != mine:
+        raise ValueError(f"the results are to be on {place}, and {mount!r} is of {mine}")
     data = library.empty(shape, _BYTE, place)
     if pad_to is not None:
         library.clear(data)

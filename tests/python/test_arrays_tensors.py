@@ -59,6 +59,9 @@ class OnDevice:
     def empty(self, shape: tuple[int, ...], dtype: Any, place: Place) -> Any:
         return self._keep(self._real.empty(shape, dtype, tensors.HOST if hasattr(self._real, "torch") else place))
 
+    def like(self, array: Any, shape: tuple[int, ...]) -> Any:
+        return self._keep(self._real.like(array, shape))
+
     def spread(self, values: Any, shape: tuple[int, ...], dtype: Any, place: Place) -> Any:
         place = tensors.HOST if hasattr(self._real, "torch") else place
         return self._keep(self._real.spread(values, shape, dtype, place))
