@@ -28,7 +28,7 @@ def measure(path: str, how: dict[str, Any], nrows: int, runs: int, seed: int) ->
 
     how: gpufs.open()'s arguments. Raises GpufsError also where a way's rows are not NumPy's.
     """
-    with gpufs.open(path, **how) as x:
+    with gpufs.open(path, **how, as_bits=True) as x:  # which compare as they are
         if x.nbytes == 0:
             raise GpufsError(f"{path} has no rows to read")
         row_nbytes = x.nbytes // len(x)

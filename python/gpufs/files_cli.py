@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -50,12 +51,14 @@ def _how(name: str | None, dtype: str | None, shape: str | None, offset: int, en
 def _about(path: Path, how: dict[str, Any]) -> dict[str, Any]:
     """Of an array, what the file says of it."""
     from gpufs.formats import find_layout
+    from gpufs.tensors import element_of
 
     layout = find_layout(str(path), **{key: value for key, value in how.items() if key != "engine"})
+    dtype = layout.dtype.str if layout.dtype.names is None else layout.dtype.descr
     return {
         "name": how["name"],
         "shape": list(layout.shape),
-        "dtype": layout.dtype.str if layout.dtype.names is None else layout.dtype.descr,
+        "dtype": element_of(layout.dtype) or dtype,
         "nbytes": layout.nbytes,
         "offset": layout.begin,
         "pieces": len(layout.places),
@@ -164,9 +167,29 @@ def _write(x: gpufs.Array, ids: Any, to: BinaryIO, as_npy: bool, as_json: bool) 
         some = x[np.array(ids[begin : begin + step], np.int64)]
         if as_json:
             for row in some:
-                to.write(json.dumps(row.tolist(), default=str).encode() + b"\n")
+                to.write(_json_of(row.tolist()).encode() + b"\n")
         else:
             to.write(some.tobytes())
+
+
+def _json_of(row: Any) -> str:
+    """What JSON has no numbers for, NaN and infinity, is null; text is text, and a complex number two."""
+    try:
+        return json.dumps(row, default=_plain, allow_nan=False)
+    except ValueError:
+        return json.dumps(_plain(row), default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, complex):
+        return [_plain(value.real), _plain(value.imag)]
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return value if isinstance(value, (int, str)) else str(value)
 
 
 def cat(
@@ -177,16 +200,19 @@ def cat(
     offset: Offset = 0,
     engine: Annotated[Engine, typer.Option(help="Who reads it.")] = Engine.auto,
     as_npy: Annotated[bool, typer.Option("--npy", help="As a .npy file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="A row a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A row a line; NaN and infinity as null.")] = False,
 ) -> None:
-    """Write an array's rows to standard output: their bytes, or as --npy or --json has it."""
+    """Write an array's rows to standard output: their bytes, or as --npy or --json has it.
+
+    Of elements that NumPy has no dtype for, as bfloat16, --npy has the bits, and --json the values, which takes torch.
+    """
     if as_npy and as_json:
         raise typer.BadParameter("--npy and --json exclude each other")
     path, rows = _rows_of(file)
     if not as_json and sys.stdout.isatty():
         raise GpufsError("standard output is a terminal: give --json, or send it to a file")
     try:
-        with gpufs.open(path, **_how(name, dtype, shape, offset, engine)) as x:
+        with gpufs.open(path, **_how(name, dtype, shape, offset, engine), as_bits=not as_json) as x:
             ids = _ids_of(x, rows)
             with open(1, "wb", closefd=False) as to:  # sys.stdout's may write a part only, where it has no buffer
                 _write(x, ids, to, as_npy, as_json)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,43 @@ def test_cat_writes_the_rows_that_are_named(rows: Path, cat: Callable[..., bytes
     assert [json.loads(line) for line in lines] == TABLE[1:3].tolist()
     (rows.parent / "rows.npy:1").write_bytes(b"a file of that name is meant first")
     assert cat("rows.npy:1", "--dtype", "S1", "--shape", "6") == b"a file"
+
+
+def test_elements_that_numpy_has_no_dtype_for(rows: Path, cat: Callable[..., bytes], run: Run) -> None:
+    bits = np.arange(0x3F80, 0x3F8C, dtype="<u2").reshape(4, 3)
+    header = json.dumps({"w": {"dtype": "BF16", "shape": [4, 3], "data_offsets": [0, 24]}}).encode()
+    (rows.parent / "m.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bits.tobytes())
+    assert "4 x 3 of bfloat16" in run("stat", "m.safetensors").stdout
+    assert json.loads(run("stat", "m.safetensors", "--json").stdout)["arrays"][0]["dtype"] == "bfloat16"
+    assert cat("m.safetensors:1:3") == bits[1:3].tobytes()
+    assert np.array_equal(np.load(io.BytesIO(cat("m.safetensors", "--npy"))), bits)
+    measured = json.loads(run("bench", "m.safetensors", "--rows", "5", "--runs", "1", "--json").stdout)
+    assert measured["row_nbytes"] == 6 and len(measured["cases"]) == 3
+    if find_spec("torch") is None:
+        said = run("cat", "m.safetensors", "--json")
+        assert said.returncode == 1 and "install torch" in said.stderr
+    else:
+        assert [json.loads(line) for line in cat("m.safetensors:0", "--json").splitlines()] == [
+            [1.0, 1.0078125, 1.015625]
+        ]
+
+
+def test_rows_as_json_are_json(rows: Path, cat: Callable[..., bytes]) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    arrays: dict[str, tuple[Any, list[Any]]] = {
+        "f": (np.array([[1.5, np.nan], [-np.inf, 2]]), [[1.5, None], [None, 2.0]]),
+        "c": (np.array([1 + 2j, complex(np.nan, 1)]), [[1.0, 2.0], [None, 1.0]]),
+        "s": (np.array([b"ab", b"\xff"]), ["ab", "\\xff"]),
+        "u": (np.array(["ü", "x"]), ["ü", "x"]),
+        "t": (np.array(["2020-01-02"], "M8[D]"), ["2020-01-02"]),
+        "r": (np.array([(1, np.inf, b"x")], [("a", "i4"), ("b", "f4"), ("c", "S2")]), [[1, None, "x"]]),
+    }
+    for name, (array, wanted) in arrays.items():
+        np.save(rows.parent / f"{name}.npy", array)
+        lines = cat(f"{name}.npy", "--json").splitlines()
+        assert [json.loads(line, parse_constant=refuse) for line in lines] == wanted
 
 
 def test_cat_ends_with_who_reads_it(rows: Path) -> None:
