@@ -42,7 +42,7 @@ struct stress {
       const cache::page_key key = cache::make_key(1, number);
       const bool fails = fail_every != 0 && (draw >> 32) % fail_every == 0;
       typename Pages::acquired got{};
-      if (group.leader()) got = acquire(pages, key, me, static_cast<std::uint32_t>(draw >> 40) % 2);
+      if (group.leader()) got = acquire(pages, key, me, static_cast<std::uint32_t>(draw >> 40) % 3);
       got = group.broadcast(got);
       if (got.what == role::error) {
         if (group.leader() && got.error != -EIO) add(refused);
@@ -74,14 +74,14 @@ struct stress {
     }
   }
 
-  // Both ways to a page: a call that looks everywhere, and one after a look at the frame of its choice.
+  // The ways to a page: a call that looks everywhere, and calls after a look at the frame of its choice, or in the table.
   GPUFS_DEVICE static typename Pages::acquired acquire(const Pages& pages, cache::page_key key, std::uint32_t start,
                                                        std::uint32_t way) {
     const typename Pages::timeouts limits{patient_ns, patient_ns};
     if (way == 0) return pages.acquire(key, start, limits);
     cache::frame_index at{};
     if (Pages::pin_in_choice(pages.pages(), key, at)) return {at, Pages::role::hit, 0};
-    return pages.acquire_elsewhere(key, start, limits);
+    return pages.acquire_elsewhere(key, start, limits, way == 2 && !pages.has(key));
   }
 
   GPUFS_DEVICE static void add(std::uint32_t* counter) {

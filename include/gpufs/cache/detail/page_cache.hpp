@@ -57,14 +57,16 @@ class page_cache {
   }
 
   // The same for a caller that has not found the page in the frame of its choice: it is looked up in the page table, which has
-  // every page, without its lock and then with it. Inlined, as most calls end here, and a call out of line saves registers on the
-  // stack, which for one lane of a warp is a sector of the second-level cache for each.
-  GPUFS_DEVICE acquired acquire_elsewhere(page_key key, std::uint32_t start, const timeouts& limits) const {
+  // every page, without its lock (the caller may have done that) and then with it. Inlined, as most calls end here, and a call out
+  // of line saves registers on the stack, which for one lane of a warp is a sector of the second-level cache for each.
+  GPUFS_DEVICE acquired acquire_elsewhere(page_key key, std::uint32_t start, const timeouts& limits,
+                                          bool looked_in_table = false) const {
     frames::pin_result pinned{};
     frame_index at{};
     const Table table = this->table();
     std::uint32_t home = Table::unlocked;
-    bool locked = false;
+    bool locked = looked_in_table && table.try_lock(key, home);
+    if (!locked) home = Table::unlocked;  // whoever has the lock may be entering this page
     do {
       if (look_up(table, key, pinned, at, home)) {
         if (locked) table.unlock(key);
@@ -81,9 +83,10 @@ class page_cache {
     return simt::call_cold(&acquire_slowly, cache_, key, start, limits.fill_ns, limits.frame_ns);
   }
 
-  // The same, out of line. (Not with acquire_slowly's parameters: see simt/cold.hpp.)
+  // The same, out of line, for pointers, which have looked in the table without the lock and found nothing, or a page that is not
+  // filled. (Not with acquire_slowly's parameters: see simt/cold.hpp.)
   GPUFS_DEVICE_COLD static acquired acquire_missed(const cache_layout* cache, page_key key, std::uint32_t start, timeouts limits) {
-    return page_cache(*cache).acquire_elsewhere(key, start, limits);
+    return page_cache(*cache).acquire_elsewhere(key, start, limits, true);
   }
 
   // Pins the page `key` if it is in the frame of its choice, as most pages are, and if the call need not wait. One lane calls.

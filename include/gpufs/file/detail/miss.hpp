@@ -28,7 +28,7 @@ GPUFS_DEVICE_COLD typename Cache::acquired wait_among_operations(const file_moun
   return pages.acquire(key, ring, {fill_ns, frame_ns});
 }
 
-// Does what pages.acquire does, or acquire_missed if the caller has looked in the frame of the page's choice. A frame that an
+// Does what pages.acquire does, or acquire_missed if the caller is a pointer that has looked for the page. A frame that an
 // operation fills has no owner that gives it back, so a caller that finds no other frame ends operations. One lane calls. Most
 // callers find a frame at once, and need not know whether there are operations.
 template <class Cache>

@@ -81,6 +81,15 @@ BUGS = (
         CACHE_STRESS,
     ),
     Bug(
+        "absent_page_is_filled_by_two",
+        "a caller that has not found the page in the table enters it without a look under the lock",
+        PAGES,
+        "if (look_up(table, key, pinned, at, home)) {",
+        "if (!(locked && looked_in_table) && look_up(table, key, pinned, at, home)) {",
+        "cache_page_cache_cpu",
+        CACHE_STRESS,
+    ),
+    Bug(
         "locked_look_up_ends_at_home",
         "a look-up with the lock stops at the page's home bucket, though others have passed it",
         HASH_TABLE,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import FAULT, LINK, STORES, UPDATE, UPDATE_KIND, WARP_ACCESS, Bug
+from .bug import FAULT, LINK, PAGES, STORES, UPDATE, UPDATE_KIND, WARP_ACCESS, Bug
 
 BUGS = (
     Bug(
@@ -14,6 +14,15 @@ BUGS = (
         "{}",
         "pointer_ptr_cpu",
         "*/ptr_write.stores_reach_the_file_and_nothing_else_does/*",
+    ),
+    Bug(
+        "pointers_miss_looks_three_times",
+        "a pointer's fault looks for a page in the table without the lock, although it has done so",
+        PAGES,
+        "acquire_elsewhere(key, start, limits, true);",
+        "acquire_elsewhere(key, start, limits, false);",
+        "pointer_part_run_cpu",
+        "*/table_walks.of_a_pointers_miss_are_two/*",
     ),
     Bug(
         "walk_keeps_what_it_has_not_linked",
