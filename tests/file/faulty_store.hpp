@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store that is slow, fails or stops where a test says, over a real one. Its files are always staged, read through pread() and
-// written through pwrite(), so that every byte comes by here. If it answers later, threads of its own call pread().
+// A store that is slow, fails or stops where a test says, over a real one. Its files are staged, or of windows of which none is
+// registered: read through pread() and written through pwrite(), so that every byte comes by here. If it answers later, threads of
+// its own call pread().
 #pragma once
 #include <atomic>
 #include <cerrno>
@@ -180,14 +181,14 @@ class doers {
 class faulty_file final : public store::open_file {
  public:
   faulty_file(std::unique_ptr<store::open_file> real, std::shared_ptr<faults> wrong, std::shared_ptr<doers> later,
-              std::string_view path, int flags)
+              std::string_view path, int flags, source_kind version)
       : real_(std::move(real)),
         wrong_(std::move(wrong)),
         later_(std::move(later)),
         path_(path),
         flags_(flags),
         info_(real_->info()) {
-    info_.kind = source_kind::staged;
+    info_.kind = info_.live ? source_kind::staged : version;
     info_.pull_base = nullptr;
     info_.reason = "a test's faulty store";
   }
@@ -262,8 +263,10 @@ class faulty_file final : public store::open_file {
 
 class faulty_store final : public store::store {
  public:
-  explicit faulty_store(std::shared_ptr<gpufs::store::store> real, bool answers_later = false)
-      : real_(std::move(real)), later_(answers_later ? std::make_shared<doers>() : nullptr) {}
+  // version: staged or windows, of files that are not live.
+  explicit faulty_store(std::shared_ptr<gpufs::store::store> real, bool answers_later = false,
+                        source_kind version = source_kind::staged)
+      : real_(std::move(real)), later_(answers_later ? std::make_shared<doers>() : nullptr), version_(version) {}
 
   faults& wrong() const { return *wrong_; }
   std::string_view name() const override { return "faulty"; }
@@ -281,7 +284,7 @@ class faulty_store final : public store::store {
     }
     auto file = real_->open(path, flags, error);
     if (file == nullptr) return nullptr;
-    return std::make_unique<faulty_file>(std::move(file), wrong_, later_, path, flags);
+    return std::make_unique<faulty_file>(std::move(file), wrong_, later_, path, flags, version_);
   }
   int unlink(std::string_view path, bool directory) override { return real_->unlink(path, directory); }
   int rename(std::string_view from, std::string_view to, std::uint32_t* mode) override { return real_->rename(from, to, mode); }
@@ -295,6 +298,7 @@ class faulty_store final : public store::store {
   std::shared_ptr<gpufs::store::store> real_;
   std::shared_ptr<faults> wrong_ = std::make_shared<faults>();
   std::shared_ptr<doers> later_;
+  source_kind version_;
 };
 
 }  // namespace gpufs::test

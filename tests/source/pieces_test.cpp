@@ -218,6 +218,7 @@ TEST(each_source, that_is_wrong_is_found) {
   expect_fault<asks_the_host_for_all>(source_kind::mem, "the host is asked for nothing");
   expect_fault<asks_the_host_for_all>(source_kind::windows, "the host is asked for what is mapped");
   expect_fault<source::pull>(source_kind::mem, "the device may not read there");
+  expect_fault<source::pull>(source_kind::windows, "the device may not read there");
   expect_fault<source::mem>(source_kind::pull, "it is not in device memory");
   expect_fault<reads_what_the_host_does_not_have>(source_kind::live, "bytes that the file does not have");
   expect_fault<stores_over_the_end_of_the_mapping>(source_kind::live, "the device may not write there");
