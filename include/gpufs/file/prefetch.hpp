@@ -193,9 +193,10 @@ GPUFS_DEVICE std::int64_t wait(Group group, const pending_read& pending) {
 // How the readers of a file will use it. But for `whole`, the names are those of posix_fadvise.
 enum class advice : std::uint32_t {
   normal,  // nothing is known: it is learnt from the use of their pages whether they want whole pages, or as `random`; from the
-           // beginning, whatever was learnt before (docs/design/part-pages.md, "What is learnt")
-  random,  // they read a little of a page here and there: where the device can read the file's bytes itself, a miss brings in the
-           // sectors that it wants of a page (a 32nd of it, 128 bytes at least), and the others when they are wanted
+           // beginning, whatever was learnt before (docs/design/part-pages.md, "What is learnt"). Of a file that is open for
+           // writing nothing is learnt, and pages are whole
+  random,  // they read, or write, a little of a page here and there: where the device can read the file's bytes itself, a miss
+           // brings in the sectors that it wants of a page (a 32nd of it, 128 bytes at least), and the others when they are wanted
   sequential,  // they read page after page: a miss, or a read of a page that was asked for ahead, asks for the next 32 pages (in a
                // small cache, for a sixteenth of its frames)
   willneed,    // they will read this range soon: does what prefetch does
@@ -209,8 +210,9 @@ enum class advice : std::uint32_t {
 
 // Tells the mount how readers will use nbytes of the file at `offset`. If nbytes is 0, the range goes to the end of the file.
 // normal, random, sequential, noreuse and whole ignore the range, although it must be valid. They hold for the whole file, and for
-// all opens of this path for reading in this mount, until the last of them is closed. Advice never changes the bytes that reads
-// give. Returns 0, an error of prefetch, or -EINVAL for an unknown advice.
+// all opens of this path in this mount that share its pages (those for reading; or, once one is for writing, all), until the last
+// of them is closed. Advice never changes the bytes that reads give. Returns 0, an error of prefetch, or -EINVAL for an unknown
+// advice.
 template <simt::group Group>
 GPUFS_DEVICE int advise(Group group, const file& opened, std::int64_t offset, std::size_t nbytes, advice what) {
   const simt::group_call call(group, "advise(file, offset, nbytes, advice)", opened.number(), opened.entry(), offset, nbytes, what);

@@ -4,6 +4,7 @@
 // written go back, by a mask, so that nobody's are lost. docs/guide/writing.md says what holds between groups, mounts and
 // processes.
 #pragma once
+#include "gpufs/file/detail/sector_write.hpp"
 #include "gpufs/file/detail/truncate.hpp"
 
 namespace gpufs {
@@ -90,18 +91,20 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
   });
   if (got.what == pages_type::role::error) return got.error;
   std::byte* frame = pages.pages().data(got.frame);
-  const bool whole = end - begin == page_nbytes;
-  if (got.what == pages_type::role::fill && whole) begin_whole_page(group);
-  if (got.what == pages_type::role::fill && whole && store_new_page(group, *mount, view, key, got.frame, part)) return 0;
-  if (got.what == pages_type::role::fill && !whole) {
-    const int error = fill_page(group, mount, view, page_number, got.frame);
+  const bool fills = got.what == pages_type::role::fill, whole = fills && end - begin == page_nbytes;
+  if (whole) begin_whole_page(group);
+  if (whole && store_new_page(group, *mount, view, key, got.frame, part)) return 0;
+  const bool in_part = !whole && got.what >= pages_type::role::fill;
+  if (in_part) {
+    const int error = simt::call_cold(&begin_part_write<Group>, group, mount, view, got.frame, fills, begin, end);
     if (error != 0) return error;
   }
   part.copy(group, frame + begin, page_begin + begin, end - begin);
-  if (got.what == pages_type::role::fill && whole && group.leader()) pages.end_fill(key, got.frame, 0);
+  if (whole && group.leader()) pages.end_fill(key, got.frame, 0);
   cache::dirty_pages(mount->cache).mark(group, got.frame, begin, end);
   group.sync();
   if (group.leader()) {
+    if (in_part) simt::call_cold(&end_part_write, mount, got.frame, begin, end);
     // Before the unpin: if the page were written back and evicted first, it would be read in again up to the old size only. A
     // reader that sees the size sees the bytes: the release meets nbytes_now's acquire.
     raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).bytes.nbytes), page_begin + end);
@@ -166,10 +169,10 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const file_mount* mount, cons
 
 // Writes nbytes from src (any device memory, any alignment) at `offset`; the file grows as it must. Later calls of any group that
 // opened the path since the first open for writing see the bytes; the file has them after fsync or close, or earlier. Reads a page
-// in when it writes a part of it. Bytes written: fewer only before a page that could not be had; or -EBADF (not open for writing),
-// -EINVAL (offset < 0), -EOVERFLOW, -EFBIG (2^32 pages; what RLIMIT_FSIZE forbids comes with fsync), -EFAULT, and of a page's
-// reading in what pread gives. Errors of writing back come with the next fsync or close. With O_APPEND, too, it writes at `offset`,
-// as POSIX has it: see append.
+// in when it writes a part of it; after advise(random), the sectors that it writes a part of. Bytes written: fewer only before a
+// page that could not be had; or -EBADF (not open for writing), -EINVAL (offset < 0), -EOVERFLOW, -EFBIG (2^32 pages; what
+// RLIMIT_FSIZE forbids comes with fsync), -EFAULT, and of a page's reading in what pread gives. Errors of writing back come with
+// the next fsync or close. With O_APPEND, too, it writes at `offset`, as POSIX has it: see append.
 template <simt::group Group>
 GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
   const simt::group_call call(group, "pwrite(file, mount, src, nbytes, offset)", opened.number(), opened.entry(),

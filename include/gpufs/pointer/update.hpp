@@ -98,6 +98,15 @@ GPUFS_DEVICE std::int64_t pin_missing_page(simt::some_lanes lanes, mapping_name 
   return wants ? address_of(name, got) : 0;
 }
 
+// Pins pages that come sector by sector (advise(random)), with the sectors of each lane's element: 0, where a page does not come
+// so, or no frame is at hand. All lanes call.
+GPUFS_DEVICE std::int64_t pin_updated_sectors(simt::some_lanes lanes, mapping_name name, std::uint32_t page, std::uint32_t in_page,
+                                              std::uint32_t nbytes) {
+  const std::uint32_t wanted = cache::sectors::of_bytes(page_shift_of(name), in_page, in_page + nbytes);
+  const std::int64_t got = simt::call_cold(&pin_sectors_together, lanes, name, page, wanted).address;
+  return got == -ENOMEM ? 0 : got;
+}
+
 template <class What>
 struct updated {
   typename What::answer before;
@@ -119,11 +128,13 @@ GPUFS_DEVICE updated<What> update_mapping(simt::some_lanes lanes, mapping_name n
   const mapping_entry* from = entry_of(name);
   const std::uint32_t shift = page_shift_of(name);
   const auto page = static_cast<std::uint32_t>(what.position >> shift);
-  const std::uint64_t in_page = what.position & ((std::uint64_t{1} << shift) - 1);
+  const std::uint32_t in_page = static_cast<std::uint32_t>(what.position) & ((1u << shift) - 1);
   bool wanted = (turn >> simt::lane_id() & 1) != 0 && mine.error == 0;
-  for (bool looks = true; lanes.ballot_lanes(wanted) != 0; looks = false) {
+  for (unsigned tries = 0; lanes.ballot_lanes(wanted) != 0; ++tries) {
     const std::uint32_t mine_now = wanted ? page : no_page;
-    const std::int64_t got = looks ? pin_cached_pages(lanes, name, mine_now) : pin_missing_page(lanes, name, mine_now);
+    const std::int64_t got = tries == 0   ? pin_cached_pages(lanes, name, mine_now)
+                             : tries == 1 ? pin_updated_sectors(lanes, name, mine_now, in_page, nbytes)
+                                          : pin_missing_page(lanes, name, mine_now);
     const bool served = wanted && got > 0;
     const std::uint64_t address = served ? static_cast<std::uint64_t>(got) + in_page : 0;
     const typename What::answer before = what.make(lanes, address);

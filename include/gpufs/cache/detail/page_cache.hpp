@@ -124,8 +124,8 @@ class page_cache {
   }
 
   // Pins the page `key` if it is in the cache, also after another group's fill, for a moment: however many pins it has. One lane
-  // calls. what == error with error 0: it is not cached, and its eviction, with the write-back of all that was
-  // written to it, happened before the return.
+  // calls. what: hit, waited or part; or error, and with error 0 it is not cached, and its eviction, with the write-back of all
+  // that was written to it, happened before the return.
   GPUFS_DEVICE_COLD static acquired acquire_cached(const cache_layout* cache, page_key key, std::uint64_t fill_ns) {
     const page_cache self(*cache);
     if (!self.table().lock(key, simt::deadline(fill_ns))) return {frame_index{}, role::error, -ETIMEDOUT};
@@ -135,11 +135,11 @@ class page_cache {
     self.table().unlock(key);
     simt::fence(std::memory_order_acquire, cache_layout::scope);  // meets erase's release
     if (!found) return {frame_index{}, role::error, 0};
-    if (!pinned.filling() && !pinned.partial()) return {at, role::hit, 0};
+    if (!pinned.filling()) return {at, pinned.partial() ? role::part : role::hit, 0};
     const acquired got = wait(cache, at, fill_ns);
     if (got.error == frames::nobodys_error) return {frame_index{}, role::error, 0};
-    if (got.what != role::under_way && got.what != role::part) return got;
-    self.unpin(at);  // nobody has written to a page that an operation brings in, or that comes by sectors
+    if (got.what != role::under_way) return got;
+    self.unpin(at);  // nobody has written to a page that an operation brings in
     return {frame_index{}, role::error, 0};
   }
 

@@ -45,6 +45,8 @@ class sectors {
 
   // Which sectors are there, and above them which somebody brings in. The acquire meets the fence before end_fill.
   GPUFS_DEVICE std::uint64_t look() const { return word().load(std::memory_order_acquire); }
+  // Which somebody brings in, or writes whole.
+  GPUFS_DEVICE std::uint32_t busy() const { return static_cast<std::uint32_t>(word().load(std::memory_order_relaxed) >> most); }
   // Which of the wanted sectors are missing.
   GPUFS_DEVICE std::uint32_t missing(std::uint32_t wanted) const { return wanted & ~static_cast<std::uint32_t>(look()); }
 
@@ -70,6 +72,17 @@ class sectors {
     for (;;) {
       const std::uint32_t mine = wanted & ~static_cast<std::uint32_t>(seen) & ~static_cast<std::uint32_t>(seen >> most);
       if (mine == 0 || word().compare_exchange(seen, seen | std::uint64_t{mine} << most, std::memory_order_acquire)) return mine;
+    }
+  }
+  // Claims all of these sectors that are missing, for a caller that writes them whole, and goes on as after begin_fill. False:
+  // others bring some of them in, and nothing is claimed. The acquire meets the fence before end_fill, so that the caller's bytes
+  // come after those of a fill.
+  GPUFS_DEVICE bool begin_write(std::uint32_t some) const {
+    for (;;) {
+      std::uint64_t seen = look();
+      if ((static_cast<std::uint32_t>(seen >> most) & some) != 0) return false;
+      const std::uint32_t mine = some & ~static_cast<std::uint32_t>(seen);
+      if (mine == 0 || word().compare_exchange(seen, seen | std::uint64_t{mine} << most, std::memory_order_acquire)) return true;
     }
   }
   // The caller has brought these sectors in, and its fence publishes them. True for one caller: now all are there. The acquire

@@ -179,7 +179,7 @@ GPUFS_DEVICE_COLD typename Pages::cache_type::acquired complete_slowly(Group gro
   }
   if (got.what == role::part) {
     const std::uint32_t whole = cache::sectors::all(pages.pages().page_shift());
-    const sectors_brought brought = simt::call_cold(&bring_sectors<Group>, group, mount, page.view, got.frame, whole);
+    const sectors_brought brought = simt::call_cold(&bring_sectors<Group>, group, mount, page.view, got.frame, whole, 0);
     if (group.leader() && brought.error != 0) pages.unpin(got.frame);
     if (group.leader()) note_sectors(*mount, page.view.slot, brought);
     return {got.frame, brought.error == 0 ? role::waited : role::error, brought.error};

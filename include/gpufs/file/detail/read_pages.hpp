@@ -164,7 +164,7 @@ GPUFS_DEVICE sectors_brought bring_sectors_of(Group group, const Pages& of, cach
     if (now.error == 0 && now.cache_id != cache::cache_id_of(cache::frames(of.frames()).load_key(frame))) now.error = -EBADF;
     return now;
   });
-  return simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame, wanted);
+  return simt::call_cold(&bring_sectors<Group>, group, of.mount(), view, frame, wanted, 0);
 }
 
 // The sectors in which the wanted bytes of a page lie.

@@ -8,11 +8,22 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Begins to bring a page in sector by sector, if that is possible. The caller holds its fill. False: not begun. One lane calls.
+// Whether the page at this offset may come sector by sector, as the device can read its bytes itself. Of a file that is open for
+// writing, where its users have said that they want it so (advise(random)); pages that reach beyond the mapping come whole. One
+// lane calls.
+GPUFS_DEVICE bool may_come_apart(const file_mount& mount, const file_view& view, std::uint64_t offset) {
+  if (view.error != 0 || has_version(view.kind)) return is_read_by_device(mount, view, offset);
+  return file_slots::habit_of(mount, view.slot).load_relaxed() == read_habit::apart &&
+         find_piece(mount, view, offset, 1u << mount.cache.frames.page_shift).where == source::place::host_memory;
+}
+
+// Begins to bring a page in sector by sector, if that is possible. The caller holds its fill. False: not begun. One lane calls. Of
+// a file that is open for writing the fence in live::find comes after the page's entry in the table, also for sectors that are
+// written whole (begin_whole_page).
 inline GPUFS_DEVICE_COLD bool begin_sectors(const file_mount* mount, file_view view, cache::frame_index frame) {
   const cache::frames frames(mount->cache);
   const std::uint64_t offset = cache::page_number_of(frames.load_key(frame)) << frames.page_shift();
-  if (cache::sectors::all(frames.page_shift()) == 1 || !is_read_by_device(*mount, view, offset)) return false;
+  if (cache::sectors::all(frames.page_shift()) == 1 || !may_come_apart(*mount, view, offset)) return false;
   cache::sectors(frames, frame).begin();
   return true;
 }
@@ -40,7 +51,8 @@ GPUFS_DEVICE int pull_sectors(Group group, const file_mount& mount, const file_v
     const std::uint32_t behind_run = ~(left >> first);
     const unsigned n = behind_run == 0 ? cache::sectors::most : simt::lowest_lane(behind_run);
     const std::uint32_t begin = first << shift, nbytes = n << shift;
-    if (page_offset + begin < static_cast<std::uint64_t>(view.nbytes)) {
+    // Of a file that is open for writing the view may be older than the pin, and the file longer by now: its source knows.
+    if (!has_version(view.kind) || page_offset + begin < static_cast<std::uint64_t>(view.nbytes)) {
       const part_taken taken = take_part(group, mount, view, page_offset + begin, frames.data(frame) + begin, nbytes);
       error = taken.error;
       pulled |= taken.pulled;
@@ -79,10 +91,11 @@ GPUFS_DEVICE void note_sectors(const file_mount& mount, std::uint32_t slot, cons
 }
 
 // Makes sure that these sectors of a page are there. The page is there in part, and the group has pinned it. The group first brings
-// in sectors that nobody else does, and then waits for the others. All lanes call; the view is the leader's.
+// in sectors that nobody else does, and then waits for the others. Those of `apart` do not come along: the caller is to write them
+// whole. All lanes call; the view is the leader's.
 template <class Group>
 GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* mount, file_view view, cache::frame_index frame,
-                                                std::uint32_t wanted) {
+                                                std::uint32_t wanted, std::uint32_t apart) {
   struct step {
     std::uint32_t missing, mine;
     int error;
@@ -90,6 +103,7 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
   view = group.broadcast(view);
   frame = group.broadcast(frame);
   wanted = group.broadcast(wanted);
+  apart = group.broadcast(apart);
   const cache::frames frames(mount->cache);
   const cache::sectors at(frames, frame);
   const std::uint64_t page_offset =
@@ -101,7 +115,7 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
     const auto end = static_cast<std::uint32_t>(file_nbytes - page_offset);
     rest = cache::sectors::of_bytes(frames.page_shift(), end - 1, frames.page_nbytes());
   }
-  const auto with_rest = [&](std::uint32_t some) { return (some & rest & (0 - rest)) != 0 ? some | rest : some; };
+  const auto with_rest = [&](std::uint32_t some) { return (some & rest & (0 - rest)) != 0 ? some | (rest & ~apart) : some; };
   wanted = with_rest(wanted);
   const simt::deadline until(2 * mount->io_timeout_ns);
   sectors_brought result{view.error, false, false};
@@ -113,8 +127,8 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
         const std::uint32_t missing = wanted & ~static_cast<std::uint32_t>(seen);
         if (missing == 0) return {0, 0, 0};
         file_block& files = file_slots(*mount).block(view.slot);
-        const std::uint32_t mine =
-            at.begin_fill(missing | with_rest(sectors_along(files, view.slot, seen, wanted, frames.page_shift())));
+        const std::uint32_t along = sectors_along(files, view.slot, seen, wanted, frames.page_shift()) & ~apart;
+        const std::uint32_t mine = at.begin_fill(missing | with_rest(along));
         if (mine != 0) {
           cache::frames::fence_claim();
           return {missing, mine, 0};

@@ -7,15 +7,41 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
+// The sectors of a page that are there, once nobody brings in one that has bytes from `begin` on.
+struct sectors_there {
+  std::uint32_t valid;
+  bool in_time;
+};
+// The caller has pinned the page. One lane calls, after the fence that follows the new size.
+inline GPUFS_DEVICE_COLD sectors_there wait_for_sectors(const file_mount* mount, cache::frame_index frame, std::uint32_t begin) {
+  const cache::frames frames(mount->cache);
+  if (!frames.is_partial(frame)) return {~0u, true};
+  const cache::sectors at(frames, frame);
+  const std::uint32_t cut = cache::sectors::of_bytes(frames.page_shift(), begin, frames.page_nbytes());
+  const simt::deadline until(2 * mount->io_timeout_ns);
+  simt::backoff pause;
+  for (;;) {
+    const std::uint64_t seen = at.look();
+    const bool is_busy = (static_cast<std::uint32_t>(seen >> cache::sectors::most) & cut) != 0;
+    if (!is_busy || until.expired()) return {static_cast<std::uint32_t>(seen), !is_busy};
+    pause();
+  }
+}
+
 // Cuts a cached page at the new end of its file, which is at byte `begin` of the page. Bytes from there on become zeros, also in
-// the page's twin if the page is mapped for writing, and are not written back. All lanes call; the leader has pinned the frame.
-// False: -ETIMEDOUT.
+// the page's twin if the page is mapped for writing, and are not written back. Of a page in part, so become those that are there:
+// who claims a sector later sees the new size (the fence in live::find meets truncate's). All lanes call; the leader has pinned the
+// frame. False: -ETIMEDOUT.
 template <class Group>
 GPUFS_DEVICE bool cut_page(Group group, const file_mount& mount, cache::frame_index frame, std::uint32_t begin) {
   const cache::frames frames(mount.cache);
   const cache::dirty_pages pages(mount.cache);
+  const sectors_there there = by_leader(group, [&] { return simt::call_cold(&wait_for_sectors, &mount, frame, begin); });
+  const std::uint32_t shift = cache::sectors::shift(frames.page_shift());
   const auto zero = [&](std::byte* data) {
-    for (std::uint32_t i = begin + group.rank(); i < frames.page_nbytes(); i += group.size()) data[i] = std::byte{0};
+    for (std::uint32_t i = begin + group.rank(); i < frames.page_nbytes(); i += group.size()) {
+      if ((there.valid >> (i >> shift) & 1) != 0) data[i] = std::byte{0};
+    }
     group.sync();
   };
   zero(frames.data(frame));
@@ -30,7 +56,7 @@ GPUFS_DEVICE bool cut_page(Group group, const file_mount& mount, cache::frame_in
   }
   group.sync();
   if (group.leader()) cache::frames::unpin_after_writes(frames.state_word(frame), 1);
-  return locked;
+  return locked && there.in_time;
 }
 
 // Looks at the frames first, first + step, ... x the group's size. Pins each frame whose page is the file's and reaches beyond

@@ -55,7 +55,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
   }
   if (got.what == role::part) {
     const std::uint32_t whole = cache::sectors::all(pages.pages().page_shift());
-    const sectors_brought brought = simt::call_cold(&bring_sectors<simt::some_lanes>, lanes, &mount, view, got.frame, whole);
+    const sectors_brought brought = simt::call_cold(&bring_sectors<simt::some_lanes>, lanes, &mount, view, got.frame, whole, 0);
     if (lanes.leader()) note_sectors(mount, view.slot, brought);
     if (lanes.leader() && brought.error != 0) {
       pages.unpin(got.frame);

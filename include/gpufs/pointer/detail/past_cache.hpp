@@ -22,6 +22,20 @@ namespace detail {
 // Whether the error says that a page could not be pinned, although it can be read: no frame, or too many pins.
 GPUFS_DEVICE bool is_unpinnable(int error) { return error == -ENOMEM || error == -EMFILE; }
 
+// Pins a page that is in the cache, with these sectors of it at least. The view is of the file whose page it is; a page in another
+// form is never there in part. All lanes call. what: as acquire_cached, but not part.
+template <class Group>
+GPUFS_DEVICE cache::page_cache<>::acquired pin_cached_part(Group group, const mount_layout& mount, const file_view& view,
+                                                           cache::page_key key, std::uint32_t wanted) {
+  using pages_type = cache::page_cache<>;
+  auto got =
+      by_leader(group, [&] { return simt::call_cold(&pages_type::acquire_cached, &mount.cache, key, 2 * mount.io_timeout_ns); });
+  if (got.what != pages_type::role::part) return got;
+  const int error = simt::call_cold(&bring_sectors<Group>, group, &mount, view, got.frame, wanted, 0).error;
+  if (error != 0 && group.leader()) cache::frames(mount.cache).unpin(got.frame);
+  return {got.frame, error == 0 ? pages_type::role::hit : pages_type::role::error, error};
+}
+
 // Fills a page in another form, of a file that is open for writing. If the file's own page is in the cache, its bytes are used,
 // because they may not be written back yet; else the file's bytes. Asks for no frame, because others may wait for this page. All
 // lanes call; `view` is the file's. 0 or a negative errno.
@@ -29,11 +43,10 @@ template <class Group>
 GPUFS_DEVICE_COLD int fill_from_cache(Group group, const mount_layout* mount, file_view view, std::uint64_t page_number,
                                       std::byte* frame) {
   using pages_type = cache::page_cache<>;
-  const auto got = by_leader(group, [&] {
-    return pages_type::acquire_cached(&mount->cache, cache::make_key(view.cache_id, page_number), 2 * mount->io_timeout_ns);
-  });
-  if (got.what == pages_type::role::error) return got.error != 0 ? got.error : fill(group, *mount, view, page_number, frame);
   const cache::frames frames(mount->cache);
+  const auto got =
+      pin_cached_part(group, *mount, view, cache::make_key(view.cache_id, page_number), cache::sectors::all(frames.page_shift()));
+  if (got.what == pages_type::role::error) return got.error != 0 ? got.error : fill(group, *mount, view, page_number, frame);
   simt::copy_changing(group, frame, frames.data(got.frame), frames.page_nbytes());
   group.sync();
   if (group.leader()) frames.unpin(got.frame);
@@ -47,13 +60,15 @@ struct page_part {
 };
 
 // Copies a part of a page that is in the cache: 1, or 0: it is not there, or a negative errno. One lane calls, for itself.
-GPUFS_DEVICE int read_cached(const mount_layout& mount, std::uint32_t cache_id, const page_part& part, std::byte* bytes) {
-  using pages_type = cache::page_cache<>;
+GPUFS_DEVICE int read_cached(const mount_layout& mount, const file_view& view, std::uint32_t cache_id, const page_part& part,
+                             std::byte* bytes) {
   const cache::frames frames(mount.cache);
   const cache::page_key key = cache::make_key(cache_id, part.offset >> frames.page_shift());
-  const auto got = simt::call_cold(&pages_type::acquire_cached, &mount.cache, key, 2 * mount.io_timeout_ns);
-  if (got.what == pages_type::role::error) return got.error;
-  simt::copy_bytes(simt::this_thread(), bytes, frames.data(got.frame) + (part.offset & (frames.page_nbytes() - 1)), part.nbytes);
+  const std::uint32_t in_page = static_cast<std::uint32_t>(part.offset) & (frames.page_nbytes() - 1);
+  const auto got = pin_cached_part(simt::this_thread(), mount, view, key,
+                                   cache::sectors::of_bytes(frames.page_shift(), in_page, in_page + part.nbytes));
+  if (got.what == decltype(got.what)::error) return got.error;
+  simt::copy_bytes(simt::this_thread(), bytes, frames.data(got.frame) + in_page, part.nbytes);
   frames.unpin(got.frame);
   return 1;
 }
@@ -64,10 +79,10 @@ inline GPUFS_DEVICE_COLD int read_part(const mount_layout* mount, file_view view
   // Changed bytes of a page in the cache are nowhere else. A private page is a copy of the file's page.
   const bool may_change = !has_version(view.kind), is_private = id != view.cache_id;
   if (is_cached || may_change || is_private) {
-    if (const int got = read_cached(*mount, id, part, bytes); got != 0) return got < 0 ? got : 0;
+    if (const int got = read_cached(*mount, view, id, part, bytes); got != 0) return got < 0 ? got : 0;
   }
   if (may_change && is_private) {
-    if (const int got = read_cached(*mount, view.cache_id, part, bytes); got != 0) return got < 0 ? got : 0;
+    if (const int got = read_cached(*mount, view, view.cache_id, part, bytes); got != 0) return got < 0 ? got : 0;
   }
   return fill_part(simt::this_thread(), *mount, view, part.offset, bytes, part.nbytes);
 }
@@ -109,7 +124,7 @@ class spare_page_hold {
 template <class Handler>
 GPUFS_DEVICE_COLD int read_part_handled(const mount_layout* mount, file_view view, std::uint32_t id, Handler handler,
                                         page_part part, std::byte* bytes) {
-  if (const int got = read_cached(*mount, id, part, bytes); got != 0) return got < 0 ? got : 0;
+  if (const int got = read_cached(*mount, view, id, part, bytes); got != 0) return got < 0 ? got : 0;
   spare_page_hold hold(*mount);
   if (!hold.take(4 * mount->io_timeout_ns)) return -ETIMEDOUT;
   const simt::some_lanes alone(1u << simt::lane_id());

@@ -22,10 +22,10 @@ struct part_page {
   cache::frame_index frame;
   bool is_pinned, is_part;
 };
-// Whether a page of a file in this slot that is not there should come in part, for what pointers read of it.
-GPUFS_DEVICE bool comes_apart(const file_mount& mount, std::uint32_t slot, cache::page_key key) {
-  const read_habit habit = file_slots::habit_of(mount, slot).load_relaxed();
-  if (habit != read_habit::unknown) return habit == read_habit::apart;
+// Whether a page of a file that is not there should come in part, for what pointers read of it.
+GPUFS_DEVICE bool comes_apart(const file_mount& mount, const file_view& view, cache::page_key key) {
+  const read_habit habit = file_slots::habit_of(mount, view.slot).load_relaxed();
+  if (habit != read_habit::unknown || !has_version(view.kind)) return habit == read_habit::apart;
   constexpr std::uint32_t any_sector = 2;  // little is wanted, and is not taken to be the page's begin
   return comes_in_part(mount.cache, key, cache::frames(mount.cache).preferred(key), any_sector);
 }
@@ -41,10 +41,10 @@ inline GPUFS_DEVICE_COLD way_of_page how_it_is_read(mapping_entry* from, std::ui
   const bool is_files = id >> cache::form_shift == cache::file_form;
   if (!is_files || view.error != 0) return way_of_page::whole;
   const bool once = file_slots::habit_of(mount, view.slot).load_relaxed() == read_habit::once;
-  if (!once && !comes_apart(mount, view.slot, key_of(*from, page_number))) return way_of_page::whole;
+  if (!once && !comes_apart(mount, view, key_of(*from, page_number))) return way_of_page::whole;
   const std::uint64_t offset = std::uint64_t{page_number} << mount.cache.frames.page_shift;
-  if (!is_read_by_device(mount, view, offset)) return way_of_page::whole;
-  return once ? way_of_page::past_cache : way_of_page::by_sectors;
+  if (once) return is_read_by_device(mount, view, offset) ? way_of_page::past_cache : way_of_page::whole;
+  return may_come_apart(mount, view, offset) ? way_of_page::by_sectors : way_of_page::whole;
 }
 
 // Pins a page of such a mapping, if a frame is at hand. One lane calls.
@@ -60,11 +60,11 @@ inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t pag
   if (!is_current(name)) return found;
   found.view = file_table(*mount).view(number);
   // Another id: a private page, or the number has come round to another file.
-  if (found.view.error != 0 || found.view.cache_id != id || !has_version(found.view.kind)) return found;
+  if (found.view.error != 0 || found.view.cache_id != id) return found;
   const cache::frames frames(mount->cache);
   if (page_number << frames.page_shift() >= static_cast<std::uint64_t>(found.view.nbytes)) return found;
   const cache::page_key key = cache::make_key(id, page_number);
-  if (!comes_apart(*mount, found.view.slot, key)) return found;
+  if (!comes_apart(*mount, found.view, key)) return found;
   pages_type::acquired got{{}, role::hit, 0};
   if (!pages_type::pin_in_choice<true>(frames, key, got.frame, found.is_part)) {
     if (found.is_part) {
@@ -100,7 +100,7 @@ GPUFS_DEVICE found_page pin_sectors(Group group, mapping_name name, std::uint32_
   const mount_layout& mount = *mount_of(*entry_of(name));
   const cache::frames frames(mount.cache);
   sectors_brought brought{0, false, false};
-  if (got.is_part) brought = simt::call_cold(&bring_sectors<Group>, group, &mount, got.view, got.frame, wanted);
+  if (got.is_part) brought = simt::call_cold(&bring_sectors<Group>, group, &mount, got.view, got.frame, wanted, 0);
   return by_leader(group, [&]() -> found_page {
     if (got.is_part) {
       note_sectors(mount, got.view.slot, brought);
