@@ -17,13 +17,13 @@
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 
-enum class step_kind { open, open_exclusive, open_to_read, close, write, append, sync, cut, read, status };
+enum class step_kind { open, open_exclusive, open_to_read, close, write, append, sync, cut, read, status, advise };
 
 struct step {
   step_kind kind;
   unsigned file = 0;    // which of the program's
   unsigned handle = 0;  // which of the group's
-  int flags = 0;        // of opens; of sync, how far
+  int flags = 0;        // of opens; of sync, how far; of advise, what
   std::uint64_t begin = 0, nbytes = 0;
   std::uint64_t id = 0;  // of writes and appends: makes the bytes
 };
@@ -36,6 +36,7 @@ struct program_mount {
   formation how;
   std::uint32_t delay_us = 0;  // of the store's writes, which then go through its calls; 0: the store of `options`
   bool maps = false;           // a store that maps files of every size, where they are in memory
+  bool advises = false;        // its groups say of files that they want parts of pages, and other things
   // A store that fails, and goes through its calls, too: every n-th write, having written nothing or half of its bytes, and
   // every sync; with these errnos. 0: it does not.
   std::uint32_t fail_every = 0, tear_every = 0;
@@ -72,11 +73,12 @@ inline bool may_read(const step& open) { return (open.flags & (O_WRONLY | O_GWRO
 // Draws a program from its seed.
 class program_drawer {
  public:
-  explicit program_drawer(std::uint64_t seed) : draw_(seed) { out_.seed = seed; }
+  explicit program_drawer(std::uint64_t seed) : draw_(seed), advice_(~seed << 1) { out_.seed = seed; }
 
   write_program operator()() {
     draw_mounts();
     draw_failures();
+    draw_advice();
     draw_files();
     const auto nphases = static_cast<unsigned>(draw_.between(1, 3));
     bool fresh = true;
@@ -163,6 +165,11 @@ class program_drawer {
       m.write_error = draw.pick(std::vector<int>{EIO, ENOSPC, EDQUOT});
       m.sync_error = draw.percent(30) ? EROFS : 0;
     }
+  }
+
+  // By draws of its own, too.
+  void draw_advice() {
+    for (program_mount& m : out_.mounts) m.advises = advice_.percent(50);
   }
 
   void draw_files() {
@@ -322,7 +329,9 @@ class program_drawer {
       if (!is_open[f]) {
         out.push_back(draw_open(m, g, f, owned));
         is_open[f] = true;
+        if (out_.mounts[m].advises && may_read(out.back())) advise(out, f, 80);
       }
+      if (is_open[f] && out_.mounts[m].advises && shared_[f].modes[m][g] == mode::both && advice_.percent(10)) advise(out, f, 60);
       draw_call(out, m, g, f, owned, most);
       if (draw_.percent(5)) {
         out.push_back({.kind = step_kind::close, .file = f, .handle = f});
@@ -337,6 +346,12 @@ class program_drawer {
     }
     open_[m][g] = is_open;
     return out;
+  }
+
+  void advise(steps& out, unsigned f, unsigned random_percent) {
+    const std::vector<advice> others = {advice::normal, advice::whole, advice::sequential, advice::noreuse, advice::dontneed};
+    const advice what = advice_.percent(random_percent) ? advice::random : advice_.pick(others);
+    out.push_back({.kind = step_kind::advise, .file = f, .handle = f, .flags = static_cast<int>(what)});
   }
 
   step draw_open(unsigned m, unsigned g, unsigned f, const std::vector<piece>& owned) {
@@ -399,7 +414,7 @@ class program_drawer {
     }
   }
 
-  random_source draw_;
+  random_source draw_, advice_;
   write_program out_;
   std::vector<sharing> shared_;                       // [file], of the epoch
   std::vector<std::vector<std::vector<bool>>> open_;  // [mount][group][file]
@@ -419,15 +434,15 @@ inline std::string flag_names(int flags) {
 }
 
 inline std::string to_text(const step& s) {
-  constexpr const char* names[] = {"open",   "open_exclusive", "open_to_read", "close", "write",
-                                   "append", "sync",           "cut",          "read",  "status"};
+  constexpr const char* names[] = {"open", "open_exclusive", "open_to_read", "close", "write", "append", "sync",
+                                   "cut",  "read",           "status",       "advise"};
   std::ostringstream text;
   text << names[static_cast<int>(s.kind)] << " f" << s.file;
   if (s.kind <= step_kind::open_to_read) text << ' ' << flag_names(s.flags);
   if (s.kind == step_kind::write || s.kind == step_kind::read) text << " [" << s.begin << ", " << s.begin + s.nbytes << ')';
   if (s.kind == step_kind::append) text << ' ' << s.nbytes;
   if (s.kind == step_kind::cut) text << ' ' << s.begin;
-  if (s.kind == step_kind::sync) text << ' ' << s.flags;
+  if (s.kind == step_kind::sync || s.kind == step_kind::advise) text << ' ' << s.flags;
   if (s.id != 0) text << " #" << s.id;
   return text.str();
 }
@@ -449,7 +464,7 @@ inline std::string to_text(const write_program& p) {
     text << "mount " << m << ": page " << o.page_nbytes << ", " << o.cache_nbytes / o.page_nbytes << " frames, dirty_nbytes "
          << o.dirty_nbytes << ", " << o.nworkers << " workers, " << o.internals.nrings << " rings, " << o.internals.request_rings
          << " x " << o.internals.request_slots << " requests, delay " << p.mounts[m].delay_us << " us, "
-         << (p.mounts[m].maps ? "maps, " : "");
+         << (p.mounts[m].maps ? "maps, " : "") << (p.mounts[m].advises ? "advises, " : "");
     if (p.mounts[m].write_error != 0) {
       text << "every " << p.mounts[m].fail_every << ". write fails, every " << p.mounts[m].tear_every << ". is torn, errno "
            << p.mounts[m].write_error << ", of syncs " << p.mounts[m].sync_error << ", ";

@@ -212,6 +212,9 @@ class program_run {
         case step_kind::status:
           out.fstat(s.handle);
           break;
+        case step_kind::advise:
+          out.advise(s.handle, 0, 0, static_cast<advice>(s.flags));
+          break;
       }
     }
     return out;
@@ -415,6 +418,7 @@ class program_run {
           break;
         }
         case step_kind::cut:
+        case step_kind::advise:
           good = value == 0;
           break;
         case step_kind::status: {

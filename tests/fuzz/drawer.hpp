@@ -10,7 +10,7 @@ namespace fuzz {
 
 class drawer {
  public:
-  explicit drawer(std::uint64_t seed) : draw_(seed) { out_.seed = seed; }
+  explicit drawer(std::uint64_t seed) : draw_(seed), advice_(~seed << 1) { out_.seed = seed; }
 
   program operator()() {
     const std::uint64_t theme = draw_.below(100);
@@ -182,6 +182,7 @@ class drawer {
     reads_ = draw_.pick(about_ == subject::names ? std::vector<unsigned>{0, 0, 20} : std::vector<unsigned>{0, 20, 60});
     odd_ = draw_.percent(60) ? 0 : 30;
     renames_directories_ = static_cast<unsigned>(draw_.below(101));
+    parts_ = about_ == subject::names || reads_fail_ ? 0 : advice_.pick(std::vector<unsigned>{0, 0, 50, 90});
   }
 
   // Who maps a page for writing holds it, and waits for one frame more.
@@ -308,6 +309,9 @@ class drawer {
     open_[g][c.handle] = true;
     mount_of_[g][c.handle] = c.mount;
     mine.push_back(c);
+    if (!advice_.percent(parts_)) return;
+    mine.push_back(
+        {.what = verb::ahead, .mount = c.mount, .handle = c.handle, .flags = 2 + static_cast<int>(advice::random), .nbytes = 1});
   }
   void open_many(calls& mine, unsigned g, const call& c) {
     // close_all takes handles of one mount.
@@ -370,7 +374,7 @@ class drawer {
     return c;
   }
 
-  random_source draw_;
+  random_source draw_, advice_;  // the latter for advice at opens
   program out_;
   subject about_ = subject::all;
   std::vector<std::string> directories_, files_;
@@ -378,8 +382,8 @@ class drawer {
   std::uint64_t most_ = 0, id_ = 0;
   std::vector<verb> verbs_;
   bool reads_fail_ = false, may_cut_ = false, by_pointer_ = false;
-  unsigned creates_ = 0, reads_ = 0, once_ = 0, odd_ = 0, renames_directories_ = 0;  // percent
-  std::vector<std::vector<bool>> open_;                                              // [group][handle], if all went well
+  unsigned creates_ = 0, reads_ = 0, once_ = 0, odd_ = 0, renames_directories_ = 0, parts_ = 0;  // percent
+  std::vector<std::vector<bool>> open_;  // [group][handle], if all went well
   std::vector<std::vector<unsigned>> mount_of_;
 };
 
