@@ -99,6 +99,9 @@ case $mode in
     right ROW_CUT READER WRITER CUT
     model=part
     right PART CHANGE LOOKER
+    model=part_write
+    right PART_CUT WHOLE CUT
+    right PART_BOTH BOTH
     ;;
   full)
     right READ READ NREADERS=3 NOPS=1
@@ -135,6 +138,10 @@ case $mode in
     model=part
     right PART NREADERS=3 CHANGE
     right PART_TWICE NREADS=2 CHANGE LOOKER
+    model=part_write
+    right PART_WRITE PART WHOLE CUT
+    right PART_CUT WHOLE CUT READERS=2
+    right PART_BOTH BOTH
     ;;
   mutations)
     for mistake in CLAIM_PINS TAKE_PINNED TAKE_LEAVES_ENTRY KEY_UNCHECKED STAMP_UNCHECKED FAIL_LEAVES_ENTRY NO_SECOND_LOOK WAITER_IGNORES_ERROR FAIL_KEEPS_FILLING; do
@@ -191,6 +198,12 @@ case $mode in
       BUSY_SECTORS_ARE_TAKEN LOOKED_AT_IN_PART WORD_LOOKED_AT_FIRST; do
       wrong $mistake CHANGE LOOKER
     done
+    model=part_write
+    for mistake in DIRTY_EVICTED SIZE_BEFORE_CLAIM CLAIMED_SECTORS_ARE_FILLED PART_NOT_BROUGHT_IN NOT_CLAIMED VALID_BEFORE_THE_BYTES \
+      CUT_DOES_NOT_WAIT; do
+      wrong $mistake WHOLE CUT
+    done
+    wrong WAITS_WITH_CLAIMS BOTH READERS=0
     ;;
   *) die "there is no mode '$mode'" ;;
 esac
