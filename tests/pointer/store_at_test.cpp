@@ -44,10 +44,12 @@ template <class T>
 struct store_kernel : pointer_job {
   std::uint32_t ntimes;
   std::uint64_t spread;
+  bool by_sectors;
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     const file f = open(warp, fs, path, O_RDWR);
+    if (by_sectors) advise(warp, f, 0, 0, advice::random);
     {
       const auto p = map<T>(warp, f);
       for (std::uint32_t i = 0; i < ntimes; ++i) {
@@ -69,9 +71,11 @@ TEST_P(stores_at, leave_a_value_that_was_stored_and_all_else_as_it_was) {
   struct trial {
     std::uint32_t ntimes;
     std::uint64_t spread, nframes;
+    bool by_sectors;
   };
-  // All over a file that does not fit; few elements; one; few frames.
-  constexpr trial trials[] = {{24, npages * 256, 16}, {12, 40, 64}, {12, 1, 64}, {6, npages * 256, 5}};
+  // All over a file that does not fit; few elements; one; few frames; and by sectors.
+  constexpr trial trials[] = {{24, npages * 256, 16, false}, {12, 40, 64, false},          {12, 1, 64, false},
+                              {6, npages * 256, 5, false},   {24, npages * 256, 16, true}, {6, npages * 256, 5, true}};
   const auto of = [&]<class T>(T) {
     for (const trial& t : trials) {
       end_mount();
@@ -79,7 +83,7 @@ TEST_P(stores_at, leave_a_value_that_was_stored_and_all_else_as_it_was) {
       let_file_times_pass();
       options.cache_nbytes = t.nframes * page;
       const std::vector<T> before = in_file<T>();
-      run<store_kernel<T>>(2, nthreads / 2, t.ntimes, t.spread);
+      run<store_kernel<T>>(2, nthreads / 2, t.ntimes, t.spread, t.by_sectors);
       for (unsigned i = 0; i < nthreads; ++i) {
         EXPECT_EQ(result(i, 0), 0);
         EXPECT_EQ(result(i, 1), 0);

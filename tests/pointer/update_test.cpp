@@ -36,12 +36,14 @@ template <class T, class Op>
 struct update_kernel : pointer_job {
   std::uint32_t ntimes;
   std::int64_t spread;
-  T* found;    // what each update gave
-  bool apart;  // no two lanes at the same time
+  T* found;         // what each update gave
+  bool apart;       // no two lanes at the same time
+  bool by_sectors;  // pages come in part, where they can
 
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     const file f = open(warp, fs, path, O_RDWR);
+    if (by_sectors) advise(warp, f, 0, 0, advice::random);
     {
       const auto p = map<T>(warp, f);
       for (std::uint32_t i = 0; i < ntimes; ++i) {
@@ -111,11 +113,12 @@ struct trial {
   std::uint32_t ntimes;
   std::int64_t spread;
   std::uint64_t nframes;
-  bool apart;
+  bool apart, by_sectors;
 };
-// All over a file that does not fit; a few elements; one; few frames; lanes that are alone.
-constexpr trial trials[] = {
-    {24, npages * 500, 16, false}, {12, 40, 64, false}, {12, 1, 64, false}, {6, npages * 500, 5, false}, {4, 30, 64, true}};
+// All over a file that does not fit; a few elements; one; few frames; lanes that are alone; and by sectors.
+constexpr trial trials[] = {{24, npages * 500, 16, false, false}, {12, 40, 64, false, false}, {12, 1, 64, false, false},
+                            {6, npages * 500, 5, false, false},   {4, 30, 64, true, false},   {24, npages * 500, 16, false, true},
+                            {6, npages * 500, 5, false, true}};
 
 TEST_P(updates, adds_are_all_there_and_each_has_its_turn) {
   const auto of = [&]<class T>(T) {
@@ -125,7 +128,7 @@ TEST_P(updates, adds_are_all_there_and_each_has_its_turn) {
       fill(wanted);
       options.cache_nbytes = t.nframes * page;
       const device_buffer<T> given(std::size_t{nthreads} * t.ntimes);
-      run<kernel>(2, nthreads / 2, t.ntimes, t.spread, given.get(), t.apart);
+      run<kernel>(2, nthreads / 2, t.ntimes, t.spread, given.get(), t.apart, t.by_sectors);
       for (unsigned i = 0; i < nthreads; ++i) {
         EXPECT_EQ(result(i, 0), 0);
         EXPECT_EQ(result(i, 1), 0);
@@ -165,7 +168,7 @@ TEST_P(updates, least_most_and_exchanged_values_are_as_in_some_order) {
       fill(wanted);
       options.cache_nbytes = t.nframes * page;
       const device_buffer<T> given(std::size_t{nthreads} * t.ntimes);
-      run<kernel>(2, nthreads / 2, t.ntimes, t.spread, given.get(), t.apart);
+      run<kernel>(2, nthreads / 2, t.ntimes, t.spread, given.get(), t.apart, t.by_sectors);
       const std::vector<T> found = given.read(), now = in_file<T>();
       std::map<std::size_t, std::vector<T>> had, got;  // what was there, and what came, by element
       for_all<kernel>(t.ntimes, t.spread, t.apart, [&](std::uint32_t n, std::size_t at) {

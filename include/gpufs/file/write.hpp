@@ -91,12 +91,12 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
   });
   if (got.what == pages_type::role::error) return got.error;
   std::byte* frame = pages.pages().data(got.frame);
-  const bool fills = got.what == pages_type::role::fill, whole = fills && end - begin == page_nbytes;
+  const bool whole = got.what == pages_type::role::fill && end - begin == page_nbytes;
   if (whole) begin_whole_page(group);
   if (whole && store_new_page(group, *mount, view, key, got.frame, part)) return 0;
-  const bool in_part = !whole && got.what >= pages_type::role::fill;
-  if (in_part) {
-    const int error = simt::call_cold(&begin_part_write<Group>, group, mount, view, got.frame, fills, begin, end);
+  if (got.what >= pages_type::role::fill && !whole) {
+    const bool is_there = got.what == pages_type::role::part;
+    const int error = simt::call_cold(&begin_part_write<Group>, group, mount, view, got.frame, is_there, begin, end);
     if (error != 0) return error;
   }
   part.copy(group, frame + begin, page_begin + begin, end - begin);
@@ -104,7 +104,7 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
   cache::dirty_pages(mount->cache).mark(group, got.frame, begin, end);
   group.sync();
   if (group.leader()) {
-    if (in_part) simt::call_cold(&end_part_write, mount, got.frame, begin, end);
+    if (got.what >= pages_type::role::fill) simt::call_cold(&end_part_write, mount, got.frame, begin, end);
     // Before the unpin: if the page were written back and evicted first, it would be read in again up to the old size only. A
     // reader that sees the size sees the bytes: the release meets nbytes_now's acquire.
     raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).bytes.nbytes), page_begin + end);

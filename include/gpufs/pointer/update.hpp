@@ -100,9 +100,9 @@ GPUFS_DEVICE std::int64_t pin_missing_page(simt::some_lanes lanes, mapping_name 
 
 // Pins pages that come sector by sector (advise(random)), with the sectors of each lane's element: 0, where a page does not come
 // so, or no frame is at hand. All lanes call.
-GPUFS_DEVICE std::int64_t pin_updated_sectors(simt::some_lanes lanes, mapping_name name, std::uint32_t page, std::uint32_t in_page,
+GPUFS_DEVICE std::int64_t pin_updated_sectors(simt::some_lanes lanes, mapping_name name, std::uint32_t page, std::uint32_t first,
                                               std::uint32_t nbytes) {
-  const std::uint32_t wanted = cache::sectors::of_bytes(page_shift_of(name), in_page, in_page + nbytes);
+  const std::uint32_t wanted = cache::sectors::of_bytes(page_shift_of(name), first, first + nbytes);
   const std::int64_t got = simt::call_cold(&pin_sectors_together, lanes, name, page, wanted).address;
   return got == -ENOMEM ? 0 : got;
 }

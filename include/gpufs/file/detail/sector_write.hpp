@@ -19,16 +19,16 @@ GPUFS_DEVICE written_sectors sectors_written(std::uint32_t page_shift, std::uint
   return {cache::sectors::of_bytes(page_shift, begin, end) & ~in_part, in_part};
 }
 
-// Called before bytes [begin, end) of a page are written that is not there, or not as a whole. holds_fill: it is not there, and the
-// caller is to fill it. Sectors of which the write keeps some bytes are brought in first, so that an error has changed nothing.
+// Called before bytes [begin, end) of a page are written that is not there, or only in part (is_there). If it is not, the caller
+// holds its fill. Sectors of which the write keeps some bytes are brought in first, so that an error has changed nothing.
 // Those that it writes whole are not read, but claimed: until the caller calls end_part_write, nobody else takes the file's bytes
 // for theirs. Meanwhile it waits for nobody. All lanes call; the group has pinned the page. 0, or the negative errno after which
 // nothing is pinned.
 template <class Group>
 GPUFS_DEVICE_COLD int begin_part_write(Group group, const file_mount* mount, file_view view, cache::frame_index frame,
-                                       bool holds_fill, std::uint32_t begin, std::uint32_t end) {
+                                       bool is_there, std::uint32_t begin, std::uint32_t end) {
   const cache::frames frames(mount->cache);
-  if (holds_fill && !by_leader(group, [&] { return simt::call_cold(&begin_sectors, mount, view, frame); })) {
+  if (!is_there && !by_leader(group, [&] { return simt::call_cold(&begin_sectors, mount, view, frame); })) {
     const std::uint64_t page_number = by_leader(group, [&] { return cache::page_number_of(frames.load_key(frame)); });
     return simt::call_cold(&fill_page<Group>, group, mount, view, page_number, frame);
   }
@@ -54,11 +54,11 @@ GPUFS_DEVICE_COLD int begin_part_write(Group group, const file_mount* mount, fil
 }
 
 // After the bytes, their mask, and the group's sync: the claimed sectors are there. Of the sectors that the write covers, those on
-// their way are the caller's: the others were there when it claimed. One lane calls.
+// their way are the caller's: the others were there when it claimed. Also of a page that came whole. One lane calls.
 inline GPUFS_DEVICE_COLD void end_part_write(const file_mount* mount, cache::frame_index frame, std::uint32_t begin,
                                              std::uint32_t end) {
   const cache::frames frames(mount->cache);
-  if (!frames.is_partial(frame)) return;  // it came whole, or nothing was claimed
+  if (!frames.is_partial(frame)) return;  // it is whole, and nothing was claimed
   const cache::sectors at(frames, frame);
   const std::uint32_t claimed = at.busy() & sectors_written(frames.page_shift(), begin, end).whole;
   if (claimed == 0) return;
