@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that scans, reductions, compactions and sorts by a grid need. For host code, which allocates it, and kernels.
+// The memory that scans, reductions, compactions, sorts and sends by a grid need, and some of a group. For host code, which
+// allocates it, and kernels.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,10 @@ struct scan_space {
     const unsigned items = items_a_row(sizeof(T)) * rows_beside(sizeof(T));  // of a thread's, the fewest: the most tiles
     const std::uint64_t tile = std::uint64_t{nthreads} * items, ntiles = n / tile + 1;
     return 64 + (value + 3) / 4 * 8 * (ntiles_before + (ntiles < nblocks ? nblocks : ntiles));
+  }
+  // Of a send to nout places whose elements keep_last or refuse_to_meet; of one by a grid that combines them nout is 0.
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_send(std::uint64_t nout, unsigned nblocks = 1) {
+    return 32 + 4 * std::uint64_t{nblocks} + 8 * nout;
   }
   // Of a sort, besides room for keys and values: for a launch of so many blocks.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_sort(unsigned nblocks) { return 16 + 128 * std::uint64_t{nblocks}; }

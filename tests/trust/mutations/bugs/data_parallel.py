@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs in the data-parallel operations that are no scans."""
+
+from __future__ import annotations
+
+from .bug import Bug
+
+MEETINGS = "include/gpufs/par/detail/meetings.hpp"
+SEND = "include/gpufs/par/send.hpp"
+SENDS = "par_send_cpu"
+
+BUGS = (
+    Bug(
+        "a_place_behind_the_last_is_one",
+        "an element that goes to the place just behind an array is sent there",
+        MEETINGS,
+        "if (places[i] >= nplaces &&",
+        "if (places[i] > nplaces &&",
+        SENDS,
+        "send_refused/0.leaves_all_as_it_was",
+    ),
+    Bug(
+        "who_meets_is_lost",
+        "of two elements that are combined in one place at once, by an operator that the machine has not, one is lost",
+        MEETINGS,
+        "while (!place.compare_exchange(seen, op(seen, value), std::memory_order_relaxed)) {\n  }",
+        "place.store(op(seen, value), std::memory_order_relaxed);",
+        SENDS,
+        "send_by/9.an_operator_gives_what_a_loop_gives",
+    ),
+    Bug(
+        "any_of_those_that_meet_stays",
+        "of elements that meet another than the last one may stay, or parts of several",
+        MEETINGS,
+        "return word(place).load_relaxed() == i + 1;",
+        "return word(place).load_relaxed() != 0 || i == 0;",
+        SENDS,
+        "send_of/2.elements_that_meet_keeps_the_last",
+    ),
+    Bug(
+        "a_send_hears_of_those_before",
+        "the words of places keep who came in an earlier call, or whatever was in them",
+        SEND,
+        "each_sent([&](std::uint64_t i) { of.clear(to[i]); });",
+        "",
+        SENDS,
+        "send_of/0.elements_that_must_not_meet_is_whole_or_nothing",
+    ),
+    Bug(
+        "who_comes_early_is_forgotten",
+        "the word of a place is cleared after an element has come there",
+        SEND,
+        "of.clear(to[i]); });\n  all.sync();",
+        "of.clear(to[i]); });",
+        SENDS,
+        "send_of/0.elements_that_meet_keeps_the_last",
+    ),
+)
