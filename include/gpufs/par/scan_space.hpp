@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that scans, reductions, compactions, sorts and sends by a grid need, and some of a group. For host code, which
-// allocates it, and kernels.
+// The memory that scans, reductions, compactions, sorts, sends and appends by a grid need, and some of a group. For host code,
+// which allocates it, and kernels.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +52,10 @@ struct scan_space {
   // Of a send to nout places whose elements keep_last or refuse_to_meet; of one by a grid that combines them nout is 0.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_send(std::uint64_t nout, unsigned nblocks = 1) {
     return 32 + 4 * std::uint64_t{nblocks} + 8 * nout;
+  }
+  // Of an append of n records.
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_append(std::uint64_t n, unsigned nblocks, unsigned nthreads) {
+    return 128 + 8 * std::uint64_t{nblocks} + nbytes_for<std::uint64_t>(n, nblocks, nthreads);
   }
   // Of a sort, besides room for keys and values: for a launch of so many blocks.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_sort(unsigned nblocks) { return 16 + 128 * std::uint64_t{nblocks}; }

@@ -121,6 +121,8 @@ class look_back {
 
  public:
   GPUFS_DEVICE look_back(const scan_space& space, std::uint64_t ntiles) : look_back(pieces_of_space(space), ntiles) {}
+  GPUFS_DEVICE look_back(pieces_of_space pieces, std::uint64_t ntiles)
+      : ntiles_(ntiles), failed_(pieces.take<std::uint32_t>(1)), next_(pieces.take<std::uint64_t>(1)), tiles_(pieces, ntiles) {}
   GPUFS_DEVICE std::uint64_t ntiles() const { return ntiles_; }
 
   // All threads of the grid call, before and after.
@@ -170,9 +172,6 @@ class look_back {
   }
 
  private:
-  GPUFS_DEVICE look_back(pieces_of_space pieces, std::uint64_t ntiles)
-      : ntiles_(ntiles), failed_(pieces.take<std::uint32_t>(1)), next_(pieces.take<std::uint64_t>(1)), tiles_(pieces, ntiles) {}
-
   GPUFS_DEVICE static told* told_here() {
     static_assert(sizeof(told) <= sizeof(told_bytes) && alignof(told) <= alignof(told_bytes));
     return reinterpret_cast<told*>(simt::shared<told_bytes>().bytes);

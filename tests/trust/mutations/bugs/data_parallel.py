@@ -8,6 +8,9 @@ from .bug import Bug
 MEETINGS = "include/gpufs/par/detail/meetings.hpp"
 SEND = "include/gpufs/par/send.hpp"
 SENDS = "par_send_cpu"
+RECORD_ITEMS = "include/gpufs/par/detail/record_items.hpp"
+APPEND_BY_GRID = "include/gpufs/par/detail/append_by_grid.hpp"
+APPENDS = "par_append_records_cpu"
 
 BUGS = (
     Bug(
@@ -54,5 +57,41 @@ BUGS = (
         "of.clear(to[i]); });",
         SENDS,
         "send_of/0.elements_that_meet_keeps_the_last",
+    ),
+    Bug(
+        "a_records_fault_is_lost_in_the_sum",
+        "what is wrong with a record is not seen where the records before it have bytes",
+        RECORD_ITEMS,
+        "if (error(a) != 0 || error(b) != 0) return a > b ? a : b;",
+        "if (error(a) != 0 || error(b) != 0) return a != 0 ? a : b;",
+        APPENDS,
+        "append_records.refuses_what_it_cannot_append_whole",
+    ),
+    Bug(
+        "records_are_copied_behind_their_staging",
+        "a record for which there is no room is copied",
+        RECORD_ITEMS,
+        "if (below[k] <= room && nbytes <= room - below[k]) {",
+        "if (below[k] <= room) {",
+        APPENDS,
+        "append_records.refuses_what_it_cannot_append_whole",
+    ),
+    Bug(
+        "a_block_writes_a_page_too_few",
+        "of the pages that a grid appends the last one of each block's is missing",
+        APPEND_BY_GRID,
+        ": (first + skipped + share) << shift;",
+        ": (first + skipped + share - 1) << shift;",
+        APPENDS,
+        "append_records.puts_them_one_behind_the_other",
+    ),
+    Bug(
+        "blocks_hear_of_their_own_pages_alone",
+        "a page that one block of a grid could not write is no failure for the others",
+        APPEND_BY_GRID,
+        "row_failure::of(grid.reduce_min(mine, words));",
+        "row_failure::of(mine | (grid.reduce_min(mine, words) & 0));",
+        APPENDS,
+        "write_errors.are_told_to_all_where_a_grids_records_cannot_be_appended",
     ),
 )
