@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that scans, reductions, compactions, sorts, sends and appends by a grid need, and some of a group. For host code,
+// The memory that scans, reductions, compactions, sorts and other calls by a grid need, and some of a group. For host code,
 // which allocates it, and kernels.
 #pragma once
 #include <cstddef>
@@ -52,6 +52,16 @@ struct scan_space {
   // Of a send to nout places whose elements keep_last or refuse_to_meet; of one by a grid that combines them nout is 0.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_send(std::uint64_t nout, unsigned nblocks = 1) {
     return 32 + 4 * std::uint64_t{nblocks} + 8 * nout;
+  }
+  // Of sums of values T along lists of n elements in all, and of lists that are matched; place_nbytes: 4 or 8, as links have.
+  template <class T>
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_sum_lists(std::uint64_t n, unsigned place_nbytes,
+                                                                       unsigned nblocks = 1) {
+    return nbytes_to_match_lists(n, place_nbytes, nblocks) + sizeof(T) * n + 16;
+  }
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_match_lists(std::uint64_t n, unsigned place_nbytes,
+                                                                         unsigned nblocks = 1) {
+    return 64 + 4 * std::uint64_t{nblocks} + 2 * place_nbytes * n;
   }
   // Of an append of n records.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_append(std::uint64_t n, unsigned nblocks, unsigned nthreads) {

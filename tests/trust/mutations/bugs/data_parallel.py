@@ -11,6 +11,8 @@ SENDS = "par_send_cpu"
 RECORD_ITEMS = "include/gpufs/par/detail/record_items.hpp"
 APPEND_BY_GRID = "include/gpufs/par/detail/append_by_grid.hpp"
 APPENDS = "par_append_records_cpu"
+JUMPING = "include/gpufs/par/detail/pointer_jumping.hpp"
+LISTS = "par_lists_cpu"
 
 BUGS = (
     Bug(
@@ -93,5 +95,59 @@ BUGS = (
         "row_failure::of(mine | (grid.reduce_min(mine, words) & 0));",
         APPENDS,
         "write_errors.are_told_to_all_where_a_grids_records_cannot_be_appended",
+    ),
+    Bug(
+        "lists_jump_while_they_have_mates",
+        "as the paper prints it: an element without a mate never reaches the end of its list",
+        JUMPING,
+        "chum.then[i] = there == no_place<Place> ? there",
+        "chum.then[i] = there == no_place<Place> || mate == no_place<Place> ? there",
+        LISTS,
+        "matched_lists.of_unequal_lengths_come_to_an_end",
+    ),
+    Bug(
+        "a_circle_has_an_end",
+        "who stands still is taken for the end, as on a circle of 2^k elements all do",
+        JUMPING,
+        "is_end = is_end && next[ends[i]] == no_place<Place>;",
+        "is_end = is_end && ends[i] < n;",
+        LISTS,
+        "links_that_are_no_lists.have_no_end",
+    ),
+    Bug(
+        "sums_of_lists_go_to_the_left",
+        "elements of a list are combined in the wrong order",
+        JUMPING,
+        "op(sum.now[left], sum.now[i]);",
+        "op(sum.now[i], sum.now[left]);",
+        LISTS,
+        "lists_of/0.values_are_what_a_walk_finds",
+    ),
+    Bug(
+        "a_round_of_sums_reads_what_it_writes",
+        "an element adds what another has summed up in the same round",
+        JUMPING,
+        "by_turns<T> sum(out, pieces.take<T>(n));",
+        "by_turns<T> sum(out, out);",
+        LISTS,
+        "lists_of/0.values_are_what_a_walk_finds",
+    ),
+    Bug(
+        "lists_that_join_have_sums",
+        "nobody looks whether an element is behind two others",
+        JUMPING,
+        "if (next[i] != no_place<Place>) meets = comes_second(before.now, next[i], i) || meets;",
+        "if (next[i] != no_place<Place>) meets = comes_second(before.now, next[i], i) && meets;",
+        LISTS,
+        "links_that_are_no_lists.are_told_before_anything_is_written",
+    ),
+    Bug(
+        "the_longest_list_has_a_round_too_few",
+        "a list of all elements is taken for a circle",
+        JUMPING,
+        "while (rounds < 64 && (std::uint64_t{1} << rounds) < n) ++rounds;",
+        "while (rounds < 64 && (std::uint64_t{1} << rounds) < n / 2) ++rounds;",
+        LISTS,
+        "lists_of/1.values_are_what_a_walk_finds",
     ),
 )
