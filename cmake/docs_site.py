@@ -21,6 +21,7 @@ MODULES = {
     "Numba": ("gpufs.numba", "gpufs.numba.path", "gpufs.numba.view"),
     "CuPy": ("gpufs.cupy.link", "gpufs.cupy.load", "gpufs.cupy.path"),
     "Ray": ("gpufs.ray.read_array",),
+    "Tokens of files": ("gpufs.par.lex", "gpufs.par.Tokens"),
     "Tests of an installation": ("gpufs.selftest.main",),
 }
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tokens of files, piece by piece, and files of tokens: the inside of `gpufs lex` and gpufs.par.lex()."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpufs import _lex, _rows
+from gpufs.collage.interrupt import replacing
+from gpufs.errors import GpufsError
+
+TOKEN = np.dtype([("offset", "<u8"), ("kind", "u1")])  # 9 bytes
+Offsets = NDArray[np.uint64]
+Kinds = NDArray[np.uint8]
+
+_HEADER_NBYTES = 128
+
+
+def table_of(table: str | os.PathLike[str]) -> _lex.Table:
+    """The table of this name, or else in the file of this name. Raises GpufsError."""
+    if isinstance(table, str) and table in _lex.Table.names():
+        return _lex.Table.named(table)
+    try:
+        text = Path(table).read_bytes()
+    except FileNotFoundError:
+        names = ", ".join(_lex.Table.names())
+        raise GpufsError(f"there is no table '{os.fspath(table)}' ({names}), nor a file of that name") from None
+    return _lex.Table.parse(text, os.fspath(table))
+
+
+def names_of(table: _lex.Table) -> list[str]:
+    """Of kinds, by their numbers; 0 is none's."""
+    return ["", *table.kinds()]
+
+
+def each_piece(
+    path: str | os.PathLike[str],
+    table: _lex.Table,
+    engine: str,
+    *,
+    device: int | None = None,
+    piece_nbytes: int = 0,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[tuple[Offsets, Kinds]]:
+    """The tokens that end in each piece of the file, one piece after the other.
+
+    Raises GpufsError where the file cannot be read, or is not the same at its end.
+    """
+    number = _rows.current_device(engine) if device is None else device
+    before = _stamp(path)
+    lexer = _lex.Lexer(engine, path, table, piece_nbytes, number)
+    while True:
+        ntokens = lexer.next()
+        offsets, kinds = np.empty(ntokens, np.uint64), np.empty(ntokens, np.uint8)
+        lexer.copy(offsets.ctypes.data, kinds.ctypes.data)
+        on_progress(lexer.ndone(), lexer.nbytes())
+        is_last = lexer.ndone() == lexer.nbytes()
+        if is_last and _stamp(path) != before:
+            raise GpufsError(f"{os.fspath(path)}: was changed while it was lexed: try again")
+        yield offsets, kinds
+        if is_last:
+            return
+
+
+def _stamp(path: str | os.PathLike[str]) -> tuple[int, int, int, int] | None:
+    try:
+        now = os.stat(path)  # noqa: PTH116
+    except OSError:  # the lexer says why it does not open
+        return None
+    return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
+
+
+class TokenFile:
+    """A .npy file of tokens, as TOKEN has them, that does not know how many they will be."""
+
+    def __init__(self, to: BinaryIO) -> None:
+        self._to, self._ntokens = to, 0
+        to.write(_header(0))
+
+    def write(self, offsets: Offsets, kinds: Kinds) -> None:
+        tokens = np.empty(len(offsets), TOKEN)
+        tokens["offset"], tokens["kind"] = offsets, kinds
+        self._to.write(tokens.tobytes())
+        self._ntokens += len(tokens)
+
+    def end(self) -> None:
+        self._to.seek(0)
+        self._to.write(_header(self._ntokens))
+
+
+@contextmanager
+def new_token_file(path: Path) -> Iterator[TokenFile]:
+    """Puts it in place whole where the block ends well; else nothing is left. Raises GpufsError."""
+    with replacing(path) as to:
+        tokens = TokenFile(to)
+        yield tokens
+        tokens.end()
+
+
+def _header(ntokens: int) -> bytes:
+    """NumPy's, of version 1.0, as long for any number of tokens."""
+    text = repr({"descr": TOKEN.descr, "fortran_order": False, "shape": (ntokens,)}).encode()
+    nbytes = _HEADER_NBYTES - 10
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", nbytes) + text.ljust(nbytes - 1) + b"\n"
