@@ -102,6 +102,9 @@ case $mode in
     model=part_write
     right PART_CUT WHOLE CUT
     right PART_BOTH BOTH
+    model=nvme_queue
+    right NVME_RESET NCOMMANDS=2 NTIMEOUTS=0
+    right NVME_WRAP NSTUCK=0 NTIMEOUTS=0
     ;;
   full)
     right READ READ NREADERS=3 NOPS=1
@@ -142,6 +145,10 @@ case $mode in
     right PART_WRITE PART WHOLE CUT
     right PART_CUT WHOLE CUT READERS=2
     right PART_BOTH BOTH
+    model=nvme_queue
+    right NVME NCOMMANDS=2
+    right NVME_LATE NCOMMANDS=2 NSTUCK=0
+    right NVME_RESET NCOMMANDS=3 NTIMEOUTS=0
     ;;
   mutations)
     for mistake in CLAIM_PINS TAKE_PINNED TAKE_LEAVES_ENTRY KEY_UNCHECKED STAMP_UNCHECKED FAIL_LEAVES_ENTRY NO_SECOND_LOOK WAITER_IGNORES_ERROR FAIL_KEEPS_FILLING; do
@@ -204,6 +211,16 @@ case $mode in
       wrong $mistake WHOLE CUT
     done
     wrong WAITS_WITH_CLAIMS BOTH READERS=0
+    model=nvme_queue
+    for mistake in EACH_RINGS_FOR_ITSELF NEVER_TOLD NOBODY_LOOKS_AGAIN PHASE_OF_THE_FIRST_TURN PUBLISHED_BEFORE_WRITTEN PUBLISHED_IN_ANY_TURN \
+      RUNG_TO_THE_TAIL SQHD_IS_DONE TWO_POLL ENTRY_READ_IN_PARTS; do
+      wrong $mistake NSTUCK=0 NTIMEOUTS=0
+    done
+    for mistake in ENTRIES_KEPT EPOCH_KEPT GATE_LOOKED_AT_FIRST GATE_NOT_WAITED_FOR GIVEN_UP_IS_FREE NOT_RESET PUBLISHED_KEPT; do
+      wrong $mistake NCOMMANDS=2 NTIMEOUTS=0
+    done
+    wrong LATE_ENTRY_IS_DONE NCOMMANDS=2 NSTUCK=0
+    wrong GIVEN_UP_WITHOUT_A_LOOK NCOMMANDS=2
     ;;
   *) die "there is no mode '$mode'" ;;
 esac
