@@ -2,6 +2,9 @@
 // Copies at all alignments and sizes, wide loads, shared memory.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "gpufs/simt/simt.hpp"
@@ -165,6 +168,72 @@ TEST(memory, wide_loads) {
   device_array<unsigned> errors(1);
   launch({.grid = 1, .block = 32}, wide_kernel{device.get(), pinned.get(), errors.get()});
   EXPECT_EQ(errors.read_one(), 0u);
+}
+
+// A host thread writes entries whose last word tells of the others; a lane looks at them.
+struct look_at_published {
+  const std::uint32_t* entry;
+  std::uint32_t last;
+  unsigned* errors;
+  GPUFS_DEVICE void operator()() const {
+    if (thread_rank() != 0) return;
+    unsigned bad = 0;
+    const deadline until(60'000'000'000);
+    for (std::uint32_t seen = 0; seen != last && !until.expired();) {
+      const vec16 v = load_published_16(entry);
+      seen = v.word[3];
+      for (int i = 0; i < 3; ++i) bad += v.word[i] < seen;
+      preempt();
+    }
+    *errors = bad;
+  }
+};
+
+TEST(memory, words_of_a_published_entry_are_no_older_than_its_last) {
+  constexpr std::uint32_t n = 100'000 / 20 * effort;
+  const pinned_array<std::uint32_t> entry(4);
+  const device_array<unsigned> errors(std::vector<unsigned>{~0u});
+  std::thread writer([&] {
+    for (std::uint32_t i = 1; i <= n; ++i) {
+      for (int w = 0; w < 3; ++w) std::atomic_ref(entry[w]).store(i, std::memory_order_relaxed);
+      std::atomic_ref(entry[3]).store(i, std::memory_order_release);
+    }
+  });
+  launch({.grid = 1, .block = 32}, look_at_published{entry.get(), n, errors.get()});
+  writer.join();
+  EXPECT_EQ(errors.read_one(), 0u);
+}
+
+// A device behind a register: a host thread, which reads what it is told of.
+struct ring_registers {
+  std::uint32_t* memory;
+  std::uint32_t* bell;
+  std::uint32_t n;
+  GPUFS_DEVICE void operator()() const {
+    if (thread_rank() != 0) return;
+    for (std::uint32_t i = 1; i <= n; ++i) {
+      atomic_ref<std::uint32_t, scope::system>(*memory).store(i, std::memory_order_relaxed);
+      fence(std::memory_order_acq_rel, scope::system);
+      store_register(bell, i);
+    }
+  }
+};
+
+TEST(memory, a_register_is_stored_after_what_a_fence_puts_before_it) {
+  constexpr std::uint32_t n = 100'000 / 20 * effort;
+  const pinned_array<std::uint32_t> words(64);
+  bool right = true;
+  std::thread rung([&] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    for (std::uint32_t seen = 0; seen != n && std::chrono::steady_clock::now() < end;) {
+      seen = std::atomic_ref(words[32]).load(std::memory_order_acquire);
+      right = right && std::atomic_ref(words[0]).load(std::memory_order_relaxed) >= seen;
+    }
+  });
+  launch({.grid = 1, .block = 32}, ring_registers{words.get(), words.get() + 32, n});
+  rung.join();
+  EXPECT_TRUE(right);
+  EXPECT_EQ(words[32], n);
 }
 
 struct wide_stores {

@@ -263,5 +263,16 @@ GPUFS_HOST_DEVICE void fence([[maybe_unused]] std::memory_order order, [[maybe_u
 #endif
 }
 
+// Stores to a register of another device that kernels reach, such as a doorbell: once, and joined with no other store. It is
+// relaxed, of system scope; what the device is to find before it, a fence of that scope orders (its partner is the device's look at
+// the register).
+GPUFS_DEVICE void store_register(std::uint32_t* to, std::uint32_t value) {
+#ifdef __CUDA_ARCH__
+  asm volatile("st.mmio.relaxed.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(value) : "memory");
+#else
+  atomic_ref<std::uint32_t, scope::system>(*to).store(value, after_fence);
+#endif
+}
+
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::simt

@@ -40,6 +40,11 @@ GPUFS_DEVICE vec16 load_kept_16(const void* p) {
 // The same as load_relaxed_16 for host memory that others may change (system scope): never served from a stale first-level cache.
 GPUFS_DEVICE vec16 load_host_16(const void* p) { return load_relaxed_16<scope::system>(p); }
 
+// Loads 16 bytes of host memory, aligned to 16, that somebody writes whose last store is the last word's: a device, by one write
+// over the bus, or a thread, by a release. If the last word is new, so are the others, and what the writer did before. An acquire
+// of system scope, of that word; on CUDA one load.
+GPUFS_DEVICE vec16 load_published_16(const void* p) { return detail::load_published_16(p); }
+
 // Loads *p from device memory (not shared memory, not a stack). The load is faster if T has 4, 8 or 16 bytes and is aligned to its
 // size.
 template <class T>

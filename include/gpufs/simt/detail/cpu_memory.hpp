@@ -27,6 +27,14 @@ vec16 load_kept_16(const void* p) {
   return load_relaxed_16<S>(p);
 }
 
+inline vec16 load_published_16(const void* p) {
+  auto* word = static_cast<std::uint32_t*>(const_cast<void*>(p));
+  vec16 v;
+  v.word[3] = atomic_ref<std::uint32_t, scope::system>(word[3]).load(std::memory_order_acquire);
+  for (int i = 0; i < 3; ++i) v.word[i] = atomic_ref<std::uint32_t, scope::system>(word[i]).load(std::memory_order_relaxed);
+  return v;
+}
+
 inline void store_relaxed_16(void* p, const vec16& value) {
   std::uint64_t words[2];
   std::memcpy(words, &value, sizeof words);

@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 
 #include "gpufs/simt/config.hpp"
 #include "gpufs/simt/types.hpp"
@@ -128,6 +129,18 @@ GPUFS_PTX_RMW(ptx_fetch_max_unsigned, ".max.u", 32, "r", std::uint32_t)
 GPUFS_PTX_RMW(ptx_fetch_max_unsigned, ".max.u", 64, "l", std::uint64_t)
 GPUFS_PTX_RMW(ptx_fetch_max_signed, ".max.s", 32, "r", std::uint32_t)
 GPUFS_PTX_RMW(ptx_fetch_max_signed, ".max.s", 64, "l", std::uint64_t)
+
+// 16 bytes as one word: ld.acquire takes no vector.
+__device__ inline vec16 load_published_16(const void* p) {
+  std::uint64_t words[2];
+  asm volatile("{\n .reg .b128 both;\n ld.acquire.sys.global.b128 both, [%2];\n mov.b128 {%0, %1}, both;\n}"
+               : "=l"(words[0]), "=l"(words[1])
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+  vec16 v;
+  std::memcpy(&v, words, sizeof v);
+  return v;
+}
 
 // Accesses to words that the second-level cache is to evict last.
 __device__ inline std::uint64_t evict_last() {
