@@ -21,6 +21,7 @@ INCLUDE_OF_INSIDE = re.compile(r'^\s*#\s*include\s+["<]([^">]*gpufs/[^">]*detail
 DEVICE_SIDE = {"simt", "cache", "source", "names", "transport"}
 PARTS: dict[str, set[str]] = {
     "simt": set(),
+    "nvme": {"simt"},
     "cache": {"simt"},
     "source": {"simt"},
     "transport": {"simt", "source"},

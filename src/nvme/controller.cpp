@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include "gpufs/nvme/detail/status.hpp"
+
+namespace gpufs::nvme {
+
+namespace {
+
+template <class T>
+T field(const std::byte* page, std::size_t offset) {
+  T value;
+  std::memcpy(&value, page + offset, sizeof value);
+  return value;
+}
+
+std::string hex(std::uint32_t word) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%x", word);
+  return text;
+}
+
+clock::time_point in(std::uint64_t ns) { return clock::now() + std::chrono::nanoseconds(ns); }
+
+}  // namespace
+
+controller::controller(controller_access& access, simt::platform& machine, const controller_options& options)
+    : access_(access),
+      machine_(machine),
+      options_(options),
+      admin_(access, machine),
+      page_(access, machine, bus_page_nbytes),
+      memory_(machine) {
+  if (options.nqueues == 0 || options.nqueues > 65535 || options.depth < 2 || options.depth > 16384 || options.buffer_nbytes == 0 ||
+      options.buffer_nbytes % bus_page_nbytes != 0) {
+    refuse(EINVAL, "a controller has 1 to 65,535 pairs of queues, of 2 to 16,384 slots, and buffers of a multiple of 4,096 bytes");
+  }
+  try {
+    take_over();
+  } catch (...) {
+    configure(0);  // no memory stays its own; it may have stopped to answer
+    throw;
+  }
+  if (options.look_every_ns != 0) looker_ = std::thread([this] { look_now_and_then(); });
+}
+
+void controller::take_over() {
+  const std::uint32_t now = access_.read32(at::status);
+  if (now == state::gone) refuse(ENODEV, "it does not answer: is it unplugged, or its memory space disabled?");
+  limits_.cap = {access_.read32(at::cap) | std::uint64_t{access_.read32(at::cap + 4)} << 32};
+  if (!limits_.cap.has_nvm_commands()) refuse(EOPNOTSUPP, "it has no NVM command set");
+  if (limits_.cap.least_page_shift() != 12) refuse(EOPNOTSUPP, "its pages are larger than 4,096 bytes");
+  limits_.depth = std::min(options_.depth, limits_.cap.most_entries());
+  if (limits_.depth < 2) refuse(EOPNOTSUPP, "its queues have one entry");
+  set_ready(false);
+  start();
+  identify(admin::of_controller, 0);
+  limits_.model.assign(reinterpret_cast<const char*>(page_.data()) + 24, 40);
+  limits_.model.erase(limits_.model.find_last_not_of(' ') + 1);
+  const auto mdts = field<std::uint8_t>(page_.data(), 77);
+  limits_.most_nbytes = mdts == 0 ? 0 : mdts >= 48 ? 0 : std::uint64_t{1} << (mdts + limits_.cap.least_page_shift());
+  limits_.has_write_cache = (field<std::uint8_t>(page_.data(), 525) & 1) != 0;
+  limits_.nqueues = ask_for_queues(options_.nqueues);
+
+  const std::uint64_t most =
+      limits_.most_nbytes == 0 ? std::uint64_t{4} << 20 : std::min(limits_.most_nbytes, std::uint64_t{4} << 20);
+  std::vector<queue_layout> layouts;
+  for (std::uint32_t id = 1; id <= limits_.nqueues; ++id) {
+    queues_.push_back(std::make_unique<queue_memory>(
+        access_, machine_,
+        queue_options{id, limits_.depth, options_.buffer_nbytes, static_cast<std::uint32_t>(most), limits_.cap.doorbell_stride()}));
+    queue_memory& made = *queues_.back();
+    if (limits_.cap.wants_contiguous_queues() && !(made.submissions().is_contiguous() && made.completions().is_contiguous())) {
+      refuse(EINVAL,
+             "it wants queues in one piece (CAP.CQR), and this memory is in pieces: choose a depth of 64 at most, or larger pages");
+    }
+    if (!create(made)) refuse(EIO, "it refuses to make queue " + std::to_string(id));
+    layouts.push_back(made.layout());
+  }
+  layouts_ = memory_.allocate(layouts);
+  for (const auto& each : queues_) each->open();
+}
+
+controller::~controller() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  wakes_.notify_all();
+  if (looker_.joinable()) looker_.join();
+  for (const auto& each : queues_) each->close(gate_state::dead);
+  if (access_.read32(at::status) == state::gone) return;
+  configure(configuration::entry_sizes | configuration::enable | configuration::normal_shutdown);
+  const auto until = in(options_.admin_timeout_ns);
+  while ((access_.read32(at::status) & state::shutdown_mask) != state::shut_down && clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  try {
+    set_ready(false);
+  } catch (const std::system_error&) {
+    std::fprintf(stderr, "gpufs: the NVMe controller %s does not let itself be disabled\n", access_.name().c_str());
+  }
+}
+
+void controller::refuse(int error, const std::string& why) const {
+  throw std::system_error(error, std::generic_category(), "gpufs: the NVMe controller " + access_.name() + ": " + why);
+}
+
+void controller::set_ready(bool ready) {
+  configure(ready ? configuration::entry_sizes | configuration::enable : 0);
+  const auto until = in(std::max<std::uint64_t>(limits_.cap.ready_ns(), 500'000'000));
+  for (;;) {
+    const std::uint32_t now = access_.read32(at::status);
+    if (now == state::gone) refuse(ENODEV, "it is gone");
+    if (ready && (now & state::fatal) != 0) refuse(EIO, "it says that it has failed (CSTS.CFS): reset or replug it");
+    if (((now & state::ready) != 0) == ready) return;
+    if (clock::now() >= until) refuse(ETIMEDOUT, ready ? "it does not get ready" : "it does not stop");
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+// It is disabled.
+void controller::start() {
+  admin_.begin(limits_.cap.doorbell_stride());
+  set_ready(true);
+}
+
+void controller::must(const submission& what, const char* call, std::uint32_t* result) {
+  const int status = execute(what, result);
+  if (status == 0) return;
+  if (status < 0) refuse(-status, std::string("no answer to ") + call);
+  refuse(EIO, std::string(call) + " failed: status " + hex(code_of(static_cast<status_word>(status))));
+}
+
+void controller::identify(std::uint32_t what, std::uint32_t nsid) {
+  submission ask{};
+  ask.cdw0 = admin::identify;
+  ask.nsid = nsid;
+  ask.prp1 = page_.page_at(0);
+  ask.cdw10 = what;
+  must(ask, "identify");
+}
+
+std::uint32_t controller::ask_for_queues(std::uint32_t n) {
+  submission ask{};
+  ask.cdw0 = admin::set_features;
+  ask.cdw10 = admin::number_of_queues;
+  ask.cdw11 = (n - 1) << 16 | (n - 1);
+  std::uint32_t granted = 0;
+  must(ask, "a number of queues", &granted);
+  return std::min({n, (granted & 0xffff) + 1, (granted >> 16) + 1});
+}
+
+bool controller::create(queue_memory& queue) {
+  const queue_layout& layout = queue.layout();
+  const auto one = [&](std::uint32_t what, const dma_region& memory, std::uint32_t flags) {
+    submission ask{};
+    ask.cdw0 = what;
+    ask.prp1 = memory.is_contiguous() ? memory.page_at(0) : queue.page_list(memory);
+    ask.cdw10 = (layout.nslots - 1) << 16 | layout.id;
+    ask.cdw11 = flags | (memory.is_contiguous() ? 1 : 0);  // no interrupts
+    return execute(ask) == 0;
+  };
+  return one(admin::create_completions, queue.completions(), 0) &&
+         one(admin::create_submissions, queue.submissions(), layout.id << 16);
+}
+
+// Submissions first: the controller ends all their commands before it answers.
+bool controller::remove(queue_memory& queue) {
+  submission ask{};
+  ask.cdw10 = queue.layout().id;
+  ask.cdw0 = admin::delete_submissions;
+  if (execute(ask) != 0) return false;
+  ask.cdw0 = admin::delete_completions;
+  return execute(ask) == 0;
+}
+
+std::vector<namespace_facts> controller::namespaces() {
+  const std::lock_guard lock(mutex_);
+  if (done_.dead) refuse(ENODEV, "it is lost");
+  identify(admin::active_namespaces, 0);
+  std::vector<std::uint32_t> ids(bus_page_nbytes / 4);
+  std::memcpy(ids.data(), page_.data(), bus_page_nbytes);
+  ids.erase(std::find(ids.begin(), ids.end(), 0u), ids.end());
+  std::vector<namespace_facts> found;
+  for (const std::uint32_t id : ids) {
+    identify(admin::of_namespace, id);
+    const std::byte* const page = page_.data();
+    const auto flbas = field<std::uint8_t>(page, 26);
+    const auto format = field<std::uint32_t>(page, 128 + 4 * ((flbas & 15u) | (flbas >> 1 & 0x30u)));
+    const auto shift = format >> 16 & 0xff;
+    // Of a format that is not for blocks of bytes alone, no size: open says so.
+    const bool plain = (format & 0xffff) == 0 && (field<std::uint8_t>(page, 29) & 7) == 0 && shift >= 9 && shift <= 16;
+    found.push_back({id, field<std::uint64_t>(page, 0), plain ? 1u << shift : 0});
+  }
+  return found;
+}
+
+const namespace_layout* controller::open(std::uint32_t nsid) {
+  const std::vector<namespace_facts> all = namespaces();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.nsid == nsid; });
+  if (found == all.end()) refuse(ENODEV, "it has no namespace " + std::to_string(nsid) + " that is active");
+  if (found->block_nbytes == 0)
+    refuse(EOPNOTSUPP, "namespace " + std::to_string(nsid) + " has metadata or protection, or odd blocks");
+  if (found->block_nbytes > options_.buffer_nbytes) {
+    refuse(EINVAL, "its blocks have " + std::to_string(found->block_nbytes) + " bytes, which is more than buffer_nbytes");
+  }
+  namespace_layout made{};
+  made.queues = layouts_;
+  made.nblocks = found->nblocks;
+  made.nqueues = limits_.nqueues;
+  made.nsid = nsid;
+  while (1u << made.block_shift < found->block_nbytes) ++made.block_shift;
+  const std::uint64_t most =
+      limits_.most_nbytes == 0 ? options_.buffer_nbytes : std::min<std::uint64_t>(options_.buffer_nbytes, limits_.most_nbytes);
+  made.blocks_a_command = static_cast<std::uint32_t>(std::min<std::uint64_t>(most >> made.block_shift, 65536));
+  made.writable = options_.writable ? 1 : 0;
+  const std::lock_guard lock(mutex_);
+  return memory_.allocate(std::vector{made});
+}
+
+std::unique_ptr<dma_region> controller::make_memory(std::size_t nbytes) {
+  const std::lock_guard lock(mutex_);
+  return std::make_unique<dma_region>(access_, machine_, nbytes);
+}
+
+controller::counts controller::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+std::size_t controller::recover() {
+  const std::lock_guard lock(mutex_);
+  return recover_locked();
+}
+
+void controller::reset() {
+  const std::lock_guard lock(mutex_);
+  if (!done_.dead) reset_locked();
+}
+
+std::size_t controller::recover_locked() {
+  if (done_.dead) return 0;
+  const std::uint32_t now = access_.read32(at::status);
+  if (now == state::gone || (now & state::fatal) != 0) {
+    reset_locked();
+    return 0;
+  }
+  std::size_t n = 0;
+  for (const auto& queue : queues_) {
+    const std::vector<std::uint32_t> lost = queue->given_up();
+    n += lost.size();
+    if (lost.empty() || abort_all(*queue, lost) || make_again(*queue)) continue;
+    reset_locked();
+    break;
+  }
+  return n;
+}
+
+// Whether all of them have come back.
+bool controller::abort_all(queue_memory& queue, const std::vector<std::uint32_t>& lost) {
+  for (const std::uint32_t record : lost) {
+    submission ask{};
+    ask.cdw0 = admin::abort;
+    ask.cdw10 = record << 16 | queue.layout().id;
+    std::uint32_t result = 0;
+    if (execute(ask, &result) != 0) return false;
+    ++done_.aborts;
+    if ((result & 1) != 0) break;  // it was not aborted: the controller does not know the command, and no completion will come
+  }
+  // Kernels that poll take the completions. If none does, the queue is made again.
+  for (const auto until = in(options_.abort_wait_ns); clock::now() < until;) {
+    if (queue.given_up().empty()) return true;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return false;
+}
+
+bool controller::make_again(queue_memory& queue) {
+  queue.close();
+  if (!queue.is_empty_by(in(options_.inside_wait_ns))) return false;
+  if (!remove(queue)) return false;
+  ++done_.deletions;
+  queue.begin_anew();
+  if (!create(queue)) return false;
+  queue.open();
+  return true;
+}
+
+void controller::reset_locked() {
+  for (const auto& queue : queues_) queue->close();
+  try {
+    // Not before all are out: who is inside may still ring.
+    const auto until = in(options_.inside_wait_ns);
+    const bool all_out = std::all_of(queues_.begin(), queues_.end(), [&](const auto& queue) { return queue->is_empty_by(until); });
+    set_ready(false);  // from here on it touches no memory
+    if (!all_out) refuse(ETIMEDOUT, "kernels are inside its queues, and do not leave");
+    start();
+    if (ask_for_queues(limits_.nqueues) < limits_.nqueues) refuse(EIO, "it grants fewer queues than before");
+    for (const auto& queue : queues_) {
+      queue->begin_anew();
+      if (!create(*queue)) refuse(EIO, "it refuses to make queues again");
+    }
+    for (const auto& queue : queues_) queue->open();
+    ++done_.resets;
+  } catch (const std::system_error& error) {
+    for (const auto& queue : queues_) queue->close(gate_state::dead);
+    done_.dead = true;
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+}
+
+void controller::look_now_and_then() {
+  std::unique_lock lock(mutex_);
+  while (!wakes_.wait_for(lock, std::chrono::nanoseconds(options_.look_every_ns), [this] { return ends_; })) {
+    bool news = (access_.read32(at::status) & state::fatal) != 0;  // also of all ones
+    for (const auto& queue : queues_) news = queue->has_news() || news;
+    if (news) recover_locked();
+  }
+}
+
+}  // namespace gpufs::nvme

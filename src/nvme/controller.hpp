@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// An NVMe controller whose queues kernels drive: takes it over, makes queues, sees to commands that do not end, gives it back
+// (docs/design/nvme.md).
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "admin_queue.hpp"
+#include "queue_memory.hpp"
+
+namespace gpufs::nvme {
+
+struct controller_options {
+  std::uint32_t nqueues = 8;           // pairs, at most; the controller may grant fewer
+  std::uint32_t depth = 256;           // slots of each, 2 to 16,384; cut to what the controller can
+  std::uint32_t buffer_nbytes = 4096;  // of each record, a multiple of 4,096: the most that one command of `blocks` moves
+  bool writable = false;
+  std::uint64_t admin_timeout_ns = 1'000'000'000;  // of one admin command
+  std::uint64_t abort_wait_ns = 20'000'000;        // for the completion of a command that was aborted
+  std::uint64_t inside_wait_ns = 1'000'000'000;    // for groups that are inside, before queues are made again
+  std::uint64_t look_every_ns = 2'000'000;         // at what kernels gave up; 0: only recover() looks
+};
+
+// What the controller says of itself.
+struct controller_limits {
+  capabilities cap;
+  std::string model;
+  std::uint64_t most_nbytes = 0;  // a command moves: MDTS; 0: no limit
+  std::uint32_t nqueues = 0;      // granted
+  std::uint32_t depth = 0;        // slots of each
+  bool has_write_cache = false;   // so that only flush, or force_unit_access, brings writes to the medium
+};
+
+struct namespace_facts {
+  std::uint32_t nsid;
+  std::uint64_t nblocks;
+  std::uint32_t block_nbytes;
+};
+
+// Members may be called from several host threads. Constructor and member functions throw std::system_error, whose words say what
+// is wrong and what helps: ENODEV, the controller is gone; ETIMEDOUT, it does not get ready; EIO, it refuses a command, or says
+// that it has failed; EOPNOTSUPP, it lacks what is needed here; EINVAL, options that nothing can keep.
+class controller {
+ public:
+  controller(controller_access& access, simt::platform& machine, const controller_options& options = {});
+  // Kernels that use it must have ended. Shuts the controller down, and disables it: then no memory is its own any more.
+  ~controller();
+  controller(const controller&) = delete;
+  controller& operator=(const controller&) = delete;
+
+  const controller_limits& limits() const { return limits_; }
+  // The namespaces that are active.
+  std::vector<namespace_facts> namespaces();
+  // For kernels: the namespace, with all queues. EOPNOTSUPP, with metadata, or protected. The address is device memory, and lives
+  // as long as this.
+  const namespace_layout* open(std::uint32_t nsid);
+  // Memory for commands of one's own (queue_pair::submit). It must end before this, after all its commands.
+  std::unique_ptr<dma_region> make_memory(std::size_t nbytes);
+
+  // Looks for commands that kernels gave up, and does what brings their records back: aborts them, else deletes their queues and
+  // makes them again, else resets the controller. Returns how many records were given up. Of a controller that cannot be brought
+  // back all queues are dead from then on (-ENODEV).
+  std::size_t recover();
+  // Resets the controller at once, as a last step of recover: commands under way are aborted, and may be sent again.
+  void reset();
+
+  // What was done.
+  struct counts {
+    std::uint64_t aborts, deletions, resets;
+    bool dead;
+  };
+  counts done() const;
+  std::uint32_t nqueues() const { return static_cast<std::uint32_t>(queues_.size()); }
+  const queue_memory& queue(std::uint32_t i) const { return *queues_.at(i); }
+
+ private:
+  void take_over();
+  void start();
+  void set_ready(bool ready);
+  void configure(std::uint32_t word) { access_.write32(at::configuration, word); }
+  void identify(std::uint32_t what, std::uint32_t nsid);
+  std::uint32_t ask_for_queues(std::uint32_t n);  // how many it grants
+  bool create(queue_memory& queue);
+  bool remove(queue_memory& queue);
+  int execute(const submission& what, std::uint32_t* result = nullptr) {
+    return admin_.execute(what, options_.admin_timeout_ns, result);
+  }
+  void must(const submission& what, const char* call, std::uint32_t* result = nullptr);
+  [[noreturn]] void refuse(int error, const std::string& why) const;
+
+  std::size_t recover_locked();
+  bool abort_all(queue_memory& queue, const std::vector<std::uint32_t>& records);
+  bool make_again(queue_memory& queue);
+  void reset_locked();
+  void look_now_and_then();
+
+  controller_access& access_;
+  simt::platform& machine_;
+  controller_options options_;
+  controller_limits limits_;
+  admin_queue admin_;
+  dma_region page_;  // for what identify answers
+  simt::device_memory memory_;
+  std::vector<std::unique_ptr<queue_memory>> queues_;
+  const queue_layout* layouts_ = nullptr;
+
+  mutable std::mutex mutex_;
+  counts done_{};
+  std::condition_variable wakes_;
+  bool ends_ = false;
+  std::thread looker_;
+};
+
+}  // namespace gpufs::nvme

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks that kernels read and write through queues of their own, against a controller in software: what comes, what it costs the
+// queues, what errors mean.
+#include "nvme/rig.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+// Random calls of each lane in a part of the namespace of its own, and what they must give: a model in memory plays the same.
+struct program {
+  program(std::uint64_t seed, std::uint32_t nlanes, std::uint32_t ncalls, std::uint64_t nblocks, std::uint32_t block_nbytes,
+          std::uint32_t most_blocks)
+      : image(random_bytes(nblocks * block_nbytes, seed)), calls(nlanes * ncalls), expected(nlanes * ncalls) {
+    std::mt19937_64 random(seed);
+    bytes = random_bytes(calls.size() * most_blocks * block_nbytes, seed + 1);
+    wanted = bytes;
+    before = image;
+    const std::uint64_t share = nblocks / nlanes;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      block_call& call = calls[i];
+      const auto n = static_cast<std::uint32_t>(1 + random() % std::min<std::uint64_t>(most_blocks, share));
+      call.lba = i / ncalls * share + random() % (share - n + 1);
+      call.nblocks = n;
+      call.data = i * most_blocks * block_nbytes;
+      const std::uint64_t drawn = random() % 8;
+      call.what = drawn == 0 ? block_op::nothing : drawn < 5 ? block_op::read : block_op::write;
+      call.flags = drawn == 7 ? nvme::force_unit_access : 0;
+      if (call.what == block_op::nothing) continue;
+      expected[i] = static_cast<std::int64_t>(n) * block_nbytes;
+      std::byte* const in_image = image.data() + call.lba * block_nbytes;
+      std::byte* const in_bytes = wanted.data() + call.data;
+      if (call.what == block_op::read) {
+        std::memcpy(in_bytes, in_image, n * block_nbytes);
+      } else {
+        std::memcpy(in_image, in_bytes, n * block_nbytes);
+      }
+    }
+  }
+
+  std::vector<std::byte> before, image, bytes, wanted;
+  std::vector<block_call> calls;
+  std::vector<std::int64_t> expected;
+};
+
+template <class Group>
+void play_program(rig& on, std::uint64_t seed, std::uint32_t nlanes, std::uint32_t ncalls, std::uint32_t most_blocks) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  program what(seed, nlanes, ncalls, on.soft.bytes().size() / on.block_nbytes, on.block_nbytes, most_blocks);
+  on.soft.write_image(0, what.before);
+  std::vector<std::byte> bytes = what.bytes;
+  EXPECT_EQ(play<Group>(on.space, what.calls, nlanes, bytes, {.seed = seed}), what.expected);
+  EXPECT_TRUE(bytes == what.wanted) << "a read gave other bytes";
+  EXPECT_TRUE(on.soft.bytes() == what.image) << "the image has other bytes";
+}
+
+template <class Group>
+class blocks_of_each_group : public testing::Test {};
+using groups = testing::Types<simt::thread, simt::tile<8>, simt::warp>;
+TYPED_TEST_SUITE(blocks_of_each_group, groups);
+
+TYPED_TEST(blocks_of_each_group, are_those_of_a_model_in_memory) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    rig on({.seed = seed}, {.nqueues = 2, .depth = 32, .writable = true});
+    play_program<TypeParam>(on, seed, 64, 6, 5);
+  }
+}
+
+TYPED_TEST(blocks_of_each_group, come_through_queues_of_a_few_slots_that_wrap_many_times) {
+  for (const std::uint32_t depth : {2u, 3u, 7u}) {
+    rig on({.seed = depth}, {.nqueues = 1, .depth = depth, .writable = true});
+    play_program<TypeParam>(on, depth, 64, 6, 2);
+    EXPECT_GT(on.driver->queue(0).words().tail, 30 * depth);
+    EXPECT_EQ(on.driver->queue(0).words().tail, on.driver->queue(0).words().taken);
+    EXPECT_LT(on.soft.done().most_under_way, depth);
+  }
+}
+
+TEST(nvme_blocks, commands_of_a_warp_take_few_doorbells) {
+  rig on({.lazy = false}, {.nqueues = 1, .depth = 256, .writable = true});
+  play_program<simt::warp>(on, 5, 128, 10, 1);
+  const nvme::queue_words words = on.driver->queue(0).words();
+  EXPECT_EQ(words.ncommands, words.tail);
+  EXPECT_LT(words.ndoorbells * 3, words.ncommands);
+}
+
+TEST(nvme_blocks, limits_of_the_device_are_kept) {
+  struct {
+    const char* what;
+    soft_options soft;
+    nvme::controller_options driver;
+    std::uint32_t depth, nqueues;
+  } const cases[] = {
+      {"doorbells that lie far apart", {.doorbell_stride_shift = 4}, {.nqueues = 3, .depth = 16, .writable = true}, 16, 3},
+      {"shallow queues", {.most_entries = 5}, {.nqueues = 2, .depth = 256, .writable = true}, 5, 2},
+      {"few queues", {.nqueues = 3}, {.nqueues = 8, .depth = 8, .writable = true}, 8, 3},
+      {"queues in one piece",
+       {.contiguous_queues = true, .scattered = false},
+       {.nqueues = 2, .depth = 256, .writable = true},
+       256,
+       2},
+      {"queues in pieces", {}, {.nqueues = 2, .depth = 300, .writable = true}, 300, 2},
+      {"blocks of 4 KiB",
+       {.nblocks = 512, .block_shift = 12},
+       {.nqueues = 2, .depth = 16, .buffer_nbytes = 8192, .writable = true},
+       16,
+       2},
+      {"commands of 4 KiB", {.mdts = 0 + 1}, {.nqueues = 2, .depth = 16, .buffer_nbytes = 65536, .writable = true}, 16, 2},
+      {"commands of any length", {.mdts = 0}, {.nqueues = 2, .depth = 16, .buffer_nbytes = 65536, .writable = true}, 16, 2},
+      {"one in flight after the other",
+       {.latency_ns = 50'000, .most_per_second = 20'000},
+       {.nqueues = 1, .writable = true},
+       256,
+       1},
+  };
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.what);
+    rig on(each.soft, each.driver);
+    EXPECT_EQ(on.driver->limits().depth, each.depth);
+    EXPECT_EQ(on.driver->limits().nqueues, each.nqueues);
+    play_program<simt::tile<8>>(on, 11, 32, 4, each.soft.block_shift == 12 ? 3 : 60);
+  }
+}
+
+TEST(nvme_blocks, of_several_namespaces_stay_apart) {
+  rig on({.nblocks = 64, .nnamespaces = 3}, {.nqueues = 2, .depth = 8, .writable = true});
+  const std::vector<nvme::namespace_facts> all = on.driver->namespaces();
+  ASSERT_EQ(all.size(), 3u);
+  for (std::uint32_t nsid = 1; nsid <= 3; ++nsid) {
+    EXPECT_EQ(all[nsid - 1].nsid, nsid);
+    EXPECT_EQ(all[nsid - 1].nblocks, 64u);
+    std::vector<block_call> calls(32);
+    for (std::uint32_t i = 0; i < 32; ++i) calls[i] = {.what = block_op::write, .nblocks = 2, .lba = 2 * i, .data = i * 1024u};
+    std::vector<std::byte> bytes = random_bytes(32 * 1024, nsid);
+    play<simt::warp>(on.driver->open(nsid), calls, 32, bytes);
+  }
+  for (std::uint32_t nsid = 1; nsid <= 3; ++nsid) EXPECT_TRUE(on.soft.bytes(nsid) == random_bytes(32 * 1024, nsid));
+}
+
+TEST(nvme_blocks, that_are_flushed_or_forced_outlive_the_power) {
+  rig on({.nblocks = 64}, {.nqueues = 1, .writable = true});
+  std::vector<std::byte> bytes = random_bytes(512, 3);
+  const std::vector<std::byte> written = bytes, nothing(512);
+  const auto on_medium = [&](std::uint64_t lba) {
+    const std::vector<std::byte> all = on.soft.medium();
+    return std::vector<std::byte>(all.begin() + static_cast<std::ptrdiff_t>(512 * lba),
+                                  all.begin() + static_cast<std::ptrdiff_t>(512 * lba + 512));
+  };
+  EXPECT_EQ(call_one(on, {.what = block_op::write, .nblocks = 1, .lba = 1}, bytes), 512);
+  EXPECT_EQ(call_one(on, {.what = block_op::write, .nblocks = 1, .lba = 2, .flags = nvme::force_unit_access}, bytes), 512);
+  EXPECT_TRUE(on_medium(1) == nothing);
+  EXPECT_TRUE(on_medium(2) == written);
+  std::vector<block_call> flushes(32, block_call{.what = block_op::flush});
+  EXPECT_EQ(play<simt::warp>(on.space, flushes, 32, bytes), std::vector<std::int64_t>(32));
+  EXPECT_EQ(on.soft.done().flushes, 1u);
+  on.soft.lose_power();
+  EXPECT_TRUE(on_medium(1) == written);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1, .lba = 1}, bytes), 512);
+  EXPECT_TRUE(bytes == written);
+}
+
+TEST(nvme_blocks, each_status_is_an_errno_and_comes_again_only_where_it_may_pass) {
+  constexpr std::uint32_t dnr = nvme::do_not_retry;
+  struct {
+    std::uint32_t status, times;
+    std::int64_t answer;
+    std::uint64_t ncommands;
+  } const cases[] = {
+      {0x006, 3, 512, 4},        {0x006, 4, -EIO, 4},         {0x006 | dnr, 4, -EIO, 1},  {0x007, 1, 512, 2},
+      {0x082, 2, 512, 3},        {0x082 | dnr, 1, -EBUSY, 1}, {0x001, 1, -EOPNOTSUPP, 1}, {0x002, 1, -EINVAL, 1},
+      {0x00b, 1, -ENODEV, 1},    {0x013, 1, -EINVAL, 1},      {0x020, 1, -EROFS, 1},      {0x080, 1, -ENXIO, 1},
+      {0x081, 1, -ENOSPC, 1},    {0x083, 1, -EBADE, 1},       {0x182, 1, -EROFS, 1},      {0x280, 1, 512, 2},
+      {0x280 | dnr, 1, -EIO, 1}, {0x281, 4, -EIO, 4},         {0x282, 1, -EILSEQ, 1},     {0x285, 1, -EILSEQ, 1},
+      {0x286, 1, -EACCES, 1},    {0x287, 1, -ENODATA, 1},     {0x371 | dnr, 1, -EIO, 1},  {0x7ff | dnr, 1, -EIO, 1},
+      {0x100, 1, 512, 2},
+  };
+  rig on({.nblocks = 64}, {.nqueues = 1, .writable = true});
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.status);
+    const std::vector<std::byte> marks(512, std::byte{0x5a});
+    std::vector<std::byte> bytes = marks;
+    on.soft.write_image(7, random_bytes(512, each.status));
+    on.soft.add({.opcode = 2, .times = each.times, .status = each.status});
+    const std::uint64_t before = on.soft.done().commands;
+    EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1, .lba = 7}, bytes), each.answer);
+    EXPECT_EQ(on.soft.done().commands - before, each.ncommands);
+    EXPECT_TRUE(bytes == (each.answer > 0 ? random_bytes(512, each.status) : marks)) << "a failed read brings nothing";
+    // What is left of a fault, the next test must not meet.
+    while (call_one(on, {.what = block_op::read, .nblocks = 1, .lba = 7}, bytes) < 0) {
+    }
+  }
+}
+
+TEST(nvme_blocks, errors_of_some_lanes_are_no_errors_of_others) {
+  rig on({.nblocks = 64}, {.nqueues = 1, .depth = 16, .writable = true});
+  on.soft.add({.opcode = 2, .first_lba = 10, .last_lba = 12, .times = 100, .status = 0x281 | nvme::do_not_retry});
+  std::vector<block_call> calls(32);
+  for (std::uint32_t i = 0; i < 32; ++i) calls[i] = {.what = block_op::read, .nblocks = 1, .lba = i, .data = i * 512u};
+  std::vector<std::byte> bytes(32 * 512);
+  const std::vector<std::int64_t> answers = play<simt::warp>(on.space, calls, 32, bytes);
+  for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(answers[i], i >= 10 && i <= 12 ? -EIO : 512) << i;
+}
+
+TEST(nvme_blocks, what_was_done_before_an_error_is_counted) {
+  rig on({.nblocks = 64}, {.nqueues = 1, .writable = true});  // commands of 4 KiB: eight blocks
+  on.soft.add({.opcode = 2, .first_lba = 16, .last_lba = 16, .times = 100, .status = 0x281 | nvme::do_not_retry});
+  std::vector<std::byte> bytes(24 * 512);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 24, .lba = 0}, bytes), 16 * 512);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 8, .lba = 16}, bytes), -EIO);
+}
+
+TEST(nvme_blocks, beyond_the_end_are_refused_without_a_command) {
+  rig on({.nblocks = 64}, {.nqueues = 1, .writable = true});
+  std::vector<std::byte> bytes(1024);
+  for (const std::uint64_t lba : {std::uint64_t{63}, std::uint64_t{64}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 2, .lba = lba}, bytes), -ENXIO) << lba;
+    EXPECT_EQ(call_one(on, {.what = block_op::write, .nblocks = 2, .lba = lba}, bytes), -ENXIO) << lba;
+  }
+  EXPECT_EQ(on.soft.done().commands, 0u);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 2, .lba = 62}, bytes), 1024);
+}
+
+TEST(nvme_blocks, are_written_only_where_the_driver_was_told_so) {
+  rig on({.nblocks = 64}, {.nqueues = 1});
+  std::vector<std::byte> bytes(512);
+  EXPECT_EQ(call_one(on, {.what = block_op::write, .nblocks = 1, .lba = 1}, bytes), -EROFS);
+  EXPECT_EQ(on.soft.done().commands, 0u);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1, .lba = 1}, bytes), 512);
+}
+
+// What a driver may not drive, it refuses by name, and leaves disabled.
+TEST(nvme_controller, that_cannot_be_used_is_refused_by_name) {
+  struct {
+    const char* says;
+    int error;
+    soft_options soft;
+    nvme::controller_options driver;
+  } const cases[] = {
+      {"no NVM command set", EOPNOTSUPP, {.nvm_commands = false}, {}},
+      {"larger than 4,096", EOPNOTSUPP, {.least_page_shift = 14}, {}},
+      {"does not get ready", ETIMEDOUT, {.gets_ready = false}, {}},
+      {"in one piece", EINVAL, {.contiguous_queues = true}, {.depth = 256}},
+      {"has metadata", EOPNOTSUPP, {.metadata = true}, {}},
+      {"more than buffer_nbytes", EINVAL, {.nblocks = 16, .block_shift = 13}, {}},
+      {"2 to 16,384 slots", EINVAL, {}, {.depth = 1}},
+      {"pairs of queues", EINVAL, {}, {.nqueues = 0}},
+      {"multiple of 4,096", EINVAL, {}, {.buffer_nbytes = 512}},
+  };
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.says);
+    soft_controller soft(simt::this_platform(), each.soft);
+    try {
+      nvme::controller driver(soft, simt::this_platform(), each.driver);
+      driver.open(1);
+      ADD_FAILURE() << "it was taken";
+    } catch (const std::system_error& error) {
+      EXPECT_EQ(error.code().value(), each.error);
+      EXPECT_NE(std::string(error.what()).find(each.says), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(soft.done().nmapped, 0u);
+    EXPECT_EQ(soft.read32(0x14) & 1, 0u) << "it is enabled still";
+    EXPECT_EQ(soft.violations(), std::vector<std::string>{});
+  }
+}
+
+TEST(nvme_controller, that_is_gone_or_has_no_such_namespace_says_so) {
+  soft_controller soft(simt::this_platform(), {});
+  {
+    nvme::controller driver(soft, simt::this_platform(), {.nqueues = 1});
+    EXPECT_THROW(driver.open(2), std::system_error);
+    EXPECT_THROW(driver.open(0), std::system_error);
+  }
+  soft.unplug();
+  try {
+    const nvme::controller driver(soft, simt::this_platform(), {});
+    ADD_FAILURE() << "it was taken";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code().value(), ENODEV);
+  }
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test
