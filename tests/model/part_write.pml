@@ -156,11 +156,11 @@ inline write_byte(b, value) {
 #ifdef MUTATE_PART_NOT_BROUGHT_IN
   claim(sector_of(b));
   data[b] = value;
-  note(b);
   if
   :: claimed -> publish(sector_of(b))
   :: !claimed
   fi;
+  note(b);
 #else
   bring(sector_of(b));
   data[b] = value;
@@ -184,8 +184,6 @@ inline write_whole(value) {
 #endif
   data[2] = value;
   data[3] = value;
-  note(2);
-  note(3);
 #ifdef MUTATE_NOT_CLAIMED
   d_step { valid[1] = 1; if :: valid[0] -> partial = 0 :: else fi };
 #endif
@@ -193,6 +191,8 @@ inline write_whole(value) {
   :: claimed -> publish(1)
   :: !claimed
   fi;
+  note(2);
+  note(3);
   d_step { want[2] = value; want[3] = value };
   grow(4);
   end_write()
@@ -281,9 +281,9 @@ proctype both_writer() {
   };
 #endif
   data[0] = 7; data[1] = 7; data[2] = 7; data[3] = 7;
-  note(0); note(1); note(2); note(3);
   if :: claims[0] -> publish(0) :: else fi;
   if :: claims[1] -> publish(1) :: else fi;
+  note(0); note(1); note(2); note(3);
   d_step { want[0] = 7; want[1] = 7; want[2] = 7; want[3] = 7 };
   end_write();
   ndone++

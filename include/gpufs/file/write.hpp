@@ -100,11 +100,16 @@ GPUFS_DEVICE_COLD int write_in_page(Group group, const file_mount* mount, file_v
     if (error != 0) return error;
   }
   part.copy(group, frame + begin, page_begin + begin, end - begin);
-  if (whole && group.leader()) pages.end_fill(key, got.frame, 0);
+  if (got.what >= pages_type::role::fill && group.leader()) {
+    if (whole) {
+      pages.end_fill(key, got.frame, 0);
+    } else {
+      simt::call_cold(&end_part_write, mount, got.frame, begin, end);
+    }
+  }
   cache::dirty_pages(mount->cache).mark(group, got.frame, begin, end);
   group.sync();
   if (group.leader()) {
-    if (got.what >= pages_type::role::fill) simt::call_cold(&end_part_write, mount, got.frame, begin, end);
     // Before the unpin: if the page were written back and evicted first, it would be read in again up to the old size only. A
     // reader that sees the size sees the bytes: the release meets nbytes_now's acquire.
     raise_to(reinterpret_cast<std::uint64_t&>(file_table(*mount).slot(view.slot).bytes.nbytes), page_begin + end);

@@ -53,7 +53,7 @@ GPUFS_DEVICE_COLD int begin_part_write(Group group, const file_mount* mount, fil
   return error;
 }
 
-// After the bytes, their mask, and the group's sync: the claimed sectors are there. Of the sectors that the write covers, those on
+// After the bytes, and the group's sync: the claimed sectors are there. Of the sectors that the write covers, those on
 // their way are the caller's: the others were there when it claimed. Also of a page that came whole. One lane calls.
 inline GPUFS_DEVICE_COLD void end_part_write(const file_mount* mount, cache::frame_index frame, std::uint32_t begin,
                                              std::uint32_t end) {
