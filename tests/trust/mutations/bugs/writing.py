@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import APPEND, PAGE_WRITE_BACK, WRITE, WRITE_BACK, Bug, Edit
+from .bug import APPEND, PAGE_WRITE_BACK, PAGES, WRITE, WRITE_BACK, Bug, Edit
 
 BUGS = (
     Bug(
@@ -244,5 +244,77 @@ BUGS = (
         "",
         "hostile_device_test",
         "hostile_device.words_that_the_host_reads_may_be_anything",
+    ),
+    Bug(
+        "the_rest_of_a_sector_is_not_read",
+        "a write that ends within a sector takes that for written whole, and keeps what the frame had there",
+        "include/gpufs/file/detail/sector_write.hpp",
+        "  if (end % sector != 0) in_part |= cache::sectors::of_bytes(page_shift, end - 1, end);\n",
+        "",
+        "file_part_writes_cpu",
+        "part_writes.read_the_sectors_of_which_they_leave_some",
+    ),
+    Bug(
+        "written_sectors_are_given_up",
+        "sectors that were written whole are not there afterwards, and the file's bytes come in their place",
+        "include/gpufs/file/detail/sector_write.hpp",
+        "at.end_fill(claimed);",
+        "at.give_up(claimed);",
+        "file_part_writes_cpu",
+        "part_writes.read_the_sectors_of_which_they_leave_some",
+    ),
+    Bug(
+        "sectors_on_their_way_are_written",
+        "a write claims sectors that others bring in, and their bytes may come over its own",
+        "include/gpufs/cache/detail/sectors.hpp",
+        "if ((static_cast<std::uint32_t>(seen >> most) & some) != 0) return false;",
+        "if (some == 0) return false;",
+        "file_part_writes_cpu",
+        "part_writes.of_many_groups_lose_nothing",
+    ),
+    Bug(
+        "what_is_written_whole_is_not_claimed",
+        "a write claims no sectors, and who brings them in meanwhile takes the file's bytes",
+        "include/gpufs/file/detail/sector_write.hpp",
+        "!at.begin_write(wanted.whole); pause()",
+        "!at.begin_write(0); pause()",
+        "file_part_writes_cpu",
+        "part_writes.of_many_groups_lose_nothing",
+    ),
+    Bug(
+        "a_cut_passes_sectors_on_their_way",
+        "a truncation does not wait for sectors that are being brought in, and what it cut off comes back",
+        "include/gpufs/file/detail/truncate.hpp",
+        "& cut) != 0;",
+        "& cut & ~cut) != 0;",
+        "file_part_writes_cpu",
+        "part_writes.bring_nothing_back_that_was_cut_off",
+    ),
+    Bug(
+        "a_cut_leaves_sectors",
+        "of a page in part a truncation zeros nothing",
+        "include/gpufs/file/detail/truncate.hpp",
+        "return {static_cast<std::uint32_t>(seen), !is_busy};",
+        "return {0, !is_busy};",
+        "file_part_writes_cpu",
+        "part_writes.are_cut_and_grow",
+    ),
+    Bug(
+        "a_part_page_is_copied_as_if_whole",
+        "who copies a cached page of a file that is open for writing takes one in part for whole",
+        PAGES,
+        "return {at, pinned.partial() ? role::part : role::hit, 0};",
+        "return {at, role::hit, 0};",
+        "file_part_writes_cpu",
+        "part_writes.are_seen_in_copies_of_the_page",
+    ),
+    Bug(
+        "parts_without_advice",
+        "pages of files that are open for writing come in part whatever was advised",
+        "include/gpufs/file/detail/sector_fill.hpp",
+        "return file_slots::habit_of(mount, view.slot).load_relaxed() == read_habit::apart &&\n",
+        "return view.error == 0 &&\n",
+        "file_part_writes_cpu",
+        "part_writes.come_whole_without_advice",
     ),
 )
