@@ -31,13 +31,13 @@ struct append_work {
   template <class Group>
   GPUFS_DEVICE void operator()(Group group) const {
     const file f(fs, number);
+    appended_records got;
     if constexpr (std::is_same_v<Group, simt::grid>) {
-      const appended_records got = append_records(group, f, records, n, places, staging, nbytes, space);
-      if (group.this_block().leader()) results[simt::block_rank()] = got;
+      got = append_records(group, f, records, n, places, staging, nbytes, space);
     } else {
-      const appended_records got = append_records(group, f, records, n, places, staging, nbytes);
-      if (group.leader()) results[0] = got;
+      got = append_records(group, f, records, n, places, staging, nbytes);
     }
+    if (tells(group)) results[simt::block_rank()] = got;
   }
 };
 

@@ -84,9 +84,7 @@ struct list_work {
     }
     const list_result of_sums = list_sums(group, next, in, n, sums, op, space);
     const list_result of_mates = match_lists(group, next, n, firsts, seconds, npairs, mates, space);
-    bool tells = group.leader();
-    if constexpr (std::is_same_v<Group, simt::grid>) tells = group.this_block().leader();
-    if (!tells) return;
+    if (!tells(group)) return;
     list_result* const mine = results + 3 * simt::block_rank();
     mine[0] = of_ends;
     mine[1] = of_sums;

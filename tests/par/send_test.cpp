@@ -41,11 +41,7 @@ struct send_work {
     } else {
       error = send(group, in, to, n, out, nout, mode);
     }
-    if constexpr (std::is_same_v<Group, simt::grid>) {
-      if (group.this_block().leader()) errors[simt::block_rank()] = error;
-    } else {
-      if (group.leader()) errors[0] = error;
-    }
+    if (tells(group)) errors[simt::block_rank()] = error;
   }
 };
 

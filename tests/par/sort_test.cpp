@@ -16,6 +16,7 @@
 
 #include "gpufs/simt/simt.hpp"
 #include "leftovers.hpp"
+#include "par/keys.hpp"
 #include "par/scans.hpp"
 
 namespace gpufs::test {
@@ -53,49 +54,13 @@ struct sort_in_grid {
   }
 };
 
-// The order that is promised: by value, but -0 before 0, and NaNs at the ends by their sign.
-template <class Key>
-bool is_before(Key a, Key b) {
-  if constexpr (std::is_floating_point_v<Key>) {
-    const auto place = [](Key x) { return x != x ? (std::signbit(x) ? -1 : 1) : 0; };
-    if (place(a) != place(b)) return place(a) < place(b);
-    if (place(a) != 0) return false;
-    return a < b || (a == b && std::signbit(a) && !std::signbit(b));
-  } else {
-    return a < b;
-  }
-}
-
 template <class Key>
 class sort_of : public ::testing::Test {
  protected:
-  std::vector<Key> drawn(std::uint64_t n) {
-    const std::uint64_t kind = draw_() % 4;
-    std::vector<Key> keys(n);
-    for (Key& key : keys) {
-      const std::uint64_t word = draw_();
-      if (kind == 0) {  // few
-        key = static_cast<Key>(static_cast<std::int64_t>(word % 5) - 2);
-      } else if constexpr (std::is_floating_point_v<Key>) {
-        constexpr Key ends[] = {Key{0}, -Key{0}, std::numeric_limits<Key>::infinity(), -std::numeric_limits<Key>::infinity(),
-                                std::numeric_limits<Key>::denorm_min()};
-        const Key nan = std::numeric_limits<Key>::quiet_NaN();
-        key = std::ldexp(static_cast<Key>(static_cast<std::int64_t>(word)), static_cast<int>(draw_() % 60) - 100);
-        if (word % 9 == 0) key = ends[word / 9 % 5];
-        if (word % 31 == 0) key = std::copysign(nan, word % 2 == 0 ? Key{1} : Key{-1});
-      } else {
-        key = static_cast<Key>(word);
-      }
-    }
-    if (kind == 1) std::sort(keys.begin(), keys.end(), is_before<Key>);
-    if (kind == 2) std::sort(keys.begin(), keys.end(), [](Key a, Key b) { return is_before(b, a); });
-    return keys;
-  }
-
   // sort(arrays): does it.
   template <class Sort>
   void expect_sorted(std::uint64_t n, Sort sort) {
-    const std::vector<Key> keys = drawn(n);
+    const std::vector<Key> keys = drawn_keys<Key>(draw_, n);
     std::vector<std::uint32_t> places(n), order(n);
     std::iota(places.begin(), places.end(), 0u);
     order = places;
@@ -116,7 +81,6 @@ class sort_of : public ::testing::Test {
 
   std::mt19937_64 draw_{12};
 };
-using kinds_of_keys = ::testing::Types<std::uint8_t, std::int16_t, std::uint32_t, std::int64_t, float, double>;
 TYPED_TEST_SUITE(sort_of, kinds_of_keys);
 
 TYPED_TEST(sort_of, a_block_is_stable) {

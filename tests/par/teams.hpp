@@ -32,6 +32,16 @@ struct by_one_team {
   }
 };
 
+// By whom a kernel tells the host what its team, or each block of a grid, has got.
+template <class Group>
+GPUFS_DEVICE bool tells(Group group) {
+  if constexpr (std::is_same_v<Group, simt::grid>) {
+    return group.this_block().leader();
+  } else {
+    return group.leader();
+  }
+}
+
 // Who calls.
 template <class Group>
 struct kind_of_team {
@@ -48,14 +58,18 @@ struct kind_of_team {
 
 // call(kind) for each kind of team.
 template <class Call>
-void by_each_kind(std::mt19937_64& draw, Call call) {
-  call(kind_of_team<simt::thread>{1, 32, draw});
-  call(kind_of_team<simt::tile<8>>{1, 32, draw});
-  call(kind_of_team<simt::warp>{1, 64, draw});
+void by_blocks_and_grids(std::mt19937_64& draw, Call call) {
   call(kind_of_team<simt::block>{1, 32, draw});
   call(kind_of_team<simt::block>{1, 160, draw});
   call(kind_of_team<simt::grid>{1, 64, draw});
   call(kind_of_team<simt::grid>{4, 32, draw});
+}
+template <class Call>
+void by_each_kind(std::mt19937_64& draw, Call call) {
+  call(kind_of_team<simt::thread>{1, 32, draw});
+  call(kind_of_team<simt::tile<8>>{1, 32, draw});
+  call(kind_of_team<simt::warp>{1, 64, draw});
+  by_blocks_and_grids(draw, call);
 }
 
 template <class T>

@@ -63,6 +63,24 @@ struct scan_space {
                                                                          unsigned nblocks = 1) {
     return 64 + 4 * std::uint64_t{nblocks} + 2 * place_nbytes * n;
   }
+  // Of the first k of n keys, by a block; or for a launch of so many blocks of so many threads.
+  template <class Key>
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_for_top(std::uint64_t n, std::uint64_t k) {
+    return 2112 + (2 * sizeof(Key) + 8) * (n < k ? n : k);
+  }
+  template <class Key>
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_for_top(std::uint64_t n, std::uint64_t k, unsigned nblocks,
+                                                                  unsigned nthreads) {
+    return nbytes_for_top<Key>(n, k) + nbytes_to_sort(nblocks) + nbytes_for<Key>(n, nblocks, nthreads);
+  }
+  // Of a rendezvous of n that may want items with nitems that may be free; place_nbytes: 4 or 8, as their numbers have.
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_meet(std::uint64_t n, std::uint64_t nitems, unsigned place_nbytes) {
+    return 32 + place_nbytes * (n < nitems ? n : nitems);
+  }
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_meet(std::uint64_t n, std::uint64_t nitems, unsigned place_nbytes,
+                                                                  unsigned nblocks, unsigned nthreads) {
+    return nbytes_to_meet(n, nitems, place_nbytes) + nbytes_for<std::uint8_t>(n < nitems ? nitems : n, nblocks, nthreads);
+  }
   // Of an append of n records.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_append(std::uint64_t n, unsigned nblocks, unsigned nthreads) {
     return 128 + 8 * std::uint64_t{nblocks} + nbytes_for<std::uint64_t>(n, nblocks, nthreads);

@@ -31,6 +31,10 @@ class pieces_of_space {
     at_ += (n * sizeof(T) + 15) / 16 * 16;
     return piece;
   }
+  // What is left of it.
+  GPUFS_DEVICE scan_space rest(const scan_space& of) const {
+    return {at_, of.nbytes - static_cast<std::uint64_t>(at_ - static_cast<std::byte*>(of.data))};
+  }
 
  private:
   std::byte* at_;

@@ -39,6 +39,13 @@ GPUFS_DEVICE int scan_by_look_back(simt::grid grid, const Items& from, std::uint
   return tiles.end(grid, all);
 }
 
+// The same in a space that has room for it.
+template <class Items, scan_operator Op, class Put>
+GPUFS_DEVICE int scan_by_look_back(simt::grid grid, const Items& from, std::uint64_t n, const Op& op, const scan_space& space,
+                                   const Put& put, typename Op::value& all) {
+  return scan_by_look_back(grid, from, n, op, look_back<Op>(space, tiles_of<Items>(n)), put, all);
+}
+
 // Each block has a share of whole tiles: it says what all of it is, then scans it, with what the shares before it are in front.
 template <scan_operator Op>
 class scan_by_shares {

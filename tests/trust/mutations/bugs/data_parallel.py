@@ -13,6 +13,9 @@ APPEND_BY_GRID = "include/gpufs/par/detail/append_by_grid.hpp"
 APPENDS = "par_append_records_cpu"
 JUMPING = "include/gpufs/par/detail/pointer_jumping.hpp"
 LISTS = "par_lists_cpu"
+COUNT_BINS = "include/gpufs/par/detail/count_bins.hpp"
+SELECT = "include/gpufs/par/detail/radix_select.hpp"
+TOP_K = "par_top_k_cpu"
 
 BUGS = (
     Bug(
@@ -149,5 +152,50 @@ BUGS = (
         "while (rounds < 64 && (std::uint64_t{1} << rounds) < n / 2) ++rounds;",
         LISTS,
         "lists_of/1.values_are_what_a_walk_finds",
+    ),
+    Bug(
+        "a_bin_behind_the_last_is_counted",
+        "an element of the bin just behind the last one is counted there",
+        COUNT_BINS,
+        "if (b < nbins) count(b);",
+        "if (b <= nbins) count(b);",
+        TOP_K,
+        "histogram_of/0.elements_is_what_a_loop_counts",
+    ),
+    Bug(
+        "elements_are_counted_before_bins_are_empty",
+        "a thread counts in shared memory while others clear it",
+        COUNT_BINS,
+        "bins.of[b] = 0;\n    block.sync();",
+        "bins.of[b] = 0;",
+        TOP_K,
+        "histogram_of/0.elements_is_what_a_loop_counts",
+    ),
+    Bug(
+        "a_grid_counts_what_is_not_written_yet",
+        "a histogram by a grid reads elements, or clears counts, that other blocks are still at",
+        COUNT_BINS,
+        "grid.sync();  // all have written the elements, and read what was counted before",
+        "",
+        TOP_K,
+        "histogram_by_a_grid.follows_what_was_written_and_read",
+    ),
+    Bug(
+        "keys_that_begin_otherwise_are_counted",
+        "a digit of keys counts that begin with other digits than the k-th one",
+        SELECT,
+        "return begins_so ? static_cast",
+        "return begins_so || shift == 0 ? static_cast",
+        TOP_K,
+        "top_k_of/2.keys_are_the_first_in_their_order",
+    ),
+    Bug(
+        "an_equal_key_too_many",
+        "of the keys that are equal to the k-th one, one more than there is room for is taken",
+        SELECT,
+        "if (row[k] == 0 || below[k] >= most) continue;",
+        "if (row[k] == 0 || below[k] > most) continue;",
+        TOP_K,
+        "top_k_of/0.keys_are_the_first_in_their_order",
     ),
 )
