@@ -33,7 +33,8 @@ PARTS: dict[str, set[str]] = {
 }
 BELOW_MOUNT = set(PARTS)
 PARTS["mount"] = BELOW_MOUNT
-PARTS["par"] = PARTS["compat"] = PARTS["python"] = PARTS["c_abi"] = BELOW_MOUNT | {"mount"}
+PARTS["par"] = PARTS["compat"] = PARTS["python"] = BELOW_MOUNT | {"mount"}
+PARTS["c_abi"] = PARTS["par"] | {"par"}
 # What the parts' host code, in src/, may include besides: `file`'s asks a store and a service.
 HOST_CODE = {"file": {"store", "service"}}
 # Folders of the root above the library: each may include all of it, and of each other these.

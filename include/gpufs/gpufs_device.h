@@ -137,6 +137,15 @@ typedef struct {
   uint32_t reserved;
 } gpufs_extent;
 
+// Where rows of equal size lie in a file: row i takes row_nbytes from begin + i * stride_nbytes on.
+typedef struct {
+  uint64_t row_nbytes;
+  uint64_t nrows;
+  uint64_t begin;
+  uint64_t stride_nbytes;  // 0: row_nbytes
+  uint64_t from_end;       // 1: -1 names the last row; 0: it names none
+} gpufs_rows;
+
 #if defined(__CUDACC__)
 #define GPUFS_C_DEVICE __device__
 #else

@@ -79,3 +79,49 @@ GPUFS_VERB(int32_t, open_all,
 GPUFS_VERB(int32_t, close_all, (gpufs_mount fs, const gpufs_file* files, uint32_t n, int32_t* results), (fs, files, n, results))
 GPUFS_VERB(uint32_t, file_names, (const void* entries, int64_t nbytes, const char** names, uint32_t most),
            (entries, nbytes, names, most))
+
+// gpufs/par/gather.hpp, scatter.hpp. 0 or a negative errno, and then *place is which of the n rows has failed, if `place` is not
+// null; *place is each thread's own.
+GPUFS_VERB(int32_t, gather,
+           (gpufs_mount fs, gpufs_file file, const gpufs_rows* rows, const int64_t* numbers, uint64_t n, void* dst, uint64_t* place),
+           (fs, file, rows, numbers, n, dst, place))
+GPUFS_VERB(int32_t, scatter,
+           (gpufs_mount fs, gpufs_file file, const gpufs_rows* rows, const int64_t* numbers, uint64_t n, const void* src,
+            uint64_t* place),
+           (fs, file, rows, numbers, n, src, place))
+
+// gpufs/pointer/update.hpp. Atomic updates of the element at a byte of a file that is open for writing, and stores to it. No group
+// calls: each thread has its own element; those of a full warp that are together share pages and elements. 0 or a negative errno,
+// also -EINVAL (offset is negative or no multiple of the element's size) and -ENXIO (the file ends before the element does), and
+// then nothing is changed. *before is what was there, or 0 with an error; it may be null. Each call looks the file's mapping up,
+// where C++ keeps a pointer.
+GPUFS_FUNCTION(int32_t, fetch_add_u32, (gpufs_mount fs, gpufs_file file, int64_t offset, uint32_t value, uint32_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_add_u64, (gpufs_mount fs, gpufs_file file, int64_t offset, uint64_t value, uint64_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_add_f32, (gpufs_mount fs, gpufs_file file, int64_t offset, float value, float* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_add_f64, (gpufs_mount fs, gpufs_file file, int64_t offset, double value, double* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_min_i32, (gpufs_mount fs, gpufs_file file, int64_t offset, int32_t value, int32_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_min_u32, (gpufs_mount fs, gpufs_file file, int64_t offset, uint32_t value, uint32_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_min_i64, (gpufs_mount fs, gpufs_file file, int64_t offset, int64_t value, int64_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_min_u64, (gpufs_mount fs, gpufs_file file, int64_t offset, uint64_t value, uint64_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_max_i32, (gpufs_mount fs, gpufs_file file, int64_t offset, int32_t value, int32_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_max_u32, (gpufs_mount fs, gpufs_file file, int64_t offset, uint32_t value, uint32_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_max_i64, (gpufs_mount fs, gpufs_file file, int64_t offset, int64_t value, int64_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, fetch_max_u64, (gpufs_mount fs, gpufs_file file, int64_t offset, uint64_t value, uint64_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, exchange_u32, (gpufs_mount fs, gpufs_file file, int64_t offset, uint32_t value, uint32_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, exchange_u64, (gpufs_mount fs, gpufs_file file, int64_t offset, uint64_t value, uint64_t* before),
+               (fs, file, offset, value, before))
+GPUFS_FUNCTION(int32_t, store_u32, (gpufs_mount fs, gpufs_file file, int64_t offset, uint32_t value), (fs, file, offset, value))
+GPUFS_FUNCTION(int32_t, store_u64, (gpufs_mount fs, gpufs_file file, int64_t offset, uint64_t value), (fs, file, offset, value))

@@ -21,7 +21,15 @@ from gpufs.errors import GpufsError
 FOLDER = Path(os.environ.get("GPUFS_LIB") or Path(__file__).parent / "lib")
 INCLUDE = FOLDER / "include"
 GROUPS = ("thread", "warp", "block")
-_NUMBERS = {"int32_t": "i4", "int64_t": "i8", "uint16_t": "u2", "uint32_t": "u4", "uint64_t": "u8"}
+_NUMBERS = {
+    "int32_t": "i4",
+    "int64_t": "i8",
+    "uint16_t": "u2",
+    "uint32_t": "u4",
+    "uint64_t": "u8",
+    "float": "f4",
+    "double": "f8",
+}
 
 
 @dataclass(frozen=True)

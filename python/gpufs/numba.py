@@ -47,6 +47,8 @@ def _is_array(given: Any) -> bool:
 def _check(call: Call, parameter: Parameter, given: Any) -> None:
     wanted = "a number"
     good = isinstance(types.unliteral(given), types.Integer)
+    if parameter.dtype is not None and parameter.dtype.kind == "f":
+        good = good or isinstance(given, types.Float)
     if parameter.dtype is None:
         wanted, good = "an array that lies together, or an address", good or _is_array(given)
     if not good:

@@ -10,6 +10,10 @@
 #include "gpufs/file/open_all.hpp"
 #include "gpufs/file/prefetch.hpp"
 #include "gpufs/gpufs_device.h"
+#include "gpufs/par/gather.hpp"
+#include "gpufs/par/scatter.hpp"
+#include "gpufs/pointer/map.hpp"
+#include "gpufs/pointer/update.hpp"
 #include "handles.hpp"
 
 // C's types and constants must be equal to those of C++.
@@ -53,6 +57,9 @@ static_assert(offsetof(gpufs_extent, nbytes) == offsetof(gpufs::extent, nbytes))
 static_assert(offsetof(gpufs_extent, flags) == offsetof(gpufs::extent, flags));
 static_assert(GPUFS_EXTENT_ELSEWHERE == gpufs::extent_elsewhere && GPUFS_EXTENT_UNWRITTEN == gpufs::extent_unwritten);
 static_assert(GPUFS_EXTENT_SHARED == gpufs::extent_shared);
+static_assert(sizeof(gpufs_rows) == 40 && offsetof(gpufs_rows, row_nbytes) == 0 && offsetof(gpufs_rows, nrows) == 8);
+static_assert(offsetof(gpufs_rows, begin) == 16 && offsetof(gpufs_rows, stride_nbytes) == 24 &&
+              offsetof(gpufs_rows, from_end) == 32);
 
 namespace gpufs::c_abi {
 inline namespace GPUFS_MACHINE {
@@ -308,6 +315,95 @@ template <class Group>
 GPUFS_DEVICE std::uint32_t file_names(Group group, const void* entries, std::int64_t nbytes, const char** names,
                                       std::uint32_t most) {
   return gpufs::file_names(group, entries, nbytes, names, most);
+}
+
+// Calls gather or scatter with C++'s layout of the rows.
+template <class Call>
+GPUFS_DEVICE std::int32_t with_rows(gpufs_mount fs, gpufs_file number, const gpufs_rows* rows, std::uint64_t* place, Call call) {
+  return with(fs, number, [&](const file& f) -> std::int32_t {
+    if (rows == nullptr) return -EFAULT;
+    if (rows->from_end > 1) return -EINVAL;
+    const row_failure failed =
+        call(f, row_layout{rows->row_nbytes, rows->nrows, rows->begin, rows->stride_nbytes, rows->from_end == 1});
+    if (place != nullptr && failed.error != 0) *place = failed.place;
+    return failed.error;
+  });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t gather(Group group, gpufs_mount fs, gpufs_file number, const gpufs_rows* rows,
+                                 const std::int64_t* numbers, std::uint64_t n, void* dst, std::uint64_t* place) {
+  return with_rows(fs, number, rows, place,
+                   [&](const file& f, const row_layout& layout) { return gpufs::gather(group, f, layout, numbers, n, dst); });
+}
+template <class Group>
+GPUFS_DEVICE std::int32_t scatter(Group group, gpufs_mount fs, gpufs_file number, const gpufs_rows* rows,
+                                  const std::int64_t* numbers, std::uint64_t n, const void* src, std::uint64_t* place) {
+  return with_rows(fs, number, rows, place,
+                   [&](const file& f, const row_layout& layout) { return gpufs::scatter(group, f, layout, numbers, n, src); });
+}
+
+// Calls update(pointer to the element), and gives its error.
+template <class Word, class Update>
+GPUFS_DEVICE std::int32_t with_element(gpufs_mount fs, gpufs_file number, std::int64_t offset, Update update) {
+  return with(fs, number, [&](const file& f) {
+    const auto p = gpufs::map<Word>(gpufs::this_thread(), f, offset, 1);
+    if (p.error() == 0) update(p);
+    return p.error();
+  });
+}
+// Out of line: what a fault needs is there once for each size of words, and not in each call.
+template <class Word>
+GPUFS_DEVICE_COLD std::int32_t update_word(gpufs_mount fs, gpufs_file number, std::int64_t offset, detail::update_kind how,
+                                           Word value, Word* before) {
+  Word was = 0;
+  const std::int32_t error =
+      with_element<Word>(fs, number, offset, [&](const ptr<Word>& p) { was = detail::updates::at<Word>(p, 0, how, value); });
+  if (before != nullptr) *before = error == 0 ? was : 0;
+  return error;
+}
+template <class Word>
+GPUFS_DEVICE_COLD std::int32_t store_word(gpufs_mount fs, gpufs_file number, std::int64_t offset, Word value) {
+  return with_element<Word>(fs, number, offset, [&](const ptr<Word>& p) { gpufs::store_at(p, 0, value); });
+}
+template <class T>
+GPUFS_DEVICE std::int32_t update(gpufs_mount fs, gpufs_file number, std::int64_t offset, detail::update_kind how, T value,
+                                 T* before) {
+  using word = detail::updates::word<T>;
+  word was = 0;
+  const std::int32_t error = update_word<word>(fs, number, offset, how, detail::same_bits<word>(value), &was);
+  if (before != nullptr) *before = detail::same_bits<T>(was);
+  return error;
+}
+#define GPUFS_UPDATE(name, T, how)                                                                             \
+  GPUFS_DEVICE std::int32_t name(gpufs_mount fs, gpufs_file number, std::int64_t offset, T value, T* before) { \
+    return update(fs, number, offset, detail::updates::how<T>, value, before);                                 \
+  }
+GPUFS_UPDATE(fetch_add_u32, std::uint32_t, add)
+GPUFS_UPDATE(fetch_add_u64, std::uint64_t, add)
+GPUFS_UPDATE(fetch_add_f32, float, add)
+GPUFS_UPDATE(fetch_add_f64, double, add)
+GPUFS_UPDATE(fetch_min_i32, std::int32_t, least)
+GPUFS_UPDATE(fetch_min_u32, std::uint32_t, least)
+GPUFS_UPDATE(fetch_min_i64, std::int64_t, least)
+GPUFS_UPDATE(fetch_min_u64, std::uint64_t, least)
+GPUFS_UPDATE(fetch_max_i32, std::int32_t, most)
+GPUFS_UPDATE(fetch_max_u32, std::uint32_t, most)
+GPUFS_UPDATE(fetch_max_i64, std::int64_t, most)
+GPUFS_UPDATE(fetch_max_u64, std::uint64_t, most)
+#undef GPUFS_UPDATE
+GPUFS_DEVICE std::int32_t exchange_u32(gpufs_mount fs, gpufs_file number, std::int64_t offset, std::uint32_t value,
+                                       std::uint32_t* before) {
+  return update_word(fs, number, offset, detail::update_kind::exchange, value, before);
+}
+GPUFS_DEVICE std::int32_t exchange_u64(gpufs_mount fs, gpufs_file number, std::int64_t offset, std::uint64_t value,
+                                       std::uint64_t* before) {
+  return update_word(fs, number, offset, detail::update_kind::exchange, value, before);
+}
+GPUFS_DEVICE std::int32_t store_u32(gpufs_mount fs, gpufs_file number, std::int64_t offset, std::uint32_t value) {
+  return store_word(fs, number, offset, value);
+}
+GPUFS_DEVICE std::int32_t store_u64(gpufs_mount fs, gpufs_file number, std::int64_t offset, std::uint64_t value) {
+  return store_word(fs, number, offset, value);
 }
 
 GPUFS_DEVICE std::int32_t device_abi_version() { return GPUFS_C_ABI_VERSION; }

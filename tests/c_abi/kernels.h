@@ -19,6 +19,7 @@ enum {
   APPEND_OFFSET = 5000,
   MAPPED_OFFSET = 6000,
   MAPPED_NBYTES = 100,
+  UPDATED_NBYTES = 4 * PAGE_NBYTES,
   MANY = 5,  // files in each group's own directory
   ENTRIES_NBYTES = 1024,
   PATH_NBYTES = 64

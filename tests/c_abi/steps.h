@@ -98,6 +98,114 @@ STEPS_FUNCTION int STEPS(write_output)(struct group_job* job) {
   return 0;
 }
 
+// Elements of a file that the threads update, and rows of it. The group has the file for itself.
+STEPS_FUNCTION int STEPS(update_elements)(struct group_job* job) {
+  const gpufs_mount fs = job->fs;
+  const gpufs_file f = G(open)(fs, job->draft, GPUFS_O_RDWR | GPUFS_O_CREAT | GPUFS_O_EXCL);
+  EXPECT(f, f >= 0);
+  EXPECT_EQUAL(G(ftruncate)(fs, f, UPDATED_NBYTES), 0);
+
+  // All threads in one element of each kind.
+  const uint32_t n = G(size)(), rank = G(rank)();
+  int32_t i32 = 5;
+  uint32_t u32 = 5;
+  int64_t i64 = 5;
+  uint64_t u64 = 5;
+  float f32 = 5;
+  double f64 = 5;
+  EXPECT_EQUAL(gpufs_fetch_add_u32(fs, f, 0, 1, &u32), 0);
+  EXPECT(u32, u32 < n);
+  EXPECT_EQUAL(gpufs_fetch_add_u64(fs, f, 8, 1ull << 40, &u64), 0);
+  EXPECT(u64, u64 >> 40 < n);
+  EXPECT_EQUAL(gpufs_fetch_add_f32(fs, f, 16, 0.5f, &f32), 0);
+  EXPECT(f32, f32 >= 0 && f32 < 0.5f * n);
+  EXPECT_EQUAL(gpufs_fetch_add_f64(fs, f, 24, -0.25, &f64), 0);
+  EXPECT(f64, f64 <= 0 && f64 > -0.25 * n);
+  EXPECT_EQUAL(gpufs_fetch_min_i32(fs, f, 32, -3 - (int32_t)rank, &i32), 0);
+  EXPECT_EQUAL(gpufs_fetch_max_u32(fs, f, 36, 0x80000000u + rank, 0), 0);
+  EXPECT_EQUAL(gpufs_fetch_min_i64(fs, f, 40, -3 - ((int64_t)rank << 40), &i64), 0);
+  EXPECT_EQUAL(gpufs_fetch_max_u64(fs, f, 48, (1ull << 63) + rank, 0), 0);
+  EXPECT_EQUAL(gpufs_fetch_max_i32(fs, f, 56, -1, &i32), 0);  // of signed numbers 0 is more
+  EXPECT_EQUAL(i32, 0);
+  EXPECT_EQUAL(gpufs_fetch_min_u32(fs, f, 60, 0xffffffffu, &u32), 0);
+  EXPECT_EQUAL(u32, 0);
+  EXPECT_EQUAL(gpufs_fetch_max_i64(fs, f, 64, -1, &i64), 0);
+  EXPECT_EQUAL(i64, 0);
+  EXPECT_EQUAL(gpufs_fetch_min_u64(fs, f, 72, ~0ull, &u64), 0);
+  EXPECT_EQUAL(u64, 0);
+  // Each its own, in the second page.
+  EXPECT(n, n <= PAGE_NBYTES / 64);
+  const int64_t own = PAGE_NBYTES + 64 * (int64_t)rank;
+  EXPECT_EQUAL(gpufs_store_u64(fs, f, own, 1000 + rank), 0);
+  EXPECT_EQUAL(gpufs_store_u32(fs, f, own + 8, 2000 + rank), 0);
+  EXPECT_EQUAL(gpufs_exchange_u64(fs, f, own, rank, &u64), 0);
+  EXPECT_EQUAL(u64, 1000 + rank);
+  EXPECT_EQUAL(gpufs_exchange_u32(fs, f, own + 8, rank, &u32), 0);
+  EXPECT_EQUAL(u32, 2000 + rank);
+  G(sync)();
+  EXPECT_EQUAL(gpufs_fetch_add_u32(fs, f, 0, 0, &u32), 0);
+  EXPECT_EQUAL(u32, n);
+  EXPECT_EQUAL(gpufs_fetch_add_u64(fs, f, 8, 0, &u64), 0);
+  EXPECT_EQUAL(u64, (int64_t)n << 40);
+  EXPECT_EQUAL(gpufs_fetch_add_f32(fs, f, 16, 0, &f32), 0);
+  EXPECT(f32, f32 == 0.5f * n);
+  EXPECT_EQUAL(gpufs_fetch_add_f64(fs, f, 24, 0, &f64), 0);
+  EXPECT(f64, f64 == -0.25 * n);
+  EXPECT_EQUAL(gpufs_fetch_min_i32(fs, f, 32, 0, &i32), 0);
+  EXPECT_EQUAL(i32, -3 - (int32_t)(n - 1));
+  EXPECT_EQUAL(gpufs_fetch_max_u32(fs, f, 36, 0, &u32), 0);
+  EXPECT_EQUAL(u32, 0x80000000u + (n - 1));
+  EXPECT_EQUAL(gpufs_fetch_min_i64(fs, f, 40, 0, &i64), 0);
+  EXPECT_EQUAL(i64, -3 - ((int64_t)(n - 1) << 40));
+  EXPECT_EQUAL(gpufs_fetch_max_u64(fs, f, 48, 0, &u64), 0);
+  EXPECT(u64, u64 == (1ull << 63) + (n - 1));
+
+  EXPECT_EQUAL(gpufs_fetch_add_u32(fs, f, 2, 1, &u32), -EINVAL);
+  EXPECT_EQUAL(u32, 0);
+  EXPECT_EQUAL(gpufs_store_u64(fs, f, -8, 1), -EINVAL);
+  EXPECT_EQUAL(gpufs_exchange_u64(fs, f, UPDATED_NBYTES, 1, &u64), -ENXIO);
+  EXPECT_EQUAL(gpufs_store_u32(fs, f, UPDATED_NBYTES, 1), -ENXIO);
+  EXPECT_EQUAL(gpufs_fetch_add_u32(fs, -ENOENT, 0, 1, &u32), -ENOENT);
+  EXPECT_EQUAL(gpufs_fetch_add_u32(0, f, 0, 1, &u32), -EPROTO);
+
+  // Rows of 16 bytes in the third page. The last of three has no number that names a row.
+  const gpufs_rows rows = {16, 8, 2 * PAGE_NBYTES, 0, 1};
+  int64_t* const numbers = (int64_t*)(void*)job->entries;
+  unsigned char* const got = (unsigned char*)job->more;
+  G(sync)();
+  if (rank == 0) {
+    numbers[0] = 3;
+    numbers[1] = -8;
+    numbers[2] = 8;
+    for (uint32_t i = 0; i < 48; ++i) job->written[i] = written_byte(i);
+  }
+  G(sync)();
+  uint64_t place = 99;
+  EXPECT_EQUAL(G(scatter)(fs, f, &rows, numbers, 3, job->written, &place), -EDOM);
+  EXPECT_EQUAL(place, 2);
+  EXPECT_EQUAL(G(scatter)(fs, f, &rows, numbers, 2, job->written, 0), 0);
+  EXPECT_EQUAL(G(gather)(fs, f, &rows, numbers, 3, got, &place), -EDOM);
+  for (uint32_t i = 0; i < 48; ++i) EXPECT(i, got[i] == (i < 32 ? written_byte(i) : 0));
+  EXPECT_EQUAL(G(pread)(fs, f, job->tail, 16, 2 * PAGE_NBYTES), 16);
+  for (uint32_t i = 0; i < 16; ++i) EXPECT(i, job->tail[i] == written_byte(16 + i));
+  EXPECT_EQUAL(G(gather)(fs, f, 0, numbers, 1, got, &place), -EFAULT);
+  EXPECT_EQUAL(G(gather)(fs, f, &rows, 0, 1, got, &place), -EFAULT);
+  EXPECT_EQUAL(place, 0);
+  const gpufs_rows no_rows = {16, 8, 0, 0, 2};
+  EXPECT_EQUAL(G(scatter)(fs, f, &no_rows, numbers, 1, job->written, &place), -EINVAL);
+  EXPECT_EQUAL(G(gather)(0, f, &rows, numbers, 1, got, &place), -EPROTO);
+  EXPECT_EQUAL(G(close)(fs, f), 0);
+
+  const gpufs_file input = G(open)(fs, "input", GPUFS_O_RDONLY);
+  EXPECT_EQUAL(gpufs_fetch_add_u64(fs, input, 0, 1, 0), -EACCES);
+  EXPECT_EQUAL(G(gather)(fs, input, &rows, numbers, 2, got, &place), 0);
+  EXPECT_EQUAL(G(pread)(fs, input, job->tail, 16, 2 * PAGE_NBYTES + 3 * 16), 16);
+  for (uint32_t i = 0; i < 16; ++i) EXPECT(i, got[i] == job->tail[i]);
+  EXPECT_EQUAL(G(close)(fs, input), 0);
+  EXPECT_EQUAL(G(unlink)(fs, job->draft), 0);
+  return 0;
+}
+
 // All files of a directory, and then the directory itself.
 STEPS_FUNCTION int STEPS(empty_many)(struct group_job* job) {
   int64_t position = 0;
@@ -156,6 +264,7 @@ STEPS_FUNCTION int STEPS(all)(struct group_job* job) {
   EXPECT_EQUAL(gpufs_device_abi_version(), GPUFS_C_ABI_VERSION);
   if (STEPS(read_input)(job) != 0) return 1;
   if (STEPS(write_output)(job) != 0) return 1;
+  if (STEPS(update_elements)(job) != 0) return 1;
   if (STEPS(empty_many)(job) != 0) return 1;
   if (STEPS(make_mistakes)(job) != 0) return 1;
   job->done = 1;

@@ -58,7 +58,7 @@ def test_structs_and_constants_are_those_of_the_compiler(tmp_path: Path) -> None
         for field, (_, offset, *_) in dtype.fields.items():
             lines.append(f"static_assert(offsetof(gpufs_{name}, {field}) == {offset});")
     lines += [f"static_assert(GPUFS_{name} == {number});" for name, number in c_header.constants().items()]
-    assert len(c_header.structs()) == 7 and c_header.constants()["O_CREAT"] == 0o100 and len(lines) > 50
+    assert len(c_header.structs()) == 8 and c_header.constants()["O_CREAT"] == 0o100 and len(lines) > 50
     (tmp_path / "a.cpp").write_text("\n".join(lines))
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
