@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <sys/types.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "gpufs/file/handles.hpp"
@@ -11,6 +13,8 @@
 
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
+
+enum class advice : std::uint32_t;  // gpufs/file/prefetch.hpp, which says what each means
 
 // An open file of a mount; kernels get it as `ref()`, and the destructor closes it. A kernel of one warp, launched on the mount's
 // device, opens it: so kernels that open the path share it, and its errors are those of gpufs::open. Another kernel closes it, with
@@ -29,6 +33,13 @@ class host_file {
   // For kernels, by value. After close(), and for a host_file that was moved from, its error() is -EBADF.
   file ref() const { return file_; }
   const std::string& path() const { return path_; }
+
+  // Tells the mount how readers will use nbytes of the file from `offset` on, as gpufs::advise of gpufs/file/prefetch.hpp does in a
+  // kernel; nbytes 0: to its end. Waits for a kernel of one warp, and so for room on the device beside running kernels (willneed
+  // and dontneed: also for those pages); on CUDA a process's first call may also wait until running kernels have ended, as it loads
+  // that kernel. Throws simt::launch_error, and std::system_error with advise's error (EINVAL: no such advice or range), or EBADF
+  // after close() and in a child of fork().
+  void advise(advice what, std::int64_t offset = 0, std::size_t nbytes = 0) const;
 
   // Does what the destructor does, and throws std::system_error with the error of gpufs::close if written bytes may be lost. The
   // file is closed nevertheless. A second call does nothing.

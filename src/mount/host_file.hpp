@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "gpufs/file/open.hpp"
+#include "gpufs/file/prefetch.hpp"
 #include "gpufs/mount/detail/inside.hpp"
 #include "gpufs/simt/detail/pinned_answer.hpp"
 #include "gpufs/simt/launch.hpp"
@@ -45,6 +46,20 @@ struct close_for_host {
     const auto block = this_block();
     const int error = close(block, opened);
     if (block.leader()) *result = error;
+  }
+};
+
+struct advise_for_host {
+  file opened;
+  advice what;
+  std::int64_t offset;
+  std::size_t nbytes;
+  std::int32_t* result;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const int error = gpufs::advise(warp, opened, offset, nbytes, what);
+    if (warp.leader()) *result = error;
   }
 };
 
@@ -94,6 +109,14 @@ host_file& host_file::operator=(host_file&& from) noexcept {
   std::swap(path_, from.path_);
   std::swap(process_, from.process_);
   return *this;
+}
+
+void host_file::advise(advice what, std::int64_t offset, std::size_t nbytes) const {
+  int error = file_.error() != 0 || process_ != ::getpid() ? -EBADF : 0;
+  using kernel = detail::advise_for_host;
+  if (error == 0)
+    error = detail::answer_of(*device_, kernel{file_, what, offset, nbytes, nullptr}, &kernel::result, simt::warp_lanes);
+  if (error != 0) fail(-error, "advise");
 }
 
 void host_file::close() {

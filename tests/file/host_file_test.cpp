@@ -7,6 +7,7 @@
 #include <iterator>
 #include <thread>
 
+#include "file/device_file.hpp"
 #include "file/harness.hpp"
 #include "file/write_errors.hpp"
 #include "gpufs/gpufs.hpp"
@@ -123,6 +124,52 @@ TEST_F(host_files, move) {
   EXPECT_EQ(read(other.ref()), "hello");
   other.close();
   EXPECT_EQ(fs.open_files().size(), 1u);
+}
+
+TEST_F(host_files, advise_as_kernels_do) {
+  const mount fs(dir_.path(), small());
+  host_file f(fs, "file");
+  const auto fills = [&] {
+    EXPECT_EQ(read(f.ref()), "hello");
+    return fs.counters().faults;
+  };
+  EXPECT_EQ(fills(), fills());
+  const std::uint64_t before = fills();
+  for (const advice what : {advice::random, advice::sequential, advice::noreuse, advice::whole, advice::normal}) {
+    f.advise(what);
+    EXPECT_EQ(fills(), before);
+  }
+  f.advise(advice::dontneed, 4096);  // of a range behind the file's end
+  EXPECT_EQ(fills(), before);
+  f.advise(advice::dontneed);
+  EXPECT_EQ(fills(), before + 1);
+  f.advise(advice::dontneed, 0, 4096);
+  f.advise(advice::willneed);
+  EXPECT_EQ(fills(), before + 2);
+  EXPECT_EQ(error_of([&] { f.advise(advice{99}); }), EINVAL);
+  EXPECT_EQ(error_of([&] { f.advise(advice::random, -1); }), EINVAL);
+  EXPECT_EQ(fills(), before + 2);
+  f.close();
+  EXPECT_EQ(error_of([&] { f.advise(advice::random); }), EBADF);
+  EXPECT_EQ(fs.counters().pins, 0u);
+}
+
+// What was advised holds for kernels that open the path, too.
+TEST_F(host_files, advise_all_who_read_the_path) {
+  constexpr std::uint32_t page = 4096;
+  const mount fs("/", device_file(source_kind::mem, 16 * page, page, 64));
+  const host_file f(fs, "f");
+  f.advise(advice::noreuse);
+  const host_file same(fs, "f");
+  read(same.ref());
+  EXPECT_EQ(fs.counters().bytes_filled, 0u) << "it was read past the cache";
+  f.advise(advice::random);
+  read(same.ref());
+  EXPECT_EQ(fs.counters().bytes_filled, 128u);
+  f.advise(advice::whole);
+  f.advise(advice::willneed, page, page);
+  read(same.ref());
+  EXPECT_EQ(fs.counters().bytes_filled, 128u + page);
 }
 
 TEST_F(host_files, say_why_they_do_not_open) {

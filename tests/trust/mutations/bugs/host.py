@@ -398,6 +398,15 @@ BUGS = (
         "readable_mapping.leaves_other_faults_to_those_who_were_there_before",
     ),
     Bug(
+        "advice_of_the_host_is_of_one_byte",
+        "what the host advises of a file is told of its first byte alone",
+        "src/mount/host_file.hpp",
+        "gpufs::advise(warp, opened, offset, nbytes, what);",
+        "gpufs::advise(warp, opened, 0, 1, what);",
+        "file_host_file_cpu",
+        "host_files.advise_as_kernels_do",
+    ),
+    Bug(
         "an_error_of_one_row_is_not_told",
         "the host answers that all rows are there, although one could not be read",
         "src/service/worker_rows.cpp",
