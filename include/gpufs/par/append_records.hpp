@@ -56,8 +56,9 @@ GPUFS_DEVICE appended_records append_records(Group group, const file& opened, co
   const simt::group_call call(group, "par::append_records(file, mount, n, places, staging, nbytes)", opened.number(),
                               opened.entry(), n, simt::memory_of_all{places, places == nullptr ? 0 : n},
                               simt::memory_of_all{staging, nbytes}, nbytes);
-  const std::uint64_t all = detail::scan_by_group(group, detail::record_items<record, Records>{records}, n, detail::sum_of_sizes{},
-                                                  detail::put_records{static_cast<std::byte*>(staging), nbytes, places});
+  const std::uint64_t all = detail::scan_by_group(
+      group, detail::record_items<record, Records>{records}, n, detail::sum_of_sizes{},
+      detail::put_each<std::uint64_t, detail::put_records>{{static_cast<std::byte*>(staging), nbytes, places}});
   group.sync();  // all have copied theirs
   appended_records result = detail::check_records(all, nbytes);
   if (result.offset == 0) result.offset = append(group, opened, staging, all);
@@ -83,8 +84,9 @@ GPUFS_DEVICE appended_records append_records(simt::grid grid, const file& opened
   using items = detail::record_items<record, Records>;
   const detail::look_back<detail::sum_of_sizes> tiles(pieces, detail::tiles_of<items>(n));
   std::uint64_t all = 0;
-  const int error = detail::scan_by_look_back(grid, items{records}, n, detail::sum_of_sizes{}, tiles,
-                                              detail::put_records{static_cast<std::byte*>(staging), nbytes, places}, all);
+  const int error = detail::scan_by_look_back(
+      grid, items{records}, n, detail::sum_of_sizes{}, tiles,
+      detail::put_each<std::uint64_t, detail::put_records>{{static_cast<std::byte*>(staging), nbytes, places}}, all);
   if (error != 0) return {error, 0};
   appended_records result = detail::check_records(all, nbytes);
   if (result.offset == 0) result.offset = gpufs::detail::append_by_grid(grid, opened, staging, all, begun, words);

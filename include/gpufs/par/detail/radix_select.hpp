@@ -90,25 +90,16 @@ struct is_selected {
 // Writes the ranks and places of the first `most` of them.
 template <sort_key Key, place_number Place>
 struct put_selected {
-  static constexpr unsigned n = scan_space::items_a_row(sizeof(Key));
   rank_of_key<Key> rank;
   typename rank_of_key<Key>::bits* ranks;
   Place* places;
   std::uint64_t most;
 
-  GPUFS_DEVICE static bool is_wide(std::uint64_t) { return true; }
   template <class Row>
-  GPUFS_DEVICE void some(std::uint64_t first, unsigned, const Row& row, const std::uint64_t (&below)[n]) const {
-    wide(first, row, below);
-  }
-  template <class Row>
-  GPUFS_DEVICE void wide(std::uint64_t first, const Row& row, const std::uint64_t (&below)[n]) const {
-    GPUFS_UNROLL
-    for (unsigned k = 0; k < n; ++k) {
-      if (row[k] == 0 || below[k] >= most) continue;
-      ranks[below[k]] = rank(row.values[k]);
-      places[below[k]] = static_cast<Place>(first + k);
-    }
+  GPUFS_DEVICE void put(std::uint64_t i, const Row& row, unsigned k, std::uint64_t below) const {
+    if (row[k] == 0 || below >= most) return;
+    ranks[below] = rank(row.values[k]);
+    places[below] = static_cast<Place>(i);
   }
 };
 
@@ -131,11 +122,11 @@ struct space_to_select {
 template <sort_key Key, place_number Place, memory In, class Scan>
 GPUFS_DEVICE void put_all_selected(const selected<Key>& of, top which, const Key* in, std::uint64_t k,
                                    const space_to_select<Key, Place>& space, Place* places, Scan scan) {
+  using put = put_each<Key, put_selected<Key, Place>>;
   const rank_of_key<Key> rank(which);
-  scan(counted_items<Key, is_selected<Key, false>, In>{{in}, {rank, of.last}},
-       put_selected<Key, Place>{rank, space.ranks, places, of.nbefore});
+  scan(counted_items<Key, is_selected<Key, false>, In>{{in}, {rank, of.last}}, put{{rank, space.ranks, places, of.nbefore}});
   scan(counted_items<Key, is_selected<Key, true>, In>{{in}, {rank, of.last}},
-       put_selected<Key, Place>{rank, space.ranks + of.nbefore, places + of.nbefore, k - of.nbefore});
+       put{{rank, space.ranks + of.nbefore, places + of.nbefore, k - of.nbefore}});
 }
 
 template <sort_key Key, place_number Place>

@@ -60,26 +60,16 @@ struct record_items {
 
 // Copies each record to where those below it end, as far as there is room, by the thread that has asked for it.
 struct put_records {
-  static constexpr unsigned n = scan_space::items_a_row(sizeof(std::uint64_t));
   std::byte* staging;
   std::uint64_t room;
   std::uint64_t* places;  // or null
 
-  GPUFS_DEVICE static bool is_wide(std::uint64_t) { return true; }
   template <class Row>
-  GPUFS_DEVICE void wide(std::uint64_t first, const Row& row, const std::uint64_t (&below)[n]) const {
-    some(first, n, row, below);
-  }
-  template <class Row>
-  GPUFS_DEVICE void some(std::uint64_t first, unsigned valid, const Row& row, const std::uint64_t (&below)[n]) const {
-    GPUFS_UNROLL
-    for (unsigned k = 0; k < n; ++k) {
-      if (k >= valid) continue;
-      if (places != nullptr) places[first + k] = below[k];
-      const std::uint64_t nbytes = row[k];
-      if (below[k] <= room && nbytes <= room - below[k]) {
-        simt::copy_bytes(simt::this_thread(), staging + below[k], row.of[k].bytes, nbytes);
-      }
+  GPUFS_DEVICE void put(std::uint64_t i, const Row& row, unsigned k, std::uint64_t below) const {
+    if (places != nullptr) places[i] = below;
+    const std::uint64_t nbytes = row[k];
+    if (below <= room && nbytes <= room - below) {
+      simt::copy_bytes(simt::this_thread(), staging + below, row.of[k].bytes, nbytes);
     }
   }
 };

@@ -121,6 +121,24 @@ struct put_nothing {
   template <class... Arguments>
   GPUFS_DEVICE void some(const Arguments&...) const {}
 };
+// Each by itself: Put's put(i, row, k, below) of element i, which is the k-th of a row, if it is there. T: the elements' type.
+template <class T, class Put>
+struct put_each : Put {
+  static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
+
+  GPUFS_DEVICE static bool is_wide(std::uint64_t) { return true; }
+  template <class Row, class Below>
+  GPUFS_DEVICE void wide(std::uint64_t first, const Row& row, const Below (&below)[n]) const {
+    some(first, n, row, below);
+  }
+  template <class Row, class Below>
+  GPUFS_DEVICE void some(std::uint64_t first, unsigned valid, const Row& row, const Below (&below)[n]) const {
+    GPUFS_UNROLL
+    for (unsigned k = 0; k < n; ++k) {
+      if (k < valid) this->put(first + k, row, k, below[k]);
+    }
+  }
+};
 // An inclusive or an exclusive scan in memory, of elements T.
 template <bool Inclusive, class T, memory In, class Result>
 struct put_in_memory : Result {

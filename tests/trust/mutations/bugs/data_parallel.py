@@ -16,6 +16,7 @@ LISTS = "par_lists_cpu"
 COUNT_BINS = "include/gpufs/par/detail/count_bins.hpp"
 SELECT = "include/gpufs/par/detail/radix_select.hpp"
 TOP_K = "par_top_k_cpu"
+MEETING_PLACE = "include/gpufs/par/detail/meeting_place.hpp"
 
 BUGS = (
     Bug(
@@ -76,8 +77,8 @@ BUGS = (
         "records_are_copied_behind_their_staging",
         "a record for which there is no room is copied",
         RECORD_ITEMS,
-        "if (below[k] <= room && nbytes <= room - below[k]) {",
-        "if (below[k] <= room) {",
+        "if (below <= room && nbytes <= room - below) {",
+        "if (below <= room) {",
         APPENDS,
         "append_records.refuses_what_it_cannot_append_whole",
     ),
@@ -193,9 +194,27 @@ BUGS = (
         "an_equal_key_too_many",
         "of the keys that are equal to the k-th one, one more than there is room for is taken",
         SELECT,
-        "if (row[k] == 0 || below[k] >= most) continue;",
-        "if (row[k] == 0 || below[k] > most) continue;",
+        "if (row[k] == 0 || below >= most) return;",
+        "if (row[k] == 0 || below > most) return;",
         TOP_K,
         "top_k_of/0.keys_are_the_first_in_their_order",
+    ),
+    Bug(
+        "an_item_that_is_given_stays_free",
+        "who allocates next may get an item that somebody has",
+        MEETING_PLACE,
+        "if (item != no_place<Place>) is_free[item] = 0;",
+        "",
+        "par_rendezvous_cpu",
+        "rendezvous.gives_each_item_once",
+    ),
+    Bug(
+        "who_comes_too_late_gets_an_item",
+        "one more than there are free items for gets what is at the end of their array",
+        MEETING_PLACE,
+        "row[k] != 0 && below < nfree ?",
+        "row[k] != 0 && below <= nfree ?",
+        "par_rendezvous_cpu",
+        "rendezvous_by/0.numbers_gives_what_a_loop_gives",
     ),
 )
