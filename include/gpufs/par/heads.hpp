@@ -73,6 +73,11 @@ struct heads_by_offsets {
   const std::uint64_t* offsets;
   std::uint64_t noffsets;
   GPUFS_DEVICE bool operator()(std::uint64_t i) const {
+    const std::uint64_t at = first_from(i);
+    return at < noffsets && offsets[at] == i;
+  }
+  // The place of the first of them that is i or more; noffsets if there is none.
+  GPUFS_DEVICE std::uint64_t first_from(std::uint64_t i) const {
     std::uint64_t begin = 0, end = noffsets;
     while (begin < end) {
       const std::uint64_t middle = begin + (end - begin) / 2;
@@ -82,7 +87,7 @@ struct heads_by_offsets {
         end = middle;
       }
     }
-    return begin < noffsets && offsets[begin] == i;
+    return begin;
   }
 };
 

@@ -3,9 +3,19 @@
 
 from __future__ import annotations
 
-from . import cache, data_parallel, file, host, lex, par, pointer, writing
+from . import cache, data_parallel, file, host, lex, par, pointer, spmv, writing
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]
 
-BUGS = cache.BUGS + file.BUGS + writing.BUGS + pointer.BUGS + par.BUGS + data_parallel.BUGS + lex.BUGS + host.BUGS
+BUGS = (
+    cache.BUGS
+    + file.BUGS
+    + writing.BUGS
+    + pointer.BUGS
+    + par.BUGS
+    + data_parallel.BUGS
+    + lex.BUGS
+    + spmv.BUGS
+    + host.BUGS
+)
