@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "gpufs/store/auto_store.hpp"
-#include "mappings.hpp"
+#include "mapped_files.hpp"
 #include "path.hpp"
 #include "pin_budget.hpp"
 

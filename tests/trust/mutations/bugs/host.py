@@ -63,7 +63,7 @@ BUGS = (
     Bug(
         "stores_leave_mtime",
         "the host does not move a file's mtime after stores",
-        "src/store/mappings.cpp",
+        "src/store/mapped_files.cpp",
         "if (::futimens(fd, nullptr) != 0 && errno",
         "if (false && errno",
         "file_stored_write_cpu",
