@@ -105,10 +105,7 @@ class device_rows final : public row_file {
   }
 
   void read(const row_list& rows, std::byte* out) override { move<row_verb::read>(rows, out); }
-  void write(const row_list& rows, const std::byte* src) override {
-    guard_.check();
-    move<row_verb::write>(rows, const_cast<std::byte*>(src));
-  }
+  void write(const row_list& rows, const std::byte* src) override { move<row_verb::write>(rows, const_cast<std::byte*>(src)); }
   void prefetch(const row_list& rows, const std::atomic<bool>& stop) override {
     const simt::on_device here(device_);
     constexpr std::uint64_t most = 4096;  // so that stopping does not take long
@@ -159,7 +156,6 @@ class device_rows final : public row_file {
     if (!goes_by_batch(rows) || !gather_on(stream, rows, out)) move_on<row_verb::read>(stream, rows, out);
   }
   void write_on(stream_handle stream, const row_list& rows, const std::byte* src) override {
-    guard_.check();
     move_on<row_verb::write>(stream, rows, const_cast<std::byte*>(src));
   }
   void prefetch_on(stream_handle stream, const row_list& rows) override { move_on<row_verb::prefetch>(stream, rows, nullptr); }
@@ -168,6 +164,7 @@ class device_rows final : public row_file {
     return launched == 0 || words_.read_one().ended >= launched;
   }
   void check() override {
+    check_size();
     // Meets end_call's release.
     const std::uint64_t ntold =
         simt::atomic_ref<std::uint64_t, simt::scope::system>(told_[0].ntold).load(std::memory_order_acquire);
@@ -200,6 +197,11 @@ class device_rows final : public row_file {
     } catch (const std::system_error& error) {
       guard_.fail(error.code().value(), std::strerror(error.code().value()));
     }
+  }
+  // What this mount has open for writing has no version, by which kernels would see that the file was cut: they read zeros behind
+  // the end, and writes there make the file longer.
+  void check_size() const {
+    if (fs_.options().writable) guard_.check();
   }
   [[noreturn]] void fail_to_write(int error) const {
     guard_.fail(error, (std::string("what was written is lost: ") + std::strerror(error)).c_str());
@@ -263,6 +265,7 @@ class device_rows final : public row_file {
       });
       left -= nbytes;
     }
+    if (Verb == row_verb::read) check_size();
   }
   template <row_verb Verb>
   void move_on(stream_handle stream, const row_list& rows, std::byte* memory) {

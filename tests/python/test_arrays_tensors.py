@@ -7,6 +7,7 @@ and that the caller's stream is one of its own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import sys
@@ -218,17 +219,25 @@ def test_booleans_on_a_device_are_one_a_row(device: Any, features: tuple[Path, A
 
 
 @needs_simt
-def test_a_file_that_is_cut_is_told_later(device: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_file_that_is_cut_is_told_later(mode: str, device: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(100_000))
-    x = gpufs.open(tmp_path / "a.npy", engine="simt", **SMALL)
+    x = gpufs.open(tmp_path / "a.npy", mode=mode, engine="simt", **SMALL)
+    device.hold()
+    early = x[device.of(np.array([99_000]))]
     with (tmp_path / "a.npy").open("r+b") as file:
         file.truncate(4096)
-    rows = x[device.of(np.array([99_000]))]
+    device.go()
     with pytest.raises(OSError, match="truncated") as error:
         x.check()
     assert error.value.filename == str(tmp_path / "a.npy")
-    assert np.asarray(rows)[0] == 0
-    x.close()
+    assert np.asarray(early)[0] == 0
+    with pytest.raises(OSError, match="truncated"):
+        x[device.of(np.array([99_000]))]
+        x.check()
+    with contextlib.suppress(OSError):
+        x.close()
+    assert x.closed
 
 
 @needs_simt

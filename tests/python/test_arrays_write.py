@@ -9,6 +9,7 @@ import os
 import pickle
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,9 +174,11 @@ def test_a_file_that_is_cut_does_not_grow_again(engine: str, tmp_path: Path) -> 
     x = gpufs.open(tmp_path / "a.npy", mode="r+", engine=engine, **SMALL)
     x[5] = 1
     os.truncate(tmp_path / "a.npy", 4096)
-    for change in (lambda: x.put(99_000, 2), x.flush, x.close):
+    uses: tuple[Callable[[], Any], ...] = (lambda: x[99_000], lambda: x[98_000:], lambda: x[np.arange(99_999)])
+    changes: tuple[Callable[[], Any], ...] = (lambda: x.put(99_000, 2), x.flush, x.close)
+    for use in uses + changes:
         with pytest.raises(OSError, match="truncated") as error:
-            change()
+            use()
         assert (error.value.errno, error.value.filename) == (errno.ESTALE, str(tmp_path / "a.npy"))
     x.close()
     assert (tmp_path / "a.npy").stat().st_size == 4096
