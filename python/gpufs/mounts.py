@@ -358,7 +358,10 @@ def engine_of(engine: str) -> str:
 
 
 def _device(number: int) -> int:
-    number = operator.index(number)
+    try:
+        number = operator.index(number)
+    except TypeError:
+        raise GpufsError(f"device is {number!r}; it is a GPU's number, as 0 is") from None
     if not 0 <= number <= _MOST_DEVICES:
         raise GpufsError(f"there is no device {number}")
     return number

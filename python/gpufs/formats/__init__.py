@@ -150,11 +150,13 @@ def _raw(file_nbytes: int, dtype: np.dtype[Any], shape: int | Sequence[int] | No
     if begin < 0:
         raise GpufsError(f"offset is {begin}")
     left = file_nbytes - begin
+    if left < 0:
+        raise GpufsError(f"offset is {begin}, and the file has {file_nbytes} bytes")
     if any(n < -1 for n in wanted) or -1 in wanted[1:]:
         raise GpufsError(f"shape is {wanted}; only its first axis may be -1, as many as there are")
     if wanted and wanted[0] == -1:
         row_nbytes = dtype.itemsize * math.prod(wanted[1:])
-        if row_nbytes == 0 or left < 0 or left % row_nbytes != 0:
+        if row_nbytes == 0 or left % row_nbytes != 0:
             raise GpufsError(f"the {left} bytes behind offset {begin} are not rows of {row_nbytes} bytes")
         wanted = (left // row_nbytes, *wanted[1:])
     return Layout(begin, wanted, dtype)
