@@ -83,7 +83,8 @@ GPUFS_VERB(uint32_t, file_names, (const void* entries, int64_t nbytes, const cha
 // gpufs/par/gather.hpp, scatter.hpp. 0 or a negative errno, and then *place is which of the n rows has failed, if `place` is not
 // null; *place is each thread's own.
 GPUFS_VERB(int32_t, gather,
-           (gpufs_mount fs, gpufs_file file, const gpufs_rows* rows, const int64_t* numbers, uint64_t n, void* dst, uint64_t* place),
+           (gpufs_mount fs, gpufs_file file, const gpufs_rows* rows, const int64_t* numbers, uint64_t n, void* dst,
+            uint64_t* place),
            (fs, file, rows, numbers, n, dst, place))
 GPUFS_VERB(int32_t, scatter,
            (gpufs_mount fs, gpufs_file file, const gpufs_rows* rows, const int64_t* numbers, uint64_t n, const void* src,
