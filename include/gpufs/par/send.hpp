@@ -18,8 +18,8 @@ template <class Mode>
 concept delivery = std::same_as<Mode, keep_last> || std::same_as<Mode, refuse_to_meet>;
 
 // What combines elements that meet with what is in their place: operators of operators.hpp or one's own, of values of 4 or 8 bytes
-// (integers, float, double, or alignas their size and all bits of them values), that are associative and commute: who comes first,
-// nobody says. (Values of other sizes are sorted by their places, and summed by segments: example 22.)
+// (integers, float, double, or structs aligned to their size and without padding), that are associative and commute: nobody says
+// who comes first. (Values of other sizes are sorted by their places, and summed by segments: example 22.)
 template <class Op>
 concept meeting_operator = scan_operator<Op> &&(sizeof(typename Op::value) == 4 || sizeof(typename Op::value) == 8) &&
                            alignof(typename Op::value) == sizeof(typename Op::value) &&
@@ -88,9 +88,9 @@ GPUFS_DEVICE int send(Group group, const typename Op::value* in, const Place* to
   return detail::send_and_combine(detail::team<Group>(group), in, to, n, out, nout, op);
 }
 
-// out[to[i]] becomes in[i]: mode says what of elements that meet. Of any type that scans take; no value is torn. `out` is nobody's
-// else meanwhile. space: scan_space::nbytes_to_send(nout) bytes of global memory. Else as above; or -EINVAL, the space is too
-// small; of refuse_to_meet also -EEXIST, two elements have one place. Of an error nothing is sent.
+// out[to[i]] becomes in[i]: mode says what of elements that meet. Of any type that scans take; no value is torn. Nobody else
+// writes `out` meanwhile. space: scan_space::nbytes_to_send(nout) bytes of global memory. Else as above; or -EINVAL, the space is
+// too small; of refuse_to_meet also -EEXIST, two elements have one place. Of an error nothing is sent.
 template <simt::group Group, scannable T, place_number Place, delivery Mode>
 GPUFS_DEVICE int send(Group group, const T* in, const Place* to, std::uint64_t n, T* out, std::uint64_t nout, Mode,
                       const scan_space& space) {
