@@ -19,7 +19,7 @@ nvme::controller_options quiet(std::uint32_t depth = 16) {
   return {.nqueues = 1,
           .depth = depth,
           .writable = true,
-          .admin_timeout_ns = 100'000'000,
+          .admin_timeout_ns = patient_ns,
           .abort_wait_ns = 5'000'000,
           .look_every_ns = 0};
 }
@@ -147,7 +147,9 @@ TEST(nvme_recovery, a_completion_that_is_lost_takes_its_queue_with_it) {
 }
 
 TEST(nvme_recovery, a_controller_that_deletes_no_queue_is_reset) {
-  rig on({.nblocks = 64}, quiet());
+  nvme::controller_options impatient = quiet();
+  impatient.admin_timeout_ns = 1'000'000'000;
+  rig on({.nblocks = 64}, impatient);
   on.soft.add({.does = soft_fault::what::lose, .opcode = 2});
   on.soft.add({.does = soft_fault::what::lose, .opcode = 0x100});
   std::vector<std::byte> bytes(512);
@@ -168,7 +170,7 @@ TEST(nvme_recovery, a_controller_that_has_failed_is_reset) {
 
 TEST(nvme_recovery, a_controller_that_is_gone_or_does_not_stop_is_an_error_at_once) {
   for (const bool gone : {true, false}) {
-    rig on({.nblocks = 64}, watchful(1));
+    rig on({.nblocks = 64, .ready_halves = 1}, watchful(1));
     if (gone) {
       on.soft.unplug();
     } else {

@@ -3,6 +3,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -62,8 +64,9 @@ struct play_calls {
   std::byte* bytes;
   std::int64_t* answers;
 
-  GPUFS_DEVICE void operator()() const {
-    const std::uint32_t lane = simt::block_rank() * simt::block_size() + simt::thread_rank();
+  GPUFS_DEVICE void operator()() const { (*this)(simt::block_rank()); }
+  GPUFS_DEVICE void operator()(std::uint32_t block) const {
+    const std::uint32_t lane = block * simt::block_size() + simt::thread_rank();
     if (lane >= nlanes) return;
     const Group group{};
     for (std::uint32_t i = 0; i < ncalls; ++i) {
@@ -83,17 +86,48 @@ struct play_calls {
   }
 };
 
-// What the calls answered; `bytes` is what they read and write, and has then what they read. nlanes: a multiple of 32.
+// The same while lane 0 of one more block is the controller, on the CPU machine: between the lanes' steps, as the schedule has it.
+template <class Group>
+struct play_beside_controller {
+  play_calls<Group> play;
+  void (*step)(soft_controller*);
+  soft_controller* soft;
+  std::uint32_t* nended;
+
+  GPUFS_DEVICE void operator()() const {
+    const simt::atomic_ref<std::uint32_t> ended(*nended);
+    if (simt::block_rank() != 0) {
+      play(simt::block_rank() - 1);
+      ended.fetch_add(1, std::memory_order_relaxed);
+    } else if (simt::thread_rank() == 0) {
+      const std::uint32_t nplayers = (simt::grid_size() - 1) * simt::block_size();
+      simt::backoff pause;
+      for (const simt::deadline until(patient_ns); ended.load_relaxed() != nplayers && !until.expired(); pause()) step(soft);
+    }
+  }
+};
+
+// What the calls answered, `beside` a controller that steps between them or with its own thread; `bytes` is what they read and
+// write, and has then what they read. nlanes: a multiple of 32.
 template <class Group = simt::thread>
 std::vector<std::int64_t> play(const nvme::namespace_layout* space, const std::vector<block_call>& calls, std::uint32_t nlanes,
-                               std::vector<std::byte>& bytes, const simt::cpu_schedule& schedule = {}) {
+                               std::vector<std::byte>& bytes, const simt::cpu_schedule& schedule = {},
+                               soft_controller* beside = nullptr) {
   const simt::device_array<block_call> list{std::span<const block_call>(calls)};
   const simt::device_array<std::byte> memory{std::span<const std::byte>(bytes)};
   const simt::device_array<std::int64_t> answers(calls.size());
   const auto ncalls = static_cast<std::uint32_t>(calls.size() / nlanes);
   const unsigned block = nlanes < 128 ? nlanes : 128;
-  simt::launch({.grid = nlanes / block, .block = block, .schedule = schedule},
-               play_calls<Group>{space, list.get(), ncalls, nlanes, memory.get(), answers.get()});
+  const play_calls<Group> all{space, list.get(), ncalls, nlanes, memory.get(), answers.get()};
+  if (beside == nullptr) {
+    simt::launch({.grid = nlanes / block, .block = block, .schedule = schedule}, all);
+  } else {
+    const simt::device_array<std::uint32_t> nended(1);
+    beside->let_others_step(true);
+    simt::launch({.grid = nlanes / block + 1, .block = block, .schedule = schedule},
+                 play_beside_controller<Group>{all, [](soft_controller* soft) { soft->step(); }, beside, nended.get()});
+    beside->let_others_step(false);
+  }
   bytes = memory.read();
   return answers.read();
 }
@@ -103,6 +137,54 @@ inline std::vector<std::byte> random_bytes(std::size_t nbytes, std::uint64_t see
   std::vector<std::byte> made(nbytes);
   for (std::byte& each : made) each = static_cast<std::byte>(random());
   return made;
+}
+
+// Random calls of each lane in a part of the namespace of its own, and what they must give: a model in memory plays the same.
+struct program {
+  program(std::uint64_t seed, std::uint32_t nlanes, std::uint32_t ncalls, std::uint64_t nblocks, std::uint32_t block_nbytes,
+          std::uint32_t most_blocks)
+      : image(random_bytes(nblocks * block_nbytes, seed)), calls(nlanes * ncalls), expected(nlanes * ncalls) {
+    std::mt19937_64 random(seed);
+    bytes = random_bytes(calls.size() * most_blocks * block_nbytes, seed + 1);
+    wanted = bytes;
+    before = image;
+    const std::uint64_t share = nblocks / nlanes;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      block_call& call = calls[i];
+      const auto n = static_cast<std::uint32_t>(1 + random() % std::min<std::uint64_t>(most_blocks, share));
+      call.lba = i / ncalls * share + random() % (share - n + 1);
+      call.nblocks = n;
+      call.data = i * most_blocks * block_nbytes;
+      const std::uint64_t drawn = random() % 8;
+      call.what = drawn == 0 ? block_op::nothing : drawn < 5 ? block_op::read : block_op::write;
+      call.flags = drawn == 7 ? nvme::force_unit_access : 0;
+      if (call.what == block_op::nothing) continue;
+      expected[i] = static_cast<std::int64_t>(n) * block_nbytes;
+      std::byte* const in_image = image.data() + call.lba * block_nbytes;
+      std::byte* const in_bytes = wanted.data() + call.data;
+      if (call.what == block_op::read) {
+        std::memcpy(in_bytes, in_image, n * block_nbytes);
+      } else {
+        std::memcpy(in_image, in_bytes, n * block_nbytes);
+      }
+    }
+  }
+
+  std::vector<std::byte> before, image, bytes, wanted;
+  std::vector<block_call> calls;
+  std::vector<std::int64_t> expected;
+};
+
+template <class Group>
+void play_program(rig& on, std::uint64_t seed, std::uint32_t nlanes, std::uint32_t ncalls, std::uint32_t most_blocks,
+                  const simt::cpu_schedule& schedule = {}, soft_controller* beside = nullptr) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  program what(seed, nlanes, ncalls, on.soft.bytes().size() / on.block_nbytes, on.block_nbytes, most_blocks);
+  on.soft.write_image(0, what.before);
+  std::vector<std::byte> bytes = what.bytes;
+  EXPECT_EQ(play<Group>(on.space, what.calls, nlanes, bytes, schedule, beside), what.expected);
+  EXPECT_TRUE(bytes == what.wanted) << "a read gave other bytes";
+  EXPECT_TRUE(on.soft.bytes() == what.image) << "the image has other bytes";
 }
 
 // One call of one lane.

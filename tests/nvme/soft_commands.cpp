@@ -32,7 +32,12 @@ std::uint32_t soft_controller::execute(const command_words& what) {
 std::uint32_t soft_controller::transfer(const command_words& what, bool writes) {
   soft_image& image = images_[what.dword[1] - 1];
   const std::uint64_t lba = what.quad(10), nblocks = (what.dword[12] & 0xffff) + 1;
-  if (lba > options_.nblocks || nblocks > options_.nblocks - lba) return lba_out_of_range | dnr;
+  const std::uint64_t all = options_.hole + options_.nblocks;
+  if (lba > all || nblocks > all - lba) return lba_out_of_range | dnr;
+  if (lba < options_.hole) {
+    note("blocks of the hole are touched");
+    return lba_out_of_range | dnr;
+  }
   const std::uint64_t nbytes = nblocks << options_.block_shift;
   if (options_.mdts != 0 && nbytes > 4096ull << options_.mdts) {
     note("a command moves more than MDTS says");
@@ -40,7 +45,7 @@ std::uint32_t soft_controller::transfer(const command_words& what, bool writes) 
   }
   std::vector<std::pair<std::byte*, std::uint64_t>> pieces;
   if (const std::uint32_t status = gather(what, nbytes, pieces); status != 0) return status;
-  std::uint64_t at = lba << options_.block_shift;
+  std::uint64_t at = (lba - options_.hole) << options_.block_shift;
   for (const auto& [memory, n] : pieces) {
     if (writes) {
       image.write(at, memory, n, (what.dword[12] >> 30 & 1) != 0);
@@ -96,8 +101,7 @@ std::uint32_t soft_controller::gather(const command_words& what, std::uint64_t n
   return 0;
 }
 
-// False: no completion comes.
-bool soft_controller::execute_admin(const command_words& what, std::uint32_t& status, std::uint32_t& result) {
+void soft_controller::execute_admin(const command_words& what, std::uint32_t& status, std::uint32_t& result) {
   switch (what.opcode()) {
     case 0x00:
       status = remove(what, true);
@@ -117,11 +121,11 @@ bool soft_controller::execute_admin(const command_words& what, std::uint32_t& st
     case 0x08: {
       const std::uint32_t queue = what.dword[10] & 0xffff;
       const auto found = std::find_if(working_.begin(), working_.end(), [&](const work& each) {
-        return each.queue == queue && queue != 0 && each.what.id() == what.dword[10] >> 16;
+        return each.queue == queue && queue != 0 && each.what.id() == what.dword[10] >> 16 && each.due_ns != ended;
       });
       result = found == working_.end() ? 1 : 0;
       if (found != working_.end() && !post(queue, found->what.id(), abort_requested, 0)) result = 1;
-      if (result == 0) working_.erase(found);
+      if (result == 0) found->due_ns = ended;
       break;
     }
     case 0x09:
@@ -136,7 +140,6 @@ bool soft_controller::execute_admin(const command_words& what, std::uint32_t& st
     default:
       status = invalid_opcode | dnr;
   }
-  return true;
 }
 
 std::uint32_t soft_controller::create(const command_words& what, bool of_submissions) {
@@ -194,11 +197,12 @@ std::uint32_t soft_controller::remove(const command_words& what, bool of_submiss
     return 0;
   }
   for (std::deque<work>* const some : {&working_, &stuck_}) {
-    for (const work& each : *some) {
-      if (each.queue == id) post(id, each.what.id(), queue_deleted, 0);
+    for (work& each : *some) {
+      if (each.queue == id && each.due_ns != ended) post(id, each.what.id(), queue_deleted, 0);
+      if (each.queue == id) each.due_ns = ended;
     }
-    std::erase_if(*some, [&](const work& each) { return each.queue == id; });
   }
+  std::erase_if(stuck_, [](const work& each) { return each.due_ns == ended; });
   submissions_.erase(id);
   store(bell_offset(2 * id), 0);
   return 0;
@@ -213,7 +217,7 @@ std::uint32_t soft_controller::identify(const command_words& what) {
   switch (what.dword[10] & 0xff) {
     case 0:
       if (nsid == 0 || nsid > images_.size()) return invalid_namespace | dnr;
-      for (const std::size_t offset : {0, 8, 16}) put(offset, options_.nblocks);
+      for (const std::size_t offset : {0, 8, 16}) put(offset, options_.hole + options_.nblocks);
       put(26, std::uint8_t{1});  // the second of its formats
       put(25, std::uint8_t{1});
       put(128, std::uint32_t{12u << 16});

@@ -24,10 +24,10 @@ soft_controller::soft_controller(simt::platform& machine, const soft_options& op
       registers_(machine, 0x1000 + nbells * (4u << options.doorbell_stride_shift)),
       random_(options.seed),
       images_(options.nnamespaces, soft_image(options.nblocks << options.block_shift)) {
-  const std::uint64_t capabilities = (options.most_entries - 1) | std::uint64_t{options.contiguous_queues} << 16 | 1ull << 24 |
-                                     std::uint64_t{options.doorbell_stride_shift} << 32 |
-                                     std::uint64_t{options.nvm_commands} << 37 |
-                                     std::uint64_t{options.least_page_shift - 12} << 48 | 4ull << 52;
+  const std::uint64_t capabilities =
+      (options.most_entries - 1) | std::uint64_t{options.contiguous_queues} << 16 | std::uint64_t{options.ready_halves} << 24 |
+      std::uint64_t{options.doorbell_stride_shift} << 32 | std::uint64_t{options.nvm_commands} << 37 |
+      std::uint64_t{options.least_page_shift - 12} << 48 | 4ull << 52;
   store(0, static_cast<std::uint32_t>(capabilities));
   store(4, static_cast<std::uint32_t>(capabilities >> 32));
   store(8, 0x20000);
@@ -131,22 +131,22 @@ soft_controller::counts soft_controller::done() {
   return done_;
 }
 
+bool soft_controller::step() {
+  const std::lock_guard lock(mutex_);
+  if (unplugged_) return false;
+  bool did = look_at_configuration();
+  if (enabled_ && !failed_) {
+    did = look_at_doorbells() || did;
+    did = fetch() || did;
+    did = complete_some() || did;
+  }
+  return did;
+}
+
 void soft_controller::run() {
   std::uint32_t idle = 0;
   while (!ends_.load()) {
-    bool did = false;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!unplugged_) {
-        did = look_at_configuration();
-        if (enabled_ && !failed_) {
-          did = look_at_doorbells() || did;
-          did = fetch() || did;
-          did = complete_some() || did;
-        }
-      }
-    }
-    idle = did ? 0 : idle + 1;
+    idle = !others_step_.load() && step() ? 0 : idle + 1;
     if (idle > 200) {
       std::this_thread::sleep_for(std::chrono::microseconds(30));
     } else {
@@ -316,42 +316,29 @@ bool soft_controller::complete_some() {
   if (due.empty()) return false;
   if (options_.reorders) std::shuffle(due.begin(), due.end(), random_);
   if (options_.lazy) due.resize(1 + draw(due.size()));
-  std::vector<bool> ended(working_.size());
-  bool did = false, changed = false;
+  bool did = false;
   for (const std::size_t i : due) {
     const work each = working_[i];
-    std::uint32_t status = 0, result = 0;
-    bool posts = true;
+    if (each.due_ns == ended) continue;  // by an admin command, just now
     // No room in the completion queue: the command waits. It has moved nothing yet.
-    completions& to = completions_.at(each.queue == 0 ? 0 : submissions_.at(each.queue).completions);
+    const completions& to = completions_.at(each.queue == 0 ? 0 : submissions_.at(each.queue).completions);
     if ((to.tail + 1) % to.n == to.bell) {
       ++done_.stalls;
       continue;
     }
+    working_[i].due_ns = ended;
+    std::uint32_t status = 0, result = 0;
     if (each.has_fault && each.fault.does == soft_fault::what::fail) {
       status = each.fault.status;
     } else if (each.queue == 0) {
-      changed = true;  // queues come and go, and working_ with them
-      working_[i].due_ns = ~std::uint64_t{0};
-      posts = execute_admin(each.what, status, result);
+      execute_admin(each.what, status, result);
     } else {
       status = execute(each.what);
     }
-    if (each.has_fault && each.fault.does == soft_fault::what::lose) posts = false;
-    if (posts) post(each.queue, each.what.id(), status, result);
+    if (!each.has_fault || each.fault.does != soft_fault::what::lose) post(each.queue, each.what.id(), status, result);
     did = true;
-    if (changed) break;
-    ended[i] = true;
   }
-  if (changed) {
-    std::erase_if(working_, [](const work& each) { return each.due_ns == ~std::uint64_t{0}; });
-    return true;
-  }
-  std::deque<work> left;
-  for (std::size_t i = 0; i < working_.size(); ++i) {
-    if (!ended[i]) left.push_back(working_[i]);
-  }
-  working_.swap(left);
+  std::erase_if(working_, [](const work& each) { return each.due_ns == ended; });
   return did;
 }
 

@@ -22,6 +22,7 @@ namespace gpufs::test {
 
 struct soft_options {
   std::uint64_t nblocks = 4096;
+  std::uint64_t hole = 0;  // so many blocks more before them, which nobody may touch
   std::uint32_t block_shift = 9;
   std::uint32_t nnamespaces = 1;  // each with an image of its own
   bool metadata = false;          // formats of 8 bytes a block beside its data
@@ -32,8 +33,9 @@ struct soft_options {
   bool contiguous_queues = false;
   bool nvm_commands = true;
   bool gets_ready = true;
-  std::uint32_t mdts = 5;      // 128 KiB
-  std::uint32_t nqueues = 16;  // granted
+  std::uint32_t ready_halves = 60;  // of seconds that a change of CC.EN may take: CAP.TO
+  std::uint32_t mdts = 5;           // 128 KiB
+  std::uint32_t nqueues = 16;       // granted
   // How it works.
   bool scattered = true;              // pages that are mapped lie anywhere on the bus
   std::uint64_t latency_ns = 0;       // of each command
@@ -78,6 +80,11 @@ class soft_controller final : public nvme::controller_access {
   void unplug();         // its registers read as all ones, and it does nothing more
   void never_disable();  // RDY stays 1
   void lose_power();     // what only its cache has is gone
+  // Whether somebody else steps, and not its own thread: so that tests say when, between which steps of lanes. A step looks at
+  // registers and doorbells once, fetches some commands and ends some; it waits for nobody. Returns whether there was anything to
+  // do.
+  void let_others_step(bool others) { others_step_.store(others); }
+  bool step();
 
   // What is there, with what the cache has; and what would be after the power was lost.
   std::vector<std::byte> bytes(std::uint32_t nsid = 1);
@@ -106,6 +113,7 @@ class soft_controller final : public nvme::controller_access {
     bool has_fault;
     soft_fault fault;
   };
+  static constexpr std::uint64_t ended = ~std::uint64_t{0};  // as a work's due_ns: it is nobody's any more
   struct completions {
     std::vector<std::byte*> page;
     std::uint32_t n = 0, tail = 0, phase = 1, bell = 0;
@@ -126,7 +134,7 @@ class soft_controller final : public nvme::controller_access {
   std::uint32_t execute(const command_words& what);
   std::uint32_t transfer(const command_words& what, bool writes);
   std::uint32_t gather(const command_words& what, std::uint64_t nbytes, std::vector<std::pair<std::byte*, std::uint64_t>>& pieces);
-  bool execute_admin(const command_words& what, std::uint32_t& status, std::uint32_t& result);
+  void execute_admin(const command_words& what, std::uint32_t& status, std::uint32_t& result);
   std::uint32_t identify(const command_words& what);
   std::uint32_t create(const command_words& what, bool of_submissions);
   std::uint32_t remove(const command_words& what, bool of_submissions);
@@ -155,7 +163,7 @@ class soft_controller final : public nvme::controller_access {
   std::vector<std::string> violations_;
   counts done_{};
   bool enabled_ = false, failed_ = false, unplugged_ = false, stays_ready_ = false;
-  std::atomic<bool> ends_{false};
+  std::atomic<bool> ends_{false}, others_step_{false};
   std::thread thread_;
 };
 

@@ -170,37 +170,35 @@ TEST(memory, wide_loads) {
   EXPECT_EQ(errors.read_one(), 0u);
 }
 
-// A host thread writes entries whose last word tells of the others; a lane looks at them.
-struct look_at_published {
-  const std::uint32_t* entry;
+// One warp writes entries whose last word tells of the others; another looks at them.
+struct publish_entries {
+  std::uint32_t* entry;
   std::uint32_t last;
   unsigned* errors;
   GPUFS_DEVICE void operator()() const {
-    if (thread_rank() != 0) return;
-    unsigned bad = 0;
-    const deadline until(60'000'000'000);
-    for (std::uint32_t seen = 0; seen != last && !until.expired();) {
-      const vec16 v = load_published_16(entry);
-      seen = v.word[3];
-      for (int i = 0; i < 3; ++i) bad += v.word[i] < seen;
-      preempt();
+    using word = atomic_ref<std::uint32_t, scope::system>;
+    if (thread_rank() == 0) {
+      unsigned bad = 0;
+      const deadline until(60'000'000'000);
+      for (std::uint32_t seen = 0; seen != last && !until.expired();) {
+        const vec16 v = load_published_16(entry);
+        seen = v.word[3];
+        for (int i = 0; i < 3; ++i) bad += v.word[i] < seen;
+      }
+      *errors = bad;
+    } else if (thread_rank() == 32) {
+      for (std::uint32_t n = 1; n <= last; ++n) {
+        for (int i = 0; i < 3; ++i) word(entry[i]).store(n, std::memory_order_relaxed);
+        word(entry[3]).store(n, std::memory_order_release);
+      }
     }
-    *errors = bad;
   }
 };
 
 TEST(memory, words_of_a_published_entry_are_no_older_than_its_last) {
-  constexpr std::uint32_t n = 100'000 / 20 * effort;
   const pinned_array<std::uint32_t> entry(4);
   const device_array<unsigned> errors(std::vector<unsigned>{~0u});
-  std::thread writer([&] {
-    for (std::uint32_t i = 1; i <= n; ++i) {
-      for (int w = 0; w < 3; ++w) std::atomic_ref(entry[w]).store(i, std::memory_order_relaxed);
-      std::atomic_ref(entry[3]).store(i, std::memory_order_release);
-    }
-  });
-  launch({.grid = 1, .block = 32}, look_at_published{entry.get(), n, errors.get()});
-  writer.join();
+  launch({.grid = 1, .block = 64}, publish_entries{entry.get(), 500 * effort, errors.get()});
   EXPECT_EQ(errors.read_one(), 0u);
 }
 

@@ -59,7 +59,9 @@ GPUFS_DEVICE std::int64_t transfer_each(Group group, const namespace_layout& spa
         if (error == 0) done += n;
         retries = 0;
       } else if (may_pass(word) && retries < most_retries) {
-        ++retries;
+        // That its queue was made again is no fault of the command's: only time bounds how often.
+        if (code_of(word) != code::queue_deleted) ++retries;
+        if (until.expired()) error = -ETIMEDOUT;
       } else {
         error = status_errno(word);
       }
@@ -76,7 +78,8 @@ GPUFS_DEVICE std::int64_t transfer_each(Group group, const namespace_layout& spa
 // Collective, for a thread, a tile of a warp or a warp; arguments may differ by lane. Reads nblocks blocks (0: none) from block
 // `lba` on to `to`, which is the lane's, in global memory or on its stack. Waits for at most timeout_ns. Returns bytes: fewer than
 // asked only where an error came after whole commands were done; or -errno: -ENXIO, beyond the namespace's end; -ETIMEDOUT;
-// -ENODEV, the controller is lost; status_errno's. A command that fails and may pass is sent again three times.
+// -ENODEV, the controller is lost; status_errno's. A command that fails and may pass is sent again three times; one
+// whose queue was made again, until time is up.
 template <class Group>
 GPUFS_DEVICE std::int64_t read_each(Group group, const namespace_layout& space, std::uint64_t lba, std::uint32_t nblocks, void* to,
                                     std::uint64_t timeout_ns) {

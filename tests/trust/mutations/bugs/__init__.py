@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from . import cache, data_parallel, file, host, lex, par, pointer, spmv, writing
+from . import cache, data_parallel, file, host, lex, nvme, par, pointer, spmv, writing
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]
@@ -18,4 +18,5 @@ BUGS = (
     + lex.BUGS
     + spmv.BUGS
     + host.BUGS
+    + nvme.BUGS
 )

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queues under many schedules: the controller is a lane of the launch, and so comes between any two steps of others. On the CPU
+// machine only.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "file/harness.hpp"
+#include "nvme/rig.hpp"
+
+namespace gpufs::test {
+inline namespace GPUFS_MACHINE {
+namespace {
+
+template <class Group>
+class nvme_schedules : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (on_cuda) GTEST_SKIP() << "no lane of a GPU can be the controller";
+  }
+};
+using groups = testing::Types<simt::thread, simt::tile<8>, simt::warp>;
+TYPED_TEST_SUITE(nvme_schedules, groups);
+
+template <class Group>
+void explore(rig& on, std::uint64_t nseeds, simt::schedule_policy policy) {
+  for (std::uint64_t seed = 1; seed <= nseeds && !testing::Test::HasFailure(); ++seed) {
+    play_program<Group>(on, seed, 32, 3, 2,
+                        {.seed = seed,
+                         .nthreads = 1,
+                         .policy = policy,
+                         .nsteps = 20'000,
+                         .delay_percent = policy == simt::schedule_policy::priorities ? 20u : 0u},
+                        &on.soft);
+    EXPECT_EQ(on.soft.violations(), std::vector<std::string>{});
+  }
+}
+// One queue, of so many slots that lanes wait for them, or do not.
+template <class Group>
+void explore(std::uint32_t depth, std::uint64_t nseeds, simt::schedule_policy policy) {
+  rig on({.nblocks = 128}, {.nqueues = 1, .depth = depth, .writable = true});
+  explore<Group>(on, nseeds, policy);
+}
+TYPED_TEST(nvme_schedules, that_are_random_give_each_lane_its_blocks) {
+  explore<TypeParam>(64, fewer(20), simt::schedule_policy::random);
+  explore<TypeParam>(5, fewer(20), simt::schedule_policy::random);
+}
+
+TYPED_TEST(nvme_schedules, that_hold_lanes_back_give_each_lane_its_blocks) {
+  explore<TypeParam>(64, fewer(10), simt::schedule_policy::priorities);
+  explore<TypeParam>(5, fewer(10), simt::schedule_policy::priorities);
+}
+
+// A host thread resets the controller all the while: who is inside a queue ends there first, and commands under way come again.
+TYPED_TEST(nvme_schedules, give_each_lane_its_blocks_while_the_controller_is_reset) {
+  rig on({.nblocks = 128}, {.nqueues = 1, .depth = 8, .writable = true, .inside_wait_ns = patient_ns, .look_every_ns = 0});
+  std::atomic<bool> ends{false};
+  std::thread resets([&] {
+    while (!ends.load()) {
+      on.driver->reset();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  });
+  explore<TypeParam>(on, fewer(20), simt::schedule_policy::random);
+  ends.store(true);
+  resets.join();
+  EXPECT_GT(on.driver->done().resets, 3u);
+  EXPECT_FALSE(on.driver->done().dead);
+}
+
+}  // namespace
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::test

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs in queues of NVMe controllers: the mistakes that implementations for kernels are known to have."""
+
+from __future__ import annotations
+
+from .bug import Bug, Edit
+
+DETAIL = "include/gpufs/nvme/detail/"
+SUBMISSION, COMPLETION = DETAIL + "submission_queue.hpp", DETAIL + "completion_queue.hpp"
+RECORDS, PAIR = DETAIL + "records.hpp", DETAIL + "queue_pair.hpp"
+STATUS, BLOCKS, PRP = DETAIL + "status.hpp", DETAIL + "blocks.hpp", DETAIL + "prp.hpp"
+CONTROLLER, MEMORY = "src/nvme/controller.cpp", "src/nvme/queue_memory.cpp"
+WRAPS = "blocks_of_each_group/0.come_through_queues_of_a_few_slots_that_wrap_many_times"
+RANDOM = "nvme_schedules/0.that_are_random_give_each_lane_its_blocks"
+HELD_BACK = "nvme_schedules/0.that_hold_lanes_back_give_each_lane_its_blocks"
+RESET = "nvme_schedules/0.give_each_lane_its_blocks_while_the_controller_is_reset"
+STATUSES = "nvme_blocks.each_status_is_an_errno_and_comes_again_only_where_it_may_pass"
+LIMITS = "nvme_blocks.limits_of_the_device_are_kept"
+MEMORY_AGAIN = "nvme_recovery.memory_of_a_command_is_used_again_only_when_its_queue_has_ended"
+LATE = "nvme_recovery.a_command_that_is_late_is_given_up_and_its_record_comes_back_with_its_completion"
+LOST = "nvme_recovery.a_completion_that_is_lost_takes_its_queue_with_it"
+PRPS = "nvme_prps.tell_of_all_bytes_and_no_others"
+
+
+def blocks(name: str, says: str, file: str, old: str, new: str, test: str, *also: Edit) -> Bug:
+    return Bug(name, says, file, old, new, "nvme_blocks_cpu", test, also=also)
+
+
+def schedules(name: str, says: str, file: str, old: str, new: str, test: str, *also: Edit) -> Bug:
+    return Bug(name, says, file, old, new, "nvme_schedules_cpu", test, also=also)
+
+
+def recovery(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
+    return Bug(name, says, file, old, new, "nvme_recovery_cpu", test)
+
+
+BUGS = (
+    # Submission.
+    schedules(
+        "nvme_each_rings_for_itself",
+        "each group stores its own tail to the doorbell, which so goes back, and past what is not published",
+        SUBMISSION,
+        "      sweep();\n",
+        "      simt::store_register(queue_.command_bell, static_cast<std::uint32_t>((first + n) % queue_.nslots));\n",
+        HELD_BACK,
+        Edit(SUBMISSION, "std::memory_order_acq_rel) != 0) return;", "std::memory_order_acq_rel) == ~0u) return;"),
+    ),
+    schedules(
+        "nvme_rung_to_the_tail",
+        "the doorbell goes to what is reserved, not to what is published",
+        SUBMISSION,
+        "    if (to == words_.rung) return;",
+        "    to = simt::atomic_ref<std::uint64_t>(words_.tail).load_relaxed();\n    if (to == words_.rung) return;",
+        HELD_BACK,
+    ),
+    schedules(
+        "nvme_ringer_looks_once",
+        "the ringer does not look again for what was published while it rang",
+        SUBMISSION,
+        "seen = ringers.fetch_sub(seen, std::memory_order_acq_rel) - seen;",
+        "seen = ringers.exchange(0, std::memory_order_acq_rel) * 0;",
+        HELD_BACK,
+    ),
+    schedules(
+        "nvme_publication_of_any_turn",
+        "a slot that was published in an earlier turn counts as published",
+        SUBMISSION,
+        "if (word >> 6 != to + 1) break;",
+        "if (word == 0) break;",
+        RANDOM,
+    ),
+    blocks(
+        "nvme_more_records_than_the_queue_holds",
+        "as many commands are under way as a queue has slots",
+        MEMORY,
+        "const std::uint32_t nrecords = options.nslots - 1;",
+        "const std::uint32_t nrecords = options.nslots;",
+        WRAPS,
+        Edit(
+            MEMORY,
+            "std::size_t{options.nslots - 1} * options.buffer_nbytes",
+            "std::size_t{options.nslots} * options.buffer_nbytes",
+        ),
+    ),
+    blocks(
+        "nvme_high_half_of_the_lba_lost",
+        "a command names blocks by 32 bits",
+        PAIR,
+        "made.cdw11 = static_cast<std::uint32_t>(what.lba >> 32);",
+        "made.cdw11 = 0;",
+        "nvme_blocks.have_numbers_of_64_bits",
+    ),
+    recovery(
+        "nvme_two_pages_by_a_list",
+        "two pages are told as more are, by a list",
+        PRP,
+        "  if (last == first + 1) {",
+        "  if (last == first) {",
+        PRPS,
+    ),
+    recovery(
+        "nvme_full_list_leads_on",
+        "the last entry of a full list is an address of its next page, though no more follow",
+        PRP,
+        "if (used == list_entries - 1 && page != last) {",
+        "if (used == list_entries - 1) {",
+        PRPS,
+    ),
+    # Completion.
+    schedules(
+        "nvme_phase_of_the_first_turn",
+        "entries of every turn are new when their phase is 1",
+        COMPLETION,
+        "return ~(position / queue_.nentries) & 1;",
+        "return position == ~std::uint64_t{0} ? 0 : 1;",
+        RANDOM,
+    ),
+    blocks(
+        "nvme_completions_not_told",
+        "the completion doorbell is never stored",
+        COMPLETION,
+        "        simt::store_register(queue_.completion_bell, static_cast<std::uint32_t>(at % queue_.nentries));\n",
+        "",
+        WRAPS,
+    ),
+    blocks(
+        "nvme_completions_told_by_windows",
+        "the completion doorbell is stored when 32 entries have been taken, and not before",
+        COMPLETION,
+        "if (at - words_.told >= (queue_.nentries + 3) / 4 || (delivered == 0 && at != words_.told)) {",
+        "if (at - words_.told >= 32) {",
+        WRAPS,
+    ),
+    Bug(
+        "nvme_entry_read_in_parts",
+        "an entry's phase is read after its other words",
+        "include/gpufs/simt/detail/cpu_memory.hpp",
+        "  v.word[3] = atomic_ref<std::uint32_t, scope::system>(word[3]).load(std::memory_order_acquire);\n"
+        "  for (int i = 0; i < 3; ++i) v.word[i]",
+        "  for (int i = 0; i < 4; ++i) v.word[i]",
+        "simt_memory_cpu",
+        "memory.words_of_a_published_entry_are_no_older_than_its_last",
+    ),
+    # Status, and limits.
+    blocks(
+        "nvme_status_ignored",
+        "a command that failed counts as done",
+        BLOCKS,
+        "      if (word == 0) {",
+        "      if (word < ~0u) {",
+        STATUSES,
+    ),
+    blocks(
+        "nvme_lowest_bit_of_the_status",
+        "a status is an error if its lowest bit is set",
+        BLOCKS,
+        "const auto word = static_cast<status_word>(status);",
+        "const auto word = static_cast<status_word>(status) & 1;",
+        STATUSES,
+    ),
+    blocks(
+        "nvme_do_not_retry_ignored",
+        "a command comes again though the controller says that it must not",
+        STATUS,
+        "if (status == 0 || (status & do_not_retry) != 0) return false;",
+        "if (status == 0) return false;",
+        STATUSES,
+    ),
+    blocks(
+        "nvme_flush_not_sent",
+        "flush sends nothing",
+        BLOCKS,
+        "(group, space, group.leader(), 0, 0, nullptr, 0, timeout_ns)",
+        "(group, space, false, 0, 0, nullptr, 0, timeout_ns)",
+        "nvme_blocks.that_are_flushed_or_forced_outlive_the_power",
+    ),
+    blocks(
+        "nvme_mdts_ignored",
+        "a command moves as much as a buffer holds",
+        CONTROLLER,
+        "std::min<std::uint64_t>(options_.buffer_nbytes, limits_.most_nbytes);",
+        "std::max<std::uint64_t>(options_.buffer_nbytes, 0);",
+        LIMITS,
+    ),
+    blocks(
+        "nvme_doorbells_side_by_side",
+        "doorbells are 4 bytes apart, whatever the controller says",
+        MEMORY,
+        "n * options.doorbell_stride);",
+        "n * 4);",
+        LIMITS,
+    ),
+    # What does not end.
+    recovery(
+        "nvme_wait_without_end",
+        "who waits has no deadline",
+        PAIR,
+        ": until.expired() ? -ETIMEDOUT",
+        ": until.expired() && of.use == 0 ? -ETIMEDOUT",
+        LATE,
+    ),
+    recovery(
+        "nvme_record_used_again_early",
+        "the record of a command that was given up is free at once",
+        PAIR,
+        "          tell_host();\n",
+        "          tell_host();\n          records_.finish(of);\n",
+        MEMORY_AGAIN,
+    ),
+    recovery(
+        "nvme_late_completion_frees_nothing",
+        "a record whose command was given up stays in use when its completion comes",
+        RECORDS,
+        "          give_back({std::uint64_t{1} << id % 64, id / 64 * 64});\n",
+        "",
+        LATE,
+    ),
+    recovery(
+        "nvme_queue_not_deleted",
+        "a queue is made again that the controller has still",
+        CONTROLLER,
+        "  if (!remove(queue)) return false;\n",
+        "",
+        LOST,
+    ),
+    schedules(
+        "nvme_published_kept",
+        "of a queue that is made again, slots count as published",
+        MEMORY,
+        "  memory_.zero(layout_.published, layout_.nslots);\n",
+        "",
+        RESET,
+    ),
+    schedules(
+        "nvme_entries_kept",
+        "a completion queue is made again with the entries that it had",
+        MEMORY,
+        "  std::memset(completions_.data(), 0, completions_.nbytes());\n",
+        "",
+        RESET,
+    ),
+    recovery(
+        "nvme_epoch_kept",
+        "commands of a queue that has ended are waited for in the next one",
+        MEMORY,
+        "memory_.read_one(&words.epoch) + 1);",
+        "memory_.read_one(&words.epoch));",
+        LOST,
+    ),
+)
