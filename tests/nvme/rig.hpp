@@ -21,9 +21,10 @@ inline namespace GPUFS_MACHINE {
 inline constexpr std::uint64_t patient_ns = 30'000'000'000;
 
 struct rig {
-  explicit rig(const soft_options& soft_as = {}, nvme::controller_options driver_as = {})
-      : soft(simt::this_platform(), soft_as), block_nbytes(1u << soft_as.block_shift) {
-    driver = std::make_unique<nvme::controller>(soft, simt::this_platform(), driver_as);
+  explicit rig(const soft_options& soft_as = {}, nvme::controller_options driver_as = {},
+               simt::platform& machine = simt::this_platform())
+      : soft(machine, soft_as), block_nbytes(1u << soft_as.block_shift) {
+    driver = std::make_unique<nvme::controller>(soft, machine, driver_as);
     space = driver->open(1);
   }
   // The driver has done nothing that it must not, and has left nothing.
@@ -87,22 +88,36 @@ struct play_calls {
 };
 
 // The same while lane 0 of one more block is the controller, on the CPU machine: between the lanes' steps, as the schedule has it.
+// Where there is a driver, lane 1 there resets it again and again.
+struct lanes_beside {
+  soft_controller* soft = nullptr;
+  nvme::controller* driver = nullptr;
+};
 template <class Group>
 struct play_beside_controller {
   play_calls<Group> play;
+  lanes_beside beside;
   void (*step)(soft_controller*);
-  soft_controller* soft;
+  void (*reset)(nvme::controller*);
   std::uint32_t* nended;
 
   GPUFS_DEVICE void operator()() const {
     const simt::atomic_ref<std::uint32_t> ended(*nended);
+    const std::uint32_t nplayers = (simt::grid_size() - 1) * simt::block_size();
+    const simt::deadline until(patient_ns);
+    simt::backoff pause;
     if (simt::block_rank() != 0) {
       play(simt::block_rank() - 1);
       ended.fetch_add(1, std::memory_order_relaxed);
     } else if (simt::thread_rank() == 0) {
-      const std::uint32_t nplayers = (simt::grid_size() - 1) * simt::block_size();
-      simt::backoff pause;
-      for (const simt::deadline until(patient_ns); ended.load_relaxed() != nplayers && !until.expired(); pause()) step(soft);
+      const std::uint32_t all = nplayers + (beside.driver != nullptr ? 1 : 0);
+      for (; ended.load_relaxed() != all && !until.expired(); pause()) step(beside.soft);
+    } else if (simt::thread_rank() == 1 && beside.driver != nullptr) {
+      for (std::uint32_t n = 1; ended.load_relaxed() != nplayers && !until.expired(); ++n) {
+        if (n % 16 == 0) reset(beside.driver);
+        pause();
+      }
+      ended.fetch_add(1, std::memory_order_relaxed);
     }
   }
 };
@@ -112,21 +127,22 @@ struct play_beside_controller {
 template <class Group = simt::thread>
 std::vector<std::int64_t> play(const nvme::namespace_layout* space, const std::vector<block_call>& calls, std::uint32_t nlanes,
                                std::vector<std::byte>& bytes, const simt::cpu_schedule& schedule = {},
-                               soft_controller* beside = nullptr) {
+                               const lanes_beside& beside = {}) {
   const simt::device_array<block_call> list{std::span<const block_call>(calls)};
   const simt::device_array<std::byte> memory{std::span<const std::byte>(bytes)};
   const simt::device_array<std::int64_t> answers(calls.size());
   const auto ncalls = static_cast<std::uint32_t>(calls.size() / nlanes);
   const unsigned block = nlanes < 128 ? nlanes : 128;
   const play_calls<Group> all{space, list.get(), ncalls, nlanes, memory.get(), answers.get()};
-  if (beside == nullptr) {
+  if (beside.soft == nullptr) {
     simt::launch({.grid = nlanes / block, .block = block, .schedule = schedule}, all);
   } else {
     const simt::device_array<std::uint32_t> nended(1);
-    beside->let_others_step(true);
+    beside.soft->let_others_step(true);
     simt::launch({.grid = nlanes / block + 1, .block = block, .schedule = schedule},
-                 play_beside_controller<Group>{all, [](soft_controller* soft) { soft->step(); }, beside, nended.get()});
-    beside->let_others_step(false);
+                 play_beside_controller<Group>{all, beside, [](soft_controller* soft) { soft->step(); },
+                                               [](nvme::controller* driver) { driver->reset(); }, nended.get()});
+    beside.soft->let_others_step(false);
   }
   bytes = memory.read();
   return answers.read();
@@ -177,7 +193,7 @@ struct program {
 
 template <class Group>
 void play_program(rig& on, std::uint64_t seed, std::uint32_t nlanes, std::uint32_t ncalls, std::uint32_t most_blocks,
-                  const simt::cpu_schedule& schedule = {}, soft_controller* beside = nullptr) {
+                  const simt::cpu_schedule& schedule = {}, const lanes_beside& beside = {}) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   program what(seed, nlanes, ncalls, on.soft.bytes().size() / on.block_nbytes, on.block_nbytes, most_blocks);
   on.soft.write_image(0, what.before);

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "gpufs/simt/wait.hpp"
+
 namespace gpufs::test {
 
 namespace {
@@ -44,6 +46,7 @@ std::uint32_t soft_controller::read32(std::uint32_t offset) {
     const std::lock_guard lock(mutex_);
     if (unplugged_) return ~0u;
   }
+  if (others_step_.load()) simt::backoff()();  // a lane looks: others go on
   return load(offset);
 }
 

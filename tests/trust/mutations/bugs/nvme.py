@@ -247,4 +247,12 @@ BUGS = (
         "memory_.read_one(&words.epoch));",
         LOST,
     ),
+    schedules(
+        "nvme_gate_not_waited_for",
+        "queues are made again while groups are inside",
+        MEMORY,
+        "  return is_zero(layout_.words->users) && is_zero(layout_.words->polling);",
+        "  return until >= clock::time_point{} || is_zero(layout_.words->users);",
+        RESET,
+    ),
 )
