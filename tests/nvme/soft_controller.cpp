@@ -203,7 +203,7 @@ bool soft_controller::look_at_configuration() {
   return true;
 }
 
-// Base 2.0, sections 3.3.1 and 3.1.3.10 on: a doorbell is a slot of its queue; a tail never passes the head, nor a head what was
+// Base 2.0, section 3.3.1: a doorbell is a slot of its queue; a tail never passes the head, nor a head what was
 // posted.
 bool soft_controller::look_at_doorbells() {
   bool did = false;

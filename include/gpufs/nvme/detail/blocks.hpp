@@ -85,8 +85,8 @@ GPUFS_DEVICE std::int64_t read_each(Group group, const namespace_layout& space, 
                                     std::uint64_t timeout_ns) {
   return detail::transfer_each<opcode::read>(group, space, nblocks != 0, lba, nblocks, static_cast<std::byte*>(to), 0, timeout_ns);
 }
-// The same, to the namespace. `flags`: force_unit_access, each block is on the medium when the call returns. -EROFS: the namespace
-// was not opened to write. After an error any of the blocks may be old or new.
+// The same, to the namespace, of bytes in global memory. `flags`: force_unit_access, each block is on the medium when the call
+// returns. -EROFS: the namespace was not opened to write. After an error any of the blocks may be old or new.
 template <class Group>
 GPUFS_DEVICE std::int64_t write_each(Group group, const namespace_layout& space, std::uint64_t lba, std::uint32_t nblocks,
                                      const void* from, std::uint32_t flags, std::uint64_t timeout_ns) {

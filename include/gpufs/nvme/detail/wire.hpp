@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an NVMe controller reads and writes: entries of its queues, for lanes and the host. Names and places are those of the NVM
-// Express Base Specification 2.0: sections 3.3.3 (queue entries) and 4.2 (status), and of the NVM Command Set Specification 1.0.
+// Express Base Specification 2.0: section 3.3.3 (entries of queues, and their status), and of the NVM Command Set
+// Specification 1.0.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +43,7 @@ inline constexpr std::uint32_t force_unit_access = 1u << 30;
 using status_word = std::uint32_t;
 inline constexpr status_word do_not_retry = 1u << 14;
 inline constexpr status_word status_mask = 0x7fffu;
-// Both parts of its code, as figures 99 to 104 number them.
+// Both parts of its code: SCT, SC.
 constexpr std::uint32_t code_of(status_word status) { return status & 0x7ffu; }
 namespace code {
 inline constexpr std::uint32_t success = 0x000, invalid_opcode = 0x001, invalid_field = 0x002, id_conflict = 0x003,
