@@ -78,7 +78,7 @@ class timed_cache {
     return got;
   }
   // pin_in_choice has looked at nothing.
-  GPUFS_DEVICE acquired acquire_elsewhere(cache::page_key key, std::uint32_t start, const timeouts& limits) const {
+  GPUFS_DEVICE acquired acquire_elsewhere(cache::page_key key, std::uint32_t start, const timeouts& limits, bool = false) const {
     return acquire(key, start, limits);
   }
 

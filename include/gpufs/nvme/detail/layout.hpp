@@ -26,11 +26,15 @@ enum class record_state : std::uint32_t { idle, pending, given_up, done };
 // 17 to 31: the queue's epoch when it was sent; 32 to 63: how often the record was used.
 namespace record_word {
 inline constexpr std::uint64_t state_mask = 3, status_shift = 2, epoch_shift = 17, epoch_mask = 0x7fff, use_shift = 32;
-constexpr record_state state(std::uint64_t word) { return static_cast<record_state>(word & state_mask); }
-constexpr status_word status(std::uint64_t word) { return static_cast<status_word>(word >> status_shift & status_mask); }
-constexpr std::uint32_t epoch(std::uint64_t word) { return static_cast<std::uint32_t>(word >> epoch_shift & epoch_mask); }
-constexpr std::uint32_t use(std::uint64_t word) { return static_cast<std::uint32_t>(word >> use_shift); }
-constexpr std::uint64_t make(record_state state, std::uint32_t epoch, std::uint32_t use, status_word status = 0) {
+GPUFS_HOST_DEVICE constexpr record_state state(std::uint64_t word) { return static_cast<record_state>(word & state_mask); }
+GPUFS_HOST_DEVICE constexpr status_word status(std::uint64_t word) {
+  return static_cast<status_word>(word >> status_shift & status_mask);
+}
+GPUFS_HOST_DEVICE constexpr std::uint32_t epoch(std::uint64_t word) {
+  return static_cast<std::uint32_t>(word >> epoch_shift & epoch_mask);
+}
+GPUFS_HOST_DEVICE constexpr std::uint32_t use(std::uint64_t word) { return static_cast<std::uint32_t>(word >> use_shift); }
+GPUFS_HOST_DEVICE constexpr std::uint64_t make(record_state state, std::uint32_t epoch, std::uint32_t use, status_word status = 0) {
   return static_cast<std::uint64_t>(state) | std::uint64_t{status & status_mask} << status_shift |
          (epoch & epoch_mask) << epoch_shift | std::uint64_t{use} << use_shift;
 }

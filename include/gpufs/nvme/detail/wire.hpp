@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpufs/simt/config.hpp"
+
 namespace gpufs::nvme {
 
 // A command, as it lies in a submission queue.
@@ -44,7 +46,7 @@ using status_word = std::uint32_t;
 inline constexpr status_word do_not_retry = 1u << 14;
 inline constexpr status_word status_mask = 0x7fffu;
 // Both parts of its code: SCT, SC.
-constexpr std::uint32_t code_of(status_word status) { return status & 0x7ffu; }
+GPUFS_HOST_DEVICE constexpr std::uint32_t code_of(status_word status) { return status & 0x7ffu; }
 namespace code {
 inline constexpr std::uint32_t success = 0x000, invalid_opcode = 0x001, invalid_field = 0x002, id_conflict = 0x003,
                                data_transfer = 0x004, power_loss = 0x005, internal = 0x006, abort_requested = 0x007,
