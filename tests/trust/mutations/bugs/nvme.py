@@ -255,4 +255,14 @@ BUGS = (
         "  return until >= clock::time_point{} || is_zero(layout_.words->users);",
         RESET,
     ),
+    Bug(
+        "nvme_poller_not_released",
+        "who polls next may not see up to where the last one has come",
+        COMPLETION,
+        "      polling.store(0, std::memory_order_release);",
+        "      polling.store(0, std::memory_order_relaxed);",
+        "nvme_blocks_cpu",
+        "blocks_of_each_group/0.are_those_of_a_model_in_memory",
+        tsan=True,
+    ),
 )
