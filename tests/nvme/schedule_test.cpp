@@ -39,13 +39,13 @@ void explore(std::uint32_t depth, std::uint64_t nseeds, simt::schedule_policy po
   explore<Group>(on, nseeds, policy);
 }
 TYPED_TEST(nvme_schedules, that_are_random_give_each_lane_its_blocks) {
-  explore<TypeParam>(64, fewer(20), simt::schedule_policy::random);
-  explore<TypeParam>(5, fewer(20), simt::schedule_policy::random);
+  explore<TypeParam>(64, fewer(TypeParam::size() == 1 ? 60 : 20), simt::schedule_policy::random);
+  explore<TypeParam>(5, fewer(TypeParam::size() == 1 ? 60 : 20), simt::schedule_policy::random);
 }
 
 TYPED_TEST(nvme_schedules, that_hold_lanes_back_give_each_lane_its_blocks) {
-  explore<TypeParam>(64, fewer(10), simt::schedule_policy::priorities);
-  explore<TypeParam>(5, fewer(10), simt::schedule_policy::priorities);
+  explore<TypeParam>(64, fewer(TypeParam::size() == 1 ? 60 : 10), simt::schedule_policy::priorities);
+  explore<TypeParam>(5, fewer(TypeParam::size() == 1 ? 60 : 10), simt::schedule_policy::priorities);
 }
 
 // A device whose copies, as looks at registers, are points where other lanes may go on: so the host's work may be a lane's.
