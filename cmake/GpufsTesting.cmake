@@ -182,9 +182,10 @@ function(gpufs_compile_fast_ target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${options}>")
 endfunction()
 
+# CPU_MACHINE_ALONE: of what a GPU has no say in, as schedules of lanes in which the host's work has its turns.
 # OPTIMISED: as users compile on a GPU, where a test asks how lanes go together: by -Ofc=min those that have come apart stay so.
 function(gpufs_device_test)
-  cmake_parse_arguments(arg "ONE_THREAD;OPTIMISED" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(arg "ONE_THREAD;OPTIMISED;CPU_MACHINE_ALONE" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS" ${ARGN})
   if(NOT GPUFS_HAVE_GTEST OR (arg_ONE_THREAD AND GPUFS_SANITIZE STREQUAL "thread"))
     return()
   endif()
@@ -195,7 +196,7 @@ function(gpufs_device_test)
     gpufs_our_program_(${arg_NAME}_cpu)
     gpufs_register_test_(${arg_NAME}_cpu TIMEOUT ${arg_TIMEOUT} LABELS cpu ${arg_LABELS} ARGS ${arg_ARGS})
   endif()
-  if(GPUFS_HAVE_CUDA)
+  if(GPUFS_HAVE_CUDA AND NOT arg_CPU_MACHINE_ALONE)
     gpufs_find_players(cuda)
     gpufs_add_cuda_program(${arg_NAME}_cuda SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} gpufs_players_cuda gpufs_gtest
                                                                         $<TARGET_OBJECTS:gpufs_leftovers_cuda>)

@@ -11,12 +11,16 @@
 
 namespace gpufs::nvme {
 
-// So many zeroed bytes of pinned host memory, which begin a page. (simt::pinned_array is another type in each machine's sources.)
+// So many zeroed bytes of pinned host memory, which begin a page: CUDA aligns it to 512 bytes only. (simt::pinned_array is another
+// type in each machine's sources.)
 class pinned_memory {
  public:
   pinned_memory(simt::platform& machine, std::size_t nbytes)
-      : machine_(machine), nbytes_(nbytes), data_(static_cast<std::byte*>(machine.allocate_pinned(nbytes))) {}
-  ~pinned_memory() { machine_.deallocate_pinned(data_); }
+      : machine_(machine), nbytes_(nbytes), all_(machine.allocate_pinned(nbytes + bus_page_nbytes - 1)) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(all_);
+    data_ = static_cast<std::byte*>(all_) + (bus_page_nbytes - begin % bus_page_nbytes) % bus_page_nbytes;
+  }
+  ~pinned_memory() { machine_.deallocate_pinned(all_); }
   pinned_memory(const pinned_memory&) = delete;
   pinned_memory& operator=(const pinned_memory&) = delete;
 
@@ -26,6 +30,7 @@ class pinned_memory {
  private:
   simt::platform& machine_;
   std::size_t nbytes_;
+  void* all_;
   std::byte* data_;
 };
 

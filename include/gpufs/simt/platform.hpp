@@ -52,8 +52,8 @@ class platform {
   // Whether these bytes, one at least, can be kernels' like those of allocate_device: on CUDA, whether the first and the last are
   // memory of this device, by whomever it was allocated; on the CPU machine, whether none is another device's.
   virtual bool may_be_memory(const void* ptr, std::size_t nbytes) const = 0;
-  // Host memory that kernels of all devices reach at the same address, aligned to a page; zeroed. deallocate_pinned waits like
-  // deallocate_device.
+  // Host memory that kernels of all devices reach at the same address, zeroed; aligned to 256 bytes at least, as CUDA gives small
+  // pieces of a page. deallocate_pinned waits like deallocate_device.
   virtual void* allocate_pinned(std::size_t nbytes) = 0;
   virtual void deallocate_pinned(void* ptr) noexcept = 0;
 
