@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of a sparse matrix and a vector, y = A x, in kernels: by rows, from memory or through pointers into files, or by a
-// segmented scan. (Sengupta, Harris, Zhang, Owens, "Scan primitives for GPU computing", Graphics Hardware 2007, section 4.3.)
+// segmented scan. (Sengupta, Harris, Zhang, Owens, "Scan primitives for GPU computing", Graphics Hardware 2007.)
 // docs/design/spmv.md
 #pragma once
 #include <cerrno>
