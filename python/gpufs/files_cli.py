@@ -189,7 +189,7 @@ def _plain(value: Any) -> Any:
         return [_plain(value.real), _plain(value.imag)]
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
-    return value if isinstance(value, (int, str)) else str(value)
+    return value if value is None or isinstance(value, (int, str)) else str(value)
 
 
 def cat(

@@ -68,8 +68,10 @@ def lex(
     names = names_of(by)
     results: list[dict[str, Any]] = []
     with sigterm_interrupts(), ExitStack() as all_or_none, console.progress() as bar:
+        made = []
         for file, output in zip(files, outputs, strict=True):
             tokens = None if output is None else all_or_none.enter_context(new_token_file(output))
+            made += [] if tokens is None else [tokens]
             counts, first_error, nbytes = np.zeros(len(names), np.int64), None, 0
             begin = time.monotonic()
 
@@ -97,6 +99,8 @@ def lex(
                     "gb_per_s": nbytes / max(seconds, 1e-9) / 1e9,
                 }
             )
+        for tokens in made:  # all of them, before the first one gets its name
+            tokens.end()
     if as_json:
         print(json.dumps({"table": table, "engine": chosen, "files": results}))
         return

@@ -33,6 +33,8 @@ def table_of(table: str | os.PathLike[str]) -> _lex.Table:
     except FileNotFoundError:
         names = ", ".join(_lex.Table.names())
         raise GpufsError(f"there is no table '{os.fspath(table)}' ({names}), nor a file of that name") from None
+    except OSError as error:
+        raise GpufsError(f"table '{os.fspath(table)}': {error.strerror or error}") from error
     return _lex.Table.parse(text, os.fspath(table))
 
 
@@ -92,8 +94,11 @@ class TokenFile:
         self._ntokens += len(tokens)
 
     def end(self) -> None:
+        """Everything is on the disk then: what fails for room fails here. Again does nothing more."""
         self._to.seek(0)
         self._to.write(_header(self._ntokens))
+        self._to.flush()
+        os.fsync(self._to.fileno())
 
 
 @contextmanager

@@ -43,11 +43,14 @@ controller::controller(controller_access& access, simt::platform& machine, const
   }
   try {
     take_over();
+    if (options.look_every_ns != 0) looker_ = std::thread([this] { look_now_and_then(); });
   } catch (...) {
-    configure(0);  // no memory stays its own; it may have stopped to answer
+    try {
+      set_ready(false);                   // no memory stays its own
+    } catch (const std::system_error&) {  // it has stopped to answer
+    }
     throw;
   }
-  if (options.look_every_ns != 0) looker_ = std::thread([this] { look_now_and_then(); });
 }
 
 void controller::take_over() {
@@ -68,8 +71,8 @@ void controller::take_over() {
   limits_.has_write_cache = (field<std::uint8_t>(page_.data(), 525) & 1) != 0;
   limits_.nqueues = ask_for_queues(options_.nqueues);
 
-  const std::uint64_t most =
-      limits_.most_nbytes == 0 ? std::uint64_t{4} << 20 : std::min(limits_.most_nbytes, std::uint64_t{4} << 20);
+  std::uint64_t most = std::max<std::uint64_t>(options_.buffer_nbytes, std::uint64_t{4} << 20);  // of a command
+  if (limits_.most_nbytes != 0) most = std::min(most, limits_.most_nbytes);
   std::vector<queue_layout> layouts;
   for (std::uint32_t id = 1; id <= limits_.nqueues; ++id) {
     queues_.push_back(std::make_unique<queue_memory>(
@@ -94,12 +97,14 @@ controller::~controller() {
   }
   wakes_.notify_all();
   if (looker_.joinable()) looker_.join();
-  for (const auto& each : queues_) each->close(gate_state::dead);
+  close_for_good();
   if (access_.read32(at::status) == state::gone) return;
-  configure(configuration::entry_sizes | configuration::enable | configuration::normal_shutdown);
-  const auto until = in(options_.admin_timeout_ns);
-  while ((access_.read32(at::status) & state::shutdown_mask) != state::shut_down && clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  if (!done_.dead) {  // else it may be disabled already, and would begin anew
+    configure(configuration::entry_sizes | configuration::enable | configuration::normal_shutdown);
+    const auto until = in(options_.admin_timeout_ns);
+    while ((access_.read32(at::status) & state::shutdown_mask) != state::shut_down && clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
   }
   try {
     set_ready(false);
@@ -184,6 +189,15 @@ bool controller::remove(queue_memory& queue) {
 std::vector<namespace_facts> controller::namespaces() {
   const std::lock_guard lock(mutex_);
   if (done_.dead) refuse(ENODEV, "it is lost");
+  try {
+    return namespaces_locked();
+  } catch (const std::system_error& error) {
+    if (error.code().value() == ETIMEDOUT) reset_locked();  // or the next answer would be taken for this one's
+    throw;
+  }
+}
+
+std::vector<namespace_facts> controller::namespaces_locked() {
   identify(admin::active_namespaces, 0);
   std::vector<std::uint32_t> ids(bus_page_nbytes / 4);
   std::memcpy(ids.data(), page_.data(), bus_page_nbytes);
@@ -293,9 +307,18 @@ bool controller::make_again(queue_memory& queue) {
   return true;
 }
 
-void controller::reset_locked() {
-  for (const auto& queue : queues_) queue->close();
+// Also where the device is lost: then no lane is inside any more.
+void controller::close_for_good() {
   try {
+    for (const auto& queue : queues_) queue->close(gate_state::dead);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpufs: the NVMe controller %s: %s\n", access_.name().c_str(), error.what());
+  }
+}
+
+void controller::reset_locked() {
+  try {
+    for (const auto& queue : queues_) queue->close();
     // Not before all are out: who is inside may still ring.
     const auto until = in(options_.inside_wait_ns);
     const bool all_out = std::all_of(queues_.begin(), queues_.end(), [&](const auto& queue) { return queue->is_empty_by(until); });
@@ -309,19 +332,25 @@ void controller::reset_locked() {
     }
     for (const auto& queue : queues_) queue->open();
     ++done_.resets;
-  } catch (const std::system_error& error) {
-    for (const auto& queue : queues_) queue->close(gate_state::dead);
+  } catch (const std::exception& error) {  // the controller's, or the device's, as after a kernel that was stopped
     done_.dead = true;
     std::fprintf(stderr, "%s\n", error.what());
+    close_for_good();
   }
 }
 
 void controller::look_now_and_then() {
   std::unique_lock lock(mutex_);
   while (!wakes_.wait_for(lock, std::chrono::nanoseconds(options_.look_every_ns), [this] { return ends_; })) {
-    bool news = (access_.read32(at::status) & state::fatal) != 0;  // also of all ones
-    for (const auto& queue : queues_) news = queue->has_news() || news;
-    if (news) recover_locked();
+    if (done_.dead) continue;
+    try {
+      bool news = (access_.read32(at::status) & state::fatal) != 0;  // also of all ones
+      for (const auto& queue : queues_) news = queue->has_news() || news;
+      if (news) recover_locked();
+    } catch (const std::exception& error) {  // the device is lost, and its kernels
+      done_.dead = true;
+      std::fprintf(stderr, "gpufs: the NVMe controller %s: %s\n", access_.name().c_str(), error.what());
+    }
   }
 }
 

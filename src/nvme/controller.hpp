@@ -93,10 +93,12 @@ class controller {
   void must(const submission& what, const char* call, std::uint32_t* result = nullptr);
   [[noreturn]] void refuse(int error, const std::string& why) const;
 
+  std::vector<namespace_facts> namespaces_locked();
   std::size_t recover_locked();
   bool abort_all(queue_memory& queue, const std::vector<std::uint32_t>& records);
   bool make_again(queue_memory& queue);
   void reset_locked();
+  void close_for_good();
   void look_now_and_then();
 
   controller_access& access_;

@@ -9,7 +9,7 @@
 
 namespace gpufs::nvme {
 
-// Its owner is the only one who uses the controller. One thread calls at a time.
+// Its owner is the only one who uses the controller. One thread calls at a time; map and unmap may be called beside that, by any.
 class controller_access {
  public:
   virtual ~controller_access() = default;

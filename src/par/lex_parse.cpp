@@ -93,6 +93,8 @@ class parser {
         if (other.name == words[1]) fail(line_, "state " + other.name + " is there already, in line " + std::to_string(other.line));
       }
       if (words[1] == "error") fail(line_, "'error' is the state of bytes that the start does not list: choose another name");
+      if (states_.size() == lex_table::most_states)  // also so that rows which name each other are no deep stack
+        fail(line_, "a table has " + std::to_string(lex_table::most_states) + " states at most");
       states_.push_back({line_, std::string(words[1]), std::string(words[2]), {}});
       return;
     }

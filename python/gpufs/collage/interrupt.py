@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -78,13 +79,16 @@ def check_new_library(output: Path, inputs: Iterable[Path | str]) -> None:
             raise GpufsError(f"{output}: is there already and is no library; choose another name, or remove it first")
 
 
+_numbers = itertools.count()  # names may be alike as far as they are taken over
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Opens a temporary file beside `path` for writing, and puts it in place when the block ends well; else removes it.
 
     Raises GpufsError where the file system refuses.
     """
-    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.{next(_numbers)}.tmp")
     try:
         with temporary.open("xb") as stream:
             yield stream
