@@ -79,6 +79,18 @@ TEST(nvme_blocks, limits_of_the_device_are_kept) {
   }
 }
 
+// More than 4 MiB, whose lists take several pages.
+TEST(nvme_blocks, come_by_commands_as_large_as_a_buffer) {
+  constexpr std::uint32_t nbytes = 8 << 20;
+  rig on({.nblocks = nbytes / 512, .mdts = 0}, {.nqueues = 1, .depth = 4, .buffer_nbytes = nbytes, .writable = true});
+  std::vector<std::byte> bytes = random_bytes(nbytes, 9);
+  EXPECT_EQ(call_one(on, {.what = block_op::write, .nblocks = nbytes / 512}, bytes), nbytes);
+  EXPECT_TRUE(on.soft.bytes() == bytes);
+  std::vector<std::byte> again(nbytes);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = nbytes / 512}, again), nbytes);
+  EXPECT_TRUE(again == bytes);
+}
+
 TEST(nvme_blocks, have_numbers_of_64_bits) {
   constexpr std::uint64_t hole = (std::uint64_t{5} << 32) + 100;
   rig on({.nblocks = 64, .hole = hole}, {.nqueues = 1, .writable = true});

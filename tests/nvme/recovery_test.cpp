@@ -160,6 +160,21 @@ TEST(nvme_recovery, a_controller_that_deletes_no_queue_is_reset) {
   EXPECT_EQ(free_records(on), 15u);
 }
 
+// Else the next answer would be taken for the one that never came.
+TEST(nvme_recovery, an_admin_command_that_is_lost_resets_the_controller) {
+  nvme::controller_options impatient = quiet();
+  impatient.admin_timeout_ns = 300'000'000;
+  rig on({.nblocks = 64, .nnamespaces = 2}, impatient);
+  on.soft.add({.does = soft_fault::what::lose, .opcode = 0x106});
+  EXPECT_THROW((void)on.driver->namespaces(), std::system_error);
+  EXPECT_EQ(on.driver->done().resets, 1u);
+  const std::vector<nvme::namespace_facts> all = on.driver->namespaces();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1].nblocks, 64u);
+  std::vector<std::byte> bytes(512);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1}, bytes), 512);
+}
+
 TEST(nvme_recovery, a_controller_that_has_failed_is_reset) {
   rig on({.nblocks = 64}, watchful(1));
   on.soft.fail();

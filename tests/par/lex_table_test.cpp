@@ -82,6 +82,9 @@ TEST(lex_table, in_a_text_that_is_wrong_is_refused_with_its_line) {
   EXPECT_EQ(why_no_table(head + " \\n -> s\n \\x00-\\x1f -> s\n"),
             "T:5: state s has two steps by byte 10, the other in line 4: so it is no DFA");
   EXPECT_EQ(why_no_table(head + " else -> s\n else -> s\n"), "T:5: state s has a second 'else'");
+  std::string states = "kinds error\nstart s0\n";  // each takes over the next one's row
+  for (int i = 0; i < 10'000; ++i) states += "state s" + std::to_string(i) + " -\n \\n as s" + std::to_string(i + 1) + "\n";
+  EXPECT_EQ(why_no_table(states), "T:515: a table has 256 states at most");
   EXPECT_EQ(why_no_table(head + " a else -> s\n"), "T:4: a line has bytes, or 'else' alone");
   EXPECT_EQ(why_no_table(head + " -> s\n"), "T:4: a line has bytes, or 'else' alone");
   EXPECT_EQ(why_no_table(head + " a s\n"), "T:4: neither '->' nor 'as' says what becomes of these bytes");

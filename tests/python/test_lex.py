@@ -241,6 +241,12 @@ def test_lex_gives_arrays(engine: str, tmp_path: Path) -> None:
     assert len(par.lex(path, "json", engine=engine).offsets) == 0
 
 
+def test_a_table_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    for table, why in [(tmp_path, "Is a directory"), (tmp_path / "none", "there is no table")]:
+        with pytest.raises(gpufs.GpufsError, match=why):
+            lexing.table_of(table)
+
+
 def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(SAMPLE * 100)
