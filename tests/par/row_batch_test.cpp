@@ -449,7 +449,9 @@ TEST(row_batch_of, a_version_that_has_ended_fills_no_page) {
   expect_rows(batch, *of.file, layout, nrows * row, numbers, false);
   expect_rows(batch, *of.file, layout, nrows * row, others, false);
   const std::uint64_t filled = of.fs->counters().faults;
-  EXPECT_EQ(filled, nrows / 2);
+  // A lane that does not get a bucket's lock at once fills no page: it waits for no other one.
+  EXPECT_GT(filled, nrows / 4);
+  EXPECT_LE(filled, nrows / 2);
   of.dir.overwrite("rows", 0, nrows * row, seed + 1);
   EXPECT_TRUE(is_told_of_end(*of.file));
   const auto got = gather<std::int64_t>(batch, *of.file, layout, rest);
