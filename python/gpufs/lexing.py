@@ -83,8 +83,8 @@ def _stamp(path: str | os.PathLike[str]) -> tuple[int, int, int, int] | None:
 class TokenFile:
     """A .npy file of tokens, as TOKEN has them, that does not know how many they will be."""
 
-    def __init__(self, to: BinaryIO) -> None:
-        self._to, self._ntokens = to, 0
+    def __init__(self, to: BinaryIO, path: Path) -> None:
+        self._to, self._path, self._ntokens = to, path, 0
         to.write(_header(0))
 
     def write(self, offsets: Offsets, kinds: Kinds) -> None:
@@ -94,18 +94,21 @@ class TokenFile:
         self._ntokens += len(tokens)
 
     def end(self) -> None:
-        """Everything is on the disk then: what fails for room fails here. Again does nothing more."""
-        self._to.seek(0)
-        self._to.write(_header(self._ntokens))
-        self._to.flush()
-        os.fsync(self._to.fileno())
+        """All is on the disk then: what fails for room fails here, with a GpufsError. Again does nothing more."""
+        try:
+            self._to.seek(0)
+            self._to.write(_header(self._ntokens))
+            self._to.flush()
+            os.fsync(self._to.fileno())
+        except OSError as error:
+            raise GpufsError(f"{self._path}: cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager
 def new_token_file(path: Path) -> Iterator[TokenFile]:
     """Puts it in place whole where the block ends well; else nothing is left. Raises GpufsError."""
     with replacing(path) as to:
-        tokens = TokenFile(to)
+        tokens = TokenFile(to, path)
         yield tokens
         tokens.end()
 

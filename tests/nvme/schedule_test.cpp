@@ -10,12 +10,7 @@ inline namespace GPUFS_MACHINE {
 namespace {
 
 template <class Group>
-class nvme_schedules : public testing::Test {
- protected:
-  void SetUp() override {
-    if (on_cuda) GTEST_SKIP() << "no lane of a GPU can be the controller";
-  }
-};
+class nvme_schedules : public testing::Test {};
 using groups = testing::Types<simt::thread, simt::tile<8>, simt::warp>;
 TYPED_TEST_SUITE(nvme_schedules, groups);
 
