@@ -28,8 +28,8 @@ struct walk_parts : pointer_job {
       p += warp.rank();
       for (std::int64_t i = warp.rank(); i < per_warp; i += 32, p += 32) {
         sum += static_cast<std::uint64_t>(i + 1) * *p;
-        // Once, as lane 0 alone counts for long, and lanes that have come apart by that link alone.
-        if (i / per_page == 2 && i % per_page < 32 && thread() == 0) most = pins();
+        // By all lanes, in the same round: a compiler gives a lane that alone counts a loop of its own, where it links alone.
+        if (i / per_page == 2 && i % per_page < 32) most = pins_at_rest();
       }
     }
     mine()[0] = static_cast<std::int64_t>(sum);
