@@ -207,6 +207,20 @@ TEST(row_batch_admits, no_page_for_a_small_part_of_it_at_first) {
   EXPECT_GT(of.fs->counters().faults, 10u) << "those that kept their word of the touched pages";
 }
 
+// Pages that share a word of the touched pages take turns.
+TEST(row_batch_admits, all_pages_of_a_batch_that_comes_again_and_again) {
+  constexpr std::uint32_t page = 512, nframes = 128, npages = 96;
+  constexpr int shared_by_at_most = 8;  // of 96 pages in 128 words
+  subject of(reading::pulled, npages * page, page, nframes);
+  row_batch batch(*of.fs, 1024, unsorted);
+  const row_layout layout{.row_nbytes = 32, .nrows = npages, .stride_nbytes = page};
+  for (int round = 0; round < 2 * shared_by_at_most; ++round)
+    expect_rows(batch, *of.file, layout, npages * page, up_to(npages), false);
+  const mount_counters before = of.fs->counters();
+  expect_rows(batch, *of.file, layout, npages * page, up_to(npages), false);
+  EXPECT_EQ(of.fs->counters().hits - before.hits, npages);
+}
+
 // What host threads read comes by rows, until a page is wanted again.
 TEST(row_batch_admits, no_page_that_the_host_reads_before_its_second_use) {
   constexpr std::uint32_t page = 4096, row = 512, nrows = 512;

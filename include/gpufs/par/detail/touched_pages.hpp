@@ -9,7 +9,9 @@ inline namespace GPUFS_MACHINE {
 namespace detail {
 
 // Which pages batches have read past the cache: as many words as the cache has frames; a page's hash selects its word. A page is
-// forgotten when another page takes its word, so the words know the pages of about as many reads as the cache has frames.
+// forgotten when another page takes its word, so the words know the pages of about as many reads as the cache has frames. A piece
+// takes a word once. If it gave the word to one page after the other, none of those that share it would ever be known to a batch
+// that comes again: each would find the last one's name.
 class touched_pages {
  public:
   GPUFS_HOST_DEVICE touched_pages(const cache::touched_storage& of, std::uint32_t piece)
@@ -38,7 +40,7 @@ class touched_pages {
     const std::uint32_t tag = static_cast<std::uint32_t>(hash >> 24) << 8;
     const simt::atomic_ref<std::uint32_t> word(words_[hash & mask_]);
     const std::uint32_t before = word.load(std::memory_order_relaxed);
-    if (before != (tag | piece_)) word.store(tag | piece_, std::memory_order_relaxed);
+    if ((before & 0xff) != piece_) word.store(tag | piece_, std::memory_order_relaxed);
     return before != 0 && (before & ~0xffu) == tag && (before & 0xff) != piece_;
   }
 

@@ -39,6 +39,15 @@ BUGS = (
         "row_batch_admits.what_has_room_and_what_is_read_again",
     ),
     Bug(
+        "the_last_page_takes_the_word",
+        "pages that share a word of the touched pages each find the last one's name, whenever their batch comes again",
+        TOUCHED,
+        "if ((before & 0xff) != piece_) word",
+        "if (before != (tag | piece_)) word",
+        PROGRAM,
+        "row_batch_admits.all_pages_of_a_batch_that_comes_again_and_again",
+    ),
+    Bug(
         "a_failed_fill_is_taken_for_a_page",
         "a page whose fill has failed just now is copied from, with what its frame had before",
         "include/gpufs/cache/detail/frames.hpp",
