@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,13 +57,25 @@ struct match_result {
   double kernel_seconds = 0;   // simt and gpu: of these, in the matching kernels
   std::string machine;         // what ran it
   std::string source;          // how the library's bytes came, as the mount says
-  std::optional<mount_counters> counters;
+  std::optional<mount_counters> counters;  // of this photograph
 };
 
-// All throw library_error (the file is damaged, cannot be read, ...) or gpufs::error, and what `progress` throws.
+// By threads and SIMD over the mapped file. Throws library_error (the file is damaged, cannot be read, ...) or gpufs::error, and
+// what `progress` throws.
 match_result match_cpu(const library& lib, const photo& picture, const engine_options& options);
-match_result match_simt(const library& lib, const photo& picture, const engine_options& options);
-match_result match_cuda(const library& lib, const photo& picture, const engine_options& options);  // in gpufs_collage_cuda
+
+// An engine that is set up for one photograph after the other: what the first has brought into a page cache is there for the next.
+// One thread uses it at a time, and the library outlives it.
+class matcher {
+ public:
+  virtual ~matcher() = default;
+  // Throws as match_cpu does; the next photograph may be tried all the same.
+  virtual match_result find(const photo& picture, const progress_function& progress) = 0;
+};
+
+std::unique_ptr<matcher> matcher_cpu(const library& lib, const engine_options& options);
+std::unique_ptr<matcher> matcher_simt(const library& lib, const engine_options& options);
+std::unique_ptr<matcher> matcher_cuda(const library& lib, const engine_options& options);  // in gpufs_collage_cuda
 
 // The truly nearest image of each of the blocks asked for: reads the whole library once. nbuckets is 0.
 std::vector<match> match_exhaustive(const library& lib, const photo& picture, const std::vector<std::uint32_t>& blocks,

@@ -164,6 +164,19 @@ match_result match_cpu(const library& lib, const photo& picture, const engine_op
   return result;
 }
 
+std::unique_ptr<matcher> matcher_cpu(const library& lib, const engine_options& options) {
+  struct by_threads final : matcher {
+    by_threads(const library& of, engine_options how) : lib(of), options(std::move(how)) {}
+    match_result find(const photo& picture, const progress_function& progress) override {
+      options.progress = progress;
+      return match_cpu(lib, picture, options);
+    }
+    const library& lib;
+    engine_options options;
+  };
+  return std::make_unique<by_threads>(lib, options);
+}
+
 std::vector<match> match_exhaustive(const library& lib, const photo& picture, const std::vector<std::uint32_t>& blocks,
                                     unsigned nthreads, const progress_function& progress) {
   constexpr std::uint32_t batch = 512;

@@ -97,17 +97,31 @@ match_result match_on_mount(const Fs& fs, const library& lib, const photo& pictu
   return result;
 }
 
-inline match_result match_on_device(const library& lib, const photo& picture, const engine_options& options, unsigned max_grid) {
-  const auto begin = std::chrono::steady_clock::now();
-  mount_options wanted;
-  wanted.cache_nbytes = options.cache_nbytes;
-  wanted.page_nbytes = options.page_nbytes;
-  wanted.store = options.store;
-  const mount fs{library_place(lib.path()).folder, wanted};
-  match_result result = match_on_mount(fs, lib, picture, options, max_grid, [](const auto& kernel) { return kernel; });
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return result;
-}
+// The kernel over a mount of its own, which is kept from one photograph to the next.
+class device_matcher final : public matcher {
+ public:
+  device_matcher(const library& lib, engine_options options, unsigned max_grid)
+      : lib_(lib), options_(std::move(options)), max_grid_(max_grid), fs_(library_place(lib.path()).folder, wanted(options_)) {}
+
+  match_result find(const photo& picture, const progress_function& progress) override {
+    options_.progress = progress;
+    return match_on_mount(fs_, lib_, picture, options_, max_grid_, [](const auto& kernel) { return kernel; });
+  }
+
+ private:
+  static mount_options wanted(const engine_options& options) {
+    mount_options wanted;
+    wanted.cache_nbytes = options.cache_nbytes;
+    wanted.page_nbytes = options.page_nbytes;
+    wanted.store = options.store;
+    return wanted;
+  }
+
+  const library& lib_;
+  engine_options options_;
+  unsigned max_grid_;
+  mount fs_;
+};
 
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::apps::collage

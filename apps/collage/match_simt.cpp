@@ -4,8 +4,8 @@
 
 namespace gpufs::apps::collage {
 
-match_result match_simt(const library& lib, const photo& picture, const engine_options& options) {
-  return match_on_device(lib, picture, options, 64);
+std::unique_ptr<matcher> matcher_simt(const library& lib, const engine_options& options) {
+  return std::make_unique<device_matcher>(lib, options, 64);
 }
 
 }  // namespace gpufs::apps::collage

@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
@@ -89,22 +90,13 @@ gpufs::store_kind to_store(const std::string& name) {
   throw gpufs::error("store is '" + name + "'; it can be auto, posix or mapped");
 }
 
-match_result run_engine(const std::string& engine, const library& lib, const photo& picture, const engine_options& options) {
+std::unique_ptr<matcher> make_matcher(const library& lib, const std::string& engine, unsigned nthreads, std::uint64_t cache_nbytes,
+                                      std::uint32_t page_nbytes, const std::string& store, unsigned block_threads, unsigned grid,
+                                      std::uint32_t blocks_per_launch, std::uint64_t seed, const std::string& order,
+                                      unsigned resident_blocks) {
   if (const std::string why = why_not(engine); !why.empty()) throw gpufs::error("engine " + engine + ": " + why);
-  if (engine == "cpu") return match_cpu(lib, picture, options);
-#if GPUFS_WITH_CUDA
-  if (engine == "gpu") return match_cuda(lib, picture, options);
-#endif
-  return match_simt(lib, picture, options);
-}
-
-nb::dict match_blocks(const library& lib, const pixel_array& pixels, const std::string& engine, unsigned nthreads,
-                      std::uint64_t cache_nbytes, std::uint32_t page_nbytes, const std::string& store, unsigned block_threads,
-                      unsigned grid, std::uint32_t blocks_per_launch, std::uint64_t seed, const std::string& order,
-                      unsigned resident_blocks, const nb::object& progress) {
   engine_options options;
   options.nthreads = nthreads;
-  options.progress = to_progress(progress);
   options.cache_nbytes = cache_nbytes;
   options.page_nbytes = page_nbytes;
   options.store = to_store(store);
@@ -115,11 +107,21 @@ nb::dict match_blocks(const library& lib, const pixel_array& pixels, const std::
   options.schedule.order = to_order(order);
   options.schedule.resident_blocks = resident_blocks;
   options.schedule.timeout_ns = 0;  // a large photograph may take long; what waits inside has its own deadline
+  const unlocked others;
+  if (engine == "cpu") return matcher_cpu(lib, options);
+#if GPUFS_WITH_CUDA
+  if (engine == "gpu") return matcher_cuda(lib, options);
+#endif
+  return matcher_simt(lib, options);
+}
+
+nb::dict find_matches(matcher& engine, const pixel_array& pixels, const nb::object& progress) {
   const photo picture = to_photo(pixels);
+  const progress_function report = to_progress(progress);
   match_result result;
   {
     const unlocked others;
-    result = run_engine(engine, lib, picture, options);
+    result = engine.find(picture, report);
   }
   nb::dict d;
   d["matches"] = to_numpy(std::move(result.matches));
@@ -206,6 +208,12 @@ NB_MODULE(_native, m) {
   m.attr("MAX_SYNTH_SIDE") = max_synth_side;
   m.def("engine_missing", &why_not, "engine"_a, "Why the engine (cpu, simt, gpu) cannot run here; empty when it can.");
 
+  nb::class_<matcher>(m, "Matcher", "An engine; what it has brought into its page cache is there for the next photograph.")
+      .def("find", &find_matches, "pixels"_a, nb::kw_only(), "progress"_a = nb::none(),
+           "The most similar image of every 32x32 block of pixels (uint8 [32 h, 32 w, 3]). 'matches' of the result is uint32\n"
+           "[h * w, 4]: id, squared distance, images from the block's own buckets, images compared. 'counters' are those since\n"
+           "the engine was made. One thread calls at a time.");
+
   nb::class_<library>(m, "Library", "An open collage library whose header and layout are sound.")
       .def(
           "__init__", [](library* self, const nb::object& path) { new (self) library(to_path(path)); }, "path"_a,
@@ -243,13 +251,12 @@ NB_MODULE(_native, m) {
             lib.check_contents(report);
           },
           "progress"_a = nb::none(), "Checks what checksums cannot tell: histograms, order of tables, names.")
-      .def("match", &match_blocks, "pixels"_a, "engine"_a = "cpu", nb::kw_only(), "nthreads"_a = 0, "cache_nbytes"_a = 0,
+      .def("matcher", &make_matcher, "engine"_a = "cpu", nb::kw_only(), "nthreads"_a = 0, "cache_nbytes"_a = 0,
            "page_nbytes"_a = 4096, "store"_a = "auto", "block_threads"_a = 256, "grid"_a = 0, "blocks_per_launch"_a = 0,
-           "seed"_a = 0, "order"_a = "in-order", "resident_blocks"_a = 0, "progress"_a = nb::none(),
-           "The most similar image of every 32x32 block of pixels (uint8 [32 h, 32 w, 3]). 'matches' of the result is uint32\n"
-           "[h * w, 4]: id, squared distance, images from the block's own buckets, images compared.")
+           "seed"_a = 0, "order"_a = "in-order", "resident_blocks"_a = 0, nb::keep_alive<0, 1>(),
+           "An engine that is set up for one photograph after the other.")
       .def("match_exhaustive", &exhaustive, "pixels"_a, "blocks"_a, nb::kw_only(), "nthreads"_a = 0, "progress"_a = nb::none(),
-           "The truly most similar image of each block asked for, as match's 'matches'. Reads the whole library.");
+           "The truly most similar image of each block asked for, as Matcher.find's 'matches'. Reads the whole library.");
 
   nb::class_<synthesizer>(m, "Synthesizer", "Draws images from photographs: squares of them, mirrored or not, colours shifted.")
       .def(nb::init<std::uint64_t>(), "seed"_a)

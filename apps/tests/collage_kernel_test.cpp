@@ -36,7 +36,7 @@ class collage_kernel : public ::testing::Test {
   static void expect_equal(const std::string& name, const engine_options& options) {
     const library lib(folder_->file(name));
     const auto expected = match_cpu(lib, picture_->picture, {});
-    const auto found = match_on_device(lib, picture_->picture, options, 64);
+    const auto found = device_matcher(lib, options, 64).find(picture_->picture, {});
     ASSERT_EQ(found.matches.size(), expected.matches.size());
     for (std::size_t b = 0; b < found.matches.size(); ++b) {
       EXPECT_TRUE(same(found.matches[b], expected.matches[b]))
@@ -113,7 +113,7 @@ TEST_F(collage_kernel, damage_is_reported) {
     std::fwrite(wrong.data(), sizeof(float), wrong.size(), stream);
     std::fclose(stream);
   }
-  EXPECT_THROW(match_on_device(lib, picture_->picture, {}, 64), library_error);
+  EXPECT_THROW(device_matcher(lib, {}, 64).find(picture_->picture, {}), library_error);
   EXPECT_THROW(match_cpu(lib, picture_->picture, {}), library_error);
 }
 
@@ -123,14 +123,26 @@ TEST_F(collage_kernel, missing_and_replaced_files_are_reported) {
   const library lib(name);
   std::filesystem::copy_file(folder_->file("small.lib"), folder_->file("other.lib"));
   std::filesystem::rename(folder_->file("other.lib"), name);
-  EXPECT_THROW(match_on_device(lib, picture_->picture, {}, 64), library_error);
+  EXPECT_THROW(device_matcher(lib, {}, 64).find(picture_->picture, {}), library_error);
   std::filesystem::remove(name);
   try {
-    match_on_device(lib, picture_->picture, {}, 64);
+    device_matcher(lib, {}, 64).find(picture_->picture, {});
     FAIL();
   } catch (const library_error& e) {
     EXPECT_EQ(std::string(e.what()), name + ": opening the library failed: No such file or directory (errno 2)");
   }
+}
+
+TEST_F(collage_kernel, the_next_photograph_finds_the_pages_of_the_last) {
+  const library lib(folder_->file("plain.lib"));
+  device_matcher engine(lib, {}, 64);
+  const auto first = engine.find(picture_->picture, {});
+  const auto again = engine.find(picture_->picture, {});
+  EXPECT_GT(first.counters->faults, 0u);
+  EXPECT_EQ(again.counters->faults, first.counters->faults);
+  const test_photo other(2, 2, 78);
+  const auto found = engine.find(other.picture, {}), expected = match_cpu(lib, other.picture, {});
+  for (std::size_t b = 0; b < found.matches.size(); ++b) EXPECT_TRUE(same(found.matches[b], expected.matches[b])) << "block " << b;
 }
 
 }  // namespace

@@ -34,7 +34,10 @@ class LibraryInfo(TypedDict):
     tiles: bool
 
 class MatchResult(TypedDict):
-    """matches: uint32 [nblocks, 4]: id, squared distance, images from the block's own buckets, images compared."""
+    """matches: uint32 [nblocks, 4]: id, squared distance, images from the block's own buckets, images compared.
+
+    counters: since the engine was made.
+    """
 
     matches: NDArray[np.uint32]
     seconds: float
@@ -44,6 +47,15 @@ class MatchResult(TypedDict):
 
 def engine_missing(engine: str) -> str:
     """Why the engine (cpu, simt, gpu) cannot run here; empty when it can."""
+
+class Matcher:
+    """An engine; what it has brought into its page cache is there for the next photograph."""
+
+    def __init__(self) -> None:
+        """TypeError: Library.matcher makes them."""
+
+    def find(self, pixels: NDArray[np.uint8], *, progress: Progress | None = None) -> MatchResult:
+        """The most similar image of every 32x32 block of pixels (uint8 [32 h, 32 w, 3]), row by row. One thread at a time."""
 
 class Library:
     """An open collage library whose header and layout are sound."""
@@ -67,9 +79,8 @@ class Library:
     def check_contents(self, progress: Progress | None = None) -> None:
         """Checks what checksums cannot tell: histograms, order of tables, names."""
 
-    def match(
+    def matcher(
         self,
-        pixels: NDArray[np.uint8],
         engine: str = "cpu",
         *,
         nthreads: int = 0,
@@ -82,9 +93,8 @@ class Library:
         seed: int = 0,
         order: str = "in-order",
         resident_blocks: int = 0,
-        progress: Progress | None = None,
-    ) -> MatchResult:
-        """The most similar image of every 32x32 block of pixels (uint8 [32 h, 32 w, 3]), row by row."""
+    ) -> Matcher:
+        """An engine that is set up for one photograph after the other."""
 
     def match_exhaustive(
         self,

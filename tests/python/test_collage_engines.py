@@ -50,7 +50,7 @@ def test_the_plain_engine_agrees_with_the_reference(
     opened: _native.Library, blocks: Bytes, expected: npt.NDArray[np.int64]
 ) -> None:
     for nthreads in (1, 3):
-        assert np.array_equal(opened.match(blocks, "cpu", nthreads=nthreads)["matches"], expected)
+        assert np.array_equal(opened.matcher("cpu", nthreads=nthreads).find(blocks)["matches"], expected)
     extended = expected[:, 2] < opened.info()["shortlist_goal"]
     assert extended.any() and not extended.all()  # the photograph tests both kinds of lists
 
@@ -60,7 +60,7 @@ def test_the_plain_engine_agrees_with_the_reference(
 def test_the_kernel_agrees_on_the_cpu_machine(
     options: dict[str, Any], opened: _native.Library, blocks: Bytes, expected: npt.NDArray[np.int64]
 ) -> None:
-    result = opened.match(blocks, "simt", seed=11, **options)
+    result = opened.matcher("simt", seed=11, **options).find(blocks)
     assert np.array_equal(result["matches"], expected)
     assert result["counters"] is not None
     assert result["counters"]["errors"] == 0 and result["counters"]["pinned_frames"] == 0
@@ -73,9 +73,9 @@ def test_the_kernel_agrees_on_the_cpu_machine(
 def test_the_kernel_agrees_under_every_schedule(
     order: str, seed: int, resident: int, opened: _native.Library, blocks: Bytes, expected: npt.NDArray[np.int64]
 ) -> None:
-    result = opened.match(
-        blocks, "simt", seed=seed, order=order, resident_blocks=resident, page_nbytes=4096, cache_nbytes=64 * 4096
-    )
+    result = opened.matcher(
+        "simt", seed=seed, order=order, resident_blocks=resident, page_nbytes=4096, cache_nbytes=64 * 4096
+    ).find(blocks)
     assert np.array_equal(result["matches"], expected)
     assert result["counters"] is not None and result["counters"]["evictions"] > 0
 
@@ -85,7 +85,7 @@ def test_the_kernel_agrees_under_every_schedule(
 def test_the_kernel_agrees_on_the_gpu(
     options: dict[str, Any], opened: _native.Library, blocks: Bytes, expected: npt.NDArray[np.int64]
 ) -> None:
-    result = opened.match(blocks, "gpu", **options)
+    result = opened.matcher("gpu", **options).find(blocks)
     assert np.array_equal(result["matches"], expected)
     assert result["counters"] is not None and result["counters"]["errors"] == 0
 
@@ -103,7 +103,7 @@ def test_small_libraries(engine: str, n: int, goal: int, tmp_path: Path) -> None
     picture = np.concatenate([np.concatenate(list(pixels[:2]), axis=1), paint(rng, 64, 32 * min(n, 2))])
     expected = reference.Library(tmp_path / "l").match(reference.to_blocks(picture))
     opened = _native.Library(tmp_path / "l")
-    result = opened.match(np.ascontiguousarray(picture), engine, block_threads=64)["matches"]
+    result = opened.matcher(engine, block_threads=64).find(np.ascontiguousarray(picture))["matches"]
     assert np.array_equal(result, expected)
     assert result[: min(n, 2), :2].tolist() == [[i, 0] for i in range(min(n, 2))]  # images find themselves
 
@@ -130,7 +130,7 @@ def test_a_library_that_is_truncated_while_it_is_open(
     with path.open("r+b") as stream:
         stream.truncate(int(keep if keep > 1 else keep * path.stat().st_size))
     with pytest.raises(GpufsError, match=r"victim\.lib: "):
-        opened.match(whole_blocks(photo), engine)
+        opened.matcher(engine).find(whole_blocks(photo))
 
 
 @SIMT
@@ -141,10 +141,10 @@ def test_a_library_that_is_replaced_while_it_is_open(library: Path, photo: Bytes
     (tmp_path / "other.lib").write_bytes(library.read_bytes())
     (tmp_path / "other.lib").replace(path)
     with pytest.raises(GpufsError, match="was replaced"):
-        opened.match(whole_blocks(photo), "simt")
+        opened.matcher("simt").find(whole_blocks(photo))
     path.unlink()
     with pytest.raises(GpufsError, match=r"opening the library failed: No such file or directory \(errno 2\)"):
-        opened.match(whole_blocks(photo), "simt")
+        opened.matcher("simt").find(whole_blocks(photo))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -157,7 +157,7 @@ def test_what_progress_raises_ends_the_work(engine: str, library: Path, photo: B
         raise Enough
 
     with pytest.raises(Enough):
-        _native.Library(library).match(whole_blocks(photo), engine, blocks_per_launch=4, progress=stop)
+        _native.Library(library).matcher(engine, blocks_per_launch=4).find(whole_blocks(photo), progress=stop)
     with pytest.raises(Enough):
         _native.Library(library).match_exhaustive(whole_blocks(photo), [0], progress=stop)
 
@@ -165,9 +165,9 @@ def test_what_progress_raises_ends_the_work(engine: str, library: Path, photo: B
 @pytest.mark.parametrize("shape", [(0, 32, 3), (32, 0, 3), (33, 32, 3), (32, 31, 3)])
 def test_pictures_of_partial_blocks_are_refused(shape: tuple[int, ...], library: Path) -> None:
     with pytest.raises(GpufsError, match="multiples of 32"):
-        _native.Library(library).match(np.zeros(shape, np.uint8))
+        _native.Library(library).matcher().find(np.zeros(shape, np.uint8))
 
 
 def test_unknown_engines_are_refused(library: Path) -> None:
     with pytest.raises(GpufsError, match="there is no engine 'tpu'"):
-        _native.Library(library).match(np.zeros((32, 32, 3), np.uint8), "tpu")
+        _native.Library(library).matcher("tpu")

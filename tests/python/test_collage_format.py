@@ -64,7 +64,7 @@ def test_full_buckets_keep_their_first_32(tmp_path: Path) -> None:
     library.check()
     assert all(len(entries) == 32 for entries in library.entries)
     picture = np.ascontiguousarray(pictures[0])
-    assert _native.Library(tmp_path / "l").match(picture)["matches"].tolist() == [[0, 0, 32, 32]]
+    assert _native.Library(tmp_path / "l").matcher().find(picture)["matches"].tolist() == [[0, 0, 32, 32]]
 
 
 def section_names() -> list[str]:
@@ -223,7 +223,7 @@ def test_engines_do_not_trust_what_they_read(
     opened = _native.Library(tmp_path / "wrong.lib")
     blocks = np.ascontiguousarray(photo[:64, :64])
     with pytest.raises(GpufsError, match=r"wrong.lib: is damaged, found while .* \(block 0: column 0, row 0\)"):
-        opened.match(blocks, engine, nthreads=1)
+        opened.matcher(engine, nthreads=1).find(blocks)
 
 
 def test_a_library_does_not_depend_on_the_number_of_workers(pictures: Path, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def use(data: bytes) -> None:
             library.source_name(0)
             library.origin(0)
             picture = paint(np.random.default_rng(1), 64, 64)
-            matches = library.match(picture, "cpu", nthreads=1)["matches"]
+            matches = library.matcher("cpu", nthreads=1).find(picture)["matches"]
             library.thumbnails(np.ascontiguousarray(matches[:, 0]))
             library.check_contents()
         except GpufsError as error:

@@ -229,7 +229,7 @@ def test_engines_agree_on_a_synthetic_library(run: Run, photos: Path, photo: Byt
         assert (result.returncode, result.stderr) == (0, "")
         assert (tmp_path / f"{engine}.png").read_bytes() == (tmp_path / "cpu.png").read_bytes()
     expected = reference.Library(tmp_path / "l").match(reference.to_blocks(photo))
-    assert np.array_equal(_native.Library(tmp_path / "l").match(whole_blocks(photo))["matches"], expected)
+    assert np.array_equal(_native.Library(tmp_path / "l").matcher().find(whole_blocks(photo))["matches"], expected)
 
 
 def test_bad_pictures_are_named_and_left_out(run: Run, photos: Path, tmp_path: Path) -> None:

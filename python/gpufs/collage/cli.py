@@ -134,11 +134,14 @@ ShortlistGoal = Annotated[
 @app.command("make")
 @reports_errors
 def make(
-    photo: Annotated[Path, typer.Argument(help="Any picture, of 32 x 32 pixels or more.")],
+    photos: Annotated[list[Path], typer.Argument(metavar="PHOTO...", help="Pictures of 32 x 32 pixels or more.")],
     library: Library,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write: .png, .jpg, ...")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The picture to write: .png, .jpg, ...; or a folder, for PHOTO.png each."),
+    ],
     engine: Annotated[
-        Engine, typer.Option(help="auto: gpu, or cpu without one. All give the same picture.")
+        Engine, typer.Option(help="auto: the one that will be done first. All give the same picture.")
     ] = Engine.auto,
     enlarge: Annotated[int, typer.Option(min=1, max=64, help="First make the photograph so many times larger.")] = 1,
     threads: Threads = 0,
@@ -163,10 +166,11 @@ def make(
     resident_blocks: Annotated[
         int, typer.Option(min=0, max=MOST_BLOCKS, help="simt: blocks of threads at once. 0: a few.")
     ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: a line for each photograph.")] = False,
 ) -> None:
-    """Rebuild PHOTO from a library's images."""
+    """Rebuild each PHOTO from a library's images."""
     from gpufs.collage import console
-    from gpufs.collage.making import CollageOptions, make_collage
+    from gpufs.collage.making import CollageOptions, make_collages
 
     page_nbytes = parse_size(page_size)
     if page_nbytes & (page_nbytes - 1) or not 512 <= page_nbytes <= 2 << 20:
@@ -186,9 +190,16 @@ def make(
         enlarge=enlarge,
         sample=sample,
     )
+    if len(photos) > 1 and not output.is_dir():
+        raise GpufsError(f"{output}: is no folder; the pictures of several photographs want one")
+    outputs = [output / f"{photo.stem}.png" for photo in photos] if output.is_dir() else [output]
     with console.progress() as bar:
-        report = make_collage(photo, library, output, options, on_progress=bar.show)
-    console.print_collage(output, report)
+        reports = make_collages(list(zip(photos, outputs, strict=True)), library, options, on_progress=bar.show)
+        for written, report in zip(outputs, reports, strict=True):
+            if as_json:
+                console.print_collage_as_json(written, report)
+            else:
+                console.print_collage(written, report)
 
 
 @app.command("index")

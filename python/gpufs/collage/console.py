@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -147,6 +150,14 @@ def print_collage(output: Path, report: CollageReport) -> None:
         table.add_row("reads by the host", f"{counters['host_reads']:,} in {counters['host_batches']:,} batches")
         table.add_row("errors", f"{counters['errors']:,}")
     out.print(table)
+
+
+def print_collage_as_json(output: Path, report: CollageReport) -> None:
+    """The same, as a line of JSON."""
+    result = {"output": os.fsdecode(output), "width": report.size[0], "height": report.size[1]}
+    names = ("engine", "why", "source", "seconds", "counters")
+    result |= {name: getattr(report, name) for name in names} | {"quality": dataclasses.asdict(report.quality)}
+    print(json.dumps(result), flush=True)
 
 
 def _table(title: str) -> Table:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from PIL import Image, UnidentifiedImageError
 
 from gpufs.errors import GpufsError
 
+R = TypeVar("R")
 Pixels = npt.NDArray[np.uint8]
 
 # Pillow decodes these by itself. For others it may start a program: Ghostscript for EPS, which is a program itself.
@@ -62,12 +63,22 @@ def read_rgb(path: Path | str, *, smallest_side: int = 0) -> tuple[Image.Image, 
     Returns the picture and its full size (width, height in pixels, turned). Memory: 8 bytes a pixel that is decoded.
     Raises UnreadableImageError; never opens anything but a regular file.
     """
+    return _opened(path, lambda image: _decode(image, smallest_side))
+
+
+def picture_size(path: Path | str) -> tuple[int, int]:
+    """Its sides in pixels, not turned, as the file's header says; nothing is decoded. Raises as read_rgb does."""
+    return _opened(path, lambda image: image.size)
+
+
+def _opened(path: Path | str, use: Callable[[Image.Image], R]) -> R:
+    """What `use` makes of the picture."""
     try:
         # Pillow warns of pictures over half its limit; the limit itself is an error.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with _open_regular(path) as stream, Image.open(stream, formats=readable_formats()) as image:
-                return _decode(image, smallest_side)
+                return use(image)
     except UnreadableImageError:
         raise
     except Image.DecompressionBombError as error:

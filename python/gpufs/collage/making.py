@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from gpufs import _native
-from gpufs.collage.images import Pixels, UnreadableImageError, read_rgb, to_pixels
+from gpufs.collage.images import Pixels, UnreadableImageError, picture_size, read_rgb, to_pixels
 from gpufs.collage.interrupt import check_is_no_input, check_writable, replacing, sigterm_interrupts
 from gpufs.collage.png import Rows, write_png
 from gpufs.errors import GpufsError
@@ -24,6 +25,10 @@ SIDE = 32  # of a block, in pixels
 CHECK_WHOLE_NBYTES = 1 << 30  # libraries up to this size are compared with their checksums before use
 SAMPLE_WHOLE_NBYTES = 2 << 30  # ... up to this size exhaustive search is done unasked
 SIMT_BLOCKS_A_LAUNCH = 128  # so that Control-C and progress work; the kernel is the same
+
+# What matching takes, in seconds: of a block, and of an image that it is compared with; by a thread, and by a GPU.
+CPU_BLOCK_S, CPU_IMAGE_S = 90e-6, 1e-6
+GPU_START_S, GPU_BLOCK_S, GPU_IMAGE_S = 0.35, 2e-6, 8e-8
 
 Matches = npt.NDArray[np.uint32]
 Engine = Literal["auto", "gpu", "simt", "cpu"]
@@ -92,37 +97,63 @@ def make_collage(
     on_progress: called with a stage's name, steps done, steps in all; may raise to end the work.
     Raises GpufsError: nothing is written then, and what `output` named before stays.
     """
+    (report,) = make_collages([(photo, output)], library, options, on_progress=on_progress)
+    return report
+
+
+def make_collages(
+    jobs: Sequence[tuple[Path | str, Path | str]],
+    library: Path | str,
+    options: CollageOptions | None = None,
+    *,
+    on_progress: Progress | None = None,
+) -> Iterator[CollageReport]:
+    """Rebuilds many photographs, one after the other: gives a report of each, once its picture is written.
+
+    jobs: (photo, output), as make_collage takes them. The engine starts once, and its page cache serves all.
+    Raises GpufsError: before the first, where an output cannot be written or is named twice; else the pictures of the
+    photographs before stay, and nothing is written of the one that failed.
+    """
     options = options or CollageOptions()
     clock = _Clock()
-    photo, library, output = Path(photo), Path(library), Path(output)
+    library = Path(library)
+    todo = [(Path(photo), Path(output)) for photo, output in jobs]
     with sigterm_interrupts():
-        _check_output(output, photo, library)
+        _check_outputs(todo, library)
         opened = _native.Library(library)
-        picture = read_photo(photo, options.enlarge)
-        clock.stage("photo")
-        _check_library(opened, options, on_progress)
-        clock.stage("check")
-        engine, why = choose_engine(options.engine)
-        size = (picture.shape[1], picture.shape[0])
-        blocks = whole_blocks(picture)
-        del picture  # a large photograph is in memory as few times as can be
-        result = match_blocks(opened, blocks, engine, options, on_progress)
-        clock.stage("match")
-        quality = measure_quality(opened, blocks, result["matches"], options, on_progress)
-        clock.stage("quality")
-        del blocks
-        save_collage(rows_of(opened, result["matches"], size), size, output, options.threads)
-        clock.stage("picture")
-    return CollageReport(
-        size=size,
-        engine=engine,
-        why=why,
-        source=result["source"],
-        quality=quality,
-        seconds=clock.seconds,
-        counters=result["counters"],
-        matches=result["matches"],
-    )
+        nblocks = sum(count_blocks(photo, options.enlarge) for photo, _ in todo)
+        engine, why = choose_engine(options, opened.info(), nblocks)
+        matcher: _native.Matcher | None = None
+        counted: dict[str, int] = {}
+        for number, (photo, output) in enumerate(todo):
+            picture = read_photo(photo, options.enlarge)
+            clock.stage("photo")
+            if number == 0:
+                _check_library(opened, options, on_progress)
+                clock.stage("check")
+            size = (picture.shape[1], picture.shape[0])
+            blocks = whole_blocks(picture)
+            del picture  # a large photograph is in memory as few times as can be
+            matcher = matcher or start_engine(opened, engine, options)
+            result = matcher.find(blocks, progress=_stage(on_progress, "matching"))
+            clock.stage("match")
+            quality = measure_quality(opened, blocks, result["matches"], options, on_progress)
+            clock.stage("quality")
+            del blocks
+            save_collage(rows_of(opened, result["matches"], size), size, output, options.threads)
+            clock.stage("picture")
+            counters = result["counters"]
+            yield CollageReport(
+                size=size,
+                engine=engine,
+                why=why,
+                source=result["source"],
+                quality=quality,
+                seconds=clock.take(),
+                counters=None if counters is None else {k: n - counted.get(k, 0) for k, n in counters.items()},
+                matches=result["matches"],
+            )
+            counted = counters or {}
 
 
 def read_photo(path: Path, enlarge: int = 1) -> Pixels:
@@ -146,23 +177,60 @@ def whole_blocks(picture: Pixels) -> Pixels:
     return np.pad(picture, ((0, -height % SIDE), (0, -width % SIDE), (0, 0)), mode="edge")
 
 
-def choose_engine(wanted: Engine) -> tuple[str, str]:
+def count_blocks(path: Path, enlarge: int = 1) -> int:
+    """How many blocks the photograph will have; 0 of what cannot be read, which read_photo says."""
+    try:
+        width, height = picture_size(path)
+    except UnreadableImageError:
+        return 0
+    return -(-width * enlarge // SIDE) * -(-height * enlarge // SIDE)
+
+
+def estimate_seconds(engine: str, nblocks: int, mean_shortlist: float, nthreads: int, gpu_is_up: bool) -> float:
+    """How long the engine, "cpu" or "gpu", takes to match so many blocks, its start included.
+
+    mean_shortlist: images compared with a block. Rough: the machine on which it was measured had an H200.
+    """
+    images = nblocks * mean_shortlist
+    if engine == "cpu":
+        return (nblocks * CPU_BLOCK_S + images * CPU_IMAGE_S) / nthreads
+    return (0.0 if gpu_is_up else GPU_START_S) + nblocks * GPU_BLOCK_S + images * GPU_IMAGE_S
+
+
+def choose_engine(options: CollageOptions, info: _native.LibraryInfo, nblocks: int) -> tuple[str, str]:
     """The engine to use and why it is that one. Raises GpufsError when one is asked for that is not there."""
+    wanted = options.engine
     if wanted != "auto":
         why_not = _native.engine_missing(wanted)
         if why_not:
             raise GpufsError(f"engine {wanted}: {why_not}")
         return wanted, "asked for"
     why_not = _native.engine_missing("gpu")
-    return ("cpu", f"no gpu: {why_not}") if why_not else ("gpu", "there is a GPU")
+    if why_not:
+        return "cpu", f"no gpu: {why_not}"
+    nthreads, is_up = options.threads or len(os.sched_getaffinity(0)), is_gpu_up()
+    seconds = {
+        engine: estimate_seconds(engine, nblocks, info["mean_shortlist"], nthreads, is_up) for engine in ("cpu", "gpu")
+    }
+    best = min(seconds, key=lambda engine: seconds[engine])
+    by_cpu, by_gpu = f"{seconds['cpu']:.2g} s by {nthreads} threads", f"{seconds['gpu']:.2g} s by the GPU"
+    start = "" if is_up else f", {GPU_START_S:.1f} s of them its start"
+    return best, f"{nblocks:,} blocks take about {by_cpu}, {by_gpu}{start}"
 
 
-def match_blocks(
-    opened: _native.Library, blocks: Pixels, engine: str, options: CollageOptions, on_progress: Progress | None = None
-) -> _native.MatchResult:
-    """The most similar image for every block; what `_native.Library.match` returns."""
-    return opened.match(
-        blocks,
+def is_gpu_up() -> bool:
+    """Whether this process has used the GPU already, by this engine or by torch, so that it starts at once."""
+    torch = sys.modules.get("torch")
+    return _started_gpu or (torch is not None and bool(torch.cuda.is_initialized()))
+
+
+_started_gpu = False
+
+
+def start_engine(opened: _native.Library, engine: str, options: CollageOptions) -> _native.Matcher:
+    """The engine, for one photograph after the other. Raises GpufsError."""
+    global _started_gpu
+    matcher = opened.matcher(
         engine,
         nthreads=options.threads,
         cache_nbytes=options.cache_nbytes,
@@ -174,8 +242,9 @@ def match_blocks(
         seed=options.seed,
         order=options.order,
         resident_blocks=options.resident_blocks,
-        progress=_stage(on_progress, "matching"),
     )
+    _started_gpu |= engine == "gpu"
+    return matcher
 
 
 def rows_of(opened: _native.Library, matches: Matches, size: tuple[int, int]) -> Rows:
@@ -239,13 +308,19 @@ def measure_quality(
 
 class _Clock:
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
         self._last = time.monotonic()
 
     def stage(self, name: str) -> None:
         now = time.monotonic()
-        self.seconds[name] = now - self._last
+        self._seconds[name] = now - self._last
         self._last = now
+
+    def take(self) -> dict[str, float]:
+        """The stages since the last call."""
+        seconds, self._seconds = self._seconds, {}
+        self._last = time.monotonic()
+        return seconds
 
 
 def _stage(on_progress: Progress | None, name: str) -> Callable[[int, int], None] | None:
@@ -254,11 +329,19 @@ def _stage(on_progress: Progress | None, name: str) -> Callable[[int, int], None
     return lambda done, total: on_progress(name, done, total)
 
 
-def _check_output(output: Path, photo: Path, library: Path) -> None:
-    check_writable(output)
-    check_is_no_input(output, ((photo, "the photograph itself"), (library, "the library itself")))
-    if _format_of(output) is None:
-        raise GpufsError(f"{output}: '{output.suffix}' is no picture's extension; try .png or .jpg")
+def _check_outputs(jobs: Sequence[tuple[Path, Path]], library: Path) -> None:
+    """Found before the work, not after it."""
+    written: dict[Path, Path] = {}
+    for photo, output in jobs:
+        check_writable(output)
+        check_is_no_input(output, ((photo, "the photograph itself"), (library, "the library itself")))
+        check_is_no_input(output, ((other, f"a photograph, {other}") for other, _ in jobs))
+        if _format_of(output) is None:
+            raise GpufsError(f"{output}: '{output.suffix}' is no picture's extension; try .png or .jpg")
+        name = output.resolve()
+        if name in written:
+            raise GpufsError(f"{output}: would be written for {written[name]}, and again for {photo}")
+        written[name] = photo
 
 
 def _format_of(output: Path) -> str | None:
