@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,10 +63,17 @@ class Options:
         return not self.only or any(name in self.only for name in names)
 
 
-def parse(arguments: list[str], doc: str, names: Iterable[str], find_device: Any) -> Options:
+def parse(
+    arguments: list[str],
+    doc: str,
+    names: Iterable[str],
+    find_device: Any,
+    program: str = "arrays.py",
+    known: Mapping[str, Size] = SIZES,
+) -> Options:
     """find_device(choice): "gpu", or "host" where sizes shall be those of a machine without one."""
     parser = argparse.ArgumentParser(
-        prog="arrays.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="a JSON file for the results")
     parser.add_argument("--dir", type=Path, default=Path("/dev/shm"), help="where files are made, in memory")
@@ -74,7 +81,7 @@ def parse(arguments: list[str], doc: str, names: Iterable[str], find_device: Any
     parser.add_argument("--quick", action="store_true", help="small sizes; its figures are not quoted")
     parser.add_argument("--device", choices=("auto", "gpu", "host"), default="auto", help="auto: a GPU if there is one")
     parser.add_argument("--cache", default="0", help="of cold gathers, as of gpufs.open (default: gpufs's)")
-    for name, size in SIZES.items():
+    for name, size in known.items():
         parser.add_argument(f"--{name}", type=float, help=f"{size.what} ({size.full:g})")
     given = parser.parse_args(arguments)
     only = frozenset(filter(None, given.only.split(",")))
@@ -82,20 +89,20 @@ def parse(arguments: list[str], doc: str, names: Iterable[str], find_device: Any
         parser.error(f"there is no {', '.join(sorted(unknown))}")
     device = find_device(given.device)
     sizes = {}
-    for name, size in SIZES.items():
+    for name, size in known.items():
         number = getattr(given, name.replace("-", "_"))
         if number is not None and not number > 0:
             parser.error(f"--{name} is {number:g}, and must be more than 0")
         chosen = size.host if device == "host" else size.quick if given.quick else size.full
         sizes[name] = chosen if number is None else number
     quick = given.quick or device == "host"
-    command = _shown(arguments)
+    command = _shown(program, arguments)
     return Options(given.out, given.dir, only, quick, device, given.cache, sizes, command)
 
 
-def _shown(arguments: list[str]) -> str:
+def _shown(program: str, arguments: list[str]) -> str:
     """The command without paths of this machine."""
-    words, paths = ["arrays.py"], {"--dir": "DIR", "--out": ""}
+    words, paths = [program], {"--dir": "DIR", "--out": ""}
     at = iter(arguments)
     for word in at:
         name, equals, _ = word.partition("=")
@@ -118,7 +125,7 @@ def spread_of(samples: list[float]) -> tuple[float, float, float]:
 class Results:
     """Prints each result, and writes them all as one JSON file, again after each."""
 
-    def __init__(self, options: Options, gpu: str | None, nprocessors: int) -> None:
+    def __init__(self, options: Options, gpu: str | None, nprocessors: int, bench: str = "python") -> None:
         names, driver = doctor.gpus_from_driver()
         version = doctor.driver_version()
         memory = doctor.meminfo().get("MemTotal", 0)
@@ -128,7 +135,7 @@ class Results:
         self._ceilings: list[dict[str, Any]] = []
         self._notes: list[str] = []
         self._head = {
-            "bench": "python",
+            "bench": bench,
             "machine": {
                 "gpu": gpu,
                 "processors": nprocessors,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/python/arrays.py: what can run without a GPU, at a tiny size, and results as bench/report.py reads them."""
+"""What the benches in Python can measure without a GPU, at a tiny size, and results as bench/report.py reads them."""
 
 from __future__ import annotations
 
@@ -135,3 +135,19 @@ def test_batches_are_drawn_by_pygs_loader_where_it_can(arrays: Any) -> None:
     assert [batch.dtype for batch in batches] == [torch.int64] * 3
     seeds = torch.cat([batch[:40] for batch in batches])
     assert seeds.unique().numel() == 120 and all(batch.unique().numel() == batch.numel() > 200 for batch in batches)
+
+
+def test_the_collage_is_measured_as_a_command(arrays: Any, tmp_path: Path) -> None:
+    collage: Any = importlib.import_module("collage")
+    try:
+        out = tmp_path / "collage.json"
+        tiny = ("--images", "200", "--large", "128", "--device", "host")
+        assert collage.main(["--dir", str(tmp_path), "--out", str(out), *tiny]) == 0
+    finally:
+        sys.modules.pop("collage", None)
+    result = json.loads(out.read_text())
+    assert [path.name for path in tmp_path.iterdir()] == ["collage.json"]
+    assert result["bench"] == "collage" and result["command"].startswith("collage.py --dir DIR")
+    figures = {case["name"]: case["figure"] for case in result["cases"]}
+    assert set(figures) >= {"collage_auto", "collage_write"} and all(case["verified"] for case in result["cases"])
+    assert 0.1 < figures["collage_auto"] < 10 and 0 < figures["collage_write"] < 60

