@@ -305,5 +305,23 @@ TEST(platform, copies_while_a_kernel_runs) {
   EXPECT_EQ(seen(), 2u);
 }
 
+struct deadlines_kernel {
+  std::uint32_t* seen;
+  GPUFS_DEVICE void operator()() const {
+    if (thread_rank() != 0) return;
+    constexpr std::uint64_t second = 1'000'000'000, forever = ~std::uint64_t{0};
+    const deadline never(forever), late(1000 * second), past(0);
+    seen[0] = never.expired() || late.expired() || !past.expired();
+    seen[1] = never.nearer_than(forever) || late.nearer_than(second);
+    seen[2] = !past.nearer_than(0) || !past.nearer_than(forever) || !late.nearer_than(2000 * second) || !late.nearer_than(forever);
+  }
+};
+
+TEST(deadlines, tell_what_is_left) {
+  device_array<std::uint32_t> seen(3);
+  launch({.grid = 1, .block = 32}, deadlines_kernel{seen.get()});
+  EXPECT_EQ(seen.read(), (std::vector<std::uint32_t>{0, 0, 0}));
+}
+
 }  // namespace
 }  // namespace gpufs::simt::test

@@ -62,6 +62,11 @@ class deadline {
     end_ns_ = now + timeout_ns < now ? ~std::uint64_t{0} : now + timeout_ns;
   }
   GPUFS_DEVICE bool expired() const { return clock_ns() >= end_ns_; }
+  // Whether less than that is left of it.
+  GPUFS_DEVICE bool nearer_than(std::uint64_t ns) const {
+    const std::uint64_t now = clock_ns();
+    return end_ns_ != ~std::uint64_t{0} && (now >= end_ns_ || end_ns_ - now < ns);
+  }
 
  private:
   std::uint64_t end_ns_;

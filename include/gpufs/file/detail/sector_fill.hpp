@@ -39,15 +39,15 @@ GPUFS_DEVICE std::uint32_t sectors_along(file_block& block, std::uint32_t slot, 
 }
 
 // Brings in sectors of a page that the caller has claimed, run by run. All lanes call. 0 or a negative errno: -ETIMEDOUT where
-// runs that the host brings in have taken io_timeout and some are left, as others wait for all of them for two.
+// runs that the host brings in leave no io_timeout of `until` for the next, as others wait for all of them. until: two from before
+// the claim.
 template <class Group>
 GPUFS_DEVICE int pull_sectors(Group group, const file_mount& mount, const file_view& view, std::uint64_t page_offset,
-                              cache::frame_index frame, std::uint32_t mine) {
+                              cache::frame_index frame, std::uint32_t mine, const simt::deadline& until) {
   const cache::frames frames(mount.cache);
   const std::uint32_t shift = cache::sectors::shift(frames.page_shift());
   int error = 0;
   bool pulled = false;
-  const simt::deadline until(mount.io_timeout_ns);
   for (std::uint32_t left = mine; left != 0 && error == 0;) {
     const unsigned first = simt::lowest_lane(left);
     const std::uint32_t behind_run = ~(left >> first);
@@ -62,7 +62,7 @@ GPUFS_DEVICE int pull_sectors(Group group, const file_mount& mount, const file_v
       zero_rest(group, frames.data(frame) + begin, 0, nbytes);
     }
     left &= ~(~0u >> (cache::sectors::most - n) << first);
-    if (left != 0 && error == 0) error = by_leader(group, [&] { return until.expired() ? -ETIMEDOUT : 0; });
+    if (left != 0 && error == 0) error = by_leader(group, [&] { return until.nearer_than(mount.io_timeout_ns) ? -ETIMEDOUT : 0; });
   }
   group.sync();  // the bytes of all lanes happen before the leader's release
   return by_leader(group, [&] {
@@ -143,7 +143,7 @@ GPUFS_DEVICE_COLD sectors_brought bring_sectors(Group group, const file_mount* m
     });
     result.error = now.error;
     if (now.missing == 0 || now.error != 0) break;
-    result.error = pull_sectors(group, *mount, view, page_offset, frame, now.mine);
+    result.error = pull_sectors(group, *mount, view, page_offset, frame, now.mine, until);
     result.by_us = true;
     if ((now.missing & ~now.mine) == 0) break;
   }
