@@ -6,14 +6,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpufs.errors import GpufsError
+from gpufs.errors import Error, GpufsError
 
 if TYPE_CHECKING:
     from gpufs.arrays import Array, open
     from gpufs.files import read_files
     from gpufs.mounts import Mount, stats
 
-__all__ = ["Array", "GpufsError", "Mount", "open", "read_files", "stats"]
+    __version__: str
+
+__all__ = ["Array", "Error", "GpufsError", "Mount", "open", "read_files", "stats"]
 
 _MODULES = {
     "Array": "gpufs.arrays",
@@ -33,4 +35,10 @@ if not TYPE_CHECKING:  # or checkers would take any name for one of ours
             for module in _MODULES.values():  # now, when there are descriptors to read it by
                 import_module(module)
             return found
+        if name == "__version__":
+            return import_module("gpufs._machine").version()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """Also what is imported when it is first used."""
+        return sorted({*globals(), *__all__, "__version__"})

@@ -55,7 +55,10 @@ class Matcher:
         """TypeError: Library.matcher makes them."""
 
     def find(self, pixels: NDArray[np.uint8], *, progress: Progress | None = None) -> MatchResult:
-        """The most similar image of every 32x32 block of pixels (uint8 [32 h, 32 w, 3]), row by row. One thread at a time."""
+        """The most similar image of every 32x32 block of pixels (uint8 [32 h, 32 w, 3]), row by row.
+
+        One thread calls at a time.
+        """
 
 class Library:
     """An open collage library whose header and layout are sound."""

@@ -263,8 +263,9 @@ class Array:
         native = self.mount.native(0)
         way = native.way()
         mine = next((file for file in native.files() if file["path"] == self._below_root), None)
-        if mine is not None:
-            way += f": {mine['way']}; pages of {self.mount.page_nbytes} bytes in a cache of {native.cache_nbytes()}"
+        if mine is not None:  # gpu or simt; of simt the machine is the CPU
+            cache = f"pages of {self.mount.page_nbytes} bytes in a cache of {native.cache_nbytes()}"
+            way = f"{self.engine}: {mine['way']}; {cache}"
         npieces = len(self._layout.places)
         return way if npieces == 1 else f"{way}; rows in {npieces} pieces of the file"
 

@@ -22,8 +22,20 @@ app = typer.Typer(
 app.add_typer(collage_app, name="collage")
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        import gpufs
+
+        print(gpufs.__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
     """Keeps `gpufs` a group of commands."""
 
 

@@ -178,12 +178,15 @@ def gpufs_section(native: Any | None) -> Section:
         section.failed = True
         return section
     section.add("native module", f"{native.version()}, {native.__file__}")
+    rows = importlib.import_module("gpufs._rows")  # of the same build
+    for engine in ("gpu", "cpu", "simt"):
+        why_not = rows.engine_missing(engine)
+        section.add(f"engine {engine}", f"no: {why_not}" if why_not else "yes")
     for machine, lines in native.describe_platforms():
-        section.add("machine", str(machine))
         for line in str(lines).splitlines():
             key, colon, value = line.partition(":")
             if colon:
-                section.add(f"  {key.strip()}", value.strip())
+                section.add(f"{machine}: {key.strip()}", value.strip())
     if missing := native.cuda_missing():
         section.add("no cuda machine", missing)
     return section

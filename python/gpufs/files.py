@@ -128,6 +128,6 @@ def _check_width(paths: list[bytes], sizes: NDArray[np.int64], pad_to: int) -> N
 
 def _parts(sizes: NDArray[np.int64], progress: bool) -> Iterator[tuple[int, int]]:
     mean = int(sizes.mean()) + 1024 if sizes.size else 1
-    for begin, end in pieces(len(sizes), mean, progress, "files"):
+    for begin, end in pieces(len(sizes), mean, progress, "files", counts_bytes=False):
         for first in range(begin, end, _MOST_FILES):
             yield first, min(end, first + _MOST_FILES)

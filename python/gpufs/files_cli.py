@@ -111,7 +111,7 @@ def stat(
     result |= {"narrays": narrays, "arrays": arrays}
     if as_json:
         print(json.dumps(result))
-        return
+        raise typer.Exit(0 if readable else 1)
     lines = [f"{file}: {kind}, {size_text(result['file_nbytes'])}"]
     if readable:
         lines.append(f"  read by {result['way']}")
@@ -127,6 +127,8 @@ def stat(
         lines.append(f"  and {narrays - len(arrays)} more")
     for line in lines:
         out.print(printable(line), markup=False, soft_wrap=True)
+    if not readable:
+        raise typer.Exit(1)
 
 
 def _rows_of(file: str) -> tuple[Path, Any]:

@@ -96,7 +96,9 @@ def row_numbers(index: Any, nrows: int) -> NDArray[np.int64]:
         check_mask(index.shape, nrows)
         return np.flatnonzero(index).astype(np.int64, copy=False)
     if index.dtype.kind not in "iu":
-        raise IndexError("rows are named by integers or booleans")
+        raise IndexError(
+            f"rows are named by integers or booleans, not by {index.dtype}: index.astype(int) makes integers"
+        )
     least, most = (int(index.min()), int(index.max())) if index.size else (0, -1)
     if least < -nrows or most >= nrows:
         raise IndexError(f"index {most if most >= nrows else least} is out of bounds: there are {nrows} rows")

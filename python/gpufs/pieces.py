@@ -11,20 +11,23 @@ SHORT_NBYTES, _MOST_NBYTES = 4 << 20, 256 << 20
 _SHORT_S, _LONG_S = 0.05, 0.2
 
 
-def pieces(n: int, nbytes_each: int, progress: bool, what: str) -> Iterator[tuple[int, int]]:
+def pieces(
+    n: int, nbytes_each: int, progress: bool, what: str, *, counts_bytes: bool = True
+) -> Iterator[tuple[int, int]]:
     """The first and the end of each piece of n things; pieces that take 0.05 to 0.2 s, as far as that was known before.
 
-    The caller does a piece's work before it asks for the next one.
+    The caller does a piece's work before it asks for the next one. counts_bytes: progress is shown in bytes, else in
+    things, where nbytes_each is but an estimate.
     """
-    nbytes = SHORT_NBYTES
-    with _Bar(n * nbytes_each, progress, what) as bar:
+    nbytes, each = SHORT_NBYTES, nbytes_each if counts_bytes else 1
+    with _Bar(n * each, progress, what, "B" if counts_bytes else "") as bar:
         begin = 0
         while begin < n:
             end = min(n, begin + max(1, nbytes // max(1, nbytes_each)))
             start = time.monotonic()
             yield begin, end
             took = time.monotonic() - start
-            bar.update((end - begin) * nbytes_each)
+            bar.update((end - begin) * each)
             if took < _SHORT_S:
                 nbytes = min(2 * nbytes, _MOST_NBYTES)
             elif took > _LONG_S:
@@ -35,16 +38,16 @@ def pieces(n: int, nbytes_each: int, progress: bool, what: str) -> Iterator[tupl
 class _Bar:
     """tqdm's, or none."""
 
-    def __init__(self, nbytes: int, wanted: bool, what: str) -> None:
+    def __init__(self, total: int, wanted: bool, what: str, unit: str) -> None:
         self._bar: Any = None
         if wanted:
             from tqdm.auto import tqdm
 
-            self._bar = tqdm(total=nbytes, desc=what, unit="B", unit_scale=True, unit_divisor=1024)
+            self._bar = tqdm(total=total, desc=what, unit=unit, unit_scale=unit == "B", unit_divisor=1024)
 
-    def update(self, nbytes: int) -> None:
+    def update(self, n: int) -> None:
         if self._bar is not None:
-            self._bar.update(nbytes)
+            self._bar.update(n)
 
     def __enter__(self) -> _Bar:
         return self

@@ -169,7 +169,7 @@ class TorchLibrary:
             check_mask(tuple(index.shape), nrows)
             return index.nonzero().squeeze(1)
         if dtype.is_floating_point or dtype.is_complex:
-            raise IndexError("rows are named by integers or booleans")
+            raise IndexError(f"rows are named by integers or booleans, not by {dtype}: index.long() makes integers")
         return index.to(torch.int64).contiguous()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> Any:
@@ -255,7 +255,9 @@ class CupyLibrary:
             check_mask(tuple(index.shape), nrows)
             return self.cupy.flatnonzero(index)
         if index.dtype.kind not in "iu":
-            raise IndexError("rows are named by integers or booleans")
+            raise IndexError(
+                f"rows are named by integers or booleans, not by {index.dtype}: index.astype(int) makes integers"
+            )
         return self.cupy.ascontiguousarray(index, dtype=np.int64)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place) -> Any:

@@ -16,6 +16,8 @@ def test_without_paths_it_tries_a_file_of_its_own(capsys: pytest.CaptureFixture[
     said = capsys.readouterr().out
     for word in (
         "native module",
+        "engine gpu",
+        "engine simt",
         "driver",
         "open files",
         "locked memory",

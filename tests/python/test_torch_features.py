@@ -199,6 +199,33 @@ def test_pygs_own_sampler(folder: Path) -> None:
             assert np.array_equal(batch[kind].x, x_of(kind)[batch[kind].n_id])
 
 
+def homogeneous(folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_sampler: bool) -> Any:
+    """A loader by PyG's own sampler, of a graph of one type of nodes, as the guide makes it."""
+    import torch_geometric.typing
+    from torch_geometric.data import Data
+    from torch_geometric.loader import NeighborLoader
+
+    if not has_sampler:  # the loader can be made without, and nothing be drawn
+        monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", True)
+    n = SIZES["paper"]
+    graph = Data(num_nodes=n)
+    edges = torch.stack([torch.arange(n), torch.arange(n).roll(1)])
+    graph.put_edge_index(edges, layout="coo", size=(n, n))
+    store = gpufs.torch.FeatureStore({"x": folder / "paper.npy"}, engine="cpu")
+    return NeighborLoader((store, graph), [2, 2], input_nodes=torch.arange(n), batch_size=50)
+
+
+def test_pygs_own_sampler_of_one_type(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch_geometric.typing
+
+    has_sampler = torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE
+    loader = homogeneous(folder, monkeypatch, has_sampler=has_sampler)
+    if not has_sampler:
+        return  # it was made, which a graph without sizes does not let it
+    for batch in loader:
+        assert np.array_equal(batch.x, x_of("paper")[batch.n_id])
+
+
 def test_it_pickles_as_paths_and_options(folder: Path) -> None:
     store = gpufs.torch.FeatureStore({"x": folder / "paper.npy"}, engine="cpu")
     text = pickle.dumps(store)

@@ -71,13 +71,19 @@ def find_layout(
         base, inner = layout.dtype.subdtype
         layout = replace(layout, shape=layout.shape + inner, dtype=base)
     if layout.dtype.hasobject:
-        raise GpufsError(f"'{printable(path)}' holds Python objects, which are not of one size")
+        raise GpufsError(
+            f"'{printable(path)}' holds Python objects, which are not of one size: save an array of numbers, or of texts "
+            "of a fixed width"
+        )
     if not layout.shape:
         raise GpufsError(f"'{printable(path)}' holds a single number, and no axis to take rows along")
     if not all(0 <= n <= _MOST_ROWS for n in layout.shape) or layout.row_nbytes > _MOST_ROWS:
         raise GpufsError(f"'{printable(path)}': there are no arrays of shape {layout.shape}")
     if layout.end > end:
-        raise GpufsError(f"'{printable(path)}' has bytes up to {end}, and its array would end at {layout.end}")
+        raise GpufsError(
+            f"'{printable(path)}' is truncated, or the shape is of another array: there are bytes up to {end}, and the "
+            f"array would end at {layout.end}"
+        )
     return layout
 
 
@@ -108,7 +114,7 @@ def _of_file(
         if kind == "npy":
             if name is not None:
                 raise GpufsError(f"'{printable(path)}' is a .npy file, which has one array, without a name")
-            return _npy(file), end
+            return _npy(file, path), end
         if kind == "npz":
             return _npz(file, path, name)
         if kind == "Arrow":
@@ -162,7 +168,7 @@ def _raw(file_nbytes: int, dtype: np.dtype[Any], shape: int | Sequence[int] | No
     return Layout(begin, wanted, dtype)
 
 
-def _npy(file: IO[bytes]) -> Layout:
+def _npy(file: IO[bytes], path: str) -> Layout:
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
@@ -174,8 +180,9 @@ def _npy(file: IO[bytes]) -> Layout:
     else:
         raise ValueError(f"format version {version} is none of 1.0, 2.0, 3.0")
     if fortran and len(shape) > 1:
-        raise ValueError(
-            "the array is in Fortran order, so that its rows do not lie together: save numpy.ascontiguousarray(array)"
+        raise GpufsError(
+            f"'{printable(path)}' has its array in Fortran order, so that rows do not lie together: save "
+            "numpy.ascontiguousarray(array)"
         )
     return Layout(file.tell(), tuple(shape), dtype)
 
@@ -189,7 +196,7 @@ def _npz(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, int]:
                 f"'{member.filename}' in '{printable(path)}' is compressed: use np.savez, not savez_compressed"
             )
         with archive.open(member) as stored:  # refuses what is encrypted, and what is another member in its own header
-            layout = _npy(stored)
+            layout = _npy(stored, path)
         file.seek(member.header_offset)
         name_nbytes, extra_nbytes = struct.unpack("<26xHH", file.read(30))
     begin = member.header_offset + 30 + name_nbytes + extra_nbytes

@@ -91,7 +91,9 @@ class EmbeddingBag(torch.nn.Module):
         if not self._gradients:
             return None
         numbers, values = (torch.cat(parts) for parts in zip(*self._gradients, strict=True))
-        return torch.sparse_coo_tensor(numbers[None], values, self.array.shape).coalesce()
+        # They are so by construction, and torch warns of what is not said.
+        grad = torch.sparse_coo_tensor(numbers[None], values, self.array.shape, check_invariants=False)
+        return grad.coalesce()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradient. Its optimizer's zero_grad() does the same; that of a module which contains it, not."""
