@@ -51,6 +51,8 @@ inline void raise(const char* message) {
 
 // C++ exceptions become GpufsError.
 inline void translate_errors() {
+  // Of threads that still run when the interpreter ends, which no binding's reference count is to blame for.
+  nb::set_leak_warnings(false);
   nb::register_exception_translator(
       [](const std::exception_ptr& p, void*) {
         try {

@@ -137,7 +137,10 @@ def compare_many(commands: Commands, photo: Path, results: Results) -> None:
 
 def main(arguments: list[str]) -> int:
     no_gpu = _native.engine_missing("gpu")
-    choose = lambda choice: "host" if choice == "host" or no_gpu else "gpu"  # noqa: E731
+
+    def choose(choice: str) -> str:
+        return "host" if choice == "host" or no_gpu else "gpu"
+
     options = parse(arguments, __doc__ or "", NAMES, choose, "collage.py", SIZES)
     names, _ = gpus_from_driver()
     results = Results(options, names[0] if names else None, 0, "collage")

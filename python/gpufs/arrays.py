@@ -22,7 +22,7 @@ from gpufs.errors import GpufsError
 from gpufs.indexing import Selected, last_of_each, narrowed, select, split
 from gpufs.mounts import Mount, Moved, engine_of, opening, page_nbytes, shared_mount
 from gpufs.origin import Origin
-from gpufs.pieces import SHORT_NBYTES, pieces
+from gpufs.pieces import at_first, pieces
 from gpufs.tensors import (
     HOST,
     NUMPY,
@@ -506,10 +506,12 @@ class Array:
 
     def _read(self, rows: _rows.Rows, selected: Selected, address: int, progress: bool) -> None:
         """From the file to memory of the host."""
-        if selected.n * self._row_nbytes <= SHORT_NBYTES and not progress:
+        scattered = selected.ids is not None
+        if selected.n <= at_first(self._row_nbytes, scattered) and not progress:
             self._move(rows, selected, 0, selected.n, address)
             return
-        for begin, end in pieces(selected.n, self._row_nbytes, progress, Path(self._path).name):
+        name = Path(self._path).name
+        for begin, end in pieces(selected.n, self._row_nbytes, progress, name, scattered=scattered):
             self._move(rows, selected, begin, end, address + begin * self._row_nbytes)
 
     def _move(
@@ -555,7 +557,8 @@ class Array:
         if places is not None:
             assert selected.ids is not None
             selected = Selected((places.size,), places.size, 0, selected.ids[places])
-        for begin, end in pieces(selected.n, self._row_nbytes, progress, Path(self._path).name):
+        scattered = selected.ids is not None
+        for begin, end in pieces(selected.n, self._row_nbytes, progress, Path(self._path).name, scattered=scattered):
             here = values[begin:end] if places is None else values[places[begin:end]]
             if whole:
                 part = np.ascontiguousarray(here)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -82,7 +83,7 @@ def _read(mount: Mount, paths: list[bytes], pad_to: int | None, like: Any, progr
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     places, second, shape = offsets[:-1], offsets, (int(offsets[-1]),)
     if pad_to is not None:
-        _check_width(paths, sizes, pad_to)
+        pad_to = _width(paths, sizes, pad_to)
         places, second, shape = np.arange(len(paths), dtype=np.int64) * pad_to, sizes, (len(paths) * pad_to,)
     library, place = (NUMPY, HOST) if like is None else (library_of(like), library_of(like).place(like))
     mine = place_of(mount.engine, mount.device)
@@ -118,12 +119,17 @@ def _in_real_folders(paths: list[bytes]) -> list[bytes]:
     return whole
 
 
-def _check_width(paths: list[bytes], sizes: NDArray[np.int64], pad_to: int) -> None:
-    if pad_to <= 0:
-        raise ValueError(f"pad_to is {pad_to}; rows have a byte at least")
+def _width(paths: list[bytes], sizes: NDArray[np.int64], wanted: int) -> int:
+    try:
+        pad_to = operator.index(wanted)
+    except TypeError:
+        raise TypeError(f"pad_to is {wanted!r}; it is a number of bytes") from None
+    if not 0 < pad_to < 1 << 48:
+        raise ValueError(f"pad_to is {pad_to}; rows have a byte at least, and fit into memory")
     if sizes.size != 0 and int(sizes.max()) > pad_to:
         longest = int(sizes.argmax())
         raise ValueError(f"'{os.fsdecode(paths[longest])}' has {sizes[longest]} bytes, more than pad_to={pad_to}")
+    return pad_to
 
 
 def _parts(sizes: NDArray[np.int64], progress: bool) -> Iterator[tuple[int, int]]:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import operator
 import os
 import re
+import stat
 import sys
 import threading
 import weakref
@@ -105,8 +107,8 @@ class Mount:
             _mounts.add(self)
 
     def _check_root(self) -> None:
-        if not Path(self.root).is_dir():
-            raise NotADirectoryError(20, "it is no folder", self.root)
+        if not stat.S_ISDIR(Path(self.root).stat().st_mode):  # an OSError that says why, where there is none
+            raise NotADirectoryError(errno.ENOTDIR, "it is no folder", self.root)
 
     def open(
         self,

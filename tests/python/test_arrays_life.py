@@ -247,6 +247,43 @@ def test_pieces_are_as_long_as_ctrl_c_may_wait(monkeypatch: pytest.MonkeyPatch) 
         assert min(times[-9:-2]) > min(0.01, 1e9 / nbytes_a_second / 100)  # and not so short that asking would count
 
 
+def test_scattered_rows_begin_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a disk may take a millisecond for each, however small they are."""
+    now = 0.0
+    monkeypatch.setattr(pieces.time, "monotonic", lambda: now)
+    times = []
+    for begin, end in pieces.pieces(20_000, 8, False, "x", scattered=True):
+        times.append((end - begin) * 1e-3)
+        now += times[-1]
+    assert max(times) < 0.6
+    of_memory = []
+    for begin, end in pieces.pieces(1_000_000, 8, False, "x", scattered=True):
+        of_memory.append(end - begin)
+        now += (end - begin) * 1e-8
+    assert sum(of_memory) == 1_000_000 and len(of_memory) < 15
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_rows_anywhere_go_in_pieces(write: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raw").write_bytes(bytes(8 * 4000))
+    parts: list[int] = []
+    move = gpufs.Array._move
+
+    def counted(self: Any, rows: Any, selected: Any, begin: int, end: int, address: int, **how: Any) -> None:
+        parts.append(end - begin)
+        move(self, rows, selected, begin, end, address, **how)
+
+    monkeypatch.setattr(gpufs.Array, "_move", counted)
+    ids = np.random.default_rng(1).permutation(4000)
+    with gpufs.open(tmp_path / "raw", dtype="i8", shape=(-1,), engine="cpu", mode="r+") as x:
+        if write:
+            x[ids] = ids
+        else:
+            assert not x[ids].any()
+        assert parts[0] == pieces.SHORT_NROWS and sum(parts) == 4000
+        np.testing.assert_array_equal(x[:], np.arange(4000) if write else np.zeros(4000))
+
+
 def test_pieces_are_all_of_it(capfd: pytest.CaptureFixture[str]) -> None:
     for n, nbytes in ((0, 1), (1, 1 << 40), (10, 1 << 20), (100, 3 << 20), (5, 0)):
         got = list(pieces.pieces(n, nbytes, False, "x"))

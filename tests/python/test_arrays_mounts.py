@@ -186,9 +186,12 @@ def test_files_that_cannot_be_read(engine: str, tmp_path: Path, monkeypatch: pyt
         assert (raised.value.errno, raised.value.filename) == (number, str(bad))
     with pytest.raises(ValueError, match="has 10 bytes, more than pad_to=9"):
         gpufs.read_files(paths, pad_to=9, engine=engine, **SMALL)
-    for pad_to in (0, -1):
+    for pad_to in (0, -1, 1 << 70):
         with pytest.raises(ValueError, match="pad_to"):
             gpufs.read_files(paths, pad_to=pad_to, engine=engine, **SMALL)
+    for no_number in ("9KiB", 1.5):
+        with pytest.raises(TypeError, match="it is a number of bytes"):
+            gpufs.read_files(paths, pad_to=no_number, engine=engine, **SMALL)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="several"):
         gpufs.read_files(str(paths[0]), engine=engine)
     sizes_of = gpufs.files._rows.sizes  # type: ignore[attr-defined]
@@ -239,3 +242,27 @@ def test_numbers_of_bytes() -> None:
     for text in ("", "GiB", "-1", "1 XB", "1e9", -3):
         with pytest.raises(GpufsError):
             to_nbytes(text)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_folder_that_is_not_there_is_named(engine: str, folder: Path) -> None:
+    for use in (
+        lambda: gpufs.Mount(folder / "none", engine=engine).open("a.npy")[:],
+        lambda: gpufs.read_files([folder / "none" / "a"], engine=engine, **SMALL),
+    ):
+        with pytest.raises(FileNotFoundError) as missing:
+            use()
+        assert missing.value.errno == errno.ENOENT and str(folder / "none") in str(missing.value.filename)
+    with pytest.raises(NotADirectoryError) as no_folder:
+        gpufs.Mount(folder / "a.npy", engine=engine)
+    assert no_folder.value.filename == str(folder / "a.npy")
+
+
+def test_a_header_that_cannot_be_read_names_its_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("gpufs.formats.format_of", fails)
+    with pytest.raises(OSError) as failed:
+        gpufs.open(folder / "a.npy", engine="cpu")
+    assert failed.value.errno == errno.EIO and failed.value.filename == str(folder / "a.npy")

@@ -500,3 +500,14 @@ def test_damaged_files_are_refused_or_hold_what_they_say(data: st.DataObject, tm
         ends = [*x._layout.places[1:, 0], len(x)]
         for (first, begin), end in zip(x._layout.places, ends, strict=True):
             assert x[first:end].tobytes() == bytes(text[begin : begin + (end - first) * x._layout.row_nbytes])
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16"])
+def test_parquet_integers_that_the_file_has_wider_are_not_written(kind: str, tmp_path: Path) -> None:
+    """A value that does not fit would be another one to other readers."""
+    path, array = tmp_path / "a.parquet", np.arange(100, dtype=kind)
+    write_parquet(pa.table({"a": array, "b": array.astype(np.int32)}), path, write_statistics=False)
+    np.testing.assert_array_equal(gpufs.open(path, name="a", engine="cpu")[:], array)
+    with pytest.raises(GpufsError, match="keeps integers of 8 or 16 bits in 32"):
+        gpufs.open(path, name="a", mode="r+", engine="cpu")
+    gpufs.open(path, name="b", mode="r+", engine="cpu").close()

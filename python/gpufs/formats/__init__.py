@@ -65,15 +65,19 @@ def find_layout(
     kind = Path(path).stat().st_mode
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # the open of a FIFO would wait for its writer
         raise GpufsError(f"'{printable(path)}' is no regular file")
-    with Path(path).open("rb") as file:
-        layout, end = _of_file(file, path, name, dtype, shape, offset)
+    try:
+        with Path(path).open("rb") as file:
+            layout, end = _of_file(file, path, name, dtype, shape, offset)
+    except OSError as error:
+        error.filename = error.filename or path  # reads of a file that is open name none
+        raise
     if layout.dtype.subdtype is not None:
         base, inner = layout.dtype.subdtype
         layout = replace(layout, shape=layout.shape + inner, dtype=base)
     if layout.dtype.hasobject:
         raise GpufsError(
-            f"'{printable(path)}' holds Python objects, which are not of one size: save an array of numbers, or of texts "
-            "of a fixed width"
+            f"'{printable(path)}' holds Python objects, which are not of one size: save an array of numbers, or of "
+            "texts of a fixed width"
         )
     if not layout.shape:
         raise GpufsError(f"'{printable(path)}' holds a single number, and no axis to take rows along")
@@ -125,12 +129,17 @@ def _of_file(
             return _safetensors(file, path, name), end
     except GpufsError:
         raise
+    except OSError:
+        raise
     except Exception as error:  # of files that are damaged, their readers in the libraries raise whatever comes
-        raise GpufsError(f"'{printable(path)}' has a header that does not read: {error}") from error
+        raise GpufsError(
+            f"'{printable(path)}' has a header that does not read; it is damaged, or was not written in full: {error}"
+        ) from error
     if kind == "Feather version 1":
         raise GpufsError(f"'{printable(path)}' is Feather version 1: write it anew by pyarrow.feather.write_feather")
     raise GpufsError(
-        f"'{printable(path)}' is no .npy, .npz, safetensors, Arrow or Parquet file: one that is raw needs dtype="
+        f"'{printable(path)}' is no .npy, .npz, safetensors, Arrow or Parquet file: one that is raw needs dtype=, "
+        "and an Arrow stream is to be written as a file (pyarrow.ipc.new_file)"
     )
 
 

@@ -153,6 +153,10 @@ def find_column(file: BinaryIO, path: str, name: str | None) -> Layout:
         if left != 0:
             raise ValueError(f"the pages of '{printable(wanted)}' have not as many rows as its row group")
     read_only = f"has {left_wrong}, which writing would leave wrong: write it anew without" if left_wrong else ""
+    if not read_only and _is_narrow(element):
+        read_only = (
+            "keeps integers of 8 or 16 bits in 32, which writing might leave out of their range: write int32 anew"
+        )
     return Layout.of_pieces(pieces, (), dtype, read_only)
 
 
@@ -199,6 +203,12 @@ def _top_level(elements: list[dict[int, Any]], n: int) -> list[tuple[int, dict[i
             leaf += parts == 0
             at += 1
     return columns
+
+
+def _is_narrow(element: dict[int, Any]) -> bool:
+    """Whether the column's integers have 8 or 16 bits: the file has them in 32."""
+    of_8_or_16 = (11, 12, 15, 16)  # of the format's older annotation
+    return element.get(6) in of_8_or_16 or element.get(10, {}).get(10, {}).get(1) in (8, 16)
 
 
 def _dtype_of(element: dict[int, Any], refuse: Callable[[str], GpufsError]) -> np.dtype[Any]:
