@@ -18,8 +18,8 @@ def pieces(
 ) -> Iterator[tuple[int, int]]:
     """The first and the end of each piece of n things; pieces that take 0.05 to 0.2 s, as far as that was known before.
 
-    The caller does a piece's work before it asks for the next one. scattered: as at_first's. counts_bytes: progress is shown in bytes, else in
-    things, where nbytes_each is but an estimate.
+    The caller does a piece's work before it asks for the next one. scattered: as at_first's. counts_bytes: progress is
+    shown in bytes, else in things, where nbytes_each is but an estimate.
     """
     size, most = at_first(nbytes_each, scattered), max(1, _MOST_NBYTES // max(1, nbytes_each))
     each = nbytes_each if counts_bytes else 1
