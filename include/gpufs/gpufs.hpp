@@ -7,7 +7,7 @@
 #include "gpufs/file/map_to_write.hpp"
 #include "gpufs/file/open_all.hpp"
 #include "gpufs/file/prefetch.hpp"
-#include "gpufs/host_file.hpp"
+#include "gpufs/map_array.hpp"
 #include "gpufs/mount.hpp"
 #include "gpufs/mount/detail/inside.hpp"
 #include "gpufs/pointer/for_each.hpp"

@@ -14,7 +14,12 @@
 namespace gpufs {
 inline namespace GPUFS_MACHINE {
 
-enum class advice : std::uint32_t;  // gpufs/file/prefetch.hpp, which says what each means
+enum class advice : std::uint32_t;     // gpufs/file/prefetch.hpp, which says what each means
+enum class map_flags : std::uint32_t;  // gpufs/pointer/map.hpp
+namespace detail {
+struct made_mapping;
+struct host_mapping;
+}  // namespace detail
 
 // An open file of a mount; kernels get it as `ref()`, and the destructor closes it. A kernel of one warp, launched on the mount's
 // device, opens it: so kernels that open the path share it, and its errors are those of gpufs::open. Another kernel closes it, with
@@ -46,6 +51,9 @@ class host_file {
   void close();
 
  private:
+  friend struct detail::host_mapping;  // gpufs/map_array.hpp
+  detail::made_mapping map(std::int64_t offset, std::int64_t count, map_flags flags, std::uint32_t nbytes,
+                           std::uint32_t alignment) const;
   [[noreturn]] void fail(int error, const char* what) const;
 
   file file_;

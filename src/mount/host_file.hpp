@@ -14,6 +14,7 @@
 #include "gpufs/file/open.hpp"
 #include "gpufs/file/prefetch.hpp"
 #include "gpufs/mount/detail/inside.hpp"
+#include "gpufs/pointer/map.hpp"
 #include "gpufs/simt/detail/pinned_answer.hpp"
 #include "gpufs/simt/launch.hpp"
 
@@ -60,6 +61,22 @@ struct advise_for_host {
     const auto warp = this_warp();
     const int error = gpufs::advise(warp, opened, offset, nbytes, what);
     if (warp.leader()) *result = error;
+  }
+};
+
+struct map_for_host {
+  file opened;
+  std::int64_t offset, count;
+  map_flags flags;
+  std::uint32_t nbytes, alignment;  // of an element
+  made_mapping* result;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const made_mapping made = map_elements(warp, opened, [&] {
+      return mapping_request{opened.number(), offset, count, nbytes, alignment, no_handler{}.form(), flags, false, false};
+    });
+    if (warp.leader()) *result = made;
   }
 };
 
@@ -117,6 +134,17 @@ void host_file::advise(advice what, std::int64_t offset, std::size_t nbytes) con
   if (error == 0)
     error = detail::answer_of(*device_, kernel{file_, what, offset, nbytes, nullptr}, &kernel::result, simt::warp_lanes);
   if (error != 0) fail(-error, "advise");
+}
+
+detail::made_mapping host_file::map(std::int64_t offset, std::int64_t count, map_flags flags, std::uint32_t nbytes,
+                                    std::uint32_t alignment) const {
+  if (file_.error() != 0 || process_ != ::getpid()) fail(EBADF, "map_array");
+  using kernel = detail::map_for_host;
+  const detail::made_mapping made = detail::answer_of(*device_, kernel{file_, offset, count, flags, nbytes, alignment, nullptr},
+                                                      &kernel::result, simt::warp_lanes);
+  const int error = detail::error_of(made.name);
+  if (error != 0) fail(-error, "map_array");
+  return made;
 }
 
 void host_file::close() {

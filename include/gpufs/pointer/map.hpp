@@ -92,29 +92,38 @@ GPUFS_DEVICE_COLD inline made_mapping make_mapping(const mount_layout* mount, ma
   return made;
 }
 
+// What gpufs::map and gpufs::map_array do. make: gives the leader its mapping_request. All lanes call.
+template <class Group, class Make>
+GPUFS_DEVICE made_mapping map_elements(Group group, const file& opened, Make make) {
+  const made_mapping made = by_leader(group, [&] {
+    const mapping_request asked = make();
+    const mount_layout* whole = whole_of(opened.mount().get());
+    if (whole == nullptr) return made_mapping{error_name(opened.error(), has(asked.flags, map_flags::stop_on_error)), {}};
+    const made_mapping found = try_mapping(*whole, whole->pointers, asked, &mapping_table::find);
+    if (is_mapping(found.name)) [[likely]]
+      return made_mapping{with_flags(found.name, asked.flags), found.within};
+    return simt::call_cold(&make_mapping, whole, asked, found.name);
+  });
+  simt::rejoin(group);
+  return made;
+}
+
 template <class T, class Access, class Group>
 GPUFS_DEVICE ptr<T, Access> map_with(Group group, const file& opened, std::int64_t offset, std::int64_t count, map_flags flags,
                                      const typename Access::handler& handler) {
   const simt::group_call call(group, "map(file, mount, offset, count, flags)", opened.number(), opened.entry(), offset, count,
                               flags);
-  const made_mapping made = by_leader(group, [&] {
-    const mapping_request asked{opened.number(),
-                                offset,
-                                count,
-                                sizeof(T),
-                                alignof(T),
-                                handler.form(),
-                                flags,
-                                !std::is_const_v<T>,
-                                !std::is_same_v<typename Access::handler, no_handler>};
-    const mount_layout* whole = whole_of(opened.mount().get());
-    if (whole == nullptr) return made_mapping{error_name(opened.error(), has(flags, map_flags::stop_on_error)), {}};
-    const made_mapping found = try_mapping(*whole, whole->pointers, asked, &mapping_table::find);
-    if (is_mapping(found.name)) [[likely]]
-      return made_mapping{with_flags(found.name, flags), found.within};
-    return simt::call_cold(&make_mapping, whole, asked, found.name);
+  const made_mapping made = map_elements(group, opened, [&] {
+    return mapping_request{opened.number(),
+                           offset,
+                           count,
+                           sizeof(T),
+                           alignof(T),
+                           handler.form(),
+                           flags,
+                           !std::is_const_v<T>,
+                           !std::is_same_v<typename Access::handler, no_handler>};
   });
-  simt::rejoin(group);
   return ptr<T, Access>(made.name, made.within, handler);
 }
 

@@ -181,8 +181,7 @@ struct updates {
   GPUFS_DEVICE static void store(const ptr<T>& p, std::ptrdiff_t i, const T& value) {
     static_assert((sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16) && alignof(T) == sizeof(T),
                   "gpufs: stores are of aligned elements of 4, 8 or 16 bytes");
-    using stored = std::conditional_t<sizeof(T) == 16, simt::vec16, word<T>>;
-    make(p, one_store<stored>{p.within(), position(p, i), same_bits<stored>(value)});
+    make(p, one_store<stored_as<T>>{p.within(), position(p, i), same_bits<stored_as<T>>(value)});
   }
   template <class T>
   static constexpr update_kind add = std::is_integral_v<T> ? update_kind::add : update_kind::add_real;

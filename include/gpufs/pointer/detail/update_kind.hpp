@@ -148,6 +148,18 @@ GPUFS_DEVICE void store_word(std::uint64_t address, std::uint64_t value) {
 GPUFS_DEVICE void store_word(std::uint64_t address, const simt::vec16& value) {
   simt::store_relaxed_16(reinterpret_cast<void*>(address), value);
 }
+// Of any other size or alignment: by plain stores, so that who reads it meanwhile may find some old bytes and some new ones.
+template <class T>
+GPUFS_DEVICE void store_word(std::uint64_t address, const T& value) {
+  *reinterpret_cast<T*>(address) = value;
+}
+// What an element is stored as.
+template <class T>
+using stored_as =
+    std::conditional_t<alignof(T) == sizeof(T) && sizeof(T) == 4, std::uint32_t,
+                       std::conditional_t<alignof(T) == sizeof(T) && sizeof(T) == 8, std::uint64_t,
+                                          std::conditional_t<alignof(T) == sizeof(T) && sizeof(T) == 16, simt::vec16, T>>>;
+
 // What a lane wants stored. Of lanes that meet, and are served together, the highest one stores; what match.any
 // takes for many different elements is little beside their pins.
 template <class Word>
