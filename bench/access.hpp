@@ -233,10 +233,17 @@ GPUFS_DEVICE void compare(Group group, const std::byte* data, std::uint64_t offs
   compare_words(group, reinterpret_cast<const std::uint64_t*>(data), offset, nwords, counts);
 }
 
-enum class way { pread, map_page, pointer };
+enum class way { pread, map_page, pointer, array };
 
-// Each warp brings in per_warp random pages: by map_page, by pread of the whole page into its own page of `scratch`, or by moving
-// an active pointer there, which it reads through.
+// A page of an array, as compare_words wants it.
+struct words_from {
+  gpufs::array<const std::uint64_t> of;
+  std::int64_t first;
+  GPUFS_DEVICE std::uint64_t operator[](std::uint32_t w) const { return of[first + w]; }
+};
+
+// Each warp brings in per_warp random pages: by map_page, by pread of the whole page into its own page of `scratch`, by moving an
+// active pointer there, which it reads through, or by the elements of an array.
 template <way How>
 struct read_random {
   gpufs::mount_ref fs;
@@ -254,6 +261,8 @@ struct read_random {
     [[maybe_unused]] auto p = [&] {
       if constexpr (How == way::pointer) {
         return gpufs::map<const std::uint64_t>(warp, file);
+      } else if constexpr (How == way::array) {
+        return gpufs::map_array<const std::uint64_t>(warp, file);
       } else {
         return 0;  // no pointer, nor anything of one in these kernels
       }
@@ -264,6 +273,9 @@ struct read_random {
       if constexpr (How == way::pointer) {
         p += (static_cast<std::int64_t>(offset) - p.offset()) / 8;
         compare_words(warp, p, offset, nwords, counts);  // what is not to be had reads as zeros
+        right = p.error() == 0;
+      } else if constexpr (How == way::array) {
+        compare_words(warp, words_from{p, static_cast<std::int64_t>(offset / 8)}, offset, nwords, counts);
         right = p.error() == 0;
       } else if constexpr (How == way::map_page) {
         gpufs::mapped_page page = gpufs::map_page(warp, file, static_cast<std::int64_t>(offset));
@@ -308,7 +320,7 @@ inline bool told(const wrong_or_failed& counts) {
 }
 
 // Reads about `reads` random pages a launch: one launch that fills the cache, `repeats` timed ones, and one that compares every
-// byte. Of a page, 32 words are compared while it is timed, and all where it is read in place by a pointer.
+// byte. Of a page, 32 words are compared while it is timed, and all where it is read in place by a pointer or an array.
 // launch(shape, kernel) gives the seconds. No two launches read the same pages in the same order, nor do two salts.
 template <way How, class Launch>
 random_reads measure_random(const gpufs::mount& fs, gpufs::file_number number, const shape& how, std::uint64_t npages, double reads,
@@ -321,7 +333,8 @@ random_reads measure_random(const gpufs::mount& fs, gpufs::file_number number, c
   for (int r = 0; r <= repeats + 1; ++r) {
     const device_array<wrong_or_failed> counts(1);
     const bool verify = r == repeats + 1;
-    const std::uint32_t nwords = verify || How == way::pointer ? page_nbytes / 8 : std::min(page_nbytes / 8, 32u);
+    const bool in_place = How == way::pointer || How == way::array;
+    const std::uint32_t nwords = verify || in_place ? page_nbytes / 8 : std::min(page_nbytes / 8, 32u);
     const page_access access{npages,
                              word_of(salt * 1000 + static_cast<std::uint64_t>(r) * 4 + static_cast<std::uint64_t>(How) + 1)};
     const gpufs::mount_counters before = fs.counters();

@@ -212,6 +212,10 @@ struct ends : pointer_job {
     for (const std::uint32_t x : a.every(0)) r[13] += x + 1000;
     for (const std::uint32_t x : a.every(1, 5)) r[13] += x + 1000;
     for (const std::uint32_t x : a.every(1, -1)) r[13] += x + 1000;
+    a[1] = a[77];  // neither is made up
+    a[2] += a[77];
+    a[77] += 5u;
+    for (const std::uint32_t x : a.every(2, 1)) r[25] += 1 + 0 * x;
     r[14] = map_array<std::uint32_t>(warp, f, 2).error();
     r[15] = map_array<std::uint32_t>(warp, f, 0, 100000).error();
     r[16] = array<std::uint32_t>().error();
@@ -250,10 +254,10 @@ TEST_P(arrays, end_where_their_file_ends_and_say_what_fails) {
   std::memcpy(&last, &of_f[20], 4);
   const auto all = out.read();
   for (unsigned t = 0; t < 32; ++t) {
-    const std::vector<std::int64_t> r(all.begin() + t * outs, all.begin() + t * outs + 25);
+    const std::vector<std::int64_t> r(all.begin() + t * outs, all.begin() + t * outs + 26);
     const std::vector<std::int64_t> want = {5,      last,   -ENXIO, -ENXIO, 0,      -ENXIO,  -ENXIO, 3,       0,
                                             1,      -ENXIO, 0,      0,      -ENXIO, -EINVAL, -ENXIO, -EFAULT, -EFAULT,
-                                            -EBADF, 0,      0,      -EBADF, 0,      -EBADF,  -EBADF};
+                                            -EBADF, 0,      0,      -EBADF, 0,      -EBADF,  -EBADF, 2};
     EXPECT_EQ(r, want) << t;
   }
   std::vector<std::byte> want = content(2, 0, 4000);

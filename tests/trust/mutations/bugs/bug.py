@@ -57,6 +57,7 @@ UPDATE = "include/gpufs/pointer/update.hpp"
 UPDATE_KIND = "include/gpufs/pointer/detail/update_kind.hpp"
 WRITE_BACK = "include/gpufs/file/detail/write_back.hpp"
 PAGE_WRITE_BACK = "include/gpufs/file/detail/page_write_back.hpp"
+ARRAY = "include/gpufs/pointer/array.hpp"
 LINK = "include/gpufs/pointer/detail/link.hpp"
 WARP_ACCESS = "include/gpufs/pointer/detail/warp_access.hpp"
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import FAULT, LINK, PAGES, STORES, UPDATE, UPDATE_KIND, WARP_ACCESS, Bug
+from .bug import ARRAY, FAULT, LINK, PAGES, STORES, UPDATE, UPDATE_KIND, WARP_ACCESS, Bug
 
 BUGS = (
     Bug(
@@ -266,5 +266,50 @@ BUGS = (
         "(!at.is_private && end > at.nbytes && end == 0)",
         "pointer_update_cpu",
         "*/updates.what_cannot_be_updated_changes_nothing_and_is_recorded/on_disk",
+    ),
+    Bug(
+        "array_index_wraps_around",
+        "an index that is far too large names an element, as its position does not fit into 64 bits",
+        ARRAY,
+        "(n < beyond ? n : beyond) * nbytes",
+        "(n < beyond ? n : n) * nbytes",
+        "pointer_array_cpu",
+        "*/arrays.end_where_their_file_ends_and_say_what_fails/*",
+    ),
+    Bug(
+        "array_element_behind_its_page",
+        "an element of an array that lies in two pages is written behind the frame of its first one",
+        ARRAY,
+        "if (!in_one) {",
+        "if (!in_one && nbytes == 0) {",
+        "pointer_array_cpu",
+        "*/arrays.are_as_memory_for_lanes_that_go_their_own_ways/*",
+    ),
+    Bug(
+        "array_makes_values_up",
+        "`a[i] = b[j]` writes zeros where b[j] cannot be read",
+        "include/gpufs/pointer/detail/array_element.hpp",
+        "if (error == 0) [[likely]] {",
+        "if (error <= 0) [[likely]] {",
+        "pointer_array_cpu",
+        "*/arrays.end_where_their_file_ends_and_say_what_fails/*",
+    ),
+    Bug(
+        "array_loop_goes_too_far",
+        "a loop over an array goes on behind its end",
+        ARRAY,
+        "(count_ - first - 1) / stride + 1",
+        "(count_ - first) / stride + 1",
+        "pointer_array_cpu",
+        "*/arrays.end_where_their_file_ends_and_say_what_fails/*",
+    ),
+    Bug(
+        "hosts_array_without_its_flags",
+        "an array that the host makes is never private",
+        "src/mount/host_file.hpp",
+        "no_handler{}.form(), flags,",
+        "no_handler{}.form(), map_flags::none,",
+        "pointer_array_cpu",
+        "*/arrays.of_a_file_that_is_read_only_cannot_be_written_but_privately/*",
     ),
 )
