@@ -63,6 +63,10 @@ struct scan_space {
                                                                          unsigned nblocks = 1) {
     return 64 + 4 * std::uint64_t{nblocks} + 2 * place_nbytes * n;
   }
+  // Of the regions of an image of n pixels.
+  GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_to_label(std::uint64_t n, unsigned nblocks = 1) {
+    return 64 + 4 * std::uint64_t{nblocks} + 36 * n;
+  }
   // Of the first k of n keys, by a block; or for a launch of so many blocks of so many threads.
   template <class Key>
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_for_top(std::uint64_t n, std::uint64_t k) {
