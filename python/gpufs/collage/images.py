@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,6 @@ from PIL import Image, UnidentifiedImageError
 
 from gpufs.errors import GpufsError
 
-R = TypeVar("R")
 Pixels = npt.NDArray[np.uint8]
 
 # Pillow decodes these by itself. For others it may start a program: Ghostscript for EPS, which is a program itself.
@@ -55,30 +55,18 @@ def readable_extensions() -> frozenset[str]:
     return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in formats)
 
 
-def read_rgb(path: Path | str, *, smallest_side: int = 0) -> tuple[Image.Image, tuple[int, int]]:
-    """Reads the picture (the first of several): RGB, turned as its EXIF orientation says, transparency over white.
+@contextmanager
+def opened(path: Path | str) -> Iterator[Image.Image]:
+    """The picture (the first of several), whose pixels the block may read. What fails is an UnreadableImageError.
 
-    smallest_side: pixels; where the format allows it (JPEG), the picture is decoded at a fraction of its size that
-    keeps both sides at least this long. 0: at full size.
-    Returns the picture and its full size (width, height in pixels, turned). Memory: 8 bytes a pixel that is decoded.
-    Raises UnreadableImageError; never opens anything but a regular file.
+    Never opens anything but a regular file.
     """
-    return _opened(path, lambda image: _decode(image, smallest_side))
-
-
-def picture_size(path: Path | str) -> tuple[int, int]:
-    """Its sides in pixels, not turned, as the file's header says; nothing is decoded. Raises as read_rgb does."""
-    return _opened(path, lambda image: image.size)
-
-
-def _opened(path: Path | str, use: Callable[[Image.Image], R]) -> R:
-    """What `use` makes of the picture."""
     try:
         # Pillow warns of pictures over half its limit; the limit itself is an error.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with _open_regular(path) as stream, Image.open(stream, formats=readable_formats()) as image:
-                return use(image)
+            with open_regular(path) as stream, Image.open(stream, formats=readable_formats()) as image:
+                yield image
     except UnreadableImageError:
         raise
     except Image.DecompressionBombError as error:
@@ -93,7 +81,25 @@ def _opened(path: Path | str, use: Callable[[Image.Image], R]) -> R:
         raise UnreadableImageError(f"is broken ({type(error).__name__}: {error})") from error
 
 
-def _open_regular(path: Path | str) -> BinaryIO:
+def picture_size(path: Path | str) -> tuple[int, int]:
+    """Its sides in pixels, not turned, as the file's header says; nothing is decoded. Raises as read_rgb does."""
+    with opened(path) as image:
+        return image.size
+
+
+def read_rgb(path: Path | str, *, smallest_side: int = 0) -> tuple[Image.Image, tuple[int, int]]:
+    """Reads the picture (the first of several): RGB, turned as its EXIF orientation says, transparency over white.
+
+    smallest_side: pixels; where the format allows it (JPEG), the picture is decoded at a fraction of its size that
+    keeps both sides at least this long. 0: at full size.
+    Returns the picture and its full size (width, height in pixels, turned). Memory: 8 bytes a pixel that is decoded.
+    Raises UnreadableImageError; never opens anything but a regular file.
+    """
+    with opened(path) as image:
+        return _decode(image, smallest_side)
+
+
+def open_regular(path: Path | str) -> BinaryIO:
     """Opens a regular file for reading; a FIFO or a device is refused without being waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Labelling by kernels, for the machine that the including source is compiled for: regions by their boundaries
+// (par::label_regions), then a scan over their first pixels, which numbers them. Some 48 bytes of device memory a pixel.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "apps/label/labeler.hpp"
+#include "gpufs/gpufs.hpp"
+#include "gpufs/par/label.hpp"
+#include "gpufs/par/scan.hpp"
+
+namespace gpufs::apps::label {
+inline namespace GPUFS_MACHINE {
+
+struct label_result {
+  int error;  // 0 or a negative errno
+  std::uint32_t nregions;
+};
+
+struct label_kernel {
+  const std::uint32_t* pixels;
+  std::uint64_t height, width;
+  par::touching how;
+  bool has_background;
+  std::uint32_t background;
+  std::uint32_t *firsts, *numbers;  // of each pixel its region's first one; of each first one its number
+  par::scan_space space;            // for either call
+  label_result* result;
+
+  GPUFS_DEVICE bool is_background(std::uint64_t i) const { return has_background && pixels[i] == background; }
+
+  GPUFS_DEVICE void operator()() const {
+    const simt::grid grid = simt::this_grid();
+    const std::uint64_t n = height * width;
+    const par::list_result labelled = par::label_regions(grid, pixels, height, width, how, firsts, space);
+    if (labelled.error != 0) return tell(grid, {labelled.error, 0});
+    for (std::uint64_t i = grid.rank(); i < n; i += grid.size()) numbers[i] = firsts[i] == i && !is_background(i);
+    grid.sync();
+    const auto numbered = par::inclusive_scan(grid, numbers, numbers, n, par::plus<std::uint32_t>{}, space);
+    if (numbered.error != 0) return tell(grid, {numbered.error, 0});
+    for (std::uint64_t i = grid.rank(); i < n; i += grid.size()) firsts[i] = is_background(i) ? 0 : numbers[firsts[i]];
+    tell(grid, {0, numbered.all});
+  }
+  GPUFS_DEVICE void tell(simt::grid grid, const label_result& got) const {
+    if (grid.leader()) *result = got;
+  }
+};
+
+inline std::uint64_t label_by_kernels(const image_view& image, const label_options& options, std::int32_t* labels) {
+  constexpr unsigned nthreads = GPUFS_ON_CUDA ? 256 : 64, least_blocks = 2;
+  check_size(image);
+  const std::uint64_t n = image.n();
+  if (n == 0) return 0;
+  simt::platform& device = simt::device(options.device);
+  const simt::on_device here(device);
+  const unsigned most = simt::max_cooperative_grid<nthreads, least_blocks>({.grid = 1, .block = nthreads}, label_kernel{});
+  const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(n / nthreads + 1, GPUFS_ON_CUDA ? 1u << 16 : 4));
+  const unsigned nblocks = std::clamp(wanted, 1u, most);
+  const simt::device_array<std::uint32_t> pixels(std::span(image.pixels, n), device), firsts(n, device), numbers(n, device);
+  const std::uint64_t space_nbytes =
+      std::max(par::scan_space::nbytes_to_label(n, nblocks), par::scan_space::nbytes_for<std::uint32_t>(n, nblocks, nthreads));
+  const simt::device_array<std::byte> space(space_nbytes, device);
+  const simt::device_array<label_result> result(1, device);
+  simt::launch_config config{.grid = nblocks, .block = nthreads};
+  config.schedule.timeout_ns = 0;  // it waits for nobody else
+  config.cooperative = true;
+  simt::launch<nthreads, least_blocks>(config, label_kernel{pixels.get(),
+                                                            image.height,
+                                                            image.width,
+                                                            options.corners ? par::touching::corners : par::touching::sides,
+                                                            options.background.has_value(),
+                                                            options.background.value_or(0),
+                                                            firsts.get(),
+                                                            numbers.get(),
+                                                            {space.get(), space_nbytes},
+                                                            result.get()});
+  const label_result got = result.read_one();
+  if (got.error != 0) throw error(std::string("the image cannot be labelled: ") + std::strerror(-got.error), -got.error);
+  device.copy_from_device(labels, firsts.get(), n * sizeof *labels);
+  return got.nregions;
+}
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::apps::label

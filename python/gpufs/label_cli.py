@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `gpufs label`: the regions of images."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpufs.collage.cli import Engine, reports_errors
+from gpufs.collage.interrupt import check_is_no_input, check_writable, replacing, sigterm_interrupts
+from gpufs.errors import GpufsError
+from gpufs.files_cli import Json, out
+from gpufs.text import printable
+
+if TYPE_CHECKING:
+    from gpufs.labelling import Background
+
+
+def _parse_background(text: str) -> Background:
+    """'0', '-3', '#ff0000', 'none'. Raises typer.BadParameter."""
+    if text == "none":
+        return None
+    if re.fullmatch(r"-?\d{1,20}", text):
+        return int(text)
+    if re.fullmatch(r"#([0-9a-fA-F]{2}){1,4}", text):
+        return tuple(bytes.fromhex(text[1:]))
+    raise typer.BadParameter(f"'{printable(text)}' is no background; write for example 0, 255, #ff0000 or none")
+
+
+def label(
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture, or a .npy file with one.")],
+    to: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="LABELS", help="A .npy file of each pixel's region (int32).")
+    ] = None,
+    corners: Annotated[bool, typer.Option("--corners", help="Pixels that meet at a corner touch, too.")] = False,
+    background: Annotated[
+        str,
+        typer.Option(metavar="VALUE|#rrggbb|none", help="Pixels of this value are of no region: label 0."),
+    ] = "0",
+    threshold: Annotated[
+        float | None, typer.Option(metavar="VALUE", help="Of a grey image: what is as bright is 1, the rest is 0.")
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="auto: gpu, or cpu without one. All find the same regions.")
+    ] = Engine.auto,
+    as_json: Json = False,
+) -> None:
+    """Find the regions of an image: pixels that are equal, and touch each other.
+
+    Says how many there are, and writes of each pixel the number of its region, from 1 on in the order of the regions'
+    first pixels, row by row. Where anything fails, nothing is written.
+    """
+    from gpufs.collage import console
+    from gpufs.labelling import above, label_regions, read_image, write_labels
+    from gpufs.mounts import engine_of
+
+    of_background, chosen = _parse_background(background), engine_of(engine.value)
+    if to is not None:
+        check_writable(to)
+        check_is_no_input(to, [(image, "the image")])
+    with sigterm_interrupts(), console.progress() as bar:
+        begin = time.monotonic()
+        bar.show(f"reading {printable(image)}", 0, 3)
+        pixels = read_image(image)
+        bar.show(f"labelling {printable(image)}", 1, 3)
+        try:
+            if threshold is not None:
+                pixels = above(pixels, threshold)
+            labels, nregions = label_regions(
+                pixels, corners=corners, background=of_background, engine=chosen, device=None
+            )
+        except GpufsError as error:
+            raise GpufsError(f"{image}: {error}") from error
+        seconds = time.monotonic() - begin
+        if to is not None:
+            bar.show(f"writing {printable(to)}", 2, 3)
+            with replacing(to) as stream:
+                write_labels(stream, labels)
+    height, width = labels.shape
+    if as_json:
+        result = {
+            "path": str(image),
+            "out": None if to is None else str(to),
+            "height": height,
+            "width": width,
+            "nregions": nregions,
+            "background_pixels": int((labels == 0).sum()),
+            "engine": chosen,
+            "seconds": seconds,
+        }
+        print(json.dumps(result))
+        return
+    out.print(printable(f"{image}: {nregions} regions in {width} x {height} pixels"), markup=False, soft_wrap=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(reports_errors(label))
