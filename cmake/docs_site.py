@@ -22,6 +22,7 @@ MODULES = {
     "CuPy": ("gpufs.cupy.link", "gpufs.cupy.load", "gpufs.cupy.path"),
     "Ray": ("gpufs.ray.read_array",),
     "Tokens of files": ("gpufs.par.lex", "gpufs.par.Tokens"),
+    "Regions of images": ("gpufs.par.label", "gpufs.par.Labels"),
     "Tests of an installation": ("gpufs.selftest.main",),
 }
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")

@@ -39,8 +39,9 @@ def planted(tree: Path, bug: Bug) -> dict[Path, str]:
 
 def check() -> int:
     """How many bugs cannot be planted any more, or name a test that is gone."""
-    sources = "".join(path.read_text() for path in (ROOT / "tests").glob("*/*_test.cpp"))
-    cmake = "".join(path.read_text() for path in (ROOT / "tests").glob("*/CMakeLists.txt"))
+    folders = [*(ROOT / "tests").iterdir(), ROOT / "apps/tests"]
+    sources = "".join(path.read_text() for folder in folders for path in folder.glob("*_test.cpp"))
+    cmake = "".join(path.read_text() for folder in folders for path in folder.glob("CMakeLists.txt"))
     wrong = []
     for bug in BUGS:
         try:

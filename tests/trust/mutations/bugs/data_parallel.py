@@ -16,6 +16,7 @@ LISTS = "par_lists_cpu"
 COUNT_BINS = "include/gpufs/par/detail/count_bins.hpp"
 SELECT = "include/gpufs/par/detail/radix_select.hpp"
 TOP_K = "par_top_k_cpu"
+LABELS = "include/gpufs/par/detail/region_labels.hpp"
 MEETING_PLACE = "include/gpufs/par/detail/meeting_place.hpp"
 
 BUGS = (
@@ -216,5 +217,50 @@ BUGS = (
         "row[k] != 0 && below <= nfree ?",
         "par_rendezvous_cpu",
         "rendezvous_by/0.numbers_gives_what_a_loop_gives",
+    ),
+    Bug(
+        "a_hole_is_a_region",
+        "what lies around a hole is a region of its own",
+        LABELS,
+        "height % 2 == 0 ? no_place<std::uint32_t>",
+        "height % 2 <= 1 ? no_place<std::uint32_t>",
+        "par_label_cpu",
+        "labels.are_those_of_a_union_find",
+    ),
+    Bug(
+        "corners_where_sides_are_meant",
+        "a boundary turns to a pixel that it meets at a corner, where pixels touch by their sides alone",
+        LABELS,
+        "if ((goes_on || how_ == touching::corners) &&",
+        "if ((goes_on || how_ == touching::sides) &&",
+        "par_label_cpu",
+        "labels.are_those_of_a_union_find",
+    ),
+    Bug(
+        "a_row_goes_on_in_the_next",
+        "the last pixel of a row touches the first one of the next",
+        LABELS,
+        "b.column >= 0 && b.column < width_;",
+        "b.column >= 0 && b.column <= width_;",
+        "par_label_cpu",
+        "labels.are_those_of_a_union_find",
+    ),
+    Bug(
+        "background_is_numbered",
+        "kernels give the background's regions numbers, which no pixel has",
+        "apps/label/labeler_device.hpp",
+        "numbers[i] = firsts[i] == i && !is_background(i);",
+        "numbers[i] = firsts[i] == i;",
+        "labeler_test_cpu",
+        "labelers.number_regions_by_their_first_pixels",
+    ),
+    Bug(
+        "corners_around_the_edge",
+        "host code has the first pixel of a row touch the last one of the row before the last",
+        "apps/label/labeler_cpu.cpp",
+        "if (options.corners && column != 0) meet(width + 1);",
+        "if (options.corners && i > width) meet(width + 1);",
+        "labeler_test_cpu",
+        "labelers.number_regions_by_their_first_pixels",
     ),
 )
