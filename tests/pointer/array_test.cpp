@@ -164,7 +164,7 @@ TEST_P(arrays, are_as_memory_for_lanes_that_go_their_own_ways) {
   run_program<std::uint32_t>(12, 41);
   run_program<block_of<24, 8>>(128, 80);
   run_program<block_of<24, 8>>(6, 81);  // lanes wait in turn
-#if !GPUFS_ON_CUDA  // each of these is a kernel, which nvcc takes long for
+#if !GPUFS_ON_CUDA                      // each of these is a kernel, which nvcc takes long for
   run_program<std::uint16_t>(12, 20);
   run_program<block_of<3>>(12, 30);
   run_program<std::uint64_t>(12, 50);
