@@ -42,6 +42,11 @@ GPUFS_DEVICE void use(ptr<const int> r, ptr<int> w, ptr<float> f, ptr<packed_pai
   written.data()[0] = std::byte{1};
   (void)gpufs::msync(gpufs::this_warp(), written);
   (void)gpufs::unmap_page(gpufs::this_warp(), std::move(written));
+  const gpufs::array<int> a;
+  a[0] = a[a[1u]];
+  a[0] += 1;
+  const gpufs::array<const int> constant = a;
+  (void)constant[std::size_t{0}];
 #elif CASE == 1
   *r = 1;
 #elif CASE == 2
@@ -112,5 +117,15 @@ GPUFS_DEVICE void use(ptr<const int> r, ptr<int> w, ptr<float> f, ptr<packed_pai
   (void)gpufs::msync(gpufs::this_warp(), gpufs::map_page(gpufs::this_warp(), opened, 0));
 #elif CASE == 31
   gpufs::store_at(pair, 0, packed_pair{1, 2});
+#elif CASE == 32
+  gpufs::array<const int>()[0] = 1;
+#elif CASE == 33
+  (void)gpufs::array<const int>().set(0, 1);
+#elif CASE == 34
+  gpufs::array<int> other = gpufs::array<const int>();
+#elif CASE == 35
+  (void)static_cast<int>(gpufs::array<int>()[1.5]);
+#elif CASE == 36
+  gpufs::array<std::string> texts;
 #endif
 }
