@@ -4,7 +4,7 @@
 // region, and one around each hole in it. All edges of a circle find the uppermost one by pointer jumping. Of a region's own circle
 // that is an edge above a pixel, the region's first; of a hole's the one below a pixel that lies above the hole, and this pixel's
 // column leads up to another circle of the region, which begins higher. So all of them lead to the first pixel, as lists, which are
-// jumped along too (pointer_jumping.hpp). Hillis and Steele, "Data parallel algorithms" (CACM 1986), "Region labeling", after Lim.
+// jumped along too (pointer_jumping.hpp). Hillis and Steele, "Data parallel algorithms" (CACM 1986), "Region labeling".
 #pragma once
 #include <cerrno>
 #include <cstdint>
