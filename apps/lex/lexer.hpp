@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/input_file.hpp"
 #include "gpufs/par/lex_table.hpp"
 
 namespace gpufs::apps::lex {
@@ -55,24 +56,5 @@ struct lexer_options {
 std::unique_ptr<lexer> make_lexer_cpu(const std::string& path, const par::lex_table& table, const lexer_options& options);
 std::unique_ptr<lexer> make_lexer_simt(const std::string& path, const par::lex_table& table, const lexer_options& options);
 std::unique_ptr<lexer> make_lexer_cuda(const std::string& path, const par::lex_table& table, const lexer_options& options);
-
-// A regular file, open. Throws gpufs::error.
-class open_file {
- public:
-  explicit open_file(std::string path);
-  ~open_file();
-  open_file(const open_file&) = delete;
-  open_file& operator=(const open_file&) = delete;
-
-  std::uint64_t nbytes() const { return nbytes_; }
-  // All nbytes bytes.
-  void read(std::uint8_t* to, std::uint64_t nbytes, std::uint64_t offset) const;
-  [[noreturn]] void fail(int error) const;  // ESTALE: it changed
-
- private:
-  std::string path_;
-  int descriptor_;
-  std::uint64_t nbytes_ = 0;
-};
 
 }  // namespace gpufs::apps::lex

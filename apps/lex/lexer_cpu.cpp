@@ -26,7 +26,7 @@ struct part {
 
 class cpu_lexer final : public lexer {
  public:
-  cpu_lexer(std::unique_ptr<open_file> file, const par::lex_table& table, std::uint64_t piece_nbytes)
+  cpu_lexer(std::unique_ptr<input_file> file, const par::lex_table& table, std::uint64_t piece_nbytes)
       : lexer(file->nbytes()),
         file_(std::move(file)),
         steps_(table.packed_steps()),
@@ -123,7 +123,7 @@ class cpu_lexer final : public lexer {
     to.kinds.push_back(kind);
   }
 
-  std::unique_ptr<open_file> file_;
+  std::unique_ptr<input_file> file_;
   std::vector<std::uint16_t> steps_;
   std::vector<std::uint8_t> kinds_;
   unsigned state_;          // before the next piece
@@ -134,7 +134,7 @@ class cpu_lexer final : public lexer {
 }  // namespace
 
 std::unique_ptr<lexer> make_lexer_cpu(const std::string& path, const par::lex_table& table, const lexer_options& options) {
-  return std::make_unique<cpu_lexer>(std::make_unique<open_file>(path), table,
+  return std::make_unique<cpu_lexer>(std::make_unique<input_file>(path, "lexed"), table,
                                      options.piece_nbytes != 0 ? options.piece_nbytes : usual_piece_nbytes);
 }
 

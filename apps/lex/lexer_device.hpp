@@ -62,7 +62,7 @@ class device_lexer final : public lexer {
   static constexpr unsigned nthreads = GPUFS_ON_CUDA ? 256 : 64, least_blocks = 2;
 
  public:
-  device_lexer(std::unique_ptr<open_file> from, const std::string& path, const par::lex_table& table, const lexer_options& options)
+  device_lexer(std::unique_ptr<input_file> from, const std::string& path, const par::lex_table& table, const lexer_options& options)
       : lexer(from->nbytes()),
         file_(std::move(from)),
         path_(std::filesystem::canonical(path)),  // a mount follows no link out of its root
@@ -157,7 +157,7 @@ class device_lexer final : public lexer {
     return n;
   }
 
-  std::unique_ptr<open_file> file_;
+  std::unique_ptr<input_file> file_;
   std::filesystem::path path_;
   mount fs_;
   simt::platform& device_;
@@ -176,7 +176,7 @@ class device_lexer final : public lexer {
 };
 
 inline std::unique_ptr<lexer> make_lexer(const std::string& path, const par::lex_table& table, const lexer_options& options) {
-  return std::make_unique<device_lexer>(std::make_unique<open_file>(path), path, table, options);
+  return std::make_unique<device_lexer>(std::make_unique<input_file>(path, "lexed"), path, table, options);
 }
 
 }  // namespace GPUFS_MACHINE

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What scans and reductions combine values by: plus, minimum, ..., and those of one's own.
+// What scans and reductions combine values by: plus, times, minimum, ..., and those of one's own.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -40,6 +40,21 @@ struct plus {
   using value = T;
   GPUFS_DEVICE T identity() const { return T{}; }
   GPUFS_DEVICE T operator()(const T& a, const T& b) const { return simt::detail::sum_of(a, b); }
+};
+
+// The same of products.
+template <simt::summable T>
+struct times {
+  using value = T;
+  GPUFS_DEVICE T identity() const { return T{1}; }
+  GPUFS_DEVICE T operator()(const T& a, const T& b) const {
+    if constexpr (std::is_integral_v<T>) {
+      using wide = std::conditional_t<(sizeof(T) < sizeof(unsigned)), unsigned, std::make_unsigned_t<T>>;
+      return static_cast<T>(static_cast<wide>(a) * static_cast<wide>(b));
+    } else {
+      return a * b;
+    }
+  }
 };
 
 namespace detail {

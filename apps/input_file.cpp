@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/lex/lexer.hpp"
+#include "apps/input_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,10 +11,10 @@
 
 #include "gpufs/mount.hpp"
 
-namespace gpufs::apps::lex {
+namespace gpufs::apps {
 
-open_file::open_file(std::string path)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+input_file::input_file(std::string path, std::string verb)
+    : path_(std::move(path)), verb_(std::move(verb)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (descriptor_ < 0) fail(errno);
   struct stat about {};
   int error = ::fstat(descriptor_, &about) != 0 ? errno : 0;
@@ -27,26 +27,27 @@ open_file::open_file(std::string path)
   }
   nbytes_ = static_cast<std::uint64_t>(about.st_size);
 }
-open_file::~open_file() { ::close(descriptor_); }
+input_file::~input_file() { ::close(descriptor_); }
 
-void open_file::read(std::uint8_t* to, std::uint64_t nbytes, std::uint64_t offset) const {
+void input_file::read(void* to, std::uint64_t nbytes, std::uint64_t offset) const {
+  auto* next = static_cast<std::byte*>(to);
   while (nbytes != 0) {
-    const ssize_t got = ::pread(descriptor_, to, nbytes, static_cast<off_t>(offset));
+    const ssize_t got = ::pread(descriptor_, next, nbytes, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(errno);
     if (got == 0) fail(ESTALE);
-    to += got;
+    next += got;
     nbytes -= static_cast<std::uint64_t>(got);
     offset += static_cast<std::uint64_t>(got);
   }
 }
 
-void open_file::fail(int error) const {
+void input_file::fail(int error) const {
   const bool changed = error == ESTALE || error == ENXIO;
-  throw gpufs::error(
-      path_ + ": " +
-          (changed ? "was truncated, replaced or written by others while it was lexed: try again" : std::strerror(error)),
-      error);
+  throw gpufs::error(path_ + ": " +
+                         (changed ? "was truncated, replaced or written by others while it was " + verb_ + ": try again"
+                                  : std::strerror(error)),
+                     error);
 }
 
-}  // namespace gpufs::apps::lex
+}  // namespace gpufs::apps

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scans and sorts of pieces by kernels, for the machine that the including source is compiled for.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "apps/par/device_carrier.hpp"
+#include "apps/par/operators.hpp"
+#include "gpufs/mount.hpp"
+#include "gpufs/par/scan.hpp"
+#include "gpufs/simt/launch.hpp"
+
+namespace gpufs::apps::par {
+inline namespace GPUFS_MACHINE {
+
+inline constexpr unsigned nthreads = GPUFS_ON_CUDA ? 256 : 64, least_blocks = 2;
+
+inline simt::launch_config config_of(unsigned nblocks, bool cooperative = false) {
+  simt::launch_config of{.grid = nblocks, .block = nthreads, .cooperative = cooperative};
+  of.schedule.timeout_ns = 0;  // a piece takes as long as it takes
+  return of;
+}
+
+// A piece whose first element gets what came before it. `out` is another array; of an exclusive scan all goes one place further on,
+// which the array has room for.
+template <class T>
+struct scan_kernel {
+  T *in, *out;
+  std::uint64_t n;
+  scan_op op;
+  bool exclusive, is_first;
+  T* carry;  // what all pieces up to this one give
+  gpufs::par::scan_space space;
+  int* error;
+
+  GPUFS_DEVICE void operator()() const {
+    const simt::grid grid = simt::this_grid();
+    const any_operator<T> with{op};
+    if (grid.leader()) {
+      const T before = is_first ? with.identity() : *carry;
+      in[0] = with(before, in[0]);
+      if (exclusive) out[0] = before;
+    }
+    const auto got =
+        gpufs::par::inclusive_scan(grid, in, out + (exclusive ? 1 : 0), n, with, space, gpufs::par::scan_order::fixed);
+    if (!grid.leader()) return;
+    *carry = got.all;
+    *error = got.error;
+  }
+};
+
+template <class T>
+class device_scan final : public transform {
+ public:
+  device_scan(const scan_options& options, std::uint64_t n, simt::platform& device)
+      : options_(options),
+        device_(device),
+        nblocks_(blocks()),
+        space_(gpufs::par::scan_space::nbytes_for<T>(n, nblocks_, nthreads), device),
+        carry_(1, device),
+        error_(1, device),
+        work_(device) {}
+
+  bool run(std::byte* in, std::byte* out, std::uint64_t nbytes) override {
+    simt::launch<nthreads, least_blocks>(config_of(nblocks_, true),
+                                         scan_kernel<T>{reinterpret_cast<T*>(in),
+                                                        reinterpret_cast<T*>(out),
+                                                        nbytes / sizeof(T),
+                                                        options_.op,
+                                                        options_.exclusive,
+                                                        is_first_,
+                                                        carry_.get(),
+                                                        {space_.get(), space_.size()},
+                                                        error_.get()},
+                                         work_);
+    work_.wait();
+    if (const int error = error_.read_one(); error != 0) throw gpufs::error(std::strerror(-error), -error);
+    is_first_ = false;
+    return true;
+  }
+
+ private:
+  // As many as run at once, so that brackets depend on the device alone.
+  unsigned blocks() const {
+    const simt::on_device here(device_);
+    const unsigned most = simt::max_cooperative_grid<nthreads, least_blocks>(config_of(1), scan_kernel<T>{});
+    return GPUFS_ON_CUDA ? most : std::min(most, 3u);
+  }
+
+  scan_options options_;
+  simt::platform& device_;
+  unsigned nblocks_;
+  simt::device_array<std::byte> space_;
+  simt::device_array<T> carry_;
+  simt::device_array<int> error_;
+  simt::stream work_;
+  bool is_first_ = true;
+};
+
+// work(i) for i below n, by all threads of a launch.
+template <class Work>
+struct for_each_number {
+  std::uint64_t n;
+  Work work;
+  GPUFS_DEVICE void operator()() const {
+    const std::uint64_t all = std::uint64_t{simt::grid_size()} * simt::block_size();
+    for (std::uint64_t i = std::uint64_t{simt::block_rank()} * simt::block_size() + simt::thread_rank(); i < n; i += all) work(i);
+  }
+};
+template <class Work>
+void for_all(std::uint64_t n, const Work& work, const simt::stream& on) {
+  simt::launch<nthreads>(config_of(GPUFS_ON_CUDA ? 2048 : 2), for_each_number<Work>{n, work}, on);
+}
+
+template <class Bits>
+struct order_keys {
+  Bits* keys;
+  key_order order;
+  bool back;
+  GPUFS_DEVICE void operator()(std::uint64_t i) const { keys[i] = back ? order.key_of(keys[i]) : order.ordered(keys[i]); }
+};
+template <class Bits>
+struct take_keys {
+  const std::byte* records;
+  std::uint64_t record_nbytes, key_offset;
+  key_order order;
+  Bits* keys;
+  std::uint32_t* numbers;
+  GPUFS_DEVICE void operator()(std::uint64_t i) const {
+    const std::byte* const at = records + i * record_nbytes + key_offset;
+    Bits key;
+    if (reinterpret_cast<std::uintptr_t>(at) % sizeof key == 0) {
+      key = *reinterpret_cast<const Bits*>(at);
+    } else {
+      std::memcpy(&key, at, sizeof key);
+    }
+    keys[i] = order.ordered(key);
+    numbers[i] = static_cast<std::uint32_t>(i);
+  }
+};
+template <class Word>
+struct gather_words {  // of records of so many words
+  const Word* from;
+  const std::uint32_t* numbers;
+  std::uint64_t record_nwords;
+  Word* to;
+  GPUFS_DEVICE void operator()(std::uint64_t i) const {
+    to[i] = from[numbers[i / record_nwords] * record_nwords + i % record_nwords];
+  }
+};
+
+// Sorter<Bits>, of n keys at most: sort(keys, room, n, stream) and sort(keys, room, numbers, numbers' room, n, stream), stable and
+// ascending, each of which says whether the result is in the rooms; nbytes_for(n, with_numbers): of the device, besides.
+template <template <class> class Sorter, class Bits>
+class device_sort final : public transform {
+ public:
+  device_sort(const sort_options& options, std::uint64_t n, simt::platform& device)
+      : order_{options.type, options.descending},
+        options_(options),
+        nbeside_(options.is_keys_alone() ? 0 : n),
+        keys_{array<Bits>(nbeside_, device), array<Bits>(nbeside_, device)},
+        numbers_{array<std::uint32_t>(nbeside_, device), array<std::uint32_t>(nbeside_, device)},
+        sorter_(n, !options.is_keys_alone(), device),
+        work_(device) {}
+
+  bool run(std::byte* in, std::byte* out, std::uint64_t nbytes) override {
+    const std::uint64_t n = nbytes / options_.record_nbytes;
+    const bool is_out = options_.is_keys_alone() ? sort_keys(reinterpret_cast<Bits*>(in), reinterpret_cast<Bits*>(out), n)
+                                                 : sort_records(in, out, n);
+    work_.wait();
+    return is_out;
+  }
+
+ private:
+  template <class T>
+  using array = simt::device_array<T>;
+
+  bool sort_keys(Bits* keys, Bits* room, std::uint64_t n) {
+    if (order_.changes_bits()) for_all(n, order_keys<Bits>{keys, order_, false}, work_);
+    const bool is_room = sorter_.sort(keys, room, n, work_);
+    if (order_.changes_bits()) for_all(n, order_keys<Bits>{is_room ? room : keys, order_, true}, work_);
+    return is_room;
+  }
+  bool sort_records(const std::byte* in, std::byte* out, std::uint64_t n) {
+    const std::uint64_t size = options_.record_nbytes;
+    for_all(n, take_keys<Bits>{in, size, options_.key_offset, order_, keys_[0].get(), numbers_[0].get()}, work_);
+    const bool is_room =
+        sorter_.sort(keys_[0].get(), keys_[1].get(), numbers_[0].get(), numbers_[1].get(), n, work_);
+    const std::uint32_t* const numbers = numbers_[is_room ? 1 : 0].get();
+    if (size % 8 == 0) {
+      gather<std::uint64_t>(in, numbers, out, n);
+    } else if (size % 4 == 0) {
+      gather<std::uint32_t>(in, numbers, out, n);
+    } else {
+      gather<std::uint8_t>(in, numbers, out, n);
+    }
+    return true;
+  }
+  template <class Word>
+  void gather(const std::byte* in, const std::uint32_t* numbers, std::byte* out, std::uint64_t n) const {
+    const std::uint64_t nwords = options_.record_nbytes / sizeof(Word);
+    for_all(n * nwords,
+            gather_words<Word>{reinterpret_cast<const Word*>(in), numbers, nwords, reinterpret_cast<Word*>(out)}, work_);
+  }
+
+  key_order order_;
+  sort_options options_;
+  std::uint64_t nbeside_;
+  array<Bits> keys_[2];
+  array<std::uint32_t> numbers_[2];
+  Sorter<Bits> sorter_;
+  simt::stream work_;
+};
+
+template <template <class> class Sorter>
+class device_engine final : public engine {
+ public:
+  explicit device_engine(simt::platform& device) : device_(device) {}
+
+  std::unique_ptr<carrier> make_carrier(unsigned nbuffers, std::uint64_t buffer_nbytes) override {
+    return std::make_unique<device_carrier>(nbuffers, buffer_nbytes, device_);
+  }
+  std::unique_ptr<transform> make_scan(const scan_options& options, std::uint64_t piece_nbytes) override {
+    return with_type(options.type, [&](auto type) -> std::unique_ptr<transform> {
+      using T = decltype(type);
+      return std::make_unique<device_scan<T>>(options, piece_nbytes / sizeof(T), device_);
+    });
+  }
+  std::unique_ptr<transform> make_sort(const sort_options& options, std::uint64_t nrecords) override {
+    if (nbytes_of(options.type) == 4) return std::make_unique<device_sort<Sorter, std::uint32_t>>(options, nrecords, device_);
+    return std::make_unique<device_sort<Sorter, std::uint64_t>>(options, nrecords, device_);
+  }
+  std::uint64_t usual_scan_nbytes() const override { return GPUFS_ON_CUDA ? 128 << 20 : 1 << 20; }
+  std::uint64_t usual_memory_nbytes() const override { return GPUFS_ON_CUDA ? device_.free_nbytes() / 4 * 3 : 64 << 20; }
+  std::uint64_t most_records(const sort_options& options, unsigned nbuffers, std::uint64_t memory_nbytes) const override {
+    const bool is_alone = options.is_keys_alone();
+    const unsigned key = nbytes_of(options.type);
+    const std::uint64_t each = nbuffers * options.record_nbytes + (is_alone ? 0 : 2 * (key + sizeof(std::uint32_t)));
+    const std::uint64_t most = is_alone ? std::uint64_t{1} << 40 : std::numeric_limits<std::uint32_t>::max();
+    const std::uint64_t nfit = std::min(most, memory_nbytes / each);
+    const simt::on_device here(device_);
+    const std::uint64_t space = key == 4 ? Sorter<std::uint32_t>::nbytes_for(nfit, !is_alone)
+                                         : Sorter<std::uint64_t>::nbytes_for(nfit, !is_alone);
+    return space >= memory_nbytes ? 0 : std::min(most, (memory_nbytes - space) / each);
+  }
+
+ private:
+  simt::platform& device_;
+};
+
+}  // namespace GPUFS_MACHINE
+}  // namespace gpufs::apps::par

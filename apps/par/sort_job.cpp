@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "apps/bus_guard.hpp"
+#include "apps/par/file_jobs.hpp"
+#include "apps/par/run_cuts.hpp"
+#include "gpufs/mount.hpp"
+
+namespace gpufs::apps::par {
+namespace {
+
+constexpr std::uint64_t usual_pieces = 32, least_piece_nbytes = 64 << 20;
+
+// Runs, and their merges; or one piece that is all of it.
+class sort_job final : public job {
+ public:
+  sort_job(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes, const sort_options& options,
+           std::uint64_t piece_nrecords)
+      : job(nbytes <= piece_nrecords * options.record_nbytes ? nbytes : 2 * nbytes),
+        from_(from),
+        to_(to),
+        options_(options),
+        nrecords_(nbytes / options.record_nbytes),
+        piece_nrecords_(piece_nrecords),
+        carrier_(by.make_carrier(is_one_piece() ? 2 : 4, piece_nrecords * options.record_nbytes)),
+        sort_(by.make_sort(options, piece_nrecords)) {
+    if (is_one_piece()) {
+      pieces_.emplace(*carrier_, from_, to_, pieces_in_order(), *sort_);
+      return;
+    }
+    make_scratch();
+    pieces_.emplace(*carrier_, from_, bytes_to{scratch_memory(), scratch_file()}, pieces_in_order(), *sort_);
+  }
+
+  bool next() override {
+    std::uint64_t n = pieces_->next();
+    if (n == 0 && !is_one_piece() && !merges_) {
+      begin_merges();
+      n = pieces_->next();
+    }
+    ndone_ += n;
+    return n != 0;
+  }
+
+ private:
+  bool is_one_piece() const { return nrecords_ <= piece_nrecords_; }
+  std::byte* scratch_memory() const { return options_.scratch_memory != nullptr ? options_.scratch_memory : own_memory_.get(); }
+  const output_file* scratch_file() const { return scratch_ ? &*scratch_ : nullptr; }
+
+  void make_scratch() {
+    const std::uint64_t nbytes = nrecords_ * options_.record_nbytes;
+    if (options_.scratch_memory != nullptr) return;
+    if (options_.scratch_folder.empty()) {
+      own_memory_ = std::make_unique_for_overwrite<std::byte[]>(nbytes);
+      return;
+    }
+    scratch_.emplace(output_file::without_name(options_.scratch_folder, nbytes));
+    if (scratch_->mapped() == nullptr) {
+      throw gpufs::error(options_.scratch_folder + ": files cannot be mapped here: name another folder for runs");
+    }
+  }
+
+  plan pieces_in_order() const {
+    return [=, this, at = std::uint64_t{0}](piece& next) mutable {
+      const std::uint64_t n = std::min(piece_nrecords_, nrecords_ - at), size = options_.record_nbytes;
+      next = {{{at * size, n * size}}, n * size, at * size};
+      at += n;
+      return n != 0;
+    };
+  }
+
+  void begin_merges() {
+    merges_ = true;
+    pieces_.reset();
+    const std::byte* const all = scratch_ ? scratch_->mapped() : scratch_memory();
+    cuts_.emplace(all, nrecords_, piece_nrecords_, options_);
+    pieces_.emplace(*carrier_, bytes_from{scratch_memory(), nullptr, scratch_file()}, to_, merged_pieces(), *sort_);
+  }
+  plan merged_pieces() {
+    return [this, at = std::uint64_t{0}](piece& next) mutable {
+      const std::uint64_t n = std::min(piece_nrecords_, nrecords_ - at), size = options_.record_nbytes;
+      if (n == 0) return false;
+      if (!bus_guarded([&] { cuts_->move_on(n); })) scratch_->fail(EIO);
+      next = {{}, n * size, at * size};
+      for (std::uint64_t i = 0; i < cuts_->nruns(); ++i) {
+        if (cuts_->begin(i) != cuts_->end(i)) next.from.push_back({cuts_->begin(i) * size, (cuts_->end(i) - cuts_->begin(i)) * size});
+      }
+      at += n;
+      return true;
+    };
+  }
+
+  bytes_from from_;
+  bytes_to to_;
+  sort_options options_;
+  std::uint64_t nrecords_, piece_nrecords_;
+  std::unique_ptr<carrier> carrier_;
+  std::unique_ptr<transform> sort_;
+  std::optional<output_file> scratch_;
+  std::unique_ptr<std::byte[]> own_memory_;
+  bool merges_ = false;
+  std::optional<run_cuts> cuts_;
+  std::optional<piece_stream> pieces_;  // its threads use all of the above
+};
+
+}  // namespace
+
+std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
+                               const sort_options& options) {
+  const std::uint64_t size = options.record_nbytes, key_nbytes = nbytes_of(options.type);
+  if (size < key_nbytes || options.key_offset > size - key_nbytes) {
+    throw gpufs::error("a key of " + std::to_string(key_nbytes) + " bytes from byte " + std::to_string(options.key_offset) +
+                       " on does not lie in a record of " + std::to_string(size));
+  }
+  if (nbytes % size != 0) {
+    throw gpufs::error("has " + std::to_string(nbytes) + " bytes, which is no multiple of the " + std::to_string(size) +
+                       " of a record");
+  }
+  const std::uint64_t memory = options.memory_nbytes != 0 ? options.memory_nbytes : by.usual_memory_nbytes();
+  const std::uint64_t nrecords = nbytes / size, most = std::max<std::uint64_t>(1, options.most_piece_nbytes / size);
+  std::uint64_t piece = std::min(by.most_records(options, 2, memory), most);  // if all is one piece
+  if (piece < nrecords) {
+    piece = std::min(by.most_records(options, 4, memory), most);
+    piece = std::min(piece, std::max((nrecords + usual_pieces - 1) / usual_pieces, least_piece_nbytes / size));
+  }
+  if (piece < std::min<std::uint64_t>(nrecords, 2)) {
+    throw gpufs::error("a memory of " + std::to_string(memory) + " bytes is too little for pieces of two records of " +
+                       std::to_string(size));
+  }
+  return std::make_unique<sort_job>(by, from, to, nbytes, options, std::max<std::uint64_t>(1, std::min(piece, nrecords)));
+}
+
+}  // namespace gpufs::apps::par

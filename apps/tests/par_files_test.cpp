@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scans and sorts of files and of memory, by host threads and by kernels, in pieces of any size, against loops; and what cannot be
+// scanned, sorted or written.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <random>
+
+#include "apps/par/file_jobs.hpp"
+#include "apps/par/operators.hpp"
+#include "apps/par/run_cuts.hpp"
+#include "gpufs/mount.hpp"
+#include "par/keys.hpp"
+
+namespace gpufs::apps::par {
+namespace {
+
+using bytes = std::vector<std::byte>;
+
+template <class T>
+bytes bytes_of(const std::vector<T>& values) {
+  bytes all(values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(all.data(), values.data(), all.size());
+  return all;
+}
+
+class par_files : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "gpufs_par_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  static std::unique_ptr<engine> make_engine(bool by_kernels) {
+    if (!by_kernels) return make_engine_cpu();
+#if GPUFS_ON_CUDA
+    return make_engine_cuda(0);
+#else
+    return make_engine_simt(0);
+#endif
+  }
+  std::string in() const { return root_ + "/in"; }
+  std::string out() const { return root_ + "/out"; }
+  void write(const bytes& all) const {
+    std::ofstream(in(), std::ios::binary).write(reinterpret_cast<const char*>(all.data()), std::ssize(all));
+  }
+  static bytes content_of(const std::string& path) {
+    bytes all(std::filesystem::file_size(path));
+    std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(all.data()), std::ssize(all));
+    return all;
+  }
+  // What make(from, to, nbytes) does to these bytes, in memory or in files.
+  template <class Make>
+  bytes done(const bytes& all, bool in_files, const Make& make) const {
+    if (!in_files) {
+      bytes result(all.size());
+      finish(*make(bytes_from{.memory = all.data()}, bytes_to{.memory = result.data()}, all.size()));
+      return result;
+    }
+    write(all);
+    const input_file from(in(), "tried");
+    std::fclose(std::fopen(out().c_str(), "wb"));
+    std::FILE* const made = std::fopen(out().c_str(), "r+b");
+    {
+      const output_file to(out(), fileno(made), from.nbytes());
+      finish(*make(bytes_from{.file = &from}, bytes_to{.file = &to}, from.nbytes()));
+    }
+    std::fclose(made);
+    return content_of(out());
+  }
+  static void finish(job& of) {
+    std::uint64_t last = 0;
+    while (of.next()) {
+      EXPECT_GT(of.ndone(), last);
+      last = of.ndone();
+    }
+    EXPECT_EQ(of.ndone(), of.nbytes());
+    EXPECT_FALSE(of.next());
+  }
+  // What is said where this fails.
+  template <class Work>
+  static std::string said(const Work& work) {
+    try {
+      work();
+    } catch (const error& why) {
+      return why.what();
+    }
+    return "nothing";
+  }
+
+  std::string root_;
+};
+
+// --- Scans ------------------------------------------------------------------------------------------------------------------
+
+// A loop over the values, by definitions of its own.
+template <class T>
+std::vector<T> scanned(const std::vector<T>& values, scan_op op, bool exclusive) {
+  const auto is_nan = [](T x) { return x != x; };
+  T so_far{};
+  switch (op) {
+    case scan_op::mul: so_far = T{1}; break;
+    case scan_op::bit_and: so_far = static_cast<T>(-1); break;
+    case scan_op::max:
+      so_far = std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
+      break;
+    case scan_op::min:
+      so_far = std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::max();
+      break;
+    default: break;
+  }
+  std::vector<T> result;
+  for (const T& x : values) {
+    if (exclusive) result.push_back(so_far);
+    if constexpr (std::is_integral_v<T>) {
+      using bits = std::make_unsigned_t<T>;
+      const bits a = static_cast<bits>(so_far), b = static_cast<bits>(x);
+      if (op == scan_op::add) so_far = static_cast<T>(a + b);
+      if (op == scan_op::mul) so_far = static_cast<T>(a * b);
+      if (op == scan_op::bit_and) so_far = static_cast<T>(a & b);
+      if (op == scan_op::bit_or) so_far = static_cast<T>(a | b);
+      if (op == scan_op::bit_xor) so_far = static_cast<T>(a ^ b);
+    } else {
+      if (op == scan_op::add) so_far += x;
+      if (op == scan_op::mul) so_far *= x;
+    }
+    if (op == scan_op::max && (is_nan(so_far) || x > so_far)) so_far = x;
+    if (op == scan_op::min && (is_nan(so_far) || x < so_far)) so_far = x;
+    if (!exclusive) result.push_back(so_far);
+  }
+  return result;
+}
+
+// Values whose sums and products are exact, so that brackets do not matter; for max and min of real numbers also NaNs and zeros of
+// both signs, of which the left one stays.
+template <class T>
+std::vector<T> drawn_values(std::mt19937_64& draw, std::uint64_t n, scan_op op) {
+  std::vector<T> values(n);
+  for (T& value : values) {
+    const std::uint64_t word = draw();
+    if constexpr (std::is_integral_v<T>) {
+      value = static_cast<T>(word >> draw() % 64);
+    } else if (op == scan_op::mul) {
+      constexpr T factors[] = {1, -1, 2, T{0.5}};
+      value = factors[word % 4];
+    } else {
+      value = static_cast<T>(static_cast<std::int64_t>(word % 2001) - 1000);
+      if (op != scan_op::add && word % 3 != 0) value = word % 2 == 0 ? T{0} : -T{0};
+      if (op != scan_op::add && word % 5 == 0) value = std::numeric_limits<T>::quiet_NaN();
+    }
+  }
+  if (op == scan_op::mul && std::is_floating_point_v<T>) {  // no overflow: each factor has its inverse behind it
+    for (std::uint64_t i = 1; i < n; i += 2) values[i] = T{1} / values[i - 1];
+  }
+  return values;
+}
+
+constexpr scan_op all_ops[] = {scan_op::add,     scan_op::mul,    scan_op::max,    scan_op::min,
+                               scan_op::bit_and, scan_op::bit_or, scan_op::bit_xor};
+constexpr number_type all_types[] = {number_type::u32, number_type::i32, number_type::u64,
+                                     number_type::i64, number_type::f32, number_type::f64};
+
+TEST_F(par_files, scans_are_what_a_loop_says_of_each_type_by_each_operator) {
+  std::mt19937_64 draw(27);
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const number_type type : all_types) {
+      with_type(type, [&](auto of) {
+        using T = decltype(of);
+        for (const scan_op op : all_ops) {
+          if (std::is_floating_point_v<T> && op > scan_op::min) continue;
+          const std::uint64_t n = draw() % 400;
+          const scan_options options{op, type, draw() % 2 == 0, (draw() % 200 + 1) * sizeof(T)};
+          const auto values = drawn_values<T>(draw, n, op);
+          SCOPED_TRACE(testing::Message() << "type " << int(type) << ", operator " << int(op) << ", " << n << " elements, pieces of "
+                                          << options.piece_nbytes << ", " << options.exclusive << by_kernels);
+          EXPECT_EQ(done(bytes_of(values), draw() % 2 == 0,
+                         [&](auto... with) { return make_scan(*by, with..., options); }),
+                    bytes_of(scanned(values, op, options.exclusive)));
+        }
+      });
+    }
+  }
+}
+
+TEST_F(par_files, scans_are_the_same_around_the_ends_of_pieces) {
+  std::mt19937_64 draw(28);
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const std::uint64_t n : {0u, 1u, 2u, 12u, 13u, 14u, 26u, 27u, 130u}) {
+      const auto values = drawn_values<std::uint32_t>(draw, n, scan_op::add);
+      for (const bool exclusive : {false, true}) {
+        for (const bool in_files : {false, true}) {
+          // 55 bytes are 13 elements.
+          const scan_options options{scan_op::add, number_type::u32, exclusive, 55};
+          EXPECT_EQ(done(bytes_of(values), in_files, [&](auto... with) { return make_scan(*by, with..., options); }),
+                    bytes_of(scanned(values, scan_op::add, exclusive)))
+              << n << exclusive << in_files << by_kernels;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(par_files, scans_of_more_than_a_slot_and_a_part_are_the_same) {
+  std::mt19937_64 draw(29);
+  const auto values = drawn_values<std::int64_t>(draw, 300'001, scan_op::add);  // 2.3 MiB: several parts, of some slots each
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const bool exclusive : {false, true}) {
+      const scan_options options{scan_op::add, number_type::i64, exclusive, by_kernels ? std::uint64_t{700'000} : 0};
+      EXPECT_EQ(done(bytes_of(values), true, [&](auto... with) { return make_scan(*by, with..., options); }),
+                bytes_of(scanned(values, scan_op::add, exclusive)))
+          << exclusive << by_kernels;
+    }
+  }
+}
+
+TEST_F(par_files, scans_of_real_numbers_have_the_same_bits_each_time) {
+  std::mt19937_64 draw(30);
+  std::vector<float> values(300'000);
+  for (float& value : values) value = std::ldexp(static_cast<float>(draw() % 1000) - 400, static_cast<int>(draw() % 30));
+  for (const bool by_kernels : {false, true}) {
+    std::optional<bytes> first;
+    for (int i = 0; i < 3; ++i) {
+      const auto by = make_engine(by_kernels);
+      const scan_options options{.type = number_type::f32, .piece_nbytes = 500'000};
+      const bytes result = done(bytes_of(values), false, [&](auto... with) { return make_scan(*by, with..., options); });
+      if (!first) first = result;
+      EXPECT_TRUE(result == *first) << by_kernels;
+    }
+  }
+}
+
+// --- Sorts ------------------------------------------------------------------------------------------------------------------
+
+struct record_shape {
+  std::uint64_t nbytes, key_offset;
+};
+
+// Records of drawn keys, and the rest of each is its number, as far as it goes.
+template <class Key>
+bytes drawn_records(std::mt19937_64& draw, std::uint64_t n, const record_shape& shape) {
+  const std::vector<Key> keys = test::drawn_keys<Key>(draw, n);
+  bytes all(n * shape.nbytes);
+  for (std::uint64_t i = 0; i < n; ++i) {
+    std::byte* const at = all.data() + i * shape.nbytes;
+    for (std::uint64_t k = 0; k < shape.nbytes; ++k) at[k] = static_cast<std::byte>(i >> 8 * (k % 2));
+    std::memcpy(at + shape.key_offset, &keys[i], sizeof(Key));
+  }
+  return all;
+}
+template <class Key>
+bytes sorted(const bytes& all, const record_shape& shape, bool descending) {
+  std::vector<const std::byte*> order;
+  for (std::uint64_t at = 0; at < all.size(); at += shape.nbytes) order.push_back(all.data() + at);
+  const auto key_of = [&](const std::byte* record) {
+    Key key;
+    std::memcpy(&key, record + shape.key_offset, sizeof key);
+    return key;
+  };
+  const auto is_before = [&](const std::byte* a, const std::byte* b) {
+    return descending ? test::is_before(key_of(b), key_of(a)) : test::is_before(key_of(a), key_of(b));
+  };
+  std::stable_sort(order.begin(), order.end(), is_before);
+  bytes result;
+  for (const std::byte* const record : order) result.insert(result.end(), record, record + shape.nbytes);
+  return result;
+}
+
+TEST_F(par_files, sorts_are_stable_and_in_order_for_each_type_of_keys_and_records) {
+  std::mt19937_64 draw(31);
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const number_type type : all_types) {
+      with_type(type, [&](auto of) {
+        using Key = decltype(of);
+        for (const record_shape& shape : {record_shape{sizeof(Key), 0}, {sizeof(Key) + 4, 4}, {16, 8}, {sizeof(Key) + 5, 3}}) {
+          const std::uint64_t n = draw() % (by_kernels ? 150 : 400), piece = n / (draw() % 6 + 1) + 2;
+          sort_options options{.type = type, .record_nbytes = shape.nbytes, .key_offset = shape.key_offset};
+          options.descending = draw() % 2 == 0;
+          options.most_piece_nbytes = piece * shape.nbytes;
+          if (draw() % 2 == 0) options.scratch_folder = root_;
+          const bytes all = drawn_records<Key>(draw, n, shape);
+          SCOPED_TRACE(testing::Message() << "type " << int(type) << ", " << n << " records of " << shape.nbytes << ", pieces of "
+                                          << piece << ", " << options.descending << by_kernels);
+          EXPECT_EQ(done(all, draw() % 2 == 0, [&](auto... with) { return make_sort(*by, with..., options); }),
+                    sorted<Key>(all, shape, options.descending));
+        }
+      });
+    }
+  }
+  std::filesystem::remove(in());
+  std::filesystem::remove(out());
+  EXPECT_TRUE(std::filesystem::is_empty(root_));  // of runs nothing is left
+}
+
+TEST_F(par_files, sorts_are_the_same_around_the_ends_of_runs) {
+  std::mt19937_64 draw(32);
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const std::uint64_t n : {0u, 1u, 2u, 7u, 8u, 9u, 16u, 17u, 65u}) {
+      const record_shape shape{8, 0};
+      std::vector<std::byte> scratch(n * shape.nbytes);
+      sort_options options{.type = number_type::i32, .record_nbytes = 8, .scratch_memory = scratch.data()};
+      options.most_piece_nbytes = 64;
+      const bytes all = drawn_records<std::int32_t>(draw, n, shape);
+      EXPECT_EQ(done(all, n % 2 == 0, [&](auto... with) { return make_sort(*by, with..., options); }),
+                sorted<std::int32_t>(all, shape, false))
+          << n << by_kernels;
+    }
+  }
+}
+
+TEST_F(par_files, sorts_of_many_records_go_by_parts_and_slots) {
+  std::mt19937_64 draw(33);
+  const auto by_threads = make_engine(false);
+  for (const record_shape& shape : {record_shape{8, 0}, {20, 12}}) {
+    const bytes all = drawn_records<std::uint64_t>(draw, 300'000, shape);
+    sort_options options{.record_nbytes = shape.nbytes, .key_offset = shape.key_offset, .scratch_folder = root_};
+    options.most_piece_nbytes = all.size() / 3;
+    EXPECT_TRUE(done(all, true, [&](auto... with) { return make_sort(*by_threads, with..., options); }) ==
+                sorted<std::uint64_t>(all, shape, false))
+        << shape.nbytes;
+  }
+  const bytes all = drawn_records<std::uint32_t>(draw, 60'000, {4, 0});
+  sort_options options{.type = number_type::u32, .record_nbytes = 4, .descending = true, .scratch_folder = root_};
+  options.most_piece_nbytes = all.size() / 2 + 4;
+  const auto by_kernels = make_engine(true);
+  EXPECT_TRUE(done(all, true, [&](auto... with) { return make_sort(*by_kernels, with..., options); }) ==
+              sorted<std::uint32_t>(all, {4, 0}, true));
+}
+
+TEST_F(par_files, sorts_take_no_more_memory_than_they_may) {
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const std::uint64_t size : {8u, 24u}) {
+      const sort_options options{.record_nbytes = size};
+      const std::uint64_t memory = 3 << 20, beside = size == 8 ? 0 : by_kernels ? 24 : 32;
+      const std::uint64_t n = by->most_records(options, 4, memory);
+      EXPECT_LE(n * (4 * size + beside), memory);
+      if (GPUFS_ON_CUDA && by_kernels) continue;  // CUB wants room, too
+      EXPECT_GT(n * (4 * size + beside), memory / 10 * 9);
+    }
+  }
+}
+
+TEST(run_cuts, have_as_many_records_before_them_as_wanted_and_the_first_of_the_merge) {
+  std::mt19937_64 draw(34);
+  for (int round = 0; round < 200; ++round) {
+    const std::uint64_t n = draw() % 60, run_n = draw() % 9 + 1, span = draw() % 2 == 0 ? 4 : 1'000'000'000;
+    std::vector<std::uint64_t> keys(n);
+    for (std::uint64_t& key : keys) key = draw() % span;
+    std::vector<std::uint64_t> merged(n);  // numbers, by key and then by place
+    for (std::uint64_t i = 0; i < n; ++i) merged[i] = i;
+    for (std::uint64_t i = 0; i < n; i += run_n) std::sort(&keys[i], keys.data() + std::min(n, i + run_n));
+    std::stable_sort(merged.begin(), merged.end(), [&](std::uint64_t a, std::uint64_t b) { return keys[a] < keys[b]; });
+    run_cuts cuts(reinterpret_cast<const std::byte*>(keys.data()), n, run_n, {});
+    for (std::uint64_t at = 0; at < n;) {
+      const std::uint64_t step = draw() % 12;
+      cuts.move_on(step);
+      std::vector<std::uint64_t> got;
+      for (std::uint64_t i = 0; i < cuts.nruns(); ++i) {
+        for (std::uint64_t k = cuts.begin(i); k < cuts.end(i); ++k) got.push_back(k);
+      }
+      const std::uint64_t end = std::min(n, at + step);
+      std::vector<std::uint64_t> wanted(merged.data() + at, merged.data() + end);
+      std::sort(wanted.begin(), wanted.end());
+      EXPECT_EQ(got, wanted) << n << " " << run_n << " " << at;
+      at = end;
+    }
+  }
+}
+
+// --- What goes wrong --------------------------------------------------------------------------------------------------------
+
+TEST_F(par_files, what_cannot_be_scanned_or_sorted_is_refused_with_the_reason) {
+  bytes all(30), result(30);
+  const bytes_from from{.memory = all.data()};
+  const bytes_to to{.memory = result.data()};
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    const auto scan = [&](scan_options options) { return said([&] { make_scan(*by, from, to, 30, options); }); };
+    EXPECT_EQ(scan({.type = number_type::u64}), "has 30 bytes, which is no multiple of the 8 of an element");
+    EXPECT_EQ(scan({.op = scan_op::bit_xor, .type = number_type::f32}),
+              "real numbers are not combined bit by bit: name a type of whole numbers (u32, i32, u64, i64)");
+    const auto sort = [&](sort_options options) { return said([&] { make_sort(*by, from, to, 30, options); }); };
+    EXPECT_EQ(sort({}), "has 30 bytes, which is no multiple of the 8 of a record");
+    EXPECT_EQ(sort({.record_nbytes = 10, .key_offset = 3}), "a key of 8 bytes from byte 3 on does not lie in a record of 10");
+    EXPECT_EQ(sort({.record_nbytes = 10, .key_offset = ~std::uint64_t{0}}),
+              "a key of 8 bytes from byte 18446744073709551615 on does not lie in a record of 10");
+    EXPECT_EQ(sort({.record_nbytes = 4}), "a key of 8 bytes from byte 0 on does not lie in a record of 4");
+    EXPECT_EQ(sort({.record_nbytes = 10, .memory_nbytes = 40}),
+              "a memory of 40 bytes is too little for pieces of two records of 10");
+    EXPECT_EQ(sort({.record_nbytes = 10, .scratch_folder = root_ + "/none", .most_piece_nbytes = 20}),
+              root_ + "/none: no file can be made here: No such file or directory");
+  }
+}
+
+TEST_F(par_files, an_input_that_is_cut_meanwhile_is_an_error) {
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    write(bytes(1 << 20));
+    const input_file from(in(), "scanned");
+    bytes result(1 << 20);
+    const auto scan = make_scan(*by, {.file = &from}, {.memory = result.data()}, from.nbytes(), {.piece_nbytes = 100'000});
+    EXPECT_TRUE(scan->next());
+    std::filesystem::resize_file(in(), 1000);
+    EXPECT_EQ(said([&] { finish(*scan); }),
+              in() + ": was truncated, replaced or written by others while it was scanned: try again")
+        << by_kernels;
+    EXPECT_NE(said([&] { scan->next(); }), "nothing") << "it is complete all of a sudden";
+  }
+}
+
+TEST_F(par_files, a_job_may_be_given_up) {
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    const bytes all(4000);
+    bytes result(4000);
+    sort_options options{.scratch_folder = root_};
+    options.most_piece_nbytes = 400;
+    for (const int nsteps : {0, 1, 13}) {
+      const auto sort = make_sort(*by, {.memory = all.data()}, {.memory = result.data()}, 4000, options);
+      for (int i = 0; i < nsteps; ++i) EXPECT_TRUE(sort->next());
+      EXPECT_EQ(sort->ndone(), 400u * static_cast<unsigned>(nsteps));
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(root_));
+  }
+}
+
+// Files of this process have that many bytes at most, while it lives.
+class size_limit {
+ public:
+  explicit size_limit(std::uint64_t nbytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &was_);
+    rlimit now = was_;
+    now.rlim_cur = nbytes;
+    setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~size_limit() {
+    setrlimit(RLIMIT_FSIZE, &was_);
+    std::signal(SIGXFSZ, before_);
+  }
+
+ private:
+  void (*before_)(int);
+  rlimit was_{};
+};
+
+TEST_F(par_files, an_output_that_cannot_grow_is_an_error_with_its_reason) {
+  std::FILE* const made = std::fopen(out().c_str(), "w+b");
+  {
+    const size_limit limit(1000);
+    EXPECT_EQ(said([&] { output_file(out(), fileno(made), 1001); }), out() + ": cannot be written: File too large");
+    EXPECT_EQ(said([&] { (void)output_file::without_name(root_, 1001); }),
+              root_ + ": a file of 1001 bytes: cannot be written: File too large");
+  }
+  // Where a page of the mapping cannot be had, the same bytes go by pwrite; or that says why not.
+  const output_file to(out(), fileno(made), 1 << 20);
+  ASSERT_NE(to.mapped(), nullptr);
+  std::filesystem::resize_file(out(), 0);
+  const bytes some(5000, std::byte{7});
+  to.write(some.data(), some.size(), 10'000);
+  EXPECT_EQ(std::filesystem::file_size(out()), 15'000u);
+  EXPECT_EQ(content_of(out())[14'999], std::byte{7});
+  const size_limit limit(1000);
+  EXPECT_EQ(said([&] { to.write(some.data(), some.size(), 100'000); }), out() + ": cannot be written: File too large");
+  std::fclose(made);
+}
+
+TEST_F(par_files, a_job_whose_output_cannot_be_written_ends_with_the_reason) {
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    std::FILE* const made = std::fopen(out().c_str(), "w+b");
+    const output_file to(out(), fileno(made), 1 << 20);
+    std::filesystem::resize_file(out(), 0);
+    const bytes all(1 << 20);
+    const size_limit limit(200'000);
+    const auto scan = make_scan(*by, {.memory = all.data()}, {.file = &to}, all.size(), {.piece_nbytes = 100'000});
+    EXPECT_EQ(said([&] { finish(*scan); }), out() + ": cannot be written: File too large") << by_kernels;
+    std::fclose(made);
+  }
+}
+
+}  // namespace
+}  // namespace gpufs::apps::par
