@@ -15,6 +15,7 @@ class input_file {
   input_file(const input_file&) = delete;
   input_file& operator=(const input_file&) = delete;
 
+  const std::string& path() const { return path_; }
   std::uint64_t nbytes() const { return nbytes_; }  // when it was opened
   // All nbytes bytes. Waits for the disk.
   void read(void* to, std::uint64_t nbytes, std::uint64_t offset) const;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct bytes_from {
   const output_file* scratch = nullptr;
 
   void read(std::byte* to, std::uint64_t nbytes, std::uint64_t offset) const;
+  std::string name() const { return file != nullptr ? file->path() : "the input"; }  // for errors
 };
 // And where to.
 struct bytes_to {

@@ -115,7 +115,7 @@ std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_t
                        " on does not lie in a record of " + std::to_string(size));
   }
   if (nbytes % size != 0) {
-    throw gpufs::error("has " + std::to_string(nbytes) + " bytes, which is no multiple of the " + std::to_string(size) +
+    throw gpufs::error(from.name() + ": has " + std::to_string(nbytes) + " bytes, which is no multiple of the " + std::to_string(size) +
                        " of a record");
   }
   const std::uint64_t memory = options.memory_nbytes != 0 ? options.memory_nbytes : by.usual_memory_nbytes();

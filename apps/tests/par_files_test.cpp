@@ -393,11 +393,11 @@ TEST_F(par_files, what_cannot_be_scanned_or_sorted_is_refused_with_the_reason) {
   for (const bool by_kernels : {false, true}) {
     const auto by = make_engine(by_kernels);
     const auto scan = [&](scan_options options) { return said([&] { make_scan(*by, from, to, 30, options); }); };
-    EXPECT_EQ(scan({.type = number_type::u64}), "has 30 bytes, which is no multiple of the 8 of an element");
+    EXPECT_EQ(scan({.type = number_type::u64}), "the input: has 30 bytes, which is no multiple of the 8 of an element");
     EXPECT_EQ(scan({.op = scan_op::bit_xor, .type = number_type::f32}),
               "real numbers are not combined bit by bit: name a type of whole numbers (u32, i32, u64, i64)");
     const auto sort = [&](sort_options options) { return said([&] { make_sort(*by, from, to, 30, options); }); };
-    EXPECT_EQ(sort({}), "has 30 bytes, which is no multiple of the 8 of a record");
+    EXPECT_EQ(sort({}), "the input: has 30 bytes, which is no multiple of the 8 of a record");
     EXPECT_EQ(sort({.record_nbytes = 10, .key_offset = 3}), "a key of 8 bytes from byte 3 on does not lie in a record of 10");
     EXPECT_EQ(sort({.record_nbytes = 10, .key_offset = ~std::uint64_t{0}}),
               "a key of 8 bytes from byte 18446744073709551615 on does not lie in a record of 10");

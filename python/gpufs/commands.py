@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gpufs import files_cli, label_cli, lex_cli, top
+from gpufs import files_cli, lex_cli, scan_sort_cli, top
 from gpufs.collage.cli import app as collage_app
 from gpufs.collage.cli import reports_errors
 
@@ -54,4 +55,5 @@ def doctor(
 files_cli.register(app)
 label_cli.register(app)
 lex_cli.register(app)
+scan_sort_cli.register(app)
 top.register(app)

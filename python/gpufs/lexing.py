@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gpufs import _lex, _rows
 from gpufs.collage.interrupt import replacing
 from gpufs.errors import GpufsError
+from gpufs.unchanged import check_unchanged, stamp_of
 
 TOKEN = np.dtype([("offset", "<u8"), ("kind", "u1")])  # 9 bytes
 Offsets = NDArray[np.uint64]
@@ -57,7 +58,7 @@ def each_piece(
     Raises GpufsError where the file cannot be read, or is not the same at its end.
     """
     number = _rows.current_device(engine) if device is None else device
-    before = _stamp(path)
+    before = stamp_of(path)
     lexer = _lex.Lexer(engine, path, table, piece_nbytes, number)
     while True:
         ntokens = lexer.next()
@@ -65,19 +66,11 @@ def each_piece(
         lexer.copy(offsets.ctypes.data, kinds.ctypes.data)
         on_progress(lexer.ndone(), lexer.nbytes())
         is_last = lexer.ndone() == lexer.nbytes()
-        if is_last and _stamp(path) != before:
-            raise GpufsError(f"{os.fspath(path)}: was changed while it was lexed: try again")
+        if is_last:
+            check_unchanged(path, before, "lexed")
         yield offsets, kinds
         if is_last:
             return
-
-
-def _stamp(path: str | os.PathLike[str]) -> tuple[int, int, int, int] | None:
-    try:
-        now = os.stat(path)  # noqa: PTH116
-    except OSError:  # the lexer says why it does not open
-        return None
-    return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
 
 class TokenFile:

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data-parallel operations on files and arrays."""
+"""Data-parallel operations on files, and on arrays larger than GPU memory."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from gpufs import _par, scan_sort
+from gpufs.errors import GpufsError
 from gpufs.labelling import label_regions
 from gpufs.lexing import each_piece, names_of, table_of
-from gpufs.mounts import engine_of
+from gpufs.mounts import engine_of, to_nbytes
 
-__all__ = ["Labels", "Tokens", "label", "lex"]
+__all__ = ["Labels", "Tokens", "label", "lex", "scan", "sort"]
 
 
 class Tokens(NamedTuple):
@@ -85,3 +88,110 @@ def label(
     return Labels(
         *label_regions(image, corners=corners, background=background, engine=engine_of(engine), device=device)
     )
+
+
+def scan(
+    x: Any,
+    op: str = "add",
+    *,
+    exclusive: bool = False,
+    out: Any = None,
+    dtype: DTypeLike | None = None,
+    overwrite: bool = False,
+    engine: str = "auto",
+    device: int | None = None,
+) -> Any:
+    """The scan of x, with at each place all elements up to it combined; exclusive: all before it.
+
+    x: a NumPy array or a torch tensor in the host's memory, of any size, whose elements are taken in C order; the
+    result has one dimension, the dtype of x, and is `out` if given. Or the path of a raw file: then `out` is another
+    one, which is returned, and dtype says what the elements are. uint32, int32, uint64, int64, float32, float64.
+    op: add, mul, max, min; of whole numbers and, or, xor, too. Whole numbers wrap around. max and min leave NaNs out.
+    Of nothing there is 0; mul: 1; and: all ones; max, min: the least and the largest number, and of real ones NaN.
+    overwrite: the file `out` is there, has the size of x, and is written as it is, which is faster; if that fails, a
+    part of it is written. Else it appears under its name when it is complete.
+    engine, device: as of :func:`gpufs.open`. All give the same bits, but for sums and products of real numbers, whose
+    brackets differ: those are the same on each run by one engine on machines alike.
+
+    Raises GpufsError: the elements or the operator are none, the file does not open, is no regular file, or changes
+    meanwhile, or `out` cannot be written. Ctrl-C is noticed between pieces.
+    """
+    by = engine_of(engine)
+
+    def begin(of: _par.Ends, type_name: str) -> _par.Job:
+        return _par.scan(by, scan_sort.device_number(by, device), of, op, type_name, exclusive, 0)
+
+    if not isinstance(x, (str, os.PathLike)):
+        _refuse_of_arrays(dtype=dtype, overwrite=overwrite or None)
+        return scan_sort.of_array(x, out, begin, keep_shape=False)
+    type_name = _type_of_file(dtype)
+    scan_sort.of_file(Path(x), _out_of_file(out), lambda of: begin(of, type_name), "scanned", overwrite=overwrite)
+    return out
+
+
+def sort(
+    x: Any,
+    *,
+    descending: bool = False,
+    out: Any = None,
+    key: DTypeLike | None = None,
+    record_nbytes: int | None = None,
+    key_offset: int = 0,
+    memory: int | str = 0,
+    scratch: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    engine: str = "auto",
+    device: int | None = None,
+) -> Any:
+    """x, sorted. Stable: equal keys stay in their order, also if descending.
+
+    x: a NumPy array or a torch tensor of one dimension in the host's memory, as of :func:`scan`. Or the path of a file
+    of records of record_nbytes bytes (by default keys alone), each with a key of the type `key` from byte key_offset
+    on; then `out` is another path, which is returned, and may be overwritten as by :func:`scan`.
+    Of real numbers -0 comes before 0, NaNs without a sign last, those with one first; descending the other way round.
+    memory: of the GPU, at most; 0: three quarters of what is free there. What does not fit is sorted by pieces, which
+    go to the folder `scratch` (by default that of `out`; of arrays to the host's memory) and are merged from there.
+    engine, device: as of :func:`gpufs.open`. All give the same bytes.
+
+    Raises GpufsError as :func:`scan`; and: the memory is too little for two records. Ctrl-C is noticed between pieces.
+    """
+    by, nbytes = engine_of(engine), to_nbytes(memory)
+    for name, given in (("record_nbytes", record_nbytes), ("key_offset", key_offset)):
+        if given is not None and not 0 <= given < 1 << 62:
+            raise GpufsError(f"{name}: {given} is no number of bytes")
+
+    def begin(of: _par.Ends, type_name: str, folder: str | os.PathLike[str] | None) -> _par.Job:
+        key_nbytes = int(type_name[1:]) // 8
+        size = key_nbytes if record_nbytes is None else record_nbytes
+        number = scan_sort.device_number(by, device)
+        return _par.sort(by, number, of, type_name, size, key_offset, descending, nbytes, folder)
+
+    if not isinstance(x, (str, os.PathLike)):
+        _refuse_of_arrays(
+            key=key, record_nbytes=record_nbytes, key_offset=key_offset or None, overwrite=overwrite or None
+        )
+        if np.ndim(x) != 1:
+            raise GpufsError(f"x: has {np.ndim(x)} dimensions, and 1 is sorted")
+        return scan_sort.of_array(x, out, lambda of, name: begin(of, name, scratch), keep_shape=True)
+    type_name, to = _type_of_file(key, "key"), _out_of_file(out)
+    folder = to.parent if scratch is None else scratch
+    scan_sort.of_file(Path(x), to, lambda of: begin(of, type_name, folder), "sorted", overwrite=overwrite)
+    return out
+
+
+def _refuse_of_arrays(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise GpufsError(f"{name}: is for files; x is an array")
+
+
+def _type_of_file(dtype: DTypeLike | None, name: str = "dtype") -> str:
+    if dtype is None:
+        raise GpufsError(f"{name}: what are the file's elements? ({', '.join(scan_sort.TYPES)})")
+    return scan_sort.type_of(dtype)
+
+
+def _out_of_file(out: Any) -> Path:
+    if not isinstance(out, (str, os.PathLike)):
+        raise GpufsError("out: name the file that is to be written")
+    return Path(out)

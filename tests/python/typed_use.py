@@ -5,7 +5,7 @@ from typing import Any
 
 import gpufs
 import numpy as np
-from gpufs import c, cupy, numba, ray, torch
+from gpufs import c, cupy, numba, par, ray, torch
 from numpy.typing import NDArray
 from typing_extensions import assert_type
 
@@ -37,6 +37,10 @@ with c.Mount("/data", cache_nbytes=1 << 30) as mount:
     assert_type(mount.sync(), int)
 assert_type(cupy.link("", "sm_90", define=["A=1"]), bytes)
 
+assert_type(par.lex("log.json", "json"), par.Tokens)
+par.scan("in", "max", out="out", dtype="f4", exclusive=True, overwrite=True)
+par.sort(np.arange(3), descending=True, memory="8GiB", engine="cpu")
+
 numba.pread_warp(0, 0, numba.path("a"), 1, 2)
 ray.read_array({"a": x, "b": "b.npy"}, column="a", concurrency=2)
 
@@ -55,6 +59,7 @@ c.Mount("/data", cache_nbytes="1GiB")  # type: ignore[arg-type]
 cupy.link(b"", "sm_90")  # type: ignore[arg-type]
 gpufs.Mount("/data", page=2.5)  # type: ignore[arg-type]
 gpufs.read_files(["a"], pad_to="4096")  # type: ignore[arg-type]
+par.sort("in", out="out", key="u8", record_nbytes="8")  # type: ignore[arg-type]
 gpufs.nothing()  # type: ignore[attr-defined]
 ray.read_array(3)  # type: ignore[arg-type]
 x.shard(0.5, 2)  # type: ignore[arg-type]

@@ -84,13 +84,13 @@ _numbers = itertools.count()  # names may be alike as far as they are taken over
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Opens a temporary file beside `path` for writing, and puts it in place when the block ends well; else removes it.
+    """Opens a temporary file beside `path`, and puts it in place when the block ends well; else removes it.
 
     Raises GpufsError where the file system refuses.
     """
     temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.{next(_numbers)}.tmp")
     try:
-        with temporary.open("xb") as stream:
+        with temporary.open("x+b") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

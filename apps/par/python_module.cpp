@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpufs._par: what `gpufs scan`, `gpufs sort` and gpufs.par.scan() and sort() work by. The interpreter's lock is not held while
+// anything waits. Memory is named by its address, and files by descriptors; Python keeps both alive until close().
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "apps/par/file_jobs.hpp"
+#include "apps/python_support.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace gpufs::apps;
+using namespace gpufs::apps::par;
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, number_type>, 6> types{{{"u32", number_type::u32},
+                                                                         {"i32", number_type::i32},
+                                                                         {"u64", number_type::u64},
+                                                                         {"i64", number_type::i64},
+                                                                         {"f32", number_type::f32},
+                                                                         {"f64", number_type::f64}}};
+constexpr std::array<std::pair<std::string_view, scan_op>, 7> operators{{{"add", scan_op::add},
+                                                                         {"mul", scan_op::mul},
+                                                                         {"max", scan_op::max},
+                                                                         {"min", scan_op::min},
+                                                                         {"and", scan_op::bit_and},
+                                                                         {"or", scan_op::bit_or},
+                                                                         {"xor", scan_op::bit_xor}}};
+
+template <class Names>
+auto named(const Names& all, const std::string& name, const char* what) {
+  std::string names;
+  for (const auto& [each, value] : all) {
+    if (each == name) return value;
+    names += (names.empty() ? "" : ", ") + std::string(each);
+  }
+  throw gpufs::error("there is no " + std::string(what) + " '" + name + "' (" + names + ")");
+}
+
+std::unique_ptr<engine> make_engine(const std::string& name, [[maybe_unused]] int device) {
+  if (const std::string why = why_not(name); !why.empty()) throw gpufs::error("engine " + name + ": " + why);
+  if (name == "cpu") return make_engine_cpu();
+#if GPUFS_WITH_CUDA
+  if (name == "gpu") return make_engine_cuda(device);
+#endif
+  return make_engine_simt(device);
+}
+
+// What is read and written: two files, or two pieces of memory.
+struct ends {
+  std::string path{}, verb{}, out_path{};
+  int descriptor = -1;
+  std::uintptr_t address = 0, out_address = 0;
+  std::uint64_t nbytes = 0;
+};
+
+class running_job {
+ public:
+  // make(engine, from, to, nbytes)
+  template <class Make>
+  running_job(const std::string& engine_name, int device, const ends& of, const Make& make) {
+    const unlocked others;
+    engine_ = make_engine(engine_name, device);
+    if (of.path.empty()) {
+      job_ = make(*engine_, bytes_from{.memory = reinterpret_cast<const std::byte*>(of.address)},
+                  bytes_to{.memory = reinterpret_cast<std::byte*>(of.out_address)}, of.nbytes);
+      return;
+    }
+    in_ = std::make_unique<input_file>(of.path, of.verb);
+    out_.emplace(of.out_path, of.descriptor, in_->nbytes());
+    job_ = make(*engine_, bytes_from{.file = in_.get()}, bytes_to{.file = &*out_}, in_->nbytes());
+  }
+  ~running_job() { close(); }
+  running_job(const running_job&) = delete;
+  running_job& operator=(const running_job&) = delete;
+
+  void close() {
+    const unlocked others;
+    job_.reset();
+    out_.reset();
+    in_.reset();
+    engine_.reset();
+  }
+  bool next() {
+    const unlocked others;
+    return job_ != nullptr && job_->next();
+  }
+  std::uint64_t ndone() const { return job_ == nullptr ? 0 : job_->ndone(); }
+  std::uint64_t nbytes() const { return job_ == nullptr ? 0 : job_->nbytes(); }
+
+ private:
+  std::unique_ptr<engine> engine_;
+  std::unique_ptr<input_file> in_;
+  std::optional<output_file> out_;
+  std::unique_ptr<job> job_;
+};
+
+}  // namespace
+
+NB_MODULE(_par, m) {
+  m.doc() = "Scans and sorts of files and of the host's memory, for gpufs.par.";
+  translate_errors();
+  nb::class_<ends>(m, "Ends", "What a job reads, and what it writes.")
+      .def_static(
+          "of_files",
+          [](const nb::object& path, const std::string& verb, const nb::object& out_path, int descriptor) {
+            return ends{to_path(path), verb, to_path(out_path), descriptor};
+          },
+          "path"_a, "verb"_a, "out_path"_a, "descriptor"_a,
+          "verb: what is done with the file. descriptor: of the output, open for reading and writing.")
+      .def_static(
+          "of_memory",
+          [](std::uintptr_t address, std::uintptr_t out_address, std::uint64_t nbytes) {
+            return ends{.address = address, .out_address = out_address, .nbytes = nbytes};
+          },
+          "address"_a, "out_address"_a, "nbytes"_a, "Of the host.");
+  nb::class_<running_job>(m, "Job", "A scan or a sort that is under way.")
+      .def("next", &running_job::next, "Waits for the next piece; False: all is done.")
+      .def("ndone", &running_job::ndone, "How many of nbytes() have been written.")
+      .def("nbytes", &running_job::nbytes)
+      .def("close", &running_job::close, "Waits for what is under way, and does no more.");
+  m.def(
+      "scan",
+      [](const std::string& engine_name, int device, const ends& of, const std::string& op, const std::string& type, bool exclusive,
+         std::uint64_t piece_nbytes) {
+        const scan_options options{named(operators, op, "operator"), named(types, type, "type"), exclusive, piece_nbytes};
+        return std::make_unique<running_job>(engine_name, device, of,
+                                             [&](auto&&... with) { return make_scan(with..., options); });
+      },
+      "engine"_a, "device"_a, "of"_a, "op"_a, "type"_a, "exclusive"_a, "piece_nbytes"_a, "piece_nbytes: 0: the engine's own choice.");
+  m.def(
+      "sort",
+      [](const std::string& engine_name, int device, const ends& of, const std::string& type, std::uint64_t record_nbytes,
+         std::uint64_t key_offset, bool descending, std::uint64_t memory_nbytes, const nb::object& scratch) {
+        const sort_options options{.type = named(types, type, "type"),
+                                   .record_nbytes = record_nbytes,
+                                   .key_offset = key_offset,
+                                   .descending = descending,
+                                   .memory_nbytes = memory_nbytes,
+                                   .scratch_folder = scratch.is_none() ? std::string() : to_path(scratch)};
+        return std::make_unique<running_job>(engine_name, device, of,
+                                             [&](auto&&... with) { return make_sort(with..., options); });
+      },
+      "engine"_a, "device"_a, "of"_a, "type"_a, "record_nbytes"_a, "key_offset"_a, "descending"_a, "memory_nbytes"_a,
+      "scratch"_a.none(), "scratch: the folder where runs go; None: memory of the host.");
+}

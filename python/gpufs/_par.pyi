@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans and sorts of files and of the host's memory, for gpufs.par (apps/par/python_module.cpp)."""
+
+import os
+
+_Path = str | bytes | os.PathLike[str]
+
+class Ends:
+    """What a job reads, and what it writes."""
+
+    @staticmethod
+    def of_files(path: _Path, verb: str, out_path: _Path, descriptor: int) -> Ends:
+        """verb: what is done with the file. descriptor: of the output, open for reading and writing."""
+
+    @staticmethod
+    def of_memory(address: int, out_address: int, nbytes: int) -> Ends:
+        """Of the host."""
+
+class Job:
+    """A scan or a sort that is under way."""
+
+    def next(self) -> bool:
+        """Waits for the next piece; False: all is done."""
+
+    def ndone(self) -> int:
+        """How many of nbytes() have been written."""
+
+    def nbytes(self) -> int: ...
+    def close(self) -> None:
+        """Waits for what is under way, and does no more."""
+
+def scan(engine: str, device: int, of: Ends, op: str, type: str, exclusive: bool, piece_nbytes: int) -> Job:
+    """piece_nbytes: 0: the engine's own choice."""
+
+def sort(
+    engine: str,
+    device: int,
+    of: Ends,
+    type: str,
+    record_nbytes: int,
+    key_offset: int,
+    descending: bool,
+    memory_nbytes: int,
+    scratch: _Path | None,
+) -> Job:
+    """scratch: the folder where runs go; None: memory of the host."""
