@@ -44,10 +44,10 @@ void input_file::read(void* to, std::uint64_t nbytes, std::uint64_t offset) cons
 
 void input_file::fail(int error) const {
   const bool changed = error == ESTALE || error == ENXIO;
-  throw gpufs::error(path_ + ": " +
-                         (changed ? "was truncated, replaced or written by others while it was " + verb_ + ": try again"
-                                  : std::strerror(error)),
-                     error);
+  throw gpufs::error(
+      path_ + ": " +
+          (changed ? "was truncated, replaced or written by others while it was " + verb_ + ": try again" : std::strerror(error)),
+      error);
 }
 
 }  // namespace gpufs::apps

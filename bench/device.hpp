@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpufs/gpufs.hpp"
+#include "gpufs/simt/unroll.hpp"
 #include "harness.hpp"
 #include "simt/harness.hpp"
 
@@ -272,6 +273,33 @@ GPUFS_DEVICE std::uint64_t sum_of(const std::byte* data, std::size_t nbytes, std
   for (; i < n; i += size, words += size) sum += words->a + words->b;
   return sum;
 }
+
+// n vectors of 16 bytes, of any memory that kernels reach.
+struct copy_vectors {
+  const gpufs::simt::vec16* from;
+  gpufs::simt::vec16* to;
+  std::uint64_t n;
+
+  // A piece of 16 KiB a block at a time: four vectors a thread are under way.
+  GPUFS_DEVICE void operator()() const {
+    constexpr unsigned per_thread = 4;
+    const std::uint64_t size = std::uint64_t{gpufs::simt::block_size()} * per_thread;
+    for (std::uint64_t begin = gpufs::simt::block_rank() * size; begin < n; begin += gpufs::simt::grid_size() * size) {
+      gpufs::simt::vec16 words[per_thread];
+      const std::uint64_t mine = begin + gpufs::simt::thread_rank();
+      GPUFS_UNROLL
+      for (unsigned k = 0; k < per_thread; ++k) {
+        const std::uint64_t i = mine + std::uint64_t{k} * gpufs::simt::block_size();
+        if (i < n) words[k] = from[i];
+      }
+      GPUFS_UNROLL
+      for (unsigned k = 0; k < per_thread; ++k) {
+        const std::uint64_t i = mine + std::uint64_t{k} * gpufs::simt::block_size();
+        if (i < n) to[i] = words[k];
+      }
+    }
+  }
+};
 
 struct read_device_memory {
   const std::byte* data;

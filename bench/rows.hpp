@@ -234,31 +234,6 @@ class mapped_file {
   std::uint64_t nbytes_;
 };
 
-// A file in the process's memory that kernels may write.
-class written_mapping {
- public:
-  written_mapping(const std::string& path, std::uint64_t nbytes) : nbytes_(nbytes) {
-    const auto file = open_file(path, O_RDWR);
-    host_ = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
-    if (host_ == MAP_FAILED) throw gpufs::error("cannot map " + path);
-    device_ = static_cast<std::byte*>(gpufs::simt::this_platform().register_writable(host_, nbytes, &why_));
-  }
-  ~written_mapping() {
-    if (device_ != nullptr) gpufs::simt::this_platform().unregister(host_);
-    ::munmap(host_, nbytes_);
-  }
-  written_mapping(const written_mapping&) = delete;
-  written_mapping& operator=(const written_mapping&) = delete;
-  std::byte* device() const { return device_; }  // null, and why
-  const std::string& why() const { return why_; }
-
- private:
-  std::uint64_t nbytes_;
-  void* host_;
-  std::byte* device_ = nullptr;
-  std::string why_;
-};
-
 // ahead: a row's first lines are asked for while earlier rows are copied.
 enum class gathering { plain, ahead };
 

@@ -175,32 +175,6 @@ using usual = by_grid<64, 1, Kernel>;
 
 constexpr double of_elements = sizeof(element);
 
-struct copy_vectors {
-  const gpufs::simt::vec16* from;
-  gpufs::simt::vec16* to;
-  std::uint64_t n;
-
-  // A piece of 16 KiB a block at a time: four vectors a thread are under way.
-  GPUFS_DEVICE void operator()() const {
-    constexpr unsigned per_thread = 4;
-    const std::uint64_t size = std::uint64_t{gpufs::simt::block_size()} * per_thread;
-    for (std::uint64_t begin = gpufs::simt::block_rank() * size; begin < n; begin += gpufs::simt::grid_size() * size) {
-      gpufs::simt::vec16 words[per_thread];
-      const std::uint64_t mine = begin + gpufs::simt::thread_rank();
-      GPUFS_UNROLL
-      for (unsigned k = 0; k < per_thread; ++k) {
-        const std::uint64_t i = mine + std::uint64_t{k} * gpufs::simt::block_size();
-        if (i < n) words[k] = from[i];
-      }
-      GPUFS_UNROLL
-      for (unsigned k = 0; k < per_thread; ++k) {
-        const std::uint64_t i = mine + std::uint64_t{k} * gpufs::simt::block_size();
-        if (i < n) to[i] = words[k];
-      }
-    }
-  }
-};
-
 void measure_copies(const settings& set, const device_array<element>& in, const device_array<element>& to, results& out) {
   using gpufs::simt::vec16;
   const std::uint64_t nbytes = set.n * sizeof(element) / sizeof(vec16) * sizeof(vec16);

@@ -2,6 +2,7 @@
 // Files that kernels write: what they write, and how it is compared on the host.
 #pragma once
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +33,32 @@ inline gpufs::store::unique_fd open_file(const std::string& path, int flags) {
   if (file.get() < 0) throw gpufs::error("cannot open " + path);
   return file;
 }
+
+// A file in the process's memory that kernels may write.
+class written_mapping {
+ public:
+  written_mapping(const std::string& path, std::uint64_t nbytes) : nbytes_(nbytes) {
+    const auto file = open_file(path, O_RDWR);
+    host_ = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+    if (host_ == MAP_FAILED) throw gpufs::error("cannot map " + path);
+    device_ = static_cast<std::byte*>(gpufs::simt::this_platform().register_writable(host_, nbytes, &why_));
+  }
+  ~written_mapping() {
+    if (device_ != nullptr) gpufs::simt::this_platform().unregister(host_);
+    ::munmap(host_, nbytes_);
+  }
+  written_mapping(const written_mapping&) = delete;
+  written_mapping& operator=(const written_mapping&) = delete;
+  std::byte* device() const { return device_; }  // null, and why
+  std::byte* host() const { return static_cast<std::byte*>(host_); }
+  const std::string& why() const { return why_; }
+
+ private:
+  std::uint64_t nbytes_;
+  void* host_;
+  std::byte* device_ = nullptr;
+  std::string why_;
+};
 
 // How many of the file's 8-byte words i are not word(i), from all host threads.
 template <class Word>

@@ -22,7 +22,9 @@ class host_carrier final : public carrier {
   }
   unsigned nbuffers() const override { return static_cast<unsigned>(buffers_.size()); }
   std::byte* buffer(unsigned i) const override { return reinterpret_cast<std::byte*>(buffers_[i].get()); }
-  void begin_in(unsigned i, const bytes_from& from, std::span<const range> ranges) override { read_by_all(from, ranges, buffer(i)); }
+  void begin_in(unsigned i, const bytes_from& from, std::span<const range> ranges) override {
+    read_by_all(from, ranges, buffer(i));
+  }
   void end_in(unsigned) override {}
   void begin_out(unsigned, std::uint64_t, const bytes_to&, std::uint64_t) override {}
   void end_out(unsigned i, std::uint64_t nbytes, const bytes_to& to, std::uint64_t offset) override {
@@ -134,7 +136,11 @@ class host_sort_of_records final : public transform {
   static constexpr std::uint64_t nbytes_a_record = 2 * sizeof(item);
 
   host_sort_of_records(const sort_options& options, std::uint64_t n)
-      : order_{options.type, options.descending}, size_(options.record_nbytes), key_offset_(options.key_offset), items_(n), room_(n) {}
+      : order_{options.type, options.descending},
+        size_(options.record_nbytes),
+        key_offset_(options.key_offset),
+        items_(n),
+        room_(n) {}
   bool run(std::byte* in, std::byte* out, std::uint64_t nbytes) override {
     const std::uint64_t n = nbytes / size_;
     for_all(n, [&](std::uint64_t i) {
@@ -159,9 +165,8 @@ class cpu_engine final : public engine {
     return std::make_unique<host_carrier>(nbuffers, buffer_nbytes);
   }
   std::unique_ptr<transform> make_scan(const scan_options& options, std::uint64_t) override {
-    return with_type(options.type, [&](auto type) -> std::unique_ptr<transform> {
-      return std::make_unique<host_scan<decltype(type)>>(options);
-    });
+    return with_type(options.type,
+                     [&](auto type) -> std::unique_ptr<transform> { return std::make_unique<host_scan<decltype(type)>>(options); });
   }
   std::unique_ptr<transform> make_sort(const sort_options& options, std::uint64_t nrecords) override {
     return nbytes_of(options.type) == 4 ? make<std::uint32_t>(options, nrecords) : make<std::uint64_t>(options, nrecords);

@@ -9,7 +9,7 @@
 #include "apps/par/operators.hpp"
 #include "gpufs/mount.hpp"
 #include "gpufs/par/scan.hpp"
-#include "gpufs/simt/launch.hpp"
+#include "gpufs/simt/simt.hpp"
 
 namespace gpufs::apps::par {
 inline namespace GPUFS_MACHINE {
@@ -42,8 +42,7 @@ struct scan_kernel {
       in[0] = with(before, in[0]);
       if (exclusive) out[0] = before;
     }
-    const auto got =
-        gpufs::par::inclusive_scan(grid, in, out + (exclusive ? 1 : 0), n, with, space, gpufs::par::scan_order::fixed);
+    const auto got = gpufs::par::inclusive_scan(grid, in, out + (exclusive ? 1 : 0), n, with, space, gpufs::par::scan_order::fixed);
     if (!grid.leader()) return;
     *carry = got.all;
     *error = got.error;
@@ -75,7 +74,7 @@ class device_scan final : public transform {
                                                         error_.get()},
                                          work_);
     work_.wait();
-    if (const int error = error_.read_one(); error != 0) throw gpufs::error(std::strerror(-error), -error);
+    if (const int number = error_.read_one(); number != 0) throw gpufs::error(std::strerror(-number), -number);
     is_first_ = false;
     return true;
   }
@@ -185,8 +184,7 @@ class device_sort final : public transform {
   bool sort_records(const std::byte* in, std::byte* out, std::uint64_t n) {
     const std::uint64_t size = options_.record_nbytes;
     for_all(n, take_keys<Bits>{in, size, options_.key_offset, order_, keys_[0].get(), numbers_[0].get()}, work_);
-    const bool is_room =
-        sorter_.sort(keys_[0].get(), keys_[1].get(), numbers_[0].get(), numbers_[1].get(), n, work_);
+    const bool is_room = sorter_.sort(keys_[0].get(), keys_[1].get(), numbers_[0].get(), numbers_[1].get(), n, work_);
     const std::uint32_t* const numbers = numbers_[is_room ? 1 : 0].get();
     if (size % 8 == 0) {
       gather<std::uint64_t>(in, numbers, out, n);
@@ -200,8 +198,8 @@ class device_sort final : public transform {
   template <class Word>
   void gather(const std::byte* in, const std::uint32_t* numbers, std::byte* out, std::uint64_t n) const {
     const std::uint64_t nwords = options_.record_nbytes / sizeof(Word);
-    for_all(n * nwords,
-            gather_words<Word>{reinterpret_cast<const Word*>(in), numbers, nwords, reinterpret_cast<Word*>(out)}, work_);
+    for_all(n * nwords, gather_words<Word>{reinterpret_cast<const Word*>(in), numbers, nwords, reinterpret_cast<Word*>(out)},
+            work_);
   }
 
   key_order order_;
@@ -240,8 +238,8 @@ class device_engine final : public engine {
     const std::uint64_t most = is_alone ? std::uint64_t{1} << 40 : std::numeric_limits<std::uint32_t>::max();
     const std::uint64_t nfit = std::min(most, memory_nbytes / each);
     const simt::on_device here(device_);
-    const std::uint64_t space = key == 4 ? Sorter<std::uint32_t>::nbytes_for(nfit, !is_alone)
-                                         : Sorter<std::uint64_t>::nbytes_for(nfit, !is_alone);
+    const std::uint64_t space =
+        key == 4 ? Sorter<std::uint32_t>::nbytes_for(nfit, !is_alone) : Sorter<std::uint64_t>::nbytes_for(nfit, !is_alone);
     return space >= memory_nbytes ? 0 : std::min(most, (memory_nbytes - space) / each);
   }
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "apps/par/keys.hpp"
+#include "apps/par/key_order.hpp"
 #include "apps/par/pieces.hpp"
 
 namespace gpufs::apps::par {
@@ -25,9 +25,9 @@ struct sort_options {
   number_type type = number_type::u64;
   std::uint64_t record_nbytes = 8, key_offset = 0;
   bool descending = false;
-  std::uint64_t memory_nbytes = 0;        // of the engine's memory, at most; 0: the engine's own choice
-  std::string scratch_folder{};           // where runs go that have no other place
-  std::byte* scratch_memory = nullptr;    // or here: as many bytes as there are
+  std::uint64_t memory_nbytes = 0;                      // of the engine's memory, at most; 0: the engine's own choice
+  std::string scratch_folder{};                         // where runs go that have no other place
+  std::byte* scratch_memory = nullptr;                  // or here: as many bytes as there are
   std::uint64_t most_piece_nbytes = ~std::uint64_t{0};  // pieces are not larger
   bool is_keys_alone() const { return record_nbytes == nbytes_of(type); }
 };
@@ -42,8 +42,8 @@ class engine {
   virtual std::unique_ptr<carrier> make_carrier(unsigned nbuffers, std::uint64_t buffer_nbytes) = 0;
   virtual std::unique_ptr<transform> make_scan(const scan_options& options, std::uint64_t piece_nbytes) = 0;
   virtual std::unique_ptr<transform> make_sort(const sort_options& options, std::uint64_t nrecords) = 0;  // in a piece, at most
-  virtual std::uint64_t usual_scan_nbytes() const = 0;    // of a piece
-  virtual std::uint64_t usual_memory_nbytes() const = 0;  // of a sort
+  virtual std::uint64_t usual_scan_nbytes() const = 0;                                                    // of a piece
+  virtual std::uint64_t usual_memory_nbytes() const = 0;                                                  // of a sort
   // How many records a piece may have, if all that a sort takes shall fit into that memory.
   virtual std::uint64_t most_records(const sort_options& options, unsigned nbuffers, std::uint64_t memory_nbytes) const = 0;
 

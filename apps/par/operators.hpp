@@ -12,12 +12,18 @@ namespace gpufs::apps::par {
 template <class Work>
 auto with_type(number_type type, const Work& work) {
   switch (type) {
-    case number_type::u32: return work(std::uint32_t{});
-    case number_type::i32: return work(std::int32_t{});
-    case number_type::u64: return work(std::uint64_t{});
-    case number_type::i64: return work(std::int64_t{});
-    case number_type::f32: return work(float{});
-    case number_type::f64: break;
+    case number_type::u32:
+      return work(std::uint32_t{});
+    case number_type::i32:
+      return work(std::int32_t{});
+    case number_type::u64:
+      return work(std::uint64_t{});
+    case number_type::i64:
+      return work(std::int64_t{});
+    case number_type::f32:
+      return work(float{});
+    case number_type::f64:
+      break;
   }
   return work(double{});
 }

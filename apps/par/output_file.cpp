@@ -83,8 +83,6 @@ void output_file::read(std::byte* to, std::uint64_t nbytes, std::uint64_t offset
   }
 }
 
-void output_file::fail(int error) const {
-  throw gpufs::error(path_ + ": cannot be written: " + std::strerror(error), error);
-}
+void output_file::fail(int error) const { throw gpufs::error(path_ + ": cannot be written: " + std::strerror(error), error); }
 
 }  // namespace gpufs::apps::par

@@ -133,10 +133,10 @@ NB_MODULE(_par, m) {
       [](const std::string& engine_name, int device, const ends& of, const std::string& op, const std::string& type, bool exclusive,
          std::uint64_t piece_nbytes) {
         const scan_options options{named(operators, op, "operator"), named(types, type, "type"), exclusive, piece_nbytes};
-        return std::make_unique<running_job>(engine_name, device, of,
-                                             [&](auto&&... with) { return make_scan(with..., options); });
+        return std::make_unique<running_job>(engine_name, device, of, [&](auto&&... with) { return make_scan(with..., options); });
       },
-      "engine"_a, "device"_a, "of"_a, "op"_a, "type"_a, "exclusive"_a, "piece_nbytes"_a, "piece_nbytes: 0: the engine's own choice.");
+      "engine"_a, "device"_a, "of"_a, "op"_a, "type"_a, "exclusive"_a, "piece_nbytes"_a,
+      "piece_nbytes: 0: the engine's own choice.");
   m.def(
       "sort",
       [](const std::string& engine_name, int device, const ends& of, const std::string& type, std::uint64_t record_nbytes,
@@ -147,8 +147,7 @@ NB_MODULE(_par, m) {
                                    .descending = descending,
                                    .memory_nbytes = memory_nbytes,
                                    .scratch_folder = scratch.is_none() ? std::string() : to_path(scratch)};
-        return std::make_unique<running_job>(engine_name, device, of,
-                                             [&](auto&&... with) { return make_sort(with..., options); });
+        return std::make_unique<running_job>(engine_name, device, of, [&](auto&&... with) { return make_sort(with..., options); });
       },
       "engine"_a, "device"_a, "of"_a, "type"_a, "record_nbytes"_a, "key_offset"_a, "descending"_a, "memory_nbytes"_a,
       "scratch"_a.none(), "scratch: the folder where runs go; None: memory of the host.");

@@ -47,8 +47,8 @@ std::unique_ptr<job> make_scan(engine& by, const bytes_from& from, const bytes_t
     throw gpufs::error("real numbers are not combined bit by bit: name a type of whole numbers (u32, i32, u64, i64)");
   }
   if (nbytes % size != 0) {
-    throw gpufs::error(from.name() + ": has " + std::to_string(nbytes) + " bytes, which is no multiple of the " + std::to_string(size) +
-                       " of an element");
+    throw gpufs::error(from.name() + ": has " + std::to_string(nbytes) + " bytes, which is no multiple of the " +
+                       std::to_string(size) + " of an element");
   }
   std::uint64_t piece_nbytes = options.piece_nbytes != 0 ? options.piece_nbytes : by.usual_scan_nbytes();
   piece_nbytes = std::max(size, std::min(piece_nbytes, nbytes) / size * size);

@@ -85,7 +85,8 @@ class sort_job final : public job {
       if (!bus_guarded([&] { cuts_->move_on(n); })) scratch_->fail(EIO);
       next = {{}, n * size, at * size};
       for (std::uint64_t i = 0; i < cuts_->nruns(); ++i) {
-        if (cuts_->begin(i) != cuts_->end(i)) next.from.push_back({cuts_->begin(i) * size, (cuts_->end(i) - cuts_->begin(i)) * size});
+        if (cuts_->begin(i) != cuts_->end(i))
+          next.from.push_back({cuts_->begin(i) * size, (cuts_->end(i) - cuts_->begin(i)) * size});
       }
       at += n;
       return true;
@@ -115,8 +116,8 @@ std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_t
                        " on does not lie in a record of " + std::to_string(size));
   }
   if (nbytes % size != 0) {
-    throw gpufs::error(from.name() + ": has " + std::to_string(nbytes) + " bytes, which is no multiple of the " + std::to_string(size) +
-                       " of a record");
+    throw gpufs::error(from.name() + ": has " + std::to_string(nbytes) + " bytes, which is no multiple of the " +
+                       std::to_string(size) + " of a record");
   }
   const std::uint64_t memory = options.memory_nbytes != 0 ? options.memory_nbytes : by.usual_memory_nbytes();
   const std::uint64_t nrecords = nbytes / size, most = std::max<std::uint64_t>(1, options.most_piece_nbytes / size);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "apps/helper_threads.hpp"
-#include "apps/parallel.hpp"
 #include "apps/par/pieces.hpp"
+#include "apps/parallel.hpp"
 
 namespace gpufs::apps::par {
 

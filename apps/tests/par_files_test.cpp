@@ -111,15 +111,20 @@ std::vector<T> scanned(const std::vector<T>& values, scan_op op, bool exclusive)
   const auto is_nan = [](T x) { return x != x; };
   T so_far{};
   switch (op) {
-    case scan_op::mul: so_far = T{1}; break;
-    case scan_op::bit_and: so_far = static_cast<T>(-1); break;
+    case scan_op::mul:
+      so_far = T{1};
+      break;
+    case scan_op::bit_and:
+      so_far = static_cast<T>(-1);
+      break;
     case scan_op::max:
       so_far = std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
       break;
     case scan_op::min:
       so_far = std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::max();
       break;
-    default: break;
+    default:
+      break;
   }
   std::vector<T> result;
   for (const T& x : values) {
@@ -184,10 +189,10 @@ TEST_F(par_files, scans_are_what_a_loop_says_of_each_type_by_each_operator) {
           const std::uint64_t n = draw() % 400;
           const scan_options options{op, type, draw() % 2 == 0, (draw() % 200 + 1) * sizeof(T)};
           const auto values = drawn_values<T>(draw, n, op);
-          SCOPED_TRACE(testing::Message() << "type " << int(type) << ", operator " << int(op) << ", " << n << " elements, pieces of "
-                                          << options.piece_nbytes << ", " << options.exclusive << by_kernels);
-          EXPECT_EQ(done(bytes_of(values), draw() % 2 == 0,
-                         [&](auto... with) { return make_scan(*by, with..., options); }),
+          SCOPED_TRACE(testing::Message() << "type " << int(type) << ", operator " << int(op) << ", " << n
+                                          << " elements, pieces of " << options.piece_nbytes << ", " << options.exclusive
+                                          << by_kernels);
+          EXPECT_EQ(done(bytes_of(values), draw() % 2 == 0, [&](auto... with) { return make_scan(*by, with..., options); }),
                     bytes_of(scanned(values, op, options.exclusive)));
         }
       });
@@ -418,8 +423,7 @@ TEST_F(par_files, an_input_that_is_cut_meanwhile_is_an_error) {
     const auto scan = make_scan(*by, {.file = &from}, {.memory = result.data()}, from.nbytes(), {.piece_nbytes = 100'000});
     EXPECT_TRUE(scan->next());
     std::filesystem::resize_file(in(), 1000);
-    EXPECT_EQ(said([&] { finish(*scan); }),
-              in() + ": was truncated, replaced or written by others while it was scanned: try again")
+    EXPECT_EQ(said([&] { finish(*scan); }), in() + ": was truncated, replaced or written by others while it was scanned: try again")
         << by_kernels;
     EXPECT_NE(said([&] { scan->next(); }), "nothing") << "it is complete all of a sudden";
   }

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from . import cache, data_parallel, file, host, lex, nvme, par, pointer, spmv, writing
+from . import cache, data_parallel, file, host, lex, nvme, par, par_files, pointer, spmv, writing
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]
@@ -16,6 +16,7 @@ BUGS = (
     + par.BUGS
     + data_parallel.BUGS
     + lex.BUGS
+    + par_files.BUGS
     + spmv.BUGS
     + host.BUGS
     + nvme.BUGS

@@ -13,15 +13,13 @@ GPUFS_HOST_DEVICE constexpr unsigned nbytes_of(number_type type) {
   return type == number_type::u32 || type == number_type::i32 || type == number_type::f32 ? 4 : 8;
 }
 
-// Maps a key's bits to unsigned numbers that have the keys' order, and back. -0 comes before 0; NaNs without a sign are the largest,
-// those with one the least, each by its bits. Descending: that order from its other end.
+// Maps a key's bits to unsigned numbers that have the keys' order, and back. -0 comes before 0; NaNs without a sign are the
+// largest, those with one the least, each by its bits. Descending: that order from its other end.
 struct key_order {
   number_type type;
   bool descending;
 
-  GPUFS_HOST_DEVICE bool changes_bits() const {
-    return descending || (type != number_type::u32 && type != number_type::u64);
-  }
+  GPUFS_HOST_DEVICE bool changes_bits() const { return descending || (type != number_type::u32 && type != number_type::u64); }
   template <class Bits>  // std::uint32_t or std::uint64_t, as the type has
   GPUFS_HOST_DEVICE Bits ordered(Bits key) const {
     constexpr Bits sign = Bits{1} << (8 * sizeof(Bits) - 1);
