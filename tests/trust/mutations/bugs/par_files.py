@@ -120,7 +120,7 @@ BUGS = (
         "bytes for which a mapping has no page are taken for written",
         "apps/par/output_file.cpp",
         "if (mapping_ != nullptr && bus_guarded([&] { copy(mapping_ + offset, from, nbytes); })) return;",
-        "if (mapping_ != nullptr) {\n    bus_guarded([&] { copy(mapping_ + offset, from, nbytes); });\n    return;\n  }",
+        "if (mapping_ != nullptr) return void(bus_guarded([&] { copy(mapping_ + offset, from, nbytes); }));",
         PROGRAM,
         "par_files.an_output_that_cannot_grow_is_an_error_with_its_reason",
     ),
