@@ -63,8 +63,12 @@ def of_file(
     before = stamp_of(path)
     _refuse_npy(path)
     with _overwriting(out, before[2] if before else 0) if overwrite else replacing(out) as to:
-        finish(begin(_par.Ends.of_files(path, verb, out, to.fileno())), on_progress)
-        check_unchanged(path, before, verb)
+        job = begin(_par.Ends.of_files(path, verb, out, to.fileno()))
+        try:
+            finish(job, on_progress)
+            check_unchanged(path, before, verb)
+        except GpufsError as error:
+            raise GpufsError(f"{error}; {out} is written in part now") if overwrite else error
         return os.fstat(to.fileno()).st_size
 
 

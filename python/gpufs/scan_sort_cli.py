@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpufs.collage.cli import Engine, parse_size, reports_errors
+from gpufs.collage.cli import Engine, interrupt_status, parse_size, reports_errors, say_error
 from gpufs.collage.interrupt import sigterm_interrupts
 from gpufs.files_cli import Json, out
 from gpufs.text import printable
@@ -141,7 +141,13 @@ def _run(
         def show(done: int, total: int) -> None:
             bar.show(f"{command} of {printable(source)}", done, total)
 
-        nbytes = of_file(source, to, begin, verb, overwrite=overwrite, on_progress=show)
+        try:
+            nbytes = of_file(source, to, begin, verb, overwrite=overwrite, on_progress=show)
+        except KeyboardInterrupt as interrupt:
+            if not overwrite:
+                raise
+            say_error(f"interrupted; {to} is written in part")
+            raise typer.Exit(interrupt_status(interrupt)) from None
     seconds = time.monotonic() - started
     rate = nbytes / max(seconds, 1e-9) / 1e9
     if as_json:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,9 +193,13 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
         os.utime(tmp_path / "in", ns=(0, 0))
         return scan_sort._par.scan("cpu", 0, of, "add", "u32", False, 16)
 
-    with pytest.raises(gpufs.GpufsError, match="in: was changed while it was scanned: try again"):
+    with pytest.raises(gpufs.GpufsError, match=r"in: was changed while it was scanned: try again$"):
         scan_sort.of_file(tmp_path / "in", tmp_path / "out", begin, "scanned", overwrite=False)
     assert names_in(tmp_path) == ["in"]
+    (tmp_path / "out").write_bytes(bytes(64))
+    os.utime(tmp_path / "in", ns=(1, 1))
+    with pytest.raises(gpufs.GpufsError, match=r"try again; .*out is written in part now$"):
+        scan_sort.of_file(tmp_path / "in", tmp_path / "out", begin, "scanned", overwrite=True)
 
 
 # --- The commands ---------------------------------------------------------------------------------------------------
@@ -270,20 +275,34 @@ def test_a_full_disk_leaves_nothing(command: list[str], tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["in", "out"] and (tmp_path / "out").read_bytes() == b"what was there before"
 
 
-@pytest.mark.parametrize("sent, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interruption_leaves_nothing(sent: signal.Signals, status: int, tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(bytes(4_000_000))
+def interrupted(sent: signal.Signals, folder: Path, *options: str, has_begun: Callable[[], bool]) -> tuple[int, str]:
+    """The status of a scan that gets a signal, and what it says."""
+    (folder / "in").write_bytes(b"\x01" * 4_000_000)
     command = [sys.executable, "-m", "gpufs", "scan", "--op", "add", "--type", "u32", "in", "out", "--engine", "simt"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
     started = subprocess.Popen(
-        [*command, "--piece", "100"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+        [*command, "--piece", "100", *options], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
     )
     for _ in range(1200):
-        if any(name.endswith(".tmp") for name in names_in(tmp_path)):
+        if has_begun():
             break
         time.sleep(0.05)
-    assert any(name.endswith(".tmp") for name in names_in(tmp_path))
+    assert has_begun()
     started.send_signal(sent)
     _, errors = started.communicate(timeout=60)
-    assert started.returncode == status and errors == "gpufs: interrupted; nothing was written\n", errors
+    return started.returncode, errors
+
+
+@pytest.mark.parametrize("sent, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_leaves_nothing(sent: signal.Signals, status: int, tmp_path: Path) -> None:
+    said = interrupted(sent, tmp_path, has_begun=lambda: any(name.endswith(".tmp") for name in names_in(tmp_path)))
+    assert said == (status, "gpufs: interrupted; nothing was written\n")
     assert names_in(tmp_path) == ["in"]
+
+
+def test_an_interruption_says_that_a_file_is_overwritten_in_part(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_bytes(bytes(4_000_000))
+    said = interrupted(signal.SIGINT, tmp_path, "--overwrite-in-place", has_begun=lambda: out.read_bytes()[:1] != b"\0")
+    assert said == (130, "gpufs: interrupted; out is written in part\n")
+    assert names_in(tmp_path) == ["in", "out"]

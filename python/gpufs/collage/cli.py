@@ -76,6 +76,11 @@ def say_error(message: str) -> None:
     errors.print(f"gpufs: {printable(message)}", markup=False, soft_wrap=True)
 
 
+def interrupt_status(interrupt: KeyboardInterrupt) -> int:
+    """The exit status after SIGTERM, or Ctrl-C."""
+    return 143 if isinstance(interrupt, TerminatedError) else 130
+
+
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Turns exceptions that a user can cause into one line and an exit status."""
 
@@ -88,7 +93,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(1) from None
         except KeyboardInterrupt as interrupt:
             say_error("interrupted; nothing was written")
-            raise typer.Exit(143 if isinstance(interrupt, TerminatedError) else 130) from None
+            raise typer.Exit(interrupt_status(interrupt)) from None
         except MemoryError:
             say_error("there is not enough memory for this")
             raise typer.Exit(1) from None
