@@ -68,7 +68,9 @@ def of_file(
             finish(job, on_progress)
             check_unchanged(path, before, verb)
         except GpufsError as error:
-            raise GpufsError(f"{error}; {out} is written in part now") if overwrite else error
+            if not overwrite:
+                raise
+            raise GpufsError(f"{error}; {out} is written in part now") from error
         return os.fstat(to.fileno()).st_size
 
 
