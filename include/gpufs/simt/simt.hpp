@@ -2,6 +2,7 @@
 // The machine: all that device code is written against.
 #pragma once
 #include "gpufs/simt/atomic.hpp"
+#include "gpufs/simt/bits.hpp"
 #include "gpufs/simt/cold.hpp"
 #include "gpufs/simt/config.hpp"
 #include "gpufs/simt/counter.hpp"
