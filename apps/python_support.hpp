@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Python modules of the programs share: paths, errors, counters, engines. Included by one source of each module.
+// What the Python modules of the programs share: paths, errors, progress, counters, engines. Included by one source of each module.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <string>
 #include <system_error>
 
@@ -66,6 +70,20 @@ inline void translate_errors() {
         }
       },
       nullptr);
+}
+
+// Calls a Python function at most every 50 ms, and lets Python's signal handlers run, so that Control-C ends long work.
+inline std::function<void(std::uint64_t done, std::uint64_t total)> to_progress(const nb::object& function) {
+  auto last = std::make_shared<std::chrono::steady_clock::time_point>();
+  // A borrowed handle: `function` is an argument of the call that runs meanwhile.
+  return [handle = nb::handle(function), last](std::uint64_t done, std::uint64_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    if (done < total && now - *last < std::chrono::milliseconds(50)) return;
+    *last = now;
+    const nb::gil_scoped_acquire lock;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!handle.is_none()) handle(done, total);
+  };
 }
 
 // Of the counters, those that tell how the page cache did.

@@ -31,20 +31,6 @@ using origin_array = nb::ndarray<const std::uint32_t, nb::shape<-1, 4>, nb::c_co
 using id_array = nb::ndarray<const std::uint32_t, nb::shape<-1>, nb::c_contig, nb::device::cpu>;
 using match_array = nb::ndarray<nb::numpy, std::uint32_t, nb::shape<-1, 4>, nb::c_contig>;
 
-// Calls a Python function at most every 50 ms, and lets Python's signal handlers run, so that Control-C ends long work.
-progress_function to_progress(const nb::object& function) {
-  auto last = std::make_shared<std::chrono::steady_clock::time_point>();
-  // A borrowed handle: `function` is an argument of the call that runs meanwhile.
-  return [handle = nb::handle(function), last](std::uint64_t done, std::uint64_t total) {
-    const auto now = std::chrono::steady_clock::now();
-    if (done < total && now - *last < std::chrono::milliseconds(50)) return;
-    *last = now;
-    nb::gil_scoped_acquire lock;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (!handle.is_none()) handle(done, total);
-  };
-}
-
 match_array to_numpy(std::vector<match>&& matches) {
   auto* kept = new std::vector<match>(std::move(matches));
   const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<match>*>(p); });

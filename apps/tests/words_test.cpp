@@ -47,8 +47,11 @@ class words_in_trees : public ::testing::Test {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary) << text;
   }
-  found find(bool by_kernels, const file_tree& tree, const wanted& what, std::uint32_t piece_nbytes = 128 << 10) const {
+  found find(
+      bool by_kernels, const file_tree& tree, const wanted& what, std::uint32_t piece_nbytes = 128 << 10,
+      const progress_function& progress = [](std::uint64_t, std::uint64_t) {}) const {
     find_options options;
+    options.progress = progress;
     options.piece_nbytes = piece_nbytes;
     options.scratch = scratch_;
     options.nthreads = 2;
@@ -252,15 +255,15 @@ TEST_F(words_in_trees, end_where_the_caller_says_so) {
   for (unsigned i = 0; i < 40; ++i) write(std::to_string(i), std::string(100'000, 'x'));
   const dictionary words("word\n", false, "words");
   const file_tree tree({root_}, 2);
-  find_options options;
-  options.scratch = scratch_;
-  options.progress = [](std::uint64_t, std::uint64_t) { throw std::domain_error("enough"); };
-#if GPUFS_ON_CUDA
-  EXPECT_THROW((void)find_cpu(tree, {&words, nullptr}, options), std::domain_error);
-#else
-  EXPECT_THROW((void)find_cpu(tree, {&words, nullptr}, options), std::domain_error);
-  EXPECT_THROW((void)find_simt(tree, {&words, nullptr}, options), std::domain_error);
-#endif
+  for (const bool by_kernels : {false, true}) {
+    unsigned ncalls = 0;
+    EXPECT_THROW((void)find(by_kernels, tree, {&words, nullptr}, 128 << 10,
+                            [&](std::uint64_t, std::uint64_t) {
+                              if (++ncalls == 2) throw std::domain_error("enough");
+                            }),
+                 std::domain_error);
+    EXPECT_EQ(ncalls, 2u) << by_kernels;
+  }
 }
 
 TEST_F(words_in_trees, have_files_in_the_order_of_paths_without_links) {

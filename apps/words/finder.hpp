@@ -87,7 +87,8 @@ struct found {
 // Takes away what files have that failed, and puts the rest in the order of files and places.
 void put_in_order(found& of);
 
-// Called from the thread that waits, now and then: how many bytes of how many are done. What it throws ends the search.
+// Called from the thread that waits, at first, now and then, and at the end: how many bytes of how many are done. What it throws
+// ends the search.
 using progress_function = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 struct find_options {

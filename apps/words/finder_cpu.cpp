@@ -178,7 +178,9 @@ found find_cpu(const file_tree& tree, const wanted& what, const find_options& op
     }
   };
   try {
+    options.progress(0, tree.nbytes());
     parallel_for(nthreads, nthreads, work);
+    options.progress(tree.nbytes(), tree.nbytes());
   } catch (...) {
     ::close(root);
     throw;

@@ -378,6 +378,7 @@ inline void run_and_watch(const find_kernel& kernel, unsigned nblocks, const sim
                           const file_tree& tree, const find_options& options, simt::platform& device) {
   simt::launch_config config{.grid = nblocks, .block = nthreads};
   config.schedule.timeout_ns = 0;  // what waits inside has its own deadline
+  options.progress(0, tree.nbytes());
   // A thread waits for the kernel, so that this one can look.
   std::promise<void> ended;
   std::future<void> end = ended.get_future();
@@ -403,6 +404,7 @@ inline void run_and_watch(const find_kernel& kernel, unsigned nblocks, const sim
   }
   end.get();
   if (stopped) std::rethrow_exception(stopped);
+  options.progress(tree.nbytes(), tree.nbytes());
 }
 
 inline found find_on_device(const file_tree& tree, const wanted& what, const find_options& options) {

@@ -10,6 +10,7 @@ import typer
 
 from gpufs import files_cli, label_cli, lex_cli, top
 from gpufs import files_cli, lex_cli, scan_sort_cli, top
+from gpufs import files_cli, lex_cli, top, words_cli
 from gpufs.collage.cli import app as collage_app
 from gpufs.collage.cli import reports_errors
 
@@ -56,4 +57,5 @@ files_cli.register(app)
 label_cli.register(app)
 lex_cli.register(app)
 scan_sort_cli.register(app)
+words_cli.register(app)
 top.register(app)

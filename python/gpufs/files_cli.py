@@ -25,7 +25,7 @@ out = Console(highlight=False, emoji=False)
 
 _CHUNK_NBYTES = 64 << 20
 _MOST_LISTED = 100
-_BROKEN_PIPE = 141  # as a shell has it for SIGPIPE
+BROKEN_PIPE = 141  # as a shell has it for SIGPIPE
 
 Name = Annotated[str | None, typer.Option(help="Which array, where the file has several.")]
 Dtype = Annotated[str | None, typer.Option(help="Of a raw file: the elements, as NumPy has them (f4, <i8).")]
@@ -219,7 +219,7 @@ def cat(
             with open(1, "wb", closefd=False) as to:  # sys.stdout's may write a part only, where it has no buffer
                 _write(x, ids, to, as_npy, as_json)
     except BrokenPipeError:  # who reads it has had enough
-        raise typer.Exit(_BROKEN_PIPE) from None
+        raise typer.Exit(BROKEN_PIPE) from None
 
 
 def bench(

@@ -81,8 +81,8 @@ def interrupt_status(interrupt: KeyboardInterrupt) -> int:
     return 143 if isinstance(interrupt, TerminatedError) else 130
 
 
-def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Turns exceptions that a user can cause into one line and an exit status."""
+def reports_errors(command: Callable[P, R], status: int = 1) -> Callable[P, R]:
+    """Turns exceptions that a user can cause into one line and an exit status: this one, or an interruption's."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -90,16 +90,16 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except GpufsError as error:
             say_error(str(error))
-            raise typer.Exit(1) from None
+            raise typer.Exit(status) from None
         except KeyboardInterrupt as interrupt:
             say_error("interrupted; nothing was written")
             raise typer.Exit(interrupt_status(interrupt)) from None
         except MemoryError:
             say_error("there is not enough memory for this")
-            raise typer.Exit(1) from None
+            raise typer.Exit(status) from None
         except OSError as error:
             say_error(f"{error.filename or 'input or output'}: {error.strerror or error}")
-            raise typer.Exit(1) from None
+            raise typer.Exit(status) from None
 
     return run
 
